@@ -1,12 +1,15 @@
-//! Checks the restartable sequences for aarch64 on machines of other architectures, as assembled.
+//! Checks the assembled restartable sequences for aarch64 on machines of other architectures.
 //!
-//! The library is built and not linked, so that only the target's standard library is needed; a test of
-//! `zonal-linux` reads its instructions. Neighbours: `plan.rs` includes this step.
+//! The library is built but not linked, so only the standard library of the target is needed. A test of `zonal-linux`
+//! reads the instructions of the library. Related files: `plan.rs` includes this step.
 
-use std::path::Path;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
 
 use crate::bare::is_installed;
+use crate::skips;
 use crate::steps::{Outcome, cargo, succeeds, target_folder};
 
 /// The target to build for.
@@ -22,17 +25,44 @@ pub(crate) fn sequences(root: &Path) -> Outcome {
         other => return other,
     }
     let library = target_folder(root).join(TARGET).join("debug/libzonal_linux.rlib");
-    // Of the whole workspace, because one package alone has other features of dependencies and rebuilds them.
-    let test = ["test", "--workspace", "--test=instructions", "--", "--ignored", "--nocapture"];
-    succeeds(cargo(root, test).env("ZONAL_LIBRARY", library))
+    match test_program(root) {
+        Ok(program) => {
+            let mut test = Command::new(program);
+            let folder = root.join("crates/zonal-linux");
+            test.args(["--ignored", "--nocapture"]).current_dir(folder).env("ZONAL_LIBRARY", library);
+            succeeds(test.env(skips::VARIABLE, skips::file(root)))
+        }
+        Err(why) => Outcome::Failed(why),
+    }
 }
 
-/// Whether the toolchain can build for [`TARGET`]; adds the target if possible.
+/// Returns the path of the test program `instructions`.
+///
+/// Cargo is called for all tests, because any other selection has other features of dependencies and rebuilds the
+/// workspace.
+fn test_program(root: &Path) -> Result<PathBuf, String> {
+    let arguments = ["test", "-q", "--workspace", "--no-run", "--message-format=json-render-diagnostics"];
+    let built = cargo(root, arguments).stderr(Stdio::inherit()).output();
+    let built = built.map_err(|error| format!("cargo test did not start: {error}"))?;
+    if !built.status.success() {
+        return Err(format!("cargo test --no-run ended with {}", built.status));
+    }
+    let messages = String::from_utf8_lossy(&built.stdout);
+    let mut artifacts = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    artifacts
+        .find_map(|artifact| {
+            let is_test = artifact["target"]["name"] == "instructions" && artifact["profile"]["test"] == true;
+            artifact["executable"].as_str().filter(|_| is_test).map(PathBuf::from)
+        })
+        .ok_or_else(|| "cargo names no program for the test `instructions`".to_owned())
+}
+
+/// Whether the toolchain can build for [`TARGET`]. Adds the target if possible.
 pub(crate) fn is_there() -> bool {
     is_installed(TARGET) || installs(TARGET)
 }
 
-/// Adds a target to the toolchain if rustup manages it; returns whether it succeeded.
+/// Adds a target to the toolchain if rustup manages the toolchain. Returns whether it succeeded.
 fn installs(target: &str) -> bool {
     let added = Command::new("rustup").args(["target", "add", target]).status();
     added.is_ok_and(|status| status.success()) && is_installed(target)

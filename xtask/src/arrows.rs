@@ -1,14 +1,14 @@
-//! The allowed dependencies between crates: they form a directed acyclic graph, and the core has none.
+//! The allowed dependencies between crates, which form a directed acyclic graph. The core has no dependencies.
 //!
-//! Reads the manifests. Tests and build scripts must follow the same rules, but may use external crates.
-//! Neighbours: `folders.rs` checks dependencies within crates, `style.rs` checks the sources.
+//! The dependencies are read from the manifests. Tests and build scripts must follow the same rules, but may use
+//! external crates. Related files: `folders.rs` checks dependencies within crates, and `style.rs` checks the sources.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use toml::Table;
 
-/// The crate that tests of every crate may use.
+/// The crate that the tests of every crate may use.
 const TESTING: &str = "zonal-testing";
 
 /// Each crate of the workspace and the workspace crates that it may use.
@@ -39,8 +39,8 @@ const ARROWS: [(&str, &[&str]); 13] = [
     ("xtask", &[]),
 ];
 
-/// Returns each crate in `crates` and the workspace crates that it uses, those of tests left out, in the order of
-/// [`ARROWS`].
+/// Returns each crate in `crates` and the workspace crates that it uses, in the order of [`ARROWS`]. Dependencies of
+/// tests are not included.
 ///
 /// # Errors
 /// Returns an error if a manifest cannot be read.
@@ -60,7 +60,7 @@ pub(crate) fn imports(root: &Path) -> Result<Vec<(String, BTreeSet<String>)>, St
     Ok(found)
 }
 
-/// Returns every dependency that is not allowed, and every crate that the table lacks.
+/// Returns every dependency that is not allowed, and every crate that is missing in the table.
 pub(crate) fn violations(root: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let mut folders = vec![root.join("xtask")];
@@ -99,7 +99,7 @@ fn check(manifest: &str) -> Result<Vec<String>, String> {
     Ok(wrong)
 }
 
-/// Returns the kind and the crate of every dependency, including those of single targets.
+/// Returns the kind and the crate of every dependency, including dependencies of specific targets.
 fn dependencies(manifest: &Table) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for (key, value) in manifest {

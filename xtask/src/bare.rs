@@ -1,9 +1,9 @@
 //! Checks that the core builds without std, without a heap and without a C library.
 //!
-//! `crates/zonal/bare` is a program with its own entry point and panic handler that links only the core, so
-//! that anything missing is a link error. The result is then checked symbol by symbol, and run. A build for a
-//! real kernel target follows if that target is installed; it is not downloaded. Neighbours: `plan.rs`
-//! includes these steps.
+//! `crates/zonal/bare` is a program with its own entry point and panic handler. It links only the core, so a missing
+//! symbol is a link error. The linked program is then checked symbol by symbol, and run. If the target of a real kernel
+//! is installed, the core is also built for it. The target is not downloaded. Related files: `plan.rs` includes these
+//! steps.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,14 +14,14 @@ use object::{Object, ObjectSymbol};
 
 use crate::steps::{self, Outcome, succeeds};
 
-/// The manifest of the bare program, below the root.
+/// The manifest of the bare program, relative to the root.
 pub(crate) const MANIFEST: &str = "crates/zonal/bare/Cargo.toml";
-/// The target that a kernel would be built for.
+/// A target for which kernels are built.
 pub(crate) const KERNEL_TARGET: &str = "x86_64-unknown-none";
 
 /// Crates that the core must not use.
 const FORBIDDEN_CRATES: [&str; 2] = ["std", "alloc"];
-/// Name prefixes of heap functions, Rust's and C's.
+/// Prefixes of the names of heap functions, in Rust and C.
 const FORBIDDEN_NAMES: [&str; 5] = ["__rust_alloc", "__rust_dealloc", "__rust_realloc", "__rg_", "__rdl_"];
 
 /// Builds the bare program, checks its symbols and those of the core's library, and runs it.
@@ -54,7 +54,7 @@ pub(crate) fn is_installed(target: &str) -> bool {
     !folder.is_empty() && Path::new(&folder).exists()
 }
 
-/// Returns a call of cargo on the bare program, with that program's own link arguments and output folder.
+/// Returns a call of cargo for the bare program, with its own link arguments and output folder.
 pub(crate) fn cargo<const N: usize>(root: &Path, command: [&str; N], rest: &[&str]) -> Command {
     let folder = root.join(MANIFEST).parent().map(Path::to_path_buf).unwrap_or_default();
     let mut call = steps::cargo(&folder, command);
@@ -89,7 +89,7 @@ fn newest_library(folder: &Path) -> Option<PathBuf> {
     libraries.max_by_key(age).map(|entry| entry.path())
 }
 
-/// Returns the undefined symbols: a linked program must have none.
+/// Returns the faults of a linked program, such as undefined symbols.
 fn program_faults(data: &[u8]) -> Result<Vec<String>, String> {
     let program = object::File::parse(data).map_err(|error| format!("zonal-bare: {error}"))?;
     let mut faults = name_faults(&program);

@@ -1,9 +1,10 @@
-//! Compares the instructions per pair with a golden file: times drift with the machine, counts do not.
+//! Compares the instructions per pair with a golden file. Unlike times, these counts do not vary with the machine's
+//! load.
 //!
-//! They are counted by the processor if it has counters, else by callgrind if installed, else the step is
-//! skipped. The golden file has a table for each processor architecture; counts differ between compilers, so
-//! it must be regenerated for each new one. Neighbours: `crates/zonal-bench/examples/instructions.rs` does
-//! the work, `steps.rs` runs these steps.
+//! The processor counts the instructions if it has counters. Otherwise callgrind counts them if it is installed, and
+//! else the step is skipped. The golden file has a table for each processor architecture. Counts differ between
+//! compilers, so the file must be regenerated for each new compiler. Related files:
+//! `crates/zonal-bench/examples/instructions.rs` does the work, and `steps.rs` runs these steps.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,27 +13,27 @@ use toml::Table;
 
 use crate::steps::{self, Outcome, Step, cargo, target_folder};
 
-/// The golden file, below the root.
+/// The golden file, relative to the root.
 const GOLDEN: &str = "crates/zonal-bench/instructions.toml";
-/// Allowed difference between a count and the golden one, in percent.
+/// Allowed difference between a count and the golden count, in percent.
 const TOLERANCE_PERCENT: f64 = 5.0;
-/// Largest number of runs of a workload to reach a good count, because adaptive settings may not have
-/// settled.
+/// Maximum number of runs of a workload. A first run may count too many instructions, because adaptive settings have
+/// not settled.
 const TRIES: usize = 3;
 
-/// The use of the counts.
+/// What is done with the counts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     Compare,
     Bless,
 }
 
-/// Counts and compares with the golden file.
+/// Counts the instructions and compares them with the golden file.
 pub(crate) fn compare(_root: &Path) -> Vec<Step> {
     vec![Step::new("instructions per pair", |root| guard(root, Purpose::Compare))]
 }
 
-/// Counts and rewrites the golden file.
+/// Counts the instructions and rewrites the golden file.
 pub(crate) fn bless(_root: &Path) -> Vec<Step> {
     vec![Step::new("instructions per pair", |root| guard(root, Purpose::Bless))]
 }
@@ -104,7 +105,7 @@ fn bless_all(program: &Path, way: Way, mut golden: Table) -> Result<Table, Strin
     Ok(golden)
 }
 
-/// Returns the smallest count of a few runs; stops at the first that is `good_enough`.
+/// Returns the smallest count of several runs. Stops at the first count that is at most `good_enough`.
 fn least(program: &Path, way: Way, workload: &str, good_enough: f64) -> Result<f64, String> {
     let mut least = f64::INFINITY;
     for _ in 0..TRIES {
@@ -124,7 +125,7 @@ enum Way {
 }
 
 impl Way {
-    /// Returns the way that this machine supports.
+    /// Returns the first way of counting that works on this machine.
     fn find(program: &Path) -> Result<Option<Self>, String> {
         let tried = output(Command::new(program).arg("--short"))?;
         if number(&tried, "instructions").is_some() {

@@ -1,9 +1,9 @@
-//! Checks that take too long for every day, or need more than a plain toolchain: Miri, sanitizers, the oldest
-//! compiler, licences, packaging, coverage, mutants, virtual machines with several nodes, and the long forms
-//! of checks whose short forms are among the tests.
+//! Checks that take too long for everyday use, or that need more than the standard toolchain. They are Miri,
+//! sanitizers, the oldest compiler, licences, packaging, coverage, mutants, and virtual machines with several nodes.
+//! They also include the long forms of checks whose short forms are among the tests.
 //!
-//! A step whose tool is missing is skipped, and prints how to get it. Neighbours: `plan.rs` has the everyday
-//! checks, `mutants.rs` the steps of that name, `steps.rs` runs all of these.
+//! A step whose tool is missing is skipped, and prints how to install the tool. Related files: `plan.rs` has the
+//! everyday checks, `mutants.rs` has the mutation tests, and `steps.rs` runs all of these steps.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -13,15 +13,15 @@ use crate::numa;
 use crate::skips;
 use crate::steps::{Outcome, Step, cargo, succeeds, target_folder};
 
-/// The oldest supported compiler: `rust-version` of the workspace.
+/// The oldest supported compiler, which is also `rust-version` of the workspace.
 const OLDEST: &str = "1.88";
-/// The target of sanitizer builds; naming it keeps their flags out of build scripts.
+/// The target of sanitizer builds. Because it is named explicitly, build scripts are built without the sanitizer flags.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// Multithreaded tests of the core's public interface.
 const THREADED: [&str; 5] =
     ["invalid_frees::races", "requests::owner_table", "hotplug::", "reclaim::reclaimers", "requests::bulk"];
 
-/// Modules of `zonal-linux` that make no system call that Miri lacks.
+/// Modules of `zonal-linux` that make no system call that Miri does not support.
 const HOST_ROOMS: [&str; 3] = ["error::", "lock::", "wake_tests::"];
 /// Seconds for which each fuzz target runs.
 const FUZZ_SECONDS: u32 = 300;
@@ -130,7 +130,7 @@ fn further(root: &Path, packages: &[&str], tests: &[&str], (variable, value): (&
     succeeds(cargo(root, run).env(variable, value))
 }
 
-/// Fuzzes a target, starting from a copy of its corpus.
+/// Fuzzes a target. The run starts from a copy of the target's corpus.
 fn fuzz(root: &Path, target: &str) -> Outcome {
     if !answers(&mut of_toolchain(root, "nightly", &["fuzz", "--version"])) {
         return Outcome::Skipped("no cargo-fuzz: cargo install cargo-fuzz".into());
@@ -166,7 +166,7 @@ fn sanitize(root: &Path, sanitizer: &str, arguments: &[&str]) -> Outcome {
     let mut run = of_toolchain(root, "nightly", &[command]);
     run.args(["-Zbuild-std", "--target", TARGET]).args(arguments);
     run.env("RUSTFLAGS", format!("-Zsanitizer={sanitizer}"));
-    // Metadata is leaked on purpose.
+    // Leaks are ignored, because tests leak metadata on purpose.
     run.env("ASAN_OPTIONS", "detect_leaks=0").env("TSAN_OPTIONS", "halt_on_error=1");
     succeeds(run.env("CARGO_TARGET_DIR", target_folder(root).join(format!("{sanitizer}-sanitizer"))))
 }
@@ -188,7 +188,7 @@ fn oldest(root: &Path) -> Outcome {
     succeeds(check.env("CARGO_TARGET_DIR", target_folder(root).join("oldest")))
 }
 
-/// Checks dependencies against `deny.toml`. Advisories need an external database and are left out.
+/// Checks dependencies against `deny.toml`. Advisories are not checked, because they need an external database.
 fn licences(root: &Path) -> Outcome {
     if !answers(cargo(root, ["deny", "--version"]).current_dir(root)) {
         return Outcome::Skipped("no cargo-deny: cargo install cargo-deny".into());
@@ -196,7 +196,7 @@ fn licences(root: &Path) -> Outcome {
     succeeds(&mut cargo(root, ["deny", "--log-level", "error", "check", "licenses", "bans", "sources"]))
 }
 
-/// Packages what is published, and builds each package from its published form.
+/// Packages all published crates, and builds each of them from its published form.
 pub(crate) fn packages(root: &Path) -> Outcome {
     let private = ["--exclude", "xtask", "--exclude", "zonal-verify"];
     succeeds(cargo(root, ["package", "--workspace", "--allow-dirty", "--quiet"]).args(private))
@@ -207,7 +207,7 @@ fn of_toolchain(root: &Path, toolchain: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new("rustup");
     command.current_dir(root).args(["run", toolchain, "cargo"]).args(arguments);
     command.env(skips::VARIABLE, skips::file(root));
-    // Variables that the running cargo has set would override the toolchain's own.
+    // Variables that the running cargo has set would override the cargo and rustc of the other toolchain.
     command.env_remove("CARGO").env_remove("RUSTC").env_remove("RUSTUP_TOOLCHAIN");
     command
 }

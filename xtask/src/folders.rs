@@ -1,9 +1,9 @@
 //! The allowed dependencies between the folders of a crate, and between its files.
 //!
-//! The modules at the root of a crate, most of which are folders, are ordered; each uses only those before
-//! it. Files may use each other in a cycle only if [`LAYERS`] lists the cycle with its reason. Tests may use
-//! everything. Neighbours: `folders/modules.rs` parses the sources, `folders/resolve.rs` resolves paths,
-//! `folders/circles.rs` finds cycles; `arrows.rs` checks crates.
+//! The modules at the root of a crate, most of which are folders, are ordered. Each of them may use only the modules
+//! before it. Files may use each other in a cycle only if [`LAYERS`] lists the cycle with its reason. Tests may use
+//! everything. Related files: `folders/modules.rs` parses the sources, `folders/resolve.rs` resolves paths, and
+//! `folders/circles.rs` finds cycles. `arrows.rs` checks crates.
 
 mod circles;
 mod modules;
@@ -21,16 +21,16 @@ use modules::{ModulePath, Modules, Reference};
 struct Layers {
     /// Name of the crate's folder in `crates`.
     name: &'static str,
-    /// The crate's modules, each of which uses only those before it.
+    /// The modules of the crate. Each may use only the modules before it.
     order: &'static [&'static str],
     circles: &'static [Circle],
 }
 
-/// Files that use each other.
+/// Files that may use each other in a cycle.
 struct Circle {
-    /// The files, below `src`.
+    /// The files, relative to `src`.
     files: &'static [&'static str],
-    /// The reason why they may.
+    /// The reason why the cycle is allowed.
     why: &'static str,
 }
 
@@ -91,7 +91,7 @@ const LAYERS: [Layers; 4] = [
             "bounds",
             "sim",
             "checks",
-            "hands",
+            "system",
             "outcome",
             "causes",
             "page_cache",
@@ -116,7 +116,7 @@ pub(crate) fn violations(root: &Path) -> Vec<String> {
     LAYERS.iter().flat_map(|layers| layers.violations(root)).collect()
 }
 
-/// Returns each module at the root of a crate and those that it uses, in the order of [`LAYERS`].
+/// Returns each module at the root of a crate and the modules that it uses, in the order of [`LAYERS`].
 ///
 /// # Errors
 /// Returns an error if the crate has no order, or a source cannot be read.
@@ -135,7 +135,7 @@ pub(crate) fn imports(root: &Path, name: &str) -> Result<Vec<(String, BTreeSet<S
 }
 
 impl Layers {
-    /// Returns the folder of the sources, below the root of the workspace.
+    /// Returns the folder of the sources, relative to the root of the workspace.
     fn source(&self) -> PathBuf {
         Path::new("crates").join(self.name).join("src")
     }
@@ -156,7 +156,7 @@ impl Layers {
         found
     }
 
-    /// Returns the modules that the order lacks, and those that the crate lacks.
+    /// Returns the modules that are missing in the order, and those of the order that are missing in the crate.
     fn without_place(&self, modules: &Modules) -> Vec<String> {
         let there = &modules[&ModulePath::new()].children;
         let unknown = there.iter().filter(|module| !self.order.contains(&module.as_str()));
@@ -169,12 +169,13 @@ impl Layers {
         unknown.chain(gone).collect()
     }
 
-    /// Calls `sink` for each path from a module to another one: the two modules, and the path.
+    /// Calls `sink` for each path from one module to another, with the two modules and the path.
     fn uses<'m>(&self, modules: &'m Modules, mut sink: impl FnMut(&'m str, &str, &'m Reference)) {
         for (at, module) in modules {
             let Some(from) = at.first() else { continue }; // the root may re-export from all modules
             for reference in &module.references {
-                // Other first names are names of the module itself or were imported by a `use`.
+                // Paths with other first names lead to names of the module itself or to names that a `use` has
+                // imported.
                 let first = reference.path.first().map(String::as_str);
                 if !matches!(first, Some("crate" | "self" | "super")) {
                     continue;
@@ -188,7 +189,7 @@ impl Layers {
         }
     }
 
-    /// Returns the paths from a module to a later one.
+    /// Returns the paths from a module to a later module.
     fn upward(&self, modules: &Modules) -> Vec<String> {
         let place = |module: &str| self.order.iter().position(|known| *known == module);
         let mut found = Vec::new();
@@ -203,8 +204,8 @@ impl Layers {
         found
     }
 
-    /// Returns the files in cycles that the table lacks, and files of the table that are in no cycle. Prints
-    /// the allowed cycles.
+    /// Returns the files in cycles that are missing in the table, and the files of the table that are in no cycle.
+    /// Prints the allowed cycles.
     fn not_allowed(&self, circles: &[BTreeSet<String>]) -> Vec<String> {
         let name = self.name;
         let allowed = |circle: &BTreeSet<String>| {

@@ -1,14 +1,15 @@
-//! Checks the inventory of unsafe code, `docs/unsafe.md`, against the sources: every file with unsafe code
-//! has a row, with the number of its unsafe places.
+//! Checks `docs/unsafe.md`, the inventory of unsafe code, against the sources. Every file with unsafe code must have a
+//! row with the number of its unsafe places.
 //!
-//! Covers the crates that are published as libraries; `style.rs` checks that each place states its reason.
+//! The check covers the crates that are published as libraries. `style.rs` checks that each unsafe place states its
+//! reason.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::style::{is_unsafe, sources};
 
-/// The inventory, below the root.
+/// The inventory, relative to the root.
 const INVENTORY: &str = "docs/unsafe.md";
 /// Crates that are published as libraries.
 const CRATES: [&str; 5] = ["zonal", "zonal-machine", "zonal-linux", "zonal-workload", "zonal-lab"];
@@ -21,7 +22,7 @@ pub(crate) fn violations(root: &Path) -> Vec<String> {
     }
 }
 
-/// Returns file and number of the rows `| path | number | ...`.
+/// Returns the file and the number in each row `| path | number | ...`.
 fn listed(text: &str) -> BTreeMap<String, usize> {
     let rows = text.lines().filter_map(|line| {
         let mut cells = line.split('|').map(str::trim).skip(1);

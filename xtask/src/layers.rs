@@ -1,8 +1,8 @@
-//! The picture of the layers in `ARCHITECTURE.md`, drawn from the real imports: `cargo xtask layers`.
+//! The picture of the layers in `ARCHITECTURE.md`, which `cargo xtask layers` draws from the actual imports.
 //!
-//! Crates are boxes with arrows, from their manifests; the folders of a crate are rows and columns, from the
-//! paths in their sources. A step of `style` fails when the committed picture differs. Neighbours:
-//! `layers/graph.rs` places boxes, `layers/draw.rs` draws, `arrows.rs` and `folders.rs` find the imports.
+//! Crates are boxes with arrows, found in their manifests. The folders of a crate are rows and columns, found in the
+//! paths in its sources. A step of `style` fails if the committed picture differs. Related files: `layers/graph.rs`
+//! places boxes, `layers/draw.rs` draws them, and `arrows.rs` and `folders.rs` find the imports.
 
 mod draw;
 mod graph;
@@ -15,12 +15,12 @@ use std::path::Path;
 use crate::steps::{Outcome, Step};
 use crate::{arrows, folders};
 
-/// The picture, below the root.
+/// The picture, relative to the root.
 const PICTURE: &str = "docs/layers.svg";
 /// The crates whose folders are drawn.
 const CRATES: [&str; 2] = ["zonal", "zonal-linux"];
 
-/// Things in order, each with those that it uses.
+/// Crates or folders in order, each with the set of those that it uses.
 type Imports = Vec<(String, BTreeSet<String>)>;
 
 /// Returns the steps of the command, which writes the picture.
@@ -33,7 +33,7 @@ pub(crate) fn write(_root: &Path) -> Vec<Step> {
     })]
 }
 
-/// Returns what is wrong with the committed picture, if anything is.
+/// Returns the violations in the committed picture.
 pub(crate) fn violations(root: &Path) -> Vec<String> {
     let drawn = match picture(root) {
         Ok(drawn) => drawn,

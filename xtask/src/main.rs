@@ -1,12 +1,12 @@
 //! All checks of the workspace as one command, which CI and developers both use.
 //!
-//! A *step* is one check with a name, a time and an outcome; a step whose tools are missing on this machine
-//! is *skipped* and listed as such. Neighbours: `steps.rs` runs steps, `plan.rs` lists them, `bare.rs` checks
-//! that the core builds without std, `aarch64.rs` checks what is assembled for another processor, `numa/`
-//! runs pools on emulated machines with several nodes, `planted.rs` checks that faults in the core are
-//! detected, `skips.rs` lists what tests left out, `deep.rs` has the long checks, including `mutants.rs`,
-//! `bench_guard.rs` counts instructions, `quick.rs` is for use between edits, `release.rs` for a release;
-//! `style.rs`, `prose.rs`, `arrows.rs`, `folders.rs` and `inventory.rs` check the sources, `layers.rs` draws them.
+//! A *step* is one check with a name, a time and an outcome. A step whose tools are missing on this machine is
+//! *skipped*, and the summary lists it. Related files: `steps.rs` runs steps, and `plan.rs` lists them. `style.rs`,
+//! `prose.rs`, `arrows.rs`, `folders.rs` and `inventory.rs` check the sources, and `layers.rs` draws the layers.
+//! `bare.rs` builds the core without std, and `aarch64.rs` checks code that is assembled for another processor. `numa/`
+//! runs pools on emulated machines with several nodes. `planted.rs` checks that faults in the core are detected, and
+//! `skips.rs` lists the checks that tests skipped. `deep.rs` has the long checks, including `mutants.rs`.
+//! `bench_guard.rs` counts instructions, `quick.rs` is for use between edits, and `release.rs` is for releases.
 
 mod aarch64;
 mod arrows;
@@ -30,7 +30,7 @@ mod style;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// The commands that take arguments.
+/// The commands that have arguments.
 const PLANTED: &str = "planted";
 const SOAK: &str = "soak";
 const DEEP: &str = "deep";

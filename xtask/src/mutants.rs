@@ -1,11 +1,11 @@
-//! Mutation tests: small changes that a tool makes to the code, and how many of them the tests detect.
+//! Mutation tests: `cargo mutants` makes small changes to the code, and the tests must detect most of them.
 //!
-//! Of the core one mutant in forty is tried; of the packages around it a fixed number, chosen by a seed. The
-//! latter takes hours on a small machine, so it resumes after an interruption. A mutant whose tests time out
-//! or die by a signal is caught. Time-outs are listed, and those around the core are first tried again, with
-//! tests that take at most half the limit without a mutant. A mutant whose build times out is not caught,
-//! because no test has run on it. Neighbours: `mutants/kept.rs` stores results, `mutants/outcomes.rs` parses
-//! the tool's output, `deep.rs` lists these steps.
+//! Of the core, one mutant in forty is tested. Of the packages around it, a seed chooses a fixed number of mutants. The
+//! second part takes hours on a small machine, so it resumes after an interruption. A mutant counts as caught if its
+//! tests time out or die by a signal. Mutants that time out are listed. One around the core is tested a second time
+//! before its time-out counts, and the tests of its package must take at most half the limit without a mutant. A mutant
+//! whose build times out is not caught, because no test has run on it. Related files: `mutants/kept.rs` stores results,
+//! `mutants/outcomes.rs` parses the tool's output, and `deep.rs` lists these steps.
 
 mod kept;
 mod outcomes;
@@ -23,18 +23,18 @@ use crate::steps::{Outcome, cargo, succeeds, target_folder};
 
 /// The variable for the number of mutants to try around the core, and its default.
 const COUNT: (&str, u64) = ("ZONAL_MUTANTS_COUNT", 60);
-/// The variable for the seed that chooses them, and its default.
+/// The variable for the seed that chooses these mutants, and its default.
 const SEED: (&str, u64) = ("ZONAL_MUTANTS_SEED", 15);
-/// Time limit in seconds of the tests of a mutant, to detect those that hang.
+/// Time limit in seconds of the tests of a mutant, which ends tests that hang.
 const TEST_SECONDS: u64 = 240;
 /// Time limit in seconds of a mutant's build.
 const BUILD_SECONDS: u64 = 900;
 /// Largest percentage of mutants around the core that may be missed.
 const MISSED_PERCENT_MAX: usize = 15;
 
-/// Tests one in forty of all mutants of the core with its unit tests, and the missed ones with its other
-/// tests and those of `zonal-verify`. Some mutants change only timing, or nothing at all, so one in eleven
-/// may be missed.
+/// Tests one in forty of all mutants of the core with its unit tests. Mutants that these tests miss are tested with the
+/// core's other tests and those of `zonal-verify`. One in eleven may be missed, because some mutants change only timing
+/// or nothing at all.
 pub(crate) fn of_the_core(root: &Path) -> Outcome {
     if let Some(skipped) = missing_tool(root) {
         return skipped;
@@ -49,8 +49,7 @@ pub(crate) fn of_the_core(root: &Path) -> Outcome {
             return Ok(counted);
         }
         let which = named(&counted.missed);
-        // Building all these tests takes longer than running them, unless they are built without
-        // optimisation.
+        // Building all these tests without optimisation takes less time, although they then run longer.
         let again = Mutants::test_core(root, "mutants-again", &which, &all_tests, "0")?;
         counted.add_second_pass(again)?;
         Ok(counted)
@@ -61,9 +60,9 @@ pub(crate) fn of_the_core(root: &Path) -> Outcome {
 
 /// Tests a sample of all mutants of the packages around the core with the tests of each package.
 ///
-/// They are made one by one in a copy of the workspace that is built incrementally. Results from before an
-/// interruption stay in `target/mutants-around/SEED.txt` and are reused while the code is the same
-/// (`mutants/kept.rs`); a build that timed out is tried again.
+/// The tests of each mutant run in a copy of the workspace that is built incrementally. Results from before an
+/// interruption stay in `target/mutants-around/SEED.txt`. They are reused as long as the code is the same
+/// (`mutants/kept.rs`). A build that timed out is tried again.
 pub(crate) fn around_the_core(root: &Path) -> Outcome {
     missing_tool(root).unwrap_or_else(|| {
         let counted = Sample::choose(root).and_then(|sample| sample.test_all(root));
@@ -111,7 +110,7 @@ impl Sample {
     /// Tests the mutants that have no result yet.
     fn test_all(&self, root: &Path) -> Result<Mutants, String> {
         let mut verdicts = self.results.read(&self.states);
-        // A time-out that was not repeated is no result.
+        // A time-out that was not repeated does not count as a result.
         verdicts.retain(|name, found| self.chosen.contains(name) && found != TIMEOUT);
         if verdicts.len() < self.chosen.len() {
             self.test_unchanged()?;
@@ -130,9 +129,9 @@ impl Sample {
         Ok(counted(&verdicts, self.wanted))
     }
 
-    /// Tests the unchanged code. Tests that fail or time out without a mutant would count every mutant as
-    /// caught. Each package's tests are timed in the same way as with a mutant: built before, and one package
-    /// at a time.
+    /// Tests the unchanged code, because tests that fail or time out without a mutant would count every mutant as
+    /// caught. Each package's tests are timed in the same way as with a mutant: one package at a time, after it was
+    /// built.
     fn test_unchanged(&self) -> Result<(), String> {
         for (package, _) in AROUND {
             let test = |more: &[&str]| {
@@ -149,10 +148,10 @@ impl Sample {
         Ok(())
     }
 
-    /// Tests one mutant. It is selected as the only one of as many shards as there are mutants, because
-    /// `cargo mutants` (27.1) tries more than `--re` selects.
+    /// Tests one mutant. The call selects it as one shard of as many shards as there are mutants, because `cargo
+    /// mutants` (27.1) tests more mutants than `--re` selects.
     fn test(&self, root: &Path, name: &str) -> Result<String, String> {
-        // An interruption leaves a mutant in the copy.
+        // An interrupted run leaves a mutant in the copy.
         if copied(root, &self.copy)? != self.states {
             return Err("the code has changed since its mutants were listed; start again".to_owned());
         }
@@ -187,13 +186,13 @@ const CAUGHT: &str = "caught";
 const MISSED: &str = "missed";
 const TIMEOUT: &str = "timeout";
 const UNVIABLE: &str = "unviable";
-/// A time-out of tests that was repeated.
+/// A time-out of tests that happened twice.
 const TIMEOUT_TWICE: &str = "timeout twice";
 /// A time-out of the build, which `cargo mutants` lists with time-outs of tests.
 const BUILD_TIMEOUT: &str = "build timeout";
 
-/// Returns the outcome of a mutant that `test` tests. A time-out counts only if it is repeated, because other
-/// load may have caused it.
+/// Returns the outcome of a mutant that `test` tests. A time-out counts only if it happens twice, because other load
+/// may have caused the first.
 fn settled(mut test: impl FnMut() -> Result<String, String>) -> Result<String, String> {
     match test()? {
         found if found == TIMEOUT => {
@@ -203,7 +202,7 @@ fn settled(mut test: impl FnMut() -> Result<String, String>) -> Result<String, S
     }
 }
 
-/// Checks that tests without a mutant are far from their time limit.
+/// Checks that tests without a mutant take at most half their time limit.
 fn in_time(package: &str, took: Duration) -> Result<(), String> {
     if took <= Duration::from_secs(TEST_SECONDS) / 2 {
         return Ok(());
@@ -215,7 +214,7 @@ fn in_time(package: &str, took: Duration) -> Result<(), String> {
     ))
 }
 
-/// Counts the verdicts of mutants by name, of which `wanted` were requested.
+/// Counts the outcomes of mutants by name. `wanted` mutants were requested.
 fn counted(verdicts: &BTreeMap<String, String>, wanted: usize) -> Mutants {
     let is = |wanted: &str| {
         let these = verdicts.iter().filter(|(_, found)| *found == wanted);
@@ -240,7 +239,7 @@ fn of_packages(copy: &Path) -> Command {
     call
 }
 
-/// Sets a call to build only what tests need.
+/// Configures a call to build only what tests need.
 fn quickly_built(call: &mut Command) -> &mut Command {
     call.env("CARGO_PROFILE_DEV_DEBUG", "0").env_remove("CARGO_TARGET_DIR")
 }
@@ -253,10 +252,10 @@ fn setting((variable, default): (&str, u64)) -> Result<u64, String> {
     }
 }
 
-/// Returns `count` of the names. Most chosen names stay chosen when others are added or removed.
+/// Returns `count` of the names. If names are added or removed, most chosen names stay chosen.
 fn sample<'n>(names: impl Iterator<Item = &'n str>, seed: u64, count: usize) -> Vec<String> {
     let hash = |name: &str| {
-        // Hash everything except the line number, which changes most often.
+        // The line number is not hashed, because it changes most often.
         let parts = name.splitn(3, ':').enumerate().filter(|(at, _)| *at != 1);
         let bytes = parts.flat_map(|(_, part)| part.bytes());
         kept::hash(kept::EMPTY, seed.to_le_bytes().into_iter().chain(bytes))
@@ -314,8 +313,8 @@ struct Mutants {
 }
 
 impl Mutants {
-    /// Tests the core's mutants that `which` selects with `tests`, built at an optimisation `level`; lists
-    /// and logs are written to a `folder` of the target folder.
+    /// Runs `tests` on the core's mutants that `which` selects. The tests are built at the optimisation level `level`.
+    /// Lists and logs are written to `folder` in the target folder.
     fn test_core(
         root: &Path,
         folder: &str,
@@ -345,8 +344,8 @@ impl Mutants {
         Ok(Self { wanted, caught, out_of_time, missed: lines("missed.txt")?, not_built })
     }
 
-    /// Adds the results of testing the missed mutants with more tests. `again` may include others, because
-    /// `--re` does not exclude all that it does not name.
+    /// Adds the results of testing the missed mutants with more tests. `again` may include other mutants, because
+    /// `--re` does not exclude every mutant that it does not match.
     ///
     /// # Errors
     /// Returns the missed mutants without a result.
@@ -376,7 +375,7 @@ fn escaped(text: &str) -> String {
     text.chars().flat_map(|c| is_special(c).then_some('\\').into_iter().chain([c])).collect()
 }
 
-/// Exit codes of `cargo mutants` if some mutants were missed, and if some timed out.
+/// Exit codes of `cargo mutants` if tests missed some mutants, and if some mutants timed out.
 const MUTANTS_MISSED: i32 = 2;
 const MUTANTS_OUT_OF_TIME: i32 = 3;
 

@@ -1,9 +1,8 @@
-//! Rules for prose: words that are not used, summaries of functions, subjects of commits.
+//! Rules for prose: words to avoid, summaries of functions, and subjects of commits.
 //!
-//! `xtask/prose.toml` has the words, with what to write instead. They are searched in comments, in text of the
-//! program (string literals outside tests), in identifiers and in Markdown. Neighbours: `prose/source.rs`
-//! takes sources apart, `prose/summaries.rs` and `prose/subjects.rs` have the other two rules, `style.rs` checks
-//! everything but language.
+//! `xtask/prose.toml` lists the words and what to write instead. They are searched for in comments, in string literals
+//! outside tests, in identifiers and in Markdown. Related files: `prose/source.rs` splits sources into these parts, and
+//! `prose/summaries.rs` and `prose/subjects.rs` have the other two rules. `style.rs` checks everything except language.
 
 mod source;
 mod subjects;
@@ -22,7 +21,7 @@ use summaries::Summaries;
 
 pub(crate) use subjects::step as subjects;
 
-/// The file of the words, below the root.
+/// The file of the words, relative to the root.
 const RULES: &str = "xtask/prose.toml";
 
 /// All rules of [`RULES`].
@@ -31,13 +30,13 @@ struct Rules {
     summaries: Summaries,
 }
 
-/// A word or phrase that is not used.
+/// A word or phrase to avoid.
 struct Word {
     pattern: Regex,
     instead: String,
     in_prose: bool,
     in_names: bool,
-    /// Files, or folders with a final `/`, where it is a term of the field.
+    /// Files, or folders that end in `/`, in which the word is a term of the field.
     except: Vec<String>,
 }
 
@@ -73,7 +72,7 @@ impl Rules {
         Ok(Self { words, summaries: Summaries::new(table)? })
     }
 
-    /// Returns the violations in a file, as line and text; of files that are neither Rust nor Markdown, none.
+    /// Returns the line and text of each violation in a file. Only Rust and Markdown files are checked.
     fn check(&self, file: &Path, text: &str) -> Result<Vec<(usize, String)>, String> {
         let name = file.display().to_string();
         let mut found = Vec::new();
@@ -92,7 +91,7 @@ impl Rules {
         Ok(found)
     }
 
-    /// Returns the words used in `passages`.
+    /// Returns the words to avoid that occur in `passages`.
     fn used(&self, file: &str, passages: &[Passage], applies: fn(&Word) -> bool) -> Vec<(usize, String)> {
         let words = self.words.iter().filter(|word| applies(word) && !word.is_allowed_in(file));
         let found = words.flat_map(|word| {
@@ -145,7 +144,7 @@ impl Word {
     }
 }
 
-/// Whether a file is part of tests or examples only.
+/// Whether a file belongs only to tests or examples.
 fn is_for_tests(file: &Path) -> bool {
     let folders: Vec<PathBuf> = file.iter().map(PathBuf::from).collect();
     folders.iter().any(|part| ["tests", "examples", "tests.rs"].iter().any(|name| part == Path::new(name)))

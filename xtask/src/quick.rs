@@ -1,8 +1,8 @@
-//! Checks that take less than a minute: format, and lints and unit tests of the packages that changed.
+//! Checks that take less than a minute: the format, and lints and unit tests of the packages that changed.
 //!
-//! A package has changed if one of its files differs from the last commit or is not under version control; if
-//! there is no such file, the packages changed by the last commit count. Packages that use a changed one are
-//! not tested: `plan.rs` has every check.
+//! A package has changed if one of its files differs from the last commit or is not under version control. If there is
+//! no such file, the packages that the last commit changed are checked. Packages that use a changed package are not
+//! tested; `plan.rs` has every check.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,7 +11,7 @@ use std::process::Command;
 use crate::plan;
 use crate::steps::{Outcome, Step, cargo, succeeds};
 
-/// Returns the steps.
+/// Returns the quick steps.
 pub(crate) fn steps(root: &Path) -> Vec<Step> {
     let mut steps = vec![Step::new("format", |root| succeeds(&mut cargo(root, ["fmt", "--all", "--check"])))];
     match changed(root) {
@@ -59,7 +59,7 @@ fn git(root: &Path, arguments: &[&str]) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&ran.stdout).into_owned())
 }
 
-/// Returns the packages of files that are listed one per line, ignoring the first `skip` bytes of each line.
+/// Returns the packages of the listed files. Each line has one file, after `skip` bytes that are ignored.
 fn packages(listed: &str, skip: usize) -> BTreeSet<String> {
     let files = listed.lines().filter_map(|line| line.get(skip..));
     let package = |file: &str| {

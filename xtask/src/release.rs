@@ -1,6 +1,6 @@
-//! Checks that must pass before a release; nothing is published.
+//! Checks that must pass before a release. They publish nothing.
 //!
-//! Neighbours: `CONTRIBUTING.md` describes the steps after these checks, `deep.rs` has longer checks.
+//! Related files: `CONTRIBUTING.md` describes the steps after these checks, and `deep.rs` has longer checks.
 
 use std::path::Path;
 use std::process::Command;
@@ -42,7 +42,7 @@ fn manifest(root: &Path) -> Result<Table, String> {
     read(root, "Cargo.toml")?.parse().map_err(|error: toml::de::Error| format!("Cargo.toml: {error}"))
 }
 
-/// Checks that packages of the workspace refer to each other by the workspace's version.
+/// Checks that the packages of the workspace depend on each other in the workspace's version.
 fn versions(root: &Path) -> Result<(), String> {
     versions_of(&manifest(root)?)
 }
@@ -83,7 +83,7 @@ fn has_section(changelog: &str, version: &str) -> Result<(), String> {
     if has_entry { Ok(()) } else { Err(format!("CHANGELOG.md: section `{heading}` has no entry")) }
 }
 
-/// Returns the newest tag of a release, `vX.Y.Z`.
+/// Returns the tag `vX.Y.Z` of the newest release.
 fn last_release(root: &Path) -> Option<String> {
     let describe = ["describe", "--tags", "--abbrev=0", "--match=v[0-9]*"];
     let ran = Command::new("git").current_dir(root).args(describe).output().ok()?;

@@ -1,7 +1,8 @@
-//! What tests left out: they append one line each to a file, because libtest counts them as passed.
+//! Lists the checks that tests skipped. Each skip appends one line to a file, because libtest counts these tests as
+//! passed.
 //!
-//! A line is `SKIPPED: program: test: why`, written by `zonal-testing`. Neighbours: `steps.rs` passes the
-//! file to every cargo it starts and prints the skips with its summary.
+//! `zonal-testing` writes lines of the form `SKIPPED: program: test: why`. Related files: `steps.rs` passes the file to
+//! every cargo it starts and prints the skips with its summary.
 
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
@@ -10,21 +11,21 @@ use std::path::{Path, PathBuf};
 
 use crate::steps::target_folder;
 
-/// The environment variable by which `zonal-testing` finds the file.
+/// The environment variable that passes the path of the file to `zonal-testing`.
 pub(crate) const VARIABLE: &str = "ZONAL_SKIPS_FILE";
 /// Prefix of a line.
 const BEGINNING: &str = "SKIPPED: ";
 
-/// A test, as program and name, and what it left out.
+/// A test, as program and name, and the reason of its skip.
 type Skip = (String, String);
 
-/// Returns the file of this run, as an absolute path, because tests run in their own folders.
+/// Returns the path of this run's file. It is absolute, because tests run in their own folders.
 pub(crate) fn file(root: &Path) -> PathBuf {
     let file = target_folder(root).join(format!("skips-{}.txt", std::process::id()));
     std::path::absolute(&file).unwrap_or(file)
 }
 
-/// Records that a test of `program` left something out, if it could not write to the file itself.
+/// Records a skip of a test of `program` that could not write to the file itself.
 ///
 /// # Errors
 /// Returns an error if the file cannot be written.
@@ -38,7 +39,7 @@ pub(crate) fn add(root: &Path, program: &str, test: &str, why: &str) -> Result<(
 /// Returns each skip once, in order, and removes the file.
 ///
 /// # Errors
-/// Returns an error if the file exists and cannot be read, or is not text; the file stays.
+/// Returns an error if the file exists but cannot be read or is not text. The file is not removed then.
 pub(crate) fn take(root: &Path) -> Result<BTreeSet<Skip>, String> {
     take_from(&file(root))
 }
@@ -47,7 +48,7 @@ fn take_from(file: &Path) -> Result<BTreeSet<Skip>, String> {
     let unknown = |error| format!("cannot read the list of skipped tests: {}: {error}", file.display());
     match std::fs::read_to_string(file) {
         Ok(text) => std::fs::remove_file(file).map(|()| parse(&text)).map_err(unknown),
-        // The file exists only if something was left out.
+        // The file exists only if a test skipped a check.
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(BTreeSet::new()),
         Err(error) => Err(unknown(error)),
     }
@@ -63,7 +64,7 @@ fn parse(text: &str) -> BTreeSet<Skip> {
     lines.map(|line| skip(line).unwrap_or_else(|| ("a test".to_owned(), line.to_owned()))).collect()
 }
 
-/// Returns the end of the summary's last line: how many tests left something out, and which.
+/// Returns the end of the summary's last line, which lists the tests that skipped checks.
 pub(crate) fn in_summary(skips: &BTreeSet<Skip>) -> String {
     let tests: BTreeSet<&str> = skips.iter().map(|(test, _)| test.as_str()).collect();
     let names: Vec<&str> = tests.iter().copied().collect();

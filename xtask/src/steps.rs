@@ -1,9 +1,8 @@
-//! Runs steps one after another: prints names, output, times, and a summary at the end.
+//! Runs steps one after another. Prints their names, output and times, and a summary at the end.
 //!
-//! A failed step does not stop the others: one run reports all failures. The last line printed begins with `N
-//! passed, N failed`, for scripts; it continues with `, N steps skipped` if this machine lacks what steps
-//! need, and `, N tests skipped: ...` if tests left something out (`skips.rs`). Neighbours: `plan.rs` lists
-//! the steps.
+//! A failed step does not stop the others, so one run reports all failures. The last line begins with `N passed, N
+//! failed`, for scripts. It continues with `, N steps skipped` if this machine lacks tools that steps need, and with `,
+//! N tests skipped: ...` if tests skipped checks (`skips.rs`). Related files: `plan.rs` lists the steps.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -18,9 +17,9 @@ use crate::skips;
 pub(crate) enum Outcome {
     /// The check passed.
     Passed,
-    /// The check failed; contains what to look at.
+    /// The check failed. Contains the cause or where to find it.
     Failed(String),
-    /// This machine lacks what the check needs; contains what is missing.
+    /// This machine lacks something that the check needs. Contains what is missing.
     Skipped(String),
 }
 
@@ -42,7 +41,7 @@ impl Step {
     }
 }
 
-/// Runs all steps and prints the summary; returns whether none failed.
+/// Runs all steps and prints the summary. Returns whether no step failed.
 pub(crate) fn run_all(root: &Path, steps: Vec<Step>) -> bool {
     let mut done = Vec::new();
     for step in steps {
@@ -89,7 +88,7 @@ fn summary_line(name: &str, time: Duration, outcome: &Outcome) -> String {
     format!("{word:<8}{:>7.1} s  {name}{}{why}", time.as_secs_f64(), if why.is_empty() { "" } else { ": " })
 }
 
-/// Returns a call of the cargo that runs this program, in the workspace's root.
+/// Returns a call of the cargo that runs this program, in the root of the workspace.
 pub(crate) fn cargo<I: IntoIterator<Item: AsRef<OsStr>>>(root: &Path, arguments: I) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root).args(arguments).env(skips::VARIABLE, skips::file(root));

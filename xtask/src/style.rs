@@ -1,28 +1,28 @@
 //! Style rules that no compiler checks, tested on the text of every file.
 //!
-//! Files begin with `//!` and have at most [`LINES_MAX`] lines. They contain no notes of unfinished work, no
-//! paths of one machine, and no unsafe code without a reason: clippy checks only the code of this target,
-//! these rules check all of it. The compiler and clippy check function lengths and missing documentation.
-//! Neighbours: `arrows.rs`.
+//! Files begin with `//!` and have at most [`LINES_MAX`] lines. They contain no notes of unfinished work and no paths
+//! of one machine. Unsafe code needs a reason: clippy checks only the code of this target, and these rules check all of
+//! it. The compiler and clippy check function lengths and missing documentation. Related files: `arrows.rs` checks
+//! dependencies.
 
 use std::path::{Path, PathBuf};
 
 use walkdir::WalkDir;
 
-/// Largest length of a file in lines: about 500, with some tolerance.
+/// Maximum length of a file in lines. The goal is about 500 lines.
 const LINES_MAX: usize = 520;
-/// Largest length of a `//!` header in lines.
+/// Maximum length of a `//!` header in lines.
 const HEADER_LINES_MAX: usize = 20;
-/// Largest distance in lines between an unsafe block and its reason above it.
+/// Maximum distance in lines between an unsafe block and its reason above.
 const REASON_LINES_MAX: usize = 10;
 
-/// Words that mark unfinished work. Written in two parts here and below, so that this file passes.
+/// Words for unfinished work. They are written in two parts here and below, so that this file passes.
 const UNDONE: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("X", "XX")];
-/// A skip that is only printed, which libtest hides.
+/// A skip that is only printed, so that libtest hides it.
 const HIDDEN_SKIP: &str = concat!("println!(\"", "SKIPPED");
-/// A predictable name in a folder that all users can write to: a link may already exist there.
+/// A predictable name in a folder to which all users can write. Another user may have created a link of that name.
 const GUESSED: &str = concat!("temp_dir()", ".join(");
-/// Prefixes of paths that exist on one machine only.
+/// Prefixes of paths that exist only on one machine.
 const ELSEWHERE: [&str; 4] =
     [concat!("../", "shared"), concat!("/wo", "rk/"), concat!("/ho", "me/"), concat!("/ro", "ot/")];
 const UNSAFE: [&str; 4] = [
@@ -105,8 +105,8 @@ fn check_source(text: &str) -> Vec<Violation> {
     found
 }
 
-/// Returns the number of lines of the `//!` header, up to its first heading and without examples. Sections with
-/// headings are the page of a crate, and examples are tested code.
+/// Returns the number of lines of the `//!` header up to its first heading, without examples. Sections with headings
+/// are the documentation page of a crate, and examples are tested code.
 fn header_lines(lines: &[&str]) -> usize {
     let header = lines.iter().take_while(|line| line.starts_with("//!") && !line.starts_with("//! # "));
     let mut in_example = false;

@@ -1,9 +1,9 @@
 //! Counts the instructions of a pair on one thread, for `cargo xtask bench-guard`.
 //!
-//! `instructions WORKLOAD` uses the processor's counter. `instructions WORKLOAD --simulated` is for callgrind, which
-//! counts by itself but does not implement restartable sequences; the example provides a substitute for their area.
-//! It prints `pairs N`, and `instructions N.N` if the processor counts them. `instructions --list` prints the
-//! workloads.
+//! `instructions WORKLOAD` uses the processor's instruction counter. `instructions WORKLOAD --simulated` is for
+//! callgrind, which counts instructions itself but does not implement restartable sequences; the example then
+//! provides a substitute for their area. The output is `pairs N`, followed by `instructions N.N` if the processor
+//! counts them. `instructions --list` prints the workloads.
 
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
@@ -12,11 +12,11 @@ use std::time::Duration;
 use zonal::units::PageCount;
 use zonal_bench::{Latencies, Plan, Workload, zonal, zonal_in_simulator};
 
-/// 4 GiB, as in `zonal bench`.
+/// Number of frames: 4 GiB, as in `zonal bench`.
 const FRAMES: PageCount = PageCount::new(1 << 20);
-/// Long enough for pagesets to adapt: once a second they move half of the remaining distance.
+/// Long enough for pagesets to adapt: once a second they move by half of the remaining distance.
 const WARM_UP: Duration = Duration::from_secs(5);
-/// Duration of the measured part. A simulator is about fifty times slower than the machine.
+/// Duration of the measured part. A simulator is about fifty times slower than the real machine.
 const DURATION: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
@@ -36,8 +36,8 @@ fn main() -> ExitCode {
     let Some(workload) = workloads.into_iter().find(|workload| workload.name() == name) else {
         return fail("there is no such workload; see --list");
     };
-    // SAFETY: one thread works, and `--simulated` is for simulators. If the kernel does maintain the area, building
-    // the pool is refused.
+    // SAFETY: the plan has one thread, and `--simulated` must be used only in simulators. If the kernel does maintain
+    // the area, building the pool fails.
     let entry = if simulated { unsafe { zonal_in_simulator() } } else { zonal() };
     let plan = Plan {
         workload,

@@ -1,10 +1,10 @@
-//! Measures contenders side by side: the order of the runs, and which samples are kept.
+//! Measures contenders side by side. This file decides the order of the runs and which samples count.
 //!
-//! For each workload every contender has a pool of its own for all rounds, so that metadata is warm as in a
-//! running system. A *round* runs each contender once with each number of threads. The next round begins with
-//! the next contender, so that no contender always follows the same one or always runs on the coolest
-//! machine. Warm-up rounds come first and are not kept, because allocators that adapt to their load need
-//! time. Threads are not pinned. Neighbours: `contender.rs` does one run, `report.rs` summarises.
+//! For each workload, every contender has one pool for all rounds, so that its metadata is warm as in a running
+//! system. A *round* runs each contender once with each number of threads. Each round begins with a different
+//! contender, so that no contender always follows the same one or always runs first, on the coolest machine. Warm-up
+//! rounds come first and their samples are dropped, because allocators that adapt to their load need time. Threads
+//! are not pinned. Related files: `contender.rs` does one run, and `report.rs` summarises the samples.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -21,15 +21,16 @@ use crate::report::{Report, Samples, Skipped};
 /// The parameters of a measurement.
 #[derive(Clone, Debug)]
 pub struct Bench {
-    /// The workloads, in order. [`Workload::Touch`] is not allowed: not all contenders have memory.
+    /// The workloads, in order. [`Workload::Touch`] is not allowed, because not all contenders have memory.
     pub workloads: Vec<Workload>,
-    /// Numbers of threads; each is measured in every round.
+    /// The numbers of threads. Every round measures each of them.
     pub threads: Vec<NonZeroUsize>,
-    /// Number of rounds that are kept.
+    /// Number of measured rounds, without warm-up rounds.
     pub rounds: NonZeroUsize,
-    /// Duration of the measured part of one run, which does at least one round of its workload.
+    /// Duration of the measured part of one run. A run does at least one round of its workload even if that takes
+    /// longer.
     pub round_time: Duration,
-    /// Duration of the warm-up rounds for each workload, at least one, which are not kept.
+    /// Total duration of the warm-up rounds of each workload. There is at least one.
     pub warm_up: Duration,
     /// Frames per pool.
     pub frames: PageCount,
@@ -37,12 +38,12 @@ pub struct Bench {
     pub seed: u64,
 }
 
-/// The progress of a bench, reported before each run.
+/// The progress of a bench, which is reported before each run.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'a> {
-    /// Number of runs that were kept so far.
+    /// Number of measured runs done so far, without warm-up runs.
     pub done: usize,
-    /// Total number of runs that will be kept.
+    /// Total number of measured runs.
     pub total: usize,
     /// The workload of the next run.
     pub workload: Workload,
@@ -50,12 +51,11 @@ pub struct Progress<'a> {
     pub contender: &'a str,
 }
 
-/// The contenders that could be created, with the indexes of their entries.
+/// The contenders that could be created, each with the index of its entry.
 type Field = Vec<(usize, Box<dyn Ready>)>;
 
 impl Bench {
-    /// Measures `entries` until all runs are done or `stop` becomes true; the report contains all completed
-    /// runs.
+    /// Measures `entries` until all runs are done or `stop` becomes true. The report contains all completed runs.
     ///
     /// # Errors
     /// Returns an error if the system refuses a thread.
@@ -85,7 +85,7 @@ impl Bench {
         Ok(report)
     }
 
-    /// Creates the contenders of a workload.
+    /// Creates the contenders for a workload.
     fn field(
         &self,
         entries: &[Entry],
@@ -106,8 +106,8 @@ impl Bench {
         field
     }
 
-    /// Measures all rounds of a workload; calls `on_run` with the number of runs kept and the index of the
-    /// next contender.
+    /// Measures all rounds of a workload. Before each run, calls `on_run` with the number of measured runs done and
+    /// the index of the next contender.
     fn measure(
         &self,
         workload: Workload,
@@ -128,7 +128,7 @@ impl Bench {
                     }
                     on_run(kept, *place);
                     let sample = ready.measure(&plan, counting, stop)?;
-                    // A stopped run is incomplete and not kept.
+                    // A run that was stopped is incomplete, so its sample is dropped.
                     if !warms_up && !is_set(stop) {
                         samples.add(threads, *place, sample);
                         kept += 1;
@@ -148,7 +148,7 @@ impl Bench {
             workload,
             threads,
             duration: self.round_time,
-            warm_up: Duration::ZERO, // whole rounds warm up instead
+            warm_up: Duration::ZERO, // whole rounds are the warm-up
             seed: self.seed,
             pages: self.frames,
             latencies: Latencies::Off,
@@ -156,12 +156,12 @@ impl Bench {
     }
 }
 
-/// Returns all of `field`, starting with another one in each round.
+/// Returns all of `field`, starting with a different element in each round.
 fn rotated<T>(field: &[T], round: usize) -> impl Iterator<Item = &T> {
     let first = round % field.len().max(1);
     field[first..].iter().chain(&field[..first])
 }
 
 fn is_set(flag: &AtomicBool) -> bool {
-    flag.load(Ordering::Relaxed) // only the flag itself is read
+    flag.load(Ordering::Relaxed) // relaxed: only the flag itself is read
 }

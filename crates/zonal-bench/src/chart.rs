@@ -1,7 +1,8 @@
-//! Draws a report as bars: a panel for each workload and number of threads, on one logarithmic scale.
+//! Draws a report as bars. Each workload and number of threads has a panel, and all panels have the same logarithmic
+//! scale.
 //!
-//! Times of one chart span four orders of magnitude, so the bars show ratios: equal differences in length are
-//! equal factors, in every panel. Numbers are printed beside the bars.
+//! The times in one chart span four orders of magnitude. On the logarithmic scale, equal differences in length mean
+//! equal ratios of times, in every panel. The figures are printed next to the bars.
 
 use zonal_machine::output::DRAWING_MARK;
 use zonal_page::{Bar, Bars, Chart, Color, Key, Panel, Scale, Symbol, color};
@@ -9,10 +10,10 @@ use zonal_page::{Bar, Bars, Chart, Color, Key, Panel, Scale, Symbol, color};
 use crate::report::{Report, Row};
 use crate::{floor, harness, ours};
 
-/// Space for numbers beside bars, in pixels.
+/// Space for the figures next to the bars, in pixels.
 const NUMBER_WIDTH: f64 = 50.0;
 
-/// Shortest time with a bar, in nanoseconds: the origin of the bars.
+/// Shortest time that has a bar, in nanoseconds. The bars start at this time.
 const NS_MIN: f64 = 0.5;
 
 const OURS: Color = color::VERMILION;
@@ -117,7 +118,7 @@ mod tests {
             [OURS, PEER].map(color::hex).iter().any(|fill| bar.attribute("fill") == Some(fill))
         });
         let widths = bars.map(|bar| bar.attribute("width").unwrap().parse::<f64>().unwrap());
-        let widths: Vec<f64> = widths.skip(2).collect(); // the legend
+        let widths: Vec<f64> = widths.skip(2).collect(); // skips the bars of the legend
         assert!(widths.len() == 3 && widths[1] > 1000.0 && widths[2] < 1.0, "{widths:?}");
         let share = (10.0 / NS_MIN).ln() / (1000.0 / NS_MIN).ln();
         assert!((widths[0] / widths[1] - share).abs() < 0.01, "{widths:?}");

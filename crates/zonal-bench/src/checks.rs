@@ -1,4 +1,4 @@
-//! Runs every contender on every workload and checks the ownership of each block.
+//! Tests: runs every contender on every workload and checks that no frame has two owners.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -13,12 +13,12 @@ use zonal_workload::{Latencies, PageSource, Plan, Workload, run};
 use crate::contender::Ready;
 use crate::{Bench, Entry, floors, harness, peers, zonal, zonal_locked};
 
-/// 64 MiB.
+/// Number of frames in each pool: 64 MiB.
 const FRAMES: PageCount = PageCount::new(1 << 14);
 /// Number of requests after which a watched run ends.
 const REQUESTS: usize = 12_000;
 
-/// All allocated frames, with the first frame of their block.
+/// All allocated frames, each with the first frame of its block.
 #[derive(Default)]
 struct Accounting {
     out: Mutex<HashMap<Pfn, Pfn>>,
@@ -26,7 +26,7 @@ struct Accounting {
     over: AtomicBool,
 }
 
-/// A source whose blocks are checked.
+/// A source of blocks that checks every allocation and every free.
 struct Watched<'a> {
     source: Box<dyn PageSource<Page = Pfn> + 'a>,
     accounting: &'a Accounting,
@@ -34,9 +34,9 @@ struct Watched<'a> {
 
 impl Accounting {
     fn request(&self) {
-        // Relaxed: a rough count.
+        // Relaxed: a rough count is enough.
         if self.requests.fetch_add(1, Ordering::Relaxed) == REQUESTS {
-            self.over.store(true, Ordering::Relaxed); // only the flag is read
+            self.over.store(true, Ordering::Relaxed); // relaxed: only the flag itself is read
         }
     }
 }
@@ -73,7 +73,7 @@ impl PageSource for Watched<'_> {
     }
 }
 
-/// Runs `workload` with checks; returns the number of pairs done.
+/// Runs `workload` with checks, and returns the number of pairs done.
 fn watch(ready: &dyn Ready, workload: Workload, threads: usize) -> u64 {
     let accounting = Accounting::default();
     let threads = NonZeroUsize::new(threads).unwrap();
@@ -86,7 +86,7 @@ fn watch(ready: &dyn Ready, workload: Workload, threads: usize) -> u64 {
     measured.pairs
 }
 
-/// Returns the workloads of a bench.
+/// Returns the workloads that a bench can run.
 fn workloads() -> impl Iterator<Item = Workload> {
     Workload::ALL.into_iter().filter(|workload| *workload != Workload::Touch)
 }
@@ -123,7 +123,7 @@ fn the_checks_detect_a_frame_allocated_twice() {
     watch(&*harness().make(FRAMES).unwrap(), Workload::Batch, 1);
 }
 
-/// Returns a bench that takes little time.
+/// Returns a bench with short rounds.
 fn short(workloads: Vec<Workload>) -> Bench {
     let (rounds, threads) = (NonZeroUsize::new(2).unwrap(), vec![NonZeroUsize::MIN]);
     let (round_time, warm_up) = (Duration::from_nanos(1), Duration::ZERO);
@@ -191,7 +191,7 @@ fn a_stopped_bench_reports_the_rounds_it_finished() {
     let report = bench
         .run(&entries, &stop, |now| {
             order.push((now.done, now.total, now.workload, now.contender.to_owned()));
-            stop.store(order.len() == 6, Ordering::Relaxed); // only the flag is read
+            stop.store(order.len() == 6, Ordering::Relaxed); // relaxed: only the flag itself is read
         })
         .unwrap();
     let names: Vec<&str> = order.iter().map(|(.., name)| name.as_str()).collect();

@@ -1,8 +1,8 @@
 //! Contenders: how an allocator is created and measured.
 //!
-//! A *contender* is an allocator with its pool; an *entry* is its name, its version and a function that
-//! creates it. All code in a run is compiled for the contender's type; only the choice of the contender is
-//! dynamic. Neighbours: `bench.rs` measures entries, `counting.rs` wraps their sources.
+//! A *contender* is an allocator with its pool. An *entry* is a contender's name, its version, and a function that
+//! creates it. Only the choice of the contender is dynamic; all code within a run is compiled for the contender's
+//! type. Related files: `bench.rs` measures entries, and `counting.rs` counts the instructions of a run.
 
 use std::io;
 use std::sync::atomic::AtomicBool;
@@ -14,9 +14,9 @@ use crate::counting::{Counting, Instructions, Metered};
 
 /// An allocator with a pool of frames.
 ///
-/// All contenders use frame numbers, so that storing allocated frames costs the same for each.
+/// All contenders use frame numbers, so that storing the allocated frames costs the same for each of them.
 pub trait Contender: Send + Sync + 'static {
-    /// The allocator's interface for one thread, used only on the thread that created it.
+    /// The allocator's interface for one thread. It is used only on the thread that created it.
     type Source<'a>: PageSource<Page = Pfn>
     where
         Self: 'a;
@@ -25,10 +25,10 @@ pub trait Contender: Send + Sync + 'static {
     fn source(&self) -> Self::Source<'_>;
 }
 
-/// The reason why a contender could not be created, as text.
+/// A text that says why a contender could not be created.
 pub type Reason = String;
 
-/// Creates a contender with a pool of this many frames.
+/// Creates a contender with a pool of the given number of frames.
 type Make = dyn Fn(PageCount) -> Result<Box<dyn Ready>, Reason> + Send + Sync;
 
 /// A contender's name, its version, and a function that creates it.
@@ -41,8 +41,8 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Creates an entry called `name`. `make` is called with the number of frames of the pool; its error is
-    /// the reason why the contender is left out.
+    /// Creates an entry with this name and version. `make` is called with the number of frames of the pool. If it
+    /// fails, the contender is left out, and its error is reported as the reason.
     pub fn new<C: Contender>(
         name: impl Into<String>,
         version: impl Into<String>,
@@ -51,7 +51,7 @@ impl Entry {
         Self::of_any(name, version, move |frames| Ok(Box::new(make(frames)?)))
     }
 
-    /// Creates an entry for a contender whose type depends on the pool.
+    /// Creates an entry for a contender whose type depends on the size of the pool.
     pub(crate) fn of_any(
         name: impl Into<String>,
         version: impl Into<String>,
@@ -61,13 +61,13 @@ impl Entry {
         Self { name, version, make, lacks_orders: false, lacks_pool: false }
     }
 
-    /// Restricts the entry to single frames.
+    /// Marks the entry as a contender that allocates single frames only.
     #[must_use]
     pub fn of_single_frames(self) -> Self {
         Self { lacks_orders: true, ..self }
     }
 
-    /// Marks the entry as a contender without a contiguous pool, which may return any frame number: a heap.
+    /// Marks the entry as a heap, which has no contiguous pool and may return any frame number.
     #[must_use]
     pub fn without_pool(self) -> Self {
         Self { lacks_pool: true, ..self }
@@ -85,23 +85,23 @@ impl Entry {
         &self.version
     }
 
-    /// Whether the contender has blocks of more than one frame.
+    /// Whether the contender can allocate blocks of more than one frame.
     #[must_use]
     pub const fn has_orders(&self) -> bool {
         !self.lacks_orders
     }
 
-    /// Whether the contender's frames are those of a pool.
+    /// Whether the contender allocates frames of a contiguous pool.
     #[must_use]
     pub const fn has_pool(&self) -> bool {
         !self.lacks_pool
     }
 
-    /// Creates the contender and runs `plan` once, for tools that observe the process from outside. They
-    /// should observe the function `measured_part`.
+    /// Creates the contender and runs `plan` once, for tools that observe the process from outside. Such tools should
+    /// observe the function `measured_part`.
     ///
     /// # Errors
-    /// Returns an error if the contender cannot be created, or cannot do a single pair.
+    /// Returns an error if the contender cannot be created, or if it completes no pair.
     pub fn run_once(&self, plan: &Plan) -> Result<Once, Reason> {
         let ready = self.make_for(plan.workload, plan.pages)?;
         let sample = ready.measure(plan, &Counting::detect(), &AtomicBool::new(false));
@@ -142,7 +142,7 @@ pub struct Once {
     pub instructions: Option<f64>,
 }
 
-/// The result of one run of one contender; times and counts are per pair.
+/// The result of one run of one contender. Times and counts are per pair.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Sample {
     /// CPU time.
@@ -159,7 +159,7 @@ pub(crate) struct Sample {
 
 /// A contender of any type.
 pub(crate) trait Ready: Send + Sync {
-    /// Runs `plan` once; returns `None` if it did not do a single pair.
+    /// Runs `plan` once. Returns `None` if the run completed no pair.
     fn measure(&self, plan: &Plan, counting: &Counting, stop: &AtomicBool) -> io::Result<Option<Sample>>;
 
     /// Returns the interface for the calling thread, for uses that are not timed.

@@ -1,7 +1,8 @@
-//! Counts the instructions of the measured part, per thread, if this machine allows it.
+//! Counts the instructions of the measured part of a run, for each thread, if the machine allows it.
 //!
-//! Only user space counts. Virtual machines often have no counters, and kernels may forbid their use; then
-//! nothing is counted and [`Counting::why_not`] returns the reason. Neighbours: `contender.rs`.
+//! Only instructions in user space are counted. Virtual machines often have no counters, and kernels may forbid their
+//! use. In these cases nothing is counted, and [`Counting::why_not`] returns the reason. Related files:
+//! `contender.rs` uses the counts.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -25,19 +26,19 @@ impl Counting {
         Self { missing: counter().err().map(why) }
     }
 
-    /// Returns why instructions are not counted; `None` if they are.
+    /// Returns the reason why instructions are not counted, or `None` if they are.
     #[must_use]
     pub fn why_not(&self) -> Option<&str> {
         self.missing.as_deref()
     }
 }
 
-/// Creates a counter for the calling thread, not yet enabled.
+/// Creates a counter for the calling thread. The counter is not enabled yet.
 fn counter() -> std::io::Result<Counter> {
     Builder::new().kind(Hardware::INSTRUCTIONS).build()
 }
 
-/// The counts of the lanes of one run.
+/// The sum of the counts of a run's lanes. Each *lane* is a thread.
 #[derive(Default)]
 pub(crate) struct Instructions {
     count: AtomicU64,
@@ -46,19 +47,19 @@ pub(crate) struct Instructions {
 
 impl Instructions {
     fn add(&self, count: u64) {
-        self.count.fetch_add(count, Ordering::Relaxed); // Relaxed: read after the lanes were joined
-        self.lanes.fetch_add(1, Ordering::Relaxed); // Relaxed: likewise
+        self.count.fetch_add(count, Ordering::Relaxed); // relaxed: read after the lanes were joined
+        self.lanes.fetch_add(1, Ordering::Relaxed); // relaxed: read after the lanes were joined
     }
 
-    /// Returns the sum, if each of `threads` lanes counted.
+    /// Returns the sum of the counts if each of `threads` lanes has counted, otherwise `None`.
     pub(crate) fn total(&self, threads: NonZeroUsize) -> Option<u64> {
         // Relaxed: the lanes were joined.
         let all = self.lanes.load(Ordering::Relaxed) == threads.get();
-        all.then(|| self.count.load(Ordering::Relaxed)) // Relaxed: likewise
+        all.then(|| self.count.load(Ordering::Relaxed)) // relaxed: the lanes were joined
     }
 }
 
-/// A source that counts its instructions in the measured part.
+/// A source that counts the instructions of its thread in the measured part.
 pub(crate) struct Metered<'a, S> {
     source: S,
     counter: Option<Counter>,
@@ -87,7 +88,7 @@ impl<S: PageSource<Page = Pfn>> PageSource for Metered<'_, S> {
     }
 
     fn measuring_begins(&mut self) {
-        // If a counter cannot be enabled, the run has no count.
+        // If a counter cannot be enabled, the lane has no count, and so the run has none.
         if self.counter.as_mut().is_some_and(|counter| counter.enable().is_err()) {
             self.counter = None;
         }
@@ -96,7 +97,7 @@ impl<S: PageSource<Page = Pfn>> PageSource for Metered<'_, S> {
     fn measuring_ends(&mut self) {
         let Some(counter) = &mut self.counter else { return };
         let read = counter.disable().and_then(|()| counter.read_count_and_time());
-        // A count is only an estimate if the counter was shared with others, so it is dropped.
+        // If other users shared the hardware counter, the count is only an estimate, so it is dropped.
         if let Some(read) = read.ok().filter(|read| read.time_running == read.time_enabled) {
             self.into.add(read.count);
         }

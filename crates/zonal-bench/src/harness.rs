@@ -1,11 +1,11 @@
-//! `harness`: the cost of measuring itself, as the row of an allocator that does next to nothing.
+//! The contender `harness`, an allocator that does almost nothing. Its row shows the cost of measuring itself.
 
 use zonal::units::{Order, PageCount, Pfn};
 use zonal_workload::PageSource;
 
 use crate::contender::{Contender, Entry};
 
-/// Name of the row.
+/// Name of the contender's row.
 pub(crate) const NAME: &str = "harness";
 
 /// A cell that an allocation reads and a free writes.
@@ -17,18 +17,20 @@ impl PageSource for Cell {
 
     #[inline]
     fn alloc(&mut self, _order: Order) -> Option<Pfn> {
-        // SAFETY: a reference is valid. Volatile, or the compiler would optimise the whole loop away.
+        // SAFETY: the pointer comes from a reference, so it is valid. The access is volatile, because the compiler
+        // would otherwise optimise the whole loop away.
         Some(Pfn::new(unsafe { (&raw const self.0).read_volatile() }))
     }
 
     #[inline]
     fn free(&mut self, page: Pfn, _order: Order) {
-        // SAFETY: a reference is valid. Volatile as in `alloc`.
+        // SAFETY: the pointer comes from a reference, so it is valid. The access is volatile for the reason given in
+        // `alloc`.
         unsafe { (&raw mut self.0).write_volatile(page.get()) };
     }
 }
 
-/// The contender; every source has a cell of its own.
+/// The contender. Each of its sources has a cell of its own.
 struct Harness;
 
 impl Contender for Harness {
@@ -39,7 +41,7 @@ impl Contender for Harness {
     }
 }
 
-/// Returns the entry: one load per allocation and one store per free.
+/// Returns the entry of an allocator that executes one load per allocation and one store per free.
 #[must_use]
 pub fn harness() -> Entry {
     Entry::new(NAME, env!("CARGO_PKG_VERSION"), |_: PageCount| Ok(Harness)).without_pool()

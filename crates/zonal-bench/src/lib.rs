@@ -1,4 +1,5 @@
-//! Compares the zonal page-frame allocator with other allocators, and with the limit set by the machine.
+//! Compares the zonal page-frame allocator with other allocators, and with the fastest possible access on the
+//! machine.
 //!
 //! ```
 //! use std::sync::atomic::AtomicBool;
@@ -23,10 +24,10 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! Other allocators can be added as an [`Entry`] with their own [`Contender`]. Start reading at `bench.rs`;
-//! `contender.rs` defines what is measured, `peers/` and `floor/` are the allocators to compare with,
-//! `figures/` are measurements other than the time of a pair, [`mechanisms`] measures each of the five
-//! mechanisms off and on, [`run_on_pool`] runs one workload on the caller's pool and checks the accounting.
+//! Other allocators can be added as an [`Entry`] with their own [`Contender`]. Start reading at `bench.rs`.
+//! `contender.rs` defines what is measured, and `peers/` and `floor/` contain the allocators to compare with.
+//! `figures/` measures figures other than the time of a pair. [`mechanisms`] measures each of the five mechanisms off
+//! and on. [`run_on_pool`] runs one workload on the caller's pool and checks the accounting.
 
 mod bench;
 mod chart;
@@ -58,5 +59,6 @@ pub use report::{Report, Row, Skipped};
 pub use spread::Spread;
 pub use zonal_workload::{Latencies, PageSource, Plan, Workload};
 
-/// Pages are 4 KiB in this crate, whatever the machine's page size: the measured code never accesses them.
+/// Pages are 4 KiB in this crate, regardless of the machine's page size, because the measured code never accesses
+/// their memory.
 pub(crate) const PAGE_SHIFT: u32 = 12;

@@ -1,4 +1,4 @@
-//! `zonal` itself: a pool of this machine's memory in the form that its users have.
+//! The contender `zonal` itself: a pool of this machine's memory, built as users of the library build it.
 
 use rustix::thread::{MembarrierCommand, membarrier};
 use zonal::Allocator;
@@ -9,15 +9,15 @@ use zonal_workload::PageSource;
 use crate::contender::{Contender, Entry};
 use crate::floor::area;
 
-/// Name of the row.
+/// Name of the row of `zonal`.
 pub(crate) const NAME: &str = "zonal";
-/// The row without restartable sequences.
+/// Name of the row of `zonal` without restartable sequences.
 pub(crate) const LOCKED: &str = "zonal-locked";
 
-/// A pool whose frames are reserved, not touched.
+/// A pool whose frames are reserved address space, never touched.
 struct Zonal(Pool);
 
-/// A thread's interface for users that store frames by number: the allocator without [`Frames`].
+/// A thread's interface for code that stores frames by number: the allocator without the owning type [`Frames`].
 ///
 /// [`Frames`]: zonal_linux::Frames
 struct Source<'a>(&'a Allocator<'static, LinuxPlatform>);
@@ -43,15 +43,17 @@ impl PageSource for Source<'_> {
     }
 }
 
-/// A pool whose areas are not registered with a kernel, and the offset of these areas.
+/// A pool whose restartable-sequence areas are not registered with a kernel, and the offset of these areas from the
+/// thread pointer.
 struct Simulated(Pool, isize);
 
 impl Contender for Simulated {
     type Source<'a> = Source<'a>;
 
     fn source(&self) -> Source<'_> {
-        // SAFETY: the creator of the entry promised one thread in a simulator, where threads do not interrupt
-        // each other's sequences; it was checked that the areas are not registered.
+        // SAFETY: the creator of the entry guarantees one thread and a simulator that runs one thread at a time, so
+        // no thread interrupts another thread's sequence. `unregistered_offset` has checked that the areas are not
+        // registered.
         unsafe { area::set_simulated_cpu(self.1) };
         Source::new(&self.0)
     }
@@ -60,16 +62,16 @@ impl Contender for Simulated {
 /// Returns `zonal` for simulators that do not support restartable sequences.
 ///
 /// # Safety
-/// Only for use on one thread, and only in a simulator that runs one thread at a time, such as
+/// The entry must be used on one thread only, and only in a simulator that runs one thread at a time, such as
 /// valgrind.
 #[must_use]
 pub unsafe fn zonal_in_simulator() -> Entry {
     Entry::new(NAME, env!("CARGO_PKG_VERSION"), |frames| {
         let offset = area::unregistered_offset()?;
-        // The pool would do this registration if it knew of the areas.
+        // A pool normally makes this registration itself, but only if it finds registered areas.
         membarrier(MembarrierCommand::RegisterPrivateExpeditedRseq).map_err(|error| error.to_string())?;
         let builder = Pool::builder().size(bytes(frames));
-        // SAFETY: one thread, as the caller promised; its source sets the area to CPU 0.
+        // SAFETY: the caller guarantees a single thread, and the source of that thread sets its area to CPU 0.
         let pool = unsafe { builder.assume_area(offset) }.build();
         pool.map(|pool| Simulated(pool, offset)).map_err(|error| error.to_string())
     })
@@ -86,7 +88,7 @@ impl Contender for Zonal {
 /// Creates a pool of about this many frames.
 ///
 /// # Errors
-/// Returns an error if this machine cannot have such a pool.
+/// Returns an error if this machine cannot provide such a pool.
 pub fn pool(frames: PageCount) -> Result<Pool, PoolError> {
     Pool::builder().size(bytes(frames)).build()
 }
@@ -95,8 +97,8 @@ const fn bytes(frames: PageCount) -> u64 {
     frames.get() << crate::PAGE_SHIFT
 }
 
-/// Returns `zonal` as it works on systems without restartable sequences, for comparison with the floor with
-/// locks.
+/// Returns the entry of `zonal` as it works on systems without restartable sequences, to compare with the floor that
+/// uses locks.
 #[must_use]
 pub fn zonal_locked() -> Entry {
     Entry::new(LOCKED, env!("CARGO_PKG_VERSION"), |frames| {
@@ -105,7 +107,7 @@ pub fn zonal_locked() -> Entry {
     })
 }
 
-/// Returns `zonal` with its default settings.
+/// Returns the entry of `zonal` with its default settings.
 #[must_use]
 pub fn zonal() -> Entry {
     Entry::new(NAME, env!("CARGO_PKG_VERSION"), |frames| {

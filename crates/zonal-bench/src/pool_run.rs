@@ -1,7 +1,7 @@
 //! Runs a workload on the caller's pool, and reports the state of the pool afterwards.
 //!
-//! On an emulated machine the lanes act as CPUs spread over all of its nodes. Neighbours: `zonal_workload`
-//! runs the lanes; front ends print the [`PoolReport`].
+//! On an emulated machine, the lanes (the threads of the workload) act as CPUs spread over all nodes. Related files:
+//! the crate `zonal_workload` runs the lanes, and front ends print the [`PoolReport`].
 
 use std::io;
 use std::sync::atomic::AtomicBool;
@@ -17,39 +17,40 @@ use zonal_workload::{Measurement, PageSource, Plan, Progress, run};
 pub struct PoolReport {
     /// The plan of the run.
     pub plan: Plan,
-    /// Speed and latency.
+    /// Speed and latency of the run.
     pub measured: Measurement,
-    /// The nodes that blocks came from, including preparation.
+    /// Counts of the nodes that served allocations, including those of the preparation.
     pub locality: Locality,
-    /// Counts of events, including preparation.
+    /// Counts of events, including those of the preparation.
     pub events: Events,
-    /// The largest `pageset.high` at the end.
+    /// The largest `pageset.high` of all pagesets at the end of the run.
     pub pageset_high: PageCount,
     /// Bytes of metadata per frame.
     pub metadata_bytes_per_frame: f64,
-    /// The accounting after everything was freed.
+    /// The accounting after all blocks were freed.
     pub accounting: Accounting,
-    /// The error that a walk over the whole pool found, if any.
+    /// The error that verification of the whole pool found, if any.
     pub fault: Option<VerifyError>,
-    /// The nodes of the pool's memory.
+    /// How the pool's memory is placed on real nodes.
     pub placement: Placement,
 }
 
 impl PoolReport {
-    /// Whether every frame is accounted for and none is still allocated.
+    /// Whether every frame is accounted for and no frame is still allocated.
     #[must_use]
     pub fn is_balanced(&self) -> bool {
         self.fault.is_none() && self.accounting.balance() && self.accounting.allocated == PageCount::ZERO
     }
 }
 
-/// Runs `plan` on a pool without other users, with requests under `policy`, in the same way as [`run`].
+/// Runs `plan` on a pool that has no other users, with requests under `policy`, in the same way as [`run`].
 ///
 /// # Errors
 /// Returns an error if the system refuses a thread.
 ///
 /// # Panics
-/// Panics if the pool refuses a frame that it allocated, or the number of threads does not suit the workload.
+/// Panics if the pool refuses to free a frame that it allocated, or if the number of threads does not suit the
+/// workload.
 pub fn run_on_pool(
     pool: &Pool,
     policy: &PoolPolicy<'_>,
@@ -61,7 +62,7 @@ pub fn run_on_pool(
     let cpus: Vec<CpuId> = nodes.flat_map(|node| node.cpus.iter().copied()).collect();
     let source = |lane: usize| {
         let cpu = cpus.get(lane * cpus.len() / plan.threads);
-        // Fails on a real machine, where a thread's CPU is the one that runs it.
+        // This fails on the live topology, where a thread always acts as the CPU that runs it.
         PoolSource { pool, policy, _acting: cpu.and_then(|&cpu| pool.act_as(cpu).ok()) }
     };
     let measured = run(plan, source, stop, on_progress)?;
@@ -96,7 +97,7 @@ impl PageSource for PoolSource<'_> {
 
     #[inline]
     fn free(&mut self, page: Pfn, order: Order) {
-        // SAFETY: raw blocks of `alloc` are freed once and belong to no `Frames`.
+        // SAFETY: the workload frees each raw block of `alloc` once, and no `Frames` owns it.
         let given = unsafe { self.pool.free_raw(page, order) };
         given.expect("the block was allocated");
     }
@@ -104,7 +105,7 @@ impl PageSource for PoolSource<'_> {
     #[inline]
     fn touch(&mut self, page: Pfn) {
         let first = self.pool.ptr_of(page).expect("a pool knows the frames it gave out");
-        // SAFETY: the frame is mapped and held by this workload only.
+        // SAFETY: the frame is mapped, and only this workload holds it.
         unsafe { first.cast::<u64>().write_volatile(page.get()) };
     }
 }
@@ -122,7 +123,7 @@ mod tests {
 
     const POOL_BYTES: u64 = 64 << 20;
 
-    /// Runs until the first progress report.
+    /// Runs a workload until the first progress report with a pair.
     fn report(pool: &Pool, workload: Workload) -> PoolReport {
         let plan = Plan {
             workload,
@@ -135,7 +136,7 @@ mod tests {
         };
         let stop = AtomicBool::new(false);
         let policy = PoolPolicy::local();
-        let enough = |now: Progress| stop.store(now.pairs > 0, Ordering::Relaxed); // Relaxed: only the flag is read
+        let enough = |now: Progress| stop.store(now.pairs > 0, Ordering::Relaxed); // relaxed: only the flag is read
         run_on_pool(pool, &policy, &plan, &stop, enough).unwrap()
     }
 
@@ -148,7 +149,7 @@ mod tests {
             assert!(report.is_balanced(), "{name}: {:?} {:?}", report.accounting, report.fault);
             assert!(report.measured.pairs > 0, "{name}");
             assert_eq!(report.accounting.managed, pool.frames(), "{name}");
-            // Half of a pool over several nodes does not fit one node.
+            // The workload holds half of the pool, which does not fit on one node if the pool has several.
             let near = report.locality.hit >= report.measured.pairs / 2;
             assert!(near || pool.memory_nodes().len() > 1, "{name}: {:?}", report.locality);
             assert!(report.metadata_bytes_per_frame > 0.0);

@@ -1,7 +1,8 @@
-//! The results of a bench: a row for each contender on each workload, and the contenders that were left out.
+//! The results of a bench: one row for each contender on each workload, and the contenders that were left out.
 //!
-//! Ratios are computed within a round, where both contenders ran close together, and then over the rounds:
-//! anything that slows a whole round down cancels out. Neighbours: `bench.rs` measures, front ends print.
+//! A ratio is computed within each round, where both contenders ran at nearly the same time; the median over the
+//! rounds is reported. Any influence that slows a whole round down therefore cancels out. Related files: `bench.rs`
+//! measures, and front ends print the report.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -13,7 +14,7 @@ use crate::counting::Counting;
 use crate::spread::Spread;
 use crate::{floor, ours};
 
-/// One contender on one workload. All figures are per pair: one allocation and one free.
+/// One contender on one workload. All figures are per pair of one allocation and one free.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// The workload.
@@ -24,17 +25,17 @@ pub struct Row {
     pub contender: String,
     /// The contender's version.
     pub version: String,
-    /// CPU time in nanoseconds; if two threads share a pair, the mean of both.
+    /// CPU time in nanoseconds. If two threads share a pair, this is the mean of both threads.
     pub cpu_ns: Spread,
-    /// Wall time in nanoseconds, likewise.
+    /// Wall time in nanoseconds. If two threads share a pair, this is the mean of both threads.
     pub wall_ns: Spread,
-    /// Instructions in user space, the median over the rounds, if they can be counted.
+    /// Number of instructions in user space, as the median over the rounds, if they can be counted.
     pub instructions: Option<f64>,
-    /// CPU time as a multiple of zonal's in the same round, the median over the rounds.
+    /// CPU time as a multiple of zonal's time in the same round, as the median over the rounds.
     pub ratio_to_zonal: Option<f64>,
-    /// CPU time as a multiple of the floor's in the same round, the median over the rounds. The floor is
-    /// `floor-rseq`, or `floor-spin` on systems without restartable sequences and for contenders that do not
-    /// use them.
+    /// CPU time as a multiple of the floor's time in the same round, as the median over the rounds. The floor is
+    /// `floor-rseq`, or `floor-spin` on systems without restartable sequences and for contenders that do not use such
+    /// sequences.
     pub ratio_to_floor: Option<f64>,
     /// Failed requests per pair.
     pub failed: f64,
@@ -42,7 +43,7 @@ pub struct Row {
     pub rounds: usize,
 }
 
-/// A contender that was left out.
+/// A contender that was left out for one workload.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Skipped {
     /// The workload.
@@ -60,11 +61,11 @@ pub struct Report {
     pub rows: Vec<Row>,
     /// The contenders that were left out.
     pub skipped: Vec<Skipped>,
-    /// The reason why instructions were not counted; `None` if they were.
+    /// The reason why instructions were not counted, or `None` if they were.
     pub instructions_missing: Option<String>,
 }
 
-/// The samples of one contender's rounds. A round without a pair is `None`, so that rounds of different
+/// The samples of one contender's rounds. A round that completed no pair is `None`, so that the rounds of different
 /// contenders stay aligned.
 type Rounds = Vec<Option<Sample>>;
 
@@ -85,7 +86,7 @@ impl Report {
         Self { rows: Vec::new(), skipped: Vec::new(), instructions_missing }
     }
 
-    /// Adds the rows of a workload.
+    /// Adds the rows and the skipped contenders of a workload.
     pub(crate) fn add(&mut self, workload: Workload, entries: &[Entry], samples: &Samples) {
         let place_of = |name: &str| entries.iter().position(|entry| entry.name() == name);
         for (&(threads, place), rounds) in &samples.0 {
@@ -118,7 +119,7 @@ impl Report {
     }
 }
 
-/// Returns the median over the rounds of the ratio of the first's time to the second's.
+/// Returns the median over the rounds of the ratio of CPU times, `rounds` to `others`.
 fn ratio(rounds: &Rounds, others: &Rounds) -> Option<f64> {
     let both = rounds.iter().zip(others).filter_map(|(one, other)| (*one).zip(*other));
     Spread::of(both.map(|(one, other)| one.cpu_ns / other.cpu_ns)).map(|spread| spread.median)
@@ -134,7 +135,7 @@ mod tests {
         Some(Sample { cpu_ns, wall_ns, instructions, pairs: 1, failed: 0.0 })
     }
 
-    /// Creates a report on contenders with these names and rounds.
+    /// Creates a report on contenders with these names and samples.
     fn report(contenders: &[(&str, &[Option<Sample>])]) -> Report {
         let entry = |name: &str| Entry::of_any(name, "1", |frames| harness().make(frames));
         let entries: Vec<Entry> = contenders.iter().map(|(name, _)| entry(name)).collect();
@@ -149,7 +150,7 @@ mod tests {
 
     #[test]
     fn ratios_compare_samples_of_the_same_round() {
-        // The machine is ten times slower in the second round, and fails in the third.
+        // The machine is ten times slower in the second round, and the floor is disturbed in the third.
         let slow = [sample(20.0), sample(200.0), sample(60.0)];
         let fast = [sample(10.0), sample(100.0), sample(9000.0)];
         let report = report(&[("zonal", &slow), ("floor-rseq", &fast), ("floor-spin", &[sample(1.0)])]);

@@ -1,9 +1,9 @@
-//! The median and the extremes of a few rounds.
+//! The median and the extremes of a small number of values.
 
-/// The median and the extremes of the values measured in some rounds.
+/// The median and the extremes of the values measured in several rounds.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Spread {
-    /// The median; of an even number of rounds, the mean of the two in the middle.
+    /// The median. For an even number of values, this is the mean of the two middle values.
     pub median: f64,
     /// The smallest value.
     pub min: f64,
@@ -12,7 +12,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Computes the spread of all `values`; `None` if there are none.
+    /// Computes the spread of all `values`. Returns `None` if there are none.
     #[must_use]
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().collect();

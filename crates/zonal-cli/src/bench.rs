@@ -1,8 +1,8 @@
-//! `zonal bench`: compares the allocator with others and with the limit of this machine.
+//! `zonal bench`: compares the allocator with other allocators and with *floors*, the limits of this machine.
 //!
-//! The arguments are converted to a checked bench, and the bench's report is printed. Neighbours:
-//! `zonal_bench` does the work; `bench/text.rs` and `bench/json.rs` print, `bench/figures.rs` is the
-//! subcommand `figures`.
+//! The arguments are converted to a checked bench, and the report of the bench is printed. Related files:
+//! `zonal_bench` takes the measurements. `bench/text.rs` and `bench/json.rs` print the report; `bench/figures.rs` is
+//! the subcommand `figures`.
 
 mod figures;
 mod json;
@@ -51,7 +51,7 @@ enum Other {
 /// Arguments of the measurement of pairs.
 #[derive(Args, Clone, Debug)]
 struct PairArgs {
-    /// What each thread does; see below [default: all]
+    /// Workload of each thread; see below [default: all]
     #[arg(value_name = "WORKLOAD", value_parser = workload)]
     workloads: Vec<Workload>,
 
@@ -132,7 +132,7 @@ fn examples() -> String {
     )
 }
 
-/// Returns the end of a list of peers: those that only other builds have.
+/// Returns the end of a list of peers, which names the peers that this build does not contain.
 fn missing_peers() -> String {
     let built = zonal_bench::peers();
     let is_missing = |name: &&str| !built.iter().any(|entry| entry.name() == *name);
@@ -173,11 +173,11 @@ fn rounds(text: &str) -> Result<NonZeroUsize, String> {
     rounds.ok_or_else(|| format!("`{text}` is not a number of rounds; allowed are 1 to {ROUNDS_MAX}"))
 }
 
-/// Largest number of rounds. More rounds do not improve the result.
+/// Maximum number of rounds. More rounds would not improve the result.
 const ROUNDS_MAX: usize = 100_000;
 
-/// Runs the command. Exits with 0; 1 if the system refused a request; 2 if the arguments do not suit this
-/// machine; 130 if interrupted.
+/// Runs the command. Returns exit code 0 for success, 1 if the system refused a request, 2 if the arguments are not
+/// valid on this machine, and 130 if the user interrupted the command.
 pub(crate) fn run(args: &BenchArgs) -> ExitCode {
     let done = match &args.other {
         None => pairs(&args.pairs),
@@ -238,7 +238,7 @@ fn bench(args: &PairArgs) -> Result<Bench, Failure> {
     })
 }
 
-/// Returns the number of frames of a pool that this machine can have.
+/// Returns the number of frames of a pool that fits into the memory of this machine.
 fn frames(requested: Option<Size>) -> Result<PageCount, Failure> {
     let wanted = requested.map_or(FRAMES_DEFAULT, |Size(bytes)| PageCount::new(bytes / PAGE_BYTES));
     match zonal_bench::pool(wanted) {
@@ -273,7 +273,7 @@ pub(crate) fn warn_of_slow_build() {
 }
 
 fn judge(report: &Report, interrupted: &AtomicBool) -> Result<(), Failure> {
-    // Relaxed: only the flag itself is read.
+    // Relaxed: no data is published with the flag.
     if interrupted.load(Ordering::Relaxed) {
         return Err(Failure::interrupted("interrupted; the finished measurements are printed"));
     }

@@ -1,8 +1,8 @@
 //! `zonal lab`: experiments on simulated machines.
 //!
-//! The arguments are converted to plans, all of which are checked before the first one runs; results are
-//! written and printed as they complete. Neighbours: `zonal_lab::experiment` does the work, `lab/text.rs`
-//! formats results as text, `lab/listing.rs` lists the experiments.
+//! The arguments are converted to plans, all of which are checked before the first plan runs. Results are written and
+//! printed as soon as each experiment completes. Related files: `zonal_lab::experiment` runs the experiments,
+//! `lab/text.rs` formats results as text, `lab/listing.rs` lists the experiments.
 
 mod listing;
 mod text;
@@ -31,11 +31,11 @@ use crate::values::{self, ForceArg};
 
 /// The name that selects all built-in experiments.
 const ALL: &str = "all";
-/// Extension of experiment files, which distinguishes them from names.
+/// Extension of experiment files, which distinguishes them from names of built-in experiments.
 const FILE: &str = ".toml";
-/// Default directory of results.
+/// Default directory for results.
 const OUT_DEFAULT: &str = "lab-results";
-/// Host memory for concurrent runs if the host's available memory is not known.
+/// Host memory for concurrent runs, in bytes, if the available memory of the host is not known.
 const MEMORY_DEFAULT: u64 = 4 << 30;
 
 /// Run experiments on simulated machines: built-in ones and your own
@@ -121,8 +121,8 @@ fn case_choice(text: &str) -> Result<(String, Vec<CaseValue>), String> {
     }
 }
 
-/// Runs the command. Exits with 0; 1 if a run failed; 2 if there is no such experiment or its file is
-/// invalid; 130 if interrupted.
+/// Runs the command. Returns exit code 0 for success, 1 if a run failed, 2 if an experiment does not exist or its
+/// file is invalid, and 130 if the user interrupted the command.
 pub(crate) fn run(args: &LabArgs) -> ExitCode {
     let done = match &args.command {
         LabCommand::List(args) => list(args),
@@ -158,7 +158,7 @@ fn run_all(args: &RunArgs) -> Result<(), Failure> {
     for plan in &plans {
         let results = match run_one(plan, &options, &stop) {
             Ok(results) => results,
-            // The results before the failed one are still printed.
+            // The results of the earlier experiments are still printed.
             Err(failure) => {
                 failed = Some(failure);
                 break;
@@ -182,7 +182,7 @@ fn run_all(args: &RunArgs) -> Result<(), Failure> {
             print(&text::render(plan, &results, &files, Width::of_output()))?;
         }
         all.push(results);
-        // Relaxed: only the flag itself is read.
+        // Relaxed: no data is published with the flag.
         if failed.is_some() || stop.load(Ordering::Relaxed) {
             break;
         }
@@ -194,7 +194,7 @@ fn run_all(args: &RunArgs) -> Result<(), Failure> {
     failed.map_or_else(|| judge(&plans, &all), Err)
 }
 
-/// Returns the plans of all selected experiments, checked.
+/// Returns the checked plans of all selected experiments.
 fn plans(args: &RunArgs) -> Result<Vec<Plan>, Failure> {
     let mut plans: Vec<Plan> = Vec::new();
     for source in sources(&args.experiments)? {
@@ -243,13 +243,13 @@ fn options(args: &RunArgs) -> Result<Options, Failure> {
         None => available_parallelism()
             .map_err(|error| Failure::failed(format!("cannot count cores: {error}; use --jobs")))?,
     };
-    // The rest is left for the programs of the simulated machines and everything else on this one.
+    // The other quarter is left for memory that the estimates of the runs do not include, and for other processes.
     let memory_bytes = zonal_linux::available_bytes().map_or(MEMORY_DEFAULT, |bytes| bytes / 4 * 3);
     Ok(Options { seed: args.seed, jobs, memory_bytes })
 }
 
 fn run_one(plan: &Plan, options: &Options, stop: &AtomicBool) -> Result<Results, Failure> {
-    /// Steps of the progress bar, because the shares of the work are fractions.
+    /// Number of steps of the progress bar. The share of completed work is a fraction, so it is scaled to steps.
     const STEPS: f64 = 1000.0;
     let bar = progress::bar(STEPS as u64, "{prefix} {bar:24} {eta} left  {wide_msg}");
     bar.enable_steady_tick(Duration::from_millis(250));
@@ -266,7 +266,7 @@ fn run_one(plan: &Plan, options: &Options, stop: &AtomicBool) -> Result<Results,
 /// Writes all files of a result.
 fn write_files(args: &RunArgs, directory: &Path, results: &Results) -> Result<Vec<PathBuf>, Failure> {
     if args.out.is_none() {
-        // A directory that the user names may be a link; the default one must not be.
+        // A directory that the user names may be a link. The default directory must not be a link.
         output::folder(Path::new(""), OUT_DEFAULT).map_err(Failure::failed)?;
     }
     let replace = args.force.replace();

@@ -1,9 +1,9 @@
 //! Fits text to the width of the output: tables, paragraphs and labelled lines.
 //!
-//! The width is that of the variable `COLUMNS`, else of the terminal on standard output. Output to a file or
-//! a pipe has no limit unless `COLUMNS` sets one. A table that is wider is split into parts, each of which
-//! repeats the columns that identify a row; long text wraps within its column.
-//! Neighbours: the `text.rs` of each command describes its tables with [`Grid`].
+//! The width is the value of the variable `COLUMNS`, or else the width of the terminal on standard output. Output to
+//! a file or a pipe has no limit unless `COLUMNS` is set. A table that is too wide is split into parts, each of which
+//! repeats the columns that identify a row. Long text wraps within its column. Related files: the `text.rs` of each
+//! command describes its tables with [`Grid`].
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal};
@@ -12,13 +12,13 @@ use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, pr
 use terminal_size::{Height, terminal_size_of};
 use textwrap::core::display_width;
 
-/// Longest line of prose: longer lines are hard to read, however wide the terminal is.
+/// Maximum width of a line of prose. Longer lines are hard to read, even if the terminal is wider.
 const PROSE_COLUMNS: usize = 100;
-/// Least width to which text is fitted. On narrower outputs lines are longer than the output.
+/// Minimum width to which text is fitted. On narrower terminals, lines are longer than the terminal is wide.
 const COLUMNS_MIN: usize = 20;
-/// Columns between two columns of a table.
+/// Number of columns between two columns of a table.
 const GAP: usize = 2;
-/// Least width of a text column that is wrapped.
+/// Minimum width of a text column that is wrapped.
 const TEXT_COLUMNS_MIN: usize = 8;
 
 /// The width of the output in columns.
@@ -43,26 +43,26 @@ impl Width {
         self.0.map_or(PROSE_COLUMNS, |columns| columns.min(PROSE_COLUMNS))
     }
 
-    /// Returns the width as clap takes it for help texts, where 0 means that there is no limit.
+    /// Returns the width that clap uses for help texts. In clap, 0 means that there is no limit.
     pub(crate) fn of_help(self) -> usize {
         self.0.map_or(0, |columns| columns.min(PROSE_COLUMNS))
     }
 
-    /// Wraps a paragraph; its lines after the first begin with `indent`. Ends with a line break.
+    /// Wraps a paragraph. All lines after the first line begin with `indent`. The result ends with a line break.
     pub(crate) fn paragraph(self, first: &str, indent: &str, text: &str) -> String {
         wrapped(self.prose(), first, indent, text)
     }
 
-    /// Formats `text` behind a label, and wraps it only where the output has a width. Ends with a line break.
+    /// Formats `text` after a label, and wraps it only if the output has a width. The result ends with a line break.
     pub(crate) fn labelled(self, label: &str, text: &str) -> String {
         let Some(columns) = self.0 else { return format!("{label}{text}\n") };
-        // On narrow outputs the text is worth more space than the alignment.
+        // On narrow outputs, alignment with the label would leave too little space for the text.
         let indent = display_width(label).min(columns / 4);
         wrapped(columns, label, &" ".repeat(indent), text)
     }
 }
 
-/// Formats entries of a help text: a name or a command in a column of its own, and what it is.
+/// Formats the entries of a help text. An entry has a name or a command in its own column, and a description.
 pub(crate) fn entries<A: AsRef<str>, B: AsRef<str>>(entries: impl IntoIterator<Item = (A, B)>) -> String {
     let entries: Vec<(A, B)> = entries.into_iter().collect();
     let described = entries.iter().filter(|(_, text)| !text.as_ref().is_empty());
@@ -105,7 +105,7 @@ fn wrapped(columns: usize, first: &str, indent: &str, text: &str) -> String {
 pub(crate) enum Content {
     /// Aligned to the right and never wrapped.
     Numbers,
-    /// Aligned to the left and wrapped where the table is too wide.
+    /// Aligned to the left, and wrapped if the table is too wide.
     Text,
 }
 
@@ -115,11 +115,11 @@ struct Column {
     content: Content,
     /// Width of the widest cell or title.
     natural: usize,
-    /// Width of the widest part that cannot be wrapped.
+    /// Width of the widest word, which cannot be wrapped.
     least: usize,
 }
 
-/// A table. The first columns, its keys, identify a row.
+/// A table. Its first columns, called keys, identify a row.
 #[derive(Clone, Debug)]
 pub(crate) struct Grid {
     columns: Vec<Column>,
@@ -138,7 +138,7 @@ impl Grid {
         Self { columns: columns.collect(), keys, rows: Vec::new() }
     }
 
-    /// Sets the least width of a column, so that several tables are aligned.
+    /// Sets the minimum width of a column, so that several tables are aligned.
     pub(crate) fn at_least(mut self, column: usize, width: usize) -> Self {
         let column = &mut self.columns[column];
         column.natural = column.natural.max(width);
@@ -159,7 +159,7 @@ impl Grid {
         self.rows.push(cells);
     }
 
-    /// Formats the table, each line after `indent`, in parts that fit `width`.
+    /// Formats the table in parts that fit into `width`. Each line begins with `indent`.
     pub(crate) fn render(&self, indent: &str, width: Width) -> String {
         let all: Vec<usize> = (0..self.columns.len()).collect();
         let Width(Some(columns)) = width else { return self.part(&all, &self.natural(), indent) };
@@ -177,14 +177,16 @@ impl Grid {
         self.columns.iter().map(|column| column.natural).collect()
     }
 
-    /// Returns widths with which the keys and any one other column fit, if text that wraps can achieve it.
+    /// Returns widths with which the keys and any one other column fit into `columns`, as far as wrapping of text
+    /// makes this possible.
     fn fitted(&self, columns: usize) -> Vec<usize> {
         let mut widths = self.natural();
         let is_text = |at: &usize| self.columns[*at].content == Content::Text;
         let others = |widths: &[usize]| widths[self.keys..].iter().copied().max().unwrap_or(0);
         let (key_text, other_text): (Vec<usize>, Vec<usize>) =
             (0..widths.len()).filter(is_text).partition(|&at| at < self.keys);
-        // Text that is no key gets what the keys leave, the keys' own text what the others leave then.
+        // Text in other columns gets the space that the keys leave. Then text in the keys gets the space that the
+        // other columns leave.
         let keys = total(widths[..self.keys].iter().copied());
         for at in other_text {
             let rest = columns.saturating_sub(keys + GAP);
@@ -198,7 +200,7 @@ impl Grid {
         widths
     }
 
-    /// Returns the columns of each part: the keys and as many others as fit, at least one.
+    /// Returns the columns of each part. A part contains the keys and as many other columns as fit, at least one.
     fn split(&self, widths: &[usize], columns: usize) -> Vec<Vec<usize>> {
         let keys: Vec<usize> = (0..self.keys).collect();
         let mut parts = vec![keys.clone()];
@@ -237,7 +239,7 @@ impl Grid {
     }
 }
 
-/// Wraps a cell to its width. Words longer than that are not broken.
+/// Wraps a cell to its width. Words that are longer than the width are not broken.
 fn cell(text: &str, width: usize) -> String {
     if display_width(text) <= width {
         return text.to_owned();
@@ -245,7 +247,7 @@ fn cell(text: &str, width: usize) -> String {
     textwrap::fill(text, textwrap::Options::new(width).break_words(false))
 }
 
-/// Returns the width of a table whose columns have these widths.
+/// Returns the total width of a table from the widths of its columns.
 fn total(widths: impl IntoIterator<Item = usize>) -> usize {
     widths.into_iter().map(|width| width + GAP).sum::<usize>().saturating_sub(GAP)
 }

@@ -1,7 +1,7 @@
 //! `zonal machine`: explains a machine by the rules of its kernel.
 //!
-//! Finds the machine, chooses the rules, calls `zonal-machine` and prints the report.
-//! Neighbours: `machine/text.rs` formats the report as text.
+//! The command finds the machine, chooses the rules, calls `zonal-machine` and prints the report. Related files:
+//! `machine/text.rs` formats the report as text.
 
 mod text;
 
@@ -22,11 +22,11 @@ use crate::outcome::{print, print_message};
 use crate::values::ForceArg;
 use crate::values::rules::NodeLoadArg;
 
-/// Exit code: a check differs.
+/// Exit code if a check found a difference.
 const DIFFERS: u8 = 1;
-/// Exit code: a file was not written.
+/// Exit code if a file could not be written.
 const FAILED: u8 = 1;
-/// Exit code: bad usage or bad input.
+/// Exit code for bad usage or bad input.
 const BAD_INPUT: u8 = 2;
 
 /// The arguments of `zonal machine`.
@@ -39,7 +39,7 @@ pub(crate) struct MachineArgs {
     #[command(flatten)]
     source: Source,
 
-    /// The rules to apply: auto (those of the machine's own kernel, else the newest known) or a Linux
+    /// The rules to apply: auto (those of the machine's own kernel, or the newest known if there is none) or a Linux
     /// version, such as 5.10, 6.1, 6.12 or 7.2
     #[arg(long, value_name = "VERSION", default_value = "auto", value_parser = rules_choice)]
     rules: RulesChoice,
@@ -110,9 +110,9 @@ fn presets_help() -> String {
     format!("Presets:\n{}\nExamples:\n{}", layout::entries(presets), layout::entries(examples))
 }
 
-/// Explains the selected machine. Exits with 0; with 1 if `--check` finds a value that differs and was not
-/// computed at boot from fewer frames, or if a file could not be written although its path is valid; with 2
-/// if there is no such machine.
+/// Explains the selected machine. Returns exit code 1 if `--check` finds a difference that is not explained by values
+/// computed at boot from fewer frames, or if a file could not be written although its path is valid. Returns 2 if the
+/// arguments, the machine or the path are invalid, and 0 otherwise.
 pub(crate) fn run(args: &MachineArgs) -> ExitCode {
     match report(args) {
         Ok((model, rules, report)) => {
@@ -133,7 +133,7 @@ pub(crate) fn run(args: &MachineArgs) -> ExitCode {
     }
 }
 
-/// Whether a check was requested and differs.
+/// Whether a check was requested and found a difference.
 fn fails(args: &MachineArgs, report: &Report) -> bool {
     args.check && report.checks.iter().any(zonal_machine::Check::differs)
 }
@@ -151,7 +151,7 @@ fn json(report: &Report) -> String {
     serde_json::to_string(&document).expect("numbers and names are always JSON") + "\n"
 }
 
-/// Returns the report, or an exit code and the reason for the failure.
+/// Returns the report, or the exit code and the reason for the failure.
 fn report(args: &MachineArgs) -> Result<(MachineModel, Rules, Report), (u8, String)> {
     let model = machine(&args.source).map_err(|error| (BAD_INPUT, error.to_string()))?;
     let observed = model.observed.as_ref().and_then(|observed| observed.kernel);
@@ -183,8 +183,8 @@ fn report(args: &MachineArgs) -> Result<(MachineModel, Rules, Report), (u8, Stri
     Ok((model, rules, report))
 }
 
-/// Returns the exit code. A path at which no file may be written is bad input; a write error of the system is
-/// not.
+/// Returns the exit code for a write error. A path at which no file may be written is bad input; all other errors are
+/// failures of the system.
 fn code_of(error: &WriteError) -> u8 {
     match error.source.kind() {
         ErrorKind::AlreadyExists

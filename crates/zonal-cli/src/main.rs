@@ -1,9 +1,9 @@
 //! The `zonal` command: parses arguments, calls the libraries and prints their results.
 //!
-//! Exit codes: 0 success, 1 the work failed, 2 bad usage or bad input, 130 interrupted by Ctrl-C. Errors are
-//! one line on standard error; standard output contains only results.
-//! Neighbours: `run.rs`, `bench.rs`, `machine.rs`, `lab.rs` and `mechanisms.rs` are the commands,
-//! `outcome.rs` has the code that they share.
+//! Exit codes: 0 = success, 1 = the work failed, 2 = bad usage or bad input, 130 = interrupted by Ctrl-C. An error is
+//! one line on standard error; standard output contains only results. Related files: `run.rs`, `bench.rs`,
+//! `machine.rs`, `lab.rs` and `mechanisms.rs` are the commands; `outcome.rs` contains the code for errors and output
+//! that all commands use.
 
 mod bench;
 mod interrupt;
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints help and version texts unchanged, and usage errors on one line.
+/// Prints help and version texts unchanged, and usage errors as one line.
 fn usage(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
         return outcome::print(&error.to_string()).map_or_else(Failure::report, |()| ExitCode::SUCCESS);

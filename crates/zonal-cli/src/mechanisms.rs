@@ -1,7 +1,8 @@
-//! `zonal mechanisms`: measures what each of the allocator's mechanisms gains and costs, off and on.
+//! `zonal mechanisms`: measures the gain and the cost of each of the allocator's mechanisms by switching it off and
+//! on.
 //!
-//! The arguments are converted to a list of mechanisms, and the measurements are printed. Neighbours:
-//! `zonal_bench::mechanisms` does the work; `mechanisms/text.rs` and `mechanisms/json.rs` print.
+//! The arguments are converted to a list of mechanisms, and the measurements are printed. Related files:
+//! `zonal_bench::mechanisms` takes the measurements; `mechanisms/text.rs` and `mechanisms/json.rs` print them.
 
 mod json;
 mod text;
@@ -58,8 +59,8 @@ fn mechanism(name: &str) -> Result<Mechanism, String> {
     })
 }
 
-/// Runs the command. Exits with 0; 1 if the system refused a request; 2 for an unknown mechanism; 130 if
-/// interrupted.
+/// Runs the command. Returns exit code 0 for success, 1 if the system refused a request, 2 if a mechanism is not
+/// known, and 130 if the user interrupted the command.
 pub(crate) fn run(args: &MechanismArgs) -> ExitCode {
     all(args).map_or_else(Failure::report, |()| ExitCode::SUCCESS)
 }
@@ -82,7 +83,7 @@ fn all(args: &MechanismArgs) -> Result<(), Failure> {
 }
 
 fn judge(interrupted: &AtomicBool) -> Result<(), Failure> {
-    // Relaxed: only the flag itself is read.
+    // Relaxed: no data is published with the flag.
     if interrupted.load(Ordering::Relaxed) {
         return Err(Failure::interrupted("interrupted; the finished mechanisms are printed"));
     }

@@ -1,4 +1,4 @@
-//! The end of a command: its exit code, and its one-line message on standard error.
+//! The end of a command: its exit code, and its one-line error message on standard error.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
@@ -14,13 +14,12 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// Creates a failure of the work.
+    /// Creates a failure of the work that the user requested.
     pub(crate) fn failed(message: impl Display) -> Self {
         Self { code: 1, message: message.to_string() }
     }
 
-    /// Creates a failure because of bad usage or bad input; the message names what is wrong and what is
-    /// allowed.
+    /// Creates a failure because of bad usage or bad input. The message names the wrong value and the allowed values.
     pub(crate) fn bad_input(message: impl Display) -> Self {
         Self { code: 2, message: message.to_string() }
     }
@@ -37,9 +36,9 @@ impl Failure {
     }
 }
 
-/// Prints a one-line message to standard error. Escapes and shortens it as needed.
+/// Prints a one-line message to standard error. The message is escaped and shortened if necessary.
 pub(crate) fn print_message(message: impl Display) {
-    // A write error cannot be reported anywhere else.
+    // A write error is ignored, because there is no other place to report it.
     let _ = writeln!(io::stderr(), "zonal: {}", Excerpt::line(message));
 }
 
@@ -50,8 +49,8 @@ pub(crate) fn one_line(text: &str) -> String {
 
 /// Prints lines to standard output. A closed pipe is not a failure.
 ///
-/// Outside text was escaped earlier wherever a line break in it would have started a new line. All other
-/// characters that act on a terminal are escaped here, in text and in JSON strings alike.
+/// Callers have already escaped text from outside sources wherever a line break in it would have started a new line.
+/// This function escapes all other characters that control a terminal, in text and in JSON strings.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     let mut lines = text.split_inclusive('\n');

@@ -1,4 +1,4 @@
-//! Progress of long work, as a live line on standard error if that is a terminal.
+//! Shows the progress of long work as a live line on standard error if standard error is a terminal.
 
 use indicatif::{ProgressBar, ProgressStyle};
 

@@ -1,9 +1,9 @@
 //! `zonal run`: runs a workload on a pool of this machine's memory and checks the accounting at the end.
 //!
-//! The arguments are converted to checked [`Options`], the options to a pool, and the workload's report is
-//! printed. Neighbours: `zonal_bench::run_on_pool` does the work; `run/allocator.rs` has the options that
-//! choose the allocator's rules; `run/text.rs`, `run/verbose.rs` and `run/json.rs` print; `run/progress.rs`
-//! shows the progress.
+//! The arguments are converted to checked [`Options`], and the options are used to create a pool. The report of the
+//! workload is then printed. Related files: `zonal_bench::run_on_pool` runs the workload. `run/allocator.rs` defines
+//! the options that choose the allocator's rules. `run/text.rs`, `run/verbose.rs` and `run/json.rs` print the report;
+//! `run/progress.rs` shows the progress.
 
 mod allocator;
 mod json;
@@ -38,7 +38,7 @@ use crate::values::{self, ForceArg, Nodes, PolicyChoice, Size};
 #[derive(Args, Clone, Debug)]
 #[command(after_help = examples())]
 pub(crate) struct RunArgs {
-    /// What each thread does; see below
+    /// Workload of each thread; see below
     #[arg(value_parser = workload, default_value = Workload::default().name())]
     workload: Workload,
 
@@ -90,7 +90,7 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     json: bool,
 
-    // Last, because its heading applies to all arguments that follow.
+    // These arguments must be last, because their heading applies to all arguments after it.
     #[command(flatten)]
     allocator: AllocatorArgs,
 }
@@ -121,8 +121,8 @@ fn workload(name: &str) -> Result<Workload, String> {
     })
 }
 
-/// Runs the command. Exits with 0; 1 if the accounting does not balance or the work failed; 2 if the
-/// arguments do not suit this machine; 130 if interrupted.
+/// Runs the command. Returns exit code 0 for success, 1 if the accounting does not balance or the work failed, 2 if
+/// the arguments are not valid on this machine, and 130 if the user interrupted the command.
 pub(crate) fn run(args: &RunArgs) -> ExitCode {
     match measure(args) {
         Ok(()) => ExitCode::SUCCESS,
@@ -130,7 +130,7 @@ pub(crate) fn run(args: &RunArgs) -> ExitCode {
     }
 }
 
-/// The options, checked as far as possible without a pool.
+/// The options, as far as they can be checked without a pool.
 struct Options {
     topology: Topology,
     config: Config,
@@ -219,7 +219,7 @@ fn build(args: &RunArgs, options: &Options, interrupted: &AtomicBool) -> Result<
     let bar = progress::of_building();
     let on_progress = |now| {
         bar.show(now);
-        // Relaxed: only the flag itself is read.
+        // Relaxed: no data is published with the flag.
         if interrupted.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     let mut builder = Pool::builder()
@@ -230,7 +230,7 @@ fn build(args: &RunArgs, options: &Options, interrupted: &AtomicBool) -> Result<
         builder = builder.size(bytes);
     }
     if args.workload == Workload::Touch {
-        // Page faults are the kernel's time, not the allocator's.
+        // Without prefaulting, the kernel's time for page faults would be measured as time of the allocator.
         builder = builder.prefault(Prefault::AtOnce);
     }
     let pool = builder.on_progress(&on_progress).build().map_err(refused);
@@ -238,7 +238,8 @@ fn build(args: &RunArgs, options: &Options, interrupted: &AtomicBool) -> Result<
     pool
 }
 
-/// Converts an error of creating a pool: bad input, unless the machine itself failed.
+/// Converts an error in the creation of a pool. Most of these errors are bad input; the others are failures of the
+/// system.
 pub(crate) fn refused(error: PoolError) -> Failure {
     match error {
         PoolError::Interrupted => Failure::interrupted("interrupted before the pool was ready"),
@@ -274,7 +275,7 @@ fn judge(report: &PoolReport, interrupted: &AtomicBool) -> Result<(), Failure> {
             report.fault.map_or_else(|| text::accounting(&report.accounting), |fault| fault.to_string());
         return Err(Failure::failed(format!("the accounting does not balance: {fault}")));
     }
-    // Relaxed: only the flag itself is read.
+    // Relaxed: no data is published with the flag.
     if interrupted.load(Ordering::Relaxed) {
         return Err(Failure::interrupted("interrupted; the accounting balances"));
     }

@@ -1,7 +1,7 @@
-//! Parses values of arguments: sizes, times, node lists, policies.
+//! Parses the values of arguments, such as sizes, times, node lists and policies.
 //!
-//! Each parser returns a checked value, or one line that says what is wrong and what is allowed.
-//! Neighbours: `run.rs` checks the values against a machine; `values/rules.rs` parses names of rules.
+//! Each parser returns a checked value, or a one-line error that names the error and the allowed values. Related
+//! files: `run.rs` checks the values against a machine; `values/rules.rs` parses the names of rules.
 
 pub(crate) mod rules;
 
@@ -14,7 +14,7 @@ use zonal::config::NodeReclaim;
 use zonal::units::{MAX_NODES, NodeId};
 use zonal_machine::output::Replace;
 
-/// Longest run: a year.
+/// Longest duration of a run: one year.
 const SECONDS_MAX: f64 = 31_536_000.0;
 
 /// Units of a size and their powers of two.
@@ -95,7 +95,7 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(seconds).max(Duration::from_nanos(1)))
 }
 
-/// Parses a mode of node reclaim: on, off, or Linux's number.
+/// Parses a mode of node reclaim: `on`, `off`, or the number that Linux uses for the mode.
 pub(crate) fn node_reclaim(text: &str) -> Result<NodeReclaim, String> {
     match text.trim() {
         "on" => Ok(NodeReclaim::ON),
@@ -109,12 +109,13 @@ pub(crate) fn node_reclaim(text: &str) -> Result<NodeReclaim, String> {
     }
 }
 
-/// Parses the largest distance of node reclaim.
+/// Parses the distance up to which node reclaim is allowed.
 pub(crate) fn reclaim_distance(text: &str) -> Result<u8, String> {
     text.trim().parse().map_err(|_| format!("`{text}` is not a distance from 0 to {}", u8::MAX))
 }
 
-/// Parses the fraction of a zone at which the size of pagesets is fixed: the denominator, or 0 to tune it.
+/// Parses the denominator of the fraction of a zone that fixes the size of its pagesets. 0 means that the size is
+/// tuned.
 pub(crate) fn high_fraction(text: &str) -> Result<u32, String> {
     let wrong = || format!("`{text}` is not a number from 0 (tuned) to {}", u32::MAX);
     text.trim().parse().map_err(|_| wrong())
@@ -176,7 +177,7 @@ fn node(text: &str) -> Result<NodeId, String> {
     id.ok_or_else(|| format!("`{text}` is not a node; nodes are numbers from 0 to {}", MAX_NODES - 1))
 }
 
-/// The placement of requests.
+/// The placement policy of requests.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum PolicyChoice {
     Local,
@@ -242,7 +243,7 @@ pub(crate) fn threads(text: &str) -> Result<std::num::NonZeroUsize, String> {
     std::num::NonZeroUsize::new(threads).filter(|threads| threads.get() <= THREADS_MAX).ok_or_else(wrong)
 }
 
-/// Largest number of threads. More threads do not improve the result on any existing machine.
+/// Maximum number of threads. More threads would not improve the result on any existing machine.
 const THREADS_MAX: usize = 8192;
 
 /// Parses a number of emulated nodes.

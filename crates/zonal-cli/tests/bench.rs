@@ -1,4 +1,4 @@
-//! `zonal bench` as people and scripts call it: bad input, the JSON documents, the chart, Ctrl-C.
+//! Checks `zonal bench` as people and scripts call it: bad input, the JSON documents, the chart, and Ctrl-C.
 
 use std::process::{Command, Output, Stdio};
 
@@ -7,14 +7,14 @@ use serde_json::Value;
 const WORKLOADS: [&str; 8] =
     ["pair", "batch", "batch-random", "repeat", "random", "handoff", "orders", "fill"];
 const PEERS: [&str; 3] = ["frame-alloc", "buddy_system_allocator", "bitmap-allocator"];
-/// What makes a bench short.
+/// Options that make a bench short.
 const SHORT: [&str; 8] = ["--pool", "64MiB", "--seconds", "0.001", "--rounds", "2", "--warm-up", "0.001"];
 
 fn zonal(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_zonal")).arg("bench").args(arguments).output().unwrap()
 }
 
-/// The document that a bench with these arguments prints.
+/// Returns the JSON document that a bench with these arguments prints.
 fn json(arguments: &[&str]) -> Vec<Value> {
     let output = zonal(&[arguments, &["--json"]].concat());
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -22,7 +22,7 @@ fn json(arguments: &[&str]) -> Vec<Value> {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Whether these are the keys of an object, in any order.
+/// Whether `object` has exactly these keys, in any order.
 fn has_keys(object: &Value, mut promised: Vec<&str>) -> bool {
     promised.sort_unstable();
     object.as_object().unwrap().keys().eq(promised)
@@ -102,7 +102,7 @@ fn the_json_document_has_a_row_for_each_allocator_on_each_workload() {
         let floors: &[&str] = match (workload, allocators.contains(&"floor-rseq")) {
             ("orders", _) => &[],
             (_, true) => &["floor-rseq", "floor-spin", "model"],
-            (_, false) => &["floor-spin"], // no restartable sequences here
+            (_, false) => &["floor-spin"], // restartable sequences are not available
         };
         assert_eq!(
             allocators,
@@ -166,7 +166,7 @@ fn text_report_has_a_table_a_legend_and_skipped_peers() {
     for part in parts {
         assert!(text.contains(part), "{part}: {text}");
     }
-    // Progress is for terminals.
+    // Progress is shown only on terminals.
     let errors = String::from_utf8(output.stderr).unwrap();
     assert!(errors.lines().all(|line| line.starts_with("zonal: warning: ")), "{errors}");
     assert!(std::fs::read_to_string(chart).unwrap().contains("orders, 1 thread"));
@@ -187,7 +187,7 @@ fn ctrl_c_ends_the_bench_and_prints_finished_measurements() {
         ["bench", "pair", "--pool", "64MiB", "--seconds", "0.001", "--rounds", "100000", "--json"];
     let mut command = Command::new(env!("CARGO_BIN_EXE_zonal"));
     let child = command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // Once there are threads, the signal is watched for.
+    // The command handles the signal from the time at which it has more than one thread.
     while std::fs::read_dir(format!("/proc/{}/task", child.id())).unwrap().count() < 2 {
         std::thread::yield_now();
     }

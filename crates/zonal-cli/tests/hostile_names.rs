@@ -1,5 +1,5 @@
-//! Names by strangers in every place that a command prints: nothing of them acts on a terminal, and none of
-//! them makes a line of its own.
+//! Checks names from untrusted sources in every place where a command prints them. No character of a name may control
+//! the terminal, and no name may start a new line.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -10,11 +10,12 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Colour, bell, C1, right-to-left override, isolates, zero width, tag, line breaks of four kinds, delete.
+/// Contains a colour sequence, a bell, C1 controls, a right-to-left override, an isolate, characters of zero width, a
+/// tag, four kinds of line breaks, and a delete character.
 const HOSTILE: &str =
     "a\u{1b}[31m\u{7}\u{9b}32m\u{202e}\u{2066}\u{200b}\u{feff}\u{e0041}\u{2028}\u{85}\rforged\nforged\u{7f}";
 
-/// Runs the command in an empty folder, which must stay so.
+/// Runs the command in an empty folder. The command must not create files there.
 fn zonal<S: AsRef<OsStr>>(arguments: &[S]) -> Output {
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_zonal"));
@@ -24,7 +25,7 @@ fn zonal<S: AsRef<OsStr>>(arguments: &[S]) -> Output {
     output
 }
 
-/// The hostile name as JSON and TOML both write it.
+/// Returns the hostile name with the escapes that both JSON and TOML accept.
 fn quoted() -> String {
     let escaped = HOSTILE.chars().map(|letter| match letter {
         ' '..='~' => letter.to_string(),
@@ -33,13 +34,13 @@ fn quoted() -> String {
     format!("\"{}\"", escaped.collect::<String>())
 }
 
-/// [`quoted`] for TOML, which has no surrogates.
+/// Returns [`quoted`] for TOML, which has no surrogates.
 fn toml_quoted() -> String {
     quoted().replace("\\udb40\\udc41", "\\U000e0041")
 }
 
-/// Fails where the command ends in another way, or anything but a line break in what was printed acts on a
-/// terminal.
+/// Checks that the command ended with exit code `code`, and that its output contains no control characters except
+/// line breaks. Returns the output.
 fn check(output: &Output, code: i32, what: &str) -> String {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{what}: {errors}");
@@ -59,14 +60,14 @@ fn check(output: &Output, code: i32, what: &str) -> String {
     all
 }
 
-/// What `zonal` printed, which has the hostile name in it, when it ended with an exit code.
+/// Runs `zonal` and checks its exit code and its output, which must contain the hostile name. Returns the output.
 fn shown(arguments: &[&str], code: i32) -> String {
     let text = check(&zonal(arguments), code, &format!("{arguments:?}"));
     assert!(text.contains("32m"), "{arguments:?}: the name is not there: {text}");
     text
 }
 
-/// A machine file of a hostile name, in a folder of one.
+/// Creates a machine file with a hostile name, in a folder with a hostile name.
 fn machine_file() -> (TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let folder = directory.path().join(HOSTILE);
@@ -107,7 +108,7 @@ fn names_of_machines() {
     ] {
         shown(arguments, code);
     }
-    // Scripts get the name itself.
+    // Scripts receive the unchanged name.
     let document = json.lines().find(|line| line.starts_with('{')).unwrap();
     let document: Value = serde_json::from_str(document).unwrap();
     assert_eq!(document["name"].as_str(), Some(HOSTILE.trim()));
@@ -167,9 +168,9 @@ fn arguments_and_names_of_files() {
     ] {
         shown(arguments, 2);
     }
-    // Made, with its parents.
+    // The command creates the missing folder and its parents.
     shown(&[&["run", "pair", "--export-tree", missing][..], &pool].concat(), 0);
-    // Not text at all.
+    // This name is not valid UTF-8.
     let bytes = OsStr::from_bytes(b"\x1b[31m\xff\x9b\n.json");
     for arguments in
         [[OsStr::new("machine"), OsStr::new("--file"), bytes], [OsStr::new("lab"), OsStr::new("run"), bytes]]
@@ -178,7 +179,7 @@ fn arguments_and_names_of_files() {
     }
 }
 
-/// The small experiment with hostile names wherever one can be, in a folder of such a name.
+/// Creates the small experiment with hostile names wherever a name is allowed, in a folder with a hostile name.
 fn experiment() -> (TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let folder = directory.path().join(HOSTILE);
@@ -219,7 +220,7 @@ fn names_of_an_experiment() {
     let arguments = ["lab", "run", file.to_str().unwrap(), "--out", out.to_str().unwrap()];
     let text = shown(&arguments, 0);
     assert!(text.contains("written to "), "{text}");
-    // Of the one page and its charts, control characters are not even XML.
+    // The page and its charts must not contain control characters, many of which are not valid in XML.
     for entry in fs::read_dir(out.join("small")).unwrap() {
         let path = entry.unwrap().path();
         let text = fs::read_to_string(&path).unwrap();
@@ -265,7 +266,7 @@ fn bad_experiments() {
         fs::write(&file, text).unwrap();
         shown(&run, 2);
     }
-    // A run that fails names its case and variant.
+    // The error of a failed run names the case and the variant.
     fs::write(&file, good.replacen("gib_each = 0.004", "gib_each = 0.25", 1)).unwrap();
     shown(&[&run[..], &["--variant", HOSTILE]].concat(), 1);
     fs::write(&file, &good).unwrap();
@@ -276,7 +277,7 @@ fn bad_experiments() {
         format!("cpus,variant,metric,unit,value\n1,before,wall,s,\"{HOSTILE}\"\n"),
     ] {
         fs::write(file.with_file_name("small.csv"), &table).unwrap();
-        // The table may be a file that is none of the experiment's.
+        // The table might be a file that does not belong to the experiment, so the error must not quote it.
         let text = check(&zonal(&run), 2, &table);
         let (_, problem) = text.rsplit_once("small.csv").unwrap_or_else(|| panic!("{text}"));
         assert!(!problem.contains("32m"), "{text}");
@@ -284,11 +285,11 @@ fn bad_experiments() {
     assert!(!out.exists());
 }
 
-/// Whatever is quoted, errors have an end.
+/// Checks that errors are short even if they quote long names.
 #[test]
 fn long_names() {
     let directory = tempfile::tempdir().unwrap();
-    // A name of a file has 255 bytes at most, an argument 128 KiB.
+    // The name of a file has at most 255 bytes, and an argument has at most 128 KiB.
     let long = format!("{HOSTILE}{}", "ab".repeat(50_000));
     let file = |name: &str, text: String| {
         let path = directory.path().join(name);
@@ -312,7 +313,7 @@ fn long_names() {
         let text = check(&zonal(arguments), 2, arguments[0]);
         assert!(text.len() < 2100 && text.lines().count() == 1, "{}: {text:.3000}", arguments[0]);
     }
-    // What would be right is not cut off.
+    // The allowed values must not be cut off.
     let text = check(&zonal(&["machine", "--file", &key]), 2, "key");
     assert!(text.contains("expected one of `name`, `page_bytes`") && text.len() < 1200, "{text}");
 }

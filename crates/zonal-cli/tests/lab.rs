@@ -1,4 +1,4 @@
-//! `zonal lab` as people and scripts call it: bad input, the JSON documents, files, Ctrl-C.
+//! Checks `zonal lab` as people and scripts call it: bad input, the JSON documents, files, and Ctrl-C.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -16,12 +16,12 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// An experiment of two small cases in two variants.
+/// Returns the path of an experiment with two small cases and two variants.
 fn small() -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../zonal-lab/tests/data/small.toml").display().to_string()
 }
 
-/// The small experiment with something replaced in it, in a directory of its own.
+/// Copies the small experiment to its own directory, with `old` replaced by `new`.
 fn small_with(old: &str, new: &str) -> (TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     for name in ["small.toml", "small.csv", "small.json"] {
@@ -99,7 +99,8 @@ fn runs_write_what_they_print_and_are_reproducible() {
         let file = std::fs::read(Path::new(out).join("small/result.json")).unwrap();
         let (printed, mut written): (Value, Value) =
             (serde_json::from_slice(&output.stdout).unwrap(), serde_json::from_slice(&file).unwrap());
-        // Rows of a document of several do not repeat what a document of its own says first.
+        // The schema identifier is only in a standalone document, and not in the elements of a document with several
+        // experiments.
         assert_eq!(written.as_object_mut().unwrap().remove("schema"), Some("zonal.lab.v1".into()));
         assert_eq!(printed, Value::Array(vec![written]));
         file
@@ -172,7 +173,7 @@ fn a_failed_experiment_keeps_the_results_of_earlier_ones() {
 
 #[test]
 fn ctrl_c_keeps_the_results_of_completed_runs() {
-    // Two more runs, which take hours.
+    // One more part with two runs, which take hours.
     let endless = "[[part]]\nname = \"endless\"\nmachine = \"small.json\"\n[part.workload]\nkind = \"page-faults\"\n\
         processes = 8\nmib_each = 1.0\nseconds = 3e3\nwarm_up = 1.0\nfault_ns = 100.0\nunmap_ns = 100.0\n\
         lru_batch = 15\nlru_ns = 10.0\n\n[[variant]]";
@@ -182,7 +183,7 @@ fn ctrl_c_keeps_the_results_of_completed_runs() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_zonal"));
     let child = command.args(arguments).arg("--json").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = child.unwrap();
-    // Once there are threads, the signal is watched for.
+    // The command handles the signal from the time at which it has more than one thread.
     while std::fs::read_dir(format!("/proc/{}/task", child.id())).unwrap().count() < 2 {
         if child.try_wait().unwrap().is_some() {
             panic!("ended before the signal: {}", stderr(&child.wait_with_output().unwrap()));
@@ -218,14 +219,14 @@ fn the_example_file_runs() {
     assert_eq!(rows.iter().filter(|row| row["metric"] == "wall").count(), 2);
 }
 
-/// `zonal lab run` within limits that the shell sets.
+/// Runs `zonal lab run` within resource limits that the shell sets.
 fn zonal_within(limits: &str, arguments: &[&str]) -> Output {
     let script = format!("{limits}; exec \"$0\" lab run \"$@\"");
     let mut command = Command::new("sh");
     command.args(["-c", &script, env!("CARGO_BIN_EXE_zonal")]).args(arguments).output().unwrap()
 }
 
-/// Machines on which programs hold lists of gigabytes, and ten million files.
+/// Checks programs that need lists of several gigabytes, and a program with ten million files.
 #[test]
 fn a_program_that_exhausts_host_memory_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
@@ -262,7 +263,7 @@ fn a_program_that_exhausts_host_memory_is_an_error() {
     }
 }
 
-/// Files of no byte at all can be made, as on a full disk.
+/// Checks a limit with which files can be created but not a single byte can be written, as on a full disk.
 #[test]
 fn results_are_printed_even_if_they_cannot_be_written() {
     let directory = tempfile::tempdir().unwrap();
@@ -279,7 +280,7 @@ fn results_are_printed_even_if_they_cannot_be_written() {
     assert_eq!((output.status.code(), document[0]["experiment"].as_str()), (Some(1), Some("small")));
 }
 
-/// By another user where this one may write into every folder.
+/// Runs the command as another user if this user may write into every folder.
 #[test]
 fn unwritable_result_directories_are_refused_before_any_run() {
     const UNPRIVILEGED: u32 = 65_534;

@@ -1,4 +1,4 @@
-//! `zonal machine` as scripts see it: exit codes, one JSON document, errors in a line.
+//! Checks `zonal machine` as scripts use it: exit codes, one JSON document, and errors of one line.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -35,7 +35,7 @@ fn a_check_prints_differences_and_exits_with_1() {
     let output = machine(&["--file", &file, "--check", "--rules", "5.10"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stdout).contains("fallback_order node 3      3 2 0 1    3 2 1 0"));
-    // Without being asked to check, a difference is no failure.
+    // A difference is a failure only with `--check`.
     assert_eq!(machine(&["--file", &file, "--rules", "5.10"]).status.code(), Some(0));
     let output = machine(&["--file", &file, "--check", "--node-load", "assign"]);
     assert_eq!(output.status.code(), Some(1));
@@ -55,7 +55,7 @@ fn a_check_accepts_values_computed_at_boot() {
     ] {
         assert!(shown.contains(line), "{line:?} is not in:\n{shown}");
     }
-    // Sentences are wrapped.
+    // Sentences are wrapped, so they are compared word by word.
     let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
     for sentence in [
         "when it had at least 13286 frames (51.9 MiB) fewer (at most 13941; watermarks are rounded): 1842 frames",
@@ -72,10 +72,10 @@ fn a_check_accepts_values_computed_at_boot() {
     assert_eq!((checks.len(), count("same"), count("as_at_boot")), (34, 18, 16));
     assert_eq!(report["at_boot"]["explained"], 16);
     assert_eq!(report["at_boot"]["zones"][1]["node"], 3);
-    // Under another node load the fallback orders differ all the same.
+    // With another rule for node load, the fallback orders differ, which fewer frames at boot cannot explain.
     let output = machine(&["--file", &file, "--check", "--node-load", "assign"]);
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
-    // One number changed, and no size of the zones at boot explains it.
+    // This change of one number is not explained by any size of the zones at boot.
     let mut changed: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
     changed["observed"]["zones"][2]["low"] = 8018.into();
     let directory = tempfile::tempdir().unwrap();
@@ -92,7 +92,7 @@ fn a_machine_whose_check_fails_is_not_exported() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("out.json");
     let out = path.to_str().unwrap();
-    // Nothing to check, and a check that differs.
+    // In the first case there is nothing to check; in the second case a check differs.
     let file = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../zonal-machine/tests/oracle/linux-6.1-quad-node2-cpuonly.json"
@@ -181,7 +181,8 @@ fn machine_without_arguments_explains_this_machine() {
     assert_eq!(nodes(&silent), nodes(&live));
 }
 
-/// No byte can be written, as on a full disk: the arguments are not wrong.
+/// Checks a limit with which no byte can be written, as on a full disk. The arguments are valid, so the exit code is
+/// 1.
 #[test]
 fn a_failed_write_of_an_export_exits_with_1() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! `zonal mechanisms` as people and scripts call it: bad input, the table, the JSON document, Ctrl-C.
+//! Checks `zonal mechanisms` as people and scripts call it: bad input, the table, the JSON document, and Ctrl-C.
 
 use std::process::{Command, Output, Stdio};
 
@@ -49,7 +49,7 @@ fn the_json_document_has_a_row_for_each_figure_of_each_variant() {
 
 #[test]
 fn text_report_fits_100_columns_and_says_when_a_mechanism_matters() {
-    // In any order, and in lower case too.
+    // Mechanisms can be named in any order, and in lower case.
     let output = zonal(&["m5"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0));
@@ -73,7 +73,7 @@ fn ctrl_c_ends_the_measurement_and_prints_finished_mechanisms() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_zonal"));
     let arguments = ["mechanisms", "M2", "M4", "--json"];
     let mut child = command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // Once there are threads, the signal is watched for.
+    // The command handles the signal from the time at which it has more than one thread.
     while std::fs::read_dir(format!("/proc/{}/task", child.id())).unwrap().count() < 2 {
         assert!(child.try_wait().unwrap().is_none(), "it ended before the signal");
         std::thread::yield_now();

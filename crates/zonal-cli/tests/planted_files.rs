@@ -1,5 +1,5 @@
-//! What stands where a command would write: links are not followed, files of others stay as they are, zonal's
-//! own are replaced as a whole.
+//! Checks files and links that already exist where a command would write. Links are not followed, files of other
+//! programs are not changed, and zonal's own files are replaced as a whole.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
@@ -15,12 +15,12 @@ fn zonal(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_zonal")).args(arguments).output().unwrap()
 }
 
-/// Something that writes a file or a tree below a folder.
+/// A command that writes a file or a tree below a folder.
 struct Writer {
     name: &'static str,
-    /// The path to write to, relative to the directory.
+    /// The path to write to, relative to the folder.
     to: &'static str,
-    /// A file that it writes there.
+    /// One of the files that the command writes there.
     file: &'static str,
     arguments: &'static [&'static str],
 }
@@ -73,7 +73,7 @@ const WRITERS: [Writer; 6] = [
     },
 ];
 
-/// An experiment without published figures; the folder of its files is that of the lab's tests.
+/// An experiment without published figures, in the folder of the lab's test data.
 const LAB: &[&str] = &[
     "lab",
     "run",
@@ -94,14 +94,15 @@ impl Writer {
         folder.path().join(self.file)
     }
 
-    /// A folder where it has not written yet, but where the folder of its file is there.
+    /// Creates a folder in which the command has not written yet. The parent folder of its file exists.
     fn folder(&self) -> TempDir {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir_all(self.path(&folder).parent().unwrap()).unwrap();
         folder
     }
 
-    /// Fails unless it refuses with bad input and says which file it is.
+    /// Fails unless the command refuses to write and its error names the file. The exit code must be that of bad
+    /// input, except for the picture of results.
     fn is_refused(&self, folder: &TempDir, more: &[&str]) -> String {
         let (code, errors) = self.write(folder, more);
         assert!(
@@ -114,7 +115,7 @@ impl Writer {
     }
 }
 
-/// Whether a file under its new name is left in a folder or below.
+/// Whether a temporary file with the extension `.new` is left in a folder or below it.
 fn left_over(folder: &Path) -> bool {
     fs::read_dir(folder).unwrap().any(|entry| {
         let path = entry.unwrap().path();
@@ -152,7 +153,7 @@ fn links_are_never_followed() {
         assert_eq!(code, 0, "{}: {errors}", writer.name);
         assert!(!writer.path(&folder).is_symlink(), "{}", writer.name);
         assert_eq!(fs::read_to_string(&target).unwrap(), PRECIOUS, "{}", writer.name);
-        // One that leads nowhere makes no file there.
+        // A link to a path that does not exist must not create a file there.
         fs::remove_file(&target).unwrap();
         fs::remove_file(writer.path(&folder)).unwrap();
         symlink(&target, writer.path(&folder)).unwrap();
@@ -188,7 +189,7 @@ fn zonal_replaces_its_own_files_completely() {
         let (code, errors) = writer.write(&folder, &[]);
         assert_eq!(code, 0, "{}: {errors}", writer.name);
         let first = fs::metadata(writer.path(&folder)).unwrap();
-        // Readers of the old file are not disturbed: another link to it shows that it was not overwritten.
+        // Readers of the old file are not disturbed. A hard link to the old file shows that it was not overwritten.
         let kept = folder.path().join("kept");
         fs::hard_link(writer.path(&folder), &kept).unwrap();
         let before = fs::read_to_string(&kept).unwrap();
@@ -203,7 +204,7 @@ fn zonal_replaces_its_own_files_completely() {
     }
 }
 
-/// A superuser who replaces a file of another user keeps its owner.
+/// Checks that a superuser who replaces a file of another user does not change its owner.
 #[test]
 fn replaced_files_keep_their_owner() {
     for writer in &WRITERS {
@@ -244,7 +245,8 @@ fn non_regular_files_are_never_replaced() {
     }
 }
 
-/// A superuser who forces it would otherwise lose the system's own links, such as `/dev/stdout`.
+/// Checks that `--force` does not write into these directories. A superuser could otherwise replace the system's own
+/// links, such as `/dev/stdout`.
 #[test]
 fn files_are_not_written_to_device_or_kernel_directories() {
     for to in ["/dev/zonal-planted.json", "/proc/self/fd/1"] {
@@ -258,7 +260,7 @@ fn files_are_not_written_to_device_or_kernel_directories() {
 
 const TREE: &Writer = &WRITERS[5];
 
-/// A tree that was written.
+/// Returns a folder in which a tree has been written.
 fn written_tree() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let (code, errors) = TREE.write(&folder, &[]);
@@ -275,7 +277,7 @@ fn every_file_of_a_tree_is_checked_before_it_is_replaced() {
         let path = folder.path().join("tree").join(changed);
         fs::write(&path, PRECIOUS).unwrap();
         let errors = TREE.is_refused(&folder, &[]);
-        // Nothing of a folder is known without its list.
+        // Without its list of files, the tree is not recognized, so the error does not name this file.
         assert!(errors.contains(changed) || changed == "zonal-tree.txt", "{changed}: {errors}");
         assert!(errors.contains("--force"), "{errors}");
         assert_eq!(fs::read_to_string(&path).unwrap(), PRECIOUS, "{changed}");
@@ -284,7 +286,7 @@ fn every_file_of_a_tree_is_checked_before_it_is_replaced() {
         let is_kept = fs::read_to_string(&path).unwrap() == PRECIOUS;
         assert_eq!(is_kept, changed.ends_with("notes"), "{changed}");
         assert!(!left_over(folder.path()), "{changed}");
-        // Only what is not its own is in the way next time.
+        // Only a file that does not belong to the tree prevents the next write.
         let (code, errors) = TREE.write(&folder, &[]);
         assert_eq!(code == 0, !is_kept, "{errors}");
     }
@@ -316,11 +318,11 @@ fn foreign_files_within_a_tree_are_kept() {
     }
 }
 
-/// What a run that was killed left may be wanted: it is named and stays.
+/// Checks that files left by a killed run are reported and not removed, because the user may need them.
 #[test]
 fn leftovers_of_a_killed_run_are_reported() {
     let folder = tempfile::tempdir().unwrap();
-    // No process has this number: kernels give none above 2^22.
+    // No process has this ID, because kernels assign no ID above 2^22.
     let left = folder.path().join(".zonal-4194305-0.new");
     fs::create_dir(&left).unwrap();
     let (code, errors) = TREE.write(&folder, &[]);
@@ -329,7 +331,7 @@ fn leftovers_of_a_killed_run_are_reported() {
     assert!(left.exists());
 }
 
-/// A process in the old directory sees the old tree or nothing, never a part of the new one.
+/// Checks that a process in the old directory sees the old tree or nothing, but never a part of the new tree.
 #[test]
 fn a_tree_is_replaced_completely() {
     let folder = written_tree();
@@ -355,7 +357,7 @@ fn a_link_is_refused_as_the_directory_of_a_tree() {
     }
 }
 
-/// A directory that the user named may be a link; the default one must not.
+/// Checks that a directory that the user names may be a link, but the default directory must not be one.
 #[test]
 fn default_result_directory_must_not_be_a_link() {
     let folder = tempfile::tempdir().unwrap();

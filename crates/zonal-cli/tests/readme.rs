@@ -1,14 +1,14 @@
-//! The sample outputs in the README are those of the commands.
+//! Checks that the sample outputs in the README are the outputs of the commands.
 //!
-//! A comment before a sample names its command: `<!-- output: ARGUMENTS -->` for a sample that must be equal,
-//! `<!-- measured output: ARGUMENTS -->` for one whose numbers and units vary. A sample is a part of the
-//! output; a line `...` in it stands for any lines.
+//! A comment before a sample names its command: `<!-- output: ARGUMENTS -->` if the output must be equal, or `<!--
+//! measured output: ARGUMENTS -->` if its numbers and units vary. A sample is a part of the output. A line `...` in a
+//! sample matches any lines.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Arguments that make measurements short, by command.
+/// Arguments that make the measurements of a command short.
 const SHORT: [(&str, &[&str]); 2] = [
     ("run", &["--seconds", "0.05", "--pool", "64MiB"]),
     ("bench", &["--pool", "64MiB", "--seconds", "0.001", "--rounds", "2", "--warm-up", "0.001"]),
@@ -50,7 +50,8 @@ fn samples(readme: &str) -> Vec<Sample> {
     samples
 }
 
-/// Runs a command in a directory that has the repository's `crates` and the experiment `mine.toml`.
+/// Runs a command in a directory that contains a link to the repository's `crates` and the experiment `mine.toml`.
+/// Returns the lines of its output.
 fn output(arguments: &[String]) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     symlink(workspace().join("crates"), folder.path().join("crates")).unwrap();
@@ -66,7 +67,7 @@ fn output(arguments: &[String]) -> Vec<String> {
     zonal(arguments).lines().map(str::to_owned).collect()
 }
 
-/// Returns the words of a line, with `#` for numbers and without their units.
+/// Returns the words of a line, with `#` in place of each number and without units.
 fn shape(line: &str) -> Vec<&str> {
     // The nodes and the placement of a pool depend on the machine.
     let line =
@@ -84,7 +85,7 @@ fn shape(line: &str) -> Vec<&str> {
     words
 }
 
-/// Whether `sample` stands at the beginning of `output`, where `...` stands for any lines.
+/// Whether `output` begins with `sample`. A line `...` in the sample matches any lines.
 fn stands_first(sample: &[String], output: &[String], is_same: &dyn Fn(&str, &str) -> bool) -> bool {
     match (sample, output) {
         ([], _) => true,
@@ -115,7 +116,7 @@ fn samples_are_the_output_of_their_commands() {
         let arguments: Vec<String> =
             sample.arguments.iter().cloned().chain(short.iter().map(|&word| word.to_owned())).collect();
         let mut output = output(&arguments);
-        // Sequences that this machine does not have are skipped, with a remark.
+        // Allocators and floors that cannot run on this machine are skipped, with a remark.
         let skipped: Vec<String> =
             output.iter().filter(|line| line.starts_with("skipped on ")).cloned().collect();
         let is_skipped = |line: &String| {

@@ -1,4 +1,4 @@
-//! `zonal run` as people and scripts call it: bad input, the JSON document, Ctrl-C.
+//! Checks `zonal run` as people and scripts call it: bad input, the JSON document, and Ctrl-C.
 
 use std::process::{Command, Output, Stdio};
 
@@ -8,7 +8,7 @@ fn zonal(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_zonal")).args(arguments).output().unwrap()
 }
 
-/// A short run on a small pool, with these arguments.
+/// Returns the JSON document of a short run with these arguments on a small pool.
 fn json(arguments: &[&str]) -> Value {
     let short = ["--pool", "64MiB", "--seconds", "0.05", "--json"];
     let output = zonal(&[arguments, &short].concat());
@@ -66,7 +66,7 @@ fn bad_input_exits_with_2_and_one_line_that_names_what_is_allowed() {
     }
 }
 
-/// Keys of a document, with those of nested ones behind a dot.
+/// Returns the keys of a document. A key of a nested object has the outer key and a dot as prefix.
 fn keys(value: &Value) -> Vec<String> {
     let Value::Object(entries) = value else { return Vec::new() };
     let mut all = Vec::new();
@@ -201,7 +201,7 @@ fn a_machine_file_is_emulated() {
 fn text_report_has_units_and_the_accounting() {
     let output = zonal(&["run", "pair", "--pool", "64MiB", "--seconds", "0.05", "--threads", "1"]);
     let text = String::from_utf8(output.stdout).unwrap();
-    // Progress is for terminals; warnings may be due on this machine.
+    // Progress is shown only on terminals. This machine may cause warnings.
     let errors = String::from_utf8(output.stderr).unwrap();
     assert!(errors.lines().all(|line| line.starts_with("zonal: warning: ")), "{errors}");
     for part in [
@@ -222,7 +222,7 @@ fn ctrl_c_ends_the_run_and_prints_the_accounting() {
     let arguments = ["run", "pair", "--pool", "64MiB", "--seconds", "3600", "--threads", "2", "--json"];
     let mut command = Command::new(env!("CARGO_BIN_EXE_zonal"));
     let child = command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // Once there are threads, the signal is watched for.
+    // The command handles the signal from the time at which it has more than one thread.
     let threads = || std::fs::read_dir(format!("/proc/{}/task", child.id())).unwrap().count();
     while threads() < 2 {
         std::thread::yield_now();
@@ -260,7 +260,7 @@ fn exported_pool_state_reads_back_as_a_machine() {
     let managed: u64 =
         machine["zones"].as_array().unwrap().iter().map(|z| z["managed"].as_u64().unwrap()).sum();
     assert_eq!(managed, 64 << 8);
-    // What a kernel would print for such a machine is what the pool printed.
+    // The values that the pool wrote must be those that a kernel would report for such a machine.
     let checks = machine["checks"].as_array().unwrap();
     let differ: Vec<_> =
         checks.iter().filter(|check| check["same"] != true).map(|check| &check["what"]).collect();

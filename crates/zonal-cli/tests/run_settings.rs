@@ -1,5 +1,5 @@
-//! Options of `zonal run` that choose rules and settings of the allocator: each reaches the pool and shows
-//! in what it prints.
+//! Checks the options of `zonal run` that choose rules and settings of the allocator. Each option must reach the pool
+//! and change the output.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -19,12 +19,12 @@ fn output(arguments: &[&str]) -> String {
 
 const SHORT: [&str; 8] = ["run", "pair", "--threads", "1", "--pool", "64MiB", "--seconds", "0.02"];
 
-/// A short run with these options.
+/// Returns the JSON document of a short run with these options.
 fn run(arguments: &[&str]) -> Value {
     serde_json::from_str(&output(&[&SHORT[..], arguments, &["--json"]].concat())).unwrap()
 }
 
-/// A machine of two nodes with a CPU each, as a file.
+/// Writes a machine file with two nodes of one CPU each, and returns its path.
 fn pair(folder: &Path) -> String {
     let file = folder.join("pair.json");
     let node = |id: u16, distances: Value| json!({"id": id, "cpus": [id], "distances": distances});
@@ -55,7 +55,7 @@ fn values_out_of_range_are_refused_with_the_option_and_the_range() {
             let errors = String::from_utf8(output.stderr).unwrap();
             assert_eq!(output.status.code(), Some(2), "{option} {value}: {errors}");
             assert!(errors.lines().count() == 1 && errors.starts_with("zonal: "), "{errors}");
-            // Of a value with several parts, the part that is wrong is named.
+            // If a value has several parts, the error must name the wrong part.
             for part in [option, value.split([',', ':']).next_back().unwrap(), range] {
                 assert!(errors.contains(part), "{option} {value}: {part} in {errors}");
             }
@@ -152,7 +152,8 @@ fn a_high_fraction_fixes_the_limits_of_pagesets() {
 fn node_reclaim_goes_no_farther_than_the_reclaim_distance() {
     let folder = tempfile::tempdir().unwrap();
     let file = pair(folder.path());
-    // With the whole pool in use, a node below its marks comes before another; nothing can be reclaimed.
+    // The workload uses the whole pool, so requests find a node below its watermarks and try node reclaim. Nothing
+    // can be reclaimed.
     let full = |distance: &str| {
         let fill = ["run", "fill", "--threads", "1", "--pool", "64MiB", "--seconds", "0.02", "--json"];
         let options = ["--machine", &file, "--node-reclaim", "on", "--reclaim-distance", distance];

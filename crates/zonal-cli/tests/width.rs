@@ -1,9 +1,9 @@
-//! The output fits the width that `COLUMNS` asks for, and has no limit where it goes to a pipe.
+//! Checks that the output fits the width given by `COLUMNS`, and that its width is not limited if it goes to a pipe.
 
 use std::path::Path;
 use std::process::Command;
 
-/// Commands whose lines fit 40 columns. None of them prints a path or another word that is longer.
+/// Commands whose lines fit into 40 columns. None of them prints a path or another word that is longer.
 const COMMANDS: [&[&str]; 17] = [
     &["machine", "--preset", "quad-10-12-32"],
     &["machine", "--preset", "quad-10-12-32", "--rules", "5.10"],
@@ -69,7 +69,7 @@ fn lines_fit_the_requested_width() {
     for arguments in COMMANDS {
         for columns in [40, 80, 200] {
             let text = output(arguments, Some(columns));
-            // clap does not wrap the line of usage.
+            // clap does not wrap the usage line.
             let text =
                 text.lines().filter(|line| !line.contains(" [OPTIONS]")).collect::<Vec<_>>().join("\n");
             let line = widest(&text);
@@ -90,7 +90,7 @@ fn pipes_have_no_limit_and_tables_are_in_one_part() {
         "node  zone     managed   min   low   high  reserve  batch  pageset.high (fixed)  stat threshold";
     assert!(text.contains(header), "{text}");
     assert_eq!(output(&arguments, Some(200)), text);
-    // Values that are no width are ignored.
+    // Values that are not a width are ignored.
     let mut command = Command::new(env!("CARGO_BIN_EXE_zonal"));
     let ignored = command.args(arguments).env("COLUMNS", "wide").output().unwrap();
     assert_eq!(String::from_utf8(ignored.stdout).unwrap(), text);

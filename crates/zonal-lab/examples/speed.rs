@@ -1,12 +1,12 @@
-//! Measures how many page operations per second of host time the lab simulates, on a machine with 64 CPUs:
-//! `speed [--short]`.
+//! Measures the number of page operations that the lab simulates per second of host time, on a machine with 64 CPUs.
+//! Usage: `speed [--short]`.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use zonal::{Config, Request};
-use zonal_lab::hands::Hands;
 use zonal_lab::sim::{Hardware, Role, SimulatedMachine, Threads, Time};
+use zonal_lab::system::System;
 
 /// Number of pages that each CPU allocates and frees.
 const PAGES: usize = 1 << 18;
@@ -19,17 +19,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let begin = Instant::now();
         let config = Config::default();
         let (operations, virtual_time) = machine.simulate(&config, 1, |sim| {
-            let hands = Hands::new(sim);
+            let system = System::new(sim);
             let mut threads = Threads::new();
             for cpu in 0..64 {
-                let hands = &hands;
+                let system = &system;
                 threads
-                    .add(cpu, Role::Foreground, Time::ZERO, move || work(hands, pages, held))
+                    .add(cpu, Role::Foreground, Time::ZERO, move || work(system, pages, held))
                     .expect("stacks");
             }
             let ended = sim.world.run(threads, &AtomicBool::new(false)).expect("nobody waits");
-            hands.check_accounting();
-            (hands.operations(), *ended.iter().max().expect("there are threads"))
+            system.check_accounting();
+            (system.operations(), *ended.iter().max().expect("there are threads"))
         })?;
         let seconds = begin.elapsed().as_secs_f64();
         println!(
@@ -40,16 +40,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-fn work(hands: &Hands<'_, '_>, pages: usize, held: usize) {
+fn work(system: &System<'_, '_>, pages: usize, held: usize) {
     let mut blocks = Vec::with_capacity(held);
     for _ in 0..pages / held {
         while blocks.len() < held {
-            blocks.push(hands.alloc(&Request::page()).expect("memory"));
-            hands.checkpoint();
+            blocks.push(system.alloc(&Request::page()).expect("memory"));
+            system.checkpoint();
         }
         while let Some(block) = blocks.pop() {
-            hands.free(&block);
-            hands.checkpoint();
+            system.free(&block);
+            system.checkpoint();
         }
     }
 }

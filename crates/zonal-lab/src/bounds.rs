@@ -1,8 +1,8 @@
 //! Allowed ranges of the numbers in an experiment file.
 //!
-//! The bounds are checked when an experiment is read, so that no virtual time overflows and no host allocation
-//! has a size that is decided by a file alone. They are far wider than any measured value. Neighbours:
-//! `sim/hardware.rs` and `workload/` assign bounds to fields.
+//! The bounds are checked when an experiment file is read. They prevent overflow of virtual time, and they prevent a
+//! file from choosing the size of an allocation on the host without a limit. The bounds are far wider than any
+//! measured value. Related files: `sim/hardware.rs` and `workload/` assign bounds to fields.
 
 use std::ops::RangeInclusive;
 
@@ -11,7 +11,7 @@ pub(crate) type Bounds = RangeInclusive<f64>;
 
 /// CPU work, in nanoseconds: up to one second.
 pub(crate) const WORK_NS: Bounds = 0.0..=1e9;
-/// CPU work that must not be zero because virtual time would not advance, in nanoseconds.
+/// CPU work that must not be zero, because virtual time would not advance, in nanoseconds.
 pub(crate) const STEP_NS: Bounds = 1.0..=1e9;
 /// A pause or a disk request, in milliseconds: up to about 17 minutes.
 pub(crate) const PAUSE_MS: Bounds = 0.0..=1e6;
@@ -26,7 +26,8 @@ pub(crate) const COUNT: Bounds = 1.0..=1e6;
 /// A dimensionless factor.
 pub(crate) const FACTOR: Bounds = 0.0..=100.0;
 
-/// Refuses a value outside its bounds; the error names both: `200, must be a number from 0 to 100`.
+/// Refuses a value outside its bounds. The error names the value and the bounds: `200, must be a number from 0 to
+/// 100`.
 pub(crate) fn check(value: f64, bounds: &Bounds) -> Result<(), String> {
     if bounds.contains(&value) {
         return Ok(());
@@ -35,7 +36,7 @@ pub(crate) fn check(value: f64, bounds: &Bounds) -> Result<(), String> {
     Err(format!("{value}, must be a number from {least} to {most}"))
 }
 
-/// Formats a number in plain notation where that is readable, otherwise in scientific notation.
+/// Formats a number in plain notation if that is readable, otherwise in scientific notation.
 pub(crate) fn written(number: f64) -> String {
     let is_plain = number == 0.0 || (1e-3..1e6).contains(&number.abs());
     if is_plain { number.to_string() } else { format!("{number:e}") }

@@ -1,6 +1,7 @@
 //! Attributes the waiting time of a run's threads to causes.
 //!
-//! Neighbours: `sim/` records the waits by lock and cache line; the allocator identifies what a line contains.
+//! Related files: `sim/` records the waiting times for each lock and cache line. The allocator identifies the object
+//! at an address.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,7 @@ use crate::outcome::Cause;
 use crate::sim::Simulation;
 
 impl Simulation<'_, '_> {
-    /// Returns what the threads have waited for so far, longest total time first.
+    /// Returns the locks and cache lines that the threads have waited for so far, longest total time first.
     #[must_use]
     pub fn causes(&self) -> Vec<Cause> {
         let mut sums: BTreeMap<(&'static str, String), (u64, f64)> = BTreeMap::new();

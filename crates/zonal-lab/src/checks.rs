@@ -1,15 +1,16 @@
-//! Invariants that every run is checked against, while it runs and at its end.
+//! Invariants that are checked during every run and at its end.
 //!
-//! [`Owners`] records for each frame whether a program holds it: no frame is allocated twice, and no frame is
-//! freed that is not allocated. At the end of a run the accounting must balance. A failed check stops the run and
-//! reports the operation that detected it. Neighbours: `hands.rs` calls this on each operation.
+//! [`Owners`] records for each frame whether a program holds it. With this record, the run detects an allocation of a
+//! frame that is already allocated and a free of a frame that is not allocated. At the end of a run the accounting
+//! must balance. A failed check stops the run and reports the operation that detected the failure. Related files:
+//! `system.rs` calls these checks on each operation.
 
 use std::any::Any;
 use std::cell::Cell;
 
 use bytemuck::zeroed_slice_box;
 use thiserror::Error;
-use zonal::Block;
+use zonal::machine::FrameRange;
 use zonal::units::Pfn;
 use zonal_machine::MachineModel;
 
@@ -20,7 +21,7 @@ use crate::sim::Time;
 pub struct Operation {
     /// Sequence number in the run, from 1.
     pub number: u64,
-    /// Index of the thread that ran it.
+    /// Index of the thread that executed the operation.
     pub thread: usize,
     /// ID of the CPU that the thread ran on.
     pub cpu: usize,
@@ -32,13 +33,13 @@ pub struct Operation {
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error("operation {} (thread {} on CPU {}, at {}): {what}", operation.number, operation.thread, operation.cpu, operation.at)]
 pub struct Fault {
-    /// The operation that detected it.
+    /// The operation that detected the violation.
     pub operation: Operation,
     /// Description of the violation.
     pub what: String,
 }
 
-/// Returns the message of a panic: the text of a [`Fault`], or any other message.
+/// Returns the text of a panic payload: a [`Fault`] or a panic message.
 #[must_use]
 pub fn panic_text(payload: &(dyn Any + Send)) -> String {
     if let Some(fault) = payload.downcast_ref::<Fault>() {
@@ -69,30 +70,27 @@ impl Owners {
     /// Records that a program allocated a block.
     ///
     /// # Errors
-    /// The first frame of the block that a program already holds, or that lies beyond the machine's memory.
-    pub fn take(&self, block: &Block) -> Result<(), Pfn> {
-        self.change(block.first, block.order.pages().get(), |word, bit| {
-            (word & bit == 0).then_some(word | bit)
-        })?;
-        self.held.set(self.held.get() + block.order.pages().get());
+    /// Returns the first frame of the block that a program already holds or that is beyond the end of the machine's
+    /// memory.
+    pub fn take(&self, frames: &FrameRange) -> Result<(), Pfn> {
+        self.change(frames, |word, bit| (word & bit == 0).then_some(word | bit))?;
+        self.held.set(self.held.get() + frames.count.get());
         Ok(())
     }
 
     /// Records that a program freed a block.
     ///
     /// # Errors
-    /// The first frame of the block that no program holds.
-    pub fn give(&self, block: &Block) -> Result<(), Pfn> {
-        self.change(block.first, block.order.pages().get(), |word, bit| {
-            (word & bit != 0).then_some(word & !bit)
-        })?;
-        self.held.set(self.held.get() - block.order.pages().get());
+    /// Returns the first frame of the block that no program holds or that is beyond the end of the machine's memory.
+    pub fn give(&self, frames: &FrameRange) -> Result<(), Pfn> {
+        self.change(frames, |word, bit| (word & bit != 0).then_some(word & !bit))?;
+        self.held.set(self.held.get() - frames.count.get());
         Ok(())
     }
 
     #[inline]
-    fn change(&self, first: Pfn, count: u64, change: impl Fn(u64, u64) -> Option<u64>) -> Result<(), Pfn> {
-        for frame in first.get()..first.get() + count {
+    fn change(&self, frames: &FrameRange, change: impl Fn(u64, u64) -> Option<u64>) -> Result<(), Pfn> {
+        for frame in frames.start.get()..frames.end().get() {
             let word = self.taken.get((frame / 64) as usize).ok_or(Pfn::new(frame))?;
             word.set(change(word.get(), 1 << (frame % 64)).ok_or(Pfn::new(frame))?);
         }

@@ -1,12 +1,12 @@
 //! The outcome of a run: metrics, time series, and the causes of waiting.
 //!
-//! Plain values of the same shape for every workload. Neighbours: `workload/` produces them, `report/` renders
-//! them.
+//! An outcome has the same structure for every workload. Related files: `workload/` produces outcomes, `report/`
+//! renders them.
 
 use std::collections::BTreeMap;
 
-use crate::hands::Hands;
 use crate::sim::Time;
+use crate::system::System;
 
 /// A scalar result.
 #[derive(Clone, PartialEq, Debug)]
@@ -35,7 +35,7 @@ pub struct Series {
 /// A cause of waiting.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Cause {
-    /// What was waited for: a class of allocator state, or a program's own lock or cache line.
+    /// The object that threads waited for: a part of the allocator's state, or a program's own lock or cache line.
     pub what: String,
     /// Kind of the object: lock or line.
     pub kind: &'static str,
@@ -76,8 +76,8 @@ impl Outcome {
 
     /// Collects the counters of the allocator and the machine after a run that took `took`.
     #[must_use]
-    pub fn after(hands: &Hands<'_, '_>, took: Time) -> Self {
-        let events = hands.sim.allocator.events();
+    pub fn after(system: &System<'_, '_>, took: Time) -> Self {
+        let events = system.sim.allocator.events();
         let events = BTreeMap::from([
             ("probes", events.probes),
             ("marks", events.marks),
@@ -95,7 +95,7 @@ impl Outcome {
             ("drains", events.drains),
             ("failures", events.failures),
         ]);
-        let causes = hands.sim.causes();
-        Self { events, causes, operations: hands.operations(), seconds: took.seconds(), ..Self::default() }
+        let causes = system.sim.causes();
+        Self { events, causes, operations: system.operations(), seconds: took.seconds(), ..Self::default() }
     }
 }

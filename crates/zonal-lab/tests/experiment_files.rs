@@ -1,4 +1,4 @@
-//! Experiment files: the meaning of valid files, and the line and the reason reported for each invalid one.
+//! Experiment files. Checks the meaning of valid files, and the line and the reason reported for invalid files.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -11,8 +11,8 @@ use zonal::units::PageCount;
 use zonal::{Config, Request};
 use zonal_lab::experiment::results::case_text;
 use zonal_lab::experiment::{BUILT_IN, EXAMPLE, FileError, Plan, Source, load};
-use zonal_lab::hands::Hands;
 use zonal_lab::sim::{Hardware, Role, SimulatedMachine, Simulation, Threads, Time};
+use zonal_lab::system::System;
 use zonal_lab::workload::Workload;
 use zonal_machine::MachineModel;
 
@@ -20,7 +20,7 @@ const SMALL: &str = include_str!("data/small.toml");
 const FIGURES: &str = include_str!("data/small.csv");
 const MACHINE: &str = include_str!("data/small.json");
 
-/// Loads the small experiment from files with these texts.
+/// Loads the small experiment from an experiment file, a table of figures and a machine file with these texts.
 fn load_files(experiment: &str, figures: &str, machine: &str) -> Result<Plan, FileError> {
     let directory = tempfile::tempdir().unwrap();
     let texts = [("small.toml", experiment), ("small.csv", figures), ("small.json", machine)];
@@ -86,7 +86,7 @@ fn variants_override_cases_which_override_parts_and_machine_settings() {
     assert_eq!(before.config.node_load, NodeLoad::Assign);
     assert_eq!(before.config.node_reclaim, NodeReclaim::OFF);
     assert_eq!(plan.runs[0].config.node_reclaim, NodeReclaim::ON);
-    // The hog does not set node reclaim, so the machine's own setting applies.
+    // The hog does not set node reclaim, so the machine's own setting is used.
     assert_eq!(plan.runs[8].config.node_reclaim, NodeReclaim::ON);
     assert_eq!(plan.runs[8].config.node_load, NodeLoad::default());
     assert_eq!(before.config.min_unmapped_percent, 3);
@@ -112,13 +112,13 @@ fn simulated_cpus_fold_their_counters_at_the_interval_of_the_file() {
     let readings = |text: &str| {
         let config = load_files(text, FIGURES, MACHINE).unwrap().runs[3].config;
         let run = |sim: &Simulation<'_, '_>| {
-            let (hands, readings) = (Hands::new(sim), RefCell::new(Vec::new()));
+            let (system, readings) = (System::new(sim), RefCell::new(Vec::new()));
             let mut threads = Threads::new();
             let program = || {
                 for _ in 0..6 {
-                    hands.alloc(&Request::page()).unwrap();
+                    system.alloc(&Request::page()).unwrap();
                     sim.world.spend(second);
-                    hands.checkpoint();
+                    system.checkpoint();
                     readings.borrow_mut().push(sim.allocator.allocated_approximate()[0].get());
                 }
             };
@@ -148,8 +148,8 @@ fn thresholds_of_the_first_posting_reach_the_simulated_allocator() {
         machine.simulate(config, 1, all).unwrap()
     };
     assert_eq!(runs[2].config.counters.threshold, ThresholdRule::FirstPosting);
-    // A zone has 128 MiB present but less managed: 2 * fls(8) * (1 + fls(1)) with present pages, 2 * fls(8) with
-    // managed ones.
+    // The zone's threshold depends on its size in units of 128 MiB, which is 1 for present pages and less than 1 for
+    // managed pages: 2 * fls(8) * (1 + fls(1)) with present pages, 2 * fls(8) with managed pages.
     assert_eq!(thresholds(&runs[2].config), [16; 4]);
     assert_eq!(thresholds(&runs[3].config), [8; 4]);
 }
@@ -234,7 +234,7 @@ fn published_tables_have_the_same_format() {
     assert!(figures > 150, "{figures}");
 }
 
-/// Old text, replacement, text whose line must be reported, and part of the reason.
+/// Old text, new text, the text whose line the error must report, and a part of the reason.
 const BAD: [(&str, &str, &str, &str); 41] = [
     ("title = \"A", "title \"A", "title \"A", "expected"),
     ("title = \"A small machine\"", "", "name = \"small\"", "`title` is missing"),
@@ -371,7 +371,7 @@ fn experiments_have_a_limit_of_runs() {
     let error = load_files(&with(&product), FIGURES, MACHINE).unwrap_err();
     assert!(error.problem.contains("`user_ns` raises the product of all axes above 4096 cases"), "{error}");
     assert_eq!(error.line, Some(line_of(&with(&product), "user_ns = [")));
-    // Each case runs in both variants.
+    // Each case runs with both variants.
     let product = format!("cpus = 1\n{}{}", axis("fault_ns", 64), axis("user_ns", 33));
     let error = load_files(&with(&product), FIGURES, MACHINE).unwrap_err();
     assert!(error.problem.contains("4224 runs"), "{error}");
@@ -420,7 +420,7 @@ fn errors_in_tables_name_the_line() {
         assert!(error.problem.contains(reason), "{new}: {error}");
         assert_eq!(error.line, Some(line_of(&figures, at_fault)), "{new}: {error}");
     }
-    // Figures that `only` excludes are not checked; without it, all figures must belong to a case.
+    // Figures that `only` excludes are not checked. Without `only`, all figures must belong to a case.
     let all = changed(SMALL, "only = { workload = [\"touch\", \"hog\"] }\n", "");
     let error = load_files(&all, FIGURES, MACHINE).unwrap_err();
     assert!(error.problem.contains("there is no such case"), "{error}");

@@ -1,5 +1,5 @@
-//! Running experiments: the same seed produces the same bytes, whatever the host does meanwhile; runs that fail
-//! or are stopped.
+//! Runs experiments. Checks that the same seed produces the same bytes regardless of the load on the host, and checks
+//! runs that fail or are stopped.
 
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -121,7 +121,7 @@ fn floats_have_at_most_nine_digits() {
     assert!(ResultDocument(&results).text().contains("\"error_pct\": null"));
 }
 
-/// Returns the small experiment restricted to some runs.
+/// Returns the small experiment restricted to some variants and to the cases with `column` = `value`.
 fn kept(variants: &[&str], column: &str, value: f64) -> Plan {
     let mut plan = small();
     let variants: Vec<String> = variants.iter().map(|&name| name.to_owned()).collect();

@@ -1,4 +1,4 @@
-//! Checks that every number in an experiment has bounds, and that the memory of a run does not grow with its
+//! Checks that every number in an experiment file has bounds, and that the memory of a run does not grow with its
 //! duration.
 
 use std::num::NonZeroUsize;
@@ -6,16 +6,16 @@ use std::sync::atomic::AtomicBool;
 
 use zonal::Config;
 use zonal_lab::experiment::{Failure, FileError, Options, Plan, Source, load, run};
-use zonal_lab::hands::Hands;
 use zonal_lab::sim::{Hardware, SimulatedMachine};
+use zonal_lab::system::System;
 use zonal_lab::workload::{FirstTouch, Program};
 use zonal_machine::preset;
 
-/// The experiment around the tables of a part.
+/// The parts of an experiment file that surround the tables of a part.
 const FRAME: &str = "name = 'bounds'\ntitle = 'x'\n[[variant]]\nname = 'ours'\nrole = 'ours'\n\
                      [[part]]\nmachine = 'quad-10-12-32'\n";
 
-/// Valid hardware costs; below, valid settings for each kind of workload.
+/// Valid hardware costs. The constants below are valid settings for each kind of workload.
 const HARDWARE: &str = "hit_ns = 1.0\nmemory_ns = 1.0\noverlap = 1.0\ntransfer_ns = 1.0\nremote_step = 1.0\n\
     distance_weight = 1.0\natomic_transactions = 1.0\nrefusal_limit = 1.0\nports = 1\nretry_power = 1.0\nlist_work_ns = 1.0\n\
     cpu_gb_s = 1.0\nnode_gb_s = 1.0\ndisk_mb_s = 1.0\ndisk_request_ms = 1.0\ninterrupt_ns = 1.0\n\
@@ -38,8 +38,8 @@ const WORKLOADS: [&str; 11] = [
      inode_pressure = 1.0\n",
     "kind = 'mapped-writer'\nmapping_gib = 1.0\nsimulated_gib = 1.0\nresident_mib = 1.0\nseconds = 1.0\n\
      page_ns = 1.0\nscan_ns = 1.0\n",
-    "kind = 'overflow'\nnodes = 2\nburst_pages = 1\npause_ms = 1.0\nfault_ns = 1.0\nbreath_pages = 1\n\
-     breath_ms = 1.0\nseconds = 0.1\nwarm_up = 0.05\n",
+    "kind = 'overflow'\nnodes = 2\nburst_pages = 1\npause_ms = 1.0\nfault_ns = 1.0\nchurn_pages = 1\n\
+     churn_ms = 1.0\nseconds = 0.1\nwarm_up = 0.05\n",
 ];
 
 fn load_tables(hardware: &str, workload: &str) -> Result<Plan, FileError> {
@@ -50,7 +50,8 @@ fn load_tables(hardware: &str, workload: &str) -> Result<Plan, FileError> {
     load(&Source::File(file))
 }
 
-/// Loads `table` with each of its numbers replaced by extreme values; `load` receives the modified table.
+/// Loads `table` once for each of its numbers and each extreme value that replaces the number. `load` receives the
+/// modified table.
 fn check_each(table: &str, load: impl Fn(&str) -> Result<Plan, FileError>) {
     load(table).unwrap();
     for line in table.lines() {
@@ -91,7 +92,7 @@ fn errors_name_value_and_bounds() {
     assert_eq!(error.problem, "files: makes 11000000 files in all; the maximum is 1e7");
 }
 
-/// Checks that the allocator works with all of its settings that are accepted.
+/// Checks that the allocator works with all settings that the lab accepts.
 #[test]
 fn allocator_settings_are_refused_or_run() {
     let keys = [
@@ -119,7 +120,7 @@ fn allocator_settings_are_refused_or_run() {
             Ok(plan) => {
                 let options = Options { seed: 1, jobs: NonZeroUsize::MIN, memory_bytes: u64::MAX };
                 let results = run(&plan, &options, |_| (), &AtomicBool::new(false));
-                // A machine whose whole memory is reserved cannot serve any request.
+                // A machine cannot serve any request if its whole memory is reserved.
                 let is_done = match &results {
                     Ok(results) => results.missing == 0,
                     Err(failure) => failure.to_string().contains("has too little memory for the processes"),
@@ -146,7 +147,8 @@ fn runs_have_limits_of_operations_and_memory() {
     let small = include_str!("data/small.json");
     let touch = WORKLOADS[0].replace("0.1", "0.01");
     assert_eq!(load_machine(small, &touch), Ok(()));
-    // Zones of any size: start, spanned, present and managed frames of the last one.
+    // Zones of any size. The replaced text has the start and the spanned, present and managed frames of the last
+    // zone.
     let zone = |start: u64, pages: u64| {
         let old = "\"start\": 98304, \"spanned\": 32768, \"present\": 32768, \"managed\": 32256";
         assert!(small.contains(old), "{small}");
@@ -165,8 +167,8 @@ fn runs_have_limits_of_operations_and_memory() {
     assert_eq!(files, "the page cache: of machine small spans 1073774592 frames; the maximum is 268435456");
 }
 
-/// Checks a run with one second per page, 9 hours in total: a word for each bandwidth slice of that time would
-/// need 150 GiB.
+/// Checks a run of 9 hours in total, with one second per page. If the bandwidth slices of this whole time were stored
+/// in one word each, the run would need 150 GiB.
 #[test]
 fn a_long_run_needs_no_more_memory_than_a_short_one() {
     let machine = SimulatedMachine { model: preset("quad-10-12-32").unwrap(), hardware: Hardware::default() };
@@ -174,14 +176,14 @@ fn a_long_run_needs_no_more_memory_than_a_short_one() {
         let program = FirstTouch { cpus, gib_each: 0.125, fault_ns: 1e9, user_ns: 0.0 };
         program.check(&machine).unwrap();
         let play = |sim: &zonal_lab::sim::Simulation<'_, '_>| {
-            program.run(&Hands::new(sim), &AtomicBool::new(false)).unwrap()
+            program.run(&System::new(sim), &AtomicBool::new(false)).unwrap()
         };
         let outcome = machine.simulate(&Config::default(), 1, play).unwrap();
         assert!((32_768.0..33_000.0).contains(&outcome.seconds), "{}", outcome.seconds);
     }
 }
 
-/// Loads a machine with one zone of `frames` frames and an experiment with `workload`.
+/// Loads an experiment with `workload` on a machine with one zone of `frames` frames.
 fn load_on(frames: u64, workload: &str) -> Result<Plan, FileError> {
     let directory = tempfile::tempdir().unwrap();
     let machine = format!(
@@ -196,8 +198,8 @@ fn load_on(frames: u64, workload: &str) -> Result<Plan, FileError> {
     load(&Source::File(file))
 }
 
-/// Checks programs that hold nearly all of a machine, each with the host memory that it adds to its run: 16 bytes
-/// for each block.
+/// Checks programs that hold nearly all frames of a machine, and the host memory that each program adds to its run:
+/// 16 bytes for each block.
 #[test]
 fn blocks_held_by_programs_count_as_host_memory() {
     const MOST: u64 = 1 << 20;
@@ -222,7 +224,7 @@ fn blocks_held_by_programs_count_as_host_memory() {
         let held = bytes[1] - bytes[0];
         assert!((MOST * 15..=MOST * 16).contains(&held), "{held}: {large}");
     }
-    // A page cache has an entry for each frame, and a list of the pages of each file.
+    // A page cache has an entry for each frame, and each file has a list of its pages.
     let cache = load_on(MOST, WORKLOADS[8]).unwrap().runs[0].host_bytes;
     let touch = load_on(MOST, &WORKLOADS[0].replace("0.1", "0.001")).unwrap().runs[0].host_bytes;
     assert!(cache > touch + MOST * 20, "{cache}, {touch}");
@@ -249,7 +251,7 @@ fn runs_that_exceed_host_memory_are_not_started() {
     assert!(failure.to_string().contains("of this host's memory"), "{failure}");
 }
 
-/// Checks the units that tables are compared with before anything runs.
+/// Checks that the units of metrics, which tables of figures are compared with, are known before a run.
 #[test]
 fn units_of_figures_are_known_before_a_run() {
     for workload in WORKLOADS {

@@ -1,5 +1,5 @@
-//! Experiments from untrusted sources: the files that they name must be ordinary files beside them, and errors
-//! show nothing of any other file.
+//! Experiments from untrusted sources. The files that an experiment names must be ordinary files in its folder or
+//! below, and errors must not quote any other file.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -13,8 +13,8 @@ use zonal_testing::within_patience;
 
 const TABLE: &str = "cpus,variant,metric,unit,value\n";
 
-/// Creates a folder with an experiment that names `published` and `machine`, and beside it a folder with a
-/// secret.
+/// Creates a folder with an experiment that names the files `published` and `machine`, and a secret file outside this
+/// folder.
 fn planted(published: &str, machine: &str) -> TempDir {
     let root = tempfile::tempdir().unwrap();
     fs::create_dir_all(root.path().join("mine/data")).unwrap();
@@ -54,7 +54,7 @@ fn published_figures_lie_beside_the_experiment() {
     let root = planted("elsewhere/secret.csv", "quad-10-12-32");
     symlink(root.path(), root.path().join("mine/elsewhere")).unwrap();
     assert!(error(&root).contains("leads out of"), "{}", error(&root));
-    // Files beside the experiment, or in a folder below its own, are read.
+    // Files in the experiment's folder, or in a folder below it, are read.
     for file in ["figures.csv", "./figures.csv", "data/figures.csv"] {
         let root = planted(file, "quad-10-12-32");
         fs::write(root.path().join("mine").join(file), TABLE).unwrap();
@@ -80,7 +80,7 @@ fn errors_do_not_show_contents_of_nearby_files() {
     }
 }
 
-/// Checks contents that are valid except for one cell of a table of figures, or one value of a machine file.
+/// Checks files that are valid except for one cell of a table of figures or one value of a machine file.
 #[test]
 fn errors_do_not_show_cells_of_tables() {
     let columns = "workload,variant,metric,unit,value";
@@ -98,7 +98,7 @@ fn errors_do_not_show_cells_of_tables() {
     fs::write(root.path().join("mine/figures.csv"), format!("hunter2,{columns}\n1,a,one,wall,s,1\n"))
         .unwrap();
     error(&root);
-    // A filter by a column that does not exist does not reveal the existing ones.
+    // An error about a filter by an unknown column must not reveal the existing columns.
     let path = root.path().join("mine/experiment.toml");
     let text = fs::read_to_string(&path).unwrap() + "only = { nothing = 1 }\n";
     fs::write(&path, text).unwrap();

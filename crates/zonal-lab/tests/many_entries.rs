@@ -1,5 +1,5 @@
-//! Experiments with very many entries are refused, or read in linear time: with quadratic comparisons, each size
-//! used here takes minutes.
+//! Checks that experiments with very many entries are refused or read in linear time. With quadratic comparisons,
+//! each test would take minutes.
 
 use std::fmt::Write as _;
 use std::sync::mpsc;
@@ -19,7 +19,7 @@ fn load_files(experiment: &str, figures: &str) -> Result<Plan, FileError> {
     load(&Source::File(directory.path().join("small.toml")))
 }
 
-/// Runs `work` on a separate thread and fails after one minute, which is far more than any linear work here
+/// Runs `work` on a separate thread and fails after one minute, which is far more than the linear work of these tests
 /// needs.
 fn in_time<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> R {
     let (sender, done) = mpsc::channel();
@@ -36,7 +36,7 @@ fn refused(text: &str) -> String {
     load_files(text, FIGURES).unwrap_err().problem
 }
 
-/// Returns `count` entries, each made from its index.
+/// Returns the concatenation of `count` entries. `entry` creates an entry from its index.
 fn many(count: usize, entry: impl Fn(usize) -> String) -> String {
     (0..count).map(entry).collect()
 }
@@ -59,7 +59,7 @@ fn try_lists_have_limits() {
     let metrics =
         changed("metrics = [\"wall\"]", &format!("metrics = [{}]", many(300, |at| format!("'{at}',"))));
     assert_eq!(refused(&metrics), "`metrics` has 300 entries; the maximum is 256");
-    // List, number of entries added, text of an entry, resulting number of entries, and maximum.
+    // Name of the list, number of entries to add, text of an entry, resulting number of entries, and maximum.
     let lists: [(&str, usize, &str, usize, usize); 4] = [
         ("variant", 100_000, "name = 'v'\nrole = 'ours'", 100_002, 256),
         ("parameter", 50_000, "name = 'hardware.hit_ns'\nwhy = ''", 50_002, 256),
@@ -69,7 +69,7 @@ fn try_lists_have_limits() {
     for (list, count, entry, all, most) in lists {
         let entries =
             many(count, |at| format!("[[{list}]]\n{}\n", entry.replacen("'\n", &format!("{at}'\n"), 1)));
-        // Cases belong to the preceding part.
+        // A case in the file belongs to the part before it.
         let text = changed("[[variant]]", &format!("{entries}[[variant]]"));
         let key = list.rsplit('.').next().unwrap();
         assert_eq!(refused(&text), format!("`{key}` has {all} entries; the maximum is {most}"));
@@ -127,12 +127,12 @@ fn try_a_table_of_figures_is_read_once() {
     assert_eq!(error.problem, "5004 columns of cases; the maximum is 256");
 }
 
-/// Returns a machine file of `bytes` bytes, nearly all of which are blanks.
+/// Returns a machine file of `bytes` bytes, most of which are spaces.
 fn machine_of(bytes: usize) -> String {
     MACHINE.replacen('{', &format!("{{{}", " ".repeat(bytes - MACHINE.len())), 1)
 }
 
-/// Returns an experiment whose parts use the given machines.
+/// Returns an experiment with one part for each of `machines`.
 fn parts(machines: impl IntoIterator<Item = String>) -> String {
     let (head, _) = SMALL.split_once("[[part]]").unwrap();
     let variant = "[[variant]]\nname = 'v'\nrole = 'ours'\n";
@@ -160,7 +160,7 @@ fn a_machine_file_is_read_once_however_it_is_spelled() {
         ),
     );
     assert_eq!(load_file().unwrap().runs.len(), 256);
-    // The number of distinct names is not limited, but the total size is.
+    // The number of distinct machine files is not limited, but their total size is.
     write("n.json", &machine_of(30 << 20));
     write("small.toml", &parts(["m.json", "n.json"].map(str::to_owned)));
     let error = load_file().unwrap_err();
@@ -208,7 +208,7 @@ fn names_in_tables_have_a_limit() {
     assert_eq!(refused(&metrics), "a name in `metrics` has 201 bytes; the maximum is 200");
 }
 
-/// Checks names that differ only in their last letters, so that the time is that of comparing them.
+/// Checks names that differ only in their last characters, so that comparing them takes as long as possible.
 #[test]
 fn metrics_match_a_table_in_one_pass() {
     let name = |at: usize| format!("{}{at:05}", "m".repeat(40));
@@ -244,8 +244,8 @@ fn wide_machine(nodes: usize) -> String {
     )
 }
 
-/// Checks as many runs as allowed on a machine with many nodes; the memory of a run still depends on its own
-/// settings.
+/// Checks the maximum number of runs on a machine with many nodes. The memory of a run must still depend on the
+/// settings of the run.
 #[test]
 fn machines_are_prepared_once_for_all_runs() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Programs on small machines, compared with the values that follow from their settings.
+//! Runs programs on small machines and compares the results with values computed from the settings.
 
 use std::sync::atomic::AtomicBool;
 
@@ -7,9 +7,9 @@ use zonal::config::ZonelistCache;
 use zonal::rules::fallback_order::NodeLoad;
 use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::units::PageCount;
-use zonal_lab::hands::Hands;
 use zonal_lab::outcome::Outcome;
 use zonal_lab::sim::{Hardware, SimulatedMachine};
+use zonal_lab::system::System;
 use zonal_lab::workload::{
     Build, Exchange, FallbackList, FirstTouch, Hog, MappedWriter, PageFaults, Program, Stream,
 };
@@ -19,8 +19,8 @@ fn run(machine: &str, hardware: Hardware, config: &Config, program: &dyn Program
     let machine = SimulatedMachine { model: preset(machine).unwrap(), hardware };
     program.check(&machine).unwrap();
     let outcome = machine.simulate(config, 1, |sim| {
-        let hands = Hands::new(sim);
-        program.run(&hands, &AtomicBool::new(false)).unwrap()
+        let system = System::new(sim);
+        program.run(&system, &AtomicBool::new(false)).unwrap()
     });
     outcome.unwrap()
 }
@@ -31,7 +31,7 @@ fn near(outcome: &Outcome, metric: &str, expected: f64, percent: f64) {
     assert!((found / expected - 1.0).abs() <= percent / 100.0, "{metric}: {found}, not {expected}");
 }
 
-/// Returns a configuration with one lock per zone and frames in linked lists.
+/// Returns a configuration with one lock per zone, as for frames in linked lists.
 fn lists(tuning: PagesetTuning) -> Config {
     Config { tuning, free_area_min: PageCount::new(1 << 30), ..Config::default() }
 }
@@ -42,7 +42,7 @@ fn a_page_costs_fault_zeroing_and_program() {
     let hardware = Hardware { cpu_gb_s: 4.096, node_gb_s: 0.0, ..Hardware::default() };
     let outcome = run("quad-10-12-32", hardware, &Config::default(), &program);
     let pages = 0.05 * f64::from(1 << 30) / 4096.0;
-    // 1 us of fault handling and 1 us of zeroing; the allocator adds a little.
+    // A page takes 1 us for fault handling and 1 us for zeroing; the allocator adds a little time.
     near(&outcome, "sys", 4.0 * pages * 2.0e-6, 5.0);
     near(&outcome, "user", 4.0 * pages * 0.5e-6, 0.1);
     near(&outcome, "wall", outcome.get("min_wall").unwrap(), 1.0);
@@ -66,7 +66,7 @@ fn scans_probe_full_nodes_unless_the_cache_remembers_them() {
     };
     let (off, original, on) =
         (with(ZonelistCache::Off), with(ZonelistCache::Original), with(ZonelistCache::On));
-    // 20 GB fill 5 nodes and begin a sixth: 1.2 million pages pass up to five full zones each.
+    // 20 GB fill 5 nodes and part of a sixth node. The scans for 1.2 million pages pass up to five full zones each.
     assert!(off > 4_000_000 && original < off * 6 / 10 && on < original / 10, "{off} {original} {on}");
 }
 
@@ -85,7 +85,7 @@ fn page_faults_saturate_the_lock_until_pagesets_are_as_deep_as_the_load() {
     let hardware = Hardware { list_work_ns: 5000.0, transfer_ns: 0.0, ..Hardware::default() };
     let with = |tuning| run("desktop", hardware.clone(), &lists(tuning), &program);
     let (fixed, depth) = (with(PagesetTuning::Fixed), with(PagesetTuning::Depth));
-    // Each page is moved twice under one lock, 5 us each time.
+    // Each page is moved twice under the same lock, for 5 us each time.
     near(&fixed, "throughput", 4096.0 / 10_000.0, 10.0);
     assert!(fixed.get("zone_lock_contention").unwrap() > 60.0);
     assert!(depth.get("zone_lock_contention").unwrap() < 5.0, "{:?}", depth.metrics);
@@ -110,7 +110,7 @@ fn build_time_follows_from_its_pages() {
     };
     let hardware = Hardware { cpu_gb_s: 8.192, node_gb_s: 0.0, ..Hardware::default() };
     let outcome = run("desktop", hardware, &Config::default(), &program);
-    // 8 + 1 + 0.5 + 0.5 us per page on 4 CPUs; the allocator adds a little.
+    // A page takes 8 + 1 + 0.5 + 0.5 us on 4 CPUs; the allocator adds a little time.
     near(&outcome, "build_time", 1e6 * 10.0e-6 / 4.0, 6.0);
     assert!(outcome.get("zone_lock_contention").unwrap() < 1.0);
 }
@@ -128,7 +128,7 @@ fn pairs_reach_the_sequential_rate() {
         warm_up: 0.1,
     };
     let outcome = run("desktop", Hardware::default(), &Config::default(), &program);
-    // Ten pages of 8 us and two wake-ups of 10 us; the allocator adds a little.
+    // A burst takes 8 us for each of ten pages and 10 us for each of two wake-ups; the allocator adds a little time.
     near(&outcome, "throughput", 4.0 * 10.0 * 4096.0 / 100.0, 7.0);
     near(&outcome, "cpu_idle", 60.0, 4.0);
 }
@@ -188,11 +188,11 @@ fn a_time_limited_mapped_writer_reports_only_completed_work() {
     };
     let run = |program| run("quad-10-12-32", Hardware::default(), &Config::default(), &program);
     let whole = run(writer(0.5, 0.5, None)).get("elapsed_s").unwrap();
-    // The writer finishes before its time limit; the rest of the mapping is not extrapolated.
+    // The writer finishes before its time limit. The rest of the mapping must not be extrapolated.
     let done = run(writer(8.0, 0.5, Some(10.0 * whole)));
     near(&done, "elapsed_s", whole, 0.1);
     near(&done, "written_mib_s", 512.0 / whole, 0.1);
-    // A quarter of the time is enough for a quarter of the pages.
+    // The writer stores a quarter of the pages in a quarter of the time.
     let stopped = run(writer(0.5, 0.5, Some(whole / 4.0)));
     near(&stopped, "elapsed_s", whole / 4.0, 0.1);
     near(&stopped, "written_mib_s", 512.0 / whole, 1.0);

@@ -1,5 +1,6 @@
-//! The cost of each option against invalid frees and use after free: a pair (allocating and freeing one frame)
-//! under each. Rounds of the options alternate, so that other load on the machine affects all of them equally.
+//! Measures the cost of each option against invalid frees and use after free. The unit is the time of a *pair*:
+//! allocating and freeing one frame. The rounds of the options alternate, so that other load on the machine affects
+//! all options equally.
 //!
 //! `cargo run --release -p zonal-linux --example hardening`
 
@@ -15,10 +16,10 @@ use zonal_linux::{
 /// Measures the costs of the options against invalid frees.
 #[derive(Parser)]
 struct Arguments {
-    /// Rounds of each option.
+    /// Number of rounds for each option.
     #[arg(long, default_value_t = 15)]
     rounds: usize,
-    /// Pairs per round.
+    /// Number of pairs in a round.
     #[arg(long, default_value_t = 100_000)]
     pairs: u32,
     /// Runs a short version: two rounds of 1000 pairs.
@@ -26,7 +27,7 @@ struct Arguments {
     short: bool,
 }
 
-/// Returns the options, each alone; the others are compared with the first.
+/// Returns the options, each alone. The first has none enabled and is the basis of comparison.
 fn options() -> Vec<(&'static str, Config)> {
     let none = Hardening::default();
     let hardened = |hardening| Config { hardening, ..Config::default() };
@@ -65,10 +66,10 @@ fn main() -> Result<(), PoolError> {
     let options = options();
     let build = |(_, config): &(_, Config)| Pool::builder().size(64 << 20).config(*config).build();
     let pools: Vec<Pool> = options.iter().map(build).collect::<Result<_, _>>()?;
-    // SAFETY: no frame of these pools is ever owned by other code, and no memory goes offline.
+    // SAFETY: no other code owns frames of these pools, and no memory goes offline.
     let allocators: Vec<_> = pools.iter().map(|pool| unsafe { pool.allocator() }).collect();
     let mut times = Vec::new();
-    // The first round is a warm-up.
+    // Round 0 is a warm-up.
     for round in 0..=arguments.rounds.max(1) {
         let of_round: Vec<f64> = allocators.iter().map(|one| ns_per_pair(one, arguments.pairs)).collect();
         if round > 0 {

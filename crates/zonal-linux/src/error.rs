@@ -1,7 +1,8 @@
-//! Why a pool could not be built, and how a built one falls short of the request.
+//! The errors and the warnings of building a pool.
 //!
-//! An *error* ends the build and says what would be right; a *warning* leaves a working pool. Neighbours: every
-//! step of building a pool returns these; front ends print them unchanged.
+//! An *error* ends the build, and its message contains an allowed value. A *warning* describes a difference between a
+//! working pool and the request. All steps of building a pool return these types, and the command-line programs print
+//! the messages unchanged.
 
 use std::fmt;
 use std::io;
@@ -15,7 +16,7 @@ use zonal::units::{NodeId, ZoneKind};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
-    /// A request for more memory than is available.
+    /// The requested size exceeds the available memory.
     #[error(
         "a pool of {} was requested, but {limited_by} has {} available; request {} or less",
         Bytes(*asked), Bytes(*available), Bytes(suggested_size(*available))
@@ -28,7 +29,7 @@ pub enum PoolError {
         /// What sets the limit.
         limited_by: Limit,
     },
-    /// A pool too small to have memory on every node.
+    /// The requested size is too small for memory on every node.
     #[error(
         "a pool of {} is too small for {nodes} nodes with memory; request {} or more",
         Bytes(*asked), Bytes(*needed)
@@ -36,7 +37,7 @@ pub enum PoolError {
     TooSmall {
         /// Bytes requested.
         asked: u64,
-        /// Fewest bytes that would be enough.
+        /// Smallest size in bytes that is enough.
         needed: u64,
         /// Number of nodes with memory.
         nodes: usize,
@@ -65,7 +66,7 @@ pub enum PoolError {
         /// Largest number of nodes.
         most: usize,
     },
-    /// An emulated machine without a CPU, on which nothing could allocate.
+    /// An emulated machine without a CPU, on which no thread could allocate.
     #[error("the emulated machine has no CPU; at least one node needs one")]
     NoCpu,
     /// A page size that this kernel does not support.
@@ -75,10 +76,10 @@ pub enum PoolError {
     PageBytes {
         /// Bytes requested.
         asked: u32,
-        /// Bytes of the kernel's page.
+        /// Size of the kernel's smallest page in bytes.
         smallest: usize,
     },
-    /// A file that describes the machine and could not be read.
+    /// A file of the kernel that describes the machine could not be read.
     #[error("cannot read {}: {source}", path.display())]
     Unreadable {
         /// Path of the file.
@@ -86,7 +87,7 @@ pub enum PoolError {
         /// The error.
         source: io::Error,
     },
-    /// A mapping that the kernel refused.
+    /// The kernel refused a mapping.
     #[error("the kernel refused to map {} for {purpose}: {source}", Bytes(*bytes))]
     Map {
         /// Purpose of the mapping.
@@ -96,7 +97,7 @@ pub enum PoolError {
         /// The kernel's reason.
         source: io::Error,
     },
-    /// Memory that the kernel could not provide ahead of use.
+    /// The kernel could not provide memory for prefaulting.
     #[error("node {node} could not be backed with memory: {source}; leave prefault off or request less")]
     Prefault {
         /// Node of the memory.
@@ -104,11 +105,12 @@ pub enum PoolError {
         /// The kernel's reason.
         source: io::Error,
     },
-    /// A stop requested by the progress callback.
+    /// The progress callback requested a stop.
     #[error("the progress callback stopped the build")]
     Interrupted,
-    /// A background thread that could not be started, or not with the program's signals blocked. On Linux a
-    /// `SCHED_DEADLINE` thread cannot start threads: build the pool from another one.
+    /// A background thread could not be started, or the program's signals could not be blocked in it.
+    ///
+    /// On Linux a thread with the policy `SCHED_DEADLINE` cannot start threads. Build the pool on another thread.
     #[error("cannot start a background thread: {0}")]
     Thread(io::Error),
     /// An invalid description of the machine.
@@ -122,7 +124,7 @@ pub enum PoolError {
 /// What limits the memory of a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Limit {
-    /// Memory of the machine that is free or could be freed.
+    /// Memory of the machine that is free or that the kernel can reclaim.
     Machine,
     /// The memory limit of the process's control group.
     ControlGroup,
@@ -144,14 +146,14 @@ impl fmt::Display for Limit {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Warning {
-    /// Memory of these nodes may be on other nodes, because the kernel does not allow binding it.
+    /// The kernel does not allow binding memory to these nodes, so their frames may be on other nodes.
     NotBound {
         /// The nodes.
         nodes: Vec<NodeId>,
         /// The kernel's reason.
         reason: String,
     },
-    /// Explicit huge pages were requested and transparent ones are used.
+    /// Explicit huge pages were requested, but transparent huge pages are used.
     NoExplicitHugePages {
         /// The node.
         node: NodeId,
@@ -164,16 +166,16 @@ pub enum Warning {
         /// The kernel's reason.
         reason: String,
     },
-    /// Transparent huge pages were requested and ordinary pages are used.
+    /// Transparent huge pages were requested, but ordinary pages are used.
     NoTransparentHugePages {
         /// The reason.
         reason: String,
     },
-    /// All pools of this process together may use more memory than is available.
+    /// The pools of this process can together use more memory than is available.
     Overcommitted {
         /// Bytes of all pools, not counting explicit huge pages.
         committed: u64,
-        /// Bytes that this process can have in total, including what it already uses.
+        /// Bytes that the pools can use in total, including memory that they already use.
         available: u64,
         /// What sets the limit.
         limited_by: Limit,
@@ -220,7 +222,7 @@ impl fmt::Display for Warning {
     }
 }
 
-/// Collects the warnings of a pool; equal warnings of many nodes become one.
+/// The warnings of a pool. Equal warnings about several nodes are merged into one.
 #[derive(Debug, Default)]
 pub(crate) struct Warnings(Vec<Warning>);
 
@@ -247,7 +249,7 @@ impl Warnings {
     }
 }
 
-/// A length to print: binary units, at most two decimals.
+/// A number of bytes, printed in binary units with at most two decimals.
 #[derive(Clone, Copy)]
 pub(crate) struct Bytes(pub(crate) u64);
 
@@ -268,14 +270,14 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// Returns the size to suggest when `available` is the limit: seven eighths, in whole MiB, so that the rest of the
-/// process and metadata fit too.
+/// Returns the size to suggest if `available` bytes are available: seven eighths of them, rounded down to a whole MiB.
+/// The rest is for metadata and for the other memory of the process.
 const fn suggested_size(available: u64) -> u64 {
     let share = available / 8 * 7;
     share - share % (1 << 20)
 }
 
-/// Formats nodes for output: `node 0`, `nodes 0-3,8`; ids must ascend.
+/// Formats nodes for output, such as `node 0` or `nodes 0-3,8`. The ids must be in ascending order.
 pub(crate) fn node_list(nodes: impl Iterator<Item = NodeId>) -> String {
     let mut ranges: Vec<(u16, u16)> = Vec::new();
     for id in nodes.map(NodeId::get) {

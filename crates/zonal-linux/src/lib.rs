@@ -1,9 +1,10 @@
-//! Pools of a Linux machine's memory with a page-frame allocator that knows NUMA nodes.
+//! A NUMA-aware page-frame allocator over memory that a Linux process maps.
 //!
-//! A [`Pool`] maps a part of the machine's memory, binds it to the nodes it belongs to, and allocates blocks of frames
-//! (pages) from it, on the node of the calling CPU if possible. Blocks are byte slices ([`Frames`]) or plain numbers.
-//! Caches register a [`Reclaimer`], which the pool calls when frames run short. The allocator is the crate `zonal`,
-//! whose types a pool needs are re-exported here.
+//! A [`Pool`] maps memory, binds each part of it to a NUMA node, and allocates blocks of frames (pages) from the
+//! mapping, on the node of the calling CPU if possible. The pool returns a block either as a byte slice ([`Frames`])
+//! or as a frame number and an order ([`Block`]). A cache can register a [`Reclaimer`], which the pool calls when
+//! frames run short. The allocator itself is the crate `zonal`; this crate re-exports the types of `zonal` that the
+//! methods of a pool use.
 //!
 //! ```
 //! use zonal_linux::{Pool, PoolRequest};
@@ -17,34 +18,39 @@
 //!
 //! # What a pool can do
 //! - Serve single frames and naturally aligned blocks of 2, 4, 8, ... frames, up to 4 MiB by default.
-//! - Choose nodes per request: [local](PoolRequest), [preferred](Pool::preferred), [bound](Pool::bind),
-//!   [interleaved](Pool::interleave), [by weight](Pool::weighted_interleave).
-//! - Use huge pages, transparent or of the kernel's reserve ([`HugePages`]), and prefault ([`Prefault`]).
-//! - Keep caches as large as memory allows ([`Pool::register_reclaimer`]), with background reclaim.
-//! - Return memory to the kernel and take it back while in use ([`Pool::offline_memory`]).
-//! - Refuse frees of frames that are not allocated, without harm to the accounting.
-//! - Emulate other machines' nodes ([`PoolBuilder::fake_nodes`], [`PoolBuilder::machine`]).
-//! - Report its state, in the formats of Linux too ([`Pool::snapshot`]), and check it ([`Pool::verify`]).
+//! - Choose nodes for each request: [local](PoolRequest), [preferred](Pool::preferred), [bound](Pool::bind),
+//!   [interleaved](Pool::interleave), or [interleaved by weight](Pool::weighted_interleave).
+//! - Use transparent or explicit huge pages ([`HugePages`]), and populate memory before its first use ([`Prefault`]).
+//! - Allow caches to grow until memory runs short, and shrink them from background threads
+//!   ([`Pool::register_reclaimer`]).
+//! - Return memory to the kernel while the pool is in use ([`Pool::offline_memory`]), and obtain it again later
+//!   ([`Pool::online_memory`]).
+//! - Refuse to free frames that are not allocated; a refused free does not affect the accounting.
+//! - Emulate the nodes of other machines ([`PoolBuilder::fake_nodes`], [`PoolBuilder::machine`]).
+//! - Report its state in its own formats and in those of Linux ([`Pool::snapshot`]), and check the consistency of its
+//!   state ([`Pool::verify`]).
 //!
 //! # What a pool cannot do
-//! - Grow beyond the size it was built with: offline memory can return, but no more.
+//! - Grow beyond the size that it was built with. Memory that was taken offline can come online again, but the pool
+//!   cannot add other memory.
 //! - Replace `malloc`: the smallest block is a frame. A pool is not a `GlobalAlloc`.
-//! - Move, compact or swap frames. A pool whose frames are in use everywhere may have no large block although many
-//!   frames are free.
+//! - Move, compact or swap frames. If allocated frames are scattered over the whole pool, large requests can fail
+//!   although many frames are free.
 //! - Share memory between processes.
-//! - Resize a block, or allocate lengths that are not a power of two of frames.
-//! - Protect its memory from other code in the process, or read a frame's contents after free: contents stay unless
-//!   [`Hardening`] says otherwise.
+//! - Resize a block. A larger one must be allocated and the contents copied.
+//! - Protect its memory from other code in the process, or erase data when a block is freed. The next owner of the
+//!   block finds the old data, unless the request is for zeroed frames or [`Hardening`] overwrites it.
 //! - Run on systems other than 64-bit Linux.
 //!
 //! # Sizes
-//! A block of order `n` has `2^n` frames and begins at a multiple of its length. 12 KiB therefore become a block of
-//! 16 KiB ([`Pool::order_holding`]); for many frames that need not be contiguous, use [`Pool::alloc_bulk_raw`]. The
-//! pool's size is rounded down to 2 MiB on each node.
+//! A block of order `n` has `2^n` frames and begins at a multiple of its length. [`Pool::alloc_bytes`]
+//! allocates any other size: a buffer of 12 KiB has three frames. [`Pool::alloc_contiguous`] allocates more than the
+//! largest block, and [`Pool::alloc_bulk_raw`] many frames that need not be adjacent. The size of the pool is rounded down to a multiple of 2 MiB on each node.
 //!
-//! Ordinary requests leave a reserve, `watermarks.min`, for urgent ones and for reclaimers: by default the square root of
-//! 16 times the pool's KiB, in KiB. A pool of 256 MiB has 65536 frames of 4 KiB and a reserve of 512 frames (2 MiB),
-//! so it serves about 65000 frames (254 MiB), or 63 blocks of 4 MiB:
+//! Ordinary requests cannot use the reserve, `watermarks.min`, which is for urgent requests and for reclaimers. By
+//! default, the reserve in KiB is the square root of 16 times the size of the pool in KiB. A pool of 256 MiB has 65536
+//! frames of 4 KiB and a reserve of 512 frames (2 MiB). Ordinary requests can therefore allocate about 65000 frames
+//! (254 MiB), or 63 blocks of 4 MiB:
 //!
 //! ```
 //! use zonal_linux::{Order, Pool, PoolRequest};
@@ -52,19 +58,20 @@
 //! let pool = Pool::builder().size(256 << 20).fake_nodes(1).build()?;
 //! let count = |request| std::iter::from_fn(|| pool.alloc_raw(&request).ok()).count();
 //! assert_eq!(count(PoolRequest::new(Order::DEFAULT_MAX)), 63); // 252 MiB
-//! let pages = count(PoolRequest::page()); // in what is left
+//! let pages = count(PoolRequest::page()); // from the rest
 //! assert!((500..=512).contains(&pages), "{pages}");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Metadata takes about 1.5 bytes for each frame, and the pool's threads a few pages.
+//! Metadata occupies about 1.5 bytes for each frame, and the threads of the pool use a few pages.
 //!
 //! # Defaults
-//! [`PoolBuilder`] lists its own. Those of [`Config`] follow Linux 6.12 where Linux has the setting:
+//! The documentation of [`PoolBuilder`] lists the defaults of its options. The defaults of [`Config`] are those of
+//! Linux 6.12 where Linux has the same setting:
 //!
 //! | setting | default | from |
 //! |---|---|---|
-//! | `page_bytes` | 4096 | the page size of most kernels; a kernel with larger pages refuses it and needs its own |
+//! | `page_bytes` | 4096 | the page size of most kernels; if the kernel's pages are larger, set their size |
 //! | `max_order` | 10: blocks of 4 MiB | `MAX_PAGE_ORDER` |
 //! | `watermarks.min_free` | computed from the pool's size | `vm.min_free_kbytes` |
 //! | `watermarks.scale_factor` | 10: 0.1 % of a zone between watermarks | `vm.watermark_scale_factor` |
@@ -76,25 +83,27 @@
 //! | `node_reclaim` | off | `vm.zone_reclaim_mode` |
 //! | `reclaim_distance` | 30 | `RECLAIM_DISTANCE` |
 //! | `min_unmapped_percent` | 1 | `vm.min_unmapped_ratio` |
-//! | `invalid_free` | [`InvalidFree::Exact`] | ours: one atomic exchange per free |
+//! | `invalid_free` | [`InvalidFree::Exact`] | specific to zonal; costs one atomic exchange per free |
 //! | `hardening`, `faults` | off | |
 //!
 //! # Locks and reclaimers
-//! A request that may wait calls reclaimers on the calling thread. **Do not make such a request while holding a lock
-//! that a reclaimer takes**: the thread waits for itself, without a message, at the first shortage. Allocate first and
-//! lock afterwards, or use [`no_wait`](zonal::Request::no_wait) under the lock. [`Pool::register_reclaimer`] lists
-//! which calls are allowed under which lock.
+//! A request that may wait can call reclaimers on the calling thread. **Do not make such a request while holding a lock
+//! that a reclaimer acquires**: when memory first runs short, the thread deadlocks with itself, without any message.
+//! Either allocate before you acquire the lock, or make only requests with [`no_wait`](zonal::Request::no_wait) while
+//! you hold it. [`Pool::register_reclaimer`] lists the calls that are allowed while such a lock is held.
 //!
 //! # Fork and signals
-//! A child made by `fork` may read, write and drop its copies of frames; it may allocate only under the conditions of
-//! [`Pool`](Pool#fork). A signal handler may call [`Pool::alloc_raw`] with a request that does not wait, and
-//! [`Pool::free_raw`], [`Pool::alloc_bulk_raw`] and [`Pool::free_bulk_raw`], but nothing else, because the rest uses the
-//! heap.
+//! A child process made by `fork` may read, write and drop its copies of frames. It may allocate only under the
+//! conditions that [`Pool`](Pool#fork) lists.
+//!
+//! A signal handler may call [`Pool::alloc_raw`] and [`Pool::alloc_bulk_raw`] with requests that do not wait, and may
+//! call [`Pool::free_raw`] and [`Pool::free_bulk_raw`]. It must not call other methods, because they use the heap.
 
-// For contributors: start reading at `pool/handle.rs`. `pool/builder.rs` lists the steps that build a pool, and
-// `pool/platform.rs` implements the platform that the allocator runs on. Each folder uses only those after it: `pool`,
-// `sequences` (pagesets without atomic instructions), `threads`, `memory`, `topology`. `docs/unsafe.md` lists the
-// files with unsafe code: they map memory, expose it as bytes, or make system calls.
+// For contributors: start with `pool/handle.rs`. `pool/builder.rs` lists the steps that build a pool, and
+// `pool/platform.rs` implements the platform that the allocator runs on. The folders are layers, from the top: `pool`,
+// `sequences` (access to pagesets without atomic instructions), `threads`, `memory`, `topology`. A folder uses only the
+// folders below it. `docs/unsafe.md` lists the files with unsafe code; these files map memory, expose memory as bytes,
+// or make system calls.
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("zonal-linux makes pools of a 64-bit Linux machine's memory");
@@ -109,7 +118,7 @@ mod topology;
 pub use error::{Limit, PoolError, Warning};
 pub use memory::zones::HugePages;
 pub use pool::{
-    ActError, ActingCpu, AllocFailure, Frames, Lease, LinuxPlatform, OfflineError, OnProgress,
+    ActError, ActingCpu, AllocFailure, FrameBuffer, Frames, Lease, LinuxPlatform, OfflineError, OnProgress,
     OnlineMemoryError, Placement, Pool, PoolBuilder, PoolCore, PoolPolicy, PoolRequest, PoolWeights,
     Prefault, Progress, Registration, ZoneRange,
 };
@@ -118,13 +127,13 @@ pub use threads::lock::SleepingLock;
 pub use topology::limits::available_bytes;
 pub use topology::{Topology, TopologyNode, ZoneShare};
 
-// What a pool's methods take and return.
+// Types that appear in the signatures of the methods of `Pool`.
 pub use zonal::config::{
     Config, Faults, Hardening, InvalidFree, NodeReclaim, StatInterval, ZeroOn, ZonelistCache,
 };
 pub use zonal::error::{
-    AllocError, ConfigError, FreeBulkError, FreeError, OnlineError, PolicyError, Shortage, Verdict,
-    VerdictCounts, ZoneShortage, ZoneSpan,
+    AllocError, ConfigError, FreeBulkError, FreeError, OnlineError, PolicyError, Shortage, SplitError,
+    Verdict, VerdictCounts, ZoneShortage, ZoneSpan,
 };
 pub use zonal::machine::{FrameRange, TopologyError};
 pub use zonal::platform::reclaimer::{ReclaimReason, ReclaimRequest, Reclaimer};
@@ -139,7 +148,7 @@ pub use zonal::snapshot::{
 };
 pub use zonal::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneId, ZoneKind};
 pub use zonal::verify::{Counted, Fault, VerifyError};
-pub use zonal::{Allocator, NodeMask};
+pub use zonal::{Allocator, FrameRun, NodeMask};
 pub use zonal_machine::MachineModel;
 
 #[cfg(doctest)]

@@ -1,7 +1,7 @@
-//! Builds a pool under a limit of addresses that is raised step by step: everything that needs addresses fails
-//! once, each time with a reason and without a leak, until it works.
+//! Builds a pool under a limit of the address space that is raised step by step. Every part that needs addresses
+//! fails once, each time with a reason and without a leak, until the pool can be built.
 //!
-//! The test starts itself again as a child, because the limit applies to the process.
+//! The test starts itself again as a child, because the limit applies to a whole process.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -12,13 +12,14 @@ use zonal_testing::eventually;
 /// Environment variable that is set only in the child.
 const CHILD: &str = "ZONAL_TEST_LIMITED_CHILD";
 const POOL_BYTES: u64 = 60 << 20;
-/// Enough nodes that the threads' stacks exceed what is mapped for a moment to align a zone.
+/// Number of nodes, large enough that the stacks of the threads exceed the addresses that are mapped temporarily to
+/// align a zone.
 const NODES: usize = 30;
 const STEP: u64 = 1 << 20;
-/// More than a pool of this size and its threads' stacks need.
+/// More bytes than a pool of this size and the stacks of its threads need.
 const MOST: u64 = 256 << 20;
 
-/// Returns the bytes of addresses that this process uses.
+/// Returns the number of bytes of this process's address space in use.
 fn used() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap();
     text.split(' ').next().unwrap().parse::<u64>().unwrap() * 4096
@@ -31,13 +32,13 @@ fn limit_addresses(bytes: u64) {
     assert_eq!(failed, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// Enlarges the heap permanently, so that it does not run out: that would abort the program.
+/// Enlarges the heap permanently, because the program would abort if the heap ran out.
 fn fill_heap() {
     const ROOM: libc::c_int = 16 << 20;
     for (parameter, value) in
         [(libc::M_ARENA_MAX, 1), (libc::M_TRIM_THRESHOLD, libc::c_int::MAX), (libc::M_TOP_PAD, ROOM)]
     {
-        // SAFETY: sets parameters of the C library's heap.
+        // SAFETY: the call sets a parameter of the C library's heap.
         assert_eq!(unsafe { libc::mallopt(parameter, value) }, 1);
     }
     drop(std::hint::black_box(vec![1_u8; 100_000]));
@@ -49,7 +50,7 @@ fn build() -> Result<Pool, PoolError> {
 
 fn be_the_child() {
     fill_heap();
-    drop(build().expect("without a limit")); // keeps what stays mapped permanently, such as cached stacks
+    drop(build().expect("without a limit")); // causes the mappings that stay permanently, such as cached stacks
     let start = used();
     let (mut reasons, mut failures) = (BTreeSet::new(), 0);
     let pool = loop {
@@ -67,10 +68,10 @@ fn be_the_child() {
         }
         failures += 1;
         assert!(failures * STEP < MOST, "it never works: {reasons:?}");
-        // Threads of a pool end by themselves, and then their stacks are unmapped.
+        // The threads of a pool end by themselves, and only then are their stacks unmapped.
         eventually(&format!("{start} bytes again after {failures} failures"), || used() <= start);
     };
-    println!("{failures} failures, for want of {reasons:?}");
+    println!("{failures} failures, because of {reasons:?}");
     for expected in ["a thread", "node 0 Normal", "node 29 Normal"] {
         assert!(reasons.contains(expected), "{expected} did not fail: {reasons:?}");
     }

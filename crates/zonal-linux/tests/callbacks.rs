@@ -1,4 +1,4 @@
-//! Reclaimers that wait, panic and fail while they are dropped: none blocks a caller, or stops the pool's work.
+//! Reclaimers that wait, panic, or fail while they are dropped. None may block a caller or stop the pool's work.
 
 use std::cell::{Cell, RefCell};
 use std::panic::panic_any;
@@ -16,17 +16,17 @@ mod maps;
 
 use maps::is_mapped;
 
-/// Makes a pool of one node, which has one worker.
+/// Builds a pool with one node, which has one worker.
 fn pool() -> Pool {
     Pool::builder().size(16 << 20).nodes([NodeId::default()]).build().unwrap()
 }
 
-/// Allocates frames until there are none, which wakes background reclaim.
+/// Allocates frames until none is free, which wakes background reclaim.
 fn exhaust(pool: &Pool) -> Vec<Frames> {
     std::iter::from_fn(|| pool.alloc(&PoolRequest::page().no_wait()).ok()).collect()
 }
 
-/// A cache as programs have them: its lock is held while it changes, also by the reclaimer.
+/// A cache as real programs have: every change holds its lock, including changes by the reclaimer.
 #[derive(Default)]
 struct Cache {
     frames: Mutex<Vec<Frames>>,
@@ -34,7 +34,7 @@ struct Cache {
 }
 
 impl Cache {
-    /// Waits until a worker is in the reclaimer and about to take the lock.
+    /// Waits until a worker has entered the reclaimer and is about to take the lock.
     fn wait_until_asked(&self) {
         eventually("a worker that asks the cache", || self.asked.load(Ordering::Acquire) > 0);
     }
@@ -66,7 +66,7 @@ fn last_handle_can_be_dropped_under_the_reclaimers_lock() {
         assert!(frames.len() > 1000 && is_mapped(address), "frames outlive the pool");
         frames.clear();
         drop(frames);
-        // The worker drops the core when the reclaimer returns, and calls no other.
+        // The worker drops the pool's core when the reclaimer returns, and calls no other reclaimer.
         eventually("the end of the pool's memory", || !is_mapped(address));
         drop(registration);
     });
@@ -81,7 +81,7 @@ fn pool_can_be_paused_under_the_reclaimers_lock() {
         *frames = exhaust(&pool);
         cache.wait_until_asked();
         let in_reclaimers = pool.with_threads_paused(|in_reclaimers| {
-            // The pool may be used, and stopped twice.
+            // While the pool is paused, it can still be used, and can be paused a second time.
             let kept = frames.len() - 100;
             frames.truncate(kept);
             drop(pool.alloc(&PoolRequest::page()).unwrap());
@@ -138,7 +138,7 @@ fn drop_does_not_wait_for_destructors_of_a_reclaimer_thread() {
     });
 }
 
-/// A panic payload that panics with another one when dropped, as often as its number says.
+/// A panic payload that itself panics when it is dropped, as often as its number says.
 struct Payload(u32);
 
 impl Drop for Payload {
@@ -149,7 +149,8 @@ impl Drop for Payload {
     }
 }
 
-/// Panics when called, and when dropped; keeps itself alive until background reclaim has called it.
+/// A reclaimer that panics when it is called and when it is dropped. It keeps itself alive until background reclaim
+/// has called it.
 struct EndsBadly {
     itself: Mutex<Option<(Arc<EndsBadly>, zonal_linux::Registration)>>,
     ended: Arc<AtomicU32>,
@@ -162,7 +163,7 @@ impl Reclaimer for EndsBadly {
 
     fn reclaim(&self, request: &ReclaimRequest) -> PageCount {
         if request.reason == ReclaimReason::Background {
-            // From here on the caller has the last reference.
+            // From this line on, the caller has the last reference.
             drop(self.itself.lock().unwrap().take());
         }
         panic_any(Payload(2))
@@ -185,7 +186,7 @@ fn reclaimers_whose_destructors_panic_stop_nothing_else() {
             let registration = pool.register_reclaimer(&bad);
             *bad.itself.lock().unwrap() = Some((Arc::clone(&bad), registration));
         }
-        // Its panics end neither background reclaim nor a request.
+        // The panics end neither background reclaim nor a request.
         let mut frames = exhaust(&pool);
         eventually("all that end badly have", || {
             frames.extend(pool.alloc(&PoolRequest::page()).ok());
@@ -209,7 +210,7 @@ thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Requests a frame when its thread ends, when the pool's own thread locals may be destroyed.
+/// Requests a frame when its thread ends. The pool's own thread locals may have been destroyed by then.
 struct Farewell(Pool);
 
 impl Drop for Farewell {
@@ -218,7 +219,7 @@ impl Drop for Farewell {
     }
 }
 
-/// Requests a frame itself whenever it is called.
+/// A reclaimer that requests a frame itself whenever it is called.
 struct Asks(Pool, AtomicU32);
 
 impl Reclaimer for Asks {
@@ -227,7 +228,7 @@ impl Reclaimer for Asks {
     }
 
     fn reclaim(&self, _request: &ReclaimRequest) -> PageCount {
-        self.1.fetch_max(DEPTH.replace(DEPTH.get() + 1) + 1, Ordering::Relaxed); // relaxed: read at the end
+        self.1.fetch_max(DEPTH.replace(DEPTH.get() + 1) + 1, Ordering::Relaxed); // relaxed: read after the joins
         self.0.alloc(&PoolRequest::page()).ok();
         DEPTH.set(DEPTH.get() - 1);
         PageCount::ZERO
@@ -241,14 +242,14 @@ fn reclaim_does_not_nest_at_the_end_of_a_thread() {
         let asks = Arc::new(Asks(pool.clone(), AtomicU32::new(0)));
         let _registration = pool.register_reclaimer(&asks);
         let frames = exhaust(&pool);
-        // A request calls no reclaimer while a worker does, so it is tried several times.
+        // A request calls no reclaimer while a worker calls one, so the request is repeated several times.
         for _ in 0..30 {
             let user = pool.clone();
             let asks_late = move || {
                 EARLY.set(Some(Farewell(user.clone())));
                 user.alloc(&PoolRequest::page()).ok();
                 LATE.set(Some(Farewell(user.clone())));
-                // One of them is dropped after everything that the pool keeps per thread.
+                // One of the two values is dropped after all of the pool's own thread locals.
             };
             thread::spawn(asks_late).join().unwrap();
         }

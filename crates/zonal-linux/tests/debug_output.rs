@@ -1,4 +1,4 @@
-//! What a caller sees who prints a pool, written with nothing but `zonal_linux`.
+//! Checks the output of a pool's `Debug` implementation. This test imports nothing but `zonal_linux`.
 
 use zonal_linux::{Accounting, Pool, PoolRequest};
 

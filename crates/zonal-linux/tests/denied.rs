@@ -1,8 +1,8 @@
-//! Tests what the kernel can refuse: addresses, memory, huge pages, threads. A pool then falls back with a warning,
-//! or is not built and reports why; nothing is leaked, and the next pool works.
+//! Tests refusals by the kernel: of addresses, memory, huge pages, and threads. A pool then falls back with a
+//! warning, or is not built and the error has the reason. Nothing is leaked, and the next pool works.
 //!
-//! Refusals are real: a filter of system calls on the thread that builds. Neighbours: `address_limit.rs` lowers the
-//! limit of a child process instead.
+//! The kernel really refuses the calls: the thread that builds the pool has a seccomp filter of system calls. Related
+//! files: `address_limit.rs` lowers the address limit of a child process instead.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -18,11 +18,11 @@ use zonal_testing::skipped;
 const MIB: u64 = 1 << 20;
 const POOL_BYTES: u64 = 64 * MIB;
 
-/// Runs one test at a time, because they count what the process has mapped.
+/// Lock that runs one test at a time, because the tests measure the mappings of the process.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Returns the bytes of anonymous memory that pools could have leaked: mappings without a file that are larger than
-/// a thread's stack.
+/// Returns the bytes of anonymous memory that pools may have leaked: mappings without a file that are larger than a
+/// thread's stack.
 fn anonymous_bytes() -> u64 {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let sizes = maps.lines().filter_map(|line| {
@@ -36,7 +36,7 @@ fn anonymous_bytes() -> u64 {
     sizes.filter(|&bytes| bytes >= 4 * MIB).sum()
 }
 
-/// Whether no threads of pools are left; the kernel lists one for a moment after it was joined.
+/// Whether no thread of a pool is left. The kernel still lists a thread for a moment after it was joined.
 fn pool_threads_are_gone() -> bool {
     (0..500).any(|_| {
         let tasks = std::fs::read_dir("/proc/self/task").unwrap();
@@ -49,7 +49,7 @@ fn pool_threads_are_gone() -> bool {
     })
 }
 
-/// A refusal by the kernel: of a system call, if one of its arguments has a given value.
+/// A refusal of a system call by the kernel, restricted to calls with one given argument value if `when` is set.
 struct Refusal {
     call: libc::c_long,
     when: Option<(u8, SeccompCmpOp, u64)>,
@@ -63,7 +63,7 @@ impl Refusal {
         };
         let rules: Vec<_> =
             self.when.iter().map(|when| SeccompRule::new(vec![condition(when)]).unwrap()).collect();
-        // On aarch64 before glibc 2.38 the C library starts threads only with the older call.
+        // On aarch64, the C library before glibc 2.38 starts threads only with the older call.
         let older = (self.call == libc::SYS_clone3).then(|| (libc::SYS_clone, rules.clone()));
         SeccompFilter::new(
             older.into_iter().chain([(self.call, rules)]).collect::<BTreeMap<_, _>>(),
@@ -75,7 +75,7 @@ impl Refusal {
         .unwrap()
     }
 
-    /// Runs `work` on a thread with this refusal, which the threads it starts inherit.
+    /// Runs `work` on a new thread with this refusal. Threads that it starts inherit the refusal.
     fn during<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
@@ -87,7 +87,7 @@ impl Refusal {
     }
 }
 
-/// Whether filters can be installed; if not, that is reported once and all tests here are skipped.
+/// Whether filters can be installed. If not, this is reported once and all tests in this file are skipped.
 fn can_filter() -> bool {
     let harmless = Refusal { call: libc::SYS_acct, when: None, error: libc::EPERM };
     let installed = std::thread::scope(|scope| {
@@ -99,12 +99,12 @@ fn can_filter() -> bool {
     installed
 }
 
-/// Returns a builder for one node, so that what is refused is a known number of bytes on machines with several.
+/// Returns a builder for one node, so that the refused mappings have a known size on machines with several nodes too.
 fn builder() -> PoolBuilder<'static> {
     Pool::builder().size(POOL_BYTES).nodes([NodeId::default()])
 }
 
-/// Allocates everything and frees it.
+/// Allocates all frames and frees them.
 fn use_up(pool: &Pool) {
     let mut held = Vec::new();
     let error = loop {
@@ -116,17 +116,18 @@ fn use_up(pool: &Pool) {
     assert!(matches!(error, AllocError::OutOfMemory(_)), "{error}");
     assert!(held.len() as u64 * 4096 > POOL_BYTES / 10 * 9);
     for block in held {
-        // SAFETY: raw blocks allocated above, freed once.
+        // SAFETY: the raw blocks were allocated above, and each is freed once.
         unsafe { pool.free_raw(block.first, block.order) }.unwrap();
     }
     let accounting = pool.verify().unwrap();
     assert!(accounting.balance() && accounting.allocated.get() == 0);
 }
 
-/// Builds several times under `refusal`, which must fail each time; returns the error's text.
+/// Builds several times under `refusal`, checks that each build fails without a leak, and returns the error's text.
 fn fails(refusal: &Refusal, build: impl Fn() -> Result<Pool, PoolError> + Sync) -> String {
-    // The heap maps addresses for one more thread whenever more threads exist at once than before.
-    // SAFETY: sets a parameter of the C library's heap.
+    // By default, the C library maps more addresses for its heap whenever more threads exist at once than ever
+    // before.
+    // SAFETY: the call sets a parameter of the C library's heap.
     assert_eq!(unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) }, 1);
     let text = || refusal.during(|| build().map(drop).expect_err("it was refused").to_string());
     let first = text();
@@ -140,10 +141,10 @@ fn fails(refusal: &Refusal, build: impl Fn() -> Result<Pool, PoolError> + Sync) 
     first
 }
 
-/// Builds a pool under `refusal`, which must work, and returns its warnings.
+/// Builds a pool under `refusal`, checks that it works, and returns its warnings.
 fn warns(refusal: &Refusal, build: impl Fn() -> Result<Pool, PoolError> + Sync) -> Vec<Warning> {
     refusal.during(|| {
-        let pool = build().expect("there is a way round");
+        let pool = build().expect("the pool falls back");
         use_up(&pool);
         pool.warnings().to_vec()
     })
@@ -168,7 +169,7 @@ fn addresses_refused() {
     assert!(text.contains("Cannot allocate memory"), "{text}");
     let text = fails(&large_map(libc::EPERM), || builder().huge_pages(HugePages::Explicit).build());
     assert!(text.contains("not permitted"), "{text}");
-    // The pool's frames are mapped, the allocator's own state is not.
+    // The frames of the pool can be mapped, but the metadata cannot.
     let small = Refusal { call: libc::SYS_mmap, when: Some((1, SeccompCmpOp::Lt, MIB)), error: libc::ENOMEM };
     let text = fails(&small, || builder().build());
     assert!(text.contains("for metadata"), "{text}");
@@ -185,7 +186,7 @@ fn memory_ahead_of_use_refused() {
         let text = fails(&advice(libc::MADV_POPULATE_WRITE, error), at_once);
         assert!(text.contains("node 0 could not be backed") && text.contains("leave prefault off"), "{text}");
     }
-    // A kernel that does not support the advice: pages are touched instead.
+    // A kernel that does not support the advice returns `EINVAL`. The pool then touches the pages instead.
     assert_eq!(
         warns(&advice(libc::MADV_POPULATE_WRITE, libc::EINVAL), at_once),
         builder().build().unwrap().warnings()
@@ -215,7 +216,7 @@ fn huge_pages_refused() {
     let [Warning::NoExplicitHugePages { needed: 32, .. }, ..] = warnings[..] else { panic!("{warnings:?}") };
     let text = warnings[0].to_string();
     assert!(text.contains("32 huge pages") && text.contains("vm.nr_hugepages"), "{text}");
-    // The range always seems to be mapped by another thread: that is not retried forever.
+    // Each attempt fails as if another thread had just mapped the range. The pool must not retry forever.
     let taken = Refusal { error: libc::EEXIST, ..huge };
     let warnings = warns(&taken, || builder().huge_pages(HugePages::Explicit).build());
     assert!(warnings[0].to_string().contains("File exists"), "{warnings:?}");
@@ -227,13 +228,13 @@ fn threads_refused() {
     if !can_filter() {
         return;
     }
-    // The C library tries the old call only where the new one is not supported.
+    // The C library tries the older call only if the kernel does not support the newer one.
     let refusal = Refusal { call: libc::SYS_clone3, when: None, error: libc::EAGAIN };
     let text = fails(&refusal, || builder().build());
     assert!(text.contains("cannot start a background thread"), "{text}");
     let nodes = fails(&refusal, || Pool::builder().size(POOL_BYTES).fake_nodes(8).build());
     assert_eq!(nodes, text);
-    // Prefaulting continues on the calling thread.
+    // If no thread can be started for prefaulting, the calling thread prefaults.
     let error = refusal.during(|| builder().prefault(Prefault::AtOnce).build().map(drop).unwrap_err());
     assert!(matches!(error, PoolError::Thread(_)), "{error}");
 }
@@ -252,7 +253,7 @@ fn mapping_names_refused() {
     assert_eq!(warns(&refusal, || builder().build()), builder().build().unwrap().warnings());
 }
 
-/// A limit of mappings, or a filter: what was mapped is not unmapped.
+/// The kernel may refuse to unmap because of the limit on mappings, or because of a seccomp filter.
 #[test]
 fn unmapping_refused() {
     let _alone = ALONE.lock();
@@ -262,10 +263,11 @@ fn unmapping_refused() {
     let unmap =
         |operator, error| Refusal { call: libc::SYS_munmap, when: Some((1, operator, POOL_BYTES)), error };
     for error in [libc::ENOMEM, libc::EPERM] {
-        // The margin around an aligned range.
+        // The first refusal is of the unused margins around an aligned range.
         let text = fails(&unmap(SeccompCmpOp::Lt, error), || builder().build());
         assert!(text.contains("refused to map 64 MiB for node 0"), "{text}");
-        // The pool's memory when it is dropped: addresses stay mapped, but without memory.
+        // The second refusal is of the pool's memory when the pool is dropped. The addresses stay mapped, but without
+        // memory.
         let before = anonymous_bytes();
         let place = unmap(SeccompCmpOp::Ge, error).during(|| {
             let pool = builder().build().unwrap();
@@ -276,7 +278,7 @@ fn unmapping_refused() {
         assert!(anonymous_bytes() > before, "what was refused was not called");
         let mut is_resident = 0_u8;
         let page = std::ptr::without_provenance_mut(place);
-        // SAFETY: writes one byte for one page, and reads no memory.
+        // SAFETY: the call writes one byte for one page, and reads no memory.
         assert_eq!(unsafe { libc::mincore(page, 4096, &raw mut is_resident) }, 0, "it is mapped still");
         assert_eq!(is_resident & 1, 0, "the memory stayed");
     }
@@ -293,7 +295,7 @@ fn signal_masks_refused() {
     assert!(text.contains("cannot start a background thread"), "{text}");
 }
 
-/// Barriers for other CPUs' sequences, and the fallback, are refused after the pool was built.
+/// `membarrier` and the fallback from it are refused after the pool was built.
 #[test]
 fn barriers_refused() {
     let _alone = ALONE.lock();
@@ -309,17 +311,18 @@ fn barriers_refused() {
 
     fill_pagesets();
     assert!(in_pagesets() > 0);
-    // By visiting CPUs, drains still reach the pagesets of all CPUs.
+    // Without `membarrier`, drains move to each CPU in turn, and so still reach the pagesets of all CPUs.
     no_barrier.during(|| {
         pool.drain_pagesets();
         assert_eq!(in_pagesets(), 0);
     });
-    // A thread that cannot read where it may run moves back to all CPUs.
+    // A thread that cannot read its affinity may run on all CPUs afterwards.
     let no_telling = Refusal { call: libc::SYS_sched_getaffinity, when: None, error: libc::EPERM };
     fill_pagesets();
     no_barrier.during(|| no_telling.during(|| pool.drain_pagesets()));
     assert_eq!(in_pagesets(), 0);
-    // Without that, drains skip what they cannot reach: nothing panics, and nothing is lost.
+    // If the move is refused too, drains skip the pagesets that they cannot reach. No drain panics, and no frame is
+    // lost.
     fill_pagesets();
     no_barrier.during(|| no_visit.during(|| pool.drain_pagesets()));
     let left = in_pagesets();
@@ -329,13 +332,14 @@ fn barriers_refused() {
     use_up(&pool);
 }
 
-/// Runs `work` on each of the first CPUs, one after the other.
+/// Runs `work` on each of the first `cpus` CPUs, one after another.
 fn on_each_cpu(cpus: usize, work: impl Fn() + Sync) {
     for cpu in 0..cpus {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let set = [1u64 << (cpu % 64)];
-                // SAFETY: the call reads that many bytes; it affects this thread only.
+                // SAFETY: the call reads at most as many bytes as its second argument says, and affects only this
+                // thread.
                 unsafe { libc::sched_setaffinity(0, size_of_val(&set), set.as_ptr().cast()) };
                 work();
             });

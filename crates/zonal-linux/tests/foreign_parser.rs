@@ -1,8 +1,8 @@
-//! Checks that an independent parser reads a pool's files as the pool reports its state: `jc` from PyPI, which
-//! programs use to read Linux's `/proc`.
+//! Checks that an independent parser reads the same figures from a pool's files as the pool itself reports. The
+//! parser is `jc` from PyPI, with which programs read Linux's `/proc`.
 //!
-//! It is installed once, into a virtual environment in the target folder; where that is not possible the test
-//! reports that it was skipped.
+//! The test installs `jc` once, into a virtual environment in the target folder. If that fails, the test is reported
+//! as skipped.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ files = ['zoneinfo', 'buddyinfo', 'vmstat', 'meminfo']
 print(json.dumps({name: jc.parse('proc_' + name, open(sys.argv[1] + '/proc/' + name).read()) for name in files}))
 ";
 
-/// Runs a program, and returns its output or why it failed.
+/// Runs a program, and returns its output or the reason why it failed.
 fn run(program: &Path, arguments: &[&str]) -> Result<String, String> {
     let output = Command::new(program).args(arguments).output();
     let output = output.map_err(|error| format!("{}: {error}", program.display()))?;
@@ -37,7 +37,7 @@ fn run(program: &Path, arguments: &[&str]) -> Result<String, String> {
     Err(format!("{} {}: {last}", program.display(), arguments.join(" ")))
 }
 
-/// Returns a Python that has the parser installed.
+/// Returns a Python interpreter that has the parser installed.
 fn python() -> Result<PathBuf, String> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("foreign-parser");
     let python = folder.join("bin/python");
@@ -54,7 +54,7 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("{value} is no number"))
 }
 
-/// Returns the section of a zone, and that of its node.
+/// Returns the section of a zone's node, and the section of the zone in it.
 fn section(zoneinfo: &Value, node: u16, kind: ZoneKind) -> (&Value, &Value) {
     let nodes = zoneinfo.as_array().unwrap();
     let of_node = nodes.iter().find(|section| number(&section["node"]) == u64::from(node)).unwrap();

@@ -1,5 +1,5 @@
-//! Children made by `fork`: what they may do with a pool of their parent, by kind of memory. One test, because it
-//! forks.
+//! Tests what children made by `fork` may do with a pool of their parent, for each kind of memory. This file has only
+//! one test, because a test that forks must be alone in its process.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -22,28 +22,28 @@ mod reserve;
 use maps::is_mapped;
 use reserve::Reserve;
 
-/// Seconds after which a child that hangs is killed.
+/// Number of seconds after which a child that hangs is killed.
 const PATIENCE: u32 = 60;
 
-/// Makes a child by `fork` that runs `child`; it has this thread only.
+/// Forks a child that runs `child`. The calling thread is the child's only thread.
 fn start_child(child: impl FnOnce()) -> libc::pid_t {
-    // SAFETY: the child runs only `child` and then `_exit`; the C library makes its heap usable there.
+    // SAFETY: the child runs only `child` and then `_exit`. The C library makes its heap usable in the child.
     let id = unsafe { libc::fork() };
     if id == 0 {
-        // SAFETY: sets a timer that kills this process later, and accesses no memory.
+        // SAFETY: the call sets a timer that kills this process later, and accesses no memory.
         unsafe { libc::alarm(PATIENCE) };
         let failed = catch_unwind(AssertUnwindSafe(child)).is_err();
-        // SAFETY: ends this process, without running the parent's exit handlers.
+        // SAFETY: the call ends this process without running the parent's exit handlers.
         unsafe { libc::_exit(i32::from(failed)) };
     }
     assert!(id > 0, "no fork: {}", std::io::Error::last_os_error());
     id
 }
 
-/// Returns how a child ended: `Ok` when the closure it ran returned.
+/// Returns how a child ended: `Ok` if its closure returned, otherwise a description.
 fn ended(id: libc::pid_t) -> Result<(), String> {
     let mut status = 0;
-    // SAFETY: waits for a child of this process, and writes to `status`.
+    // SAFETY: the call waits for a child of this process, and writes to `status`.
     assert_eq!(unsafe { libc::waitpid(id, &raw mut status, 0) }, id);
     match (libc::WIFSIGNALED(status), status) {
         (_, 0) => Ok(()),
@@ -52,8 +52,7 @@ fn ended(id: libc::pid_t) -> Result<(), String> {
     }
 }
 
-/// Returns how a child ended whose parent ran `before` right before the fork, while the pool's own threads were
-/// stopped.
+/// Pauses the pool's threads, runs `before`, and forks a child that runs `child`. Returns how the child ended.
 fn in_a_child(pool: &Pool, before: impl FnOnce(), child: impl FnOnce()) -> Result<(), String> {
     ended(pool.with_threads_paused(|in_reclaimers| {
         assert_eq!(in_reclaimers, 0);
@@ -62,14 +61,14 @@ fn in_a_child(pool: &Pool, before: impl FnOnce(), child: impl FnOnce()) -> Resul
     }))
 }
 
-/// Waits until the tick thread has slept its second and waits for the end of the rest: its system call is then a
-/// wait without a timeout. Where the kernel does not show system calls, a message is printed.
+/// Waits until the tick thread has finished its sleep of one second and waits for the end of the pause. Its system
+/// call is then a wait without a timeout. If the kernel does not show system calls, prints a message instead.
 fn wait_for_the_tick() {
     let named =
         |task: &PathBuf| fs::read_to_string(task.join("comm")).is_ok_and(|name| name == "zonal-tick\n");
     let find = || fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path()).find(named);
     let mut tick = None;
-    // A thread names itself shortly after its start. There is only one pool.
+    // A thread names itself shortly after its start. This process has only one pool at this time.
     eventually("the thread that ticks", || {
         tick = find();
         tick.is_some()
@@ -82,7 +81,7 @@ fn wait_for_the_tick() {
         let call = fs::read_to_string(&call).unwrap();
         let mut fields = call.split_whitespace();
         let is_wait = fields.next() == Some(&libc::SYS_futex.to_string());
-        // The arguments are the address, the operation, the value and the timeout.
+        // The arguments are the address, the operation, the value and the timeout, in this order.
         is_wait && fields.nth(3) == Some("0x0")
     });
 }
@@ -100,7 +99,7 @@ fn pages(pool: &Pool, count: usize) -> Vec<Frames> {
     (0..count).map(|_| pool.alloc(&PoolRequest::page()).unwrap()).collect()
 }
 
-/// No other thread is in the pool: the child has a copy of all of it, and may continue to use it.
+/// If no other thread is in the pool at the fork, the child has a copy of the whole pool and may continue to use it.
 fn a_child_goes_on_with_a_quiet_pool() {
     let pool = Pool::builder().size(64 << 20).fake_nodes(2).build().unwrap();
     let mut held = pages(&pool, 100);
@@ -114,7 +113,7 @@ fn a_child_goes_on_with_a_quiet_pool() {
         more.push(pool.alloc(&PoolRequest::new(Order::new(9).unwrap())).unwrap());
         drop(more);
         assert_eq!(pool.verify().unwrap().allocated, PageCount::new(100));
-        // A pool that the child builds has threads in the child.
+        // The threads of a pool that the child builds run in the child.
         let own = Pool::builder().size(16 << 20).build().unwrap();
         drop(pages(&own, 10));
         assert!(own.verify().unwrap().balance());
@@ -124,7 +123,7 @@ fn a_child_goes_on_with_a_quiet_pool() {
     assert_eq!(pool.verify().unwrap().allocated, before.allocated);
 }
 
-/// Other threads are in the pool at the fork: the child reads its own frames, drops everything and exits.
+/// If other threads are in the pool at the fork, the child can read its frames, drop everything and exit.
 fn a_child_reads_and_drops_its_frames_whatever_other_threads_did() {
     let pool = Pool::builder().size(64 << 20).build().unwrap();
     let mut held = pages(&pool, 50);
@@ -147,7 +146,7 @@ fn a_child_reads_and_drops_its_frames_whatever_other_threads_did() {
                 || {
                     assert!(is_stamped(&held, round));
                     stamp(&mut held, round.wrapping_add(1));
-                    // SAFETY: values that were moved out are not used again; the child ends by `_exit`.
+                    // SAFETY: a value that was moved out is not used again, because the child ends by `_exit`.
                     drop(unsafe { std::ptr::read(&raw const pool) });
                 },
             );
@@ -170,28 +169,28 @@ fn addresses() -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// Moves values out of those that the child has copies of.
+/// Moves a value out of the child's copy of its parent's memory.
 ///
 /// # Safety
-/// Only the result is used in this process, which ends by `_exit`.
+/// This process must use only the result, not `copy`, and must end by `_exit`.
 unsafe fn own<T>(copy: &T) -> T {
-    // SAFETY: the caller guarantees the same.
+    // SAFETY: the caller guarantees that `copy` is not used again.
     unsafe { std::ptr::read(copy) }
 }
 
-/// Moves two values out, as [`own`] does.
+/// Moves two values out, like [`own`].
 ///
 /// # Safety
-/// As [`own`].
+/// Those of [`own`], for both values.
 unsafe fn own_both<A, B>(first: &A, second: &B) -> (A, B) {
-    // SAFETY: the caller guarantees the same.
+    // SAFETY: the caller guarantees that `first` is not used again.
     let first = unsafe { own(first) };
-    // SAFETY: as above.
+    // SAFETY: the caller guarantees that `second` is not used again.
     (first, unsafe { own(second) })
 }
 
-/// A child's copies are unmapped once it has dropped its handles and frames, even though threads of its parent held
-/// the pool.
+/// A child's copies are unmapped once the child has dropped its handles and frames, even though threads of its parent
+/// held the pool at the fork.
 fn a_child_unmaps_its_copies(builder: impl Fn() -> PoolBuilder<'static>) {
     let pool = builder().build().unwrap();
     let mut held = pages(&pool, 100);
@@ -199,7 +198,7 @@ fn a_child_unmaps_its_copies(builder: impl Fn() -> PoolBuilder<'static>) {
     let address = held[0].as_ptr() as usize;
     let drops_all = || {
         let before = addresses();
-        // SAFETY: the child uses only these.
+        // SAFETY: the child uses only the results, and ends by `_exit`.
         let (pool, held) = unsafe { own_both(&pool, &held) };
         drop(pool);
         assert!(is_mapped(address), "frames keep their memory");
@@ -209,12 +208,12 @@ fn a_child_unmaps_its_copies(builder: impl Fn() -> PoolBuilder<'static>) {
         assert!(now + of_pool < before, "{before} kB before, {now} kB after: metadata goes, too");
     };
     in_a_child(&pool, || (), drops_all).unwrap();
-    // A grandchild has copies of the same.
+    // A grandchild has copies of the same pool.
     in_a_child(&pool, || (), || in_a_child(&pool, || (), drops_all).unwrap()).unwrap();
     assert!(is_stamped(&held, 3) && is_mapped(address));
 }
 
-/// A cache whose closure runs on the first call from background reclaim.
+/// A cache whose closure runs when background reclaim first calls the cache.
 struct Asked<F: Fn() + Send + Sync>(F, AtomicBool);
 
 impl<F: Fn() + Send + Sync> Reclaimer for Asked<F> {
@@ -230,17 +229,18 @@ impl<F: Fn() + Send + Sync> Reclaimer for Asked<F> {
     }
 }
 
-/// A reclaimer forks on a thread of the pool, which becomes the child's only thread, and returns in both processes.
+/// A reclaimer forks on a thread of the pool, which becomes the child's only thread. The reclaimer returns in both
+/// processes.
 fn a_reclaimer_makes_a_child() {
     let pool = Pool::builder().size(16 << 20).build().unwrap();
     let last = Arc::new(Mutex::new(Some(pool.clone())));
     let outcome = Arc::new(Mutex::new(None));
     let (of_cache, result) = (Arc::clone(&last), Arc::clone(&outcome));
     let forks = move || {
-        // SAFETY: the child continues on the pool's thread, which ends there.
+        // SAFETY: the child continues on the pool's thread, and ends when that thread ends.
         let id = unsafe { libc::fork() };
         if id == 0 {
-            // SAFETY: sets a timer that kills this process later.
+            // SAFETY: the call sets a timer that kills this process later.
             unsafe { libc::alarm(PATIENCE) };
             drop(of_cache.lock().unwrap().take());
         } else {
@@ -255,7 +255,7 @@ fn a_reclaimer_makes_a_child() {
     drop((held, registration, last));
 }
 
-/// A child can drop registrations although other threads of its parent were using the list of reclaimers.
+/// A child can drop registrations even if other threads of its parent were using the list of reclaimers at the fork.
 fn a_child_drops_a_registration() {
     let pool = Pool::builder().size(16 << 20).build().unwrap();
     let cache = || Arc::new(Asked(|| (), AtomicBool::new(false)));
@@ -270,7 +270,7 @@ fn a_child_drops_a_registration() {
                 }
             });
         }
-        // SAFETY: the child uses only this.
+        // SAFETY: the child uses only the result, and ends by `_exit`.
         let drops_it = || drop(unsafe { own(&registration) });
         let all: Vec<_> = (0..30).map(|_| ended(start_child(drops_it))).collect();
         stop.store(true, Ordering::Relaxed);
@@ -278,9 +278,10 @@ fn a_child_drops_a_registration() {
     });
 }
 
-/// Each namespace numbers its processes separately: here parent and child are both process 1.
+/// A child may have the same process id as its parent, because each PID namespace numbers its processes separately.
+/// In this test parent and child are both process 1.
 fn a_child_of_the_same_number() {
-    // SAFETY: changes the namespace of later children.
+    // SAFETY: the call changes the namespace of later children, and accesses no memory.
     let apart = || unsafe { libc::unshare(libc::CLONE_NEWPID) } == 0;
     let parent = || {
         assert_eq!(std::process::id(), 1);
@@ -289,13 +290,14 @@ fn a_child_of_the_same_number() {
         assert!(apart());
         let child = start_child(|| {
             assert_eq!(std::process::id(), 1);
-            // SAFETY: the child uses only these.
+            // SAFETY: the child uses only the results, and ends by `_exit`.
             drop(unsafe { own_both(&held, &pool) });
         });
         ended(child).unwrap();
         assert_eq!(pool.verify().unwrap().allocated, PageCount::new(10));
     };
-    // After a process has created a namespace, all its children are in it, so a child creates it.
+    // After a process has created a PID namespace, all its children are in that namespace. A child therefore creates
+    // it.
     if ended(start_child(|| assert!(apart()))).is_err() {
         return skipped!("this process may make no namespaces of process numbers");
     }
@@ -306,7 +308,7 @@ fn a_child_of_the_same_number() {
     ended(start_child(apart_and_on)).unwrap();
 }
 
-/// A child has its own copy of these kinds of memory, whatever its parent writes later.
+/// A child has its own copy of these kinds of memory, which later stores of its parent do not change.
 fn ordinary_memory_is_copied() {
     for huge_pages in [HugePages::Never, HugePages::Transparent] {
         for prefault in [Prefault::OnUse, Prefault::AtOnce] {
@@ -320,7 +322,7 @@ fn ordinary_memory_is_copied() {
                 start_child(|| {
                     of_parent.read_exact(&mut [0]).unwrap();
                     assert!(is_stamped(&held, 5), "the parent's later stores are in the copy");
-                    // SAFETY: the child uses only this.
+                    // SAFETY: the child uses only the result, and ends by `_exit`.
                     let mut held = unsafe { own(&held) };
                     stamp(&mut held, 6);
                     assert!(is_stamped(&held, 6));
@@ -336,8 +338,8 @@ fn ordinary_memory_is_copied() {
     }
 }
 
-/// A child has no copy of explicit huge pages, and can detect that; its parent is unaffected even though the
-/// reserve is used up.
+/// A child has no copy of explicit huge pages, and can detect that. Its parent is unaffected, even if the reserve of
+/// huge pages is used up.
 fn explicit_huge_pages_are_not_copied() {
     let reserve = match Reserve::with_free(17) {
         Ok(reserve) => reserve,
@@ -353,13 +355,13 @@ fn explicit_huge_pages_are_not_copied() {
         start_child(|| {
             of_parent.read_exact(&mut [0]).unwrap();
             assert_eq!(pool.ptr_of(held[0].first()), None);
-            // SAFETY: the child uses only these.
+            // SAFETY: the child uses only the results, and ends by `_exit`.
             let (pool, held) = unsafe { own_both(&pool, &held) };
             let taken = catch_unwind(AssertUnwindSafe(|| pool.alloc(&PoolRequest::page()))).unwrap_err();
             let why = taken.downcast::<String>().unwrap();
             assert!(why.contains("a child made by fork has no copy of explicit huge pages"), "{why}");
             pool.alloc_raw(&PoolRequest::page().zeroed()).unwrap();
-            // Whatever the child maps now is at other addresses.
+            // New mappings of the child are not at the addresses of the parent's frames.
             let heap: Vec<Vec<u8>> = (0..64).map(|_| vec![1; 1 << 20]).collect();
             let place = held[0].as_ptr() as usize;
             assert!(heap.iter().all(|one| !one.as_ptr_range().contains(&held[0].as_ptr())));
@@ -368,7 +370,8 @@ fn explicit_huge_pages_are_not_copied() {
             assert!(!is_mapped(place));
         })
     });
-    // All at once, while the child exists: shared pages would have to be copied from the reserve.
+    // The parent writes to all frames while the child exists. If the pages were shared, each write would need a new
+    // page from the reserve.
     stamp(&mut held, 9);
     to_child.write_all(&[0]).unwrap();
     ended(child).unwrap();
@@ -378,9 +381,9 @@ fn explicit_huge_pages_are_not_copied() {
     drop((held, pool, reserve));
 }
 
-/// Pool that a handler registered before the first pool builds in a child.
+/// Pool that a child builds in a fork handler which was registered before the first pool was built.
 static OF_EARLIER_HANDLER: Mutex<Option<Pool>> = Mutex::new(None);
-/// Whether the handler builds a pool.
+/// Whether the fork handler builds a pool.
 static IS_EARLIER_HANDLER_ON: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn build_in_child() {
@@ -389,7 +392,8 @@ extern "C" fn build_in_child() {
     }
 }
 
-/// Returns the number of threads of this process besides the caller, and how many of them are named as a pool's.
+/// Returns the number of threads of this process besides the caller, and the number of threads that belong to pools,
+/// judging by their names.
 fn threads() -> (usize, usize) {
     let tasks = fs::read_dir("/proc/self/task").unwrap();
     let names = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok());
@@ -397,7 +401,7 @@ fn threads() -> (usize, usize) {
     (of_pools.len() - 1, of_pools.iter().filter(|&&is| is).count())
 }
 
-/// A pool that a child's handler builds before those of pools run belongs to the child.
+/// A child's fork handler may build a pool before the fork handlers of pools run. That pool belongs to the child.
 fn an_earlier_handler_builds_a_pool() {
     let pool = Pool::builder().size(16 << 20).build().unwrap();
     let held = pages(&pool, 10);
@@ -409,16 +413,16 @@ fn an_earlier_handler_builds_a_pool() {
             let own = OF_EARLIER_HANDLER.lock().unwrap().take().unwrap();
             let frames = pages(&own, 10);
             let address = frames[0].as_ptr() as usize;
-            // The threads have named themselves.
+            // All threads have named themselves when both counts are equal.
             eventually(
                 "the threads of the child's own pool",
                 || matches!(threads(), (all @ 2.., named) if all == named),
             );
             drop((frames, own));
-            // The kernel lists a thread for a moment after it was joined.
+            // The kernel still lists a thread for a moment after it was joined.
             eventually("the end of the threads", || threads() == (0, 0));
             assert!(!is_mapped(address), "the memory of the child's own pool stayed");
-            // SAFETY: the child uses only these.
+            // SAFETY: the child uses only the results, and ends by `_exit`.
             drop(unsafe { own_both(&pool, &held) });
         },
     );
@@ -429,7 +433,7 @@ fn an_earlier_handler_builds_a_pool() {
 
 #[test]
 fn forked_children_use_pools() {
-    // SAFETY: the handler does only what children of this test may do.
+    // SAFETY: the handler makes only calls that children of this test may make.
     assert_eq!(unsafe { libc::pthread_atfork(None, None, Some(build_in_child)) }, 0);
     an_earlier_handler_builds_a_pool();
     a_child_of_the_same_number();

@@ -1,4 +1,4 @@
-//! Checks that a worker whose reclaimers free nothing pauses between its rounds, and continues afterwards.
+//! Checks that a worker whose reclaimers free nothing pauses between its rounds of reclaim, and continues afterwards.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -8,12 +8,12 @@ use zonal::units::PageCount;
 use zonal_linux::{Pool, PoolRequest, Topology};
 use zonal_testing::eventually;
 
-/// Rounds that are observed: fewer than the number after which the allocator no longer wakes the worker.
+/// Number of rounds observed. After more rounds than this, the allocator no longer wakes the worker.
 const ROUNDS: usize = 8;
-/// A little less than the pause, which is 4 ms: the clocks of waits and of [`Instant`] may differ.
+/// Slightly less than the worker's pause of 4 ms, because the clocks of waits and of [`Instant`] may differ.
 const REST_MIN: Duration = Duration::from_micros(3900);
 
-/// Frees nothing, and records when background reclaim calls it.
+/// A reclaimer that frees nothing, and records when background reclaim calls it.
 #[derive(Default)]
 struct Empty(Mutex<Vec<Instant>>);
 
@@ -30,7 +30,7 @@ impl Reclaimer for Empty {
     }
 }
 
-/// The pause is a minimum, so a slow machine does not make the test fail.
+/// The test checks only a minimum for the pause, so a slow machine does not make it fail.
 #[test]
 fn futile_reclaim_does_not_busy_loop() {
     let pool = Pool::builder().topology(Topology::fake(1).unwrap()).size(16 << 20).build().unwrap();
@@ -39,7 +39,7 @@ fn futile_reclaim_does_not_busy_loop() {
     let page = PoolRequest::page().no_wait();
     let mut held: Vec<_> = std::iter::from_fn(|| pool.alloc(&page).ok()).collect();
     // Every failed request wakes the worker.
-    eventually("the worker asks again and again", || {
+    eventually("the worker calls the reclaimer repeatedly", || {
         for _ in 0..1000 {
             held.extend(pool.alloc(&page).ok());
         }

@@ -1,6 +1,6 @@
-//! Signal handlers that allocate and free frames wherever they interrupt their thread, also inside the pool. Calls
-//! that would have to wait for that thread are refused, and no reclaimer is called. One test, because it handles
-//! signals.
+//! Signal handlers that allocate and free frames at any point where they interrupt their thread, including inside the
+//! pool. Calls that would have to wait for the interrupted thread are refused, and no reclaimer is called. This file
+//! has only one test, because signal handlers belong to the process.
 
 mod common;
 
@@ -20,27 +20,27 @@ use zonal_testing::Ledger;
 use zonal_testing::within_patience;
 
 const THREADS: usize = 2;
-/// Allocations of each thread in a round.
+/// Number of allocations of each thread in a round.
 const TAKES: u32 = 60_000;
-/// Largest number of blocks that the handlers of a thread hold.
+/// Largest number of blocks that the handlers of one thread hold.
 const HELD_MOST: usize = 8;
-/// Rounds after which handlers that were never refused are assumed not to check.
+/// Number of rounds after which the test fails if no call in a handler was refused.
 const ROUNDS_MAX: u32 = 100;
 
-/// One pool with sequences where they are supported, and one with locks.
+/// Two pools: one that uses sequences where they are supported, and one that uses locks.
 static POOLS: OnceLock<[(Pool, Ledger); 2]> = OnceLock::new();
 /// Index of the pool in use.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
-// Relaxed everywhere: counts.
+// Relaxed everywhere: these are counters.
 static SERVED: AtomicU64 = AtomicU64::new(0);
 static REFUSED: AtomicU64 = AtomicU64::new(0);
 static NOT_FREED: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// Blocks that the handlers of this thread hold, and the number of handler calls.
+    /// Blocks that the handlers of this thread hold, and the number of calls of the handlers.
     static HELD: Cell<([Option<Block>; HELD_MOST], u32)> = const { Cell::new(([None; HELD_MOST], 0)) };
-    /// Name of this thread in the ledger; its handlers have the next one.
+    /// Name of this thread in the ledger. Its handlers use the next number.
     static NAME: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -48,7 +48,7 @@ fn order(order: u8) -> Order {
     Order::new(order).expect("it is small")
 }
 
-/// Allocates a block or frees one, in turn.
+/// Alternately allocates a block and frees one.
 extern "C" fn on_signal(_: c_int) {
     let Some((pool, owners)) = POOLS.get().map(|pools| &pools[USED.load(Relaxed)]) else { return };
     let (mut held, calls) = HELD.get();
@@ -66,7 +66,7 @@ extern "C" fn on_signal(_: c_int) {
         },
         Some(block) => {
             owners.release(block.first.get(), block.order.pages().get(), name);
-            // SAFETY: a raw block of an earlier handler of this thread.
+            // SAFETY: an earlier handler of this thread allocated the raw block, which is freed once.
             match unsafe { pool.free_raw(block.first, block.order) } {
                 Ok(()) => *place = None,
                 Err(FreeError::Reentered(first)) => {
@@ -83,16 +83,16 @@ extern "C" fn on_signal(_: c_int) {
 
 /// Installs `handler` for `signal`.
 fn handle(signal: c_int, handler: extern "C" fn(c_int)) {
-    // SAFETY: all-zero is a valid action.
+    // SAFETY: zeros are a valid action.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handler as libc::sighandler_t;
     action.sa_flags = libc::SA_RESTART;
-    // SAFETY: handlers do only what the pool allows in handlers, and access atomics and thread locals.
+    // SAFETY: the handlers make only pool calls that are allowed in handlers, and access atomics and thread locals.
     let failed = unsafe { libc::sigaction(signal, &action, std::ptr::null_mut()) };
     assert_eq!(failed, 0);
 }
 
-/// Allocates and frees blocks of several orders: large ones bypass the pagesets and use a lock.
+/// Allocates and frees blocks of several orders. Large blocks bypass the pagesets and use a lock.
 fn work((pool, owners): &(Pool, Ledger), name: u32) {
     let (mut random, mut held) = (u64::from(name) | 1, Vec::new());
     for _ in 0..TAKES {
@@ -109,30 +109,30 @@ fn work((pool, owners): &(Pool, Ledger), name: u32) {
         if held.len() > 60 {
             let block: Block = held.swap_remove((random >> 20) as usize % held.len());
             owners.release(block.first.get(), block.order.pages().get(), name);
-            // SAFETY: a raw block of this thread, freed once.
+            // SAFETY: this thread owns the raw block, and frees it once.
             unsafe { pool.free_raw(block.first, block.order) }.unwrap();
         }
     }
     for block in held {
         owners.release(block.first.get(), block.order.pages().get(), name);
-        // SAFETY: as above.
+        // SAFETY: this thread owns the raw block, and frees it once.
         unsafe { pool.free_raw(block.first, block.order) }.unwrap();
     }
 }
 
-/// Uses the heap and no pool: handlers must not wait for the heap.
+/// Uses the heap but no pool. A handler that interrupts this must not wait for the heap's lock.
 fn use_the_heap(_: &(Pool, Ledger), _: u32) {
     for round in 0..100_000_usize {
         drop(std::hint::black_box(vec![1_u8; 3000 + round * 7919 % 11_000]));
     }
 }
 
-/// Frees what the handlers of this thread hold; no more signals arrive.
+/// Frees the blocks that the handlers of this thread hold. The thread receives no more signals at this point.
 fn empty((pool, owners): &(Pool, Ledger)) {
     let (held, _) = HELD.take();
     for block in held.into_iter().flatten() {
         owners.release(block.first.get(), block.order.pages().get(), NAME.get() + 1);
-        // SAFETY: a raw block of a handler of this thread, freed once.
+        // SAFETY: a handler of this thread allocated the raw block, which is freed once.
         unsafe { pool.free_raw(block.first, block.order) }.unwrap();
     }
 }
@@ -169,7 +169,7 @@ fn round(used: usize, work: fn(&(Pool, Ledger), u32)) {
     check_all_free(&pool.1, &pool.0);
 }
 
-/// A pool with node reclaim, whose reclaimer must not be called in handlers.
+/// A pool with node reclaim. Its reclaimer must not be called in handlers.
 static RECLAIMED: OnceLock<Pool> = OnceLock::new();
 static TAKEN_IN_HANDLERS: AtomicU64 = AtomicU64::new(0);
 static CALLS_IN_HANDLERS: AtomicU64 = AtomicU64::new(0);
@@ -178,7 +178,7 @@ thread_local! {
     static IS_HANDLER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Counts its calls within signal handlers.
+/// A reclaimer that counts its calls in signal handlers.
 struct NotInHandlers;
 
 impl Reclaimer for NotInHandlers {
@@ -203,7 +203,7 @@ extern "C" fn take_in_handler(_: c_int) {
     IS_HANDLER.set(false);
 }
 
-/// Handlers allocate all memory of two nodes with node reclaim.
+/// Handlers allocate all memory of two nodes for which node reclaim is on.
 fn handlers_call_no_reclaimer() {
     let pool = Pool::builder().size(16 << 20).fake_nodes(2).build().unwrap();
     pool.set_node_reclaim(NodeReclaim::ON);

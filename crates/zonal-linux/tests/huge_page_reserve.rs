@@ -1,7 +1,7 @@
-//! Pools on huge pages of the kernel's reserve: with a reserve they use nothing else, without one they work all the
-//! same and warn.
+//! Pools on explicit huge pages. If the kernel's reserve is large enough, a pool uses only pages of the reserve.
+//! Otherwise the pool works with other pages, and warns.
 //!
-//! The tests raise the reserve where this process may, and restore it afterwards.
+//! The tests enlarge the reserve if this process may do so, and restore its size afterwards.
 
 use std::fs;
 use std::io::Read;
@@ -20,16 +20,16 @@ use reserve::{Files, Reserve, free_huge_pages};
 
 const MIB: u64 = 1 << 20;
 const HUGE_PAGE_BYTES: u64 = 2 * MIB;
-/// Largest number of 2 MiB blocks that the lowest watermark of such pools keeps free.
+/// Largest number of 2 MiB blocks that the `min` watermark of such a pool keeps free.
 const BELOW_MIN: u64 = 1;
 
-/// Lets one test at a time use the reserve.
+/// Locks the reserve, so that only one test at a time uses it.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes a pool with one emulated node, so that it does not matter which node has the reserve.
+/// Builds a pool with one emulated node, so that it does not matter which real node has the reserve.
 fn pool(bytes: u64) -> Pool {
     let topology = Topology::fake(1).unwrap();
     Pool::builder().topology(topology).size(bytes).huge_pages(HugePages::Explicit).build().unwrap()
@@ -51,7 +51,7 @@ fn of_mapping(address: usize, field: &str) -> u64 {
     panic!("no {field} of a mapping at {address:#x}");
 }
 
-/// Allocates blocks of 2 MiB until there are none, writes to all of their pages and reads them back.
+/// Allocates all free blocks of 2 MiB, writes to all of their pages and reads them back.
 fn use_all(pool: &Pool) -> Vec<zonal_linux::Frames> {
     let request = PoolRequest::new(Order::new(9).unwrap()).no_wait();
     let mut held: Vec<_> = std::iter::from_fn(|| pool.alloc(&request).ok()).collect();
@@ -83,7 +83,8 @@ fn pool_uses_and_returns_the_huge_page_reserve() {
     for round in 0..3 {
         let pool = pool(64 * MIB);
         assert_eq!(warning_of(&pool), None, "round {round}");
-        // All of it is backed before anything is touched: a reserve that runs out later would kill the process.
+        // All pages are populated before any is touched. If the reserve ran out later, the kernel would kill the
+        // process.
         assert_eq!(before - free_huge_pages(), pages, "round {round}");
         let held = use_all(&pool);
         assert!(held.len() as u64 + BELOW_MIN >= pages, "round {round}: {}", held.len());
@@ -98,8 +99,8 @@ fn pool_uses_and_returns_the_huge_page_reserve() {
     }
 }
 
-/// Each pool first looks for a free address range and then maps it: if another thread maps something there in
-/// between, that is no reason to fall back.
+/// Each pool first finds a free address range and then maps it. Another thread may map something there in between,
+/// which is no reason to fall back to other pages.
 #[test]
 fn pools_built_concurrently_all_use_the_reserve() {
     const THREADS: u64 = 4;
@@ -139,10 +140,10 @@ fn pool_larger_than_the_reserve_warns_and_works() {
     assert_eq!(free_huge_pages(), free, "nothing of the reserve is kept");
 }
 
-/// Environment variable with the folder in which [`reserve_holder_process`] has its reserve.
+/// Environment variable that names the folder in which [`reserve_holder_process`] has its reserve.
 const HELD: &str = "ZONAL_TEST_RESERVE";
 
-/// Makes a reserve that only a test uses; all of its pages are free.
+/// Makes a reserve of plain files for one test. All of its pages are free.
 fn in_folder(folder: &Path) -> Files {
     let at = |name: &str| folder.join(name);
     Files { pages: at("pages"), free: at("pages"), lock: at("lock") }
@@ -154,7 +155,7 @@ fn reserve_holder_process() {
     let Some(folder) = std::env::var_os(HELD) else { return };
     let mut reserve = Reserve::locked(in_folder(folder.as_ref())).unwrap();
     reserve.raise(9).unwrap();
-    std::io::stdin().read_to_end(&mut Vec::new()).unwrap(); // it ends when its parent does
+    std::io::stdin().read_to_end(&mut Vec::new()).unwrap(); // the input ends when the parent does
 }
 
 #[test]
@@ -179,13 +180,13 @@ fn reserve_of_a_killed_process_is_restored_by_the_next() {
     assert_eq!(pages(), "7");
     drop(reserve);
     assert_eq!(pages(), "3");
-    // A size that other software has set meanwhile stays.
+    // If other software has set a different size meanwhile, that size stays.
     let mut reserve = Reserve::locked(files.clone()).unwrap();
     reserve.raise(5).unwrap();
     fs::write(&files.pages, "100").unwrap();
     drop(reserve);
     assert_eq!(pages(), "100");
-    // A symbolic link created by another user in place of the lock is not followed.
+    // The lock does not follow a symbolic link that another user has created in place of the lock file.
     fs::remove_file(&files.lock).unwrap();
     std::os::unix::fs::symlink(&files.pages, &files.lock).unwrap();
     assert!(Reserve::try_locked(files.clone()).is_err());

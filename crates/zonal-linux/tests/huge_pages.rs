@@ -1,5 +1,5 @@
-//! Memory in explicit huge pages that goes offline and comes online. One test, because it changes the machine's
-//! reserve.
+//! Takes memory in explicit huge pages offline and brings it online. This file has only one test, because it changes
+//! the machine's reserve of huge pages.
 
 use zonal::machine::FrameRange;
 use zonal::units::{PageCount, Pfn};
@@ -12,21 +12,24 @@ mod reserve;
 use reserve::{Reserve, free_huge_pages};
 
 const MIB: u64 = 1 << 20;
-/// Frames of a huge page.
+/// Number of 4 KiB frames in a huge page.
 const HUGE: u64 = 512;
 
 fn kept(offline: Result<(), OfflineError>) -> u64 {
     match offline {
         Ok(()) => 0,
         Err(OfflineError::NotReturned { kept, why }) => {
-            assert!(why.to_string().contains("they share huge pages with frames that are online"), "{why}");
+            assert!(
+                why.to_string().contains("these frames share huge pages with frames that are online"),
+                "{why}"
+            );
             kept.get()
         }
         Err(error) => panic!("{error}"),
     }
 }
 
-/// Frames of the pool, by their offset from its first frame.
+/// The frames of the pool, addressed by their offset from the first frame.
 struct Frames<'p> {
     pool: &'p Pool,
     first: Pfn,
@@ -44,7 +47,7 @@ impl Frames<'_> {
     /// Reads a byte of a frame that is not allocated.
     fn byte(&self, at: u64) -> u8 {
         let address = self.pool.ptr_of(self.range(at, at + 1).start).unwrap();
-        // SAFETY: mapped, and the frame is not allocated.
+        // SAFETY: the address is mapped, and the frame is not allocated.
         unsafe { address.read_volatile() }
     }
 }
@@ -55,7 +58,7 @@ fn huge_pages_go_offline_as_a_whole() {
         Ok(reserve) => reserve,
         Err(why) => return skipped!("memory in explicit huge pages that leaves: {why}"),
     };
-    // As one node, because the reserve of the machine may be spread over several.
+    // The pool has one node, because the machine's reserve may be spread over several nodes.
     let pool = Pool::builder().size(16 * MIB).fake_nodes(1).huge_pages(HugePages::Explicit).build().unwrap();
     assert_eq!(pool.warnings(), []);
     let frames = Frames { pool: &pool, first: pool.ranges().next().unwrap().frames.start };
@@ -64,21 +67,22 @@ fn huge_pages_go_offline_as_a_whole() {
     drop(held);
     let free = free_huge_pages();
 
-    // A part of a huge page keeps its memory, and that is reported.
+    // If only a part of a huge page goes offline, the page keeps its memory, and the result says so.
     assert_eq!(frames.offline(0, 1), 1);
     assert_eq!(frames.byte(0), 9);
     assert_eq!(free_huge_pages(), free);
-    // Taking the rest of it offline returns the whole page.
+    // When the rest of the huge page goes offline, the whole page returns to the reserve.
     assert_eq!(frames.offline(1, HUGE), 0);
     assert_eq!(free_huge_pages(), free + 1);
-    // Whole pages in the middle, parts at both ends.
+    // This range has whole huge pages in the middle, and parts of huge pages at both ends.
     assert_eq!(frames.offline(HUGE + 100, 4 * HUGE + 7), (HUGE - 100) + 7);
     assert_eq!(free_huge_pages(), free + 3);
-    // The rest of one page that was offline in part, in the same call as a part of the next.
+    // This range has the rest of a huge page that is partly offline, and a part of the next huge page.
     assert_eq!(frames.offline(4 * HUGE + 7, 5 * HUGE + 1), 1);
     assert_eq!(free_huge_pages(), free + 4);
 
-    // They are populated from the reserve, or not at all. The machine's own reserve is used up meanwhile.
+    // Huge pages come online only if the reserve can back them. First use up the reserve that the machine has of its
+    // own.
     reserve.lower().unwrap();
     let rest = free_huge_pages();
     let holder = (rest > 0).then(|| {
@@ -87,7 +91,7 @@ fn huge_pages_go_offline_as_a_whole() {
     });
     if free_huge_pages() > 0 {
         skipped!(
-            "this kernel keeps what left in reserve for the pool: it cannot be missing when it comes back"
+            "this kernel keeps the pages that went offline in reserve for the pool, so they cannot be missing when they come online"
         );
     } else {
         let refused = pool.online_memory(frames.range(0, 1)).unwrap_err();
@@ -95,7 +99,7 @@ fn huge_pages_go_offline_as_a_whole() {
         assert!(refused.to_string().contains("the range stays offline"), "{refused}");
         assert!(matches!(
             pool.offline_memory(frames.range(0, 1)),
-            Err(OfflineError::Refused(_)) // it is not online
+            Err(OfflineError::Refused(_)) // the frame is not online
         ));
     }
     drop(holder);

@@ -1,8 +1,8 @@
-//! Interrupts every instruction of every sequence once, with a tracer: the sequence is then undone as a whole, the
-//! frame is allocated on another path, and the accounting stays exact.
+//! Interrupts every instruction of every sequence once, with a tracer. An interrupted sequence must be undone as a
+//! whole, the frame must be allocated on another path, and the accounting must stay exact.
 //!
-//! The test starts itself again as a child that allocates and frees on a traced thread. `ZONAL_STRESS_SECONDS`
-//! makes it repeat all instructions.
+//! The test starts itself again as a child process, which allocates and frees on a traced thread.
+//! `ZONAL_STRESS_SECONDS` makes the test repeat all interruptions.
 #![cfg(target_arch = "x86_64")]
 
 mod common;
@@ -23,24 +23,24 @@ use zonal_testing::{Ledger, skipped};
 
 /// Environment variable that is set only in the child.
 const CHILD: &str = "ZONAL_TEST_TRACED_CHILD";
-/// Marks the child's messages in the output of its test harness.
+/// Prefix of the child's messages in the output of its test harness.
 const MARK: &str = "@traced";
-/// Set to 1 by the tracer when the child has done enough.
+/// Flag that the tracer sets to 1 when the child may end.
 static OVER: AtomicU64 = AtomicU64::new(0);
 /// Offset of the descriptor of the current sequence in a thread's area.
 const DESCRIPTOR_AT: u64 = 8;
-/// Steps of a walk through a whole round of the child's work.
+/// Number of single steps in `walk`: enough for a whole round of the child's work.
 const STEPS: u32 = 20_000;
 
 /// Returns the offset of a thread's area from its thread pointer.
 fn area_offset() -> i64 {
     // SAFETY: the name ends in a zero byte.
     let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()) };
-    // SAFETY: a `ptrdiff_t` of the C library, which exists where sequences are used.
+    // SAFETY: the symbol is a `ptrdiff_t` of the C library, which exists where sequences are used.
     unsafe { symbol.cast::<i64>().read() }
 }
 
-/// Allocates and frees in all ways: from the current pageset slot, past it, and with the pageset's lock.
+/// Allocates and frees in every way: from the current pageset slot, past the pageset, and under the pageset's lock.
 fn round(pool: &Pool, owners: &Ledger) {
     for kind in PageKind::ALL {
         let request = PoolRequest::page().kind(kind);
@@ -53,7 +53,7 @@ fn round(pool: &Pool, owners: &Ledger) {
             .collect();
         for frame in frames {
             owners.release(frame.get(), 1, 1);
-            // SAFETY: raw blocks of this function, freed once.
+            // SAFETY: this function owns the raw block, and frees it once.
             unsafe { pool.free_raw(frame, Order::PAGE) }.unwrap();
         }
     }
@@ -65,9 +65,9 @@ fn round(pool: &Pool, owners: &Ledger) {
     bulk[..came].iter().for_each(|&frame| owners.assign(frame.get(), 1, 1));
     bulk[..came].iter().for_each(|&frame| owners.release(frame.get(), 1, 1));
     owners.release(block.first.get(), 4, 1);
-    // SAFETY: as above.
+    // SAFETY: this function owns the raw block, and frees it once.
     unsafe { pool.free_raw(block.first, order) }.unwrap();
-    // SAFETY: as above.
+    // SAFETY: this function owns the raw blocks, and frees them once.
     unsafe { pool.free_bulk_raw(&bulk[..came]) }.unwrap();
 }
 
@@ -79,7 +79,7 @@ fn say(text: &str) {
 
 /// Stops the calling thread until the tracer continues it.
 fn stop() {
-    // SAFETY: the tracer is attached.
+    // SAFETY: the call only stops this thread, and the tracer, which is attached, continues it.
     unsafe { libc::raise(libc::SIGSTOP) };
 }
 
@@ -93,16 +93,16 @@ fn be_the_child() {
     for sequence in sequences() {
         say(&format!("sequence {} {} {}", sequence.start, sequence.bytes, sequence.abort));
     }
-    // SAFETY: the parent is waiting to trace; from here on it can wait for this thread.
+    // SAFETY: the parent waits for this thread in order to trace it, and can do so from this call on.
     unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) };
-    // SAFETY: no preconditions.
+    // SAFETY: the function has no preconditions.
     let thread = unsafe { libc::gettid() };
     say(&format!("thread {thread} {} {}", area_offset(), OVER.as_ptr().expose_provenance()));
     stop();
-    // Relaxed: the tracer writes while the thread is stopped.
+    // Relaxed: the tracer writes the flag while this thread is stopped.
     while OVER.load(Relaxed) == 0 {
         round(&pool, &owners);
-        // A thread that stopped after the tracer had detached would never be continued.
+        // If this thread stopped after the tracer had detached, it would never be continued.
         if OVER.load(Relaxed) == 0 {
             stop();
         }
@@ -120,7 +120,7 @@ struct Trace {
 }
 
 impl Trace {
-    /// Continues until `place` is reached in this or the next round; returns `false` when it is not.
+    /// Continues the thread until it reaches `place` in this round or the next. Returns `false` if it does not.
     fn reach(&self, place: u64) -> bool {
         self.traced.break_at(&[place]).expect("it was possible before");
         for _ in 0..2 {
@@ -136,8 +136,8 @@ impl Trace {
         false
     }
 
-    /// Returns the instructions executed by the sequence that is about to begin. It is single-stepped while no
-    /// descriptor is registered with the kernel, so that nothing is aborted.
+    /// Returns the instructions that the next sequence executes. The sequence is single-stepped while no descriptor
+    /// is registered with the kernel, so that it is not aborted.
     fn instructions(&self, start: u64, end: u64) -> BTreeSet<u64> {
         self.traced.break_at(&[]).unwrap();
         self.traced.write(self.descriptor, 0);
@@ -149,12 +149,12 @@ impl Trace {
         found
     }
 
-    /// Interrupts a sequence at one instruction; it must continue at its abort and nowhere else.
+    /// Interrupts a sequence at one instruction, and checks that it continues at its abort address.
     fn interrupt(&self, place: u64, (start, bytes, abort): (u64, u64, u64)) -> bool {
         if !self.reach(place) {
             return false;
         }
-        // The store is the last instruction: after it there is nothing to undo.
+        // The store is the last instruction. A sequence that has executed it cannot be undone.
         self.traced.break_at(&[abort, start + bytes]).unwrap();
         self.traced.heed_the_next();
         assert_eq!(self.traced.go_on(), Stop::Signal(libc::SIGTRAP));
@@ -162,7 +162,7 @@ impl Trace {
         true
     }
 
-    /// Interrupts every instruction; returns the number of sequences and of instructions.
+    /// Interrupts every instruction. Returns the number of sequences and the number of instructions interrupted.
     fn interrupt_all(&self) -> (usize, usize) {
         let (mut reached, mut interrupted) = (0, 0);
         for &sequence in &self.sequences {
@@ -178,8 +178,8 @@ impl Trace {
         (reached, interrupted)
     }
 
-    /// Single-steps, each step being an interruption; returns how many sequences were aborted and how many
-    /// finished.
+    /// Single-steps the thread; each step is an interruption. Returns the number of aborted sequences and the number
+    /// of finished sequences.
     fn walk(&self) -> (u32, u32) {
         self.traced.break_at(&[]).unwrap();
         let (mut aborted, mut done) = (0, 0);
@@ -191,7 +191,7 @@ impl Trace {
             }
             let at = self.traced.at();
             if let Some((start, bytes, _)) = inside {
-                // A step that aborts has already executed the first instruction of the abort.
+                // A step that aborts has already executed the first instruction at the abort address.
                 aborted += u32::from(!(start..=start + bytes).contains(&at));
                 done += u32::from(at == start + bytes);
             }
@@ -202,7 +202,7 @@ impl Trace {
     }
 }
 
-/// Starts the child and reads its messages until it stops.
+/// Reads the child's messages until its traced thread stops. Returns `None` if the child does not use sequences.
 fn start(child: &mut std::process::Child) -> Option<Trace> {
     let mut sequences = Vec::new();
     let mut lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
@@ -251,7 +251,7 @@ fn every_sequence_can_be_interrupted_at_every_instruction() {
         eprintln!(
             "{reached} sequences, {interrupted} instructions interrupted; by steps {aborted} aborted, {done} done"
         );
-        // At least a pop, a push and a lock, of some ten instructions each.
+        // There are at least a pop, a push and a lock, of about ten instructions each.
         assert!(reached >= 3 && interrupted >= 30, "{reached} sequences, {interrupted} instructions");
         assert!(aborted > 0 && done == 0, "every step interrupts: {aborted} aborted, {done} done");
     }

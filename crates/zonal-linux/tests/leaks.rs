@@ -1,5 +1,5 @@
-//! Checks that nothing is left when a pool is dropped. It has its own process, because it counts the process's
-//! threads.
+//! Checks that a dropped pool leaves neither threads nor mappings. The test has its own process, because it counts
+//! the threads of the process.
 
 use std::fs;
 use std::sync::{Arc, Mutex};
@@ -15,14 +15,14 @@ mod maps;
 
 use maps::is_mapped;
 
-/// Returns the number of threads of pools.
+/// Returns the number of threads that belong to pools.
 fn pool_threads() -> usize {
     let tasks = fs::read_dir("/proc/self/task").unwrap();
     let names = tasks.filter_map(|task| fs::read_to_string(task.unwrap().path().join("comm")).ok());
     names.filter(|name| name.starts_with("zonal-")).count()
 }
 
-/// Checks that all threads of pools have ended. The kernel lists a thread for a moment after it was joined.
+/// Checks that all threads of pools have ended. The kernel still lists a thread for a moment after it was joined.
 fn assert_no_pool_threads() {
     eventually("the end of all threads of pools", || pool_threads() == 0);
 }
@@ -31,7 +31,7 @@ fn pool() -> Pool {
     Pool::builder().size(32 << 20).fake_nodes(3).build().unwrap()
 }
 
-/// A reclaimer that drops the last handle of its pool, on whatever thread calls it.
+/// A reclaimer that drops the last handle of its pool, on any thread that calls the reclaimer.
 struct DropsLastHandle(Mutex<Option<(Pool, Frames)>>);
 
 impl Reclaimer for DropsLastHandle {
@@ -102,10 +102,11 @@ fn a_reclaimer_may_drop_the_last_handle() {
     let address = held[0].as_ptr() as usize;
     let last = held.pop().unwrap();
     *cache.0.lock().unwrap() = Some((pool.clone(), last));
-    // The workers were woken below `low`, or are now; the thread that calls the cache gets the handle.
+    // The workers were woken when free memory fell below `low`, or this request wakes them. The first thread that
+    // calls the cache receives the handle.
     pool.alloc(&PoolRequest::page()).ok();
     drop(pool);
-    // If no other thread has called the cache, it is called here.
+    // If no other thread has called the cache, this thread does.
     cache.reclaim(&ReclaimRequest::new(ReclaimReason::Direct, NodeId::default(), PageCount::new(1)));
     assert!(cache.0.lock().unwrap().is_none());
     drop(held);
@@ -115,7 +116,7 @@ fn a_reclaimer_may_drop_the_last_handle() {
 
 #[test]
 fn dropped_pools_leave_no_mappings_or_threads() {
-    // These would hang if a thread that they wait for did not end.
+    // These tests would hang if a thread that they wait for did not end.
     within_patience("ends_with_its_last_handle", ends_with_its_last_handle);
     within_patience("frames_outlive_their_pool", frames_outlive_their_pool);
     within_patience("threads_that_use_it_keep_it", threads_that_use_it_keep_it);

@@ -1,4 +1,5 @@
-//! Pools that fit alone but not together. One test, because it counts all pools of its process.
+//! Pools each of which fits into memory, but not all of them together. This file has only one test, because a pool's
+//! warning depends on all pools of its process.
 
 use zonal_linux::{Pool, Warning, available_bytes};
 use zonal_testing::skipped;
@@ -23,7 +24,7 @@ fn overcommitted_pools_warn() {
     assert!(is_overcommitted(&second));
     let frames = second.alloc(&zonal_linux::PoolRequest::page()).unwrap();
     drop((first, second));
-    // Frames keep their pool's memory.
+    // Frames keep the memory of their pool allocated.
     assert!(is_overcommitted(&pool()));
     drop(frames);
     assert!(!is_overcommitted(&pool()));

@@ -28,7 +28,7 @@ fn order(order: u8) -> Order {
     Order::new(order).unwrap()
 }
 
-/// Checks that everything was freed: the accounting balances and nothing is allocated.
+/// Checks that everything was freed: the accounting balances, and no frame is allocated.
 fn assert_all_free(pool: &Pool) {
     let accounting = pool.verify().unwrap();
     assert_eq!(accounting.allocated, PageCount::ZERO);
@@ -139,7 +139,7 @@ fn raw_blocks_and_invalid_frees() {
     assert_eq!(free(order(2)), Err(FreeError::NotAllocated(block.first)));
     let raw = pool.lease(&PoolRequest::page()).unwrap().into_raw();
     assert_eq!(pool.accounting().allocated, PageCount::new(1));
-    // SAFETY: just released from `Frames`, and not used elsewhere.
+    // SAFETY: the block was just released from its `Frames`, and is not used elsewhere.
     drop(unsafe { pool.from_raw(raw) });
     assert_all_free(&pool);
 }
@@ -213,7 +213,7 @@ impl Cache {
     }
 }
 
-/// Frees frames only for explicit requests, and does not keep frames free in the background.
+/// Frees frames only for `Range` and `Shrink` requests, so background reclaim frees nothing.
 struct OnRequest(Arc<Cache>);
 
 impl OnRequest {
@@ -240,7 +240,7 @@ impl Reclaimer for Panics {
     }
 
     fn reclaim(&self, _request: &ReclaimRequest) -> PageCount {
-        self.0.fetch_add(1, Ordering::Relaxed); // relaxed: one count
+        self.0.fetch_add(1, Ordering::Relaxed); // relaxed: an independent counter
         panic!("a reclaimer's own mistake, on purpose")
     }
 }
@@ -273,12 +273,12 @@ impl Reclaimer for Asked {
     }
 
     fn reclaim(&self, _request: &ReclaimRequest) -> PageCount {
-        self.0.fetch_add(1, Ordering::Relaxed); // relaxed: a count
+        self.0.fetch_add(1, Ordering::Relaxed); // relaxed: a counter
         PageCount::ZERO
     }
 }
 
-/// Here only the registration keeps the reclaimer alive.
+/// The caller drops its own handle, so that only the registration keeps the reclaimer alive.
 #[test]
 fn registration_alone_keeps_a_reclaimer_alive() {
     let pool = pool(16 * MIB);
@@ -298,7 +298,7 @@ fn background_reclaim_lifts_a_node_above_its_low_watermark() {
     let pool = pool(64 * MIB);
     let cache = Cache::full(&pool);
     let _registered = pool.register_reclaimer(&cache);
-    // An allocation below `low` wakes the worker. This never ends if the worker is not woken or does nothing.
+    // An allocation below `low` wakes the worker. The loop never ends if the worker is not woken or frees nothing.
     while pool.events().background_reclaimed == 0 {
         pool.alloc(&PoolRequest::page().no_wait()).ok();
         thread::yield_now();
@@ -322,7 +322,8 @@ fn panicking_reclaimer_does_not_stop_others() {
     assert_all_free(&pool);
 }
 
-/// Drops its own registration when called, and with that itself; its destructor may panic.
+/// A reclaimer that drops its own registration when it is called. This also drops the reclaimer, whose destructor may
+/// panic.
 struct Leaves {
     own: std::sync::Mutex<Option<zonal_linux::Registration>>,
     panics: bool,
@@ -425,23 +426,23 @@ fn memory_goes_offline_and_returns_zeroed() {
     let mut range = pool.ranges().next().unwrap().frames;
     range.count = PageCount::new(1024);
     let address = pool.ptr_of(range.start).unwrap();
-    // SAFETY: mapped, and the frame is not allocated.
+    // SAFETY: the address is mapped, and the frame is not allocated.
     unsafe { address.write(7) };
     pool.offline_memory(range).unwrap();
     assert_eq!(pool.accounting().managed, PageCount::new(7 * 1024));
     assert!(pool.offline_memory(range).is_err());
-    // SAFETY: still mapped, and the frame is not allocated.
+    // SAFETY: the address is still mapped, and the frame is not allocated.
     assert_eq!(unsafe { address.read() }, 0);
     pool.online_memory(range).unwrap();
     assert!(pool.online_memory(range).is_err());
     assert_all_free(&pool);
 }
 
-/// Returns the number of frames of a range that are in memory.
+/// Returns the number of frames in a range that are resident in memory.
 fn resident(pool: &Pool, range: FrameRange) -> usize {
     let mut pages = vec![0_u8; range.count.get() as usize];
     let start = pool.ptr_of(range.start).unwrap().as_ptr();
-    // SAFETY: the buffer has a byte for each page of the mapped range.
+    // SAFETY: the buffer has one byte for each page of the mapped range.
     assert_eq!(unsafe { libc::mincore(start.cast(), 4096 * pages.len(), pages.as_mut_ptr()) }, 0);
     pages.iter().filter(|page| **page & 1 == 1).count()
 }
@@ -461,17 +462,17 @@ fn prefaulted_pool_backs_memory_before_it_comes_online() {
 
 #[test]
 fn reclaimers_free_a_range_that_goes_offline() {
-    // One node, because the cache frees frames of any node.
+    // The pool has one node, because the cache frees frames of any node.
     let pool = Pool::builder().size(32 * MIB).nodes([node(0)]).build().unwrap();
     let cache = Cache::full(&pool);
-    // The workers may be about to call reclaimers, because the pool is full.
+    // The workers may be about to call reclaimers, because the pool is full. This reclaimer frees nothing for them.
     let on_request = Arc::new(OnRequest(Arc::clone(&cache)));
     let _registered = pool.register_reclaimer(&on_request);
     let cached = || cache.frames.lock().unwrap().len();
     let before = cached();
     let mut range = pool.ranges().next().unwrap().frames;
     range.count = PageCount::new(1024);
-    // One frame that is in no cache keeps the range online.
+    // A frame that is allocated but in no cache prevents the range from going offline.
     let inside = |frames: &Frames| (range.start.get()..range.end().get()).contains(&frames.first().get());
     let kept = {
         let mut frames = cache.frames.lock().unwrap();
@@ -494,7 +495,7 @@ fn reclaimers_free_a_range_that_goes_offline() {
 fn prefault_reports_progress_and_stops() {
     let most = AtomicU64::new(0);
     let on_progress = |progress: zonal_linux::Progress| {
-        most.fetch_max(progress.done, Ordering::Relaxed); // relaxed: one number
+        most.fetch_max(progress.done, Ordering::Relaxed); // relaxed: a single number
         ControlFlow::Continue(())
     };
     let builder = || Pool::builder().size(96 * MIB).prefault(Prefault::AtOnce);

@@ -1,8 +1,8 @@
-//! A pageset that its own CPU uses while another CPU drains or folds it, each thread bound to its CPU; and holders
-//! of pagesets' locks that migrate between two CPUs.
+//! Races on a pageset. In the first test, the pageset's own CPU uses it while another CPU drains or folds it; each
+//! thread is bound to its CPU. In the second test, holders of pagesets' locks migrate between two CPUs.
 //!
-//! `ZONAL_STRESS_SECONDS` makes the test run longer. Neighbours: `sequences.rs` and `signals.rs` interrupt
-//! sequences from outside; `zonal-verify` explores all interleavings of the same scenarios.
+//! `ZONAL_STRESS_SECONDS` makes the tests run longer. Related files: `sequences.rs` and `signals.rs` interrupt
+//! sequences with signals and migrations; `zonal-verify` explores all interleavings of the same scenarios.
 
 mod common;
 
@@ -16,19 +16,19 @@ use zonal::units::{CpuId, Order, Pfn};
 use zonal_linux::{Pool, PoolRequest};
 
 const POOL_BYTES: u64 = 64 << 20;
-/// Largest number of frames that an owner holds in a round: within the pageset, and past its ends.
+/// Largest number of frames that an owner holds in a round: within the pageset's limits, and beyond them.
 const HELD: [usize; 3] = [1, 3, 200];
-/// Frames that an owner allocates in a race.
+/// Number of frames that an owner allocates in a race.
 const FRAMES: usize = 1_000_000;
 
-/// What another CPU does to the owner's pagesets.
+/// Operation of another CPU on the owner's pagesets.
 #[derive(Clone, Copy, Debug)]
 enum RemoteCall {
     Drain,
     Tick,
 }
 
-/// Races use the CPUs one after the other.
+/// Lock that runs the races one after another, because they use the same CPUs.
 static CPUS: Mutex<()> = Mutex::new(());
 
 fn pool() -> Pool {
@@ -39,7 +39,7 @@ fn pool() -> Pool {
     pool
 }
 
-/// Returns two CPUs, or `None` with a message where there is only one.
+/// Returns two CPUs. If there is only one, prints a message and returns `None`.
 fn two_cpus() -> Option<[usize; 2]> {
     let cpus = allowed_cpus();
     let two = cpus.first_chunk().copied();
@@ -49,8 +49,8 @@ fn two_cpus() -> Option<[usize; 2]> {
     two
 }
 
-/// Interrupts of the calling thread that restart no sequence, because the thread continues at once: other CPUs then
-/// act between two of its instructions.
+/// Interrupts the calling thread without restarting its sequence, because the thread continues at once. Other CPUs
+/// can then act between two of its instructions.
 struct Interrupts {
     timer: OwnedFd,
     random: u64,
@@ -58,14 +58,15 @@ struct Interrupts {
 
 impl Interrupts {
     fn new() -> Self {
-        // SAFETY: no preconditions.
+        // SAFETY: the function has no preconditions.
         let timer = unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC) };
         assert!(timer >= 0, "{}", std::io::Error::last_os_error());
-        // SAFETY: just opened, and owned by nothing else.
+        // SAFETY: the descriptor was just opened, and has no other owner.
         Self { timer: unsafe { OwnedFd::from_raw_fd(timer) }, random: 1 }
     }
 
-    /// Expires in 1 to 5 microseconds. The timer is never read, so it interrupts the thread but wakes none.
+    /// Arms the timer to expire in 1 to 5 microseconds. No thread reads the timer, so its expiry interrupts this
+    /// thread but wakes none.
     fn expire_soon(&mut self) {
         self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let never = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -81,7 +82,7 @@ impl Interrupts {
 /// Approximate number of frames that a thread allocates between two interrupts.
 const FRAMES_UNDISTURBED: usize = 64;
 
-/// Allocates and frees frames, `held` at once.
+/// Allocates and frees `frames` frames, holding `held` frames at once.
 fn use_frames(pool: &Pool, held: usize, frames: usize, interrupts: &mut Interrupts) {
     let mut burst: Vec<Pfn> = Vec::with_capacity(held);
     for round in 0..frames / held {
@@ -90,7 +91,7 @@ fn use_frames(pool: &Pool, held: usize, frames: usize, interrupts: &mut Interrup
         }
         burst.extend((0..held).map(|_| pool.alloc_raw(&PoolRequest::page()).unwrap().first));
         for frame in burst.drain(..).rev() {
-            // SAFETY: a raw block of this function, freed once.
+            // SAFETY: this function owns the raw block, and frees it once.
             unsafe { pool.free_raw(frame, Order::PAGE) }.unwrap();
         }
     }
@@ -105,12 +106,12 @@ fn check(pool: &Pool, what: &str) {
 fn call_remotely(pool: &Pool, call: RemoteCall, owner: CpuId) {
     match call {
         RemoteCall::Drain => pool.drain_pagesets(),
-        // SAFETY: ticks free nothing.
+        // SAFETY: ticks free no allocated frames.
         RemoteCall::Tick => unsafe { pool.allocator() }.tick_cpu(owner),
     }
 }
 
-/// Runs an owner on one CPU, and a thread that drains or ticks on another.
+/// Runs an owner on one CPU, and a thread that drains or ticks the owner's pagesets on another CPU.
 fn race(what: RemoteCall, held: usize, [own, other]: [usize; 2]) {
     let pool = &pool();
     let over = &AtomicBool::new(false);
@@ -143,15 +144,15 @@ fn remote_drains_and_ticks_keep_the_accounting_exact() {
     }
 }
 
-/// Migrations of a holder in a race, each at a slightly different time.
+/// Number of migrations of a holder in a race. Each occurs at a slightly different time.
 const MIGRATIONS: u32 = 2_000;
-/// How long a holder runs on the owner's CPU; it may be interrupted anywhere.
+/// Time for which a holder runs on the owner's CPU. It may be interrupted at any point.
 const RUN: Duration = Duration::from_micros(25);
-/// Frames that the owner allocates after a migration, one by one.
+/// Number of frames that the owner allocates after a migration, one by one.
 const FRAMES_AFTER: usize = 400;
 
-/// A thread refills and drains the owner's pageset under its lock. When the owner wakes up, that thread is
-/// preempted somewhere in between, and continues on another CPU while the owner pops and pushes.
+/// A *holder* thread refills and drains the owner's pageset under the pageset's lock. When the owner wakes up, it
+/// preempts the holder at some point in between. The holder continues on another CPU while the owner pops and pushes.
 fn race_with_a_migrating_holder([own, other]: [usize; 2]) {
     let pool = &pool();
     let over = &AtomicBool::new(false);
@@ -164,7 +165,7 @@ fn race_with_a_migrating_holder([own, other]: [usize; 2]) {
                 let mut frames = [Pfn::new(0); 500];
                 while !over.load(Relaxed) {
                     let came = pool.alloc_bulk_raw(&PoolRequest::page(), &mut frames).unwrap();
-                    // SAFETY: raw blocks of this function, freed once.
+                    // SAFETY: this function owns the raw blocks, and frees them once.
                     unsafe { pool.free_bulk_raw(&frames[..came]) }.unwrap();
                 }
             });
@@ -176,7 +177,7 @@ fn race_with_a_migrating_holder([own, other]: [usize; 2]) {
             let (holder, mut interrupts) = (holder.recv().unwrap(), Interrupts::new());
             for _ in 0..MIGRATIONS {
                 move_thread(holder, own);
-                std::thread::sleep(RUN); // waits for nothing, but lets the holder run
+                std::thread::sleep(RUN); // the holder runs meanwhile; no check depends on the time
                 move_thread(holder, other);
                 use_frames(pool, 1, FRAMES_AFTER, &mut interrupts);
             }

@@ -1,6 +1,6 @@
-//! Allocations and frees under every kind of interruption: more threads than CPUs, threads that migrate between
-//! CPUs, signals at any instruction, other CPUs that drain, and CPUs that go offline and come online. No frame may
-//! have two owners, and none may be lost.
+//! Allocations and frees under every kind of interruption: more threads than CPUs, threads that migrate between CPUs,
+//! signals at any instruction, remote drains, and CPUs that go offline and come online. No frame may have two owners,
+//! and no frame may be lost.
 
 mod common;
 
@@ -54,11 +54,11 @@ impl Stress {
 
     fn give(&self, frame: Pfn, name: u32) {
         self.owners.release(frame.get(), 1, name);
-        // SAFETY: raw blocks of `work` are freed once and belong to no `Frames`.
+        // SAFETY: `work` frees each of its raw blocks once, and no `Frames` owns them.
         unsafe { self.pool.free_raw(frame, Order::PAGE) }.unwrap();
     }
 
-    /// Interferes with the workers from outside.
+    /// Interferes with the workers from another thread.
     fn disturb(&self, workers: &[libc::pthread_t]) {
         let tunings = [PagesetTuning::Depth, PagesetTuning::Fixed, PagesetTuning::Stepwise];
         for round in 0_usize.. {
@@ -66,7 +66,7 @@ impl Stress {
                 return;
             }
             for &worker in workers {
-                // SAFETY: workers do not end before this thread (`work_disturbed`).
+                // SAFETY: workers do not end before this thread does (`work_disturbed`).
                 unsafe { libc::pthread_kill(worker, libc::SIGUSR1) };
             }
             match round % 64 {
@@ -109,9 +109,9 @@ fn disturbed_sequences_never_give_a_frame_two_owners() {
             disturber_of_all.push(disturber);
             scope.spawn(move || {
                 work_disturbed(&disturbers, || {
-                    // A thread that panics ends all others.
+                    // A thread that panics makes all other threads end.
                     let _ends = when_dropped(|| stress.over.store(true, Ordering::Relaxed));
-                    // SAFETY: no preconditions.
+                    // SAFETY: the function has no preconditions.
                     sender.send(unsafe { libc::pthread_self() }).unwrap();
                     stress.work(name);
                 });
@@ -140,16 +140,16 @@ fn disturbed_sequences_never_give_a_frame_two_owners() {
 mod without_an_area {
     use super::*;
 
-    /// Unregisters the restartable-sequence area of the calling thread, as if the thread had not been started by
-    /// the C library. Returns whether it had one.
+    /// Unregisters the restartable-sequence area of the calling thread, as if the C library had not started the
+    /// thread. Returns whether the thread had an area.
     fn unregister_area() -> bool {
         const SIGNATURE: u32 = if cfg!(target_arch = "aarch64") { 0xd428_bc00 } else { 0x5305_3053 };
         const UNREGISTER: libc::c_int = 1;
         // SAFETY: the name ends in a zero byte.
         let offset = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()) };
-        // SAFETY: a `ptrdiff_t` of the C library, which exists where sequences are used.
+        // SAFETY: the symbol is a `ptrdiff_t` of the C library, which exists where sequences are used.
         let area = thread_pointer().wrapping_add_signed(unsafe { offset.cast::<isize>().read() });
-        // The registered size is not known: 32, or a larger one in later versions.
+        // The registered size is not known: it is 32 bytes, or more in later versions of the C library.
         (32..=256).step_by(4).any(|bytes| {
             // SAFETY: the area belongs to the calling thread, and is not used after this.
             unsafe { libc::syscall(libc::SYS_rseq, area, bytes, UNREGISTER, SIGNATURE) == 0 }
@@ -159,7 +159,7 @@ mod without_an_area {
     #[cfg(target_arch = "x86_64")]
     fn thread_pointer() -> usize {
         let pointer;
-        // SAFETY: the ABI keeps the thread pointer's own address at its start.
+        // SAFETY: the ABI stores the thread pointer's own value at the address to which it points.
         unsafe { std::arch::asm!("mov {}, fs:0", out(reg) pointer, options(nostack, readonly)) };
         pointer
     }
@@ -167,7 +167,7 @@ mod without_an_area {
     #[cfg(target_arch = "aarch64")]
     fn thread_pointer() -> usize {
         let pointer;
-        // SAFETY: reads a register.
+        // SAFETY: the instruction only reads a register.
         unsafe { std::arch::asm!("mrs {}, tpidr_el0", out(reg) pointer, options(nostack)) };
         pointer
     }
@@ -186,11 +186,11 @@ mod without_an_area {
                         let frames: Vec<Pfn> =
                             (0..9).map(|_| pool.alloc_raw(&PoolRequest::page()).unwrap().first).collect();
                         for frame in frames {
-                            // SAFETY: a raw block of this thread, freed once.
+                            // SAFETY: this thread owns the raw block, and frees it once.
                             unsafe { pool.free_raw(frame, Order::PAGE) }.unwrap();
                         }
                     }
-                    pool.drain_pagesets(); // checking everything is for when all have ended
+                    pool.drain_pagesets(); // `verify` must wait until all threads have ended
                 });
             }
         });

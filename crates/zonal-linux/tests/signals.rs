@@ -1,8 +1,9 @@
-//! Sequences under many timer signals and migrations between CPUs: the work is bounded, and no frame is lost or
-//! duplicated.
+//! Restartable sequences under many timer signals and migrations between CPUs. The amount of work is bounded, and no
+//! frame may be lost or have two owners.
 //!
-//! The kernel moves an interrupted sequence to its abort before it calls a handler, so handlers can count aborts by
-//! the address they interrupt. `ZONAL_STRESS_SECONDS` makes the test run longer.
+//! Before the kernel calls a signal handler, it moves an interrupted sequence to its abort address. A handler can
+//! therefore count aborts by comparing the address that the signal interrupted. `ZONAL_STRESS_SECONDS` makes the test
+//! run longer.
 #![cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 
 mod common;
@@ -22,20 +23,20 @@ use zonal_testing::{Ledger, skipped};
 
 const POOL_BYTES: u64 = 32 << 20;
 const THREADS: u32 = 3;
-/// Allocations of each thread in a round.
+/// Number of allocations of each thread in a round.
 const TAKES: u32 = 150_000;
-/// Rounds after which a machine that has interrupted no sequence is considered broken.
+/// Number of rounds after which the test fails if no signal has interrupted a sequence.
 const ROUNDS_MAX: u32 = 200;
 
-// Relaxed everywhere: counts, and settings that are stored before the timers start.
+// Relaxed everywhere: these are counts, and settings that are stored before the timers start.
 static SIGNALS: AtomicU64 = AtomicU64::new(0);
 static ABORTS: AtomicU64 = AtomicU64::new(0);
-/// Iterations that a handler spends in a busy loop.
+/// Number of iterations of a handler's busy loop.
 static BURN: AtomicU64 = AtomicU64::new(0);
 
 /// Returns the address at which a signal interrupted its thread.
 fn interrupted_at(context: *mut c_void) -> u64 {
-    // SAFETY: the kernel passes the context to a handler that requested it.
+    // SAFETY: the kernel passes a valid context to handlers installed with `SA_SIGINFO`.
     let context = unsafe { &*context.cast::<libc::ucontext_t>() };
     #[cfg(target_arch = "x86_64")]
     return context.uc_mcontext.gregs[libc::REG_RIP as usize] as u64;
@@ -60,24 +61,24 @@ thread_local! {
     static TIMER: Cell<Option<(libc::timer_t, i64)>> = const { Cell::new(None) };
 }
 
-/// Arms a timer once. A handler does it last, so that its thread makes progress between two signals however slow
-/// they are.
+/// Arms a timer once. A handler calls this last, so that its thread makes progress between two signals even if
+/// signals are slow.
 fn expire_in(timer: libc::timer_t, micros: i64) {
     let once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     let value = libc::timespec { tv_sec: 0, tv_nsec: micros * 1000 };
     let times = libc::itimerspec { it_interval: once, it_value: value };
-    // SAFETY: the timer exists as long as it belongs to its thread; handlers may make this call.
+    // SAFETY: the timer exists while its thread refers to it, and signal handlers may make this call.
     let failed = unsafe { libc::timer_settime(timer, 0, &times, std::ptr::null_mut()) };
     assert_eq!(failed, 0);
 }
 
 fn handle_timers() {
-    // SAFETY: all-zero is a valid action.
+    // SAFETY: zeros are a valid action.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = on_timer;
     action.sa_sigaction = handler as libc::sighandler_t;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
-    // SAFETY: the handler only counts.
+    // SAFETY: the handler counts, loops and rearms the timer, which signal handlers may do.
     let failed = unsafe { libc::sigaction(libc::SIGALRM, &action, std::ptr::null_mut()) };
     assert_eq!(failed, 0);
 }
@@ -88,13 +89,13 @@ struct Timer(libc::timer_t);
 impl Timer {
     /// Starts a timer that fires this many microseconds after the last handler has returned.
     fn every(micros: i64) -> Self {
-        // SAFETY: all-zero is a valid event; the relevant fields are set below.
+        // SAFETY: zeros are a valid event. The relevant fields are set below.
         let mut event: libc::sigevent = unsafe { std::mem::zeroed() };
         event.sigev_notify = libc::SIGEV_THREAD_ID;
         event.sigev_signo = libc::SIGALRM;
         event.sigev_notify_thread_id = thread_id();
         let mut timer = std::ptr::null_mut();
-        // SAFETY: both outlive the call.
+        // SAFETY: the event and the timer outlive the call.
         let failed = unsafe { libc::timer_create(libc::CLOCK_MONOTONIC, &mut event, &mut timer) };
         assert_eq!(failed, 0, "{}", std::io::Error::last_os_error());
         TIMER.set(Some((timer, micros)));
@@ -106,18 +107,18 @@ impl Timer {
 impl Drop for Timer {
     fn drop(&mut self) {
         TIMER.set(None);
-        // SAFETY: created by this value, deleted once.
+        // SAFETY: this value created the timer, and deletes it once.
         unsafe { libc::timer_delete(self.0) };
     }
 }
 
-/// One pool, the threads that use it, and its ledger.
+/// A pool, the threads that use it, and a ledger of the owners of its frames.
 struct Storm {
     pool: Pool,
     owners: Ledger,
     /// Ids of the threads to be migrated; 0 before they start.
     threads: Vec<AtomicI32>,
-    /// Number of threads that still work.
+    /// Number of threads that have not finished their work.
     at_work: AtomicU32,
 }
 
@@ -128,7 +129,7 @@ impl Storm {
         Self { pool, owners, threads, at_work: AtomicU32::new(0) }
     }
 
-    /// Does a fixed number of allocations, and as many frees, in runs of random lengths.
+    /// Makes a fixed number of allocations and as many frees, in runs of random lengths.
     fn work(&self, name: u32, micros: i64) {
         self.threads[name as usize - 1].store(thread_id(), Relaxed);
         let _timer = Timer::every(micros);
@@ -155,7 +156,7 @@ impl Storm {
 
     fn give(&self, block: Block, name: u32) {
         self.owners.release(block.first.get(), block.order.pages().get(), name);
-        // SAFETY: raw blocks of `work` are freed once and belong to no `Frames`.
+        // SAFETY: `work` frees each of its raw blocks once, and no `Frames` owns them.
         unsafe { self.pool.free_raw(block.first, block.order) }.unwrap();
     }
 
@@ -166,7 +167,7 @@ impl Storm {
         while self.at_work.load(Relaxed) != 0 {
             for thread in self.threads.iter().map(|thread| thread.load(Relaxed)).filter(|&thread| thread != 0)
             {
-                move_thread(thread, moves as usize % cpus); // none has ended (`work_disturbed`)
+                move_thread(thread, moves as usize % cpus); // no thread has ended yet (`work_disturbed`)
             }
             moves += 1;
         }

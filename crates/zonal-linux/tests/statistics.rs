@@ -1,4 +1,4 @@
-//! Counters of a pool: folded by its own clock at the configured interval, and on demand.
+//! Counters of a pool, which are folded by the pool's own clock at the configured interval, and on demand.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use zonal::config::StatInterval;
 use zonal::units::{NodeId, PageCount};
 use zonal_linux::{Frames, Pool, PoolRequest};
 
-/// Far more than anything here needs: a test that waits longer has failed.
+/// A timeout that is far longer than any wait in this file. A test that waits longer has failed.
 const TOO_LONG: Duration = Duration::from_secs(60);
 
 fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -43,7 +43,8 @@ fn a_pool_folds_its_counters_at_the_interval_that_is_set() {
     let held = pages(&pool);
     let kept = |pool: &Pool| pool.zones().nth(1).unwrap().in_pagesets;
     assert_ne!(kept(&pool), PageCount::ZERO);
-    // At least three ticks: a pageset on another node's CPU must have been idle for that long.
+    // The wait takes at least three ticks, because a pageset on a CPU of another node is drained after that many idle
+    // ticks.
     eventually("an idle pageset of another node drains", || kept(&pool) == PageCount::ZERO);
     assert_eq!(in_totals(&pool), 0, "ticks have come, but none that folds");
     pool.set_stat_interval(StatInterval::SECOND);

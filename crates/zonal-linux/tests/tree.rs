@@ -1,4 +1,4 @@
-//! Checks that a pool's state written as files of `/proc` and `/sys` reads back as the pool's machine.
+//! Checks that a pool's state, written as files of `/proc` and `/sys`, is read back as the machine of the pool.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use zonal_machine::{Capture, KernelVersion, MachineModel, Rules, capture, explai
 
 const MIB: u64 = 1 << 20;
 
-/// Allocates blocks from every CPU, so that numbers are not zero.
+/// Allocates blocks on every CPU, so that the figures are not zero.
 fn use_it(pool: &Pool) -> Vec<zonal_linux::Frames> {
     let cpus: Vec<_> = pool.topology().nodes().iter().flat_map(|node| node.cpus.clone()).collect();
     let mut held = Vec::new();
@@ -29,7 +29,7 @@ fn written_and_read(pool: &Pool, root: &Path) -> Capture {
     capture(root).unwrap()
 }
 
-/// Checks that everything that is read back equals the pool's own report.
+/// Checks that all figures read back equal the pool's own report.
 fn check(pool: &Pool, model: &MachineModel) {
     let observed = model.observed.as_ref().unwrap();
     assert_eq!(u64::from(model.page_bytes), pool.page_bytes() as u64);
@@ -62,8 +62,8 @@ fn check(pool: &Pool, model: &MachineModel) {
     assert_eq!(observed.kernel, Some(KernelVersion::new(6, 12)));
 }
 
-/// Checks that the pool does what a kernel with the same rules would do on such a machine, except where bounds of
-/// `pageset.high` are specific to this allocator: on CPUs of other nodes, and where metadata has no more slots.
+/// Checks that the pool follows the same rules as a kernel on such a machine. Exceptions are bounds of `pageset.high`
+/// that are specific to this allocator: on CPUs of other nodes, and where the metadata has no more slots.
 fn check_rules(model: &MachineModel) {
     let report = explain(model, &Rules::of(KernelVersion::new(6, 12)));
     assert!(report.checks.len() > 7 * model.zones.len(), "{} checks", report.checks.len());
@@ -114,7 +114,7 @@ fn files_with_changed_settings_are_read_back() {
     assert_eq!(model.settings.high_fraction, 100);
     assert_eq!(model.settings.min_unmapped_percent, 7);
     check_rules(&model);
-    // Written over the first files.
+    // The second set of files replaces the first.
     let held = use_it(&pool);
     let Capture { model: again, .. } = written_and_read(&pool, directory.path());
     check(&pool, &again);

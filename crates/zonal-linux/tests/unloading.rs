@@ -1,4 +1,4 @@
-//! Checks that a library that used a pool can be closed while its threads continue.
+//! Checks that a library that has used a pool can be closed while threads that used it continue.
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::path::PathBuf;
@@ -14,22 +14,22 @@ fn library() -> PathBuf {
 }
 
 fn open(name: &CStr, flags: c_int) -> *mut c_void {
-    // SAFETY: loading the library runs no code except that of the standard library.
+    // SAFETY: loading the library runs no code except the standard library's initialization.
     unsafe { libc::dlopen(name.as_ptr(), flags) }
 }
 
 /// # Safety
-/// The library has the symbol, of this type.
+/// The library must have the symbol, with the type `T`.
 unsafe fn symbol<T: Copy>(library: *mut c_void, name: &CStr) -> T {
     // SAFETY: the library is open.
     let found = unsafe { libc::dlsym(library, name.as_ptr()) };
     assert!(!found.is_null(), "{name:?} is missing");
-    // SAFETY: the caller guarantees the type.
+    // SAFETY: the caller guarantees the symbol's type.
     unsafe { std::mem::transmute_copy(&found) }
 }
 
-/// The kernel reads the descriptor that a thread used last at every preemption of the thread: it must still be
-/// mapped when a library that used sequences has been closed.
+/// At every preemption of a thread, the kernel reads the descriptor of the thread's last sequence. The descriptor
+/// must still be mapped after the library that contains it was closed.
 #[test]
 fn library_that_used_sequences_stays_loaded_for_its_threads() {
     let path = library();
@@ -39,14 +39,15 @@ fn library_that_used_sequences_stays_loaded_for_its_threads() {
     let name = CString::new(path.to_str().expect("a plain path")).expect("no zero byte");
     let handle = open(&name, libc::RTLD_NOW);
     assert!(!handle.is_null(), "{} does not load", path.display());
-    // SAFETY: the library has these functions.
+    // SAFETY: the library has a function of this name and type.
     let make: extern "C" fn() -> bool = unsafe { symbol(handle, c"zonal_open") };
-    // SAFETY: as above.
+    // SAFETY: the library has a function of this name and type.
     let pairs: extern "C" fn(u32) -> bool = unsafe { symbol(handle, c"zonal_pairs") };
-    // SAFETY: as above.
+    // SAFETY: the library has a function of this name and type.
     let close: extern "C" fn() = unsafe { symbol(handle, c"zonal_close") };
 
-    // On separate threads that end: destructors of thread locals would keep the library loaded as well.
+    // The functions run on separate threads that end, because destructors of thread locals would also keep the
+    // library loaded.
     let apart = |work: &(dyn Fn() -> bool + Sync)| {
         std::thread::scope(|scope| scope.spawn(work).join()).expect("the pool opens and closes")
     };
@@ -57,7 +58,7 @@ fn library_that_used_sequences_stays_loaded_for_its_threads() {
             let used = pairs(1000);
             done.store(true, Ordering::Release); // pairs with the acquire below
             while !closed.load(Ordering::Acquire) {
-                std::hint::spin_loop(); // without a system call, which would clear the descriptor
+                std::hint::spin_loop(); // no system call, because that would clear the descriptor
             }
             std::thread::yield_now();
             used
@@ -75,12 +76,12 @@ fn library_that_used_sequences_stays_loaded_for_its_threads() {
     if !used {
         return skipped!("no restartable sequences here");
     }
-    // While a thread exists whose thread locals the library would destroy, the library stays loaded in any case.
-    // All such threads have ended, so nothing else keeps it when it is closed again.
+    // While a thread exists with thread locals whose destructors are in the library, the library stays loaded in any
+    // case. All such threads have ended, so only the request of the pool keeps the library loaded now.
     let is_loaded = || open(&name, libc::RTLD_NOW | libc::RTLD_NOLOAD);
     let again = is_loaded();
     if !again.is_null() {
-        // SAFETY: nothing of the library is used any more.
+        // SAFETY: no function or value of the library is used any more.
         assert_eq!(unsafe { libc::dlclose(again) }, 0);
     }
     assert!(!is_loaded().is_null(), "the library was unloaded");

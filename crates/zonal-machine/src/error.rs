@@ -1,4 +1,4 @@
-//! Errors of machine files and captured machines, each printed on one line whatever it quotes.
+//! Errors of machine files and captured machines. Each prints on one line, whatever text it quotes.
 
 use std::path::PathBuf;
 
@@ -18,7 +18,7 @@ pub enum MachineError {
         /// The system's error.
         source: std::io::Error,
     },
-    /// A file that is not JSON or does not have the structure of a machine file.
+    /// A file is not JSON or does not have the structure of a machine file.
     #[error("{}: {}: {}", Excerpt::name(origin), Excerpt::name(field), Excerpt::sentence(problem))]
     Shape {
         /// The file.
@@ -30,7 +30,7 @@ pub enum MachineError {
         /// What is wrong, with line and column.
         problem: String,
     },
-    /// A file of the right structure that does not describe a possible machine.
+    /// A file has the right structure but does not describe a possible machine.
     #[error("{}: {}: {}", Excerpt::name(origin), Excerpt::name(field), Excerpt::sentence(problem))]
     Invalid {
         /// The file.
@@ -40,13 +40,13 @@ pub enum MachineError {
         /// What is wrong.
         problem: Problem,
     },
-    /// A directory to capture from that contains neither `proc` nor `sys`.
+    /// The directory of a capture contains neither `proc` nor `sys`.
     #[error("{}: it contains neither proc/zoneinfo nor sys/devices/system/node; name the directory with the machine's proc and sys", Excerpt::name(.0.display()))]
     NoTree(PathBuf),
-    /// A captured tree without any memory figures.
+    /// A captured tree does not report any memory.
     #[error("{}: no node has memory; proc/zoneinfo must show a zone that spans frames, or sys/devices/system/node/nodeN/meminfo a MemTotal", Excerpt::name(.0.display()))]
     NoMemory(PathBuf),
-    /// A malformed file of a captured tree.
+    /// A file of a captured tree is malformed.
     #[error("{}: {}", Excerpt::name(path.display()), Excerpt::sentence(problem))]
     Malformed {
         /// The file.
@@ -54,7 +54,7 @@ pub enum MachineError {
         /// What is wrong, and what is allowed.
         problem: String,
     },
-    /// An unknown preset name.
+    /// No preset has this name.
     #[error("there is no preset \"{}\"; presets are: {known}", Excerpt::name(name))]
     UnknownPreset {
         /// The name that was given.
@@ -65,9 +65,9 @@ pub enum MachineError {
 }
 
 impl MachineError {
-    /// Returns what is wrong in one line, without any of the file's contents.
+    /// Returns the error in one line, without any of the file's contents.
     ///
-    /// For a file that another user named, who may not be allowed to read it.
+    /// This is for requests of other users, which may name a file that those users must not read.
     #[must_use]
     pub fn without_contents(&self) -> String {
         const MORE: &str = "`zonal machine --file` shows what is wrong";
@@ -79,7 +79,7 @@ impl MachineError {
                 )
             }
             Self::Invalid { origin, field, .. } => {
-                // Positions in lists are not contents; keys of maps are.
+                // A position in a list does not reveal contents, but a key of a map does, so the key is cut off.
                 let known = field.find(FALLBACK_ORDER).map_or(field.len(), |at| at + FALLBACK_ORDER.len());
                 format!(
                     "{}: {}: this value is impossible; {MORE}",
@@ -92,7 +92,7 @@ impl MachineError {
     }
 }
 
-/// The only field whose parts are named by the file.
+/// The only field below which the path of an error contains keys from the file.
 pub(crate) const FALLBACK_ORDER: &str = "observed.fallback_order";
 
 /// The reason why a well-formed description is not a possible machine.

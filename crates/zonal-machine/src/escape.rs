@@ -1,18 +1,17 @@
-//! Escapes text from outside for a terminal and for a single line.
+//! Escapes untrusted text so that it is safe on a terminal and fits on a single line.
 //!
-//! A captured host name, the title of an experiment or a file name can contain characters that move the
-//! cursor, begin a new line or reverse the direction of text. Code that prints such text wraps it in
-//! [`Escaped`]: errors of this crate and of the lab, the command line, and reports. JSON documents contain
-//! the text itself.
+//! A captured host name, the title of an experiment or a file name can contain characters that move the cursor, begin a
+//! new line or reverse the direction of text. All code that prints such text wraps it in [`Escaped`]: errors of this
+//! crate and of the lab, the command line, and reports. JSON documents contain the unescaped text.
 
 use std::fmt::{self, Display, Write};
 
 /// Displays text without invisible characters and without characters that act on a terminal.
 ///
-/// These are written as `\uXXXX`, as in JSON (line breaks and tabs as `\n`, `\r`, `\t`): control characters
-/// (C0, C1 and delete), line separators, format characters (direction overrides, zero-width characters) and
-/// unassigned code points. All other characters stay, including backslashes, so escaping twice changes
-/// nothing. In a string of a JSON document the output means the same string.
+/// The following characters are written as `\uXXXX`, as in JSON (line breaks and tabs as `\n`, `\r`, `\t`): control
+/// characters (C0, C1 and delete), line separators, format characters (direction overrides, zero-width characters) and
+/// unassigned code points. All other characters stay, including backslashes, so escaping twice changes nothing. Inside
+/// a string of a JSON document, the escaped text has the same meaning as the original.
 ///
 /// ```
 /// use zonal_machine::Escaped;
@@ -30,8 +29,7 @@ impl<T: Display> Display for Escaped<T> {
     }
 }
 
-/// Displays text as [`Escaped`] does, but limits its length for use in an error: the middle of longer text is
-/// omitted.
+/// Displays text as [`Escaped`] does, and omits the middle of long text so that it fits into an error.
 ///
 /// ```
 /// use zonal_machine::Excerpt;
@@ -42,22 +40,22 @@ impl<T: Display> Display for Escaped<T> {
 #[derive(Clone, Copy, Debug)]
 pub struct Excerpt<T> {
     text: T,
-    /// Numbers of characters that are shown of the beginning and of the end.
+    /// Numbers of characters to show from the beginning and from the end.
     ends: (usize, usize),
 }
 
 impl<T> Excerpt<T> {
-    /// Wraps a name, a path or a value: 200 characters.
+    /// Wraps a name, a path or a value, of which 200 characters are shown.
     pub const fn name(text: T) -> Self {
         Self { text, ends: (100, 100) }
     }
 
-    /// Wraps a sentence that quotes something at its beginning or in the middle: 600 characters.
+    /// Wraps a sentence with a quotation at its beginning or in the middle, of which 600 characters are shown.
     pub const fn sentence(text: T) -> Self {
         Self { text, ends: (200, 400) }
     }
 
-    /// Wraps a complete error message: 2000 characters.
+    /// Wraps a complete error message, of which 2000 characters are shown.
     pub const fn line(text: T) -> Self {
         Self { text, ends: (1000, 1000) }
     }
@@ -110,15 +108,15 @@ fn can_be_seen(letter: char) -> bool {
     if is_blank(letter) {
         return false;
     }
-    // The standard library knows which characters are printable; what it escapes shows it. Combining marks
-    // are escaped only at the beginning of a text, hence the letter before.
+    // The standard library escapes exactly the characters that are not printable. It escapes combining marks only at
+    // the beginning of a text, so the letter follows an `a`.
     let mut text = String::from("a");
     text.push(letter);
     text.escape_debug().nth(1) == Some(letter)
 }
 
-/// Whether a character is blank: those of Unicode's `Default_Ignorable_Code_Point` that otherwise count as
-/// printable, and the empty Braille pattern.
+/// Whether a character is blank although the standard library treats it as printable. These are characters of Unicode's
+/// `Default_Ignorable_Code_Point`, and the empty Braille pattern.
 const fn is_blank(letter: char) -> bool {
     matches!(
         letter,

@@ -1,6 +1,6 @@
 //! Writes machine files that read back as the same machine.
 //!
-//! A file has a line for each top-level key, node and zone, so that people can read and compare it.
+//! A file has one line for each top-level key, node and zone, so that people can read and compare files.
 
 use std::io::{self, Write};
 use std::path::Path;

@@ -1,8 +1,10 @@
-//! Machine files as written: JSON of a fixed structure, with no checks beyond it.
+//! The structure of machine files: JSON with fixed keys, whose values are not checked here.
 //!
-//! Integers are untyped here, as in the file: lengths in frames, ids as the machine has them. Unknown keys
-//! are errors. Neighbours: `resolve.rs` converts these types to a checked machine, `export.rs` does the
-//! reverse; captures and presets also start from these types.
+//! Numbers are plain integers, as in the file. Lengths are in frames, and ids are those of the machine. Unknown keys
+//! are errors.
+//!
+//! Related files: `resolve.rs` converts these types to a checked machine, and `export.rs` does the reverse. Captures
+//! and presets also produce these types.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -35,7 +37,7 @@ pub(crate) struct FileMachine {
     pub(crate) schema: FileSchema,
 }
 
-/// A machine file as it is written: the schema comes first.
+/// A machine file for writing, in which the schema is the first key.
 #[derive(Serialize)]
 pub(crate) struct Exported {
     pub(crate) schema: FileSchema,
@@ -59,7 +61,7 @@ pub(crate) struct FileNode {
     pub(crate) distances: FileRow,
 }
 
-/// A row of distances in the order of the file; a node named twice is kept twice.
+/// A row of distances in the order of the file. A node that the file names twice has two entries.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FileRow(pub(crate) Vec<(u64, i64)>);
 
@@ -150,7 +152,7 @@ impl MachineModel {
         Self::from_json(&text, &path.display().to_string())
     }
 
-    /// Parses the text of a machine file; `origin` names it in errors.
+    /// Parses the text of a machine file, which errors name as `origin`.
     ///
     /// # Errors
     /// Returns a one-line error that names the file, the field and the allowed values.

@@ -1,8 +1,9 @@
-//! Reads untrusted files: without blocking, regular files only, and never more than a given length.
+//! Reads untrusted files without blocking. It reads only regular files, and never more than a given length.
 //!
-//! A path from outside may name an endless device, a FIFO without a writer, or a link to a file that the
-//! caller must not read. All code that reads such paths uses this module. Neighbours: `file.rs` and
-//! `capture/tree.rs` read machines with it, the lab reads experiments.
+//! A path from an untrusted source may name an endless device, a FIFO without a writer, or a link to a file that the
+//! caller must not read. All code that reads such paths uses this module.
+//!
+//! Related files: `file.rs` and `capture/tree.rs` read machines with this module, and the lab reads experiments.
 
 use std::cell::Cell;
 use std::fs::{self, File, FileType, OpenOptions};
@@ -24,8 +25,8 @@ pub enum Limit {
     /// A kernel log or `proc/cpuinfo`: 64 MiB. Kernels keep at most 32 MiB of log and print less than 2 KiB
     /// per CPU.
     Log,
-    /// A list of CPUs or nodes, a row of distances, or the memory of a node: 1 MiB. A list of every second
-    /// one of 100000 CPUs is about 300 KiB.
+    /// A list of CPUs or nodes, a row of distances, or the memory of a node: 1 MiB. A list of 50000 CPUs, every second
+    /// one of 100000, is about 300 KiB.
     List,
     /// A setting or a name: 4 KiB, which is one page, the most that `/sys` and `/proc/sys` print.
     Setting,
@@ -45,13 +46,13 @@ impl Limit {
 
 /// Reads a regular file, following links.
 ///
-/// The reported size is not used as the bound, because files of `/proc` and `/sys` report none: reading stops
-/// at the limit. A file that is not regular is never opened, because opening alone can block (a FIFO) or have
-/// side effects (a watchdog).
+/// The reported size does not bound the read, because files of `/proc` and `/sys` report none; reading stops at the
+/// limit. A file that is not regular is never opened, because opening alone can block (a FIFO) or have side effects (a
+/// watchdog).
 ///
 /// # Errors
-/// [`ErrorKind::InvalidInput`] for a file that is not regular and [`ErrorKind::FileTooLarge`] for one longer
-/// than `limit`, both of which state what is allowed; otherwise the system's error.
+/// [`ErrorKind::InvalidInput`] for a file that is not regular and [`ErrorKind::FileTooLarge`] for one longer than
+/// `limit`. Both messages state what is allowed. All other errors are those of the system.
 pub fn read(path: &Path, limit: Limit) -> io::Result<Vec<u8>> {
     check_regular(fs::metadata(path)?.file_type())?;
     read_opened(open(path, libc::O_NONBLOCK | libc::O_NOCTTY)?, limit.bytes(), || too_large(limit))
@@ -60,7 +61,7 @@ pub fn read(path: &Path, limit: Limit) -> io::Result<Vec<u8>> {
 /// Reads a text file in the same way as [`read`].
 ///
 /// # Errors
-/// The errors of [`read`]; [`ErrorKind::InvalidData`] for a file that is not UTF-8.
+/// The errors of [`read`], and [`ErrorKind::InvalidData`] for a file that is not UTF-8.
 pub fn read_text(path: &Path, limit: Limit) -> io::Result<String> {
     text(read(path, limit)?)
 }
@@ -74,8 +75,8 @@ pub(crate) fn head(path: &Path, most: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The number of bytes that may still be read from several files. Needed because links can name the same file
-/// any number of times.
+/// The number of bytes that may still be read from several files. This bound is necessary because links can name the
+/// same file any number of times.
 #[derive(Debug)]
 pub(crate) struct Budget {
     all: u64,
@@ -87,7 +88,7 @@ impl Budget {
         Self { all: bytes, left: Cell::new(bytes) }
     }
 
-    /// Takes bytes from the budget.
+    /// Subtracts bytes from the budget.
     ///
     /// # Errors
     /// [`ErrorKind::FileTooLarge`] if fewer bytes are left.
@@ -103,7 +104,7 @@ impl Budget {
     }
 }
 
-/// A folder that confines reads to its own files: links that lead out of it are refused.
+/// A folder that confines reads to its own files. Links that lead out of it are refused.
 #[derive(Clone, Debug)]
 pub struct Folder(PathBuf);
 
@@ -122,11 +123,11 @@ impl Folder {
 
     /// Reads a file below the folder in the same way as [`read`].
     ///
-    /// The folder must not be changed meanwhile, because links are checked before the file is opened.
+    /// No other process may change the folder during the call, because links are checked before the file is opened.
     ///
     /// # Errors
-    /// The errors of [`read`]; [`ErrorKind::InvalidInput`] for a path that is absolute, contains `..`, or
-    /// leads out of the folder through a link.
+    /// The errors of [`read`], and [`ErrorKind::InvalidInput`] for a path that is absolute, contains `..`, or leads out
+    /// of the folder through a link.
     pub fn read(&self, relative: &Path, limit: Limit) -> io::Result<Vec<u8>> {
         read_opened(self.open(relative)?, limit.bytes(), || too_large(limit))
     }
@@ -134,8 +135,7 @@ impl Folder {
     /// Reads a file in the same way as [`Folder::read`], within a budget for several files.
     ///
     /// # Errors
-    /// The errors of [`Folder::read`]; [`ErrorKind::FileTooLarge`] for a file longer than the remaining
-    /// budget.
+    /// The errors of [`Folder::read`], and [`ErrorKind::FileTooLarge`] for a file longer than the remaining budget.
     pub(crate) fn read_within(&self, relative: &Path, limit: Limit, budget: &Budget) -> io::Result<Vec<u8>> {
         let file = self.open(relative)?;
         let left = budget.left.get();
@@ -154,12 +154,12 @@ impl Folder {
     /// Reads a text file in the same way as [`Folder::read`].
     ///
     /// # Errors
-    /// The errors of [`Folder::read`]; [`ErrorKind::InvalidData`] for a file that is not UTF-8.
+    /// The errors of [`Folder::read`], and [`ErrorKind::InvalidData`] for a file that is not UTF-8.
     pub fn read_text(&self, relative: &Path, limit: Limit) -> io::Result<String> {
         text(self.read(relative, limit)?)
     }
 
-    /// Returns the numbers of the entries of a subfolder whose names are `prefix` and a number.
+    /// Returns the numbers in the names of a subfolder's entries, for names that consist of `prefix` and a number.
     ///
     /// # Errors
     /// The errors of [`Folder::read_within`], and [`ErrorKind::InvalidInput`] for more than a million names.
@@ -173,7 +173,7 @@ impl Folder {
         Ok(at_most(entries, ENTRIES_MAX)?.into_iter().filter_map(number).collect())
     }
 
-    /// Returns the path without links, if it lies in the folder.
+    /// Returns the path with all links resolved, if it is inside the folder.
     fn resolve(&self, relative: &Path) -> io::Result<PathBuf> {
         let is_plain = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
         if !relative.components().all(is_plain) {
@@ -189,10 +189,10 @@ impl Folder {
     }
 }
 
-/// Largest number of entries of a folder. A node of 2 PiB has this many memory blocks in `/sys`.
+/// Largest number of entries in a folder. A node of 2 PiB has this many memory blocks in `/sys`.
 const ENTRIES_MAX: usize = 1 << 20;
 
-/// Cost of a name beyond its length, because each entry takes memory and time.
+/// Bytes that an entry costs in addition to the length of its name, because each entry takes memory and time.
 const ENTRY_BYTES: u64 = 24;
 
 fn at_most<T>(entries: impl Iterator<Item = io::Result<T>>, most: usize) -> io::Result<Vec<T>> {
@@ -207,9 +207,8 @@ fn open(path: &Path, flags: i32) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(flags | libc::O_CLOEXEC).open(path)
 }
 
-/// Reads a file of at most `most` bytes; `too_large` creates the error for a longer one. Files of `/sys`
-/// report a page as their size whatever they contain, so the reported size is an error only if it exceeds a
-/// page.
+/// Reads a file of at most `most` bytes. `too_large` creates the error for a longer file. Files of `/sys` report one
+/// page as their size whatever they contain, so the reported size is an error only if it exceeds a page.
 fn read_opened(file: File, most: u64, too_large: impl Fn() -> io::Error) -> io::Result<Vec<u8>> {
     let about = file.metadata()?;
     check_regular(about.file_type())?;

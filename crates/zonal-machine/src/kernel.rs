@@ -1,7 +1,8 @@
 //! Kernel versions and the rules that they follow.
 //!
-//! [`Rules::of`] is the table of which rule changed in which version; the rules themselves are in
-//! `zonal::rules`. Neighbours: `predict.rs` applies the rules.
+//! [`Rules::of`] is the table of the versions in which rules changed. The rules themselves are in `zonal::rules`.
+//!
+//! Related files: `predict.rs` applies the rules.
 
 use std::fmt;
 use std::str::FromStr;
@@ -70,7 +71,7 @@ pub enum OfflineLists {
     Built,
 }
 
-/// The rules of a kernel, as far as they are predicted.
+/// The rules of a kernel for the values that this crate predicts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rules {
     /// The version that follows these rules.
@@ -90,7 +91,8 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Returns the rules of a kernel version. Versions between and beyond those observed are allowed.
+    /// Returns the rules of a kernel version. Versions that were never observed are allowed: they follow the last
+    /// change before them.
     #[must_use]
     pub fn of(version: KernelVersion) -> Self {
         let since = |major, minor| version >= KernelVersion::new(major, minor);

@@ -1,10 +1,11 @@
-//! Machines as data: reads, writes and captures them, and explains what values a kernel computes for them.
+//! Reads, writes and captures descriptions of machines, and explains which values a kernel computes for them.
 //!
-//! All sources take the same path: a file, a live or captured `/proc` and `/sys`, or a preset becomes a
-//! machine as written (`file.rs`), is checked (`resolve.rs`), and is then a [`MachineModel`] that needs no
-//! further checks. [`Rules`] describe a kernel version; [`predict`] applies them with the allocator's own
-//! code; [`explain`] makes a [`Report`] that compares the prediction with what the machine's kernel reported.
-//! Neighbours: `zonal` has the arithmetic of the rules, the command line prints the report.
+//! All sources are processed alike. A file, a live or captured `/proc` and `/sys`, or a preset becomes an unchecked
+//! description (`file.rs`), which `resolve.rs` checks and converts to a [`MachineModel`]. A [`MachineModel`] needs no
+//! further checks. [`Rules`] describe a kernel version, and [`predict`] applies them with the allocator's own code.
+//! [`explain`] produces a [`Report`] that compares the prediction with the values that the machine's kernel reported.
+//!
+//! Related files: the crate `zonal` has the arithmetic of the rules, and the command line prints the report.
 #![forbid(unsafe_code)]
 
 mod advice;

@@ -1,8 +1,9 @@
 //! A checked machine, in the allocator's units.
 //!
-//! Offline nodes that may come online are listed among the others, so that indexes into
-//! [`MachineModel::nodes`] are the node indexes of the fallback order. Neighbours: `resolve.rs` creates it,
-//! `export.rs` writes it.
+//! Offline nodes that may come online are listed among the others, so that indexes into [`MachineModel::nodes`] are the
+//! node indexes of the fallback order.
+//!
+//! Related files: `resolve.rs` creates a model, and `export.rs` writes it.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +13,11 @@ use zonal::units::{CpuId, NodeId, PageCount, Pfn, ZoneKind};
 
 use crate::kernel::KernelVersion;
 
-/// The distance between two nodes if none is known, as in kernels without a SLIT.
+/// The assumed distance between two nodes whose distance is unknown, as in kernels without a SLIT (the firmware's
+/// distance table).
 pub const NUMA_DEFAULT_DISTANCE: u8 = 20;
 
-/// A machine. Invariant: the checks of `resolve.rs` hold; both lists are strictly ascending.
+/// A machine. Invariant: the machine passes all checks of `resolve.rs`, and `nodes` and `zones` are strictly ascending.
 #[derive(Clone, PartialEq, Debug)]
 pub struct MachineModel {
     /// The machine's name, for display.
@@ -63,7 +65,7 @@ pub struct ZoneModel {
     pub kind: ZoneKind,
     /// The zone's first frame.
     pub start: Pfn,
-    /// Frames from the first to the last, including holes.
+    /// Frames from the first to the last one, including holes.
     pub spanned: PageCount,
     /// Frames that are memory.
     pub present: PageCount,
@@ -103,7 +105,7 @@ impl Default for Settings {
     }
 }
 
-/// The values that a kernel reported; any of them may be unknown.
+/// The values that a kernel reported. Each of them may be unknown.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Observed {
     /// The kernel's version.
@@ -179,8 +181,8 @@ impl MachineModel {
         self.nodes[from].distances[to]
     }
 
-    /// Returns the CPU penalty to assume. A kernel's own orders were built at boot unless it reports
-    /// otherwise.
+    /// Returns the CPU penalty to assume. For observed values without a penalty this is `Off`, because a kernel builds
+    /// its fallback orders at boot without the penalty.
     #[must_use]
     pub fn cpu_penalty(&self) -> CpuPenalty {
         match &self.observed {
@@ -200,7 +202,8 @@ impl FallbackNodes for MachineModel {
     }
 
     fn has_memory(&self, node: usize) -> bool {
-        // Present frames count, not managed ones: they make a node N_MEMORY in Linux.
+        // Present frames count here rather than managed ones, because Linux puts a node with present frames into
+        // N_MEMORY.
         self.zones_of(self.nodes[node].id).any(|zone| zone.present > PageCount::ZERO)
     }
 

@@ -1,9 +1,10 @@
-//! Classifies the contents of a folder that a tree is to replace: files that zonal wrote, files that it may
-//! replace, and all others.
+//! Classifies the contents of a folder that a tree is to replace. An entry is a file that zonal wrote, another file
+//! that zonal may replace, or any other entry.
 //!
-//! A file is zonal's only if the list in the folder names it with the contents that it has now. Links are
+//! A file counts as written by zonal only if the list in the folder has its name and its current contents. Links are
 //! never followed.
-//! Neighbours: `tree_writer.rs` writes the list and replaces the folder.
+//!
+//! Related files: `tree_writer.rs` writes the list and replaces the folder.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
@@ -16,16 +17,16 @@ use crate::escape::Excerpt;
 use crate::input::{self, Limit};
 use crate::output::{Replace, exists};
 
-/// The file that lists what zonal wrote to a folder.
+/// The name of the file that lists the files that zonal wrote to a folder.
 pub(crate) const LIST: &str = "zonal-tree.txt";
 
 /// The first line of the list.
 pub(crate) const LIST_HEAD: &str = "Files that zonal wrote: hash (FNV-1a, 64 bits), bytes, name\n";
 
-/// The contents of files, by path in the folder.
+/// The fingerprints of files, by path in the folder.
 pub(crate) type Files = BTreeMap<PathBuf, Print>;
 
-/// A fingerprint of a file's contents. Not secure against deliberate collisions.
+/// A fingerprint of a file's contents. It is not secure against deliberate collisions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Print {
     hash: u64,
@@ -39,7 +40,7 @@ impl Print {
         Self { hash: contents.iter().fold(0xcbf2_9ce4_8422_2325, step), bytes: contents.len() as u64 }
     }
 
-    /// Whether a file has these contents.
+    /// Whether a file has contents with this fingerprint.
     fn is_of(self, path: &Path) -> io::Result<bool> {
         if self.bytes > Limit::ZoneInfo.bytes() || fs::symlink_metadata(path)?.len() != self.bytes {
             return Ok(false);
@@ -59,9 +60,9 @@ impl Display for Print {
 pub(crate) struct OldTree {
     /// Files and links to remove.
     replaced: Vec<PathBuf>,
-    /// Folders of trees, each after its parent; the first is the folder itself.
+    /// Folders of the old or the new tree, each after its parent. The first is the folder itself.
     folders: Vec<PathBuf>,
-    /// Entries that are not zonal's and do not conflict with the new tree.
+    /// Entries that zonal did not write and that do not conflict with the new tree.
     kept: Vec<PathBuf>,
 }
 
@@ -70,8 +71,8 @@ impl OldTree {
     /// folder.
     ///
     /// # Errors
-    /// [`ErrorKind::AlreadyExists`] for any entry that may not be replaced; with [`Replace::Any`] only for
-    /// entries that can neither be replaced nor kept.
+    /// [`ErrorKind::AlreadyExists`] for any entry that may not be replaced. With [`Replace::Any`] these are only the
+    /// entries that can neither be replaced nor preserved.
     pub(crate) fn look(root: &Path, new: &Files, replace: Replace) -> io::Result<Option<Self>> {
         let found = match fs::symlink_metadata(root) {
             Ok(about) => about,
@@ -89,7 +90,7 @@ impl OldTree {
         Ok(Some(looked))
     }
 
-    /// Returns files and folders that may coexist with the new tree.
+    /// Returns the folders and the files that exist in the old tree and may exist in the new one.
     pub(crate) fn common(&self) -> impl Iterator<Item = &PathBuf> {
         self.folders.iter().chain(&self.replaced)
     }
@@ -104,16 +105,16 @@ impl OldTree {
         self.replaced.iter()
     }
 
-    /// Removes those folders of old trees in `root` that the tree of `new` does not have and that are empty.
+    /// Removes the empty folders of old trees in `root` that the new tree does not have.
     pub(crate) fn remove_empty_folders(&self, root: &Path, new: &Files) {
         for folder in self.folders.iter().rev().filter(|folder| !has_folder(new, folder)) {
-            // A folder that is not empty stays.
+            // The removal of a folder that is not empty fails, and the folder stays.
             let _ = fs::remove_dir(root.join(folder));
         }
     }
 
-    /// Removes the replaced entries and then the folders of the old tree, which is now at `place`. Fails at the
-    /// first folder that is not empty.
+    /// Removes the replaced entries and then the folders of the old tree, which is now at `place`. Fails at the first
+    /// folder that is not empty.
     pub(crate) fn remove_from(&self, place: &Path) -> io::Result<()> {
         self.replaced.iter().try_for_each(|path| fs::remove_file(place.join(path)))?;
         self.folders.iter().rev().try_for_each(|path| fs::remove_dir(place.join(path)))
@@ -146,7 +147,7 @@ impl Look<'_> {
         Ok(())
     }
 
-    /// Whether zonal wrote a file and it has not changed since.
+    /// Whether zonal wrote a file and the file has not changed since.
     fn is_written(&self, path: &Path, kind: FileType) -> io::Result<bool> {
         if !kind.is_file() {
             return Ok(false);
@@ -187,7 +188,7 @@ fn has_folder(files: &Files, path: &Path) -> bool {
     after.next().is_some_and(|(file, _)| file.starts_with(path))
 }
 
-/// Reads the list of a folder; empty if there is none that can be read.
+/// Reads the list of a folder. The result is empty if the folder has no readable list.
 fn listed(root: &Path) -> Files {
     let text = input::head(&root.join(LIST), Limit::List.bytes() as usize).ok();
     let text = text.and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default();

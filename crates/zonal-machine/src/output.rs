@@ -1,10 +1,13 @@
-//! Writes complete files or nothing, never through a link, and never over files that zonal did not write.
+//! Writes files completely or not at all. It never writes through a link, and by default replaces only files that zonal
+//! wrote.
 //!
-//! A file is written under a new name in the same folder and then exchanged with the existing one: a reader
-//! sees the old file or the new one; a link planted at the path is replaced or refused, not followed; and a
-//! file that appeared there after the check is put back. Each kind of file begins with a marker by which
-//! zonal recognises its own files. Neighbours: `export.rs` and `tree_writer.rs` write machines with it, the
-//! lab its results, the command line its charts.
+//! A file is written under a new name in the same folder and then exchanged with the existing file, so a reader opens
+//! either the old file or the new one. A link at the path is replaced or refused, but never followed. If another
+//! process created a file at the path after the check, that file is moved back. Each kind of file begins with a marker
+//! by which zonal recognises its own files.
+//!
+//! Related files: `export.rs` and `tree_writer.rs` write machines with this module, the lab its results, and the
+//! command line its charts.
 
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
@@ -29,14 +32,14 @@ pub struct WriteError {
     pub source: io::Error,
 }
 
-/// The kind of a file, recognised by its marker.
+/// The kind of a file, which its marker identifies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// A machine file, which begins with its schema.
     Machine,
     /// The results of an experiment, which begin with their schema.
     Results,
-    /// A page, whose head names the generator.
+    /// An HTML page, whose head names zonal as its generator.
     Page,
     /// A picture, which begins with [`DRAWING_MARK`].
     Drawing,
@@ -45,7 +48,7 @@ pub enum Kind {
 /// The first line of every picture.
 pub const DRAWING_MARK: &str = "<!-- Drawn by zonal -->\n";
 
-/// The number of bytes that must contain the marker.
+/// The length of the beginning of a file that must contain the marker.
 const HEAD_BYTES: usize = 256;
 
 impl Kind {
@@ -79,10 +82,10 @@ pub enum Replace {
 /// If it may not, the new group has no more permissions than others.
 ///
 /// # Errors
-/// The errors of [`check`], also if something appears at `path` meanwhile, and the file system's errors. In
-/// that case `path` has no new file, unless the error says so. On a file system that cannot exchange files
-/// (`RENAME_EXCHANGE`), a file that appears at `path` between the check and the renaming is replaced without
-/// a check.
+/// The errors of [`check`], also if another process creates something at `path` during the call, and the file system's
+/// errors. After an error `path` has no new file, unless the message says so. On a file system that cannot exchange
+/// files (`RENAME_EXCHANGE`), a file that appears at `path` between the check and the renaming is replaced without a
+/// check.
 ///
 /// # Panics
 /// Panics if `text` does not have the marker.
@@ -94,11 +97,11 @@ pub fn write(path: &Path, text: &str, kind: Kind, replace: Replace) -> Result<()
     written.map_err(|source| WriteError { path: path.to_owned(), source })
 }
 
-/// Checks that a file may be written: the path does not exist, or may be replaced.
+/// Checks that a file may be written to `path`: either the path does not exist, or its entry may be replaced.
 ///
 /// # Errors
-/// [`ErrorKind::AlreadyExists`] for a path that may not be replaced: anything except files and links, and
-/// with [`Replace::Own`] links and files without the marker of `kind`.
+/// [`ErrorKind::AlreadyExists`] for a path that may not be replaced. This is anything except files and links. With
+/// [`Replace::Own`] it is also every link, and every file without the marker of `kind`.
 pub fn check(path: &Path, kind: Kind, replace: Replace) -> Result<(), WriteError> {
     let looked = check_existing(path, kind, replace);
     looked.map(|_| ()).map_err(|source| WriteError { path: path.to_owned(), source })
@@ -143,8 +146,8 @@ pub(crate) fn check_place(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens or creates the folder `name` in `parent`, which is created as well. `parent` may contain links,
-/// which are the user's; `name` must not be a link.
+/// Creates the folder `name` in `parent` unless it exists. A missing `parent` is created as well. `parent` may contain
+/// links, because the user chose that path, but `name` must not be a link.
 ///
 /// # Errors
 /// [`ErrorKind::AlreadyExists`] if `name` exists and is not a folder, otherwise the file system's error.
@@ -177,7 +180,7 @@ pub(crate) fn is_folder_or_free(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Creates a folder whose parent exists; an existing one must not be a link.
+/// Creates a folder whose parent exists. The folder may exist already, but must not be a link.
 pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
     match fs::create_dir(path) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => is_folder_or_free(path),
@@ -185,12 +188,12 @@ pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether the file that was at the path, and is at `held` now, may be removed: it is zonal's own of that
-/// kind, or with [`Replace::Any`] it is the file found at first, unchanged. A file that appeared later is
-/// never removed.
+/// Whether the old file, which was at the path and is now at `held`, may be removed. It may if it has the marker of
+/// `kind`, or, with [`Replace::Any`], if it is the file that the check found and has not changed. Any other file that
+/// appeared after the check is never removed.
 fn may_replace(held: &Path, found: Option<&Metadata>, kind: Kind, replace: Replace) -> bool {
     let is_found = |found: &Metadata| {
-        // A file that appeared later may have the inode number of one that was deleted.
+        // The inode number alone does not identify a file: a later file may have the number of a deleted one.
         let unchanged = |about: &Metadata| (identity(about), about.mtime(), about.mtime_nsec(), about.len());
         fs::symlink_metadata(held).is_ok_and(|about| unchanged(&about) == unchanged(found))
     };
@@ -198,8 +201,8 @@ fn may_replace(held: &Path, found: Option<&Metadata>, kind: Kind, replace: Repla
         || (replace == Replace::Any && found.is_some_and(is_found))
 }
 
-/// Puts a file in the place of `found` if `may_replace` accepts the file that was last there, or at a free path if
-/// nothing was found.
+/// Writes a file to `path`. It replaces `found` if `may_replace` accepts the file that was last at the path. If nothing
+/// was found, the path must still be free.
 fn put(
     path: &Path,
     bytes: &[u8],
@@ -218,19 +221,20 @@ fn put(
             if found.is_some() { replace(&new, path, may_replace) } else { rename_to_free(&new, path) }
         });
     if placed.is_err() {
-        // The first error is the one to report. Any other file that has this name now stays.
+        // The first error is reported, so an error of the removal is ignored. A file of another process under this name
+        // stays.
         if fs::symlink_metadata(&new).is_ok_and(|about| identity(&about) == ours) {
             let _ = fs::remove_file(&new);
         }
         return placed;
     }
-    // Some file systems do not support this; the file is complete in any case.
+    // Some file systems do not support syncing a folder. The error is ignored because the file is complete in any case.
     let _ = File::open(folder).and_then(|folder| folder.sync_all());
     Ok(())
 }
 
-/// Replaces the file at `path` by `new` and removes the old file if `may_replace` accepts it; otherwise moves it
-/// back.
+/// Replaces the file at `path` by `new`, and removes the old file if `may_replace` accepts it. Otherwise moves the old
+/// file back.
 fn replace(new: &Path, path: &Path, may_replace: impl Fn(&Path) -> bool) -> io::Result<()> {
     let ours = identity(&fs::symlink_metadata(new)?);
     match renameat_with(CWD, new, CWD, path, RenameFlags::EXCHANGE) {
@@ -248,26 +252,26 @@ fn replace(new: &Path, path: &Path, may_replace: impl Fn(&Path) -> bool) -> io::
             .map_err(|error| left(error.kind(), &format!("the file is written, but {error}")));
     }
     let back = renameat_with(CWD, new, CWD, path, RenameFlags::EXCHANGE);
-    // Another file may have appeared there again.
+    // Another process may have created a file at the path once more, so the file at `new` is compared with ours.
     if back.is_ok() && fs::symlink_metadata(new).is_ok_and(|about| identity(&about) == ours) {
         return Err(exists("it was created by another process meanwhile; choose another name"));
     }
     Err(left(ErrorKind::AlreadyExists, "it was created by another process meanwhile"))
 }
 
-/// Whether the kernel or the file system does not support a way of renaming.
+/// Whether an error means that the kernel or the file system does not support a way of renaming.
 pub(crate) const fn is_unsupported(errno: Errno) -> bool {
     matches!(errno, Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP)
 }
 
-/// Returns what identifies a file as long as it exists.
+/// Returns the device and inode numbers, which identify a file as long as it exists.
 fn identity(about: &Metadata) -> (u64, u64) {
     (about.dev(), about.ino())
 }
 
-/// Sets the owner, group and permissions of a new file or folder to those of the one it replaces, as far as
-/// this process may: only the superuser may set another owner. If the group differs, the permissions of the
-/// old group are dropped.
+/// Sets the owner, group and permissions of a new file or folder to those of the one that it replaces, as far as this
+/// process may do so: only the superuser may set another owner. If the group differs, the permissions of the old group
+/// are dropped.
 pub(crate) fn inherit(new: &File, before: &Metadata) -> io::Result<()> {
     let about = new.metadata()?;
     let group = Some(before.gid());
@@ -277,8 +281,8 @@ pub(crate) fn inherit(new: &File, before: &Metadata) -> io::Result<()> {
     new.set_permissions(Permissions::from_mode(inherited_mode(before.mode(), has_group)))
 }
 
-/// Returns read, write and execute bits only: new contents must not run with the permissions of the file's
-/// owner.
+/// Returns only the read, write and execute bits. Set-user-id and set-group-id bits are dropped, because new contents
+/// must not run with the permissions of the file's owner.
 const fn inherited_mode(before: u32, has_group: bool) -> u32 {
     let mode = before & 0o777;
     if has_group { mode } else { mode & !0o070 | (mode & mode << 3 & 0o070) }
@@ -287,10 +291,10 @@ const fn inherited_mode(before: u32, has_group: bool) -> u32 {
 /// Renames a file or folder to a name that does not exist.
 ///
 /// # Errors
-/// [`ErrorKind::AlreadyExists`] if the name exists; nothing is renamed in that case.
+/// [`ErrorKind::AlreadyExists`] if the name exists, in which case nothing is renamed.
 pub(crate) fn rename_to_free(new: &Path, path: &Path) -> io::Result<()> {
     let renamed = match renameat_with(CWD, new, CWD, path, RenameFlags::NOREPLACE) {
-        // If the file system cannot do this, a hard link has the same effect, because it never replaces a
+        // On file systems without this flag, a hard link has the same effect, because creating it never replaces a
         // file.
         Err(errno) if is_unsupported(errno) && !fs::symlink_metadata(new)?.is_dir() => {
             fs::hard_link(new, path).and_then(|()| fs::remove_file(new))
@@ -312,8 +316,8 @@ pub(crate) fn parent(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Creates a new file and returns its path. A file that replaces another is accessible only to its owner
-/// until it gets the permissions of the old one.
+/// Creates a new file and returns its path. If it is to replace another file, only its owner may access it until it
+/// gets the permissions of the old file.
 fn new_file(folder: &Path, before: Option<&Metadata>) -> io::Result<(PathBuf, File)> {
     let mode = if before.is_some() { 0o600 } else { 0o666 };
     // `create_new` does not follow links and fails if the file exists.
@@ -323,12 +327,12 @@ fn new_file(folder: &Path, before: Option<&Metadata>) -> io::Result<(PathBuf, Fi
 /// The number of the next new name of this process.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// Creates something under a new name.
+/// Calls `make` with new names in `folder` until a name does not exist yet.
 pub(crate) fn with_new_name<T>(
     folder: &Path,
     make: impl Fn(&Path) -> io::Result<T>,
 ) -> io::Result<(PathBuf, T)> {
-    /// Number of names to try: each may be left from a killed process with the same process id.
+    /// Number of names to try. A name may exist because a killed process with the same process id left a file.
     const TRIES: u32 = 1000;
     let mut outcome = Err(ErrorKind::AlreadyExists.into());
     for _ in 0..TRIES {
@@ -343,10 +347,10 @@ pub(crate) fn with_new_name<T>(
     outcome
 }
 
-/// Returns the files and folders that killed processes left beside `path` while they wrote a file or a tree.
+/// Returns the files and folders that killed processes left next to `path` while they wrote a file or a tree.
 ///
-/// Their names are not final names. They may be removed once their contents are no longer needed. Files of
-/// processes whose ids are in use again are not found; process ids are those of the caller's namespace.
+/// They have temporary names, and may be removed once their contents are no longer needed. The result omits files of a
+/// process whose id is in use again. Process ids are those of the caller's namespace.
 ///
 /// # Errors
 /// Returns an error if the folder of `path` cannot be read. The folder need not exist.
@@ -366,14 +370,14 @@ pub fn left_over(path: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Whether a name was made by [`with_new_name`] in a process that no longer runs.
+/// Whether [`with_new_name`] created a name in a process that no longer runs.
 fn is_of_a_dead_process(name: &str) -> bool {
     let parts = name.strip_prefix(".zonal-").and_then(|name| name.strip_suffix(".new")?.split_once('-'));
     let numbers = parts.and_then(|(writer, number)| Some((writer.parse().ok()?, number.parse().ok()?)));
     numbers.is_some_and(|(writer, number): (u32, u64)| {
         if writer == process::id() {
-            // Made by an earlier process with the same id. Relaxed: this process's names become visible only
-            // after their numbers were allocated.
+            // A number that this process has not used is from an earlier process with the same id. Relaxed: this
+            // process's names become visible only after their numbers were allocated.
             return number >= NEXT.load(Ordering::Relaxed);
         }
         !Path::new("/proc").join(writer.to_string()).exists()
@@ -419,8 +423,8 @@ mod tests {
         assert_eq!((fs::read(&path).unwrap(), names(folder.path()).len()), (b"three".to_vec(), 1));
     }
 
-    /// Whether a drawing is written if `first` was found and `later` is there in the end, and what the path
-    /// contains then.
+    /// Writes a drawing to a path where the check found `first` and which `later` then changes. Returns whether the
+    /// drawing was written, the path, and the folder that contains it.
     fn write_after_change(
         first: &str,
         later: impl Fn(&Path),
@@ -477,8 +481,8 @@ mod tests {
     fn leftovers_of_killed_processes_are_found() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("root");
-        // No process has the first id: it is larger than the kernel's maximum. The second name is from an
-        // earlier process.
+        // No process has the id in the first name, because it is larger than the kernel's maximum. The second name is
+        // from an earlier process with the id of this one.
         let left = [".zonal-4194999-0.new".to_owned(), format!(".zonal-{}-{}.new", process::id(), u64::MAX)];
         let mut left = left.map(|name| folder.path().join(name));
         left.sort();
@@ -499,7 +503,7 @@ mod tests {
         let found = fs::symlink_metadata(&path).unwrap();
         let (_, new) = new_file(folder.path(), Some(&found)).unwrap();
         assert_eq!(new.metadata().unwrap().mode() & 0o777, 0o600);
-        // A file that replaces nothing is created like any other file.
+        // A file that replaces nothing gets the usual permissions.
         let (_, new) = new_file(folder.path(), None).unwrap();
         assert_eq!(new.metadata().unwrap().mode(), found.mode());
     }

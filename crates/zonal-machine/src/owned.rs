@@ -1,4 +1,4 @@
-//! A machine's description in the form that the allocator takes, with the storage that it borrows from.
+//! A machine's description in the form that the allocator accepts, with the storage that this form borrows.
 
 use zonal::machine::{FrameRange, Machine, NodeDescription, TopologyError, ZoneDescription};
 use zonal::units::{CpuId, NodeId, PageCount, ZoneKind};
@@ -18,7 +18,7 @@ impl OwnedMachine {
     /// Calls `work` with the machine.
     ///
     /// # Errors
-    /// The allocator's error about the machine; none for a machine that was read or captured.
+    /// The allocator's error about the machine. There is none for a machine that was read or captured.
     pub fn with<R>(&self, work: impl FnOnce(&Machine<'_>) -> R) -> Result<R, TopologyError> {
         let nodes: Vec<_> = self
             .nodes
@@ -40,9 +40,9 @@ impl OwnedMachine {
 }
 
 impl From<&MachineModel> for OwnedMachine {
-    /// Converts a model. The positions of a zone's holes are not known: its managed frames are assumed to be
-    /// the first ones, followed by those that are present but not managed. A zone that is larger than the
-    /// allocator supports becomes several zones, one after another.
+    /// Converts a model. A model does not contain the positions of a zone's holes. The managed frames are therefore
+    /// assumed to be the first frames of the zone, followed by frames that are present but not managed. A zone that is
+    /// larger than the allocator supports becomes several consecutive zones.
     fn from(model: &MachineModel) -> Self {
         let online: Vec<usize> =
             (0..model.nodes.len()).filter(|&place| model.nodes[place].presence == Presence::Online).collect();

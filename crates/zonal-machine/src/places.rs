@@ -1,6 +1,7 @@
-//! Exchanges files and folders so that one of them always exists at the path.
+//! Exchanges files and folders. If the file system can exchange them atomically, one of the two always exists at the
+//! path.
 //!
-//! Neighbours: `tree_writer.rs` replaces trees with it, `output.rs` creates new names.
+//! Related files: `tree_writer.rs` replaces trees with this module, and `output.rs` creates new names.
 
 use std::fs;
 use std::io;
@@ -18,7 +19,8 @@ pub(crate) fn exchange(new: &Path, old: &Path) -> io::Result<()> {
     }
 }
 
-/// Exchanges as [`exchange`] does, on file systems without support for it: for a moment nothing exists at the path of `old`.
+/// Exchanges two files or folders on file systems without an atomic exchange. For a moment nothing exists at the path
+/// of `old`.
 fn exchange_in_steps(new: &Path, old: &Path) -> io::Result<()> {
     let beside = output::parent(old);
     let (aside, ()) = output::with_new_name(beside, |aside| output::rename_to_free(old, aside))?;
@@ -30,9 +32,9 @@ fn exchange_in_steps(new: &Path, old: &Path) -> io::Result<()> {
     Err(error)
 }
 
-/// One step that put an entry at its path.
+/// A step that can be undone.
 enum Move {
-    /// An exchange with what is at the other path now.
+    /// An exchange of the entries at two paths.
     Exchanged(PathBuf, PathBuf),
     /// A move from the first path to the second, which was free.
     Moved(PathBuf, PathBuf),
@@ -45,7 +47,7 @@ enum Move {
 pub(crate) struct Moves(Vec<Move>);
 
 impl Moves {
-    /// Moves the file `new` to `place`; a file that is there moves to the path of `new`.
+    /// Moves the file `new` to `place`. A file that exists at `place` moves to the path of `new`.
     pub(crate) fn put(&mut self, new: &Path, place: &Path) -> io::Result<()> {
         match exchange(new, place) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => self.take(new, place),
@@ -76,7 +78,7 @@ impl Moves {
         Ok(())
     }
 
-    /// Undoes all moves, the last first.
+    /// Undoes all moves, starting with the last.
     pub(crate) fn undo(self) -> io::Result<()> {
         self.0.into_iter().rev().try_for_each(|one| match one {
             Move::Exchanged(new, place) => exchange(&new, &place),

@@ -1,4 +1,4 @@
-//! Predicts the values that a kernel with given rules computes for a machine, with the allocator's own
+//! Predicts the values that a kernel with the given rules computes for a machine. It uses the allocator's own
 //! arithmetic.
 
 use zonal::rules::fallback_order::{build_sequence, fallback_order};
@@ -13,8 +13,8 @@ use crate::model::{MachineModel, Presence, Settings, ZoneModel};
 /// The predicted values of a machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Prediction {
-    /// Fallback order of each node, in the order of the machine's nodes; empty for offline nodes if the
-    /// kernel has no lists for them.
+    /// Fallback order of each node, in the order of the machine's nodes. The order of an offline node is empty if the
+    /// kernel has no lists for offline nodes.
     pub orders: Vec<Vec<NodeId>>,
     /// Values of each zone, in the order of the machine's zones.
     pub zones: Vec<ZonePrediction>,
@@ -39,7 +39,7 @@ pub fn predict(model: &MachineModel, rules: &Rules) -> Prediction {
     Prediction { orders: orders(model, rules), zones: zones(model, rules) }
 }
 
-/// Returns the fallback orders of one full rebuild.
+/// Returns the fallback orders that the kernel computes when it rebuilds all its lists.
 pub(crate) fn orders(model: &MachineModel, rules: &Rules) -> Vec<Vec<NodeId>> {
     let count = model.nodes.len();
     let fallback = rules.fallback(model.cpu_penalty());
@@ -57,7 +57,7 @@ pub(crate) fn orders(model: &MachineModel, rules: &Rules) -> Vec<Vec<NodeId>> {
 }
 
 impl Settings {
-    /// Returns the settings of watermarks on a machine with frames of `page_bytes` bytes.
+    /// Returns the watermark settings of a machine with frames of `page_bytes` bytes.
     #[must_use]
     pub fn watermarks(&self, page_bytes: u32, movable_min: MovableMin) -> WatermarkSettings {
         let [dma, dma32, normal, movable, _] = self.lowmem_reserve_ratio;
@@ -96,8 +96,7 @@ fn zones(model: &MachineModel, rules: &Rules) -> Vec<ZonePrediction> {
     model.zones.iter().map(predicted).collect()
 }
 
-/// Returns a zone's lowmem reserves. Device memory adds nothing that the zone's own requests could use
-/// instead, so its column repeats that of movable memory.
+/// Returns a zone's lowmem reserves. The model has no device memory, so its column repeats that of movable memory.
 fn protection(model: &MachineModel, zone: &ZoneModel, settings: &WatermarkSettings) -> [PageCount; 5] {
     let mut managed = [PageCount::ZERO; ZoneKind::COUNT];
     for other in model.zones_of(zone.node) {

@@ -1,4 +1,4 @@
-//! Well-known machines, built in code as machine files would describe them.
+//! Well-known machines, which this code builds in the form of machine files.
 
 use crate::error::MachineError;
 use crate::file::{FileKind, FileMachine, FileNode, FileRow, FileZone};
@@ -7,7 +7,7 @@ use crate::model::MachineModel;
 /// A machine that can be selected by name.
 #[derive(Clone, Copy, Debug)]
 pub struct Preset {
-    /// Its name.
+    /// The name by which the preset is selected.
     pub name: &'static str,
     /// A description in one line.
     pub description: &'static str,
@@ -129,7 +129,7 @@ fn mesh<const WIDTH: usize>(a: usize, b: usize) -> i64 {
     10 + 3 * hops as i64
 }
 
-/// The description that a preset is built from; the nodes' memory is consecutive.
+/// The description from which a preset is built. The nodes' memory is consecutive.
 struct Plan {
     page_bytes: u64,
     /// CPUs and MiB of each node.
@@ -161,7 +161,8 @@ impl Plan {
         FileMachine { name: name.to_owned(), page_bytes: self.page_bytes, nodes, zones, ..Default::default() }
     }
 
-    /// Splits a node's frames into zones: on PCs (4 KiB pages) at 16 MiB and 4 GiB, otherwise into one zone.
+    /// Splits a node's frames into zones. Machines with 4 KiB pages are PCs, whose zones end at 16 MiB and 4 GiB. Other
+    /// machines have one zone per node.
     fn cut(&self, node: u64, start: u64, end: u64, zones: &mut Vec<FileZone>) {
         let pc = [
             (FileKind::Dma, 1, 4096),

@@ -1,7 +1,9 @@
 //! The report on a machine: plain data in the structure that `zonal machine --json` prints.
 //!
-//! Lengths are in frames. A *check* compares one predicted value with the observed one.
-//! Neighbours: `predict.rs` predicts, `advice/mod.rs` adds advice, the command line prints the report.
+//! Amounts of memory are in frames. A *check* compares one predicted value with the observed value.
+//!
+//! Related files: `predict.rs` predicts the values, `advice/mod.rs` adds advice, and the command line prints the
+//! report.
 
 use std::collections::BTreeMap;
 
@@ -26,11 +28,12 @@ pub struct Report {
     pub nodes: Vec<NodeReport>,
     /// The zones, by node and kind.
     pub zones: Vec<ZoneReport>,
-    /// How evenly the nodes serve as substitutes for each other.
+    /// For each node, how often other nodes use it as a fallback.
     pub balance: Vec<Balance>,
-    /// Every observed value with the predicted one.
+    /// All observed values, each with the predicted value.
     pub checks: Vec<Check>,
-    /// The smaller machine at boot that explains values that differ, if there is one.
+    /// The boot-time memory that explains the differences, if there is such an explanation. The kernel computed the
+    /// differing values at boot, when its zones had fewer frames. The rules predict these values for the smaller zones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at_boot: Option<AtBoot>,
     /// Advice for the administrator.
@@ -44,9 +47,9 @@ pub struct NodeReport {
     pub id: u16,
     /// The node's CPUs.
     pub cpus: Vec<u32>,
-    /// Managed frames.
+    /// Number of managed frames.
     pub managed: u64,
-    /// The nodes that serve its requests, first to last.
+    /// The nodes that serve requests of this node, from the first choice to the last.
     pub fallback_order: Vec<u16>,
 }
 
@@ -57,7 +60,7 @@ pub struct ZoneReport {
     pub node: u16,
     /// The zone's kind, by its Linux name.
     pub kind: &'static str,
-    /// Managed frames.
+    /// Number of managed frames.
     pub managed: u64,
     /// Watermark `min`.
     pub min: u64,
@@ -65,54 +68,55 @@ pub struct ZoneReport {
     pub low: u64,
     /// Watermark `high`.
     pub high: u64,
-    /// Lowmem reserve by limit: DMA, DMA32, Normal, Movable, Device.
+    /// Lowmem reserve by the request's zone limit: DMA, DMA32, Normal, Movable, Device.
     pub protection: Vec<u64>,
     /// Batch of the zone's pagesets.
     pub batch: u64,
-    /// Fixed `high` of the zone's pagesets, before 6.7.
+    /// Fixed `high` of the zone's pagesets, for kernels before 6.7.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pageset_high: Option<u64>,
-    /// Smallest tuned `high`, from 6.7.
+    /// Lower limit of the tuned `high`, for kernels from 6.7.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pageset_high_min: Option<u64>,
-    /// Largest tuned `high`, from 6.7.
+    /// Upper limit of the tuned `high`, for kernels from 6.7.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pageset_high_max: Option<u64>,
     /// Threshold of the zone's counters.
     pub stat_threshold: u64,
 }
 
-/// How often a node is a substitute for others.
+/// How often other nodes use a node as a fallback.
 #[derive(Serialize, Clone, PartialEq, Debug)]
 pub struct Balance {
     /// The node.
     pub node: u16,
-    /// The number of lists of other nodes in which it is the first, second, third ... substitute. The owner
-    /// of a list is not counted in it.
+    /// The number of other nodes' fallback lists in which the node is the first, second, third ... fallback. The node
+    /// that owns a list is not counted as a fallback of that list.
     pub times_nth: Vec<u32>,
 }
 
-/// A predicted value and the observed one.
+/// A predicted value and the observed value.
 #[derive(Serialize, Clone, PartialEq, Debug)]
 pub struct Check {
     /// The name of the value, such as `min node 0 DMA32`.
     pub what: String,
-    /// The value by the rules.
+    /// The value that the rules predict.
     pub predicted: Measured,
     /// The value that the machine's kernel reported.
     pub observed: Measured,
     /// Whether the two values agree.
     pub same: bool,
-    /// Whether the two differ only because the kernel computed the value at boot, when it had fewer frames
-    /// ([`Report::at_boot`]). The kernel will have the predicted value once it recomputes it.
+    /// Whether the two values differ only because the kernel computed the value at boot, when the zones had fewer
+    /// frames ([`Report::at_boot`]). Once the kernel recomputes the value, the new value will equal the prediction.
     pub as_at_boot: bool,
-    /// The group of values that a kernel computes together with this one.
+    /// The group of values that a kernel computes together with this value.
     #[serde(skip)]
     pub(crate) group: ValueGroup,
 }
 
 impl Check {
-    /// Whether the observed value is neither the predicted one nor that of a smaller machine at boot.
+    /// Whether the observed value differs from the predicted value, and the boot-time memory does not explain the
+    /// difference.
     #[must_use]
     pub const fn differs(&self) -> bool {
         !self.same && !self.as_at_boot
@@ -124,27 +128,28 @@ impl Check {
 pub(crate) enum ValueGroup {
     /// Fallback orders, which do not depend on the number of frames.
     Orders,
-    /// Watermarks, and from 5.14 on the limits of pagesets.
+    /// Watermarks and, since Linux 5.14, pageset limits.
     Watermarks,
     /// Lowmem reserves.
     Reserves,
-    /// The limits of pagesets, before 5.14.
+    /// Pageset limits, before Linux 5.14.
     Pagesets,
     /// Thresholds of counters.
     Thresholds,
 }
 
 impl ValueGroup {
-    /// The groups whose values depend on the frames of zones.
+    /// The groups whose values depend on the number of frames in zones.
     pub(crate) const FROM_FRAMES: [Self; 4] =
         [Self::Watermarks, Self::Reserves, Self::Pagesets, Self::Thresholds];
 
-    /// Returns the group of the limits of pagesets.
+    /// Returns the group that contains the pageset limits.
     pub(crate) fn of_pagesets(rules: &Rules) -> Self {
         if rules.high == HighRule::SixBatches { Self::Pagesets } else { Self::Watermarks }
     }
 
-    /// Returns what makes a kernel recompute the values, if that was observed in a kernel.
+    /// Returns the administrator's action that makes a kernel recompute the values of this group, or `None` if no such
+    /// action is known from a real kernel.
     pub(crate) fn recomputed_by(self, rules: &Rules) -> Option<&'static str> {
         match self {
             Self::Watermarks if rules.high == HighRule::SixBatches => {
@@ -159,20 +164,20 @@ impl ValueGroup {
     }
 }
 
-/// A number, or a row of them.
+/// A number, or a row of numbers.
 #[derive(Serialize, Clone, PartialEq, Eq, Debug)]
 #[serde(untagged)]
 pub enum Measured {
     /// One number.
     One(u64),
-    /// Several numbers, such as nodes in order.
+    /// Several numbers, such as the nodes of a fallback order.
     Row(Vec<u64>),
 }
 
 /// One piece of advice.
 #[derive(Serialize, Clone, PartialEq, Debug)]
 pub struct Advice {
-    /// How serious it is.
+    /// How serious the advice is.
     pub severity: Severity,
     /// The advice, with the figures that it is based on.
     pub text: String,
@@ -188,7 +193,9 @@ pub enum Severity {
     Warn,
 }
 
-/// Explains a machine by the rules of a kernel.
+/// Creates the report on a machine from the rules of a kernel.
+///
+/// The report contains the values that the rules predict and, if the model has observed values, the comparison of both.
 #[must_use]
 pub fn explain(model: &MachineModel, rules: &Rules) -> Report {
     let prediction = predict(model, rules);
@@ -242,7 +249,7 @@ fn zones(model: &MachineModel, rules: &Rules, prediction: &Prediction) -> Vec<Zo
     model.zones.iter().zip(&prediction.zones).map(report).collect()
 }
 
-/// Counts how often each online node with memory is the nth substitute of another online node.
+/// Counts how often each online node with memory is the nth fallback of another online node.
 pub(crate) fn balance(model: &MachineModel, orders: &[Vec<NodeId>]) -> Vec<Balance> {
     let mut times: BTreeMap<NodeId, Vec<u32>> = BTreeMap::new();
     let owners = model.nodes.iter().zip(orders).filter(|(node, _)| node.presence == Presence::Online);
@@ -278,8 +285,10 @@ pub(crate) fn checks(
     checks
 }
 
-/// Checks the values of a zone. Values that the rules in force do not have are skipped: a tuned `high`
-/// changes all the time.
+/// Adds the checks of the observed values of a zone to `checks`.
+///
+/// Skips observed values that the rules cannot predict. For example, a kernel that tunes `high` changes it all the
+/// time, so the rules predict only its lower and upper limits.
 fn check_zone(zone: &ObservedZone, predicted: &ZonePrediction, rules: &Rules, checks: &mut Vec<Check>) {
     let ZonePrediction { watermarks, limits, .. } = predicted;
     let tuned = rules.high == HighRule::Tuned;
@@ -314,7 +323,7 @@ impl Check {
     }
 }
 
-/// Formats a position for reading: `1st`, `2nd`, `3rd`, `4th`, `11th`, `21st`.
+/// Formats a position as an English ordinal: `1st`, `2nd`, `3rd`, `4th`, `11th`, `21st`.
 ///
 /// ```
 /// # use zonal_machine::ordinal;
@@ -333,7 +342,7 @@ pub fn ordinal(nth: usize) -> String {
     format!("{nth}{ending}")
 }
 
-/// Formats a size for reading: `15.8 MiB`, `63 GiB`.
+/// Formats a size with a suitable binary unit: `15.8 MiB`, `63 GiB`.
 #[must_use]
 pub fn readable_size(pages: PageCount, page_bytes: u32) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];

@@ -1,7 +1,8 @@
-//! Converts a machine as written to a checked machine: every error names its field and the allowed values.
+//! Checks the description of a machine and converts it to a model. Every error names its field and the allowed values.
 //!
-//! Files, captures and presets all pass through [`MachineModel::resolve`].
-//! Neighbours: `file.rs` defines the input, `model.rs` the result.
+//! Files, captures and presets are all converted by [`MachineModel::resolve`].
+//!
+//! Related files: `file.rs` defines the input, and `model.rs` the result.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -15,16 +16,16 @@ use crate::model::{
     MachineModel, NUMA_DEFAULT_DISTANCE, NodeModel, Observed, ObservedZone, Presence, Settings, ZoneModel,
 };
 
-/// A result whose error is a problem and the field that has it.
+/// A result whose error is the name of a field and the problem of its value.
 type Found<T> = Result<T, (String, Problem)>;
 
-/// Largest setting or count: more than any machine has, and small enough to add without overflow checks.
+/// Largest setting or count. It is more than any machine has, and small enough to add without overflow checks.
 const MOST: u64 = 1 << 52;
 
-/// Largest memory in bytes, including holes: the same as the largest `min_free_kbytes`.
+/// Largest memory in bytes, including holes. This is also the largest `min_free_kbytes`.
 const BYTES_MAX: u64 = MOST << 10;
 
-/// Largest number of CPUs of a machine, and the bound of their ids. More than any kernel supports.
+/// Exclusive upper bound of CPU ids, and so the largest number of CPUs. It is more than any kernel supports.
 pub(crate) const CPUS_MAX: u32 = 1 << 20;
 
 impl MachineModel {
@@ -61,7 +62,7 @@ fn nodes(files: &[FileNode], possible: &[u64]) -> Found<Vec<NodeModel>> {
         let row = row(file, id, &ids).map_err(|problem| (format!("nodes[{at}].distances"), problem))?;
         rows.insert(id, (cpus, row));
     }
-    // The file has no distances from an offline node, so the distances to it are used.
+    // The file has no distances from an offline node. They are assumed to equal the distances to it.
     let offline_row = |column: usize| -> Vec<u8> {
         let back = |(place, id)| match rows.get(id) {
             _ if place == column => LOCAL_DISTANCE,
@@ -122,7 +123,7 @@ fn cpus(file: &FileNode, node: NodeId, owner: &mut HashMap<CpuId, NodeId>) -> Re
     Ok(cpus)
 }
 
-/// Returns the distances of one node, in the order of `ids`; those to offline nodes may be absent.
+/// Returns the distances from one node, in the order of `ids`. Distances to offline nodes may be missing in the file.
 fn row(file: &FileNode, node: NodeId, ids: &BTreeMap<NodeId, Presence>) -> Result<Vec<u8>, Problem> {
     let from = node.get();
     let mut given = HashMap::with_capacity(ids.len());

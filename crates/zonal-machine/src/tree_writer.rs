@@ -1,11 +1,13 @@
 //! Writes an allocator's state as files of `/proc` and `/sys`, which [`capture`](crate::capture()) reads
 //! back.
 //!
-//! The core creates the contents (`zonal::snapshot`); this module writes them to a folder. The tree is
-//! written under a new name in the same parent and then exchanged with the existing one, as a whole, or file
-//! by file if the folder contains other entries that must stay. A list in the folder records zonal's files
-//! and their contents. Neighbours: `old_tree.rs` examines the existing folder, `places.rs` exchanges,
-//! `output.rs` has the code shared by files and folders.
+//! The crate `zonal` creates the contents (`zonal::snapshot`), and this module writes them to a folder. It writes the
+//! tree under a new name in the same parent, and then exchanges it with the existing folder as a whole. If the existing
+//! folder contains other entries that must stay, it exchanges the files one by one. A list in the folder records
+//! zonal's files and their contents.
+//!
+//! Related files: `old_tree.rs` examines the existing folder, `places.rs` exchanges files and folders, and `output.rs`
+//! has the code shared by files and folders.
 
 use std::fmt::{Display, Write as _};
 use std::fs::{self, DirBuilder, File};
@@ -20,21 +22,22 @@ use crate::old_tree::{Files, LIST, LIST_HEAD, OldTree, Print};
 use crate::output::{self, Replace, WriteError};
 use crate::places::{self, Moves};
 
-/// Writes the files of [`Snapshot::files`] below the folder `root`, which is created with its parents if
-/// missing. It must be possible to create a new folder beside it.
+/// Writes the files of [`Snapshot::files`] below the folder `root`, which is created with its parents if missing. The
+/// process must be able to create a new folder next to `root`.
 ///
-/// A tree that was written before is replaced as a whole; permissions, owners and groups are kept as for
-/// files. With [`Replace::Any`] other files and links are replaced where the tree has a file, and all other
-/// entries of the folder stay in it at every moment: if there are any, the files are replaced one by one,
-/// each as a whole. A process that is killed meanwhile leaves some files new and others old, and removes
-/// nothing else; files that it was to remove stay beside the tree in a folder whose name begins with
-/// `.zonal-` ([`output::left_over`]). Only entries that appear in the folder during the replacement leave it
-/// temporarily, until they are put back.
+/// A tree that was written before is replaced as a whole, and the new files get the permissions, owners and groups of
+/// the old ones. With [`Replace::Any`], other files and links at paths of the tree's files are replaced as well, and
+/// all other entries stay in the folder at every moment. If the folder has such entries, the files are replaced one by
+/// one, each as a whole.
+///
+/// If the process is killed during this replacement, some files are new and others old. Files that were to be removed
+/// are then next to the tree, in a folder whose name begins with `.zonal-` ([`output::left_over`]). Other entries are
+/// not removed. Only entries that appear in the folder during the replacement leave it temporarily, until they are put
+/// back.
 ///
 /// # Errors
-/// The errors of [`check_tree`]; an error for a folder at the path of a file, or another entry at the path of
-/// a folder; and the file system's errors. The old folder is then unchanged, unless the error says where it
-/// is.
+/// The errors of [`check_tree`], an error for a folder at the path of a file or another entry at the path of a folder,
+/// and the file system's errors. After an error the old folder is unchanged, unless the message says where it is.
 pub fn write_tree<P: Platform>(
     snapshot: Snapshot<'_, '_, P>,
     root: &Path,
@@ -53,11 +56,11 @@ pub fn write_tree<P: Platform>(
     written.map_err(|source| WriteError { path: root.to_owned(), source })
 }
 
-/// Checks that a tree may be written below `root`: the path does not exist, or is a folder that contains only
-/// what [`write_tree`] wrote, or with [`Replace::Any`] is any folder.
+/// Checks that a tree may be written below `root`. The path must not exist, or it must be a folder that contains only
+/// entries that [`write_tree`] wrote. With [`Replace::Any`] it may be any folder.
 ///
 /// # Errors
-/// Returns an error for anything else; the error names an offending entry of a folder.
+/// Returns an error for anything else. For a folder, the error names an entry that [`write_tree`] did not write.
 pub fn check_tree(root: &Path, replace: Replace) -> Result<(), WriteError> {
     let looked = output::check_place(root).and_then(|()| OldTree::look(root, &Files::new(), replace));
     looked.map(|_| ()).map_err(|source| WriteError { path: root.to_owned(), source })
@@ -67,7 +70,7 @@ pub fn check_tree(root: &Path, replace: Replace) -> Result<(), WriteError> {
 enum Unplaced {
     /// The folder is unchanged.
     Undone(io::Error),
-    /// Some of the folder's old contents are left under the new name, as the error says.
+    /// Some of the folder's old contents are still under the new name, as the error says.
     Left(io::Error),
 }
 
@@ -81,8 +84,8 @@ impl From<io::Error> for Unplaced {
 struct NewTree {
     /// The private folder that contains the tree, which other users cannot access.
     private: PathBuf,
-    /// The tree in it, with the permissions of any new folder. After the exchange, the old contents of the
-    /// path.
+    /// The tree in `private`, with the permissions of any new folder. After the exchange, this path has the old
+    /// contents of `root`.
     folder: PathBuf,
     files: Files,
 }
@@ -91,7 +94,7 @@ impl NewTree {
     fn make(beside: &Path) -> io::Result<Self> {
         let (private, ()) = output::with_new_name(beside, |path| DirBuilder::new().mode(0o700).create(path))?;
         let folder = private.join("tree");
-        // Remove the empty folder again; the first error is the one to report.
+        // Remove the empty folder again, and report the first error.
         fs::create_dir(&folder).inspect_err(|_| drop(fs::remove_dir(&private)))?;
         Ok(Self { private, folder, files: Files::new() })
     }
@@ -116,7 +119,7 @@ impl NewTree {
         self.add(&LIST, &text)
     }
 
-    /// Puts the tree at its path. Returns whether a folder was there, which then has the new name.
+    /// Puts the tree at its path. Returns whether a folder existed there, which then has the new name.
     fn place(&self, root: &Path, replace: Replace) -> Result<bool, Unplaced> {
         let Some(old) = OldTree::look(root, &self.files, replace)? else {
             return Ok(output::rename_to_free(&self.folder, root).map(|()| false)?);
@@ -124,7 +127,7 @@ impl NewTree {
         let is_shared = old.kept().next().is_some();
         for path in old.common() {
             let (new, before) = (self.folder.join(path), fs::symlink_metadata(root.join(path))?);
-            // The folders of a shared tree stay.
+            // In a tree with other entries the old folders stay, so they already have their permissions.
             if new.exists() && !before.is_symlink() && !(is_shared && before.is_dir()) {
                 output::inherit(&File::open(new)?, &before)?;
             }
@@ -164,14 +167,15 @@ impl NewTree {
         }
     }
 
-    /// Removes what is under the new name. Of the old contents, files that zonal wrote and files that it
-    /// replaces are removed; the rest is moved back, or stays and is named in the error.
+    /// Removes the entries under the new name that zonal wrote or that the tree replaces. All other old entries are
+    /// moved back. An entry that can be neither removed nor moved back stays, and the error names its folder.
     fn finish(self, root: &Path, replace: Replace, placed: Result<bool, Unplaced>) -> io::Result<()> {
         let had_old = match placed {
             Ok(had_old) => had_old,
             Err(Unplaced::Left(error)) => return Err(error),
             Err(Unplaced::Undone(error)) => {
-                // The first error is the one to report. No link is followed.
+                // The first error is reported, so an error of the removal is ignored. The removal does not follow
+                // links.
                 let _ = fs::remove_dir_all(&self.private);
                 return Err(error);
             }
@@ -187,14 +191,14 @@ impl NewTree {
 
     fn clear(&self, root: &Path, replace: Replace) -> io::Result<()> {
         let look = |replace| OldTree::look(&self.folder, &self.files, replace);
-        // Entries that appeared meanwhile are moved back, whatever may be replaced.
+        // Entries that appeared meanwhile are moved back, even if `replace` would allow their replacement.
         let Some(old) = look(Replace::Any)? else { return Ok(()) };
         for path in old.kept() {
             let place = root.join(path);
             fs::create_dir_all(output::parent(&place))?;
             output::rename_to_free(&self.folder.join(path), &place)?;
         }
-        // Check again, because no other process changes it any more.
+        // Check once more: other processes no longer use this folder, so the second result is final.
         let Some(old) = look(replace)? else { return Ok(()) };
         old.remove_from(&self.folder)
     }
@@ -208,7 +212,7 @@ mod tests {
 
     const FORCED: Replace = Replace::Any;
 
-    /// Returns a folder with a tree of the files `a/one` and `b/two`, and a file of the user in it.
+    /// Returns a folder with a tree that zonal wrote, of the files `a/one` and `b/two`, and a file of the user in it.
     fn shared() -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("root");
@@ -226,7 +230,7 @@ mod tests {
         tree
     }
 
-    /// Returns the contents of a folder: paths and texts.
+    /// Returns the paths and texts of all files in a folder, and the paths of its subfolders.
     fn contents(folder: &Path) -> Vec<(String, String)> {
         let mut all = Vec::new();
         for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
@@ -257,14 +261,14 @@ mod tests {
         let inode = |path: &Path| fs::symlink_metadata(path).unwrap().ino();
         let before = (inode(&root), inode(&root.join("notes")));
         let tree = tree(folder.path(), &["a/one", "c/three"], "new");
-        // The state after a process is killed here.
+        // If the process is killed here, the folder stays in the following state.
         assert!(matches!(tree.place(&root, FORCED), Ok(true)));
         assert_eq!(contents(&root), expected(&NEW));
         assert_eq!((inode(&root), inode(&root.join("notes"))), before);
         assert_eq!(output::left_over(&root).unwrap(), [] as [PathBuf; 0], "its process runs");
         tree.finish(&root, FORCED, Ok(true)).unwrap();
         assert_eq!((contents(&root), contents(folder.path()).len()), (expected(&NEW), NEW.len() + 1));
-        // The folder is zonal's own again once it has no other files.
+        // Without other files, the folder counts as written by zonal again.
         fs::remove_file(root.join("notes")).unwrap();
         check_tree(&root, Replace::Own).unwrap();
     }

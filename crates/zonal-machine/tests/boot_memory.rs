@@ -1,7 +1,7 @@
-//! Values that a kernel computed at boot from fewer frames are distinguished from values that differ.
+//! Checks that values that a kernel computed at boot from fewer frames are distinguished from other differences.
 //!
-//! `tests/boot_memory` holds what Debian's kernels 6.1 and 6.12 reported right after they had booted with an
-//! initial file system of 45 MB, and after settings had been read and written.
+//! `tests/boot_memory` contains the values that Debian's kernels 6.1 and 6.12 reported after a boot with an initial
+//! file system of 45 MB, and again after settings had been read and written.
 
 use std::fs;
 use std::path::Path;
@@ -27,7 +27,7 @@ fn report(model: &MachineModel) -> Report {
     explain(model, &rules_of(model))
 }
 
-/// Checks that are the same, as at boot, and different.
+/// Returns the numbers of checks that agree, that are as at boot, and that differ.
 fn counts(report: &Report) -> [usize; 3] {
     let count =
         |wanted: fn(&zonal_machine::Check) -> bool| report.checks.iter().filter(|c| wanted(c)).count();
@@ -36,8 +36,8 @@ fn counts(report: &Report) -> [usize; 3] {
     counts
 }
 
-/// What the kernel of `model` would report if it had computed all values before `fewer` frames each were
-/// given to some of its zones.
+/// Returns `model` with the values that its kernel would report if it had computed them while some zones had `fewer`
+/// frames each.
 fn booted_with_fewer(model: &MachineModel, fewer: &[(usize, u64)]) -> MachineModel {
     let mut then = model.clone();
     for &(at, frames) in fewer {
@@ -65,8 +65,8 @@ fn booted_with_fewer(model: &MachineModel, fewer: &[(usize, u64)]) -> MachineMod
 
 #[test]
 fn real_kernels_after_an_initial_file_system_of_45_mb() {
-    // The log of each kernel reports what it freed later: KiB of the initial file system, on node 3, and of
-    // initialisation code and gaps, on node 0.
+    // The log of each kernel reports the KiB that it freed later: the initial file system on node 3, and initialisation
+    // code and gaps on node 0.
     for (name, outcomes, on_node_3, on_node_0) in [
         ("linux-6.1-quad-initrd", [18, 21, 0], 45884, 2036 + 2612 + 2040 + 1892),
         ("linux-6.12-quad-initrd", [18, 16, 0], 45884, 2028 + 4024 + 1376),
@@ -89,7 +89,7 @@ fn real_kernels_after_an_initial_file_system_of_45_mb() {
 
 #[test]
 fn values_explained_at_boot_were_recomputed_after_writing_the_setting() {
-    // The same guest after vm.watermark_scale_factor had been written: all is as predicted.
+    // The same guest after a write to vm.watermark_scale_factor has all values as predicted.
     let before = report(&captured("linux-6.12-quad-initrd"));
     let after = captured("linux-6.12-quad-initrd-marks-written");
     assert_eq!(counts(&report(&after)), [34, 0, 0]);
@@ -99,8 +99,8 @@ fn values_explained_at_boot_were_recomputed_after_writing_the_setting() {
     }
 }
 
-/// Every machine of `oracle` with some frames fewer in one zone, zone by zone: how many were explained,
-/// had too little to go by, and showed nothing.
+/// Tests every machine of `oracle` with `fewer` frames less in one zone, zone by zone. Returns the numbers of cases
+/// that were explained, that had too few differing values for an explanation, and that had no differing value.
 fn one_zone_at_a_time(fewer: u64) -> [usize; 3] {
     let mut outcomes = [0; 3];
     for model in machines("oracle") {
@@ -126,11 +126,11 @@ fn one_zone_at_a_time(fewer: u64) -> [usize; 3] {
 #[test]
 fn fewer_frames_in_one_zone_are_found() {
     let found = [300, 11_471, 60_000].map(one_zone_at_a_time);
-    // A MiB changes hardly a value on some machines, and one value is no evidence.
+    // On some machines, one MiB changes at most one value, and one value is not enough evidence.
     assert_eq!(found, [[691, 21, 5], [554, 0, 0], [291, 0, 0]]);
 }
 
-/// A machine of one zone can be searched number by number: the bounds are neither too wide nor too narrow.
+/// A machine of one zone can be searched exhaustively, which shows that the bounds are neither too wide nor too narrow.
 #[test]
 fn the_bounds_of_one_zone_are_exact() {
     let text = r#"{"name": "one", "page_bytes": 4096, "nodes": [{"id": 0, "cpus": [0, 1], "distances": {"0": 10}}],
@@ -221,7 +221,7 @@ fn values_that_no_smaller_machine_explains_differ() {
 
 #[test]
 fn a_single_value_is_not_explained_by_boot() {
-    // Some number of frames would explain any smaller reserve or threshold.
+    // A single smaller reserve or threshold is no evidence, because some number of frames would explain any such value.
     let model = captured("linux-6.12-quad-initrd-marks-written");
     let threshold = changed(&model, |zone| zone.stat_threshold = Some(12));
     let mut reserve = model;

@@ -1,4 +1,4 @@
-//! Captures of a machine laid out as files, whole and with files missing one by one.
+//! Tests captures of a machine from files: from the complete tree, and with each file missing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,8 +8,8 @@ use zonal_machine::{
     Capture, KernelVersion, MachineModel, OwnedMachine, Rules, capture, capture_live, explain,
 };
 
-/// Everything a capture reads of the oracle machine `linux-6.1-quad-node2-cpuonly`, as its kernel
-/// would show it.
+/// Returns all files that a capture reads, for the oracle machine `linux-6.1-quad-node2-cpuonly`, with the contents
+/// that its kernel would show.
 fn files() -> Vec<(String, String)> {
     let model = oracle();
     let mut files = vec![
@@ -47,7 +47,8 @@ fn oracle() -> MachineModel {
     MachineModel::read(&directory.join("linux-6.1-quad-node2-cpuonly.json")).unwrap()
 }
 
-/// Linux prints a heading for every kind of zone of every node, populated or not.
+/// Returns the text of `/proc/zoneinfo`. As in Linux, every kind of zone of every node has a heading, even without
+/// frames.
 fn zoneinfo(model: &MachineModel) -> String {
     let mut text = String::new();
     let observed = model.observed.as_ref().unwrap();
@@ -103,7 +104,7 @@ fn captured(files: &[(String, String)]) -> Capture {
     capture(tree(files).path()).unwrap()
 }
 
-/// Checks of a capture under the rules of its kernel: how many, and which differ.
+/// Checks a capture by the rules of its kernel. Returns the number of checks and the names of those that differ.
 fn checks(model: &MachineModel) -> (usize, Vec<String>) {
     let version = model.observed.as_ref().and_then(|observed| observed.kernel);
     let report = explain(model, &Rules::of(version.unwrap_or(KernelVersion::NEWEST)));
@@ -137,20 +138,20 @@ fn every_file_may_be_missing() {
         let Capture { model, notes } = captured(&rest);
         let again = MachineModel::from_json(&model.to_json(), "again").unwrap();
         assert_eq!(again, model, "without {name}");
-        // A second source knows the same of these, and one default happens to be this machine's.
+        // Most of these files have a second source, and one has a default that equals this machine's value.
         let spare = ["hostname", "version", "node/online", "possible", "cpu/online", "osrelease", "/meminfo"];
         if !spare.iter().any(|spare| name.ends_with(spare)) {
-            assert!(!notes.is_empty(), "nobody misses {name}");
+            assert!(!notes.is_empty(), "no note is about {name}");
         }
-        // Values that rest on what is missing are not checked, the others are as before.
+        // Values that depend on the missing file are not checked, and all others agree as before.
         let (checked, differs) = checks(&model);
         assert_eq!(differs, [""; 0], "without {name}");
         assert!(checked >= if name.ends_with("zoneinfo") { 4 } else { 8 }, "{checked} without {name}");
     }
 }
 
-/// The whole tree with other files in place of each node's `cpulist`: `cpu_file` returns name and text for
-/// the node's CPUs.
+/// Returns the complete tree with another file in place of each node's `cpulist`. `cpu_file` returns the name and the
+/// text of that file for the node's CPUs.
 fn without_lists(cpu_file: impl Fn(&[u32]) -> (&'static str, String)) -> Vec<(String, String)> {
     let model = oracle();
     let mut files = files();
@@ -181,7 +182,7 @@ fn cpu_masks_replace_missing_cpu_lists() {
     let shifted = captured(&without_lists(|cpus| ("cpumap", format!("{:x},00000000\n", mask(cpus) << 8))));
     let first = &shifted.model.nodes[0];
     assert_eq!(first.cpus.iter().map(|cpu| cpu.get()).collect::<Vec<_>>(), [40, 41]);
-    // Without masks as well, links tell; a list comes before a mask.
+    // Without masks, the links to CPUs are used. A list has precedence over a mask.
     let linked = captured(&without_lists(|_| ("nothing", String::new())));
     assert!(linked.notes.iter().any(|note| note.contains("node0 has neither cpulist nor cpumap")));
     let mut both = files();
@@ -189,7 +190,7 @@ fn cpu_masks_replace_missing_cpu_lists() {
     assert_eq!(captured(&both).model.nodes, captured(&files()).model.nodes);
 }
 
-/// Linux 5.15 on 128 CPUs of 4 nodes prints `0-31`, a line break and a zero byte.
+/// Linux 5.15 on 128 CPUs of 4 nodes prints a CPU list as `0-31`, a line break and a zero byte.
 #[test]
 fn a_trailing_zero_byte_of_a_list_is_ignored() {
     let list = |cpus: &[u32]| format!("{}-{}\n\0", cpus[0], cpus[cpus.len() - 1]);
@@ -246,7 +247,7 @@ fn a_tree_with_only_sys_or_only_proc_is_a_machine() {
     let without =
         |part: &str| files().into_iter().filter(|(file, _)| !file.starts_with(part)).collect::<Vec<_>>();
     let no_nodes = captured(&without("sys/devices/system/node"));
-    // All of zoneinfo's nodes are there, with all CPUs on node 0, and the notes say so.
+    // All nodes of zoneinfo exist, all CPUs are on node 0, and the notes say so.
     assert_eq!(no_nodes.model.online_nodes().count(), 3);
     assert_eq!(no_nodes.model.online_cpus(), 8);
     assert!(no_nodes.notes.iter().any(|note| note.contains("all CPUs are assumed to be on node 0")));
@@ -277,7 +278,7 @@ fn invalid_values_in_a_tree_give_notes_and_defaults() {
     assert_eq!(model.online_cpus(), 8);
 }
 
-/// The whole tree with one file changed.
+/// Returns the complete tree with one file changed.
 fn with_file(name: &str, change: impl Fn(&str) -> String) -> Vec<(String, String)> {
     let mut changed = files();
     let (_, text) = changed.iter_mut().find(|(file, _)| file == name).unwrap();
@@ -296,7 +297,7 @@ fn impossibly_large_values_in_a_tree_are_refused() {
         let error = with(figure).unwrap_err().to_string();
         assert!(error.contains("zones must end by frame"), "{figure}: {error}");
     }
-    // Zones that span each other are taken to have no more than is present.
+    // Zones that span each other are assumed to span only their present frames.
     let notes = with("spanned  ").unwrap().notes;
     assert!(notes.iter().any(|note| note.contains("interleaved")), "{notes:?}");
     let node = "sys/devices/system/node/node0/meminfo";
@@ -350,7 +351,7 @@ fn zones_of_interleaved_nodes_are_separated() {
 
 #[test]
 fn page_size_comes_from_the_kernel_or_the_sizes_of_nodes() {
-    // A container may be shown another size of memory than the machine's.
+    // The kernel may show a container another memory size than the machine's.
     let mut shown = files();
     for (file, text) in &mut shown {
         if file == "proc/meminfo" {
@@ -358,7 +359,7 @@ fn page_size_comes_from_the_kernel_or_the_sizes_of_nodes() {
         }
     }
     assert_eq!(captured(&shown).model.page_bytes, 4096);
-    // Without the nodes' own sizes there is nothing else to go by.
+    // Without the sizes of the nodes, no other file states the memory.
     let known: u64 = oracle().zones.iter().map(|zone| zone.managed.get()).sum();
     for (file, text) in &mut shown {
         if file == "proc/meminfo" {
@@ -368,7 +369,7 @@ fn page_size_comes_from_the_kernel_or_the_sizes_of_nodes() {
     let mut fewer = shown.clone();
     fewer.retain(|(file, _)| !file.ends_with("node0/meminfo"));
     assert_eq!(captured(&fewer).model.page_bytes, 65536);
-    // What the kernel told this process comes first.
+    // The page size in the process's auxiliary vector has precedence.
     let directory = tree(&shown);
     let auxiliary: Vec<u8> =
         [3, 64, 6, 16384, 0, 0_usize].iter().flat_map(|word| word.to_ne_bytes()).collect();
@@ -379,7 +380,7 @@ fn page_size_comes_from_the_kernel_or_the_sizes_of_nodes() {
 
 #[test]
 fn the_running_machine() {
-    // Whatever runs the tests: it has a node, and what is captured is a machine.
+    // Every machine that runs the tests has a node, and its capture must be a valid machine.
     let Capture { model, .. } = capture_live().unwrap();
     assert!(model.online_nodes().count() >= 1);
     assert_eq!(MachineModel::from_json(&model.to_json(), "again").unwrap(), model);

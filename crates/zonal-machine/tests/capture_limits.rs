@@ -1,5 +1,5 @@
-//! Captured trees that are made to fill memory: every file, and all of them together, have limits, and the error
-//! names the file, what it has and the limit.
+//! Tests captured trees that are designed to exhaust memory. Each file has a limit, and so have all files together. The
+//! error names the file, its size or count, and the limit.
 
 use std::env;
 use std::fs::{self, File};
@@ -38,7 +38,7 @@ fn put(root: &TempDir, file: &str, text: &str) {
     fs::write(path, text).unwrap();
 }
 
-/// Makes node 1 and those after it links to node 0.
+/// Creates node 1 and the following nodes as links to node 0.
 fn alias_nodes(root: &TempDir, count: usize) {
     put(root, &format!("{NODES}/online"), &format!("0-{}\n", count - 1));
     for id in 1..count {
@@ -51,8 +51,8 @@ fn captured(root: &TempDir) -> Result<Capture, String> {
     within_patience("capturing", move || capture(&root).map_err(|error| error.to_string()))
 }
 
-/// Whether this is a process that has so many MiB of addresses, in which the test `name` is to do its work; else
-/// starts one and fails as it does.
+/// Whether this process has an address space limited to `mib` MiB, so that it must do the work of the test `name`. If
+/// it does not, starts such a process and fails if that process fails.
 fn has_memory(mib: u64, name: &str) -> bool {
     const CHILD: &str = "ZONAL_CAPTURE_LIMITS_CHILD";
     if env::var_os(CHILD).is_some() {
@@ -69,7 +69,7 @@ fn has_memory(mib: u64, name: &str) -> bool {
 
 #[test]
 fn cpus_of_all_nodes_together_have_a_limit() {
-    // 1024 lists of a million ids are 8 GiB.
+    // 1024 lists of a million ids would take 8 GiB.
     if !has_memory(2048, "cpus_of_all_nodes_together_have_a_limit") {
         return;
     }
@@ -97,7 +97,7 @@ fn cpus_of_masks_and_links_have_a_limit() {
 
 #[test]
 fn rows_of_distances_have_a_limit() {
-    // 300 rows of 340000 distances are 800 MB before they are found to make no sense.
+    // 300 rows of 340000 distances would take 800 MB before they are found to be invalid.
     if !has_memory(700, "rows_of_distances_have_a_limit") {
         return;
     }
@@ -119,13 +119,13 @@ fn fallback_orders_of_a_log_have_a_limit() {
         let longest = observed.fallback_order.values().map(Vec::len).max().unwrap_or(0);
         assert!(longest <= 1025, "{longest}");
     }
-    // Nor are there more orders than nodes.
+    // The number of fallback orders is limited by the number of nodes.
     let orders = (0..200_000).map(|node| format!("Fallback order for Node {node}: 0\n"));
     put(&root, "dmesg", &orders.collect::<String>());
     assert_eq!(captured(&root).unwrap().model.observed.unwrap().fallback_order.len(), 1);
 }
 
-/// What is written of a file beyond its limit, by kind of file.
+/// Each kind of file that exceeds its limit is an error that names the limit.
 #[test]
 fn each_kind_of_file_has_a_size_limit() {
     for (file, length, limit) in [
@@ -152,7 +152,7 @@ fn each_kind_of_file_has_a_size_limit() {
 
 #[test]
 fn all_files_together_have_a_limit() {
-    // Logs of another kernel are read one after the other.
+    // All logs of other kernels are read, one after another.
     let root = tree();
     let filler = format!("Linux version 5.0.0 (other)\n{}", "\n".repeat(1 << 20));
     put(&root, "dmesg", &filler);
@@ -167,14 +167,14 @@ fn all_files_together_have_a_limit() {
     assert!(error.contains("exceeds the limit of 384 MiB"), "{error}");
 }
 
-/// Appends zero bytes that take no space.
+/// Extends a file by `length` zero bytes that take no disk space.
 fn grow(path: &Path, length: u64) {
     let mut file = File::options().append(true).open(path).unwrap();
     file.write_all(b"\n").unwrap();
     file.set_len(length).unwrap();
 }
 
-/// Many links to one folder with many names.
+/// The tree has many links to one folder, which has many entries.
 #[test]
 fn directory_entries_count_towards_the_limit() {
     let root = tree();
@@ -189,7 +189,7 @@ fn directory_entries_count_towards_the_limit() {
 
 #[test]
 fn columns_of_a_zone_have_a_limit() {
-    // The text has 120 MiB, its numbers have 480.
+    // The text has 120 MiB, and its numbers would take 480 MiB.
     if !has_memory(700, "columns_of_a_zone_have_a_limit") {
         return;
     }

@@ -1,4 +1,4 @@
-//! What is wrong with a machine file is said in one line that names the file, the field and the cure.
+//! Checks that an error in a machine file is reported in one line that names the file, the field and the remedy.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use zonal::machine::ZoneDescription;
 use zonal_machine::{MachineModel, OwnedMachine};
 
-/// A sound machine to break.
+/// Returns a valid machine, in which each test makes one error.
 fn duo() -> Value {
     json!({
         "name": "duo", "page_bytes": 4096,
@@ -172,7 +172,7 @@ fn accepted_machines_are_accepted_by_the_allocator() {
 fn empty_zones_and_zones_beyond_the_last_frame_are_refused() {
     let text = broken("/zones/1", zone_of_node_1(8000, 0));
     assert!(text.contains("zones[1].spanned: node 1 DMA32 spans no frame"), "{text}");
-    // 2^62 bytes, whatever the size of a page.
+    // The limit is 2^62 bytes, for any page size.
     for (start, spanned) in [((1_u64 << 50) - 10, 11), (1, (1 << 50) + 1), (u64::MAX, u64::MAX)] {
         let text = broken("/zones/1", zone_of_node_1(start, spanned));
         assert!(
@@ -190,7 +190,7 @@ fn empty_zones_and_zones_beyond_the_last_frame_are_refused() {
     assert!(read(&file).unwrap_err().contains("must end by frame 4294967296"));
 }
 
-/// The allocator counts frames of a zone from where the largest block would begin, up to 2^32.
+/// A zone of the allocator has at most 2^32 frames, counted from the aligned start of a block of the maximum order.
 #[test]
 fn a_zone_larger_than_the_allocators_zones_becomes_several() {
     let largest = 1_u64 << 32;
@@ -211,7 +211,7 @@ fn a_zone_larger_than_the_allocators_zones_becomes_several() {
             assert_eq!(zones.len(), parts, "{spanned} frames from {start}");
             let sum = |count: fn(&ZoneDescription<'_>) -> u64| zones.iter().map(count).sum::<u64>();
             assert_eq!(sum(|zone| zone.span.count.get()), spanned);
-            // Nine of ten frames of the zone are managed: its first.
+            // The first nine tenths of the zone's frames are managed.
             let managed =
                 |zone: &ZoneDescription<'_>| zone.managed.iter().map(|range| range.count.get()).sum();
             assert_eq!(sum(managed), spanned * 9 / 10);
@@ -221,7 +221,7 @@ fn a_zone_larger_than_the_allocators_zones_becomes_several() {
     }
 }
 
-/// Zone DMA32 of node 1 with these frames, of which nine of ten are managed.
+/// Returns zone DMA32 of node 1 with these frames, of which nine tenths are managed.
 fn zone_of_node_1(start: u64, spanned: u64) -> Value {
     let managed = (u128::from(spanned) * 9 / 10) as u64;
     json!({"node": 1, "kind": "DMA32", "start": start, "spanned": spanned, "present": managed, "managed": managed})

@@ -1,4 +1,4 @@
-//! The report: orders, balance, possible nodes, and remarks that come when they should only.
+//! Tests the report: fallback orders, balance, possible nodes, and advice, which must appear only when it applies.
 
 use std::path::Path;
 
@@ -30,7 +30,7 @@ fn balance_counts_substitutes() {
     let uneven = explain(&model, &Rules::of(V5_10));
     assert_eq!(uneven.balance[0].times_nth, [1, 2, 0]);
     assert_eq!(uneven.balance[1].times_nth, [1, 0, 2]);
-    // A node without memory that stands in its own list is no substitute for itself.
+    // A node without memory that is in its own list does not count as a fallback of itself.
     let bare = explain(&oracle("linux-6.1-quad-node2-cpuonly.json"), &Rules::of(V6_1));
     assert!(bare.balance.iter().all(|node| node.node != 2));
     assert_eq!(bare.balance.iter().map(|node| node.times_nth[0]).sum::<u32>(), 4);
@@ -50,7 +50,7 @@ fn possible_nodes_have_lists_from_6_1_on() {
     assert_eq!(model.nodes[3].distances, [30, 20, 15, 10]);
     let ids = |order: &Vec<NodeId>| order.iter().map(|id| id.get()).collect::<Vec<_>>();
     let orders = predict(&model, &newest()).orders;
-    // From node 1, node 0 lies lower and so farther; node 3 has node 2 at 15.
+    // Node 0 has a lower id than node 1, which adds to its distance from node 1. Node 3 has node 2 at distance 15.
     assert_eq!(orders.iter().map(ids).collect::<Vec<_>>(), [vec![0, 2], vec![2, 0], vec![2, 0], vec![2, 0]]);
     let report = explain(&model, &newest());
     assert!(report.checks.iter().all(|check| check.same) && report.checks.len() == 2, "{:?}", report.checks);
@@ -72,8 +72,8 @@ fn json_has_the_pageset_fields_of_its_rules() {
     assert_eq!(fields(KernelVersion::NEWEST), [false, true, true]);
 }
 
-/// The largest settings that a file may have, on zones of one frame and on the largest, with the smallest and the
-/// largest pages.
+/// Tests the largest settings that a file may have, with zones of one frame and of the maximum size, and with the
+/// smallest and the largest pages.
 #[test]
 fn settings_beyond_all_memory_are_explained_too() {
     let largest: u64 = 1 << 52;
@@ -114,7 +114,7 @@ fn ordinary_machines_get_no_advice() {
     assert!(!quad.contains("Warn"), "{quad}");
 }
 
-/// Machines changed to deserve one remark each.
+/// Each machine is changed so that one piece of advice applies.
 #[test]
 fn each_advice_appears_on_a_machine_that_needs_it() {
     let desktop = |change: &dyn Fn(&mut MachineModel)| {
@@ -164,7 +164,7 @@ fn oracle_remarks(name: &str) -> String {
     remarks(&explain(&oracle(name), &newest()))
 }
 
-/// All nodes near each other, and node reclaim on.
+/// Sets all distances between nodes to 20, and switches node reclaim on.
 fn near(model: &mut MachineModel) {
     model.settings.zone_reclaim_mode = 1;
     for (place, node) in model.nodes.iter_mut().enumerate() {
@@ -173,7 +173,7 @@ fn near(model: &mut MachineModel) {
     }
 }
 
-/// Node 0 in the middle of all others.
+/// Makes node 0 the nearest node of all others.
 fn star(model: &mut MachineModel) {
     for (place, node) in model.nodes.iter_mut().enumerate() {
         node.distances = if place == 0 { vec![15; 4] } else { vec![15, 25, 25, 25] };
@@ -200,7 +200,7 @@ fn node_reclaim_is_judged_by_the_largest_distance() {
         let lines = remarks.lines().filter(|line| line.contains("zone_reclaim_mode"));
         lines.map(|line| line.split(':').next().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    // Reclaim is worth it beyond a distance of 30.
+    // Node reclaim is useful only for distances above 30.
     assert_eq!([judged(30, 0), judged(31, 0)], [vec![], vec!["Info".to_owned()]]);
     assert_eq!([judged(30, 1), judged(31, 1)], [["Warn"], ["Info"]]);
 }

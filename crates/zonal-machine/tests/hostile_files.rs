@@ -1,5 +1,5 @@
-//! Machine files and captured trees that hold something other than ordinary files: nothing waits, nothing is
-//! read without end, and the error says what was found.
+//! Tests machine files and captured trees with special files in place of regular ones. No read may block or continue
+//! without end, and the error must say what kind of file was found.
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -19,7 +19,7 @@ fn machine_error(path: &Path) -> String {
     within_patience("reading", move || MachineModel::read(&path).unwrap_err().to_string())
 }
 
-/// The outcome of a capture: the error, or the machine's name and the notes.
+/// Returns the outcome of a capture: the error, or the machine's name and the notes.
 fn captured(root: &TempDir) -> Result<(String, Vec<String>), String> {
     let root = root.path().to_owned();
     within_patience("reading", move || match capture(&root) {
@@ -32,15 +32,15 @@ fn fifo(path: &Path) {
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
 }
 
-/// A file of so many MiB that takes no space.
+/// Creates a file of `mib` MiB that takes no disk space.
 fn sparse(path: &Path, mib: u64) {
     File::create(path).unwrap().set_len(mib << 20).unwrap();
 }
 
-/// What may stand where a file should be, and what an error calls it.
+/// Kinds of entries that may exist in place of a regular file, in the words of the error.
 const KINDS: [&str; 5] = ["a FIFO", "a directory", "a socket", "a character device", "larger than"];
 
-/// Whether it could be made.
+/// Creates an entry of a kind. Returns whether this process may create it.
 fn plant(kind: &str, path: &Path) -> bool {
     match kind {
         "a FIFO" => fifo(path),
@@ -96,7 +96,7 @@ fn tree(files: &[(&str, &str)]) -> TempDir {
     root
 }
 
-/// A tree with `sys/devices/system/node` and all folders that hold files of a capture.
+/// Returns a tree with `sys/devices/system/node` and all folders that contain files of a capture.
 fn full_tree() -> TempDir {
     tree(&[
         ("proc/zoneinfo", ZONEINFO),
@@ -164,12 +164,12 @@ fn no_link_leads_out_of_a_captured_tree() {
         assert!(error.contains(file) && error.contains("leads out of"), "{error}");
         assert!(!error.contains("hunter2"), "{error}");
     }
-    // So does a folder that is a link.
+    // A folder that is a link is an error too.
     let root = full_tree();
     fs::remove_dir_all(root.path().join("sys/devices/system/node")).unwrap();
     symlink(outside.path(), root.path().join("sys/devices/system/node")).unwrap();
     assert!(captured(&root).unwrap_err().contains("leads out of"));
-    // Links within the tree are as a machine has them.
+    // Links within the tree are allowed, because machines have them.
     let root = full_tree();
     fs::rename(root.path().join("proc/zoneinfo"), root.path().join("proc/real")).unwrap();
     symlink("real", root.path().join("proc/zoneinfo")).unwrap();

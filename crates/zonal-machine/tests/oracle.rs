@@ -1,4 +1,4 @@
-//! Every value that real kernels reported for the machines in `tests/oracle` is predicted exactly.
+//! Checks that every value that real kernels reported for the machines in `tests/oracle` is predicted exactly.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use zonal_machine::{KernelVersion, MachineModel, Rules, explain};
 
-/// The rules of the kernel that a machine file was captured from.
+/// Returns the rules of the kernel from which a machine file was captured.
 fn rules_of(model: &MachineModel) -> Rules {
     Rules::of(model.observed.as_ref().and_then(|observed| observed.kernel).unwrap_or(KernelVersion::NEWEST))
 }
@@ -49,8 +49,8 @@ fn every_observed_value_is_predicted() {
 
 #[test]
 fn rules_of_another_version_predict_different_values() {
-    // The check has teeth: no version's machines are all predicted by another version's rules.
-    // Only 6.12 and 7.2 agree: they compute batches differently and with the same outcome.
+    // The check can fail: the rules of one version do not predict all machines of another version. The exceptions are
+    // 6.12 and 7.2, which compute batches differently but with equal results.
     let version = |(major, minor)| KernelVersion::new(major, minor);
     let versions = [(5, 10), (6, 1), (6, 12), (7, 2)];
     let machines = oracle_machines();

@@ -1,5 +1,5 @@
-//! Panels with horizontal bars, in groups, from one origin. Neighbours: `scale.rs` has the axis, `chart.rs`
-//! arranges the panels.
+//! Panels with groups of horizontal bars that start at one origin. Related files: `scale.rs` has the axis, and
+//! `chart.rs` arranges the panels.
 
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
@@ -17,7 +17,7 @@ const BAR_LINE: f64 = 20.0;
 const BAR_HEIGHT: f64 = 14.0;
 const NAME_WIDTH: f64 = 150.0;
 const AXIS_HEIGHT: f64 = 38.0;
-/// Space between a bar and the texts beside it.
+/// Space between a bar and the text next to it.
 const GAP: f64 = 7.0;
 
 /// A bar.
@@ -25,13 +25,13 @@ const GAP: f64 = 7.0;
 pub struct Bar {
     /// Its name.
     pub name: String,
-    /// Its parts, one after another from the origin: length, colour, and a text that is shown if it fits.
+    /// Its parts, from the origin on: the length, the colour, and a text that is shown if it fits.
     pub parts: Vec<(f64, Color, String)>,
     /// Smallest and largest measured value.
     pub spread: Option<(f64, f64)>,
     /// A value to compare with.
     pub mark: Option<(Symbol, f64)>,
-    /// Text beside the bar, such as its value.
+    /// Text next to the bar, such as its value.
     pub text: String,
 }
 
@@ -40,13 +40,13 @@ pub struct Bar {
 pub struct Bars<'a> {
     /// Its title.
     pub title: &'a str,
-    /// Lengths of bars.
+    /// Scale of the lengths of bars.
     pub scale: &'a Scale,
     /// Name of the axis, if one is shown.
     pub axis: Option<&'a str>,
     /// Groups of bars, each with a title, which can be empty.
     pub groups: Vec<(String, Vec<Bar>)>,
-    /// Space for texts beside the longest bars, in pixels.
+    /// Space for the texts next to the longest bars, in pixels.
     pub text_width: f64,
 }
 

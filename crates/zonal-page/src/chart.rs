@@ -1,8 +1,8 @@
-//! A chart: a title, a legend, and panels in a grid; a figure of a page or an SVG document.
+//! A chart: a title, a legend, and panels in a grid. It is a figure of a page or an SVG document.
 //!
-//! The SVG backend of plotters supports only integer coordinates, so everything is drawn [`FINE`] times as large
-//! and scaled down. On a page the legend and the panels flow, so that they stay readable on narrow screens.
-//! Neighbours: `lines.rs` and `bars.rs` draw panels.
+//! The SVG backend of plotters supports only integer coordinates, so everything is drawn [`FINE`] times as large and
+//! scaled down. On a page, the legend and the panels wrap, so that they stay readable on narrow screens. Related files:
+//! `lines.rs` and `bars.rs` draw panels.
 
 use std::fmt::Write as _;
 
@@ -83,11 +83,11 @@ pub struct Panel {
 /// A chart.
 #[derive(Clone, Debug)]
 pub struct Chart {
-    /// Name of its file, without extension; unique in a page, of lower-case letters, digits and hyphens.
+    /// Name of its file without extension, unique in the page. It consists of lower-case letters, digits and hyphens.
     pub name: String,
     /// Title.
     pub title: String,
-    /// Text alternative for readers who cannot see the chart: axes, lines, and where the numbers are.
+    /// Text alternative for readers that do not see the chart: the axes, the lines, and where the numbers are.
     pub about: String,
     /// Legend.
     pub keys: Vec<Key>,
@@ -138,7 +138,7 @@ impl Panel {
         let area = SVGBackend::with_string(&mut text, (width as u32, height as u32)).into_drawing_area();
         draw(&area).and_then(|()| area.present()).expect("drawing to memory does not fail");
         drop(area);
-        // The backend's root element has neither a title nor the size in pixels, so it is left out.
+        // The root element of the backend has neither a title nor the size in pixels, so it is removed.
         let body = text.split_once('\n').map_or("", |(_root, rest)| rest).replace('\r', "");
         Self { size, body: body.trim_end().trim_end_matches("</svg>").to_owned() }
     }
@@ -227,7 +227,7 @@ impl Chart {
         })
     }
 
-    /// Returns the place of each entry of the legend: pixels from the left, and number of the line.
+    /// Returns the position of each entry of the legend: pixels from the left, and number of the line.
     fn places(&self, width: f64) -> Vec<(f64, usize)> {
         let (mut x, mut line) = (MARGIN, 0);
         let place = |key: &Key| {

@@ -1,7 +1,7 @@
-//! Colours of charts for light and dark mode, distinguishable by colour-blind readers.
+//! Colours of charts for light and dark mode. Colour-blind readers can distinguish them.
 //!
-//! Charts are drawn in the light colours; CSS rules replace each with its dark counterpart, so one drawing serves
-//! both modes. Other colours are the same in both. Neighbours: `page.css` has the colours of pages.
+//! Charts are drawn in the light colours. CSS rules replace each of these with its dark counterpart, so one drawing
+//! serves both modes. Other colours are the same in both modes. Related files: `page.css` has the colours of pages.
 
 use plotters::prelude::{ColorMap, DerivedColorMap};
 pub use plotters::style::RGBColor as Color;
@@ -54,7 +54,7 @@ const LINES: [Color; 8] = [BLUE, VERMILION, GREEN, PURPLE, YELLOW, GREY, PINK, S
 /// Maximum number of lines for which [`line()`] returns unrelated colours.
 pub const DISTINCT_LINES: usize = LINES.len();
 
-/// Gradient for many ordered lines; all its colours have similar brightness.
+/// Gradient for many ordered lines. All its colours have similar brightness.
 const RAMP: [Color; 5] =
     [Color(62, 112, 190), Color(24, 142, 134), Color(128, 132, 36), Color(206, 106, 44), Color(204, 84, 140)];
 
@@ -67,7 +67,7 @@ pub const FILLS: [Color; 6] = [
     Color(140, 199, 238),
     Color(188, 72, 30),
 ];
-/// Fill colour of everything else in a stacked bar.
+/// Fill colour for the remainder of a stacked bar.
 pub const REST: Color = Color(176, 180, 188);
 
 /// Returns the colour of line `at` of `of` lines.
@@ -76,7 +76,7 @@ pub fn line(at: usize, of: usize) -> Color {
     if of <= DISTINCT_LINES { LINES[at.min(DISTINCT_LINES - 1)] } else { ramp(at, of) }
 }
 
-/// Returns colour `at` of `of` along a gradient, for items in an order; `of` is at least two.
+/// Returns colour number `at` of `of` colours along a gradient. `of` must be at least two.
 #[must_use]
 pub fn ramp(at: usize, of: usize) -> Color {
     DerivedColorMap::new(&RAMP).get_color_normalized(at as f64, 0.0, (of - 1) as f64)

@@ -1,16 +1,16 @@
-//! Formats numbers for people: significant digits only, with SI prefixes and units.
+//! Formats numbers for readers: only significant digits, with SI prefixes and units.
 //!
-//! [`number`] is for columns whose header names the unit, [`quantity`] for a standalone value, [`tick`] for an
-//! axis. A value that is not finite prints as [`NO_FIGURE`]. Neighbours: every table and chart.
+//! [`number`] is for columns whose header has the unit, [`quantity`] for a standalone value, and [`tick`] for an axis.
+//! A value that is not finite is printed as [`NO_FIGURE`]. Every table and chart uses these functions.
 
-/// Printed in place of a missing number.
+/// Text printed in place of a missing number.
 pub const NO_FIGURE: &str = "–";
 
 /// Significant digits in a column.
 const COLUMN_DIGITS: i32 = 4;
 /// Significant digits of a standalone value.
 const DIGITS: i32 = 3;
-/// Maximum significant digits of an axis label, because neighbouring labels may differ only in the last ones.
+/// Maximum number of significant digits of an axis label. Neighbouring labels may differ only in the last digits.
 const TICK_DIGITS: i32 = 6;
 
 const SI: [(f64, &str); 8] =
@@ -20,7 +20,8 @@ const BINARY: [(f64, &str); 4] =
 /// Units that accept any SI prefix.
 const PREFIXED: [&str; 4] = ["B", "B/s", "bit/s", "Hz"];
 
-/// Formats `value` without a unit: four digits, whole numbers from 1000 up, powers of ten at the extremes.
+/// Formats `value` without a unit, with four significant digits, or as a whole number from 1000 on. Very large and
+/// small values become powers of ten.
 #[must_use]
 pub fn number(value: f64) -> String {
     if !value.is_finite() {
@@ -50,7 +51,7 @@ pub fn quantity(value: f64, unit: &str) -> String {
     }
 }
 
-/// Formats `value` for an axis, with the prefix that suits `like`; the unit is included when it is short.
+/// Formats `value` for an axis, with the prefix that suits `like`. A short unit is included.
 #[must_use]
 pub fn tick(value: f64, unit: &str, like: f64) -> String {
     if !value.is_finite() {
@@ -64,7 +65,7 @@ pub fn tick(value: f64, unit: &str, like: f64) -> String {
     }
 }
 
-/// Formats a value of a case at full precision, as in its file.
+/// Formats a value of a case with full precision, as its file does.
 #[must_use]
 pub fn exact(value: f64) -> String {
     match value.abs() {

@@ -1,9 +1,10 @@
-//! Self-contained pages with charts: one style, one chart library, for every page of zonal.
+//! Self-contained pages with charts. All pages of zonal share this style and chart library.
 //!
-//! A [`Page`] is one HTML file with sections of [`Block`]s: sentences, [`Table`]s and [`Chart`]s. It has no
-//! scripts and loads nothing; it is readable in light and dark mode, on narrow screens, on paper and with screen
-//! readers. A [`Chart`] is also an SVG document of its own. Its panels have [`Lines`] on two axes or [`Bars`]; axes
-//! are [`Scale`]s. The same contents give the same bytes. All texts are escaped: what cannot be seen is written out.
+//! A [`Page`] is one HTML file with sections of [`Block`]s, such as sentences, [`Table`]s and [`Chart`]s. It has no
+//! scripts and loads nothing. It is readable in light and dark mode, on narrow screens, on paper and with screen
+//! readers. A [`Chart`] can also be written as an SVG document. Its panels have [`Lines`] on two axes or [`Bars`], and
+//! the axes are [`Scale`]s. The same contents always yield the same bytes. All texts are escaped, and invisible
+//! characters are written out.
 //!
 //! ```
 //! use zonal_page::{Block, Chart, Key, Line, Lines, Page, Scale, Section, Symbol, color};

@@ -1,4 +1,4 @@
-//! Panels with lines on two axes. Neighbours: `scale.rs` has the axes, `chart.rs` arranges the panels.
+//! Panels with lines on two axes. Related files: `scale.rs` has the axes, and `chart.rs` arranges the panels.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
@@ -15,7 +15,8 @@ const RIGHT: f64 = 24.0;
 const TOP: f64 = 30.0;
 const BOTTOM: f64 = 44.0;
 const TICK: f64 = 4.0;
-/// Number of the last lines with dots of which each is narrower than those below it, so that equal lines show.
+/// Number of lines with dots, counted from the last, that are drawn narrower one by one, so that equal lines stay
+/// visible.
 const WIDER_MAX: u32 = 3;
 
 /// A line of a panel.
@@ -27,7 +28,7 @@ pub struct Line {
     pub points: Vec<(f64, f64)>,
     /// Whether its points have dots. A single point always has one.
     pub has_dots: bool,
-    /// Symbols beside the line, such as measured values beside predicted ones.
+    /// Symbols next to the line, such as measured values next to predicted values.
     pub marks: Vec<(Symbol, (f64, f64))>,
 }
 

@@ -1,4 +1,4 @@
-//! The HTML page. Neighbours: `table.rs` and `chart.rs` have its larger parts, `page.css` its styles.
+//! The HTML page. Related files: `table.rs` and `chart.rs` have its larger parts, and `page.css` has its styles.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -19,9 +19,9 @@ const NAME_MAX: usize = 80;
 pub struct Page<'a> {
     /// Title.
     pub title: String,
-    /// What follows the title.
+    /// Blocks after the title.
     pub header: Vec<Block<'a>>,
-    /// Sections, with different titles.
+    /// Sections. Their titles must differ.
     pub sections: Vec<Section<'a>>,
 }
 
@@ -46,17 +46,17 @@ pub enum Block<'a> {
     About(String),
     /// A paragraph that a reader must not miss.
     Warning(String),
-    /// A note in small type, in pieces with the colours of cells: explains a table.
+    /// A note in small type that explains a table, in pieces with the colours of cells.
     Note(Vec<(Tone, String)>),
-    /// Items.
+    /// A list of items.
     List(Vec<String>),
     /// A table.
     Table(Table),
     /// Charts.
     Charts(&'a [Chart]),
-    /// Blocks below a summary that opens and closes them.
+    /// Blocks below a summary that shows and hides them.
     Folded {
-        /// What is always visible.
+        /// Text that is always visible.
         summary: String,
         /// Whether the blocks are visible at first.
         is_open: bool,

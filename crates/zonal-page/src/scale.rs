@@ -1,7 +1,7 @@
-//! Scales of axes: a range of values, linear or logarithmic, with labelled ticks.
+//! Scales of axes: a linear or logarithmic range of values with labelled ticks.
 //!
-//! Invariant: `low < high`, both finite; `0 < low` on logarithmic scales. Neighbours: plotters maps values to
-//! places; `lines.rs` and `bars.rs` have axes; `figures.rs` formats ticks.
+//! Invariant: `low < high`, and both are finite; `0 < low` on logarithmic scales. Related files: plotters maps values
+//! to places, `lines.rs` and `bars.rs` draw axes, and `figures.rs` formats ticks.
 
 use std::ops::Range;
 
@@ -13,15 +13,15 @@ use crate::chart::FINE;
 use crate::figures;
 use crate::text::Font;
 
-/// Number of decades above which figures are shown on a logarithmic scale.
+/// Number of decades from which a scale of figures is logarithmic.
 const DECADES_MAX: f64 = 1.5;
-/// Space at an end of a scale that is not zero, as a share of the scale.
+/// Space at an end of a scale that is not at zero, as a share of the scale.
 const MARGIN: f64 = 0.05;
 /// Maximum number of round ticks.
 const TICKS_MAX: usize = 6;
 /// Maximum width of the label of a tick, in pixels.
 const LABEL_WIDTH: f64 = 62.0;
-/// Exclusive limit of the values shown; larger values cannot be measurements, and their differences overflow.
+/// Exclusive limit of the values shown. Larger values cannot be measurements, and their differences overflow.
 const VALUE_MAX: f64 = 1e100;
 
 /// Whether a chart can show `value`.
@@ -36,7 +36,7 @@ pub struct Scale {
     low: f64,
     high: f64,
     is_logarithmic: bool,
-    /// Ascending values, with their labels.
+    /// Ticks: ascending values with their labels.
     ticks: Vec<(f64, String)>,
 }
 
@@ -49,7 +49,7 @@ fn bounds(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
 }
 
 impl Scale {
-    /// Creates a scale for a number of cases, such as CPUs, with a tick at each; `None` without values.
+    /// Creates a scale with a tick for each of a number of cases, such as CPU counts. Returns `None` without values.
     pub fn cases(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().filter(|value| is_shown(*value)).collect();
         values.sort_by(f64::total_cmp);
@@ -60,26 +60,27 @@ impl Scale {
         Some(scale)
     }
 
-    /// Creates a scale for figures: logarithmic if they span a large range, otherwise from zero.
+    /// Creates a scale for figures, which is logarithmic if the figures span a large range and otherwise begins at
+    /// zero.
     pub fn figures(values: impl IntoIterator<Item = f64>, unit: &str) -> Option<Self> {
         let (low, high) = bounds(values)?;
         let linear = || Self::differences(low.min(0.0), high.max(0.0), unit);
         Some(Self::factors(low, high, unit).unwrap_or_else(linear))
     }
 
-    /// Creates a scale for lengths, from zero.
+    /// Creates a scale for lengths, which begins at zero.
     pub fn lengths(values: impl IntoIterator<Item = f64>, unit: &str) -> Option<Self> {
         let (_, high) = bounds(values)?;
         Some(Self::linear(0.0, if high > 0.0 { high } else { 1.0 }, unit))
     }
 
-    /// Creates a scale for levels over time, from zero unless that leaves most of the plot empty.
+    /// Creates a scale for levels over time, which begins at zero unless most of the plot would then be empty.
     pub fn levels(values: impl IntoIterator<Item = f64>, unit: &str) -> Option<Self> {
         let (low, high) = bounds(values)?;
         Some(Self::differences(if low > 0.0 && low < 0.6 * high { 0.0 } else { low }, high, unit))
     }
 
-    /// Creates a scale for seconds that ends at the values.
+    /// Creates a scale for seconds that ends at the largest value.
     pub fn time(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let (low, high) = bounds(values)?;
         Some(Self::linear(low, if high > low { high } else { low + low.abs().max(1.0) }, "s"))
@@ -123,12 +124,12 @@ impl Scale {
         self.is_logarithmic
     }
 
-    /// Returns the start of bars.
+    /// Returns the value at which bars begin.
     pub(crate) fn origin(&self) -> f64 {
         if self.is_logarithmic { self.low } else { 0.0 }
     }
 
-    /// Returns the scale without ticks whose labels overlap on a horizontal axis; the last tick stays.
+    /// Returns the scale without ticks whose labels would overlap on a horizontal axis. The last tick always remains.
     pub(crate) fn spaced(mut self, width: f64) -> Self {
         let mut free = f64::INFINITY;
         let places = self.clone();
@@ -145,7 +146,7 @@ impl Scale {
     }
 }
 
-/// Returns round values of a logarithmic scale: 1, 2, 5 or 1, 3 of each power of ten, or some powers.
+/// Returns round values of a logarithmic scale: 1, 2 and 5 or 1 and 3 times each power of ten, or only some powers.
 fn round_factors(low: f64, high: f64) -> Vec<f64> {
     let (first, last) = (low.log10().floor() as i32, high.log10().ceil() as i32);
     let round = |digits: &[f64], every: i32| -> Vec<f64> {

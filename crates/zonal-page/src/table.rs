@@ -1,10 +1,11 @@
-//! Tables: columns with headings, which can be grouped, and rows of cells. Neighbours: `page.rs` shows them.
+//! Tables: columns with headings, which can be grouped, and rows of cells. Related files: `page.rs` includes tables in
+//! pages.
 
 use maud::{Markup, html};
 
 use crate::text::printable;
 
-/// What the cells of a column are.
+/// Kind of the cells in a column.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Names of the row.
@@ -24,25 +25,25 @@ pub enum Kind {
 pub struct Column {
     /// Heading.
     pub title: String,
-    /// Heading above it and its neighbours with the same group; empty for none.
+    /// Heading above this column and its neighbours of the same group. Empty if there is no group.
     pub group: String,
-    /// What its cells are.
+    /// Kind of its cells.
     pub kind: Kind,
 }
 
-/// Colour of a cell: how large a deviation is.
+/// Colour of a cell, which shows how large a deviation is.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub enum Tone {
     /// No colour.
     #[default]
     Plain,
-    /// Near.
+    /// Small deviation.
     Near,
-    /// Not far.
+    /// Moderate deviation.
     Fair,
-    /// Off.
+    /// Large deviation.
     Off,
-    /// Far off.
+    /// Very large deviation.
     Far,
 }
 
@@ -60,11 +61,11 @@ pub struct Cell {
 /// A table.
 #[derive(Clone, Default, Debug)]
 pub struct Table {
-    /// Caption; also the name of the region in which a wide table scrolls.
+    /// Caption, which is also the name of the area in which a wide table scrolls.
     pub caption: String,
     /// Columns.
     pub columns: Vec<Column>,
-    /// Groups of rows, which are ruled off; a row has as many cells as the table has columns.
+    /// Groups of rows, separated by lines. Each row has as many cells as the table has columns.
     pub rows: Vec<Vec<Vec<Cell>>>,
 }
 

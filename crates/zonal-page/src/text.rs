@@ -1,6 +1,7 @@
-//! Texts: characters that can be shown, fonts, and how wide a text is.
+//! Texts of charts: printable characters, fonts, and the width of a text.
 //!
-//! Widths are upper estimates because the reader's font is unknown. Neighbours: every chart and the page.
+//! Widths are upper estimates, because the font of the reader is unknown. Related files: every chart and the page use
+//! this module.
 
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{FontDesc, FontFamily, FontStyle, IntoFont, TextStyle};
@@ -14,8 +15,8 @@ const TEXT_SCALE: f64 = 1.24;
 /// Width of a column of text relative to the font size, for a wide sans-serif font.
 const COLUMN: f64 = 0.6;
 
-/// Escapes all characters of `text` that are invisible, reverse its direction, or that XML cannot represent, as
-/// `\uXXXX`. Escaping twice changes nothing.
+/// Escapes each character of `text` that is invisible, reverses the direction of text, or cannot be represented in XML,
+/// as `\uXXXX`. Escaping twice has the same result as escaping once.
 #[must_use]
 pub fn printable(text: &str) -> String {
     let mut shown = String::new();
@@ -34,12 +35,12 @@ fn is_visible(letter: char) -> bool {
         ' '..='~' => true,
         '\u{2028}' | '\u{2029}' => false,
         _ if letter.is_whitespace() => !letter.is_control(),
-        // The letter before it keeps combining characters from being escaped.
+        // The letter in front keeps combining characters from being escaped.
         _ => format!("a{letter}").escape_debug().count() == 2,
     }
 }
 
-/// Appearance of a text in a chart; the size is in pixels.
+/// Appearance of a text in a chart. The size is in pixels.
 #[derive(Clone, Copy)]
 pub(crate) struct Font {
     size: f64,
@@ -74,7 +75,7 @@ impl Font {
         format!("{}…", kept.trim_end())
     }
 
-    /// Returns the style of a text at a given side of its point, vertically centred.
+    /// Returns the style of a text on the given side of its point, vertically centred.
     pub(crate) fn at(self, side: HPos) -> TextStyle<'static> {
         let font = FontDesc::new(FontFamily::SansSerif, self.size * FINE * TEXT_SCALE, self.weight);
         font.into_font().color(&self.color).pos(Pos::new(side, VPos::Center))
@@ -92,7 +93,7 @@ mod tests {
         assert_eq!(printable(shown), shown);
     }
 
-    /// A text of megabytes is measured once, not again for each removed letter.
+    /// A text of several megabytes must be measured only once, not again for each removed letter.
     #[test]
     fn texts_are_cut_where_they_no_longer_fit() {
         let long = "variant ".repeat(1 << 18);

@@ -1,7 +1,7 @@
-//! The owner ledger: the owner of each frame, as the callers of an allocator see it.
+//! The owner ledger, which records the owner of each frame from the view of the callers of an allocator.
 //!
-//! Tests assign every block that they allocate and release it before they free it. If two owners have a frame
-//! at the same time, the ledger panics and names both. Owners are numbers that the test chooses.
+//! Tests assign every block that they allocate, and release it in the ledger before they free it. If two owners have a
+//! frame at the same time, the ledger panics and names both. Owners are numbers that the test chooses.
 
 use std::fmt;
 use std::ops::Range;
@@ -9,15 +9,15 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// The owner of each frame of a range, for any number of threads and for signal handlers.
 ///
-/// All accesses are relaxed: the allocator passes a frame, and the ledger's cell with it, from one owner to
-/// the next, and the ledger adds no ordering that the allocator does not provide itself.
+/// All accesses are relaxed. The allocator already orders the accesses of one owner of a frame before those of the next
+/// owner, and the ledger must not add ordering that the allocator does not provide.
 #[derive(Debug)]
 pub struct Ledger {
     first: u64,
     owners: Vec<AtomicU32>,
 }
 
-/// An owner as it is named in messages.
+/// Formats an owner for messages.
 struct Named(u32);
 
 impl fmt::Display for Named {
@@ -43,10 +43,10 @@ impl Ledger {
         Self { first: frames.start, owners }
     }
 
-    /// Assigns `count` frames from `first` on, which must be free, to `owner`.
+    /// Assigns the `count` frames from `first` on to `owner`. The frames must be free.
     ///
     /// # Panics
-    /// Panics if one of them has an owner, or is outside the ledger.
+    /// Panics if one of the frames has an owner or is outside the ledger.
     pub fn assign(&self, first: u64, count: u64, owner: u32) {
         for (frame, cell) in (first..).zip(self.cells(first, count)) {
             let before = cell.swap(owner, Relaxed);
@@ -58,10 +58,10 @@ impl Ledger {
         }
     }
 
-    /// Releases `count` frames from `first` on, which must belong to `owner`; they are then free.
+    /// Frees the `count` frames from `first` on, which must belong to `owner`.
     ///
     /// # Panics
-    /// Panics if one of them does not belong to `owner`, or is outside the ledger.
+    /// Panics if one of the frames does not belong to `owner` or is outside the ledger.
     pub fn release(&self, first: u64, count: u64, owner: u32) {
         for (frame, cell) in (first..).zip(self.cells(first, count)) {
             let before = cell.swap(Self::FREE, Relaxed);
@@ -69,7 +69,7 @@ impl Ledger {
         }
     }
 
-    /// Returns the owner of a frame; a frame outside the ledger is offline.
+    /// Returns the owner of a frame. A frame outside the ledger counts as offline.
     #[must_use]
     pub fn owner(&self, frame: u64) -> u32 {
         let at = frame.checked_sub(self.first).and_then(|at| self.owners.get(usize::try_from(at).ok()?));
@@ -82,7 +82,7 @@ impl Ledger {
         self.first..self.first + self.owners.len() as u64
     }
 
-    /// Returns the frames that are neither free nor offline, ascending.
+    /// Returns the frames that are neither free nor offline, in ascending order.
     pub fn owned(&self) -> impl Iterator<Item = u64> {
         self.frames().filter(|&frame| ![Self::FREE, Self::OFFLINE].contains(&self.owner(frame)))
     }

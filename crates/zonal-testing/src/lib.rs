@@ -1,9 +1,9 @@
-//! Shared code of the tests of all crates: skips that the summary shows, waits with a time limit, and the
-//! owner ledger.
+//! Code that the tests of all crates share: skips that the summary lists, waits with a time limit, and the owner
+//! ledger.
 //!
-//! A test that cannot check something on this machine calls [`skipped!`] and continues or returns: libtest
-//! counts it as passed in either case and hides what it printed. The line is therefore also appended to the
-//! file named by [`SKIPS_FILE`], which `cargo xtask` sets, reads and prints with its summary.
+//! A test that cannot check something on this machine calls [`skipped!`] and then continues or returns. libtest counts
+//! the test as passed in either case and hides its output. The skip is therefore also appended to the file named by
+//! [`SKIPS_FILE`]. `cargo xtask` sets this variable, and prints the contents of the file with its summary.
 #![forbid(unsafe_code)]
 
 mod ledger;
@@ -18,12 +18,12 @@ pub use ledger::Ledger;
 
 /// The environment variable that names the file to which skips are appended.
 pub const SKIPS_FILE: &str = "ZONAL_SKIPS_FILE";
-/// Time limit of [`eventually`]: far longer than any condition takes on a busy machine.
+/// Time limit of [`eventually`], which is far longer than any condition takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Time between two checks of [`eventually`].
 const POLL_PERIOD: Duration = Duration::from_millis(2);
 
-/// Reports that the calling test leaves something out, and why; takes the arguments of `format!`.
+/// Reports that the calling test skips a check, and why. The arguments are those of `format!`.
 #[macro_export]
 macro_rules! skipped {
     ($($why:tt)+) => {
@@ -31,26 +31,26 @@ macro_rules! skipped {
     };
 }
 
-/// Prints one line for a skip and appends it to the file of skips; call it through [`skipped!`].
+/// Prints one line for a skip and appends it to the file of skips. Use [`skipped!`] to call this function.
 ///
 /// # Panics
-/// Panics if there is such a file and it cannot be written.
+/// Panics if [`SKIPS_FILE`] names a file that cannot be written.
 pub fn record_skip(module: &str, why: &str) {
     let test = thread::current().name().filter(|name| *name != "main").unwrap_or("a test").to_owned();
     let program = module.split("::").next().unwrap_or(module);
     let line = format!("SKIPPED: {program}: {test}: {}\n", why.replace('\n', " "));
     eprint!("{line}");
     let Some(file) = std::env::var_os(SKIPS_FILE) else { return };
-    // One write of a short line at the end of the file: lines of concurrent tests are not interleaved.
+    // Each line is appended with a single short write, so lines of concurrent tests are not interleaved.
     let opened = OpenOptions::new().create(true).append(true).open(&file);
     let written = opened.and_then(|mut file| file.write_all(line.as_bytes()));
     written.unwrap_or_else(|error| panic!("{SKIPS_FILE} {}: {error}", file.display()));
 }
 
-/// Waits until `holds` returns true, calling it repeatedly.
+/// Calls `holds` repeatedly until it returns `true`.
 ///
 /// # Panics
-/// Panics if it does not return true within two minutes; `what` names the condition.
+/// Panics if `holds` does not return `true` within two minutes. The message contains `what`, the name of the condition.
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
@@ -63,8 +63,8 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 /// are attributed to the calling test.
 ///
 /// # Panics
-/// Panics if `work` does, or if it does not finish within two minutes, in which case its thread keeps
-/// running; `what` names it.
+/// Panics if `work` panics, or if it does not finish within two minutes. In the second case its thread continues to
+/// run, and the message contains `what`, the name of the work.
 pub fn within_patience<R: Send + 'static>(what: &str, work: impl FnOnce() -> R + Send + 'static) -> R {
     let caller = thread::current().name().unwrap_or(what).to_owned();
     let thread = thread::Builder::new().name(caller).spawn(work).expect("a thread can be started");
@@ -72,7 +72,7 @@ pub fn within_patience<R: Send + 'static>(what: &str, work: impl FnOnce() -> R +
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// A reusable barrier for two threads, whose wait has a time limit.
+/// A reusable barrier for two threads whose wait has a time limit.
 #[derive(Default, Debug)]
 pub struct Meeting {
     arrivals: Mutex<usize>,
@@ -80,7 +80,7 @@ pub struct Meeting {
 }
 
 impl Meeting {
-    /// Waits until the other thread also waits.
+    /// Waits until the other thread has also called `wait`.
     ///
     /// # Panics
     /// Panics if the other thread does not arrive within two minutes.
@@ -119,7 +119,7 @@ mod tests {
         within_patience("work", || panic!("of the work"));
     }
 
-    /// The file is set in a child process, because all tests of this process share the environment.
+    /// A child process sets the variable, because all tests of this process share the environment.
     #[test]
     fn skips_are_appended_to_the_file() {
         const CHILD: &str = "ZONAL_TESTING_CHILD";

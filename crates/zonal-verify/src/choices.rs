@@ -1,11 +1,11 @@
-//! Decisions read off bytes, one or two bytes each; when the bytes are used up, all are the first choice.
+//! Reads decisions from bytes, one or two bytes each. After the last byte, every decision is the first choice.
 
-/// Bytes not yet used.
+/// The bytes that have not been read yet.
 #[derive(Clone, Debug)]
 pub struct Choices<'d>(&'d [u8]);
 
 impl<'d> Choices<'d> {
-    /// Starts with all bytes of `data`.
+    /// Creates decisions from all bytes of `data`.
     #[must_use]
     pub fn new(data: &'d [u8]) -> Self {
         Self(data)
@@ -44,7 +44,7 @@ impl<'d> Choices<'d> {
         byte >> bit & 1 == 1
     }
 
-    /// Returns the next bytes, `count` at most.
+    /// Returns the next bytes, at most `count`.
     pub(crate) fn bytes(&mut self, count: usize) -> &'d [u8] {
         let (taken, rest) = self.0.split_at(count.min(self.0.len()));
         self.0 = rest;

@@ -1,8 +1,8 @@
-//! Checks of the allocator as a whole: every history of small worlds, random histories against a naive
-//! model, random programs on simulated machines, interleavings of threads, fuzzing, faults, soak.
+//! Checks of the allocator as a whole: all histories of small worlds, random histories against a naive model, random
+//! programs on simulated machines, interleavings of threads, fuzzing, injected faults, and a soak test.
 //!
-//! Nothing here is part of the allocator, nor published with it. Tests of single files and mechanisms
-//! are beside their subjects, in `crates/zonal`.
+//! This crate is not part of the allocator and is not published. Tests of single files and mechanisms are next to the
+//! code that they test, in `crates/zonal`.
 
 mod choices;
 pub mod guest;

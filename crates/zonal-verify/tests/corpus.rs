@@ -1,7 +1,7 @@
-//! Replays the corpus of every fuzz target, then runs each target on random changes of corpus files.
+//! Replays the corpus of every fuzz target, and then runs each target on random mutations of corpus files.
 //!
-//! `ZONAL_FUZZ_SEED` and `ZONAL_FUZZ_ROUNDS` change the seed and the number of changes. A failure prints the
-//! bytes; when they are written to a file in `corpus/TARGET`, they are replayed with the others.
+//! `ZONAL_FUZZ_SEED` and `ZONAL_FUZZ_ROUNDS` set the seed and the number of mutated inputs. A failure prints the bytes
+//! of the input. A file with these bytes in `corpus/TARGET` is replayed with the others.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use std::path::Path;
 use fastrand::Rng;
 use zonal_verify::targets::{ALL, Target};
 
-/// Maximum length of a changed input, in bytes.
+/// Maximum length of a mutated input, in bytes.
 const BYTES_MAX: usize = 8192;
 /// Pieces of text that are significant to some target.
 const WORDS: [&[u8]; 12] = [
@@ -40,7 +40,7 @@ fn corpus(target: &Target) -> Vec<(String, Vec<u8>)> {
     files
 }
 
-/// The current input; it is printed if its target panics.
+/// The current input, which is printed if its target panics.
 struct Input<'i> {
     target: &'i Target,
     data: &'i [u8],

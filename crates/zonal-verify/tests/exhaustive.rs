@@ -1,11 +1,13 @@
-//! Every history of small worlds, up to a length, against the naive model: each state is visited once.
+//! Searches all histories of small worlds, up to a length, and compares the answers with the naive model. Each state is
+//! visited once.
 //!
-//! `ZONAL_DEEPER` is the number of moves by which histories are longer than in a normal run. A search fails if it
-//! finds fewer states than expected.
+//! `ZONAL_DEEPER` is the number of moves by which histories are longer than in a normal run. A search fails if it finds
+//! fewer states than expected.
 
 use std::time::Instant;
 
 use zonal::Config;
+use zonal::request::PageKind;
 use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::rules::watermarks::WatermarkSettings;
 use zonal::units::{PageCount, ZoneKind};
@@ -13,15 +15,15 @@ use zonal_verify::history::{
     Found, FrameSpec, Model, Move, Operation, Plan, RequestSpec, Scope, Search, StateKey,
 };
 
-/// Returns a configuration with watermarks of one, two and three frames over the whole machine. They differ,
-/// because those of real machines do.
+/// Returns a configuration with watermarks of one, two and three frames over the whole machine. They differ because the
+/// watermarks of real machines do.
 fn config(tuning: PagesetTuning) -> Config {
     let min_free = Some(PageCount::new(1));
     let watermarks = WatermarkSettings { min_free, scale_factor: 1000, ..WatermarkSettings::default() };
     Config { watermarks, tuning, ..Config::default() }
 }
 
-/// Adds requests and all possible frees, on both CPUs.
+/// Adds all requests of `specs` and all possible frees, on both CPUs.
 fn requests_and_frees(model: &Model, specs: &[RequestSpec], moves: &mut Vec<Move>) {
     for cpu in 0..2 {
         let requests = specs.iter().map(|&spec| Operation::Alloc(spec));
@@ -43,7 +45,7 @@ fn changes(zone: u8, moves: &mut Vec<Move>) {
     moves.extend(changes.map(|operation| Move { cpu: 0, operation }));
 }
 
-/// Runs a search of `depth` moves, or more if the environment says so; at least `states` states must be found.
+/// Runs a search of `depth` moves, or more with `ZONAL_DEEPER`. The search must find at least `states` states.
 fn search(name: &str, states: u64, search: Search<'_>) -> Found {
     let deeper = std::env::var("ZONAL_DEEPER").ok().and_then(|value| value.parse::<u32>().ok());
     let began = Instant::now();
@@ -54,7 +56,8 @@ fn search(name: &str, states: u64, search: Search<'_>) -> Found {
     found
 }
 
-/// A zone of 16 frames, first with all frames free, then with half of them allocated as scattered single frames.
+/// Searches a zone of 16 frames, first with all frames free, then with half of them allocated as scattered single
+/// frames.
 #[test]
 fn one_zone() {
     let plan = Plan::nodes(1, 2).zone(0, ZoneKind::Normal, 16, 16);
@@ -78,7 +81,7 @@ fn one_zone() {
     }
 }
 
-/// A zone of 16 frames, allocated as single frames and as a whole, as time passes.
+/// Searches a zone of 16 frames, with requests for single frames and for blocks of 8 frames, while time passes.
 #[test]
 fn one_zone_and_time() {
     let plan = Plan::nodes(1, 2).zone(0, ZoneKind::Normal, 16, 16);
@@ -95,8 +98,38 @@ fn one_zone_and_time() {
     search("one zone and time", 36_000, it);
 }
 
-/// Two nodes of 8 frames; memory of the second goes offline and online, also all of it, and the cpuset of one
-/// request has only that node.
+/// Searches a zone of 16 frames, with runs of three frames, a range, splits, and frees of wrong numbers of frames.
+#[test]
+fn one_zone_and_runs() {
+    let plan = Plan::nodes(1, 2).zone(0, ZoneKind::Normal, 16, 16);
+    let moves = |model: &Model, moves: &mut Vec<Move>| {
+        requests_and_frees(model, &[RequestSpec::plain(0), RequestSpec::plain(2)], moves);
+        changes(0, moves);
+        let aligned = RequestSpec::plain(3);
+        let range = FrameSpec::InZone { zone: 0, first: 5, count: 6 };
+        let requests = [
+            Operation::AllocFrames { spec: RequestSpec::plain(0), count: 3 },
+            Operation::AllocFrames { spec: aligned, count: 2 },
+            Operation::AllocRange { span: range, kind: PageKind::Kernel },
+        ];
+        let of_held = (0..model.blocks() as u16).flat_map(|nth| {
+            [
+                Operation::FreeFrames { nth, more: 1 },
+                Operation::FreeFrames { nth, more: -1 },
+                Operation::Split { nth, to: 0 },
+                Operation::Split { nth, to: 1 },
+            ]
+        });
+        moves.extend(requests.into_iter().chain(of_held).map(|operation| Move { cpu: 0, operation }));
+    };
+    let config = &config(PagesetTuning::Depth);
+    let key = StateKey::Answers;
+    let it = Search { plan: &plan, config, start: &[], moves: &moves, depth: 5, key };
+    search("one zone and runs", 80_000, it);
+}
+
+/// Searches two nodes of 8 frames. A part of the second node's memory, or all of it, goes offline and online, and the
+/// cpuset of one request has only that node.
 #[test]
 fn two_nodes() {
     let plan = Plan::nodes(2, 1).zone(0, ZoneKind::Normal, 16, 8).zone(1, ZoneKind::Normal, 32, 8);
@@ -117,7 +150,7 @@ fn two_nodes() {
     search("two nodes", 160_000, it);
 }
 
-/// One node with 8 frames for devices and 8 other frames.
+/// Searches one node with 8 frames in zone DMA and 8 in zone Normal.
 #[test]
 fn two_kinds() {
     let plan = Plan::nodes(1, 2).zone(0, ZoneKind::Dma, 16, 8).zone(0, ZoneKind::Normal, 24, 8);
@@ -136,7 +169,7 @@ fn two_kinds() {
     search("two kinds", 60_000, it);
 }
 
-/// A deeper search, by positions: 16 frames, allocated as single frames and as a whole.
+/// Searches 16 frames to a greater depth, by the positions of frames, with requests for single frames and for all 16.
 #[test]
 fn positions_of_sixteen_frames() {
     let plan = Plan::nodes(1, 2).zone(0, ZoneKind::Normal, 16, 16);
@@ -150,7 +183,7 @@ fn positions_of_sixteen_frames() {
     search("positions of 16 frames", 24_000, it);
 }
 
-/// All histories of any length, by positions: single frames in a zone of three.
+/// Searches all histories of any length, by the positions of frames, for single frames in a zone of three.
 #[test]
 fn positions_of_three_frames_to_the_end() {
     let plan = Plan::nodes(1, 2).zone(0, ZoneKind::Normal, 16, 3);

@@ -1,8 +1,8 @@
-//! Long random histories over random machines, against the naive model.
+//! Runs long random histories on random machines, and compares the answers with the naive model.
 //!
-//! A history that fails is reduced to the operations that matter and stored in
-//! `proptest-regressions/histories.txt`; stored histories run first. `PROPTEST_CASES` is the number of histories,
-//! `ZONAL_STRESS_SECONDS` the time for which new ones are tried.
+//! A history that fails is reduced to the relevant operations and stored in `proptest-regressions/histories.txt`.
+//! Stored histories run first. `PROPTEST_CASES` is the number of histories, and `ZONAL_STRESS_SECONDS` the time for
+//! which new ones are tried.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
@@ -16,12 +16,12 @@ use zonal_verify::history::{Executor, Operation, Plain, Plan, generator};
 
 /// Number of histories of a normal run.
 const CASES: u32 = 24;
-/// Number of operations of a history; each may be repeated many times.
+/// Number of groups of operations in a history. A group may repeat an operation many times.
 const LENGTH: std::ops::Range<usize> = 300..1500;
-/// Number of bytes that determine a machine and its configuration: enough for the largest.
+/// Number of bytes that determine a machine and its configuration. It suffices for the largest machine.
 const MACHINE_BYTES: usize = 250;
 
-/// Number of bytes that determine one operation: enough for any.
+/// The bytes that determine one group of operations. Their number suffices for any group.
 type Group = [u8; 12];
 
 fn machine(data: &[u8]) -> (Plan, Config) {
@@ -32,7 +32,7 @@ fn machine(data: &[u8]) -> (Plan, Config) {
     (plan, config)
 }
 
-/// Runs a history; debug builds check everything after each group.
+/// Runs a history. Debug builds check everything after each group.
 fn run(mut executor: Executor<'_, '_, Plain>, plan: &Plan, history: &[Group]) -> Sums {
     let mut sums = Sums { groups: history.len() as u64, ..Sums::default() };
     for group in history {

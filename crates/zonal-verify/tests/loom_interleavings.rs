@@ -1,8 +1,9 @@
-//! Interleavings of the real allocator under loom, weak memory orderings included.
+//! Explores interleavings of the real allocator under loom, including weak memory orderings.
 //!
-//! Preemptions are bounded and, in large scenarios, interleavings too. Run with `-- --nocapture` to see their
-//! number; `ZONAL_INTERLEAVINGS=20` explores twenty times as many.
-//! Neighbours: `interleavings` has the scenarios, `shuttle_interleavings.rs` draws longer schedules.
+//! The number of preemptions is bounded and, in large scenarios, also the number of interleavings. To see their number,
+//! run with `-- --nocapture`. `ZONAL_INTERLEAVINGS=20` explores twenty times as many.
+//!
+//! Related files: `interleavings` has the scenarios, and `shuttle_interleavings.rs` runs longer random schedules.
 
 #[path = "interleavings/broken_sequences.rs"]
 mod broken_sequences;
@@ -14,7 +15,8 @@ use under_loom::{Bounds, Explored, Loom, explore};
 
 /// Maximum number of interleavings of a scenario.
 const MOST: usize = 2500;
-/// The same for sequences; it exceeds the number within the bound of preemptions, which is at most 16 769.
+/// Maximum number of interleavings of a scenario with sequences. It exceeds the number within the bound of preemptions,
+/// which is at most 16 769, so the exploration is complete.
 const MOST_OF_SEQUENCES: usize = 40_000;
 const SEQUENCES: &str = "sequences";
 

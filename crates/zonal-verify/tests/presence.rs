@@ -1,15 +1,15 @@
-//! The presence of a pool's threads under loom: the file `presence.rs` of `zonal-linux` itself, with loom's locks.
-//! loom reports threads that wait for ever.
+//! Tests the presence of a pool's threads under loom. The tests compile the file `presence.rs` of `zonal-linux` with
+//! loom's locks. loom reports threads that wait for ever.
 //!
-//! Run with `-- --nocapture` to see how many interleavings there were. Up to four preemptions are
-//! explored; `ZONAL_INTERLEAVINGS=20` explores any number.
+//! Run with `-- --nocapture` to see the number of interleavings. The tests explore up to four preemptions, or any
+//! number with `ZONAL_INTERLEAVINGS=20`.
 
 #[path = "../../zonal-linux/src/threads/presence.rs"]
 mod presence;
 #[path = "common/sync.rs"]
 mod sync;
 
-/// Models have one process.
+/// Replaces the module `memory` of `zonal-linux`, because a model has only one process.
 mod memory {
     pub(crate) mod origin {
         #[derive(Clone, Copy, Debug)]
@@ -55,7 +55,7 @@ impl World {
         self.at_work.store(self.at_work.load(Relaxed).wrapping_add(by), Relaxed);
     }
 
-    /// Does one round of work with a reclaimer that takes the user's lock; returns whether the reclaimer was called.
+    /// Does one round of work with a reclaimer that takes the user's lock. Returns whether the reclaimer was called.
     fn work(&self) -> bool {
         let _at_work = self.presence.work();
         self.step(1);
@@ -76,7 +76,7 @@ impl World {
         })
     }
 
-    /// Checks that no thread works, or begins meanwhile.
+    /// Checks that no thread is at work, and that none begins during the check.
     fn assert_no_thread_works(&self) {
         assert_eq!(self.at_work.load(Relaxed), 0, "a thread is at work");
         self.step(100);

@@ -1,8 +1,9 @@
-//! Random schedules of the real allocator under shuttle, half of them with few preemptions.
+//! Runs random schedules of the real allocator under shuttle, half of them with few preemptions.
 //!
-//! All are sequentially consistent. Weak orderings are checked by `loom_interleavings.rs`, which explores less of
-//! large scenarios. `ZONAL_INTERLEAVINGS=20` runs twenty times as many schedules. Neighbours: `interleavings` has
-//! the scenarios.
+//! All schedules are sequentially consistent. `loom_interleavings.rs` checks weak orderings, but explores a smaller
+//! part of large scenarios. `ZONAL_INTERLEAVINGS=20` runs twenty times as many schedules.
+//!
+//! Related files: `interleavings` has the scenarios.
 
 mod interleavings;
 #[path = "interleavings/under_shuttle.rs"]
@@ -10,7 +11,7 @@ mod under_shuttle;
 
 use under_shuttle::{Shuttle, draw};
 
-/// Number of schedules of a scenario.
+/// Number of schedules for each scenario.
 const SCHEDULES: usize = 1500;
 
 fn check(name: &str, scenario: fn()) {

@@ -1,4 +1,4 @@
-//! A short soak. The long one is `cargo xtask soak --minutes N`.
+//! Runs a short soak. `cargo xtask soak --minutes N` runs a long one.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -14,7 +14,7 @@ fn a_short_soak_finds_nothing_and_has_tried() {
     assert_eq!(tally.verified, 8 * u64::from(Pace::SHORT.phases));
     assert!(tally.operations > 10_000 && tally.simulated > 10_000, "{tally:?}");
     let faults = tally.faults;
-    let wrong = [faults.wrong_frees, faults.raced_frees];
+    let wrong = [faults.invalid_frees, faults.raced_frees];
     let kinds = [&wrong[..], &[tally.visits, faults.failed_requests, faults.settings]].concat();
     assert!(kinds.iter().all(|&count| count > 0), "{faults:?}");
 }

@@ -1,8 +1,8 @@
-//! Wake-ups of a pool's workers under loom: the file `wake.rs` of `zonal-linux` itself, with loom's locks and cells.
-//! A lost wake-up makes a thread wait for ever, which loom reports.
+//! Tests wake-ups of a pool's workers under loom. The tests compile the file `wake.rs` of `zonal-linux` with loom's
+//! locks and cells. A lost wake-up makes a thread wait for ever, which loom reports.
 //!
-//! Run with `-- --nocapture` to see how many interleavings there were. Up to four preemptions are
-//! explored; `ZONAL_INTERLEAVINGS=20` explores any number.
+//! Run with `-- --nocapture` to see the number of interleavings. The tests explore up to four preemptions, or any
+//! number with `ZONAL_INTERLEAVINGS=20`.
 
 #[path = "common/sync.rs"]
 mod sync;
@@ -51,7 +51,7 @@ fn a_worker_sees_writes_before_each_wake_up() {
                 board.wake(node(1));
             })
         });
-        // The end comes after the worker has seen all work: without its last wake-up it would wait for ever.
+        // The loop ends after the worker has seen all work. If a wake-up were lost, the worker would wait for ever.
         while work.load(Relaxed) < 2 {
             assert_eq!(board.take(1), Some(vec![node(1)]));
         }

@@ -13,7 +13,7 @@ use crate::{PageSource, Plan};
 const BATCH: usize = 512;
 /// Frames of a round of `repeat`: 128 MiB of 4 KiB frames.
 const REPEAT: usize = 32768;
-/// Pairs between two checks whether the run is over.
+/// Pairs between two checks of whether the run is over.
 const PAIRS: usize = 4096;
 
 /// Allocates one frame and frees it.
@@ -25,7 +25,7 @@ impl<P> Operation<P> for OutAndBack {
     #[inline]
     fn step<S: PageSource<Page = P>>(&mut self, source: &mut S) -> bool {
         let Some(page) = source.alloc(Order::PAGE) else { return false };
-        // Without this, a compiler that can see into the source removes the whole pair.
+        // Without `black_box`, a compiler that inlines the source removes the whole pair.
         source.free(black_box(page), Order::PAGE);
         true
     }
@@ -37,7 +37,7 @@ pub(super) struct Pair;
 impl<P> Routine<P> for Pair {
     fn round<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
         if lane.each(PAIRS, OutAndBack) == 0 {
-            std::thread::yield_now(); // other threads hold everything
+            std::thread::yield_now(); // other threads hold all frames
         }
     }
 
@@ -48,17 +48,17 @@ impl<P> Routine<P> for Pair {
 pub(super) struct Batch<P> {
     held: Held<P>,
     size: usize,
-    /// Places of a full batch in the order they are freed; empty for the last first.
+    /// Places of a full batch in the order in which they are freed. If empty, the last frame is freed first.
     way_back: Vec<u32>,
 }
 
 impl<P: Copy + Default> Batch<P> {
-    /// Makes a `batch` routine.
+    /// Creates a `batch` routine.
     pub(super) fn last_first(plan: &Plan) -> Self {
         Self { held: Held::nothing(), size: plan.batch(BATCH), way_back: Vec::new() }
     }
 
-    /// Makes a `batch-random` routine, with a separate order for each lane.
+    /// Creates a `batch-random` routine. Each lane frees in its own random order.
     pub(super) fn shuffled(plan: &Plan, lane: usize) -> Self {
         let mut batch = Self::last_first(plan);
         batch.way_back = (0..batch.size as u32).collect();
@@ -75,7 +75,7 @@ impl<P: Copy + Default + Send> Routine<P> for Batch<P> {
     fn round<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
         let taken = self.held.alloc::<false, _>(lane, self.size);
         if taken == 0 {
-            std::thread::yield_now(); // other threads hold everything
+            std::thread::yield_now(); // other threads hold all frames
         } else if taken == self.way_back.len() {
             self.held.free_all_listed(lane, &self.way_back);
         } else {
@@ -88,7 +88,7 @@ impl<P: Copy + Default + Send> Routine<P> for Batch<P> {
     }
 }
 
-/// The `repeat` routine, and `touch` with `TOUCH`.
+/// The `repeat` routine, or the `touch` routine if `TOUCH`.
 pub(super) struct Repeat<P, const TOUCH: bool> {
     held: Held<P>,
     size: usize,
@@ -107,9 +107,9 @@ impl<P: Copy + Default + Send, const TOUCH: bool> Routine<P> for Repeat<P, TOUCH
 
     fn round<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
         if self.held.alloc::<TOUCH, _>(lane, self.size) == 0 {
-            std::thread::yield_now(); // other threads hold everything
+            std::thread::yield_now(); // other threads hold all frames
         }
-        // In the order of allocation, as unmapping a range does.
+        // Frames are freed in the order of allocation, as when a range is unmapped.
         self.held.free_all_in_order(lane);
     }
 

@@ -1,15 +1,15 @@
-//! CPU time of the calling thread: what it used, not what it waited for. The one file with unsafe code.
+//! The CPU time of the calling thread, which does not include waiting. This is the only file with unsafe code.
 //!
-//! Read with the C library, because `rustix` looks up the kernel's clock itself, which fails under valgrind, the
-//! counter of instructions.
+//! The clock is read through the C library. `rustix` looks up the kernel's clock itself, which fails under valgrind,
+//! and valgrind counts instructions for the benchmarks.
 
 use std::time::Duration;
 
-/// Returns the CPU time that the calling thread has used so far, including in the kernel.
+/// Returns the CPU time that the calling thread has used so far, including time in the kernel.
 #[allow(unsafe_code)]
 pub(super) fn of_this_thread() -> Duration {
     let mut used = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `used` is writable. This clock exists on every Linux that runs Rust.
+    // SAFETY: `used` is writable, and this clock exists on every Linux that runs Rust.
     let failed = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut used) };
     assert_eq!(failed, 0, "the clock of a thread's CPU time is always there");
     Duration::new(used.tv_sec as u64, used.tv_nsec as u32)
@@ -19,7 +19,7 @@ pub(super) fn of_this_thread() -> Duration {
 mod tests {
     use super::*;
 
-    /// Checks the kind of clock: one of the process or of real time would count what the other thread uses.
+    /// A clock of the process or of real time would also count the time that the other thread uses.
     #[test]
     fn only_the_threads_own_work_counts() {
         const WORK: Duration = Duration::from_millis(50);

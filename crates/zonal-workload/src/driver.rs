@@ -1,7 +1,7 @@
 //! Starts, watches and stops the lanes of a run, and adds up their results.
 //!
-//! Lanes prepare, wait until all are ready, then repeat their routine until the run is over; only that part is
-//! measured. Neighbours: `lane.rs` is what runs on each thread.
+//! Lanes prepare, wait until all lanes are ready, and then repeat their routine until the run is over. Only the
+//! repetitions are measured. Related files: `lane.rs` has the code that runs on each thread.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -28,9 +28,9 @@ pub struct Progress {
 pub struct Measurement {
     /// Time of the measured part.
     pub elapsed: Duration,
-    /// Time of the measured part, added up over all threads.
+    /// Sum of the times that each thread spent in the measured part.
     pub thread_time: Duration,
-    /// CPU time that all threads together used in it, not including time waiting for a processor.
+    /// Sum of the CPU times that each thread used in the measured part, not including time waiting for a processor.
     pub cpu_time: Duration,
     /// Pairs on all threads: half of the successful allocations and frees.
     pub pairs: u64,
@@ -38,21 +38,21 @@ pub struct Measurement {
     pub failed: u64,
     /// Latencies of single allocations and frees.
     pub latency: Latency,
-    /// Number of threads that did pairs, alone or in couples.
+    /// Number of threads that worked on pairs, alone or in couples.
     pub threads: usize,
-    /// Number of teams in which they worked.
+    /// Number of teams of these threads: single threads or couples.
     pub teams: usize,
 }
 
 impl Measurement {
-    /// Returns the time of a pair on the team that did it; `None` without pairs.
+    /// Returns the time that a team spent for each pair, or `None` without pairs.
     #[must_use]
     pub fn ns_per_pair(&self) -> Option<f64> {
         self.per_pair(self.thread_time)
     }
 
-    /// Returns the CPU time of a pair on the team that did it; for a couple, the mean of both threads. `None`
-    /// without pairs.
+    /// Returns the CPU time that a team spent for each pair, which is the mean of both threads for a couple. Returns
+    /// `None` without pairs.
     #[must_use]
     pub fn cpu_ns_per_pair(&self) -> Option<f64> {
         self.per_pair(self.cpu_time)
@@ -127,7 +127,7 @@ impl<M> Run<'_, M> {
                 match start(routine) {
                     Ok(lane) => lanes.push(lane),
                     Err(error) => {
-                        shared.end(&lanes); // the scope waits for those already started
+                        shared.end(&lanes); // the scope waits for the threads already started
                         return Err(error);
                     }
                 }
@@ -163,19 +163,19 @@ impl<M> Run<'_, M> {
         Finished { start, end, cpu_time: used_after.saturating_sub(used_before), tally }
     }
 
-    /// Starts the measured part when all lanes are ready, and ends the run in time.
+    /// Starts the measured part when all lanes are ready, and ends it when its time is over.
     fn watch<T>(
         &self,
         shared: &Shared,
         lanes: &[ScopedJoinHandle<'_, T>],
         mut on_progress: impl FnMut(Progress),
     ) {
-        let broken = || lanes.iter().any(ScopedJoinHandle::is_finished); // panicked: none ends before the start
+        let broken = || lanes.iter().any(ScopedJoinHandle::is_finished); // ended before the start: panicked
         let stopped = || self.stop.load(Ordering::Relaxed); // relaxed: only a flag
-        // Acquire: pairs with the lanes' release; their preparation is visible.
+        // Acquire: pairs with the release in `wait_for_start`, so that the preparation of the lanes is visible.
         while shared.ready.load(Ordering::Acquire) < lanes.len() && !broken() {
             if stopped() {
-                shared.over.store(true, Ordering::Relaxed); // relaxed: a hint; lanes see it later too
+                shared.over.store(true, Ordering::Relaxed); // relaxed: the lanes may read the flag later
             }
             thread::sleep(Duration::from_millis(1));
         }
@@ -210,7 +210,7 @@ impl<M> Run<'_, M> {
     }
 }
 
-/// Runs the same work before the measured part, up to a point where a run may end.
+/// Runs the same work before the measured part, until the routine reaches a point where a run may end.
 #[inline(never)]
 fn warm_up<S: PageSource, R: Routine<S::Page>>(lane: &mut Lane<'_, S>, routine: &mut R, time: Duration) {
     let start = Instant::now();
@@ -219,7 +219,7 @@ fn warm_up<S: PageSource, R: Routine<S::Page>>(lane: &mut Lane<'_, S>, routine: 
     }
 }
 
-/// Runs the measured part: at least one round. It is a separate function, so that profilers can distinguish it.
+/// Runs the measured part, at least one round. It is a separate function, so that profilers can distinguish it.
 #[inline(never)]
 fn measured_part<S: PageSource, R: Routine<S::Page>>(
     lane: &mut Lane<'_, S>,
@@ -227,7 +227,7 @@ fn measured_part<S: PageSource, R: Routine<S::Page>>(
     stop: &AtomicBool,
     count: &Count,
 ) {
-    // Relaxed: only a flag.
+    // Relaxed: the flag only ends the loop, and no other data depends on it.
     while !stop.load(Ordering::Relaxed) {
         routine.round(lane);
         count.0.store(lane.tally.operations, Ordering::Relaxed); // relaxed: for progress only

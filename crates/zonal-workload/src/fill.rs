@@ -1,10 +1,10 @@
-//! The `fill` routine: allocate the whole pool, then free it, again and again.
+//! The `fill` routine, which repeatedly allocates the whole pool and frees it.
 
 use crate::held::Held;
 use crate::lane::{Lane, Routine};
 use crate::{PageSource, Plan};
 
-/// Frames between two checks whether the run is over.
+/// Frames between two checks of whether the run is over.
 const STEPS: usize = 16384;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -13,8 +13,8 @@ enum Direction {
     Back,
 }
 
-/// The `fill` routine. A lane stops allocating when it holds all of its share, or when a request fails: watermarks
-/// keep the last frames of a pool free.
+/// The `fill` routine. A lane stops allocating when it holds its whole share, or when a request fails because
+/// watermarks keep the last frames of a pool free.
 pub(super) struct Fill<P> {
     held: Held<P>,
     share: usize,
@@ -46,7 +46,7 @@ impl<P: Copy + Default + Send> Routine<P> for Fill<P> {
             }
         }
         if self.held.count() == 0 {
-            std::thread::yield_now(); // other threads may hold everything
+            std::thread::yield_now(); // other threads may hold all frames
         }
     }
 

@@ -13,7 +13,7 @@ use crate::{PageSource, Plan};
 const RING: usize = 1024;
 /// Frames moved between two checks of the ring's fill level.
 const STEPS: usize = 64;
-/// Waits in a row that spin.
+/// Number of consecutive waits that spin.
 const SPINS: u32 = 100;
 
 /// One side of a couple.
@@ -31,11 +31,12 @@ enum Side<P> {
         _close: CloseAtEnd,
     },
     Frees(Consumer<P>, Closed),
-    /// Without a partner: both sides in turn.
+    /// A thread without a partner, which does the work of both sides.
     Alone(Producer<P>, Consumer<P>),
 }
 
-/// Closes the ring when its allocating side is dropped, also by a panic: the freeing side waits for that.
+/// Closes the ring when its allocating side is dropped, even by a panic, because the freeing side waits until the ring
+/// is closed.
 struct CloseAtEnd(Closed);
 
 impl Drop for CloseAtEnd {
@@ -44,7 +45,8 @@ impl Drop for CloseAtEnd {
     }
 }
 
-/// Makes allocating and freeing sides in turn, with a ring for each couple; an odd thread hands frames to itself.
+/// Creates allocating and freeing sides alternately, with a ring for each couple. If the number of threads is odd, the
+/// last thread system frames to itself.
 pub(super) fn couples<P: Copy + Send>(plan: &Plan) -> Vec<Handoff<P>> {
     let threads = plan.threads.get();
     let ring = || RingBuffer::new(plan.batch(RING));
@@ -62,7 +64,7 @@ pub(super) fn couples<P: Copy + Send>(plan: &Plan) -> Vec<Handoff<P>> {
     sides.map(|side| Handoff { side, patience: Patience::default() }).collect()
 }
 
-/// Waits for the other side: first by spinning, then by yielding the CPU.
+/// Waits for the other side, first by spinning and then by yielding the CPU.
 #[derive(Default)]
 struct Patience(u32);
 
@@ -99,7 +101,7 @@ impl<P> Operation<P> for FreeFrom<'_, P> {
 impl<P: Copy + Send> Routine<P> for Handoff<P> {
     fn round<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
         let moved = match &mut self.side {
-            // No more than the ring has free slots: every frame that is allocated must fit in.
+            // A lane allocates at most as many frames as the ring has free slots, so that every frame fits.
             Side::Allocates { ring, .. } => lane.each(ring.slots().min(STEPS), AllocInto(ring)),
             Side::Frees(ring, _) => lane.each(ring.slots().min(STEPS), FreeFrom(ring)),
             Side::Alone(into, out) => {

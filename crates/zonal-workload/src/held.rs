@@ -1,7 +1,7 @@
-//! The single frames that a lane holds, and allocating and freeing them in runs.
+//! The single frames that a lane holds, which it allocates and frees in runs.
 //!
-//! Slots are made once and then overwritten, so that a run of allocations or frees walks over a slice and keeps no
-//! count in memory: the harness should cost little compared with what it measures.
+//! Slots are created once and then overwritten. A run of allocations or frees iterates over a slice and keeps no count
+//! in memory, so that the harness costs little compared with the measured allocator.
 
 use std::ops::Range;
 
@@ -17,12 +17,12 @@ pub(super) struct Held<P> {
 }
 
 impl<P: Copy + Default> Held<P> {
-    /// Makes an empty value, with no slots.
+    /// Creates an empty value without slots.
     pub(super) const fn nothing() -> Self {
         Self { slots: Vec::new(), count: 0 }
     }
 
-    /// Makes `most` slots. The calling thread touches them, so that their memory is local.
+    /// Creates `most` slots. The calling thread writes to them, so that their memory is local to its node.
     pub(super) fn reserve(&mut self, most: usize) {
         self.slots.resize(most, P::default());
     }
@@ -37,8 +37,8 @@ impl<P: Copy + Default> Held<P> {
         &mut self.slots[..self.count]
     }
 
-    /// Allocates up to `wanted` frames, limited by the free slots, and stores to each if `TOUCH`. Returns the
-    /// number allocated.
+    /// Allocates up to `wanted` frames, limited by the free slots. If `TOUCH`, also stores to each frame. Returns the
+    /// number of frames allocated.
     pub(super) fn alloc<const TOUCH: bool, S: PageSource<Page = P>>(
         &mut self,
         lane: &mut Lane<'_, S>,
@@ -50,7 +50,7 @@ impl<P: Copy + Default> Held<P> {
         taken
     }
 
-    /// Frees up to `wanted` frames, the last one first.
+    /// Frees up to `wanted` frames, the last frame first.
     pub(super) fn free_last<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>, wanted: usize) {
         let kept = self.count.saturating_sub(wanted);
         let going: Range<usize> = kept..self.count;
@@ -58,13 +58,13 @@ impl<P: Copy + Default> Held<P> {
         self.count = kept;
     }
 
-    /// Frees all frames, the first one first.
+    /// Frees all frames, the first frame first.
     pub(super) fn free_all_in_order<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
         lane.each(self.count, FreeEach(self.frames().iter().copied()));
         self.count = 0;
     }
 
-    /// Frees all frames, in the order of `places`, which names each of them once.
+    /// Frees all frames in the order of `places`, which contains each place once.
     pub(super) fn free_all_listed<S: PageSource<Page = P>>(
         &mut self,
         lane: &mut Lane<'_, S>,
@@ -75,7 +75,7 @@ impl<P: Copy + Default> Held<P> {
         self.count = 0;
     }
 
-    /// Removes the frame at `place`, which is already freed.
+    /// Removes the frame at `place`, which has already been freed.
     pub(super) fn forget(&mut self, place: usize) {
         self.count -= 1;
         self.slots.swap(place, self.count);

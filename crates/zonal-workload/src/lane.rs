@@ -1,9 +1,9 @@
 //! One working thread: its source, its tally, and the timing of a few of its operations.
 //!
-//! If the plan asks for latencies, every 1021st step is timed, each allocation and free in it separately, minus the
-//! cost of reading the clock; the other steps never read a clock. 1021 is prime, so that over time the timed steps
-//! cover all positions in a batch. Failed allocations are not in the latencies. Neighbours: the routines call
-//! [`Lane::each`], `driver.rs` collects the tallies.
+//! If the plan requests latencies, every 1021st step is timed. Each allocation and free in a timed step is measured
+//! separately, and the cost of reading the clock is subtracted. Other steps never read a clock. 1021 is prime, so over
+//! time the timed steps cover all positions in a batch. The latencies do not include failed allocations. Related files:
+//! the routines call [`Lane::each`], and `driver.rs` collects the tallies.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -15,9 +15,9 @@ use crate::{Latencies, PageSource};
 
 /// One step in this many is timed.
 const TIMED_EVERY: usize = 1021;
-/// Steps before the first timed one, so that short runs have latencies too.
+/// Steps before the first timed step. It is small, so that short runs have latencies too.
 const TIMED_FIRST: usize = 61;
-/// Longest latency that is distinguished from longer ones: ten seconds.
+/// Largest recorded latency, ten seconds. Longer latencies are recorded as this value.
 const LATENCY_NS_MAX: u64 = 10_000_000_000;
 
 /// An operation that a routine does many times in a row.
@@ -25,7 +25,7 @@ pub(super) trait Operation<P> {
     /// Number of allocations and frees in one step.
     const MOVES: u64;
 
-    /// Does one step; returns `false` when an allocation failed, or when there was nothing to do.
+    /// Performs one step. Returns `false` if an allocation failed or if there was nothing to do.
     fn step<S: PageSource<Page = P>>(&mut self, source: &mut S) -> bool;
 }
 
@@ -34,10 +34,10 @@ pub(super) trait Routine<P>: Send {
     /// Prepares the routine before the measured part.
     fn prepare<S: PageSource<Page = P>>(&mut self, _lane: &mut Lane<'_, S>) {}
 
-    /// Does a bounded amount of work, a millisecond or so.
+    /// Performs a bounded amount of work, which takes about a millisecond.
     fn round<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>);
 
-    /// Whether a run may end here: the work so far has the usual mix of allocations and frees.
+    /// Whether a run may end now, because the work so far has the usual mix of allocations and frees.
     fn may_end(&self) -> bool {
         true
     }
@@ -55,7 +55,7 @@ pub(super) struct Lane<'a, S> {
     pub(super) tally: Tally,
 }
 
-/// Counts of what a lane has done.
+/// Counts of the operations of a lane.
 pub(super) struct Tally {
     /// Allocations and frees that succeeded.
     pub(super) operations: u64,
@@ -73,10 +73,10 @@ impl Tally {
 }
 
 impl<'a, S: PageSource> Lane<'a, S> {
-    /// Does `count` steps, or fewer when one fails; returns how many succeeded.
+    /// Performs `count` steps, or fewer if one fails. Returns the number of steps that succeeded.
     ///
-    /// The operation is passed by value, and nothing keeps a reference to it, so its state can stay in registers
-    /// while it calls the source.
+    /// The operation is passed by value and nothing keeps a reference to it, so its state can stay in registers while
+    /// it calls the source.
     #[inline]
     pub(super) fn each<O: Operation<S::Page>>(&mut self, count: usize, mut operation: O) -> usize {
         let mut done = 0;
@@ -104,16 +104,16 @@ impl<'a, S: PageSource> Lane<'a, S> {
         self.counted::<O>(done)
     }
 
-    /// Makes a lane over `source` that ends when `over` becomes true.
+    /// Creates a lane with `source` that ends when `over` becomes true.
     pub(super) fn new(source: S, over: &'a AtomicBool, latencies: Latencies) -> Self {
         let until_timed = match latencies {
             Latencies::Sampled => TIMED_FIRST,
-            Latencies::Off => usize::MAX, // more than any run reaches
+            Latencies::Off => usize::MAX, // no run has this many steps
         };
         Self { source, over, until_timed, clock_cost_ns: clock_cost_ns(), tally: Tally::new() }
     }
 
-    /// Whether it is time to end.
+    /// Whether the run is over.
     pub(super) fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed) // relaxed: only a flag
     }
@@ -167,7 +167,7 @@ impl<S: PageSource> PageSource for Timed<'_, S> {
     }
 }
 
-/// Returns the least time between two readings of the clock.
+/// Returns the shortest time between two readings of the clock.
 fn clock_cost_ns() -> u64 {
     let cost = |_| {
         let start = Instant::now();
@@ -176,16 +176,16 @@ fn clock_cost_ns() -> u64 {
     (0..100).map(cost).min().and_then(|ns| u64::try_from(ns).ok()).unwrap_or(0)
 }
 
-/// Latencies of single allocations and frees, in nanoseconds, over the timed ones; accurate to about 1 %.
+/// Latencies of the timed allocations and frees, in nanoseconds, accurate to about 1 %.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Latency {
-    /// Number of operations that were timed; if it is 0, so are all other fields.
+    /// Number of operations that were timed. If it is 0, all other fields are 0 too.
     pub samples: u64,
-    /// Latency that half of them did not exceed.
+    /// Latency that half of the timed operations did not exceed.
     pub p50_ns: u64,
-    /// Latency that 99 % of them did not exceed.
+    /// Latency that 99 % of the timed operations did not exceed.
     pub p99_ns: u64,
-    /// Latency that 99.9 % of them did not exceed.
+    /// Latency that 99.9 % of the timed operations did not exceed.
     pub p999_ns: u64,
     /// Longest latency.
     pub max_ns: u64,

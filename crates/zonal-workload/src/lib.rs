@@ -1,4 +1,4 @@
-//! Allocation patterns, and measurements of the page allocators they run on.
+//! Runs allocation patterns on page allocators and measures the allocators.
 //!
 //! ```
 //! use std::sync::atomic::AtomicBool;
@@ -34,14 +34,14 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! A *source* is one thread's access to an allocator; an *operation* allocates or frees one block; a *pair* is two
-//! operations, normally an allocation and its free; a *lane* is one working thread with its counts; a *routine* is
-//! what a lane repeats. Everything is generic over the source and compiled for it: the measured path has no dynamic
-//! call.
+//! A *source* is the access of one thread to an allocator. An *operation* allocates or frees one block. A *pair* is two
+//! operations, normally an allocation and its free. A *lane* is one working thread with its counts. A *routine* is the
+//! work that a lane repeats. All code is generic over the source and compiled for it, so the measured path has no
+//! dynamic calls.
 //!
-//! `run.rs` chooses the routine, `driver.rs` starts and stops the lanes, `lane.rs` counts and times, `held.rs`
-//! allocates and frees frames in runs; `batches.rs`, `random.rs`, `orders.rs`, `fill.rs` and `handoff.rs` are the
-//! routines.
+//! `run.rs` chooses the routine, and `driver.rs` starts and stops the lanes. `lane.rs` counts and times operations, and
+//! `held.rs` allocates and frees frames in runs. The routines are in `batches.rs`, `random.rs`, `orders.rs`, `fill.rs`
+//! and `handoff.rs`.
 
 #![deny(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The `orders` routine: blocks of random orders are allocated and freed at 50 to 70 % occupancy.
+//! The `orders` routine, which allocates and frees blocks of random orders at 50 to 70 % occupancy.
 
 use fastrand::Rng;
 use zonal::units::Order;
@@ -8,10 +8,10 @@ use crate::{PageSource, Plan};
 
 /// Largest order requested.
 const ORDER_MAX: u8 = 9;
-/// Steps between two checks whether the run is over.
+/// Steps between two checks of whether the run is over.
 const STEPS: usize = 1024;
 
-/// Allocates below the lower bound, frees above the upper one, and chooses at random between them.
+/// Allocates below the lower bound, frees above the upper bound, and chooses at random between the two.
 struct ComeAndGo<'a, P>(&'a mut Orders<P>);
 
 impl<P: Copy> Operation<P> for ComeAndGo<'_, P> {
@@ -54,7 +54,7 @@ impl<P: Copy> Operation<P> for FreeOne<'_, P> {
     }
 }
 
-/// The `orders` routine. Invariant: `pages` = the frames of all blocks in `held`.
+/// The `orders` routine. Invariant: `pages` is the number of frames of all blocks in `held`.
 pub(super) struct Orders<P> {
     held: Vec<(P, Order)>,
     pages: u64,
@@ -68,7 +68,7 @@ impl<P: Copy> Orders<P> {
     pub(super) fn new(plan: &Plan, lane: usize) -> Self {
         let share = plan.share() as u64;
         let (pages_min, pages_max) = (share / 2, (share * 7 / 10).max(1));
-        // A block must fit between the bounds, even where a lane's share is small.
+        // A block must fit between the bounds, even if the share of a lane is small.
         let fits = |order: &Order| order.pages().get() <= (pages_max - pages_min).max(1);
         let orders = (0..=ORDER_MAX).filter_map(Order::new).filter(fits).collect();
         Self { held: Vec::new(), pages: 0, pages_min, pages_max, orders, random: plan.random(lane) }
@@ -96,7 +96,7 @@ impl<P: Copy + Send> Routine<P> for Orders<P> {
     fn prepare<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
         while self.pages < self.pages_min && !lane.is_over() {
             if lane.each(1, AllocOne(self)) == 0 {
-                return; // the pool has no more: work with what is held
+                return; // the pool is exhausted, so the lane works with the blocks it holds
             }
         }
     }
@@ -105,7 +105,7 @@ impl<P: Copy + Send> Routine<P> for Orders<P> {
         if lane.each(STEPS, ComeAndGo(self)) == STEPS {
             return;
         }
-        // No block of that order: free another to make space for one.
+        // The pool has no block of that order, so free another block to make space for one.
         if self.held.is_empty() {
             std::thread::yield_now();
         } else {

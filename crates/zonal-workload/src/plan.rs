@@ -1,7 +1,7 @@
-//! What to run: the kinds of work, and a plan of one of them with its threads, time, size and seed.
+//! The description of a run: the kinds of work, and a plan with one of them and its threads, time, size and seed.
 //!
-//! Neighbours: the routines (`batches.rs`, `random.rs`, `orders.rs`, `fill.rs`, `handoff.rs`) read their share of a
-//! plan.
+//! Related files: the routines in `batches.rs`, `random.rs`, `orders.rs`, `fill.rs` and `handoff.rs` read their share
+//! of a plan.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -11,29 +11,30 @@ use zonal::units::PageCount;
 /// The kinds of work. Counts are frames per thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Workload {
-    /// As [`Workload::Repeat`], with a store to each frame: the cost that users see.
+    /// Like [`Workload::Repeat`], with a store to each frame, as a program that uses the memory does.
     #[default]
     Touch,
-    /// Allocate one frame, free it.
+    /// Allocate one frame and free it.
     Pair,
-    /// Allocate 512 frames, free them in reverse order.
+    /// Allocate 512 frames and free them in reverse order.
     Batch,
-    /// Allocate 512 frames, free them in random order.
+    /// Allocate 512 frames and free them in random order.
     BatchRandom,
-    /// Allocate 32768 frames, free them in the order of allocation; will-it-scale's page_fault1 without the stores.
+    /// Allocate 32768 frames and free them in the order of allocation, like page_fault1 of will-it-scale without its
+    /// stores.
     Repeat,
-    /// Hold half the pool; free a random frame, allocate another.
+    /// Hold half the pool. Repeatedly free a random frame and allocate another.
     Random,
     /// One thread allocates and another frees, with a ring for each couple.
     Handoff,
-    /// Blocks of random orders 0..=9 at 50 to 70 % occupancy.
+    /// Allocate and free blocks of random orders 0 to 9 at 50 to 70 % occupancy.
     Orders,
-    /// Allocate the whole pool, then free it.
+    /// Allocate the whole pool and free it.
     Fill,
 }
 
 impl Workload {
-    /// All workloads, the default first.
+    /// All workloads. The default is first.
     pub const ALL: [Self; 9] = [
         Self::Touch,
         Self::Pair,
@@ -62,7 +63,7 @@ impl Workload {
         }
     }
 
-    /// Returns what each thread does, in one line.
+    /// Returns a one-line summary of the work of each thread.
     #[must_use]
     pub const fn summary(self) -> &'static str {
         match self {
@@ -84,8 +85,8 @@ impl Workload {
         Self::ALL.into_iter().find(|workload| workload.name() == name)
     }
 
-    /// Returns the number of teams in which `threads` threads work, each of which does whole pairs: single threads,
-    /// or couples where one allocates and one frees; an odd thread is a team of its own.
+    /// Returns the number of teams in which `threads` threads work. A team does whole pairs, and is a single thread or
+    /// a couple of an allocating and a freeing thread. An odd thread is a team of its own.
     #[must_use]
     pub const fn teams(self, threads: NonZeroUsize) -> usize {
         match self {
@@ -98,14 +99,14 @@ impl Workload {
 /// Whether latencies of single operations are measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Latencies {
-    /// For one step in 1021.
+    /// Latencies are measured in one step of 1021.
     #[default]
     Sampled,
-    /// For none: the measured part never reads a clock.
+    /// No latencies are measured, and the measured part never reads a clock.
     Off,
 }
 
-/// What to run, for how long and on how much.
+/// The work of a run, its duration and the size of its pool.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// Work that each thread does.
@@ -113,11 +114,11 @@ pub struct Plan {
     /// Number of threads that work at the same time.
     pub threads: NonZeroUsize,
     /// Time of the measured part, not including preparation and the final frees. `fill` continues until its pool is
-    /// free again: allocating and freeing differ in cost, so a partial round would distort the result.
+    /// free again, because a partial round would distort the result if allocating and freeing differ in cost.
     pub duration: Duration,
-    /// Time of the same work before the measured part, for allocators that adapt to their load.
+    /// Time for which the same work runs before the measured part, for allocators that adapt to their load.
     pub warm_up: Duration,
-    /// Seed of all random choices: with the same seed each thread makes the same requests.
+    /// Seed of all random choices. With the same seed, each thread makes the same requests.
     pub seed: u64,
     /// Frames in the pool, shared evenly by the threads. A batch is limited to three quarters of a thread's share,
     /// so that the work fits into small pools.
@@ -133,7 +134,7 @@ impl Plan {
         usize::try_from(self.pages.get() / teams).unwrap_or(usize::MAX)
     }
 
-    /// Returns the blocks of a batch that should have `wanted` frames.
+    /// Returns the number of frames of a batch that should have `wanted` frames.
     pub(crate) fn batch(&self, wanted: usize) -> usize {
         wanted.min(self.share() / 4 * 3).max(1)
     }

@@ -1,4 +1,4 @@
-//! The `random` routine: half the pool is held; a random frame is freed and another allocated.
+//! The `random` routine, which holds half the pool and repeatedly frees a random frame and allocates another.
 
 use fastrand::Rng;
 use zonal::units::Order;
@@ -7,10 +7,11 @@ use crate::held::Held;
 use crate::lane::{Lane, Operation, Routine};
 use crate::{PageSource, Plan};
 
-/// Steps between two checks whether the run is over.
+/// Steps between two checks of whether the run is over.
 const STEPS: usize = 4096;
 
-/// Frees a random held frame and allocates another in its place; when there is none, holds one frame less.
+/// Frees a random held frame and allocates another in its place. If none can be allocated, the lane holds one frame
+/// less.
 struct Exchange<'a, P> {
     held: &'a mut Held<P>,
     random: &'a mut Rng,
@@ -46,8 +47,8 @@ impl<P: Copy + Default> Random<P> {
         Self { held: Held::nothing(), target, random: plan.random(lane) }
     }
 
-    /// Allocates a few of the frames that are missing to half the pool; returns whether all of the few were
-    /// allocated.
+    /// Allocates some of the frames that are missing to half the pool. Returns whether all of these allocations
+    /// succeeded.
     fn alloc_missing<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) -> bool {
         let missing = (self.target - self.held.count()).min(STEPS);
         self.held.alloc::<false, _>(lane, missing) == missing
@@ -59,17 +60,17 @@ impl<P: Copy + Default + Send> Routine<P> for Random<P> {
         self.held.reserve(self.target);
         while self.held.count() < self.target && !lane.is_over() {
             if !self.alloc_missing(lane) {
-                break; // the pool has no more: work with what is held
+                break; // the pool is exhausted, so the lane works with the frames it holds
             }
         }
-        // Frames of a pool in use are in no particular order.
+        // The frames are shuffled, because the frames of a pool in use are in no particular order.
         self.random.shuffle(self.held.frames());
     }
 
     fn round<S: PageSource<Page = P>>(&mut self, lane: &mut Lane<'_, S>) {
         self.alloc_missing(lane);
         if self.held.count() == 0 {
-            std::thread::yield_now(); // other threads hold everything
+            std::thread::yield_now(); // other threads hold all frames
         } else {
             lane.each(STEPS, Exchange { held: &mut self.held, random: &mut self.random });
         }

@@ -1,6 +1,6 @@
-//! Runs a plan: one routine for each kind of work, driven on all threads.
+//! Runs a plan on all threads, with one routine for each kind of work.
 //!
-//! Neighbours: `driver.rs` starts and stops the lanes.
+//! Related files: `driver.rs` starts and stops the lanes.
 
 use std::io;
 use std::sync::atomic::AtomicBool;
@@ -8,15 +8,15 @@ use std::sync::atomic::AtomicBool;
 use crate::driver::{Measurement, Progress, Run};
 use crate::{PageSource, Plan, Workload, batches, fill, handoff, orders, random};
 
-/// Runs `plan` until its time is over or `stop` becomes true. Each thread uses one source, which `make_source`
-/// makes on that thread; `on_progress` is called about twenty times a second. All blocks have been freed when this
+/// Runs `plan` until its time is over or `stop` becomes true. Each thread uses one source, which it creates by calling
+/// `make_source`. `on_progress` is called about twenty times a second. All blocks have been freed when this function
 /// returns.
 ///
 /// # Errors
-/// When the system cannot start a thread.
+/// Returns an error if the system cannot start a thread.
 ///
 /// # Panics
-/// When a source panics, or when the number of threads does not suit the workload.
+/// Panics if a source panics, or if the number of threads does not suit the workload.
 pub fn run<S, M>(
     plan: &Plan,
     make_source: M,

@@ -1,4 +1,4 @@
-//! The one trait that an allocator implements to be measured.
+//! The trait that an allocator implements to be measured.
 
 use zonal::units::Order;
 
@@ -7,7 +7,7 @@ pub trait PageSource {
     /// Identifies an allocated block: its number or its address. Another thread may free it.
     type Page: Copy + Default + Send;
 
-    /// Allocates a block of `order`, or returns `None` when there is none.
+    /// Allocates a block of `order`. Returns `None` if there is no such block.
     fn alloc(&mut self, order: Order) -> Option<Self::Page>;
 
     /// Frees a block that was allocated with this `order`.
@@ -16,7 +16,7 @@ pub trait PageSource {
     /// Stores to the first frame of a block. Only [`Workload::Touch`](crate::Workload::Touch) calls it.
     ///
     /// # Panics
-    /// When there is no memory behind the pages, as with allocators that only manage numbers.
+    /// Panics if the pages have no memory, as in allocators that only manage numbers.
     fn touch(&mut self, _page: Self::Page) {
         panic!("this source has no memory behind its pages, so it cannot run `touch`");
     }

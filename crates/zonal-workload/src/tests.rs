@@ -1,4 +1,4 @@
-//! Runs every workload over a pool that detects invalid requests.
+//! Runs every workload with a pool that detects invalid requests.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -19,7 +19,7 @@ const LOG: usize = 8192;
 struct State {
     free: u64,
     free_least: u64,
-    /// Number of the last allocated block; they are numbered from 1.
+    /// Number of the block that was allocated last. Blocks are numbered from 1.
     taken: u64,
     out: HashMap<u64, Order>,
     touched: u64,
@@ -29,7 +29,7 @@ struct State {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Request {
     Take(Order),
-    /// Frees the block that was allocated this many blocks ago.
+    /// Frees the block that was allocated this many blocks before the last one.
     Give(u64),
 }
 
@@ -105,7 +105,7 @@ fn every_workload_gives_everything_back() {
             let case = format!("{} with {threads} threads on {pages} frames", workload.name());
             assert_eq!((state.free, state.out.len()), (pages, 0), "{case}");
             assert!(measured.pairs > 0, "{case}");
-            // A lane times its 62nd step at the latest, and a step is at most a pair.
+            // A lane times its 62nd step at the latest, and each step is at most one pair.
             assert!(measured.latency.samples > 0 || measured.pairs < 62 * threads as u64, "{case}");
             assert_eq!(state.touched > 0, workload == Workload::Touch, "{case}");
             assert!(state.taken >= measured.pairs, "{case}: {} of {}", measured.pairs, state.taken);

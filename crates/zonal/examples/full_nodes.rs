@@ -1,12 +1,13 @@
-//! The cost of full nodes: the time of an allocation and its free when the nearest nodes are full.
+//! Measures the cost of full nodes: the time of an allocation and its free when the nearest nodes are full.
 //!
-//! The machine has 1024 nodes of 1 GiB, seen from a CPU of node 0. All nodes nearer than the serving one are filled
-//! down to their watermark. The zonelist cache finds the serving node in a few probes, so the time should not depend
-//! on the number of full nodes. Two cases without a full node serve for comparison: the fast path, and a request that
-//! must scan the zonelist like the others. The last cases are the same machine without a full node, with cpusets that
-//! allow only the farthest nodes.
+//! The machine has 1024 nodes of 1 GiB, and all requests come from a CPU of node 0. All nodes that are nearer than the
+//! serving node are filled down to their watermark. The zonelist cache finds the serving node in a few probes, so the
+//! time should not depend on the number of full nodes.
 //!
-//! `cargo run --release -p zonal --example full_nodes`
+//! Two cases without full nodes serve for comparison: the fast path, and a request that must scan the zonelist. In the
+//! last cases no node is full, and cpusets allow only the farthest nodes.
+//!
+//! Run it with `cargo run --release -p zonal --example full_nodes`.
 
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
@@ -55,14 +56,14 @@ struct Options {
     short: bool,
 }
 
-/// One thread acts as all CPUs: between its calls of the allocator no operation is in progress on any of them.
+/// One thread acts as all CPUs, so no operation is in progress on any CPU between two calls of the allocator.
 struct OneThread;
 
 impl Quiesce for OneThread {
     fn quiesce(&self, _cpu: CpuId) {}
 }
 
-/// A platform whose clock stands still, so that no zonelist cache is wiped.
+/// A platform whose clock does not advance, so that no zonelist cache is cleared.
 struct Still;
 
 impl Platform for Still {
@@ -72,7 +73,7 @@ impl Platform for Still {
     type Lock = SpinLock;
     type CpuLocal = Pinned<OneThread>;
 
-    // SAFETY: these atomics, and the lock made of one, are plain integers that are zero when new.
+    // SAFETY: these atomics, and the lock, which consists of one atomic, are plain integers that are zero when new.
     const ZEROED_CELLS: Option<ZeroedCells<Self>> = Some(unsafe { ZeroedCells::promise() });
 
     fn current_cpu(&self) -> CpuId {
@@ -94,21 +95,21 @@ fn node(id: u16) -> NodeId {
     NodeId::new(id).expect("at most 1024 nodes")
 }
 
-/// Returns zero bytes that live as long as the process.
+/// Returns zeroed memory that is never freed.
 fn zeroes(bytes: usize) -> Option<Buffer<'static>> {
     let layout = Bytes::from_size_align(bytes, 64).ok()?;
-    // SAFETY: no buffer has zero bytes.
+    // SAFETY: the allocator requests no buffer of zero bytes, so the size is not zero.
     let start = unsafe { alloc_zeroed(layout) };
     if start.is_null() {
         return None;
     }
-    // SAFETY: the bytes were just allocated and are never freed.
+    // SAFETY: the bytes were just allocated, and they are never freed or used elsewhere.
     let bytes = unsafe { core::slice::from_raw_parts_mut(start.cast::<MaybeUninit<u8>>(), bytes) };
-    // SAFETY: they are zero.
+    // SAFETY: `alloc_zeroed` returned zeroed memory, and nothing has written to it since.
     Some(unsafe { Buffer::zeroed(bytes) })
 }
 
-/// Builds a machine of `nodes` nodes, of which the nearest `full` are at their watermark.
+/// Builds a machine of `nodes` nodes, of which the nearest `full` nodes are at their watermark.
 fn world(nodes: u16, full: u16) -> Result<World, Box<dyn Error>> {
     let cpu = [CpuId::new(0)];
     let rows: Vec<Vec<u8>> =
@@ -145,7 +146,7 @@ fn world(nodes: u16, full: u16) -> Result<World, Box<dyn Error>> {
     Ok(world)
 }
 
-/// Returns the nanoseconds of a pair.
+/// Returns the mean time of a pair of an allocation and a free, in nanoseconds.
 fn time_ns(world: &World, request: &Request<'_>, pairs: u64) -> f64 {
     let start = Instant::now();
     for _ in 0..pairs {
@@ -210,7 +211,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let orders = if options.orders.is_empty() { &ORDERS[..] } else { &options.orders };
     for order in orders.iter().copied().filter_map(Order::new) {
         let request = Request::new(order);
-        // A zone limit, even one that excludes no zone, keeps a request off the fast path.
+        // Any zone limit, even one that excludes no zone, makes a request leave the fast path.
         let scanning = request.zone_limit(ZoneKind::Normal);
         let mut cases = Vec::new();
         for (&full, world) in full.iter().zip(&worlds) {

@@ -1,7 +1,7 @@
-//! The configuration of an allocator, as plain values; every setting has a default.
+//! The configuration of an allocator as plain values, each with a default.
 //!
-//! Neighbours: `alloc/layout.rs` sizes metadata by it, `alloc/allocator.rs` starts with it, `admin/settings.rs`
-//! changes the settings that can change at run time.
+//! Related files: `alloc/layout.rs` computes the size of metadata from the configuration, `alloc/allocator.rs` creates
+//! an allocator with it, and `admin/settings.rs` changes settings at run time.
 
 use core::num::{NonZeroU32, NonZeroU64};
 
@@ -12,46 +12,62 @@ use crate::rules::stat_threshold::CounterRules;
 use crate::rules::watermarks::WatermarkSettings;
 use crate::units::{Order, PageCount};
 
-/// How the zonelist cache, the hint about recently full zones, is used (M1, M3; Jackson 2006, Gorman 2011).
+/// The mode of the zonelist cache, which lets scans skip zones that were full recently (mechanisms M1 and M3 of the
+/// README; Jackson 2006, Gorman 2011).
+///
+/// A *scan* walks the zones of a zonelist until one of them serves the request. The cache has a *full bit* for each
+/// zone of a zonelist. A scan sets the full bit of a zone that cannot serve its request, and later scans skip the zone.
+/// Before a scan uses the full bits, it clears all of them if the last clearing was more than a second ago.
+///
+/// M3 consists of two changes. First, a scan checks the full bits before it reclaims its first zone, and too few
+/// reclaimable frames are no longer a reason to set a full bit. Second, full bits are cleared when direct reclaim has
+/// freed frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ZonelistCache {
-    /// A full bit affects only scans that would fail for the same reason, and a scan finds its next candidate
-    /// among 64 entries at a time.
+    /// A full bit affects only scans that are at least as hard to serve as the scan that set it. These scans have the
+    /// same or a higher class of orders (0, 1 to 3, or above), watermark and zone limit, and the same or a lower
+    /// urgency. A scan checks the full bits of 64 zones at a time.
     #[default]
     On,
-    /// As published in full: a full bit affects every scan of the list for up to a second. Linux 3.1 to 4.3. This
-    /// mode and those below, except `Off`, reclaim zone by zone and ignore
-    /// [`reclaim_distance`](Config::reclaim_distance), as kernels did then.
+    /// M1 with both changes of M3, as in Linux 3.1 to 4.3. A full bit affects every scan of the zonelist for up to a
+    /// second. The modes `Published`, `CacheFirst` and `Original` reclaim one zone at a time and ignore
+    /// [`reclaim_distance`](Config::reclaim_distance), as Linux did in these versions.
     Published,
-    /// As published, but full bits remain set when direct reclaim has freed frames: the first half of M3.
+    /// M1 with only the first change of M3. Unlike with `Published`, full bits remain set when direct reclaim has freed
+    /// frames.
     CacheFirst,
-    /// As first published (M1). Full bits remain set when direct reclaim has freed frames. A scan checks them only
-    /// after its first zone failed, including node reclaim of that zone, or was excluded by the cpuset. Zones with
-    /// too little to reclaim are marked full. Requests under a binding policy have no cache. Linux 2.6.20 to 3.0,
-    /// with the outcomes of node reclaim of 2.6.31 and later.
+    /// M1 without M3, as in Linux 2.6.20 to 3.0. Full bits remain set when direct reclaim has freed frames. A scan
+    /// checks full bits only in two cases: after its first zone and node reclaim of that zone have failed, or if the
+    /// cpuset excludes that zone. If node reclaim finds too few reclaimable frames in a zone, the scan sets the zone's
+    /// full bit. If node reclaim does not run, the scan skips the zone without setting the bit, as in Linux since
+    /// 2.6.31. Requests under a binding policy do not use the cache.
     Original,
-    /// No cache: every scan checks every zone.
+    /// The cache is not used: every scan checks every zone.
     Off,
 }
 
 impl ZonelistCache {
-    /// Whether one bitmap holds the full bits of all scans.
+    /// Whether all scans of a zonelist share one bitmap of full bits. In the mode `On`, each class of scans has its own
+    /// bitmap.
     pub(crate) const fn is_published_form(self) -> bool {
         matches!(self, Self::Published | Self::CacheFirst | Self::Original)
     }
 
-    /// Whether the zonelists of a binding policy have a cache; in 2006 these were separate lists without one.
+    /// Whether requests under a binding policy use the cache. In Linux 2.6.20, each binding policy had its own
+    /// zonelist, which had no cache.
     pub(crate) const fn serves_bound(self) -> bool {
         !matches!(self, Self::Original)
     }
 
-    /// Whether a scan starts to use the cache, and so to respect full bits, once its first zone is on a node that
-    /// the cpuset excludes, as until 2011; otherwise only once a zone has failed.
+    /// Whether a scan respects full bits from its start if its first zone is on a node that the cpuset excludes.
+    ///
+    /// Only `Original` does so, as Linux did until 2011. In the modes `CacheFirst`, `Published` and `On`, a scan
+    /// respects full bits only after a zone has failed.
     pub(crate) const fn sets_up_past_disallowed(self) -> bool {
         matches!(self, Self::Original)
     }
 
-    /// Whether zones are reclaimed one by one, as until Linux 4.8, instead of whole nodes.
+    /// Whether each reclaim covers one zone, as in Linux before 4.8, instead of a whole node.
     pub(crate) const fn reclaims_by_zone(self) -> bool {
         self.is_published_form()
     }
@@ -61,41 +77,45 @@ impl ZonelistCache {
         !self.is_published_form()
     }
 
-    /// Whether a zone with too little to reclaim is marked full, as until the first change of M3.
+    /// Whether a scan sets the full bit of a zone in which node reclaim finds too few reclaimable frames. The first
+    /// change of M3 ended this, so only `Original` does so.
     pub(crate) const fn marks_unreclaimable(self) -> bool {
         matches!(self, Self::Original)
     }
 
-    /// Whether a scan checks the full bits before it reclaims its first zone (M3).
+    /// Whether a scan checks the full bits before it reclaims its first zone (the first change of M3).
     pub(crate) const fn consults_before_reclaim(self) -> bool {
         !matches!(self, Self::Original)
     }
 
-    /// Whether full bits are cleared when direct reclaim has freed frames (M3).
+    /// Whether full bits are cleared when direct reclaim has freed frames (the second change of M3).
     pub(crate) const fn reconsiders(self) -> bool {
         matches!(self, Self::On | Self::Published)
     }
 }
 
-/// Whether a nearby node below its watermark is reclaimed before a scan continues to the next node, and what that
-/// reclaim may do.
+/// The mode of node reclaim.
 ///
-/// The values are those of Linux's `vm.zone_reclaim_mode`.
+/// When a zone of a nearby node is below its watermark, node reclaim frees frames of that node before the scan
+/// continues with the next node. The values are those of Linux's `vm.zone_reclaim_mode`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NodeReclaim(u8);
 
 impl NodeReclaim {
-    /// Off: fall back to other nodes first (0).
+    /// Node reclaim is off (0): requests fall back to other nodes before they reclaim frames.
     pub const OFF: Self = Self(0);
-    /// On: reclaim nearby nodes first, but only pages that are neither dirty nor mapped (1).
+    /// Node reclaim is on (1): before a request falls back to another node, nearby nodes are reclaimed. Node reclaim
+    /// frees only pages that are neither dirty nor mapped.
     pub const ON: Self = Self(1);
 
     const WRITE: u8 = 2;
     const UNMAP: u8 = 4;
     const MOST: u32 = 7;
 
-    /// Returns the mode with this value: 0 is off, all others are on; the bit of value 2 allows node reclaim to
-    /// write, the bit of value 4 allows it to unmap.
+    /// Returns the mode with this value.
+    ///
+    /// The value 0 turns node reclaim off, and all other values turn it on. The bit of value 2 allows node reclaim to
+    /// write contents to backing storage. The bit of value 4 allows node reclaim to unmap frames.
     ///
     /// # Errors
     /// Returns an error if the value is above 7.
@@ -109,7 +129,7 @@ impl NodeReclaim {
         self.0 as u32
     }
 
-    /// Whether node reclaim precedes fallback to other nodes.
+    /// Whether node reclaim is on, so that it runs before a request falls back to other nodes.
     #[must_use]
     pub const fn is_on(self) -> bool {
         self.0 != 0
@@ -128,16 +148,18 @@ impl NodeReclaim {
     }
 }
 
-/// How often per-CPU counter differences are folded into the totals (M4), in whole seconds. Linux:
+/// The interval at which per-CPU counter differences are folded into the totals (M4), in whole seconds. Linux:
 /// `vm.stat_interval`.
 ///
-/// At least one second: zero is refused, because it could mean always or never. A program without periodic folds
-/// chooses the longest interval, 136 years, and calls [`Allocator::stat_refresh`](crate::Allocator::stat_refresh).
+/// The interval is at least one second. Zero is not a valid interval, because it could mean "always" or "never". To
+/// avoid periodic folds, choose the longest interval, which is 136 years, and fold with
+/// [`Allocator::stat_refresh`](crate::Allocator::stat_refresh).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct StatInterval(NonZeroU32);
 
 impl StatInterval {
-    /// One second: every tick folds.
+    /// One second. Every call of [`Allocator::tick`](crate::Allocator::tick), which the embedder makes once a second,
+    /// then folds the differences.
     pub const SECOND: Self = Self(NonZeroU32::MIN);
 
     /// Returns the interval of `seconds` seconds, or `None` for 0.
@@ -162,62 +184,65 @@ impl Default for StatInterval {
     }
 }
 
-/// How invalid frees are detected.
+/// The method by which the allocator detects invalid frees.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum InvalidFree {
-    /// One atomic exchange per free. Of several racing frees of one block exactly one succeeds, and no invalid
-    /// free ever writes to the state of a frame.
+    /// Each free performs one atomic exchange. If several frees of one block race, exactly one of them succeeds. An
+    /// invalid free never writes to the state of a frame.
     #[default]
     Exact,
-    /// Plain loads and stores. An invalid free that races with the valid one is detected at the latest when the
-    /// block would be allocated again, except when two CPUs allocate both copies at the same instant, or when the
-    /// invalid free is preempted between its check and its store for so long that the frame has become part of
-    /// another block. Saves the exchange; for programs that are known to free correctly.
+    /// Each free uses plain loads and stores, which saves the exchange. This method is for programs that are known to
+    /// free correctly. If an invalid free races with the valid free of the same block, the block can be listed as free
+    /// twice. The allocator detects the second entry when it is about to allocate the block from that entry, with two
+    /// exceptions. First, two CPUs may allocate the block from both entries at the same instant. Second, the invalid
+    /// free may be preempted between its check and its store. If the frame becomes part of another block meanwhile, the
+    /// store overwrites the state of that block.
     Checked,
 }
 
 /// Protection against use after free and leaks of contents; all options are off by default.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Hardening {
-    /// The pattern that frames are filled with when they are freed or come online, and that they must still
-    /// contain on allocation.
+    /// Pattern that the allocator writes to frames when they are freed or come online. When it allocates a frame, it
+    /// checks that the frame still contains the pattern.
     pub poison: Option<u64>,
-    /// Whether every allocation is zeroed.
+    /// Condition under which allocated frames are zeroed.
     pub zero: ZeroOn,
-    /// Number of freed frames of each zone that are quarantined, first in, first out, before they can be reused.
-    /// Larger blocks are not quarantined.
+    /// Capacity of each zone's quarantine in frames, or 0 for no quarantine. The quarantine is a first-in, first-out
+    /// queue that delays the reuse of freed blocks. Blocks with more frames than this capacity are not quarantined.
     pub quarantine: PageCount,
 }
 
-/// When frames are zeroed.
+/// The condition under which allocated frames are zeroed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ZeroOn {
-    /// Only for requests for zeroed frames.
+    /// Frames are zeroed only if the request specifies [`zeroed`](crate::Request::zeroed).
     #[default]
     Request,
-    /// On every allocation.
+    /// Frames are zeroed on every allocation.
     EveryAllocation,
 }
 
-/// Requests that are refused although frames are free, to test how callers handle failure. Linux:
-/// `CONFIG_FAIL_PAGE_ALLOC`.
+/// Fault injection: which requests the allocator refuses although frames are free, to test how callers handle failure.
+/// Linux: `CONFIG_FAIL_PAGE_ALLOC`.
 ///
-/// Off by default; while on, every request takes the slow path. A refused request returns
-/// [`AllocError::OutOfMemory`](crate::error::AllocError::OutOfMemory) as in a real shortage, is counted as a
-/// failure, and reclaims nothing. Requests are numbered from 1 in order of arrival, including the requests of
-/// reclaimers.
+/// Fault injection is off by default. While it is on, no request uses the lock-free fast path. As in a real shortage, a
+/// refused request returns [`AllocError::OutOfMemory`](crate::error::AllocError::OutOfMemory) and is counted as a
+/// failure. Unlike in a real shortage, the request does not reclaim frames. Requests are numbered from 1 in order of
+/// arrival, including the requests of reclaimers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Faults {
-    /// No request.
+    /// No request is refused.
     #[default]
     None,
-    /// Every request whose number is a multiple of this.
+    /// Every request whose number is a multiple of this one is refused.
     EveryNth(NonZeroU64),
-    /// Requests chosen pseudo-randomly by seed and number, and so the same ones in each run.
+    /// Requests are refused pseudo-randomly. The choice depends only on the seed and the request's number, so every run
+    /// refuses the same requests.
     Random {
-        /// Seed of the choice.
+        /// Seed of the pseudo-random choice.
         seed: u64,
-        /// Average number of requests for each one refused.
+        /// On average, one request in this many is refused.
         one_in: NonZeroU64,
     },
 }
@@ -233,7 +258,7 @@ impl Faults {
     }
 }
 
-/// Returns a number of which every bit depends on every bit of `x` (the finaliser of splitmix64).
+/// Mixes `x` with the finaliser of splitmix64, so that every bit of the result depends on every bit of `x`.
 const fn mixed(x: u64) -> u64 {
     let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -242,8 +267,8 @@ const fn mixed(x: u64) -> u64 {
 
 /// The configuration of an allocator.
 ///
-/// The defaults follow Linux 6.12 where Linux has the setting; elsewhere they are the values that
-/// `docs/performance.md` measures.
+/// The defaults follow Linux 6.12 if Linux has the setting. The measurements in `docs/performance.md` use the defaults
+/// of all settings.
 ///
 /// ```
 /// use zonal::Config;
@@ -262,43 +287,46 @@ pub struct Config {
     pub page_bytes: u32,
     /// Largest order of a block: 10..=18. Default: 10, 4 MiB of 4 KiB frames (Linux: `MAX_PAGE_ORDER`).
     pub max_order: Order,
-    /// Smallest size of a free area. A zone is divided into free areas with one lock each, a few for each CPU of
-    /// its node; none is smaller than this, rounded up to a power of two of at least 4096 frames and the largest
-    /// block. Default: 16384 frames.
+    /// Minimum size of a free area. Each zone is divided into a few free areas per CPU of its node, each with its own
+    /// lock. The effective minimum is this value, 4096 frames or the size of the largest block, whichever is largest,
+    /// rounded up to a power of two. Default: 16384 frames.
     pub free_area_min: PageCount,
     /// Watermarks and lowmem reserve. Default: computed from the machine's size as in Linux
     /// ([`WatermarkSettings`]).
     pub watermarks: WatermarkSettings,
-    /// How a node's load affects fallback orders (M5). Default: as Linux from 5.18.
+    /// How the load of a node changes while fallback orders are built (M5). The load makes a node less preferred if
+    /// it already is a fallback of other nodes. Default: the rule of Linux 5.18 and later.
     pub node_load: NodeLoad,
-    /// Whether nodes with CPUs are a little less preferred as fallback. Default: they are.
+    /// Whether nodes with CPUs are slightly less preferred as fallback than nodes without CPUs. Default: yes.
     pub cpu_penalty: CpuPenalty,
     /// How `pageset.high` is tuned (M2). Default: by the depth of allocations and frees (Huang 2023).
     pub tuning: PagesetTuning,
-    /// If not 0, `pageset.high` is fixed at the zone's size divided by this, shared among CPUs. Linux:
-    /// `vm.percpu_pagelist_high_fraction`. Default: 0.
+    /// If not 0, `pageset.high` is fixed at the zone's managed frames divided by this number and by the number of CPUs
+    /// that share the zone. Linux: `vm.percpu_pagelist_high_fraction`. Default: 0.
     pub high_fraction: u32,
     /// Rules of the zone and node counters (M4). Default: thresholds that scale with CPUs and memory, as in Linux.
     pub counters: CounterRules,
-    /// How often a tick folds zone and node counters. Pagesets age every second regardless; in Linux the same work
-    /// item does both. Default: 1 second.
+    /// How often [`Allocator::tick`](crate::Allocator::tick) folds zone and node counters. The embedder calls this
+    /// method once a second. Regardless of this setting, each call also tunes pagesets and drains idle pagesets. In
+    /// Linux, one work item does all of this at the same interval. Default: 1 second.
     pub stat_interval: StatInterval,
-    /// How the zonelist cache is used (M1). Default: [`ZonelistCache::On`].
+    /// Mode of the zonelist cache (M1 and M3). Default: [`ZonelistCache::On`].
     pub zonelist_cache: ZonelistCache,
-    /// Whether node reclaim precedes fallback, and what it may do. Default: off.
+    /// Mode of node reclaim, which can run before a request falls back to other nodes. Default: off.
     pub node_reclaim: NodeReclaim,
-    /// Largest distance from the preferred node at which node reclaim reclaims a node. The modes of the zonelist
-    /// cache that are older than this limit, `Original`, `CacheFirst` and `Published`, ignore it. Linux:
-    /// `node_reclaim_distance` (since 3.8). Default: 30.
+    /// Largest distance from the preferred node at which node reclaim reclaims a node. The modes `Original`,
+    /// `CacheFirst` and `Published` of the zonelist cache ignore this limit, because they reproduce versions of Linux
+    /// that did not have it. Linux: `node_reclaim_distance` (since 3.8). Default: 30.
     pub reclaim_distance: u8,
-    /// Node reclaim skips a node when no more than this share of its frames, in percent, could be freed. Linux:
-    /// `vm.min_unmapped_ratio`. Default: 1.
+    /// Minimum for node reclaim, in percent. Node reclaim skips a node unless more than this percentage of its frames
+    /// could be freed. Linux: `vm.min_unmapped_ratio`. Default: 1.
     pub min_unmapped_percent: u8,
-    /// How invalid frees are detected. Default: exactly, with one atomic exchange per free.
+    /// Method by which the allocator detects invalid frees. Default: [`InvalidFree::Exact`], with one atomic exchange
+    /// per free.
     pub invalid_free: InvalidFree,
     /// Protection against use after free. Default: none.
     pub hardening: Hardening,
-    /// Requests that are refused on purpose. Default: none.
+    /// Requests that fault injection refuses. Default: none.
     pub faults: Faults,
 }
 

@@ -1,19 +1,21 @@
 //! zonal: a NUMA-aware page-frame allocator for kernels, hypervisors and user space.
 //!
-//! The allocator hands out page frames by number and never accesses their contents. The embedder describes the
-//! machine by its nodes, zones, CPUs and distances. Requests are served from the caller's node first, then from
-//! other nodes in fallback order. Per-CPU pagesets serve most requests without a shared lock, watermarks keep
-//! reserves, and reclaimers are called for frames under pressure. The core has no heap, no dependencies and no
-//! global state.
+//! The allocator returns page frames by number and never accesses their contents directly. The *embedder*, the program
+//! that uses this crate, describes the machine by its nodes, zones, CPUs and distances. The allocator serves requests
+//! from the caller's node first, then from other nodes in fallback order. Per-CPU caches of frames, the *pagesets*,
+//! serve most requests without a shared lock. Watermarks reserve frames for urgent requests. When free frames are
+//! scarce, the allocator calls the embedder's reclaimers. The core has no heap, no dependencies and no global state.
 //!
-//! This crate is for embedders, who have frames and want them managed. Programs that want memory on Linux use the crate
-//! `zonal-linux`, which maps the memory and runs the threads.
+//! Comments in the source call the five main mechanisms M1 to M5; the README lists them.
 //!
-//! Start with [`Allocator`]. Describe the machine as a [`Machine`], choose a [`Config`], implement [`Platform`]
-//! for the environment, and make [`Request`]s. The example uses the smallest platform,
-//! [`OneThread`](platform::one_thread::OneThread). A kernel with several CPUs implements [`Platform`] with
-//! [`TryLock`](platform::cpu_local::TryLock), or [`Pinned`](platform::cpu_local::Pinned) with a [`Quiesce`](platform::cpu_local::Quiesce) that interrupts the other CPUs,
-//! as `examples/embed` does.
+//! This crate is for embedders that have their own frames to manage. Programs on Linux can instead use the crate
+//! `zonal-linux`, which maps the memory and runs the maintenance threads.
+//!
+//! Start with [`Allocator`]. Describe the machine as a [`Machine`], choose a [`Config`], implement [`Platform`] for the
+//! environment, and create [`Request`]s. The example uses the smallest platform,
+//! [`OneThread`](platform::one_thread::OneThread). A kernel with several CPUs implements [`Platform`] in one of two
+//! ways: with [`TryLock`](platform::cpu_local::TryLock), or with [`Pinned`](platform::cpu_local::Pinned) and a
+//! [`Quiesce`](platform::cpu_local::Quiesce) that interrupts the other CPUs. `examples/embed` shows the second way.
 //!
 //! ```
 //! # use core::mem::MaybeUninit;
@@ -38,22 +40,24 @@
 //! ```
 //!
 //! # What an embedder must know
-//! - A block of order `n` has `2^n` frames and begins at a multiple of `2^n`. Three frames need a block of four
-//!   ([`Order::holding`](units::Order::holding)).
-//! - Ordinary requests leave `watermarks.min` frames of each zone for urgent requests and for reclaimers.
-//! - Metadata is in buffers that the embedder supplies once ([`Layout`]): about 1.5 bytes per frame spanned.
-//! - Reclaimers are called with no lock of the allocator held, by the thread that allocates. A thread that allocates
-//!   while holding a lock of its own that the reclaimer takes waits for itself, without a message, at the first
-//!   shortage; under such a lock use [`Request::no_wait`] ([`Reclaimer`](platform::reclaimer::Reclaimer)).
-//! - Frees of frames that are not allocated are refused with a reason ([`error::FreeError`]) and change nothing.
-//! - The embedder calls [`Allocator::tick`] once a second, and [`Allocator::background_reclaim`] for each node that
-//!   the platform must wake.
-//! - Frames are never moved or compacted, and their contents are accessed only through the platform.
+//! - A block of order `n` has `2^n` frames and begins at a multiple of `2^n`. [`Allocator::alloc_frames`]
+//!   allocates any other number of adjacent frames, and [`Allocator::split`] divides a block.
+//! - Ordinary requests leave `watermarks.min` frames of each zone free for urgent requests and for reclaimers.
+//! - The embedder supplies buffers for metadata once ([`Layout`]). They need about 1.5 bytes per spanned frame.
+//! - The thread that allocates calls the reclaimers, and it holds no lock of the allocator meanwhile. If it holds a
+//!   lock of the embedder that a reclaimer also acquires, it deadlocks at the first shortage, and no error is reported.
+//!   Under such a lock use [`Request::no_wait`] ([`Reclaimer`](platform::reclaimer::Reclaimer)).
+//! - A free of frames that are not allocated is refused with a reason ([`error::FreeError`]) and changes nothing.
+//! - The embedder calls [`Allocator::tick`] once a second, and calls [`Allocator::background_reclaim`] for a node when
+//!   the allocator asks the platform to wake the node's background worker.
+//! - The allocator never moves or compacts frames. It accesses their contents only if that is requested, through the
+//!   platform.
 //!
 //! # Modules
-//! `config`, `machine`, `request`, `mempolicy`, `units` and `error` are what callers name; `platform` and `layout` are
-//! for embedders; `snapshot` and `verify` show and check the state; `rules` has the arithmetic behind the settings,
-//! usable on its own. `metadata` is for tools that attribute memory accesses to parts of the metadata.
+//! Callers use the types of `config`, `machine`, `request`, `mempolicy`, `units` and `error`. Embedders also need
+//! `platform` and `layout`. `snapshot` and `verify` report and check the state. `rules` has the arithmetic behind the
+//! settings, and can be used without an allocator. `metadata` is for tools that attribute memory accesses to parts of
+//! the metadata.
 #![no_std]
 #![deny(unsafe_code)]
 #[cfg(test)]
@@ -85,6 +89,7 @@ pub(crate) mod testing;
 
 pub use admin::{snapshot, verify};
 pub use alloc::allocator::Allocator;
+pub use alloc::runs::FrameRun;
 pub use alloc::{layout, mempolicy, request};
 pub use config::Config;
 pub use layout::Layout;

@@ -1,10 +1,11 @@
 //! The description of a machine: nodes, CPUs, zones and distances.
 //!
-//! Plain data borrowed from the caller, checked once by [`Machine::new`] and trusted afterwards. For the frames of
-//! a zone, *spanned* >= *present* >= *managed*. A *range* is a run of managed frames. Several zones of one kind on
-//! one node are the *parts* of its memory of that kind. Neighbours: `machine/frames.rs` has the runs of frames of a
-//! description, `machine/error.rs` the errors in it, `alloc/layout.rs` computes the metadata of a
-//! machine, `alloc/allocator.rs` starts with one.
+//! A description is plain data that is borrowed from the caller. [`Machine::new`] checks it once, and all other code
+//! relies on that check. The *spanned* frames of a zone include holes, the *present* frames are memory, and the
+//! allocator controls the *managed* frames: spanned >= present >= managed. A *range* is a run of managed frames.
+//! Several zones of one kind on one node are the *parts* of the node's memory of that kind. Related files:
+//! `machine/frames.rs` has the runs of frames of a description, and `machine/error.rs` has the errors in it.
+//! `alloc/layout.rs` computes the metadata of a machine, and `alloc/allocator.rs` creates an allocator for a machine.
 
 mod error;
 mod frames;
@@ -15,7 +16,7 @@ pub use frames::{FrameRange, LOCAL_DISTANCE, ZONE_FRAMES_MAX};
 
 use crate::units::{CpuId, MAX_CPUS, MAX_NODES, NodeId, PageCount, Pfn, ZoneId, ZoneKind};
 
-/// One node; it may have no memory or no CPUs.
+/// The description of one node, which may have no memory or no CPUs.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeDescription<'a> {
     /// The node's id.
@@ -26,22 +27,24 @@ pub struct NodeDescription<'a> {
     pub distances: &'a [u8],
 }
 
-/// One zone: the memory of one kind on one node, or one part of that memory.
+/// The description of one zone: the memory of one kind on one node, or one part of that memory.
 ///
-/// A node usually has one zone of a kind. It has several, called *parts*, if the memory spans more than a zone can
-/// ([`ZONE_FRAMES_MAX`]), or if a span over all of it would consist mostly of holes, because metadata grows with
-/// spans. Parts are zones in every respect: each has its own watermarks, pagesets and counters. Requests use them
-/// in ascending order of address. The lowmem reserve of their kind is divided among them by size.
+/// A node usually has one zone of each kind. It has several zones of a kind, called *parts*, if the memory spans more
+/// frames than one zone can ([`ZONE_FRAMES_MAX`]). Parts are also useful if a single span would consist mostly of
+/// holes, because the size of metadata grows with the span. Each part is a complete zone with its own watermarks,
+/// pagesets and counters. Requests use them in ascending order of address. The lowmem reserve of their kind is divided
+/// among them by size.
 #[derive(Clone, Copy, Debug)]
 pub struct ZoneDescription<'a> {
     /// Node of the zone.
     pub node: NodeId,
     /// Kind of the zone.
     pub kind: ZoneKind,
-    /// All frames that the zone could ever hold, including holes and memory that may come online later
+    /// All frames that the zone can ever contain, including holes and memory that may come online later
     /// ([`Machine::with_hotplug`]).
     pub span: FrameRange,
-    /// Frames that the allocator manages from the start: ascending, disjoint, within the span; may be empty.
+    /// Frames that the allocator manages from the start, as ascending and disjoint ranges within the span; may be
+    /// empty.
     pub managed: &'a [FrameRange],
 }
 
@@ -58,17 +61,18 @@ pub struct Machine<'a> {
     nodes: &'a [NodeDescription<'a>],
     zones: &'a [ZoneDescription<'a>],
     hotplug: &'a [FrameRange],
-    /// Present frames by zone; `None` = those managed at start.
+    /// Number of present frames of each zone; `None` means the frames managed at start.
     present: Option<&'a [PageCount]>,
 }
 
 impl<'a> Machine<'a> {
     /// Creates a machine from a description after checking it.
     ///
-    /// `nodes` must ascend by id; `zones` must ascend by node, then by kind, then by first frame.
+    /// `nodes` must be in ascending order of id. `zones` must be in ascending order of node, then of kind, then of
+    /// first frame.
     ///
     /// # Errors
-    /// Returns the first error found, which names the node, row and column, or frame.
+    /// Returns the first error found. The error names the node, the row and column of the distances, or the frame.
     pub fn new(
         nodes: &'a [NodeDescription<'a>],
         zones: &'a [ZoneDescription<'a>],
@@ -81,8 +85,8 @@ impl<'a> Machine<'a> {
 
     /// Adds memory that is not managed at start and may come online later.
     ///
-    /// `ranges` must ascend, be disjoint, and each lie within one zone's span, outside the managed frames. All
-    /// other unmanaged frames of the spans are holes, which never come online.
+    /// `ranges` must be in ascending order and disjoint. Each range must be within one zone's span and outside the
+    /// managed frames. All other unmanaged frames of the spans are holes, which never come online.
     ///
     /// # Errors
     /// Returns the first range that violates these rules, or [`TopologyError::BadPresent`] if a zone spans fewer
@@ -101,16 +105,16 @@ impl<'a> Machine<'a> {
         Self { hotplug: ranges, ..self }.with_present_checked()
     }
 
-    /// Sets how many frames of each zone are present at start, in the order of the zones.
+    /// Sets the number of frames of each zone that are present at start, in the order of the zones.
     ///
-    /// Present frames are the managed frames and the memory that the allocator never manages, such as memory that
-    /// firmware or an early boot allocator keeps. They count towards the zone's size where Linux counts them
-    /// ([`ThresholdRule::FirstPosting`](crate::rules::stat_threshold::ThresholdRule::FirstPosting), `present` in
+    /// The present frames are the managed frames and memory that the allocator never manages, such as memory that
+    /// firmware or an early boot allocator retains. Present frames count towards the zone's size where Linux counts
+    /// them ([`ThresholdRule::FirstPosting`](crate::rules::stat_threshold::ThresholdRule::FirstPosting), `present` in
     /// `/proc/zoneinfo`). Without this call, the present frames are the managed frames.
     ///
     /// # Errors
-    /// Returns an error if there is not one number for each zone, or if a number is below what the zone manages or
-    /// above what it spans, not counting memory that may come online later.
+    /// Returns an error if there is not exactly one number for each zone. Returns an error if a number is less than the
+    /// zone's managed frames, or more than its spanned frames without the memory that may come online later.
     pub fn with_present(self, present: &'a [PageCount]) -> Result<Self, TopologyError> {
         if present.len() != self.zones.len() {
             let (given, needed) = (present.len(), self.zones.len());
@@ -156,7 +160,8 @@ impl<'a> Machine<'a> {
         self.nodes
     }
 
-    /// Returns the zones, in ascending order of node, kind and first frame; a zone's index here is its `ZoneId`.
+    /// Returns the zones, in ascending order of node, kind and first frame; a zone's index in this list is its
+    /// `ZoneId`.
     #[must_use]
     pub const fn zones(&self) -> &'a [ZoneDescription<'a>] {
         self.zones
@@ -208,7 +213,7 @@ fn check_nodes(nodes: &[NodeDescription<'_>]) -> Result<(), TopologyError> {
     Ok(())
 }
 
-/// CPU ids checked in one pass, with one bit each on the stack.
+/// Number of CPU ids that one pass checks, with a bitmap on the stack.
 const CPUS_AT_ONCE: usize = 1 << 13;
 
 fn check_cpus(nodes: &[NodeDescription<'_>]) -> Result<(), TopologyError> {

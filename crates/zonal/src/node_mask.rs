@@ -11,9 +11,9 @@ pub struct NodeMask {
 }
 
 impl NodeMask {
-    /// No node.
+    /// The empty set.
     pub const EMPTY: Self = Self { words: [0; WORDS] };
-    /// Every possible node.
+    /// The set of all possible nodes.
     pub const ALL: Self = Self { words: [!0; WORDS] };
 
     pub(crate) const fn from_words(words: [u64; WORDS]) -> Self {
@@ -72,7 +72,7 @@ impl NodeMask {
         })
     }
 
-    /// Returns the node that has `n` smaller ones in the set, if there is one.
+    /// Returns the node at index `n` of the set in ascending order, or `None` if the set has at most `n` nodes.
     #[must_use]
     pub fn nth(&self, n: usize) -> Option<NodeId> {
         self.iter().nth(n)

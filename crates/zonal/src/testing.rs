@@ -1,6 +1,6 @@
-//! What unit tests of several folders share: a platform, a small allocator, cells, a guard, random numbers.
+//! Helpers for unit tests in several folders: a platform, a small allocator, cells, a guard and random numbers.
 //!
-//! Tests of the public interface have a world of their own, in `tests/common`.
+//! Tests of the public interface use the helpers in `tests/common` instead.
 
 use core::mem::MaybeUninit;
 use core::sync::atomic::AtomicU64;
@@ -17,8 +17,9 @@ use crate::{Allocator, Buffer, Config, Machine};
 /// The platform of unit tests.
 pub(crate) type Native = OneThread;
 
-/// Builds an allocator over two nodes with CPUs 0 and 2 and two zones each. Its metadata is never freed.
-/// `sink` is called with each buffer.
+/// Builds an allocator over two nodes, which have one CPU (0 and 2) and two zones each.
+///
+/// The function calls `sink` with each metadata buffer. The buffers are never freed.
 pub(crate) fn small(config: &Config, mut sink: impl FnMut(&[MaybeUninit<u8>])) -> Allocator<'static, Native> {
     let ids = [0, 1].map(|id| NodeId::new(id).expect("it is small"));
     let nodes = [
@@ -43,7 +44,7 @@ pub(crate) fn small(config: &Config, mut sink: impl FnMut(&[MaybeUninit<u8>])) -
     Allocator::new(Native::new(), &machine, config, supply).expect("a valid configuration")
 }
 
-/// Guard of state that only the test itself can reach.
+/// Guard of state that only the test itself can access.
 pub(crate) struct Unshared;
 
 impl CpuGuard for Unshared {}
@@ -53,7 +54,7 @@ pub(crate) fn cells(count: usize) -> Vec<AtomicU64> {
     (0..count).map(|_| AtomicU64::new(0)).collect()
 }
 
-/// A small generator of pseudo-random numbers (splitmix64): the same seed, the same history.
+/// A small generator of pseudo-random numbers (splitmix64); a seed always produces the same numbers.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -76,7 +77,7 @@ impl Random {
         self.bits() % bound
     }
 
-    /// Returns an index into something of length `bound`, which is not 0.
+    /// Returns an index below `bound`, which is not 0.
     pub(crate) const fn index(&mut self, bound: usize) -> usize {
         self.below(bound as u64) as usize
     }

@@ -1,8 +1,8 @@
-//! The units of the allocator: frames, counts of frames, orders, nodes, zones, CPUs and time.
+//! The units of the allocator: types for frames, counts of frames, orders, nodes, zones, CPUs and time.
 //!
-//! A position ([`Pfn`]) and a length ([`PageCount`]) are different types, and only meaningful arithmetic is
-//! defined: the difference of two positions is a length, a position plus a length is a position, and two positions
-//! cannot be added. Neighbours: all other files use these units.
+//! A position ([`Pfn`]) and a length ([`PageCount`]) are different types, and only meaningful arithmetic is defined.
+//! The difference of two positions is a length, and the sum of a position and a length is a position. Two positions
+//! cannot be added.
 
 use core::fmt;
 
@@ -47,7 +47,7 @@ impl Pfn {
         Self(self.0.checked_add(count.0).expect("there is no frame beyond u64::MAX"))
     }
 
-    /// Returns the number of frames from `start` up to this one, or `None` if `start` lies above it.
+    /// Returns the number of frames from `start` up to this frame, or `None` if `start` is above this frame.
     #[must_use]
     pub const fn offset_from(self, start: Self) -> Option<PageCount> {
         match self.0.checked_sub(start.0) {
@@ -115,7 +115,7 @@ impl Order {
         if order <= MAX_ORDER_LIMIT { Some(Self(order)) } else { None }
     }
 
-    /// Returns the smallest order whose blocks hold `count` frames, or `None` if there is none.
+    /// Returns the smallest order whose blocks have at least `count` frames, or `None` if no order is large enough.
     #[must_use]
     pub const fn holding(count: PageCount) -> Option<Self> {
         // Above 2^63 the next power of two does not fit in 64 bits.
@@ -160,14 +160,14 @@ impl NodeId {
         self.0
     }
 
-    /// Returns the node id with this index, which the allocator itself stored.
+    /// Returns the node id with this index, which must be valid because the allocator stored it.
     pub(crate) const fn from_index(index: usize) -> Self {
         assert!(index < MAX_NODES);
         Self(index as u16)
     }
 }
 
-/// A zone of the allocator: its index in the machine's list of zones, from 0.
+/// The id of a zone: its index in the machine's list of zones, from 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct ZoneId(u16);
 
@@ -175,7 +175,7 @@ impl ZoneId {
     /// Number of possible zone ids: one zone of each kind on each of [`MAX_NODES`] nodes.
     pub const COUNT: usize = MAX_NODES * ZoneKind::COUNT;
 
-    /// Returns the zone at `index` of the machine's list, or `None` if no machine has so many zones.
+    /// Returns the id of the zone at `index` in the machine's list, or `None` at [`ZoneId::COUNT`] and above.
     #[must_use]
     pub const fn new(index: usize) -> Option<Self> {
         if index < Self::COUNT { Some(Self(index as u16)) } else { None }
@@ -244,12 +244,12 @@ impl Moment {
 /// One second of the coarse clock, in nanoseconds.
 pub const SECOND_NS: u64 = 1_000_000_000;
 
-/// The kinds of zone, from the most to the least constrained. Linux: `enum zone_type`.
+/// The kinds of zone, in ascending order, from the lowest memory to the highest. Linux: `enum zone_type`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum ZoneKind {
-    /// Memory that devices with the narrowest addressing can reach (below 16 MiB on x86).
+    /// Memory that devices with the most limited addressing can access (below 16 MiB on x86).
     Dma,
-    /// Memory that 32-bit addresses can reach.
+    /// Memory that devices with 32-bit addressing can access.
     Dma32,
     /// Ordinary memory.
     Normal,
@@ -260,7 +260,7 @@ pub enum ZoneKind {
 impl ZoneKind {
     /// Number of kinds.
     pub const COUNT: usize = 4;
-    /// All kinds, most constrained first.
+    /// All kinds, in ascending order.
     pub const ALL: [Self; Self::COUNT] = [Self::Dma, Self::Dma32, Self::Normal, Self::Movable];
 
     /// Returns the index in [`ZoneKind::ALL`].
@@ -298,13 +298,13 @@ impl fmt::Display for ZoneKind {
     }
 }
 
-/// The contents of allocated frames, by which they are counted separately.
+/// The kinds of contents of allocated frames, which the allocator counts separately.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum PageKind {
     /// Memory of user programs.
     #[default]
     User,
-    /// Cached contents that could be read again.
+    /// Cached contents that can be read again from their source.
     Cache,
     /// The embedder's own structures.
     Kernel,

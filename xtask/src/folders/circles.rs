@@ -1,8 +1,8 @@
-//! Cycles of imports among the files of a crate: groups in which each file uses every other, directly or
-//! indirectly.
+//! Finds cycles of imports among the files of a crate. A cycle is a group in which each file uses every other file,
+//! directly or indirectly.
 //!
-//! A re-export (`pub use`) is not an import; a file that uses the name imports the file that defines it. The
-//! root of the crate, which re-exports everything, is left out. Neighbours: `folders/resolve.rs` resolves
+//! A re-export (`pub use`) is not an import. A file that uses the re-exported name imports the file that defines it.
+//! The root of the crate is ignored, because it re-exports everything. Related files: `folders/resolve.rs` resolves
 //! names.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +14,7 @@ use super::resolve::{absolute, definition};
 /// The files that each file uses.
 pub(super) type Arrows = BTreeMap<PathBuf, BTreeSet<PathBuf>>;
 
-/// Returns which file of a crate uses which.
+/// Returns the files of a crate and the files that each of them uses.
 pub(super) fn arrows(modules: &Modules) -> Arrows {
     let mut arrows = Arrows::new();
     for (at, module) in modules.iter().filter(|(at, _)| !at.is_empty()) {
@@ -46,7 +46,7 @@ pub(super) fn circles(arrows: &Arrows) -> Vec<BTreeSet<PathBuf>> {
     found
 }
 
-/// Returns all files reachable from `from`; itself only if it is in a cycle.
+/// Returns all files reachable from `from`. The result contains `from` only if it is in a cycle.
 fn reachable<'a>(arrows: &'a Arrows, from: &PathBuf) -> BTreeSet<&'a PathBuf> {
     let mut reached = BTreeSet::new();
     let mut waiting: Vec<&PathBuf> = arrows.get(from).into_iter().flatten().collect();

@@ -1,8 +1,8 @@
-//! The modules of a crate as its sources declare them, and the paths in each, parsed with `syn`.
+//! The modules of a crate as its sources declare them, and the paths in each module, parsed with `syn`.
 //!
-//! Code that is built only for tests (`#[cfg(test)]`, `#[test]`) is left out, and so are attributes,
-//! visibilities and comments, because they import nothing. The arguments of macros are not parsed as Rust;
-//! any names joined by `::` count as a path there. Neighbours: `folders/resolve.rs` resolves paths.
+//! Code that is built only for tests (`#[cfg(test)]`, `#[test]`) is ignored. Attributes, visibilities and comments are
+//! ignored too, because they import nothing. The arguments of macros are not parsed as Rust: any names joined by `::`
+//! count as a path there. Related files: `folders/resolve.rs` resolves paths.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -12,13 +12,13 @@ use syn::punctuated::Punctuated;
 use syn::visit::{self, Visit};
 use syn::{Attribute, Item, Meta, Token, UseTree, Visibility};
 
-/// A module by its names from the root of the crate; the root's path is empty.
+/// A module as the list of names from the root of the crate. The path of the root is empty.
 pub(super) type ModulePath = Vec<String>;
 
 /// All modules of a crate.
 pub(super) type Modules = BTreeMap<ModulePath, Module>;
 
-/// One module; several, if files for different targets share a name.
+/// A module. It may have several files if files for different targets share a name.
 #[derive(Default, Debug)]
 pub(super) struct Module {
     /// The files, relative to the root of the workspace.
@@ -62,7 +62,7 @@ pub(super) fn read(root: &Path, file: &Path) -> Result<Modules, String> {
     Ok(modules)
 }
 
-/// A module still to be read.
+/// A module that has not been read yet.
 #[derive(Clone)]
 struct Declared {
     path: ModulePath,
@@ -93,7 +93,7 @@ impl Reader<'_> {
         self.here().references.push(Reference { path, file, line, is_reexport });
     }
 
-    /// Declares a module in a file of its own: the file of `#[path]`, or the one where Rust looks for it.
+    /// Declares a module that has its own file: the file that `#[path]` names, or else the file in the default place.
     fn declare(&mut self, name: &str, attributes: &[Attribute]) {
         let chosen = attributes.iter().find_map(path_attribute);
         let own = self.at.folder.join(name);
@@ -108,7 +108,7 @@ impl Reader<'_> {
         self.waiting.push(Declared { path, file, folder: own });
     }
 
-    /// Adds the leaves of a `use`.
+    /// Adds the names at the leaves of a `use` tree.
     fn import(&mut self, tree: &UseTree, before: &[String], is_reexport: bool) {
         let joined = |name: String| [before, &[name]].concat();
         match tree {

@@ -1,16 +1,15 @@
-//! Resolves paths of a crate: the module that a path names, and the module that defines the item.
+//! Resolves paths of a crate to the module that a path names, and to the module that defines the item.
 //!
-//! Names that a module imports by `use` are followed to their definition. Neighbours: `folders/modules.rs`
-//! reads the modules.
+//! Names that a module imports by `use` are followed to their definition. Related files: `folders/modules.rs` reads the
+//! modules.
 
 use super::modules::{ModulePath, Modules};
 
-/// Largest number of aliases to follow in a row: Rust has no cycles of aliases, but this parser might see
-/// some.
+/// Maximum number of consecutive aliases to follow. Rust has no cycles of aliases, but this parser might find some.
 const FOLLOWED_MAX: usize = 16;
 
-/// Returns `path`, found in module `at`, as a path from the root of the crate; `None` if it leads out of the
-/// crate or to a name of the module itself.
+/// Resolves `path`, which occurs in module `at`, to a path from the root of the crate. Returns `None` if it leads out
+/// of the crate or to a name of the module itself.
 pub(super) fn absolute(modules: &Modules, at: &[String], path: &[String]) -> Option<ModulePath> {
     follow(modules, at, path, FOLLOWED_MAX)
 }
@@ -39,8 +38,8 @@ fn follow(modules: &Modules, at: &[String], path: &[String], most: usize) -> Opt
     }
 }
 
-/// Returns the top-level module that `path`, from the root, leads into; `None` for items that the root itself
-/// defines.
+/// Returns the top-level module to which `path`, relative to the root, leads. Returns `None` for items that the root
+/// itself defines.
 pub(super) fn top(modules: &Modules, path: &[String]) -> Option<String> {
     let root = modules.get(&ModulePath::new())?;
     let mut path = path.to_vec();
@@ -58,7 +57,8 @@ pub(super) fn top(modules: &Modules, path: &[String]) -> Option<String> {
     None
 }
 
-/// Returns the module that defines what `path`, from the root, names; `None` if that is not in this crate.
+/// Returns the module that defines the item at `path`, relative to the root. Returns `None` if the item is not in this
+/// crate.
 pub(super) fn definition(modules: &Modules, path: &[String]) -> Option<ModulePath> {
     define(modules, path, FOLLOWED_MAX)
 }

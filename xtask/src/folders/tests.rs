@@ -1,14 +1,14 @@
-//! Small crates with one violation each.
+//! Tests with small crates that have one violation each.
 
 use std::path::Path;
 
 use super::{Circle, Layers};
 
-/// `low` may be used by `middle`, and both by `high`.
+/// Layers in order: `middle` may use `low`, and `high` may use both.
 const ORDER: &[&str] = &["low", "middle", "high"];
 const ROOT: &str = "mod high;\nmod low;\nmod middle;\n";
 
-/// Returns the violations of a crate with these files below `src`; modules of the order are added if missing.
+/// Returns the violations of a crate with these files in `src`. Modules of the order that have no file are added.
 fn found_with(circles: &'static [Circle], files: &[(&str, &str)]) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let write = |file: &str, text: &str| {
@@ -123,7 +123,7 @@ fn tests_comments_and_visibilities_use_nothing() {
         #[cfg(test)]\nmod tests { use crate::high::T; }\n#[cfg(all(test, unix))]\nuse crate::high::T;\n\
         impl S { #[cfg(test)] fn f() { crate::high::g() } }\n#[test]\nfn t() { crate::high::g() }\n";
     assert!(found(&[("middle/inner.rs", text)]).is_empty());
-    // These are not built only for tests.
+    // These conditions also hold without tests.
     for text in ["#[cfg(not(test))]\nuse crate::high::T;", "#[cfg(any(test, unix))]\nuse crate::high::T;"] {
         assert_eq!(only(&[("low.rs", text)]), upward("low.rs:2", "low", "high"));
     }
@@ -142,7 +142,7 @@ fn what_cannot_be_read_is_said() {
     assert!(only(&[("low.rs", "\nfn f( {}")]).starts_with("crates/small/src/low.rs:2: "));
 }
 
-/// Two files of `middle` that use each other, one of them through a name that the folder re-exports.
+/// Two files of `middle` that use each other. One of them uses a name that the folder re-exports.
 const TWO: &[(&str, &str)] = &[
     ("middle/mod.rs", "mod a;\nmod inner;\npub(crate) use a::A;\n"),
     ("middle/a.rs", "use super::inner::Thing;\npub(crate) struct A(Thing);"),

@@ -1,16 +1,16 @@
-//! Draws the picture: crates as boxes with arrows, folders as rows and columns.
+//! Draws the picture: crates as boxes with arrows, and folders as rows and columns.
 //!
-//! The background is white, so that the picture can be read on dark pages too. Neighbours: `layers/graph.rs`
-//! places the boxes.
+//! The background is white, so that the picture is readable on dark pages too. Related files: `layers/graph.rs` places
+//! the boxes.
 
 use std::fmt::Write;
 
 use super::Imports;
 use super::graph::{Rows, Slot};
 
-/// Pixels. Height of a box with text.
+/// Height of a box with text. All sizes are in pixels.
 const BOX_HEIGHT: f64 = 30.0;
-/// Width of the box of a crate, and of the space that an arrow takes in a row.
+/// Width of the box of a crate, and of the space that an arrow occupies in a row.
 const CRATE_WIDTH: f64 = 130.0;
 const PASSAGE_WIDTH: f64 = 20.0;
 /// Space between boxes of a row, and between rows.
@@ -25,7 +25,7 @@ const MARGIN: f64 = 24.0;
 /// Height of a heading with the line below it.
 const HEADING: f64 = 50.0;
 
-/// Returns the picture of the crates and of the folders of some.
+/// Returns the picture of the crates and of the folders of some crates.
 pub(super) fn picture(crates: &Imports, folders: &[(&str, Imports)]) -> String {
     let mut body = String::new();
     let rows = Rows::new(crates);
@@ -69,7 +69,7 @@ fn heading(out: &mut String, x: f64, y: f64, text: &str, below: &str) {
     );
 }
 
-/// Draws a box with a name, whose left upper corner is at `x` and `y`.
+/// Draws a box with a name. Its upper left corner is at `x` and `y`.
 fn named_box(out: &mut String, x: f64, y: f64, width: f64, name: &str) {
     line(
         out,
@@ -93,7 +93,7 @@ fn row_width(row: &[Slot]) -> f64 {
     row.iter().map(|slot| slot_width(slot) + GAP).sum::<f64>() - GAP
 }
 
-/// Draws boxes and arrows in a space of this width; returns where it ends.
+/// Draws boxes and arrows in a space of this width. Returns the vertical position at which the drawing ends.
 fn boxes(out: &mut String, rows: &Rows, width: f64, top: f64) -> f64 {
     let mut middles: Vec<(&Slot, f64, f64)> = Vec::new();
     for (row, y) in rows.rows.iter().zip((0..).map(|row| top + f64::from(row) * (BOX_HEIGHT + ROW_GAP))) {
@@ -106,7 +106,7 @@ fn boxes(out: &mut String, rows: &Rows, width: f64, top: f64) -> f64 {
     let middle = |slot: &Slot| middles.iter().find(|(known, ..)| *known == slot).map(|&(_, x, y)| (x, y));
     for (from, to) in &rows.parts {
         let (Some((x1, y1)), Some((x2, y2))) = (middle(from), middle(to)) else { continue };
-        // Arrows of one box end apart from each other, towards where they come from.
+        // The ends of a box's arrows are apart from each other, each shifted towards its other end.
         let shift = |slot: &Slot, towards: f64| match slot {
             Slot::Node(_) => (towards / 8.0).clamp(-CRATE_WIDTH / 3.0, CRATE_WIDTH / 3.0),
             Slot::Passage(..) => 0.0,
@@ -116,7 +116,7 @@ fn boxes(out: &mut String, rows: &Rows, width: f64, top: f64) -> f64 {
             Slot::Node(_) => (y2 + BOX_HEIGHT + 1.0, " marker-end=\"url(#tip)\""),
             Slot::Passage(..) => (y2, ""),
         };
-        // A passage crosses its row in a straight line.
+        // An arrow crosses a row without a box as a straight line.
         let past = if matches!(to, Slot::Passage(..)) { format!("V{end}") } else { String::new() };
         let turn = if past.is_empty() { end } else { end + BOX_HEIGHT };
         line(
@@ -137,7 +137,7 @@ fn table_width(imports: &Imports) -> f64 {
     FOLDER_WIDTH + 8.0 + imports.len() as f64 * CELL + 44.0
 }
 
-/// Draws folders as rows and columns; returns where it ends.
+/// Draws folders as rows and columns. Returns the vertical position at which the drawing ends.
 fn table(out: &mut String, imports: &Imports, left: f64, top: f64) -> f64 {
     let (cells, first) = (left + FOLDER_WIDTH + 8.0, top + NAMES);
     let row_height = BOX_HEIGHT + 4.0;

@@ -1,13 +1,13 @@
-//! Places the boxes of a graph in rows: each below all that it uses.
+//! Places the boxes of a graph in rows. Each box is below all boxes that it uses.
 //!
-//! An arrow that other arrows imply is left out. An arrow past several rows has a slot in each of them, so that
-//! it crosses no box. Neighbours: `layers/draw.rs` draws what is placed.
+//! Arrows that follow from other arrows are not drawn. An arrow that passes several rows has a slot in each of them, so
+//! that it crosses no box. Related files: `layers/draw.rs` draws the result.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Imports;
 
-/// Sweeps over the rows to sort them.
+/// Number of times that the rows are sorted.
 const SWEEPS: usize = 8;
 
 /// A slot in a row.
@@ -15,15 +15,15 @@ const SWEEPS: usize = 8;
 pub(super) enum Slot {
     /// The box of this name.
     Node(String),
-    /// An arrow between these two that passes the row of this number.
+    /// An arrow between these two boxes that passes the row of this number.
     Passage(String, String, usize),
 }
 
 /// A graph in rows.
 pub(super) struct Rows {
-    /// The slots, from left to right; what a row uses is in rows before it.
+    /// The slots of each row, from left to right. The boxes that a row uses are in rows before it.
     pub(super) rows: Vec<Vec<Slot>>,
-    /// The parts of arrows, from a slot to one in the row before.
+    /// The parts of arrows, each from a slot to a slot in the row before.
     pub(super) parts: BTreeSet<(Slot, Slot)>,
 }
 
@@ -52,7 +52,8 @@ impl Rows {
         placed
     }
 
-    /// Sorts each row by where its neighbours are in the row before, then after, several times.
+    /// Sorts each row several times, by the places of its neighbours in the row before and in the row after
+    /// alternately.
     fn sort(&mut self) {
         for sweep in 0..SWEEPS {
             let order: Vec<usize> = match sweep % 2 {
@@ -85,15 +86,16 @@ fn places(row: &[Slot]) -> BTreeMap<&Slot, f64> {
     row.iter().zip(places_of(row.len())).collect()
 }
 
-/// Returns places between 0 and 1 for `count` slots.
+/// Returns `count` evenly spaced places between 0 and 1, one for each slot.
 fn places_of(count: usize) -> impl Iterator<Item = f64> {
     (0..count).map(move |at| (at as f64 + 0.5) / count as f64)
 }
 
-/// Returns the row of each node: 0 for those that use nothing, else one more than all that it uses.
+/// Returns the row of each node. The row is 0 for nodes that use nothing, and otherwise one more than the rows of all
+/// nodes that it uses.
 pub(super) fn levels(imports: &Imports) -> BTreeMap<&str, usize> {
     let mut levels: BTreeMap<&str, usize> = imports.iter().map(|(name, _)| (name.as_str(), 0)).collect();
-    // In a graph without cycles no chain is longer than the number of nodes.
+    // In a graph without cycles, no chain is longer than the number of nodes.
     for _ in imports {
         for (name, used) in imports {
             let above = used.iter().filter_map(|used| levels.get(used.as_str())).max();
@@ -104,7 +106,7 @@ pub(super) fn levels(imports: &Imports) -> BTreeMap<&str, usize> {
     levels
 }
 
-/// Returns the arrows, user first, without those that a chain of others implies.
+/// Returns the arrows, each with the user first, without those that follow from a chain of other arrows.
 pub(super) fn arrows(imports: &Imports) -> Vec<(&str, &str)> {
     let uses = |name: &str| imports.iter().find(|(known, _)| known == name).map(|(_, used)| used);
     let reaches = |from: &str, to: &str| {

@@ -1,4 +1,4 @@
-//! Small graphs, and the committed picture.
+//! Tests of small graphs and of the committed picture.
 
 use std::collections::BTreeSet;
 
@@ -38,7 +38,7 @@ fn a_picture_that_differs_from_the_imports_is_found() {
     let root = crate::workspace_root();
     assert_eq!(violations(&root), Vec::<String>::new());
     let drawn = picture(&root).unwrap();
-    // A tree with one more import, and one without a picture.
+    // The test compares a tree with one more import, and a tree without a picture.
     let copy = tempfile::tempdir().unwrap();
     let copied =
         std::process::Command::new("cp").args(["-r", "crates"]).arg(copy.path()).current_dir(&root).status();

@@ -1,14 +1,14 @@
-//! Stores results of mutants while they are valid: each belongs to one state of the code.
+//! Stores results of mutants as long as they are valid. Each result belongs to one state of the code.
 //!
-//! The *state* of a package is a hash of what its tests are built from: all files of the package and of the
-//! workspace packages below it, `Cargo.toml` and `Cargo.lock`. A result is valid while the package of its
-//! mutant has the state recorded with the result: a new test of the lab has only the lab's mutants tried
-//! again. The compiler, the machine and other files (such as those in `docs`) are not part of it. Neighbours:
-//! `mutants.rs`.
+//! The *state* of a package is a hash of everything from which its tests are built: all files of the package and of the
+//! workspace packages that it uses, `Cargo.toml` and `Cargo.lock`. A result is valid as long as the package of its
+//! mutant has the state recorded with the result. After a new test of the lab, for example, only the lab's mutants are
+//! tested again. The state does not include the compiler, the machine and other files such as those in `docs`. Related
+//! files: `mutants.rs` tests the mutants.
 //!
-//! A file of results has one line each: state, verdict and mutant name, separated by tabs. Lines without a
-//! state are from an older format and are ignored. If their code is known to be unchanged, they can be
-//! converted by hand, with the states that `cargo xtask deep around` prints first:
+//! Each line of a file of results has a state, a verdict and a mutant name, separated by tabs. Lines without a state
+//! are from an older format and are ignored. If their code is known to be unchanged, they can be converted by hand,
+//! with the states that `cargo xtask deep around` prints first:
 //! `sed -i 's|^[a-z]*\tcrates/zonal-lab/|STATE\t&|' target/mutants-around/SEED.txt`, and likewise for the others.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// The packages around the core whose mutants are tried with their own tests, and the packages below each.
+/// The packages around the core whose mutants are tested with their own tests, and the packages that each uses.
 pub(super) const AROUND: [(&str, &[&str]); 4] = [
     ("zonal-linux", &["zonal", "zonal-machine", "zonal-testing"]),
     ("zonal-machine", &["zonal", "zonal-testing"]),
@@ -49,7 +49,7 @@ impl States {
             for file in files.iter().filter(is_part) {
                 let content =
                     fs::read(root.join(file)).map_err(|why| format!("{}: {why}", file.display()))?;
-                // The lengths separate each file from the next.
+                // The lengths separate each file from the next one.
                 let name = file.as_os_str().as_encoded_bytes();
                 let lengths = [name.len(), content.len()].into_iter().flat_map(usize::to_le_bytes);
                 state = hash(hash(hash(state, lengths), name.iter().copied()), content);
@@ -65,7 +65,7 @@ impl States {
         self.0.get(package).map(String::as_str)
     }
 
-    /// Returns the states as text.
+    /// Returns the states as text, with the name of each package.
     pub(super) fn text(&self) -> String {
         let states = self.0.iter().map(|(package, state)| format!("{package} {state}"));
         states.collect::<Vec<_>>().join(", ")
@@ -76,7 +76,7 @@ impl States {
 pub(super) struct Kept(pub(super) PathBuf);
 
 impl Kept {
-    /// Returns the verdicts of mutants that are valid for these states, by name; the last one of each.
+    /// Returns the last verdict of each mutant that is valid for these states, by name.
     pub(super) fn read(&self, states: &States) -> BTreeMap<String, String> {
         let text = fs::read_to_string(&self.0).unwrap_or_default();
         let held = text.lines().filter_map(|line| {

@@ -1,8 +1,7 @@
-//! Parses what `cargo mutants` writes about each phase of each mutant and does not include in its lists.
+//! Parses the file of `cargo mutants` with the phases of each mutant, for results that its lists do not have.
 //!
-//! The list of time-outs includes those of builds and of tests, and a mutant whose tests die by a signal is
-//! in no list.
-//! Neighbours: `mutants.rs`.
+//! The list of time-outs contains time-outs of builds and of tests. A mutant whose tests die by a signal is in no list.
+//! Related files: `mutants.rs` uses the results.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,8 +10,8 @@ use serde_json::Value;
 
 /// The file with the phases.
 const FILE: &str = "outcomes.json";
-/// Signals that end a process from outside and say nothing about a mutant: those of terminals (`SIGHUP`,
-/// `SIGINT`, `SIGQUIT`) and `SIGTERM`.
+/// Signals by which a terminal or another process ends a process, which do not depend on the mutant: `SIGHUP`,
+/// `SIGINT`, `SIGQUIT` and `SIGTERM`.
 const FROM_OUTSIDE: [u64; 4] = [1, 2, 3, 15];
 
 /// Returns the names of mutants whose build timed out, from a folder that `cargo mutants` wrote.

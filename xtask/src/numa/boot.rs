@@ -1,6 +1,6 @@
-//! Runs one guest: packs its file system, starts QEMU, and reads what it prints until it ends or times out.
+//! Runs one guest: packs its file system, starts QEMU, and reads its output until the guest ends or times out.
 //!
-//! Neighbours: `numa/machine.rs` has QEMU's arguments, `numa/console.rs` evaluates the lines.
+//! Related files: `numa/machine.rs` has QEMU's arguments, and `numa/console.rs` evaluates the lines.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -28,20 +28,20 @@ pub(super) struct Guest {
 /// The result of running a guest.
 pub(super) struct Seen {
     pub(super) report: Report,
-    /// Time until its own programs ran, if they did.
+    /// Time until the programs of the guest began to run, if they did.
     pub(super) up: Option<Duration>,
-    /// Time until it was switched off.
+    /// Time until the guest was switched off.
     pub(super) total: Duration,
-    /// The file with all its output.
+    /// The file with all output of the guest.
     pub(super) log: PathBuf,
 }
 
-/// A QEMU process, which is killed when the reader ends for any reason.
+/// A QEMU process. Dropping it kills the process, so that it never outlives its reader.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Both fail only if the process has already ended.
+        // Both calls fail only if the process has already ended.
         self.0.kill().ok();
         self.0.wait().ok();
     }
@@ -107,11 +107,11 @@ impl Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        std::fs::remove_file(&self.initramfs).ok(); // large, and created anew each time
+        std::fs::remove_file(&self.initramfs).ok(); // the file is large, and is created anew for each run
     }
 }
 
-/// Reads lines on a separate thread, so that waiting for a line can time out. Invalid UTF-8 is replaced.
+/// Reads lines on a separate thread, so that waiting for a line can time out. Replaces invalid UTF-8.
 fn lines_of(output: ChildStdout) -> Receiver<String> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
@@ -131,7 +131,7 @@ fn lines_of(output: ChildStdout) -> Receiver<String> {
 mod tests {
     use super::*;
 
-    /// Runs a shell script in place of QEMU.
+    /// Runs a shell script instead of QEMU.
     fn seen(script: &str, limit: Duration) -> Seen {
         let mut command = std::process::Command::new("sh");
         command.arg("-c").arg(script);

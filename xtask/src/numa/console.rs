@@ -1,8 +1,8 @@
 //! Parses the output of a guest on its serial console, and decides whether the guest passed.
 //!
-//! Lines that begin with `ok `, `not ok ` and `skipped ` are checks. They are framed by `up` and `done HELD
-//! FAILED SKIPPED`; the counts are those of the guest itself, because a kernel message may have interrupted a
-//! line. Lines that begin with `log: ` are the kernel's log. All other lines are ordinary output.
+//! Lines that begin with `ok `, `not ok ` and `skipped ` are checks. They follow a line `up`, and precede a line `done
+//! HELD FAILED SKIPPED`. The guest itself counts the checks, because a kernel message may have interrupted the line of
+//! a check. Lines that begin with `log: ` are the kernel's log. All other lines are ordinary output.
 
 /// Printed when the guest's own programs begin to run.
 pub(super) const UP: &str = "up";
@@ -10,15 +10,15 @@ pub(super) const UP: &str = "up";
 pub(super) const DONE: &str = "done";
 /// Prefix of lines of the kernel's log.
 const LOG: &str = "log: ";
-/// Number of failed checks that are named in the verdict.
+/// Maximum number of failed checks that the verdict lists.
 const NAMED_MAX: usize = 3;
 
-/// Text of a line near the beginning of the kernel's log. Without it, the beginning or all of the log is
-/// missing.
+/// Text of a line near the beginning of the kernel's log. If no line has this text, the log is missing or incomplete.
 const FIRST: &str = "Linux version ";
 
-/// Messages of the kernel about its own faults or exhausted memory. Kernels print `stall` and `bug` at every
-/// boot, about their watchdogs and where to report, so these texts are longer or in capitals.
+/// Messages of the kernel about its own faults or exhausted memory. At every boot, kernels also print the words `stall`
+/// and `bug` in messages about their watchdogs and about where to report bugs. The texts in this list are therefore
+/// longer or in capitals.
 const FAULTS: [&str; 29] = [
     "WARNING:",
     "Oops",
@@ -50,7 +50,7 @@ const FAULTS: [&str; 29] = [
     "Out of memory",
     "oom-kill",
 ];
-/// The word that begins most reports of faults, such as `BUG kmalloc-64` and `watchdog: BUG: soft lockup`.
+/// The word with which most reports of faults begin, such as `BUG kmalloc-64` and `watchdog: BUG: soft lockup`.
 const BUG: &str = "BUG";
 
 /// The results found in the output of a guest.
@@ -64,16 +64,16 @@ pub(super) struct Report {
     pub(super) skipped: Vec<(String, String)>,
     /// Lines of the kernel that report a fault.
     faults: Vec<String>,
-    /// Whether the kernel's log was printed, which is searched for faults.
+    /// Whether the kernel's log was printed. The log is searched for faults.
     has_log: bool,
-    /// The counts that the guest prints at its end; the line's text if they cannot be parsed.
+    /// The counts that the guest prints at its end, or the text of the line if they cannot be parsed.
     done: Option<Result<[usize; 3], String>>,
 }
 
 /// The effect of a line on the guest's progress.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Line {
-    /// Our programs have started.
+    /// The programs of the guest have started.
     Up,
     /// No effect.
     Other,
@@ -101,9 +101,9 @@ impl Report {
         Line::Other
     }
 
-    /// Checks that the guest passed: every check passed, there is at least one, only checks with a prefix in
-    /// `may_skip` were skipped, all counted checks were printed, the kernel's log is complete from the boot
-    /// on and reports no fault, and the guest reached its end.
+    /// Checks that the guest passed. There must be at least one check, every check must have passed, and only checks
+    /// with a prefix in `may_skip` may be skipped. All counted checks must have been printed. The kernel's log must be
+    /// complete from the boot on and report no fault, and the guest must have reached its end.
     pub(super) fn verdict(&self, may_skip: &[&str]) -> Result<(), String> {
         let mut wrong: Vec<String> = self.failed.iter().take(NAMED_MAX).cloned().collect();
         if self.failed.len() > NAMED_MAX {
@@ -163,8 +163,8 @@ mod tests {
         report
     }
 
-    /// Messages that Debian's kernels print at every boot and that resemble a fault, and words of their
-    /// command line.
+    /// Messages that Debian's kernels print at every boot and that resemble a fault, and words of their command line
+    /// that do.
     const ORDINARY: &str = "\
 log: [    0.000000] Linux version 6.1.0-56-cloud-amd64 (debian-kernel@lists.debian.org)
 log: [    0.000000] Command line: panic=-1 oops=panic nowatchdog rcupdate.rcu_cpu_stall_suppress=1
@@ -187,7 +187,7 @@ log: [    9.000000] tests:[36]: segfault at 7f8c ip 0000 sp 0000 error 6 in zona
         assert_eq!(Report::default().read("up\r"), Line::Up);
     }
 
-    /// Returns why a guest fails that also prints an ordinary log.
+    /// Returns why a guest fails that prints `text` and an ordinary log.
     fn why(text: &str) -> String {
         report(&format!("{ORDINARY}{text}")).verdict(&["may: "]).unwrap_err()
     }
@@ -209,7 +209,7 @@ log: [    9.000000] tests:[36]: segfault at 7f8c ip 0000 sp 0000 error 6 in zona
 
     #[test]
     fn what_the_guest_counted_must_have_come() {
-        // A kernel message in the middle of one of our lines.
+        // A kernel message interrupts one of our lines.
         let torn = why("ok a\nno[    9.1] systemd: x\nt ok b: 7 of 9 pages\ndone 1 1 0\n");
         assert!(torn.contains("of [1, 1, 0] checks") && torn.contains("[1, 0, 0] came"), "{torn}");
         for counts in ["2 0 0", "1 0 1", "0 0 0"] {

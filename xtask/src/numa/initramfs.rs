@@ -39,8 +39,8 @@ impl Initramfs {
         self.files.remove(&format!("{path}/"));
     }
 
-    /// Adds a program or library without its debug information, and the libraries it is linked with, which
-    /// are searched for in the folders of `tools`.
+    /// Adds a program or library without its debug information, and the libraries with which it is linked. These are
+    /// searched for in the folders of `tools`.
     pub(super) fn add_program(&mut self, path: &str, file: &Path, tools: &Tools) -> Result<(), String> {
         let data = tools.stripped(file)?;
         let (loader, libraries) = needed(&data).map_err(|why| format!("{}: {why}", file.display()))?;
@@ -53,7 +53,7 @@ impl Initramfs {
         }
         for library in libraries {
             let path = format!("{LIBRARIES}/{library}");
-            // The loader is also listed as a library, and is present under its own path.
+            // The loader is also listed as a library, but it is already present under its own path.
             let is_there = self.files.keys().any(|known| *known == path || name(known) == library);
             if !is_there {
                 let found = tools.library(&library)?;
@@ -116,18 +116,18 @@ impl Tools {
             .ok_or_else(|| format!("{name} is in none of {}", self.libraries.join(", ")))
     }
 
-    /// Reads a file without its debug information; unchanged if nothing can be removed.
+    /// Reads a file without its debug information. Returns it unchanged if nothing can be removed.
     fn stripped(&self, file: &Path) -> Result<Vec<u8>, String> {
         let to = self.scratch.join("stripped");
         let done = Command::new(self.strip).args(["--strip-debug", "-o"]).arg(&to).arg(file).status();
         let from = if done.is_ok_and(|status| status.success()) { &to } else { file };
         let data = std::fs::read(from).map_err(|error| format!("{}: {error}", from.display()));
-        std::fs::remove_file(&to).ok(); // exists only if something was removed
+        std::fs::remove_file(&to).ok(); // the file exists only if something was removed
         data
     }
 }
 
-/// Returns the loader that a program names, if it is linked dynamically, and the libraries that it needs.
+/// Returns the loader of a program, if it is linked dynamically, and the libraries that it needs.
 pub(super) fn needed(data: &[u8]) -> Result<(Option<String>, Vec<String>), String> {
     let file: ElfFile64<'_, Endianness> = ElfFile64::parse(data).map_err(|error| error.to_string())?;
     let (endian, header): (_, &FileHeader64<Endianness>) = (file.endian(), file.elf_header());

@@ -1,8 +1,7 @@
-//! Debian's kernels for guests: installed ones, and those that apt downloads.
+//! Debian's kernels for guests, which are installed on this machine or downloaded by apt.
 //!
-//! apt finds and downloads packages with its own folders below the target folder: nothing on the machine is
-//! changed, and apt checks downloads against Debian's signatures. Only the files needed to boot are kept from
-//! a package.
+//! apt uses its own folders below the target folder, so nothing else on the machine changes. It checks downloads
+//! against Debian's signatures. Only the files that are needed to boot are extracted from a package.
 
 use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
@@ -69,9 +68,9 @@ impl Arch {
 /// Whether missing files may be downloaded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Origin {
-    /// Use only what is already on this machine.
+    /// Uses only files that are already on this machine.
     Present,
-    /// Download what is missing.
+    /// Downloads missing files.
     Fetched,
 }
 
@@ -83,7 +82,7 @@ pub(super) struct Image {
     pub(super) busybox: PathBuf,
 }
 
-/// Returns the kernel and the busybox of guests.
+/// Returns the kernel and the busybox that guests boot.
 pub(super) fn image(root: &Path, series: Series, arch: Arch, origin: Origin) -> Result<Image, String> {
     match origin {
         Origin::Fetched => fetched(root, series, arch),
@@ -97,12 +96,12 @@ fn not_there() -> String {
     format!("no kernel for guests ({busybox}cargo xtask numa --fetch)")
 }
 
-/// Returns files that are already on this machine: downloaded before, or installed.
+/// Returns the files to boot if they are on this machine, downloaded before or installed.
 pub(super) fn present(root: &Path, series: Series, arch: Arch) -> Option<Image> {
     found_in(&folder(root, series, arch), series, arch)
 }
 
-/// Returns files that are in a folder of downloads, or installed on this machine.
+/// Returns the files to boot if they are in a folder of downloads or installed on this machine.
 fn found_in(folder: &Path, series: Series, arch: Arch) -> Option<Image> {
     let installed = || if arch.is_native() { newest_in(Path::new("/boot"), series) } else { None };
     let kernel = newest_in(folder, series).or_else(installed)?;
@@ -111,7 +110,7 @@ fn found_in(folder: &Path, series: Series, arch: Arch) -> Option<Image> {
     Some(Image { kernel, busybox })
 }
 
-/// Returns files that are already on this machine, or else downloads them.
+/// Returns the files to boot, and downloads them if they are not on this machine.
 pub(super) fn fetched(root: &Path, series: Series, arch: Arch) -> Result<Image, String> {
     if let Some(image) = present(root, series, arch) {
         return Ok(image);
@@ -133,7 +132,7 @@ fn folder(root: &Path, series: Series, arch: Arch) -> PathBuf {
     std::path::absolute(&below).unwrap_or(below)
 }
 
-/// Returns the newest kernel of a series in a folder, by its name `vmlinuz-RELEASE`.
+/// Returns the newest kernel of a series in a folder, according to its name `vmlinuz-RELEASE`.
 fn newest_in(folder: &Path, series: Series) -> Option<PathBuf> {
     let names =
         std::fs::read_dir(folder).ok()?.flatten().filter_map(|entry| entry.file_name().into_string().ok());
@@ -142,7 +141,7 @@ fn newest_in(folder: &Path, series: Series) -> Option<PathBuf> {
     kernels.max_by_key(|name| numbers(name)).map(|name| folder.join(name))
 }
 
-/// Returns the numbers in a name, by which versions are compared.
+/// Returns the numbers in a name. Versions are compared by these numbers.
 fn numbers(name: &str) -> Vec<u64> {
     name.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse().ok()).collect()
 }
@@ -151,13 +150,13 @@ fn system_busybox() -> Option<PathBuf> {
     ["/usr/bin/busybox", "/bin/busybox"].iter().map(PathBuf::from).find(|path| is_static(path))
 }
 
-/// Whether a program is statically linked: it has no interpreter.
+/// Whether a program is statically linked, which means that it has no interpreter.
 fn is_static(path: &Path) -> bool {
     let Ok(data) = std::fs::read(path) else { return false };
     super::initramfs::needed(&data).is_ok_and(|(loader, _)| loader.is_none())
 }
 
-/// apt with lists and packages in a folder of its own, which is removed on drop.
+/// An apt with lists and packages in a folder of its own. Dropping it removes the folder.
 struct Apt {
     folder: PathBuf,
     arch: Arch,
@@ -190,7 +189,7 @@ impl Apt {
         self.folder.join("apt.conf")
     }
 
-    /// Returns what a command of apt prints.
+    /// Returns the output of a command of apt.
     fn said(&self, program: &str, arguments: &[&str]) -> Result<String, String> {
         let mut command = Command::new(program);
         command.args(arguments).current_dir(&self.folder).env("APT_CONFIG", self.config());
@@ -215,7 +214,7 @@ impl Apt {
         })
     }
 
-    /// Downloads a package and unpacks the files that match `pattern` to `folder`, without their own folders.
+    /// Downloads a package and extracts the files that match `pattern` to `folder`, without the folders of the package.
     fn unpack(&self, package: &str, pattern: &str, folder: &Path) -> Result<(), String> {
         self.said("apt-get", &["download", "-q", package])?;
         let name = package.split(':').next().unwrap_or(package);

@@ -1,7 +1,8 @@
 //! The machines that QEMU emulates for guests.
 //!
-//! Everything is emulated, for x86-64 on one host thread: QEMU before 8.1 can run code that another processor
-//! has just patched, and kernels then stop at a breakpoint of their own (observed in one boot in six).
+//! Hardware virtualisation is not used, and guests for x86-64 are emulated on one host thread. QEMU before 8.1 can run
+//! code that another processor has just patched. Kernels then stop at one of their own breakpoints, as observed in one
+//! boot of six.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -16,7 +17,7 @@ struct Node {
     cpus: Option<(u32, u32)>,
 }
 
-/// Five nodes: two near each other and one far away, a node without memory near that one, and a node without
+/// Five nodes: two nodes near each other, one far away, a node without memory near the far one, and a node without
 /// CPUs. The last node gets additional memory of [`MODULE_MIB`].
 const NODES: [Node; 5] = [
     Node { mib: Some(768), cpus: Some((0, 1)) },
@@ -26,11 +27,11 @@ const NODES: [Node; 5] = [
     Node { mib: Some(512), cpus: None },
 ];
 
-/// The first two nodes of [`NODES`] with more memory, because the last three do not exist.
+/// The first two nodes of [`NODES`] with more memory, because the other three nodes do not exist on this machine.
 const TWO_NODES: [Node; 2] =
     [Node { mib: Some(1280), cpus: Some((0, 1)) }, Node { mib: Some(1024), cpus: Some((2, 3)) }];
 
-/// The distance of each pair of nodes, the lower node first.
+/// The distance of each pair of nodes. The lower node is first.
 const DISTANCES: [(usize, usize, u32); 10] = [
     (0, 1, 12),
     (0, 2, 32),
@@ -47,12 +48,12 @@ const DISTANCES: [(usize, usize, u32); 10] = [
 /// Size of a memory module of the last node, whose blocks the guest takes offline.
 const MODULE_MIB: u32 = 256;
 
-/// Kernel arguments: print important messages to the serial console, stop on a fault, and do not report that
-/// emulation is slow.
+/// Kernel arguments. They print important messages to the serial console, stop the kernel at a fault, and suppress
+/// reports that emulation is slow.
 const KERNEL: &str =
     "panic=-1 oops=panic loglevel=2 log_buf_len=1M nokaslr nowatchdog rcupdate.rcu_cpu_stall_suppress=1";
 
-/// Returns a tool for guests of `arch` that this machine lacks, and how to get it.
+/// Returns a tool that guests of `arch` need and this machine lacks, and how to install it.
 pub(super) fn missing_tool(arch: Arch) -> Option<String> {
     let package = match arch {
         Arch::X86_64 => "qemu-system-x86",
@@ -70,7 +71,7 @@ fn emulator(arch: Arch) -> String {
     format!("qemu-system-{}", arch.name())
 }
 
-/// Returns the command that boots a kernel with an initial file system, and ends with the guest.
+/// Returns the command that boots a kernel with an initial file system. The command ends when the guest ends.
 pub(super) fn boot(arch: Arch, image: &Image, initramfs: &Path) -> Command {
     let mut command = Command::new(emulator(arch));
     command.args(["-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio", "-monitor", "none"]);

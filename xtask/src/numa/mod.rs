@@ -1,10 +1,10 @@
-//! `cargo xtask numa`: runs pools in virtual machines with several nodes, under Debian's kernels.
+//! `cargo xtask numa` runs pools in virtual machines with several nodes, under Debian's kernels.
 //!
-//! A *guest* is one boot: a kernel, an initial file system with our programs, and a machine that QEMU
-//! emulates. Its output on the serial console determines the outcome. Neighbours: `numa/kernels.rs` gets
-//! kernels, `numa/initramfs.rs` packs the file system, `numa/script.rs` has the script to run,
-//! `numa/machine.rs` describes the machine, `numa/console.rs` evaluates the output, `numa/boot.rs` runs QEMU,
-//! `numa/programs.rs` builds the programs.
+//! A *guest* is one boot of a kernel with an initial file system, which contains our programs, on a machine that QEMU
+//! emulates. Its output on the serial console determines the outcome. Related files: `numa/kernels.rs` finds kernels,
+//! and `numa/programs.rs` builds the programs. `numa/initramfs.rs` packs the file system, and `numa/script.rs` has the
+//! script that the guest runs. `numa/machine.rs` describes the machine, `numa/boot.rs` runs QEMU, and `numa/console.rs`
+//! evaluates the output.
 
 mod boot;
 mod console;
@@ -35,7 +35,7 @@ struct Options {
 enum Extent {
     /// All guests.
     All,
-    /// The placement of pages, under one kernel.
+    /// The placement of pages under one kernel.
     Short,
     /// Only download the kernels.
     Fetch,
@@ -70,7 +70,8 @@ impl Options {
     }
 }
 
-/// Returns the steps of `cargo xtask numa`. Missing tools are failures here, because the run was requested.
+/// Returns the steps of `cargo xtask numa`. A missing tool is a failure in these steps, because the user requested the
+/// run.
 pub(crate) fn steps(arguments: &[String]) -> Result<Vec<Step>, String> {
     let Options { series, form } = Options::parse(arguments)?;
     Ok(match form {
@@ -86,13 +87,13 @@ pub(crate) fn steps(arguments: &[String]) -> Result<Vec<Step>, String> {
     })
 }
 
-/// Returns the guests that belong to the long checks; missing kernels are downloaded.
+/// Returns the guests of the long checks. Missing kernels are downloaded.
 pub(crate) fn deep() -> Vec<Step> {
     long(&SERIES, Outcome::Skipped)
 }
 
-/// Returns the guest that belongs to the everyday checks: the placement of pages, if everything it needs is
-/// present. Nothing is downloaded.
+/// Returns the guest of the everyday checks, which tests the placement of pages. It is skipped if a file or tool is
+/// missing, because nothing is downloaded.
 pub(crate) fn every_day() -> Step {
     Step::new("guest with several nodes, in short", |root| {
         let there =
@@ -136,7 +137,8 @@ fn fetch(series: Series, arch: Arch) -> Step {
     })
 }
 
-/// Boots one guest and evaluates its output; `missing` creates the outcome if something it needs is missing.
+/// Boots one guest and evaluates its output. If something that the guest needs is missing, `missing` creates the
+/// outcome.
 fn run(root: &Path, series: Series, origin: Origin, form: Form, missing: fn(String) -> Outcome) -> Outcome {
     if let Some(tool) = machine::missing_tool(form.arch()).or_else(|| programs::missing_tool(form.arch())) {
         return missing(tool);

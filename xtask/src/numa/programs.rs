@@ -1,6 +1,6 @@
-//! Builds the programs of guests with cargo, and finds the results.
+//! Builds the programs of guests with cargo, and finds the resulting files.
 //!
-//! They are built in the profile of the tests: with debug assertions.
+//! The programs are built in the profile of the tests, which has debug assertions.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -46,7 +46,7 @@ impl Programs {
     }
 }
 
-/// Returns a tool for building programs of `arch` that this machine lacks, and how to get it.
+/// Returns a tool that building programs of `arch` needs and this machine lacks, and how to install it.
 pub(super) fn missing_tool(arch: Arch) -> Option<String> {
     if arch == Arch::X86_64 {
         return cfg!(not(target_arch = "x86_64")).then(|| "guests for x86-64 are built on x86-64".into());
@@ -112,7 +112,7 @@ fn built_by(line: &str, form: Form) -> Option<Program> {
     let wants_tests = matches!(form, Form::Tests | Form::TestsOnAarch64);
     let place = match kind {
         _ if wants_tests && is_test => format!("tests/deps/{name}"),
-        // A test loads this library, which must be beside the folder of the tests.
+        // A test loads this library, which must be next to the folder of the tests.
         "example" if wants_tests && target["crate_types"][0] == "cdylib" => {
             format!("tests/examples/{}", Path::new(file).file_name()?.to_str()?)
         }

@@ -1,7 +1,7 @@
 //! The script that a guest runs as its first process.
 //!
-//! Output of programs is prefixed with `| `, so that only our own lines are parsed as results;
-//! `numa/console.rs` parses them.
+//! Each line of program output gets the prefix `| `, so that only lines of the script are parsed as results. Related
+//! files: `numa/console.rs` parses them.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::console::{DONE, UP};
 use super::kernels::Arch;
 use super::programs::Programs;
 
-/// The purpose of a guest.
+/// The set of checks that a guest runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Form {
     /// The placement of pages: the short form.
@@ -25,7 +25,7 @@ pub(super) enum Form {
 /// Checks of the short form, selected by words in their names.
 const PLACEMENT: &str = "placement policy 'cpuset of a request' 'nodes without' fallback refused explicit";
 
-/// What tests of `zonal-linux` may leave out in guests, as prefixes of skips: guests have no Python, little
+/// Prefixes of the skips that are allowed for tests of `zonal-linux` in guests. Guests have no Python and little
 /// memory, and are slow.
 const TESTS_MAY_SKIP: [&str; 6] = [
     "foreign_parser: foreign_parser_reads_the_same_figures: jc==",
@@ -48,9 +48,9 @@ mount -t tmpfs tmp /tmp
 mount -t cgroup2 cgroup /sys/fs/cgroup
 "#;
 
-/// Defines functions that run a program: `run NAME SECONDS COMMAND...`, and `checks SECONDS COMMAND...` for a
-/// program that prints checks itself. Each line of output is one write, so that lines of programs and of the
-/// script are not interleaved, and is stored to be counted at the end.
+/// Defines the functions that run programs: `run NAME SECONDS COMMAND...`, and `checks SECONDS COMMAND...` for a
+/// program that prints checks itself. Each line of output is a single write, so that lines of programs and of the
+/// script are not interleaved. Each line is also stored, and the script counts the stored lines at the end.
 const FUNCTIONS: &str = r#": > /tmp/results
 up() { cut -d' ' -f1 /proc/uptime; }
 tell() { echo "$1" | tee -a /tmp/results; }
@@ -75,14 +75,14 @@ checks() {
 }
 "#;
 
-/// Prints what tests left out, the kernel's log and the counts of the guest.
+/// Prints the skips of the tests, the kernel's log and the counts of the guest.
 const END: &str = r#"
 [ ! -e /tmp/skips ] || sed 's/^SKIPPED: /skipped /' /tmp/skips | sort -u | tee -a /tmp/results
 dmesg | sed 's/^/log: /'
 number() { grep -c "^$1 " /tmp/results; }
 "#;
 
-/// The number of reserved huge pages of each node, which some tests need.
+/// The file with the number of reserved huge pages of each node. Some tests need reserved huge pages.
 const RESERVES: &str = "/sys/devices/system/node/node*/hugepages/hugepages-2048kB/nr_hugepages";
 
 impl Form {
@@ -103,7 +103,7 @@ impl Form {
         }
     }
 
-    /// Returns the time after which the guest is killed: several times what it takes.
+    /// Returns the time after which the guest is killed, which is several times its usual duration.
     pub(super) const fn time_limit(self) -> Duration {
         Duration::from_secs(match self {
             Self::Placement => 300,
@@ -112,7 +112,7 @@ impl Form {
         })
     }
 
-    /// Returns prefixes of the checks that may be skipped, as `NAME: WHY`; all other checks are required.
+    /// Returns prefixes of the checks that may be skipped, as `NAME: WHY`. All other checks are required.
     pub(super) const fn may_skip(self) -> &'static [&'static str] {
         match self {
             Self::Placement | Self::Everything => &[],
@@ -176,7 +176,7 @@ mod tests {
         }
     }
 
-    /// Returns the host's verdict on a script with this body, run by a shell of the host.
+    /// Returns the host's verdict on a script with this body, which a shell of the host runs.
     fn judged(body: &str) -> Result<(), String> {
         let folder = tempfile::tempdir().unwrap();
         let script = Form::Placement.script(&Programs::of(&[]));

@@ -1,8 +1,8 @@
-//! Takes a source apart: its prose, its identifiers, and its functions with their documentation.
+//! Splits a source into its prose, its identifiers, and its functions with their documentation.
 //!
-//! Comments are what is left of a source without its tokens. Passages join neighbouring lines, so that a
-//! phrase is found across the end of a line. Neighbours: `prose.rs` searches passages, `prose/summaries.rs`
-//! checks functions.
+//! The comments of a source are its text without its tokens. Passages join neighbouring lines, so that a phrase is
+//! found across the end of a line. Related files: `prose.rs` searches passages, and `prose/summaries.rs` checks
+//! functions.
 
 use std::ops::Range;
 
@@ -30,7 +30,7 @@ pub(super) struct Function {
     pub(super) is_for_tests: bool,
 }
 
-/// A source, taken apart.
+/// The parts of a source.
 pub(super) struct Source {
     /// Comments, and string literals outside tests.
     pub(super) prose: Vec<Passage>,
@@ -48,7 +48,7 @@ impl Passage {
 }
 
 impl Source {
-    /// Takes a source apart.
+    /// Splits a source into its parts.
     ///
     /// # Errors
     /// Returns an error if `text` is not Rust.
@@ -62,7 +62,7 @@ impl Source {
         leaves.read(tokens);
         let tests = functions.tests;
         let is_test = |line: usize| is_for_tests || tests.iter().any(|lines| lines.contains(&line));
-        // Only the first use of an identifier in a file is reported (the sort is stable).
+        // Only the first use of an identifier in a file is reported. The sort is stable, so the first use stays first.
         leaves.names.sort_by(|one, other| one.text.cmp(&other.text));
         leaves.names.dedup_by(|one, other| one.text == other.text);
         leaves.prose.retain(|passage| !is_test(passage.line));
@@ -77,7 +77,7 @@ pub(super) fn paragraphs(text: &str) -> Vec<Passage> {
     passages(text, |line| line)
 }
 
-/// Returns the passages of a text: lines that are not empty after `content` has taken its part of them.
+/// Returns the passages of a text. A passage is a sequence of lines whose `content` is not empty.
 fn passages(text: &str, content: fn(&str) -> &str) -> Vec<Passage> {
     let mut found: Vec<Passage> = Vec::new();
     let mut continues = false;
@@ -103,9 +103,9 @@ fn comment_text(line: &str) -> &str {
 /// The tokens of a source.
 struct Leaves<'t> {
     text: &'t str,
-    /// Offset in bytes of each line, and whether its columns are bytes.
+    /// Offset in bytes of each line, and whether the line is ASCII, so that columns equal bytes.
     lines: Vec<(usize, bool)>,
-    /// The text, with a space for each byte of code.
+    /// The text, in which each byte of code is replaced by a space.
     comments: Vec<u8>,
     prose: Vec<Passage>,
     names: Vec<Passage>,
@@ -131,7 +131,7 @@ impl<'t> Leaves<'t> {
         for token in tokens {
             match token {
                 TokenTree::Group(group) => {
-                    // The tokens of a documentation comment all have the span of the comment.
+                    // All tokens of a documentation comment have the span of the whole comment.
                     if self.blank(group.span_open()) {
                         self.read(group.stream());
                         self.blank(group.span_close());
@@ -154,7 +154,7 @@ impl<'t> Leaves<'t> {
         }
     }
 
-    /// Replaces a token by spaces; returns whether it is code, not a documentation comment, which stays.
+    /// Replaces a token by spaces, unless it is a documentation comment. Returns whether the token is code.
     fn blank(&mut self, span: Span) -> bool {
         let bytes = self.offset(span.start())..self.offset(span.end());
         let text = &self.text[bytes.clone()];
@@ -181,11 +181,11 @@ fn string(literal: &Literal) -> Option<Passage> {
     let text = literal.to_string();
     let text = text.trim_start_matches(['b', 'c', 'r', '#']).strip_prefix('"')?;
     let text = text.trim_end_matches('#').trim_end_matches('"');
-    let text = text.replace("\\n", "  "); // two bytes for two, so that lines stay right
+    let text = text.replace("\\n", "  "); // both texts have two bytes, so that line numbers stay correct
     Some(Passage { text, line: line(literal.span()) })
 }
 
-/// Returns an identifier as words with a space between: `SplitBlock` and `split_block` as `split block`.
+/// Returns an identifier as words separated by spaces: `SplitBlock` and `split_block` become `split block`.
 fn words(name: &str) -> String {
     let mut words = String::new();
     let mut last = ' ';
@@ -229,7 +229,7 @@ impl Functions {
         }
     }
 
-    /// Visits an item, which is a test if `attributes` say so.
+    /// Visits an item, which counts as a test if one of its `attributes` makes it one.
     fn within(&mut self, attributes: &[Attribute], span: Span, visit: impl FnOnce(&mut Self)) {
         let before = self.is_for_tests;
         if crate::folders::is_for_tests(attributes) {

@@ -1,7 +1,7 @@
-//! The rule for subjects of commits: imperative, at most [`LENGTH_MAX`] characters, no full stop.
+//! The rule for subjects of commits: the imperative, at most [`LENGTH_MAX`] characters, and no full stop.
 //!
-//! Checks the commits since [`BASE`]; older ones stay as they are. A source without its history skips the check.
-//! Neighbours: `prose.rs`.
+//! Commits since [`BASE`] are checked, and older commits are not. The check is skipped if the source has no history.
+//! Related files: `prose.rs` reads the words.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,12 +12,12 @@ use crate::steps::{Outcome, Step};
 
 /// The last commit that is not checked.
 const BASE: &str = "ac44666f58ad8171f5264bf909d1ffda2652a213";
-/// Largest length of a subject in characters.
+/// Maximum length of a subject in characters.
 const LENGTH_MAX: usize = 72;
 /// The section of the rules.
 const SECTION: &str = "subjects";
 
-/// Words with which a subject begins or does not.
+/// Words with which a subject may or must not begin.
 pub(super) struct Subjects {
     imperatives: Vec<String>,
     ending_in_s: Vec<String>,
@@ -40,7 +40,7 @@ fn check(root: &Path) -> Outcome {
     }
 }
 
-/// Returns the commits since [`BASE`], one per line; the error says what is missing.
+/// Returns the commits since [`BASE`], one on each line. The error states what is missing.
 fn log(root: &Path) -> Result<String, String> {
     let git = |arguments: &[&str]| {
         let ran = Command::new("git").current_dir(root).args(arguments).output();
@@ -98,7 +98,7 @@ impl Subjects {
         found
     }
 
-    /// Whether a word is a verb in the imperative, as far as its form shows.
+    /// Whether the form of a word is that of a verb in the imperative.
     fn is_imperative(&self, word: &str) -> bool {
         let is_in = |list: &[String]| list.iter().any(|known| known.eq_ignore_ascii_case(word));
         let ends_otherwise = word.ends_with("ed") || word.ends_with("ing");

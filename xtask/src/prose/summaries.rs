@@ -1,7 +1,7 @@
 //! The rule for summaries: the documentation of a function begins with a verb in the third person.
 //!
-//! Functions of tests may begin with what they show, but not with a weak verb. Neighbours: `prose/source.rs`
-//! finds the functions.
+//! Functions of tests may instead begin with the behavior that they test, but not with a weak verb. Related files:
+//! `prose/source.rs` finds the functions.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,14 @@ use super::source::{Function, Source};
 /// The section of the rules.
 const SECTION: &str = "summaries";
 
-/// What summaries may begin with.
+/// The allowed first words of summaries.
 pub(super) struct Summaries {
     first_words: Vec<String>,
     /// Words that may be nouns or verbs.
     nouns: Vec<String>,
     /// Words that follow a verb, not a noun.
     before_objects: Vec<String>,
-    /// Verbs that say too little, and what to write instead.
+    /// Verbs that state too little, and the words to write instead.
     weak: BTreeMap<String, String>,
 }
 
@@ -36,7 +36,7 @@ impl Summaries {
         })
     }
 
-    /// Returns the summaries that begin with something else, as line and text.
+    /// Returns the line and text of each summary that begins with another word.
     pub(super) fn check(&self, source: &Source) -> Vec<(usize, String)> {
         source.functions.iter().filter_map(|function| Some((function.line, self.wrong(function)?))).collect()
     }
@@ -56,7 +56,7 @@ impl Summaries {
         })
     }
 
-    /// Whether a summary begins with a verb in the third person, as far as its form shows.
+    /// Whether a summary begins with a word that has the form of a verb in the third person.
     fn begins_with_verb(&self, summary: &str, first: &str) -> bool {
         let has_form = first.starts_with(|c: char| c.is_ascii_uppercase())
             && first.ends_with('s')
@@ -70,7 +70,7 @@ impl Summaries {
     }
 }
 
-/// Returns the first word: up to a space or a sign other than a hyphen.
+/// Returns the first word, which ends at a space or at a sign other than a hyphen.
 fn first_word(summary: &str) -> &str {
     let end = summary.find(|c: char| c.is_whitespace() || matches!(c, ',' | ';' | ':' | '.'));
     &summary[..end.unwrap_or(summary.len())]

@@ -1,4 +1,4 @@
-//! Small texts with one violation each.
+//! Tests with small texts that have one violation each.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ fn rules() -> Rules {
     Rules::new(&read(&crate::workspace_root()).unwrap()).unwrap()
 }
 
-/// Returns the lines of violations in a file of this name, each once.
+/// Returns the lines of the violations in a file of this name. Each line is returned once.
 fn lines(file: &str, text: &str) -> Vec<usize> {
     let mut lines: Vec<usize> =
         rules().check(Path::new(file), text).unwrap().iter().map(|(line, _)| *line).collect();

@@ -1,6 +1,6 @@
-//! Allocators over described machines: only the core, without memory behind its frames.
+//! Creates allocators for machines that are only described: the core alone, without memory behind its frames.
 //!
-//! Metadata is in fresh mappings, as in a pool.
+//! The metadata is in fresh mappings, as it is in a real pool.
 
 use std::mem::MaybeUninit;
 
@@ -10,18 +10,18 @@ use zonal::platform::one_thread::OneThread;
 use zonal::units::{CpuId, NodeId, PageCount, Pfn, ZoneKind};
 use zonal::{Allocator, Buffer, Config, Machine};
 
-/// A machine: the frames of each node, equal distances, and CPUs on the first node.
+/// A described machine: the frames of each node, with equal distances and all CPUs on the first node.
 #[derive(Default)]
 pub(super) struct Description {
     pub(super) frames: Vec<u64>,
     pub(super) cpus: u32,
-    /// Absent frames that each zone spans after its managed frames.
+    /// Number of absent frames that each zone spans after its managed frames.
     pub(super) absent: u64,
 }
 
-/// An allocator and the memory of its state.
+/// An allocator and the memory of its metadata.
 pub(super) struct World {
-    /// Declared first, because fields are dropped in this order.
+    /// This field is declared first, because fields are dropped in order of declaration.
     pub(super) allocator: Allocator<'static, OneThread>,
     _metadata: Vec<MmapMut>,
 }
@@ -30,7 +30,8 @@ impl Description {
     /// Starts an allocator.
     ///
     /// # Panics
-    /// Panics if the configuration does not suit the machine, or there is no address space for its state.
+    /// Panics if the configuration does not suit the machine, or if there is not enough address space for the
+    /// metadata.
     pub(super) fn start(&self, config: &Config) -> World {
         let ids = (0..).map_while(NodeId::new).zip(&self.frames);
         let cpus: Vec<CpuId> = (0..self.cpus).map(CpuId::new).collect();
@@ -62,7 +63,7 @@ impl Description {
             metadata.push(mapped.ok()?);
             let fresh: &mut MmapMut = metadata.last_mut()?;
             let first = fresh.as_mut_ptr().cast::<MaybeUninit<u8>>();
-            // SAFETY: a fresh mapping that has no other user and that outlives the allocator.
+            // SAFETY: the mapping is fresh, has no other user, and outlives the allocator.
             let bytes = unsafe { std::slice::from_raw_parts_mut(first, request.bytes) };
             // SAFETY: the kernel zeroes fresh mappings.
             Some(unsafe { Buffer::zeroed(bytes) })
@@ -71,8 +72,8 @@ impl Description {
     }
 }
 
-/// Returns each node's frames, one range after another with `absent` frames between them. Each range begins
-/// at an alignment that allows large blocks.
+/// Returns the frames of each node. The ranges are in ascending order, with `absent` frames after each range, and
+/// each range begins at an alignment that allows large blocks.
 fn ranges(frames: &[u64], absent: u64) -> Vec<FrameRange> {
     const ALIGN: u64 = 4096;
     let mut start = ALIGN;

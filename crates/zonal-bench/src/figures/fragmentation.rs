@@ -1,10 +1,10 @@
-//! Measures how many blocks of 2 MiB remain free despite smaller allocations.
+//! Measures how many blocks of 2 MiB remain free, or become free again, despite smaller allocations.
 //!
-//! *After the mix of orders*: blocks of random orders are allocated and freed at 50 to 70 % occupancy, as in
-//! the workload `orders`. Then the blocks without any allocated frame are counted, and as many blocks of 2
-//! MiB as possible are allocated. *Recovered*: the pool is filled, a random half is freed, and then some
-//! frames are freed and as many allocated, round after round. An allocator that prefers full free areas
-//! recovers whole blocks.
+//! *After the mix of orders*: blocks of random orders are allocated and freed at 50 to 70 % occupancy, as in the
+//! workload `orders`. Then the blocks without an allocated frame are counted, and as many blocks of 2 MiB as possible
+//! are allocated. *Recovered*: the pool is filled and a random half of it is freed. Then each round of *churn* frees
+//! some frames and allocates the same number. An allocator that prefers free areas that are nearly full recovers
+//! whole blocks.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -21,15 +21,16 @@ use crate::contender::{Entry, Ready, Reason};
 
 /// Order of a block of 2 MiB.
 const HUGE: Order = Order::new(9).expect("a small order");
-/// Unit of all figures here.
+/// Unit of all figures in this file.
 const UNIT: &str = "blocks of 2 MiB";
-/// Requests of the mix, including preparation. With 4 GiB and seed 1, the frames then in use could be
+/// Number of requests in the mix, including the preparation. With 4 GiB and seed 1, the frames then in use could be
 /// arranged so that 944 of 2048 blocks are free.
 pub(super) const REQUESTS: usize = 326_144;
-/// One part in this many of the held frames is freed in a round of churn.
+/// A round of churn frees the held frames divided by this number.
 const CHURN_PART: usize = 10;
 
-/// Adds, for each of `entries`, what is left after the mix of orders and what is then recovered.
+/// Adds two figures for each of `entries`: the blocks that remain after the mix of orders, and the blocks recovered
+/// by churn.
 pub(super) fn take(entries: &[&Entry], sizes: &Sizes, stop: &AtomicBool, into: &mut Figures) {
     let after_orders = |ready: Box<dyn Ready>| mix(&*ready, sizes, stop);
     each(entries.iter().filter(|entry| entry.has_orders()), sizes, stop, into, after_orders, |name, left| {
@@ -46,7 +47,8 @@ pub(super) fn take(entries: &[&Entry], sizes: &Sizes, stop: &AtomicBool, into: &
     });
 }
 
-/// Adds the `figures` of what `work` left of each contender's pool, ordered by figure, and the ideal.
+/// Measures what `work` leaves of each contender's pool, and adds the resulting `figures` and those of the ideal,
+/// ordered by figure.
 fn each<'e>(
     entries: impl Iterator<Item = &'e &'e Entry>,
     sizes: &Sizes,
@@ -60,19 +62,20 @@ fn each<'e>(
     for entry in entries {
         let left = entry.make(sizes.frames).and_then(&work);
         if is_set(stop) {
-            return; // an incomplete measurement is not a figure
+            return; // an incomplete measurement yields no figure
         }
         match left {
             Ok(left) => {
                 rows.extend(figures(entry.name(), &left));
-                // From the first contender: all hold the same frames, or nearly the same.
+                // The ideal is that of the first contender, because all contenders hold the same frames or nearly the
+                // same.
                 ideal.get_or_insert(Left { whole: left.ideal, taken: left.ideal, ..left });
             }
             Err(reason) => into.skipped.push(format!("{}: {reason}", entry.name())),
         }
     }
     rows.extend(ideal.iter().flat_map(|ideal| figures(IDEAL, ideal)));
-    rows.sort_by(|a, b| a.name.cmp(&b.name)); // a stable sort keeps the contenders in order
+    rows.sort_by(|a, b| a.name.cmp(&b.name)); // the sort is stable, so the contenders stay in order
     into.rows.extend(rows);
 }
 
@@ -108,7 +111,7 @@ impl Out {
         }
     }
 
-    /// Returns what is left of a pool of `frames`, with no blocks of 2 MiB allocated yet.
+    /// Returns the numbers for a pool of `frames`, before any block of 2 MiB is allocated.
     fn left_of(&self, frames: PageCount) -> Left {
         let blocks = frames.get() / HUGE.pages().get();
         let least = self.0.values().sum::<u64>().div_ceil(HUGE.pages().get());
@@ -117,7 +120,7 @@ impl Out {
     }
 }
 
-/// A source that tracks allocated frames and ends the run after a number of requests.
+/// A source that tracks the allocated frames, and ends the run after a number of requests.
 struct Watched<'a> {
     source: Box<dyn PageSource<Page = Pfn> + 'a>,
     out: Out,
@@ -131,7 +134,7 @@ impl Watched<'_> {
     fn request(&mut self) {
         self.requests_left = self.requests_left.saturating_sub(1);
         if self.requests_left == 0 {
-            self.over.store(true, Ordering::Relaxed); // Relaxed: only the flag itself is read
+            self.over.store(true, Ordering::Relaxed); // relaxed: only the flag itself is read
         }
     }
 }
@@ -160,7 +163,7 @@ impl PageSource for Watched<'_> {
     }
 }
 
-/// Runs the workload `orders` for a number of requests, which are the same for every contender.
+/// Runs the workload `orders` for a number of requests, which is the same for every contender.
 fn mix(ready: &dyn Ready, sizes: &Sizes, stop: &AtomicBool) -> Result<Left, Reason> {
     let (over, left) = (AtomicBool::new(is_set(stop)), Mutex::new(None));
     let plan = Plan {
@@ -184,7 +187,7 @@ fn mix(ready: &dyn Ready, sizes: &Sizes, stop: &AtomicBool) -> Result<Left, Reas
     left.into_inner().ok().flatten().ok_or_else(|| "it did not run".into())
 }
 
-/// Fills the pool, frees half of it, then churns.
+/// Fills the pool, frees half of it, and runs the rounds of churn.
 fn churn(source: &mut dyn PageSource<Page = Pfn>, sizes: &Sizes, stop: &AtomicBool) -> Left {
     let mut random = Rng::with_seed(sizes.seed);
     let mut held: Vec<Pfn> = std::iter::from_fn(|| source.alloc(Order::PAGE)).collect();
@@ -211,7 +214,7 @@ fn churn(source: &mut dyn PageSource<Page = Pfn>, sizes: &Sizes, stop: &AtomicBo
 }
 
 fn is_set(flag: &AtomicBool) -> bool {
-    flag.load(Ordering::Relaxed) // Relaxed: only the flag itself is read
+    flag.load(Ordering::Relaxed) // relaxed: only the flag itself is read
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! Figures other than the time of a pair: fragmentation, the duration of scans and starts, the size of
-//! metadata.
+//! Measures figures other than the time of a pair: fragmentation, the duration of scans and of starts, and the size
+//! of metadata.
 //!
-//! Each figure has a goal if one was set: a required value and a desired value. Figures of free blocks are
-//! computed from the allocated blocks, by the same code for all contenders. Neighbours:
-//! `figures/fragmentation.rs` measures any contender; `figures/scan.rs` and `figures/start.rs` measure the
-//! core on described machines (`figures/described.rs`).
+//! A figure may have a goal, which consists of a required value and a desired value. The same code computes the
+//! figures of free blocks for all contenders, from the blocks that each has allocated. Related files:
+//! `figures/fragmentation.rs` measures any contender; `figures/scan.rs` and `figures/start.rs` measure the core on
+//! machines that `figures/described.rs` describes.
 
 mod described;
 mod fragmentation;
@@ -21,9 +21,9 @@ use crate::ours;
 /// The goal of a figure.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Goal {
-    /// At most: the required limit, and the desired one.
+    /// At most a limit: the required limit, and the desired limit.
     AtMost(f64, f64),
-    /// At least: the required value, and the desired one.
+    /// At least a value: the required value, and the desired value.
     AtLeast(f64, f64),
 }
 
@@ -38,11 +38,11 @@ pub struct Figure {
     pub value: f64,
     /// The unit of the value.
     pub unit: &'static str,
-    /// The goal for zonal, if one was set.
+    /// The goal, which only figures of zonal may have.
     pub goal: Option<Goal>,
 }
 
-/// Name of the row with the best possible value.
+/// Name of the row that has the best possible value.
 const IDEAL: &str = "ideal";
 
 impl Figure {
@@ -50,25 +50,25 @@ impl Figure {
         Self { name: name.into(), contender: contender.into(), value, unit, goal: None }
     }
 
-    /// Sets the goal, if the figure is one of zonal.
+    /// Sets the goal, if this is a figure of zonal.
     fn with_goal(self, goal: Goal) -> Self {
         let goal = (self.contender == ours::NAME).then_some(goal);
         Self { goal, ..self }
     }
 }
 
-/// The sizes of the measurements.
+/// The amount of work of the measurements.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// Frames of a pool for fragmentation.
+    /// Number of frames in a pool for fragmentation.
     pub frames: PageCount,
-    /// Requests of the mix of orders.
+    /// Number of requests in the mix of orders.
     pub requests: usize,
-    /// Rounds of freeing some frames and allocating as many.
+    /// Number of rounds of churn, each of which frees some frames and allocates as many.
     pub churn_rounds: usize,
-    /// Sizes of pools whose start is timed, in GiB.
+    /// Sizes, in GiB, of the pools whose start is timed.
     pub start_gib: [u64; 3],
-    /// Numbers of full nodes before the serving one.
+    /// Numbers of full nodes in front of the node that serves.
     pub full_nodes: [u16; 6],
     /// Number of repetitions of each timing.
     pub repeats: usize,
@@ -77,7 +77,7 @@ pub struct Sizes {
 }
 
 impl Default for Sizes {
-    /// Returns sizes with pools of 4 GiB, and starts of 1 GiB to 1 TiB.
+    /// Returns sizes with pools of 4 GiB, and starts with 1 GiB to 1 TiB.
     fn default() -> Self {
         Self {
             frames: PageCount::new(1 << 20),
@@ -96,7 +96,7 @@ impl Default for Sizes {
 pub struct Figures {
     /// The figures, in the order of measurement.
     pub rows: Vec<Figure>,
-    /// What was left out and why, one line each.
+    /// One line for each figure that was left out, with the reason.
     pub skipped: Vec<String>,
 }
 
@@ -105,7 +105,7 @@ pub struct Figures {
 pub enum Part {
     /// Blocks of 2 MiB that remain free, or become free again.
     Fragmentation,
-    /// The time of a pair past full nodes.
+    /// The time of a pair that is served past full nodes.
     Scans,
     /// The time to start with much memory.
     Starts,
@@ -117,7 +117,7 @@ impl Part {
     /// All parts.
     pub const ALL: [Self; 4] = [Self::Fragmentation, Self::Scans, Self::Starts, Self::Metadata];
 
-    /// Returns the name in arguments and documents.
+    /// Returns the name that is used in arguments and documents.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -140,11 +140,11 @@ impl Part {
     }
 }
 
-/// Measures the figures of `parts` until `stop` becomes true; `entries` are the contenders of those figures
-/// that any allocator has. Calls `on_progress` with the next figure.
+/// Measures the figures of `parts` until `stop` becomes true. `entries` are the contenders for figures that apply to
+/// any allocator. Calls `on_progress` before each part.
 ///
 /// # Panics
-/// Panics if a contender panics, or if this machine has no address space for the metadata of the pools.
+/// Panics if a contender panics, or if this machine does not have enough address space for the metadata of the pools.
 pub fn figures(
     entries: &[Entry],
     parts: &[Part],

@@ -1,7 +1,7 @@
-//! Measures the cost of full nodes before the serving one.
+//! Measures the cost of full nodes in front of the node that serves.
 //!
-//! Node 0 has the CPU. All nodes except the last are filled to their low watermark; the last node is large
-//! and serves. A pair is timed there and on a machine with only the large node, both in each round.
+//! Node 0 has the CPU. All nodes except the last are filled to their `low` watermark. The last node is large and
+//! serves all requests. Each round times a pair on this machine, and on a machine that has only the large node.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -15,7 +15,7 @@ use super::{Figure, Goal, Sizes};
 use crate::ours;
 use crate::spread::Spread;
 
-/// Frames of a node that is filled, and of the serving node.
+/// Number of frames of each filled node, and of the node that serves.
 const SMALL: u64 = 128;
 const LARGE: u64 = 8192;
 /// Number of pairs in one timing.
@@ -23,13 +23,13 @@ const PAIRS: u32 = 200_000;
 /// Number of pairs between two steps of the clock.
 const PAIRS_A_TICK: u32 = 2000;
 
-/// Measures the figures with the default zonelist cache, as multiples of the time without a full node.
+/// Measures the figures with the default zonelist cache, as multiples of the time without any full node.
 pub(super) fn scans(sizes: &Sizes, stop: &AtomicBool) -> Vec<Figure> {
     let counts: Vec<u16> = std::iter::once(0).chain(sizes.full_nodes).collect();
     let worlds: Vec<World> = counts.iter().map(|&full| filled(full)).collect();
     let start = Instant::now();
     let mut times: Vec<Vec<f64>> = Vec::new();
-    // The first round warms up.
+    // Round 0 is a warm-up.
     for round in 0..=sizes.repeats {
         let times_of_round = worlds.iter().map(|world| ns_per_pair(world, start)).collect();
         // Relaxed: only the flag itself is read.
@@ -56,7 +56,7 @@ pub(super) fn scans(sizes: &Sizes, stop: &AtomicBool) -> Vec<Figure> {
     rows
 }
 
-/// Creates an allocator with `full` nodes filled to `low` before a large one that serves.
+/// Creates an allocator with `full` nodes that are filled to `low`, followed by a large node that serves.
 fn filled(full: u16) -> World {
     let frames = std::iter::repeat_n(SMALL, usize::from(full)).chain([LARGE]).collect();
     let min_free = Some(PageCount::new(8 * u64::from(full) + 64));
@@ -70,7 +70,7 @@ fn filled(full: u16) -> World {
     }
 }
 
-/// Returns the time of a pair. The caller alone uses the CPU, so wall time is accurate enough.
+/// Returns the time of a pair. Nothing else uses the CPU, so wall time is accurate enough.
 fn ns_per_pair(world: &World, since: Instant) -> f64 {
     let start = Instant::now();
     for at in 0..PAIRS {

@@ -12,7 +12,7 @@ use crate::contender::{Entry, Reason};
 use crate::ours;
 use crate::spread::Spread;
 
-/// Frames per GiB.
+/// Number of frames in one GiB.
 const GIB: u64 = 1 << 18;
 
 fn machine(frames: u64) -> Description {
@@ -31,8 +31,9 @@ pub(super) fn sparse_start(sizes: &Sizes) -> Option<Figure> {
     Some(figure.with_goal(Goal::AtMost(1000.0, 100.0)))
 }
 
-/// Adds start times. For zonal this is the time from the description of one node with this machine's CPUs to
-/// a serving allocator, including the mapping of its metadata; for other contenders, the time to create them.
+/// Adds start times. For zonal, the time begins with the description of one node with this machine's CPUs and ends
+/// with an allocator that can serve; it includes mapping the metadata. For other contenders, it is the time to create
+/// the contender.
 pub(super) fn starts(entries: &[&Entry], sizes: &Sizes, stop: &AtomicBool, into: &mut Figures) {
     for gib in sizes.start_gib {
         let (name, frames) = (format!("start_{gib}_gib"), gib * GIB);

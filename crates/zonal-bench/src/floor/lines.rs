@@ -1,7 +1,7 @@
-//! The arrays of frame numbers, one per CPU, and the cache line that points to each.
+//! The arrays of frame numbers, one for each CPU, and the cache line that points to each array.
 //!
-//! A frame is a number below 2^32: its index in the pool. Neighbours: `floor/sequences.rs` and
-//! `floor/locked.rs` are the two ways to access an array, `floor/stock.rs` fills and empties arrays in bulk.
+//! A frame is a number below 2^32: its index in the pool. Related files: `floor/sequences.rs` and `floor/locked.rs`
+//! are the two ways to access an array, and `floor/stock.rs` fills and empties arrays in bulk.
 
 use std::cell::UnsafeCell;
 use std::path::Path;
@@ -9,40 +9,39 @@ use std::sync::atomic::AtomicU32;
 
 use memmap2::{MmapMut, MmapOptions};
 
-/// The state of a CPU: one cache line. Invariant: `array[..count]` are free frames, `count <= capacity`, and
-/// the array has `capacity` slots.
+/// The state of one CPU, in one cache line. Invariant: `array[..count]` are free frames, `count <= capacity`, and
+/// `array` has `capacity` slots.
 #[repr(C, align(64))]
 pub(super) struct Line {
-    /// At offsets 0, 8 and 16, where the sequences expect the fields.
+    /// The sequences expect these three fields at offsets 0, 8 and 16.
     pub(super) count: UnsafeCell<u64>,
     pub(super) array: *mut u32,
     pub(super) capacity: u64,
-    /// 1 while the lock is held; not used by sequences.
+    /// 1 while the lock is held, else 0. Sequences do not use the lock.
     pub(super) lock: AtomicU32,
 }
 
 /// The lines of all possible CPUs, indexed by CPU number.
 pub(super) struct Lines {
     lines: Box<[Line]>,
-    /// The arrays that the lines point to.
+    /// The memory of the arrays to which the lines point.
     _arrays: MmapMut,
 }
 
-// SAFETY: counts and arrays are accessed only in the two ways. Sequences access the line of their own CPU and
-// are restarted when they are preempted; the others hold the line's lock. No pool uses both.
+// SAFETY: counts and arrays are accessed only by sequences or under the line's lock, and no pool uses both. A
+// sequence accesses only the line of its own CPU, and is restarted if it is preempted.
 unsafe impl Sync for Lines {}
-// SAFETY: no part is tied to a thread.
+// SAFETY: no part of the lines is tied to a thread.
 unsafe impl Send for Lines {}
 
 impl Lines {
     /// Creates empty arrays of `capacity` frames for each possible CPU of this machine.
     ///
     /// # Errors
-    /// Returns an error if the kernel does not report the number of CPUs, or there is not enough address
-    /// space.
+    /// Returns an error if the kernel does not report the number of CPUs, or if there is not enough address space.
     pub(super) fn new(capacity: usize) -> Result<Self, String> {
         let cpus = possible_cpus()?;
-        // Only the used part is backed by memory.
+        // The kernel provides memory only for the part that is used.
         let mapped = MmapOptions::new().len(cpus * capacity * size_of::<u32>()).no_reserve_swap().map_anon();
         let mut arrays =
             mapped.map_err(|error| format!("cannot reserve address space for its arrays: {error}"))?;
@@ -56,7 +55,7 @@ impl Lines {
         Ok(Self { lines: (0..cpus).map(line).collect(), _arrays: arrays })
     }
 
-    /// Returns the line of CPU 0; that of CPU `n` is the `n`th.
+    /// Returns the address of the line of CPU 0. The lines of the other CPUs follow it in order.
     pub(super) fn first(&self) -> *const Line {
         self.lines.as_ptr()
     }

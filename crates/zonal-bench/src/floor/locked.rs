@@ -1,4 +1,4 @@
-//! Access to an array under the lock of its CPU: an exchange to acquire it, a store to release it.
+//! Access to an array under the lock of its CPU. Locking is one exchange, and unlocking is one store.
 
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
@@ -8,18 +8,19 @@ use super::area::{self, Area};
 use super::lines::{Line, Lines};
 use super::stock::Access;
 
-/// Checks of a held lock before the thread yields the processor, because the holder may not be running.
+/// Number of checks of a held lock after which the waiting thread yields the processor, because the holder may not be
+/// running.
 const LOOKS: u32 = 100;
 
 /// One thread's access to all arrays of a pool.
 pub(super) struct Locked<'a> {
     lines: &'a Lines,
-    /// The area of this thread only.
+    /// The area of the thread that created this.
     area: Option<NonNull<Area>>,
 }
 
 impl<'a> Locked<'a> {
-    /// Creates the access for the calling thread only.
+    /// Creates an access that only the calling thread may use.
     pub(super) fn for_this_thread(lines: &'a Lines) -> Self {
         Self { lines, area: area::of_this_thread().ok() }
     }
@@ -32,7 +33,7 @@ impl<'a> Locked<'a> {
             None => rustix::thread::sched_getcpu(),
         };
         let line = self.lines.of(cpu);
-        // Acquire: pairs with the release that unlocks.
+        // Acquire: pairs with the release in `Guard::drop`.
         if line.lock.swap(1, Ordering::Acquire) != 0 {
             wait_for(line);
         }
@@ -44,7 +45,7 @@ impl<'a> Locked<'a> {
 fn wait_for(line: &Line) {
     let mut looks = 0;
     while line.lock.swap(1, Ordering::Acquire) != 0 {
-        // Acquire: as in `line`.
+        // Acquire: pairs with the release in `Guard::drop`.
         looks += 1;
         if looks % LOOKS == 0 { std::thread::yield_now() } else { std::hint::spin_loop() }
     }
@@ -56,7 +57,7 @@ struct Guard<'a>(&'a Line);
 impl Drop for Guard<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.0.lock.store(0, Ordering::Release); // Release: pairs with the acquire of the next holder
+        self.0.lock.store(0, Ordering::Release); // release: pairs with the acquire of the next holder
     }
 }
 
@@ -64,9 +65,9 @@ impl Guard<'_> {
     #[inline]
     fn parts(&mut self) -> (&mut u64, &mut [u32]) {
         let line = self.0;
-        // SAFETY: the lock is held, and all accesses in this pool hold it.
+        // SAFETY: this guard holds the lock, and all code that accesses lines of this pool holds it.
         let count = unsafe { &mut *UnsafeCell::raw_get(&raw const line.count) };
-        // SAFETY: as above; the array has that many slots and lives as long as its line.
+        // SAFETY: the lock is held, as above. The array has `capacity` slots and lives as long as its line.
         let array = unsafe { std::slice::from_raw_parts_mut(line.array, line.capacity as usize) };
         (count, array)
     }
@@ -79,7 +80,8 @@ impl Access for Locked<'_> {
         let (count, array) = line.parts();
         let last = count.checked_sub(1)?;
         *count = last;
-        // SAFETY: the count is at most the number of slots. A floor does not check it.
+        // SAFETY: `last` is below the number of slots, because the count never exceeds it. A floor does without the
+        // bounds check.
         Some(unsafe { *array.get_unchecked(last as usize) })
     }
 

@@ -1,10 +1,10 @@
-//! `floor-rseq`, `floor-spin` and `model`: the cost of the access alone on this machine.
+//! The contenders `floor-rseq`, `floor-spin` and `model`, which show the cost of the access alone on this machine.
 //!
-//! A *floor* is an array of frame numbers per CPU and nothing else: no zones, no merging, no checks. Its
-//! arrays can hold the whole pool, so that bulk moves cease. `floor-rseq` accesses the array in a restartable
-//! sequence with one committing store, `floor-spin` under the CPU's lock. The *model* is `floor-rseq` with
-//! arrays of 1024 frames, so that bulk moves continue. Neighbours: `floor/area.rs` finds the area shared with
-//! the kernel, `floor/lines.rs` has the arrays, `floor/stock.rs` the frames behind them.
+//! A *floor* is only an array of frame numbers for each CPU, without zones, merging or checks. Each array can hold
+//! the whole pool, so after some time no bulk moves occur. `floor-rseq` accesses the array in a restartable sequence
+//! with one committing store, and `floor-spin` accesses it under the CPU's lock. The *model* is `floor-rseq` with
+//! arrays of 1024 frames, so bulk moves continue. Related files: `floor/area.rs` finds the area shared with the
+//! kernel, `floor/lines.rs` has the arrays, and `floor/stock.rs` has the frames that are in no array.
 
 pub(crate) mod area;
 mod lines;
@@ -21,16 +21,16 @@ use self::sequences::Sequences;
 use self::stock::{Source, Stock};
 use crate::contender::{Contender, Entry};
 
-/// Names of the floors; ratios refer to the first one.
+/// Names of the floors. Ratios refer to the first floor if it is available.
 pub(crate) const NAMES: [&str; 2] = ["floor-rseq", "floor-spin"];
 
-/// Name of the variant whose bulk moves continue.
+/// Name of the variant in which bulk moves continue.
 pub(crate) const MODEL: &str = "model";
 
-/// Frames per array of the model.
+/// Number of frames that an array of the model can hold.
 const MODEL_DEPTH: usize = 1024;
 
-/// Arrays accessed in restartable sequences.
+/// A contender whose arrays are accessed in restartable sequences.
 struct InSequences(Stock);
 
 impl Contender for InSequences {
@@ -42,7 +42,7 @@ impl Contender for InSequences {
     }
 }
 
-/// Arrays accessed under locks.
+/// A contender whose arrays are accessed under locks.
 struct UnderLocks(Stock);
 
 impl Contender for UnderLocks {

@@ -1,9 +1,10 @@
-//! The frames behind the arrays of the CPUs: a stack under a spin lock.
+//! The frames that are in no CPU's array: a stack under a spin lock.
 //!
-//! An array that is empty or full is filled or emptied here in bulk. Arrays may hold the whole pool, so a
-//! thread that moved to another CPU can find the stack empty while its frames are in the array of its
-//! previous CPU. The thread then visits each CPU in turn and empties its array. Neighbours: `floor/lines.rs`
-//! has the arrays, `floor/sequences.rs` and `floor/locked.rs` access them.
+//! An empty array is refilled from the stack in bulk, and a full array is partly emptied to the stack. An array may
+//! hold the whole pool. A thread that has moved to another CPU can therefore find the stack empty while all free
+//! frames are in the array of its previous CPU. The thread then moves to each CPU, one after another, and empties
+//! that CPU's array. Related files: `floor/lines.rs` has the arrays, and `floor/sequences.rs` and `floor/locked.rs`
+//! access them.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use spin::Yield;
@@ -13,22 +14,22 @@ use zonal_workload::PageSource;
 
 use super::lines::Lines;
 
-/// Frames per bulk move.
+/// Number of frames in a bulk move.
 pub(super) const BULK: usize = 512;
 
-/// A thread's access to the array of the CPU that it runs on.
+/// One thread's access to the array of the CPU on which it runs.
 pub(super) trait Access {
-    /// Pops the last frame; `None` if the array is empty.
+    /// Pops the last frame. Returns `None` if the array is empty.
     fn pop(&self) -> Option<u32>;
-    /// Pushes a frame; returns `false` if the array is full.
+    /// Pushes a frame. Returns `false` if the array is full.
     fn push(&self, frame: u32) -> bool;
-    /// Pops as many frames as `into` has elements, or none; returns whether it did.
+    /// Pops as many frames as `into` has elements, or none. Returns whether it popped them.
     fn pop_many(&self, into: &mut [u32]) -> bool;
-    /// Pushes all frames or none; returns whether it did.
+    /// Pushes all frames, or none. Returns whether it pushed them.
     fn push_many(&self, frames: &[u32]) -> bool;
 }
 
-/// The frames of a pool: in the arrays, in the stack, or allocated.
+/// The frames of a pool, each of which is in an array, in the stack, or allocated.
 pub(super) struct Stock {
     pub(super) lines: Lines,
     rest: SpinMutex<Vec<u32>, Yield>,
@@ -43,7 +44,7 @@ impl Stock {
         Ok(Self { lines, rest: SpinMutex::new((0..count).rev().collect()) })
     }
 
-    /// Pops up to [`BULK`] frames from the stack; returns how many.
+    /// Pops up to [`BULK`] frames from the stack, and returns their number.
     fn take(&self, into: &mut [u32; BULK]) -> usize {
         let mut rest = self.rest.lock();
         let first = rest.len().saturating_sub(BULK);
@@ -75,7 +76,7 @@ impl<A: Access> PageSource for Source<'_, A> {
 
     #[inline]
     fn free(&mut self, page: Pfn, _order: Order) {
-        let frame = page.get() as u32; // it was returned by `take`
+        let frame = page.get() as u32; // it fits, because `alloc` returned it
         if !self.access.push(frame) {
             self.spill(frame);
         }
@@ -95,12 +96,12 @@ impl<A: Access> Source<'_, A> {
         }
         let (frame, more) = bulk[..came].split_last()?;
         if !self.access.push_many(more) {
-            self.stock.free(more); // the thread moved to a CPU whose array is nearly full
+            self.stock.free(more); // the thread has moved to a CPU whose array is nearly full
         }
         Some(*frame)
     }
 
-    /// Makes free slots in the array, and pushes the frame.
+    /// Moves frames from the full array to the stack, and pushes the frame.
     #[cold]
     #[inline(never)]
     fn spill(&self, frame: u32) {
@@ -113,7 +114,7 @@ impl<A: Access> Source<'_, A> {
         }
     }
 
-    /// Empties the arrays of all CPUs that the thread may run on.
+    /// Empties the arrays of all CPUs on which the thread may run.
     #[cold]
     #[inline(never)]
     fn gather(&self) {
@@ -121,13 +122,13 @@ impl<A: Access> Source<'_, A> {
         for cpu in (0..CpuSet::MAX_CPU.min(self.stock.lines.cpus())).filter(|&cpu| original.is_set(cpu)) {
             let mut there = CpuSet::new();
             there.set(cpu);
-            // Fails for a CPU that has just gone offline.
+            // The call fails for a CPU that has just gone offline.
             if sched_setaffinity(None, &there).is_ok() {
                 self.empty_this_cpu();
             }
         }
-        // The original set. Fails only if all its CPUs have gone offline, in which case the kernel has chosen
-        // others.
+        // Restores the original set of CPUs. This fails only if all these CPUs have gone offline; the kernel has then
+        // chosen other CPUs.
         let _ = sched_setaffinity(None, &original);
     }
 

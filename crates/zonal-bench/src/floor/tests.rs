@@ -1,4 +1,4 @@
-//! Tests that frames are neither lost nor duplicated, however threads migrate.
+//! Tests that no frame is lost or duplicated while threads migrate between CPUs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,10 +10,10 @@ use zonal_workload::PageSource;
 use super::stock::{Access, BULK};
 use super::*;
 
-/// More than the model's arrays hold on a few CPUs.
+/// Number of frames: more than the model's arrays can hold on a few CPUs.
 const FRAMES: PageCount = PageCount::new(1 << 16);
 
-/// Returns one pool for each kind of access; without restartable sequences, only the locked ones.
+/// Returns one pool for each kind of access. Without restartable sequences, this is only the pool with locks.
 fn kinds(depth: usize) -> Vec<(&'static str, Stock)> {
     let mut kinds = vec![(NAMES[1], Stock::new(FRAMES, depth).unwrap())];
     match in_sequences(FRAMES, depth) {
@@ -23,7 +23,7 @@ fn kinds(depth: usize) -> Vec<(&'static str, Stock)> {
     kinds
 }
 
-/// Calls `work` with the kind's own source, on the calling thread.
+/// Calls `work` with a source of this kind, on the calling thread.
 fn on_source<T>(
     kind: &str,
     stock: &Stock,
@@ -48,7 +48,7 @@ fn only(cpu: usize) -> CpuSet {
 #[test]
 fn arrays_are_stacks_with_bounds() {
     for (kind, stock) in kinds(2 * BULK) {
-        // A separate thread, pinned to one CPU: this test is about one array.
+        // The work runs on a separate thread that is pinned to one CPU, because the test is about one array.
         let work = || {
             sched_setaffinity(None, &only(0)).unwrap();
             on_source(kind, &stock, |_, array| {
@@ -88,7 +88,7 @@ fn frames_cached_on_another_cpu_are_found() {
                         continue;
                     }
                     let frames = {
-                        // The thread may run on both CPUs while it collects frames.
+                        // The thread must be allowed to run on both CPUs while it collects frames.
                         let mut both = only(0);
                         both.set(1);
                         sched_setaffinity(None, &both).unwrap();
@@ -103,10 +103,10 @@ fn frames_cached_on_another_cpu_are_found() {
     }
 }
 
-/// Allocates and frees in runs of different lengths until `over`, and frees everything at the end.
+/// Allocates and frees in runs of different lengths until `over`, and finally frees everything.
 fn work(who: u32, source: &mut dyn PageSource<Page = Pfn>, owners: &Ledger, over: &AtomicBool) {
     let mut held = Vec::new();
-    // Relaxed: only the flag is read.
+    // Relaxed: only the flag itself is read.
     for round in (1..).take_while(|_| !over.load(Ordering::Relaxed)) {
         for _ in 0..round * 37 % 1500 {
             let Some(frame) = source.alloc(Order::PAGE) else { break };
@@ -125,11 +125,11 @@ fn work(who: u32, source: &mut dyn PageSource<Page = Pfn>, owners: &Ledger, over
     }
 }
 
-/// Moves the threads from CPU to CPU.
+/// Moves the threads between CPUs, repeatedly.
 fn chase(threads: &[Pid]) {
     for turn in 0..600 {
         for (at, thread) in threads.iter().enumerate() {
-            // Fails without a second CPU; the threads do not migrate then.
+            // The call fails if there is no second CPU. The threads then do not migrate.
             let _ = sched_setaffinity(Some(*thread), &only((turn + at) % 2));
         }
         if turn % 16 == 0 {
@@ -154,7 +154,7 @@ fn threads_that_migrate_between_cpus_never_share_frames() {
                 }
                 let threads: Vec<Pid> = ids.1.iter().take(3).collect();
                 chase(&threads);
-                over.store(true, Ordering::Relaxed); // Relaxed: only the flag is read
+                over.store(true, Ordering::Relaxed); // relaxed: only the flag itself is read
             });
             let whole =
                 on_source(kind, &stock, |source, _| std::iter::from_fn(|| source.alloc(Order::PAGE)).count());

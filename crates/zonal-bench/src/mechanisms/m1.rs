@@ -1,9 +1,9 @@
-//! M1: the cost of full nodes before the serving one, and of a stale full bit.
+//! M1, the zonelist cache: measures the cost of full nodes in front of the node that serves, and of a stale full bit.
 //!
-//! Gain: node 0 has the CPU; it and the nearest nodes are filled to their low watermark, and the last node
-//! serves. A page is allocated and freed under each mode of the zonelist cache. Cost: memory is freed on a
-//! near node some time after it was marked full; pages that still come from farther nodes within the next
-//! second are counted. Source: Jackson 2006, Linux 9276b1bc96a1.
+//! Gain: node 0 has the CPU. Node 0 and the nearest other nodes are filled to their `low` watermark, and the last
+//! node serves. A page is allocated and freed under each mode of the zonelist cache. Cost: memory on a near node is
+//! freed some time after the node was marked full. The measurement counts the pages that still come from farther
+//! nodes within the next second. Source: Jackson 2006, Linux 9276b1bc96a1.
 
 use std::sync::atomic::AtomicBool;
 
@@ -27,18 +27,18 @@ pub(super) const DOES_NOT_MATTER: &str = "the CPU's own node has free memory: it
 const MODES: [(&str, ZonelistCache); 3] =
     [("off", ZonelistCache::Off), ("published", ZonelistCache::Published), ("on", ZonelistCache::On)];
 
-/// Frames of a node that is filled, and of the serving node.
+/// Number of frames of each filled node, and of the node that serves.
 const SMALL: u64 = 1 << 10;
 const LARGE: u64 = 1 << 18;
-/// Pages allocated and freed after a change of mode, so that full bits are set.
+/// Number of pages allocated and freed after each change of mode, so that full bits are set.
 const WARM_UP: u32 = 200;
 
-/// Frames of each node where full bits go stale, and pages that a CPU there frees.
+/// Number of frames of each node in the measurement of stale full bits, and number of pages that a CPU then frees.
 const STALE_FRAMES: u64 = 1 << 14;
 const FREED: usize = 6000;
-/// Pages that are allocated in the second after that.
+/// Number of pages allocated in the second after these pages were freed.
 const ALLOCATED: usize = 2000;
-/// Number of moments at which memory is freed, evenly spaced in the second that a full bit lasts.
+/// Number of moments at which memory is freed, evenly spaced over the second for which a full bit is valid.
 const MOMENTS: u64 = 10;
 
 /// Measures gain and cost.
@@ -82,16 +82,16 @@ pub(super) fn measure(sizes: &Sizes, stop: &AtomicBool) -> Option<Findings> {
     })
 }
 
-/// The cost of a page past full nodes under one mode.
+/// The cost of a page that is served past full nodes, under one mode.
 #[derive(Clone, Copy, Debug)]
 struct PastFull {
-    /// Zones probed per page.
+    /// Number of zones probed per page.
     zones: f64,
-    /// CPU time of allocating a page and freeing it.
+    /// CPU time to allocate and free a page, in nanoseconds.
     ns: f64,
 }
 
-/// Measures the cost for each mode; the modes alternate in every round.
+/// Measures the cost under each mode. The modes alternate in every round.
 fn past_full(full: u16, sizes: &Sizes, stop: &AtomicBool) -> Option<Vec<PastFull>> {
     run_on(0);
     with_worlds::<Single, _>(&machine_of(full), &[config_of(full)], |worlds| {
@@ -116,8 +116,8 @@ fn past_full(full: u16, sizes: &Sizes, stop: &AtomicBool) -> Option<Vec<PastFull
     })
 }
 
-/// Returns a machine of `full` small nodes with the CPU on the first, then the large node, then one more node
-/// that is not used: a machine with one node has no zonelist cache.
+/// Returns a machine with `full` small nodes, the first of which has the CPU, and then the large node. One more node
+/// is never used: without it, the machine could have only one node, and a single node has no zonelist cache.
 fn machine_of(full: u16) -> zonal_machine::MachineModel {
     let node = |frames| Node { cpus: 0, frames };
     let small = std::iter::repeat_n(node(SMALL), full.into());
@@ -133,7 +133,7 @@ fn config_of(full: u16) -> Config {
     Config { watermarks, ..Config::default() }
 }
 
-/// Allocates pages until node `full` serves.
+/// Allocates pages until node `full` serves a page.
 fn fill_up_to<A: Access>(world: &World<'_, A>, full: u16) {
     while page(world).node.get() != full {}
 }
@@ -149,14 +149,15 @@ fn pairs<A: Access>(world: &World<'_, A>, count: u32) {
     }
 }
 
-/// Returns the percentage of pages that come from a farther node although a nearer one has free memory again:
-/// in the second after the memory was freed, averaged over the moments at which that can happen.
+/// Returns the percentage of pages that come from a farther node although a nearer node has free memory again. Pages
+/// are counted in the second after the memory was freed, and the result is the mean over [`MOMENTS`] moments of
+/// freeing.
 fn farther_than_need_be(mode: ZonelistCache) -> f64 {
     let farther: usize = (0..MOMENTS).map(|moment| farther_after(mode, moment)).sum();
     100.0 * farther as f64 / (MOMENTS as usize * ALLOCATED) as f64
 }
 
-/// Counts the pages from node 2 in the second after memory was freed on node 1.
+/// Counts the pages that come from node 2 in the second after memory was freed on node 1.
 fn farther_after(mode: ZonelistCache, moment: u64) -> usize {
     let near = Node { cpus: 1, frames: STALE_FRAMES };
     let machine =
@@ -168,7 +169,7 @@ fn farther_after(mode: ZonelistCache, moment: u64) -> usize {
         let mut held: Vec<Block> = (0..FREED).map(|_| page(world)).collect();
         run_on(0);
         fill_up_to(world, 2);
-        // More than a second later, the next scan clears the full bits and finds both nodes full again.
+        // More than a second later, the next scan clears the full bits, and finds both nodes full again.
         world.platform().advance_ns(SECOND_NS + 1);
         page(world);
         world.platform().advance_ns((2 * moment + 1) * SECOND_NS / (2 * MOMENTS));

@@ -1,9 +1,9 @@
-//! M2: the time that tuned pagesets save in a deep loop, and the memory that they hold afterwards.
+//! M2, tuned pagesets: measures the time that they save in a loop of many pages, and the memory that they hold
+//! afterwards.
 //!
-//! Gain: every CPU allocates many pages and frees all of them, repeatedly, under each tuning rule. The clock
-//! is simulated, with a tick each second, so that tuning settles without waiting. Cost: the frames that
-//! pagesets hold when nothing is allocated any more, and the 2 MiB blocks that are not free because of them.
-//! Source: Huang 2023.
+//! Gain: every CPU repeatedly allocates many pages and frees all of them, under each tuning rule. The clock is
+//! simulated, with a tick each second, so that tuning settles without waiting. Cost: the frames that pagesets hold
+//! when nothing is allocated any more, and the blocks of 2 MiB that are therefore not free. Source: Huang 2023.
 
 use std::sync::atomic::AtomicBool;
 use std::thread;
@@ -27,16 +27,17 @@ pub(super) const DOES_NOT_MATTER: &str = "bursts fit into the fixed pageset, or 
 const RULES: [(&str, PagesetTuning); 3] =
     [("fixed", PagesetTuning::Fixed), ("depth", PagesetTuning::Depth), ("stepwise", PagesetTuning::Stepwise)];
 
-/// Frames of the node per page that a CPU allocates, so that its pageset may hold all of them.
+/// Number of frames on the node for each page that a CPU allocates. With this many frames, the CPU's pageset may hold
+/// all the pages.
 const FRAMES_FOR_EACH: u64 = 16;
-/// Seconds of the simulated clock until tuning has settled.
+/// Number of seconds of the simulated clock after which tuning has settled.
 const SECONDS_TO_SETTLE: usize = 8;
-/// Idle seconds after which a pageset has drained to its lower limit.
+/// Number of idle seconds after which a pageset has drained to its lower limit.
 const IDLE_SECONDS: usize = 3;
 /// Order of a 2 MiB block.
 const HUGE: Order = Order::new(9).expect("a small order");
 
-/// The cost of the loops of one second, over all CPUs.
+/// The cost of one second of loops, summed over all CPUs.
 #[derive(Clone, Copy, Default, Debug)]
 struct Cost {
     cpu_ns: u64,
@@ -44,7 +45,7 @@ struct Cost {
     refills: u64,
 }
 
-/// Frames held by pagesets, and the number of free blocks of 2 MiB.
+/// Number of frames that pagesets hold, and number of free blocks of 2 MiB, while nothing is allocated.
 #[derive(Clone, Copy, Default, Debug)]
 struct AtRest {
     held: u64,
@@ -114,7 +115,7 @@ pub(super) fn measure(sizes: &Sizes, stop: &AtomicBool) -> Option<Findings> {
     Some(Findings { mechanism: Mechanism::M2, setup, variants, measures })
 }
 
-/// Measures each rule; the rules alternate.
+/// Measures each rule. The rules alternate.
 fn compare(worlds: &[World<'_, Shared>], sizes: &Sizes, stop: &AtomicBool) -> Option<Vec<Found>> {
     for _ in 0..SECONDS_TO_SETTLE {
         for world in worlds {
@@ -136,7 +137,7 @@ fn compare(worlds: &[World<'_, Shared>], sizes: &Sizes, stop: &AtomicBool) -> Op
     worlds.iter().zip(costs).map(|(world, costs)| found(world, &costs, sizes)).collect()
 }
 
-/// Returns the figures of one rule, and what is held once nothing is allocated.
+/// Returns the figures of one rule, and the memory that its pagesets hold when nothing is allocated.
 fn found(world: &World<'_, Shared>, costs: &[Cost], sizes: &Sizes) -> Option<Found> {
     let loops = f64::from(sizes.deep_loops) * f64::from(sizes.cpus.get());
     let pages = loops * sizes.deep_pages as f64;
@@ -157,7 +158,7 @@ fn found(world: &World<'_, Shared>, costs: &[Cost], sizes: &Sizes) -> Option<Fou
     })
 }
 
-/// Runs a second of loops on all CPUs in parallel; it ends with a tick.
+/// Runs one second of loops on all CPUs in parallel, followed by a tick.
 fn second(world: &World<'_, Shared>, sizes: &Sizes) -> Cost {
     let refills = world.events().refills;
     let mut cost = Cost::default();
@@ -232,7 +233,7 @@ mod tests {
         let [fixed, depth, _] = of("free_2mib_blocks_at_rest");
         assert!(fixed > depth && depth > 128.0, "{fixed} {depth} of 256");
         let [fixed, depth, stepwise] = of("held_after_idling");
-        // Down to the lower limit, except for the words of 64 frames in which pagesets drain.
+        // Both rules drain pagesets to the lower limit, except for a remainder: pagesets drain in words of 64 frames.
         assert!(depth.max(stepwise) < fixed + 128.0, "{fixed} {depth} {stepwise}");
     }
 }

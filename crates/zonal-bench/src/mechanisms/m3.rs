@@ -1,10 +1,10 @@
-//! M3: the cost of node reclaim that frees nothing and of node reclaim that frees pages, and the locality
-//! lost by avoiding it.
+//! M3, the zonelist cache before node reclaim: measures the cost of node reclaim that frees nothing and of node
+//! reclaim that frees pages, and the locality that is lost by avoiding node reclaim.
 //!
-//! Node 0, with the CPU, is full; node 1 has plenty of memory; node reclaim is on. A program allocates pages
-//! at a steady rate of a simulated clock, while a cache (`mechanisms/m3/cache.rs`) holds part of node 0.
-//! Gain: walks of the cache's list and the time that callers stall in them. Cost: pages from node 1 although
-//! node 0 is reclaimable again. Source: Gorman 2011, Linux cd38b115d5ad, 76d3fbf8fbf6.
+//! Node 0, which has the CPU, is full; node 1 has plenty of memory; node reclaim is on. A program allocates pages at
+//! a steady rate of a simulated clock, while a cache (`mechanisms/m3/cache.rs`) holds part of node 0. Gain: the
+//! number of walks of the cache's list, and the time for which callers stall in these walks. Cost: the pages from
+//! node 1 although node 0 is reclaimable again. Source: Gorman 2011, Linux cd38b115d5ad, 76d3fbf8fbf6.
 
 mod cache;
 
@@ -31,14 +31,14 @@ const MODES: [(&str, ZonelistCache); 5] = [
     ("on", ZonelistCache::On),
 ];
 
-/// Frames of node 0 and of node 1.
+/// Number of frames of node 0 and of node 1.
 const NEAR: u64 = 1 << 14;
 const FAR: u64 = 1 << 16;
-/// Pages of node 0 that the cache holds.
+/// Number of pages of node 0 that the cache holds.
 const CACHED: usize = 1 << 11;
-/// Pages that the program allocates per second of the clock.
+/// Number of pages that the program allocates per second of the simulated clock.
 const RATE: u64 = 2000;
-/// Number of moments in a second at which pages cease to be in use.
+/// Number of moments in a second at which the cache's pages cease to be in use.
 const MOMENTS: u64 = 4;
 
 /// Measures gain and cost.
@@ -59,7 +59,7 @@ pub(super) fn measure(sizes: &Sizes, stop: &AtomicBool) -> Option<Findings> {
     );
     let of = |value: fn(&Found) -> f64| found.iter().map(value).collect::<Vec<f64>>();
     let measures = vec![
-        Measure::gain("vain_walks", "futile walks per 1000 pages", "walks", of(|found| found.vain.walks)),
+        Measure::gain("futile_walks", "futile walks per 1000 pages", "walks", of(|found| found.vain.walks)),
         Measure::gain(
             "vain_pages_walked",
             "pages walked per 1000 pages",
@@ -110,20 +110,20 @@ pub(super) fn measure(sizes: &Sizes, stop: &AtomicBool) -> Option<Findings> {
 /// The results of one mode.
 #[derive(Clone, Copy, Debug)]
 struct Found {
-    /// With cache pages in use: node reclaim frees nothing.
+    /// Counts while the cache's pages are in use, so that node reclaim frees nothing.
     vain: Met,
-    /// With clean cache pages: node reclaim frees some.
+    /// Counts while the cache's pages are clean, so that node reclaim frees some.
     freeing: Met,
-    /// With dirty cache pages and both nodes full: direct reclaim frees some.
+    /// Counts while the cache's pages are dirty and both nodes are full, so that only direct reclaim frees some.
     direct_only: Met,
-    /// Percentage of pages from node 1 in the second after the cache's pages ceased to be in use.
+    /// Percentage of pages that come from node 1 in the second after the cache's pages ceased to be in use.
     far_though_reclaimable: f64,
 }
 
 /// Counts per 1000 pages of the program.
 #[derive(Clone, Copy, Debug)]
 struct Met {
-    /// Walks of node reclaim.
+    /// Number of walks by node reclaim.
     walks: f64,
     pages_walked: f64,
     stalled_us: f64,
@@ -133,12 +133,12 @@ struct Met {
     far: f64,
 }
 
-/// The machine, its cache and the other allocated pages.
+/// The machine, its cache, and the other allocated pages.
 struct Scene {
     world: &'static World<'static, Single>,
     cache: &'static Cache,
     held: Vec<Block>,
-    /// Seconds of the clock for which the program runs.
+    /// Number of seconds of the simulated clock for which the program runs.
     seconds: u64,
 }
 
@@ -163,7 +163,7 @@ impl Scene {
         Found { vain, freeing, direct_only, far_though_reclaimable: self.far_though_reclaimable(mode) }
     }
 
-    /// Fills node 0 under `mode`, with `contents` in the cache.
+    /// Fills node 0 under `mode`, and sets the state of the cache's pages to `contents`.
     fn prepare(&mut self, mode: ZonelistCache, contents: Contents) {
         run_on(0);
         self.cache.clear();
@@ -191,7 +191,7 @@ impl Scene {
         self.held.extend(std::iter::from_fn(page));
     }
 
-    /// Runs the program.
+    /// Runs the program, and returns its counts.
     fn run(&mut self) -> Met {
         let before = (self.cache.walks(), self.world.events().direct_stalls);
         let pages = self.seconds * RATE;
@@ -207,8 +207,8 @@ impl Scene {
         }
     }
 
-    /// Allocates pages at the program's rate; those of node 0 go to the cache. Returns how many came from
-    /// node 1.
+    /// Allocates pages at the program's rate. Pages of node 0 go to the cache. Returns the number of pages that came
+    /// from node 1.
     fn allocate(&mut self, pages: u64) -> u64 {
         let mut far = 0;
         for _ in 0..pages {
@@ -224,8 +224,8 @@ impl Scene {
         far
     }
 
-    /// Returns the percentage of pages that come from node 1 within a second after the cache's pages ceased
-    /// to be in use, averaged over moments of the second after a walk that freed nothing.
+    /// Returns the percentage of pages that come from node 1 within a second after the cache's pages ceased to be in
+    /// use. The result is the mean over moments in the second after a walk that freed nothing.
     fn far_though_reclaimable(&mut self, mode: ZonelistCache) -> f64 {
         let mut far = 0;
         for moment in 0..MOMENTS {
@@ -248,15 +248,16 @@ mod tests {
         for (name, mode) in MODES {
             let found = scene.found(mode);
             let consults = !["off", "original"].contains(&name);
-            // One walk per page, or one per second.
+            // There is one walk per second if the mode consults the cache before node reclaim, otherwise one walk per
+            // page.
             let walks = if consults { 1000.0 / RATE as f64 } else { 1000.0 };
             assert_eq!(found.vain.walks, walks, "{name}: {found:?}");
             assert_eq!(found.vain.pages_walked, walks * CACHED as f64, "{name}: {found:?}");
             assert_eq!((found.vain.far, found.vain.direct), (100.0, 0.0), "{name}: {found:?}");
-            // A walk frees 32 pages, whatever the mode, and no page comes from a farther node.
+            // In every mode, a walk frees 32 pages, and no page comes from the farther node.
             assert!((found.freeing.walks - 1000.0 / 32.0).abs() < 1.0, "{name}: {found:?}");
             assert_eq!((found.freeing.far, found.freeing.direct), (0.0, 0.0), "{name}: {found:?}");
-            // Node reclaim frees nothing, and direct reclaim serves from node 0.
+            // Node reclaim makes no walk. Direct reclaim frees pages of node 0, which then serves.
             assert_eq!((found.direct_only.walks, found.direct_only.far), (0.0, 0.0), "{name}: {found:?}");
             assert!((found.direct_only.direct - 1000.0 / 32.0).abs() < 1.0, "{name}: {found:?}");
             let far = if consults { 49.0..51.0 } else { 0.0..0.001 };

@@ -1,9 +1,9 @@
-//! M4: the cost of counting under different thresholds, and the error of an approximate read.
+//! M4, zoned counters: measures the cost of counting under different thresholds, and the error of approximate reads.
 //!
-//! Gain: every CPU allocates and frees pages; folds of the zone's counters are counted, and the time is
-//! measured while all CPUs contend. Cost: the largest deviation of approximate reads from exact ones, and its
-//! bound of CPUs times threshold. Contention of hundreds of CPUs comes from the simulator
-//! (`mechanisms/m4/simulated.rs`). Source: Lameter 2006, Linux df9ecaba3f15.
+//! Gain: every CPU allocates and frees pages. The measurement counts the folds of the zone's counters, and measures
+//! the time while all CPUs contend. Cost: the largest deviation of approximate reads from exact counts, and the bound
+//! of the deviation, which is the number of CPUs times the threshold. The contention of hundreds of CPUs comes from
+//! the simulator (`mechanisms/m4/simulated.rs`). Source: Lameter 2006, Linux df9ecaba3f15.
 
 mod simulated;
 
@@ -24,7 +24,7 @@ pub(super) const MATTERS: &str = "more than about 256 CPUs update one total: wit
 pub(super) const DOES_NOT_MATTER: &str = "there are a few dozen CPUs, or no total of the whole machine, which is \
     the default: then only CPUs of one node share a cache line.";
 
-/// A variant: its name, threshold and fold rule.
+/// A variant: its name, its threshold rule and its fold rule.
 type Rule = (&'static str, ThresholdRule, FoldRule);
 
 /// The rules to compare.
@@ -36,16 +36,16 @@ const RULES: [Rule; 5] = [
     ("scaled-overstep", ThresholdRule::Scaled, FoldRule::Overstep),
 ];
 
-/// Frames of the node.
+/// Number of frames on the node.
 const FRAMES: u64 = 1 << 19;
-/// Pages that a CPU allocates before it frees them.
+/// Number of pages that a CPU allocates before it frees them.
 const BATCH: usize = 64;
-/// Emulated CPUs whose differences add up to the deviation.
+/// Number of emulated CPUs whose differences add up to the deviation.
 const DRIFTING_CPUS: u32 = 64;
-/// Orders of the blocks that make counters drift.
+/// Orders of the blocks that make counters deviate.
 const ORDERS: [u8; 6] = [0, 0, 0, 1, 3, 5];
 
-/// Returns the default rules except for these two.
+/// Returns the default counter rules with this threshold and this fold rule.
 fn counters(threshold: ThresholdRule, fold: FoldRule) -> CounterRules {
     CounterRules { threshold, fold, ..CounterRules::default() }
 }
@@ -102,20 +102,20 @@ pub(super) fn measure(sizes: &Sizes, stop: &AtomicBool) -> Option<Findings> {
 /// The cost of counting under one rule.
 #[derive(Clone, Copy, Debug)]
 struct Counted {
-    /// Folds of the zone's counters per 1000 pages allocated and freed.
+    /// Number of folds of the zone's counters per 1000 pages allocated and freed.
     folds: f64,
     /// CPU time to allocate and free a page, in nanoseconds.
     ns: f64,
 }
 
-/// Measures the cost for each rule; the rules alternate.
+/// Measures the cost under each rule. The rules alternate.
 fn contended(sizes: &Sizes, stop: &AtomicBool) -> Option<Vec<Counted>> {
     let configs =
         RULES.map(|(_, threshold, fold)| Config { counters: counters(threshold, fold), ..Config::default() });
     let machine = machine(&[Node { cpus: sizes.cpus.get(), frames: FRAMES }], |_, _| 10);
     with_worlds::<Shared, _>(&machine, &configs, |worlds| {
         let mut found = RULES.map(|_| (0, Vec::new()));
-        // The first round warms up.
+        // Round 0 is a warm-up.
         for round in 0..=sizes.rounds {
             for (world, (folds, times)) in worlds.iter().zip(&mut found) {
                 if stops(stop) {
@@ -137,7 +137,7 @@ fn contended(sizes: &Sizes, stop: &AtomicBool) -> Option<Vec<Counted>> {
     })
 }
 
-/// Returns the number of pages of a round over all CPUs.
+/// Returns the number of pages of a round, summed over all CPUs.
 fn pages(sizes: &Sizes) -> f64 {
     f64::from(sizes.batches) * BATCH as f64 * f64::from(sizes.cpus.get())
 }
@@ -178,8 +178,8 @@ struct Drift {
     bound: u64,
 }
 
-/// Measures the deviation for each rule. One thread acts as all CPUs, so that every read can be compared with
-/// the exact count.
+/// Measures the deviation under each rule. One thread acts as all CPUs, so that every read can be compared with the
+/// exact count.
 fn drift(sizes: &Sizes, stop: &AtomicBool) -> Option<Vec<Drift>> {
     let machine = machine(&[Node { cpus: DRIFTING_CPUS, frames: FRAMES }], |_, _| 10);
     let of_rule = |(_, threshold, fold): Rule| {
@@ -231,8 +231,9 @@ mod tests {
     #[test]
     fn folds_are_those_of_the_rule() {
         let counted = contended(&small(), &AtomicBool::new(false)).unwrap();
-        // One CPU and 2 GiB: 2 * fls(1) * (1 + fls(16)) = 12. Each page increments two items, and a fold
-        // removes threshold + 1 of them, and threshold / 2 more if it oversteps.
+        // For one CPU and 2 GiB, the scaled threshold is 2 * fls(1) * (1 + fls(16)) = 12. Each page increments two
+        // items. A fold removes threshold + 1 of these increments from the difference, and threshold / 2 more if it
+        // oversteps.
         for (rule, (threshold, overstep)) in counted.iter().zip([(1, 0), (32, 0), (32, 16), (12, 0), (12, 6)])
         {
             let expected = 2000.0 / f64::from(threshold + 1 + overstep);
@@ -248,7 +249,8 @@ mod tests {
         }
         let bounds: Vec<u64> = drifts.iter().map(|drift| drift.bound).collect();
         assert_eq!(bounds, [64, 2048, 2048, 5376, 5376]);
-        // Frames are freed by refills and drains, which exceed a threshold of one each time.
+        // Refills and drains change the count of free frames by more than a threshold of one, so each is folded at
+        // once.
         assert_eq!(drifts[0].free, 0, "{drifts:?}");
         assert!(0 < drifts[1].free && drifts[1].free < drifts[3].free, "{drifts:?}");
         assert!(0 < drifts[0].allocated && drifts[0].allocated < drifts[1].allocated, "{drifts:?}");

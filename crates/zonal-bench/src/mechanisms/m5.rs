@@ -1,9 +1,10 @@
-//! M5: which nodes' memory is used when two nodes spill at once, and its distance.
+//! M5, the node fallback order: measures which nodes serve when two nodes spill at once, and at which distance. A
+//! node *spills* when its CPUs allocate more memory than it has.
 //!
-//! On the four-node machine of the published patch, CPUs of nodes 2 and 3 allocate more than their nodes
-//! have, alternating page by page. Gain: the share of each node's memory in use at the end, and the share of
-//! the spilled pages on the busiest other node. Cost: the distance of spilled pages.
-//! Source: Ramakrishnan 2021, Linux 54d032ced983.
+//! The machine has the four nodes of the published patch. CPUs of nodes 2 and 3 allocate more than their nodes have,
+//! alternating page by page. Gain: the share of each node's memory that is in use at the end, and the share of the
+//! spilled pages on the busiest other node. Cost: the distance of spilled pages. Source: Ramakrishnan 2021, Linux
+//! 54d032ced983.
 
 use std::sync::atomic::AtomicBool;
 
@@ -23,11 +24,11 @@ pub(super) const DOES_NOT_MATTER: &str = "there are one or two nodes, all distan
 const RULES: [(&str, NodeLoad); 2] = [("assign", NodeLoad::Assign), ("accumulate", NodeLoad::Accumulate)];
 
 const NODES: usize = 4;
-/// Frames of each node.
+/// Number of frames on each node.
 const FRAMES: u64 = 1 << 14;
-/// The nodes that spill, each with one CPU of the same number.
+/// The nodes that spill. Each has one CPU, whose id equals that of the node.
 const SPILLING: [u32; 2] = [2, 3];
-/// Pages that each of these CPUs allocates beyond its node's memory.
+/// Number of pages that each of these CPUs allocates beyond its node's memory.
 const SPILLED: u64 = FRAMES / 4;
 
 /// Measures gain and cost.
@@ -64,18 +65,18 @@ pub(super) fn measure(stop: &AtomicBool) -> Option<Findings> {
     })
 }
 
-/// The nodes that pages came from.
+/// The nodes from which pages came.
 #[derive(Clone, Copy, Debug)]
 struct Spill {
     /// Percentage of each node's memory that is in use.
     used: [f64; NODES],
-    /// Percentage of the spilled pages that came from the node that served most of them.
+    /// Percentage of the spilled pages that came from the node which served most of them.
     busiest: f64,
     /// Mean distance of spilled pages.
     distance: f64,
 }
 
-/// Returns a distance of the matrix 10 12 32 32 / 12 10 32 32 / 32 32 10 12 / 32 32 12 10.
+/// Returns an entry of the distance matrix 10 12 32 32 / 12 10 32 32 / 32 32 10 12 / 32 32 12 10.
 fn distance(from: usize, to: usize) -> u8 {
     match (from == to, from / 2 == to / 2) {
         (true, _) => 10,

@@ -1,9 +1,12 @@
 //! Measures the five mechanisms, each off and on: counts, times and costs.
 //!
-//! Everything is measured with the released allocator, on emulated machines (`mechanisms/world.rs`) that run
-//! natively; measurements that need more CPUs than a machine has come from the simulator and are labelled
-//! simulated. `mechanisms/m1.rs` to `m5.rs` set up and measure one mechanism each and return plain data.
-//! Neighbours: `zonal mechanisms` prints it.
+//! The measurements run the allocator of the crate `zonal`, not a model of it, on the CPUs of this machine. The nodes,
+//! CPUs and frames that the allocator manages are emulated. Some figures need more CPUs than this machine has. The
+//! simulator produces these figures, and they are labelled as simulated.
+//!
+//! Related files: `mechanisms/world.rs` emulates the machines. `mechanisms/m1.rs` to `mechanisms/m5.rs` measure one
+//! mechanism each and return plain data. `crates/zonal-cli/src/mechanisms.rs` prints this data for the command
+//! `zonal mechanisms`.
 
 mod m1;
 mod m2;
@@ -20,13 +23,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub enum Mechanism {
     /// The zonelist cache.
     M1,
-    /// Tuned pagesets.
+    /// Pageset tuning.
     M2,
-    /// The zonelist cache before node reclaim.
+    /// The use of the zonelist cache before node reclaim: zones marked as full are not reclaimed.
     M3,
     /// Zoned counters.
     M4,
-    /// Node fallback order.
+    /// The node fallback order with node load.
     M5,
 }
 
@@ -70,7 +73,7 @@ impl Mechanism {
         }
     }
 
-    /// Returns the rest of a sentence that begins with "it matters when".
+    /// Returns the end of a sentence that begins with "it matters when".
     #[must_use]
     pub const fn matters(self) -> &'static str {
         match self {
@@ -82,7 +85,7 @@ impl Mechanism {
         }
     }
 
-    /// Returns the rest of a sentence that begins with "it does not matter when".
+    /// Returns the end of a sentence that begins with "it does not matter when".
     #[must_use]
     pub const fn does_not_matter(self) -> &'static str {
         match self {
@@ -95,16 +98,16 @@ impl Mechanism {
     }
 }
 
-/// The side of a mechanism that a measure describes.
+/// Whether a measure shows a benefit or a cost of a mechanism.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// What the mechanism improves.
+    /// A benefit: the mechanism is expected to improve the values.
     Gain,
-    /// What it may make worse.
+    /// A cost: the mechanism may worsen the values.
     Cost,
 }
 
-/// One figure, measured for every variant.
+/// One measured quantity, with a value for every variant of the mechanism.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Measure {
     /// Name in JSON documents.
@@ -113,16 +116,16 @@ pub struct Measure {
     pub label: String,
     /// Unit of the values.
     pub unit: &'static str,
-    /// Gain or cost.
+    /// Whether the measure shows a benefit or a cost.
     pub kind: Kind,
-    /// Whether a simulated machine was measured instead of this one.
+    /// Whether the values come from a simulated machine instead of this one.
     pub simulated: bool,
     /// One value for each of [`Findings::variants`], in their order.
     pub values: Vec<f64>,
 }
 
 impl Measure {
-    /// Creates a figure of what the mechanism improves.
+    /// Creates a measure of kind [`Kind::Gain`].
     fn gain(
         metric: impl Into<String>,
         label: impl Into<String>,
@@ -133,7 +136,7 @@ impl Measure {
         Self { metric, label, unit, kind: Kind::Gain, simulated: false, values }
     }
 
-    /// Creates a figure of what the mechanism costs.
+    /// Creates a measure of kind [`Kind::Cost`].
     fn cost(
         metric: impl Into<String>,
         label: impl Into<String>,
@@ -151,47 +154,49 @@ pub struct Findings {
     pub mechanism: Mechanism,
     /// The setup in a sentence or two.
     pub setup: String,
-    /// The variants compared; the first has the mechanism switched off.
+    /// The names of the variants that are compared. The first variant is without the mechanism.
     pub variants: Vec<&'static str>,
-    /// Gains, then costs.
+    /// The benefits, followed by the costs.
     pub measures: Vec<Measure>,
 }
 
-/// Largest number of CPUs used: the metadata of emulated machines grows with it.
+/// Largest number of CPUs used. The number is limited because the metadata of emulated machines grows with the number
+/// of CPUs.
 const CPUS_MAX: usize = 64;
 
 /// The amount of work of the measurements.
 #[derive(Clone, Debug)]
 pub struct Sizes {
-    /// Rounds of each timed figure; the median is reported.
+    /// Number of rounds in which each time is measured. The result is the median over the rounds.
     pub rounds: usize,
-    /// CPUs that work concurrently in measurements with several CPUs.
+    /// Number of CPUs that work concurrently in measurements with several CPUs.
     pub cpus: NonZeroU32,
-    /// Numbers of full nodes before the serving one (M1).
+    /// Numbers of full nodes that precede the node with free memory in the fallback order (M1). Each number is measured
+    /// separately.
     pub full_nodes: Vec<u16>,
-    /// Pages allocated and freed in a round (M1).
+    /// Number of pages allocated and freed in a round (M1).
     pub pairs: u32,
-    /// Pages that a CPU allocates before it frees them (M2).
+    /// Number of pages that a CPU allocates before it frees them (M2).
     pub deep_pages: usize,
-    /// Number of such loops per second of the clock (M2).
+    /// Number of times per second of the simulated clock that each CPU allocates and frees `deep_pages` pages (M2).
     pub deep_loops: u32,
-    /// Seconds of the clock during which pages are allocated from a full node (M3).
+    /// Number of seconds of the simulated clock during which pages are allocated from a full node (M3).
     pub reclaim_seconds: u64,
-    /// Batches of 64 pages that each CPU allocates and frees in a round (M4).
+    /// Number of batches of 64 pages that each CPU allocates and frees in a round (M4).
     pub batches: u32,
-    /// Operations, after each of which the counters are compared (M4).
+    /// Number of operations. After each operation, the approximate counters are compared with the exact counts (M4).
     pub drift_steps: u32,
-    /// CPUs of simulated machines: cases of the experiment `zoned-counters-2006` (M4).
+    /// Numbers of CPUs of the simulated machines, as in the experiment `zoned-counters-2006` (M4).
     pub simulated_cpus: Vec<u32>,
-    /// Pages that each simulated CPU touches (M4).
+    /// Number of pages that each simulated CPU touches (M4).
     pub simulated_pages: u32,
     /// Seed of all random choices.
     pub seed: u64,
 }
 
 impl Sizes {
-    /// Returns sizes that take less than a minute on two cores, with as many CPUs as this machine has, up to
-    /// 64.
+    /// Returns sizes with which the measurements take less than a minute on two cores. The measurements use all CPUs of
+    /// this machine, up to 64.
     #[must_use]
     pub fn for_this_machine() -> Self {
         let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get().min(CPUS_MAX) as u32);
@@ -217,17 +222,17 @@ impl Sizes {
 pub struct Progress {
     /// The mechanism that is measured next.
     pub mechanism: Mechanism,
-    /// Number of mechanisms done.
+    /// Number of mechanisms measured so far.
     pub done: usize,
     /// Total number of mechanisms.
     pub total: usize,
 }
 
-/// Measures `mechanisms` one after another until `stop` becomes true. A mechanism that is not finished by
-/// then is left out.
+/// Measures `mechanisms` one after another and returns their results. When `stop` becomes true, the function returns
+/// only the results of the mechanisms whose measurements are already complete.
 ///
 /// # Panics
-/// Panics if the allocator panics, or the host has too little memory for the emulated machines.
+/// Panics if the allocator panics, or if the host has too little memory for the emulated machines.
 pub fn measure(
     mechanisms: &[Mechanism],
     sizes: &Sizes,
@@ -250,7 +255,7 @@ pub fn measure(
     all
 }
 
-/// Describes the threads of measurements with several threads.
+/// Returns the CPU count as text, such as `4 CPUs`.
 fn threads_text(sizes: &Sizes) -> String {
     match sizes.cpus.get() {
         1 => "1 CPU".to_owned(),
@@ -258,7 +263,7 @@ fn threads_text(sizes: &Sizes) -> String {
     }
 }
 
-/// Whether the caller has requested an end of the measurements.
+/// Whether the caller has requested that the measurements stop.
 fn stops(stop: &AtomicBool) -> bool {
-    stop.load(Ordering::Relaxed) // Relaxed: only the flag itself is read
+    stop.load(Ordering::Relaxed) // relaxed: only the flag itself is read
 }

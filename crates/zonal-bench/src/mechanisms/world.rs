@@ -1,8 +1,8 @@
-//! Emulated machines that run natively: the released allocator, on the cores of this machine.
+//! Emulated machines that run natively: the released allocator, running on the cores of this machine.
 //!
-//! Nodes, CPUs and frames are only described; there is no memory behind the frames. A thread sets which CPU
-//! it acts as, so one thread can act as many CPUs in a fixed order. The measurement advances the clock. Every
-//! lock counts how often it is acquired. Neighbours: `mechanisms/m1.rs` to `m5.rs` use it.
+//! Nodes, CPUs and frames are only described; there is no memory behind the frames. A thread sets the CPU that it
+//! acts as, so one thread can act as many CPUs, in a fixed order. The measurement itself advances the clock. Every
+//! lock counts how often it is acquired. Related files: `mechanisms/m1.rs` to `mechanisms/m5.rs` use these machines.
 
 use std::cell::Cell;
 use std::mem::MaybeUninit;
@@ -20,9 +20,9 @@ use zonal_machine::{MachineModel, NodeModel, OwnedMachine, Presence, Settings, Z
 
 /// Nanoseconds per second.
 pub(super) const SECOND_NS: u64 = 1_000_000_000;
-/// Tries of a spinning lock before the waiter yields its core, because the holder may be preempted.
+/// Number of attempts after which a thread that spins on a lock yields its core, because the holder may be preempted.
 const SPINS: u32 = 200;
-/// Alignment of each node's memory in frames: several times the largest block.
+/// Alignment of each node's memory in frames: several times the size of the largest block.
 const ALIGN: u64 = 1 << 12;
 
 thread_local! {
@@ -36,19 +36,19 @@ pub(super) fn run_on(cpu: u32) {
     CPU.set(cpu);
 }
 
-/// Returns the number of locks that the calling thread has acquired.
+/// Returns the number of lock acquisitions by the calling thread.
 pub(super) fn locks_acquired() -> u64 {
     LOCKED.get()
 }
 
-/// Returns the CPU time that the calling thread has used, in nanoseconds. Waiting for a core does not count,
-/// spinning does.
+/// Returns the CPU time that the calling thread has used, in nanoseconds. Time spent spinning counts; time spent
+/// waiting for a core does not.
 pub(super) fn cpu_time_ns() -> u64 {
     let used = clock_gettime(ClockId::ThreadCPUTime);
     used.tv_sec as u64 * SECOND_NS + used.tv_nsec as u64
 }
 
-/// A spin lock that counts its acquisitions on the thread that acquires it.
+/// A spin lock. The thread that acquires it counts the acquisition.
 pub(super) struct CountedLock(SpinLock);
 
 impl RawLock for CountedLock {
@@ -78,7 +78,7 @@ impl RawLock for CountedLock {
     }
 }
 
-/// How the CPUs of an emulated machine access their pagesets.
+/// The way in which the CPUs of an emulated machine access their pagesets.
 pub(super) trait Access: Send + Sync + Sized + 'static {
     /// The core's implementation of the access.
     type Local: CpuLocal<Native<Self>>;
@@ -86,7 +86,7 @@ pub(super) trait Access: Send + Sync + Sized + 'static {
     const LOCAL: Self::Local;
 }
 
-/// Access by one thread on a machine with one CPU: plain loads and stores.
+/// Access by one thread on a machine with one CPU, with plain loads and stores.
 pub(super) struct Single;
 
 impl Access for Single {
@@ -94,7 +94,7 @@ impl Access for Single {
     const LOCAL: Pinned = Pinned(OneCpu);
 }
 
-/// Access by any number of threads and CPUs: one atomic exchange per operation.
+/// Access by any number of threads and CPUs, with one atomic exchange per operation.
 pub(super) struct Shared;
 
 impl Access for Shared {
@@ -102,7 +102,7 @@ impl Access for Shared {
     const LOCAL: TryLock = TryLock;
 }
 
-/// The platform: native atomics, and the state that a measurement controls.
+/// The platform: native atomics, and state that a measurement controls.
 pub(super) struct Native<A: Access> {
     local: A::Local,
     now_ns: AtomicU64,
@@ -111,20 +111,20 @@ pub(super) struct Native<A: Access> {
 
 impl<A: Access> Native<A> {
     fn new() -> Self {
-        // Clearing full bits is due once per second since 0. The clock starts later, so that it is due at the
-        // first scan.
+        // Full bits are cleared once per second, counted from time 0. The clock starts at ten seconds, so that the
+        // first scan clears them.
         let now_ns = AtomicU64::new(10 * SECOND_NS);
         Self { local: A::LOCAL, now_ns, reclaimer: OnceLock::new() }
     }
 
-    /// Sets the reclaimer; may be called once.
+    /// Sets the reclaimer. It may be called only once.
     pub(super) fn set_reclaimer(&self, reclaimer: &'static dyn Reclaimer) {
         assert!(self.reclaimer.set(reclaimer).is_ok(), "an emulated machine has one reclaimer");
     }
 
     /// Advances the clock.
     pub(super) fn advance_ns(&self, ns: u64) {
-        self.now_ns.fetch_add(ns, Ordering::Relaxed); // Relaxed: only the measurement advances it
+        self.now_ns.fetch_add(ns, Ordering::Relaxed); // relaxed: only the measurement advances the clock
     }
 }
 
@@ -147,7 +147,7 @@ impl<A: Access> Platform for Native<A> {
 
     #[inline]
     fn now(&self) -> Moment {
-        Moment::from_ns(self.now_ns.load(Ordering::Relaxed)) // Relaxed: only the measurement advances it
+        Moment::from_ns(self.now_ns.load(Ordering::Relaxed)) // relaxed: only the measurement advances the clock
     }
 
     fn is_reclaiming(&self) -> bool {
@@ -173,13 +173,13 @@ pub(super) type World<'m, A> = Allocator<'m, Native<A>>;
 /// A node of an emulated machine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Node {
-    /// Number of its CPUs; ids continue from node to node.
+    /// Number of the node's CPUs. CPU ids continue from node to node.
     pub(super) cpus: u32,
-    /// Number of its frames, all managed.
+    /// Number of the node's frames, all of which are managed.
     pub(super) frames: u64,
 }
 
-/// Returns a machine of 4 KiB pages with one zone on each of `nodes`.
+/// Returns a machine with pages of 4 KiB and one zone on each of `nodes`.
 pub(super) fn machine(nodes: &[Node], distance: impl Fn(usize, usize) -> u8) -> MachineModel {
     let (mut cpu, mut frame) = (0, ALIGN);
     let (mut models, mut zones) = (Vec::new(), Vec::new());
@@ -216,7 +216,7 @@ pub(super) fn machine(nodes: &[Node], distance: impl Fn(usize, usize) -> u8) -> 
 /// Memory for the metadata of one emulated machine.
 type Metadata = Vec<Box<[MaybeUninit<u8>]>>;
 
-/// Calls `work` with an allocator over `model` for each of `configs`.
+/// Calls `work` with one allocator for each of `configs`, all on the machine `model`.
 ///
 /// # Panics
 /// Panics if a configuration does not suit the machine.
@@ -231,8 +231,7 @@ pub(super) fn with_worlds<A: Access, R>(
     work(&worlds.collect::<Vec<_>>())
 }
 
-/// Creates an allocator over `model` that lives as long as the process, so that its reclaimer can refer to
-/// it.
+/// Creates an allocator for `model` that lives as long as the process, so that its reclaimer can refer to it.
 pub(super) fn lasting_world<A: Access>(model: &MachineModel, config: &Config) -> &'static World<'static, A> {
     let owned = OwnedMachine::from(model);
     let metadata = Box::leak(Box::new(metadata_of::<A>(&owned, config)));

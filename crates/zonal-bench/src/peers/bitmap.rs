@@ -1,5 +1,5 @@
-//! `bitmap-allocator`: a tree of bitmaps that allocates the lowest frame, here under a spin lock, because it
-//! has none of its own.
+//! `bitmap-allocator`: a tree of bitmaps that allocates the lowest free frame. It has no lock of its own, so this
+//! contender puts it under a spin lock.
 
 use std::thread;
 
@@ -13,7 +13,7 @@ use crate::contender::{Contender, Entry, Ready, Reason};
 /// Version of the crate.
 const VERSION: &str = "0.4.6";
 
-/// Bytes of stack that suffice even for an unoptimised build to create the largest tree of 2.3 MiB.
+/// Stack size in bytes. It is enough even for an unoptimised build to create the largest tree, of 2.3 MiB.
 const STACK_BYTES: usize = 64 << 20;
 
 struct Bitmap<B>(SpinMutex<Box<B>>);
@@ -53,7 +53,7 @@ impl<B: BitAlloc + Send + 'static> Contender for Bitmap<B> {
     }
 }
 
-/// Returns the entry: a pool of frame numbers from 0, with the smallest tree that holds them.
+/// Returns the entry. Its pool has frame numbers from 0, and the smallest tree that has enough bits.
 pub(super) fn entry() -> Entry {
     Entry::of_any("bitmap-allocator", VERSION, |frames| {
         let count = frames.get() as usize;
@@ -68,7 +68,7 @@ pub(super) fn entry() -> Entry {
 }
 
 fn ready<B: BitAlloc + Send + 'static>(count: usize) -> Result<Box<dyn Ready>, Reason> {
-    // The crate creates its trees on the stack.
+    // The crate creates its trees on the stack, so a thread with a large stack creates the tree.
     let make = thread::Builder::new().stack_size(STACK_BYTES).spawn(Box::<B>::default);
     let tree = make.map_err(|error| format!("cannot start a thread to build its tree: {error}"))?.join();
     let mut tree = tree.map_err(|_| "its tree could not be built")?;

@@ -1,4 +1,4 @@
-//! `buddy_system_allocator`: free blocks in trees, all under one spin lock.
+//! `buddy_system_allocator`: free blocks in trees, all of them under one spin lock.
 
 use buddy_system_allocator::LockedFrameAllocator;
 use zonal::units::{Order, PageCount, Pfn};
@@ -39,7 +39,7 @@ impl Contender for BuddySystem {
     }
 }
 
-/// Returns the entry: a pool of frame numbers from 0.
+/// Returns the entry. Its pool has frame numbers from 0.
 pub(super) fn entry() -> Entry {
     Entry::new("buddy_system_allocator", VERSION, |frames: PageCount| {
         let allocator = LockedFrameAllocator::new();

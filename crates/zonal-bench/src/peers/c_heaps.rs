@@ -1,8 +1,8 @@
-//! `mimalloc` and `jemalloc`: general-purpose heaps, used here for objects of whole pages.
+//! `mimalloc` and `jemalloc`: general-purpose heaps, which are used here for objects of whole pages.
 //!
-//! They are called directly and never become the global heap of this process. A block is an object of its
-//! size, aligned to a page; its frame number is its address divided by the page size. They choose the size of
-//! their pools: the frames of a pool only determine how much the workload allocates.
+//! This file calls the heaps directly; neither becomes the global heap of this process. A block is an object of the
+//! block's size, aligned to a page. Its frame number is its address divided by the page size. The heaps choose the
+//! size of their own memory, so the number of frames only determines how much the workload allocates.
 
 use std::alloc::{GlobalAlloc, Layout};
 
@@ -25,7 +25,7 @@ struct Source<'a, A>(&'a A);
 #[inline]
 fn layout(order: Order) -> Layout {
     const PAGE: usize = 1 << PAGE_SHIFT;
-    // A page times a power of two up to 2^18 is far from overflow.
+    // The size is a page times a power of two up to 2^18, which is far from overflow.
     Layout::from_size_align(PAGE << order.get(), PAGE).expect("small sizes are valid")
 }
 
@@ -34,7 +34,7 @@ impl<A: GlobalAlloc> PageSource for Source<'_, A> {
 
     #[inline]
     fn alloc(&mut self, order: Order) -> Option<Pfn> {
-        // SAFETY: the size is not zero.
+        // SAFETY: the size of the layout is not zero.
         let object = unsafe { self.0.alloc(layout(order)) };
         (!object.is_null()).then(|| Pfn::new((object.expose_provenance() >> PAGE_SHIFT) as u64))
     }
@@ -42,7 +42,7 @@ impl<A: GlobalAlloc> PageSource for Source<'_, A> {
     #[inline]
     fn free(&mut self, page: Pfn, order: Order) {
         let object = std::ptr::with_exposed_provenance_mut((page.get() as usize) << PAGE_SHIFT);
-        // SAFETY: the object was allocated with this layout and is freed once.
+        // SAFETY: the object was allocated with this layout, and is freed once.
         unsafe { self.0.dealloc(object, layout(order)) };
     }
 }
@@ -55,12 +55,12 @@ impl<A: GlobalAlloc + Send + Sync + 'static> Contender for Heap<A> {
     }
 }
 
-/// Returns the entry of mimalloc.
+/// Returns the entry of `mimalloc`.
 pub(super) fn mimalloc() -> Entry {
     Entry::new("mimalloc", MIMALLOC, |_| Ok(Heap(MiMalloc))).without_pool()
 }
 
-/// Returns the entry of jemalloc.
+/// Returns the entry of `jemalloc`.
 pub(super) fn jemalloc() -> Entry {
     Entry::new("jemalloc", JEMALLOC, |_| Ok(Heap(Jemalloc))).without_pool()
 }

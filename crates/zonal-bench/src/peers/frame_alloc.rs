@@ -1,7 +1,7 @@
-//! `frame-alloc`: its depot, which has a cache per CPU and a shared one over a lock-free buddy.
+//! The depot of `frame-alloc`, which has a cache for each CPU and a shared cache over a lock-free buddy allocator.
 //!
-//! It keeps its bitmaps in the memory that it manages, so it gets real memory, of which it touches only the
-//! bitmaps.
+//! The depot stores its bitmaps in the memory that it manages. It therefore receives a real mapping, of which it
+//! touches only the bitmaps.
 
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
@@ -20,9 +20,9 @@ use crate::floor::area;
 
 /// Number of orders: 0 to 10.
 const ORDERS: usize = 11;
-/// Number of CPUs with a cache of their own; further CPUs share.
+/// Number of CPUs with a cache of their own. Any other CPUs share these caches.
 const SLOTS: usize = 256;
-/// Bytes of its largest block, which is also the alignment of its memory.
+/// Size in bytes of the depot's largest block, which is also the alignment of its memory.
 const BLOCK_BYTES: usize = 1 << (PAGE_SHIFT as usize + ORDERS - 1);
 
 /// Version of the crate.
@@ -32,7 +32,7 @@ const FRAME: PageSize = PageSize::from_log2(PAGE_SHIFT as u8);
 
 type Depot = DepotAllocator<SummaryBuddyAllocator<ORDERS, Exposed>, Cpu, SLOTS>;
 
-/// The CPU of the calling thread.
+/// Provides the CPU of the calling thread.
 struct Cpu;
 
 impl CpuId for Cpu {
@@ -42,10 +42,10 @@ impl CpuId for Cpu {
     }
 }
 
-/// The addresses of an exposed mapping.
+/// Provides pointers into an exposed mapping.
 struct Exposed;
 
-// SAFETY: the only mapping used is exposed as a whole before the allocator sees its address.
+// SAFETY: the only mapping used is exposed as a whole before the allocator receives its address.
 unsafe impl Provenance for Exposed {
     unsafe fn create(phys: usize) -> NonNull<u8> {
         NonNull::new(std::ptr::with_exposed_provenance_mut(phys)).expect("no mapping begins at 0")
@@ -81,7 +81,7 @@ impl PageSource for Source<'_> {
     #[inline]
     fn free(&mut self, page: Pfn, order: Order) {
         let address = (page.get() as usize) << PAGE_SHIFT;
-        // SAFETY: the block was allocated with this order and is freed once.
+        // SAFETY: the block was allocated with this order, and is freed once.
         unsafe { self.0.deallocate_physical(FRAME, count(order), address) };
     }
 }
@@ -94,7 +94,7 @@ impl Contender for FrameAlloc {
     }
 }
 
-/// Returns the entry: a pool of addresses.
+/// Returns the entry. Its pool has real addresses.
 pub(super) fn entry() -> Entry {
     Entry::new("frame-alloc", VERSION, make)
 }
@@ -107,8 +107,8 @@ fn make(frames: PageCount) -> Result<FrameAlloc, Reason> {
     let base = memory.as_mut_ptr().expose_provenance().next_multiple_of(BLOCK_BYTES);
     let depot = Box::new(Depot::new(FRAME, SummaryBuddyAllocator::new(FRAME)));
     let usable = [PhysRange { base, len: bytes }];
-    // SAFETY: the range is in the mapping, which has no other user and outlives the allocator; no other
-    // thread has a reference to the allocator yet.
+    // SAFETY: the range is within the mapping, which has no other user and outlives the allocator. No other thread
+    // has a reference to the allocator yet.
     unsafe { depot.try_init(base, bytes, &usable) }.map_err(|error| error.to_string())?;
     Ok(FrameAlloc { depot, _memory: memory })
 }

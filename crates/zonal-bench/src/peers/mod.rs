@@ -1,7 +1,7 @@
-//! Other allocators, set up as their own documentation recommends.
+//! Other allocators, each set up as its own documentation recommends.
 //!
-//! Each file is one allocator, or a family with one interface. Their versions are constants that a test
-//! compares with the lock file. Heaps written in C are behind the cargo feature `c-peers`.
+//! Each file has one allocator, or a family of allocators with the same interface. Their versions are constants,
+//! which a test compares with the lock file. Heaps written in C need the cargo feature `c-peers`.
 
 mod bitmap;
 mod buddy_system;
@@ -11,10 +11,10 @@ mod frame_alloc;
 
 use crate::contender::Entry;
 
-/// Peers that exist only in builds with the cargo feature `c-peers`.
+/// Names of the peers that exist only in builds with the cargo feature `c-peers`.
 pub const C_PEERS: [&str; 2] = ["mimalloc", "jemalloc"];
 
-/// Returns all peers of this build.
+/// Returns the entries of all peers in this build.
 #[must_use]
 pub fn peers() -> Vec<Entry> {
     vec![
@@ -32,7 +32,7 @@ pub fn peers() -> Vec<Entry> {
 mod tests {
     use super::*;
 
-    /// Returns the name of the crate of a peer.
+    /// Returns the name of a peer's crate.
     fn package(peer: &str) -> &str {
         if peer == "jemalloc" { "tikv-jemallocator" } else { peer }
     }

@@ -1,4 +1,5 @@
-//! `zonal bench figures`: measures figures other than the time of a pair, and compares them with their goals.
+//! `zonal bench figures`: measures figures other than the time of a pair (one allocation and one free), and compares
+//! them with their goals.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -77,14 +78,14 @@ pub(super) fn run(args: &FigureArgs) -> Result<(), Failure> {
 }
 
 fn judge(interrupted: &AtomicBool) -> Result<(), Failure> {
-    // Relaxed: only the flag itself is read.
+    // Relaxed: no data is published with the flag.
     if interrupted.load(Ordering::Relaxed) {
         return Err(Failure::interrupted("interrupted; the finished measurements are printed"));
     }
     Ok(())
 }
 
-/// A figure for scripts. Its keys and their order are stable.
+/// A figure for scripts. The keys of this struct and their order are stable.
 #[derive(Serialize)]
 struct Line<'a> {
     figure: &'a str,
@@ -101,7 +102,7 @@ struct GoalLine {
     kind: &'static str,
     must: f64,
     aim: f64,
-    /// The goal that the value reaches, if any: `must` or `aim`.
+    /// The strictest goal that the value reaches: `aim` or `must`, or none.
     reached: Option<&'static str>,
 }
 

@@ -1,7 +1,7 @@
-//! The rows of a bench as one JSON document, for scripts. Its keys and their order are stable.
+//! The rows of a bench as one JSON document, for scripts. The keys of the document and their order are stable.
 //!
-//! Times are CPU time in nanoseconds. `instructions_per_pair` is null if instructions cannot be counted;
-//! ratios are null if there is nothing to compare with.
+//! Times are CPU times in nanoseconds. `instructions_per_pair` is null if instructions cannot be counted. A ratio is
+//! null if the allocator or floor to compare with was not measured.
 
 use serde::Serialize;
 use zonal_bench::{Report, Row};
@@ -21,7 +21,7 @@ struct Line<'a> {
     rounds: usize,
 }
 
-/// Returns the document and a line break.
+/// Returns the document, followed by a line break.
 pub(super) fn render(report: &Report) -> String {
     let lines: Vec<Line<'_>> = report.rows.iter().map(line).collect();
     serde_json::to_string(&lines).expect("numbers and names are always JSON") + "\n"

@@ -1,4 +1,4 @@
-//! The rows of a bench as text: a table for each workload, and remarks on it.
+//! The rows of a bench as text: a table for each workload, followed by remarks.
 
 use zonal_bench::{Bench, Report, Row, Skipped};
 
@@ -6,7 +6,7 @@ use crate::layout::Content::{Numbers, Text};
 use crate::layout::{Grid, Width};
 use crate::run::text::{counted, size};
 
-/// Failed requests per pair from which a remark is printed.
+/// Minimum number of failed requests per pair for which a remark is printed.
 const FAILED_MIN: f64 = 0.01;
 
 pub(super) fn render(bench: &Bench, report: &Report, width: Width) -> String {
@@ -66,7 +66,7 @@ fn ns(ns: f64) -> String {
     if ns < 1000.0 { format!("{ns:.1}") } else { format!("{ns:.0}") }
 }
 
-/// Returns remarks on unexpected conditions of the measurement, one line each.
+/// Returns remarks about unexpected conditions of the measurement, one remark per line.
 pub(super) fn remarks(report: &Report) -> Vec<String> {
     let mut lines = Vec::new();
     lines.extend(
@@ -84,7 +84,7 @@ pub(super) fn remarks(report: &Report) -> Vec<String> {
     lines
 }
 
-/// Returns the contenders that were left out, one line per workload and reason.
+/// Returns the contenders that were skipped, with one line for each workload and reason.
 fn skipped(all: &[Skipped]) -> impl Iterator<Item = String> {
     let groups = all.chunk_by(|a, b| (a.workload, &a.reason) == (b.workload, &b.reason));
     groups.map(|group| {

@@ -7,7 +7,7 @@ use zonal_lab::experiment::results::Role;
 use crate::layout::Width;
 use crate::run::text::counted;
 
-/// Width of the column of the variants' names.
+/// Width of the column with the names of variants.
 const NAME_COLUMNS: usize = 14;
 
 #[derive(Serialize)]
@@ -30,7 +30,7 @@ struct Variant<'a> {
     about: &'a str,
 }
 
-/// Returns the document and a line break.
+/// Returns the document, followed by a line break.
 pub(super) fn json(plans: &[Plan]) -> String {
     let listed = plans.iter().map(|plan| Listed {
         name: &plan.name,

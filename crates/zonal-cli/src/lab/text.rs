@@ -1,4 +1,4 @@
-//! Results as text: a table with a row for each case and figure, and a column for each variant.
+//! Results as text: a table with one row for each case and figure, and one column for each variant.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -50,15 +50,15 @@ pub(super) fn render(plan: &Plan, results: &Results, files: &[PathBuf], width: W
     text + "\n"
 }
 
-/// A line of the table: one figure of one case.
+/// A line of the table, which shows one figure of one case.
 struct Line<'r> {
-    /// Any of the line's rows.
+    /// One of the rows of the line; all of them have the same case and figure.
     first: &'r Row,
-    /// The rows, by index of the variant.
+    /// The rows of the line, by index of the variant.
     rows: Vec<Option<&'r Row>>,
 }
 
-/// Returns all lines, in the order in which their figures first appear.
+/// Returns all lines, in the order in which their figures appear first.
 fn lines(results: &Results) -> Vec<Line<'_>> {
     let infos = results.variants.iter().enumerate();
     let places: HashMap<&str, usize> = infos.map(|(place, info)| (&*info.name, place)).collect();
@@ -75,7 +75,7 @@ fn lines(results: &Results) -> Vec<Line<'_>> {
     lines
 }
 
-/// Returns the names of the columns of cases.
+/// Returns the names of all columns that cases have.
 fn columns(results: &Results) -> Vec<&str> {
     let mut seen = HashSet::new();
     let names = results.rows.iter().flat_map(|row| &row.case).map(|(name, _)| &**name);
@@ -84,7 +84,7 @@ fn columns(results: &Results) -> Vec<&str> {
 
 fn table(results: &Results, width: Width) -> String {
     let columns = columns(results);
-    // Each variant, and whether any of its rows has a published value to compare with.
+    // Each variant, and whether it has a row with a published value.
     let compared = results.rows.iter().filter(|row| row.published.is_some());
     let compared: HashSet<&str> = compared.map(|row| &*row.variant).collect();
     let variants = results.variants.iter().map(|info| (&*info.name, compared.contains(&*info.name)));
@@ -120,7 +120,7 @@ fn cell(value: Option<f64>, show: impl Fn(f64) -> String) -> String {
     value.map_or_else(|| "-".to_owned(), show)
 }
 
-/// Formats a number with four significant digits, and no fraction from 1000 on.
+/// Formats a number with four significant digits. Numbers from 1000 on have no fraction.
 fn figure(value: f64) -> String {
     let size = value.abs();
     let digits = if size == 0.0 || size >= 1000.0 {
@@ -135,7 +135,7 @@ fn percent(value: f64) -> String {
     format!("{value:+.1} %")
 }
 
-/// Returns a line about the figure that deviates most; `None` if nothing is compared.
+/// Returns a line about the figure with the largest deviation, or `None` if no figure has a published value.
 fn worst<'r>(what: &str, rows: impl Iterator<Item = &'r Row>) -> Option<String> {
     let errors = rows.filter_map(|row| Some((row.error_pct()?, row)));
     let (error, row) = errors.max_by(|(a, _), (b, _)| a.abs().total_cmp(&b.abs()))?;
@@ -154,8 +154,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the largest number of figures that experiments can have, each of its own case, in two
-    /// variants.
+    /// Returns results of `cases` cases in two variants, with one figure for each case and variant.
     fn many(cases: usize) -> Results {
         let names = ["before", "after"];
         let row = |at: usize, variant: &str| Row {
@@ -186,7 +185,8 @@ mod tests {
         }
     }
 
-    /// The time of a table is linear in its rows; if it were quadratic, this test would take many minutes.
+    /// Checks that the time to lay out a table is linear in the number of its rows. If the time were quadratic, this
+    /// test would take many minutes.
     #[test]
     fn the_time_to_lay_out_a_table_is_linear_in_its_rows() {
         let (sender, laid_out) = mpsc::channel();

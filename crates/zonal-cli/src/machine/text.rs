@@ -1,7 +1,7 @@
 //! The report on a machine as aligned text.
 //!
-//! Small machines are shown in full; larger ones as their first nodes and a summary. The JSON report always
-//! contains everything.
+//! Small machines are shown in full. For larger machines, the report shows the first nodes and a summary. The JSON
+//! report always contains all nodes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -15,11 +15,11 @@ use crate::layout::Content::{Numbers, Text};
 use crate::layout::{Content, Grid, Width};
 use crate::values::rules::NodeLoadArg;
 
-/// Largest machine whose distances are shown as a matrix.
+/// Maximum number of nodes for which the distances are shown as a matrix.
 const MATRIX_NODES_MAX: usize = 16;
-/// Rows of a table that are shown before it is cut.
+/// Maximum number of rows of a table that are shown; the rest is omitted.
 const ROWS_MAX: usize = 64;
-/// Entries of a list or a row of counts that are shown before it is cut.
+/// Maximum number of entries that are shown of a list or a row of counts; the rest is omitted.
 const ENTRIES_MAX: usize = 32;
 
 pub(super) fn render(model: &MachineModel, rules: &Rules, report: &Report, width: Width) -> String {
@@ -66,7 +66,7 @@ fn size(pages: u64, page_bytes: u32) -> String {
     readable_size(PageCount::new(pages), page_bytes)
 }
 
-/// Formats a table: `keys` columns that identify a row, and the first rows.
+/// Formats a table. The first `keys` columns identify a row; only the first rows are shown.
 fn table<T: Into<String>>(
     keys: usize,
     columns: impl IntoIterator<Item = (T, Content)>,
@@ -89,7 +89,7 @@ fn table<T: Into<String>>(
     out
 }
 
-/// Formats ids as Linux prints sets of them: `0-3,8`.
+/// Formats ids in the way that Linux prints sets of ids: `0-3,8`.
 fn ranges(ids: &[u32]) -> String {
     let mut runs: Vec<(u32, u32)> = Vec::new();
     for &id in ids {
@@ -211,7 +211,7 @@ fn checks(report: &Report, width: Width) -> String {
     out + &at_boot(report, width)
 }
 
-/// Formats checks with both values; returns an empty text if there are none.
+/// Formats checks with their predicted and reported values. Returns an empty text if there are no checks.
 fn check_table<'a>(
     title: &str,
     predicted: &str,
@@ -230,7 +230,7 @@ fn check_table<'a>(
     table(1, [title, predicted, "observed"].map(|title| (title, Text)), rows, width)
 }
 
-/// Explains values that were computed at boot, and how to have them recomputed.
+/// Explains the values that the kernel computed at boot, and describes how to make the kernel compute them again.
 fn at_boot(report: &Report, width: Width) -> String {
     let Some(at_boot) = &report.at_boot else { return String::new() };
     let frames = |fewer: u64| format!("{fewer} frames ({})", size(fewer, report.page_bytes));

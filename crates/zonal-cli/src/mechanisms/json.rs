@@ -1,4 +1,5 @@
-//! Gains and costs of the mechanisms as one JSON document, for scripts. Its keys and their order are stable.
+//! The gains and costs of the mechanisms as one JSON document, for scripts. The keys of the document and their order
+//! are stable.
 
 use serde::Serialize;
 use zonal_bench::mechanisms::{Findings, Kind, Measure};
@@ -14,7 +15,7 @@ struct Line<'a> {
     simulated: bool,
 }
 
-/// Returns the document and a line break.
+/// Returns the document, followed by a line break.
 pub(super) fn render(findings: &[Findings]) -> String {
     let lines: Vec<Line<'_>> = findings
         .iter()

@@ -1,5 +1,5 @@
-//! Gains and costs of the mechanisms as tables: a line for each figure, a column for each variant, costs
-//! below gains.
+//! The gains and costs of the mechanisms as tables. A table has a line for each figure and a column for each variant;
+//! gains come before costs.
 
 use std::num::NonZeroUsize;
 
@@ -9,11 +9,11 @@ use crate::layout::Content::{Numbers, Text};
 use crate::layout::{Grid, Width};
 use crate::run::text::counted;
 
-/// Least width of the labels of figures, so that tables are aligned.
+/// Minimum width of the labels of figures, so that the tables are aligned.
 const LABEL_COLUMNS: usize = 46;
-/// Indent of everything below the name of a mechanism.
+/// Indent of the text below the name of a mechanism.
 const INDENT: &str = "    ";
-/// Longest name of a variant; longer ones are broken at their hyphen.
+/// Maximum width of the name of a variant. Longer names are broken at their first hyphen.
 const NAME_COLUMNS: usize = 9;
 
 /// Returns the text of all mechanisms.
@@ -44,7 +44,7 @@ fn section(found: &Findings, width: Width) -> String {
     parts.into_iter().fold(String::new(), |text, part| text + "\n" + &part)
 }
 
-/// Formats a sentence or two below the heading.
+/// Formats one or two sentences below the heading.
 fn paragraph(beginning: &str, text: &str, width: Width) -> String {
     width.paragraph(INDENT, INDENT, &format!("{beginning}{text}"))
 }
@@ -72,12 +72,12 @@ fn label(measure: &Measure) -> String {
     format!("{}{simulated}", measure.label)
 }
 
-/// Breaks a long name into two lines.
+/// Breaks a long name into two lines at its first hyphen.
 fn broken(name: &str) -> String {
     if name.len() > NAME_COLUMNS { name.replacen('-', "\n", 1) } else { name.to_owned() }
 }
 
-/// Formats a number with three significant digits; integers in full.
+/// Formats a number with three significant digits. Integers are shown in full.
 fn number(value: f64) -> String {
     match value.abs() {
         _ if value.fract() == 0.0 => format!("{value:.0}"),

@@ -1,6 +1,7 @@
 //! Options of `zonal run` that choose rules and settings of the allocator.
 //!
-//! Neighbours: `values.rs` and `values/rules.rs` parse them, `zonal::Config` documents them.
+//! Related files: `values.rs` and `values/rules.rs` parse the values of the options, `zonal::Config` documents the
+//! settings.
 
 use clap::Args;
 use zonal::Config;

@@ -1,9 +1,9 @@
-//! The report of a run as one JSON document, for scripts. Its keys and their order are stable.
+//! The report of a run as one JSON document, for scripts. The keys of the document and their order are stable.
 //!
-//! Latencies are in nanoseconds, counts of frames and events have no unit. `ns_per_pair` is null if no pair
-//! was completed. `reclaim.background` counts how often a worker was woken, `reclaim.direct` the requests
-//! that had to reclaim directly. Settings have Linux's names where Linux has them; zones have the keys of
-//! `zonal machine --json`.
+//! Latencies are in nanoseconds; counts of frames and events have no unit. `ns_per_pair` is null if no pair was
+//! completed. `reclaim.background` is the number of times that a reclaim worker was woken. `reclaim.direct` is the
+//! number of requests that had to reclaim directly. Settings that exist in Linux have their Linux names. Zones have
+//! the same keys as in `zonal machine --json`.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ struct Document {
     zones: Vec<Zone>,
 }
 
-/// Settings by name, with values in the form that options take.
+/// Settings by name. The values have the form that the options accept.
 #[derive(Serialize)]
 pub(super) struct NamedSettings {
     pub(super) tuning: String,
@@ -59,7 +59,7 @@ struct Zone {
     min: u64,
     low: u64,
     high: u64,
-    /// Reserve by limit: DMA, DMA32, Normal, Movable, Device.
+    /// Reserve against each kind of request, by the highest zone of the request: DMA, DMA32, Normal, Movable, Device.
     protection: Vec<u64>,
     batch: u64,
     pageset_high_min: u64,
@@ -122,7 +122,7 @@ struct Accounting {
     balanced: bool,
 }
 
-/// Returns the document and a line break.
+/// Returns the document, followed by a line break.
 pub(super) fn render(pool: &Pool, report: &PoolReport) -> String {
     let text = serde_json::to_string(&document(pool, report));
     text.expect("numbers and names are always JSON") + "\n"
@@ -146,7 +146,7 @@ pub(super) fn named(settings: &Settings) -> NamedSettings {
 
 fn zone(zone: &ZoneSnapshot) -> Zone {
     let (marks, limits) = (zone.watermarks, zone.pageset_limits);
-    // The column of device memory repeats the last one, as in Linux.
+    // The column for device memory repeats the last column, as in Linux.
     let columns = zone.reserve.iter().chain(zone.reserve.last());
     Zone {
         node: zone.node.get(),

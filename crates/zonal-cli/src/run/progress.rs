@@ -1,4 +1,4 @@
-//! Progress of a run. Neighbours: `crate::progress` draws it.
+//! Shows the progress of a run. Related files: `crate::progress` draws the progress bars.
 
 use std::time::Duration;
 
@@ -17,9 +17,9 @@ pub(super) struct Running {
     name: &'static str,
 }
 
-/// Shows the progress while memory is allocated from the kernel.
+/// Shows the progress while the pool's memory is allocated from the kernel.
 pub(super) fn of_building() -> Building {
-    Building(bar(0, "taking memory {wide_bar} {bytes}/{total_bytes}"))
+    Building(bar(0, "mapping memory {wide_bar} {bytes}/{total_bytes}"))
 }
 
 /// Shows the progress while the workload runs.

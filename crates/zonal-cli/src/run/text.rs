@@ -1,4 +1,4 @@
-//! The report of a run as text: one subject per line, with units.
+//! The report of a run as text, with one subject per line and with units.
 
 use zonal::snapshot::Accounting;
 use zonal_bench::PoolReport;
@@ -7,7 +7,7 @@ use zonal_linux::{Placement, Pool};
 use crate::layout::Width;
 use crate::values::Nodes;
 
-/// Number of nodes whose names fit a line; of more nodes only the count is printed.
+/// Maximum number of nodes whose names are printed. If there are more nodes, only their number is printed.
 const NODES_MAX: usize = 8;
 
 pub(super) fn render(pool: &Pool, report: &PoolReport, width: Width) -> String {
@@ -139,7 +139,7 @@ fn verdict(report: &PoolReport) -> &'static str {
 pub(super) fn si(number: f64) -> String {
     let scales = [(1e12, " T"), (1e9, " G"), (1e6, " M"), (1e4, " k")];
     match scales.iter().find(|(from, _)| number >= *from) {
-        // Thousands below ten thousand are printed in full.
+        // Numbers below ten thousand are printed in full.
         Some(&(1e4, unit)) => format!("{:.1}{unit}", number / 1e3),
         Some((scale, unit)) => format!("{:.1}{unit}", number / scale),
         None => format!("{number:.0}"),

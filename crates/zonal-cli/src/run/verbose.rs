@@ -1,8 +1,7 @@
-//! The settings of a pool and the values derived from them, as text: settings, fallback orders, and each
-//! zone's threshold and limits.
+//! The settings of a pool and the values derived from them, as text: the settings, the fallback orders, and the
+//! threshold and limits of each zone.
 //!
-//! Neighbours: `run/text.rs` is the report that precedes this text, `run/json.rs` has the same data for
-//! scripts.
+//! Related files: `run/text.rs` is the report before this text, `run/json.rs` prints the same data for scripts.
 
 use zonal::snapshot::{Settings, ZoneSnapshot};
 use zonal_linux::Pool;

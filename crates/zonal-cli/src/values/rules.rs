@@ -1,6 +1,6 @@
-//! Names of the allocator's rules, as options take them and reports print them.
+//! Names of the allocator's rules. Options accept these names and reports print them.
 //!
-//! Neighbours: `run/allocator.rs` and `machine.rs` define the options.
+//! Related files: `run/allocator.rs` and `machine.rs` define the options.
 
 use std::fmt;
 use std::str::FromStr;
@@ -48,11 +48,11 @@ pub(crate) enum CacheArg {
 pub(crate) enum InvalidFreeArg {
     /// Plain loads and stores: an invalid free that races with a valid one may be detected late
     Checked,
-    /// One atomic exchange per free: of racing frees of a block exactly one succeeds
+    /// One atomic exchange per free: exactly one of several concurrent frees of a block succeeds
     Exact,
 }
 
-/// Returns the name of a rule that an option selects.
+/// Returns the name with which an option selects a rule.
 pub(crate) fn name_of<A: ValueEnum + Copy + Into<Rule>, Rule: PartialEq>(rule: Rule) -> String {
     let arg = A::value_variants().iter().find(|&&arg| arg.into() == rule);
     let name = arg.and_then(ValueEnum::to_possible_value).expect("every rule has an argument");
@@ -60,13 +60,13 @@ pub(crate) fn name_of<A: ValueEnum + Copy + Into<Rule>, Rule: PartialEq>(rule: R
 }
 
 impl NodeLoadArg {
-    /// Returns the name by which the option selects a rule.
+    /// Returns the name with which the option selects a rule.
     pub(crate) fn name(rule: NodeLoad) -> String {
         name_of::<Self, _>(rule)
     }
 }
 
-/// The rules of zoned counters: the threshold rule, and others that differ from the defaults.
+/// The rules of zoned counters: the threshold rule, and those other rules that differ from the defaults.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Counters(pub(crate) CounterRules);
 
@@ -119,7 +119,7 @@ fn threshold(text: &str) -> Result<ThresholdRule, String> {
     }
 }
 
-/// Formats the rules in the form that the option takes.
+/// Formats the rules in the form that the option accepts.
 impl fmt::Display for Counters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let CounterRules { threshold, fold, totals, pressure } = self.0;

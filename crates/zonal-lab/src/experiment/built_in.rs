@@ -1,16 +1,16 @@
 //! The experiments that are compiled into the lab.
 //!
-//! Neighbours: the crate's `experiments/` folder has their files, `data/published/` the figures they are compared
-//! with.
+//! Related files: the crate's `experiments/` folder contains the experiment files. `data/published/` contains the
+//! published figures that their results are compared with.
 
-/// A built-in experiment, as the texts of its files.
+/// The texts of the files of a built-in experiment.
 #[derive(Clone, Copy, Debug)]
 pub struct BuiltIn {
     /// Name of the experiment.
     pub name: &'static str,
     /// Text of the experiment file.
     pub text: &'static str,
-    /// Names and texts of the files that it refers to.
+    /// Names and texts of the other files that the experiment refers to.
     pub files: &'static [(&'static str, &'static str)],
 }
 

@@ -1,6 +1,6 @@
 //! The values that distinguish a case from the other cases of its experiment.
 //!
-//! Neighbours: `experiment/keys.rs` turns these values into map keys.
+//! Related files: `experiment/keys.rs` turns these values into map keys.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ pub enum CaseValue {
 }
 
 impl CaseValue {
-    /// Parses a value from a cell of a table of figures.
+    /// Parses a value from a cell in a table of figures.
     #[must_use]
     pub fn of(text: &str) -> Self {
         match text.parse() {
@@ -29,7 +29,7 @@ impl CaseValue {
         }
     }
 
-    /// Returns the number as an integer if it has no fraction, which is the most frequent case.
+    /// Returns the number as an integer if it has no fraction. Most numbers in cases are integers.
     fn whole(&self) -> Option<i64> {
         match self {
             Self::Number(number) if number.fract() == 0.0 && number.abs() < 1e15 => Some(*number as i64),
@@ -57,7 +57,7 @@ impl Serialize for CaseValue {
     }
 }
 
-/// Formats a case for people: `workload = kbuild, cpus = 4`; an empty string for the only case.
+/// Formats a case for people: `workload = kbuild, cpus = 4`. The text is empty for a case without values.
 #[must_use]
 pub fn case_text(case: &CaseValues) -> String {
     let values = case.iter().map(|(name, value)| format!("{name} = {value}"));

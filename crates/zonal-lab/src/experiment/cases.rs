@@ -1,6 +1,7 @@
 //! The cases of a part: the product of its axes, or an explicit list.
 //!
-//! An *axis* is a setting with the values that it takes. Neighbours: `experiment/layer.rs` defines settings.
+//! An *axis* is a setting together with a list of values for it. Related files: `experiment/layer.rs` defines
+//! settings.
 
 use std::collections::HashSet;
 
@@ -13,18 +14,18 @@ use super::layer::{Group, Layer, Setting, settings};
 use super::limits::LIST_MAX;
 use super::results::{CaseValue, CaseValues};
 
-/// Name of the column for a case that is not distinguished by its settings.
+/// Name of the column for a case that has a label instead of distinguishing settings.
 const LABEL: &str = "case";
-/// Columns of the results that cannot be columns of cases.
+/// Columns of the results. Cases cannot have columns with these names.
 const TAKEN: [&str; 7] = ["workload", "variant", "metric", "unit", "predicted", "published", "error_pct"];
 
-/// Maximum number of runs of an experiment, because the product of axes grows quickly.
+/// Maximum number of runs of an experiment. A limit is needed because the product of the axes grows quickly.
 pub(super) const RUNS_MAX: usize = 4096;
 
 /// A case of a part.
 #[derive(Clone, Debug)]
 pub(super) struct Case<'t> {
-    /// Values that distinguish it from other cases.
+    /// Values that distinguish the case from other cases.
     pub(super) values: CaseValues,
     /// Location in the file.
     pub(super) span: Span,
@@ -33,13 +34,13 @@ pub(super) struct Case<'t> {
 }
 
 impl Case<'_> {
-    /// Creates the only case of a part, with no distinguishing values.
+    /// Creates the only case of a part. This case has no distinguishing values.
     pub(super) fn only(span: Span) -> Self {
         Self { values: Vec::new(), span, layer: Layer::default() }
     }
 }
 
-/// Returns the product of axes; the first axis changes slowest.
+/// Returns the product of the axes. The first axis changes most slowly.
 pub(super) fn of_axes<'t>(
     document: Document<'t>,
     axes: Spanned<Table<'t>>,
@@ -90,7 +91,7 @@ pub(super) fn of_axes<'t>(
     Ok(cases)
 }
 
-/// Reads a case that is written explicitly.
+/// Reads one case of an explicit list.
 pub(super) fn of_section(mut section: Section<'_>) -> Result<Case<'_>, FileError> {
     let document = section.document;
     let mut case = Case::only(section.span.clone());
@@ -140,7 +141,7 @@ fn case_value(document: Document<'_>, name: &str, setting: &Setting<'_>) -> Resu
     Ok(value)
 }
 
-/// Refuses numbers that are not finite, and names that are too long.
+/// Refuses numbers that are not finite and names that are too long.
 fn fit(document: Document<'_>, name: &str, value: &CaseValue, span: Span) -> Result<(), FileError> {
     match value {
         CaseValue::Number(number) if !number.is_finite() => {

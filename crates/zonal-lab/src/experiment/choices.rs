@@ -1,7 +1,7 @@
-//! Allocator settings as experiment files name them.
+//! The allocator's settings, under the names that experiment files use.
 //!
-//! A setting that a file omits has the value of the machine's settings, or else the allocator's default.
-//! Neighbours: `experiment/resolve.rs` reads them, `zonal::Config` documents them.
+//! If a file omits a setting, its value is taken from the machine's settings or, if they do not contain it, from the
+//! allocator's default. Related files: `experiment/resolve.rs` reads the settings, `zonal::Config` documents them.
 
 use serde::Deserialize;
 use zonal::config::{NodeReclaim, StatInterval, ZonelistCache};
@@ -84,7 +84,7 @@ enum Switch {
     Off,
 }
 
-/// A mode of node reclaim: a switch, or Linux's number.
+/// A mode of node reclaim: a switch, or the number that Linux uses for the mode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(untagged, expecting = "must be \"on\", \"off\" or a mode from 0 to 7")]
 enum ReclaimMode {
@@ -128,13 +128,13 @@ enum Load {
     Assign,
 }
 
-/// Number of locks of a zone.
+/// Number of free areas of a zone; each free area has its own lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum FreeAreaCount {
-    /// One, as in Linux.
+    /// One free area, as in Linux.
     One,
-    /// A few for each CPU of the node.
+    /// A few free areas for each CPU of the node.
     Many,
 }
 
@@ -198,7 +198,7 @@ impl Counters {
     }
 }
 
-/// Refuses a minimum of free memory that the machine cannot provide.
+/// Refuses a value of `min_free_kbytes` that exceeds the machine's managed memory.
 pub(super) fn check_min_free(config: &Config, model: &MachineModel) -> Result<(), ConfigError> {
     let managed: PageCount = model.zones.iter().map(|zone| zone.managed).sum();
     match config.watermarks.min_free {

@@ -1,6 +1,6 @@
 //! Builds results from the outcomes of runs and the published figures.
 //!
-//! Neighbours: `experiment/run.rs` has the outcomes, `experiment/results.rs` the results.
+//! Related files: `experiment/run.rs` produces the outcomes, `experiment/results.rs` defines the results.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,7 +10,7 @@ use super::published::PublishedRow;
 use super::results::{Results, Role, Row, RunResult};
 use crate::outcome::{Metric, Outcome};
 
-/// Builds the results of a plan; a missing outcome is a run that was not done.
+/// Builds the results of a plan. A run without an outcome was not completed.
 pub(super) fn collect(plan: &Plan, seed: u64, outcomes: Vec<Option<Outcome>>) -> Results {
     let missing = outcomes.iter().filter(|outcome| outcome.is_none()).count();
     let (mut rows, mut runs) = (Vec::new(), Vec::new());
@@ -38,7 +38,8 @@ pub(super) fn collect(plan: &Plan, seed: u64, outcomes: Vec<Option<Outcome>>) ->
     }
 }
 
-/// Builds a row; `calibrated` has the keys of the figures used for calibration, whose variant is the baseline.
+/// Builds a row. `calibrated` contains the keys of the figures used for calibration, without the variant, which is
+/// always the baseline.
 fn row(plan: &Plan, calibrated: &HashSet<String>, run: &Run, metric: &Metric) -> Row {
     let unit = run.workload.unit_of(metric.name);
     assert_eq!(unit, Some(metric.unit), "tables are held against this unit of {}", metric.name);
@@ -56,7 +57,7 @@ fn row(plan: &Plan, calibrated: &HashSet<String>, run: &Run, metric: &Metric) ->
 }
 
 impl Plan {
-    /// Returns the line numbers of published figures that a completed run should have reported but did not.
+    /// Returns the line numbers of published figures that have no simulated value although their run was completed.
     #[must_use]
     pub fn not_simulated(&self, results: &Results) -> Vec<usize> {
         let runs: HashMap<String, &RunResult> =

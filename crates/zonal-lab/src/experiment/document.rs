@@ -1,8 +1,8 @@
-//! TOML documents whose values know their lines, and the error type for files.
+//! TOML documents in which each value has its location in the file, and the error type for files.
 //!
-//! A *section* is a table that is read key by key; keys that are left at the end are unknown and refused.
-//! Neighbours: `experiment/file.rs` reads experiments with it, `experiment/published.rs` reports errors in tables
-//! of figures with the same type.
+//! A *section* is a table that is read key by key. Keys that are still unread at the end are unknown and are refused.
+//! Related files: `experiment/file.rs` reads experiments through sections, and `experiment/published.rs` uses
+//! [`FileError`] for tables of figures.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,7 +15,7 @@ use zonal_machine::Excerpt;
 
 use super::limits::{LIST_MAX, NAME_BYTES_MAX};
 
-/// An error in a file, in one line, including what would be right.
+/// A one-line description of an error in a file and of the correct contents.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FileError {
     /// Name of the file.
@@ -50,7 +50,7 @@ pub(super) type Key<'t> = Spanned<Cow<'t, str>>;
 /// The text of a file and its name.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Document<'t> {
-    /// Name of the file, as shown to people.
+    /// Name of the file, as shown to users.
     pub(super) name: &'t str,
     /// Text of the file.
     pub(super) text: &'t str,
@@ -84,7 +84,7 @@ impl<'t> Document<'t> {
         T::deserialize(Deserializer::from(table)).map_err(|error| self.refused(&error, span, None))
     }
 
-    /// Converts an error of the TOML reader, which names the enclosing keys on a line after its message.
+    /// Converts an error of the TOML reader. The reader names the enclosing keys on a line after its message.
     fn refused(self, error: &toml::de::Error, span: Span, key: Option<&str>) -> FileError {
         let text = error.to_string();
         let within = text.split_once("\nin ").map(|(_, path)| path.trim().trim_matches('`').to_owned());
@@ -97,9 +97,9 @@ impl<'t> Document<'t> {
 /// A table that is read key by key.
 #[derive(Debug)]
 pub(super) struct Section<'t> {
-    /// Document that contains it.
+    /// Document that contains the section.
     pub(super) document: Document<'t>,
-    /// Location of its start.
+    /// Location of the start of the section.
     pub(super) span: Span,
     table: Table<'t>,
     asked: Vec<&'static str>,
@@ -147,13 +147,13 @@ impl<'t> Section<'t> {
         self.take(key).map(|value| table_of(self.document, key, value)).transpose()
     }
 
-    /// Does the same as [`Self::table`], and returns a section.
+    /// Removes a table like [`Self::table`], and returns it as a section.
     pub(super) fn section(&mut self, key: &'static str) -> Result<Option<Self>, FileError> {
         let table = self.table(key)?;
         Ok(table.map(|table| Self::new(self.document, table.span(), table.into_inner())))
     }
 
-    /// Removes and returns a list of at most `most` tables; an absent key is an empty list.
+    /// Removes and returns a list of at most `most` tables. The list is empty if the key is absent.
     pub(super) fn sections(&mut self, key: &'static str, most: usize) -> Result<Vec<Self>, FileError> {
         let document = self.document;
         let Some(value) = self.take(key) else { return Ok(Vec::new()) };
@@ -171,7 +171,7 @@ impl<'t> Section<'t> {
         items.into_iter().map(section).collect()
     }
 
-    /// Refuses a table with too many keys; `name` is used in the error.
+    /// Refuses a table with too many keys; the error calls the table `name`.
     pub(super) fn check_size(&self, name: &str) -> Result<(), FileError> {
         check_count(self.document, name, self.table.len(), LIST_MAX, self.span.clone())
     }
@@ -181,7 +181,7 @@ impl<'t> Section<'t> {
         self.table
     }
 
-    /// Refuses keys that were never requested.
+    /// Refuses the keys that have not been read.
     pub(super) fn finish(self) -> Result<(), FileError> {
         let Some((key, _)) = self.table.iter().next() else { return Ok(()) };
         let known = self.asked.join(", ");
@@ -190,7 +190,7 @@ impl<'t> Section<'t> {
     }
 }
 
-/// Converts a value that must be a table.
+/// Converts a value to a table; any other type is an error.
 pub(super) fn table_of<'t>(
     document: Document<'t>,
     key: &str,

@@ -1,7 +1,7 @@
 //! Matches published figures to the cases and variants of an experiment.
 //!
-//! Neighbours: `experiment/published.rs` reads tables, `experiment/resolve.rs` calls this once the runs are
-//! known.
+//! Related files: `experiment/published.rs` reads tables. `experiment/resolve.rs` calls this module when the list of
+//! runs is complete.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -18,8 +18,8 @@ use crate::workload::Workload;
 /// File name extension of tables of published figures.
 const TABLE: &str = ".csv";
 
-/// Reads the published figures of an experiment and checks that each one belongs to one of its cases and
-/// variants.
+/// Reads the published figures of an experiment and checks that each figure belongs to one of the experiment's cases
+/// and variants.
 pub(super) fn published(
     document: Document<'_>,
     source: &Source,
@@ -68,7 +68,7 @@ impl<'p> Known<'p> {
         }
     }
 
-    /// Checks a row. Errors show nothing of the row's contents, because the file may be private.
+    /// Checks a row. Errors do not quote the row, because the file may be private.
     fn check(&self, row: &PublishedRow, plan: &Plan) -> Result<(), String> {
         if !self.variants.contains(&*row.variant) {
             let known: Vec<&str> = plan.variants.iter().map(|variant| &*variant.name).collect();
@@ -92,7 +92,7 @@ impl<'p> Known<'p> {
     }
 }
 
-/// Refuses filters by columns that the figures do not have.
+/// Refuses a filter that names a column that the figures do not have.
 fn check_filter(
     document: Document<'_>,
     only: &WrittenFilter,

@@ -1,6 +1,6 @@
-//! An experiment as written: the structure of its file, without further checks.
+//! The structure of an experiment file. This module checks only types, name lengths and the numbers of entries.
 //!
-//! Neighbours: `experiment/document.rs` reads sections, `experiment/resolve.rs` turns this into a plan.
+//! Related files: `experiment/document.rs` reads sections, `experiment/resolve.rs` turns the result into a plan.
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -27,7 +27,7 @@ pub(super) struct Written<'t> {
     pub(super) calibration: Option<WrittenCalibration>,
 }
 
-/// A machine, a workload, and the cases in which it runs.
+/// A machine, a workload, and the cases in which the workload runs.
 #[derive(Debug)]
 pub(super) struct WrittenPart<'t> {
     pub(super) span: Span,

@@ -1,7 +1,7 @@
-//! Results as one JSON document, for scripts. Its keys and their order are stable.
+//! Writes results as one JSON document, for scripts. The keys of the document and their order are stable.
 //!
-//! The same seed produces the same bytes: the document contains nothing about the host, and floats are rounded to
-//! nine significant digits. Neighbours: `experiment/results.rs` has the results.
+//! The same seed produces the same bytes: the document contains no data about the host, and floats are rounded to
+//! nine significant digits. Related files: `experiment/results.rs` defines the results.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ use super::results::{Parameter, Results, Row};
 /// Schema identifier of the documents of experiments.
 const SCHEMA: &str = "zonal.lab.v1";
 
-/// The results of one experiment, as an element of a document with several.
+/// The results of one experiment, as an element of a document with several experiments.
 #[derive(Clone, Copy, Debug)]
 pub struct ResultDocument<'r>(pub &'r Results);
 
@@ -35,14 +35,14 @@ pub(crate) const RESULT_FILE: &str = "result.json";
 /// Writes `DIRECTORY/EXPERIMENT/result.json` atomically and returns its path.
 ///
 /// # Errors
-/// When an existing file must not be replaced, or the file system refuses.
+/// Returns an error if an existing file must not be replaced, or if the file system reports an error.
 pub fn write(directory: &Path, results: &Results, replace: Replace) -> Result<PathBuf, WriteError> {
     let path = output::folder(directory, &results.experiment)?.join(RESULT_FILE);
     output::write(&path, &ResultDocument(results).text(), Kind::Results, replace)?;
     Ok(path)
 }
 
-/// Rounds to nine significant digits: more than the precision of any prediction, and short to print.
+/// Rounds to nine significant digits. The result is more precise than any prediction and short to print.
 fn rounded(value: f64) -> f64 {
     format!("{value:.8e}").parse().unwrap_or(value)
 }

@@ -1,8 +1,8 @@
-//! Map keys for cases and figures: two keys are equal exactly when the cases are equal, regardless of the order
-//! of their values.
+//! Map keys for cases and figures. The keys of two cases are equal exactly when the cases have the same values, in
+//! any order.
 //!
-//! Neighbours: `experiment/case_values.rs` defines cases, `experiment/figures.rs` and `experiment/collect.rs`
-//! look them up.
+//! Related files: `experiment/case_values.rs` defines cases. `experiment/figures.rs` and `experiment/collect.rs` look
+//! up cases and figures by key.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use super::case_values::{CaseValue, CaseValues};
 /// Returns the key of a case.
 pub(crate) fn case_key(case: &CaseValues) -> String {
     let key = |(name, value): &(String, CaseValue)| match value {
-        // Adding zero makes the bits of both zeros equal.
+        // Zero and negative zero must have the same bits; adding zero turns -0.0 into 0.0.
         CaseValue::Number(number) => format!("{}:{name}#{:x};", name.len(), (number + 0.0).to_bits()),
         CaseValue::Text(text) => format!("{}:{name}{}:{text}", name.len(), text.len()),
     };
@@ -20,7 +20,7 @@ pub(crate) fn case_key(case: &CaseValues) -> String {
     values.concat()
 }
 
-/// A value of a case as a set element: the bits of a number, or a text.
+/// A value of a case that can be an element of a set. A number is represented by its bits.
 #[derive(PartialEq, Eq, Hash)]
 pub(crate) enum ValueKey<'v> {
     Number(u64),
@@ -35,7 +35,7 @@ pub(crate) fn value_key(value: &CaseValue) -> ValueKey<'_> {
     }
 }
 
-/// Returns the key of a run: a case in a variant.
+/// Returns the key of a run, which is a case with a variant.
 pub(crate) fn run_key(case: &CaseValues, variant: &str) -> String {
     let mut key = case_key(case);
     let _ = write!(key, "/{}:{variant}", variant.len());

@@ -1,8 +1,8 @@
-//! Layers of settings: those of a part, overridden by those of a case, overridden by those of a variant.
+//! Layers of settings. The settings of a case override those of its part, and the settings of a variant override
+//! both.
 //!
-//! A setting keeps its location in the file, so that an error about it names that line. Neighbours:
-//! `experiment/cases.rs` and `experiment/file.rs` create layers, `experiment/resolve.rs` reads the combined
-//! settings.
+//! A setting keeps its location in the file so that an error can name the line. Related files: `experiment/cases.rs`
+//! and `experiment/file.rs` create layers, `experiment/resolve.rs` reads the combined settings.
 
 use serde::de::DeserializeOwned;
 use toml::Spanned;
@@ -31,7 +31,7 @@ impl Group {
         }
     }
 
-    /// Returns the group of a prefix of a key, as in `config.tuning`.
+    /// Returns the group that a key prefix names, such as `config` in `config.tuning`.
     pub(super) fn named(name: &str) -> Option<Self> {
         [Self::Hardware, Self::Config, Self::Workload].into_iter().find(|group| group.name() == name)
     }
@@ -46,7 +46,7 @@ pub(super) struct Setting<'t> {
 }
 
 impl Setting<'_> {
-    /// Returns the column name of the setting: fields of workloads have no prefix.
+    /// Returns the column name of the setting. The group is a prefix of the name, except for fields of workloads.
     pub(super) fn name(&self) -> String {
         match self.group {
             Group::Workload => self.key.get_ref().to_string(),
@@ -83,7 +83,7 @@ impl<'t> Layer<'t> {
     /// Sets or overrides a setting.
     pub(super) fn set(&mut self, setting: Setting<'t>) {
         let table = self.group_mut(setting.group);
-        // Inserting alone would keep the location of the overridden key.
+        // The key is removed first, because inserting it alone would keep the location of the overridden key.
         table.remove(&*setting.key.get_ref().clone());
         table.insert(setting.key, setting.value);
     }
@@ -93,7 +93,7 @@ impl<'t> Layer<'t> {
         table.into_iter().for_each(|(key, value)| self.set(Setting { group, key, value }));
     }
 
-    /// Returns this layer overridden by `top`.
+    /// Returns this layer with the settings of `top` as overrides.
     pub(super) fn under(&self, top: &Self) -> Self {
         let mut both = self.clone();
         for group in [Group::Hardware, Group::Config, Group::Workload] {
@@ -112,7 +112,7 @@ impl<'t> Layer<'t> {
         document.read_table(Spanned::new(span, self.group(group).clone()))
     }
 
-    /// Deserializes the settings of a workload of a given kind.
+    /// Deserializes the settings of a workload of the kind `kind`.
     pub(super) fn read_kind<T: DeserializeOwned>(
         &self,
         document: Document<'t>,
@@ -131,7 +131,7 @@ impl<'t> Layer<'t> {
     }
 }
 
-/// Returns the settings of a table whose keys may be dotted, as in `config.tuning`, quoted or not.
+/// Returns the settings of a table. A key may have a group as prefix, as in `config.tuning`, quoted or not.
 pub(super) fn settings<'t>(document: Document<'t>, table: Table<'t>) -> Result<Vec<Setting<'t>>, FileError> {
     let mut found = Vec::new();
     for (key, value) in table {

@@ -1,13 +1,13 @@
 //! Experiments as data: machines, workloads, cases, variants, and published figures.
 //!
-//! An experiment is a TOML file. `experiment/document.rs` and `experiment/file.rs` read it;
+//! An experiment is a TOML file. `experiment/document.rs` and `experiment/file.rs` read the file;
 //! `experiment/layer.rs`, `experiment/cases.rs` and `experiment/choices.rs` define its contents.
-//! `experiment/resolve.rs` turns it into a checked [`Plan`], with `experiment/parameters.rs`,
-//! `experiment/figures.rs` and `experiment/published.rs` and within the limits of `experiment/limits.rs`.
-//! [`run()`] executes a plan and returns [`results`], which `experiment/json.rs` writes.
+//! `experiment/resolve.rs` turns it into a checked [`Plan`], with the help of `experiment/parameters.rs`,
+//! `experiment/figures.rs` and `experiment/published.rs`. `experiment/limits.rs` limits its size. [`run()`] executes
+//! a plan and returns [`results`], which `experiment/json.rs` writes.
 //!
-//! A *part* is a machine with a workload. A *case* sets some of its settings. A *variant* is a configuration of
-//! the allocator; every case runs with each variant.
+//! A *part* is a machine with a workload. A *case* sets some of the part's settings. A *variant* is a configuration
+//! of the allocator. Every case runs once with each variant.
 
 mod built_in;
 mod case_values;

@@ -1,7 +1,8 @@
-//! The parameters of an experiment file: which setting each one is, and why its value is plausible.
+//! The documented parameters of an experiment file. Each parameter names a setting and gives a reason why its value
+//! is plausible.
 //!
-//! The name of a parameter is a path, `hardware.FIELD`, `workload.FIELD` or `config.KEY`, prefixed with the name
-//! of a part where parts have different values. Neighbours: `experiment/resolve.rs`.
+//! The name of a parameter is a path: `hardware.FIELD`, `workload.FIELD` or `config.KEY`. If parts have different
+//! values, the name of a part is put before the path. Related files: `experiment/resolve.rs` calls this module.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use super::layer::Group;
 use super::results::Parameter;
 use crate::sim::Hardware;
 
-/// A part whose machine has been found.
+/// A part with the model of its machine.
 pub(super) struct Part<'w, 't> {
     pub(super) written: &'w WrittenPart<'t>,
     pub(super) model: Arc<MachineModel>,
@@ -46,7 +47,7 @@ pub(super) fn find(
     Ok(found)
 }
 
-/// Returns the value that all parts have in common.
+/// Returns the value of a parameter, which must be the same in all parts that the name refers to.
 fn value(name: &str, parts: &[Part<'_, '_>]) -> Result<f64, String> {
     let (part, path) = match name.split_once('.') {
         Some((first, path)) if Group::named(first).is_none() => (Some(first), path),

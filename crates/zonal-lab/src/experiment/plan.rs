@@ -1,6 +1,6 @@
 //! A checked experiment: its runs, and the published figures to compare them with.
 //!
-//! Neighbours: `experiment/resolve.rs` creates it, `experiment/run.rs` runs it.
+//! Related files: `experiment/resolve.rs` creates the plan, `experiment/run.rs` executes it.
 
 use std::sync::Arc;
 
@@ -19,13 +19,13 @@ pub struct Plan {
     pub name: String,
     /// Title, in one line.
     pub title: String,
-    /// Source of the published figures; empty for an experiment of a user.
+    /// Source of the published figures; empty if a user's experiment names none.
     pub source: String,
     /// Description, in a paragraph.
     pub about: String,
     /// Assumptions, one sentence each.
     pub assumptions: Vec<String>,
-    /// Names of its machines, without duplicates.
+    /// Names of the experiment's machines, without duplicates.
     pub machines: Vec<String>,
     /// Variants of the experiment.
     pub variants: Vec<VariantInfo>,
@@ -38,7 +38,7 @@ pub struct Plan {
     pub(super) published: Published,
 }
 
-/// The figures with which an experiment was calibrated.
+/// The published figures that were used to calibrate an experiment.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Calibration {
     /// Description of the calibration.
@@ -47,12 +47,12 @@ pub struct Calibration {
     pub rows: Baseline,
 }
 
-/// One case in one variant.
+/// A run of one case with one variant.
 #[derive(Clone, Debug)]
 pub struct Run {
     /// Values that distinguish the case.
     pub case: CaseValues,
-    /// Index of the case in the experiment: the same for all variants.
+    /// Index of the case in the experiment. All variants of a case have the same index.
     pub case_place: u64,
     /// Name of the variant.
     pub variant: String,
@@ -77,7 +77,7 @@ impl Run {
         SimulatedMachine { model: MachineModel::clone(&self.model), hardware: self.hardware.clone() }
     }
 
-    /// Returns the seed of this run, which all variants of a case share, so that they can be compared directly.
+    /// Returns the seed of this run. All variants of a case have the same seed so that they can be compared directly.
     #[must_use]
     pub fn seed(&self, seed: u64) -> u64 {
         fastrand::Rng::with_seed(seed ^ self.case_place.rotate_right(16)).u64(..)
@@ -104,10 +104,11 @@ impl Plan {
         self.runs.len() / self.variants.len().max(1)
     }
 
-    /// Restricts the plan to some variants (all if none is named) and some cases.
+    /// Restricts the plan to some variants and some cases. An empty list of variants selects all of them.
     ///
     /// # Errors
-    /// A variant that does not exist, or a filter that no case matches; the error lists what exists.
+    /// Returns an error if a variant does not exist or no case matches the filter. The error lists the existing names
+    /// and values.
     pub fn keep(&mut self, variants: &[String], cases: &CaseFilter) -> Result<(), String> {
         for wanted in variants {
             if !self.variants.iter().any(|variant| variant.name == *wanted) {

@@ -1,9 +1,9 @@
 //! Published figures: tables with one row per figure, and the subset that a calibration may use.
 //!
 //! The header of a table names the columns of cases, followed by `variant,metric,unit,value`. An empty cell means
-//! that the column does not apply to the row; `#` starts a comment. A [`Baseline`] can only contain figures of
-//! the baseline variant, so a calibration cannot use figures of other variants. Neighbours:
-//! `experiment/figures.rs` matches tables to the cases of an experiment.
+//! that the column does not apply to the row; `#` starts a comment. A [`Baseline`] contains only figures of the
+//! baseline variant, so a calibration cannot use figures of other variants. Related files: `experiment/figures.rs`
+//! matches tables to the cases of an experiment.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -15,13 +15,13 @@ use super::results::{CaseValue, CaseValues};
 
 /// Case column that contains the name of the part.
 pub(super) const PART: &str = "workload";
-/// Columns that every table ends with.
+/// The last columns of every table.
 const COLUMNS: [&str; 4] = ["variant", "metric", "unit", "value"];
 
 /// Maximum number of figures in a table.
 const ROWS_MAX: usize = 1 << 16;
 
-/// A selection of cases: for each column named, the allowed values.
+/// A selection of cases: the allowed values for each named column.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct CaseFilter(pub Vec<(String, Vec<CaseValue>)>);
 
@@ -65,12 +65,12 @@ pub struct PublishedRow {
     pub unit: String,
     /// The published value.
     pub value: f64,
-    /// Line number in its table.
+    /// Line number of the figure in its table.
     pub line: usize,
 }
 
 impl PublishedRow {
-    /// Returns the names by which a calibration may refer to the figure: its metric, and PART.METRIC.
+    /// Returns the names by which a calibration may refer to the figure: METRIC and PART.METRIC.
     pub(super) fn names(&self) -> impl Iterator<Item = Cow<'_, str>> {
         let parts = self.case.iter().filter(|(column, _)| column == PART);
         let of_part = parts.map(|(_, part)| format!("{part}.{}", self.metric).into());
@@ -87,7 +87,7 @@ pub struct Published {
     pub columns: Vec<String>,
     /// Figures in the order of the table.
     pub rows: Vec<PublishedRow>,
-    /// Index of a figure in `rows` by its key, filled in once they have been checked.
+    /// Indices into `rows` by the key of the figure. `experiment/figures.rs` fills this map while it checks the rows.
     pub(super) index: HashMap<String, usize>,
 }
 
@@ -95,7 +95,7 @@ impl Published {
     /// Reads a table.
     ///
     /// # Errors
-    /// The first line that does not fit a table of figures.
+    /// Returns the first line that is not valid in a table of figures.
     pub fn read(text: &str, file: &str) -> Result<Self, FileError> {
         let mut reader =
             csv::ReaderBuilder::new().comment(Some(b'#')).trim(csv::Trim::All).from_reader(text.as_bytes());
@@ -110,8 +110,7 @@ impl Published {
         };
         let names: Vec<&str> = header.iter().collect();
         let Some(columns) = names.strip_suffix(&COLUMNS) else {
-            // The error does not quote the text, because the file may be a private file that is not a table at
-            // all.
+            // The error does not quote the text: the file might not be a table, and its contents might be private.
             let problem = format!("the header must be the columns of cases and then {}", COLUMNS.join(","));
             return Err(refused(&reader, problem));
         };
@@ -130,7 +129,7 @@ impl Published {
             if rows.len() == ROWS_MAX {
                 return Err(refused(&reader, format!("more than {ROWS_MAX} figures; split the experiment")));
             }
-            // Each line is counted only once, because tables are long.
+            // Each line is counted only once, because tables can be long.
             let end = reader.position().byte() as usize;
             lines += text.get(counted..end).unwrap_or_default().matches('\n').count();
             counted = end;
@@ -142,7 +141,7 @@ impl Published {
         Ok(Self { file: file.to_owned(), columns, rows, index: HashMap::new() })
     }
 
-    /// Returns the figure of a metric for a case in a variant.
+    /// Returns the published figure of a metric, for a case and a variant.
     #[must_use]
     pub fn find(&self, case: &CaseValues, variant: &str, metric: &str) -> Option<&PublishedRow> {
         self.index.get(&figure_key(case, variant, metric)).map(|&at| &self.rows[at])
@@ -163,7 +162,7 @@ fn row(record: &csv::StringRecord, columns: &[&str], line: usize) -> Result<Publ
         }
     }
     let number = value.parse().ok().filter(|value: &f64| value.is_finite());
-    // The error does not quote the text, as for the header.
+    // The error does not quote the text, for the same reason as in the header.
     let number = number.ok_or("the value must be a finite number")?;
     Ok(PublishedRow {
         case,
@@ -175,8 +174,8 @@ fn row(record: &csv::StringRecord, columns: &[&str], line: usize) -> Result<Publ
     })
 }
 
-/// Returns the number of the line that ends at a position, because a record's own position is that of preceding
-/// comments.
+/// Returns the number of the line that ends at a position. The position of a record itself cannot be used, because it
+/// is the position of the comments before the record.
 fn line_before(text: &str, position: &csv::Position) -> usize {
     let read = text.get(..position.byte() as usize).unwrap_or(text);
     1 + read.trim_end().matches('\n').count()
@@ -204,14 +203,14 @@ pub struct BaselineRow {
     pub value: f64,
 }
 
-/// Published figures of the state before a mechanism was introduced: the figures that a calibration may use.
+/// Published figures of the state before a mechanism was introduced. Only these figures may be used for calibration.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Baseline {
     rows: Vec<BaselineRow>,
 }
 
 impl Baseline {
-    /// Selects the figures of the variant `baseline` for some metrics and cases and drops all others.
+    /// Selects the figures of the variant `baseline` for some metrics and cases. All other figures are dropped.
     #[must_use]
     pub fn of(published: &Published, baseline: &str, metrics: &[String], cases: &CaseFilter) -> Self {
         let (metrics, cases) =

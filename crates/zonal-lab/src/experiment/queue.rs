@@ -1,6 +1,6 @@
-//! The queue of runs: the next one is the longest for which the host has memory.
+//! The queue of runs. The next run is always the longest one that fits into the remaining memory of the host.
 //!
-//! Neighbours: the host threads of `experiment/run.rs` take runs from here.
+//! Related files: the host threads of `experiment/run.rs` remove runs from this queue.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -16,7 +16,7 @@ pub(super) struct Queue<'p> {
 
 /// The mutable state of a queue.
 ///
-/// Invariant: `used` is the sum of the memory of the runs that were taken and have not ended.
+/// Invariant: `used` is the sum of the memory of the runs that have been removed from the queue and have not ended.
 struct State {
     /// Indices of waiting runs, longest first.
     waiting: Vec<usize>,
@@ -24,7 +24,8 @@ struct State {
 }
 
 impl<'p> Queue<'p> {
-    /// Creates a queue of all runs, which together may use `memory_bytes`; each run alone must fit.
+    /// Creates a queue of all runs. Runs that execute concurrently may use `memory_bytes` in total; each single run
+    /// must fit.
     pub(super) fn new(runs: &'p [Run], memory_bytes: u64) -> Self {
         let mut waiting: Vec<usize> = (0..runs.len()).collect();
         waiting.sort_by(|&a, &b| runs[b].operations.total_cmp(&runs[a].operations));
@@ -37,7 +38,8 @@ impl<'p> Queue<'p> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until there is memory for a run and returns its index; `None` when no runs are left.
+    /// Waits until there is memory for a run, removes the run and returns its index. Returns `None` if no runs are
+    /// left.
     pub(super) fn take(&self) -> Option<usize> {
         let mut state = self.state();
         loop {
@@ -62,7 +64,7 @@ impl<'p> Queue<'p> {
         self.changed.notify_all();
     }
 
-    /// Drops all runs that still wait.
+    /// Removes all runs that have not started.
     pub(super) fn close(&self) {
         self.state().waiting.clear();
         self.changed.notify_all();

@@ -1,8 +1,8 @@
-//! Turns an experiment as written into a plan: finds machines, combines layers of settings, and checks every run
-//! before the first one starts.
+//! Turns an experiment file that has been read into a plan: finds the machines, combines the layers of settings, and
+//! checks every run before the first one starts.
 //!
-//! Neighbours: `experiment/file.rs` reads the file, `experiment/parameters.rs` and `experiment/figures.rs` check
-//! the rest of it.
+//! Related files: `experiment/file.rs` reads the file; `experiment/parameters.rs` and `experiment/figures.rs` check
+//! the parameters and the published figures.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -28,19 +28,20 @@ use super::source::{MACHINE_BYTES_MAX, MACHINE_FILE, Source};
 use crate::sim::{Hardware, Lab, SimulatedMachine};
 use crate::workload::Workload;
 
-/// Maximum number of CPUs that the lab can identify.
+/// Maximum number of CPU IDs in a machine. The lab cannot represent more.
 const CPUS_MAX: usize = 0xfffe;
-/// Exclusive upper limit of a machine's frame numbers, because each frame has a bit: 256 TiB with 4 KiB pages.
+/// Exclusive upper limit of a machine's frame numbers: 256 TiB with 4 KiB pages. The lab needs a limit because it
+/// stores one bit for each frame.
 const FRAMES_MAX: u64 = 1 << 36;
 /// Maximum host memory that a run may need, in bytes.
 const HOST_BYTES_MAX: f64 = (64_u64 << 30) as f64;
-/// Maximum number of page operations in a run: about a day on one core.
+/// Maximum number of page operations in a run. This number of operations takes about a day on one core.
 const OPERATIONS_MAX: f64 = 1e11;
 
-/// Reads an experiment and checks all of it.
+/// Reads an experiment and checks all of its contents.
 ///
 /// # Errors
-/// The first error in the file, with its line.
+/// Returns the first error in the file, with its line number.
 pub fn load(source: &Source) -> Result<Plan, FileError> {
     let (name, text) = (source.name(), source.text()?);
     let document = Document { name: &name, text: &text };
@@ -81,7 +82,7 @@ fn info(variant: &WrittenVariant<'_>) -> VariantInfo {
     }
 }
 
-/// Checks the name of an experiment, which is also the name of its results directory.
+/// Checks the name of an experiment, which is also used as the name of its results directory.
 fn check_name(document: Document<'_>, written: &Written<'_>) -> Result<(), FileError> {
     let name = written.name.get_ref();
     let fit = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
@@ -114,7 +115,7 @@ fn parts<'w, 't>(
     written: &'w Written<'t>,
 ) -> Result<Vec<Part<'w, 't>>, FileError> {
     let mut parts: Vec<Part<'w, 't>> = Vec::new();
-    // Models by preset name or normalized file path.
+    // Models by preset name or by normalized file path.
     let (mut models, mut bytes_left) = (HashMap::new(), MACHINE_BYTES_MAX);
     for part in &written.parts {
         match &part.name {
@@ -172,8 +173,8 @@ fn machine(
     Ok(model)
 }
 
-/// Returns the runs of a part. The machine is prepared for the allocator only once, because it is far larger than
-/// what cases change.
+/// Returns the runs of a part. The machine is prepared for the allocator only once, because it is far larger than the
+/// settings that differ between cases.
 fn runs<'t>(
     document: Document<'t>,
     part: &Part<'_, 't>,
@@ -280,7 +281,7 @@ fn hardware<'t>(
     Ok(hardware)
 }
 
-/// Returns the host memory that a run needs, in bytes: for the machine, and for what the program holds.
+/// Returns the host memory that a run needs for the machine and for the pages that the program holds, in bytes.
 fn host_bytes<'t>(
     document: Document<'t>,
     part: &WrittenPart<'t>,
@@ -305,10 +306,10 @@ fn host_bytes<'t>(
     Ok(bytes as u64)
 }
 
-/// A cache of metadata sizes on one machine, by the settings that determine them.
+/// A cache of the metadata sizes of one machine.
 struct Sizes<'d, 'm> {
     described: &'d Machine<'m>,
-    /// Sizes by the settings that determine them; the machine's other inputs are the same in all runs.
+    /// Sizes in bytes, by the settings that determine them. All other inputs are the same in all runs on the machine.
     bytes: HashMap<String, usize>,
 }
 
@@ -316,7 +317,7 @@ impl Sizes<'_, '_> {
     /// Returns the size of the metadata, in bytes.
     ///
     /// # Errors
-    /// When the configuration does not fit the machine.
+    /// Returns an error if the configuration is not valid for the machine.
     fn metadata(&mut self, config: &Config) -> Result<usize, ConfigError> {
         let layout = Layout::new(self.described, config)?;
         let choices = format!("{:?} {:?}", config.tuning, config.free_area_min);
@@ -325,7 +326,7 @@ impl Sizes<'_, '_> {
     }
 }
 
-/// Returns the configuration of a run and the host memory that the machine needs with it.
+/// Returns the configuration of a run, and the host memory that the machine needs with this configuration, in bytes.
 fn config<'t>(
     document: Document<'t>,
     part: &WrittenPart<'t>,
@@ -344,8 +345,7 @@ fn config<'t>(
         refused(place, format!("{}: {error}", key.unwrap_or("config")))
     };
     check_min_free(&config, &machine.model).map_err(misfit)?;
-    // The directory has 16 bytes for each line of 64 bytes; simulated caches have one word for each of their
-    // lines.
+    // The directory has 16 bytes for each line of 64 bytes. A simulated cache has one word for each of its lines.
     let metadata = sizes.metadata(&config).map_err(misfit)?;
     let caches = sizes.described.cpu_ids() * machine.hardware.cache_lines * size_of::<u64>();
     let bytes = (metadata + metadata / 4 + caches) as u64;

@@ -1,7 +1,7 @@
-//! The results of an experiment: rows with simulated and published values side by side.
+//! The results of an experiment: rows that contain simulated and published values.
 //!
-//! Plain values, from which the table, `result.json` and the report are made. Neighbours: `experiment/collect.rs`
-//! fills them in, `report/` renders them.
+//! Results are plain values, from which the lab produces the table, `result.json` and the report. Related files:
+//! `experiment/collect.rs` builds the results, `report/` renders them.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ use crate::outcome::Outcome;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// The state before the mechanism was introduced; used for calibration, if there is one.
+    /// The state before the mechanism was introduced. A calibration uses figures of this variant only.
     Baseline,
     /// The mechanism as published by its authors.
     Published,
@@ -28,11 +28,11 @@ pub struct VariantInfo {
     pub name: String,
     /// Role in the experiment.
     pub role: Role,
-    /// Description of what distinguishes it, for people.
+    /// Description, for people, of how the variant differs from the others.
     pub about: String,
 }
 
-/// One metric of one case in one variant.
+/// The value of one metric in one run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Row {
     /// Values that distinguish the case.
@@ -52,13 +52,14 @@ pub struct Row {
 }
 
 impl Row {
-    /// Returns a key that two rows share exactly when they have the same case and metric, in any variant.
+    /// Returns a key that is equal for two rows exactly when they have the same case, metric and unit, in any
+    /// variant.
     #[must_use]
     pub fn figure_key(&self) -> String {
         figure_key(&self.case, &self.unit, &self.metric)
     }
 
-    /// Returns the deviation of the prediction from the published value, in percent of the latter.
+    /// Returns the deviation of the prediction from the published value, in percent of the published value.
     #[must_use]
     pub fn error_pct(&self) -> Option<f64> {
         self.published
@@ -67,7 +68,7 @@ impl Row {
     }
 }
 
-/// A completed run: one case in one variant.
+/// A completed run of one case with one variant.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RunResult {
     /// Values that distinguish the case.
@@ -85,7 +86,7 @@ pub struct Parameter {
     pub name: String,
     /// Value of the parameter.
     pub value: f64,
-    /// Whether it was found by calibration; other parameters were assumed.
+    /// Whether the value was found by calibration. All other values are assumptions.
     pub calibrated: bool,
     /// Reason why the value is plausible.
     pub why: String,
@@ -98,11 +99,11 @@ pub struct Results {
     pub experiment: String,
     /// Title, in one line.
     pub title: String,
-    /// Source of the published figures; empty for an experiment of a user.
+    /// Source of the published figures; empty if a user's experiment names none.
     pub source: String,
     /// Assumptions about the machine and the workload, one sentence each.
     pub assumptions: Vec<String>,
-    /// Seed of all its runs.
+    /// Seed of the experiment, from which the seeds of its runs are derived.
     pub seed: u64,
     /// Names of the machines.
     pub machines: Vec<String>,
@@ -114,8 +115,8 @@ pub struct Results {
     pub variants: Vec<VariantInfo>,
     /// All rows, in the order of the file: parts, cases, variants, metrics.
     pub rows: Vec<Row>,
-    /// All completed runs, in the same order.
+    /// All completed runs, in the order of the file: parts, cases, variants.
     pub runs: Vec<RunResult>,
-    /// Number of runs that were not done because the experiment was stopped.
+    /// Number of runs that were not completed because the experiment was stopped.
     pub missing: usize,
 }

@@ -1,7 +1,7 @@
 //! Runs a plan on all cores of the host.
 //!
-//! Host threads take runs from a queue. Each run is a separate simulated machine on one host thread, so results
-//! do not depend on the number of threads. Neighbours: `experiment/queue.rs` chooses the next run,
+//! Host threads remove runs from a queue. Each run is a separate simulated machine on one host thread, so results do
+//! not depend on the number of threads. Related files: `experiment/queue.rs` chooses the next run,
 //! `experiment/collect.rs` builds results from the outcomes.
 
 use std::num::NonZeroUsize;
@@ -20,9 +20,9 @@ use super::queue::Queue;
 use super::results::Results;
 use crate::checks::{Fault, panic_text};
 use crate::figures::quantity;
-use crate::hands::Hands;
 use crate::outcome::Outcome;
 use crate::sim::{RunError, SimulateError};
+use crate::system::System;
 
 /// Interval between two checks of the stop flag.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_millis(50);
 /// Options for running a plan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// Seed of all random choices.
+    /// Seed of the experiment.
     pub seed: u64,
     /// Number of host threads.
     pub jobs: NonZeroUsize,
@@ -43,9 +43,9 @@ pub struct Options {
 pub struct Progress {
     /// Number of completed runs.
     pub done: usize,
-    /// Number of all runs.
+    /// Total number of runs.
     pub total: usize,
-    /// Estimated completed share of the work, 0 to 1.
+    /// Estimated completed share of the work, from 0 to 1.
     pub share: f64,
     /// Descriptions of the current runs, in the order in which they started.
     pub running: Vec<String>,
@@ -66,7 +66,7 @@ pub enum Failure {
         /// Description of the failure.
         reason: String,
     },
-    /// The host does not have the memory that a run needs; no run was started.
+    /// The host does not have the memory that a run needs. No run was started.
     #[error(
         "experiment {}, {}: needs {} of this host's memory, of which {} may be used; use a smaller machine or a smaller workload",
         Escaped(experiment), Escaped(run), size(*needed), size(*available)
@@ -91,7 +91,7 @@ impl Plan {
     /// Checks that each run by itself fits into `available` bytes of host memory.
     ///
     /// # Errors
-    /// [`Failure::Memory`] with the run that needs the most.
+    /// Returns [`Failure::Memory`] with the run that needs the most memory.
     pub fn check_memory(&self, available: u64) -> Result<(), Failure> {
         match self.runs.iter().max_by_key(|run| run.host_bytes) {
             Some(run) if run.host_bytes > available => Err(Failure::Memory {
@@ -105,8 +105,8 @@ impl Plan {
     }
 }
 
-/// Keeps [`Fault`]s off standard error, because [`run()`] returns them to its caller. Other panics are reported as
-/// before. Affects the whole process.
+/// Installs a panic hook that does not print [`Fault`]s, because [`run()`] returns them to its caller. The previous
+/// hook reports all other panics. The hook affects the whole process.
 pub fn silence_faults() {
     let before = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
@@ -127,11 +127,12 @@ enum Event {
     Ended(usize, Result<Outcome, Stopped>),
 }
 
-/// Runs a whole plan, or until `stop` becomes true; the results then contain the runs completed so far.
+/// Runs a plan to its end or until `stop` becomes true. If the plan is stopped, the results contain the runs
+/// completed so far.
 ///
 /// # Errors
-/// A run that needs more memory than available, before any run starts; otherwise the first run that failed, in
-/// which case the other runs are stopped.
+/// If a run needs more memory than is available, returns this error before any run starts. Otherwise returns the
+/// first failure of a run; the other runs are then stopped.
 pub fn run(
     plan: &Plan,
     options: &Options,
@@ -151,7 +152,7 @@ pub fn run(
         drop(sender);
         let end = || {
             queue.close();
-            // Relaxed: only a request to stop; no data is published with it.
+            // Relaxed: the flag only requests a stop, and no data is published with it.
             halt.store(true, Relaxed);
         };
         progress(&state.progress());
@@ -167,7 +168,7 @@ pub fn run(
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            // Relaxed: likewise.
+            // Relaxed: this flag also only requests a stop.
             if stop.load(Relaxed) {
                 end();
             }
@@ -179,7 +180,7 @@ pub fn run(
     }
 }
 
-/// Runs simulations from the queue; the body of a host thread.
+/// Runs simulations until the queue is empty. This is the body of a host thread.
 fn work(plan: &Plan, seed: u64, queue: &Queue<'_>, events: &Sender<Event>, halt: &AtomicBool) {
     while let Some(place) = queue.take() {
         // The receiver exists until all host threads have ended.
@@ -202,7 +203,7 @@ fn work(plan: &Plan, seed: u64, queue: &Queue<'_>, events: &Sender<Event>, halt:
 
 fn simulate(run: &Run, seed: u64, halt: &AtomicBool) -> Result<Outcome, SimulateError> {
     let program = run.workload.program();
-    let outcome = run.machine().simulate(&run.config, seed, |sim| program.run(&Hands::new(sim), halt))?;
+    let outcome = run.machine().simulate(&run.config, seed, |sim| program.run(&System::new(sim), halt))?;
     Ok(outcome?)
 }
 

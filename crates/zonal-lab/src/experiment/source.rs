@@ -1,4 +1,4 @@
-//! Sources of an experiment and the files that it names: the user's file system, or this program.
+//! Sources of an experiment and of the files that it names: the user's file system, or this program's binary.
 
 use std::borrow::Cow;
 use std::io;
@@ -26,7 +26,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// Returns the name used in errors.
+    /// Returns the name of the experiment file for use in errors.
     #[must_use]
     pub fn name(&self) -> String {
         match self {
@@ -43,9 +43,9 @@ impl Source {
         }
     }
 
-    /// Returns the path and the text of a file that the experiment names, which must have the extension `ending`.
-    /// The file must be in the experiment's folder or a folder below it; otherwise an experiment written by
-    /// another person could read any file of the user. Errors show nothing of the file's contents.
+    /// Returns the path and the text of a file that the experiment names. The name must have the extension `ending`.
+    /// The file must be in the experiment's folder or in a folder below it; otherwise an experiment written by
+    /// another person could read any file of the user. Errors do not quote the file's contents.
     pub(super) fn companion(
         &self,
         relative: &str,
@@ -73,8 +73,8 @@ impl Source {
         }
     }
 
-    /// Returns the machine of a preset or of a machine file, whose size is subtracted from `left`; an error is
-    /// one line of text.
+    /// Returns the machine described by a preset or a machine file. The size of a machine file is subtracted from
+    /// `left`. Errors are one line of text.
     pub(super) fn machine(&self, name: &str, left: &mut usize) -> Result<MachineModel, String> {
         if !name.ends_with(MACHINE_FILE) {
             return preset(name)
@@ -92,8 +92,8 @@ impl Source {
     }
 }
 
-/// Describes what is wrong with the name of a file in the experiment's folder; paths that lead out of the folder
-/// are refused as such.
+/// Describes what is wrong with the name of a file in the experiment's folder. Paths that lead out of the folder pass
+/// this check, because [`Folder`] refuses them.
 fn unfit(relative: &Path, ending: &str) -> Option<String> {
     let is_plain = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
     let is_hidden = |part: Component<'_>| matches!(part, Component::Normal(name) if name.as_encoded_bytes().starts_with(b"."));

@@ -4,7 +4,8 @@ use std::cell::Cell;
 
 use zonal::platform::reclaimer::ReclaimReason;
 
-/// Reclaim counters, in pages of the LRU lists. Direct includes node reclaim, as in Linux's `pgscan_direct`.
+/// Reclaim counters, in pages of the LRU lists. The direct counters include node reclaim, like Linux's
+/// `pgscan_direct`.
 #[derive(Default, Debug)]
 pub struct Counts {
     pub(super) direct_scanned: Cell<u64>,
@@ -15,31 +16,31 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Returns the number of pages scanned by requesters.
+    /// Returns the number of pages scanned by threads that reclaim for their own requests.
     #[must_use]
     pub fn direct_scanned(&self) -> u64 {
         self.direct_scanned.get()
     }
 
-    /// Returns the number of pages freed by requesters.
+    /// Returns the number of pages freed by threads that reclaim for their own requests.
     #[must_use]
     pub fn direct_reclaimed(&self) -> u64 {
         self.direct_reclaimed.get()
     }
 
-    /// Returns the number of pages scanned in the background.
+    /// Returns the number of pages scanned by background reclaim.
     #[must_use]
     pub fn background_scanned(&self) -> u64 {
         self.background_scanned.get()
     }
 
-    /// Returns the number of pages freed in the background.
+    /// Returns the number of pages freed by background reclaim.
     #[must_use]
     pub fn background_reclaimed(&self) -> u64 {
         self.background_reclaimed.get()
     }
 
-    /// Returns the number of pages freed together with unused files, in direct and background reclaim.
+    /// Returns the number of pages that direct and background reclaim freed by dropping the pages of unused files.
     #[must_use]
     pub fn with_files(&self) -> u64 {
         self.with_files.get()

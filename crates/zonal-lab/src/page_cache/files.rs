@@ -1,6 +1,6 @@
-//! Files of the page cache: their cached pages, their dirty pages, and which files are unused.
+//! The files of the page cache: their cached pages, their dirty pages, and the list of unused files.
 //!
-//! Neighbours: `page_cache/table.rs` finds pages by frame, `page_cache/writeback.rs` writes dirty pages,
+//! Related files: `page_cache/table.rs` finds pages by frame, `page_cache/writeback.rs` writes dirty pages,
 //! `page_cache/reclaim.rs` drops the pages of unused files.
 
 use std::collections::{TryReserveError, VecDeque};
@@ -18,7 +18,7 @@ struct File {
     first: u32,
     pages: VecDeque<u32>,
     cached: u64,
-    /// Pages that became dirty, oldest first; some may have left the cache since.
+    /// Pages that became dirty, oldest first. Some of them may have left the cache since then.
     dirty: VecDeque<u32>,
     dirty_since: Time,
     /// Number of opens without a matching close.
@@ -35,22 +35,22 @@ pub(super) struct Files {
     files: Vec<File>,
     /// Files with dirty pages, in the order in which they are written.
     queue: VecDeque<u32>,
-    /// Files without an open, longest unused first. Linux: the list of unused inodes.
+    /// Files that are not open, longest unused first. Linux: the list of unused inodes.
     unused: VecDeque<u32>,
 }
 
 impl Files {
-    /// Host memory for each file without its pages, in bytes.
+    /// Host memory for each file, excluding its list of pages, in bytes.
     pub(super) const FILE_BYTES: usize = size_of::<File>();
 
-    /// Creates a file, which is open.
+    /// Creates a file and opens it.
     ///
     /// # Errors
-    /// When the host has too little memory for it.
+    /// Returns an error if the host has too little memory for the file.
     pub(super) fn create(&mut self) -> Result<FileId, TryReserveError> {
         let all = self.files.len() + 1;
         self.files.try_reserve(1)?;
-        // A file is in each of these queues at most once.
+        // Each queue contains a file at most once.
         self.queue.try_reserve(all - self.queue.len())?;
         self.unused.try_reserve(all - self.unused.len())?;
         self.files.push(File { users: 1, ..File::default() });
@@ -81,7 +81,7 @@ impl Files {
     /// Adds a page to the cache.
     ///
     /// # Errors
-    /// When the host has too little memory for it.
+    /// Returns an error if the host has too little memory for the page.
     pub(super) fn insert(&mut self, file: FileId, index: u32, page: u32) -> Result<(), TryReserveError> {
         let file = &mut self.files[file.0 as usize];
         if file.pages.is_empty() {
@@ -129,13 +129,13 @@ impl Files {
         }
     }
 
-    /// Returns the time since which the next file to write has had dirty pages.
+    /// Returns the time at which the first file of the queue became dirty.
     pub(super) fn oldest_dirty(&self) -> Option<Time> {
         self.queue.front().map(|&file| self.files[file as usize].dirty_since)
     }
 
-    /// Removes and returns up to `most` dirty pages of the next file to write. The file's remaining dirty pages
-    /// are queued behind all other files.
+    /// Removes and returns up to `most` dirty pages of the first file of the queue. If the file has more dirty pages,
+    /// it moves to the end of the queue.
     pub(super) fn take_dirty(&mut self, most: usize) -> Option<(FileId, Vec<u32>)> {
         let id = self.queue.pop_front()?;
         let file = &mut self.files[id as usize];
@@ -155,7 +155,7 @@ impl Files {
         self.files[file.0 as usize].pages.iter().copied().filter(|&page| page != NONE).collect()
     }
 
-    /// Returns the file that has been unused the longest, with its number of cached pages.
+    /// Returns the file that has been unused for the longest time, with its number of cached pages.
     pub(super) fn longest_unused(&mut self) -> Option<(FileId, u64)> {
         loop {
             let id = *self.unused.front()?;
@@ -166,14 +166,14 @@ impl Files {
             }
             self.unused.pop_front();
             if file.users == 0 && file.cached != 0 {
-                self.unused.push_back(id); // a second chance
+                self.unused.push_back(id); // a file that was used again gets a second chance
             } else {
                 file.is_unused = false;
             }
         }
     }
 
-    /// Moves the file that has been unused the longest behind all other unused files.
+    /// Moves the file that has been unused for the longest time to the end of the list of unused files.
     pub(super) fn pass_over_unused(&mut self) {
         if let Some(id) = self.unused.pop_front() {
             self.unused.push_back(id);

@@ -1,11 +1,12 @@
-//! A kernel's page cache on a simulated machine: file pages in frames of the allocator, a disk behind them, and
-//! reclaim that frees frames on request.
+//! A model of a kernel's page cache on a simulated machine. It stores pages of files in frames of the allocator,
+//! reads and writes a simulated disk, and frees frames when the allocator requests reclaim.
 //!
-//! The page cache uses the allocator only through its public interface, as any embedder does, and implements its
-//! reclaim callback. It follows Linux of 2011 (2.6.39 to 3.0): LRU lists for each zone, dirty limits for the
-//! whole machine, node reclaim that neither writes nor unmaps unless its mode allows it. `page_cache/table.rs`
-//! has the pages, `page_cache/files.rs` the files; `page_cache/writeback.rs` writes dirty pages,
-//! `page_cache/reclaim.rs` handles reclaim requests. Neighbours: programs of `workload/` use the page cache.
+//! The page cache uses the allocator only through its public interface, as any embedder does, and implements the
+//! allocator's reclaim callback. It follows Linux of 2011 (2.6.39 to 3.0): each zone has LRU lists, dirty limits
+//! apply to the whole machine, and node reclaim neither writes nor unmaps pages unless its mode allows it.
+//! `page_cache/table.rs` defines the pages and `page_cache/files.rs` the files. `page_cache/writeback.rs` writes
+//! dirty pages, and `page_cache/reclaim.rs` handles reclaim requests. Related files: programs of `workload/` use the
+//! page cache.
 
 mod counts;
 mod files;
@@ -27,54 +28,56 @@ pub use self::files::FileId;
 use self::files::Files;
 pub use self::settings::CacheSettings;
 use self::table::{State, Table, Tally};
-use crate::hands::Hands;
 use crate::sim::{Disk, ProgramLock, Time, Transfer, WaitList, World};
+use crate::system::System;
 
-/// Number of pages that a CPU collects before it takes the lock to add them to a list. Linux: `PAGEVEC_SIZE`.
+/// Number of pages that a CPU collects before it acquires the LRU lock and adds them to a list. Linux:
+/// `PAGEVEC_SIZE`.
 const ADD_BATCH: u32 = 14;
 /// Work under the LRU lock for each added page, in nanoseconds.
 const ADD_NS: f64 = 50.0;
-/// Number of pages in one read, 4 MiB: a sequential reader keeps the disk for a while before others get it.
+/// Number of pages in one read: 4 MiB. A sequential reader thus occupies the disk for a while before the requests of
+/// other threads are served.
 const READ_PAGES: u32 = 1024;
 
 /// A page cache. Its operations run on the calling thread and use that thread's time.
 ///
-/// Invariant: a frame has an entry in the table exactly while the cache holds it, and belongs to a file exactly
-/// as long.
+/// Invariant: a frame has an entry in the table exactly while the cache holds the frame, and it belongs to a file
+/// during exactly this time.
 pub struct PageCache<'h, 's, 'm> {
-    hands: &'h Hands<'s, 'm>,
+    system: &'h System<'s, 'm>,
     settings: CacheSettings,
     disk: Disk,
     table: RefCell<Table>,
     files: RefCell<Files>,
-    /// Lock of the LRU lists, by zone index.
+    /// Locks of the LRU lists, by zone index.
     locks: Vec<ProgramLock>,
-    /// Pages added since the CPU last took the lock, indexed by CPU.
+    /// Number of pages added since the CPU last acquired the lock, indexed by CPU.
     added: RefCell<Vec<u32>>,
-    /// Writers that wait for the disk.
+    /// Writers that wait until fewer pages are dirty.
     throttled: WaitList,
-    /// Pages dirtied since the thread last checked the limits, indexed by thread.
+    /// Number of pages modified since the thread last checked the limits, indexed by thread.
     changed: RefCell<Vec<u32>>,
     counts: Counts,
-    /// Pages to write even though few are dirty.
+    /// Number of pages that the flusher must write even if the number of dirty pages is below the background limit.
     hurried: Cell<u64>,
-    /// Bytes to write in addition to page contents: the metadata of files.
+    /// Bytes of file metadata to write, in addition to the contents of pages.
     metadata: Cell<u64>,
-    /// Pages of unused files that reclaim still has to scan.
+    /// Number of pages of unused files that reclaim still has to scan.
     inode_debt: Cell<f64>,
-    /// Number of the cache's own threads that are using the allocator.
+    /// Number of the cache's own threads that are currently using the allocator.
     at_work: Cell<u32>,
     stopping: Cell<bool>,
-    /// Managed frames of the machine.
+    /// Number of managed frames of the machine.
     managed: u64,
 }
 
 impl PageCache<'_, '_, '_> {
-    /// Host memory for each frame of the machine, cached or not, in bytes.
+    /// Host memory for each frame of the machine, whether or not it holds a cached page, in bytes.
     pub(crate) const FRAME_BYTES: f64 = Table::PAGE_BYTES as f64;
-    /// Host memory for each file, in a list that doubles, in bytes.
+    /// Host memory for each file, in bytes. The list of files doubles when it grows.
     pub(crate) const FILE_BYTES: f64 = 2.0 * Files::FILE_BYTES as f64;
-    /// Host memory for each page of a file, cached or dirty, in lists that double, in bytes.
+    /// Host memory for each cached or dirty page of a file, in bytes. The lists of pages double when they grow.
     pub(crate) const FILE_PAGE_BYTES: f64 = 4.0 * size_of::<u32>() as f64;
 }
 
@@ -82,17 +85,17 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
     /// Creates an empty cache for the machine.
     ///
     /// # Panics
-    /// With a [`Fault`](crate::checks::Fault) when the host has too little memory for it.
+    /// Panics with a [`Fault`](crate::checks::Fault) if the host has too little memory for the cache.
     #[must_use]
-    pub fn new(hands: &'h Hands<'s, 'm>, settings: &CacheSettings) -> Self {
-        let (world, model) = (hands.sim.world, &hands.sim.machine.model);
+    pub fn new(system: &'h System<'s, 'm>, settings: &CacheSettings) -> Self {
+        let (world, model) = (system.sim.world, &system.sim.machine.model);
         let hardware = world.hardware();
         let cpus = model.nodes.iter().flat_map(|node| &node.cpus);
         let ids = cpus.map(|cpu| cpu.index() + 1).max().unwrap_or(0);
         let table = Table::new(model)
-            .unwrap_or_else(|_| hands.fault("the host has too little memory for the page cache".to_owned()));
+            .unwrap_or_else(|_| system.fault("the host has too little memory for the page cache".to_owned()));
         Self {
-            hands,
+            system,
             settings: settings.clone(),
             disk: Disk::new(hardware.disk_mb_s, Time::from_ns(hardware.disk_request_ms * 1e6)),
             table: RefCell::new(table),
@@ -115,7 +118,7 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
         }
     }
 
-    /// Creates a file and opens it; its metadata is written with its contents.
+    /// Creates a file and opens it. The metadata of the file is written together with its contents.
     pub fn create(&self) -> FileId {
         self.metadata.set(self.metadata.get() + (self.settings.metadata_kib * 1024.0) as u64);
         self.new_file()
@@ -123,20 +126,20 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
 
     fn new_file(&self) -> FileId {
         let file = self.files.borrow_mut().create();
-        file.unwrap_or_else(|_| self.hands.fault("the host has too little memory for a file".to_owned()))
+        file.unwrap_or_else(|_| self.system.fault("the host has too little memory for a file".to_owned()))
     }
 
-    /// Opens a file once more.
+    /// Opens an existing file, which may already be open.
     pub fn open(&self, file: FileId) {
         self.files.borrow_mut().open(file);
     }
 
-    /// Closes an open file.
+    /// Closes a file once; every open needs one close.
     pub fn close(&self, file: FileId) {
         self.files.borrow_mut().close(file);
     }
 
-    /// Writes a whole page of a file; waits for the disk while too many pages are dirty.
+    /// Writes a whole page of a file. The running thread waits while too many pages are dirty.
     pub fn write(&self, file: FileId, index: u32) {
         self.work_on_page();
         let page = match self.find(file, index) {
@@ -147,8 +150,8 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
         self.balance_dirty();
     }
 
-    /// Reads a page of a file of `pages` pages; a page that is not cached is read from the disk together with the
-    /// pages that follow.
+    /// Reads a page of a file that has `pages` pages. If the page is not cached, it is read from the disk together
+    /// with the pages after it.
     pub fn read(&self, file: FileId, index: u32, pages: u32) {
         self.work_on_page();
         if let Some(page) = self.find(file, index) {
@@ -158,15 +161,15 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
         let missing: Vec<u32> = (index..end).filter(|&index| self.find(file, index).is_none()).collect();
         self.disk.transfer(self.world(), Transfer::Read, missing.len() as u64 * self.page_bytes());
         for ahead in missing {
-            // Another thread may have read the page meanwhile.
+            // Another thread may have read the page while this thread waited for the disk.
             if self.files.borrow().page_at(file, ahead).is_none() {
                 self.bring(file, ahead, if ahead == index { State::REFERENCED } else { State::CLEAN });
             }
         }
     }
 
-    /// Stores into a page of a mapped file; like [`Self::write`], and the page is part of an address space from
-    /// then on.
+    /// Stores into a page of a mapped file. In addition to the effects of [`Self::write`], the page becomes mapped,
+    /// that is, part of an address space.
     pub fn store(&self, file: FileId, index: u32) {
         self.work_on_page();
         let used = State::MAPPED.with(State::REFERENCED);
@@ -184,7 +187,7 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
         self.balance_dirty();
     }
 
-    /// Deletes a file: reads one block of mapping metadata for every 4 MiB of it, and frees its cached pages.
+    /// Deletes a file and frees its cached pages. One block of mapping metadata is read for every 4 MiB of the file.
     pub fn delete(&self, file: FileId, pages: u32) {
         for _ in 0..pages.div_ceil(1024) {
             self.disk.transfer(self.world(), Transfer::Read, self.page_bytes());
@@ -193,11 +196,11 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
         for page in cached {
             let entry = self.table.borrow().page(page);
             if entry.file != file.0 {
-                continue; // reclaimed meanwhile
+                continue; // reclaimed while this thread waited for the disk
             }
             let state = entry.state;
             if state.has(State::WRITEBACK) {
-                // Its frame is freed when the write completes.
+                // The frame is freed when the write completes.
                 self.table.borrow_mut().set_state(page, state.with(State::DOOMED));
             } else {
                 self.drop_page(page);
@@ -205,12 +208,12 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
         }
     }
 
-    /// Fills the active list of a node with pages of a file that is in use by other processes.
+    /// Fills the active lists with pages of a file that other processes use. The pages come from the `allowed` nodes.
     pub fn add_resident(&self, allowed: &zonal::NodeMask, pages: u32) {
         let file = self.new_file();
         for index in 0..pages {
-            let Ok(block) = self.hands.alloc(&Request::page().kind(PageKind::Cache).allowed(allowed)) else {
-                self.hands.fault("the machine has too little memory for the resident files".to_owned())
+            let Ok(block) = self.system.alloc(&Request::page().kind(PageKind::Cache).allowed(allowed)) else {
+                self.system.fault("the machine has too little memory for the resident files".to_owned())
             };
             self.enter(file, index, &block, State::ACTIVE);
         }
@@ -224,7 +227,7 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
         }
     }
 
-    /// Stops the cache's own threads, and waits until none of them is using the allocator.
+    /// Stops the cache's own threads. Waits until none of them is using the allocator.
     pub fn stop(&self) {
         self.stopping.set(true);
         while self.at_work.get() != 0 {
@@ -254,21 +257,21 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
     /// Returns the number of cached pages on the node with index `place`.
     #[must_use]
     pub fn cached(&self, place: usize) -> u64 {
-        let model = &self.hands.sim.machine.model;
+        let model = &self.system.sim.machine.model;
         let of_node = |&zone: &usize| model.zones[zone].node == model.nodes[place].id;
         let tally = self.tally(&(0..model.zones.len()).filter(of_node).collect::<Vec<_>>());
         tally.inactive + tally.active
     }
 
     fn world(&self) -> &'s World {
-        self.hands.sim.world
+        self.system.sim.world
     }
 
     fn page_bytes(&self) -> u64 {
-        u64::from(self.hands.sim.machine.model.page_bytes)
+        u64::from(self.system.sim.machine.model.page_bytes)
     }
 
-    /// Returns the page counts of some zones, summed.
+    /// Returns the sums of the page counts of some zones.
     fn tally(&self, zones: &[usize]) -> Tally {
         let table = self.table.borrow();
         zones.iter().map(|&zone| table.tally(zone)).fold(Tally::default(), Add::add)
@@ -277,10 +280,10 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
     /// Spends the kernel's time for a page, excluding allocation and copying.
     fn work_on_page(&self) {
         self.world().spend(Time::from_ns(self.settings.page_ns));
-        self.hands.checkpoint();
+        self.system.checkpoint();
     }
 
-    /// Returns a cached page and records that it is used.
+    /// Returns a page if it is cached, and records a use of the page.
     fn find(&self, file: FileId, index: u32) -> Option<u32> {
         let page = self.files.borrow().page_at(file, index)?;
         let mut table = self.table.borrow_mut();
@@ -288,16 +291,16 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
         if state.has(State::ACTIVE) || !state.has(State::REFERENCED) {
             table.set_state(page, state.with(State::REFERENCED));
         } else {
-            table.move_to(page, state.without(State::REFERENCED).with(State::ACTIVE)); // used twice
+            table.move_to(page, state.without(State::REFERENCED).with(State::ACTIVE)); // this is the second use
         }
         Some(page)
     }
 
-    /// Allocates a frame for a page that is not cached; the CPU writes the whole frame.
+    /// Allocates a frame for a page that is not cached, adds the page to the cache, and writes the whole frame.
     fn bring(&self, file: FileId, index: u32, state: State) -> u32 {
-        let block = match self.hands.alloc(&Request::page().kind(PageKind::Cache)) {
+        let block = match self.system.alloc(&Request::page().kind(PageKind::Cache)) {
             Ok(block) => block,
-            Err(error) => self.hands.fault(format!("no frame for a page of a file: {error}")),
+            Err(error) => self.system.fault(format!("no frame for a page of a file: {error}")),
         };
         let page = self.enter(file, index, &block, state);
         self.copy(page);
@@ -308,7 +311,7 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
         let world = self.world();
         let page = self.table.borrow_mut().insert(block, file.0, index, state);
         if self.files.borrow_mut().insert(file, index, page).is_err() {
-            self.hands.fault("the host has too little memory for a page of a file".to_owned());
+            self.system.fault("the host has too little memory for a page of a file".to_owned());
         }
         let full = {
             let added = &mut self.added.borrow_mut()[world.cpu()];
@@ -330,8 +333,8 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
     /// Removes a page from the cache and frees its frame.
     fn drop_page(&self, page: u32) {
         let block = self.forget(page);
-        self.hands.free(&block);
-        self.hands.checkpoint();
+        self.system.free(&block);
+        self.system.checkpoint();
     }
 
     /// Removes a page from the cache and returns its frame.
@@ -342,7 +345,7 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
         table.remove(page)
     }
 
-    /// Runs work of one of the cache's own threads, for which [`Self::stop`] has to wait.
+    /// Runs work of one of the cache's own threads. [`Self::stop`] waits for the end of this work.
     fn at_work<R>(&self, work: impl FnOnce() -> R) -> R {
         self.at_work.set(self.at_work.get() + 1);
         let result = work();
@@ -350,13 +353,13 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
         result
     }
 
-    /// Runs the thread that reclaims a node's pages in the background.
+    /// Reclaims a node's pages in the background. This is the body of a kernel thread.
     pub fn reclaim_in_background(&self, node: NodeId) {
-        let place = self.hands.place_of(node);
+        let place = self.system.place_of(node);
         loop {
             self.world().wait_for_reclaim(place);
             if !self.stopping.get() {
-                self.at_work(|| self.hands.sim.allocator.background_reclaim(node));
+                self.at_work(|| self.system.sim.allocator.background_reclaim(node));
             }
         }
     }

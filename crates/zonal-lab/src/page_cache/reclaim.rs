@@ -1,12 +1,13 @@
-//! Handles the allocator's reclaim requests: how many frames could be freed, and freeing them.
+//! Handles the allocator's reclaim requests: counts the frames that could be freed, and frees frames.
 //!
-//! Reclaim scans the tail of a zone's inactive list, 32 pages at a time under the LRU lock. Clean pages are
-//! freed, others return to the head. A scan starts with a small share of the list, given by the *priority*, and
-//! continues with larger shares while too little is freed. *Node* reclaim does not unmap unless the request
-//! allows it, and never waits; other reclaim unmaps pages that were not used recently and waits for the disk.
+//! Reclaim scans the tail of a zone's inactive list, 32 pages at a time under the LRU lock. Clean pages are freed;
+//! others return to the head. A scan starts with a small share of the list, given by the *priority*, and continues
+//! with larger shares until enough pages are freed. *Node* reclaim does not unmap pages unless the request allows it,
+//! and it never waits. All other reclaim unmaps pages that were not used recently. It waits for the disk if there are
+//! dirty pages that it may write.
 //!
-//! A request for a node scans the lists of all its eligible zones, the highest first. Neighbours:
-//! `page_cache/table.rs` has the lists. Source of the rules: Linux 2.6.39.
+//! A request for a node scans the lists of all its eligible zones, starting with the highest zone. Related files:
+//! `page_cache/table.rs` implements the lists. Source of the rules: Linux 2.6.39.
 
 use std::cell::Cell;
 
@@ -20,20 +21,20 @@ use crate::sim::{ProgramReclaimer, Time};
 
 /// Number of pages scanned under the lock at a time. Linux: `SWAP_CLUSTER_MAX`.
 const SCAN_BATCH: u64 = 32;
-/// First share of a list to scan: 1/4096. Linux: `DEF_PRIORITY`.
+/// Shift for the first share of a list to scan: 2^-12 of the list. Linux: `DEF_PRIORITY`.
 const FIRST_PRIORITY: u32 = 12;
-/// First share for node reclaim: 1/16. Linux: `ZONE_RECLAIM_PRIORITY`.
+/// Shift for the first share in node reclaim: 2^-4 of the list. Linux: `ZONE_RECLAIM_PRIORITY`.
 const NODE_PRIORITY: u32 = 4;
 /// Highest priority value at which reclaim waits for the disk.
 const PATIENT_PRIORITY: u32 = 9;
-/// Duration of such a wait. Linux: `congestion_wait`.
+/// Duration of one wait for the disk. Linux: `congestion_wait`.
 const WAIT: Time = Time::from_ps(100_000_000_000);
-/// Number of pages that the flusher is asked to write meanwhile.
+/// Number of pages that reclaim asks the flusher to write during the wait.
 const HURRIED_PAGES: u64 = 1024;
 
 impl ProgramReclaimer for PageCache<'_, '_, '_> {
-    /// Counts file pages, minus those that are mapped or dirty if these must stay. Linux:
-    /// `zone_pagecache_reclaimable`.
+    /// Counts the file pages. Mapped pages are subtracted if the request does not allow unmapping, and dirty pages if
+    /// it does not allow writing. Linux: `zone_pagecache_reclaimable`.
     fn count(&self, request: &ReclaimRequest) -> PageCount {
         let tally = self.tally(&self.zones_for(request));
         let mapped = if request.may_unmap { 0 } else { tally.mapped };
@@ -48,7 +49,8 @@ impl ProgramReclaimer for PageCache<'_, '_, '_> {
         }
         let zones = self.zones_for(request);
         let freed = Cell::new(0);
-        // Node reclaim stops when one block is freed; other reclaim continues until the target is reached.
+        // Node reclaim stops when it has freed enough frames for one block of the requested order. Other reclaim
+        // continues until it has reached its target.
         let (first, enough) = match request.reason {
             ReclaimReason::Node => (NODE_PRIORITY, request.order.pages()),
             _ => (FIRST_PRIORITY, request.target),
@@ -71,9 +73,9 @@ impl ProgramReclaimer for PageCache<'_, '_, '_> {
 }
 
 impl PageCache<'_, '_, '_> {
-    /// Returns the indices of the zones that a request applies to, the highest first.
+    /// Returns the indices of the zones that a request applies to, starting with the highest zone.
     fn zones_for(&self, request: &ReclaimRequest) -> Vec<usize> {
-        let zones = &self.hands.sim.machine.model.zones;
+        let zones = &self.system.sim.machine.model.zones;
         let helps = |&at: &usize| match request.zone {
             Some(zone) => zone.index() == at,
             None => zones[at].node == request.node && zones[at].kind <= request.zone_limit,
@@ -81,7 +83,7 @@ impl PageCache<'_, '_, '_> {
         (0..zones.len()).rev().filter(helps).collect()
     }
 
-    /// Scans a share of a zone's inactive list until enough is freed.
+    /// Scans a share of a zone's inactive list until enough pages are freed.
     fn walk(&self, request: &ReclaimRequest, zone: usize, priority: u32, freed: &Cell<u64>) {
         let world = self.world();
         let inactive = || self.tally(&[zone]).inactive;
@@ -99,7 +101,7 @@ impl PageCache<'_, '_, '_> {
             self.counts.add(request.reason, batch, victims.len() as u64);
             self.inode_debt.set(self.inode_debt.get() + batch as f64 * self.settings.inode_pressure);
             freed.set(freed.get() + victims.len() as u64);
-            victims.iter().for_each(|block| self.hands.free(block));
+            victims.iter().for_each(|block| self.system.free(block));
             left = left.saturating_sub(batch);
             self.refill_inactive(zone);
         }
@@ -109,7 +111,7 @@ impl PageCache<'_, '_, '_> {
     fn isolate(&self, request: &ReclaimRequest, zone: usize, batch: u64) -> Vec<Block> {
         let mut victims = Vec::new();
         for _ in 0..batch {
-            // Other threads may have changed the list while this one waited for its lock.
+            // Other threads may have changed the list while this thread waited for the lock.
             let Some(at) = self.table.borrow().tail(zone, State::CLEAN) else { break };
             let state = self.table.borrow().page(at).state;
             match kept_as(state, request) {
@@ -120,8 +122,7 @@ impl PageCache<'_, '_, '_> {
         victims
     }
 
-    /// Moves pages from the tail of a zone's active list to its inactive list, while the inactive list is
-    /// shorter.
+    /// Moves pages from the tail of a zone's active list to its inactive list while the active list is longer.
     fn refill_inactive(&self, zone: usize) {
         let mut table = self.table.borrow_mut();
         for _ in 0..SCAN_BATCH {
@@ -153,18 +154,18 @@ impl PageCache<'_, '_, '_> {
         let pages = self.files.borrow().pages_of(file);
         for page in pages {
             let entry = self.table.borrow().page(page);
-            // Other threads may drop pages of the file meanwhile.
+            // Other threads may drop pages of the file during this loop.
             if entry.file == file.0 && !entry.state.has(busy) {
                 freed.set(freed.get() + u64::from(zones.contains(&self.table.borrow().zone_of(page))));
                 self.counts.with_files.set(self.counts.with_files.get() + 1);
                 let block = self.forget(page);
-                self.hands.free(&block);
+                self.system.free(&block);
             }
         }
     }
 }
 
-/// Returns the new state of a page at the tail that cannot be freed, or `None` when it can be freed.
+/// Returns the new state of a page at the tail of the list, or `None` if the page can be freed.
 fn kept_as(state: State, request: &ReclaimRequest) -> Option<State> {
     if (state.has(State::MAPPED) && !request.may_unmap) || state.has(State::WRITEBACK) {
         return Some(state);
@@ -172,7 +173,7 @@ fn kept_as(state: State, request: &ReclaimRequest) -> Option<State> {
     if state.has(State::MAPPED) && state.has(State::REFERENCED) {
         return Some(state.without(State::REFERENCED));
     }
-    // A page that was not used since the last scan is unmapped first, whether or not it is dirty.
+    // A page that was not used since the last scan is unmapped, whether or not it is dirty.
     let state = state.without(State::MAPPED);
     state.has(State::DIRTY).then_some(state)
 }

@@ -1,18 +1,17 @@
 //! Settings of the page cache: the cost of file operations, and the dirty limits.
 
-/// Settings of a page cache; those of the disk belong to the machine.
+/// Settings of a page cache. The speed of the disk is a property of the machine (`sim::Hardware`).
 #[derive(Clone, PartialEq, Debug)]
 pub struct CacheSettings {
-    /// Data that the disk writes for each new file in addition to its contents, in KiB.
+    /// Metadata that the disk writes for each new file in addition to the contents of the file, in KiB.
     pub metadata_kib: f64,
-    /// Kernel work for a page that is read, written or stored into, excluding allocation and copying, in
-    /// nanoseconds.
+    /// Kernel work for a page that is read, written or stored into, in nanoseconds. Excludes allocation and copying.
     pub page_ns: f64,
-    /// Scan of a page on an LRU list, in nanoseconds.
+    /// Time to scan a page on an LRU list, in nanoseconds.
     pub scan_ns: f64,
-    /// Pages of unused files that reclaim scans for each page that it scans on an LRU list; the clean pages of
-    /// these files are dropped. 0 = pages of unused files are freed only through the LRU lists. Linux: inodes are
-    /// shrunk in proportion to pages scanned.
+    /// Number of pages of unused files that reclaim scans for each page that it scans on an LRU list. Reclaim drops
+    /// the clean pages of the scanned files. 0 = pages of unused files are freed only through the LRU lists. Linux:
+    /// inodes are shrunk in proportion to the number of pages scanned.
     pub inode_pressure: f64,
     /// Share of memory that may be dirty before background writeback starts, in percent. Linux:
     /// `vm.dirty_background_ratio`.

@@ -1,9 +1,9 @@
 //! The cached pages by frame, and the two LRU lists of each zone.
 //!
-//! The lists are threaded through the table. New pages are added at the head of a zone's *inactive* list; pages
-//! used again move to its *active* list, from whose tail they return. Linux until 4.8: `lru` of `struct zone`.
-//! Neighbours: `page_cache/files.rs` finds pages by file, `page_cache/reclaim.rs` scans the lists from their
-//! tails.
+//! The lists are linked through the entries of the table. New pages are added at the head of a zone's *inactive*
+//! list. Pages that are used again move to its *active* list, and reclaim moves pages from the tail of that list back
+//! to the inactive list. Linux until 4.8: `lru` of `struct zone`. Related files: `page_cache/files.rs` finds pages by
+//! file, `page_cache/reclaim.rs` scans the lists from their tails.
 
 use std::collections::TryReserveError;
 use std::ops::Add;
@@ -12,7 +12,7 @@ use zonal::Block;
 use zonal::units::{NodeId, Order, Pfn, ZoneId};
 use zonal_machine::MachineModel;
 
-/// The end of a list, or no page: larger than any page number.
+/// The end of a list, or no page. The value is larger than any page number.
 pub(super) const NONE: u32 = u32::MAX;
 
 /// State flags of a page.
@@ -54,7 +54,7 @@ pub(super) struct Page {
     /// Index of the page in the file.
     pub(super) index: u32,
     pub(super) state: State,
-    /// Index of its zone.
+    /// Index of the page's zone.
     zone: u16,
     toward_head: u32,
     toward_tail: u32,
@@ -97,7 +97,7 @@ impl Add for Tally {
 struct ZoneLists {
     id: ZoneId,
     node: NodeId,
-    /// Index of its node.
+    /// Index of the zone's node.
     place: usize,
     lists: [List; 2],
     tally: Tally,
@@ -105,8 +105,8 @@ struct ZoneLists {
 
 /// All pages of the cache.
 ///
-/// Invariant, for each zone: `inactive + active` pages are on its lists, and each of them is counted according to
-/// its state.
+/// Invariant for each zone: its lists contain `inactive + active` pages, and the counts of the zone match the states
+/// of these pages.
 pub(super) struct Table {
     first: Pfn,
     pages: Vec<Page>,
@@ -121,7 +121,7 @@ impl Table {
     /// Creates an empty table for `machine`.
     ///
     /// # Errors
-    /// When the host has too little memory for it.
+    /// Returns an error if the host has too little memory for the table.
     pub(super) fn new(machine: &MachineModel) -> Result<Self, TryReserveError> {
         let first = machine.zones.iter().map(|zone| zone.start).min().unwrap_or_default();
         let end = machine.zones.iter().map(|zone| zone.start.get() + zone.spanned.get()).max();
@@ -145,8 +145,8 @@ impl Table {
         Ok(Self { first, pages, zones: zones.collect() })
     }
 
-    /// Makes an allocated frame a page of a file and returns its page number in the table. The page is added at
-    /// the head of the list given by its state.
+    /// Makes an allocated frame a page of a file. Adds the page at the head of the list that its state determines,
+    /// and returns its page number in the table.
     pub(super) fn insert(&mut self, block: &Block, file: u32, index: u32, state: State) -> u32 {
         let at = (block.first.get() - self.first.get()) as u32;
         let zone = block.zone.index();

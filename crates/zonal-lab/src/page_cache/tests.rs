@@ -11,20 +11,20 @@ use zonal_machine::MachineModel;
 
 use super::table::{NONE, State, Table};
 use super::{ADD_BATCH, ADD_NS, CacheSettings, FileId, Files, PageCache};
-use crate::hands::Hands;
 use crate::sim::{Hardware, ProgramReclaimer, Role, SimulatedMachine, Threads, Time};
+use crate::system::System;
 
 /// Bandwidth of the disk, in MB/s.
 const DISK_MB_S: f64 = 100.0;
 /// Frames of each node.
 const FRAMES: u64 = 8192;
 
-/// Returns a machine with two nodes of two CPUs and one node without CPUs, with one zone each.
+/// Returns a machine with two nodes of two CPUs each and one node without CPUs. Each node has one zone.
 fn small() -> MachineModel {
     machine([(0, "Normal"), (1, "Normal"), (2, "Normal")])
 }
 
-/// Returns the same machine with other zones, given by node and kind.
+/// Returns the machine of [`small`] with other zones, given by node and kind.
 fn machine(zones: [(u64, &str); 3]) -> MachineModel {
     let node = |id: u64, cpus: &str, row: [u64; 3]| {
         let [a, b, c] = row;
@@ -51,7 +51,7 @@ fn with_cache(settings: &CacheSettings, node_reclaim: NodeReclaim, work: impl Fn
     with_cache_on(small(), settings, node_reclaim, work);
 }
 
-/// Does the same on another machine of three nodes.
+/// Runs `work` like [`with_cache`], on another machine with three nodes.
 fn with_cache_on(
     model: MachineModel,
     settings: &CacheSettings,
@@ -62,8 +62,8 @@ fn with_cache_on(
     let machine = SimulatedMachine { model, hardware };
     let config = Config { node_reclaim, ..Config::default() };
     let run = machine.simulate(&config, 1, |sim| {
-        let hands = Hands::new(sim);
-        let cache = PageCache::new(&hands, settings);
+        let system = System::new(sim);
+        let cache = PageCache::new(&system, settings);
         let _asked = sim.world.ask(&cache);
         let mut threads = Threads::new();
         threads
@@ -79,9 +79,9 @@ fn with_cache_on(
             threads.add(1, Role::Background, Time::ZERO, work).unwrap();
         }
         sim.world.run(threads, &AtomicBool::new(false)).unwrap();
-        hands.check_accounting();
+        system.check_accounting();
         let cached: u64 = (0..3).map(|place| cache.cached(place)).sum();
-        assert_eq!(cached, hands.held(), "each frame is a page of the cache, and the other way round");
+        assert_eq!(cached, system.held(), "each frame is a page of the cache, and the other way round");
     });
     run.unwrap();
 }
@@ -91,12 +91,12 @@ const NODE: NodeId = match NodeId::new(0) {
     None => unreachable!(),
 };
 
-/// Returns a request for `target` frames of node 0.
+/// Returns a request to reclaim `target` frames of node 0.
 fn wanted(reason: ReclaimReason, target: u64) -> ReclaimRequest {
     ReclaimRequest::new(reason, NODE, PageCount::new(target))
 }
 
-/// Runs node reclaim for `target` frames.
+/// Runs node reclaim for `target` frames and returns the number of frames freed.
 fn node_reclaim(cache: &PageCache<'_, '_, '_>, target: u64) -> u64 {
     cache.reclaim(&wanted(ReclaimReason::Node, target)).get()
 }
@@ -116,7 +116,7 @@ fn states(cache: &PageCache<'_, '_, '_>, file: FileId) -> Vec<State> {
 fn lists_are_as_those_of_a_naive_model() {
     let model = small();
     let mut table = Table::new(&model).unwrap();
-    // The inactive and the active list of each node, head first.
+    // The inactive and the active list of each node, from head to tail.
     let mut lists: [[VecDeque<u32>; 2]; 3] = Default::default();
     let mut random = fastrand::Rng::with_seed(7);
     let zone = |node: u64| ZoneId::new(node as usize).unwrap();
@@ -251,7 +251,7 @@ fn node_reclaim_gives_up_neither_dirty_nor_mapped_pages() {
     );
 }
 
-/// Checks that node reclaim stops after one block, while other reclaim continues to its target.
+/// Checks that node reclaim stops after one block, and that other reclaim continues to its target.
 #[test]
 fn node_reclaim_is_content_with_a_block() {
     let settings = CacheSettings { background_pct: 100.0, limit_pct: 100.0, ..CacheSettings::default() };
@@ -274,7 +274,7 @@ fn what_is_given_up_depends_on_the_reason() {
         let clean = cache.create();
         (0..1000).for_each(|index| cache.write(clean, index));
         cache.sync();
-        // All requests come from one thread, in any order.
+        // One thread makes all requests, so their order does not matter.
         assert_eq!(count(cache, ReclaimReason::Direct), 2000);
         assert_eq!(count(cache, ReclaimReason::Node), 1000);
         while node_reclaim(cache, 32) != 0 {}
@@ -283,7 +283,7 @@ fn what_is_given_up_depends_on_the_reason() {
             [ReclaimReason::Node, ReclaimReason::Background].map(|reason| count(cache, reason)),
             [0, 1000]
         );
-        // Mapped pages are freed on the second scan, by direct reclaim or where node reclaim may unmap.
+        // The second scan frees mapped pages, both in direct reclaim and in node reclaim that may unmap.
         let mut unmapping = wanted(ReclaimReason::Node, 500);
         unmapping.may_unmap = true;
         assert_eq!(cache.count(&unmapping), PageCount::new(1000));
@@ -393,7 +393,7 @@ fn files_without_readers_lose_their_pages_in_proportion() {
             let used = write(2000);
             unused.into_iter().for_each(|file| cache.close(file));
             cache.sync();
-            // 320 pages of the list are scanned, the first 200 of which belong to unused files.
+            // Reclaim scans 320 pages of the list. The first 200 of them belong to unused files.
             for _ in 0..10 {
                 node_reclaim(cache, 32);
             }
@@ -407,7 +407,7 @@ fn files_without_readers_lose_their_pages_in_proportion() {
     );
 }
 
-/// Checks that a writer checks the limits once per 32 dirtied pages, and waits only then.
+/// Checks that a writer checks the limits once for every 32 pages that it modifies, and waits at no other time.
 #[test]
 fn writers_look_at_the_limits_now_and_then() {
     let settings = CacheSettings { background_pct: 100.0, limit_pct: 0.0, ..CacheSettings::default() };
@@ -422,7 +422,7 @@ fn writers_look_at_the_limits_now_and_then() {
     });
 }
 
-/// Checks that reclaim waits only when pages are dirty, and only when the requester may wait.
+/// Checks that reclaim waits only if pages are dirty and the request may wait.
 #[test]
 fn reclaim_waits_for_the_disk_where_something_is_dirty() {
     let settings = CacheSettings { background_pct: 100.0, limit_pct: 100.0, ..CacheSettings::default() };

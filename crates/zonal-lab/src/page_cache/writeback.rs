@@ -1,8 +1,9 @@
 //! Writeback: the dirty limits, the writers that wait at them, and the flusher thread.
 //!
-//! Above the *background* limit the flusher writes file by file, in the order in which the files became dirty.
-//! Above the *limit* a thread that dirties pages waits for the disk. Both limits are shares of the whole
-//! machine's memory, and pages under writeback count as dirty. Neighbours: `page_cache/mod.rs`.
+//! Above the *background* limit, the flusher writes the dirty pages of one file after the other, in the order in
+//! which the files became dirty. Above the *limit*, a thread that modifies pages waits for the disk. Both limits are
+//! shares of the whole machine's memory, and pages under writeback count as dirty. Related files: `page_cache/mod.rs`
+//! calls this module.
 
 use super::table::State;
 use super::{FileId, PageCache};
@@ -10,15 +11,15 @@ use crate::sim::{Time, Transfer};
 
 /// Number of pages written at a time: 4 MiB. Linux: `MAX_WRITEBACK_PAGES`.
 const WRITE_PAGES: usize = 1024;
-/// Number of pages that a thread dirties between two checks of the limits. Linux: `ratelimit_pages` under load.
+/// Number of pages that a thread modifies between two checks of the limits. Linux: `ratelimit_pages` under load.
 const LOOK_PAGES: u32 = 32;
 /// Maximum age of a dirty page before it is written. Linux: `vm.dirty_expire_centisecs`.
 const EXPIRE: Time = Time::from_ps(30_000_000_000_000);
-/// Sleep of the flusher when there is nothing to do.
+/// Time for which the flusher sleeps when there is nothing to write.
 const NAP: Time = Time::from_ps(100_000_000_000);
 
 impl PageCache<'_, '_, '_> {
-    /// Returns the number of pages in `percent` percent of memory.
+    /// Returns the number of pages that are `percent` percent of memory.
     fn pages_of(&self, percent: f64) -> u64 {
         (self.managed as f64 * percent / 100.0) as u64
     }
@@ -33,7 +34,7 @@ impl PageCache<'_, '_, '_> {
         }
     }
 
-    /// Makes a thread that dirties pages wait while too many pages are dirty.
+    /// Makes a thread that modifies pages wait while too many pages are dirty.
     pub(super) fn balance_dirty(&self) {
         if self.is_time_to_look() {
             while self.dirty() > self.pages_of(self.settings.limit_pct) {
@@ -42,7 +43,7 @@ impl PageCache<'_, '_, '_> {
         }
     }
 
-    /// Counts a page that the running thread modifies; returns whether to check the limits now.
+    /// Counts a page that the running thread modifies. Returns whether the thread must check the limits now.
     fn is_time_to_look(&self) -> bool {
         let thread = self.world().thread().index();
         let changed = &mut *self.changed.borrow_mut();
@@ -53,7 +54,7 @@ impl PageCache<'_, '_, '_> {
         changed[thread] == 0
     }
 
-    /// Runs the flusher thread.
+    /// Writes dirty pages when necessary. This is the body of the flusher thread.
     pub fn write_back(&self) {
         loop {
             if !self.wants_writing() || !self.write_some() {
@@ -69,7 +70,7 @@ impl PageCache<'_, '_, '_> {
             || self.files.borrow().oldest_dirty().is_some_and(expired)
     }
 
-    /// Writes dirty pages of one file; returns `false` when no file has dirty pages.
+    /// Writes dirty pages of one file. Returns `false` if no file has dirty pages.
     fn write_some(&self) -> bool {
         let taken = self.files.borrow_mut().take_dirty(WRITE_PAGES);
         let Some((file, mut pages)) = taken else {
@@ -97,7 +98,7 @@ impl PageCache<'_, '_, '_> {
         true
     }
 
-    /// Wakes as many writers as the limit permits, or all waiting threads when no page is dirty.
+    /// Wakes as many writers as the limit permits, or all waiting threads if no page is dirty.
     fn wake_writers(&self) {
         let dirty = self.dirty();
         let room = self.pages_of(self.settings.limit_pct).saturating_sub(dirty);

@@ -1,7 +1,7 @@
-//! Bar charts for figures of cases without a numeric axis: one group of bars per case, one bar per variant,
-//! published values as ticks.
+//! Bar charts for figures whose cases have no numeric axis. There is one group of bars per case and one bar per
+//! variant; ticks show published values.
 //!
-//! There is one chart per part and one panel per figure. Neighbours: `report/scaling.rs` shows figures along a
+//! Each part has one chart, with one panel per figure. Related files: `report/scaling.rs` shows figures along a
 //! numeric axis.
 
 use zonal_page::{Bar, Bars, Chart, Panel, Scale, Symbol, color, is_shown};
@@ -10,9 +10,9 @@ use super::figures;
 use super::parts::{self, Figure, Part, Variant};
 use crate::experiment::results::Row;
 
-/// Space for numbers beside bars, in pixels.
+/// Space for the numbers next to the bars, in pixels.
 const NUMBER_WIDTH: f64 = 185.0;
-/// Numbers from this one on are printed with a prefix.
+/// Smallest number that is printed with a unit prefix.
 const LONG: f64 = 1e6;
 
 /// Returns a chart of the part's figures without an axis, or `None` if there are none.
@@ -63,8 +63,8 @@ fn bar(row: &Row, variants: &[Variant<'_>]) -> Bar {
     }
 }
 
-/// Formats with four digits, and large numbers with three digits and a prefix, because the heading shows the
-/// unit.
+/// Formats a number with four digits. Large numbers have three digits and a prefix without a unit, because the
+/// heading shows the unit.
 fn number(value: f64) -> String {
     if value.abs() < LONG { figures::number(value) } else { figures::quantity(value, "") }
 }

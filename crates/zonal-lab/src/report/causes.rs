@@ -1,7 +1,8 @@
-//! Stacked bars of what the threads of runs waited for; the most expensive causes have their own colours.
+//! Stacked bars of the locks and cache lines that the threads of runs waited for. The causes with the longest waiting
+//! times have their own colours.
 //!
-//! Seconds are summed over threads. There is one panel per case; cases of very different magnitude have separate
-//! scales, and the chart says so. Neighbours: `outcome.rs` has the causes.
+//! Seconds are summed over threads. There is one panel per case. If the sums of the cases differ greatly, each case
+//! has its own scale, and the chart says so. Related files: `outcome.rs` defines the causes.
 
 use zonal_page::color::{FILLS, REST};
 use zonal_page::{Bar, Bars, Chart, Key, Panel, Scale, Symbol, is_shown};
@@ -11,18 +12,19 @@ use super::parts::{self, Part};
 use crate::experiment::results::RunResult;
 use crate::outcome::Cause;
 
-/// Space for the sum beside a bar, in pixels.
+/// Space for the sum next to a bar, in pixels.
 const SUM_WIDTH: f64 = 70.0;
-/// Ratio of the longest bars of two cases above which the cases do not share a scale.
+/// Ratio of the longest bars of two cases above which each case has its own scale.
 const SPREAD_MAX: f64 = 30.0;
 
 /// Name and kind (lock or line) of a cause.
 type What<'a> = (&'a str, &'a str);
 
-/// Description of a case, and the seconds of each variant by cause; the remaining causes are last.
+/// Description of a case, and the seconds of each variant by cause. The last element is the sum of all causes without
+/// their own colour.
 type Case<'a> = (String, Vec<(&'a str, Vec<f64>)>);
 
-/// Returns a chart of what the part's runs waited for, or `None` if they did not wait.
+/// Returns a chart of the causes for which the part's runs waited, or `None` if they did not wait.
 pub(super) fn chart(part: &Part<'_>) -> Option<Chart> {
     let sums = sums(part);
     let top: Vec<What<'_>> = sums.iter().take(FILLS.len()).map(|(what, _)| *what).collect();
@@ -53,12 +55,12 @@ pub(super) fn chart(part: &Part<'_>) -> Option<Chart> {
     })
 }
 
-/// Returns the causes of a run that took time.
+/// Returns the causes of a run whose waiting time is positive and can be shown in a chart.
 fn causes(run: &RunResult) -> impl Iterator<Item = &Cause> {
     run.outcome.causes.iter().filter(|cause| is_shown(cause.seconds) && cause.seconds > 0.0)
 }
 
-/// Returns all causes with their seconds in all runs, longest first.
+/// Returns all causes with their total seconds over all runs, longest first.
 fn sums<'a>(part: &Part<'a>) -> Vec<(What<'a>, f64)> {
     let mut sums = Vec::new();
     for cause in part.runs.iter().flat_map(|run| causes(run)) {
@@ -68,7 +70,7 @@ fn sums<'a>(part: &Part<'a>) -> Vec<(What<'a>, f64)> {
     sums
 }
 
-/// Returns the seconds of a run by cause; the remaining causes are last.
+/// Returns the seconds of a run by cause. The last element is the sum of all causes that are not in `top`.
 fn seconds(run: &RunResult, top: &[What<'_>]) -> Vec<f64> {
     let mut seconds = vec![0.0; top.len() + 1];
     for cause in causes(run) {

@@ -1,7 +1,7 @@
 //! The first sentences of a report, derived only from its rows.
 //!
-//! Errors are absolute deviations from published figures; rows used for calibration and predicted rows are never
-//! mixed. Neighbours: `report/html.rs` puts the sentences on the page.
+//! Errors are absolute deviations from published figures. Rows used for calibration and rows that are predictions are
+//! counted separately. Related files: `report/page.rs` puts the sentences on the page.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use super::parts;
 use crate::experiment::keys::case_key;
 use crate::experiment::results::{Results, Row};
 
-/// Deviations of the predictions of some rows: the median and the worst.
+/// Deviations of the predictions of some rows from the published values: the median and the largest.
 pub(super) struct Deviations<'a> {
     pub(super) rows: usize,
     /// Median absolute deviation, in percent.
@@ -20,7 +20,7 @@ pub(super) struct Deviations<'a> {
     pub(super) worst_row: &'a Row,
 }
 
-/// Returns the deviations of `rows`, or `None` if no row has an error.
+/// Returns the deviations of `rows`, or `None` if no row has both a predicted and a published value.
 pub(super) fn deviations<'a>(rows: impl IntoIterator<Item = &'a Row>) -> Option<Deviations<'a>> {
     let errors = rows.into_iter().filter_map(|row| Some((row.error_pct().filter(|e| e.is_finite())?, row)));
     let mut errors: Vec<(f64, &Row)> = errors.collect();
@@ -30,7 +30,7 @@ pub(super) fn deviations<'a>(rows: impl IntoIterator<Item = &'a Row>) -> Option<
     Some(Deviations { rows: errors.len(), median: f64::midpoint(below, above), worst, worst_row })
 }
 
-/// Returns the sentences.
+/// Returns the first sentences of the report.
 pub(super) fn sentences(results: &Results) -> Vec<String> {
     let rows = &results.rows;
     if rows.is_empty() {

@@ -1,11 +1,11 @@
 //! The report of an experiment: one self-contained HTML page, and its charts as SVG files.
 //!
-//! The page has no scripts and loads nothing; it is readable in light and dark mode, on paper and with screen
+//! The page has no scripts and loads no other files. It is readable in light and dark mode, on paper and with screen
 //! readers. The same results produce the same bytes. A *figure* is a number with a name and a unit; a *part* is a
-//! group of cases (`report/parts.rs`). `report/page.rs` is the page, `report/lead.rs` its first sentences,
-//! `report/table.rs` its tables; `report/scaling.rs`, `report/bars.rs`, `report/causes.rs` and `report/series.rs`
-//! are its charts. Neighbours: `experiment/` has the results; [`zonal_page`] has the style of pages and draws the
-//! charts; [`figures`] formats numbers.
+//! group of cases (`report/parts.rs`). `report/page.rs` builds the page, `report/lead.rs` its first sentences, and
+//! `report/table.rs` its tables. `report/scaling.rs`, `report/bars.rs`, `report/causes.rs` and `report/series.rs`
+//! build its charts. Related files: `experiment/` produces the results; [`zonal_page`] defines the style of pages and
+//! draws the charts; [`figures`] formats numbers.
 
 mod bars;
 mod causes;
@@ -36,11 +36,11 @@ pub use crate::figures;
 /// Name of the page's file.
 const PAGE_FILE: &str = "report.html";
 
-/// Writes `DIRECTORY/EXPERIMENT/report.html` and its charts beside it, each atomically. Returns the paths of all
-/// files, the page first.
+/// Writes `DIRECTORY/EXPERIMENT/report.html`, and its charts into the same directory, each file atomically. Returns
+/// the paths of all files, the page first.
 ///
 /// # Errors
-/// When an existing file must not be replaced, or the file system refuses.
+/// Returns an error if an existing file must not be replaced, or if the file system reports an error.
 pub fn write(directory: &Path, results: &Results, replace: Replace) -> Result<Vec<PathBuf>, WriteError> {
     let directory = output::folder(directory, &results.experiment)?;
     let gallery = Gallery::of(results);
@@ -54,11 +54,12 @@ pub fn write(directory: &Path, results: &Results, replace: Replace) -> Result<Ve
     written.collect()
 }
 
-/// Checks, before an experiment runs, that its results and its page may be written and that a file can be created
-/// in their directory. Chart names and free disk space are known only later and are not checked.
+/// Checks, before an experiment runs, that its results and its page may be written and that a file can be created in
+/// their directory. The names of the charts and the space needed on disk are not known at this time and are not
+/// checked.
 ///
 /// # Errors
-/// When an existing file must not be replaced, or the file system refuses to create a file.
+/// Returns an error if an existing file must not be replaced, or if the file system refuses to create a file.
 pub fn check(directory: &Path, experiment: &str, replace: Replace) -> Result<(), WriteError> {
     let directory = directory.join(experiment);
     output::check_folder(&directory)?;
@@ -75,7 +76,8 @@ fn check_makes_files(directory: &Path) -> io::Result<()> {
     let path = there.join(format!(".zonal-{}.check", process::id()));
     match OpenOptions::new().write(true).create_new(true).open(&path) {
         Ok(_) => fs::remove_file(path),
-        // Another process can create files here; whether this process can is found out when it writes.
+        // Another process created a file with this name, so the check is inconclusive. Writing the report will show
+        // whether this process can create files here.
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(error),
     }
@@ -87,7 +89,8 @@ pub fn html(results: &Results) -> String {
     page::page(results, &Gallery::of(results))
 }
 
-/// Returns file names, such as `scaling-wall.svg`, and their SVG documents, in the order of the page.
+/// Returns the file names of the charts, such as `scaling-wall.svg`, with their SVG documents, in the order of the
+/// page.
 #[must_use]
 pub fn charts(results: &Results) -> Vec<(String, String)> {
     Gallery::of(results).documents().collect()
@@ -119,7 +122,7 @@ impl Gallery {
         gallery
     }
 
-    /// Makes the names of charts unique and valid as file names.
+    /// Makes the names of charts unique and usable as file names.
     fn name(&mut self) {
         let mut taken = HashSet::new();
         let mut numbers: HashMap<String, usize> = HashMap::new();

@@ -1,7 +1,7 @@
 //! The HTML page of a report.
 //!
-//! Sections in reading order: introduction, main results, tables, charts, inputs, missing results. Neighbours:
-//! `report/lead.rs`, `report/table.rs` and the chart modules produce the contents.
+//! The sections, in reading order, are the introduction, the main results, tables, charts, inputs, and missing
+//! results. Related files: `report/lead.rs`, `report/table.rs` and the chart modules produce the contents.
 
 use zonal_page::{Block, Chart, Page, Section};
 
@@ -29,7 +29,7 @@ fn section<'a>(title: &str, blocks: Vec<Block<'a>>) -> Section<'a> {
     Section { title: title.to_owned(), blocks }
 }
 
-/// Returns a block, or the word that there is nothing to show.
+/// Returns a block, or the text "None." if there is nothing to show.
 fn some(is_there: bool, block: Block<'_>) -> Vec<Block<'_>> {
     vec![if is_there { block } else { Block::Text("None.".to_owned()) }]
 }

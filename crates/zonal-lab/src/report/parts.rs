@@ -1,28 +1,28 @@
 //! Results grouped for presentation: by part, by case, by variant.
 //!
-//! The part of a case is its first value, if that is a name; the other values distinguish the cases of a part.
-//! Neighbours: tables and charts show one part at a time.
+//! If the first value of a case is a name, it is the name of the case's part. The other values distinguish the cases
+//! of a part. Related files: the tables and charts of `report/` show one part at a time.
 
 use zonal_page::{Color, Key, Symbol, color, is_shown};
 
 use super::figures;
 use crate::experiment::results::{CaseValue, CaseValues, Results, Role, Row, RunResult};
 
-/// Colours of variants: greys for the baseline, blue and similar colours for the published mechanism, vermilion
-/// and similar colours for this project's variants.
+/// Colours of variants: grey and sky blue for the baseline, blue, green and purple for the published mechanism, and
+/// vermilion, pink and yellow for this project's variants.
 const BASELINES: &[Color] = &[color::GREY, color::SKY];
 const PUBLISHED: &[Color] = &[color::BLUE, color::GREEN, color::PURPLE];
 const OURS: &[Color] = &[color::VERMILION, color::PINK, color::YELLOW];
-/// Number of further variants of a role that are distinguished along a gradient.
+/// Number of colours on the gradient for the variants of a role that have no colour of their own.
 const MANY: usize = 16;
 
-/// Minimum number of values of an axis to draw a line along it.
+/// Minimum number of distinct values for which a chart draws a line along an axis.
 const AXIS_VALUES_MIN: usize = 3;
 
 /// The rows and runs of one part.
 #[derive(Debug)]
 pub(super) struct Part<'a> {
-    /// Name of the part; `None` if the cases do not begin with one.
+    /// Name of the part; `None` if the cases do not begin with a name.
     pub(super) name: Option<&'a str>,
     pub(super) rows: Vec<&'a Row>,
     pub(super) runs: Vec<&'a RunResult>,
@@ -43,7 +43,7 @@ pub(super) struct Variant<'a> {
     pub(super) color: Color,
 }
 
-/// Returns the group of `key`, which is added if it is new; groups are in the order of first appearance.
+/// Returns the group of `key`, and adds the group if it is new. Groups are in the order of first appearance.
 pub(super) fn group<K: PartialEq, T: Default>(groups: &mut Vec<(K, T)>, key: K) -> &mut T {
     let at = groups.iter().position(|(other, _)| *other == key).unwrap_or_else(|| {
         groups.push((key, T::default()));
@@ -87,7 +87,7 @@ pub(super) fn within_part(case: &CaseValues) -> &[(String, CaseValue)] {
     if part_name(case).is_some() { &case[1..] } else { case }
 }
 
-/// Formats the values of a case for people: `mem_gb 12, threads 4`; empty for the only case.
+/// Formats the values of a case for people: `mem_gb 12, threads 4`. The value called `without` is omitted.
 pub(super) fn label(values: &[(String, CaseValue)], without: Option<&str>) -> String {
     let shown = values.iter().filter(|(name, _)| Some(name.as_str()) != without);
     let texts: Vec<String> = shown.map(|(name, value)| format!("{name} {}", text(value))).collect();
@@ -102,7 +102,7 @@ pub(super) fn text(value: &CaseValue) -> String {
     }
 }
 
-/// Returns the number called `axis` of a case, if a chart can show it.
+/// Returns the number called `axis` in a case, if a chart can show it.
 pub(super) fn number(case: &CaseValues, axis: &str) -> Option<f64> {
     case.iter().find_map(|(name, value)| match value {
         CaseValue::Number(number) if name == axis && is_shown(*number) => Some(*number),
@@ -127,8 +127,8 @@ impl<'a> Part<'a> {
 }
 
 impl<'a> Figure<'a> {
-    /// Returns the name of the numeric axis: the number with the most distinct values, at least three. Of two
-    /// such numbers the later one is used, which changes faster in the file.
+    /// Returns the name of the numeric axis, which is the number with the most distinct values, at least three. If
+    /// several numbers have the most values, the last one is used, because it changes fastest in the file.
     pub(super) fn axis(&self) -> Option<&'a str> {
         let named = self.rows.iter().flat_map(|row| &row.case);
         let names = unique(named.map(|(name, _)| name.as_str()));
@@ -172,7 +172,7 @@ fn color(role: Role, nth: usize) -> Color {
     colors.get(nth).copied().unwrap_or_else(|| color::ramp((nth - colors.len()).min(MANY - 1), MANY))
 }
 
-/// Returns the legend of published values: `symbol` for those not calibrated on, a square for the others.
+/// Returns the legend entries of published values: a square for values used for calibration, `symbol` for the others.
 pub(super) fn published_keys<'a>(
     rows: impl IntoIterator<Item = &'a &'a Row>,
     symbol: Symbol,

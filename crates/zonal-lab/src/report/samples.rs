@@ -1,11 +1,11 @@
-//! Handmade results with every kind of part that a report shows. Neighbours: `report/tests.rs`.
+//! Handmade results with every kind of part that a report shows. Related files: `report/tests.rs` uses these results.
 
 use crate::experiment::results::{
     CaseValue, CaseValues, Parameter, Results, Role, Row, RunResult, VariantInfo,
 };
 use crate::outcome::{Cause, Outcome, Series};
 
-/// A name that breaks pages without escaping.
+/// A name that breaks pages if it is not escaped.
 pub(super) const HOSTILE: &str = "<b>&\"'\u{1}\u{9b}\u{202e}]]>";
 pub(super) const VARIANTS: [&str; 3] = ["fixed32", "overstep32", "bounded-batches"];
 
@@ -92,8 +92,8 @@ pub(super) fn series(
     Series { plot, name: name.into(), unit, points: (0..points).map(point).collect() }
 }
 
-/// Returns results with three parts: along CPUs over three decades, along threads for each of four sizes, and
-/// bars.
+/// Returns results with three parts. The first part varies the number of CPUs over three decades, the second varies
+/// the number of threads for each of four sizes, and the third has bars.
 pub(super) fn full() -> Results {
     let mut results = empty();
     for cpus in [1.0, 4.0, 16.0, 128.0, 256.0, 512.0, 1020.0] {

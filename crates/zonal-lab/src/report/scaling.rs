@@ -1,7 +1,7 @@
-//! Line charts of figures along a number of their cases, such as CPUs: one line per variant, published values as
-//! hollow markers.
+//! Line charts of figures along a number in their cases, such as the number of CPUs. There is one line per variant;
+//! hollow markers show published values.
 //!
-//! Cases that differ in other values have separate panels with the same axes. Neighbours: `report/bars.rs` shows
+//! Cases that differ in other values have separate panels with the same axes. Related files: `report/bars.rs` shows
 //! figures without such a number.
 
 use zonal_page::{Chart, Key, Line, Lines, Scale, Symbol, color, is_shown};
@@ -53,7 +53,7 @@ fn chart(part: &Part<'_>, figure: &Figure<'_>, axis: &str, variants: &[Variant<'
     })
 }
 
-/// Returns the line of a variant, with published values beside the predicted ones.
+/// Returns the line of predicted values of a variant, with markers at its published values.
 fn line(variant: &Variant<'_>, rows: &[(f64, &Row)]) -> Line {
     let mut own: Vec<&(f64, &Row)> = rows.iter().filter(|(_, row)| row.variant == variant.name).collect();
     own.sort_by(|a, b| a.0.total_cmp(&b.0));

@@ -1,7 +1,8 @@
-//! Charts of values over virtual time: one line per name, one panel per variant with the same axes.
+//! Charts of values over virtual time. There is one line per name and one panel per variant; all panels of a chart
+//! have the same axes.
 //!
-//! Long series are thinned to about [`POINTS_MAX`] points while keeping their peaks. If there are many lines,
-//! such as one per node, their colours form a gradient. Neighbours: `outcome.rs` has the series.
+//! Long series are reduced to about [`POINTS_MAX`] points, which include their peaks. If there are many lines, such
+//! as one per node, their colours form a gradient. Related files: `outcome.rs` defines the series.
 
 use zonal_page::color::{self, DISTINCT_LINES};
 use zonal_page::{Chart, Key, Line, Lines, Panel, Scale, Symbol, is_shown};
@@ -9,18 +10,18 @@ use zonal_page::{Chart, Key, Line, Lines, Panel, Scale, Symbol, is_shown};
 use super::parts::{self, Part};
 use crate::outcome::Series;
 
-/// Maximum points of a line.
+/// Maximum number of points in a line.
 const POINTS_MAX: usize = 300;
-/// Maximum points of a line in a panel with many lines.
+/// Maximum number of points in a line of a panel with many lines.
 const POINTS_OF_MANY: usize = 120;
-/// Maximum lines of a panel.
+/// Maximum number of lines in a panel.
 const LINES_MAX: usize = 32;
 
 /// Lines of a panel: names and points.
 type Named<'a> = Vec<(&'a str, Vec<(f64, f64)>)>;
 
-/// Returns the charts of the part's runs case by case, each with a description of its case, which is empty for
-/// the only case.
+/// Returns the charts of the part's runs, grouped by case. Each chart has a description of its case, which is empty
+/// if the case has no values within its part.
 pub(super) fn charts(part: &Part<'_>) -> Vec<(String, Chart)> {
     let mut cases: Vec<(String, Vec<(_, Vec<_>)>)> = Vec::new();
     for run in &part.runs {
@@ -91,7 +92,7 @@ fn panels<'a>(series: &[(&'a str, &'a Series)]) -> Vec<(&'a str, Named<'a>)> {
     panels
 }
 
-/// Returns the legend: all lines, or some along the gradient.
+/// Returns the legend. With many lines, it contains only five of them, spread along the gradient.
 fn keys(names: &[&str], all: usize) -> Vec<Key> {
     let key = |at: usize| Key::new(Symbol::Line, color::line(at, names.len()), names[at]);
     let mut keys: Vec<Key> = match names.len() {
@@ -112,7 +113,7 @@ fn evenly<'a>(items: &[&'a str], most: usize) -> Vec<&'a str> {
     (0..most).map(|at| items[at * (items.len() - 1) / (most - 1)]).collect()
 }
 
-/// Returns about `most` finite points, keeping the minimum and the maximum of each interval.
+/// Returns about `most` finite points, including the minimum and the maximum of each interval.
 fn thinned(points: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
     let finite = points.iter().copied().filter(|(x, y)| is_shown(*x) && is_shown(*y));
     let points: Vec<(f64, f64)> = finite.collect();

@@ -1,7 +1,8 @@
-//! Tables of a report: figures by case and variant, variants, parameters.
+//! Tables of a report: the figures by case and variant, the variants, and the parameters.
 //!
-//! The table of figures has one row per case and figure and, for each variant, the predicted value, the published
-//! value and the deviation. Neighbours: `report/page.rs` puts the tables on the page, `figures` formats numbers.
+//! The table of figures has one row per case and figure. For each variant, the row has the predicted value, the
+//! published value and the deviation. Related files: `report/page.rs` puts the tables on the page, `figures` formats
+//! numbers.
 
 use std::collections::HashMap;
 
@@ -13,7 +14,7 @@ use super::parts::{self, Part, Variant};
 use crate::experiment::keys::figure_key;
 use crate::experiment::results::{Parameter, Results, Role, Row};
 
-/// Upper limits of absolute errors, in percent, and the colour of each range.
+/// Upper limits of the absolute error, in percent, and the colour of each range.
 const ERRORS: [(f64, Tone); 3] = [(5.0, Tone::Near), (15.0, Tone::Fair), (50.0, Tone::Off)];
 
 /// Marker of values used for calibration.
@@ -54,7 +55,8 @@ pub(super) fn figures(part: &Part<'_>, variants: &[Variant<'_>]) -> Table {
     Table { caption: part.title("figures by case and variant"), columns, rows }
 }
 
-/// Returns the rows of each line: figures of a case, in the order of first appearance.
+/// Returns the rows of the results that share a line of the table: those with the same case and figure. Lines are in
+/// the order of first appearance.
 fn lines<'a>(part: &Part<'a>) -> Vec<Vec<&'a Row>> {
     let (mut lines, mut places) = (Vec::new(), HashMap::new());
     for row in &part.rows {
@@ -65,7 +67,7 @@ fn lines<'a>(part: &Part<'a>) -> Vec<Vec<&'a Row>> {
     lines
 }
 
-/// Returns the cells of a figure in one variant.
+/// Returns the cells of a figure for one variant.
 fn cells(row: Option<&Row>, published: bool) -> Vec<Cell> {
     let number = |value: Option<f64>| value.map_or(NO_FIGURE.to_owned(), figures::number);
     let mut cells = vec![Cell::from(number(row.map(|row| row.predicted)))];
@@ -95,14 +97,14 @@ pub(super) fn note() -> Vec<(Tone, String)> {
     note.push((Tone::Far, "more".to_owned()));
     note.push(plain(format!(
         ". A value with {CALIBRATED} was calibrated on: its error shows the fit, not a prediction. \
-         Where {NO_FIGURE} stands, nothing is known."
+         {NO_FIGURE} means that no value is known."
     )));
     note
 }
 
-/// Returns the table of variants, with the accuracy of their predictions.
+/// Returns the table of variants, with the deviations of their predictions from published values.
 pub(super) fn variants(results: &Results) -> Table {
-    let texts = ["stands for", "what is different"].map(|title| Column::new(Kind::Text, title));
+    let texts = ["role", "what is different"].map(|title| Column::new(Kind::Text, title));
     let numbers = ["compared", "median error %", "worst error %"];
     let columns = [Column::new(Kind::Head, "variant")].into_iter().chain(texts);
     let rows = results.variants.iter().map(|variant| {

@@ -1,4 +1,4 @@
-//! Checks the report as a whole: required and forbidden contents, and that no texts overlap.
+//! Checks the report as a whole: its required and forbidden contents, and that texts do not overlap.
 
 use roxmltree::{Document, Node};
 use zonal_machine::output::Replace;
@@ -9,7 +9,7 @@ use super::{Gallery, charts, figures, html, parts, write};
 use crate::experiment::results::{CaseValue, Parameter, Results, Row};
 use crate::outcome::Series;
 
-/// Converts the page to XML: HTML shorthand is expanded or removed.
+/// Converts the page to XML, by expanding or removing HTML shorthand.
 fn as_xml(page: &str) -> String {
     let body = page.strip_prefix("<!DOCTYPE html>").unwrap().replace("<details open>", "<details>");
     let (head, rest) = body.split_once("<title>").unwrap();
@@ -60,7 +60,7 @@ fn odd() -> Results {
     results
 }
 
-/// Returns results in which every name breaks a page without escaping.
+/// Returns results in which every name breaks a page if it is not escaped.
 fn hostile() -> Results {
     let mut results = samples::full();
     for field in
@@ -173,8 +173,8 @@ fn every_variant_is_in_every_chart_and_every_published_value_has_its_mark() {
     let circles = |hollow: bool| {
         named(&document, "circle").filter(|c| (c.attribute("fill") == Some("none")) == hollow).count()
     };
-    // Seven cases: predictions of three variants, published values of one that was not calibrated; one legend
-    // entry each.
+    // There are seven cases with predictions of three variants and with published values of one variant that was not
+    // used for calibration. The legend adds one entry for each kind of marker.
     assert_eq!((circles(false), circles(true)), (3 * 7 + 1, 7 + 1));
     let color = color::hex(parts::variants(&results)[1].color);
     let rings = named(&document, "circle").filter(|circle| circle.attribute("stroke") == Some(&color));
@@ -241,7 +241,7 @@ fn every_row_is_in_the_table_in_the_column_of_its_variant() {
         cells
     };
     assert_eq!(sorted(cells.clone()), sorted(expected.into_iter().map(|(_, cell)| cell).collect()));
-    // The second figure of the second case: counters, 4 CPUs, sys.
+    // The second figure of the second case of part `counters`: `sys` with 4 CPUs.
     let sys: Vec<&Row> = results.rows.iter().filter(|row| row.metric == "sys").skip(3).take(3).collect();
     let columns: Vec<String> = sys.iter().map(|row| figures::number(row.predicted)).collect();
     assert_eq!([&cells[21], &cells[24], &cells[27]], [&columns[0], &columns[1], &columns[2]]);
@@ -365,7 +365,7 @@ fn files_are_written_where_they_belong_and_none_over_another() {
     }
 }
 
-/// Returns the bounding box of a text with characters of usual width: left, right, top, bottom, in pixels.
+/// Returns the bounding box of a text in pixels, for characters of average width: left, right, top, bottom.
 fn extent(node: Node<'_, '_>) -> (f64, f64, f64, f64) {
     let attribute = |name: &str| node.attribute(name).unwrap().parse::<f64>().unwrap() / 10.0;
     let shift = node.parent().and_then(|group| group.attribute("transform")).unwrap_or("translate(0 0)");
@@ -406,8 +406,8 @@ fn no_text_lies_over_another_or_outside_its_chart() {
     }
 }
 
-/// Checks that charts with equal names are numbered; trying each number from the first on for every chart would
-/// take hours.
+/// Checks that charts with equal names are numbered quickly. The test would take hours if the code tried every number
+/// from 1 for each chart.
 #[test]
 fn many_charts_of_one_name_are_numbered() {
     let chart = |name: &str| {

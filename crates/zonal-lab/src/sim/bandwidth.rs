@@ -1,24 +1,25 @@
 //! The memory bandwidth of one node, shared by all CPUs that stream to or from it.
 //!
-//! Time is divided into slices, each of which can carry a fixed number of bytes. A transfer uses the remaining
-//! capacity of the slices from its start onwards. The order of requests within a slice does not matter, so
-//! requests do not have to arrive in the order of virtual time. Neighbours: `sim/touch.rs` issues the transfers.
+//! Time is divided into slices, and each slice has capacity for a fixed number of bytes. A transfer uses the
+//! remaining capacity of the slices from its start onwards. The order of requests within a slice does not change the
+//! capacity that they use, so requests do not have to arrive in the order of virtual time. Related files:
+//! `sim/touch.rs` issues the transfers.
 
 use std::collections::BTreeMap;
 
 use super::time::Time;
 
-/// Bytes that one slice carries: several pages, so that no page spans many slices. A power of two, because it is
-/// used as a divisor.
+/// Capacity of a slice, in bytes. A slice holds several pages, so that no page spans many slices. The size is a power
+/// of two because the code divides by it.
 const SLICE_BYTES: u64 = 256 << 10;
 
 /// The reserved bandwidth of a node's memory.
 ///
-/// Only slices with reservations are stored, and only while a request can still reach them. The storage grows
-/// with the number of concurrent transfers, not with time.
+/// Only slices with reservations are stored, and only while a request can still reach them. The storage therefore
+/// grows with the number of concurrent transfers and not with time.
 ///
-/// Invariant: `used[slice] <= SLICE_BYTES`, and every slice in `used` is `first` or later; earlier slices are in
-/// the past.
+/// Invariant: `used[slice] <= SLICE_BYTES`, and every slice in `used` is `first` or later. Earlier slices are in the
+/// past.
 #[derive(Debug)]
 pub(crate) struct Bandwidth {
     slice: Time,
@@ -28,13 +29,14 @@ pub(crate) struct Bandwidth {
 }
 
 impl Bandwidth {
-    /// Creates the memory of a node that carries `bytes_per_second`; `None` means unlimited bandwidth.
+    /// Creates the reservations of a node whose memory transfers `bytes_per_second`; `None` means unlimited
+    /// bandwidth.
     pub(crate) fn new(bytes_per_second: Option<f64>) -> Self {
         let slice = bytes_per_second.map_or(Time::ZERO, |rate| Time::from_seconds(SLICE_BYTES as f64 / rate));
         Self { slice, first: 0, used: BTreeMap::new(), carried: 0 }
     }
 
-    /// Transfers `bytes` from `start` onwards and returns when the last byte arrives.
+    /// Transfers `bytes` from `start` onwards and returns the time at which the last byte arrives.
     pub(crate) fn carry(&mut self, start: Time, bytes: u64) -> Time {
         self.carried += bytes;
         if self.slice == Time::ZERO {
@@ -49,7 +51,8 @@ impl Bandwidth {
             *used += took;
             left -= took;
             if left == 0 {
-                // A half-full slice completes at its midpoint, but a transfer never ends before it starts.
+                // A half-full slice completes at its midpoint. A transfer never completes earlier than it would
+                // without contention.
                 let time_of = |bytes: u64| {
                     let ps = u128::from(bytes) * u128::from(length) / u128::from(SLICE_BYTES);
                     Time::from_ps(u64::try_from(ps).unwrap_or(u64::MAX))
@@ -63,7 +66,7 @@ impl Bandwidth {
         }
     }
 
-    /// Drops slices that end before `now`, because no later request can reach them.
+    /// Removes slices that end before `now`, because no later request can reach them.
     pub(crate) fn forget_before(&mut self, now: Time) {
         if self.slice != Time::ZERO {
             self.first = self.first.max(now.ps() / self.slice.ps());
@@ -85,7 +88,7 @@ impl Bandwidth {
 mod tests {
     use super::*;
 
-    /// Does the same as [`Bandwidth::carry`], with every slice stored explicitly.
+    /// Computes the same time as [`Bandwidth::carry`], with every slice stored.
     fn carry_in_dense_slices(used: &mut Vec<u64>, length: u64, start: u64, bytes: u64) -> u64 {
         let (mut slice, mut left) = ((start / length) as usize, bytes);
         loop {

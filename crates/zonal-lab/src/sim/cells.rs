@@ -1,7 +1,9 @@
-//! Memory cells of a simulated machine: plain integers; the world is charged for every access.
+//! Memory cells of a simulated machine. A cell is a plain integer, and the world charges the running CPU for every
+//! access.
 //!
-//! All simulated threads run on one host thread and are switched only where an access waits, so a
-//! read-modify-write needs no atomic instruction on the host. Neighbours: `sim/charge.rs` charges the accesses.
+//! All simulated threads run on one host thread, which switches between them only where an access waits. A
+//! read-modify-write therefore needs no atomic instruction on the host. Related files: `sim/charge.rs` charges the
+//! accesses.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -33,8 +35,8 @@ macro_rules! cell {
             }
         }
 
-        // Orderings are ignored because one host thread sees everything in order. Relaxed suffices for the same
-        // reason.
+        // The orderings that callers pass are ignored, because a single host thread sees all its accesses in program
+        // order. Relaxed is enough on the host for the same reason.
         impl Atomic<$value> for $cell {
             fn new(value: $value) -> Self {
                 Self($native::new(value))

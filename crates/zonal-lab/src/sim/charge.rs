@@ -1,8 +1,8 @@
 //! Charges memory accesses to the running CPU.
 //!
-//! Neighbours: `sim/coherence.rs` is the directory with the state of each cache line and the queue of its
-//! waiters; `sim/cells.rs` calls this module for each access of the allocator; `sim/locks.rs` uses it to move the
-//! cache lines of locks.
+//! Related files: `sim/coherence.rs` is the directory with the state of each cache line and the queue of its waiters.
+//! `sim/cells.rs` calls this module for each access of the allocator. `sim/locks.rs` calls it to move the cache lines
+//! of locks.
 
 use std::cell::Cell;
 
@@ -12,7 +12,7 @@ use super::line_queue::Waits;
 use super::time::Time;
 use super::world::{Event, World};
 
-/// A cache line of a program that its threads share: a counter, the head of a list.
+/// A cache line that the threads of a program share, such as the line of a counter or of a list head.
 #[derive(Clone, Copy, Debug)]
 pub struct ProgramLine(usize);
 
@@ -27,7 +27,7 @@ impl ProgramLine {
         self.0
     }
 
-    /// Charges an access in the order of virtual time, because these lines exist to be shared.
+    /// Charges an access in the order of virtual time, because several threads use the line.
     fn access(self, world: &World, access: Access) {
         world.sync();
         world.access_line(self.0, access);
@@ -50,7 +50,7 @@ impl ProgramLine {
 }
 
 impl World {
-    /// Charges an access to `address`; returns when the CPU may make the access.
+    /// Charges an access to `address`. Returns when the running CPU may perform the access.
     #[inline(always)]
     pub(crate) fn access(&self, address: usize, access: Access) {
         if self.is_charging() {
@@ -60,11 +60,11 @@ impl World {
         }
     }
 
-    /// Does the same as [`Self::access`], with the line given by its number.
+    /// Charges an access like [`Self::access`], with the line given by its number.
     #[inline(always)]
     pub(super) fn access_line(&self, line: usize, access: Access) {
         let directory = &self.directory;
-        // Cells outside the watched memory, such as those of a policy, cost nothing.
+        // Cells outside the memory that the directory covers, such as those of a policy, cost nothing.
         let Some(entry) = directory.lines.get(line).map(Cell::get) else { return };
         let slot = directory.first_tag.get() + directory.set_of(line);
         let has = directory.tags[slot].get() == (line as u64 + 1) << 24 | entry & VERSION;
@@ -87,7 +87,7 @@ impl World {
             return directory.settle(line, access, self.cpu());
         }
         self.sync();
-        // Another CPU may have accessed the line during `sync`.
+        // Another CPU may have accessed the line while this thread was suspended in `sync`.
         if self.concerns_others(line, access) {
             self.transfer(line, access);
         } else {
@@ -105,14 +105,14 @@ impl World {
         }
     }
 
-    /// Moves a line from its owner to the running CPU, after the CPUs that are already waiting for it.
+    /// Transfers a line to the running CPU. CPUs that are already waiting for the line are served first.
     fn transfer(&self, line: usize, access: Access) {
         let directory = &self.directory;
         directory.transfers.set(directory.transfers.get() + 1);
         let before = self.now();
         let busy = Time::from_ps(directory.busy[line].get());
         if self.is_pinned() {
-            // A pinned section can neither wait nor let other threads run, so it bypasses the queue.
+            // A pinned section must not wait or let other threads run, so its transfers bypass the queue.
             self.set_now(before + self.service(line, access, self.cpu(), 0));
             directory.settle(line, access, self.cpu());
         } else if busy >= before && busy != Time::ZERO {
@@ -140,7 +140,7 @@ impl World {
         self.block();
     }
 
-    /// Returns how long the transfer of a line to `cpu` takes while `waiting` other CPUs wait for it.
+    /// Returns the duration of the transfer of a line to `cpu` while `waiting` other CPUs wait for the line.
     fn service(&self, line: usize, access: Access, cpu: usize, waiting: usize) -> Time {
         let directory = &self.directory;
         let owner = Directory::owner(directory.lines[line].get());
@@ -153,7 +153,7 @@ impl World {
         latency.scaled(transactions * self.hardware.slowdown(waiting))
     }
 
-    /// Serves the next waiter of a line that has become free.
+    /// Serves the next waiter of a line whose previous transfer has ended.
     pub(crate) fn serve_line(&self, line: usize, now: Time) {
         let directory = &self.directory;
         let mut queues = directory.queues.borrow_mut();
@@ -174,8 +174,8 @@ impl World {
         self.wake(next.thread, end);
     }
 
-    /// Moves a line from the running CPU to `cpu`; returns how long that takes while `waiting` other CPUs wait
-    /// for it.
+    /// Moves a line from the running CPU to `cpu`. Returns the duration of the transfer while `waiting` other CPUs
+    /// wait for the line.
     pub(super) fn hand_over(&self, line: usize, cpu: usize, waiting: usize) -> Time {
         let directory = &self.directory;
         directory.transfers.set(directory.transfers.get() + 1);
@@ -184,22 +184,23 @@ impl World {
         time
     }
 
-    /// Returns the waits for each contended line, with the address of the line's first byte; `None` for lines of
-    /// programs.
+    /// Returns the wait statistics of each contended line, with the address of the line's first byte. The address is
+    /// `None` for lines of programs.
     #[must_use]
     pub fn line_waits(&self) -> Vec<(Option<usize>, Waits)> {
         let queues = self.directory.queues.borrow();
         queues.iter().map(|(&line, queue)| (self.directory.address_of(line), queue.waits())).collect()
     }
 
-    /// Does the same as [`Self::line_waits`], for locks.
+    /// Returns the wait statistics of each contended lock, like [`Self::line_waits`].
     #[must_use]
     pub fn lock_waits(&self) -> Vec<(Option<usize>, Waits)> {
         let waits = self.locks.waits().into_iter();
         waits.map(|(line, waits)| (self.directory.address_of(line), waits)).collect()
     }
 
-    /// Returns the number of line transfers between CPUs so far, and the number of all misses including those.
+    /// Returns the number of line transfers between CPUs so far, and the number of all misses including these
+    /// transfers.
     #[must_use]
     pub fn transfers_and_misses(&self) -> (u64, u64) {
         (self.directory.transfers.get(), self.directory.misses.get())

@@ -1,11 +1,12 @@
 //! The cache-line directory: the owner of each line, its waiters, and the latencies between nodes.
 //!
-//! For each line of 64 bytes the directory stores a *version* (how often another CPU became its writer), an
-//! *owner* (the CPU that wrote it last or has the only copy), and whether other CPUs share it. Each CPU's private
-//! cache is direct-mapped and stores line and version; a line that is not cached in its current version is a
-//! *miss*. A miss that takes the line from another CPU is a *transfer*. Transfers of one line are serialized;
-//! CPUs that arrive meanwhile wait (`sim/line_queue.rs`). Neighbours: `sim/charge.rs` charges accesses with this
-//! directory, `sim/hardware.rs` has the latencies.
+//! For each line of 64 bytes, the directory stores a *version* (the number of times that a new CPU became its
+//! writer), an *owner* (the CPU that wrote the line last or has the only copy), and whether other CPUs share the
+//! line. Each CPU's private cache is direct-mapped and stores the number and version of each cached line. An access
+//! to a line whose current version is not in the cache is a *miss*. A miss that takes the line from another CPU is a
+//! *transfer*. Transfers of one line are serialized: other CPUs wait in a queue (`sim/line_queue.rs`) until the
+//! current transfer ends. Related files: `sim/charge.rs` charges accesses with this directory, `sim/hardware.rs`
+//! defines the latencies.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -45,9 +46,10 @@ pub(crate) struct Directory {
     pub(super) first_tag: Cell<usize>,
     pub(super) mine: Cell<u64>,
     pub(super) hit: Time,
-    /// First line and node index of each part of the memory, ascending.
+    /// First line and node index of each part of the memory, in ascending order of lines.
     parts: Vec<(usize, usize)>,
-    /// Latencies between nodes, row by row: of memory, and of another CPU's cache.
+    /// Latencies between nodes, row by row: `memory` for an access to a node's memory, `transfer` for an access to
+    /// another CPU's cache.
     memory: Vec<Time>,
     transfer: Vec<Time>,
     nodes: usize,
@@ -55,23 +57,23 @@ pub(crate) struct Directory {
     pub(super) queues: RefCell<BTreeMap<usize, LineQueue>>,
     pub(super) transfers: Cell<u64>,
     pub(super) misses: Cell<u64>,
-    /// Next free line beyond the metadata, for the lines of programs.
+    /// Next free line after the metadata. These lines are for programs.
     next_own: Cell<usize>,
     own_nodes: RefCell<Vec<usize>>,
 }
 
 /// The memory that the directory covers.
 pub(crate) struct Watched {
-    /// Address of its first byte; aligned to a line.
+    /// Address of the first byte of the memory; aligned to a line.
     pub(crate) base: usize,
-    /// Its parts: size in bytes and the index of the node.
+    /// Parts of the memory: size in bytes and the index of the node.
     pub(crate) parts: Vec<(usize, usize)>,
     /// Number of lines reserved for programs.
     pub(crate) own_lines: usize,
 }
 
 impl Directory {
-    /// Creates the directory of a machine's memory, in which no line has an owner.
+    /// Creates the directory of a machine's memory. No line has an owner.
     pub(crate) fn new(watched: &Watched, geometry: &Geometry, hardware: &Hardware) -> Self {
         let (mut first, mut parts) = (0, Vec::new());
         for &(bytes, node) in &watched.parts {
@@ -114,7 +116,7 @@ impl Directory {
     /// Allocates a line for a program in the memory of the node with index `node`.
     ///
     /// # Panics
-    /// When all lines reserved for programs are in use.
+    /// Panics if all lines reserved for programs are in use.
     pub(super) fn own_line(&self, node: usize) -> usize {
         let line = self.next_own.get();
         assert!(line < self.lines.len(), "the lines for programs are used up");
@@ -147,7 +149,8 @@ impl Directory {
         self.transfer[from * self.nodes + to]
     }
 
-    /// Returns the cache set of a line. Hashed, because the structures of nodes lie at equal distances.
+    /// Returns the cache set of a line. The line is hashed because the metadata of the nodes is at equal distances in
+    /// memory, and its lines would otherwise share a few sets.
     #[inline(always)]
     pub(super) fn set_of(&self, line: usize) -> usize {
         ((line as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.hash_shift) as usize
@@ -167,7 +170,7 @@ impl Directory {
         let entry = self.lines[line].get();
         let own = (cpu as u64 + 1) << OWNER_SHIFT | ALONE;
         let next = match access {
-            // The first reader has the only copy; a second reader shares it with the first one.
+            // The first reader has the only copy. A second reader shares the line with the first reader.
             Access::Read if entry & (OWNER | SHARED) == 0 => entry | own,
             Access::Read if entry & OWNER == own & OWNER => entry,
             Access::Read => (entry | SHARED) & !ALONE,

@@ -1,7 +1,7 @@
-//! A simulated disk: one queue, with a fixed time for each request plus its sequential transfer time.
+//! A simulated disk with one queue. A request takes a fixed time plus its sequential transfer time.
 //!
-//! Reads and writes are served in the order of submission. The submitting thread may wait for its request or
-//! continue meanwhile. Neighbours: `page_cache/` reads and writes files.
+//! Reads and writes are served in the order of submission. The submitting thread may wait for its request, or
+//! continue while the disk works. Related files: `page_cache/` reads and writes files.
 
 use std::cell::Cell;
 
@@ -19,7 +19,7 @@ pub enum Transfer {
 
 /// A disk.
 ///
-/// Invariant: from the submission of any request before `idle_at` until `idle_at`, the disk is continuously busy.
+/// Invariant: after a request is submitted, the disk is busy without a pause until `idle_at`.
 #[derive(Debug)]
 pub struct Disk {
     bytes_per_second: f64,
@@ -42,7 +42,7 @@ impl Disk {
         }
     }
 
-    /// Queues a request and returns when it will complete.
+    /// Queues a request and returns the time at which it will complete.
     pub fn submit(&self, world: &World, transfer: Transfer, bytes: u64) -> Time {
         world.sync(); // requests are queued in the order of virtual time
         let takes = self.per_request + Time::from_seconds(bytes as f64 / self.bytes_per_second);

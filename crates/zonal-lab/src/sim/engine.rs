@@ -1,8 +1,9 @@
-//! Schedules the threads of a simulated machine: the one with the earliest virtual time runs.
+//! Schedules the threads of a simulated machine. The thread with the earliest virtual time runs next.
 //!
-//! Threads are fibers on one host thread. Each runs until its clock is past the horizon and its next action is
-//! visible to other threads. A run ends when all foreground threads have ended; background threads that still run
-//! are dropped. Neighbours: `sim/world.rs` keeps the agenda, `sim/fiber.rs` the stacks.
+//! Threads are fibers on one host thread. A thread runs until its clock is past the *horizon*, the time of the next
+//! event of other threads, and its next action is visible to other threads. A run ends when all foreground threads
+//! have ended; background threads that still exist are dropped. Related files: `sim/world.rs` stores the agenda of
+//! events, `sim/fiber.rs` provides the stacks.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,15 +18,15 @@ use super::world::{Event, World};
 /// Reason why a run ended early.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum RunError {
-    /// The run was asked to stop.
+    /// The caller set the stop flag.
     #[error("interrupted")]
     Interrupted,
-    /// All threads wait for each other.
+    /// All threads that have not ended wait for each other.
     #[error("deadlock: {waiting} threads wait for each other at {at}; the first is thread {first}")]
     Deadlock {
         /// Number of threads that have not ended.
         waiting: usize,
-        /// Index of one of them.
+        /// Index of the first of these threads.
         first: usize,
         /// Virtual time of the last event.
         at: Time,
@@ -36,22 +37,23 @@ pub enum RunError {
         LONGEST.seconds() / 86_400.0
     )]
     TooLong,
-    /// The host has no memory for something the run needs.
+    /// The host has no memory for an object that the run needs.
     #[error("no memory for {what}: {reason}")]
     NoMemory {
-        /// What the memory was for.
+        /// Purpose of the memory.
         what: &'static str,
         /// Error message of the host.
         reason: String,
     },
 }
 
-/// Whether a run waits for a thread to end.
+/// Whether a run waits for a thread to end before the run ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
     /// The run waits for the thread.
     Foreground,
-    /// The thread serves others and does not keep the run alive: a worker, an observer.
+    /// The run does not wait for the thread. Workers and observers, which serve other threads, are background
+    /// threads.
     Background,
 }
 
@@ -78,7 +80,7 @@ impl<'a> Threads<'a> {
     /// Adds a thread that starts `work` on `cpu` at `start`.
     ///
     /// # Errors
-    /// When the host has no address space for its stack.
+    /// Returns an error if the host has no address space for the thread's stack.
     pub fn add(
         &mut self,
         cpu: usize,
@@ -118,16 +120,17 @@ impl Default for Threads<'_> {
     }
 }
 
-/// Longest virtual time that is simulated: 100 days. [`Time`] holds twice that, so no sum of two times overflows.
+/// Longest virtual time that is simulated: 100 days. [`Time`] can represent twice this time, so the sum of two times
+/// does not overflow.
 const LONGEST: Time = Time::from_ps(100 * 86_400 * 1_000_000_000_000);
 
 impl World {
-    /// Runs threads until all foreground threads have ended. Returns the end time of each thread, indexed by
-    /// thread; [`Time::NEVER`] for background threads.
+    /// Runs threads until all foreground threads have ended. Returns the end time of each thread, indexed by thread.
+    /// The end time of an unfinished background thread is [`Time::NEVER`].
     ///
     /// # Errors
-    /// When `stop` becomes true, when no thread can continue, or when the run exceeds the longest time that is
-    /// simulated.
+    /// Returns an error if `stop` becomes true, if no thread can continue, or if the run exceeds the longest time
+    /// that is simulated.
     pub fn run(&self, threads: Threads<'_>, stop: &AtomicBool) -> Result<Vec<Time>, RunError> {
         let mut threads = threads.threads;
         self.set_threads(threads.iter().map(|thread| thread.cpu).collect());
@@ -139,7 +142,7 @@ impl World {
         self.set_charging(true);
         let result = self.run_events(&mut threads, &mut ended, stop);
         self.set_charging(false);
-        // Run the destructors of unfinished threads now, without cost and without waiting.
+        // Dropping the unfinished threads runs their destructors, which must not be charged and must not wait.
         self.undisturbed(|| drop(threads));
         result.map(|()| ended)
     }
@@ -164,7 +167,7 @@ impl World {
                 return Err(RunError::TooLong);
             }
             last = now;
-            // Relaxed: only a request to stop; no data is published with it.
+            // Relaxed: the flag only requests a stop, and no data is published with it.
             if stop.load(Relaxed) {
                 return Err(RunError::Interrupted);
             }

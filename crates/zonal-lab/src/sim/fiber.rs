@@ -1,7 +1,8 @@
-//! Threads of a simulated machine: each has its own stack, and all run on one host thread.
+//! Fibers, which execute the threads of a simulated machine. Each fiber has its own stack, and all fibers run on one
+//! host thread.
 //!
-//! A fiber runs until it calls [`suspend`] or ends, and continues from there when it is resumed. Neighbours:
-//! `sim/engine.rs` schedules fibers. One of the few modules with unsafe code.
+//! A fiber runs until it calls [`suspend`] or ends. When it is resumed, it continues after that call. This module is
+//! one of the few with unsafe code. Related files: `sim/engine.rs` schedules fibers.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -12,13 +13,13 @@ use std::ptr;
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
-/// Size of a fiber's stack, in bytes of address space; only the pages that are touched use memory.
+/// Size of a fiber's stack, in bytes of address space. Only the pages that the fiber touches use memory.
 const STACK_BYTES: usize = 256 << 10;
 
 type Pause = Yielder<(), ()>;
 
 thread_local! {
-    /// The handle with which the fiber that runs on this host thread suspends itself.
+    /// Handle of the running fiber of this host thread. The fiber uses the handle to suspend itself.
     static RUNNING: Cell<*const Pause> = const { Cell::new(ptr::null()) };
 }
 
@@ -29,7 +30,7 @@ pub(crate) enum Progress {
     Ended,
 }
 
-/// A computation that can be suspended. It may borrow data that lives for `'a`.
+/// A computation that can be suspended. It may borrow data that is valid for `'a`.
 pub(crate) struct Fiber<'a> {
     coroutine: Coroutine<(), (), ()>,
     borrows: PhantomData<&'a mut &'a ()>,
@@ -39,12 +40,13 @@ impl<'a> Fiber<'a> {
     /// Creates a fiber that runs `work` when it is first resumed.
     ///
     /// # Errors
-    /// When the host has no address space for its stack.
+    /// Returns an error if the host has no address space for the fiber's stack.
     pub(crate) fn new(work: impl FnOnce() + 'a) -> io::Result<Self> {
         let stack = DefaultStack::new(STACK_BYTES)?;
         let work: Box<dyn FnOnce() + 'a> = Box::new(work);
-        // SAFETY: only the lifetime changes. The closure runs or is dropped while the fiber exists, which
-        // `borrows` limits to 'a: dropping a coroutine unwinds its stack. A leaked fiber never runs again.
+        // SAFETY: the transmute changes only the lifetime. The closure runs or is dropped while the fiber exists,
+        // because dropping a coroutine unwinds its stack, and `borrows` limits the fiber to `'a`. A leaked fiber
+        // never runs again.
         let work: Box<dyn FnOnce()> = unsafe { std::mem::transmute(work) };
         let coroutine = Coroutine::with_stack(stack, move |pause: &Pause, ()| {
             RUNNING.set(pause);
@@ -68,12 +70,12 @@ impl<'a> Fiber<'a> {
 /// Suspends the running fiber.
 ///
 /// # Panics
-/// When the caller is not a fiber.
+/// Panics if the caller is not a fiber.
 pub(crate) fn suspend() {
     let pause = RUNNING.replace(ptr::null());
     assert!(!pause.is_null(), "only a simulated thread can be suspended");
-    // SAFETY: this fiber set the pointer before it ran or when it was last resumed; the referenced value is on
-    // its stack, which lives as long as the fiber.
+    // SAFETY: this fiber set the pointer when it started or was last resumed. The pointer refers to a value on the
+    // fiber's own stack, which exists as long as the fiber.
     unsafe { &*pause }.suspend(());
     RUNNING.set(pause);
 }

@@ -1,4 +1,4 @@
-//! Location of the CPUs and memory of a simulated machine.
+//! The CPUs and nodes of a simulated machine, and the distances between nodes.
 
 use zonal::units::NodeId;
 

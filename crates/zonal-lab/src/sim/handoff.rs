@@ -1,4 +1,4 @@
-//! Passes a value from one thread to another thread that waits for it.
+//! Passes a value from one thread to a waiting thread.
 
 use std::cell::{Cell, RefCell};
 
@@ -20,19 +20,19 @@ impl<T> Default for Handoff<T> {
 }
 
 impl<T> Handoff<T> {
-    /// Stores a value; a thread that waits for it wakes `latency` later.
+    /// Stores a value. A thread that waits for the value wakes up `latency` later.
     ///
     /// # Panics
-    /// When the previous value has not been taken yet.
+    /// Panics if the previous value has not been removed yet.
     pub fn put(&self, world: &World, thing: T, latency: Time) {
         world.sync();
-        assert!(self.thing.replace(Some(thing)).is_none(), "the last thing is still there");
+        assert!(self.thing.replace(Some(thing)).is_none(), "the previous value has not been removed");
         if let Some(thread) = self.waiting.take() {
             world.wake(thread, world.now() + latency);
         }
     }
 
-    /// Removes and returns the value, after waiting for it if necessary.
+    /// Removes and returns the value. The running thread waits if there is no value yet.
     pub fn take(&self, world: &World) -> T {
         world.sync();
         loop {

@@ -1,9 +1,9 @@
 //! Costs of a simulated machine, in physical units.
 //!
-//! Every field can be set in an experiment file and by its calibration. Latencies are given for distance 10 and
-//! grow with the distance between nodes (ACPI SLIT: 10 = local). `docs/lab.md` explains each field and how the
-//! values of the published machines were found. Neighbours: `sim/charge.rs` and `sim/locks.rs` charge these
-//! costs, `sim/touch.rs` those of memory bandwidth.
+//! Every field can be set in an experiment file, and a calibration can choose it. Latencies are given for distance 10
+//! and grow with the distance between nodes (ACPI SLIT: 10 = local). `docs/lab.md` explains each field and the origin
+//! of the values of the published machines. Related files: `sim/charge.rs` and `sim/locks.rs` charge these costs;
+//! `sim/touch.rs` charges the costs of memory bandwidth.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,9 +15,9 @@ use crate::bounds::{self, Bounds, COUNT, FACTOR, GB_S, MB_S, PAUSE_MS, WORK_NS};
 pub enum Arbitration {
     /// First come, first served.
     InOrder,
-    /// A refused request is sent again, so CPUs nearer to the node that owns the line win more often. The choice
-    /// is random; the probability of a CPU falls with the latency of its requests to the power
-    /// [`Hardware::retry_power`]. CPUs of the line's own node are served every [`Hardware::ports`] services.
+    /// A refused request is sent again, so CPUs nearer to the line's home node, whose memory contains the line, win
+    /// more often. The choice is random: the probability of a CPU falls with the latency of its requests to the power
+    /// [`Hardware::retry_power`]. CPUs of the home node are served once in every [`Hardware::ports`] services.
     Retry,
 }
 
@@ -25,14 +25,14 @@ pub enum Arbitration {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LockKind {
-    /// Waiters queue up, each on its own line; a hand-over is one transfer, however many CPUs wait.
+    /// Waiters queue up, each on its own line. A hand-over is one transfer, regardless of the number of waiters.
     Queued,
     /// All waiters spin on the lock's line and contend for it at each hand-over.
     Spinning,
 }
 
-/// Costs of one kind of machine. Times are in nanoseconds and bandwidths in GB/s (10^9 bytes per second), except
-/// those of the disk.
+/// Costs of one kind of machine. Times are in nanoseconds and bandwidths in GB/s (10^9 bytes per second), except for
+/// the disk, whose fields name their units.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Hardware {
@@ -40,34 +40,35 @@ pub struct Hardware {
     pub hit_ns: f64,
     /// Fetch of a line from the memory of the CPU's own node.
     pub memory_ns: f64,
-    /// Number of fetches and transfers that a CPU overlaps while no other CPU wants the same lines: the latency
-    /// of each is divided by this. 1 = the CPU waits for each one.
+    /// Number of fetches and transfers that a CPU overlaps while no other CPU accesses the same lines. The latency of
+    /// each fetch is divided by this number. 1 = the CPU waits for each fetch.
     pub overlap: f64,
-    /// Fetch of a line that another CPU of the same node has written, or invalidation of the copies of other
-    /// CPUs.
+    /// Fetch of a line that another CPU of the same node has written, or invalidation of the copies in other CPUs'
+    /// caches.
     pub transfer_ns: f64,
-    /// Growth of latencies when the access leaves the node, and with distance: at a distance d > 10 they are
-    /// `1 + remote_step + distance_weight * (d - 10) / 10` times those at distance 10.
+    /// First term of the growth of latencies with the distance between nodes. Latencies at a distance d > 10 are `1 +
+    /// remote_step + distance_weight * (d - 10) / 10` times those at distance 10.
     pub remote_step: f64,
-    /// See [`Self::remote_step`].
+    /// Growth of latencies with each 10 units of distance; see [`Self::remote_step`].
     pub distance_weight: f64,
-    /// Number of transactions for an atomic read-modify-write of a line that the CPU does not have: 1 if the
-    /// instruction requests exclusive ownership at once, 2 if it is a load followed by a compare-and-exchange.
+    /// Number of transactions for an atomic read-modify-write of a line that the CPU does not own: 1 if the
+    /// instruction requests exclusive ownership immediately, 2 if it is a load followed by a compare-and-exchange.
     pub atomic_transactions: f64,
-    /// Number of waiting requests at which the node of the line does nothing but refuse them. A transfer takes
-    /// `1 / (1 - waiting / refusal_limit)` times as long while others wait. 0 = waiters cost nothing.
+    /// Number of waiting requests at which the node of the line only refuses requests and makes no progress. A
+    /// transfer takes `1 / (1 - waiting / refusal_limit)` times as long while other CPUs wait. 0 = waiters cost
+    /// nothing.
     pub refusal_limit: f64,
     /// Order in which waiting CPUs are served.
     pub arbitration: Arbitration,
-    /// Exponent with which the probability of a retried request falls with its latency: 1 = it is sent less
-    /// often, 2 = it also arrives too late more often.
+    /// Exponent with which the probability of a retried request falls with its latency. 1 = distant CPUs send
+    /// requests less often; 2 = their requests also arrive too late more often.
     pub retry_power: f64,
-    /// Number of router ports that take turns; the node's own CPUs share one of them.
+    /// Number of router ports that are served one after the other; the node's own CPUs share one of the ports.
     pub ports: u32,
     /// How CPUs wait for locks.
     pub lock: LockKind,
-    /// Minimum time that a zone's lock is held for each frame moved under it: the cost of an allocator that keeps
-    /// free frames in linked lists of page structures.
+    /// Minimum time that a zone's lock is held for each frame moved under the lock. This is the cost of an allocator
+    /// that stores free frames in linked lists of page structures.
     pub list_work_ns: f64,
     /// Streaming bandwidth of one CPU to or from the memory of its own node.
     pub cpu_gb_s: f64,
@@ -77,7 +78,7 @@ pub struct Hardware {
     pub disk_mb_s: f64,
     /// Positioning time of each disk request, in milliseconds.
     pub disk_request_ms: f64,
-    /// An interrupt to another CPU and its acknowledgement.
+    /// Time for an interrupt to another CPU and its acknowledgement.
     pub interrupt_ns: f64,
     /// Lines in a CPU's private cache: a power of two.
     pub cache_lines: usize,
@@ -121,7 +122,7 @@ impl Hardware {
         (1.0 + step + self.distance_weight * (f64::from(distance) - 10.0) / 10.0).max(0.1)
     }
 
-    /// Returns the factor by which a transfer is slowed down while `waiting` CPUs wait for the line.
+    /// Returns the factor by which a transfer takes longer while `waiting` CPUs wait for the line.
     #[must_use]
     pub fn slowdown(&self, waiting: usize) -> f64 {
         if self.refusal_limit == 0.0 {
@@ -131,10 +132,10 @@ impl Hardware {
         if busy < 1.0 { (1.0 / (1.0 - busy)).min(SLOWEST) } else { SLOWEST }
     }
 
-    /// Checks that all values are within their bounds; the error says `field: allowed values`.
+    /// Checks that all values are within their bounds. An error has the form `field: value, allowed values`.
     ///
     /// # Errors
-    /// The first field outside its bounds.
+    /// Returns the first field that is outside its bounds.
     pub fn check(&self) -> Result<(), String> {
         let figures: [(&str, f64, Bounds); 15] = [
             ("hit_ns", self.hit_ns, WORK_NS),

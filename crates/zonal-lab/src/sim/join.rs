@@ -1,11 +1,11 @@
-//! Waiting until other threads are done.
+//! Blocks threads until other threads have completed.
 
 use std::cell::{Cell, RefCell};
 
 use super::thread_id::ThreadId;
 use super::world::World;
 
-/// A number of threads whose completion others wait for.
+/// A number of threads that have not completed, and the threads that wait for their completion.
 #[derive(Debug)]
 pub struct Join {
     left: Cell<usize>,
@@ -19,7 +19,7 @@ impl Join {
         Self { left: Cell::new(threads), waiting: RefCell::default() }
     }
 
-    /// Records that the running thread is done.
+    /// Records that the running thread has completed.
     pub fn arrive(&self, world: &World) {
         world.sync();
         self.left.set(self.left.get() - 1);
@@ -28,7 +28,7 @@ impl Join {
         }
     }
 
-    /// Blocks the running thread until all threads are done.
+    /// Blocks the running thread until all threads of the join have completed.
     pub fn wait(&self, world: &World) {
         world.sync();
         if self.left.get() != 0 {

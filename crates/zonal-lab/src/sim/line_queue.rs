@@ -1,6 +1,6 @@
-//! The queue of CPUs that wait for a cache line, and the choice of the next one.
+//! The queue of CPUs that wait for a cache line, and the choice of the CPU that is served next.
 //!
-//! Neighbours: `sim/charge.rs` serves the waiters one after the other.
+//! Related files: `sim/charge.rs` serves the waiters one by one.
 
 use std::collections::VecDeque;
 
@@ -29,12 +29,12 @@ pub(crate) struct Waiter {
 
 /// The waiters of one line, grouped by the latency to the node of the line.
 ///
-/// Invariant: classes ascend by latency; `len` = Σ waiters of the classes.
+/// Invariant: the classes ascend by latency, and `len` is the sum of the waiters in all classes.
 #[derive(Default, Debug)]
 pub(crate) struct LineQueue {
     classes: Vec<(Time, VecDeque<Waiter>)>,
     len: usize,
-    /// Services since CPUs of the line's own node had their turn.
+    /// Number of services since a CPU of the line's own node was last served.
     turns: u32,
     served: u64,
     waited: Time,
@@ -49,7 +49,7 @@ impl LineQueue {
         self.len
     }
 
-    /// Adds a waiter whose requests take `toward` to reach the node of the line.
+    /// Adds a waiter whose requests need the time `toward` to reach the node of the line.
     pub(crate) fn enter(&mut self, thread: ThreadId, cpu: usize, access: Access, toward: Time, since: Time) {
         let waiter = Waiter { thread, cpu, access, since };
         let at = self.classes.partition_point(|&(distance, _)| distance < toward);
@@ -82,8 +82,8 @@ impl LineQueue {
         (0..self.classes.len()).filter(|class| first(class).is_some()).min_by_key(first)
     }
 
-    /// Chooses a CPU of the line's own node when its port has its turn, otherwise a random class weighted by
-    /// nearness.
+    /// Chooses a CPU of the line's own node when it is the turn of that node's port. Otherwise chooses a random
+    /// class, with a higher probability for nearer classes.
     fn by_retry(
         &mut self,
         hardware: &Hardware,
@@ -125,7 +125,7 @@ impl LineQueue {
         self.waited += waited;
     }
 
-    /// Returns how many waiters were served and their total waiting time.
+    /// Returns the number of waiters that were served, and their total waiting time.
     pub(crate) fn waits(&self) -> Waits {
         Waits { handed_over: self.served, waited: self.waited }
     }

@@ -1,6 +1,6 @@
-//! The threads that wait for each lock of a simulated machine.
+//! The queues of threads that wait for the locks of a simulated machine.
 //!
-//! Neighbours: `sim/locks.rs` has the locks.
+//! Related files: `sim/locks.rs` implements the locks.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -9,7 +9,7 @@ use super::line_queue::Waits;
 use super::thread_id::ThreadId;
 use super::time::Time;
 
-/// Waiters and statistics of a lock that has ever been contended.
+/// Waiters and statistics of a lock that has been contended at least once.
 #[derive(Default, Debug)]
 pub(super) struct Waiting {
     pub(super) queue: VecDeque<(ThreadId, usize)>,
@@ -25,7 +25,7 @@ pub(crate) struct Locks {
 }
 
 impl Locks {
-    /// Returns the statistics of each contended lock, by line.
+    /// Returns the statistics of each contended lock, by the number of its line.
     pub(super) fn waits(&self) -> Vec<(usize, Waits)> {
         let of = |(&line, waiting): (&usize, &Waiting)| {
             (line, Waits { handed_over: waiting.handed_over, waited: waiting.waited })

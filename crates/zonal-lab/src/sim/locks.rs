@@ -1,8 +1,8 @@
-//! Locks of a simulated machine: queues in virtual time.
+//! Locks of a simulated machine, with queues in virtual time.
 //!
-//! A lock is a cell that contains 0 or its holder; the world keeps its waiters. A thread that finds the lock held
-//! sleeps until the lock is handed to it, first come, first served. Neighbours: `sim/charge.rs` moves the lock's
-//! line, `sim/platform.rs` provides these locks to the allocator.
+//! A lock is a cell that contains 0 or identifies the holder. The world stores the lock's waiters. A thread that
+//! finds the lock held sleeps until the holder system the lock to it, in the order of arrival. Related files:
+//! `sim/charge.rs` moves the lock's line, `sim/platform.rs` provides these locks to the allocator.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,12 +22,12 @@ impl World {
         self.sync();
         let before = self.now();
         self.access_line(line, Access::Modify);
-        // Relaxed throughout: all threads run on one host thread.
+        // Relaxed in this whole function, because all threads run on one host thread.
         if cell.load(Relaxed) == 0 {
             return cell.store(self.thread().0 + 1, Relaxed);
         }
         self.locks.waiting.borrow_mut().entry(line).or_default().queue.push_back((self.thread(), self.cpu()));
-        self.block(); // `unlock_cell` has made this thread the holder
+        self.block(); // `unlock_cell` makes this thread the holder before it wakes it
         let waited = self.now() - before;
         self.account(|account| account.lock_wait += waited);
         if let Some(waiting) = self.locks.waiting.borrow_mut().get_mut(&line) {
@@ -62,7 +62,7 @@ impl World {
         self.wake(next, self.now() + time);
     }
 
-    /// Removes the next waiter of a lock; returns its thread and CPU, and the number of waiters left.
+    /// Removes the next waiter of a lock. Returns its thread and CPU, and the number of remaining waiters.
     fn pop_waiter(&self, line: usize) -> Option<((ThreadId, usize), usize)> {
         let mut all = self.locks.waiting.borrow_mut();
         let queue = &mut all.get_mut(&line)?.queue;
@@ -81,7 +81,7 @@ impl RawLock for SimLock {
     }
 
     fn lock(&self) {
-        // Without a world, or while accesses are free of charge, no other thread runs.
+        // Without a world, or while accesses are free of charge, no other thread runs, so the lock cannot be held.
         world::with(|world| {
             if world.is_charging() {
                 let address = self.0.as_ptr().addr();
@@ -113,7 +113,7 @@ impl RawLock for SimLock {
     }
 }
 
-/// A lock of a program: of its page tables, its lists, its files.
+/// A lock of a program, such as the lock of its page tables, its lists or its files.
 #[derive(Debug)]
 pub struct ProgramLock {
     cell: AtomicU32,

@@ -1,7 +1,7 @@
 //! Assembles a simulated machine from its description, its hardware costs, and the allocator.
 //!
-//! The allocator's metadata lies in one zeroed mapping, divided as the allocator requests it, so that the address
-//! of a cell determines its node. Neighbours: `zonal-machine` describes machines.
+//! The allocator's metadata is in one zeroed mapping, which is divided into the buffers that the allocator requests.
+//! The address of a cell therefore determines its node. Related files: `zonal-machine` describes machines.
 
 use std::mem::MaybeUninit;
 
@@ -21,9 +21,9 @@ use super::world::World;
 /// A machine to simulate.
 #[derive(Clone, Debug)]
 pub struct SimulatedMachine {
-    /// Description of its CPUs, nodes and zones.
+    /// Description of the machine's CPUs, nodes and zones.
     pub model: MachineModel,
-    /// Costs of its hardware.
+    /// Costs of the machine's hardware.
     pub hardware: Hardware,
 }
 
@@ -37,17 +37,18 @@ pub struct Simulation<'s, 'm> {
     pub machine: &'s SimulatedMachine,
 }
 
-/// Lines reserved for programs, in addition to a number for each CPU.
+/// Number of lines reserved for programs, in addition to some lines for each CPU.
 const OWN_LINES: usize = 1 << 14;
-/// Alignment of metadata buffers: a host page, so that no two buffers share a line.
+/// Alignment of metadata buffers. Buffers are aligned to host pages so that no two buffers share a line.
 const ALIGN: usize = 4096;
 
 impl SimulatedMachine {
-    /// Starts the allocator with `config` on this machine and calls `work` with the simulation. Runs with the
-    /// same `seed` are identical.
+    /// Starts the allocator with `config` on this machine and calls `work` with the simulation. Runs with the same
+    /// `seed` are identical.
     ///
     /// # Errors
-    /// When the configuration does not fit the machine, or the host has too little memory for it.
+    /// Returns an error if the configuration is not valid for the machine, or if the host has too little memory for
+    /// the simulation.
     pub fn simulate<R>(
         &self,
         config: &Config,
@@ -99,13 +100,14 @@ impl SimulatedMachine {
     }
 }
 
-/// Returns a buffer over part of a fresh mapping, which is known to be zeroed.
+/// Returns a buffer over part of a fresh mapping. The buffer is known to be zeroed.
 fn zeroed(part: &mut [u8]) -> Buffer<'_> {
     let first = part.as_mut_ptr().cast::<MaybeUninit<u8>>();
-    // SAFETY: the same bytes, which stay borrowed; every initialized byte is a valid `MaybeUninit<u8>`.
+    // SAFETY: the new slice covers the same bytes, which stay borrowed through `part`. Every initialized byte is a
+    // valid `MaybeUninit<u8>`.
     #[allow(unsafe_code)]
     let part = unsafe { std::slice::from_raw_parts_mut(first, part.len()) };
-    // SAFETY: the host zeroes fresh mappings, and nothing has written to this one yet.
+    // SAFETY: the host zeroes fresh mappings, and this program has not written to this mapping yet.
     #[allow(unsafe_code)]
     unsafe {
         Buffer::zeroed(part)
@@ -121,7 +123,7 @@ pub enum SimulateError {
     /// The allocator refuses its configuration.
     #[error("configuration: {0}")]
     Config(String),
-    /// The host has no memory for the simulation, or the run was stopped.
+    /// The host has no memory for the simulation, or the run ended early.
     #[error(transparent)]
     Run(#[from] RunError),
 }

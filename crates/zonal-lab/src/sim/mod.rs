@@ -1,12 +1,12 @@
 //! The simulated machine: virtual CPUs that run the allocator, and the cost of their memory accesses.
 //!
-//! - Setup: `sim/hardware.rs` has the costs, `sim/machine.rs` assembles a machine.
-//! - Execution: `sim/world.rs` is the state of a running machine, `sim/engine.rs` schedules its threads,
+//! - Setup: `sim/hardware.rs` defines the costs, `sim/machine.rs` assembles a machine.
+//! - Execution: `sim/world.rs` is the state of a running machine, `sim/engine.rs` schedules its threads, and
 //!   `sim/fiber.rs` provides their stacks.
-//! - The allocator's interface: `sim/cells.rs`, `sim/locks.rs` and `sim/platform.rs`.
-//! - Costs: `sim/charge.rs` charges accesses to metadata with the cache-line directory of `sim/coherence.rs` and
-//!   the queues of `sim/line_queue.rs`; `sim/touch.rs` and `sim/bandwidth.rs` charge accesses to the frames
-//!   themselves; `sim/disk.rs` charges disk requests.
+//! - The allocator's platform: `sim/cells.rs`, `sim/locks.rs` and `sim/platform.rs`.
+//! - Costs: `sim/charge.rs` charges accesses to metadata. It uses the cache-line directory of `sim/coherence.rs` and
+//!   the queues of `sim/line_queue.rs`. `sim/touch.rs` and `sim/bandwidth.rs` charge accesses to the contents of
+//!   frames; `sim/disk.rs` charges disk requests.
 
 mod access;
 mod bandwidth;

@@ -1,7 +1,8 @@
 //! The allocator's platform on a simulated machine.
 //!
-//! All state is in the world of the host thread, so the platform type itself is empty. CPUs are pinned: nothing
-//! interrupts a CPU's operations on its own pagesets. Neighbours: `sim/world.rs`.
+//! All state is in the world of the host thread, so the platform type itself is empty. Operations of a CPU on its own
+//! pagesets are pinned: the engine does not switch to another thread during such an operation. Related files:
+//! `sim/world.rs` contains the state.
 
 use zonal::Platform;
 use zonal::platform::ZeroedCells;
@@ -26,7 +27,7 @@ impl Platform for Lab {
     type Lock = SimLock;
     type CpuLocal = LabCpus;
 
-    // SAFETY: cells and locks are transparent over integers, whose initial value is zero.
+    // SAFETY: cells and locks are transparent wrappers of integers, and their initial value is zero.
     #[allow(unsafe_code)]
     const ZEROED_CELLS: Option<ZeroedCells<Self>> = Some(unsafe { ZeroedCells::promise() });
 
@@ -72,7 +73,7 @@ impl Platform for Lab {
     }
 }
 
-/// Forwards reclaim requests to the program that runs in the world.
+/// Forwards reclaim requests to the program that handles them in the current world.
 struct Programs;
 
 impl Reclaimer for Programs {
@@ -89,7 +90,8 @@ impl Reclaimer for Programs {
     }
 }
 
-/// Access to the pagesets of simulated CPUs: plain loads and stores, during which nothing else runs.
+/// Access to the pagesets of simulated CPUs with plain loads and stores. No other simulated thread runs during an
+/// access.
 #[derive(Clone, Copy, Debug)]
 pub struct LabCpus;
 
@@ -114,7 +116,8 @@ impl CpuLocal<Lab> for LabCpus {
         prepare: impl FnOnce(&'m PagesetSlot<'m, Lab>) -> Option<Push>,
         refused: impl FnOnce(&'m PagesetSlot<'m, Lab>, Push) -> bool,
     ) -> bool {
-        // A refused push may have to wait, so it is handled after the pinned section.
+        // The caller's handling of a refused push may have to wait, which is not allowed in a pinned section. It is
+        // therefore done after the section.
         let mut left = None;
         let given = undisturbed(|| {
             PINNED.push_current(lab, slots, prepare, |slot, push| {
@@ -141,15 +144,15 @@ impl CpuLocal<Lab> for LabCpus {
 #[inline(always)]
 fn undisturbed<R>(work: impl FnOnce() -> R) -> R {
     match world::with(std::ptr::from_ref) {
-        // SAFETY: the world outlives the sections of threads that run in it (`world::with`).
+        // SAFETY: the world outlives all sections of threads that run in it, as for `world::with`.
         #[allow(unsafe_code)]
         Some(world) => unsafe { &*world }.undisturbed(work),
         None => work(),
     }
 }
 
-/// Quiescence by interrupt. Other CPUs are switched only where they wait, never inside a pinned section, so an
-/// interrupt only takes its own time.
+/// Quiesces another CPU by an interrupt. The engine switches between CPUs only where they wait, and never inside a
+/// pinned section, so an interrupt has no effect except its own cost.
 #[derive(Clone, Copy, Debug)]
 struct Interrupt;
 

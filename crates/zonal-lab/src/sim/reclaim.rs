@@ -1,13 +1,14 @@
-//! Reclaim on a simulated machine: the program that is asked to free frames, and the wake-up of reclaim workers.
+//! Reclaim on a simulated machine: directs reclaim requests to a program that frees frames, and wakes the reclaim
+//! workers.
 //!
-//! Neighbours: `sim/platform.rs` forwards the allocator's requests, `sim/reclaimers.rs` has the state.
+//! Related files: `sim/platform.rs` forwards the allocator's requests, `sim/reclaimers.rs` defines the state.
 
 use zonal::units::NodeId;
 
 use super::reclaimers::{ProgramReclaimer, Worker};
 use super::world::World;
 
-/// A guard: reclaim requests go to a program until it is dropped.
+/// A guard. While it exists, reclaim requests are directed to a program.
 #[must_use]
 pub struct Asked<'a> {
     world: &'a World,
@@ -23,8 +24,8 @@ impl World {
     /// Directs reclaim requests to `program` until the returned guard is dropped.
     pub fn ask<'a>(&'a self, program: &'a (dyn ProgramReclaimer + 'a)) -> Asked<'a> {
         let program: *const (dyn ProgramReclaimer + 'a) = program;
-        // SAFETY: only the lifetime changes; the pointer is used until `Asked`, which borrows the program, is
-        // dropped.
+        // SAFETY: the transmute changes only the lifetime. The pointer is used only until the `Asked` is dropped, and
+        // the `Asked` borrows the program.
         #[allow(unsafe_code)]
         let program: *const (dyn ProgramReclaimer + 'static) = unsafe { std::mem::transmute(program) };
         self.reclaim.program.replace(Some(program));
@@ -34,12 +35,13 @@ impl World {
     /// Returns the program that handles reclaim requests.
     pub(super) fn reclaimer(&self) -> Option<&dyn ProgramReclaimer> {
         let program = *self.reclaim.program.borrow();
-        // SAFETY: set by `ask`, whose guard outlives all threads of the run and resets the pointer.
+        // SAFETY: `ask` sets the pointer. Its guard outlives all threads of the run and resets the pointer when it is
+        // dropped.
         #[allow(unsafe_code)]
         program.map(|program| unsafe { &*program } as &dyn ProgramReclaimer)
     }
 
-    /// Wakes the reclaim worker of a node, or makes it run again if it is awake.
+    /// Wakes the reclaim worker of a node. If the worker is awake, it runs once more before it sleeps.
     pub(super) fn wake_reclaim_worker(&self, node: NodeId) {
         let mut workers = self.reclaim.workers.borrow_mut();
         let Some(worker) = self.geometry.place_of(node).and_then(|place| workers.get_mut(place)) else {
@@ -51,7 +53,8 @@ impl World {
         }
     }
 
-    /// Blocks the running thread, the reclaim worker of the node with index `place`, until it is woken.
+    /// Blocks the running thread until it is woken. The thread must be the reclaim worker of the node with index
+    /// `place`.
     pub fn wait_for_reclaim(&self, place: usize) {
         {
             let mut workers = self.reclaim.workers.borrow_mut();

@@ -1,6 +1,6 @@
 //! Programs of a simulated machine that can free frames on request, and the state of the reclaim workers.
 //!
-//! Neighbours: `sim/reclaim.rs` uses this state.
+//! Related files: `sim/reclaim.rs` uses this state.
 
 use std::cell::RefCell;
 
@@ -9,11 +9,12 @@ use zonal::units::PageCount;
 
 use super::thread_id::ThreadId;
 
-/// A program that can free frames on request; compare `zonal::platform::reclaimer::Reclaimer`.
+/// A program that can free frames on request. It is the simulated counterpart of
+/// `zonal::platform::reclaimer::Reclaimer`.
 pub trait ProgramReclaimer {
     /// Returns the number of frames that could be freed for `request`.
     fn count(&self, request: &ReclaimRequest) -> PageCount;
-    /// Tries to free what `request` asks for and returns the number of frames freed.
+    /// Tries to free the frames that `request` requires, and returns the number of frames freed.
     fn reclaim(&self, request: &ReclaimRequest) -> PageCount;
 }
 

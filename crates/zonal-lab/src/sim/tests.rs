@@ -7,7 +7,7 @@ use zonal_machine::preset;
 
 use super::*;
 
-/// Runs one program on each of `cpus` and returns when each of them ended.
+/// Runs one program on each of `cpus` and returns the end time of each program.
 fn run_each(
     machine: &SimulatedMachine,
     cpus: &[usize],
@@ -56,7 +56,7 @@ fn a_lock_saturates_at_one_over_the_hold_time() {
             };
             let ended = run_each(&machine(hardware.clone()), &(0..cpus).collect::<Vec<_>>(), program, |_| ());
             let each = last(&ended) / (ROUNDS * cpus) as f64;
-            // Alone, a CPU keeps the lock's line and hands nothing over.
+            // A single CPU keeps the lock's line in its cache, so no hand-over takes place.
             near(each, if cpus == 1 { 200.0 } else { expected_ns }, 1.0);
         }
     }
@@ -82,7 +82,7 @@ fn below_saturation_a_lock_costs_no_wait() {
 #[test]
 fn two_far_writers_alternate_at_one_transfer_each() {
     const ROUNDS: usize = 1000;
-    // CPUs 0 and 16 are on nodes 0 and 1 at distance 12; CPUs 0 and 32 are at distance 32.
+    // CPU 16 is on a node at distance 12 from the node of CPU 0, and CPU 32 on a node at distance 32.
     for (other, distance) in [(1, 10), (16, 12), (32, 32)] {
         let hardware =
             Hardware { hit_ns: 0.0, transfer_ns: 100.0, distance_weight: 1.0, ..Hardware::default() };
@@ -109,8 +109,8 @@ fn readers_share_a_line_and_do_not_wait() {
         }
     };
     let ended = run_each(&machine(hardware), &(0..16).collect::<Vec<_>>(), program, |_| ());
-    // The first CPU reads from memory, the second from the first CPU's cache, all others from memory; then they
-    // hit.
+    // The first CPU reads the line from memory, the second from the first CPU's cache, and all others from memory.
+    // Later reads are hits.
     assert!(last(&ended) < 1000.0 + 2.0 * 80.0 + 60.0, "{ended:?}");
 }
 
@@ -133,7 +133,7 @@ fn waiters_slow_a_line_down_by_the_law_given() {
         };
         let all: Vec<usize> = (0..cpus).collect();
         let ended = run_each(&machine(hardware.clone()), &all, program, |_| ());
-        // One waiter is being served and one has just returned, so all others wait.
+        // One CPU is being served and one CPU has just queued again, so `cpus - 2` CPUs wait.
         let expected = 100.0 * hardware.slowdown(cpus - 2);
         near(last(&ended) / (ROUNDS * cpus) as f64, expected, 5.0);
     }
@@ -152,7 +152,7 @@ fn a_nodes_bandwidth_is_shared() {
         };
         let all: Vec<usize> = (0..cpus).collect();
         let ended = run_each(&machine(hardware.clone()), &all, program, |_| ());
-        let rate = (cpus * PAGES * 4096) as f64 / last(&ended); // bytes a nanosecond = GB/s
+        let rate = (cpus * PAGES * 4096) as f64 / last(&ended); // bytes per nanosecond = GB/s
         near(rate, (cpus as f64 * 10.0).min(40.0), 5.0);
     }
 }
@@ -200,7 +200,8 @@ fn a_lone_thread_that_never_waits_can_be_stopped() {
         let mut threads = Threads::new();
         let world = sim.world;
         let forever = || {
-            // The engine checks the flag before it runs the thread, and must check it again.
+            // The engine checks the flag before it runs the thread for the first time. It must check the flag again
+            // later.
             stop.store(true, Ordering::Relaxed);
             for _ in 0..100_000_000 {
                 world.spend(Time::from_ns(1.0));
@@ -239,7 +240,7 @@ fn a_lock_is_held_as_long_as_lists_would_take_for_the_frames_that_move() {
     for frames in [1, 1000, 100_000] {
         let ((short, moved), (long, _)) = (time_of(60.0, frames), time_of(120.0, frames));
         near(long - short, 60.0 * moved, 0.1);
-        // Accesses that already take longer than the list work are neither shortened nor lengthened.
+        // Accesses that already take longer than the list work are not changed by it.
         assert_eq!(time_of(0.0, frames), time_of(0.001, frames));
     }
 }
@@ -298,7 +299,7 @@ fn a_run_ends_long_before_time_does() {
     };
     assert_eq!(run_alone(sleeps), RunError::TooLong);
     assert_eq!(run_alone(|world| world.sleep_until(Time::NEVER)), RunError::TooLong);
-    // The clock stops at the end of time: a thread that only sleeps there must still let the run end.
+    // The clock saturates at `Time::NEVER`. A thread that only sleeps at this time must still allow the run to end.
     let stands_still = |world: &World| {
         world.spend(Time::NEVER);
         loop {

@@ -5,7 +5,7 @@
 pub struct ThreadId(pub(crate) u32);
 
 impl ThreadId {
-    /// Returns its index, from 0 in the order of creation.
+    /// Returns the index of the thread, from 0 in the order of creation.
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize

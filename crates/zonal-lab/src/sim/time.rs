@@ -1,8 +1,8 @@
 //! Virtual time.
 //!
-//! One type for points in time (since the start of a run) and durations: picoseconds in 64 bits, enough for 213
-//! days. Integers, so that a run is identical on every host. Longer times saturate at [`Time::NEVER`]; a run ends
-//! long before that (`sim/engine.rs`).
+//! One type represents both points in time (since the start of a run) and durations. It stores picoseconds in 64
+//! bits, which is enough for 213 days. Integers make a run identical on every host. Longer times saturate at
+//! [`Time::NEVER`], but a run is stopped long before that time (`sim/engine.rs`).
 
 use std::fmt;
 use std::iter::Sum;
@@ -30,7 +30,7 @@ impl Time {
         Self((ns * 1e3).round() as u64)
     }
 
-    /// Creates a time from seconds; see [`Self::from_ns`].
+    /// Creates a time from seconds, with the rounding of [`Self::from_ns`].
     #[must_use]
     pub fn from_seconds(seconds: f64) -> Self {
         Self((seconds * 1e12).round() as u64)
@@ -60,13 +60,13 @@ impl Time {
         Self((self.0 as f64 * factor).round() as u64)
     }
 
-    /// Multiplies the time by `count`: the duration of that many in sequence.
+    /// Multiplies the time by `count`, which is the duration of `count` such times in sequence.
     #[must_use]
     pub const fn times(self, count: u64) -> Self {
         Self(self.0.saturating_mul(count))
     }
 
-    /// Subtracts `other`, or returns zero if it is longer.
+    /// Subtracts `other`. Returns zero if `other` is longer.
     #[must_use]
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))

@@ -1,8 +1,8 @@
 //! Accesses to the contents of frames: streaming to and from memory.
 //!
-//! A CPU streams at its own speed, which falls with distance, and all CPUs that stream to one node share the
-//! bandwidth of its memory. Neighbours: `sim/bandwidth.rs` shares the bandwidth, `sim/hardware.rs` has the
-//! speeds.
+//! A CPU streams at its own speed, which falls with the distance to the memory. All CPUs that stream to one node
+//! share the bandwidth of its memory. Related files: `sim/bandwidth.rs` divides the bandwidth, `sim/hardware.rs`
+//! defines the speeds.
 
 use super::time::Time;
 use super::world::World;
@@ -19,13 +19,13 @@ impl World {
         self.set_now(carried.max(start + alone));
     }
 
-    /// Returns how long streaming takes without contention.
+    /// Returns the time that streaming takes without contention.
     #[must_use]
     pub fn stream_time(&self, node: usize, bytes: u64) -> Time {
         Time::from_seconds(bytes as f64 * self.stretch_to(node) / (self.hardware.cpu_gb_s * 1e9))
     }
 
-    /// Returns the factor by which latency to the node with index `node` exceeds local latency.
+    /// Returns the ratio of the latency to the node with index `node` and the local latency.
     #[must_use]
     fn stretch_to(&self, node: usize) -> f64 {
         self.hardware.stretch(self.geometry.distance(self.node(), node))

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use super::thread_id::ThreadId;
 use super::world::World;
 
-/// A list of waiting threads, first come, first served. A woken thread must check its condition again.
+/// A list of waiting threads, which are woken in the order of arrival. A woken thread must check its condition again.
 #[derive(Default, Debug)]
 pub struct WaitList {
     waiting: RefCell<VecDeque<ThreadId>>,

@@ -1,9 +1,9 @@
-//! The state of one simulated machine while it runs, and how its memory cells find it.
+//! The state of one simulated machine while it runs, and the way in which its memory cells find this state.
 //!
-//! A *thread* runs on one CPU. The *horizon* is the time of the next event of any other thread or line: a thread
-//! past it must let others run before it does anything that they can observe. While *charging* is on, accesses
-//! cost time. A cell knows only its own address, so the world it belongs to is the current world of the host
-//! thread. Neighbours: `sim/charge.rs` charges accesses, `sim/engine.rs` schedules threads.
+//! A *thread* runs on one CPU. The *horizon* is the time of the next event of any other thread or line. A thread
+//! whose clock has reached the horizon must let other threads run before it does anything that they can observe.
+//! While *charging* is on, accesses cost time. A cell has no pointer to its world, so the current world of the host
+//! thread is used. Related files: `sim/charge.rs` charges accesses, `sim/engine.rs` schedules threads.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -49,12 +49,12 @@ pub struct Account {
     pub user: Time,
     /// Sleeping.
     pub idle: Time,
-    /// State of the thread's [`ListWork`] while the thread does not run.
+    /// State of the thread's [`ListWork`] while the thread is suspended.
     list_work: ListWork,
 }
 
-/// Frames that a thread has moved under a lock of the allocator. The count that a lock protects lies at a fixed
-/// distance from the lock; changes of the count are counted as moved frames.
+/// Number of frames that a thread has moved under a lock of the allocator. The count of free frames that a lock
+/// protects is at a fixed distance from the lock. Every change of this count is added to the number of moved frames.
 #[derive(Clone, Copy, Default, Debug)]
 struct ListWork {
     /// Address of the count; 0 = no lock is held.
@@ -67,8 +67,8 @@ struct ListWork {
 /// Offset from the lock of the free areas to their count of free frames, in bytes.
 const COUNT_OFFSET: usize = 16;
 
-/// Number of checkpoints after which a thread yields even though it is behind all others, so that a request to
-/// stop is noticed: a few milliseconds of host time.
+/// Number of checkpoints after which a thread yields even if all other threads are ahead of it. The engine can then
+/// check the stop flag every few milliseconds of host time.
 const CHECKPOINTS: u32 = 1 << 16;
 
 /// A running simulated machine.
@@ -79,7 +79,7 @@ pub struct World {
     thread: Cell<ThreadId>,
     pub(super) cpu: Cell<usize>,
     charging: Cell<bool>,
-    /// Nesting depth of sections in which nothing else may run.
+    /// Nesting depth of pinned sections, in which no other thread may run.
     pinned: Cell<u32>,
     agenda: RefCell<Agenda>,
     pub(super) geometry: Geometry,
@@ -97,9 +97,9 @@ pub struct World {
     /// Time used by each thread, indexed by thread.
     accounts: RefCell<Vec<Account>>,
     reclaiming: RefCell<Vec<bool>>,
-    /// Number of checkpoints since a thread last yielded at one.
+    /// Number of checkpoints since a thread last yielded at a checkpoint.
     checkpoints: Cell<u32>,
-    /// How far a thread may run ahead of others while it does nothing that they can observe.
+    /// Time by which a thread may run ahead of others while it does nothing that they can observe.
     pub(super) leash: Time,
 }
 
@@ -107,7 +107,7 @@ thread_local! {
     static CURRENT: Cell<*const World> = const { Cell::new(ptr::null()) };
 }
 
-/// A guard: the cells used by this host thread belong to a world until it is dropped.
+/// A guard. While it exists, all accesses of this host thread to cells are charged in one world.
 pub(crate) struct Entered<'w> {
     before: *const World,
     _world: &'w World,
@@ -119,14 +119,15 @@ impl Drop for Entered<'_> {
     }
 }
 
-/// Calls `work` with the world of this host thread, if there is one.
+/// Calls `work` with the current world of this host thread, if there is one.
 #[inline(always)]
 pub(crate) fn with<R>(work: impl FnOnce(&World) -> R) -> Option<R> {
     let world = CURRENT.get();
     if world.is_null() {
         return None;
     }
-    // SAFETY: set by `enter` to a world that is borrowed until the `Entered` is dropped, which resets it.
+    // SAFETY: `enter` sets the pointer to a world that stays borrowed until the `Entered` is dropped, and the drop
+    // resets the pointer.
     #[allow(unsafe_code)]
     Some(work(unsafe { &*world }))
 }
@@ -160,7 +161,7 @@ impl World {
         }
     }
 
-    /// Makes this the world of the host thread until the returned guard is dropped.
+    /// Makes this world the current world of the host thread until the returned guard is dropped.
     pub(crate) fn enter(&self) -> Entered<'_> {
         Entered { before: CURRENT.replace(self), _world: self }
     }
@@ -177,7 +178,8 @@ impl World {
         self.clock.set(now);
     }
 
-    /// Returns a time before which no thread acts any more: all others resume at the horizon or later.
+    /// Returns a time before which no thread can act any more, because all other threads resume at the horizon or
+    /// later.
     pub(super) fn settled(&self) -> Time {
         self.clock.get().min(self.horizon.get())
     }
@@ -210,7 +212,7 @@ impl World {
     /// Returns the index of a node of the machine.
     ///
     /// # Panics
-    /// When the machine does not have the node.
+    /// Panics if the machine does not have the node.
     #[must_use]
     pub fn place_of(&self, node: NodeId) -> usize {
         self.geometry.place_of(node).expect("a node of the machine")
@@ -232,7 +234,7 @@ impl World {
         self.charging.set(charging);
     }
 
-    /// Runs `work` without cost and without running anything else meanwhile: for observers.
+    /// Runs `work` without cost, and without running other threads during `work`. Observers use this function.
     pub fn free_of_charge<R>(&self, work: impl FnOnce() -> R) -> R {
         let charging = self.charging.replace(false);
         let result = self.undisturbed(work);
@@ -240,7 +242,7 @@ impl World {
         result
     }
 
-    /// Runs `work` on the running CPU without running anything else meanwhile.
+    /// Runs `work` on the running CPU, without running other threads during `work`.
     #[inline(always)]
     pub(super) fn undisturbed<R>(&self, work: impl FnOnce() -> R) -> R {
         self.pinned.set(self.pinned.get() + 1);
@@ -259,8 +261,8 @@ impl World {
         self.clock.set(self.clock.get() + time);
     }
 
-    /// Lets all threads run whose time is not after that of the running thread; called before an action that
-    /// others can observe.
+    /// Lets all threads run whose time is not later than that of the running thread. Must be called before an action
+    /// that other threads can observe.
     #[inline]
     pub(super) fn sync(&self) {
         if self.clock.get() >= self.horizon.get() && self.pinned.get() == 0 {
@@ -268,15 +270,16 @@ impl World {
         }
     }
 
-    /// Yields if the thread is far ahead of others, or now and then so that a request to stop is noticed.
-    /// Programs must call this regularly.
+    /// Yields if the running thread is far ahead of the others, and periodically so that the engine can check the
+    /// stop flag. Programs must call this function regularly.
     #[inline]
     pub fn checkpoint(&self) {
         let (clock, horizon) = (self.clock.get(), self.horizon.get());
         let passed = self.checkpoints.get().saturating_add(1);
         self.checkpoints.set(passed);
         let is_ahead = clock.saturating_sub(self.leash) > horizon;
-        // A thread that is behind all others is scheduled again at once, so this changes no result.
+        // A thread that is behind all others is scheduled again immediately, so this yield does not change any
+        // result.
         let may_be_asked = passed >= CHECKPOINTS && clock < horizon;
         if (is_ahead || may_be_asked) && self.pinned.get() == 0 {
             self.checkpoints.set(0);
@@ -290,13 +293,13 @@ impl World {
         fiber::suspend();
     }
 
-    /// Suspends the running thread until another thread calls [`Self::wake`] for it; returns how long it was
-    /// suspended.
+    /// Suspends the running thread until another thread calls [`Self::wake`] for it. Returns the duration of the
+    /// suspension.
     pub(super) fn block(&self) -> Time {
         assert!(self.pinned.get() == 0, "a pinned section must not wait");
         let since = self.clock.get();
         fiber::suspend();
-        // The waking thread may be slightly behind; a thread's own time never goes back.
+        // The clock of the waking thread may be slightly behind, but a thread's own clock never goes backwards.
         self.clock.set(self.clock.get().max(since));
         self.clock.get() - since
     }
@@ -315,7 +318,7 @@ impl World {
         }
     }
 
-    /// Removes and returns the next event, and sets the horizon to the time of the one after it.
+    /// Removes and returns the next event, and sets the horizon to the time of the event after it.
     pub(crate) fn next_event(&self) -> Option<(Time, Event)> {
         let agenda = &mut *self.agenda.borrow_mut();
         let Reverse((time, _, event)) = agenda.events.pop()?;
@@ -369,7 +372,7 @@ impl World {
         self.list_work.set(ListWork { count_at: lock + COUNT_OFFSET, moved: 0, since: self.now() });
     }
 
-    /// Spends the additional time that moving the counted frames would have taken with linked lists.
+    /// Spends the additional time that linked lists would have required to move the counted frames.
     pub(super) fn end_list_work(&self) {
         let work = self.list_work.take();
         let held = self.now().saturating_sub(work.since);
@@ -383,7 +386,7 @@ impl World {
         }
     }
 
-    /// Returns how a thread has used its time so far.
+    /// Returns the time that a thread has used so far, by activity.
     #[must_use]
     pub fn account_of(&self, thread: ThreadId) -> Account {
         self.accounts.borrow()[thread.index()]
@@ -397,7 +400,7 @@ impl World {
 
     /// Blocks the running thread until `time`.
     pub fn sleep_until(&self, time: Time) {
-        // A thread at the end of time must still suspend, so that the run can end.
+        // A thread whose clock has saturated must still suspend so that the run can end.
         if time > self.clock.get() || time == Time::NEVER {
             self.wake(self.thread.get(), time);
             self.idle();

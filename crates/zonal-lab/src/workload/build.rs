@@ -1,8 +1,9 @@
-//! A parallel build: short jobs that compute, touch pages as they run, and free all of them when they end.
+//! A parallel build. It consists of short jobs that compute, touch pages as they run, and free all their pages when
+//! they end.
 //!
-//! Each CPU runs one job after the other. Job sizes are random, derived from the seed. The time of a whole build
-//! is extrapolated from the number of pages that it touches in total. Measurement starts after a warm-up.
-//! Neighbours: `workload/page_faults.rs` is the same workload without the computation.
+//! Each CPU runs one job after the other. Job sizes are random and depend on the seed. The time of a whole build is
+//! extrapolated from the total number of pages that it touches. The measurement starts after a warm-up. Related
+//! files: `workload/page_faults.rs` is the same workload without the computation.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -18,29 +19,29 @@ use super::observer::run_watching_pagesets;
 use super::page_faults::{UNMAP_BATCH, check_span};
 use super::program::{Program, Unfit, check_figure, check_pinned, cpus, memory_mib, zeroing_ns};
 use crate::bounds::{COUNT, STEP_NS, WORK_NS};
-use crate::hands::Hands;
 use crate::outcome::Outcome;
 use crate::sim::{Role, RunError, SimulatedMachine, Threads, Time};
+use crate::system::System;
 
 /// A parallel build.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Build {
-    /// Number of concurrent jobs, each on its own CPU, starting with the first.
+    /// Number of concurrent jobs. Each job has its own CPU; CPUs are used from the lowest ID.
     pub jobs: usize,
-    /// Mean memory of a job, in MiB; sizes are uniformly distributed from 0.5 to 1.5 times this.
+    /// Mean memory of a job, in MiB. Sizes are uniformly distributed from 0.5 to 1.5 times this value.
     pub job_mib: f64,
     /// Computation for each page that a job touches, in nanoseconds.
     pub compute_ns: f64,
-    /// Pages that all jobs of a whole build touch together.
+    /// Number of pages that all jobs of a whole build touch in total.
     pub build_pages: f64,
     /// Simulated time, in seconds.
     pub seconds: f64,
-    /// Unmeasured part of `seconds` at the start.
+    /// Part of `seconds` at the start that is not measured.
     pub warm_up: f64,
-    /// Kernel work for a page fault, excluding allocation, zeroing and LRU lists, in nanoseconds.
+    /// Kernel work for a page fault, in nanoseconds. Excludes allocation, zeroing and LRU lists.
     pub fault_ns: f64,
-    /// Kernel work to unmap a page, excluding LRU lists and the free, in nanoseconds.
+    /// Kernel work to unmap a page, in nanoseconds. Excludes the LRU lists and the free.
     pub unmap_ns: f64,
     /// Number of pages added to the LRU lists in one batch.
     pub lru_batch: u32,
@@ -50,7 +51,7 @@ pub struct Build {
 
 /// State shared by all jobs.
 struct SharedState<'h, 's, 'm> {
-    hands: &'h Hands<'s, 'm>,
+    system: &'h System<'s, 'm>,
     lists: LruLists,
     span: Range<Time>,
     pages: Cell<u64>,
@@ -81,11 +82,11 @@ impl Program for Build {
         bytes_of_blocks(machine, self.jobs as f64 * 1.5 * self.job_pages(machine))
     }
 
-    fn run(&self, hands: &Hands<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError> {
-        let (sim, world) = (hands.sim, hands.sim.world);
+    fn run(&self, system: &System<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError> {
+        let (sim, world) = (system.sim, system.sim.world);
         let span = Time::from_seconds(self.warm_up)..Time::from_seconds(self.seconds);
         let shared = SharedState {
-            hands,
+            system,
             lists: LruLists::new(sim, self.lru_batch, Time::from_ns(self.lru_ns)),
             pages: Cell::new(0),
             taking: LockTime::within(&span),
@@ -104,7 +105,7 @@ impl Program for Build {
                 }
             })?;
         }
-        let mut outcome = run_watching_pagesets(hands, threads, mine[0], span.end, stop)?;
+        let mut outcome = run_watching_pagesets(system, threads, mine[0], span.end, stop)?;
         let rate = shared.pages.get() as f64 / (span.end - span.start).seconds();
         let (taking, giving) = (shared.taking.percent(mine.len()), shared.giving.percent(mine.len()));
         outcome.metric("build_time", "s", self.build_pages / rate);
@@ -123,34 +124,34 @@ impl Build {
     }
 
     fn job(&self, shared: &SharedState<'_, '_, '_>, random: &mut fastrand::Rng) {
-        let (hands, sim) = (shared.hands, shared.hands.sim);
+        let (system, sim) = (shared.system, shared.system.sim);
         let world = sim.world;
         let page_bytes = f64::from(sim.machine.model.page_bytes);
         let size = (self.job_pages(sim.machine) * (0.5 + random.f64())) as usize;
         let (fault, compute) = (Time::from_ns(self.fault_ns), Time::from_ns(self.compute_ns));
-        let mut blocks = with_capacity(hands, size.max(1));
+        let mut blocks = with_capacity(system, size.max(1));
         for _ in 0..size.max(1) {
             if world.now() >= shared.span.end {
                 break;
             }
             world.spend_user(compute);
             world.spend(fault);
-            let Ok(block) = shared.taking.of(hands, || hands.alloc(&Request::page())) else {
-                hands.fault("the machine has too little memory for the jobs".to_owned())
+            let Ok(block) = shared.taking.of(system, || system.alloc(&Request::page())) else {
+                system.fault("the machine has too little memory for the jobs".to_owned())
             };
-            let node = hands.place_of(block.node);
+            let node = system.place_of(block.node);
             world.stream(node, page_bytes as u64);
-            shared.listing.of(hands, || shared.lists.add(sim, node));
+            shared.listing.of(system, || shared.lists.add(sim, node));
             shared.pages.set(shared.pages.get() + u64::from(shared.span.contains(&world.now())));
             blocks.push(block);
-            hands.checkpoint();
+            system.checkpoint();
         }
         for batch in blocks.chunks(UNMAP_BATCH) {
             world.spend(Time::from_ns(self.unmap_ns * batch.len() as f64));
-            let node = hands.place_of(batch[0].node);
-            shared.listing.of(hands, || shared.lists.change(sim, node, batch.len() as u32));
-            shared.giving.of(hands, || batch.iter().for_each(|block| hands.free(block)));
-            hands.checkpoint();
+            let node = system.place_of(batch[0].node);
+            shared.listing.of(system, || shared.lists.change(sim, node, batch.len() as u32));
+            shared.giving.of(system, || batch.iter().for_each(|block| system.free(block)));
+            system.checkpoint();
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Files that arrive over a network, are copied several times in sequence, and are deleted with their copies:
-//! Gorman 2011.
+//! Copies of files, as measured by Gorman in 2011. Files arrive over a network, are copied several times in sequence,
+//! and are deleted together with their copies.
 //!
-//! One process does all the work. Copying reads a page of the source, from the cache while it is there, and
-//! writes a page of the copy. Neighbours: `workload/file_machine.rs`.
+//! One process does all the work. To copy a page, it reads the page of the source, from the cache if it is still
+//! there, and writes a page of the copy. Related files: `workload/file_machine.rs` runs the kernel's threads.
 
 use std::cell::Cell;
 use std::sync::atomic::AtomicBool;
@@ -13,10 +13,10 @@ use super::file_machine::{FILE_MIB_MAX, FileMachine, bytes_of_files, check_count
 use super::held::with_capacity;
 use super::program::{Program, Unfit, check_figure};
 use crate::bounds::{COUNT, MB_S};
-use crate::hands::Hands;
 use crate::outcome::Outcome;
 use crate::page_cache::{CacheSettings, FileId};
 use crate::sim::{RunError, SimulatedMachine, Time};
+use crate::system::System;
 
 /// Copies of files.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
@@ -30,11 +30,11 @@ pub struct Copies {
     pub copies: usize,
     /// Network bandwidth, in MB/s (10^6 bytes per second).
     pub network_mb_s: f64,
-    /// Kernel work for a page, excluding allocation and copying, in nanoseconds.
+    /// Kernel work for a page, in nanoseconds. Excludes allocation and copying.
     pub page_ns: f64,
-    /// Scan of a page on an LRU list, in nanoseconds.
+    /// Time to scan a page on an LRU list, in nanoseconds.
     pub scan_ns: f64,
-    /// Pages of closed files that reclaim scans for each page that it scans on an LRU list.
+    /// Number of pages of closed files that reclaim scans for each page that it scans on an LRU list.
     pub inode_pressure: f64,
 }
 
@@ -58,8 +58,8 @@ impl Program for Copies {
         bytes_of_files(machine, self.files as f64 * (self.copies as f64 + 1.0), pages)
     }
 
-    fn run(&self, hands: &Hands<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError> {
-        let machine = FileMachine::new(hands, &self.settings());
+    fn run(&self, system: &System<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError> {
+        let machine = FileMachine::new(system, &self.settings());
         let phases = [const { Cell::new(Time::ZERO) }; 3];
         let mut outcome = machine.run(vec![Box::new(|| self.process(&machine, &phases))], stop)?;
         let mut begin = Time::ZERO;
@@ -85,11 +85,11 @@ impl Copies {
     }
 
     fn process(&self, machine: &FileMachine<'_, '_, '_>, phases: &[Cell<Time>; 3]) {
-        let world = machine.hands.sim.world;
-        let page_bytes = f64::from(machine.hands.sim.machine.model.page_bytes);
+        let world = machine.system.sim.world;
+        let page_bytes = f64::from(machine.system.sim.machine.model.page_bytes);
         let pages = (self.file_mib * f64::from(1 << 20) / page_bytes) as u32;
         let arrival = page_bytes / (self.network_mb_s * 1e6);
-        let mut files = with_capacity(machine.hands, self.files * (self.copies + 1));
+        let mut files = with_capacity(machine.system, self.files * (self.copies + 1));
         for at in 0..self.files {
             files.push(write(machine, pages, |index| {
                 world.sleep_until(Time::from_seconds(
@@ -112,7 +112,7 @@ impl Copies {
     }
 }
 
-/// Writes a new file of `pages` pages; `contents` waits for the contents of each page.
+/// Writes a new file of `pages` pages. `contents` waits until the contents of a page have arrived.
 fn write(machine: &FileMachine<'_, '_, '_>, pages: u32, contents: impl Fn(u32)) -> FileId {
     let file = machine.cache.create();
     for index in 0..pages {

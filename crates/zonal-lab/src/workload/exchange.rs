@@ -1,9 +1,9 @@
-//! Pairs of processes that exchange messages, as over a network: netperf.
+//! Pairs of processes that exchange messages, as the benchmark netperf does over a network.
 //!
-//! The sender allocates pages for a burst of messages and works on them. The receiver wakes, works on them and
-//! frees the pages; then the sender wakes again. A process that wakes runs on an idle CPU, so pages are often
-//! freed on another CPU than the one that allocated them, and a CPU alternates between sending and receiving.
-//! Neighbours: `workload/measured.rs`.
+//! The sender allocates pages for a burst of messages and works on them. Then the receiver wakes up, works on the
+//! pages and frees them, and the sender wakes up again. A process that wakes up runs on an idle CPU. Pages are
+//! therefore often freed on a different CPU than the one that allocated them, and a CPU alternates between sending
+//! and receiving. Related files: `workload/measured.rs` defines the measurements.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -19,9 +19,9 @@ use super::observer::run_watching_pagesets;
 use super::page_faults::check_span;
 use super::program::{Program, Unfit, check_figure, check_pinned, cpus};
 use crate::bounds::{COUNT, FACTOR, STEP_NS, WORK_NS};
-use crate::hands::Hands;
 use crate::outcome::Outcome;
 use crate::sim::{Handoff, Role, RunError, SimulatedMachine, Threads, Time};
+use crate::system::System;
 
 /// Pairs of processes that exchange messages.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
@@ -29,25 +29,25 @@ use crate::sim::{Handoff, Role, RunError, SimulatedMachine, Threads, Time};
 pub struct Exchange {
     /// Number of pairs.
     pub pairs: usize,
-    /// Mean number of pages of a burst; sizes are uniformly distributed from 0.5 to 1.5 times this.
+    /// Mean number of pages in a burst. Sizes are uniformly distributed from 0.5 to 1.5 times this value.
     pub burst: usize,
-    /// Sender's work for a page, excluding its allocation, in nanoseconds.
+    /// Work of the sender for a page, in nanoseconds. Excludes the allocation.
     pub send_ns: f64,
-    /// Receiver's work for a page, excluding its free, in nanoseconds.
+    /// Work of the receiver for a page, in nanoseconds. Excludes the free.
     pub receive_ns: f64,
-    /// Time from a wake-up until the process runs, in nanoseconds.
+    /// Time from a wake-up until the woken process runs, in nanoseconds.
     pub wake_ns: f64,
-    /// Probability that a waking process runs on another CPU of its node than before, in percent.
+    /// Probability that a process wakes up on another CPU of its node than before, in percent.
     pub moves_pct: f64,
     /// Simulated time, in seconds.
     pub seconds: f64,
-    /// Unmeasured part of `seconds` at the start.
+    /// Part of `seconds` at the start that is not measured.
     pub warm_up: f64,
 }
 
 /// State shared by all pairs.
 struct SharedState<'h, 's, 'm> {
-    hands: &'h Hands<'s, 'm>,
+    system: &'h System<'s, 'm>,
     span: Range<Time>,
     /// Idle CPUs, by node index.
     idle: RefCell<Vec<Vec<usize>>>,
@@ -71,22 +71,22 @@ impl Program for Exchange {
     }
 
     fn operations(&self, _machine: &SimulatedMachine) -> f64 {
-        // One side works while the other waits.
+        // The processes of a pair never work at the same time.
         let page_ns = self.send_ns + self.receive_ns + 2.0 * self.wake_ns / self.burst as f64;
         2.0 * self.pairs as f64 * self.seconds * 1e9 / page_ns.max(1.0)
     }
 
     fn held_bytes(&self, machine: &SimulatedMachine) -> f64 {
-        // One burst is in flight while the next one is allocated.
+        // One burst is in flight while the sender allocates the next one.
         bytes_of_blocks(machine, 2.0 * self.pairs as f64 * 1.5 * self.burst as f64)
     }
 
-    fn run(&self, hands: &Hands<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError> {
-        let (sim, world) = (hands.sim, hands.sim.world);
+    fn run(&self, system: &System<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError> {
+        let (sim, world) = (system.sim, system.sim.world);
         let span = Time::from_seconds(self.warm_up)..Time::from_seconds(self.seconds);
         let mine: Vec<usize> = cpus(sim.machine).into_iter().take(2 * self.pairs).collect();
         let shared = SharedState {
-            hands,
+            system,
             idle: RefCell::new(vec![Vec::new(); sim.machine.model.nodes.len()]),
             pages: Cell::new(0),
             busy: Cell::default(),
@@ -111,7 +111,7 @@ impl Program for Exchange {
                 })?;
             }
         }
-        let mut outcome = run_watching_pagesets(hands, threads, mine[0], span.end, stop)?;
+        let mut outcome = run_watching_pagesets(system, threads, mine[0], span.end, stop)?;
         self.measure(&shared, mine.len(), &mut outcome);
         Ok(outcome)
     }
@@ -119,7 +119,7 @@ impl Program for Exchange {
 
 impl Exchange {
     fn measure(&self, shared: &SharedState<'_, '_, '_>, cpus: usize, outcome: &mut Outcome) {
-        let model = &shared.hands.sim.machine.model;
+        let model = &shared.system.sim.machine.model;
         let seconds = (shared.span.end - shared.span.start).seconds();
         let bytes = shared.pages.get() as f64 * f64::from(model.page_bytes);
         let busy = shared.busy.get().seconds() / seconds;
@@ -141,20 +141,20 @@ impl Exchange {
         link: &[Handoff<Vec<Block>>; 2],
         random: &mut fastrand::Rng,
     ) {
-        let (hands, world) = (shared.hands, shared.hands.sim.world);
+        let (system, world) = (shared.system, shared.system.sim.world);
         let request = Request::page().kind(PageKind::Kernel);
         let mut since = world.now();
         while world.now() < shared.span.end {
             let count = (self.burst as f64 * (0.5 + random.f64())) as usize;
-            let mut burst = with_capacity(hands, count.max(1));
+            let mut burst = with_capacity(system, count.max(1));
             for _ in 0..count.max(1) {
-                let taken = shared.alloc.of(world, || shared.taking.of(hands, || hands.alloc(&request)));
+                let taken = shared.alloc.of(world, || shared.taking.of(system, || system.alloc(&request)));
                 let Ok(block) = taken else {
-                    hands.fault("the machine has too little memory for the messages".to_owned())
+                    system.fault("the machine has too little memory for the messages".to_owned())
                 };
                 burst.push(block);
                 world.spend(Time::from_ns(self.send_ns));
-                hands.checkpoint();
+                system.checkpoint();
             }
             link[0].put(world, burst, Time::from_ns(self.wake_ns));
             self.rest(shared, since, random, || link[1].take(world));
@@ -169,7 +169,7 @@ impl Exchange {
         link: &[Handoff<Vec<Block>>; 2],
         random: &mut fastrand::Rng,
     ) {
-        let (hands, world) = (shared.hands, shared.hands.sim.world);
+        let (system, world) = (shared.system, shared.system.sim.world);
         let mut since = world.now();
         loop {
             let burst = self.rest(shared, since, random, || link[0].take(world));
@@ -179,8 +179,8 @@ impl Exchange {
             }
             for block in &burst {
                 world.spend(Time::from_ns(self.receive_ns));
-                shared.free.of(world, || shared.giving.of(hands, || hands.free(block)));
-                hands.checkpoint();
+                shared.free.of(world, || shared.giving.of(system, || system.free(block)));
+                system.checkpoint();
             }
             if shared.span.contains(&world.now()) {
                 shared.pages.set(shared.pages.get() + burst.len() as u64);
@@ -189,7 +189,7 @@ impl Exchange {
         }
     }
 
-    /// Releases the CPU while `wait` blocks, and continues on the same CPU or on another idle one.
+    /// Releases the CPU while `wait` blocks. Afterwards the process continues on the same CPU or on another idle CPU.
     fn rest<T>(
         &self,
         shared: &SharedState<'_, '_, '_>,
@@ -197,7 +197,7 @@ impl Exchange {
         random: &mut fastrand::Rng,
         wait: impl FnOnce() -> T,
     ) -> T {
-        let world = shared.hands.sim.world;
+        let world = shared.system.sim.world;
         if shared.span.contains(&since) {
             shared.busy.set(shared.busy.get() + (world.now() - since));
         }

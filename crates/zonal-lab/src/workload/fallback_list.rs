@@ -1,4 +1,4 @@
-//! Reports an entry of a node's fallback list. No program runs.
+//! Reports an entry of a node's fallback list. No simulated thread runs.
 
 use std::sync::atomic::AtomicBool;
 
@@ -6,11 +6,11 @@ use serde::Deserialize;
 use zonal::units::NodeId;
 
 use super::program::{Program, Unfit};
-use crate::hands::Hands;
 use crate::outcome::Outcome;
 use crate::sim::{RunError, SimulatedMachine, Time};
+use crate::system::System;
 
-/// One entry of one list.
+/// One entry of one fallback list.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FallbackList {
@@ -38,11 +38,11 @@ impl Program for FallbackList {
         Ok(())
     }
 
-    fn run(&self, hands: &Hands<'_, '_>, _stop: &AtomicBool) -> Result<Outcome, RunError> {
+    fn run(&self, system: &System<'_, '_>, _stop: &AtomicBool) -> Result<Outcome, RunError> {
         let mut order = Vec::new();
         let node = NodeId::new(self.node).expect("checked");
-        hands.sim.allocator.fallback_order(node, |node| order.push(node.get()));
-        let mut outcome = Outcome::after(hands, Time::ZERO);
+        system.sim.allocator.fallback_order(node, |node| order.push(node.get()));
+        let mut outcome = Outcome::after(system, Time::ZERO);
         outcome.metric("node", "id", f64::from(order[self.position]));
         Ok(outcome)
     }

@@ -1,8 +1,8 @@
-//! The environment of programs that use files: a page cache with its kernel threads, all bound to the CPUs of the
-//! first node.
+//! The environment of programs that use files: a page cache and its kernel threads. All programs are bound to the
+//! CPUs of the first node.
 //!
-//! Memory is not bound: pages come from the first node, or from other nodes when the first one is full.
-//! Neighbours: `page_cache/` is the kernel's part; `workload/file_writers.rs`, `workload/copies.rs` and
+//! Memory is not bound: pages come from the first node, or from other nodes when the first node is full. Related
+//! files: `page_cache/` is the model of the kernel's page cache. `workload/file_writers.rs`, `workload/copies.rs` and
 //! `workload/mapped_writer.rs` are the programs.
 
 use std::cell::Cell;
@@ -14,20 +14,21 @@ use zonal::units::NodeId;
 use super::observer::{Observer, Seen};
 use super::program::{Unfit, check_figure};
 use crate::bounds::{COUNT, WORK_NS};
-use crate::hands::Hands;
 use crate::outcome::{Metric, Outcome};
 use crate::page_cache::{CacheSettings, PageCache};
 use crate::sim::{Join, Role, RunError, SimulatedMachine, Threads, Time};
+use crate::system::System;
 
 /// Period of the memory observer (10 virtual seconds).
 const LOOK: Time = Time::from_ps(10_000_000_000_000);
 
-/// Size of the largest file, in MiB: 2 TiB. The state of its pages is in the host's memory.
+/// Size of the largest file, in MiB: 2 TiB. A limit is needed because the host stores the state of each page of a
+/// file.
 pub(super) const FILE_MIB_MAX: f64 = 2.0 * 1024.0 * 1024.0;
 /// Maximum number of files in a run.
 const FILES_MAX: f64 = 1e7;
 
-/// Refuses more files than the host has memory for; `field` determines their number, together with other fields.
+/// Refuses more files than the host has memory for. `field` and other fields determine the number of files.
 pub(super) fn check_count(field: &'static str, files: f64) -> Result<(), Unfit> {
     if files <= FILES_MAX {
         return Ok(());
@@ -35,29 +36,29 @@ pub(super) fn check_count(field: &'static str, files: f64) -> Result<(), Unfit> 
     Err(Unfit { field, problem: format!("makes {files} files in all; the maximum is {FILES_MAX:e}") })
 }
 
-/// Maximum number of frames from the first to the last of a machine: the page cache has an entry for each.
+/// Maximum number of frames from the first to the last frame of a machine. A limit is needed because the page cache
+/// has an entry for each frame.
 const FRAMES_MAX: u64 = 1 << 28;
 
 /// A machine whose programs use files.
 pub(super) struct FileMachine<'h, 's, 'm> {
-    pub(super) hands: &'h Hands<'s, 'm>,
+    pub(super) system: &'h System<'s, 'm>,
     pub(super) cache: PageCache<'h, 's, 'm>,
     observer: Observer,
     /// Time at which the programs ended.
     ended: Cell<Time>,
 }
 
-/// Returns the CPUs that all programs are bound to: those of the first node.
+/// Returns the CPUs of the first node, to which all programs are bound.
 pub(super) fn bound_cpus(machine: &SimulatedMachine) -> Vec<usize> {
     let nodes = &machine.model.nodes;
     nodes.first().map(|node| node.cpus.iter().map(|cpu| cpu.index()).collect()).unwrap_or_default()
 }
 
-/// Returns the host memory, in bytes, needed at most for `files` files of `pages` pages each and for the page
-/// cache itself.
+/// Returns the maximum host memory for the page cache itself and for `files` files of `pages` pages each, in bytes.
 pub(super) fn bytes_of_files(machine: &SimulatedMachine, files: f64, pages: f64) -> f64 {
     let frames = frames_from_first_to_last(machine) as f64;
-    // A file without cached pages has no page list.
+    // A file without cached pages has no list of pages.
     files * PageCache::FILE_BYTES
         + frames * PageCache::FRAME_BYTES
         + files.min(frames) * pages * PageCache::FILE_PAGE_BYTES
@@ -71,7 +72,7 @@ fn frames_from_first_to_last(machine: &SimulatedMachine) -> u64 {
     end - first
 }
 
-/// Refuses settings out of bounds, and machines whose first node has no CPUs to run programs.
+/// Refuses settings that are out of bounds, and machines without a CPU on the first node.
 pub(super) fn check_files(machine: &SimulatedMachine, settings: &CacheSettings) -> Result<(), Unfit> {
     check_figure("metadata_kib", settings.metadata_kib, 0.0..=*COUNT.end())?;
     check_figure("page_ns", settings.page_ns, WORK_NS)?;
@@ -91,25 +92,25 @@ pub(super) fn check_files(machine: &SimulatedMachine, settings: &CacheSettings) 
 }
 
 impl<'h, 's, 'm> FileMachine<'h, 's, 'm> {
-    pub(super) fn new(hands: &'h Hands<'s, 'm>, settings: &CacheSettings) -> Self {
+    pub(super) fn new(system: &'h System<'s, 'm>, settings: &CacheSettings) -> Self {
         Self {
-            hands,
-            cache: PageCache::new(hands, settings),
+            system,
+            cache: PageCache::new(system, settings),
             observer: Observer::new(),
             ended: Cell::default(),
         }
     }
 
-    /// Runs `programs` on the CPUs of the first node, assigned round-robin, together with the kernel's threads.
-    /// Checks the accounting at the end.
+    /// Runs `programs` on the CPUs of the first node, assigned round-robin, and the kernel's threads. Checks the
+    /// accounting at the end.
     pub(super) fn run<'w>(
         &'w self,
         programs: Vec<Box<dyn FnOnce() + 'w>>,
         stop: &AtomicBool,
     ) -> Result<Outcome, RunError> {
-        let world = self.hands.sim.world;
+        let world = self.system.sim.world;
         let _asked = world.ask(&self.cache);
-        let cpus = bound_cpus(self.hands.sim.machine);
+        let cpus = bound_cpus(self.system.sim.machine);
         let done = Join::new(programs.len());
         let mut threads = Threads::new();
         for (at, program) in programs.into_iter().enumerate() {
@@ -130,8 +131,8 @@ impl<'h, 's, 'm> FileMachine<'h, 's, 'm> {
             self.observer.watch_every(world, LOOK, || self.look(&marks));
         })?;
         world.run(threads, stop)?;
-        self.hands.check_accounting();
-        let mut outcome = Outcome::after(self.hands, self.ended.get());
+        self.system.check_accounting();
+        let mut outcome = Outcome::after(self.system, self.ended.get());
         outcome.series = self.observer.series();
         Ok(outcome)
     }
@@ -139,7 +140,7 @@ impl<'h, 's, 'm> FileMachine<'h, 's, 'm> {
     /// Adds the flusher thread and one reclaim worker for each node.
     fn add_workers<'w>(&'w self, threads: &mut Threads<'w>, first_cpu: usize) -> Result<(), RunError> {
         threads.add(first_cpu, Role::Background, Time::ZERO, || self.cache.write_back())?;
-        for node in &self.hands.sim.machine.model.nodes {
+        for node in &self.system.sim.machine.model.nodes {
             let cpu = node.cpus.last().map_or(first_cpu, |cpu| cpu.index());
             let id = node.id;
             threads.add(cpu, Role::Background, Time::ZERO, move || self.cache.reclaim_in_background(id))?;
@@ -161,9 +162,9 @@ impl<'h, 's, 'm> FileMachine<'h, 's, 'm> {
         figures.map(|(name, unit, value)| Metric { name, unit, value }).into()
     }
 
-    /// Returns the watermarks of each node, summed over its zones.
+    /// Returns the watermarks of each node, which are the sums over its zones.
     fn marks(&self) -> Vec<(NodeId, Watermarks)> {
-        let sim = self.hands.sim;
+        let sim = self.system.sim;
         let of = |node: NodeId| {
             sim.allocator.zones().filter(|zone| zone.node == node).map(|zone| zone.watermarks).fold(
                 Watermarks::default(),
@@ -178,15 +179,15 @@ impl<'h, 's, 'm> FileMachine<'h, 's, 'm> {
     }
 
     fn look(&self, marks: &[(NodeId, Watermarks)]) -> Vec<Seen> {
-        let (allocator, model) = (self.hands.sim.allocator, &self.hands.sim.machine.model);
+        let (allocator, model) = (self.system.sim.allocator, &self.system.sim.machine.model);
         let zone_nodes: Vec<NodeId> = allocator.zones().map(|zone| zone.node).collect();
         let mut in_pagesets = vec![0; model.nodes.len()];
         for pageset in allocator.pagesets() {
-            in_pagesets[self.hands.place_of(zone_nodes[pageset.zone.index()])] += pageset.count.get();
+            in_pagesets[self.system.place_of(zone_nodes[pageset.zone.index()])] += pageset.count.get();
         }
         let mut seen = Vec::new();
         for (node, (id, marks)) in allocator.nodes().zip(marks) {
-            let kept = in_pagesets[self.hands.place_of(*id)];
+            let kept = in_pagesets[self.system.place_of(*id)];
             let taken: u64 = node.allocated.iter().map(|pages| pages.get()).sum();
             let free = model.managed_of(*id).get().saturating_sub(taken + kept);
             for (name, pages) in [
@@ -197,7 +198,7 @@ impl<'h, 's, 'm> FileMachine<'h, 's, 'm> {
             ] {
                 seen.push(("free memory", format!("{name}, node {}", id.get()), "pages", pages as f64));
             }
-            let cached = self.cache.cached(self.hands.place_of(*id));
+            let cached = self.cache.cached(self.system.place_of(*id));
             seen.push(("page cache", format!("cached, node {}", id.get()), "pages", cached as f64));
         }
         seen.push(("page cache", "dirty".to_owned(), "pages", self.cache.dirty() as f64));

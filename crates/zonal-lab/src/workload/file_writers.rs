@@ -1,8 +1,9 @@
-//! Threads that each write many files in several loops and keep all of them: fs_mark, Gorman 2011.
+//! Threads that each write many files in several loops and keep all of them: fs_mark, as measured by Gorman in 2011.
 //!
-//! To create a file, a thread takes its turn at the file system's journal, one thread at a time. The contents go
-//! into the page cache; a thread that dirties too many pages waits for the disk. Nothing is synced except
-//! everything at the end. Neighbours: `workload/file_machine.rs` has the kernel's threads.
+//! To create a file, a thread must hold the file system's journal, which only one thread can hold at a time. The
+//! contents of the file go into the page cache, and a thread that modifies too many pages waits for the disk. The
+//! files are synchronized to the disk only once, at the end of the run. Related files: `workload/file_machine.rs`
+//! runs the kernel's threads.
 
 use std::cell::RefCell;
 use std::sync::atomic::AtomicBool;
@@ -12,13 +13,13 @@ use serde::Deserialize;
 use super::file_machine::{FILE_MIB_MAX, FileMachine, bytes_of_files, check_count, check_files};
 use super::program::{Program, Unfit, check_figure};
 use crate::bounds::{COUNT, PAUSE_MS};
-use crate::hands::Hands;
 use crate::outcome::Outcome;
 use crate::page_cache::CacheSettings;
 use crate::sim::{Join, ProgramLock, RunError, SimulatedMachine, Time};
+use crate::system::System;
 
-/// Maximum number of threads: each has a stack in two mappings of the host, which allows about 65,000 mappings in
-/// total.
+/// Maximum number of threads. The stack of a thread needs two mappings on the host, which allows about 65,000
+/// mappings in total.
 const THREADS_MAX: f64 = 8192.0;
 
 /// Threads that write files.
@@ -27,21 +28,21 @@ const THREADS_MAX: f64 = 8192.0;
 pub struct FileWriters {
     /// Number of threads, assigned round-robin to the CPUs of the first node.
     pub threads: usize,
-    /// Files of each thread in a loop.
+    /// Number of files that each thread writes in a loop.
     pub files: usize,
     /// Size of a file, in KiB.
     pub file_kib: u32,
     /// Number of loops.
     pub loops: usize,
-    /// Time that the journal is held to create a file, in milliseconds.
+    /// Time for which a thread holds the journal to create a file, in milliseconds.
     pub create_ms: f64,
-    /// Data that the disk writes for each file in addition to its contents, in KiB.
+    /// Metadata that the disk writes for each file in addition to the contents of the file, in KiB.
     pub metadata_kib: f64,
-    /// Kernel work for a page, excluding allocation and copying, in nanoseconds.
+    /// Kernel work for a page, in nanoseconds. Excludes allocation and copying.
     pub page_ns: f64,
-    /// Scan of a page on an LRU list, in nanoseconds.
+    /// Time to scan a page on an LRU list, in nanoseconds.
     pub scan_ns: f64,
-    /// Pages of closed files that reclaim scans for each page that it scans on an LRU list.
+    /// Number of pages of closed files that reclaim scans for each page that it scans on an LRU list.
     pub inode_pressure: f64,
 }
 
@@ -66,9 +67,9 @@ impl Program for FileWriters {
         bytes_of_files(machine, self.threads as f64 * self.files as f64 * self.loops as f64, pages)
     }
 
-    fn run(&self, hands: &Hands<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError> {
-        let machine = FileMachine::new(hands, &self.settings());
-        let world = hands.sim.world;
+    fn run(&self, system: &System<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError> {
+        let machine = FileMachine::new(system, &self.settings());
+        let world = system.sim.world;
         let journal = ProgramLock::new(world, 0);
         let barriers: Vec<Join> = (0..self.loops).map(|_| Join::new(self.threads)).collect();
         let ends = RefCell::new(vec![Time::ZERO; self.loops]);
@@ -105,10 +106,10 @@ impl FileWriters {
     }
 
     fn write_file(&self, machine: &FileMachine<'_, '_, '_>, journal: &ProgramLock) {
-        let (cache, world) = (&machine.cache, machine.hands.sim.world);
+        let (cache, world) = (&machine.cache, machine.system.sim.world);
         journal.hold(world, || world.spend(Time::from_ns(self.create_ms * 1e6)));
         let file = cache.create();
-        let page_kib = machine.hands.sim.machine.model.page_bytes / 1024;
+        let page_kib = machine.system.sim.machine.model.page_bytes / 1024;
         (0..self.file_kib.div_ceil(page_kib)).for_each(|index| cache.write(file, index));
         cache.close(file);
     }

@@ -1,7 +1,7 @@
-//! Processes that concurrently allocate and touch their own memory: Lameter 2006.
+//! Processes that concurrently allocate and touch their own memory, as measured by Lameter in 2006.
 //!
-//! Each process has its own address space, stays on its CPU and allocates pages from its node. A page costs the
-//! kernel's fault handling, the allocation, and zeroing.
+//! Each process has its own address space, stays on its CPU and allocates pages from its node. The cost of a page
+//! consists of the kernel's fault handling, the allocation, zeroing, and the program's own work.
 
 use std::sync::atomic::AtomicBool;
 
@@ -10,19 +10,19 @@ use zonal::Request;
 
 use super::program::{Program, Unfit, check_figure, check_pinned, cpus, memory_mib};
 use crate::bounds::WORK_NS;
-use crate::hands::Hands;
 use crate::outcome::Outcome;
 use crate::sim::{Role, RunError, SimulatedMachine, Threads, Time};
+use crate::system::System;
 
 /// Processes that touch memory.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FirstTouch {
-    /// Number of processes, each on its own CPU, starting with the first.
+    /// Number of processes. Each process has its own CPU; CPUs are used from the lowest ID.
     pub cpus: usize,
     /// Memory of each process, in GiB.
     pub gib_each: f64,
-    /// Kernel work for a page fault, excluding allocation and zeroing, in nanoseconds.
+    /// Kernel work for a page fault, in nanoseconds. Excludes allocation and zeroing.
     pub fault_ns: f64,
     /// The program's own work for each page, in nanoseconds.
     pub user_ns: f64,
@@ -40,8 +40,8 @@ impl Program for FirstTouch {
         self.cpus as f64 * self.gib_each * f64::from(1 << 30) / f64::from(machine.model.page_bytes)
     }
 
-    fn run(&self, hands: &Hands<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError> {
-        let (world, machine) = (hands.sim.world, hands.sim.machine);
+    fn run(&self, system: &System<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError> {
+        let (world, machine) = (system.sim.world, system.sim.machine);
         let page_bytes = u64::from(machine.model.page_bytes);
         let pages = (self.gib_each * f64::from(1 << 30)) as u64 / page_bytes;
         let (fault, user) = (Time::from_ns(self.fault_ns), Time::from_ns(self.user_ns));
@@ -49,22 +49,22 @@ impl Program for FirstTouch {
         for &cpu in cpus(machine).iter().take(self.cpus) {
             threads.add(cpu, Role::Foreground, Time::ZERO, move || {
                 for _ in 0..pages {
-                    let Ok(block) = hands.alloc(&Request::page()) else {
-                        hands.fault("the machine has too little memory for the processes".to_owned())
+                    let Ok(block) = system.alloc(&Request::page()) else {
+                        system.fault("the machine has too little memory for the processes".to_owned())
                     };
                     world.spend(fault);
-                    world.stream(hands.place_of(block.node), page_bytes);
+                    world.stream(system.place_of(block.node), page_bytes);
                     world.spend_user(user);
-                    hands.checkpoint();
+                    system.checkpoint();
                 }
             })?;
         }
         let ids: Vec<_> = threads.ids().collect();
         let ended = world.run(threads, stop)?;
-        hands.check_accounting();
+        system.check_accounting();
         let last = ended.iter().copied().max().unwrap_or_default();
         let first = ended.iter().copied().min().unwrap_or_default();
-        let mut outcome = Outcome::after(hands, last);
+        let mut outcome = Outcome::after(system, last);
         let total: f64 = ended.iter().map(|time| time.seconds()).sum();
         let user: f64 = ids.iter().map(|&id| world.account_of(id).user.seconds()).sum();
         outcome.metric("wall", "s", last.seconds());

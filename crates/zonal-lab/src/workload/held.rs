@@ -1,15 +1,16 @@
-//! Host memory for the blocks that programs hold. An experiment file decides how much that is, so a failed host
-//! allocation ends the run, not the process.
+//! Host memory for the lists of blocks that programs hold. An experiment file determines the size of these lists. If
+//! the host cannot allocate a list, the run fails but the process continues.
 //!
-//! Neighbours: programs that hold blocks; `experiment/resolve.rs` adds up the memory that a run needs.
+//! Related files: the programs that hold blocks use this module. `experiment/resolve.rs` adds up the memory that a
+//! run needs.
 
 use zonal::Block;
 
-use crate::hands::Hands;
 use crate::sim::SimulatedMachine;
+use crate::system::System;
 
-/// Returns the host memory, in bytes, for `blocks` blocks held at once; a machine has at most as many blocks as
-/// frames.
+/// Returns the host memory for a list of `blocks` blocks that are held at once, in bytes. A machine has at most as
+/// many blocks as frames.
 pub(super) fn bytes_of_blocks(machine: &SimulatedMachine, blocks: f64) -> f64 {
     let frames: u64 = machine.model.zones.iter().map(|zone| zone.managed.get()).sum();
     blocks.min(frames as f64) * size_of::<Block>() as f64
@@ -18,11 +19,11 @@ pub(super) fn bytes_of_blocks(machine: &SimulatedMachine, blocks: f64) -> f64 {
 /// Creates an empty list with capacity for `count` entries.
 ///
 /// # Panics
-/// With a [`Fault`](crate::checks::Fault) when the host has too little memory for it.
-pub(super) fn with_capacity<T>(hands: &Hands<'_, '_>, count: usize) -> Vec<T> {
+/// Panics with a [`Fault`](crate::checks::Fault) if the host has too little memory for the list.
+pub(super) fn with_capacity<T>(system: &System<'_, '_>, count: usize) -> Vec<T> {
     let mut list = Vec::new();
     if list.try_reserve_exact(count).is_err() {
-        no_memory(hands, count);
+        no_memory(system, count);
     }
     list
 }
@@ -30,15 +31,15 @@ pub(super) fn with_capacity<T>(hands: &Hands<'_, '_>, count: usize) -> Vec<T> {
 /// Appends to a list whose length is not known in advance.
 ///
 /// # Panics
-/// With a [`Fault`](crate::checks::Fault) when the host has too little memory for it.
-pub(super) fn push<T>(hands: &Hands<'_, '_>, list: &mut Vec<T>, thing: T) {
+/// Panics with a [`Fault`](crate::checks::Fault) if the host has too little memory for the list.
+pub(super) fn push<T>(system: &System<'_, '_>, list: &mut Vec<T>, thing: T) {
     if list.len() == list.capacity() && list.try_reserve(1).is_err() {
-        no_memory(hands, list.len() + 1);
+        no_memory(system, list.len() + 1);
     }
     list.push(thing);
 }
 
 #[cold]
-fn no_memory(hands: &Hands<'_, '_>, count: usize) -> ! {
-    hands.fault(format!("the host has too little memory for {count} blocks that a program holds"))
+fn no_memory(system: &System<'_, '_>, count: usize) -> ! {
+    system.fault(format!("the host has too little memory for {count} blocks that a program holds"))
 }

@@ -1,9 +1,9 @@
-//! A process whose threads each touch a share of its memory once: Jackson 2006.
+//! A process whose threads each touch a share of its memory once, as measured by Jackson in 2006.
 //!
-//! Threads stay on their CPUs and may share one address space. Each fault then takes and releases the read lock
-//! of the memory map and counts the page, which changes lines that all threads share three times. Pages come from
-//! the thread's own node first and then from more distant nodes, which takes longer to zero. At the end one
-//! thread frees everything.
+//! Threads stay on their CPUs and may share one address space. If they do, each fault acquires and releases the read
+//! lock of the memory map and counts the page. A fault thus makes three changes to lines that all threads share.
+//! Pages come from the thread's own node first and then from more distant nodes, whose pages take longer to zero. At
+//! the end, one thread frees all pages.
 
 use std::cell::RefCell;
 use std::sync::atomic::AtomicBool;
@@ -14,29 +14,29 @@ use zonal::{Block, Request};
 use super::held::{bytes_of_blocks, with_capacity};
 use super::program::{Program, Unfit, check_figure, check_pinned, cpus, memory_bytes};
 use crate::bounds::WORK_NS;
-use crate::hands::Hands;
 use crate::outcome::Outcome;
 use crate::sim::{Join, ProgramLine, Role, RunError, SimulatedMachine, Threads, Time};
+use crate::system::System;
 
 /// A memory hog.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hog {
-    /// Number of threads, each on its own CPU, starting with the first.
+    /// Number of threads. Each thread has its own CPU; CPUs are used from the lowest ID.
     pub threads: usize,
     /// Memory of all threads together, in units of 2^30 bytes (not 10^9).
     pub mem_gb: f64,
-    /// Number of repetitions, each with fresh memory.
+    /// Number of repetitions, each with newly allocated memory.
     pub rounds: f64,
-    /// Whether all threads share one address space, so that each fault changes shared lines: 1 or 0.
+    /// Whether all threads share one address space, so that each fault changes shared lines: 1 = yes, 0 = no.
     pub shared_map: u8,
-    /// Kernel work for a fault, excluding allocation, zeroing and shared lines, in nanoseconds.
+    /// Kernel work for a fault, in nanoseconds. Excludes allocation, zeroing and shared lines.
     pub fault_ns: f64,
-    /// Distance between stores, in bytes.
+    /// Distance between consecutive stores, in bytes.
     pub stride: u64,
     /// Time of one store by the program, in nanoseconds.
     pub store_ns: f64,
-    /// Kernel work to unmap a page, excluding the free, in nanoseconds.
+    /// Kernel work to unmap a page, in nanoseconds. Excludes the free.
     pub unmap_ns: f64,
 }
 
@@ -70,8 +70,8 @@ impl Program for Hog {
         bytes_of_blocks(machine, self.operations(machine) / 2.0)
     }
 
-    fn run(&self, hands: &Hands<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError> {
-        let (world, machine) = (hands.sim.world, hands.sim.machine);
+    fn run(&self, system: &System<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError> {
+        let (world, machine) = (system.sim.world, system.sim.machine);
         let page_bytes = u64::from(machine.model.page_bytes);
         let share = (self.mem_gb * f64::from(1 << 30)) as u64 / page_bytes / self.threads as u64;
         let held: Vec<RefCell<Vec<Block>>> = (0..self.threads).map(|_| RefCell::default()).collect();
@@ -81,19 +81,19 @@ impl Program for Hog {
         for (at, &cpu) in cpus(machine).iter().take(self.threads).enumerate() {
             let (held, done) = (&held, &done);
             threads.add(cpu, Role::Foreground, Time::ZERO, move || {
-                self.touch_share(hands, share, map, &mut held[at].borrow_mut());
+                self.touch_share(system, share, map, &mut held[at].borrow_mut());
                 done.arrive(world);
                 if at == 0 {
                     done.wait(world);
-                    self.unmap(hands, held);
+                    self.unmap(system, held);
                 }
             })?;
         }
         let ids: Vec<_> = threads.ids().collect();
         let ended = world.run(threads, stop)?;
-        hands.check_accounting();
+        system.check_accounting();
         let last = ended.iter().copied().max().unwrap_or_default();
-        let mut outcome = Outcome::after(hands, last);
+        let mut outcome = Outcome::after(system, last);
         let account = |id: &_| world.account_of(*id);
         let user: f64 = ids.iter().map(|id| account(id).user.seconds()).sum();
         let idle: f64 = ids.iter().map(|id| account(id).idle.seconds()).sum();
@@ -106,20 +106,20 @@ impl Program for Hog {
 }
 
 impl Hog {
-    fn touch_share(&self, hands: &Hands<'_, '_>, pages: u64, map: [ProgramLine; 2], held: &mut Vec<Block>) {
-        let world = hands.sim.world;
-        let page_bytes = u64::from(hands.sim.machine.model.page_bytes);
+    fn touch_share(&self, system: &System<'_, '_>, pages: u64, map: [ProgramLine; 2], held: &mut Vec<Block>) {
+        let world = system.sim.world;
+        let page_bytes = u64::from(system.sim.machine.model.page_bytes);
         let stores = page_bytes.div_ceil(self.stride);
         let fault = Time::from_ns(self.fault_ns);
-        *held = with_capacity(hands, pages as usize);
+        *held = with_capacity(system, pages as usize);
         for _ in 0..pages {
             if self.shared_map == 1 {
                 map[0].modify(world);
             }
-            let Ok(block) = hands.alloc(&Request::page()) else {
-                hands.fault("the machine has too little memory for the hog".to_owned())
+            let Ok(block) = system.alloc(&Request::page()) else {
+                system.fault("the machine has too little memory for the hog".to_owned())
             };
-            let place = hands.place_of(block.node);
+            let place = system.place_of(block.node);
             world.spend(fault);
             world.stream(place, page_bytes);
             if self.shared_map == 1 {
@@ -127,16 +127,16 @@ impl Hog {
             }
             world.spend_user(Time::from_ns(stores as f64 * self.store_ns));
             held.push(block);
-            hands.checkpoint();
+            system.checkpoint();
         }
     }
 
-    fn unmap(&self, hands: &Hands<'_, '_>, held: &[RefCell<Vec<Block>>]) {
+    fn unmap(&self, system: &System<'_, '_>, held: &[RefCell<Vec<Block>>]) {
         let unmap = Time::from_ns(self.unmap_ns);
         for block in held.iter().flat_map(RefCell::take) {
-            hands.sim.world.spend(unmap);
-            hands.free(&block);
-            hands.checkpoint();
+            system.sim.world.spend(unmap);
+            system.free(&block);
+            system.checkpoint();
         }
     }
 }

@@ -1,14 +1,14 @@
-//! The locking cost of the kernel's LRU lists: one lock per node, taken once for a batch of pages that each CPU
-//! collects.
+//! The locking cost of the kernel's LRU lists. Each node has one lock, which a CPU acquires once for each batch of
+//! pages that it has collected.
 //!
-//! The contents of the lists are in `page_cache/`; programs that never reclaim need only the locks. Linux:
-//! `lruvec`, `folio_batch`.
+//! The contents of the lists are modelled in `page_cache/`. Programs that never reclaim need only the cost of the
+//! locks. Linux: `lruvec`, `folio_batch`.
 
 use std::cell::RefCell;
 
 use crate::sim::{ProgramLock, Simulation, Time};
 
-/// Locks of the lists of all nodes, and the pages that each CPU has collected for them.
+/// Locks of the lists of all nodes, and the number of pages that each CPU has collected for them.
 pub(super) struct LruLists {
     locks: Vec<ProgramLock>,
     /// Number of collected pages, indexed by CPU.
@@ -32,7 +32,7 @@ impl LruLists {
         }
     }
 
-    /// Adds a page of the node with index `node` to a list.
+    /// Adds a page of the node with index `node` to the CPU's batch, and adds a full batch to the node's list.
     pub(super) fn add(&self, sim: &Simulation<'_, '_>, node: usize) {
         let full = {
             let collected = &mut self.collected.borrow_mut()[sim.world.cpu()];

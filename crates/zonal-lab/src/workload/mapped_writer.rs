@@ -1,8 +1,10 @@
-//! A process that stores into a mapping of a large file, page after page from start to end: Gorman 2011.
+//! A process that stores into the pages of a mapping of a large file, from start to end, as measured by Gorman in
+//! 2011.
 //!
-//! Each page is a fault that allocates a frame, and is dirty from then on. Pages stay mapped until reclaim unmaps
-//! them, which node reclaim must not do. Nothing is synced. A writer with a time limit reports how much it has
-//! written by then and how long its slowest store took. Neighbours: `workload/file_machine.rs`.
+//! The first store into a page causes a fault, which allocates a frame; the page is then dirty. Pages stay mapped
+//! until reclaim unmaps them, which node reclaim must not do. The process never synchronizes the file to the disk. A
+//! writer with a time limit reports the amount of data that it has written within this time and the duration of its
+//! slowest store. Related files: `workload/file_machine.rs` runs the kernel's threads.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::AtomicBool;
@@ -13,10 +15,10 @@ use zonal::NodeMask;
 use super::file_machine::{FILE_MIB_MAX, FileMachine, bytes_of_files, check_files};
 use super::program::{Program, Unfit, check_figure};
 use crate::bounds::SECONDS;
-use crate::hands::Hands;
 use crate::outcome::Outcome;
 use crate::page_cache::CacheSettings;
 use crate::sim::{RunError, SimulatedMachine, Time};
+use crate::system::System;
 
 /// A writer of a mapping.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
@@ -24,16 +26,17 @@ use crate::sim::{RunError, SimulatedMachine, Time};
 pub struct MappedWriter {
     /// Size of the mapping, in GiB.
     pub mapping_gib: f64,
-    /// Simulated part of the mapping, in GiB. The rest is extrapolated from the second half of that part, so
-    /// memory must be full well before its middle.
+    /// Simulated part of the mapping, in GiB. The time for the rest is extrapolated from the second half of this
+    /// part, so memory must be full well before the middle of this part.
     pub simulated_gib: f64,
-    /// File pages on the first node that other processes use all the time, in MiB: clean and not mapped.
+    /// Amount of file pages on the first node that other processes use all the time, in MiB. These pages are clean
+    /// and not mapped.
     pub resident_mib: f64,
-    /// Virtual time limit in seconds, at which the writer stops wherever it is; nothing is extrapolated then.
+    /// Virtual time limit, in seconds. The writer stops at this time, and its result is not extrapolated.
     pub seconds: Option<f64>,
-    /// Kernel work for a page, excluding allocation and copying, in nanoseconds.
+    /// Kernel work for a page, in nanoseconds. Excludes allocation and copying.
     pub page_ns: f64,
-    /// Scan of a page on an LRU list, in nanoseconds.
+    /// Time to scan a page on an LRU list, in nanoseconds.
     pub scan_ns: f64,
 }
 
@@ -63,13 +66,13 @@ impl Program for MappedWriter {
         bytes_of_files(machine, 1.0, self.operations(machine) / 2.0)
     }
 
-    fn run(&self, hands: &Hands<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError> {
-        let machine = FileMachine::new(hands, &self.settings());
-        let first: NodeMask = hands.sim.machine.model.nodes.iter().take(1).map(|node| node.id).collect();
-        let pages = self.pages(hands, self.mapping_gib * 1024.0);
-        let simulated = pages.min(self.pages(hands, self.simulated_gib * 1024.0));
-        let resident = self.pages(hands, self.resident_mib);
-        let world = hands.sim.world;
+    fn run(&self, system: &System<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError> {
+        let machine = FileMachine::new(system, &self.settings());
+        let first: NodeMask = system.sim.machine.model.nodes.iter().take(1).map(|node| node.id).collect();
+        let pages = self.pages(system, self.mapping_gib * 1024.0);
+        let simulated = pages.min(self.pages(system, self.simulated_gib * 1024.0));
+        let resident = self.pages(system, self.resident_mib);
+        let world = system.sim.world;
         let end = self.seconds.map_or(Time::NEVER, Time::from_seconds);
         let (half, written, slowest) = (RefCell::default(), Cell::new(0), Cell::new(Time::ZERO));
         let program = || {
@@ -93,7 +96,7 @@ impl Program for MappedWriter {
         let elapsed = whole(half_time.seconds(), outcome.seconds);
         outcome.metric("elapsed_s", "s", elapsed);
         if self.seconds.is_some() {
-            let mib = f64::from(written.get()) / f64::from(self.pages(hands, 1.0));
+            let mib = f64::from(written.get()) / f64::from(self.pages(system, 1.0));
             outcome.metric("written_mib_s", "MiB/s", mib / elapsed);
             outcome.metric("slowest_store_ms", "ms", slowest.get().seconds() * 1e3);
         }
@@ -106,8 +109,8 @@ impl Program for MappedWriter {
 
 impl MappedWriter {
     /// Returns the number of pages in `mib` MiB.
-    fn pages(&self, hands: &Hands<'_, '_>, mib: f64) -> u32 {
-        (mib * f64::from(1 << 20) / f64::from(hands.sim.machine.model.page_bytes)) as u32
+    fn pages(&self, system: &System<'_, '_>, mib: f64) -> u32 {
+        (mib * f64::from(1 << 20) / f64::from(system.sim.machine.model.page_bytes)) as u32
     }
 
     fn settings(&self) -> CacheSettings {

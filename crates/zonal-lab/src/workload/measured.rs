@@ -1,11 +1,11 @@
-//! Measurements that programs make of themselves within a span of the run.
+//! Measurements that programs make of their own operations within a span of virtual time.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::hands::Hands;
 use crate::sim::{Time, World};
+use crate::system::System;
 
 /// The total time that threads waited for locks within a span.
 pub(super) struct LockTime {
@@ -18,9 +18,9 @@ impl LockTime {
         Self { span: span.clone(), sum: Cell::default() }
     }
 
-    /// Runs `work` and adds the time that it waits for locks.
-    pub(super) fn of<R>(&self, hands: &Hands<'_, '_>, work: impl FnOnce() -> R) -> R {
-        let world = hands.sim.world;
+    /// Runs `work` and adds the time for which it waits for locks.
+    pub(super) fn of<R>(&self, system: &System<'_, '_>, work: impl FnOnce() -> R) -> R {
+        let world = system.sim.world;
         if !self.span.contains(&world.now()) {
             return work();
         }
@@ -31,15 +31,15 @@ impl LockTime {
         result
     }
 
-    /// Returns the total in percent of the time of `threads` threads over the span.
+    /// Returns the total waiting time, in percent of the time of `threads` threads over the span.
     pub(super) fn percent(&self, threads: usize) -> f64 {
         let all = (self.span.end - self.span.start).seconds() * threads as f64;
         100.0 * self.sum.get().seconds() / all
     }
 }
 
-/// The latencies of single operations within a span, as a histogram: a run has many more operations than distinct
-/// latencies.
+/// The latencies of operations within a span, stored as a histogram because a run has many more operations than
+/// distinct latencies.
 pub(super) struct Latencies {
     span: Range<Time>,
     /// Number of operations, by latency.
@@ -51,7 +51,7 @@ impl Latencies {
         Self { span: span.clone(), counts: RefCell::default() }
     }
 
-    /// Runs `work` and records how long it took.
+    /// Runs `work` and records its duration.
     pub(super) fn of<R>(&self, world: &World, work: impl FnOnce() -> R) -> R {
         let before = world.now();
         let result = work();
@@ -61,8 +61,8 @@ impl Latencies {
         result
     }
 
-    /// Returns the latency, in microseconds, that `percent` percent of the operations did not exceed; 0 without
-    /// operations.
+    /// Returns the latency, in microseconds, that `percent` percent of the operations did not exceed. Returns 0 if
+    /// there were no operations.
     pub(super) fn percentile_us(&self, percent: f64) -> f64 {
         let counts = self.counts.borrow();
         let all: u64 = counts.values().sum();

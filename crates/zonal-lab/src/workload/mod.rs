@@ -1,8 +1,8 @@
-//! Programs of simulated machines, described by data.
+//! Programs that run on simulated machines, and their description in experiment files.
 //!
-//! A workload is a table of an experiment file whose `kind` selects the program. Each program has its own file;
-//! it checks its settings against the machine, runs its threads and returns an [`Outcome`](crate::outcome::Outcome). Neighbours:
-//! `hands.rs` is the interface that programs use.
+//! A workload is a table of an experiment file whose `kind` selects the program. Each program has its own file. It
+//! checks its settings against the machine, runs its threads and returns an [`Outcome`](crate::outcome::Outcome).
+//! Related files: `system.rs` is the interface that programs use.
 
 mod build;
 mod copies;
@@ -37,7 +37,7 @@ pub use self::page_faults::PageFaults;
 pub use self::program::{Program, Unfit};
 pub use self::stream::Stream;
 
-/// A workload as data: its kind and its fields.
+/// A workload as read from a file: its kind and its fields.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Workload {
@@ -47,7 +47,7 @@ pub enum Workload {
     Hog(Hog),
     /// Processes that repeatedly map, touch and unmap memory.
     PageFaults(PageFaults),
-    /// Short jobs that compute and touch pages, one after the other on each CPU.
+    /// Short jobs that compute and touch pages. Each CPU runs one job after the other.
     Build(Build),
     /// Pairs of processes that send and receive bursts of pages.
     Exchange(Exchange),
@@ -81,7 +81,7 @@ impl Workload {
         "overflow",
     ];
 
-    /// Returns the unit of a metric that the program reports; `None` for other metrics.
+    /// Returns the unit of a metric that the program reports, or `None` if the program does not report the metric.
     #[must_use]
     pub fn unit_of(&self, metric: &str) -> Option<&'static str> {
         let unit = match metric {
@@ -97,8 +97,8 @@ impl Workload {
             "files_per_s_min" | "files_per_s_mean" | "files_per_s_stddev" | "files_per_s_max" => "files/s",
             "written_mib_s" => "MiB/s",
             "slowest_store_ms" => "ms",
-            "alloc" | "breath_alloc" => "ns/page",
-            "nearer" | "breath_home" => "% of pages",
+            "alloc" | "churn_alloc" => "ns/page",
+            "nearer" | "churn_local" => "% of pages",
             "direct_pages_scanned"
             | "direct_pages_reclaimed"
             | "kswapd_pages_scanned"

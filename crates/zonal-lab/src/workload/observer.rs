@@ -1,18 +1,18 @@
-//! Samples a running machine periodically, without cost to the machine.
+//! Samples a running machine periodically, at no cost in virtual time.
 //!
-//! Neighbours: programs add an observer as a background thread and put its series into their outcome.
+//! Related files: programs add an observer as a background thread and put its series into their outcome.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 
-use crate::hands::Hands;
 use crate::outcome::{Outcome, Series};
 use crate::sim::{Role, RunError, Simulation, Threads, Time, World};
+use crate::system::System;
 
 /// Number of samples in a run of known length.
 const LOOKS: u64 = 200;
-/// Maximum number of samples; when a run exceeds it, every second sample is dropped and the period doubles.
+/// Maximum number of samples. When a run reaches it, every second sample is dropped and the period doubles.
 const LOOKS_MAX: usize = 4096;
 
 /// A sampled value: plot, name, unit, value.
@@ -29,13 +29,12 @@ impl Observer {
         Self::default()
     }
 
-    /// Samples from now until `until` at equal intervals; this is the work of a background thread.
+    /// Samples at equal intervals from now until `until`. This is the body of a background thread.
     pub(super) fn watch(&self, world: &World, until: Time, look: impl Fn() -> Vec<Seen>) {
         self.watch_every(world, Time::from_ps((until.ps() / LOOKS).max(1)), look);
     }
 
-    /// Samples from now on, once in each `step`, which grows in long runs; this is the work of a background
-    /// thread.
+    /// Samples once in each `step` from now on. In long runs, `step` grows. This is the body of a background thread.
     pub(super) fn watch_every(&self, world: &World, mut step: Time, look: impl Fn() -> Vec<Seen>) {
         let mut looks = 0;
         loop {
@@ -63,8 +62,8 @@ impl Observer {
         }
     }
 
-    /// Records a sample; `place` is its position among the simultaneous samples, which is usually also the index
-    /// of its series.
+    /// Records a sample. `place` is the position of the sample among the samples taken at the same time, which is
+    /// usually also the index of its series.
     fn note(&self, now: Time, place: usize, (plot, name, unit, value): Seen) {
         let mut all = self.series.borrow_mut();
         let is_it = |series: &Series| series.plot == plot && series.name == name;
@@ -82,7 +81,8 @@ impl Observer {
     }
 }
 
-/// Samples `pageset.high` and the frames held, for each CPU's pageset of the largest zone of its node.
+/// Samples `high` and the number of frames of one pageset per CPU. If the CPU has several pagesets, the one with the
+/// largest `high` is used.
 pub(super) fn high_of_pagesets(sim: &Simulation<'_, '_>, cpus: &[usize]) -> Vec<Seen> {
     let largest = |cpu: usize| {
         let own = sim.allocator.pagesets().filter(move |pageset| pageset.cpu.index() == cpu);
@@ -96,10 +96,10 @@ pub(super) fn high_of_pagesets(sim: &Simulation<'_, '_>, cpus: &[usize]) -> Vec<
     cpus.iter().filter_map(|&cpu| seen(cpu)).flatten().collect()
 }
 
-/// Runs `threads`, all of which end, and samples the pagesets of `cpu` until then. Checks the accounting and
-/// returns an outcome without metrics.
+/// Runs `threads` until all of them have ended, and samples the pagesets of `cpu` meanwhile. Checks the accounting
+/// and returns an outcome without metrics.
 pub(super) fn run_watching_pagesets<'a>(
-    hands: &'a Hands<'_, '_>,
+    system: &'a System<'_, '_>,
     mut threads: Threads<'a>,
     cpu: usize,
     until: Time,
@@ -108,11 +108,11 @@ pub(super) fn run_watching_pagesets<'a>(
     let (observer, count) = (Rc::new(Observer::new()), threads.len());
     let watching = Rc::clone(&observer);
     threads.add(cpu, Role::Background, Time::ZERO, move || {
-        watching.watch(hands.sim.world, until, || high_of_pagesets(hands.sim, &[cpu]));
+        watching.watch(system.sim.world, until, || high_of_pagesets(system.sim, &[cpu]));
     })?;
-    let ended = hands.sim.world.run(threads, stop)?;
-    hands.check_accounting();
-    let mut outcome = Outcome::after(hands, ended[..count].iter().copied().max().unwrap_or_default());
+    let ended = system.sim.world.run(threads, stop)?;
+    system.check_accounting();
+    let mut outcome = Outcome::after(system, ended[..count].iter().copied().max().unwrap_or_default());
     outcome.series = observer.series();
     Ok(outcome)
 }

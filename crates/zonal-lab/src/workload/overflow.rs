@@ -1,10 +1,11 @@
-//! A process that needs more memory than its node has while the nearest nodes are full: the case that a zonelist
-//! cache is made for.
+//! A process that needs more memory than its node has while the nearest nodes are full. A zonelist cache is designed
+//! for this case.
 //!
-//! The nodes that take part are those nearest to the first node; all of them except the last are filled down to
-//! their `low` watermark. The process runs on the last CPU of the first node. It allocates a burst of pages,
-//! zeroes them, frees them and pauses. Meanwhile a CPU of each full node can *breathe*: free some pages and
-//! allocate as many again later, so that full zones do not stay unchanged.
+//! The nodes that take part are those nearest to the first node. All of them except the last are filled down to their
+//! `low` watermark. The process runs on the last CPU of the first node. It repeatedly allocates a burst of pages,
+//! zeroes them, frees them and pauses. A CPU of each full node can *churn*, that is, periodically free some pages
+//! and allocate as many again later. Breathing changes the number of free pages in zones that would otherwise stay
+//! full.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -19,9 +20,9 @@ use super::held::{bytes_of_blocks, push, with_capacity};
 use super::page_faults::check_span;
 use super::program::{Program, Unfit, check_figure, memory_bytes};
 use crate::bounds::{COUNT, PAUSE_MS, STEP_NS};
-use crate::hands::Hands;
 use crate::outcome::Outcome;
 use crate::sim::{Join, Role, RunError, SimulatedMachine, Threads, Time};
+use crate::system::System;
 
 /// A process that needs more memory than its node has.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
@@ -29,19 +30,20 @@ use crate::sim::{Join, Role, RunError, SimulatedMachine, Threads, Time};
 pub struct Overflow {
     /// Number of nodes that take part, at least 2.
     pub nodes: usize,
-    /// Pages that the process allocates and frees in one burst.
+    /// Number of pages that the process allocates and frees in one burst.
     pub burst_pages: usize,
     /// Pause of the process between two bursts, in milliseconds.
     pub pause_ms: f64,
-    /// Kernel work for a fault, excluding allocation and zeroing, in nanoseconds.
+    /// Kernel work for a fault, in nanoseconds. Excludes allocation and zeroing.
     pub fault_ns: f64,
-    /// Pages that a CPU of each full node frees and reallocates; 0: these nodes stay unchanged.
-    pub breath_pages: usize,
-    /// Period of the breathing, in milliseconds.
-    pub breath_ms: f64,
+    /// Number of pages that a CPU of each full node frees and allocates again in each period. 0 = full nodes stay
+    /// unchanged.
+    pub churn_pages: usize,
+    /// Period in which a CPU frees and reallocates its pages, in milliseconds.
+    pub churn_ms: f64,
     /// Simulated time, in seconds.
     pub seconds: f64,
-    /// Unmeasured part of `seconds` at the start.
+    /// Part of `seconds` at the start that is not measured.
     pub warm_up: f64,
 }
 
@@ -69,36 +71,35 @@ impl Program for Overflow {
         check_figure("burst_pages", self.burst_pages as f64, COUNT)?;
         check_figure("pause_ms", self.pause_ms, PAUSE_MS)?;
         check_figure("fault_ns", self.fault_ns, STEP_NS)?;
-        check_figure("breath_pages", self.breath_pages as f64, 0.0..=1e9)?;
-        check_figure("breath_ms", self.breath_ms, 0.001..=*PAUSE_MS.end())?;
+        check_figure("churn_pages", self.churn_pages as f64, 0.0..=1e9)?;
+        check_figure("churn_ms", self.churn_ms, 0.001..=*PAUSE_MS.end())?;
         check_span(self.seconds, self.warm_up)
     }
 
     fn operations(&self, _machine: &SimulatedMachine) -> f64 {
         let bursts = self.seconds / (self.pause_ms / 1e3 + self.burst_pages as f64 * 1e-6);
-        let breaths = (self.nodes - 1) as f64 * self.seconds * 1e3 / self.breath_ms;
+        let churns = (self.nodes - 1) as f64 * self.seconds * 1e3 / self.churn_ms;
         // Filling a node takes about a thousand blocks.
-        1e3 * self.nodes as f64
-            + 2.0 * (self.burst_pages as f64 * bursts + self.breath_pages as f64 * breaths)
+        1e3 * self.nodes as f64 + 2.0 * (self.burst_pages as f64 * bursts + self.churn_pages as f64 * churns)
     }
 
     fn held_bytes(&self, machine: &SimulatedMachine) -> f64 {
-        // The single pages of the breathing, plus the mostly larger blocks that fill the nodes.
-        let breaths = self.nodes as f64 * self.breath_pages as f64;
+        // The single pages used for churn, and the blocks that fill the nodes, most of which are larger.
+        let churns = self.nodes as f64 * self.churn_pages as f64;
         let frames = memory_bytes(machine) / f64::from(machine.model.page_bytes);
-        bytes_of_blocks(machine, self.burst_pages as f64 + breaths + frames / 256.0)
+        bytes_of_blocks(machine, self.burst_pages as f64 + churns + frames / 256.0)
     }
 
-    fn run(&self, hands: &Hands<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError> {
-        let (world, model) = (hands.sim.world, &hands.sim.machine.model);
+    fn run(&self, system: &System<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError> {
+        let (world, model) = (system.sim.world, &system.sim.machine.model);
         let span = Time::from_seconds(self.warm_up)..Time::from_seconds(self.seconds);
-        let nodes = self.near_nodes(hands);
+        let nodes = self.near_nodes(system);
         let cpus_of = |place: usize| model.nodes[place].cpus.iter().map(|cpu| cpu.index());
         let firsts: Vec<usize> =
             nodes[..self.nodes - 1].iter().filter_map(|&place| cpus_of(place).next()).collect();
         let held: Vec<RefCell<Vec<Block>>> = firsts.iter().map(|_| RefCell::default()).collect();
         let shared = SharedState {
-            hands,
+            system,
             filled: Join::new(1),
             process: AllocationStats::within(&span),
             full_node: AllocationStats::within(&span),
@@ -108,7 +109,7 @@ impl Program for Overflow {
             world.free_of_charge(|| {
                 for (&cpu, held) in firsts.iter().zip(&held) {
                     world.move_to(cpu);
-                    self.fill(hands, &mut held.borrow_mut());
+                    self.fill(system, &mut held.borrow_mut());
                 }
             });
             shared.filled.arrive(world);
@@ -117,22 +118,22 @@ impl Program for Overflow {
         threads
             .add(process, Role::Foreground, Time::ZERO, || self.process(&shared, nodes[self.nodes - 1]))?;
         let mut random = fastrand::Rng::with_seed(world.seed());
-        for (&cpu, held) in firsts.iter().zip(&held).filter(|_| self.breath_pages != 0) {
-            let (shared, first) = (&shared, Time::from_ns(random.f64() * self.breath_ms * 1e6));
+        for (&cpu, held) in firsts.iter().zip(&held).filter(|_| self.churn_pages != 0) {
+            let (shared, first) = (&shared, Time::from_ns(random.f64() * self.churn_ms * 1e6));
             threads.add(cpu, Role::Foreground, Time::ZERO, move || {
                 let mut held = held.borrow_mut();
                 let pages = held.iter().take_while(|block| block.order == Order::PAGE).count();
-                self.breathe(shared, first, &mut held[..pages.min(self.breath_pages)]);
+                self.churn(shared, first, &mut held[..pages.min(self.churn_pages)]);
             })?;
         }
         let ended = world.run(threads, stop)?;
-        hands.check_accounting();
-        let mut outcome = Outcome::after(hands, ended.into_iter().max().unwrap_or_default());
+        system.check_accounting();
+        let mut outcome = Outcome::after(system, ended.into_iter().max().unwrap_or_default());
         outcome.metric("alloc", "ns/page", shared.process.mean_ns());
         outcome.metric("nearer", "% of pages", 100.0 - shared.process.percent());
-        if self.breath_pages != 0 {
-            outcome.metric("breath_alloc", "ns/page", shared.full_node.mean_ns());
-            outcome.metric("breath_home", "% of pages", shared.full_node.percent());
+        if self.churn_pages != 0 {
+            outcome.metric("churn_alloc", "ns/page", shared.full_node.mean_ns());
+            outcome.metric("churn_local", "% of pages", shared.full_node.percent());
         }
         Ok(outcome)
     }
@@ -140,89 +141,89 @@ impl Program for Overflow {
 
 /// State shared by all threads.
 struct SharedState<'h, 's, 'm> {
-    hands: &'h Hands<'s, 'm>,
-    /// Completes when all nodes that have to be full are full.
+    system: &'h System<'s, 'm>,
+    /// Completes when all nodes that must be filled are full.
     filled: Join,
-    /// Allocations by the process; expected from the node that is not full.
+    /// Allocations by the process, which should come from the node that is not full.
     process: AllocationStats,
-    /// Allocations by the breathing CPUs; expected from their own node.
+    /// Allocations by the churning CPUs, which should come from the CPUs' own nodes.
     full_node: AllocationStats,
 }
 
 impl Overflow {
     /// Returns the indices of the nodes that take part, in the order of the first node's fallback list.
-    fn near_nodes(&self, hands: &Hands<'_, '_>) -> Vec<usize> {
+    fn near_nodes(&self, system: &System<'_, '_>) -> Vec<usize> {
         let mut nodes = Vec::new();
-        let first = hands.sim.machine.model.nodes[0].id;
-        hands.sim.allocator.fallback_order(first, |node| nodes.push(hands.place_of(node)));
+        let first = system.sim.machine.model.nodes[0].id;
+        system.sim.allocator.fallback_order(first, |node| nodes.push(system.place_of(node)));
         nodes.truncate(self.nodes);
         nodes
     }
 
-    /// Allocates what the current node has above its watermark: first the single pages for the breathing, then
-    /// blocks of each order until another node serves the request.
-    fn fill(&self, hands: &Hands<'_, '_>, held: &mut Vec<Block>) {
-        let place = hands.sim.world.node();
+    /// Allocates the frames of the current node down to its watermark. The single pages for churn come first,
+    /// then blocks of each order until another node serves the request.
+    fn fill(&self, system: &System<'_, '_>, held: &mut Vec<Block>) {
+        let place = system.sim.world.node();
         let take = |order| {
-            let block = hands.alloc(&Request::new(order).no_wait()).ok()?;
-            if hands.place_of(block.node) == place {
+            let block = system.alloc(&Request::new(order).no_wait()).ok()?;
+            if system.place_of(block.node) == place {
                 return Some(block);
             }
-            hands.free(&block);
+            system.free(&block);
             None
         };
-        let singles = (0..self.breath_pages).map_while(|_| take(Order::PAGE));
-        singles.for_each(|block| push(hands, held, block));
+        let singles = (0..self.churn_pages).map_while(|_| take(Order::PAGE));
+        singles.for_each(|block| push(system, held, block));
         let orders = (0..=Order::DEFAULT_MAX.get()).rev().filter_map(Order::new);
         let blocks = orders.flat_map(|order| std::iter::from_fn(move || take(order)));
-        blocks.for_each(|block| push(hands, held, block));
+        blocks.for_each(|block| push(system, held, block));
     }
 
     /// Runs the process; `far` is the index of the node that is not full.
     fn process(&self, shared: &SharedState<'_, '_, '_>, far: usize) {
-        let (hands, world) = (shared.hands, shared.hands.sim.world);
-        let page_bytes = u64::from(hands.sim.machine.model.page_bytes);
+        let (system, world) = (shared.system, shared.system.sim.world);
+        let page_bytes = u64::from(system.sim.machine.model.page_bytes);
         shared.filled.wait(world);
-        let mut burst = with_capacity(hands, self.burst_pages);
+        let mut burst = with_capacity(system, self.burst_pages);
         while world.now() < shared.process.span.end {
             for _ in 0..self.burst_pages {
                 world.spend(Time::from_ns(self.fault_ns));
-                let block = shared.process.note(hands, far);
-                world.stream(hands.place_of(block.node), page_bytes);
+                let block = shared.process.note(system, far);
+                world.stream(system.place_of(block.node), page_bytes);
                 burst.push(block);
-                hands.checkpoint();
+                system.checkpoint();
             }
             for block in burst.drain(..) {
-                hands.free(&block);
-                hands.checkpoint();
+                system.free(&block);
+                system.checkpoint();
             }
             world.sleep_until(world.now() + Time::from_ns(self.pause_ms * 1e6));
         }
     }
 
-    /// Frees pages and allocates replacements half a period later, repeatedly.
-    fn breathe(&self, shared: &SharedState<'_, '_, '_>, first: Time, pages: &mut [Block]) {
-        let (hands, world) = (shared.hands, shared.hands.sim.world);
-        let half = Time::from_ns(self.breath_ms * 1e6 / 2.0);
+    /// Frees pages and allocates the same number again half a period later, repeatedly.
+    fn churn(&self, shared: &SharedState<'_, '_, '_>, first: Time, pages: &mut [Block]) {
+        let (system, world) = (shared.system, shared.system.sim.world);
+        let half = Time::from_ns(self.churn_ms * 1e6 / 2.0);
         shared.filled.wait(world);
         let mut next = world.now() + first;
         while next < shared.full_node.span.end {
             world.sleep_until(next);
             for block in &*pages {
-                hands.free(block);
-                hands.checkpoint();
+                system.free(block);
+                system.checkpoint();
             }
             world.sleep_until(next + half);
             for block in &mut *pages {
-                *block = shared.full_node.note(hands, world.node());
-                hands.checkpoint();
+                *block = shared.full_node.note(system, world.node());
+                system.checkpoint();
             }
             next += half + half;
         }
     }
 }
 
-/// Statistics of the pages allocated within a span: the time taken, and how many came from the expected node.
+/// Statistics of the pages allocated within a span: the time taken, and the number of pages from the expected node.
 struct AllocationStats {
     span: Range<Time>,
     time: Cell<Time>,
@@ -235,17 +236,17 @@ impl AllocationStats {
         Self { span: span.clone(), time: Cell::default(), pages: Cell::new(0), expected: Cell::new(0) }
     }
 
-    /// Allocates a page and records it.
-    fn note(&self, hands: &Hands<'_, '_>, expected: usize) -> Block {
-        let world = hands.sim.world;
+    /// Allocates a page and records the allocation.
+    fn note(&self, system: &System<'_, '_>, expected: usize) -> Block {
+        let world = system.sim.world;
         let before = world.now();
-        let Ok(block) = hands.alloc(&Request::page()) else {
-            hands.fault("no participating node has a free page".to_owned())
+        let Ok(block) = system.alloc(&Request::page()) else {
+            system.fault("no participating node has a free page".to_owned())
         };
         if self.span.contains(&before) {
             self.time.set(self.time.get() + (world.now() - before));
             self.pages.set(self.pages.get() + 1);
-            self.expected.set(self.expected.get() + u64::from(hands.place_of(block.node) == expected));
+            self.expected.set(self.expected.get() + u64::from(system.place_of(block.node) == expected));
         }
         block
     }

@@ -1,8 +1,8 @@
-//! Processes that repeatedly map memory, touch every page and unmap it: page_fault1 of will-it-scale.
+//! Processes that repeatedly map memory, touch every page and unmap the memory: page_fault1 of will-it-scale.
 //!
-//! Each process has its own address space and stays on its CPU. A page costs the kernel's fault handling, its
-//! allocation, zeroing, and the LRU lists; unmapping costs the LRU lists again and the free, in batches.
-//! Measurement starts after a warm-up. Neighbours: `workload/lru_lists.rs`.
+//! Each process has its own address space and stays on its CPU. A fault costs the kernel's fault handling, the
+//! allocation of the page, zeroing, and the LRU lists. Unmapping costs the LRU lists again and the frees, in batches.
+//! The measurement starts after a warm-up. Related files: `workload/lru_lists.rs` models the lists.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -17,28 +17,28 @@ use super::measured::LockTime;
 use super::observer::run_watching_pagesets;
 use super::program::{Program, Unfit, check_figure, check_pinned, cpus, memory_mib, zeroing_ns};
 use crate::bounds::{COUNT, SECONDS, STEP_NS, WORK_NS};
-use crate::hands::Hands;
 use crate::outcome::Outcome;
 use crate::sim::{Role, RunError, SimulatedMachine, Threads, Time};
+use crate::system::System;
 
-/// Number of pages freed in one batch when memory is unmapped. Linux: `SWAP_CLUSTER_MAX`.
+/// Number of pages that are freed in one batch when memory is unmapped. Linux: `SWAP_CLUSTER_MAX`.
 pub(super) const UNMAP_BATCH: usize = 32;
 
-/// Processes that fault and unmap.
+/// Processes that touch new pages and unmap them.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PageFaults {
-    /// Number of processes, each on its own CPU, starting with the first.
+    /// Number of processes. Each process has its own CPU; CPUs are used from the lowest ID.
     pub processes: usize,
     /// Memory that each process maps at a time, in MiB.
     pub mib_each: f64,
     /// Simulated time, in seconds.
     pub seconds: f64,
-    /// Unmeasured part of `seconds` at the start.
+    /// Part of `seconds` at the start that is not measured.
     pub warm_up: f64,
-    /// Kernel work for a fault, excluding allocation, zeroing and LRU lists, in nanoseconds.
+    /// Kernel work for a fault, in nanoseconds. Excludes allocation, zeroing and LRU lists.
     pub fault_ns: f64,
-    /// Kernel work to unmap a page, excluding LRU lists and the free, in nanoseconds.
+    /// Kernel work to unmap a page, in nanoseconds. Excludes the LRU lists and the free.
     pub unmap_ns: f64,
     /// Number of pages added to the LRU lists in one batch.
     pub lru_batch: u32,
@@ -66,11 +66,11 @@ impl Program for PageFaults {
         bytes_of_blocks(machine, self.processes as f64 * self.pages(machine) as f64)
     }
 
-    fn run(&self, hands: &Hands<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError> {
-        let (sim, world) = (hands.sim, hands.sim.world);
+    fn run(&self, system: &System<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError> {
+        let (sim, world) = (system.sim, system.sim.world);
         let span = Time::from_seconds(self.warm_up)..Time::from_seconds(self.seconds);
         let kernel = Kernel {
-            hands,
+            system,
             lists: LruLists::new(sim, self.lru_batch, Time::from_ns(self.lru_ns)),
             pages: Cell::new(0),
             zone_lock: LockTime::within(&span),
@@ -79,15 +79,15 @@ impl Program for PageFaults {
         };
         let mut threads = Threads::new();
         let mine: Vec<usize> = cpus(sim.machine).into_iter().take(self.processes).collect();
-        // Processes start at different phases; otherwise all would allocate at the same time and free at the same
-        // time.
+        // Processes start at different times. Otherwise all processes would allocate at the same time and free at the
+        // same time.
         let mut random = fastrand::Rng::with_seed(world.seed());
         for &cpu in &mine {
             let kernel = &kernel;
             let start = Time::from_seconds(self.warm_up * random.f64() / 2.0);
             threads.add(cpu, Role::Foreground, start, move || self.process(kernel))?;
         }
-        let mut outcome = run_watching_pagesets(hands, threads, mine[0], span.end, stop)?;
+        let mut outcome = run_watching_pagesets(system, threads, mine[0], span.end, stop)?;
         let bytes = kernel.pages.get() as f64 * f64::from(sim.machine.model.page_bytes);
         outcome.metric("throughput", "GB/s", bytes / (span.end - span.start).seconds() / 1e9);
         outcome.metric("zone_lock_contention", "% of cycles", kernel.zone_lock.percent(mine.len()));
@@ -98,7 +98,7 @@ impl Program for PageFaults {
 
 /// State shared by all processes.
 struct Kernel<'h, 's, 'm> {
-    hands: &'h Hands<'s, 'm>,
+    system: &'h System<'s, 'm>,
     lists: LruLists,
     span: Range<Time>,
     pages: Cell<u64>,
@@ -114,37 +114,37 @@ impl PageFaults {
     }
 
     fn process(&self, kernel: &Kernel<'_, '_, '_>) {
-        let (hands, sim) = (kernel.hands, kernel.hands.sim);
+        let (system, sim) = (kernel.system, kernel.system.sim);
         let world = sim.world;
         let page_bytes = u64::from(sim.machine.model.page_bytes);
         let pages = self.pages(sim.machine);
-        let mut blocks = with_capacity(hands, pages);
+        let mut blocks = with_capacity(system, pages);
         while world.now() < kernel.span.end {
             while blocks.len() < pages && world.now() < kernel.span.end {
                 world.spend(Time::from_ns(self.fault_ns));
-                let Ok(block) = kernel.zone_lock.of(hands, || hands.alloc(&Request::page())) else {
-                    hands.fault("the machine has too little memory for the processes".to_owned())
+                let Ok(block) = kernel.zone_lock.of(system, || system.alloc(&Request::page())) else {
+                    system.fault("the machine has too little memory for the processes".to_owned())
                 };
-                let node = hands.place_of(block.node);
+                let node = system.place_of(block.node);
                 world.stream(node, page_bytes);
-                kernel.lists_lock.of(hands, || kernel.lists.add(sim, node));
+                kernel.lists_lock.of(system, || kernel.lists.add(sim, node));
                 kernel.pages.set(kernel.pages.get() + u64::from(kernel.span.contains(&world.now())));
                 blocks.push(block);
-                hands.checkpoint();
+                system.checkpoint();
             }
             for batch in blocks.chunks(UNMAP_BATCH) {
                 world.spend(Time::from_ns(self.unmap_ns * batch.len() as f64));
-                let node = hands.place_of(batch[0].node);
-                kernel.lists_lock.of(hands, || kernel.lists.change(sim, node, batch.len() as u32));
-                kernel.zone_lock.of(hands, || batch.iter().for_each(|block| hands.free(block)));
-                hands.checkpoint();
+                let node = system.place_of(batch[0].node);
+                kernel.lists_lock.of(system, || kernel.lists.change(sim, node, batch.len() as u32));
+                kernel.zone_lock.of(system, || batch.iter().for_each(|block| system.free(block)));
+                system.checkpoint();
             }
             blocks.clear();
         }
     }
 }
 
-/// Refuses a span in which nothing would be measured.
+/// Refuses a run whose warm-up leaves no time for the measurement.
 pub(super) fn check_span(seconds: f64, warm_up: f64) -> Result<(), Unfit> {
     check_figure("seconds", seconds, SECONDS)?;
     check_figure("warm_up", warm_up, 0.0..=*SECONDS.end())?;

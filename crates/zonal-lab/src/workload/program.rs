@@ -1,20 +1,20 @@
-//! The interface of a program, and checks that programs share.
+//! The interface of a program, and checks that several programs use.
 //!
-//! Neighbours: `workload/mod.rs` lists all programs.
+//! Related files: `workload/mod.rs` lists all programs.
 
 use std::sync::atomic::AtomicBool;
 
 use crate::bounds::{self, Bounds};
-use crate::hands::Hands;
 use crate::outcome::Outcome;
 use crate::sim::{RunError, SimulatedMachine};
+use crate::system::System;
 
-/// Reason why a workload does not fit a machine.
+/// Reason why a workload cannot run on a machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Unfit {
     /// Name of the field.
     pub field: &'static str,
-    /// What is wrong with its value, and what would be right.
+    /// Description of the error and of the allowed values.
     pub problem: String,
 }
 
@@ -23,17 +23,17 @@ pub trait Program {
     /// Checks whether the program can run on `machine`.
     ///
     /// # Errors
-    /// The field that does not fit.
+    /// Returns the field whose value is not valid on `machine`.
     fn check(&self, machine: &SimulatedMachine) -> Result<(), Unfit>;
 
-    /// Estimates how many pages the program allocates and frees, which determines the cost of a run on the host;
-    /// 0 if unknown.
+    /// Estimates the number of pages that the program allocates and frees, which determines the cost of a run on the
+    /// host. Returns 0 if the number is not known.
     fn operations(&self, _machine: &SimulatedMachine) -> f64 {
         0.0
     }
 
-    /// Returns the host memory, in bytes, needed at most for what the program holds at once, excluding the
-    /// machine itself.
+    /// Returns the maximum host memory for the objects that the program holds at once, in bytes. Excludes the memory
+    /// for the machine itself.
     fn held_bytes(&self, _machine: &SimulatedMachine) -> f64 {
         0.0
     }
@@ -41,12 +41,12 @@ pub trait Program {
     /// Runs the program on a machine that is otherwise idle.
     ///
     /// # Errors
-    /// When `stop` becomes true, its threads wait for each other, or the run exceeds the longest time that is
-    /// simulated.
-    fn run(&self, hands: &Hands<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError>;
+    /// Returns an error if `stop` becomes true, if all threads wait for each other, or if the run exceeds the longest
+    /// time that is simulated.
+    fn run(&self, system: &System<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError>;
 }
 
-/// Returns the CPUs of a machine by ascending id, as programs number them.
+/// Returns the CPUs of a machine by ascending ID. Programs use CPUs in this order.
 pub(super) fn cpus(machine: &SimulatedMachine) -> Vec<usize> {
     let mut cpus: Vec<usize> =
         machine.model.nodes.iter().flat_map(|node| &node.cpus).map(|cpu| cpu.index()).collect();
@@ -54,7 +54,7 @@ pub(super) fn cpus(machine: &SimulatedMachine) -> Vec<usize> {
     cpus
 }
 
-/// Refuses more pinned threads than there are CPUs.
+/// Refuses a number of pinned threads that is zero or exceeds the number of CPUs.
 pub(super) fn check_pinned(
     field: &'static str,
     threads: usize,
@@ -90,7 +90,7 @@ pub(super) fn memory_mib(machine: &SimulatedMachine) -> f64 {
     memory_bytes(machine) / f64::from(1 << 20)
 }
 
-/// Returns the time to zero a page of the CPU's own node without contention, in nanoseconds.
+/// Returns the time in which a CPU zeroes a page of its own node without contention, in nanoseconds.
 pub(super) fn zeroing_ns(machine: &SimulatedMachine) -> f64 {
     f64::from(machine.model.page_bytes) / machine.hardware.cpu_gb_s
 }

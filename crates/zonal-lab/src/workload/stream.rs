@@ -1,8 +1,9 @@
-//! STREAM on selected nodes: threads on the CPUs of some nodes, memory allowed on others.
+//! The STREAM benchmark on selected nodes. Its threads run on the CPUs of some nodes, and its memory comes from a
+//! given set of nodes.
 //!
-//! Each thread allocates its own arrays, so the node order of its CPU decides where they lie. Then all threads
-//! stream over their arrays and share the memory bandwidth of the nodes. Neighbours: `workload/fallback_list.rs`
-//! reports the order itself.
+//! Each thread allocates its own arrays, so the node order of its CPU determines the nodes of the arrays. Then all
+//! threads stream over their arrays and share the memory bandwidth of the nodes. Related files:
+//! `workload/fallback_list.rs` reports the node order itself.
 
 use std::cell::RefCell;
 use std::sync::atomic::AtomicBool;
@@ -13,11 +14,11 @@ use zonal::{NodeMask, Request};
 
 use super::held::{bytes_of_blocks, with_capacity};
 use super::program::{Program, Unfit, check_figure, memory_mib};
-use crate::hands::Hands;
 use crate::outcome::Outcome;
 use crate::sim::{Join, Role, RunError, SimulatedMachine, Threads, Time};
+use crate::system::System;
 
-/// Names of STREAM's kernels, and the number of arrays that each accesses.
+/// Names of STREAM's kernels, and the number of arrays that each kernel accesses.
 const KERNELS: [(&str, usize); 4] = [("copy", 2), ("scale", 2), ("add", 3), ("triad", 3)];
 /// Number of arrays of a thread.
 const ARRAYS: usize = 3;
@@ -26,11 +27,11 @@ const ARRAYS: usize = 3;
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stream {
-    /// Nodes whose CPUs run one thread each.
+    /// Nodes whose CPUs each run one thread.
     pub cpu_nodes: Vec<u16>,
-    /// Nodes that may serve the memory.
+    /// Nodes from which the arrays may be allocated.
     pub memory_nodes: Vec<u16>,
-    /// Size of each of a thread's three arrays, in MiB.
+    /// Size of each of the three arrays of a thread, in MiB.
     pub array_mib: f64,
 }
 
@@ -87,8 +88,8 @@ impl Program for Stream {
         bytes_of_blocks(machine, (threads * ARRAYS * self.pages(machine)) as f64)
     }
 
-    fn run(&self, hands: &Hands<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError> {
-        let (world, model) = (hands.sim.world, &hands.sim.machine.model);
+    fn run(&self, system: &System<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError> {
+        let (world, model) = (system.sim.world, &system.sim.machine.model);
         let allowed: NodeMask = self.memory_nodes.iter().filter_map(|&node| NodeId::new(node)).collect();
         let runs = |id: NodeId| self.cpu_nodes.contains(&id.get());
         let mine: Vec<usize> = model
@@ -97,23 +98,23 @@ impl Program for Stream {
             .flat_map(|node| &node.cpus)
             .map(|cpu| cpu.index())
             .collect();
-        let pages = self.pages(hands.sim.machine);
+        let pages = self.pages(system.sim.machine);
         let barriers: Vec<Barrier> = (0..=KERNELS.len()).map(|_| Barrier::new(mine.len())).collect();
         let mut threads = Threads::new();
         for &cpu in &mine {
             let (barriers, allowed) = (&barriers, &allowed);
             threads.add(cpu, Role::Foreground, Time::ZERO, move || {
-                let arrays = allocate(hands, allowed, pages);
-                barriers[0].pass(hands);
+                let arrays = allocate(system, allowed, pages);
+                barriers[0].pass(system);
                 for (kernel, barrier) in KERNELS.iter().zip(&barriers[1..]) {
-                    stream(hands, &arrays[..kernel.1]);
-                    barrier.pass(hands);
+                    stream(system, &arrays[..kernel.1]);
+                    barrier.pass(system);
                 }
             })?;
         }
         let ended = world.run(threads, stop)?;
-        hands.check_accounting();
-        let mut outcome = Outcome::after(hands, ended.into_iter().max().unwrap_or_default());
+        system.check_accounting();
+        let mut outcome = Outcome::after(system, ended.into_iter().max().unwrap_or_default());
         let page_bytes = f64::from(model.page_bytes);
         for ((name, arrays), both) in KERNELS.iter().zip(barriers.windows(2)) {
             let bytes = (pages * arrays * mine.len()) as f64 * page_bytes;
@@ -125,33 +126,33 @@ impl Program for Stream {
 }
 
 /// Allocates a thread's arrays and returns the node indices of their pages.
-fn allocate(hands: &Hands<'_, '_>, allowed: &NodeMask, pages: usize) -> Vec<Vec<usize>> {
+fn allocate(system: &System<'_, '_>, allowed: &NodeMask, pages: usize) -> Vec<Vec<usize>> {
     let page = || {
-        let Ok(block) = hands.alloc(&Request::page().allowed(allowed)) else {
-            hands.fault("the allowed nodes have too little memory for the arrays".to_owned())
+        let Ok(block) = system.alloc(&Request::page().allowed(allowed)) else {
+            system.fault("the allowed nodes have too little memory for the arrays".to_owned())
         };
-        hands.checkpoint();
-        hands.place_of(block.node)
+        system.checkpoint();
+        system.place_of(block.node)
     };
     let array = |_| {
-        let mut array = with_capacity(hands, pages);
+        let mut array = with_capacity(system, pages);
         array.extend((0..pages).map(|_| page()));
         array
     };
     (0..ARRAYS).map(array).collect()
 }
 
-fn stream(hands: &Hands<'_, '_>, arrays: &[Vec<usize>]) {
-    let bytes = u64::from(hands.sim.machine.model.page_bytes);
+fn stream(system: &System<'_, '_>, arrays: &[Vec<usize>]) {
+    let bytes = u64::from(system.sim.machine.model.page_bytes);
     for page in 0..arrays[0].len() {
         for array in arrays {
-            hands.sim.world.stream(array[page], bytes);
+            system.sim.world.stream(array[page], bytes);
         }
-        hands.checkpoint();
+        system.checkpoint();
     }
 }
 
-/// A barrier for the threads.
+/// A barrier for all threads of the benchmark.
 struct Barrier {
     join: Join,
     passed: RefCell<Time>,
@@ -162,8 +163,8 @@ impl Barrier {
         Self { join: Join::new(threads), passed: RefCell::default() }
     }
 
-    fn pass(&self, hands: &Hands<'_, '_>) {
-        let world = hands.sim.world;
+    fn pass(&self, system: &System<'_, '_>) {
+        let world = system.sim.world;
         self.join.arrive(world);
         self.join.wait(world);
         *self.passed.borrow_mut() = world.now();

@@ -1,8 +1,8 @@
-//! The cache: blocks in frames of a pool, looked up by number, and freed when the pool calls for them.
+//! The cache: blocks in frames of a pool, which are found by number and evicted when the pool calls the reclaimer.
 //!
-//! A block is *pinned* while a reader holds it. *Second chance* (CLOCK) evicts in order of arrival, but skips a
-//! block once if it was used since it was last checked. To avoid deadlocks, no lock is held during a request to the
-//! pool, because a request may call [`BlockCache::reclaim`] on the same thread.
+//! A block is *pinned* while a reader holds it. Blocks are evicted by *second chance* (CLOCK): in order of arrival,
+//! except that a block that was used since its last check is skipped once. No lock is held during a request to the
+//! pool, because the request may call [`BlockCache::reclaim`] on the same thread, which would deadlock.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -18,7 +18,7 @@ use crate::file::BlockFile;
 
 /// Number of shards of the cache, each with its own lock.
 const SHARDS: usize = 64;
-/// Blocks evicted from a shard before the next shard is used, so that all shards shrink equally.
+/// Largest number of blocks evicted from one shard before the next shard is used, so that all shards shrink equally.
 const EVICTED_AT_ONCE: usize = 8;
 
 /// An error in any thread: a shortage of frames, or a file that cannot be read.
@@ -29,7 +29,7 @@ pub(crate) struct BlockCache {
     pool: Pool,
     file: BlockFile,
     shards: Box<[Mutex<Shard>]>,
-    /// Index of the shard to evict from next.
+    /// Index of the shard from which the next block is evicted.
     hand: AtomicUsize,
 }
 
@@ -42,11 +42,11 @@ struct Shard {
 
 struct Cached {
     frames: Frames,
-    /// Whether it was used since the last check.
+    /// Whether the block was used since the last check.
     used: AtomicBool,
 }
 
-/// A block that stays in memory until this is dropped.
+/// A block that stays in memory until this handle is dropped.
 pub(crate) struct Pinned(Arc<Cached>);
 
 impl Deref for Pinned {
@@ -63,17 +63,17 @@ pub(crate) struct Totals {
     pub hits: u64,
     pub misses: u64,
     pub evicted: u64,
-    /// Times a block was not evicted because a reader held it.
+    /// Number of times a block was not evicted because a reader held it.
     pub passed_over_pinned: u64,
 }
 
 impl BlockCache {
-    /// Returns a block's contents, from memory or else from the file.
+    /// Returns a block's contents, from memory if the block is cached, otherwise from the file.
     pub(crate) fn read(&self, block: u64) -> Result<Pinned, Failure> {
         if let Some(pinned) = self.shard_of(block).find(block) {
             return Ok(pinned);
         }
-        // No lock is held: if frames are short, this line evicts blocks of this same cache.
+        // No lock is held on this line, because a shortage of frames makes this request evict blocks of this cache.
         let mut frames = self.pool.alloc(&PoolRequest::page().kind(PageKind::Cache))?;
         self.file.read(block, &mut frames)?;
         Ok(self.shard_of(block).insert(block, frames))
@@ -84,7 +84,7 @@ impl BlockCache {
         self.file.is_block(block, bytes)
     }
 
-    /// Returns the number of blocks of the file.
+    /// Returns the number of blocks in the file.
     pub(crate) fn blocks(&self) -> u64 {
         self.file.blocks()
     }
@@ -102,7 +102,7 @@ impl BlockCache {
         sum
     }
 
-    /// Makes an empty cache of `file` in frames of `pool`.
+    /// Creates an empty cache of `file` in frames of `pool`.
     pub(crate) fn new(pool: Pool, file: BlockFile) -> Self {
         let nodes = pool.topology().nodes().iter().map(|node| node.id.index() + 1).max().unwrap_or(1);
         let shard = |_| Mutex::new(Shard::new(nodes));
@@ -118,7 +118,7 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().expect("nobody panics with a shard locked")
 }
 
-/// The pool calls this, and blocks are evicted nowhere else.
+/// Blocks are evicted only when the pool calls this reclaimer.
 impl Reclaimer for BlockCache {
     fn count(&self, request: &ReclaimRequest) -> PageCount {
         let of_node = |shard| lock(shard).rings.get(request.node.index()).map_or(0, VecDeque::len);
@@ -129,11 +129,11 @@ impl Reclaimer for BlockCache {
         let target = request.target.get() as usize;
         let (mut freed, mut fruitless) = (0, 0);
         while freed < target && fruitless < SHARDS {
-            let shard = self.hand.fetch_add(1, Relaxed) % SHARDS; // relaxed: any order of shards is correct
+            let shard = self.hand.fetch_add(1, Relaxed) % SHARDS; // relaxed: the shards may be used in any order
             let most = EVICTED_AT_ONCE.min(target - freed);
             let victims = lock(&self.shards[shard]).evict(request.node, most);
             fruitless = if victims.is_empty() { fruitless + 1 } else { 0 };
-            // Dropping the victims, with no lock held, frees their frames.
+            // No lock is held when the victims are dropped, which frees their frames.
             freed += victims.len();
         }
         PageCount::new(freed as u64)
@@ -156,7 +156,7 @@ impl Shard {
         Some(Pinned(Arc::clone(cached)))
     }
 
-    /// Adds a block that was read, unless another reader was faster.
+    /// Adds a block that was read from the file, unless another reader has added it first.
     fn insert(&mut self, block: u64, frames: Frames) -> Pinned {
         let ring = &mut self.rings[frames.node().index()];
         let cached = self.blocks.entry(block).or_insert_with(|| {
@@ -170,7 +170,7 @@ impl Shard {
     fn evict(&mut self, node: NodeId, most: usize) -> Vec<Arc<Cached>> {
         let mut victims = Vec::new();
         let Some(ring) = self.rings.get_mut(node.index()) else { return victims };
-        // Two rounds: after that every block has had its second chance.
+        // Two rounds are enough, because every block has had its second chance after them.
         for _ in 0..2 * ring.len() {
             if victims.len() == most {
                 break;
@@ -179,7 +179,8 @@ impl Shard {
             let Entry::Occupied(mut entry) = self.blocks.entry(block) else {
                 unreachable!("block {block} is in a ring but not in its shard");
             };
-            // New pins are made under the shard's lock, which is held here, so an unpinned block stays unpinned.
+            // New pins are made only under the shard's lock. The caller holds that lock, so an unpinned block stays
+            // unpinned.
             let pinned = Arc::get_mut(entry.get_mut()).is_none();
             let used = entry.get().used.swap(false, Relaxed); // relaxed: a hint
             if pinned || used {

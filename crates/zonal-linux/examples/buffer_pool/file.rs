@@ -1,4 +1,4 @@
-//! The file below the cache: the contents of each block follow from its number, so any block can be checked at any
+//! The file that is cached. The contents of each block follow from its number, so any block can be checked at any
 //! time.
 
 use std::fs::File;
@@ -6,14 +6,14 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Bytes of a block: one frame.
+/// Size of a block in bytes: one frame.
 pub(crate) const BLOCK_BYTES: usize = 4096;
 
-/// A file of blocks. It never has a name, so nothing is left of it however the program ends.
+/// A file of blocks. The file never has a name, so it disappears however the program ends.
 pub(crate) struct BlockFile {
     file: File,
     blocks: u64,
-    /// Differs between runs, so that data left in memory by an earlier run is detected as wrong.
+    /// Differs between runs, so that data that an earlier run has left in memory is detected as wrong.
     seed: u64,
 }
 
@@ -34,17 +34,17 @@ impl BlockFile {
         Ok(this)
     }
 
-    /// Returns the number of blocks.
+    /// Returns the number of blocks in the file.
     pub(crate) const fn blocks(&self) -> u64 {
         self.blocks
     }
 
-    /// Reads one block.
+    /// Reads one block into `into`.
     pub(crate) fn read(&self, block: u64, into: &mut [u8]) -> io::Result<()> {
         self.file.read_exact_at(into, block * BLOCK_BYTES as u64)
     }
 
-    /// Whether `bytes` equal what was written as `block`.
+    /// Whether `bytes` equal the contents that were written as `block`.
     pub(crate) fn is_block(&self, block: u64, bytes: &[u8]) -> bool {
         bytes == self.contents_of(block)
     }

@@ -1,14 +1,14 @@
 //! A block cache over a file larger than its memory, as in a database or a file server.
 //!
-//! Blocks of the file are stored in frames of a [`Pool`]. The cache never decides by itself when to evict: it is
-//! registered as a reclaimer. The pool's watermarks, its background workers and, where those are too slow, the
-//! readers' own requests decide when blocks must be evicted, on which node and how many. Every block read is
-//! checked against what was written.
+//! Blocks of the file are stored in frames of a [`Pool`]. The cache never decides by itself when to evict; instead it
+//! is registered as a reclaimer. The pool's watermarks and background workers decide when blocks must be evicted,
+//! from which node, and how many. If the workers are too slow, the readers' own requests evict blocks. The contents
+//! of every block read are checked.
 //!
 //! `cargo run --release -p zonal-linux --example buffer_pool -- --threads 8 --fake-nodes 4`
 //!
-//! Neighbours: `cache.rs` is the part to read; `file.rs` is the file that it caches, `readers.rs` uses it,
-//! `report.rs` prints the results.
+//! Related files: `cache.rs` is the part worth reading. `file.rs` is the file that it caches, `readers.rs` uses the
+//! cache, and `report.rs` prints the results.
 
 mod cache;
 mod file;
@@ -29,11 +29,11 @@ use readers::Run;
 
 const MIB: u64 = 1 << 20;
 
-/// A block cache over a file larger than its memory; exits with 1 when any data read was wrong or the accounting
-/// does not balance.
+/// Reads a file through a block cache that is smaller than the file. Exits with 1 if any data read was wrong or the
+/// accounting does not balance.
 #[derive(Parser)]
 struct Options {
-    /// Size of the file in MiB. It has no name, so it is removed however the program ends.
+    /// Size of the file in MiB. The file has no name, so it is removed however the program ends.
     #[arg(long, default_value_t = 256)]
     file_mib: u64,
     /// Memory of the cache in MiB.
@@ -42,21 +42,21 @@ struct Options {
     /// Number of threads that read.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
     threads: u16,
-    /// Seconds that they read.
+    /// Number of seconds for which the threads read.
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
-    /// Distance between watermarks, in 1/10000 of a zone. It is the time that background reclaim has to start
-    /// before readers must reclaim themselves. Try 10, the default of pools and of Linux
+    /// Distance between watermarks, in 1/10000 of a zone. The longer the distance, the more time background reclaim
+    /// has to start before readers must reclaim themselves. Try 10, the default of pools and of Linux
     /// (vm.watermark_scale_factor).
     #[arg(long, default_value_t = 500)]
     watermark_scale: u32,
-    /// Emulates a machine with this many nodes.
+    /// Number of nodes to emulate [default: the machine's own nodes].
     #[arg(long)]
     fake_nodes: Option<usize>,
-    /// Folder for the file [default: that of temporary files].
+    /// Folder for the file [default: the folder for temporary files].
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Runs a short version: 32 MiB of file over 8 MiB of memory, for a second.
+    /// Runs a short version: a file of 32 MiB and a cache of 8 MiB, for one second.
     #[arg(long)]
     short: bool,
 }
@@ -91,7 +91,7 @@ fn run(options: &Options) -> Result<bool, Failure> {
     let run = Run { duration, threads: options.threads.into() };
     let finished = run.go(&pool, &cache, report::Timeline::start(duration))?;
 
-    // Once unregistered and verified, no call to the reclaimer is running any more.
+    // After the reclaimer is unregistered and the pool verified, no call of the reclaimer is running any more.
     drop(registered);
     pool.verify()?;
     let totals = cache.totals();

@@ -1,4 +1,4 @@
-//! Threads that read blocks, at random and in sequence, and check each of them.
+//! Threads that read blocks, at random and in sequence, and check each block.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -10,12 +10,13 @@ use zonal_linux::Pool;
 use crate::cache::{BlockCache, Failure};
 use crate::report::Timeline;
 
-/// Blocks of a sequential read. One in as many reads is sequential, so about half of all blocks are.
+/// Length of a sequential read in blocks. One read in this many is sequential, so about half of all blocks are read
+/// in sequence.
 const SEQUENCE: u64 = 64;
 /// Interval between samples of the pool's state.
 const LOOK_PERIOD: Duration = Duration::from_millis(1);
 
-/// How long and with how many threads to read.
+/// Duration and number of threads of a run.
 pub(crate) struct Run {
     pub duration: Duration,
     pub threads: usize,
@@ -25,7 +26,7 @@ pub(crate) struct Run {
 pub(crate) struct Finished {
     pub timeline: Timeline,
     pub reads: u64,
-    /// Blocks whose contents differed from those of the file.
+    /// Number of blocks whose contents differed from those of the file.
     pub wrong: u64,
 }
 
@@ -41,9 +42,9 @@ impl Run {
         let (mut reads, mut wrong) = (0, 0);
         thread::scope(|scope| {
             let read = || {
-                // A thread that stops, with or without an error, stops all.
+                // A thread that stops, with or without an error, stops all threads.
                 let done = read_until(&stop, cache);
-                stop.store(true, Relaxed); // relaxed: joining orders
+                stop.store(true, Relaxed); // relaxed: the join orders the results
                 done
             };
             let threads: Vec<_> = (0..self.threads).map(|_| scope.spawn(read)).collect();
@@ -62,7 +63,7 @@ impl Run {
     }
 }
 
-/// Reads until stopped; returns the number of blocks read, and how many of them were wrong.
+/// Reads until stopped. Returns the number of blocks read, and the number of blocks with wrong contents.
 fn read_until(stop: &AtomicBool, cache: &BlockCache) -> Result<(u64, u64), Failure> {
     let mut random = fastrand::Rng::new();
     let (mut reads, mut wrong) = (0, 0);
@@ -79,7 +80,7 @@ fn read_until(stop: &AtomicBool, cache: &BlockCache) -> Result<(u64, u64), Failu
     Ok((reads, wrong))
 }
 
-/// Chooses one random block, low numbers more often, or sometimes a sequence from there.
+/// Chooses a random block, preferring low numbers, or sometimes a sequence of blocks that starts there.
 fn next_blocks(random: &mut fastrand::Rng, blocks: u64) -> Range<u64> {
     let skewed = random.f64().powi(2);
     let first = ((skewed * blocks as f64) as u64).min(blocks - 1);

@@ -1,4 +1,4 @@
-//! Output: how the pool starts, its state during the run, and whether all checks passed.
+//! Output: the configuration of the pool, its state during the run, and the results of the checks.
 
 use std::time::{Duration, Instant};
 
@@ -8,20 +8,20 @@ use zonal_linux::{Events, PageCount, Pool, VerifyError, ZoneSnapshot};
 use crate::cache::Totals;
 use crate::readers::Finished;
 
-/// Rows of the timeline.
+/// Number of rows of the timeline.
 const ROWS: u32 = 8;
 
-/// The pool's state over time: one row for each eighth of the run.
+/// The pool's state over time, with one row for each eighth of the run.
 pub(crate) struct Timeline {
     start: Instant,
     row_time: Duration,
     rows: Vec<Row>,
     row: Row,
-    /// Free frames over all samples, to show how far each zone was from its watermarks.
+    /// Samples of the free frames in each zone, which show how close the zone came to its watermarks.
     zones: Vec<ZoneLooks>,
 }
 
-/// Counts since the start; free frames at this moment.
+/// Counts since the start of the run, and the lowest number of free frames since the previous row.
 #[derive(Clone, Copy)]
 struct Row {
     end: Duration,
@@ -39,7 +39,7 @@ struct ZoneLooks {
 }
 
 impl Timeline {
-    /// Starts a timeline.
+    /// Starts a timeline for a run of this duration.
     pub(crate) fn start(duration: Duration) -> Self {
         let row = Row {
             end: Duration::ZERO,
@@ -113,14 +113,14 @@ impl ZoneLooks {
     }
 }
 
-/// Prints what will happen.
+/// Prints the configuration of the run.
 pub(crate) fn introduce(pool: &Pool, threads: usize) {
     let nodes = pool.topology().nodes().len();
     let (frames, placement) = (pool.frames(), pool.placement());
     println!("pool of {frames} frames, {nodes} nodes ({placement}); {threads} threads read");
 }
 
-/// Prints the results and whether all checks passed: the data read, and that every frame is accounted for.
+/// Prints the results. Returns whether all data read was correct and every frame is accounted for.
 pub(crate) fn conclude(pool: &Pool, finished: &Finished, totals: &Totals) -> Result<bool, VerifyError> {
     let events = pool.events();
     println!("\n{}\n", finished.timeline.table());

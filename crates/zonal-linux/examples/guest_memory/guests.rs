@@ -1,7 +1,7 @@
-//! Virtual machines whose memory consists of 2 MiB blocks, each placed by a different policy.
+//! Virtual machines whose memory consists of 2 MiB blocks. Each has a different memory policy.
 //!
-//! The order of events matters: the first guest fills a node, the next two show how other policies handle the full
-//! node, and the last two what happens after the first guest's memory is freed.
+//! The order matters. The first guest fills a node. The next two show how other policies handle the full node. The
+//! last two show allocation after the first guest's memory is freed.
 
 use std::error::Error;
 use std::fs;
@@ -19,14 +19,14 @@ const HUGE: Order = match Order::new(9) {
     None => unreachable!(),
 };
 const HUGE_MIB: usize = 2;
-/// Bytes between two stamps: one for each page that a guest could use.
+/// Distance of stamps in bytes: one stamp for each page that a guest could use.
 const STAMP_STEP: usize = 4096;
-/// For comparisons: comparing whole slices is fast even in unoptimized builds.
+/// A page of zeros to compare with. Comparing whole slices is fast even in unoptimized builds.
 const ZEROS: [u8; 4096] = [0; 4096];
-/// Weights of nodes, repeated, as for memory of different speeds.
+/// Weights of nodes, as for memory of different speeds. They repeat if there are more nodes.
 const WEIGHTS: [u8; 4] = [1, 4, 2, 1];
 
-/// Boots guests under each policy, prints where their memory came from, and checks it.
+/// Boots guests under each policy, prints the nodes that their memory came from, and checks its contents.
 pub(crate) fn run(pool: &Pool) -> Result<Vec<Check>, Box<dyn Error>> {
     let mut host = Host::new(pool);
     let mut checks = Vec::new();
@@ -43,11 +43,11 @@ pub(crate) fn run(pool: &Pool) -> Result<Vec<Check>, Box<dyn Error>> {
     Ok(checks)
 }
 
-/// Allocates the memory of guests, and keeps a list of them.
+/// Allocates the memory of guests, and collects a table of the results.
 struct Host<'p> {
     pool: &'p Pool,
     nodes: Vec<NodeId>,
-    /// Node that is filled, and its number of huge blocks.
+    /// The node that is filled, and its number of huge blocks.
     full: NodeId,
     share: usize,
     table: Table,
@@ -64,8 +64,8 @@ impl<'p> Host<'p> {
         Self { pool, nodes, full, share, table, all_came_zeroed: true }
     }
 
-    /// Allocates with bind: this node and no other. It fails when the node is full, and reports the state of each
-    /// zone.
+    /// Allocates with policy *bind*, which allows only the one node. The request fails when the node is full, and its
+    /// error reports the state of each zone.
     fn fill_a_node(&mut self, checks: &mut Vec<Check>) -> Result<Guest, Box<dyn Error>> {
         let bind = self.pool.bind(NodeMask::from_iter([self.full]))?;
         let bound = self.boot("bound", &format!("bind {}", self.full), &bind, self.share + 4);
@@ -77,7 +77,7 @@ impl<'p> Host<'p> {
         Ok(bound)
     }
 
-    /// Allocates with preferred and interleave: the full node is skipped.
+    /// Allocates with policies *preferred* and *interleave*, which skip the full node.
     fn go_around_it(&mut self, checks: &mut Vec<Check>) -> Result<Vec<Guest>, Box<dyn Error>> {
         let full = self.full;
         let preferred = self.pool.preferred(full)?;
@@ -90,7 +90,7 @@ impl<'p> Host<'p> {
         Ok(vec![preferring, spread])
     }
 
-    /// Allocates after the node's guest is dropped.
+    /// Allocates from the node after the memory of its guest was freed.
     fn use_it_again(&mut self, freed: &[Pfn], checks: &mut Vec<Check>) -> Result<Vec<Guest>, Box<dyn Error>> {
         let bind = self.pool.bind(NodeMask::from_iter([self.full]))?;
         let next = self.boot("next", &format!("bind {} again", self.full), &bind, self.share / 4);
@@ -107,7 +107,7 @@ impl<'p> Host<'p> {
         Ok(vec![next, by_weight])
     }
 
-    /// Boots a guest and records where its memory came from.
+    /// Boots a guest and records the nodes that its memory came from.
     fn boot(&mut self, name: &'static str, how: &str, policy: &PoolPolicy<'_>, wanted: usize) -> Guest {
         let mut guest = Guest::take(self.pool, name, policy, wanted);
         self.all_came_zeroed &= guest.is_all_zero();
@@ -121,13 +121,13 @@ impl<'p> Host<'p> {
     }
 }
 
-/// A virtual machine's memory: its blocks are its addresses, in order.
+/// A virtual machine's memory. The order of the blocks is the order of the guest's addresses.
 struct Guest {
     name: &'static str,
     blocks: Vec<Frames>,
-    /// Why there are fewer blocks than wanted, if so.
+    /// The error of the request that failed, if there are fewer blocks than requested.
     failure: Option<AllocFailure>,
-    /// Blocks from the node that the policy wanted at that moment, and from another one.
+    /// Number of blocks from the node that the policy selected, and from other nodes.
     hits: u64,
     misses: u64,
 }
@@ -135,7 +135,7 @@ struct Guest {
 impl Guest {
     /// Allocates as many of `wanted` blocks as possible under `policy`.
     fn take(pool: &Pool, name: &'static str, policy: &PoolPolicy<'_>, wanted: usize) -> Self {
-        // Zeroed: otherwise frames contain their previous data.
+        // Blocks are requested zeroed, because frames otherwise contain their previous data.
         let request = PoolRequest::new(HUGE).policy(policy).zeroed();
         let before = pool.locality();
         let (mut blocks, mut failure) = (Vec::new(), None);
@@ -174,7 +174,7 @@ impl Guest {
     }
 }
 
-/// Returns what a page of a guest begins with, different for every page of every guest.
+/// Returns the stamp at the start of a page, which is different for every page of every guest.
 fn stamp(name: &str, block: usize, page: usize) -> String {
     format!("{name}, block {block}, page {page};")
 }
@@ -191,7 +191,7 @@ fn table(nodes: &[NodeId]) -> Table {
     table
 }
 
-/// Prints what the kernel actually backs this process with.
+/// Prints the memory with which the kernel actually backs this process.
 fn print_backing() {
     let smaps = fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default();
     let mib = |name: &str| {

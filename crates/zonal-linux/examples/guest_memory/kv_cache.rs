@@ -1,9 +1,10 @@
-//! The key/value cache of a language model: what it computed for each token of each conversation.
+//! The key/value cache of a language model, which stores the values computed for each token of each conversation.
 //!
-//! A *sequence* is one conversation. Its *block table* is the list of fixed-size blocks that store its tokens, at
-//! any address. The cache is bound to some nodes and frees blocks by itself: when no block can be allocated there,
-//! it *preempts* the sequence that was idle longest, whose tokens are computed again when the sequence continues.
-//! Neighbours: the example `buffer_pool` leaves all of that to the pool, using a reclaimer.
+//! A *sequence* is one conversation. Its *block table* is the list of fixed-size blocks that store its tokens, at any
+//! address. The cache is bound to some nodes and frees blocks by itself. When no block can be allocated on these
+//! nodes, the cache *preempts* the sequence that was idle longest: it frees the blocks, and recomputes the tokens
+//! when the sequence continues. Related files: in contrast, the example `buffer_pool` lets the pool decide when to
+//! free, through a reclaimer.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -17,18 +18,18 @@ const BLOCK: Order = match Order::new(4) {
     Some(order) => order,
     None => unreachable!(),
 };
-/// Bytes of one token's keys and values.
+/// Size of one token's keys and values in bytes.
 const TOKEN_BYTES: usize = 2048;
-/// Tokens computed in one step.
+/// Number of tokens computed in one step.
 const STEP_TOKENS: usize = 16;
 
 /// Parameters of the load.
 pub(crate) struct Serving {
-    /// How many times its memory the cache decodes.
+    /// Amount of data computed, as a multiple of the cache's memory.
     pub(crate) fills: u64,
-    /// Number of conversations at a time.
+    /// Number of concurrent conversations.
     pub(crate) sequences: u64,
-    /// How many times too large for the cache's nodes all sequences would be at their maximum length.
+    /// Size of all sequences at their maximum length, as a multiple of the memory on the cache's nodes.
     pub(crate) overcommit: u64,
 }
 
@@ -38,7 +39,7 @@ impl Default for Serving {
     }
 }
 
-/// Serves sequences from a cache on the first half of the pool's nodes, checking every token.
+/// Serves sequences from a cache on the first half of the pool's nodes, and checks every token.
 pub(crate) fn run(pool: &Pool, serving: &Serving) -> Result<Vec<Check>, Box<dyn Error>> {
     let all = pool.memory_nodes();
     let nodes: Vec<NodeId> = all.iter().take(all.len().div_ceil(2)).collect();
@@ -59,12 +60,12 @@ fn cache_bytes(pool: &Pool, nodes: &[NodeId]) -> u64 {
     frames.get() * pool.page_bytes() as u64
 }
 
-/// Runs all steps: mostly the same few sequences continue, the others are idle.
+/// Runs all steps. Most steps continue the same few sequences, while the other sequences are idle.
 fn serve(cache: &mut KvCache<'_>, serving: &Serving, bytes: u64) -> Result<(), AllocFailure> {
     let steps = bytes * serving.fills / (STEP_TOKENS * TOKEN_BYTES) as u64;
     let longest = (bytes * serving.overcommit / serving.sequences) as usize / TOKEN_BYTES;
     let mut random = fastrand::Rng::with_seed(1);
-    // Current conversation of each place, and its length so far.
+    // The current conversation of each client, and its length so far.
     let mut places: Vec<(u64, usize)> = (0..serving.sequences).map(|id| (id, 0)).collect();
     let mut fresh = serving.sequences;
     for _ in 0..steps {
@@ -86,7 +87,7 @@ struct Counts {
     written: u64,
     checked: u64,
     wrong: u64,
-    /// Tokens written again because their sequence had been preempted.
+    /// Number of tokens recomputed because their sequence had been preempted.
     again: u64,
     preempted: u64,
     finished: u64,
@@ -97,18 +98,18 @@ struct KvCache<'p> {
     pool: &'p Pool,
     bind: PoolPolicy<'static>,
     sequences: BTreeMap<u64, Sequence>,
-    /// Steps so far.
+    /// Number of steps so far.
     now: u64,
     counts: Counts,
 }
 
-/// Invariant: `blocks` are exactly as many as `tokens` need.
+/// Invariant: `blocks` has exactly as many blocks as `tokens` need.
 #[derive(Default)]
 struct Sequence {
     tokens: usize,
     blocks: Vec<Frames>,
     last_used: u64,
-    /// Its length before it was preempted.
+    /// Length of the sequence before it was preempted.
     known: usize,
 }
 
@@ -118,7 +119,7 @@ impl<'p> KvCache<'p> {
         Ok(Self { pool, bind, sequences: BTreeMap::new(), now: 0, counts: Counts::default() })
     }
 
-    /// Computes the missing tokens among the first `length` of a sequence.
+    /// Computes the missing tokens among the first `length` tokens of a sequence.
     fn extend(&mut self, id: u64, length: usize) -> Result<(), AllocFailure> {
         self.now += 1;
         self.sequences.entry(id).or_default().last_used = self.now;
@@ -138,10 +139,10 @@ impl<'p> KvCache<'p> {
         Ok(())
     }
 
-    /// Allocates a block on the cache's nodes, preempting idle sequences where there is none.
+    /// Allocates a block on the cache's nodes, and preempts idle sequences if no block is free.
     fn take_block(&mut self, for_id: u64) -> Result<Frames, AllocFailure> {
         loop {
-            // No wait: the cache knows better than any reclaimer which blocks to free.
+            // The request does not wait for reclaim, because the cache knows best which blocks to free.
             match self.pool.alloc(&PoolRequest::new(BLOCK).policy(&self.bind).no_wait()) {
                 Ok(block) => return Ok(block),
                 Err(failure) if !self.preempt_idlest(for_id) => return Err(failure),
@@ -150,7 +151,8 @@ impl<'p> KvCache<'p> {
         }
     }
 
-    /// Frees the blocks of the sequence that was idle longest; returns `false` when there is none except `except`.
+    /// Frees the blocks of the sequence that was idle longest. Returns `false` if no sequence other than `except` has
+    /// blocks.
     fn preempt_idlest(&mut self, except: u64) -> bool {
         let others = self.sequences.iter_mut().filter(|(id, one)| **id != except && one.tokens > 0);
         let Some((&id, idlest)) = others.min_by_key(|(_, one)| one.last_used) else { return false };
@@ -164,7 +166,7 @@ impl<'p> KvCache<'p> {
         true
     }
 
-    /// Ends a sequence after reading all of it.
+    /// Ends a sequence after reading and checking all of it.
     fn finish(&mut self, id: u64) {
         let Some(sequence) = self.sequences.remove(&id) else { return };
         let (checked, wrong) = sequence.check(id);
@@ -205,7 +207,7 @@ impl Sequence {
         self.tokens == self.blocks.len() * Self::tokens_in_block()
     }
 
-    /// Writes the next token, for which there must be space.
+    /// Writes the next token, for which the last block must have space.
     fn append(&mut self, id: u64) {
         let (block, at) = (self.tokens / Self::tokens_in_block(), self.tokens % Self::tokens_in_block());
         let bytes = &mut self.blocks[block][at * TOKEN_BYTES..][..TOKEN_BYTES];
@@ -213,7 +215,7 @@ impl Sequence {
         self.tokens += 1;
     }
 
-    /// Reads all tokens; returns how many there were, and how many differed from what was written.
+    /// Reads all tokens. Returns the number of tokens, and the number of tokens with wrong contents.
     fn check(&self, id: u64) -> (u64, u64) {
         let all = self.blocks.iter().flat_map(|block| block.chunks_exact(TOKEN_BYTES));
         let tokens = all.take(self.tokens).enumerate();
@@ -222,7 +224,7 @@ impl Sequence {
     }
 }
 
-/// Returns what the model computes for a token of a sequence.
+/// Returns the values that the model computes for a token of a sequence.
 fn values(id: u64, token: usize) -> [u8; TOKEN_BYTES] {
     let mut bytes = [0; TOKEN_BYTES];
     fastrand::Rng::with_seed(id << 32 | token as u64).fill(&mut bytes);

@@ -1,11 +1,11 @@
-//! Memory for virtual machines and for the key/value cache of a language model: large blocks, chosen nodes, and
-//! what happens when a node is full.
+//! Memory for virtual machines and for the key/value cache of a language model. The example uses large blocks and
+//! chosen nodes, and shows the effect of a full node.
 //!
 //! `cargo run --release -p zonal-linux --example guest_memory`
 //!
-//! A machine with one node is split into emulated nodes. `--huge-pages explicit` uses the kernel's reserve, and
-//! prints a note if there is none. Neighbours: `guests.rs` allocates the memory of virtual machines under each
-//! policy; `kv_cache.rs` is a block table that frees blocks by itself.
+//! On a machine with one node, the example emulates several. `--huge-pages explicit` uses the kernel's reserve of
+//! huge pages, and prints a note if there is none. Related files: `guests.rs` allocates the memory of virtual
+//! machines under each policy, and `kv_cache.rs` is a block table that frees blocks by itself.
 
 mod guests;
 mod kv_cache;
@@ -20,20 +20,20 @@ use kv_cache::Serving;
 
 const MIB: u64 = 1 << 20;
 
-/// Memory for virtual machines and for a key/value cache; exits with 1 when contents were wrong, memory was on a
-/// wrong node or the accounting does not balance.
+/// Allocates memory for virtual machines and for a key/value cache. Exits with 1 if contents were wrong, memory was on
+/// a wrong node, or the accounting does not balance.
 #[derive(Parser)]
 struct Options {
     /// Memory of the pool in MiB.
     #[arg(long, default_value_t = 256)]
     pool_mib: u64,
-    /// Emulates a machine with this many nodes [default: the machine's own, 4 where it has one].
+    /// Number of nodes to emulate [default: the machine's own nodes, or 4 if it has only one].
     #[arg(long, value_parser = clap::value_parser!(u16).range(2..=64))]
     fake_nodes: Option<u16>,
     /// Huge pages to request.
     #[arg(long, value_enum, default_value_t = Backing::Transparent)]
     huge_pages: Backing,
-    /// How many times its memory the key/value cache decodes.
+    /// Amount of data that the key/value cache computes, as a multiple of its memory.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(4..))]
     fills: u64,
     /// Runs a short version: 64 MiB, filled 4 times.
@@ -49,7 +49,7 @@ enum Backing {
     Explicit,
 }
 
-/// A condition that must hold, and whether it does.
+/// A description of a condition that must hold, and whether it holds.
 type Check = (&'static str, bool);
 
 fn main() -> ExitCode {
@@ -106,12 +106,12 @@ fn build_pool(options: &Options) -> Result<Pool, Box<dyn Error>> {
         pool.topology().nodes().len(),
         pool.placement()
     );
-    // Every request that could not be met is printed, never silently ignored.
+    // Every request of the builder that the pool could not satisfy is printed.
     pool.warnings().iter().for_each(|warning| println!("note: {warning}"));
     Ok(pool)
 }
 
-/// Returns the free blocks of the largest order of each zone.
+/// Returns the number of free blocks of the largest order in each zone.
 fn largest_free(pool: &Pool) -> Vec<u64> {
     pool.zones().map(|zone| zone.free_blocks[10]).collect()
 }

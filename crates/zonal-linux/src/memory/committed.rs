@@ -1,8 +1,10 @@
-//! How much memory all pools of this process together may come to use.
+//! Counts how much memory all pools of this process together can use.
 //!
-//! The kernel does not reserve ordinary memory before it is touched, so each pool may fit alone although all of
-//! them together do not. Neighbours: `memory/zones.rs` adds its pool's memory, `pool/builder.rs` compares and
-//! warns.
+//! The kernel does not reserve ordinary memory before it is first accessed. Each pool may therefore be small enough for
+//! the available memory although all pools together are not.
+//!
+//! Related files: `memory/zones.rs` counts the memory of its pool, and `pool/builder.rs` adds a warning if the total
+//! exceeds the available memory.
 
 use std::ops::Range;
 use std::sync::atomic::{Ordering, fence};
@@ -11,10 +13,10 @@ use super::mapping::resident_bytes;
 use super::range_list::{Entered, RangeList};
 use crate::topology::limits::Available;
 
-/// Address ranges of all existing pools, including a parent's pools of which a child has copies.
+/// Address ranges of all existing pools. In a child made by `fork`, these include the copies of its parent's pools.
 static RANGES: RangeList<()> = RangeList::new();
 
-/// Memory that a pool may use, counted while this value exists.
+/// Memory that a pool can use, counted until this value is dropped.
 #[derive(Debug)]
 pub(super) struct CommittedMemory {
     _ranges: Box<[Entered<()>]>,
@@ -24,23 +26,25 @@ impl CommittedMemory {
     pub(super) fn count(ranges: impl Iterator<Item = Range<usize>>) -> Self {
         let ranges = ranges.filter(|range| !range.is_empty());
         let _ranges = ranges.map(|range| RANGES.enter(range, |()| ())).collect();
-        // Of two pools built at the same time, the one whose fence (SeqCst) comes later finds the other's ranges.
+        // SeqCst: if two threads build pools at the same time, the thread whose fence is later in the total order reads
+        // the ranges that the other one entered. Relaxed accesses alone would allow both to miss them.
         fence(Ordering::SeqCst);
         Self { _ranges }
     }
 }
 
-/// Returns what all pools together may use, and what they can have in total, if that is less. The calling pool is
-/// already counted.
+/// Returns the bytes that all pools together can use and the bytes that they can have in total, if the pools can use
+/// more than they can have.
 ///
-/// `now` returns what is available now; that is less than `before` if other pools have used memory since.
+/// The pool that is being built must already be counted. `before` is the available memory when its build began, and
+/// `now` returns the current one, which is less if other pools have used memory since then.
 pub(crate) fn overcommitment(before: Available, now: impl FnOnce() -> Available) -> Option<(u64, u64)> {
     let all: Vec<Range<usize>> = RANGES.ranges().map(|(range, ())| range).collect();
     let total: usize = all.iter().map(Range::len).sum();
     if total as u64 <= before.bytes {
         return None;
     }
-    // The memory that pools already use is not part of what is available.
+    // Available memory does not include memory that pools already use, so that memory is added.
     let resident: usize = all.into_iter().map(resident_bytes).sum();
     let most = now().bytes.saturating_add(resident as u64);
     (total as u64 > most).then_some((total as u64, most))
@@ -59,17 +63,17 @@ mod tests {
     const THREADS: usize = 3;
     const ROUNDS: usize = 3000;
 
-    /// Returns the bytes that all pools may use, including those of other tests.
+    /// Returns the bytes that all pools can use, including pools of other tests.
     fn total() -> u64 {
         RANGES.ranges().map(|(range, ())| range.len() as u64).sum()
     }
 
-    /// Whether ranges counted by concurrent threads are each in the sum until they are dropped.
+    /// Whether the ranges that concurrent threads count are in the sum until they are dropped.
     fn threads_count_at_once() -> bool {
         let before = total();
         let counts = |thread: usize| {
             (0..ROUNDS).all(|_| {
-                // Nothing is mapped there.
+                // No memory is mapped at these addresses.
                 let start = (thread + 1) << 12;
                 let bytes = 1 << thread;
                 let committed = CommittedMemory::count(once(start..start + bytes));
@@ -88,7 +92,7 @@ mod tests {
     #[test]
     fn available_memory_is_read_after_resident_memory() {
         let available = |bytes| Available { bytes, limited_by: Limit::Machine };
-        // Nothing is mapped there.
+        // No memory is mapped at this address.
         let _own = CommittedMemory::count(once(1 << 12..2 << 12));
         assert_eq!(overcommitment(available(0), || available(u64::MAX)), None);
         assert!(overcommitment(available(0), || available(0)).is_some());
@@ -98,10 +102,10 @@ mod tests {
     fn pools_of_a_childs_threads_are_all_counted() {
         let _of_parent = Origin::here(); // as pools do
         let own = CommittedMemory::count(once(1 << 12..2 << 12));
-        // The parent's pools are also the child's, until it drops its copies.
+        // The child counts its copies of the parent's pools until it drops them.
         let of_parent = || {
             let before = total();
-            // SAFETY: the child ends without using it again.
+            // SAFETY: the child ends without using `own` again.
             drop(unsafe { std::ptr::read(&raw const own) });
             before == total() + (1 << 12)
         };

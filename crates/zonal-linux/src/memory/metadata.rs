@@ -1,7 +1,8 @@
-//! The allocator's own state: one mapping for each buffer it requests, bound to the buffer's node.
+//! The memory for the allocator's metadata: one mapping for each buffer that the allocator requests, bound to a node.
 //!
-//! New mappings are zero and use no memory until touched, which keeps start-up fast. Neighbours: `pool/core.rs`
-//! keeps the mappings until after the allocator is dropped.
+//! New mappings contain zeros and use no memory before they are first accessed, so building a large pool is fast.
+//!
+//! Related file: `pool/core.rs` drops the mappings after the allocator.
 
 use zonal::Buffer;
 use zonal::layout::{BufferRequest, Place};
@@ -26,7 +27,8 @@ impl Metadata {
         Self { buffers: Vec::new(), options, failure: None }
     }
 
-    /// Returns a buffer for `request`, or `None` when the kernel refuses; [`Metadata::failure`] then has the error.
+    /// Returns a buffer for `request`, or `None` if the kernel refuses the mapping. [`Metadata::failure`] then returns
+    /// the error.
     ///
     /// # Safety
     /// The buffer must not be used after `self` is dropped.
@@ -38,10 +40,11 @@ impl Metadata {
     ) -> Option<Buffer<'static>> {
         let mapping =
             self.map(request, topology, warnings).map_err(|error| self.failure = Some(error)).ok()?;
-        // SAFETY: a new mapping that nothing else uses; the caller guarantees that its use ends in time.
+        // SAFETY: the mapping is new, so no other code uses it. The caller guarantees that the buffer is not used after
+        // `self`, which owns the mapping, is dropped.
         let bytes = unsafe { mapping.bytes_unbounded() };
         self.buffers.push(mapping);
-        // SAFETY: the kernel zeroes anonymous memory and nothing has written to it.
+        // SAFETY: the kernel zeroes anonymous memory, and no code has written to this mapping.
         Some(unsafe { Buffer::zeroed(bytes) })
     }
 
@@ -63,21 +66,23 @@ impl Metadata {
             bind_near(&mapping, node, topology, warnings);
         }
         if is_large {
-            // Frame states are accessed at random, and huge pages reduce TLB misses. A failure only costs speed.
+            // Frame states are accessed in random order, so huge pages reduce TLB misses. If the advice fails, accesses
+            // are only slower.
             mapping.advise(Transparent::Wanted).ok();
         }
         mapping.name("zonal metadata");
         Ok(mapping)
     }
 
-    /// Returns why a buffer could not be supplied, once.
+    /// Returns the error of the last buffer that could not be mapped, and clears it.
     pub(crate) fn failure(&mut self) -> Option<PoolError> {
         self.failure.take()
     }
 }
 
-/// Binds `mapping` to `node`. Where the kernel has no memory on that node, binds it to the nearest node of the pool
-/// instead, because a node without memory has metadata too.
+/// Binds `mapping` to `node`, or to the nearest node on which the pool has memory.
+///
+/// The second case is for nodes without memory: they have metadata too, but the kernel refuses to bind memory to them.
 fn bind_near(mapping: &Mapping, node: NodeId, topology: &Topology, warnings: &mut Warnings) {
     if topology.has_memory_on(node) {
         bind_or_warn(mapping, node, warnings);
@@ -94,7 +99,8 @@ mod tests {
     use crate::topology::{TopologyNode, ZoneShare};
     use zonal::units::{CpuId, Order, ZoneKind};
 
-    /// Uses a node that this machine does not have in place of one without memory: the kernel refuses both.
+    /// Uses a node that this machine does not have instead of a node without memory, because the kernel refuses to bind
+    /// memory to either of them.
     #[test]
     fn metadata_of_a_node_without_memory_causes_no_warning() {
         let node = |id: u16, weight: Option<u64>| TopologyNode {
@@ -120,7 +126,7 @@ mod tests {
         let of_node_0 = warnings.into_vec();
         let mut warnings = Warnings::default();
         assert!(supply(1023, &mut warnings));
-        // Where the kernel does not allow binding at all, both bindings are refused.
+        // If the kernel does not allow binding at all, it refuses the bindings of both nodes.
         assert_eq!(warnings.into_vec(), of_node_0);
     }
 }

@@ -1,10 +1,10 @@
 //! The memory of a pool, and the system calls on it.
 //!
-//! `memory/plan.rs` (with `memory/split.rs`) decides how large zones are, `memory/zones.rs` maps them and converts
-//! between frames and addresses, `memory/metadata.rs` maps the allocator's own state. Both use `memory/mapping.rs`,
-//! the only file that maps and unmaps. `memory/origin.rs`, `memory/not_copied.rs`, `memory/committed.rs` and
-//! `memory/range_list.rs` handle children made by `fork`, and what all pools of a process share. Nothing here
-//! depends on allocators or threads.
+//! `memory/plan.rs` determines the sizes of zones, using `memory/split.rs`. `memory/zones.rs` maps the zones and
+//! converts between frames and addresses, and `memory/metadata.rs` maps the metadata of the allocator. Both use
+//! `memory/mapping.rs`, which makes the system calls. `memory/committed.rs` counts the memory of all pools of a
+//! process. `memory/origin.rs` and `memory/not_copied.rs` handle children made by `fork`, and `memory/range_list.rs` is
+//! a list that such children can read. No file in this folder depends on the allocator or on the threads of a pool.
 
 pub(crate) mod committed;
 pub(crate) mod mapping;

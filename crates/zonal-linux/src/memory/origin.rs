@@ -1,41 +1,42 @@
-//! Distinguishes a process from the children that `fork` makes of it.
+//! Distinguishes a process from its children made by `fork`.
 //!
-//! The number of a process is stored in a page that the kernel fills with zeros in a child. A process that finds
-//! zero there gives itself the next number. Process ids are not enough: in separate namespaces parent and child may
-//! both be process 1. Where the kernel does not support such a page, a handler of the C library's `fork` zeroes the
-//! word, after handlers that the program registered earlier. Neighbours: `threads/presence.rs` checks which process
-//! has a pool's threads, `memory/not_copied.rs` does other work in a new child. Source: Linux `madvise(2)`
-//! (`MADV_WIPEONFORK`), `pthread_atfork(3)`.
+//! Each process has a number, stored in a word. The word is in a page that the kernel fills with zeros in a child
+//! (`MADV_WIPEONFORK`). A process that reads zero assigns itself the next number. Process ids would not be sufficient,
+//! because in separate namespaces parent and child may both be process 1. On a kernel without such pages, a handler of
+//! `pthread_atfork` zeroes the word. It runs after the handlers that the program registered earlier.
+//!
+//! Related files: `threads/presence.rs` checks whether this process has the pool's threads, and `memory/not_copied.rs`
+//! registers another handler for children. Source: Linux `madvise(2)`, `pthread_atfork(3)`.
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use super::page_sizes::os_page_bytes;
 
-/// The process that made something.
+/// Identifies a process, for example the one that built a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Origin(u64);
 
 impl Origin {
-    /// Returns this process.
+    /// Returns the identity of this process.
     pub(crate) fn here() -> Self {
         Self(number())
     }
 
-    /// Returns its number, which is not zero.
+    /// Returns the number of the process, which is not zero.
     pub(super) const fn number(self) -> u64 {
         self.0
     }
 
-    /// Whether this is still that process, and not a child of it.
+    /// Whether the calling process is the one that `self` identifies, and not a child of it.
     pub(crate) fn is_here(self) -> bool {
         self.0 == number()
     }
 }
 
-/// Holds the number if no such page is available; a handler zeroes it in a child.
+/// The word, if the kernel cannot zero pages in children. A handler of `fork` zeroes the word in a child.
 static WITHOUT_PAGE: AtomicU64 = AtomicU64::new(0);
-/// Points to the word that is zero in a new child.
+/// Pointer to the word that contains the number of this process. The word is zero in a new child.
 static WORD: AtomicPtr<AtomicU64> = AtomicPtr::new(null_mut());
 /// Last number assigned, by this process or its ancestors.
 static LAST: AtomicU64 = AtomicU64::new(0);
@@ -43,7 +44,7 @@ static LAST: AtomicU64 = AtomicU64::new(0);
 /// Returns the number of this process, which differs from that of every ancestor.
 fn number() -> u64 {
     let word = word();
-    // Relaxed throughout: a process changes its number once, before it can read it twice.
+    // Relaxed, here and below: the word of a process changes only once, from zero to its number.
     let number = word.load(Ordering::Relaxed);
     if number != 0 {
         return number;
@@ -60,7 +61,7 @@ fn word() -> &'static AtomicU64 {
     if word.is_null() {
         return first_word();
     }
-    // SAFETY: only `first_word` stores here, and what it stores is never unmapped.
+    // SAFETY: only `first_word` stores to `WORD`. It stores a pointer to a static or to a page that is never unmapped.
     unsafe { &*word }
 }
 
@@ -68,41 +69,42 @@ fn word() -> &'static AtomicU64 {
 #[cold]
 fn first_word() -> &'static AtomicU64 {
     static IS_DONE: AtomicBool = AtomicBool::new(false);
-    // SAFETY: the handlers read and write atomics.
+    // SAFETY: the handlers only read and write atomics, which is async-signal-safe and can be repeated.
     unsafe { around_forks(Some(note_the_number), forget_the_number, &IS_DONE) };
     let page = wiped_page();
     let ours = page.unwrap_or((&raw const WITHOUT_PAGE).cast_mut());
-    // Release: pairs with the acquire loads of `WORD`, so the page is seen mapped. Acquire: pairs with the release
-    // of another thread that mapped its page first.
+    // Release: pairs with the acquire loads of `WORD`, so threads that read the pointer find the page mapped. Acquire:
+    // pairs with the release of another thread, if that thread published its page first.
     match WORD.compare_exchange(null_mut(), ours, Ordering::AcqRel, Ordering::Acquire) {
-        // SAFETY: a static, or a page that stays mapped from now on.
+        // SAFETY: `ours` points to a static, or to a page that is never unmapped after this exchange.
         Ok(_) => unsafe { &*ours },
         Err(others) => {
             if let Some(page) = page {
-                // SAFETY: mapped by this call, and not published.
+                // SAFETY: this call mapped the page and did not publish it, so no other code uses it.
                 unsafe { libc::munmap(page.cast(), os_page_bytes()) };
             }
-            // SAFETY: as above, for the page of the thread that was faster.
+            // SAFETY: `others` points to a static, or to the page of the thread that published first, which is never
+            // unmapped.
             unsafe { &*others }
         }
     }
 }
 
-/// Maps a page of zeros that becomes zero again in each child; `None` where the kernel does not support it (before
-/// 4.14).
+/// Maps a page of zeros that the kernel zeroes again in each child. Returns `None` on kernels before 4.14, which do not
+/// support this.
 fn wiped_page() -> Option<*mut AtomicU64> {
     let (bytes, access) = (os_page_bytes(), libc::PROT_READ | libc::PROT_WRITE);
-    // SAFETY: a new mapping.
+    // SAFETY: the call creates a new mapping and does not change existing ones.
     let page =
         unsafe { libc::mmap(null_mut(), bytes, access, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0) };
     if page == libc::MAP_FAILED {
         return None;
     }
-    // SAFETY: the range was mapped just now.
+    // SAFETY: the range was mapped just now, and no other code uses it.
     if unsafe { libc::madvise(page, bytes, libc::MADV_WIPEONFORK) } == 0 {
         return Some(page.cast());
     }
-    // SAFETY: as above, and not published.
+    // SAFETY: the range was mapped above, and no other code uses it.
     unsafe { libc::munmap(page, bytes) };
     None
 }
@@ -110,46 +112,53 @@ fn wiped_page() -> Option<*mut AtomicU64> {
 /// A function that the C library calls around each fork.
 type Handler = unsafe extern "C" fn();
 
-/// Registers `before` to be called before each later fork of the C library, and `first` in the child; `is_done`
-/// records that they are registered. Registering twice is harmless, whereas a lock might be held when a child is
-/// made.
+/// Registers handlers for each later `fork` of the C library: `before` runs in the parent before the fork, and `first`
+/// runs in the child.
+///
+/// `is_done` records that the handlers are registered. Two threads may register them at the same time, which is
+/// harmless. A lock would prevent that, but another thread could hold it when a child is made.
 ///
 /// # Safety
-/// Both handlers do only what is async-signal-safe, and may run any number of times.
+/// Both handlers must be async-signal-safe, and calling them any number of times must be correct.
 pub(super) unsafe fn around_forks(before: Option<Handler>, first: Handler, is_done: &AtomicBool) {
     if !is_done.load(Ordering::Acquire) {
-        // SAFETY: the caller guarantees the same.
+        // SAFETY: the caller guarantees that the handlers are async-signal-safe and may be called repeatedly.
         let failed = unsafe { libc::pthread_atfork(before, None, Some(first)) };
-        assert!(failed == 0, "no memory to note what a child has to do: error {failed}");
+        assert!(failed == 0, "cannot register a fork handler: error {failed}");
         is_done.store(true, Ordering::Release); // pairs with the acquire above
     }
 }
 
-/// Number of the process that makes the current fork, or that made this process by one; zero if it had none.
+/// During a fork, the number of the process that calls `fork`. Afterwards, in the child, the number of its parent. Zero
+/// if the parent had no number.
 static NOTED: AtomicU64 = AtomicU64::new(0);
 
-/// Returns, in the handlers of a child, the process that made it.
+/// Returns the identity of the parent, when called by a `pthread_atfork` handler in a child.
 pub(super) fn noted_parent() -> Option<Origin> {
-    // Relaxed: stored by the thread that made the fork.
+    // Relaxed: the thread that called `fork`, which is the only thread of the child, stored the value.
     Some(NOTED.load(Ordering::Relaxed)).filter(|&number| number != 0).map(Origin)
 }
 
 extern "C" fn note_the_number() {
-    // If there is a word, a child that has not read its number yet does so now. Otherwise another thread could
-    // assign the number during the fork, and the new child would not know its parent.
+    // If the word exists but is zero, this process is a child that has not assigned its number yet, and `number`
+    // assigns it now. Otherwise another thread could assign the number during the fork, and the new child would not
+    // know its parent.
     let number = if WORD.load(Ordering::Acquire).is_null() { 0 } else { number() };
-    NOTED.store(number, Ordering::Relaxed); // relaxed: forks of two threads at once note the same
+    NOTED.store(number, Ordering::Relaxed); // relaxed: concurrent forks store the same value
 }
 
-/// Zeroes the word where the kernel did not, as under some emulators. A number that an earlier handler assigned in
-/// the child belongs to the child. The exception is a kernel without such pages: the number is the parent's then,
-/// so earlier handlers must not read it.
+/// Zeroes the word in a child if the kernel did not zero it, as under some emulators.
+///
+/// If an earlier handler has already assigned a number to the child, the function does not change it. On a kernel
+/// without pages that it zeroes in children, the word still contains the number of the parent when earlier handlers
+/// run. Earlier handlers must therefore not read the number.
 extern "C" fn forget_the_number() {
     WITHOUT_PAGE.store(0, Ordering::Relaxed);
     let noted = NOTED.load(Ordering::Relaxed);
-    // SAFETY: null before the first number was assigned, and since then a word that is never unmapped.
+    // SAFETY: the pointer is null until `first_word` stores it. From then on it points to a word that is never
+    // unmapped.
     if let Some(word) = unsafe { WORD.load(Ordering::Acquire).as_ref() } {
-        // If this fails, the number is not the parent's.
+        // If the exchange fails, the word does not contain the number of the parent, and stays as it is.
         word.compare_exchange(noted, 0, Ordering::Relaxed, Ordering::Relaxed).ok();
     }
 }
@@ -158,21 +167,21 @@ extern "C" fn forget_the_number() {
 pub(super) mod tests {
     use super::*;
 
-    /// Returns the wait status of a child made by `fork`, or by the bare system call if `alone`: 0 when `child`
-    /// returns true.
+    /// Runs `child` in a child process and returns its wait status, which is 0 if `child` returns true. The child is
+    /// made by `fork` or, if `alone`, by the bare system call.
     pub(crate) fn in_a_child(alone: bool, child: impl FnOnce() -> bool) -> i32 {
         let fork = || match alone {
             // SAFETY: the child runs only `child`, which accesses only atomics, and then `_exit`.
             true => unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) as i32 },
-            // SAFETY: as above.
+            // SAFETY: the child runs only `child`, which accesses only atomics, and then `_exit`.
             false => unsafe { libc::fork() },
         };
         match fork() {
-            // SAFETY: ends this process, the child.
+            // SAFETY: this process is the child, and the call ends it.
             0 => unsafe { libc::_exit(i32::from(!child())) },
             id => {
                 let mut status = -1;
-                // SAFETY: waits for a child of this process, and writes to `status`.
+                // SAFETY: the call waits for a child of this process, and writes only to `status`.
                 assert_eq!(unsafe { libc::waitpid(id, &raw mut status, 0) }, id);
                 status
             }

@@ -1,8 +1,9 @@
-//! How much of a pool each zone gets.
+//! Divides the size of a pool among the zones of its topology.
 //!
-//! Nodes share the pool in units of 2 MiB, so that huge pages fit, or in units of 64 frames if there are fewer 2
-//! MiB units than nodes. The zones of a node share its part frame by frame. Neighbours: `memory/split.rs` computes
-//! shares, `memory/zones.rs` maps what is planned here.
+//! Nodes share the pool in units of 2 MiB, so that huge pages can back it. If the pool has fewer units of 2 MiB than
+//! nodes, nodes share it in units of 64 frames. The zones of a node share the part of the node in units of one frame.
+//!
+//! Related files: `memory/split.rs` computes shares, and `memory/zones.rs` maps the planned zones.
 
 use zonal::units::{NodeId, PageCount, ZoneKind};
 
@@ -11,10 +12,10 @@ use super::split::split;
 use crate::error::PoolError;
 use crate::topology::{Topology, ZoneShare};
 
-/// Frames of the smallest unit that a node gets; its zones must share it.
+/// Number of frames in the smaller unit that nodes share.
 const SMALL_PIECE: u64 = 64;
 
-/// One zone's share of a pool; never empty.
+/// One zone's share of a pool, which is never empty.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ZonePlan {
     pub(crate) node: NodeId,
@@ -22,8 +23,9 @@ pub(crate) struct ZonePlan {
     pub(crate) frames: PageCount,
 }
 
-/// Splits `asked` bytes, rounded down to whole units, into frames of `page_bytes` for each zone of `topology` that
-/// has a weight, in the topology's order.
+/// Splits `asked` bytes, rounded down to whole units, among the zones of `topology` whose weight is not zero.
+///
+/// The result is in the order of the topology and counts frames of `page_bytes`.
 pub(crate) fn plan(topology: &Topology, asked: u64, page_bytes: u32) -> Result<Vec<ZonePlan>, PoolError> {
     let page_bytes = u64::from(page_bytes);
     let small = page_bytes * SMALL_PIECE;

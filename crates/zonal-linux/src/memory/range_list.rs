@@ -1,19 +1,24 @@
-//! Lists of address ranges that a child made by `fork` can walk, whatever other threads of its parent were doing.
+//! Lists of address ranges that a child made by `fork` can always read, even if other threads of its parent were
+//! changing the list during the fork.
 //!
-//! Entries are acquired and released by single stores and are never freed to the heap, so a child cannot find a
-//! held lock. Neighbours: `memory/not_copied.rs` and `memory/committed.rs` have one list each.
+//! The lists use no lock, because a child could find it held by a thread that the child does not have. Entries are
+//! acquired and released by single atomic accesses, and are reused but never freed.
+//!
+//! Related files: `memory/not_copied.rs` and `memory/committed.rs` have one list each.
 
 use std::ops::Range;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-/// Ranges in use, each with a note.
+/// A list of address ranges, each with a note of type `T`.
 #[derive(Debug)]
 pub(super) struct RangeList<T: 'static> {
     first: AtomicPtr<Entry<T>>,
 }
 
-/// An entry of a list. Invariant: free when `start` is zero, and in use only when `bytes` is not.
+/// An entry of a list.
+///
+/// Invariant: the entry is free if `start` is zero. It contains a published range if `bytes` is not zero.
 #[derive(Debug)]
 struct Entry<T: 'static> {
     start: AtomicUsize,
@@ -22,23 +27,25 @@ struct Entry<T: 'static> {
     next: *const Self,
 }
 
-/// A range in a list, until this is dropped.
+/// Guard of a range that is in a list until the guard is dropped.
 #[derive(Debug)]
 pub(super) struct Entered<T: 'static>(&'static Entry<T>);
 
-// SAFETY: `next` never changes once the entry is published, and what it points to is never freed.
+// SAFETY: `next` does not change after the entry is published, and the entry that it points to is never freed. The
+// other fields are atomics, and `T` is `Sync`.
 unsafe impl<T: Sync> Sync for Entry<T> {}
 
 impl<T: Default + Sync> RangeList<T> {
-    /// Makes an empty list.
+    /// Creates an empty list.
     pub(super) const fn new() -> Self {
         Self { first: AtomicPtr::new(null_mut()) }
     }
 
-    /// Enters a range that does not begin at address zero; `prepare` sets its note.
+    /// Enters `range`, which must not begin at address zero. `prepare` sets the note before the range is published.
     pub(super) fn enter(&self, range: Range<usize>, prepare: impl FnOnce(&T)) -> Entered<T> {
         assert!(range.start != 0 && !range.is_empty(), "no range to note");
-        // Acquire: pairs with the release in `drop`, so the stores of the previous user come before ours.
+        // Acquire: pairs with the release in `drop`, so the stores of the previous user of the entry come before the
+        // stores of this thread.
         let claim = |entry: &Entry<T>| {
             entry.start.compare_exchange(0, range.start, Ordering::Acquire, Ordering::Relaxed).is_ok()
         };
@@ -48,24 +55,26 @@ impl<T: Default + Sync> RangeList<T> {
         Entered(entry)
     }
 
-    /// Returns the ranges in use. A range that is entered or dropped meanwhile may appear with the start of
-    /// another.
+    /// Returns the ranges in the list.
+    ///
+    /// If an entry is dropped and reused during the call, the result may combine the length of one range with the start
+    /// of the other.
     pub(super) fn ranges(&self) -> impl Iterator<Item = (Range<usize>, &'static T)> {
         self.entries().filter_map(|entry| {
             let bytes = entry.bytes.load(Ordering::Acquire);
-            let start = entry.start.load(Ordering::Relaxed); // stored before the bytes
+            let start = entry.start.load(Ordering::Relaxed); // relaxed: stored before the bytes, loaded with acquire
             (bytes != 0).then(|| (start..start.wrapping_add(bytes), &entry.note))
         })
     }
 
     fn entries(&self) -> impl Iterator<Item = &'static Entry<T>> + use<T> {
-        // Acquire: pairs with the exchange in `push`. SAFETY: entries are never freed.
+        // Acquire: pairs with the release of the exchange in `push`. SAFETY: entries are never freed.
         let first = unsafe { self.first.load(Ordering::Acquire).as_ref() };
-        // SAFETY: as above.
+        // SAFETY: `next` is null or points to an entry, and entries are never freed.
         std::iter::successors(first, |entry| unsafe { entry.next.as_ref() })
     }
 
-    /// Adds a new entry, already in use for the range from `start`.
+    /// Adds a new entry to the list, already acquired for the range that begins at `start`.
     fn push(&self, start: usize) -> &'static Entry<T> {
         let entry = Box::into_raw(Box::new(Entry {
             start: AtomicUsize::new(start),
@@ -73,13 +82,13 @@ impl<T: Default + Sync> RangeList<T> {
             note: T::default(),
             next: self.first.load(Ordering::Acquire),
         }));
-        // SAFETY: just made, never freed, and not published yet.
+        // SAFETY: the entry was created above, is never freed, and is not published yet, so only this thread uses it.
         let next = |first| unsafe { (*entry).next = first };
         loop {
-            // SAFETY: as above.
+            // SAFETY: as for `next`: only this thread uses the entry.
             let first = unsafe { (*entry).next }.cast_mut();
             match self.first.compare_exchange(first, entry, Ordering::AcqRel, Ordering::Acquire) {
-                // SAFETY: never freed.
+                // SAFETY: the entry is published now, and is never freed.
                 Ok(_) => return unsafe { &*entry },
                 Err(others) => next(others.cast_const()),
             }

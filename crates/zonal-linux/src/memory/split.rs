@@ -1,10 +1,14 @@
-//! Splits a pool into shares: proportional, exact in sum, and at least one unit for every positive weight.
+//! Splits a number of units into shares that are proportional to weights.
 
-/// Splits `total` units in proportion to `weights`. Each part is rounded down, then the largest remainders get one
-/// unit more, with ties going to the first. A positive weight gets at least one unit, taken from the largest part.
-/// Returns `None` when there are fewer units than positive weights, or no positive weight.
+/// Splits `total` units into one part for each of `weights`, in proportion to the weights.
 ///
-/// Equation: the parts add up to `total`, and a part is zero exactly where its weight is.
+/// The function rounds each part down. It then adds one unit to each of the parts with the largest remainders until all
+/// units are assigned; of equal remainders, the first comes first. Finally, it moves units from the largest parts to
+/// parts that are zero although their weight is positive.
+///
+/// Returns `None` if there are fewer units than positive weights, or if no weight is positive.
+///
+/// Invariant: the sum of the parts is `total`, and a part is zero exactly if its weight is zero.
 pub(super) fn split(total: u64, weights: &[u64]) -> Option<Vec<u64>> {
     let sum: u128 = weights.iter().map(|&weight| u128::from(weight)).sum();
     let weighted = weights.iter().filter(|&&weight| weight > 0).count() as u64;

@@ -1,8 +1,10 @@
 //! The memory of a pool: one mapping for each zone, and the conversion between frames and addresses.
 //!
-//! A frame's number is its address divided by the page size, so both conversions are arithmetic, and frames of
-//! different pools have different numbers. Neighbours: `memory/mapping.rs` makes the system calls, `memory/plan.rs`
-//! decides how large zones are, `pool/platform.rs` passes frame contents to the allocator.
+//! The number of a frame is its address divided by the page size. The conversion in both directions is therefore
+//! arithmetic, and frames of different pools have different numbers.
+//!
+//! Related files: `memory/mapping.rs` makes the system calls, `memory/plan.rs` determines the sizes of zones, and
+//! `pool/platform.rs` gives the allocator access to the contents of frames.
 
 use std::io;
 use std::ptr::NonNull;
@@ -17,37 +19,42 @@ use super::page_sizes::HUGE_PAGE_BYTES;
 use super::plan::ZonePlan;
 use crate::error::{PoolError, Warning, Warnings};
 
-/// Zones are aligned to blocks of at least this order, because the core's metadata of a zone begins at such a
-/// boundary.
+/// Smallest order of the blocks to which zones are aligned. The allocator's metadata of a zone begins at a multiple of
+/// a block of this order.
 const ALIGN_ORDER: u8 = 12;
 
 /// The kind of huge pages that back a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum HugePages {
-    /// None, not even where the kernel would use them without a request.
+    /// No huge pages, not even if the kernel would use them without a request.
     Never,
-    /// Transparent huge pages, which the kernel assembles by itself.
+    /// Transparent huge pages, which the kernel allocates by itself where possible.
     #[default]
     Transparent,
-    /// Pages of the kernel's reserve (`vm.nr_hugepages`), populated at once. Where the reserve is too small,
-    /// transparent ones are used, with a [`Warning`].
+    /// Explicit huge pages from the kernel's reserve (`vm.nr_hugepages`), populated when the pool is built. If the
+    /// reserve is too small for a zone, the zone uses transparent huge pages, and the pool has a [`Warning`].
     ///
-    /// A child made by `fork` gets no copy of them, because the reserve covers only its parent. Any access in the
-    /// child kills it with `SIGSEGV`, [`Pool::ptr_of`](crate::Pool::ptr_of) returns `None`, and allocating
-    /// [`Frames`](crate::Frames) panics. Handles may be dropped. In children not made by the C library's `fork`
-    /// (made by `_Fork` or the bare system call), and in those that the kernel refuses more addresses (`RLIMIT_AS`
-    /// was lowered), other memory may later be mapped at the addresses of frames that the child already holds. A
-    /// handler for children that the program registered (`pthread_atfork`) before its first such pool must not map
-    /// memory that it keeps: if that memory is at the pool's addresses, the child is aborted.
+    /// A child made by `fork` gets no copy of explicit huge pages, because the pool reserves them only for the parent.
+    /// In the child, any access to the frames raises `SIGSEGV`, [`Pool::ptr_of`](crate::Pool::ptr_of) returns `None`,
+    /// and allocating [`Frames`](crate::Frames) panics. The child may drop frames and handles.
+    ///
+    /// In the child, inaccessible pages replace the huge pages, with two exceptions. No pages replace them if the child
+    /// was made by `_Fork` or by the bare system call instead of `fork`, or if the kernel refuses the child more
+    /// addresses (for example because `RLIMIT_AS` was lowered). The child may then map other memory at the addresses of
+    /// frames that it inherited.
+    ///
+    /// If the program registers a handler for children (`pthread_atfork`) before it builds its first pool with explicit
+    /// huge pages, that handler must not leave new memory mapped. If such memory is at the addresses of the pool, the
+    /// child is aborted.
     Explicit,
 }
 
 /// Whether memory is bound to its node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Binding {
-    /// Each zone to the node it belongs to.
+    /// Each zone is bound to the node that it belongs to.
     ToNodes,
-    /// Nothing, because there is only one node, or nodes are emulated.
+    /// No memory is bound, because the machine has only one node or the nodes are emulated.
     None,
 }
 
@@ -60,7 +67,9 @@ pub(crate) struct MapOptions {
     pub(crate) binding: Binding,
 }
 
-/// One zone's memory. Invariant: `range` covers the mapping's first `range.count` pages.
+/// The memory of one zone.
+///
+/// Invariant: `range` consists of the first `range.count` frames of the mapping.
 #[derive(Debug)]
 pub(crate) struct ZoneMemory {
     pub(crate) node: NodeId,
@@ -71,7 +80,7 @@ pub(crate) struct ZoneMemory {
     pub(crate) populated: bool,
 }
 
-/// The first and the last unit of the kernel's memory, within the zone, that a range overlaps.
+/// The first and the last unit of the kernel's memory (page or huge page) that a range overlaps, limited to the zone.
 struct Parts {
     first: FrameRange,
     last: FrameRange,
@@ -81,18 +90,20 @@ struct Parts {
 #[derive(Debug)]
 pub(crate) struct PoolMemory {
     page_bytes: usize,
-    /// In the planned order: ascending by node and kind.
+    /// Zones in the planned order, ascending by node and kind.
     zones: Box<[ZoneMemory]>,
-    /// Indices into `zones`, ascending by address.
+    /// Indices into `zones`, in ascending order of the addresses of the zones.
     by_address: Box<[u16]>,
-    /// Whether all memory was populated before use, and memory coming online must be populated too.
+    /// Whether all memory was populated before its first use. If so, memory must also be populated before it comes
+    /// online.
     pub(crate) is_prefaulted: bool,
-    /// Counts the memory that is not populated from the start.
+    /// Counts the memory that was not populated when it was mapped.
     _committed: CommittedMemory,
 }
 
 impl PoolMemory {
-    /// Returns the address of a frame of this pool; `None` in a child made by `fork` that has no copy of it.
+    /// Returns the address of a frame. Returns `None` for a frame outside this pool, and in a child made by `fork` that
+    /// has no copy of the frame.
     #[inline]
     pub(crate) fn pointer(&self, frame: Pfn) -> Option<NonNull<u8>> {
         let zone = self.zone_of(frame).filter(|zone| !zone.mapping.is_gap())?;
@@ -101,7 +112,7 @@ impl PoolMemory {
         Some(unsafe { zone.mapping.base().add(offset) })
     }
 
-    /// Returns the frame that contains `address`.
+    /// Returns the frame that contains `address`, or `None` if `address` is outside this pool.
     pub(crate) fn frame(&self, address: *const u8) -> Option<Pfn> {
         let frame = Pfn::new((address as usize / self.page_bytes) as u64);
         self.zone_of(frame).map(|_| frame)
@@ -149,13 +160,14 @@ impl PoolMemory {
         frames.get() as usize * self.page_bytes
     }
 
-    /// Returns the memory of `range` to the kernel. The range is in one zone, and all of it is offline.
+    /// Returns the memory of `range` to the kernel. The range must be within one zone and completely offline.
     ///
-    /// Explicit huge pages are returned as a whole, once no frame in them is online: `online` returns how many
-    /// frames of a range are. More than `range` may therefore be returned.
+    /// An explicit huge page is returned only as a whole, once all of its frames are offline. The function may
+    /// therefore return memory outside `range` too. It calls `online` to determine how many frames of a range are
+    /// online.
     ///
     /// # Errors
-    /// The number of frames whose memory the kernel keeps, and why.
+    /// When a part of the memory was not returned. The error contains the number of these frames and the reason.
     pub(crate) fn discard(
         &self,
         range: FrameRange,
@@ -170,7 +182,7 @@ impl PoolMemory {
         if start < end {
             let offset = start.offset_from(zone.range.start).unwrap_or(PageCount::ZERO);
             let count = end.offset_from(start).unwrap_or(PageCount::ZERO);
-            // The last huge page may extend past the end of the zone.
+            // The last huge page may extend beyond the end of the zone.
             let bytes = self.bytes(count).next_multiple_of(zone.mapping.unit());
             zone.mapping.discard(self.bytes(offset), bytes).map_err(|why| (range.count, why))?;
         }
@@ -179,15 +191,17 @@ impl PoolMemory {
         match before.plus(after).min(range.count) {
             PageCount::ZERO => Ok(()),
             kept => {
-                let why = "they share huge pages with frames that are online; a huge page is returned once all its frames are offline";
+                let why = "these frames share huge pages with frames that are online; a huge page is returned once all its frames are offline";
                 Err((kept, io::Error::other(why)))
             }
         }
     }
 
-    /// Populates `range`, which is in one zone, where memory would not come on first use, or where a failure must
-    /// be found now: with explicit huge pages, the first access would kill the process if the reserve has run out.
-    /// Does nothing for a range that cannot come online.
+    /// Populates `range`, before it comes online, if its memory must not be populated on first use.
+    ///
+    /// This is the case for a prefaulted pool and for explicit huge pages: if the kernel's reserve of huge pages were
+    /// exhausted, the first access to a frame would kill the process. The function does nothing for a range that is not
+    /// within one zone or that is partly online, because such a range cannot come online.
     pub(crate) fn populate_for_online(
         &self,
         range: FrameRange,
@@ -203,7 +217,8 @@ impl PoolMemory {
         let count = parts.last.end().offset_from(parts.first.start).unwrap_or(PageCount::ZERO);
         let bytes = self.bytes(count).next_multiple_of(zone.mapping.unit());
         let populated = zone.mapping.populate_or_touch(self.bytes(offset), bytes);
-        // All or nothing; if the discard fails too, unused memory stays populated.
+        // If only a part could be populated, that part is discarded. If the discard fails too, memory that is not used
+        // stays populated.
         populated.inspect_err(|_| _ = self.discard(range, online))
     }
 
@@ -212,7 +227,7 @@ impl PoolMemory {
         Ok(zone.filter(|_| range.count > PageCount::ZERO).ok_or(io::ErrorKind::InvalidInput)?)
     }
 
-    /// Returns the first and the last unit of the kernel's memory that `range` overlaps.
+    /// Returns the first and the last unit of the kernel's memory that `range` overlaps, limited to the zone.
     fn parts(&self, zone: &ZoneMemory, range: FrameRange) -> Parts {
         let frames = (zone.mapping.unit() / self.page_bytes).max(1) as u64;
         let part = |frame: Pfn| {
@@ -227,30 +242,32 @@ impl PoolMemory {
     /// Returns the addresses of the eight-byte words of `count` frames from `first`.
     fn words(&self, first: Pfn, count: PageCount) -> impl Iterator<Item = NonNull<u64>> {
         let zone = self.zone_of(first).expect("the allocator only names frames it manages");
-        // A child without a copy cannot read these frames, and they are never returned as memory there.
+        // In a child that has no copy of the zone, the frames cannot be accessed. The result is empty there, because
+        // the child can never obtain the address of such a frame.
         let there = if zone.mapping.is_gap() { 0 } else { count.get() };
         let frames = (0..there).map(move |at| first.plus(PageCount::new(at)));
         frames.flat_map(|frame| {
             let start =
                 self.pointer(frame).expect("the allocator only names frames it manages").cast::<u64>();
-            // SAFETY: the words of one frame, which is mapped.
+            // SAFETY: all addresses are within one frame, which is mapped.
             (0..self.page_bytes / size_of::<u64>()).map(move |at| unsafe { start.add(at) })
         })
     }
 }
 
-// The allocator reads and writes only frames that it holds itself. The accesses are volatile all the same, because
-// the poison exists to detect stores after free by other code.
+// The allocator accesses only frames that no caller owns. The accesses are volatile nevertheless, because the poison
+// pattern exists to detect stores by other code after a free.
 impl FrameContents for PoolMemory {
     fn fill(&self, first: Pfn, count: PageCount, pattern: u64) {
         for word in self.words(first, count) {
-            // SAFETY: mapped and aligned; see above.
+            // SAFETY: `words` returns only mapped and aligned addresses of frames that the allocator owns.
             unsafe { word.write_volatile(pattern) };
         }
     }
 
     fn holds(&self, first: Pfn, count: PageCount, pattern: u64) -> bool {
-        // SAFETY: mapped, aligned, and any bytes are a number; see above.
+        // SAFETY: `words` returns only mapped and aligned addresses of frames that the allocator owns, and every bit
+        // pattern is a valid `u64`.
         self.words(first, count).all(|word| unsafe { word.read_volatile() } == pattern)
     }
 }
@@ -278,7 +295,8 @@ impl ZoneMemory {
     }
 }
 
-/// Maps and populates explicit huge pages; if the reserve ran out at a page fault, the process would be killed.
+/// Maps and populates explicit huge pages. They are populated at once because a page fault would kill the process if
+/// the kernel's reserve were exhausted.
 fn explicit_mapping(bytes: usize, align: usize, plan: &ZonePlan, options: MapOptions) -> io::Result<Mapping> {
     let mapping = Mapping::new(bytes, align, Backing::Huge)?;
     if options.binding == Binding::ToNodes {
@@ -305,7 +323,7 @@ fn ordinary_mapping(
         bind_or_warn(&mapping, plan.node, warnings);
     }
     match options.huge_pages {
-        // A kernel without huge pages also refuses advice not to use them.
+        // A kernel without huge pages refuses this advice too, which has no effect on the mapping.
         HugePages::Never => mapping.advise(Transparent::Unwanted).unwrap_or(()),
         HugePages::Transparent | HugePages::Explicit => {
             if let Some(reason) = transparent_refused(mapping.advise(Transparent::Wanted)) {
@@ -323,7 +341,8 @@ pub(super) fn bind_or_warn(mapping: &Mapping, node: NodeId, warnings: &mut Warni
     }
 }
 
-/// Returns why advice for transparent huge pages has no effect, if it has none: refused, or switched off.
+/// Returns the reason if transparent huge pages are not used: the kernel refused the advice, or they are disabled.
+/// Otherwise returns `None`.
 fn transparent_refused(advised: io::Result<()>) -> Option<String> {
     if let Err(why) = advised {
         return Some(why.to_string());
@@ -343,8 +362,8 @@ fn no_huge_pages(plan: &ZonePlan, bytes: usize, options: MapOptions, why: &io::E
     }
 }
 
-/// Returns the free huge pages of the kernel's reserve, on one node or on all; `None` where the kernel does not
-/// report them.
+/// Returns the number of free huge pages in the kernel's reserve, on one node or, for `None`, on all nodes. Returns
+/// `None` if the kernel does not report the number.
 pub(crate) fn free_huge_pages(node: Option<NodeId>) -> Option<u64> {
     let dir = node.map_or("/sys/kernel/mm".into(), |node| format!("/sys/devices/system/node/node{node}"));
     let free = std::fs::read_to_string(format!("{dir}/hugepages/hugepages-2048kB/free_hugepages"));
@@ -422,7 +441,7 @@ mod tests {
         memory.fill(memory.zones()[0].range.start, PageCount::new(1), 1);
     }
 
-    /// Uses a node that this machine does not have, which the kernel itself refuses.
+    /// Uses a node that this machine does not have, because the kernel refuses to bind memory to it.
     #[test]
     fn memory_that_cannot_be_bound_is_only_a_warning() {
         let plan = ZonePlan {

@@ -1,7 +1,8 @@
-//! Building a pool: the options, and the steps from options to a running pool.
+//! The options of a pool, and the steps that build a pool from them.
 //!
-//! Neighbours: `topology`, `topology/limits.rs`, `memory/plan.rs`, `memory/zones.rs`, `pool/prefault.rs` and
-//! `pool/core.rs` are the steps, in this order.
+//! Related files, in the order of the steps: `topology` reads the nodes and CPUs of the machine, `topology/limits.rs`
+//! determines the available memory, `memory/plan.rs` divides the size among zones, `memory/zones.rs` maps the memory,
+//! `pool/prefault.rs` populates it, and `pool/core.rs` starts the allocator.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -22,7 +23,8 @@ use crate::sequences::Sequences;
 use crate::topology::Topology;
 use crate::topology::limits;
 
-/// Default size of a pool, on machines with at least twice as much memory available.
+/// Default size of a pool. On machines with less than twice this size available, the default is half of the available
+/// memory.
 const SIZE_DEFAULT: u64 = 1 << 30;
 
 impl Pool {
@@ -33,7 +35,7 @@ impl Pool {
     ///
     /// let pool = Pool::builder().size(256 << 20).build()?;
     /// for warning in pool.warnings() {
-    ///     eprintln!("warning: {warning}"); // what the kernel did not grant, such as huge pages
+    ///     eprintln!("warning: {warning}"); // for example, that the kernel has too few huge pages
     /// }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -42,17 +44,17 @@ impl Pool {
     }
 }
 
-/// When a pool obtains its memory from the kernel.
+/// When the kernel provides the physical memory of a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Prefault {
-    /// Frame by frame, on first use.
+    /// Page by page, when a page is first accessed.
     #[default]
     OnUse,
-    /// All of it, before the pool can be used; offline memory is backed again before it comes online.
+    /// At once, before the pool can be used. Memory that was offline is populated before it comes online again.
     AtOnce,
 }
 
-/// The machine a pool is built over.
+/// The machine whose nodes and CPUs a pool uses.
 #[derive(Clone, Debug, Default)]
 enum Source {
     #[default]
@@ -61,12 +63,12 @@ enum Source {
     Given(Topology),
 }
 
-/// Options for a [`Pool`]; each has a default.
+/// Options for building a [`Pool`]. Each option has a default.
 ///
 /// | option | default |
 /// |---|---|
 /// | [`size`](Self::size) | 1 GiB, or half of [`available_bytes`](crate::available_bytes) if that is less |
-/// | [`nodes`](Self::nodes) | all nodes, each with memory in proportion to what it has available |
+/// | [`nodes`](Self::nodes) | all nodes; the share of each node is proportional to its available memory |
 /// | [`topology`](Self::topology) | the running machine |
 /// | [`config`](Self::config) | `Config::default()`: see the [crate's page](crate#defaults) |
 /// | [`huge_pages`](Self::huge_pages) | [`HugePages::Transparent`] |
@@ -110,13 +112,15 @@ impl Default for PoolBuilder<'_> {
 }
 
 impl<'a> PoolBuilder<'a> {
-    /// Sets the size of the pool in bytes, rounded down to a multiple of 2 MiB on each node, or of 64 frames where
-    /// that would leave a node without memory. Default: 1 GiB, or half of the available memory if that is less.
+    /// Sets the size of the pool in bytes. Default: 1 GiB, or half of the available memory if that is less.
+    ///
+    /// The size is rounded down to a multiple of 2 MiB, and so is the share of each node. If that would leave a node
+    /// without memory, the size and all shares are rounded down to multiples of 64 frames instead.
     ///
     /// ```
     /// use zonal_linux::{Pool, PoolError, available_bytes};
     ///
-    /// // A pool larger than the machine is refused; the error names a size that fits.
+    /// // A pool larger than the available memory is refused. The error contains the size that is available.
     /// let too_large = Pool::builder().size(1 << 60).build();
     /// let Err(PoolError::TooLarge { asked, available, .. }) = too_large else { panic!("it cannot fit") };
     /// assert!(asked == 1 << 60 && available < asked);
@@ -129,12 +133,12 @@ impl<'a> PoolBuilder<'a> {
         Self { size: Some(bytes), ..self }
     }
 
-    /// Uses memory of these nodes only. Default: all nodes.
+    /// Restricts the pool to the memory of these nodes. Default: all nodes.
     ///
     /// ```
     /// use zonal_linux::{NodeId, Pool, PoolRequest, Topology};
     ///
-    /// // A pool on one node: here the first node with memory; `NodeId::new(1)` names node 1.
+    /// // A pool on the first node that has memory. To choose node 1, use `NodeId::new(1)`.
     /// let live = Topology::live();
     /// let node: NodeId = live.nodes().iter().find(|node| !node.zones.is_empty()).expect("memory").id;
     /// let pool = Pool::builder().size(16 << 20).nodes([node]).build()?;
@@ -145,15 +149,17 @@ impl<'a> PoolBuilder<'a> {
         Self { nodes: nodes.into_iter().collect(), ..self }
     }
 
-    /// Splits the machine into `count` emulated nodes; see [`Topology::fake`]. NUMA behaviour can then be tested on
-    /// any machine: fallback, policies and accounting are those of `count` nodes, but the speed of memory is not.
+    /// Splits the machine into `count` emulated nodes; see [`Topology::fake`].
+    ///
+    /// With emulated nodes, NUMA behaviour can be tested on any machine. Fallback, policies and accounting work as on a
+    /// machine with `count` nodes, but the speed of memory does not depend on the emulated node.
     ///
     /// ```
     /// use zonal_linux::{NodeId, Pool, PoolRequest};
     ///
     /// let pool = Pool::builder().size(64 << 20).fake_nodes(4).build()?;
     /// let node = |id| NodeId::new(id).unwrap();
-    /// // The nodes are on a ring: 1 and 3 are nearer to 0 than 2 is.
+    /// // The nodes form a ring, so nodes 1 and 3 are nearer to node 0 than node 2 is.
     /// assert_eq!(pool.fallback_order(node(0)).last(), Some(&node(2)));
     /// let on_two = pool.bind([node(2)].into_iter().collect())?;
     /// assert_eq!(pool.alloc(&PoolRequest::page().policy(&on_two))?.node(), node(2));
@@ -163,25 +169,27 @@ impl<'a> PoolBuilder<'a> {
         Self { source: Source::Fake(count), ..self }
     }
 
-    /// Builds the pool over this topology. Default: the live one.
+    /// Sets the topology of the pool. Default: the topology of the running machine.
     pub fn topology(self, topology: Topology) -> Self {
         Self { source: Source::Given(topology), ..self }
     }
 
-    /// Emulates a machine that was read, captured or loaded from a preset; see [`Topology::of_machine`].
+    /// Emulates the nodes and CPUs of the machine that `model` describes; see [`Topology::of_machine`].
+    ///
+    /// A model can be read from a file, captured on a machine, or loaded from a preset.
     ///
     /// # Errors
-    /// When the machine has no CPU.
+    /// Returns [`PoolError::NoCpu`] if the machine has no CPU.
     pub fn machine(self, model: &MachineModel) -> Result<Self, PoolError> {
         Ok(self.topology(Topology::of_machine(model)?))
     }
 
-    /// Sets the allocator's own settings. Default: [`Config::default`].
+    /// Sets the configuration of the allocator. Default: [`Config::default`].
     ///
     /// ```
     /// use zonal_linux::{Config, Hardening, Order, Pool, PoolRequest};
     ///
-    /// // Blocks of up to 16 MiB, and a pattern in free frames that detects use after free.
+    /// // Blocks of up to 16 MiB. Free frames are filled with a pattern, to detect writes after a free.
     /// let hardening = Hardening { poison: Some(0xdead_beef), ..Hardening::default() };
     /// let max_order = Order::new(12).unwrap();
     /// let config = Config { max_order, hardening, ..Config::default() };
@@ -195,7 +203,7 @@ impl<'a> PoolBuilder<'a> {
 
     /// Sets which huge pages back the pool. Default: [`HugePages::Transparent`].
     ///
-    /// A pool is built even if the kernel has too few huge pages; [`Pool::warnings`] then says so.
+    /// If the kernel has too few huge pages, the pool uses other pages, and [`Pool::warnings`] reports the shortage.
     ///
     /// ```
     /// use zonal_linux::{HugePages, Pool, Warning};
@@ -214,10 +222,11 @@ impl<'a> PoolBuilder<'a> {
         Self { huge_pages, ..self }
     }
 
-    /// Sets when memory is obtained from the kernel. Default: [`Prefault::OnUse`].
+    /// Sets when the kernel provides the physical memory. Default: [`Prefault::OnUse`].
     ///
-    /// A prefaulted pool causes no page faults later, and a lack of memory is an error of
-    /// [`build`](Self::build) instead of a kill by the kernel at first use.
+    /// With [`Prefault::AtOnce`], accesses to frames cause no page faults later. If the kernel has too little memory,
+    /// [`build`](Self::build) returns an error. With [`Prefault::OnUse`], the kernel may instead kill the process when
+    /// it first accesses a frame.
     ///
     /// ```
     /// use zonal_linux::{Pool, Prefault};
@@ -230,14 +239,14 @@ impl<'a> PoolBuilder<'a> {
         Self { prefault, ..self }
     }
 
-    /// Sets a callback that receives the progress of prefaulting and can stop it.
+    /// Sets a callback that receives the progress of [`Prefault::AtOnce`] and can stop the build.
     ///
     /// ```
     /// use std::ops::ControlFlow;
     /// use std::sync::atomic::{AtomicU64, Ordering};
     /// use zonal_linux::{Pool, Prefault, Progress};
     ///
-    /// // Several threads prefault, so the callback may be called by any of them.
+    /// // Several threads prefault, and each of them calls the callback.
     /// let backed = AtomicU64::new(0);
     /// let report = |Progress { done, total }: Progress| {
     ///     backed.fetch_max(done, Ordering::Relaxed);
@@ -255,18 +264,22 @@ impl<'a> PoolBuilder<'a> {
         PoolBuilder { on_progress, ..self }
     }
 
-    /// Accesses pagesets with try-locks, as on systems without restartable sequences. This is for debuggers, where
-    /// each single step restarts a sequence, and for comparisons.
+    /// Makes the pool access its per-CPU caches (pagesets) with try-locks instead of restartable sequences.
+    ///
+    /// Systems without restartable sequences always use try-locks. Use this option under a debugger, where each single
+    /// step restarts a sequence, or to compare the two methods.
     pub fn without_sequences(self) -> Self {
         Self { sequences: Some(Sequences::none()), ..self }
     }
 
-    /// Uses restartable sequences with an area `offset` bytes from the thread pointer that the kernel does not
-    /// maintain. This is for counting instructions in simulators that do not implement such areas.
+    /// Uses restartable sequences with a `struct rseq` that is not registered with the kernel.
+    ///
+    /// The structure is `offset` bytes from the thread pointer, and the kernel does not update it. This option is for
+    /// counting instructions in simulators that do not implement restartable sequences.
     ///
     /// # Safety
-    /// Only the calling thread uses the pool, and at `offset` it owns 32 bytes that are laid out as `struct rseq`
-    /// and contain CPU 0.
+    /// Only the calling thread may use the pool. At `offset`, this thread must own 32 bytes with the layout of
+    /// `struct rseq`, whose CPU fields are 0.
     #[doc(hidden)]
     pub unsafe fn assume_area(self, offset: isize) -> Self {
         Self { sequences: Some(Sequences::at(offset)), ..self }
@@ -275,8 +288,9 @@ impl<'a> PoolBuilder<'a> {
     /// Maps the memory, and starts the allocator and the pool's threads.
     ///
     /// # Errors
-    /// When more memory is requested than is available, when nodes do not exist, when the kernel refuses, or when
-    /// the configuration is invalid. Everything mapped or started so far is released.
+    /// Returns an error if more memory is requested than is available, if a requested node does not exist, if the
+    /// kernel refuses a system call, if the configuration is invalid, or if the progress callback stops the build.
+    /// Before it returns the error, the method removes all mappings and threads that it has already created.
     pub fn build(self) -> Result<Pool, PoolError> {
         let mut warnings = Warnings::default();
         let topology = self.resolve_topology()?;
@@ -331,8 +345,9 @@ impl<'a> PoolBuilder<'a> {
         Ok(asked)
     }
 
-    /// Returns the bytes of the reserve of huge pages that this pool can use, on one node or on all: the kernel
-    /// does not count them as available.
+    /// Returns how many bytes of free explicit huge pages this pool can use, on one node or, for `None`, on all nodes.
+    ///
+    /// Callers add the result to the available memory, because the kernel does not count these pages as available.
     fn reserve(&self, node: Option<NodeId>) -> u64 {
         match self.huge_pages {
             HugePages::Explicit => free_huge_pages(node).unwrap_or(0) * HUGE_PAGE_BYTES as u64,
@@ -340,7 +355,7 @@ impl<'a> PoolBuilder<'a> {
         }
     }
 
-    /// Checks that each node has enough available memory for what will be bound to it.
+    /// Checks that each node has enough available memory for the zones that will be bound to it.
     fn check_nodes(&self, topology: &Topology, plans: &[ZonePlan]) -> Result<(), PoolError> {
         if !topology.can_be_bound() {
             return Ok(());

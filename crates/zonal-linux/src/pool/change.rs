@@ -1,8 +1,7 @@
-//! Policies over a pool, and changes to a running one: memory, CPUs and settings; access to the allocator itself; and
-//! acting as a CPU.
+//! Methods of `Pool` that create policies or change a running pool: its memory, its CPUs and its settings.
 //!
-//! Neighbours: the `zonal` crate implements the rules. This file returns the memory of offline frames to the
-//! kernel, and lets threads act as CPUs of an emulated machine (`pool/cpu_map.rs`).
+//! Most of these methods only call the crate `zonal`. In addition, this file returns the memory of offline frames to
+//! the kernel, and makes threads act as CPUs of an emulated machine (`pool/cpu_map.rs`).
 
 use std::io;
 
@@ -23,10 +22,10 @@ use super::request::{PoolPolicy, PoolWeights};
 /// Why a thread cannot act as a CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ActError {
-    /// The machine is real, and its threads are on the CPUs they run on.
+    /// The pool uses the real machine, so the CPU of a thread is the one that it runs on.
     #[error("the pool uses the real machine; a thread can act as a CPU only on an emulated one")]
     NotEmulated,
-    /// A CPU that the machine does not have.
+    /// The emulated machine does not have this CPU.
     #[error("the emulated machine has no CPU {0}")]
     UnknownCpu(CpuId),
 }
@@ -34,15 +33,15 @@ pub enum ActError {
 /// Why memory was not taken offline, or not returned to the kernel completely.
 #[derive(Debug, thiserror::Error)]
 pub enum OfflineError {
-    /// A refusal by the allocator: the range stays online.
+    /// The allocator refused the change, and the range stays online.
     #[error(transparent)]
     Refused(#[from] OnlineError),
-    /// A range that is offline, but whose memory was not completely returned to the kernel.
+    /// The range is offline, but a part of its memory was not returned to the kernel.
     #[error("the range is offline, but the memory of {kept} of its frames was not returned: {why}")]
     NotReturned {
-        /// Number of frames that keep their memory.
+        /// Number of frames whose memory was not returned.
         kept: PageCount,
-        /// The kernel's reason.
+        /// The reason.
         why: io::Error,
     },
 }
@@ -50,10 +49,10 @@ pub enum OfflineError {
 /// Why memory did not come online.
 #[derive(Debug, thiserror::Error)]
 pub enum OnlineMemoryError {
-    /// A refusal by the allocator: the range is not offline, or not within one zone.
+    /// The allocator refused the change, because the range is not offline or not within one zone.
     #[error(transparent)]
     Refused(#[from] OnlineError),
-    /// A lack of memory in the kernel; the range stays offline.
+    /// The kernel has too little memory, and the range stays offline.
     #[error("the range stays offline: the kernel cannot provide memory for it: {0}")]
     NoMemory(io::Error),
 }
@@ -65,7 +64,7 @@ impl Pool {
     /// # use zonal_linux::{NodeId, Pool, PoolRequest};
     /// let pool = Pool::builder().size(64 << 20).fake_nodes(2).build()?;
     /// let policy = pool.preferred(NodeId::new(1).unwrap())?;
-    /// // Node 1 as long as it has memory, then its neighbours.
+    /// // Requests are served from node 1 while it has free memory, then from the nodes nearest to it.
     /// let request = PoolRequest::page().policy(&policy);
     /// assert_eq!(pool.alloc(&request)?.node().get(), 1);
     /// assert!(pool.preferred(NodeId::new(7).unwrap()).is_err()); // the machine has no node 7
@@ -90,7 +89,7 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// When a node does not belong to this machine, or none of them has memory.
+    /// When one of the nodes does not exist on this machine, or when no node in `nodes` has memory.
     pub fn bind(&self, nodes: NodeMask) -> Result<PoolPolicy<'static>, PolicyError> {
         Policy::bind(self.core.allocator(), nodes)
     }
@@ -108,7 +107,7 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// As [`Pool::bind`].
+    /// The errors of [`Pool::bind`].
     pub fn interleave(&self, nodes: NodeMask) -> Result<PoolPolicy<'static>, PolicyError> {
         Policy::interleave(self.core.allocator(), nodes)
     }
@@ -119,7 +118,7 @@ impl Pool {
     /// # use zonal_linux::{NodeId, Pool, PoolRequest, PoolWeights};
     /// let pool = Pool::builder().size(64 << 20).fake_nodes(2).build()?;
     /// let weights = PoolWeights::new();
-    /// weights.set(NodeId::new(0).unwrap(), 3); // they may change while the policy is in use
+    /// weights.set(NodeId::new(0).unwrap(), 3); // weights may change while the policy is in use
     /// weights.set(NodeId::new(1).unwrap(), 1);
     /// let policy = pool.weighted_interleave(pool.memory_nodes(), &weights)?;
     /// let request = PoolRequest::page().policy(&policy);
@@ -129,7 +128,7 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// As [`Pool::bind`], and when all weights are 0.
+    /// The errors of [`Pool::bind`], and an error when all weights are 0.
     pub fn weighted_interleave<'w>(
         &self,
         nodes: NodeMask,
@@ -138,13 +137,14 @@ impl Pool {
         Policy::weighted_interleave(self.core.allocator(), nodes, weights)
     }
 
-    /// Calls the reclaimers for `target` frames of `node` although no request needs them, and returns the number of
-    /// frames freed; zero when the pool has no such node.
+    /// Calls the reclaimers to free `target` frames of `node`, and returns how many frames they freed.
+    ///
+    /// The result is zero if the pool has no such node. The pool otherwise calls reclaimers only if memory is short.
     ///
     /// ```
     /// # use zonal_linux::{PageCount, Pool};
     /// # let pool = Pool::builder().size(64 << 20).build()?;
-    /// // Before a phase that needs much memory at once: 1000 frames of each node.
+    /// // Free 1000 frames on each node before a phase that needs much memory at once.
     /// for node in pool.memory_nodes().iter() {
     ///     let freed = pool.shrink_caches(node, PageCount::new(1000));
     ///     assert_eq!(freed, PageCount::ZERO); // no reclaimer is registered here
@@ -155,26 +155,32 @@ impl Pool {
         self.core.allocator().shrink_caches(node, target)
     }
 
-    /// Drains the pagesets of all CPUs into their zones.
+    /// Returns the frames in the pagesets (per-CPU caches) of all CPUs to their zones.
     pub fn drain_pagesets(&self) {
         self.core.allocator().drain_pagesets();
     }
 
-    /// Takes frames offline and returns their memory to the kernel. While frames of the range are in use,
-    /// reclaimers are called for them, as long as each call frees some.
+    /// Takes frames offline and returns their memory to the kernel.
+    ///
+    /// While frames of the range are in use, the method calls reclaimers to free them. It stops when a call frees no
+    /// frames, or when the number of frames in use in the range no longer decreases.
+    ///
+    /// The kernel may collapse pages into a transparent huge page. If only a part of that huge page is offline, the
+    /// kernel may allocate memory for the offline part again.
     ///
     /// # Errors
-    /// When the range is not within one zone, not all online, or still in use. Also, with the range offline, when
-    /// the kernel does not take back all of its memory: the memory of an explicit huge page is returned only as a
-    /// whole, once no frame of it is online. Where the kernel collapses pages into transparent huge pages by
-    /// itself, it may back an offline part of such a page again.
+    /// [`OfflineError::Refused`] when the range is not within one zone, when a part of it is offline already, or when
+    /// frames of it are still in use. The range then stays online.
+    ///
+    /// [`OfflineError::NotReturned`] when the range is offline, but a part of its memory was not returned to the
+    /// kernel. For example, an explicit huge page is returned only as a whole, once all of its frames are offline.
     ///
     /// ```
     /// # use zonal_linux::{FrameRange, PageCount, Pool};
     /// let pool = Pool::builder().size(64 << 20).fake_nodes(1).build()?;
     /// let zone = pool.ranges().next().expect("one zone").frames;
     /// let first_half = FrameRange { start: zone.start, count: PageCount::new(zone.count.get() / 2) };
-    /// pool.offline_memory(first_half)?; // the kernel has 32 MiB back
+    /// pool.offline_memory(first_half)?; // returns 32 MiB to the kernel
     /// pool.online_memory(first_half)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -185,7 +191,7 @@ impl Pool {
             match gone {
                 Err(OfflineError::Refused(OnlineError::InUse { in_use, .. })) if in_use < fewest => {
                     fewest = in_use;
-                    // No lock is held here, because a reclaimer may itself change the pool.
+                    // This thread holds no lock of the pool here, because a reclaimer may call this method too.
                     if self.core.allocator().reclaim_range(range)? == PageCount::ZERO {
                         return gone;
                     }
@@ -198,8 +204,11 @@ impl Pool {
     /// Brings frames online.
     ///
     /// # Errors
-    /// When the range is not within one zone, or not all of it is offline. Also when the kernel has no memory for
-    /// it, if it is backed by explicit huge pages or the pool is prefaulted.
+    /// [`OnlineMemoryError::Refused`] when the range is not within one zone, or when a part of it is online already.
+    ///
+    /// [`OnlineMemoryError::NoMemory`] when the kernel has no memory for the range. This error is possible only if the
+    /// range consists of explicit huge pages or the pool was prefaulted, because other memory is populated on first
+    /// use.
     pub fn online_memory(&self, range: FrameRange) -> Result<(), OnlineMemoryError> {
         let _alone = self.core.hotplug.lock();
         let (allocator, memory) = (self.core.allocator(), self.core.memory());
@@ -217,10 +226,10 @@ impl Pool {
         discarded.map_err(|(kept, why)| OfflineError::NotReturned { kept, why })
     }
 
-    /// Takes a CPU offline and drains its pagesets.
+    /// Takes a CPU offline and returns the frames in its pagesets to their zones.
     ///
     /// # Errors
-    /// When there is no such CPU, it is already offline, or it is the last one online.
+    /// When the machine has no such CPU, when the CPU is already offline, or when it is the last CPU online.
     pub fn offline_cpu(&self, cpu: CpuId) -> Result<(), OnlineError> {
         self.core.allocator().offline_cpu(cpu)
     }
@@ -228,20 +237,21 @@ impl Pool {
     /// Brings a CPU online.
     ///
     /// # Errors
-    /// When there is no such CPU, or it is already online.
+    /// When the machine has no such CPU, or when the CPU is already online.
     pub fn online_cpu(&self, cpu: CpuId) -> Result<(), OnlineError> {
         self.core.allocator().online_cpu(cpu)
     }
 
-    /// Changes watermarks and lowmem reserves.
+    /// Changes the watermarks and the lowmem reserves of all zones.
     ///
     /// # Errors
-    /// When the minimum exceeds the managed frames.
+    /// When `min_free` exceeds the number of managed frames.
     pub fn set_watermarks(&self, settings: WatermarkSettings) -> Result<(), ConfigError> {
         self.core.allocator().set_watermarks(settings)
     }
 
-    /// Sets `pageset.high` to a fraction of each zone, or tunes it automatically if `fraction` is 0.
+    /// Sets `pageset.high`, the limit of a pageset, to 1/`fraction` of each zone, divided among the CPUs, or selects
+    /// automatic tuning if `fraction` is 0.
     pub fn set_high_fraction(&self, fraction: u32) {
         self.core.allocator().set_high_fraction(fraction);
     }
@@ -249,7 +259,7 @@ impl Pool {
     /// Changes how `pageset.high` is tuned.
     ///
     /// # Errors
-    /// For [`PagesetTuning::DepthPublished`], unless the pool was built with it; see
+    /// When `tuning` is [`PagesetTuning::DepthPublished`] and the pool was not built with it; see
     /// [`Allocator::set_tuning`](zonal::Allocator::set_tuning).
     pub fn set_tuning(&self, tuning: PagesetTuning) -> Result<(), ConfigError> {
         self.core.allocator().set_tuning(tuning)
@@ -260,17 +270,18 @@ impl Pool {
         self.core.allocator().set_zonelist_cache(cache);
     }
 
-    /// Changes whether node reclaim runs before fallback to other nodes, and what it may do.
+    /// Changes whether the pool reclaims frames on a node before a request falls back to other nodes, and whether that
+    /// reclaim may write or unmap pages.
     pub fn set_node_reclaim(&self, node_reclaim: NodeReclaim) {
         self.core.allocator().set_node_reclaim(node_reclaim);
     }
 
-    /// Changes the largest distance in the topology at which node reclaim is used.
+    /// Changes the largest distance from the preferred node at which the pool runs node reclaim.
     pub fn set_reclaim_distance(&self, distance: u8) {
         self.core.allocator().set_reclaim_distance(distance);
     }
 
-    /// Changes how much of a node must be reclaimable before node reclaim runs, in percent.
+    /// Changes the percentage of a node's memory that must be reclaimable before node reclaim runs.
     ///
     /// # Errors
     /// When `percent` is above 100.
@@ -283,25 +294,26 @@ impl Pool {
         self.core.allocator().set_stat_interval(interval);
     }
 
-    /// Folds per-CPU counter differences into the totals now, as
-    /// [`Allocator::stat_refresh`](zonal::Allocator::stat_refresh). A reclaimer must not call this.
+    /// Folds per-CPU counter differences into the totals now; see
+    /// [`Allocator::stat_refresh`](zonal::Allocator::stat_refresh). A reclaimer must not call this method.
     pub fn stat_refresh(&self) {
         self.core.allocator().stat_refresh();
     }
 
-    /// Returns the allocator itself, for callers that do not use [`Frames`](crate::Frames).
+    /// Returns the pool's allocator, for callers that do not use [`Frames`](crate::Frames).
     ///
     /// # Safety
-    /// A block owned by a [`Frames`](crate::Frames) must not be freed through it, and memory must be taken offline
-    /// only through the pool.
+    /// The caller must not use the allocator to free a block that a [`Frames`](crate::Frames) owns, or to take memory
+    /// offline. Use [`Pool::offline_memory`] instead, which also returns the memory to the kernel.
     #[inline]
     #[must_use]
     pub unsafe fn allocator(&self) -> &Allocator<'static, LinuxPlatform> {
         self.core.allocator()
     }
 
-    /// Makes the calling thread act as `cpu` of the emulated machine until the returned guard is dropped. For tests
-    /// that need threads on several nodes.
+    /// Makes the calling thread act as `cpu` of the emulated machine until the returned guard is dropped.
+    ///
+    /// This is for tests that need threads on several nodes.
     ///
     /// ```
     /// # use zonal_linux::{NodeId, Pool, PoolRequest};
@@ -314,7 +326,7 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// When the machine is real, or has no such CPU.
+    /// When the pool does not use an emulated machine, or when that machine has no such CPU.
     pub fn act_as(&self, cpu: CpuId) -> Result<ActingCpu, ActError> {
         let topology = self.topology();
         if !topology.is_emulated() {

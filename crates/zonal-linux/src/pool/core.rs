@@ -1,7 +1,7 @@
-//! The part of a pool that frames keep alive: allocator, metadata and memory, but no threads.
+//! The type [`PoolCore`], which owns the allocator, the metadata and the memory of a pool, but not its threads.
 //!
-//! Neighbours: `pool/handle.rs` is the handle that programs hold and owns the threads; `pool/frames.rs` keeps this
-//! alive.
+//! Related files: each handle (`pool/handle.rs`) and each block (`pool/frames.rs`) holds a reference to the core.
+//! Handles also own the threads.
 
 use std::sync::Arc;
 
@@ -19,14 +19,16 @@ use crate::memory::zones::{MapOptions, PoolMemory};
 use crate::sequences::Sequences;
 use crate::topology::Topology;
 
-/// A pool without its threads, kept alive by [`Frames`](crate::Frames). Opaque.
+/// A pool without its threads. Each [`Frames`](crate::Frames) holds a reference to it. The type is opaque.
 pub struct PoolCore {
-    /// Stands first, because fields are dropped in this order and the allocator is stored in `_metadata`.
+    /// Declared before `_metadata`, because fields are dropped in this order and the allocator uses buffers in
+    /// `_metadata`.
     allocator: Allocator<'static, LinuxPlatform>,
     _metadata: Metadata,
     pub(super) topology: Topology,
     pub(super) warnings: Vec<Warning>,
-    /// Held while memory goes offline or comes online, so that memory coming online is not discarded.
+    /// Held while memory goes offline or comes online. Without this lock, one thread could discard the contents of
+    /// memory that another thread is bringing online.
     pub(super) hotplug: Mutex<()>,
 }
 
@@ -84,8 +86,9 @@ impl PoolCore {
             LinuxPlatform::new(key, CpuMap::new(topology.cpus_by_real_cpu(), act_as), sequences, memory);
         let mut metadata = Metadata::new(options);
         let allocator = Allocator::new(platform, &machine, config, |request| {
-            // SAFETY: the allocator is dropped before `metadata`, both here on failure and later by the order of
-            // the fields, and it returns no reference to its buffers.
+            // SAFETY: the allocator is dropped before `metadata`, which owns the buffers. This holds here if
+            // `Allocator::new` fails, and later because of the order of the fields. The allocator returns no reference
+            // to its buffers.
             unsafe { metadata.supply(request, &topology, &mut warnings) }
         });
         let allocator = allocator.map_err(|error| refused(error, &mut metadata))?;
@@ -99,7 +102,8 @@ impl PoolCore {
     }
 }
 
-/// Returns the kernel's refusal if there is one, because it explains a missing buffer better.
+/// Converts an error of the allocator. For a missing buffer, returns the error with which the kernel refused its
+/// mapping, if there is one, because that error contains the cause.
 fn refused(error: ConfigError, metadata: &mut Metadata) -> PoolError {
     match (error, metadata.failure()) {
         (ConfigError::Buffer { .. }, Some(failure)) => failure,

@@ -1,8 +1,10 @@
 //! Maps the CPU that the caller runs on to a CPU of the pool's machine.
 //!
-//! On a pool over the live topology the two are the same. On an *emulated* machine each real CPU is mapped to one
-//! of its CPUs, and a thread may *act as* any of them, so that threads on a small machine can be on CPUs of
-//! different nodes. Neighbours: `sequences/current_cpu.rs` reads the real CPU, `topology` makes the map.
+//! If the pool uses the topology of the running machine, the two CPUs are the same. If the pool uses an *emulated*
+//! machine, each real CPU is mapped to one emulated CPU. A thread may also *act as* any emulated CPU, so that a test on
+//! a small machine can have threads on several nodes.
+//!
+//! Related files: `sequences/current_cpu.rs` reads the number of the real CPU, and `topology` creates the map.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -12,7 +14,7 @@ use zonal::units::CpuId;
 use super::key::PoolKey;
 use crate::sequences::current_cpu::CurrentCpu;
 
-/// CPU that a thread acts as, and the pool in which it does.
+/// The CPU that a thread acts as, and the pool in which it acts as that CPU; `None` for a thread that does not.
 type Acting = Option<(PoolKey, CpuId)>;
 
 thread_local! {
@@ -24,25 +26,26 @@ thread_local! {
 pub(super) enum ActAs {
     /// Never, because the machine is real.
     Forbidden,
-    /// In this pool, because its machine is emulated.
+    /// Only in the pool with this key, because its machine is emulated.
     AllowedIn(PoolKey),
 }
 
-/// Returns the current CPU in the numbering of the pool's machine.
+/// Map from the CPU that a thread runs on to a CPU of the pool's machine.
 #[derive(Debug)]
 pub(super) struct CpuMap {
     source: CurrentCpu,
     act_as: ActAs,
-    /// CPU of the pool's machine, by real CPU; never empty.
+    /// CPU of the pool's machine, indexed by the number of the real CPU; never empty.
     by_real_cpu: Box<[CpuId]>,
 }
 
 impl CpuMap {
-    /// Returns the CPU that the caller runs on, or acts as.
+    /// Returns the CPU of the pool's machine that the calling thread acts as or, by default, that its real CPU is
+    /// mapped to.
     #[inline]
     pub(super) fn current(&self) -> CpuId {
         if let ActAs::AllowedIn(key) = self.act_as {
-            // Once the thread's locals are destroyed, it is on the CPU it really runs on.
+            // After the destructor of `ACTING` has run, the thread no longer acts as another CPU.
             let acting = ACTING.try_with(Cell::get).ok().flatten();
             if let Some((_, cpu)) = acting.filter(|(of, _)| *of == key) {
                 return cpu;
@@ -55,26 +58,29 @@ impl CpuMap {
         }
     }
 
-    /// Makes a map from real CPU `i` to `by_real_cpu[i]`.
+    /// Creates a map from real CPU `i` to `by_real_cpu[i]`.
     pub(super) fn new(by_real_cpu: Vec<CpuId>, act_as: ActAs) -> Self {
         assert!(!by_real_cpu.is_empty(), "a machine without CPUs still runs on one");
         Self { source: CurrentCpu::detect(), act_as, by_real_cpu: by_real_cpu.into() }
     }
 
-    /// Returns the CPU for a real CPU that did not exist when the pool was built: it shares one that did.
+    /// Returns the CPU for a real CPU that did not exist when the pool was built. It is the same CPU as for one of the
+    /// real CPUs that did exist.
     #[cold]
     fn share_existing(&self, real: usize) -> CpuId {
         self.by_real_cpu[real % self.by_real_cpu.len()]
     }
 }
 
-/// Guard that makes its thread act as a CPU of an emulated machine. Guards of one thread must be dropped in the
-/// reverse order of their creation; the innermost is in effect.
+/// Guard that makes its thread act as a CPU of an emulated machine.
+///
+/// If a thread has several guards, the one created last is in effect. The guards must be dropped in the reverse order
+/// of their creation.
 #[derive(Debug)]
 #[must_use = "the thread acts as the CPU only while this lives"]
 pub struct ActingCpu {
     before: Acting,
-    /// Makes this neither `Send` nor `Sync`: it belongs to its thread.
+    /// Makes this type neither `Send` nor `Sync`, because a guard changes a local variable of its thread.
     _of_thread: PhantomData<*const ()>,
 }
 

@@ -1,4 +1,4 @@
-//! A failed allocation with the state of every zone that could have served it.
+//! The error of a failed allocation, with the state of every zone that was allowed to serve the request.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use zonal::error::{AllocError, ZoneShortage};
 use super::platform::LinuxPlatform;
 use super::request::PoolRequest;
 
-/// Why a request failed, and the state of each allowed zone at that moment.
+/// Why a request failed, and the state of each allowed zone just after the failure.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AllocFailure {
     error: AllocError,
@@ -24,19 +24,20 @@ impl AllocFailure {
     ) -> Self {
         let mut zones = Vec::new();
         if let AllocError::OutOfMemory(_) = error {
-            // The request was resolved a moment ago; if its nodes have gone since, the list stays empty.
+            // The allowed nodes of this request had memory a moment ago. If all of it went offline since then,
+            // `shortage` returns an error and the list stays empty.
             allocator.shortage(request, |zone| zones.push(zone)).ok();
         }
         Self { error, zones: zones.into() }
     }
 
-    /// Returns the allocator's reason.
+    /// Returns the reason that the allocator reported.
     #[must_use]
     pub const fn error(&self) -> AllocError {
         self.error
     }
 
-    /// Returns the allowed zones if memory ran out; otherwise the list is empty.
+    /// Returns the state of each allowed zone if memory ran out, or an empty slice for any other failure.
     #[must_use]
     pub fn zones(&self) -> &[ZoneShortage] {
         &self.zones

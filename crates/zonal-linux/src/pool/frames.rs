@@ -1,6 +1,7 @@
-//! Frames as memory: a block that is a byte slice while it is owned, and freed when dropped.
+//! The type [`Frames`], which owns a block of frames, is a byte slice, and frees the block when it is dropped.
 //!
-//! Neighbours: `pool/handle.rs` creates these; `pool/core.rs` is what they keep alive.
+//! Related files: `pool/handle.rs` creates values of this type. Each value holds a reference to the `PoolCore` of
+//! `pool/core.rs`, so that the memory stays mapped.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -14,8 +15,9 @@ use zonal::units::{NodeId, Order, PageCount, Pfn};
 
 use super::core::PoolCore;
 
-/// A block of frames of a pool, readable and writable as bytes. New frames contain the previous data of the frames,
-/// unless the request is for zeroed ones.
+/// A block of frames of a pool, readable and writable as bytes.
+///
+/// A new block may contain data of its previous owner, unless the request is for zeroed frames.
 ///
 /// ```
 /// use zonal_linux::{Frames, Order, Pool, PoolRequest};
@@ -37,7 +39,10 @@ pub struct Frames<K: Deref<Target = PoolCore> = Arc<PoolCore>> {
     start: NonNull<u8>,
 }
 
-/// [`Frames`] that borrow their pool: cheaper to allocate and free, because no reference count changes.
+/// [`Frames`] that borrow their pool.
+///
+/// They are cheaper to allocate and free than frames that share ownership of the pool, because no reference count
+/// changes.
 ///
 /// ```
 /// use zonal_linux::{Lease, Pool, PoolRequest};
@@ -50,25 +55,25 @@ pub struct Frames<K: Deref<Target = PoolCore> = Arc<PoolCore>> {
 /// ```
 pub type Lease<'p> = Frames<&'p PoolCore>;
 
-// SAFETY: only this value owns the block, as a box owns its bytes.
+// SAFETY: this value exclusively owns the bytes of the block, as a `Box` owns its contents.
 unsafe impl<K: Deref<Target = PoolCore> + Send> Send for Frames<K> {}
-// SAFETY: shared access only reads the bytes.
+// SAFETY: through a shared reference, the bytes can only be read.
 unsafe impl<K: Deref<Target = PoolCore> + Sync> Sync for Frames<K> {}
 
 impl<K: Deref<Target = PoolCore>> Frames<K> {
     /// Takes ownership of an allocated block.
     ///
     /// # Safety
-    /// `block` was allocated from `pool`, and nothing else uses or frees it.
+    /// `block` must be allocated from `pool`, and no other code may use or free it.
     pub(super) unsafe fn own(pool: K, block: Block) -> Self {
         let Some(start) = pool.memory().pointer(block.first) else {
             pool.allocator().free(block.first, block.order).ok();
-            no_memory(block)
+            no_memory(block.first, block.node)
         };
         Self { pool, block, start }
     }
 
-    /// Returns the first frame.
+    /// Returns the number of the first frame.
     #[must_use]
     pub const fn first(&self) -> Pfn {
         self.block.first
@@ -86,38 +91,40 @@ impl<K: Deref<Target = PoolCore>> Frames<K> {
         self.block.order.pages()
     }
 
-    /// Returns the node of the memory.
+    /// Returns the node that the frames belong to.
     #[must_use]
     pub const fn node(&self) -> NodeId {
         self.block.node
     }
 
-    /// Returns the block as the allocator returned it.
+    /// Returns the description of the block that the allocator returned.
     #[must_use]
     pub const fn block(&self) -> Block {
         self.block
     }
 
-    /// Returns the address of the first byte, valid while this value exists.
+    /// Returns the address of the first byte, which is valid while this value exists.
     #[must_use]
     pub const fn as_ptr(&self) -> *const u8 {
         self.start.as_ptr()
     }
 
-    /// Returns the address of the first byte for writing, valid while this value exists.
+    /// Returns the address of the first byte for writing, which is valid while this value exists.
     #[must_use]
     pub const fn as_mut_ptr(&mut self) -> *mut u8 {
         self.start.as_ptr()
     }
 
-    /// Releases ownership: the block stays allocated until it is freed by [`Pool::free_raw`](crate::Pool::free_raw)
-    /// or [`Pool::from_raw`](crate::Pool::from_raw) takes ownership again.
+    /// Releases ownership of the block without freeing it.
+    ///
+    /// The block stays allocated until it is passed to [`Pool::free_raw`](crate::Pool::free_raw), or to
+    /// [`Pool::from_raw`](crate::Pool::from_raw), which returns a value that owns it again.
     ///
     /// ```
     /// # use zonal_linux::{Pool, PoolRequest};
     /// # let pool = Pool::builder().size(64 << 20).build()?;
-    /// let block = pool.alloc(&PoolRequest::page())?.into_raw(); // for a table that stores numbers
-    /// // SAFETY: released just now, and nothing else uses or frees it.
+    /// let block = pool.alloc(&PoolRequest::page())?.into_raw(); // for a table that stores frame numbers
+    /// // SAFETY: `into_raw` released the block just now, and no other code uses or frees it.
     /// let frames = unsafe { pool.from_raw(block) };
     /// assert_eq!(frames.first(), block.first);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -132,11 +139,10 @@ impl<K: Deref<Target = PoolCore>> Frames<K> {
 }
 
 #[cold]
-fn no_memory(block: Block) -> ! {
+pub(super) fn no_memory(first: Pfn, node: NodeId) -> ! {
     panic!(
-        "frame {} of node {} is not mapped in this process: a child made by fork has no copy of explicit huge \
-         pages; build a pool in the child, or use another kind of pages",
-        block.first, block.node
+        "frame {first} of node {node} is not mapped in this process: a child made by fork has no copy of explicit huge \
+         pages; build a pool in the child, or use another kind of pages"
     )
 }
 
@@ -145,7 +151,8 @@ impl<K: Deref<Target = PoolCore>> Deref for Frames<K> {
 
     fn deref(&self) -> &[u8] {
         let bytes = self.pool.memory().bytes(self.count());
-        // SAFETY: the block is mapped, the kernel initialized it, and `self` is borrowed.
+        // SAFETY: the block is mapped, and the kernel initialized its bytes. `self` owns the block and is borrowed for
+        // the lifetime of the slice, so no code writes to the bytes meanwhile.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), bytes) }
     }
 }
@@ -153,7 +160,8 @@ impl<K: Deref<Target = PoolCore>> Deref for Frames<K> {
 impl<K: Deref<Target = PoolCore>> DerefMut for Frames<K> {
     fn deref_mut(&mut self) -> &mut [u8] {
         let bytes = self.pool.memory().bytes(self.count());
-        // SAFETY: as for `deref`, and `self` is borrowed mutably.
+        // SAFETY: the block is mapped, and the kernel initialized its bytes. `self` owns the block and is borrowed
+        // mutably for the lifetime of the slice, so no other code accesses the bytes meanwhile.
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), bytes) }
     }
 }
@@ -162,7 +170,8 @@ impl<K: Deref<Target = PoolCore>> Drop for Frames<K> {
     fn drop(&mut self) {
         let freed = self.pool.allocator().free(self.block.first, self.block.order);
         if let Err(error) = freed {
-            // Only unsafe code that breaks its contract gets here.
+            // Freeing an owned block fails only after unsafe code, such as a call of `Pool::free_raw`, has violated its
+            // safety contract.
             assert!(std::thread::panicking(), "a block owned by `Frames` could not be freed: {error}");
         }
     }

@@ -1,8 +1,10 @@
-//! A pool of this machine's memory: the handle that programs hold.
+//! The `Pool` type, which is a handle to a pool, and its methods that allocate and free.
 //!
-//! Methods that allocate and free come first in this file. A *raw* block is identified only by frame number and
-//! order, for callers that track ownership themselves. Neighbours: `pool/observe.rs` reports a pool's state,
-//! `pool/change.rs` changes a running pool, `pool/builder.rs` builds pools, `pool/frames.rs` owns blocks.
+//! A *raw* block is identified only by its first frame number and its order. Raw blocks are for callers that track
+//! ownership themselves.
+//!
+//! Related files: `pool/observe.rs` reports the state of a pool, `pool/change.rs` changes a running pool,
+//! `pool/builder.rs` builds pools, and `pool/frames.rs` defines the type that owns a block.
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -21,13 +23,18 @@ use super::request::PoolRequest;
 use super::workers::Workers;
 use crate::error::{Bytes, PoolError, node_list};
 
-/// Frames of this machine's memory, managed by a zonal allocator. Clones are handles to the same pool. Dropping the
-/// last handle stops the pool's threads; the memory is unmapped once the last of its [`Frames`] is dropped too.
+/// A handle to a pool: memory that this process maps, and a zonal allocator that manages its frames.
 ///
-/// The [crate's page](crate) says what a pool can and cannot do. The main methods: [`Pool::builder`] and
-/// [`Pool::alloc`] suffice for most programs; [`Pool::register_reclaimer`] connects a cache; [`Pool::preferred`],
-/// [`Pool::bind`] and [`Pool::interleave`] choose nodes; [`Pool::accounting`] and [`Pool::verify`] show where frames
-/// are; methods with `raw` in their name manage blocks by number.
+/// Clones are handles to the same pool. Dropping the last handle stops the pool's threads. The memory is unmapped once
+/// the last [`Frames`] of the pool is dropped too.
+///
+/// The [documentation of the crate](crate) lists what a pool can and cannot do. The main methods are:
+///
+/// - [`Pool::builder`] and [`Pool::alloc`], which suffice for most programs,
+/// - [`Pool::register_reclaimer`], which makes the pool shrink a cache when memory runs short,
+/// - [`Pool::preferred`], [`Pool::bind`] and [`Pool::interleave`], which choose nodes,
+/// - [`Pool::accounting`] and [`Pool::verify`], which count allocated and free frames,
+/// - methods with `raw` in their name, which identify blocks by frame number and order.
 ///
 /// ```
 /// use zonal_linux::{Pool, PoolRequest};
@@ -42,19 +49,25 @@ use crate::error::{Bytes, PoolError, node_list};
 /// ```
 ///
 /// # Fork
-/// A child made by `fork` has a copy of the pool and of its frames, which it may read, write and drop, except for
-/// [explicit huge pages](crate::HugePages::Explicit), which it does not have. It has none of the pool's threads, so
-/// nothing is reclaimed in the background and the clock does not advance. It may allocate and free only if no other
-/// thread was in the pool at the fork, because that thread's locks stay held; [`Pool::with_threads_paused`] keeps the
-/// pool's own threads out. The child's copy is unmapped once the child drops its handles and frames, unless other
-/// threads of the parent held handles or frames at the fork, or a thread was in a reclaimer.
+/// A child process made by `fork` has a copy of the pool and of its frames. It may read, write and drop the frames in
+/// its copy. The child has no copy of [explicit huge pages](crate::HugePages::Explicit).
+///
+/// The child has none of the pool's threads, so it has no background reclaim, and the pool's clock does not advance in
+/// it. The child may allocate and free only if, at the time of the fork, no other thread was executing code of the
+/// pool. Otherwise the locks that such a thread held stay locked in the child forever. [`Pool::with_threads_paused`]
+/// stops the pool's own threads for the fork.
+///
+/// The child's copy is unmapped once the child drops its handles and frames. It stays mapped if, at the time of the
+/// fork, other threads of the parent held handles or frames, or a thread was in a reclaimer.
 ///
 /// # Threads
-/// The pool's threads block all signals except those raised by their own faults (such a signal may still reach them
-/// if it is sent to the whole process). They run under the normal scheduling policy on the CPUs allowed to
-/// the thread that built the pool, or on all CPUs if only one is allowed. Dropping the last handle waits for them,
-/// except for a thread that is in a reclaimer: that thread exits, and drops its reference to the memory, when the
-/// reclaimer returns.
+/// The pool's threads block all signals except those that report a fault of the thread itself, such as `SIGSEGV`. One
+/// of these signals can still be delivered to a thread of the pool if it is sent to the whole process. The threads run
+/// under the normal scheduling policy. They run on the CPUs allowed to the thread that built the pool, or on all CPUs
+/// if only one is allowed.
+///
+/// Dropping the last handle waits until the pool's threads have stopped using the pool, except for a thread that is in
+/// a reclaimer. That thread exits, and drops its reference to the memory, when the reclaimer returns.
 #[derive(Clone)]
 pub struct Pool {
     pub(super) core: Arc<PoolCore>,
@@ -62,7 +75,7 @@ pub struct Pool {
     _workers: Arc<Workers>,
 }
 
-/// Formats one line: bytes, nodes with memory, and the current accounting.
+/// Formats the pool as one line: its size in bytes, its nodes with memory, and its current accounting.
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes = Bytes(self.frames().get() * self.page_bytes() as u64);
@@ -72,7 +85,9 @@ impl fmt::Debug for Pool {
 }
 
 impl Pool {
-    /// Allocates a block, which is freed when dropped and keeps the pool's memory alive.
+    /// Allocates a block, which is freed when the returned value is dropped.
+    ///
+    /// The pool's memory stays mapped at least as long as the returned value exists.
     ///
     /// The block is naturally aligned: a block of 16 KiB begins at a multiple of 16 KiB.
     ///
@@ -84,7 +99,7 @@ impl Pool {
     /// let mut page = pool.alloc(&PoolRequest::page().zeroed())?;
     /// page[..5].copy_from_slice(b"hello");
     ///
-    /// // A buffer of 12 KiB: rounded up to a block of 16 KiB.
+    /// // A block of 16 KiB. `Pool::alloc_bytes` allocates sizes that are not a power of two.
     /// let order = pool.order_holding(12 << 10).expect("at most the largest block");
     /// let buffer = pool.alloc(&PoolRequest::new(order))?;
     /// assert_eq!(buffer.len(), 16 << 10);
@@ -95,15 +110,16 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// When no allowed zone can serve the request, with a report of each; see [`AllocError`].
+    /// When no allowed zone can serve the request. The error reports the state of each of these zones; see
+    /// [`AllocError`] for the reasons.
     #[inline]
     pub fn alloc(&self, request: &PoolRequest<'_>) -> Result<Frames, AllocFailure> {
         let block = self.alloc_block(request)?;
-        // SAFETY: just allocated, so nothing else uses or frees it.
+        // SAFETY: the block was allocated just now, so no other code uses or frees it.
         Ok(unsafe { Frames::own(Arc::clone(&self.core), block) })
     }
 
-    /// Allocates a block as [`Pool::alloc`] does, but borrows the pool, so no reference count is changed.
+    /// Allocates a block as [`Pool::alloc`] does, but borrows the pool instead of changing its reference count.
     ///
     /// ```
     /// use zonal_linux::{Pool, PoolRequest};
@@ -121,18 +137,18 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// As [`Pool::alloc`].
+    /// The errors of [`Pool::alloc`].
     #[inline]
     pub fn lease(&self, request: &PoolRequest<'_>) -> Result<Lease<'_>, AllocFailure> {
         let block = self.alloc_block(request)?;
-        // SAFETY: just allocated, so nothing else uses or frees it.
+        // SAFETY: the block was allocated just now, so no other code uses or frees it.
         Ok(unsafe { Frames::own(&*self.core, block) })
     }
 
     /// Returns the smallest order whose blocks hold `bytes`, or `None` if that exceeds the largest order.
     ///
-    /// A block's number of frames is a power of two, so 12 KiB needs a block of 16 KiB. Memory of any other length
-    /// can be had as single frames ([`Pool::alloc_bulk_raw`]), which are not contiguous.
+    /// The number of frames in a block is a power of two, so 12 KiB needs a block of 16 KiB. [`Pool::alloc_bytes`]
+    /// allocates any number of adjacent frames, and [`Pool::alloc_bulk_raw`] single frames, which need not be adjacent.
     ///
     /// ```
     /// # let pool = zonal_linux::Pool::builder().size(64 << 20).build()?;
@@ -148,14 +164,14 @@ impl Pool {
         order.filter(|order| *order <= self.core.allocator().max_order())
     }
 
-    /// Registers `reclaimer`. The pool calls it to free frames when memory runs short, until the returned
-    /// registration is dropped.
+    /// Registers `reclaimer`, which the pool calls to free frames when memory runs short.
     ///
-    /// The registration keeps the reclaimer alive; the pool holds only a weak reference, so a cache may own the
-    /// pool and its frames.
+    /// The reclaimer stays registered until the returned registration is dropped. The registration holds a strong
+    /// reference to the reclaimer, and the pool holds a weak one. A cache that is a reclaimer may therefore own a
+    /// handle to the pool and frames of it without a reference cycle.
     ///
-    /// Reclaimers are called by the pool's own threads, and by threads that allocate with a request that may wait,
-    /// shrink caches or take memory offline. No lock of the pool is held meanwhile.
+    /// The pool's own threads call reclaimers. So do threads that allocate with a request that may wait, that call
+    /// [`Pool::shrink_caches`], or that take memory offline. The pool holds none of its locks during the call.
     ///
     /// ```
     /// use std::collections::VecDeque;
@@ -181,7 +197,7 @@ impl Pool {
     /// let pool = Pool::builder().size(16 << 20).build()?;
     /// let cache = Arc::new(Cache::default());
     /// let registration = pool.register_reclaimer(&cache);
-    /// // The cache may hold the whole pool: requests are served from its oldest blocks.
+    /// // The cache may fill the whole pool: reclaim then frees its oldest blocks to serve new requests.
     /// for _ in 0..2 * pool.frames().get() {
     ///     // Allocate first, lock afterwards: the request may call `reclaim`, which takes the same lock.
     ///     let block = pool.alloc(&PoolRequest::page().kind(PageKind::Cache))?;
@@ -192,24 +208,24 @@ impl Pool {
     /// ```
     ///
     /// # Locks
-    /// A thread that makes a request that may wait while it holds a lock that the reclaimer takes can deadlock with
-    /// itself. The program then hangs without a message, and only at the first shortage, so tests with enough memory
-    /// do not find it. A reclaimer may take a lock only if no thread holds it
+    /// A thread can deadlock with itself if it holds a lock that the reclaimer acquires and makes a request that may
+    /// wait. The program then hangs without a message. It hangs only when memory first runs short, so tests with
+    /// enough memory do not find the error. A reclaimer may acquire a lock only if no thread holds that lock
     ///
     /// - during a request that may wait, [`Pool::shrink_caches`] or [`Pool::offline_memory`],
     /// - during [`Pool::verify`], which waits for running reclaimers.
     ///
-    /// Under such a lock a thread may drop the pool, free, call [`Pool::with_threads_paused`], and make
-    /// requests that [do not wait](zonal::Request::no_wait). Alternatively the reclaimer uses `try_lock` and frees
-    /// nothing if the lock is held. A reclaimer may use the pool, except for `verify`; its own requests are served
-    /// from the reserve and never reclaim.
+    /// A thread that holds such a lock may drop the pool, free frames, call [`Pool::with_threads_paused`], and make
+    /// requests that [do not wait](zonal::Request::no_wait). Alternatively, the reclaimer can use `try_lock` and free
+    /// no frames if the lock is held. A reclaimer may call the methods of the pool except [`Pool::verify`] and
+    /// [`Pool::stat_refresh`]. Its own requests may use the reserve and never call reclaimers.
     ///
-    /// A panic in a reclaimer, in its destructor, or in the destructor of a panic payload is treated as
-    /// freeing no frames; [`Pool::reclaimer_panics`] counts it.
+    /// If a reclaimer panics, or its destructor or the destructor of a panic payload does, the pool treats the call
+    /// as one that freed no frames. [`Pool::reclaimer_panics`] counts these panics.
     ///
     /// # The registration
-    /// Bind the result to a name. `let _ = ...` drops it at once. So does ignoring the result, but then the compiler
-    /// prints a warning:
+    /// Bind the returned registration to a name. Both `let _ = ...` and a call whose result is ignored drop the
+    /// registration at once. The compiler prints a warning only for the ignored result:
     ///
     /// ```compile_fail
     /// #![deny(unused_must_use)]
@@ -227,15 +243,17 @@ impl Pool {
         self.core.platform().reclaimers.register(reclaimer)
     }
 
-    /// Allocates a block and returns its first frame number and its order. It stays allocated until
-    /// [`Pool::free_raw`] frees it or [`Pool::from_raw`] takes ownership.
+    /// Allocates a block that the caller identifies by its first frame number and its order.
     ///
-    /// A signal handler may call this with a request that [does not wait](zonal::Request::no_wait), and may call
-    /// [`Pool::free_raw`], [`Pool::alloc_bulk_raw`] and [`Pool::free_bulk_raw`]. It must not call any other
-    /// function of a pool, because those use the heap. Calls that would have to wait for the thread that the
-    /// handler interrupted fail with [`AllocError::Reentered`] and [`FreeError::Reentered`]. As always, the handler
-    /// itself must preserve `errno`. In a library that is loaded while the program runs, a thread's first call to a
-    /// pool must not come from a signal handler.
+    /// The block stays allocated until it is passed to [`Pool::free_raw`], or to [`Pool::from_raw`], which makes a
+    /// [`Frames`] own it.
+    ///
+    /// A signal handler may call this method and [`Pool::alloc_bulk_raw`] with requests that
+    /// [do not wait](zonal::Request::no_wait), and may call [`Pool::free_raw`] and [`Pool::free_bulk_raw`]. It must not
+    /// call any other method of a pool, because the other methods use the heap. A call from the handler fails with
+    /// [`AllocError::Reentered`] or [`FreeError::Reentered`] if it would have to wait for the thread that the handler
+    /// interrupted. As always, the handler itself must preserve `errno`. If this crate is part of a library that the
+    /// program loads at run time (`dlopen`), a thread's first call to a pool must not come from a signal handler.
     ///
     /// ```
     /// use zonal_linux::{FreeError, Pool, PoolRequest};
@@ -243,19 +261,19 @@ impl Pool {
     /// let pool = Pool::builder().size(64 << 20).build()?;
     /// let block = pool.alloc_raw(&PoolRequest::page().no_wait())?;
     /// let address = pool.ptr_of(block.first).expect("a frame of this pool");
-    /// // SAFETY: the block was allocated just now, so only this code uses it.
+    /// // SAFETY: the block was allocated just now, so no other code uses it.
     /// unsafe { address.write(7) };
     /// // SAFETY: no `Frames` owns the block.
     /// unsafe { pool.free_raw(block.first, block.order)? };
-    /// // Freeing it again is refused and harmless.
-    /// // SAFETY: as above.
+    /// // The pool refuses to free the block a second time, without any damage.
+    /// // SAFETY: no `Frames` owns the block.
     /// let again = unsafe { pool.free_raw(block.first, block.order) };
     /// assert_eq!(again, Err(FreeError::NotAllocated(block.first)));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
-    /// As [`Pool::alloc`], without the report.
+    /// The errors of [`Pool::alloc`], without the state of each zone.
     #[inline]
     pub fn alloc_raw(&self, request: &PoolRequest<'_>) -> Result<Block, AllocError> {
         self.core.allocator().alloc(request)
@@ -264,18 +282,21 @@ impl Pool {
     /// Frees a raw block.
     ///
     /// # Safety
-    /// No [`Frames`] owns the block or part of it; otherwise the pool would allocate its memory twice. All other
-    /// mistakes are detected and refused.
+    /// No [`Frames`] may own the block or part of it; otherwise the pool could allocate memory that the `Frames` still
+    /// uses. The pool detects all other mistakes and returns an error.
     ///
     /// # Errors
-    /// What is wrong with the frame; the pool's accounting is not affected.
+    /// When the frames are not an allocated block of this order; see [`FreeError`]. A refused free does not affect the
+    /// pool's accounting.
     #[inline]
     pub unsafe fn free_raw(&self, first: Pfn, order: Order) -> Result<(), FreeError> {
         self.core.allocator().free(first, order)
     }
 
-    /// Writes the numbers of allocated single frames to `frames` and returns how many were allocated. That is less
-    /// than `frames.len()` only when memory is short, or in a signal handler, if getting more would mean waiting.
+    /// Allocates single frames, writes their numbers to `frames`, and returns how many were allocated.
+    ///
+    /// The result is less than `frames.len()` only if memory is short, or if a signal handler makes the call and would
+    /// have to wait for more frames.
     ///
     /// ```
     /// use zonal_linux::{Pfn, Pool, PoolRequest};
@@ -283,7 +304,7 @@ impl Pool {
     /// let pool = Pool::builder().size(64 << 20).build()?;
     /// let mut frames = [Pfn::default(); 100];
     /// let count = pool.alloc_bulk_raw(&PoolRequest::page(), &mut frames)?;
-    /// // SAFETY: these frames were allocated just now, and no `Frames` owns them.
+    /// // SAFETY: these frames were allocated just now, so no `Frames` owns them.
     /// unsafe { pool.free_bulk_raw(&frames[..count])? };
     /// assert_eq!(pool.verify()?.allocated.get(), 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -298,10 +319,11 @@ impl Pool {
     /// Frees raw single frames, in slice order.
     ///
     /// # Safety
-    /// As [`Pool::free_raw`], for each of them.
+    /// No [`Frames`] may own any of the frames; otherwise the pool could allocate memory that the `Frames` still uses.
     ///
     /// # Errors
-    /// What is wrong with the first invalid frame, and how many were freed before it.
+    /// When a frame cannot be freed. The error contains the reason for the first such frame, and the number of frames
+    /// that were freed before it.
     pub unsafe fn free_bulk_raw(&self, frames: &[Pfn]) -> Result<(), FreeBulkError> {
         self.core.allocator().free_bulk(frames)
     }
@@ -309,19 +331,22 @@ impl Pool {
     /// Takes ownership of a raw block.
     ///
     /// # Safety
-    /// The block was allocated raw from this pool or released by [`Frames::into_raw`], and nothing else uses or
-    /// frees it.
+    /// The block must come from [`Pool::alloc_raw`] or [`Pool::alloc_bulk_raw`] of this pool, or from
+    /// [`Frames::into_raw`] of a block of this pool. No other code may use or free the block.
     ///
     /// # Panics
     /// When the block does not belong to this pool.
     #[must_use]
     pub unsafe fn from_raw(&self, block: Block) -> Frames {
-        // SAFETY: the caller guarantees the same.
+        // SAFETY: the caller guarantees that the block is allocated from this pool and that no other code uses or
+        // frees it.
         unsafe { Frames::own(Arc::clone(&self.core), block) }
     }
 
-    /// Returns the address of a frame, or `None` for a frame outside this pool. The address stays mapped while the
-    /// pool or any of its [`Frames`] exists; only the owner of the frame may access the memory.
+    /// Returns the address of a frame, or `None` for a frame outside this pool.
+    ///
+    /// The address stays mapped as long as a handle to the pool or one of its [`Frames`] exists. Only the owner of the
+    /// frame may access the memory.
     ///
     /// ```
     /// # use zonal_linux::{Pool, PoolRequest};
@@ -344,13 +369,14 @@ impl Pool {
         self.core.memory().frame(address)
     }
 
-    /// Calls `then` while the pool's own threads do no work in the pool, for a `fork` whose child continues to use
-    /// the pool. Meanwhile nothing is reclaimed in the background and the clock does not advance; `then` may use
-    /// the pool in every other way.
+    /// Pauses the pool's own threads while `then` runs, so that `then` can `fork` a child that uses the pool.
     ///
-    /// This does not wait for threads that are in a reclaimer, so the caller may hold the lock that the reclaimer
-    /// takes; `then` receives the number of such threads. A child may continue to use the pool if that number is
-    /// zero, or if the caller holds a lock that the reclaimer always takes before it accesses the pool.
+    /// During the pause the pool starts no background reclaim, and its once-a-second tick, which folds counters and
+    /// tunes pagesets, does not run. `then` may call every method of the pool.
+    ///
+    /// The method does not wait for the pool's threads that are in a reclaimer, so the caller may hold a lock that a
+    /// reclaimer acquires. It passes the number of these threads to `then`. A child may use the pool if that number is
+    /// zero, or if the caller holds a lock that the reclaimer always acquires before it accesses the pool.
     ///
     /// ```
     /// # use zonal_linux::{Pool, PoolRequest};

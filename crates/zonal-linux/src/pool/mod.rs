@@ -1,11 +1,12 @@
-//! Pools: the handle that programs hold, the steps that build a pool, and its threads.
+//! The `Pool` type, the steps that build a pool, and the threads of a pool.
 //!
-//! `pool/handle.rs` allocates and frees; `pool/observe.rs` reports a pool's state; `pool/change.rs` changes a
-//! running pool. `pool/builder.rs` runs the steps that build a pool; `pool/core.rs` is the result, which
-//! `pool/frames.rs` keeps alive; `pool/workers.rs` runs its threads. `pool/platform.rs` implements the allocator's
-//! platform, using `pool/cpu_map.rs`, `pool/reclaimers.rs` and the crate's other folders.
+//! The methods of `Pool` are in three files: `pool/handle.rs` allocates and frees, `pool/observe.rs` reports the state
+//! of a pool, and `pool/change.rs` changes a running pool. `pool/builder.rs` runs the steps that build a pool. Their
+//! result is the `PoolCore` of `pool/core.rs`; each block of `pool/frames.rs` holds a reference to it.
+//! `pool/workers.rs` runs the threads. `pool/platform.rs` implements the platform that the allocator requires, using
+//! `pool/cpu_map.rs`, `pool/reclaimers.rs` and the other folders of this crate.
 
-// These four first, in the order in which rustdoc shows the methods of `Pool`.
+// These four modules are declared first because rustdoc shows the methods of `Pool` in the order of the modules.
 mod builder;
 
 mod handle;
@@ -18,6 +19,7 @@ mod callback;
 mod core;
 mod cpu_map;
 mod failure;
+mod frame_buffer;
 mod frames;
 mod key;
 mod platform;
@@ -31,6 +33,7 @@ pub use builder::{PoolBuilder, Prefault};
 pub use change::{ActError, OfflineError, OnlineMemoryError};
 pub use cpu_map::ActingCpu;
 pub use failure::AllocFailure;
+pub use frame_buffer::FrameBuffer;
 pub use frames::{Frames, Lease};
 pub use handle::Pool;
 pub use observe::{Placement, ZoneRange};

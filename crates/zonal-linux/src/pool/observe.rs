@@ -1,6 +1,6 @@
-//! Reports about a pool: how it was built, and its current state.
+//! Methods of `Pool` that report how the pool was built and what its current state is.
 //!
-//! Neighbours: state comes unchanged from the `zonal` crate's snapshot; front ends render it.
+//! The current state is that of the snapshot of the crate `zonal`, unchanged. Command-line programs print it.
 
 use std::fmt;
 
@@ -18,14 +18,15 @@ use crate::error::Warning;
 use crate::sequences::stranded_threads;
 use crate::topology::Topology;
 
-/// Placement of a pool's memory on nodes.
+/// How the memory of a pool is placed on nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Placement {
-    /// On each node, the memory of that node.
+    /// The memory of each zone is bound to the node of that zone.
     OnNodes,
-    /// Wherever frames were first used, because the kernel did not allow binding memory to nodes.
+    /// The kernel did not allow binding memory to nodes, so by default each page is on the node of the CPU that first
+    /// accessed it.
     NotBound,
-    /// Anywhere, because nodes are emulated.
+    /// Nodes are emulated, so the node of a frame does not determine where its memory is.
     Emulated,
 }
 
@@ -51,8 +52,10 @@ pub struct ZoneRange {
 }
 
 impl Pool {
-    /// Returns the ways in which the pool differs from what was requested. A pool with warnings works; what a warning
-    /// says cannot be had is missing, such as huge pages or memory bound to its node.
+    /// Returns the ways in which the pool differs from the request.
+    ///
+    /// A pool with warnings works. Each warning names a requested property that the pool does not have, such as huge
+    /// pages or memory that is bound to its node.
     ///
     /// ```
     /// # use zonal_linux::Pool;
@@ -65,13 +68,13 @@ impl Pool {
         &self.core.warnings
     }
 
-    /// Returns the machine the pool is built over.
+    /// Returns the nodes and CPUs of the machine that the pool was built for.
     #[must_use]
     pub fn topology(&self) -> &Topology {
         &self.core.topology
     }
 
-    /// Returns where the pool's memory is placed.
+    /// Returns how the pool's memory is placed on nodes.
     #[must_use]
     pub fn placement(&self) -> Placement {
         let not_bound = |warning: &Warning| matches!(warning, Warning::NotBound { .. });
@@ -88,13 +91,13 @@ impl Pool {
         self.core.memory().page_bytes()
     }
 
-    /// Returns the frames of each zone, in the order of the zones' ids.
+    /// Returns the range of frames of each zone, in the order of the zone ids.
     pub fn ranges(&self) -> impl Iterator<Item = ZoneRange> + '_ {
         let zones = self.core.memory().zones().iter();
         zones.map(|zone| ZoneRange { node: zone.node, kind: zone.kind, frames: zone.range })
     }
 
-    /// Returns the nodes with memory in the pool, offline or not, for policies over the whole pool.
+    /// Returns the nodes that have memory in the pool, online or offline. Use it for policies over all nodes.
     #[must_use]
     pub fn memory_nodes(&self) -> NodeMask {
         self.ranges().map(|zone| zone.node).collect()
@@ -106,8 +109,9 @@ impl Pool {
         self.ranges().map(|zone| zone.frames.count).sum()
     }
 
-    /// Returns the accounting of the whole pool: `managed = free + in_pagesets + allocated`. Exact when no other
-    /// thread uses the pool.
+    /// Returns the accounting of the whole pool: `managed = free + in_pagesets + allocated`.
+    ///
+    /// The numbers are exact if no other thread uses the pool during the call.
     ///
     /// ```
     /// # use zonal_linux::{Pool, PoolRequest};
@@ -124,17 +128,17 @@ impl Pool {
         self.core.allocator().accounting()
     }
 
-    /// Returns all zones, by node and kind.
+    /// Returns the state of each zone, ordered by node and kind.
     pub fn zones(&self) -> impl Iterator<Item = ZoneSnapshot> + '_ {
         self.core.allocator().zones()
     }
 
-    /// Returns all nodes.
+    /// Returns the state of each node.
     pub fn nodes(&self) -> impl Iterator<Item = NodeSnapshot> + '_ {
         self.core.allocator().nodes()
     }
 
-    /// Returns all pagesets that are or were in use.
+    /// Returns the state of each pageset (per-CPU cache of a zone) that is or was in use.
     pub fn pagesets(&self) -> impl Iterator<Item = PagesetSnapshot> + '_ {
         self.core.allocator().pagesets()
     }
@@ -145,14 +149,16 @@ impl Pool {
         self.core.allocator().settings()
     }
 
-    /// Returns the frames in use by kind (user, cache, kernel), not counting per-CPU differences that have not been
-    /// folded.
+    /// Returns the number of allocated frames of each kind (user, cache, kernel).
+    ///
+    /// The numbers are approximate, because they do not include per-CPU differences that have not been folded into the
+    /// totals.
     #[must_use]
     pub fn allocated_approximate(&self) -> [PageCount; 3] {
         self.core.allocator().allocated_approximate()
     }
 
-    /// Returns the pool's state, which can be written in the formats of Linux's `/proc` and `/sys`.
+    /// Returns the state of the pool, which can be printed in the formats of Linux's `/proc` and `/sys`.
     ///
     /// ```
     /// # let pool = zonal_linux::Pool::builder().size(64 << 20).build()?;
@@ -164,7 +170,7 @@ impl Pool {
         self.core.allocator().snapshot()
     }
 
-    /// Returns the counts of events so far.
+    /// Returns how often each kind of event has occurred since the pool was built.
     ///
     /// ```
     /// # let pool = zonal_linux::Pool::builder().size(64 << 20).build()?;
@@ -180,13 +186,13 @@ impl Pool {
         self.core.allocator().events()
     }
 
-    /// Returns where blocks were allocated from, summed over all zones.
+    /// Returns how many blocks were allocated on the preferred node and on other nodes, summed over all zones.
     #[must_use]
     pub fn locality(&self) -> Locality {
         self.core.allocator().locality()
     }
 
-    /// Returns the nodes that requests preferring `node` try, in order.
+    /// Returns the nodes in the order in which a request that prefers `node` tries them.
     #[must_use]
     pub fn fallback_order(&self, node: NodeId) -> Vec<NodeId> {
         let mut order = Vec::new();
@@ -194,21 +200,24 @@ impl Pool {
         order
     }
 
-    /// Returns the bytes of metadata, most of which is touched only when its frames are used.
+    /// Returns the size of the metadata in bytes. Most of it is first accessed when the frames it describes are used,
+    /// and occupies no physical memory before that.
     #[must_use]
     pub fn metadata_bytes(&self) -> u64 {
         self.core.allocator().metadata_bytes()
     }
 
-    /// Walks all metadata, checks its invariants and returns the accounting. The pool's own threads are stopped
-    /// meanwhile, after those in a reclaimer have returned: the caller must not hold a lock that a reclaimer takes.
-    /// No other thread may use the pool meanwhile, or false differences are reported.
+    /// Checks the invariants of all metadata and returns the accounting.
+    ///
+    /// The call waits until no thread of the pool is in a reclaimer, and pauses these threads until it returns. The
+    /// caller must therefore not hold a lock that a reclaimer acquires. No other thread may use the pool during the
+    /// call; otherwise the call may report errors that do not exist.
     ///
     /// ```
     /// # use zonal_linux::{Pool, PoolRequest};
     /// # let pool = Pool::builder().size(64 << 20).build()?;
     /// drop(pool.alloc(&PoolRequest::page())?);
-    /// // At the end of a program or test: everything is free, and nothing was lost or counted twice.
+    /// // At the end of a program or test, check that all frames are free and that each is counted once.
     /// let accounting = pool.verify()?;
     /// assert!(accounting.balance() && accounting.allocated.get() == 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -218,7 +227,7 @@ impl Pool {
     /// The first invariant that does not hold.
     ///
     /// # Panics
-    /// When called by a reclaimer, because the pool cannot be stopped then.
+    /// When called by a reclaimer, because the call would wait for that reclaimer to return.
     pub fn verify(&self) -> Result<Accounting, VerifyError> {
         let platform = self.core.platform();
         assert!(!platform.is_reclaiming(), "a pool cannot be verified while it reclaims");
@@ -226,26 +235,28 @@ impl Pool {
         self.core.allocator().verify()
     }
 
-    /// Returns how often a reclaimer panicked; such a call counts as no frames freed.
+    /// Returns how often a reclaimer panicked. The pool treats such a call as one that freed no frames.
     #[must_use]
     pub fn reclaimer_panics(&self) -> u64 {
         self.core.platform().reclaimers.panics()
     }
 
-    /// Returns the number of threads of this process, for all pools, that are stuck on a CPU that they only
-    /// visited. Where `membarrier` is denied, a thread that drains the pagesets of another CPU briefly moves to
-    /// that CPU. The kernel allowed these threads to move there, but not back.
+    /// Returns how many threads of this process could not restore their CPU affinity after a drain.
+    ///
+    /// Where the system call `membarrier` is denied, a thread that drains the pagesets of another CPU moves to that CPU
+    /// for a short time. The kernel allowed the counted threads to move to the other CPU, but did not allow them to
+    /// move back. The number includes the drains of all pools.
     #[must_use]
     pub fn stranded_threads(&self) -> u64 {
         stranded_threads()
     }
 
-    /// Whether pagesets are accessed through restartable sequences, without atomic instructions, instead of a lock
-    /// each.
+    /// Whether pagesets are accessed with restartable sequences, which need no atomic instructions, instead of locks.
     ///
-    /// A program that denies itself the system call `membarrier` after it has built such a pool must be allowed to
-    /// run on every CPU that uses the pool. Otherwise [`verify`](Self::verify), changes of settings, and hotplug of
-    /// memory and CPUs wait for the pagesets of a CPU on which they may not run until they may.
+    /// A program may deny itself the system call `membarrier` (for example with seccomp) after it has built a pool that
+    /// uses sequences. Such a program must be allowed to run on every CPU that uses the pool. Otherwise
+    /// [`verify`](Self::verify), changes of settings, and hotplug of memory and CPUs must wait: they cannot access the
+    /// pagesets of a CPU until their thread is allowed to run on that CPU.
     #[must_use]
     pub fn uses_sequences(&self) -> bool {
         self.core.platform().sequences.are_used()

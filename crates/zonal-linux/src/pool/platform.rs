@@ -1,8 +1,9 @@
-//! The platform of a pool: this process, this kernel, and real memory, as the allocator uses them.
+//! The platform of a pool: the implementation, for a Linux process, of the services that the allocator requires.
 //!
-//! The clock is a number that a thread of the pool advances, so reading it is one load. Neighbours: `threads`,
-//! `sequences`, `memory/zones.rs`, `pool/cpu_map.rs` and `pool/reclaimers.rs` implement the parts;
-//! `pool/workers.rs` advances the clock and handles wake-ups.
+//! The clock is an atomic integer that a thread of the pool updates, so reading the clock is one load.
+//!
+//! Related files: `threads`, `sequences`, `memory/zones.rs`, `pool/cpu_map.rs` and `pool/reclaimers.rs` implement parts
+//! of the platform. `pool/workers.rs` updates the clock and runs background reclaim when a node needs it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -22,23 +23,24 @@ use crate::threads::presence::Presence;
 use crate::threads::reentrancy::{self, Inside};
 use crate::threads::wake::WakeBoard;
 
-/// Period at which the clock advances; the core requires 10 ms or less.
+/// Period at which the clock is updated. The allocator requires 10 ms or less.
 pub(super) const CLOCK_PERIOD: Duration = Duration::from_millis(4);
 
-/// Rounds of waiting that spin, and last round that yields to other threads; later rounds sleep.
+/// While a thread waits for a lock or another CPU, rounds below `ROUNDS_SPINNING` spin. Later rounds below
+/// `ROUNDS_YIELDING` yield to other threads, and all rounds after those sleep.
 const ROUNDS_SPINNING: u32 = 32;
 const ROUNDS_YIELDING: u32 = 64;
 
 /// Asserts that zeroed buffers are valid cells of this platform.
-// SAFETY: the cells are `core` atomics, which are documented to have the representation of their integer and need
-// no drop; the lock is one such atomic, zero when free.
+// SAFETY: the cells are atomics of `core`. These are documented to have the representation of their integer type, for
+// which zero is valid, and they have no destructor. The lock is one such atomic, and zero means that it is free.
 const ZEROED_CELLS: ZeroedCells<LinuxPlatform> = unsafe { ZeroedCells::promise() };
 
 /// The platform of a [`Pool`](crate::Pool).
 pub struct LinuxPlatform {
     /// Nanoseconds since `start`.
     now: AtomicU64,
-    /// Restartable sequences, unless threads may act as CPUs other than their own.
+    /// Restartable sequences. They are not in use if the CPUs of the pool's machine are not those of the real machine.
     pub(super) sequences: Sequences,
     cpus: CpuMap,
     pub(super) memory: PoolMemory,
@@ -46,7 +48,7 @@ pub struct LinuxPlatform {
     pub(super) key: PoolKey,
     pub(super) reclaimers: Arc<Reclaimers>,
     pub(super) wakes: WakeBoard,
-    /// Tracks where the pool's threads are, in the process that has them.
+    /// Counts which of the pool's threads work in the pool and which are in reclaimers.
     pub(super) presence: Arc<Presence>,
 }
 
@@ -80,7 +82,7 @@ impl Platform for LinuxPlatform {
 
     #[inline]
     fn now(&self) -> Moment {
-        Moment::from_ns(self.now.load(Ordering::Relaxed)) // relaxed: a time orders nothing
+        Moment::from_ns(self.now.load(Ordering::Relaxed)) // relaxed: the time orders no other accesses
     }
 
     fn relax(&self, round: u32) {
@@ -109,7 +111,8 @@ impl Platform for LinuxPlatform {
     }
 
     fn wake_background_reclaim(&self, node: NodeId) {
-        // A forked child has none of the threads, and one of them may have held the lock that guards the wake-ups.
+        // A child made by `fork` has none of the pool's threads, so there is no worker to wake. A thread of the parent
+        // may also have held the lock of the wake-ups at the fork, and that lock then stays locked in the child.
         if self.presence.is_here() {
             let _inside = Inside::enter();
             self.wakes.wake(node);
@@ -126,7 +129,7 @@ impl Platform for LinuxPlatform {
 }
 
 impl LinuxPlatform {
-    /// Makes a platform over `memory` whose clock stands still until it is advanced.
+    /// Creates a platform over `memory`. Its clock is 0 until [`LinuxPlatform::push_clock`] is called.
     pub(super) fn new(key: PoolKey, cpus: CpuMap, sequences: Sequences, memory: PoolMemory) -> Self {
         let presence = Arc::new(Presence::new());
         let mut nodes: Vec<NodeId> = memory.zones().iter().map(|zone| zone.node).collect();
@@ -147,6 +150,6 @@ impl LinuxPlatform {
     /// Sets the clock to the current time.
     pub(super) fn push_clock(&self) {
         let ns = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.now.store(ns, Ordering::Relaxed); // relaxed: one thread writes, and a time orders nothing
+        self.now.store(ns, Ordering::Relaxed); // relaxed: one thread writes; orders no other accesses
     }
 }

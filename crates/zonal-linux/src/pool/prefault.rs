@@ -1,7 +1,9 @@
-//! Backs a pool with memory before it is used: in pieces, with several threads, and with progress reports.
+//! Populates the memory of a pool before the pool is used.
 //!
-//! Pieces of different nodes alternate, so that the memory of all nodes is zeroed at the same time. Neighbours:
-//! `pool/builder.rs` calls this once; `memory/mapping.rs` populates a piece.
+//! Several threads populate the memory in pieces and report progress after each piece. Pieces of different nodes
+//! alternate, so that the kernel zeroes the memory of all nodes concurrently.
+//!
+//! Related files: `pool/builder.rs` calls `prefault` once for each pool, and `memory/mapping.rs` populates a piece.
 
 use std::any::Any;
 use std::ops::ControlFlow;
@@ -15,22 +17,24 @@ use crate::error::PoolError;
 use crate::memory::zones::{PoolMemory, ZoneMemory};
 use crate::threads::attributes::{SignalsBlocked, reset_scheduling, take_own_signals};
 
-/// Bytes populated by one system call; between calls, progress is reported and a stop takes effect.
+/// Bytes populated by one system call. Between two calls, a thread reports progress and stops if requested.
 const PIECE_BYTES: usize = 32 << 20;
-/// Largest number of threads; with more, contention on the kernel's own locks dominates.
+/// Largest number of threads. With more threads, contention on locks of the kernel dominates.
 const THREADS_MAX: usize = 16;
 
 /// Progress of building a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
-    /// Bytes backed so far.
+    /// Bytes populated so far.
     pub done: u64,
-    /// Total bytes to back.
+    /// Total bytes to populate.
     pub total: u64,
 }
 
-/// Callback that receives progress reports, from any of the prefault threads. [`ControlFlow::Break`] stops the
-/// build, and so does a panic, which is resumed in the thread that builds the pool.
+/// Callback that receives progress reports. Any of the prefault threads may call it.
+///
+/// If it returns [`ControlFlow::Break`], the build stops with an error. If it panics, the build stops too, and the
+/// panic is resumed on the thread that builds the pool.
 pub type OnProgress<'a> = &'a (dyn Fn(Progress) -> ControlFlow<()> + Sync);
 
 struct Piece<'a> {
@@ -52,14 +56,15 @@ impl From<PoolError> for Stop {
     }
 }
 
-/// Backs all of `memory`. Contents may be lost, so the memory must not be in use yet.
+/// Populates all of `memory`. The call may overwrite contents, so the memory must not be in use yet.
 pub(super) fn prefault(memory: &PoolMemory, on_progress: OnProgress<'_>) -> Result<(), PoolError> {
     let pieces = pieces(memory);
     let total = pieces.iter().map(|piece| piece.bytes as u64).sum();
     let (next, done) = (AtomicUsize::new(0), AtomicU64::new(0));
     let (stop, failure) = (AtomicBool::new(false), Mutex::new(None));
     let work = || {
-        // Relaxed throughout: the counters only assign and sum pieces; the end of the scope orders the rest.
+        // Relaxed, here and below: the counters only assign pieces to threads and sum their bytes. The thread that
+        // builds the pool reads the results after the end of the scope, which joins all threads.
         while !stop.load(Ordering::Relaxed) {
             let Some(piece) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) else { return };
             let outcome = populate(piece).map_err(Stop::from).and_then(|()| {
@@ -75,7 +80,8 @@ pub(super) fn prefault(memory: &PoolMemory, on_progress: OnProgress<'_>) -> Resu
                 let mut failure = failure.lock();
                 let late = if failure.is_none() { failure.replace(why) } else { Some(why) };
                 drop(failure);
-                // Only one of several panics is resumed; dropping the payload of another may panic itself.
+                // Only the first panic is resumed. The payload of a later one is dropped here, and its destructor may
+                // panic too.
                 contained(|| drop(late)).ok();
             }
         }
@@ -83,7 +89,7 @@ pub(super) fn prefault(memory: &PoolMemory, on_progress: OnProgress<'_>) -> Resu
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     std::thread::scope(|scope| {
         let blocked = SignalsBlocked::begin();
-        // No helper is started if signals cannot be blocked, because it would receive the program's signals.
+        // If signals cannot be blocked, no helper thread is started, because it would receive signals of the program.
         let helpers = if blocked.is_ok() { threads.min(THREADS_MAX).min(pieces.len()) } else { 1 };
         for _ in 1..helpers {
             let help = || {
@@ -94,7 +100,7 @@ pub(super) fn prefault(memory: &PoolMemory, on_progress: OnProgress<'_>) -> Resu
             std::thread::Builder::new().name("zonal-prefault".into()).spawn_scoped(scope, help).ok();
         }
         drop(blocked);
-        // This thread works too, so failing to start a helper is not an error.
+        // The calling thread populates pieces too, so a helper thread that cannot be started is not an error.
         work();
     });
     match failure.into_inner() {
@@ -104,8 +110,8 @@ pub(super) fn prefault(memory: &PoolMemory, on_progress: OnProgress<'_>) -> Resu
     }
 }
 
-/// Returns all pieces of zones that are not backed yet: first the first piece of each zone, then the second, and so
-/// on.
+/// Returns all pieces of the zones that are not populated yet. The first piece of each zone comes first, then the
+/// second piece of each zone, and so on.
 fn pieces(memory: &PoolMemory) -> Vec<Piece<'_>> {
     let mut pieces = Vec::new();
     for zone in memory.zones().iter().filter(|zone| !zone.populated) {

@@ -1,9 +1,10 @@
-//! The reclaimers of a pool: called in turn, referenced weakly, and with their panics contained.
+//! The list of a pool's reclaimers, which calls them one after the other and catches their panics.
 //!
-//! A cache usually owns frames of its pool, so the pool holds only a weak reference to it, and the two can refer to
-//! each other without keeping each other alive. A [`Registration`] keeps its reclaimer alive. A reclaimer that panics
-//! counts as having freed nothing. Neighbours: `pool/platform.rs` presents this registry to the allocator as the
-//! allocator's only reclaimer.
+//! A cache that is a reclaimer usually owns frames of its pool, and each of these holds a reference to the pool. The
+//! pool therefore holds only a weak reference to the reclaimer, to avoid a reference cycle. A [`Registration`] holds a
+//! strong reference. A reclaimer that panics counts as having freed no frames.
+//!
+//! Related file: `pool/platform.rs` passes the list to the allocator, which uses the list as its only reclaimer.
 
 use std::cell::Cell;
 use std::fmt;
@@ -29,7 +30,7 @@ type Shrinker = dyn Reclaimer + Send;
 /// use std::sync::Arc;
 /// use zonal_linux::{Pool, Reclaimer, Registration};
 ///
-/// /// A cache in use: the registration is kept beside it.
+/// /// A cache in use, stored together with its registration.
 /// struct Service<C> {
 ///     cache: Arc<C>,
 ///     _registration: Registration,
@@ -41,8 +42,9 @@ type Shrinker = dyn Reclaimer + Send;
 /// }
 /// ```
 ///
-/// It keeps the reclaimer alive, but not the pool. A call to the reclaimer that is running when the registration is
-/// dropped may finish later. A reclaimer that owns its own registration is never dropped.
+/// The registration holds a strong reference to the reclaimer, but none to the pool. If the reclaimer is running when
+/// the registration is dropped, that call may finish later. A reclaimer that owns its own registration is never
+/// dropped.
 #[must_use = "a reclaimer is no longer called once its registration is dropped"]
 pub struct Registration {
     id: ReclaimerId,
@@ -72,15 +74,19 @@ struct Entry {
     reclaimer: Weak<Shrinker>,
 }
 
-/// All reclaimers of one pool. Invariant: `entries` have distinct ids, in order of registration.
+/// All reclaimers of one pool.
+///
+/// Invariant: `entries` have distinct ids and are in the order of registration.
 pub(super) struct Reclaimers {
     key: PoolKey,
     /// Updated when a thread of the pool enters a reclaimer.
     presence: Arc<Presence>,
-    /// Replaced as a whole, so that no lock is held while a reclaimer runs.
+    /// The list, which is replaced as a whole. A caller copies the reference, and so holds no lock while a reclaimer
+    /// runs.
     entries: Mutex<Arc<[Entry]>>,
     next_id: AtomicU64,
-    /// Index of the reclaimer called first in the next round, so that all are called equally often.
+    /// Index of the reclaimer that the next round calls first. It changes each round, so that all reclaimers are called
+    /// equally often.
     first: AtomicUsize,
     panics: AtomicU64,
 }
@@ -99,7 +105,7 @@ impl Reclaimers {
 
     /// Registers a reclaimer, which stays registered until its registration is dropped.
     pub(super) fn register(self: &Arc<Self>, reclaimer: Arc<Shrinker>) -> Registration {
-        // Relaxed: only uniqueness of the numbers matters.
+        // Relaxed: the numbers must only be unique, and they order no other memory accesses.
         let id = ReclaimerId(self.next_id.fetch_add(1, Ordering::Relaxed));
         let entry = Entry { id, reclaimer: Arc::downgrade(&reclaimer) };
         self.replace(|entries| entries.iter().chain([&entry]).cloned().collect());
@@ -110,8 +116,10 @@ impl Reclaimers {
         self.replace(|entries| entries.iter().filter(|entry| entry.id != id).cloned().collect());
     }
 
-    /// Replaces the list with the result of `change`. No heap call is made under the lock, because a signal
-    /// handler must not interrupt a thread that holds this lock and is inside the heap.
+    /// Replaces the list with the result of `change`.
+    ///
+    /// The function does not use the heap while it holds the lock of the list, so that a signal handler never
+    /// interrupts a thread that holds both this lock and a lock of the heap.
     fn replace(&self, change: impl Fn(&[Entry]) -> Arc<[Entry]>) {
         loop {
             let Some(before) = self.entries() else { return };
@@ -119,7 +127,7 @@ impl Reclaimers {
             let _inside = Inside::enter();
             let Some(mut entries) = self.lock() else { return };
             if Arc::ptr_eq(&entries, &before) {
-                // The old list is dropped after the lock is released.
+                // `_before`, the old list, is dropped at the end of the scope, after the lock has been released.
                 let _before = mem::replace(&mut *entries, changed);
                 drop(entries);
                 return;
@@ -127,9 +135,11 @@ impl Reclaimers {
         }
     }
 
-    /// Locks the list. Returns `None` in a child made by `fork` if a thread that does not exist in the child held the
-    /// lock at the fork. The list can then no longer change, and a reclaimer that is unregistered is called until its
-    /// last reference is dropped.
+    /// Locks the list. In a child made by `fork`, returns `None` if the lock is held.
+    ///
+    /// A child does not wait for the lock, because the holder may be a thread of the parent that does not exist in the
+    /// child. Without the lock, the child can neither read nor change the list: it calls no reclaimer, and an entry
+    /// whose registration is dropped stays in the list.
     fn lock(&self) -> Option<MutexGuard<'_, Arc<[Entry]>>> {
         if self.presence.is_here() {
             return Some(held(self.entries.lock()));
@@ -148,10 +158,11 @@ impl Reclaimers {
 
     /// Returns how often a reclaimer panicked.
     pub(super) fn panics(&self) -> u64 {
-        self.panics.load(Ordering::Relaxed) // a statistic
+        self.panics.load(Ordering::Relaxed) // relaxed: a statistic
     }
 
-    /// Calls a reclaimer if it still exists; one that panics counts as having freed nothing.
+    /// Calls a reclaimer if it still exists, and catches its panics. A call that panics counts as having freed no
+    /// frames.
     fn guarded(&self, entry: &Entry, call: impl FnOnce(&Shrinker) -> PageCount) -> PageCount {
         let is_ours = belongs_to(self.key);
         let in_reclaimer = if is_ours { self.presence.enter_reclaimer() } else { None };
@@ -160,10 +171,10 @@ impl Reclaimers {
         }
         let Some(reclaimer) = entry.reclaimer.upgrade() else { return PageCount::ZERO };
         let called = contained(|| call(&*reclaimer));
-        // This may be the last reference, and the reclaimer's destructor may panic too.
+        // If this is the last reference, the destructor of the reclaimer runs here, and it may panic too.
         let dropped = contained(|| drop(reclaimer));
         let panics = u64::from(called.is_err()) + u64::from(dropped.is_err());
-        self.panics.fetch_add(panics, Ordering::Relaxed); // a statistic
+        self.panics.fetch_add(panics, Ordering::Relaxed); // relaxed: a statistic
         called.unwrap_or(PageCount::ZERO)
     }
 }
@@ -177,7 +188,7 @@ impl Reclaimer for Reclaimers {
 
     fn reclaim(&self, request: &ReclaimRequest) -> PageCount {
         let entries = self.entries().unwrap_or_default();
-        // Relaxed: any start is correct.
+        // Relaxed: every start index is correct.
         let first = self.first.fetch_add(1, Ordering::Relaxed);
         let mut freed = 0_u64;
         for turn in 0..entries.len() {
@@ -194,15 +205,16 @@ impl Reclaimer for Reclaimers {
     }
 }
 
-/// Largest number of pools that a thread can reclaim for at once: a reclaimer of one pool may allocate from
-/// a second, whose reclaimer may use a third.
+/// Largest number of pools for which a thread can reclaim at the same time. A thread reclaims for several pools if a
+/// reclaimer of one pool allocates from a second pool, whose reclaimer may in turn allocate from a third.
 const NESTED_MOST: usize = 8;
 
-// No destructors and no heap: signal handlers read these, and so do destructors of other thread locals.
+// These have no destructors and do not use the heap, because signal handlers and destructors of other thread locals
+// read them.
 thread_local! {
-    /// Pools that this thread reclaims for; rarely more than one.
+    /// Pools for which this thread reclaims, rarely more than one.
     static RECLAIMING: Cell<[Option<PoolKey>; NESTED_MOST]> = const { Cell::new([None; NESTED_MOST]) };
-    /// Pool that this thread belongs to.
+    /// Pool that started this thread.
     static POOL_OF_THREAD: Cell<Option<PoolKey>> = const { Cell::new(None) };
 }
 
@@ -216,7 +228,8 @@ pub(super) fn belongs_to(key: PoolKey) -> bool {
     POOL_OF_THREAD.get() == Some(key)
 }
 
-/// Whether the calling thread reclaims for pool `key`, or for so many pools that it cannot reclaim for another.
+/// Whether the calling thread must not start to reclaim for pool `key`, because it already reclaims for that pool or
+/// for `NESTED_MOST` pools.
 pub(super) fn is_reclaiming(key: PoolKey) -> bool {
     let pools = RECLAIMING.get();
     pools.contains(&Some(key)) || !pools.contains(&None)
@@ -293,7 +306,7 @@ mod tests {
         let all = Arc::new(reclaimers());
         let (first, second) = (Arc::new(Cache(AtomicU64::new(3))), Arc::new(Cache(AtomicU64::new(4))));
         let [kept, gone, twice] = [&first, &second, &first].map(|one| all.register(one.clone()));
-        // Only the registration keeps the second reclaimer alive.
+        // After this, only the registration holds a reference to the second reclaimer.
         let seen = Arc::downgrade(&second);
         drop(second);
         assert_eq!(all.count(&wanted(1)), PageCount::new(3 + 4 + 3));
@@ -322,7 +335,7 @@ mod tests {
         assert!(all.panics() >= 3);
     }
 
-    /// A panic payload whose drop panics with a new payload, nested as many times as its number.
+    /// A panic payload whose destructor panics with a new payload until its number is 0.
     struct Payload(u32);
     impl Drop for Payload {
         fn drop(&mut self) {

@@ -1,23 +1,24 @@
-//! The core's requests and policies, named for a [`Pool`](crate::Pool).
+//! Names for the request and policy types of the crate `zonal`, as a [`Pool`](crate::Pool) uses them.
 
 use zonal::mempolicy::{Policy, WeightTable};
 use zonal::request::Request;
 
 use super::platform::LinuxPlatform;
 
-/// A request to a [`Pool`](crate::Pool): how many frames, what for, from which nodes, how urgently.
+/// A request to a [`Pool`](crate::Pool).
 ///
-/// The default is one frame or block of user data, from any zone, starting at the node of the requesting CPU, that
-/// may wait for reclaim.
+/// A request states the number of frames, their purpose, the nodes that may serve it, and its urgency. By default a
+/// request is for user data and may wait for reclaim. All zones may serve it, and the search starts at the node of the
+/// calling CPU.
 ///
 /// ```
 /// use zonal_linux::{NodeMask, Order, PageKind, Pool, PoolRequest};
 ///
 /// let pool = Pool::builder().size(64 << 20).fake_nodes(2).build()?;
-/// // Eight frames (32 KiB), zeroed, to be used as cache.
+/// // A block of eight frames (32 KiB), zeroed, for the data of a cache.
 /// let block = PoolRequest::new(Order::new(3).unwrap()).zeroed().kind(PageKind::Cache);
 /// assert!(pool.alloc(&block)?.iter().all(|&byte| byte == 0));
-/// // One frame at once or not at all, from these nodes only.
+/// // One frame from these nodes only; the request fails if it would have to wait.
 /// let nodes: NodeMask = pool.memory_nodes();
 /// let page = pool.alloc(&PoolRequest::page().no_wait().allowed(&nodes))?;
 /// assert!(nodes.contains(page.node()));
@@ -25,9 +26,10 @@ use super::platform::LinuxPlatform;
 /// ```
 pub type PoolRequest<'a> = Request<'a>;
 
-/// A policy for requests to a [`Pool`](crate::Pool): which nodes may serve them, and where the search starts.
+/// A policy for requests to a [`Pool`](crate::Pool).
 ///
-/// A policy is made once, by a method of the pool, and used by any number of requests and threads.
+/// A policy determines which nodes may serve a request and at which node the search starts. Methods such as
+/// [`Pool::bind`](crate::Pool::bind) create policies. Any number of requests and threads can use the same policy.
 ///
 /// ```
 /// use zonal_linux::{NodeId, Pool, PoolPolicy, PoolRequest};
@@ -35,7 +37,7 @@ pub type PoolRequest<'a> = Request<'a>;
 /// let pool = Pool::builder().size(64 << 20).fake_nodes(4).build()?;
 /// let near_one: PoolPolicy = pool.preferred(NodeId::new(1).unwrap())?;
 /// let page = pool.alloc(&PoolRequest::page().policy(&near_one))?;
-/// assert_eq!(page.node().get(), 1); // another node if node 1 were full
+/// assert_eq!(page.node().get(), 1); // would be another node if node 1 were full
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub type PoolPolicy<'w> = Policy<'w, LinuxPlatform>;

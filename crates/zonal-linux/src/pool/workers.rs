@@ -1,9 +1,11 @@
-//! The threads of a pool: its clock, its tick, and background reclaim for its nodes.
+//! The threads of a pool: one updates its clock, one runs its tick, and the others run background reclaim.
 //!
-//! They hold the pool's core, not the pool. Dropping the last [`Pool`](crate::Pool) handle stops them and waits for
-//! those that are not in a reclaimer; the others drop the core when the reclaimer returns. Neighbours: reclaim
-//! workers wait on `threads/wake.rs`, `threads/presence.rs` tracks where each thread is, and
-//! `threads/attributes.rs` sets their signals and scheduling.
+//! Each thread holds a reference to the core of the pool but no [`Pool`](crate::Pool) handle. Dropping the last handle
+//! stops the threads and waits for those that are not in a reclaimer. A thread that is in a reclaimer drops its
+//! reference to the core when the reclaimer returns.
+//!
+//! Related files: reclaim workers wait for wake-ups in `threads/wake.rs`, `threads/presence.rs` counts the threads that
+//! are in a reclaimer, and `threads/attributes.rs` sets the signal mask and the scheduling policy of the threads.
 
 use std::mem;
 use std::sync::Arc;
@@ -21,10 +23,11 @@ use crate::sequences::resident::stays_in_memory;
 use crate::threads::attributes::{SignalsBlocked, reset_scheduling, take_own_signals};
 use crate::threads::presence::Presence;
 
-/// Period of the allocator's tick, which the pageset tuning rules depend on. The allocator itself decides at which
-/// ticks counters are folded (`Config::stat_interval`).
+/// Period of the allocator's tick. The rules that tune pagesets assume this period. At each tick the allocator also
+/// folds per-CPU counters, if `Config::stat_interval` has elapsed.
 const TICK_PERIOD: Duration = Duration::from_secs(1);
-/// Pause after a round of reclaim that freed nothing, so that futile wake-ups do not use up a CPU.
+/// Pause after a round of reclaim that freed no frames. Without the pause, repeated wake-ups could keep a CPU busy
+/// although no frames can be freed.
 const FUTILE_REST: Duration = Duration::from_millis(4);
 
 /// The running threads of one pool.
@@ -36,7 +39,7 @@ pub(super) struct Workers {
     held: Arc<AtomicU32>,
 }
 
-/// What a thread holds, dropped in this order.
+/// The values that a thread of the pool holds. They are dropped in this order.
 struct Worker {
     _held: Held,
     core: Arc<PoolCore>,
@@ -57,14 +60,14 @@ struct Held(Arc<AtomicU32>);
 
 impl Held {
     fn count(held: &Arc<AtomicU32>) -> Self {
-        held.fetch_add(1, Ordering::Relaxed); // read after the thread ended, or in a child (relaxed)
+        held.fetch_add(1, Ordering::Relaxed); // relaxed: only a forked child, with one thread, reads the count
         Self(Arc::clone(held))
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed); // relaxed: as above
+        self.0.fetch_sub(1, Ordering::Relaxed); // relaxed: as in `count`
     }
 }
 
@@ -85,9 +88,10 @@ impl Drop for Present {
 }
 
 impl Workers {
-    /// Starts all threads; if one cannot be started, stops those already started.
+    /// Starts all threads. If one of them cannot be started, stops the threads that were already started.
     pub(super) fn start(core: Arc<PoolCore>) -> Result<Self, PoolError> {
-        // A thread that is not joined executes this library's code until it exits.
+        // A thread that is never joined executes code of this library until it exits, so the library must not be
+        // unloaded before that.
         stays_in_memory();
         let mut workers = Self { core, threads: Vec::new(), held: Arc::default() };
         workers.spawn("zonal-clock".into(), run_clock)?;
@@ -119,23 +123,25 @@ impl Drop for Workers {
         let platform = self.core.platform();
         if platform.presence.is_here() {
             platform.wakes.stop();
-            // The threads have finished their work. What remains is the end of their stacks, and destructors of
-            // thread locals that reclaimers created, which may wait for the caller: if there were none, join the
-            // threads so that nothing of them remains.
+            // After `wait_until_exited`, the threads outside reclaimers have left the pool but may not have exited, and
+            // may still run destructors of thread locals. Destructors that a reclaimer installed may wait for the
+            // caller of this function. The threads are therefore joined only if no thread ever ran a reclaimer.
             if !platform.presence.wait_until_exited() {
                 self.threads.drain(..).for_each(|thread| _ = thread.join());
             }
             return;
         }
         mem::take(&mut self.threads).into_iter().for_each(mem::forget);
-        // A child made by `fork` has copies of the threads' references, but no threads to drop them. The exception
-        // is this thread, if a reclaimer made the child on it: it drops its own reference.
+        // This process is a child made by `fork`. It has copies of the references that the threads hold, but not the
+        // threads that would drop them, so they are dropped here. The exception is the reference of the calling thread,
+        // if a reclaimer on a thread of the pool made the child: that thread drops its own reference.
         let own = u32::from(reclaimers::belongs_to(platform.key));
         let held = self.held.load(Ordering::Relaxed);
         self.held.store(own, Ordering::Relaxed);
         for _ in own..held {
-            // SAFETY: each was counted while its thread held it; the thread is not in this process, so nothing here
-            // uses or drops it. The references of `self` and of this thread are not among them.
+            // SAFETY: each of these references was counted while a thread held it. That thread does not exist in this
+            // process, so no code here uses or drops the reference. The references that `self` and the calling thread
+            // hold are not dropped by this loop.
             unsafe { Arc::decrement_strong_count(Arc::as_ptr(&self.core)) };
         }
     }
@@ -162,7 +168,8 @@ fn run_reclaim(core: &PoolCore, worker: usize) {
     let wakes = &core.platform().wakes;
     while let Some(nodes) = wakes.take(worker) {
         let freed: PageCount = nodes.into_iter().map(|node| reclaim(core, node)).sum();
-        // A reclaimer may have forked and returned in the child, where this is the only thread.
+        // A reclaimer may have called `fork` and returned in the child. This thread is then the only thread of the
+        // child and must end, because the pool has no background reclaim there.
         if !core.platform().presence.is_here() {
             return;
         }

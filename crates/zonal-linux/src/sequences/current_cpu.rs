@@ -1,27 +1,27 @@
-//! The CPU that runs the caller: one load from the area that the C library shares with the kernel.
+//! Reads the number of the CPU that runs the caller, with one load from memory that the kernel updates.
 //!
-//! Since 2.35 glibc registers a restartable-sequence area for each thread, in which the kernel maintains the
-//! thread's CPU. Without it (other C libraries, tunables, old kernels) `sched_getcpu` is called. Neighbours:
-//! `pool/cpu_map.rs` maps the real CPU to one of the pool's machine.
+//! Since version 2.35, glibc registers a restartable-sequence area for each thread, in which the kernel maintains the
+//! number of the thread's CPU. Without an area (other C libraries, tunables, old kernels), `sched_getcpu` is called.
+//! Related files: `pool/cpu_map.rs` maps the real CPU to a CPU of the pool's machine.
 
 use std::ffi::{CStr, c_uint};
 
 /// Offset of `cpu_id` in the area.
 const CPU_ID_OFFSET: isize = 4;
 
-/// Which fields of the area are used; Linux `rseq(2)`.
+/// Fields of the area that are used, with the size that the area must have. Source: Linux `rseq(2)`.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum AreaUse {
-    /// `cpu_id`, which is read.
+    /// `cpu_id`, which is read only.
     CpuId = 8,
-    /// Also `rseq_cs`, which is written.
+    /// `cpu_id` and `rseq_cs`, which is written.
     Sequences = 16,
 }
 
 /// How the current CPU is read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CurrentCpu {
-    /// Offset of the field from the thread pointer, where the C library registers areas.
+    /// Offset of `cpu_id` from the thread pointer; `None` where the C library registers no areas.
     field: Option<isize>,
 }
 
@@ -30,7 +30,7 @@ impl CurrentCpu {
     #[inline]
     pub(crate) fn read(self) -> u32 {
         if let Some(offset) = self.field {
-            // Negative: this thread was not started by the C library and has no area.
+            // The number is negative if the C library did not start this thread, which therefore has no area.
             if let Ok(cpu) = u32::try_from(load_cpu_id(offset)) {
                 return cpu;
             }
@@ -38,7 +38,7 @@ impl CurrentCpu {
         ask_the_kernel()
     }
 
-    /// Determines what this process supports.
+    /// Determines which of the two ways this process supports.
     pub(crate) fn detect() -> Self {
         Self { field: area_offset(AreaUse::CpuId).map(|area| area + CPU_ID_OFFSET) }
     }
@@ -48,8 +48,8 @@ impl CurrentCpu {
 #[inline]
 fn load_cpu_id(offset: isize) -> i32 {
     let cpu: i32;
-    // SAFETY: `offset` comes from `area_offset`: each thread's area is there for the thread's lifetime. Not `pure`:
-    // the kernel changes the field at any time.
+    // SAFETY: `offset` comes from `area_offset`, so each thread's area is there for the lifetime of the thread. The
+    // option `pure` is absent because the kernel changes the field at any time.
     unsafe {
         std::arch::asm!("mov {cpu:e}, fs:[{offset}]", cpu = out(reg) cpu, offset = in(reg) offset,
             options(nostack, preserves_flags, readonly));
@@ -61,7 +61,7 @@ fn load_cpu_id(offset: isize) -> i32 {
 #[inline]
 fn load_cpu_id(offset: isize) -> i32 {
     let cpu: i32;
-    // SAFETY: as for x86-64, with the thread pointer in its own register.
+    // SAFETY: as for x86-64, except that the thread pointer is in a register of its own.
     unsafe {
         std::arch::asm!("mrs {tp}, tpidr_el0", "ldr {cpu:w}, [{tp}, {offset}]", tp = out(reg) _,
             cpu = out(reg) cpu, offset = in(reg) offset, options(nostack, preserves_flags, readonly));
@@ -74,13 +74,13 @@ fn load_cpu_id(_offset: isize) -> i32 {
     -1 // the thread pointer of this architecture is not supported
 }
 
-/// Returns the offset of each thread's area from its thread pointer, where the C library registers areas that are
-/// large enough.
+/// Returns the offset of each thread's area from its thread pointer, or `None` if the C library registers no areas or
+/// areas that are too small.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(super) fn area_offset(area_use: AreaUse) -> Option<isize> {
-    // SAFETY: where it exists the symbol is an `unsigned int` that is constant after start-up.
+    // SAFETY: the symbol, where it exists, is an `unsigned int` that is constant after start-up.
     let size: c_uint = unsafe { symbol(c"__rseq_size") }?;
-    // SAFETY: likewise a `ptrdiff_t`.
+    // SAFETY: the symbol, where it exists, is a `ptrdiff_t` that is constant after start-up.
     let offset: isize = unsafe { symbol(c"__rseq_offset") }?;
     (size >= area_use as c_uint).then_some(offset)
 }
@@ -93,19 +93,19 @@ pub(super) fn area_offset(_area_use: AreaUse) -> Option<isize> {
 /// Returns the value of a variable of the C library, if it exists.
 ///
 /// # Safety
-/// If the symbol exists it must be a `T` that is no longer written.
+/// If the symbol exists, it must be a `T` that is no longer written.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 unsafe fn symbol<T: Copy>(name: &CStr) -> Option<T> {
-    // SAFETY: a look-up by a valid name.
+    // SAFETY: `name` is a valid C string.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-    // SAFETY: the caller guarantees the type.
+    // SAFETY: the caller guarantees that the symbol is a `T`.
     (!found.is_null()).then(|| unsafe { found.cast::<T>().read() })
 }
 
-/// Returns the CPU that runs the caller, using a system call; 0 where it is missing.
+/// Returns the CPU that runs the caller, by a system call; 0 if the kernel does not have that call.
 #[cold]
 pub(super) fn ask_the_kernel() -> u32 {
-    // SAFETY: no preconditions. It fails only where the system call is missing.
+    // SAFETY: the function has no preconditions. It fails only if the kernel does not have the system call.
     let cpu = unsafe { libc::sched_getcpu() };
     u32::try_from(cpu).unwrap_or(0)
 }
@@ -113,11 +113,11 @@ pub(super) fn ask_the_kernel() -> u32 {
 /// Binds the calling thread to CPU `cpu`, for tests.
 #[cfg(test)]
 fn pin_to(cpu: usize) -> std::io::Result<()> {
-    // SAFETY: an all-zero set is the empty set.
+    // SAFETY: zeros are a valid, empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: `cpu` is checked against the set's size by the macro's function.
+    // SAFETY: `CPU_SET` checks `cpu` against the size of the set.
     unsafe { libc::CPU_SET(cpu, &mut set) };
-    // SAFETY: the set is valid for its size.
+    // SAFETY: the call reads the set, whose size is passed to it.
     let failed = unsafe { libc::sched_setaffinity(0, size_of_val(&set), &set) };
     if failed == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
@@ -145,7 +145,7 @@ mod tests {
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     fn thread_without_rseq_area_reads_its_cpu_by_system_call() {
         let unregistered = -1_i32;
-        // The offset is that of a negative number.
+        // This is an offset at which the thread finds a negative number, as in an unregistered area.
         let at = std::ptr::from_ref(&unregistered) as isize;
         let way = CurrentCpu { field: Some(at.wrapping_sub(thread_pointer())) };
         let cpus = std::thread::available_parallelism().unwrap().get() as u32;
@@ -155,7 +155,7 @@ mod tests {
     #[cfg(target_arch = "x86_64")]
     fn thread_pointer() -> isize {
         let tp: isize;
-        // SAFETY: the ABI keeps the thread pointer's own address at its start.
+        // SAFETY: the ABI stores the thread pointer's own value at the address to which it points.
         unsafe { std::arch::asm!("mov {}, fs:0", out(reg) tp, options(nostack, readonly)) };
         tp
     }
@@ -163,7 +163,7 @@ mod tests {
     #[cfg(target_arch = "aarch64")]
     fn thread_pointer() -> isize {
         let tp: isize;
-        // SAFETY: reads a register.
+        // SAFETY: the instruction only reads a register.
         unsafe { std::arch::asm!("mrs {}, tpidr_el0", out(reg) tp, options(nostack)) };
         tp
     }

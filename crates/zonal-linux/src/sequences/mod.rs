@@ -1,14 +1,15 @@
-//! The pagesets of a CPU without atomic instructions: restartable sequences.
+//! Access to the current CPU's pagesets without atomic instructions, by restartable sequences.
 //!
-//! A sequence is a few instructions that end in one store. If the kernel preempts or migrates the thread or sends
-//! it a signal before that store, the thread continues at the sequence's *abort* address instead: nothing was
-//! changed, and the caller falls back to the slow path. Another CPU excludes sequences with the head's lock word
-//! and a memory barrier that restarts running ones (`membarrier`). Accesses are ordered by the contract of
-//! [`Head`]. The address of a sequence's descriptor stays in the thread's area afterwards, so the library must
-//! never be unloaded. Where the C library registers no area, the kernel lacks the barrier, the library cannot be
-//! kept, or threads may act as other CPUs than their own, [`TryLock`] is used. `sequences/x86_64.rs` and
-//! `sequences/aarch64.rs` contain the instructions, `sequences/current_cpu.rs` finds the area,
-//! `sequences/resident.rs` keeps the code in memory. Source: Linux `rseq(2)`, `membarrier(2)`.
+//! A sequence is a few instructions that end in one store. If the kernel preempts or migrates the thread, or delivers
+//! a signal to it, before that store, the thread continues at the sequence's *abort* address. The sequence has then
+//! changed nothing, and its caller falls back to the slow path. A remote drain excludes sequences with the lock word
+//! in the pageset's `Head` and with `membarrier(2)`, a memory barrier that restarts running sequences. The contract
+//! of [`Head`] orders the accesses. Each thread has an *area* that the C library registers with the kernel. A
+//! sequence leaves the address of its descriptor there, so the library must never be unloaded. [`TryLock`] is used
+//! instead where an area or the barrier is missing, where the library can be unloaded, or where threads may act as a
+//! CPU other than their own. `sequences/x86_64.rs` and `sequences/aarch64.rs` contain the instructions,
+//! `sequences/current_cpu.rs` finds the area, and `sequences/resident.rs` prevents unloading. Source: Linux
+//! `rseq(2)`, `membarrier(2)`.
 
 pub(crate) mod current_cpu;
 mod once;
@@ -39,14 +40,14 @@ use current_cpu::{AreaUse, area_offset, ask_the_kernel};
 use once::Once;
 use resident::stays_in_memory;
 
-/// Access to the pagesets of the current CPU, on every platform whose cells are plain atomics.
+/// Access to the pagesets of the current CPU, on every platform whose cells are standard atomics.
 #[derive(Clone, Copy, Debug)]
 pub struct Sequences {
-    /// Offset of each thread's area from its thread pointer, if sequences can be used.
+    /// Offset of each thread's area from its thread pointer; `None` if sequences cannot be used.
     area: Option<NonZeroIsize>,
 }
 
-/// Values that the instructions compare with.
+/// The instructions contain these values as literals.
 const _: () = assert!(
     LockWord::UNINIT.bits() == 0
         && LockWord::LOCKED.bits() == u64::MAX
@@ -65,7 +66,7 @@ const fn assert_layout<P: Platform>() {
     assert!(offset_of!(Head<P>, push_limit) == 24);
 }
 
-// The instructions access plain atomics only.
+// The bound on the cells: the instructions access standard atomics only.
 impl<P: Platform<U32 = AtomicU32, U64 = AtomicU64>> CpuLocal<P> for Sequences {
     #[inline(always)]
     fn pop_current<'m>(
@@ -77,9 +78,10 @@ impl<P: Platform<U32 = AtomicU32, U64 = AtomicU64>> CpuLocal<P> for Sequences {
         const { assert_layout::<P>() };
         let Some(area) = self.area else { return pop_by_lock(platform, slots, step) };
         let current = slots.current();
-        // SAFETY: `area` is valid for all threads; the limits keep the free slots below the number of slots.
+        // SAFETY: `area` is valid for all threads. The limits keep the index into the stack below its number of
+        // slots.
         let (slot, frame) = unsafe { instructions::pop(area, current.as_ptr(), current.len(), step.bits()) };
-        // SAFETY: a sequence returns one of `current`, which are addresses of pageset slots.
+        // SAFETY: a sequence returns an entry of `current`, and every entry is the address of a pageset slot.
         (unsafe { &*slot.cast() }, Popped::from_bits(frame))
     }
 
@@ -96,15 +98,16 @@ impl<P: Platform<U32 = AtomicU32, U64 = AtomicU64>> CpuLocal<P> for Sequences {
         // SAFETY: `area` is valid for all threads.
         let cpu = unsafe { instructions::current_cpu(area) };
         // Relaxed: the entry belongs to this CPU, and every pageset slot is initialized before its address is
-        // published.
+        // published in the table.
         let Some(address) = slots.current().get(cpu as usize) else { return false };
         let address = address.load(Relaxed) as usize;
-        // SAFETY: the addresses are of pageset slots that live as long as `slots`.
+        // SAFETY: the table contains only addresses of pageset slots that live as long as `slots`.
         let slot: &'m PagesetSlot<'m, P> = unsafe { &*std::ptr::with_exposed_provenance(address) };
         let Some(push) = prepare(slot) else { return false };
         let head = std::ptr::from_ref(slot.head).cast();
         let refused = || refused(slot, push);
-        // SAFETY: as in `pop_current`.
+        // SAFETY: `area` is valid for all threads. The limits keep the index into the stack below its number of
+        // slots.
         unsafe { instructions::push(area, cpu, head, slot.slots_at, push, refused) }
     }
 
@@ -127,7 +130,7 @@ impl<P: Platform<U32 = AtomicU32, U64 = AtomicU64>> CpuLocal<P> for Sequences {
     }
 }
 
-// Separate functions, so that each caller contains the instructions of only one implementation.
+// The fallbacks are separate functions, so that each caller contains the instructions of one implementation only.
 
 #[inline(never)]
 fn pop_by_lock<'m, P: Platform>(
@@ -149,18 +152,18 @@ fn push_by_lock<'m, P: Platform>(
 }
 
 impl Sequences {
-    /// Uses sequences where this process supports them.
+    /// Returns access by sequences where this process supports them, and by lock elsewhere.
     pub(crate) fn detect() -> Self {
         let area = area_offset(AreaUse::Sequences).and_then(NonZeroIsize::new);
         Self { area: area.filter(|_| has_barrier() && stays_in_memory()) }
     }
 
-    /// Uses sequences with areas at this offset from each thread's thread pointer.
+    /// Returns access by sequences, with each thread's area at this offset from its thread pointer.
     pub(crate) const fn at(area: isize) -> Self {
         Self { area: NonZeroIsize::new(area) }
     }
 
-    /// Uses no sequences.
+    /// Returns access by lock, without sequences.
     pub(crate) const fn none() -> Self {
         Self { area: None }
     }
@@ -170,18 +173,18 @@ impl Sequences {
         self.area.is_some()
     }
 
-    /// Returns the CPU of the caller where sequences are used. If the thread has no area, because it was not
-    /// started by the C library, returns a CPU that no machine has.
+    /// Returns the CPU that runs the caller, or `None` if sequences are not used. A thread that the C library did not
+    /// start has no area; for such a thread, returns a CPU number that no machine has.
     #[inline]
     pub(crate) fn current_cpu(self) -> Option<CpuId> {
         // SAFETY: `area` is valid for all threads.
         let cpu = unsafe { instructions::current_cpu(self.area?) } as u32;
-        // Negative where the kernel does not maintain the number.
+        // The number is negative if the kernel does not maintain it.
         Some(CpuId::new(if cpu.cast_signed() >= 0 { cpu } else { beyond_all_cpus() }))
     }
 }
 
-/// Returns a number that no machine has, and a different one for each CPU: the allocator spreads unknown CPUs by
+/// Returns a number that no machine has, and a different number for each CPU. The allocator spreads unknown CPUs by
 /// their numbers.
 #[cold]
 fn beyond_all_cpus() -> u32 {
@@ -198,45 +201,45 @@ fn membarrier(command: libc::c_int, flags: libc::c_int, cpu: libc::c_int) -> boo
     unsafe { libc::syscall(libc::SYS_membarrier, command, flags, cpu) == 0 }
 }
 
-/// Whether the kernel has the barrier; the process registers for it once.
+/// Whether the kernel has the barrier. The first call registers the process for it.
 fn has_barrier() -> bool {
     static REGISTERED: Once = Once::new();
     REGISTERED.is(|| membarrier(REGISTER_RSEQ, 0, 0) && membarrier(BARRIER_RSEQ, ON_CPU, 0))
 }
 
-/// Restarts the sequences running on `cpu`, and returns whether it could. A missing CPU runs none.
+/// Restarts the sequences running on `cpu`, and returns whether that succeeded. An absent CPU runs no sequences.
 fn restart_sequences(cpu: CpuId) -> bool {
     let number = libc::c_int::try_from(cpu.get()).unwrap_or(libc::c_int::MAX);
     membarrier(BARRIER_RSEQ, ON_CPU, number)
-        // The kernel is older than the flag, or the number is out of range: restart on all CPUs.
+        // The kernel is older than the flag, or the CPU number is out of range: restart the sequences on all CPUs.
         || membarrier(BARRIER_RSEQ, 0, 0)
-        // Denied by a filter installed after the first barrier.
+        // The last resort if a seccomp filter, installed after registration, denies `membarrier`.
         || move_to(cpu)
 }
 
-/// Runs on `cpu` for a moment, which preempts the thread running there and so restarts its sequence. Returns
-/// whether it ran there.
+/// Moves the calling thread to `cpu` and back. The move preempts the thread running on `cpu`, which restarts its
+/// sequence. Returns whether the calling thread ran on `cpu`.
 #[cold]
 fn move_to(cpu: CpuId) -> bool {
     let Some(there) = CpuSet::one(cpu) else { return false };
-    // If a filter hides the usual CPUs, the thread may run on any CPU afterwards.
+    // If a seccomp filter hides the thread's affinity, the thread may run on any CPU afterwards.
     let usual = CpuSet::of_this_thread().unwrap_or(CpuSet::all());
     move_by(&usual, &there, CpuSet::apply)
 }
 
-/// Moves there and back. If the usual CPUs have gone meanwhile, any CPU is allowed; a thread that cannot move back
-/// at all is counted.
+/// Moves the calling thread to `there`, then back to the `usual` CPUs. If the usual CPUs have gone offline meanwhile,
+/// the thread may run on any CPU. A thread that cannot move back at all is counted.
 fn move_by(usual: &CpuSet, there: &CpuSet, go: impl Fn(&CpuSet) -> bool) -> bool {
     let came = go(there);
     if came && !go(usual) && !go(&CpuSet::all()) {
-        STRANDED.fetch_add(1, Relaxed); // a statistic
+        STRANDED.fetch_add(1, Relaxed); // relaxed: a statistic
     }
     came
 }
 
 static STRANDED: AtomicU64 = AtomicU64::new(0);
 
-/// Returns the number of threads of this process that are stuck on a CPU they only visited.
+/// Returns the number of threads of this process that could not leave a CPU to which [`move_to`] moved them.
 pub(crate) fn stranded_threads() -> u64 {
     STRANDED.load(Relaxed)
 }

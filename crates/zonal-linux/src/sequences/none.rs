@@ -1,4 +1,4 @@
-//! Stub for other architectures: no area is ever found there, so nothing here is called.
+//! Stubs for other architectures. No restartable-sequence area is found there, so these functions are never called.
 
 use std::num::NonZeroIsize;
 use std::sync::atomic::AtomicU64;
@@ -6,20 +6,20 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use zonal::platform::cpu_local::{LockWord, Push};
 
-/// Fails, and returns the first of `slots`.
+/// Pops nothing, and returns the first of `slots`.
 ///
 /// # Safety
 /// `slots` must have at least one entry.
 pub(super) unsafe fn pop(_: NonZeroIsize, slots: *const AtomicU64, _: usize, _: u64) -> (*const u8, u64) {
     // SAFETY: the caller guarantees an entry.
-    let first = unsafe { &*slots }.load(Relaxed); // relaxed: any entry is correct
+    let first = unsafe { &*slots }.load(Relaxed); // relaxed: the contents of any entry will do
     (std::ptr::with_exposed_provenance(first as usize), u64::MAX)
 }
 
-/// Fails.
+/// Pushes nothing, and returns the result of `refused`.
 ///
 /// # Safety
-/// None needed.
+/// This function has no safety requirements.
 pub(super) unsafe fn push(
     _: NonZeroIsize,
     _: u64,
@@ -31,18 +31,18 @@ pub(super) unsafe fn push(
     refused()
 }
 
-/// Fails.
+/// Locks nothing, and returns `LockWord::LOCKED`.
 ///
 /// # Safety
-/// None needed.
+/// This function has no safety requirements.
 pub(super) unsafe fn lock(_: NonZeroIsize, _: u32, _: *const u8) -> u64 {
     LockWord::LOCKED.bits()
 }
 
-/// Returns 0.
+/// Returns `u32::MAX`, which is no CPU.
 ///
 /// # Safety
-/// None needed.
+/// This function has no safety requirements.
 pub(super) unsafe fn current_cpu(_: NonZeroIsize) -> u64 {
     u64::from(u32::MAX)
 }

@@ -1,12 +1,12 @@
-//! Facts that are determined once, without a lock: a child made by `fork` could find a lock held by a thread that
-//! it does not have, and wait forever.
+//! Facts that are determined once per process, without a lock. With a lock, a child made by `fork` could wait forever
+//! for a thread that exists only in its parent.
 
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 const NO: u8 = 1;
 const YES: u8 = 2;
 
-/// A fact that never changes. Invariant: 0 while unknown, else `NO` or `YES`.
+/// A fact that never changes. Invariant: 0 while unknown, afterwards `NO` or `YES`.
 pub(super) struct Once(AtomicU8);
 
 impl Once {
@@ -14,10 +14,10 @@ impl Once {
         Self(AtomicU8::new(0))
     }
 
-    /// Returns the fact. `find` is called until it is known, perhaps by several threads at once, which find the
-    /// same.
+    /// Returns the fact. Calls `find` until the fact is known. Several threads may call `find` concurrently, but all
+    /// must obtain the same result.
     pub(super) fn is(&self, find: impl FnOnce() -> bool) -> bool {
-        // Relaxed: no other data depends on it.
+        // Relaxed: no other data depends on the value.
         match self.0.load(Relaxed) {
             0 => {
                 let found = find();

@@ -1,11 +1,14 @@
-//! The sequences for x86-64. The thread's area is in the segment `fs`.
+//! The restartable sequences for x86-64, where the segment `fs` contains the thread's area.
 //!
-//! Each sequence stores the address of its descriptor in the area, then checks the CPU. From there on it takes
-//! effect only with the last store, just before `30:`. `50:` is where the kernel continues an aborted sequence,
-//! after the signature that it requires. The address of the descriptor stays in the area afterwards
-//! (`sequences/resident.rs`). `Head` explains why the lock word is loaded first; loads are never reordered here.
-//! Area: descriptor at 8, CPU at 4. Pageset slot: head at 0, slots at 8. Head: lock word at 0, word 8, limits 16
-//! and 24. The free slots are the lowest 27 bits of the word.
+//! Each sequence stores the address of its descriptor in the area, then compares the CPU number. After that
+//! comparison the only store that takes effect is the last one, just before label `30:`. The kernel continues an
+//! aborted sequence at label `50:`, which must follow a signature. The address of the descriptor stays in the area
+//! afterwards (see `sequences/resident.rs`). `Head` explains why the lock word is loaded first; x86-64 never reorders
+//! a load with another load.
+//!
+//! The instructions use these byte offsets. Area: CPU at 4, descriptor at 8. Pageset slot: address of the head at 0,
+//! address of the slots at 8. Head: lock word at 0, word at 8, limits at 16 and 24. The lowest 27 bits of the word
+//! are the number of free slots.
 
 use std::arch::asm;
 use std::num::NonZeroIsize;
@@ -40,12 +43,12 @@ macro_rules! sequence {
     };
 }
 
-/// Pops the top frame of the stack in the current pageset slot. Returns the address of that pageset slot and the
-/// frame, or the address of any pageset slot and all bits set.
+/// Pops the top frame of the stack in the current CPU's pageset slot. Returns the address of that pageset slot and
+/// the frame. On failure, returns the address of any pageset slot and all bits set.
 ///
 /// # Safety
-/// `area` is the offset of the registered area; `slots` are the addresses of `count` pageset slots by CPU, at least
-/// one.
+/// `area` must be the offset of the registered area. `slots` must point to the addresses of `count` pageset slots,
+/// indexed by CPU, and `count` must be at least 1.
 #[inline(always)]
 pub(super) unsafe fn pop(
     area: NonZeroIsize,
@@ -54,7 +57,7 @@ pub(super) unsafe fn pop(
     step: u64,
 ) -> (*const u8, u64) {
     let (slot, frame);
-    // SAFETY: the caller guarantees it; a committed pop has moved the word by one step within the limits.
+    // SAFETY: the caller guarantees valid addresses. A pop that commits moves the word by one step within the limits.
     unsafe {
         sequence!([
             "mov {t:e}, fs:[{area} + 4]"
@@ -85,7 +88,7 @@ pub(super) unsafe fn pop(
 /// Pushes a frame on the stack of `cpu` and returns true, or returns the result of `refused`.
 ///
 /// # Safety
-/// `area` is the offset of the registered area; `head` is the head of the stack at `slots`.
+/// `area` must be the offset of the registered area, and `head` must be the head of the stack at `slots`.
 #[inline(always)]
 pub(super) unsafe fn push(
     area: NonZeroIsize,
@@ -95,7 +98,8 @@ pub(super) unsafe fn push(
     push: Push,
     refused: impl FnOnce() -> bool,
 ) -> bool {
-    // SAFETY: the caller guarantees it; the slot written is outside the stack until the word includes it.
+    // SAFETY: the caller guarantees valid addresses. The slot written is not part of the stack until the word
+    // includes it.
     unsafe {
         sequence!([
             "cmp dword ptr fs:[{area} + 4], {cpu_lock_word:e}"
@@ -123,11 +127,11 @@ pub(super) unsafe fn push(
 /// Locks an unlocked head of `cpu` and returns its previous lock word, or `LockWord::LOCKED`.
 ///
 /// # Safety
-/// `area` is the offset of the registered area; `head` is a head.
+/// `area` must be the offset of the registered area, and `head` must point to a head.
 #[inline(always)]
 pub(super) unsafe fn lock(area: NonZeroIsize, cpu: u32, head: *const u8) -> u64 {
     let lock_word;
-    // SAFETY: the caller guarantees it.
+    // SAFETY: the caller guarantees valid addresses.
     unsafe {
         sequence!([
             "cmp dword ptr fs:[{area} + 4], {cpu:e}"
@@ -143,14 +147,14 @@ pub(super) unsafe fn lock(area: NonZeroIsize, cpu: u32, head: *const u8) -> u64 
     lock_word
 }
 
-/// Returns the CPU number in the area, which the kernel maintains; the 32-bit load also zero-extends it.
+/// Returns the CPU number in the area, which the kernel maintains. The 32-bit load zero-extends the number.
 ///
 /// # Safety
-/// `area` is the offset of the registered area.
+/// `area` must be the offset of the registered area.
 #[inline(always)]
 pub(super) unsafe fn current_cpu(area: NonZeroIsize) -> u64 {
     let cpu: u64;
-    // SAFETY: the caller guarantees it. Not `pure`: the kernel changes the field at any time.
+    // SAFETY: the caller guarantees the offset. `pure` is absent because the kernel changes the field at any time.
     unsafe {
         asm!("mov {cpu:e}, fs:[{area} + 4]", cpu = out(reg) cpu, area = in(reg) area.get(),
             options(nostack, preserves_flags, readonly));

@@ -1,8 +1,8 @@
-//! The lock for user space: it spins briefly, then sleeps, because its holder may be preempted.
+//! The lock for user space. It spins briefly and then sleeps, because its holder may be preempted.
 //!
-//! Locking is one exchange and unlocking one plain store, which every operation on a zone's free areas pays. A lock
-//! that wakes its waiters (futex, parking lot) needs a second exchange to detect them; here waiters check again
-//! after a short sleep.
+//! Every operation on a zone's free areas locks and unlocks once, so both must be cheap: locking is one
+//! compare-exchange, and unlocking is one plain store. A lock that wakes its waiters (futex, parking lot) needs a
+//! second exchange to detect them. The waiters of this lock instead check again after a short sleep.
 
 use std::ffi::c_long;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,17 +11,18 @@ use zonal::platform::RawLock;
 
 use super::reentrancy;
 
-/// Checks of a held lock that spin: longer than zones are locked, shorter than a time slice.
+/// Number of checks of a held lock that spin. They take longer than a zone is usually locked, but less than a time
+/// slice.
 const LOOKS_SPINNING: u32 = 100;
-/// Checks after which waiters no longer yield the processor but sleep, because the holder is not running.
+/// Number of checks after which waiters sleep instead of yielding, because the holder is evidently not running.
 const LOOKS_YIELDING: u32 = 110;
-/// Sleep between all further checks, in nanoseconds.
+/// Sleep between all later checks, in nanoseconds.
 const NAP_NS: c_long = 50_000;
 
-/// A lock for short sections whose holder may be preempted at any time. Only for pools: while a thread holds any
+/// A lock for short sections whose holder may be preempted at any time. Only pools use it. While a thread holds any
 /// such lock, its requests do not wait, as if they came from a signal handler.
 ///
-/// Invariant: 1 while held, else 0. Zero bytes are a free lock, as the platform guarantees to the core.
+/// Invariant: 1 while held, else 0. Zeroed memory is an unlocked lock, as the core requires of a platform.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct SleepingLock(AtomicU32);
@@ -67,7 +68,7 @@ impl SleepingLock {
     fn wait(&self) {
         let mut looks = 0_u32;
         loop {
-            // Relaxed: only a check; the exchange acquires.
+            // Relaxed: only a check; the exchange in `take` acquires.
             if self.0.load(Ordering::Relaxed) == 0 && self.take() {
                 return;
             }
@@ -81,11 +82,11 @@ impl SleepingLock {
     }
 }
 
-/// Sleeps for a moment, or until a signal. It does not resume the sleep after a signal as `std` does, because that
-/// adds the kernel's timer slack each time, and never ends if signals come faster.
+/// Sleeps for a moment, or until a signal. Unlike `std`, this does not resume the sleep after a signal. Resuming adds
+/// the kernel's timer slack each time, and never ends if signals arrive faster than that.
 pub(crate) fn nap() {
     let moment = libc::timespec { tv_sec: 0, tv_nsec: NAP_NS };
-    // SAFETY: the time is valid and outlives the call; the remaining time is not requested.
+    // SAFETY: the time is valid and outlives the call. A null pointer means that the remaining time is not requested.
     unsafe { libc::nanosleep(&moment, std::ptr::null_mut()) };
 }
 
@@ -116,7 +117,7 @@ mod tests {
                 s.spawn(|| {
                     for _ in 0..ROUNDS {
                         lock.lock();
-                        // Relaxed: the lock orders the two halves.
+                        // Relaxed: the lock orders the load and the store.
                         let seen = count.load(Ordering::Relaxed);
                         count.store(seen + 1, Ordering::Relaxed);
                         lock.unlock();
@@ -139,7 +140,8 @@ mod tests {
                 lock.lock();
                 lock.unlock();
             });
-            // Long enough for the waiter to go through all ways of waiting; no check depends on it.
+            // This is long enough for the waiter to spin, yield and sleep. The result of the test does not depend on
+            // it.
             std::thread::sleep(Duration::from_millis(20));
             assert!(!waiter.is_finished());
             lock.unlock();

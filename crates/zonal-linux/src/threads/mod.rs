@@ -1,9 +1,9 @@
-//! Threads, independent of any one pool: locks and waiting, also in signal handlers and in children made by `fork`.
+//! Threads and locks that do not depend on any one pool, also for signal handlers and for children made by `fork`.
 //!
-//! `threads/lock.rs` is the lock of zones, and `threads/reentrancy.rs` prevents signal handlers from waiting for
-//! it. A pool's own threads wait with `threads/sync.rs`: in `threads/presence.rs` (where each of them is) and
-//! `threads/wake.rs` (wake-ups). `threads/attributes.rs` sets their signals and scheduling. The threads themselves
-//! are in `pool/workers.rs`.
+//! `threads/lock.rs` is the lock of zones, and `threads/reentrancy.rs` prevents signal handlers from waiting for that
+//! lock. `threads/presence.rs` records what each of a pool's own threads is doing, and `threads/wake.rs` wakes them;
+//! both wait with `threads/sync.rs`. `threads/attributes.rs` sets the threads' signals and scheduling. The threads
+//! themselves are in `pool/workers.rs`.
 
 pub(crate) mod attributes;
 pub(crate) mod lock;

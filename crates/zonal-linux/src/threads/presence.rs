@@ -1,18 +1,18 @@
-//! Where the threads of a pool are: idle, at work in the pool, or in a reclaimer.
+//! Counts the threads of a pool by what they do: idle, at work in the pool, or in a reclaimer.
 //!
-//! Other threads wait for those at work, which always finish. They need not wait for a thread in a reclaimer: that
-//! runs user code, which may itself wait for a lock that the waiting thread holds. Neighbours: `pool/workers.rs`
-//! runs the threads, `pool/reclaimers.rs` reports when one enters and leaves a reclaimer, `threads/sync.rs` is what
-//! all wait with.
+//! Other threads may wait for threads at work, which always finish. They do not wait for a thread in a reclaimer,
+//! because a reclaimer is user code that may itself wait for a lock of the waiting thread. Related files:
+//! `pool/workers.rs` runs the threads, `pool/reclaimers.rs` reports when a thread enters or leaves a reclaimer, and
+//! `threads/sync.rs` has the lock and the condition variable.
 
 use super::sync::{Condvar, Mutex, held};
 use crate::memory::origin::Origin;
 
-/// Counts a pool's threads by where they are.
+/// Counts a pool's threads by what they do.
 #[derive(Debug)]
 pub(crate) struct Presence {
-    /// The process that has the threads. Its children do not wait for threads and do not use the lock, because a
-    /// thread that they do not have may have held it.
+    /// The process that has the threads. Its children neither wait for the threads nor use the lock, because a thread
+    /// that exists only in the parent may have held the lock at the fork.
     origin: Origin,
     state: Mutex<State>,
     changed: Condvar,
@@ -21,13 +21,13 @@ pub(crate) struct Presence {
 /// Invariant: `at_work + in_reclaimers <= threads`.
 #[derive(Default, Debug)]
 struct State {
-    /// Threads that have not exited.
+    /// Number of threads that have not exited.
     threads: usize,
     at_work: usize,
     in_reclaimers: usize,
-    /// Number of live [`Pause`]s: while there are any, no thread begins to work.
+    /// Number of live [`Pause`]s. While there are any, no thread begins to work.
     pauses: usize,
-    /// Whether any thread was in a reclaimer, which may have left destructors of thread locals on it.
+    /// Whether any thread has ever been in a reclaimer, which may have left thread locals with destructors on it.
     ran_reclaimers: bool,
     is_ending: bool,
 }
@@ -38,12 +38,12 @@ impl Presence {
         Self { origin, state, changed: Condvar::new() }
     }
 
-    /// Whether this is the process that has the threads.
+    /// Whether the current process is the one that has the threads.
     pub(crate) fn is_here(&self) -> bool {
         self.origin.is_here()
     }
 
-    /// Applies `first` and notifies waiters, waits until `is_time` holds, then applies `then`.
+    /// Applies `first`, notifies waiters, waits until `is_time` returns true, and then applies `then`.
     fn change<R: Default>(
         &self,
         first: impl FnOnce(&mut State),
@@ -59,7 +59,7 @@ impl Presence {
         while !is_time(&state) {
             state = held(self.changed.wait(state));
         }
-        // No thread waits for a change made after a wait: it only adds a thread at work.
+        // No notification follows: after a wait, `then` only adds a thread at work, and no thread waits for that.
         then(&mut state)
     }
 
@@ -67,18 +67,18 @@ impl Presence {
         self.change(change, |_| true, |_| ());
     }
 
-    /// Counts one more thread; [`Presence::leave`] is the counterpart.
+    /// Counts one more thread. [`Presence::leave`] is the counterpart.
     pub(crate) fn join(&self) {
         self.change_now(|state| state.threads += 1);
     }
 
-    /// Uncounts a thread that neither works nor is in a reclaimer.
+    /// Counts one thread less. The thread must be neither at work nor in a reclaimer.
     pub(crate) fn leave(&self) {
         self.change_now(|state| state.threads -= 1);
     }
 
-    /// Marks the calling thread, one of the pool's, as at work until the result is dropped. Waits while there is a
-    /// [`Pause`].
+    /// Counts the calling thread, which belongs to the pool, as at work until the result is dropped. Waits while
+    /// there is a [`Pause`].
     pub(crate) fn work(&self) -> AtWork<'_> {
         self.begin_work();
         AtWork(self)
@@ -88,8 +88,8 @@ impl Presence {
         self.change(|_| (), |state| state.pauses == 0, |state| state.at_work += 1);
     }
 
-    /// Marks the calling thread, which is at work, as in a reclaimer until the result is dropped, after which it is
-    /// at work again. Returns `None` when the pool is being dropped: no reclaimer may be called any more.
+    /// Counts the calling thread as in a reclaimer instead of at work, until the result is dropped. Returns `None` if
+    /// the pool is being dropped; no reclaimer may be called then.
     pub(crate) fn enter_reclaimer(&self) -> Option<InReclaimer<'_>> {
         let enters = self.change(
             |_| (),
@@ -106,12 +106,12 @@ impl Presence {
     }
 
     /// Waits until no thread is at work, and prevents work while the result exists. Threads in a reclaimer stay
-    /// there, and are counted.
+    /// there; the result has their number.
     pub(crate) fn pause(&self) -> Pause<'_> {
         self.pause_when(|state| state.at_work == 0)
     }
 
-    /// Waits as [`Presence::pause`] does, and also until no thread is in a reclaimer.
+    /// Waits like [`Presence::pause`], and also until no thread is in a reclaimer.
     pub(crate) fn pause_outside_reclaimers(&self) -> Pause<'_> {
         self.pause_when(|state| state.at_work == 0 && state.in_reclaimers == 0)
     }
@@ -121,8 +121,8 @@ impl Presence {
         Pause { presence: self, in_reclaimers }
     }
 
-    /// Waits until all threads have exited except those in a reclaimer, which exit when it returns. They
-    /// have already been asked to stop. Returns whether any of them ever ran a reclaimer.
+    /// Waits until all threads have exited, except those in a reclaimer, which exit when the reclaimer returns. The
+    /// caller has already requested them to stop. Returns whether any thread ever ran a reclaimer.
     pub(crate) fn wait_until_exited(&self) -> bool {
         let only_in_reclaimers = |state: &State| state.threads == state.in_reclaimers;
         self.change(|state| state.is_ending = true, only_in_reclaimers, |state| state.ran_reclaimers)
@@ -145,8 +145,8 @@ pub(crate) struct InReclaimer<'a>(&'a Presence);
 
 impl Drop for InReclaimer<'_> {
     fn drop(&mut self) {
-        // It leaves at once, although it may have to wait to work: a waiter for all threads to leave holds a
-        // `Pause`.
+        // The thread leaves the reclaimer at once, although it may then have to wait for work. A caller that waits
+        // until no thread is in a reclaimer holds a `Pause`, and would otherwise wait forever.
         self.0.change_now(|state| state.in_reclaimers -= 1);
         self.0.begin_work();
     }

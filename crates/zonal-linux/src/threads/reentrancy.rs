@@ -1,8 +1,8 @@
 //! Detects whether the calling thread is inside a section that its own signal handlers must not wait for.
 //!
-//! A handler that interrupts its thread while that holds or waits for a lock of a pool would deadlock if it waited
-//! for the lock too. Each thread therefore counts the locks that it holds or waits for. Code that finds a positive
-//! count before it has locked anything itself runs in such a handler. Neighbours: `threads/lock.rs` counts,
+//! A signal handler deadlocks if it waits for a lock while the thread that it interrupted holds that lock or waits
+//! for it. Each thread therefore counts the locks that it holds or waits for. If code finds a positive count before
+//! it has locked anything itself, it runs in such a handler. Related files: `threads/lock.rs` counts, and
 //! `pool/platform.rs` checks.
 
 use std::marker::PhantomData;
@@ -10,21 +10,21 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU32, compiler_fence};
 
 thread_local! {
-    // Atomic only for handlers on the same thread, so that loads and stores do not tear.
+    // The count is atomic only because of handlers on the same thread: atomic loads and stores do not tear.
     static LOCKS: AtomicU32 = const { AtomicU32::new(0) };
 }
 
-/// Records that the calling thread holds one more lock, or is about to wait for it.
+/// Records that the calling thread holds one more lock or is about to wait for one.
 #[inline]
 pub(super) fn enter() {
     LOCKS.with(|locks| locks.store(locks.load(Relaxed) + 1, Relaxed));
-    compiler_fence(SeqCst); // not after the lock
+    compiler_fence(SeqCst); // the count must not be stored after the lock is taken
 }
 
 /// Records that the calling thread holds one lock less.
 #[inline]
 pub(super) fn leave() {
-    compiler_fence(SeqCst); // not before the unlock
+    compiler_fence(SeqCst); // the count must not be stored before the unlock
     LOCKS.with(|locks| locks.store(locks.load(Relaxed).saturating_sub(1), Relaxed));
 }
 
@@ -34,9 +34,9 @@ pub(crate) fn is_inside() -> bool {
     LOCKS.with(|locks| locks.load(Relaxed) != 0)
 }
 
-/// Guard of a section in which the calling thread counts as inside, also while unwinding.
+/// Guard of a section in which the calling thread counts as inside, even while it unwinds.
 pub(crate) struct Inside {
-    /// Makes this neither `Send` nor `Sync`: it belongs to its thread.
+    /// Makes this type neither `Send` nor `Sync`, because the guard belongs to its thread.
     _of_thread: PhantomData<*const ()>,
 }
 

@@ -1,8 +1,9 @@
-//! Wake-ups of the background workers: level-triggered, so that none is lost.
+//! Wake-ups of the background workers. They are level-triggered, so that no wake-up is lost.
 //!
-//! A node's *flag* stays set until a worker clears it, and the worker checks for work only afterwards. Nodes share
-//! a *signal* when there are more nodes than workers. Neighbours: `pool/platform.rs` sets flags, `pool/workers.rs`
-//! clears them; both use `threads/sync.rs`.
+//! Each node has a *flag*, which stays set until a worker clears it. The worker looks for work only after it has
+//! cleared the flag, so it finds the work of every wake-up. Workers sleep on a *signal*, which several nodes share if
+//! there are more nodes than workers. Related files: `pool/platform.rs` sets flags, `pool/workers.rs` clears them,
+//! and `threads/sync.rs` has the lock and the condition variable.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use zonal::units::NodeId;
 
 use super::sync::{AtomicBool, Condvar, Mutex, Ordering, held};
 
-/// Largest number of worker threads of a pool; with more nodes than this, a worker serves several.
+/// Largest number of worker threads of a pool. With more nodes, each worker serves several nodes.
 pub(super) const WORKERS_MAX: usize = 64;
 
 #[derive(Debug)]
@@ -25,10 +26,10 @@ struct Flag {
     up: AtomicBool,
 }
 
-/// Flags of all nodes, signals of the workers, and the request to stop.
+/// The flags of all nodes, the signals of the workers, and the request to stop.
 #[derive(Debug)]
 pub(crate) struct WakeBoard {
-    /// Ascending by node. Flag `i` belongs to signal `i % signals.len()`.
+    /// The flags in ascending order of node. Flag `i` belongs to signal `i % signals.len()`.
     flags: Box<[Flag]>,
     signals: Box<[Signal]>,
     stopping: Mutex<bool>,
@@ -36,14 +37,14 @@ pub(crate) struct WakeBoard {
 }
 
 impl WakeBoard {
-    /// Makes a board for `nodes`, which must ascend.
+    /// Creates a board for `nodes`, which must be in ascending order.
     pub(crate) fn new(nodes: impl Iterator<Item = NodeId>) -> Self {
         let flags: Box<[_]> = nodes.map(|node| Flag { node, up: AtomicBool::new(false) }).collect();
         let signals = (0..flags.len().min(WORKERS_MAX)).map(|_| Signal::new()).collect();
         Self { flags, signals, stopping: Mutex::new(false), stop: Condvar::new() }
     }
 
-    /// Returns the number of workers that wait on this board; they are `0..workers()`.
+    /// Returns the number of workers that wait on this board. Workers have the numbers `0..workers()`.
     pub(crate) fn workers(&self) -> usize {
         self.signals.len()
     }
@@ -60,14 +61,14 @@ impl WakeBoard {
     /// Wakes the worker of `node`. Does nothing for a node without a worker.
     pub(crate) fn wake(&self, node: NodeId) {
         let Ok(at) = self.flags.binary_search_by_key(&node, |flag| flag.node) else { return };
-        // Swaps even when the flag is set: the release makes the caller's stores visible to the worker, whose swap
-        // in `take` acquires. A plain load could be reordered before the caller's stores.
+        // This swaps even if the flag is already set. The release makes the caller's stores visible to the worker,
+        // and pairs with the acquire in `take`. A plain load could be reordered before the caller's stores.
         if !self.flags[at].up.swap(true, Ordering::AcqRel) {
             self.signals[at % self.signals.len()].notify();
         }
     }
 
-    /// Waits until flags of `worker` are set, clears them all and returns their nodes; `None` when stopped.
+    /// Waits until flags of `worker` are set, clears these flags and returns their nodes; `None` when stopped.
     pub(crate) fn take(&self, worker: usize) -> Option<Vec<NodeId>> {
         let signal = &self.signals[worker];
         let mut waiting = held(signal.lock.lock());
@@ -75,21 +76,21 @@ impl WakeBoard {
             if *held(self.stopping.lock()) {
                 return None;
             }
-            // Relaxed: only a check; the swaps acquire. A flag that is set later is notified under the lock.
+            // Relaxed: only a check; the swaps acquire. If a flag is set later, `wake` notifies under the lock.
             if self.flags_of(worker).any(|flag| flag.up.load(Ordering::Relaxed)) {
                 break;
             }
             waiting = held(signal.raised.wait(waiting));
         }
-        // Not under the lock: the heap's lock may be held by a thread whose signal handler is about to wake this
-        // worker.
+        // The lock is released first, because the list is on the heap. A thread that holds the heap's lock may run a
+        // signal handler that is about to wake this worker, which takes the signal's lock.
         drop(waiting);
         // Acquire pairs with the release in `wake`.
         let up = self.flags_of(worker).filter(|flag| flag.up.swap(false, Ordering::AcqRel));
         Some(up.map(|flag| flag.node).collect())
     }
 
-    /// Sleeps for `time`, or less when stopped, and returns whether it was stopped.
+    /// Sleeps for `time`, or until stopped, and returns whether it was stopped.
     pub(crate) fn sleep(&self, time: Duration) -> bool {
         let mut stopping = held(self.stopping.lock());
         if !*stopping {
@@ -112,7 +113,7 @@ impl Signal {
     }
 
     fn notify(&self) {
-        // Under the lock, because a worker holds it between its check of the flags and its wait.
+        // The notification is under the lock because a worker holds it between its check of the flags and its wait.
         let _waiting = held(self.lock.lock());
         self.raised.notify_all();
     }

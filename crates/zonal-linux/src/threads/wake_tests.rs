@@ -1,4 +1,4 @@
-//! Tests the board of wake-ups with real threads; `zonal-verify` explores all interleavings.
+//! Tests the board of wake-ups with real threads. `zonal-verify` explores all interleavings.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -20,14 +20,15 @@ fn no_wake_is_lost() {
         s.spawn(|| {
             while let Some(nodes) = board.take(1) {
                 assert_eq!(nodes, [node(5)]);
-                // Relaxed: the flag orders; the release shows the other side what was seen.
+                // Relaxed: the flag orders the load. The release pairs with the acquire of the thread that waits for
+                // `seen`.
                 seen.store(work.load(Ordering::Relaxed), Ordering::Release);
             }
         });
         for round in 1..=ROUNDS {
-            work.store(round, Ordering::Relaxed); // the flag orders
+            work.store(round, Ordering::Relaxed); // relaxed: the flag orders the store
             board.wake(node(5));
-            // Acquire pairs with the worker's release. Never ends if a wake is lost.
+            // Acquire pairs with the worker's release. The loop never ends if a wake-up is lost.
             while round % 2 == 0 && seen.load(Ordering::Acquire) < round {
                 std::hint::spin_loop();
             }

@@ -1,8 +1,8 @@
-//! How much memory a pool can have: what the machine has available and what control groups allow.
+//! The memory that a pool can have: the machine's available memory or, if less, the memory that control groups allow.
 //!
-//! All paths are relative to a root, so that tests and captured trees can replace the machine. Both versions of
-//! control groups are read, from the process's own group upwards. Neighbours: `pool/builder.rs` refuses pools
-//! beyond the limit.
+//! All paths are relative to a root directory, so that tests and captured trees can stand in for the running machine.
+//! Both versions of control groups (cgroups) are read, from the process's own group up to the root of the hierarchy.
+//! Related files: `pool/builder.rs` refuses pools that exceed the limit.
 
 use std::fs;
 use std::io;
@@ -20,12 +20,12 @@ pub(crate) struct Available {
 /// Returns the bytes that this machine and its control groups can provide now.
 ///
 /// # Errors
-/// When the system does not report it.
+/// [`PoolError::Unreadable`] if the system does not report its available memory.
 pub fn available_bytes() -> Result<u64, PoolError> {
     available(Path::new("/")).map(|available| available.bytes)
 }
 
-/// Reads the available memory below `root`, which is `/` for the running machine.
+/// Reads the available memory from the files below `root`, which is `/` for the running machine.
 pub(crate) fn available(root: &Path) -> Result<Available, PoolError> {
     let machine = Available { bytes: machine_bytes(root)?, limited_by: Limit::Machine };
     Ok(match group_bytes(root) {
@@ -34,7 +34,7 @@ pub(crate) fn available(root: &Path) -> Result<Available, PoolError> {
     })
 }
 
-/// Returns a field of a file in the format of `/proc/meminfo`, in bytes.
+/// Returns the value of a field in a file like `/proc/meminfo`, in bytes.
 pub(super) fn meminfo_field(text: &str, field: &str) -> Option<u64> {
     let line = text
         .lines()
@@ -54,11 +54,11 @@ fn machine_bytes(root: &Path) -> Result<u64, PoolError> {
     })
 }
 
-/// Names of files of the memory controller, which differ between the versions.
+/// File names and a field name of the memory controller, which differ between the versions of control groups.
 struct Files {
     limit: &'static str,
     usage: &'static str,
-    /// Field of `memory.stat` with file pages that can be reclaimed at once.
+    /// Field of `memory.stat` that counts inactive file pages, which the kernel can reclaim at once.
     inactive: &'static str,
 }
 
@@ -66,14 +66,14 @@ const UNIFIED: Files = Files { limit: "memory.max", usage: "memory.current", ina
 const LEGACY: Files =
     Files { limit: "memory.limit_in_bytes", usage: "memory.usage_in_bytes", inactive: "total_inactive_file" };
 
-/// Returns the least memory left in all groups that the process is in; `None` when none limits memory.
+/// Returns the least memory left in any group of the process, or `None` if no group limits memory.
 fn group_bytes(root: &Path) -> Option<u64> {
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     let mounts = fs::read_to_string(root.join("proc/self/mountinfo")).ok()?;
     groups.lines().filter_map(|line| least_bytes_left(root, line, &mounts)).min()
 }
 
-/// Returns the least memory left in the group named by a line of `/proc/self/cgroup` and in its ancestors.
+/// Returns the least memory left in the group that a line of `/proc/self/cgroup` names, or in its ancestors.
 fn least_bytes_left(root: &Path, group: &str, mounts: &str) -> Option<u64> {
     let mut parts = group.splitn(3, ':').skip(1);
     let (controllers, group) = (parts.next()?, parts.next()?);
@@ -88,8 +88,8 @@ fn least_bytes_left(root: &Path, group: &str, mounts: &str) -> Option<u64> {
     own.ancestors().take_while(|dir| dir.starts_with(&top)).filter_map(|dir| bytes_left(dir, &files)).min()
 }
 
-/// Returns the mount point of the hierarchy that contains `group`, and the group's path below it, if a line of
-/// `/proc/self/mountinfo` mounts that hierarchy.
+/// Parses a line of `/proc/self/mountinfo`. If it mounts the hierarchy that contains `group`, returns the mount point
+/// and the path of the group below it.
 fn mounted_at(mount: &str, group: &str, unified: bool) -> Option<(PathBuf, PathBuf)> {
     let (place, kind) = mount.split_once(" - ")?;
     let mut kind = kind.split(' ');
@@ -101,16 +101,17 @@ fn mounted_at(mount: &str, group: &str, unified: bool) -> Option<(PathBuf, PathB
     };
     let mut fields = place.split(' ').skip(3);
     let (mounted, point) = (fields.next()?, fields.next()?);
-    // In a container the group's path may be outside what is mounted: then the mount point is its own group.
+    // In a container, the group's path may be outside the mounted part. The mount point is then the process's own
+    // group.
     let below = Path::new(group).strip_prefix(mounted).unwrap_or(Path::new(""));
     let outside = below.components().any(|part| part.as_os_str() == "..");
     fits.then(|| (point.into(), if outside { PathBuf::new() } else { below.into() }))
 }
 
-/// Returns the bytes left in one group; `None` when it sets no limit.
+/// Returns the bytes left in one group, or `None` if the group sets no limit.
 fn bytes_left(dir: &Path, files: &Files) -> Option<u64> {
     let number = |name: &str| fs::read_to_string(dir.join(name)).ok()?.trim().parse::<u64>().ok();
-    let limit = number(files.limit)?; // `max` is not a number, and no limit
+    let limit = number(files.limit)?; // the file contains `max` if there is no limit
     let usage = number(files.usage)?;
     let stat = fs::read_to_string(dir.join("memory.stat")).unwrap_or_default();
     let inactive =

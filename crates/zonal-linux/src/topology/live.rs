@@ -1,8 +1,8 @@
-//! The running machine's topology: what `zonal-machine` captures, and the memory that is available now.
+//! Reads the running machine's topology and its currently available memory.
 //!
-//! Paths are relative to a root, so that captured trees can be read as well. Where the kernel does not support
-//! nodes, or hides them, the machine is one node with a reason. Neighbours: `topology/nodes.rs` defines the nodes,
-//! `topology/mod.rs` makes a topology of the result.
+//! `zonal-machine` captures the topology. Paths are relative to a root directory, so that captured trees can be read
+//! as well. Where the kernel does not support nodes, or hides them, the result is one node and the reason. Related
+//! files: `topology/nodes.rs` defines the nodes, and `topology/mod.rs` makes a topology of the result.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ use super::nodes::{TopologyNode, ZoneShare, nodes_of};
 
 const NODES: &str = "sys/devices/system/node";
 
-/// What was read. `available` is empty where the nodes' memory does not add up to the machine's.
+/// The result. `available` is empty if the memory of the nodes does not add up to that of the machine.
 pub(super) struct Found {
     pub(super) nodes: Vec<TopologyNode>,
     pub(super) available: Vec<(NodeId, u64)>,
@@ -32,7 +32,7 @@ pub(super) fn read(root: &Path) -> Found {
     }
 }
 
-/// Returns the nodes of `model`, each with one zone weighted by the memory available on the node.
+/// Returns the nodes of `model`. Each has one zone, whose weight is the memory available on the node.
 fn with_memory(root: &Path, model: &MachineModel) -> Found {
     let mut nodes = nodes_of(model);
     if nodes.iter().all(|node| node.cpus.is_empty()) {
@@ -66,22 +66,22 @@ struct Memory {
 impl Memory {
     fn parse(meminfo: &str) -> Self {
         let field = |name| meminfo_field(meminfo, name).unwrap_or(0);
-        // Free memory, and file pages that can be reclaimed; shared memory is counted as file pages but cannot.
+        // Free memory plus reclaimable file pages. `FilePages` includes shared memory, which cannot be reclaimed.
         let file_pages = field("FilePages").saturating_sub(field("Shmem") + field("Unevictable"));
         Self { total: field("MemTotal"), available: field("MemFree") + file_pages }
     }
 }
 
-/// Whether the nodes' memory adds up to the machine's: virtual machines whose memory grew can report nodes with
-/// less memory than they have.
+/// Whether the memory of the nodes adds up to that of the machine, within one sixteenth. In a virtual machine whose
+/// memory has grown, the nodes may report less memory than they have.
 fn covers_machine(root: &Path, nodes_total: u64) -> bool {
     let text = fs::read_to_string(root.join("proc/meminfo")).unwrap_or_default();
     meminfo_field(&text, "MemTotal").is_some_and(|total| nodes_total >= total - total / 16)
 }
 
-/// Returns all CPUs and memory as one node.
+/// Returns all CPUs and all memory as one node, with the reason.
 fn one_node(why: &str) -> Found {
-    // SAFETY: no preconditions.
+    // SAFETY: `sysconf` has no preconditions.
     let possible = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
     let cpus = (0..u32::try_from(possible).unwrap_or(1).max(1)).map(CpuId::new).collect();
     let zones = vec![ZoneShare { kind: ZoneKind::Normal, weight: 1 }];

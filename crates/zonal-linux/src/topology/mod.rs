@@ -1,10 +1,10 @@
-//! The machine a pool is built over: the real one, or one that is emulated on it.
+//! The machine for which a pool is built: the running machine, or a machine that is emulated on it.
 //!
-//! On the *live* topology memory is bound to the node it belongs to. An *emulated* topology has nodes by name only:
-//! real CPUs are mapped to its CPUs, and a thread may act as any of them. `topology/nodes.rs` defines nodes,
-//! `topology/live.rs` reads the real machine, `topology/limits.rs` reads how much memory is available, and
-//! `topology/affinity.rs` sets where threads may run. Nothing here depends on pools: `memory/plan.rs` divides a
-//! pool by a topology.
+//! With the *live* topology, memory is bound to the real NUMA nodes. The nodes of an *emulated* topology exist by
+//! name only: real CPUs are mapped to its CPUs, and a thread may act as any of them. `topology/nodes.rs` defines
+//! nodes, `topology/live.rs` reads the running machine, `topology/limits.rs` reads how much memory is available, and
+//! `topology/affinity.rs` sets where threads may run. This module does not depend on pools; `memory/plan.rs` divides
+//! the memory of a pool among the nodes of a topology.
 
 pub(crate) mod affinity;
 pub(crate) mod limits;
@@ -20,35 +20,35 @@ use crate::error::{PoolError, node_list};
 use nodes::nodes_of;
 pub use nodes::{TopologyNode, ZoneShare};
 
-/// Largest distance in a table for a reachable node.
+/// Largest distance that a distance table can contain for a reachable node.
 const DISTANCE_MAX: u8 = 254;
-/// Distance between neighbours on the ring of emulated nodes, while the ring is short enough.
+/// Distance between adjacent nodes on the ring of emulated nodes, unless the ring has too many nodes for it.
 const RING_STEP: u16 = 10;
 
-/// Where a topology comes from.
+/// Source of a topology.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Origin {
     /// The running machine.
     Live,
-    /// A description; the real machine only provides memory and CPU time.
+    /// A description. The running machine provides only memory and CPU time.
     Emulated,
 }
 
-/// Nodes, CPUs, distances and shares of memory.
+/// A machine's nodes, CPUs and distances, and the share of memory of each zone.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Topology {
     origin: Origin,
     nodes: Vec<TopologyNode>,
     /// CPUs of the running machine, ascending.
     real_cpus: Vec<CpuId>,
-    /// Memory that a pool can have on each node, in bytes, where the kernel reports it reliably.
+    /// Memory that a pool can have on each node, in bytes; empty if the kernel does not report it reliably.
     available: Vec<(NodeId, u64)>,
-    /// Why the topology could not be read, if so.
+    /// Reason why the topology could not be read, if it could not.
     missing: Option<String>,
 }
 
 impl Topology {
-    /// Returns the topology of the running machine, as one node if it cannot be read.
+    /// Returns the topology of the running machine, or one node if the topology cannot be read.
     #[must_use]
     pub fn live() -> Self {
         let found = live::read(std::path::Path::new("/"));
@@ -59,11 +59,11 @@ impl Topology {
         Self { origin: Origin::Live, nodes, real_cpus, available, missing }
     }
 
-    /// Returns the running machine's memory and CPUs as `count` nodes on a ring. CPUs are assigned round robin, so
-    /// with fewer CPUs than nodes the last nodes have none.
+    /// Returns the running machine's memory and CPUs as `count` nodes on a ring. CPUs are assigned round robin, so if
+    /// there are fewer CPUs than nodes, the last nodes have no CPU.
     ///
     /// # Errors
-    /// [`PoolError::FakeNodes`] for no nodes or more than the maximum.
+    /// [`PoolError::FakeNodes`] if `count` is 0 or exceeds the maximum number of nodes.
     pub fn fake(count: usize) -> Result<Self, PoolError> {
         Self::live().faked(count)
     }
@@ -83,11 +83,11 @@ impl Topology {
         Ok(Self { origin: Origin::Emulated, nodes, available: Vec::new(), ..self })
     }
 
-    /// Returns a machine described by `nodes`, ascending by id, and emulated on the running one. Real CPUs are
-    /// spread evenly over its CPUs.
+    /// Returns the machine described by `nodes`, which must ascend by id, emulated on the running machine. Real CPUs
+    /// are spread evenly over the described CPUs.
     ///
     /// # Errors
-    /// [`PoolError::NoCpu`] when no node has a CPU. Other mistakes are found when the pool is built.
+    /// [`PoolError::NoCpu`] if no node has a CPU. Other errors in `nodes` are found when the pool is built.
     pub fn emulated(nodes: Vec<TopologyNode>) -> Result<Self, PoolError> {
         if nodes.iter().all(|node| node.cpus.is_empty()) {
             return Err(PoolError::NoCpu);
@@ -95,19 +95,20 @@ impl Topology {
         Ok(Self { origin: Origin::Emulated, nodes, available: Vec::new(), ..Self::live() })
     }
 
-    /// Returns a machine that was read, captured or loaded from a preset, emulated as by [`Topology::emulated`]:
-    /// its online nodes, and zones that share the pool in proportion to their managed memory.
+    /// Returns a machine model that was read, captured or loaded from a preset, emulated as by
+    /// [`Topology::emulated`]. The result has the online nodes of the model; its zones share the pool in proportion
+    /// to their managed memory.
     ///
     /// # Errors
-    /// As [`Topology::emulated`].
+    /// Those of [`Topology::emulated`].
     pub fn of_machine(model: &MachineModel) -> Result<Self, PoolError> {
         Self::emulated(nodes_of(model))
     }
 
-    /// Returns the same machine with memory on the `wanted` nodes only. All CPUs stay.
+    /// Returns the same machine with memory on the `wanted` nodes only. All nodes keep their CPUs.
     ///
     /// # Errors
-    /// [`PoolError::UnknownNode`] and [`PoolError::NodeWithoutMemory`], which list the nodes that would be valid.
+    /// [`PoolError::UnknownNode`] and [`PoolError::NodeWithoutMemory`], which list the valid nodes.
     pub fn restricted_to(mut self, wanted: &[NodeId]) -> Result<Self, PoolError> {
         for &node in wanted {
             let Some(found) = self.nodes.iter().find(|one| one.id == node) else {
@@ -124,53 +125,53 @@ impl Topology {
         Ok(self)
     }
 
-    /// Returns the nodes.
+    /// Returns the nodes of the topology.
     #[must_use]
     pub fn nodes(&self) -> &[TopologyNode] {
         &self.nodes
     }
 
-    /// Whether nodes exist by name only.
+    /// Whether the nodes exist by name only.
     #[must_use]
     pub fn is_emulated(&self) -> bool {
         self.origin == Origin::Emulated
     }
 
-    /// Whether memory can be bound to nodes: the machine is real and has more than one.
+    /// Whether memory can be bound to nodes, which requires the live topology and more than one node.
     pub(crate) fn can_be_bound(&self) -> bool {
         self.origin == Origin::Live && self.nodes.len() > 1
     }
 
-    /// Whether pools over this machine have memory on `node`.
+    /// Whether pools built for this topology have memory on `node`.
     pub(crate) fn has_memory_on(&self, node: NodeId) -> bool {
         self.nodes.iter().any(|one| one.id == node && one.has_memory())
     }
 
-    /// Returns the node nearest to `node` on which pools have memory; the first if several are equally near.
+    /// Returns the nearest node to `node` on which pools have memory, or the first of several that are equally near.
     pub(crate) fn nearest_with_memory(&self, node: NodeId) -> Option<NodeId> {
         let from = self.nodes.iter().find(|one| one.id == node)?;
         let others = self.nodes.iter().zip(&from.distances).filter(|(one, _)| one.has_memory());
         others.min_by_key(|(_, distance)| **distance).map(|(one, _)| one.id)
     }
 
-    /// Returns the bytes that a pool can have on `node`, where that is known.
+    /// Returns the bytes that a pool can have on `node`, if the kernel reports them reliably.
     pub(crate) fn available_on(&self, node: NodeId) -> Option<u64> {
         self.available.iter().find(|(of, _)| *of == node).map(|&(_, bytes)| bytes)
     }
 
-    /// Returns why the topology could not be read, if so.
+    /// Returns the reason why the topology could not be read, if it could not.
     pub(crate) fn missing(&self) -> Option<&str> {
         self.missing.as_deref()
     }
 
-    /// Whether this machine's CPUs are the real ones, and no thread acts as another.
+    /// Whether the topology's CPUs are real CPUs and every thread acts as the CPU that runs it.
     pub(crate) fn has_real_cpus(&self) -> bool {
         let mut own = self.nodes.iter().flat_map(|node| node.cpus.iter());
         !self.is_emulated() && own.all(|cpu| self.real_cpus.contains(cpu))
     }
 
-    /// Returns, by real CPU id, the CPU of this machine that it is mapped to. Real CPUs are spread evenly, and
-    /// mapped to themselves where this machine's CPUs are exactly the real ones.
+    /// Returns the topology's CPU for each real CPU id. Real CPUs are spread evenly over the topology's CPUs. If both
+    /// sets of CPUs are equal, each CPU is mapped to itself.
     pub(crate) fn cpus_by_real_cpu(&self) -> Vec<CpuId> {
         let real = &self.real_cpus;
         let mut own: Vec<CpuId> = self.nodes.iter().flat_map(|node| node.cpus.iter().copied()).collect();
@@ -180,7 +181,7 @@ impl Topology {
         let ids = real.last().map_or(1, |last| last.index() + 1);
         let mapped = |id: usize| match real.iter().position(|cpu| cpu.index() == id) {
             Some(at) => own[at * own.len() / real.len()],
-            None => own[id % own.len()], // in case it comes online later
+            None => own[id % own.len()], // a CPU id that is not online now but may be later
         };
         (0..ids).map(mapped).collect()
     }
@@ -190,8 +191,8 @@ impl Topology {
     }
 }
 
-/// Returns the distance on a ring of `count` nodes: steps on the shorter way, of ten each while that fits the
-/// table.
+/// Returns the distance between two nodes on a ring of `count` nodes. Each step of the shorter way adds ten, or less
+/// if the distances would exceed the maximum.
 fn ring_distance(from: usize, to: usize, count: usize) -> u8 {
     let apart = from.abs_diff(to);
     let hops = apart.min(count - apart) as u16;

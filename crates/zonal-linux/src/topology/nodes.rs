@@ -1,7 +1,7 @@
 //! The nodes of a topology: their CPUs, distances, and the weights of their zones.
 //!
-//! A zone's *weight* is its share of the pool's memory, in any unit. Neighbours: `topology/live.rs` makes nodes
-//! from what the kernel reports, `topology/mod.rs` makes machines of nodes.
+//! A zone's *weight* is its share of the pool's memory, in any unit. Related files: `topology/live.rs` reads the
+//! nodes of the running machine, and `topology/mod.rs` combines nodes into a topology.
 
 use zonal::units::{CpuId, NodeId, ZoneKind};
 use zonal_machine::{MachineModel, Presence};
@@ -20,7 +20,7 @@ pub struct ZoneShare {
 pub struct TopologyNode {
     /// The node's id.
     pub id: NodeId,
-    /// The CPUs on it.
+    /// CPUs on the node.
     pub cpus: Vec<CpuId>,
     /// Distances to all nodes of the topology, in the order of the nodes.
     pub distances: Vec<u8>,

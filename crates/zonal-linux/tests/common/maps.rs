@@ -1,4 +1,4 @@
-//! What is mapped in this process.
+//! Queries the mappings of this process.
 
 /// Whether an address is mapped.
 pub(crate) fn is_mapped(address: usize) -> bool {

@@ -1,6 +1,6 @@
-//! Shared by tests of interrupted sequences: the sequences of this program as the kernel knows them, and a ledger
-//! of which thread owns which frame.
-#![allow(dead_code, unreachable_pub)] // each test file uses a part
+//! Functions shared by tests that interrupt sequences: the sequences of this program as the kernel reads them, and a
+//! ledger that records which thread owns which frame.
+#![allow(dead_code, unreachable_pub)] // each test file uses only a part
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::Receiver;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use zonal_linux::Pool;
 use zonal_testing::Ledger;
 
-/// A sequence as it was declared to the kernel: `struct rseq_cs` of `rseq(2)`.
+/// A descriptor of a sequence in the form that the kernel reads: `struct rseq_cs` of `rseq(2)`.
 #[repr(C, align(32))]
 #[derive(Clone, Copy, Debug)]
 pub struct Sequence {
@@ -20,10 +20,11 @@ pub struct Sequence {
     pub abort: u64,
 }
 
-/// Returns all sequences of this program. The linker defines the start and the end of their section.
+/// Returns the descriptors of all sequences in this program. The linker defines the start and the end of their
+/// section.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub fn sequences() -> &'static [Sequence] {
-    // SAFETY: the linker defines both wherever there is a sequence, and the pool has some.
+    // SAFETY: the linker defines both symbols if there is any sequence, and the pool's code has several.
     unsafe extern "C" {
         #[link_name = "__start___rseq_cs"]
         static START: Sequence;
@@ -32,33 +33,33 @@ pub fn sequences() -> &'static [Sequence] {
     }
     let (start, stop) = (&raw const START, &raw const STOP);
     let count = (stop.addr() - start.addr()) / size_of::<Sequence>();
-    // SAFETY: the section holds descriptors only, each aligned to its size, and never changes.
+    // SAFETY: the section contains only descriptors, each aligned to its size, and never changes.
     unsafe { std::slice::from_raw_parts(start, count) }
 }
 
-/// Returns none: this architecture has no sequences.
+/// Returns an empty slice, because this architecture has no sequences.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub fn sequences() -> &'static [Sequence] {
     &[]
 }
 
-/// Makes a ledger of all frames of a pool.
+/// Makes a ledger for all frames of a pool.
 pub fn ledger_of(pool: &Pool) -> Ledger {
     let first = pool.zones().map(|zone| zone.span.start.get()).min().unwrap();
     let end = pool.zones().map(|zone| zone.span.end().get()).max().unwrap();
     Ledger::new(first..end)
 }
 
-/// Checks that no frame has an owner, and that the pool's state agrees.
+/// Checks that no frame has an owner, and that the pool's accounting agrees.
 pub fn check_all_free(ledger: &Ledger, pool: &Pool) {
     assert_eq!(ledger.owned().next(), None);
     let accounting = pool.verify().unwrap();
     assert!(accounting.balance() && accounting.allocated.get() == 0, "{accounting:?}");
-    // A frame that was pushed twice would be found here, retired, and counted correctly.
+    // A frame that was pushed twice is found by `verify`, retired, and counted in `retired`.
     assert_eq!(pool.events().retired, 0, "frames were doubled");
 }
 
-/// Runs once, and again for the number of seconds that the environment sets.
+/// Yields one round, and more rounds for the number of seconds in the environment variable `ZONAL_STRESS_SECONDS`.
 pub fn stress_rounds() -> impl Iterator<Item = u64> {
     let seconds = std::env::var("ZONAL_STRESS_SECONDS").ok().and_then(|value| value.parse().ok());
     let until = seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
@@ -67,45 +68,45 @@ pub fn stress_rounds() -> impl Iterator<Item = u64> {
 
 /// Returns the id of the calling thread.
 pub fn thread_id() -> libc::pid_t {
-    // SAFETY: no preconditions.
+    // SAFETY: the function has no preconditions.
     unsafe { libc::gettid() }
 }
 
-/// Returns the CPUs that this process may use.
+/// Returns the CPUs on which the calling thread may run.
 pub fn allowed_cpus() -> Vec<usize> {
-    // SAFETY: an all-zero set is the empty set.
+    // SAFETY: zeros are a valid, empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the call writes that many bytes at most.
+    // SAFETY: the call writes at most as many bytes as its second argument says.
     let failed = unsafe { libc::sched_getaffinity(0, size_of_val(&set), &mut set) };
     assert_eq!(failed, 0, "{}", std::io::Error::last_os_error());
     // SAFETY: the CPUs checked are within the set.
     (0..8 * size_of_val(&set)).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) }).collect()
 }
 
-/// Binds the calling thread to a CPU; where that is not allowed, it is not moved.
+/// Binds the calling thread to a CPU. If that is not allowed, the thread is not moved.
 pub fn pin_to(cpu: usize) {
     move_thread(0, cpu);
 }
 
-/// Binds a running thread to a CPU; where that is not allowed, it is not moved.
+/// Binds a running thread to a CPU. If that is not allowed, the thread is not moved.
 pub fn move_thread(thread: libc::pid_t, cpu: usize) {
-    // SAFETY: an all-zero set is the empty set.
+    // SAFETY: zeros are a valid, empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: CPUs of this machine are within the set.
+    // SAFETY: the CPUs of this machine are within the set.
     unsafe { libc::CPU_SET(cpu, &mut set) };
-    // SAFETY: the set is valid for its size.
+    // SAFETY: the call reads the set, whose size is passed to it.
     unsafe { libc::sched_setaffinity(thread, size_of_val(&set), &set) };
 }
 
-/// Does `work`. The calling thread then waits until all senders of `disturbers` are dropped: the threads that hold
-/// one signal or move this thread by its id, which must stay valid and not be reused.
+/// Runs `work`. The calling thread then waits until all senders of `disturbers` are dropped. The threads with these
+/// senders signal or move the calling thread by its id, so that id must stay valid and must not be reused.
 pub fn work_disturbed<R>(disturbers: &Receiver<()>, work: impl FnOnce() -> R) -> R {
     let worked = catch_unwind(AssertUnwindSafe(work));
     assert!(disturbers.recv().is_err(), "nothing is ever sent");
     worked.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-/// Does `work` when the result is dropped, also by a panic.
+/// Runs `work` when the result is dropped, even if it is dropped by a panic.
 #[must_use]
 pub fn when_dropped(work: impl FnOnce()) -> impl Drop {
     struct WhenDropped<F: FnOnce()>(Option<F>);

@@ -1,14 +1,14 @@
-//! Huge pages of the kernel's reserve, for tests that may change it.
+//! Changes the kernel's reserve of huge pages, for tests that may do so.
 //!
-//! The reserve belongs to the whole machine. A process that raises it holds a lock (`flock`, which ends with the
-//! process) on a file in `/run`, which only processes that may raise the reserve can write. The file records the
-//! previous and the new size. A record without a lock means that its writer was killed: the next holder restores
-//! the reserve.
+//! The reserve belongs to the whole machine. A process that enlarges it holds a lock on a file in `/run`. The lock is
+//! an `flock`, which ends with the process, and only processes that may enlarge the reserve can write to the file.
+//! The file records the previous and the new size. A record without a lock means that its writer was killed; the next
+//! process that takes the lock then restores the size.
 //!
-//! Limits: after such a death the reserve stays raised if no process takes the lock again, or if other software
-//! changed it in between. Programs that do not take the lock, or have another `/run`, are not excluded. The reserve
-//! of a container's host is not considered.
-#![allow(dead_code, unreachable_pub)] // each test file uses a part
+//! Limitations: After the writer was killed, the reserve stays enlarged if no process takes the lock again, or if
+//! other software changed the size in between. Programs that do not take the lock, or that have another `/run`, are
+//! not excluded. The reserve of a container's host is not considered.
+#![allow(dead_code, unreachable_pub)] // each test file uses only a part
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek};
@@ -18,14 +18,14 @@ use std::path::{Path, PathBuf};
 
 use zonal_testing::eventually;
 
-/// Files of the reserve and of its lock.
+/// The files of the reserve and of its lock.
 #[derive(Clone, Debug)]
 pub struct Files {
-    /// Number of pages, read and written.
+    /// Number of pages; readable and writable.
     pub pages: PathBuf,
     /// Number of free pages.
     pub free: PathBuf,
-    /// Lock file, which records the previous and the new size of the reserve while it is raised.
+    /// Lock file, which records the previous and the new size of the reserve while the reserve is enlarged.
     pub lock: PathBuf,
 }
 
@@ -48,36 +48,36 @@ fn needed(file: &Path) -> Result<u64, String> {
     number(file).ok_or_else(|| format!("{} cannot be read", file.display()))
 }
 
-/// Returns the free pages of the reserve; 0 where there is no reserve.
+/// Returns the number of free pages in the reserve, or 0 if there is no reserve.
 pub fn free_huge_pages() -> u64 {
     number(&Files::of_the_machine().free).unwrap_or(0)
 }
 
-/// Exclusive use of the reserve of 2 MiB huge pages; restores its size when dropped.
+/// Exclusive use of the reserve of 2 MiB huge pages. Its size is restored when this is dropped.
 pub struct Reserve {
     files: Files,
-    /// Locked file.
+    /// The locked file.
     lock: File,
 }
 
 impl Reserve {
-    /// Ensures that `free` pages are free. Waits for other processes that use the reserve.
+    /// Locks the reserve and ensures that `free` pages are free. Waits for other processes that use the reserve.
     ///
     /// # Errors
-    /// Why they are not free.
+    /// A description of the reason why they are not free.
     ///
     /// # Panics
-    /// When another process uses the reserve for longer than two minutes.
+    /// Panics if another process uses the reserve for longer than two minutes.
     pub fn with_free(free: u64) -> Result<Self, String> {
         let mut reserve = Self::locked(Files::of_the_machine())?;
         reserve.raise(free)?;
         Ok(reserve)
     }
 
-    /// Locks the reserve, once no other process uses it, without changing its size.
+    /// Locks the reserve without changing its size. Waits for other processes that use it.
     ///
     /// # Errors
-    /// When the file cannot be locked, or changes of a killed process cannot be undone.
+    /// A description, if the file cannot be locked or the changes of a killed process cannot be undone.
     pub fn locked(files: Files) -> Result<Self, String> {
         let mut taken = None;
         eventually("another process has the reserve of huge pages", || {
@@ -87,18 +87,18 @@ impl Reserve {
         taken.expect("it was waited for")
     }
 
-    /// Locks the reserve as [`Self::locked`] does; returns `None` while another process uses it.
+    /// Locks the reserve like [`Self::locked`], but returns `None` while another process uses it.
     ///
     /// # Errors
-    /// As [`Self::locked`].
+    /// Those of [`Self::locked`].
     pub fn try_locked(files: Files) -> Result<Option<Self>, String> {
         let describe = |why: &dyn std::fmt::Display| format!("{}: {why}", files.lock.display());
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        // A symbolic link created by another user is not followed.
+        // If another user has created a symbolic link in place of the file, the link is not followed.
         let lock = options.custom_flags(libc::O_NOFOLLOW).open(&files.lock).map_err(|why| describe(&why))?;
         let status = lock.metadata().map_err(|why| describe(&why))?;
-        // SAFETY: no preconditions.
+        // SAFETY: the function has no preconditions.
         if !status.is_file() || status.uid() != unsafe { libc::geteuid() } {
             return Err(describe(&"is not a file of this user's"));
         }
@@ -116,7 +116,7 @@ impl Reserve {
     /// Ensures that `free` pages are free.
     ///
     /// # Errors
-    /// Why they are not free.
+    /// A description of the reason why they are not free.
     pub fn raise(&mut self, free: u64) -> Result<(), String> {
         let there = needed(&self.files.free)?;
         if there >= free {
@@ -133,10 +133,10 @@ impl Reserve {
         }
     }
 
-    /// Restores the size that the reserve had before this or a killed process raised it.
+    /// Restores the size that the reserve had before this process or a killed process enlarged it.
     ///
     /// # Errors
-    /// When it cannot be changed.
+    /// A description, if the size cannot be changed.
     pub fn lower(&mut self) -> Result<(), String> {
         let Some((before, raised)) = self.recorded() else { return Ok(()) };
         // The kernel may have provided fewer pages than requested.
@@ -151,7 +151,7 @@ impl Reserve {
             .map_err(|why| format!("{}: {why}", self.files.pages.display()))
     }
 
-    /// Returns the recorded previous and new size of the reserve.
+    /// Returns the recorded previous and new sizes of the reserve.
     fn recorded(&mut self) -> Option<(u64, u64)> {
         let mut text = String::new();
         self.lock.rewind().and_then(|()| self.lock.read_to_string(&mut text)).ok()?;
@@ -159,7 +159,7 @@ impl Reserve {
         Some((numbers.next()??, numbers.next()??))
     }
 
-    /// Writes the record with one write of fixed length, so that a killed process cannot leave half of it.
+    /// Writes the record in one write of fixed length, so that a killed process cannot leave half a record.
     fn record(&self, before: u64, wanted: u64) -> Result<(), String> {
         let written = self.lock.write_all_at(format!("{before:20} {wanted:20}\n").as_bytes(), 0);
         written.map_err(|why| format!("{}: {why}", self.files.lock.display()))
@@ -169,7 +169,7 @@ impl Reserve {
 impl Drop for Reserve {
     fn drop(&mut self) {
         self.lower().ok();
-        // Closing the file would leave the lock with children that were forked meanwhile.
+        // Closing the file is not enough: children that were forked meanwhile would still hold the lock.
         // SAFETY: the descriptor is open.
         unsafe { libc::flock(self.lock.as_raw_fd(), libc::LOCK_UN) };
     }

@@ -1,15 +1,15 @@
-//! A thread of a child process under a tracer: stops, registers and hardware breakpoints.
+//! Traces a thread of a child process: stops, registers and hardware breakpoints.
 //!
-//! Breakpoints are those of the processor: the program's text is not changed, and other threads of the child do not
+//! Breakpoints are hardware breakpoints. They do not change the program's text, and other threads of the child do not
 //! stop at them.
-#![allow(dead_code, unreachable_pub)] // each test file uses a part
+#![allow(dead_code, unreachable_pub)] // each test file uses only a part
 
 use std::io;
 use std::mem::offset_of;
 
 use libc::{c_int, c_long, c_ulonglong, c_void, pid_t, user_regs_struct};
 
-/// Why a thread has stopped.
+/// Reason why a thread has stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stop {
     /// A signal.
@@ -18,14 +18,14 @@ pub enum Stop {
     End,
 }
 
-/// A thread that requested to be traced by its parent, and is stopped.
+/// A stopped thread that has requested to be traced by its parent.
 pub struct Traced(pub pid_t);
 
 impl Traced {
     fn request(&self, request: libc::c_uint, address: u64, data: u64) -> io::Result<c_long> {
         let (address, data) = (address as *mut c_void, data as *mut c_void);
-        // SAFETY: the requests used here write in this process only through `data`, which is either a number or the
-        // address of registers in `registers`.
+        // SAFETY: in this process, the requests used here write only through `data`, which is either a number or the
+        // address of the registers in `registers`.
         let result = unsafe { libc::ptrace(request, self.0, address, data) };
         if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
     }
@@ -39,13 +39,13 @@ impl Traced {
         if libc::WIFSTOPPED(status) { Stop::Signal(libc::WSTOPSIG(status)) } else { Stop::End }
     }
 
-    /// Lets the thread run until something stops it.
+    /// Continues the thread, and waits until it stops.
     pub fn go_on(&self) -> Stop {
         self.request(libc::PTRACE_CONT, 0, 0).expect("a stopped thread goes on");
         self.wait()
     }
 
-    /// Lets the thread execute one instruction.
+    /// Executes one instruction of the thread.
     pub fn step(&self) -> Stop {
         self.request(libc::PTRACE_SINGLESTEP, 0, 0).expect("a stopped thread steps");
         self.wait()
@@ -53,18 +53,18 @@ impl Traced {
 
     /// Detaches from the thread.
     pub fn detach(self) {
-        self.request(libc::PTRACE_DETACH, 0, 0).expect("a stopped thread can be let go");
+        self.request(libc::PTRACE_DETACH, 0, 0).expect("a stopped thread can be detached");
     }
 
     pub fn registers(&self) -> user_regs_struct {
-        // SAFETY: registers are numbers.
+        // SAFETY: the registers are numbers, for which zeros are valid.
         let mut registers: user_regs_struct = unsafe { std::mem::zeroed() };
         self.request(libc::PTRACE_GETREGS, 0, (&raw mut registers).expose_provenance() as u64).unwrap();
         registers
     }
 
-    /// Makes breakpoints effective for the very next instruction: after a breakpoint stopped the thread, the
-    /// processor is set to skip the next one.
+    /// Makes breakpoints effective for the very next instruction. After a breakpoint has stopped the thread, the
+    /// processor is set to skip a breakpoint at the next instruction.
     pub fn heed_the_next(&self) {
         const RESUME_FLAG: u64 = 1 << 16;
         let mut registers = self.registers();
@@ -77,15 +77,15 @@ impl Traced {
         self.registers().rip
     }
 
-    /// Writes eight bytes of the child's memory.
+    /// Writes eight bytes to the child's memory.
     pub fn write(&self, address: u64, word: u64) {
         self.request(libc::PTRACE_POKEDATA, address, word).unwrap();
     }
 
-    /// Sets breakpoints at `places`, four at most, and removes all others.
+    /// Sets breakpoints at `places`, which are at most four, and removes all others.
     ///
     /// # Errors
-    /// When the machine does not support such breakpoints.
+    /// An error if the machine does not support such breakpoints.
     pub fn break_at(&self, places: &[u64]) -> io::Result<()> {
         let register =
             |at: usize| (offset_of!(libc::user, u_debugreg) + at * size_of::<c_ulonglong>()) as u64;

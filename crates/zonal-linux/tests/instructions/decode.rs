@@ -1,9 +1,10 @@
-//! Instructions as far as sequences need them: what is read, written and accessed, and the targets of branches.
+//! Decodes the parts of instructions that the checks need: registers read and written, memory accesses, and branch
+//! targets.
 
 mod aarch64;
 mod x86_64;
 
-/// A register, whatever part of it is used; numbered as by the decoder for the processor.
+/// A register, regardless of which part of it is used. The number is that of the processor's decoder.
 pub(crate) type Register = usize;
 
 /// The processor that executes the instructions.
@@ -17,14 +18,14 @@ pub(crate) enum Processor {
 #[derive(Debug)]
 pub(crate) struct Instruction {
     pub(crate) text: String,
-    /// Registers whose values are used, except those of an address.
+    /// Registers whose values are used, except the registers of an address.
     pub(crate) reads: Vec<Register>,
     pub(crate) writes: Vec<Register>,
     pub(crate) sets_flags: bool,
     pub(crate) action: Action,
 }
 
-/// What an instruction does besides computing.
+/// Effect of an instruction besides computing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Action {
     Nothing,
@@ -49,18 +50,18 @@ pub(crate) struct Memory {
 /// How memory is accessed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Way {
-    /// A load that later accesses may be reordered before.
+    /// A load that may be reordered with later accesses.
     Load,
-    /// A load that no later access is reordered before.
+    /// A load that is not reordered with later accesses.
     LoadAcquire,
     Store,
 }
 
 impl Processor {
-    /// The processor of this program.
+    /// The processor for which this program is built.
     #[cfg(target_arch = "x86_64")]
     pub(crate) const OWN: Self = Self::X86_64;
-    /// The processor of this program.
+    /// The processor for which this program is built.
     #[cfg(target_arch = "aarch64")]
     pub(crate) const OWN: Self = Self::Aarch64;
 
@@ -72,10 +73,10 @@ impl Processor {
         }
     }
 
-    /// Returns the instructions in `code`, which is at `address`.
+    /// Decodes the instructions in `code`, whose first byte is at `address`.
     ///
     /// # Panics
-    /// When an instruction is one that no sequence should need.
+    /// Panics if an instruction is of a kind that no sequence should contain.
     pub(crate) fn decode(self, address: u64, code: &[u8]) -> Vec<Instruction> {
         match self {
             Self::X86_64 => x86_64::decode(address, code),

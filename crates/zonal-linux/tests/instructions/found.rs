@@ -1,4 +1,4 @@
-//! Finds sequences: in the memory of the running program, where the kernel reads their descriptors, and in
+//! Finds sequences in the memory of the running program, from which the kernel reads their descriptors, and in
 //! libraries that were built but not linked.
 
 use std::fmt;
@@ -9,12 +9,12 @@ use object::{Architecture, File, Object, ObjectSection, ObjectSymbol, Relocation
 use crate::common::Sequence;
 use crate::decode::Processor;
 
-/// Bytes of a descriptor, and the offsets of its addresses; `struct rseq_cs` of Linux `rseq(2)`.
+/// Size of a descriptor in bytes, and the offsets of its fields: `struct rseq_cs` of Linux `rseq(2)`.
 const DESCRIPTOR_BYTES: u64 = 32;
 const START_AT: u64 = 8;
 const BYTES_AT: u64 = 16;
 const ABORT_AT: u64 = 24;
-/// Bytes of the signature before an abort.
+/// Size in bytes of the signature before an abort.
 pub(crate) const SIGNATURE_BYTES: usize = 4;
 
 /// A sequence as it was assembled.
@@ -23,7 +23,7 @@ pub(crate) struct Found {
     /// Address of the first instruction.
     pub(crate) start: u64,
     pub(crate) code: Vec<u8>,
-    /// Address at which the kernel continues an aborted sequence, and the signature before it.
+    /// Address at which the kernel continues an aborted sequence, and the signature in front of that address.
     pub(crate) abort: u64,
     pub(crate) signature: [u8; SIGNATURE_BYTES],
     place: String,
@@ -37,12 +37,12 @@ impl fmt::Display for Found {
     }
 }
 
-/// Returns the sequences with these descriptors.
+/// Returns the sequences that these descriptors describe.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) fn in_this_program(descriptors: &[Sequence]) -> Vec<Found> {
     let bytes = |start: u64, count: usize| {
         let start: *const u8 = std::ptr::with_exposed_provenance(start as usize);
-        // SAFETY: the program's own text, which is mapped readable and never changes.
+        // SAFETY: the range is part of the program's own text, which is mapped readable and never changes.
         unsafe { std::slice::from_raw_parts(start, count) }.to_vec()
     };
     let found = |of: &Sequence| Found {
@@ -56,11 +56,11 @@ pub(crate) fn in_this_program(descriptors: &[Sequence]) -> Vec<Found> {
     descriptors.iter().map(found).collect()
 }
 
-/// Returns the sequences of a library of object files.
+/// Returns the sequences in an archive of object files.
 pub(crate) fn in_library(library: &[u8]) -> Vec<Found> {
     let archive = ArchiveFile::parse(library).expect("a library");
     let members = archive.members().map(|member| member.expect("a member").data(library).expect("its bytes"));
-    // Members that are not object files contain the compiler's own metadata.
+    // Archive members that are not object files contain the compiler's own metadata.
     members.filter_map(|member| File::parse(member).ok()).flat_map(|file| in_object(&file)).collect()
 }
 
@@ -103,7 +103,7 @@ fn in_section<'a>(file: &File<'a>, processor: Processor, section: &impl ObjectSe
     descriptors.map(found).collect()
 }
 
-/// Returns bytes of a section, starting at an address in it.
+/// Returns `bytes` bytes of a section, from the address `start` on.
 fn text(file: &File<'_>, section: SectionIndex, start: u64, bytes: usize) -> Vec<u8> {
     let data = file.section_by_index(section).expect("a section").data().expect("instructions");
     data[start as usize..][..bytes].to_vec()

@@ -1,10 +1,10 @@
-//! Checks the assembled instructions of restartable sequences against the tables of accesses that the core keeps
-//! next to `Head`, and that loom and shuttle explore.
+//! Checks the assembled instructions of restartable sequences against the tables of accesses in the core. The tables
+//! are next to `Head`; loom and shuttle explore the same tables.
 //!
-//! Every inlined copy in this program is checked, and every copy in the library of another architecture, if
-//! `ZONAL_LIBRARY` names one (`cargo xtask test` builds it). A *sequence* is what one descriptor describes to the
-//! kernel. Neighbours: `found.rs` finds sequences, `decode.rs` and the files of the architectures decode their
-//! instructions, `trace.rs` determines what they access.
+//! A *sequence* is the code that one descriptor describes to the kernel. The test checks every inlined copy in this
+//! program. If `ZONAL_LIBRARY` names a library for another architecture, a second test checks every copy in that
+//! library (`cargo xtask test` builds it). Related files: `found.rs` finds sequences, `decode.rs` and the files of
+//! the architectures decode their instructions, and `trace.rs` determines the memory that they access.
 
 mod decode;
 mod found;
@@ -20,7 +20,7 @@ use trace::Kind;
 use zonal::units::Order;
 use zonal_linux::{Pool, PoolRequest};
 
-/// Checks all copies against the tables; returns how many of each kind there are.
+/// Checks all copies against the tables, and returns the number of copies of each kind.
 fn check(all: &[Found]) -> BTreeMap<Kind, usize> {
     let mut counts = BTreeMap::new();
     for found in all {
@@ -33,10 +33,10 @@ fn check(all: &[Found]) -> BTreeMap<Kind, usize> {
 #[test]
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 fn the_sequences_of_this_program_access_memory_in_the_order_of_the_tables() {
-    // Makes sure that this program has copies too, not only the library.
+    // These calls make sure that the linker includes copies in this program.
     let pool = Pool::builder().size(16 << 20).build().unwrap();
     let block = pool.alloc_raw(&PoolRequest::page()).unwrap();
-    // SAFETY: just allocated, and freed once.
+    // SAFETY: the block was just allocated, and is freed once.
     unsafe { pool.free_raw(block.first, Order::PAGE) }.unwrap();
     let counts = check(&found::in_this_program(common::sequences()));
     eprintln!("{counts:?}");

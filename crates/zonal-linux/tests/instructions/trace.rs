@@ -1,4 +1,5 @@
-//! Follows a sequence through its registers, and compares its accesses with the tables of the core.
+//! Follows the values in the registers through a sequence, and compares its memory accesses with the tables of the
+//! core.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +8,7 @@ use zonal::platform::cpu_local::{Access, Accesses, Field, LOCK, POP, PUSH};
 use crate::decode::{Action, Instruction, Memory, Register, Way};
 use crate::found::Found;
 
-/// What a sequence does.
+/// Operation of a sequence.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Kind {
     Pop,
@@ -15,14 +16,14 @@ pub(crate) enum Kind {
     Lock,
 }
 
-/// Where a value comes from.
+/// Origin of a value.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Source {
     /// The CPU in the thread's area.
     Cpu,
     /// The address of the CPU's pageset slot.
     PagesetSlot,
-    /// The address of the head of that pageset slot, or of its slots.
+    /// The addresses of the head and of the slots of that pageset slot.
     Head,
     Slots,
     LockWord,
@@ -32,26 +33,26 @@ enum Source {
 
 type Sources = BTreeSet<Source>;
 
-/// One step of a sequence. The load of the address of the slots is omitted, because it may come at any time.
+/// One step of a sequence. Loads of the address of the slots are omitted, because they may occur at any time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Event {
     /// A load of the CPU from the thread's area.
     Cpu,
     /// A load of an address.
     Address(Source),
-    /// One of the accesses of a table, with the sources of what is stored or, for a slot, of its index.
+    /// An access listed in the table, with the sources of the stored value or, for a slot, of the slot's index.
     Accesses(Access, Sources),
-    /// A branch to the abort that depends on these.
+    /// A conditional branch to the abort, with the sources of its condition.
     GivesUp(Sources),
 }
 
-/// Offset in the area; Linux `rseq(2)`.
+/// Offset of the CPU number in the area. Source: Linux `rseq(2)`.
 const CPU_AT: i64 = 4;
 
-/// Checks a sequence against the table of its kind.
+/// Checks a sequence against the table of its kind, and returns the kind.
 ///
 /// # Errors
-/// What is wrong with it.
+/// A description of the first fault in the sequence.
 pub(crate) fn check(found: &Found) -> Result<Kind, String> {
     let instructions = found.processor.decode(found.start, &found.code);
     let mut trace = Trace { abort: found.abort, ..Trace::default() };
@@ -87,7 +88,7 @@ impl Kind {
     }
 }
 
-/// Returns what a sequence of a kind must do.
+/// Returns the steps that a sequence of a kind must have.
 fn wanted(kind: Kind) -> Vec<Event> {
     let mut events = vec![Event::Cpu, Event::GivesUp([Source::Cpu].into())];
     if kind == Kind::Pop {
@@ -121,7 +122,7 @@ const fn source_of(field: Field) -> Option<Source> {
 }
 
 impl Event {
-    /// Whether it satisfies `wanted`; an acquire load may replace a plain one.
+    /// Whether this step satisfies `wanted`. An acquire load satisfies a plain load.
     fn is_as_good_as(&self, wanted: &Self) -> bool {
         match (self, wanted) {
             (Self::Accesses(Access::LoadAcquire(field), sources), Self::Accesses(Access::Load(load), of)) => {
@@ -132,15 +133,15 @@ impl Event {
     }
 }
 
-/// State of following a sequence.
+/// State while a sequence is followed.
 #[derive(Default)]
 struct Trace {
     abort: u64,
     events: Vec<Event>,
-    /// Sources of the values in registers, and of those that flags compare.
+    /// Sources of the values in registers, and of the values that the flags compare.
     registers: BTreeMap<Register, Sources>,
     flags: Sources,
-    /// Access that loaded the CPU, and the register of the head where that is an input.
+    /// The access that loaded the CPU, and the register that contains the head's address where that is an input.
     own: Option<Memory>,
     head: Option<Register>,
     written: BTreeSet<Register>,
@@ -180,7 +181,7 @@ impl Trace {
         Ok(())
     }
 
-    /// Records an access; returns the source of a loaded value. `value` has the sources of a stored value.
+    /// Records an access, and returns the source of a loaded value. `value` has the sources of a stored value.
     fn access(&mut self, memory: Memory, value: &Sources) -> Result<Option<Source>, String> {
         let Some(own) = self.own else {
             let is_load = matches!(memory.way, Way::Load | Way::LoadAcquire);
@@ -208,7 +209,7 @@ impl Trace {
             (None, 8, 0) if base == [Source::PagesetSlot].into() => Source::Head,
             (None, 8, 8) if base == [Source::PagesetSlot].into() => Source::Slots,
             (None, 8, offset) => return self.access_head(memory, &base, offset, value),
-            _ => return Err("an access to nothing that is known".into()),
+            _ => return Err("an access to an unknown address".into()),
         };
         if !matches!(memory.way, Way::Load | Way::LoadAcquire) {
             return Err("a store where an address is loaded".into());
@@ -230,7 +231,7 @@ impl Trace {
         if !(*base == [Source::Head].into()
             || is_given && *self.head.get_or_insert(memory.base) == memory.base)
         {
-            return Err(format!("an access to what is no head: {base:?}"));
+            return Err(format!("an access to an address that is not a head: {base:?}"));
         }
         let field = match offset {
             0 => Field::LockWord,

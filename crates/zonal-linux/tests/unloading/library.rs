@@ -8,7 +8,7 @@ use zonal_linux::{Pool, PoolRequest};
 static POOL: Mutex<Option<Pool>> = Mutex::new(None);
 
 /// Makes the pool, and returns whether it exists.
-// SAFETY: no other symbol of this name is in the library.
+// SAFETY: the library has no other symbol of this name.
 #[unsafe(no_mangle)]
 extern "C" fn zonal_open() -> bool {
     let mut pool = POOL.lock().expect("no call failed");
@@ -17,7 +17,7 @@ extern "C" fn zonal_open() -> bool {
 }
 
 /// Allocates and frees a frame the given number of times, and returns whether restartable sequences were used.
-// SAFETY: as above.
+// SAFETY: the library has no other symbol of this name.
 #[unsafe(no_mangle)]
 extern "C" fn zonal_pairs(pairs: u32) -> bool {
     let pool = POOL.lock().expect("no call failed");
@@ -29,7 +29,7 @@ extern "C" fn zonal_pairs(pairs: u32) -> bool {
 }
 
 /// Drops the pool.
-// SAFETY: as above.
+// SAFETY: the library has no other symbol of this name.
 #[unsafe(no_mangle)]
 extern "C" fn zonal_close() {
     POOL.lock().expect("no call failed").take();

@@ -12,26 +12,27 @@ use crate::report::Advice;
 /// Approximate upper limit of the memory that one CPU allocates and touches in a second.
 const CPU_BYTES_PER_SECOND: u64 = 1 << 30;
 
-/// Time that waking background reclaim takes. Reclaim that wakes with less time left is too late.
+/// Time from the wake-up of background reclaim to its start. The free frames must last at least that long.
 const WAKE_MICROSECONDS: u64 = 1000;
 
-/// A zone smaller than one part in this many of its node says little about the node. Every PC has such a DMA
-/// zone.
+/// A zone with less than this fraction (one part in `TINY_PART`) of its node's frames says little about the node. Every
+/// PC has such a DMA zone.
 const TINY_PART: u64 = 100;
 
-/// A zone larger than one part in this many of its node serves most of the node's requests.
+/// A zone with at least this fraction (one part in `MAIN_PART`) of its node's frames serves most of the node's
+/// requests.
 const MAIN_PART: u64 = 4;
 
 fn is_tiny(view: &View<'_>, zone: &ZoneModel) -> bool {
     zone.managed.get() < view.model.managed_of(zone.node).get() / TINY_PART
 }
 
-/// Returns the zones that make up a large part of their node. Smaller zones have a purpose of their own.
+/// Returns the zones that make up a large part of their node. Smaller zones serve special purposes.
 fn main_zones<'a>(view: &'a View<'_>) -> impl Iterator<Item = (&'a ZoneModel, &'a ZonePrediction)> {
     view.zones().filter(|(zone, _)| zone.managed.get() >= view.model.managed_of(zone.node).get() / MAIN_PART)
 }
 
-/// Returns the number of frames outside movable zones, and how many of them are kept free.
+/// Returns the number of frames outside movable zones, and the number of them that the kernel keeps free.
 fn reserved_pages(view: &View<'_>) -> (PageCount, PageCount) {
     let ordinary = view.model.zones.iter().filter(|zone| zone.kind != ZoneKind::Movable);
     let ordinary: PageCount = ordinary.map(|zone| zone.managed).sum();
@@ -70,8 +71,8 @@ pub(super) fn min_free_small(view: &View<'_>) -> Option<Advice> {
     ))
 }
 
-/// Advises when the low watermark is too close to min. Background reclaim is one worker per node, so the
-/// zones of a node are added up.
+/// Warns if the low watermark is too close to min. The zones of a node are added up, because each node has one worker
+/// for background reclaim.
 pub(super) fn watermarks_too_close(view: &View<'_>) -> Option<Advice> {
     let page_bytes = u64::from(view.model.page_bytes);
     let (mut nodes, mut factor) = (Vec::new(), 0);
@@ -110,7 +111,7 @@ pub(super) fn pagesets_hold_too_much(view: &View<'_>) -> Option<Advice> {
     let mut zones = Vec::new();
     for (zone, predicted) in main_zones(view) {
         let held = predicted.limits.high_min.get().saturating_mul(cpus);
-        // More than a quarter of a zone held in pagesets is memory that other CPUs cannot reach.
+        // Other CPUs cannot allocate the frames in a pageset, so more than a quarter of a zone is too much.
         if held > zone.managed.get() / 4 {
             let percent = held.saturating_mul(100) / zone.managed.get();
             zones.push(format!(
@@ -135,7 +136,7 @@ pub(super) fn pagesets_hold_too_much(view: &View<'_>) -> Option<Advice> {
 
 pub(super) fn unusable_behind_reserve(view: &View<'_>) -> Option<Advice> {
     let mut zones = Vec::new();
-    // The smallest DMA zones are meant to be reserved for devices.
+    // The smallest DMA zones are reserved for devices on purpose.
     for (zone, predicted) in
         view.zones().filter(|(zone, _)| zone.kind != ZoneKind::Dma || !is_tiny(view, zone))
     {

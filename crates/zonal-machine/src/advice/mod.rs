@@ -1,7 +1,9 @@
-//! Advice that an experienced administrator would give about a machine, with the figures it rests on.
+//! Advice that an experienced administrator would give about a machine, with the figures that support it.
 //!
-//! Every piece of advice has a condition that ordinary machines do not meet. Neighbours: `advice/topology.rs`
-//! checks nodes, distances and fallback orders, `advice/memory.rs` checks zones and settings.
+//! Every piece of advice has a condition that ordinary machines do not meet.
+//!
+//! Related files: `advice/topology.rs` checks nodes, distances and fallback orders, and `advice/memory.rs` checks zones
+//! and settings.
 
 mod memory;
 mod topology;
@@ -73,7 +75,7 @@ impl View<'_> {
     }
 }
 
-/// Lists the first few of several things, and how many more there are.
+/// Lists the first few elements, and the number of the others.
 fn list_first(things: &[String]) -> String {
     const SHOWN: usize = 4;
     let shown = things[..things.len().min(SHOWN)].join(", ");

@@ -9,18 +9,18 @@ use crate::model::{NodeModel, Presence};
 use crate::predict;
 use crate::report::{Advice, balance, ordinal};
 
-/// The largest distance at which `zone_reclaim_mode` reclaims a node before it falls back to a farther one.
+/// The largest distance of a node that `zone_reclaim_mode` reclaims before requests fall back to a farther node.
 const RECLAIM_DISTANCE: u8 = 30;
 
-/// Warns when the kernel resets node loads between lists although accumulated loads would give more even
-/// lists.
+/// Warns if the kernel resets node loads between lists although accumulated loads would make the lists more even.
 pub(super) fn node_load_defect(view: &View<'_>) -> Option<Advice> {
     if view.rules.node_load != NodeLoad::Assign {
         return None;
     }
     let repaired = Rules { node_load: NodeLoad::Accumulate, ..*view.rules };
     let repaired = balance(view.model, &predict::orders(view.model, &repaired));
-    // Compares the position of the lists at which the counts of nodes differ most.
+    // The spread at a position of the lists is the difference between the largest and the smallest count of a node
+    // there.
     let spread = |balance: &[crate::Balance], nth: usize| {
         let counts = balance.iter().filter_map(|node| node.times_nth.get(nth));
         let (least, most) = (counts.clone().min()?, counts.max()?);
@@ -47,7 +47,7 @@ pub(super) fn shared_first_fallback(view: &View<'_>) -> Option<Advice> {
     let others = view.model.online_nodes().count() as u32 - 1;
     let node = view.balance.iter().max_by_key(|node| node.times_nth.first())?;
     let times = *node.times_nth.first()?;
-    // With three lists or more, the same node first in more than half of them is not a coincidence.
+    // If a node is first in at least three lists and in more than half of them, this is not a coincidence.
     if times < 3 || 2 * times <= others {
         return None;
     }

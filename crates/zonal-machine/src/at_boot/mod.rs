@@ -1,11 +1,12 @@
-//! Values that a kernel computed at boot, before boot memory was released to the zones.
+//! Explains values that a kernel computed at boot, before it released boot memory to the zones.
 //!
-//! Linux computes watermarks, reserves, pagesets and counter thresholds early in the boot, from the frames
-//! that its zones have then. The initial file system and initialisation code are released to the zones later,
-//! and nothing recomputes the values until a setting is written. Such values differ from those computed from
-//! today's frames without being wrong. `at_boot/search.rs` inverts the rules to find how many frames fewer
-//! each zone had; this file decides whether that explains the differences.
-//! Neighbours: `report.rs` makes the checks, `predict.rs` applies the rules.
+//! Linux computes watermarks, reserves, pagesets and counter thresholds early in the boot, from the frames that its
+//! zones have then. It releases the initial file system and initialisation code to the zones later, and does not
+//! recompute the values until a setting is written. Such values are correct, but differ from those computed from
+//! today's frames. `at_boot/search.rs` inverts the rules to find how many frames fewer each zone had, and this file
+//! decides whether that explains the differences.
+//!
+//! Related files: `report.rs` makes the checks, and `predict.rs` applies the rules.
 
 mod node_sums;
 mod search;
@@ -22,24 +23,24 @@ use crate::predict::{Prediction, ZonePrediction, predict};
 use crate::report::{Check, ValueGroup, checks};
 use search::Found;
 
-/// Figures that must be explained for each zone whose size at boot is inferred. With only one figure per
+/// Number of figures that must be explained for each zone whose size at boot is inferred. With only one figure per
 /// zone, some number of frames would explain any value that is too small.
 const FIGURES_PER_ZONE: usize = 2;
 
 /// The state of the machine when its kernel computed the values that differ from today's.
 ///
-/// Found by inverting the rules: with `zones` smaller by these amounts, every value of the groups concerned
-/// is predicted exactly, including the values that do not differ.
+/// It is found by inverting the rules. With `zones` smaller by these amounts, the rules predict every value of the
+/// affected groups exactly, including the values that do not differ.
 #[derive(Serialize, Clone, PartialEq, Eq, Debug)]
 pub struct AtBoot {
-    /// Total frames that the zones had fewer at boot: the smallest number that explains all values.
+    /// The smallest number of frames by which all zones together can have been smaller at boot to explain all values.
     pub fewer: u64,
-    /// The largest number found that explains the same values. Watermarks are rounded, so the true number can
-    /// be any between the two.
+    /// The largest number found that explains the same values. Watermarks are rounded, so the true number may be
+    /// anywhere from `fewer` to this number.
     pub fewer_at_most: u64,
     /// The zones that were smaller, with the differences that add up to `fewer`.
     pub zones: Vec<FewerFrames>,
-    /// Number of checks that differ from the prediction and are explained.
+    /// Number of checks that differ from the prediction from today's frames and are explained.
     pub explained: usize,
     /// Actions that make the kernel recompute the explained values from today's frames, after which they
     /// match the prediction. Empty if none is known.
@@ -53,7 +54,7 @@ pub struct FewerFrames {
     pub node: u16,
     /// The zone's kind, by its Linux name.
     pub kind: &'static str,
-    /// Number of frames that the zone had fewer.
+    /// Number of frames by which the zone was smaller.
     pub fewer: u64,
 }
 
@@ -67,9 +68,10 @@ pub(crate) struct Machine<'a> {
     pub(crate) today: &'a Prediction,
 }
 
-/// Finds a smaller machine at boot that explains the values that differ, and marks these checks in `found`.
+/// Finds a smaller machine at boot that explains the values that differ, and sets `as_at_boot` of their checks in
+/// `found`.
 ///
-/// Returns `None` and marks nothing if no value differs or no smaller machine explains them.
+/// Returns `None` and changes no check if no value differs or no smaller machine explains them.
 pub(crate) fn explain_at_boot(machine: &Machine<'_>, found: &mut [Check]) -> Option<AtBoot> {
     let Machine { model, rules, observed, .. } = *machine;
     let differs = |group: &ValueGroup| found.iter().any(|check| check.group == *group && !check.same);
@@ -98,8 +100,8 @@ pub(crate) fn explain_at_boot(machine: &Machine<'_>, found: &mut [Check]) -> Opt
     })
 }
 
-/// Whether the rules predict every value of `groups` for the machine in `state`, and enough differing figures
-/// depend on each zone.
+/// Whether the rules predict every value of `groups` for the machine in `state`, and there are enough differing figures
+/// for the number of smaller zones.
 fn holds(machine: &Machine<'_>, groups: &[ValueGroup], seen: &[ObservedZone], state: &Found) -> bool {
     let Machine { model, rules, observed, today } = *machine;
     let mut then = model.clone();
@@ -116,9 +118,9 @@ fn holds(machine: &Machine<'_>, groups: &[ValueGroup], seen: &[ObservedZone], st
     all && figures >= FIGURES_PER_ZONE * smaller_zones(model, state).len()
 }
 
-/// Counts the observed figures of a zone that differ from today's prediction and do not follow from another
-/// figure. `high` and the pageset limits derived from `low` never count; `low` does not count where it is
-/// `min` plus a quarter.
+/// Counts the observed figures of a zone that differ from today's prediction and do not follow from another figure.
+/// `high` and the pageset limits derived from `low` never count, and `low` does not count if it is `min` plus a
+/// quarter.
 fn figures(seen: &ObservedZone, today: &ZonePrediction) -> usize {
     let (marks, limits) = (&today.watermarks, &today.limits);
     let differs = |seen: Option<PageCount>, today: PageCount| seen.is_some_and(|seen| seen != today);
@@ -147,7 +149,7 @@ fn smaller_zones(model: &MachineModel, state: &Found) -> Vec<FewerFrames> {
     smaller.collect()
 }
 
-/// Returns the observed values of some groups, as far as the rules predict them.
+/// Returns the observed values of some groups, without those that the rules do not predict.
 fn only(observed: &Observed, groups: &[ValueGroup], rules: &Rules) -> Vec<ObservedZone> {
     let has = |group| groups.contains(&group);
     let (marks, pagesets) = (has(ValueGroup::Watermarks), has(ValueGroup::of_pagesets(rules)));

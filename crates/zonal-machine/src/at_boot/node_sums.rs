@@ -1,17 +1,18 @@
-//! Bounds on the frames of one node's zones: on single zones and on sums of neighbouring kinds.
+//! Bounds on the frames of one node's zones, for single zones and for sums of zones of neighbouring kinds.
 //!
-//! A reserve is the sum of the zones above, divided and rounded down. Bounds on sums of neighbours are bounds
-//! on differences of prefix sums. Shortest paths over the prefixes therefore show whether all bounds can
-//! hold, make each as tight as the others imply, and yield whole numbers that satisfy them.
+//! The lowmem reserve of a zone is the sum of the zones above it, divided by a ratio and rounded down. It therefore
+//! bounds the sum of neighbouring zones, and such a bound is a bound on the difference of two prefix sums. Shortest
+//! paths over the prefixes show whether all bounds can be satisfied together. They also make each bound as tight as the
+//! others imply, and yield whole numbers that satisfy all bounds.
 
 use zonal::units::{PageCount, ZoneKind};
 
-/// Number of prefix sums: of no kind, of the lowest kind, and so on up to all kinds.
+/// Number of prefix sums: the sum of no kinds, of the lowest kind, and so on up to all kinds.
 const PREFIXES: usize = ZoneKind::COUNT + 1;
 /// A bound larger than any machine's frames, and small enough to add without overflow.
 const UNBOUNDED: i64 = 1 << 58;
 
-/// The range of frames `least..=most`; empty if `least` is larger.
+/// The range of frames `least..=most`, which is empty if `least` is larger.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Range {
     pub(super) least: u64,
@@ -31,7 +32,7 @@ pub(super) struct NodeSums {
 }
 
 impl NodeSums {
-    /// Creates the bounds from the zones of a node. Kinds not named have no frames.
+    /// Creates the bounds from the zones of a node. Kinds without a zone have no frames.
     pub(super) fn new(zones: impl Iterator<Item = (ZoneKind, Range)>) -> Self {
         let mut sums = Self { most: [[UNBOUNDED; PREFIXES]; PREFIXES] };
         for at in 0..PREFIXES {
@@ -53,8 +54,8 @@ impl NodeSums {
         self.bound(kind.index(), kind.index() + 1, range);
     }
 
-    /// Adds the bounds implied by the reserves of the zone of `kind`, by limit: each reserve is the sum of
-    /// the zones above it up to the limit, divided by `ratio`.
+    /// Adds the bounds that follow from the reserves of the zone of `kind`. `row` has one reserve for each limit, and
+    /// each reserve is the sum of the zones above the zone up to the limit, divided by `ratio`.
     pub(super) fn add_reserves(&mut self, kind: ZoneKind, row: &[PageCount; 5], ratio: u64) {
         for limit in ZoneKind::ALL.into_iter().filter(|&limit| limit > kind) {
             let least = row[limit.index()].get().saturating_mul(ratio);
@@ -69,13 +70,13 @@ impl NodeSums {
         self.most[to][from] = self.most[to][from].min(-narrow(range.least));
     }
 
-    /// Returns the bounds made as tight as all of them together imply; `None` if they contradict each other.
+    /// Tightens each bound as far as the other bounds imply. Returns `None` if the bounds contradict each other.
     pub(super) fn tightened(mut self) -> Option<Self> {
         for over in 0..PREFIXES {
             for from in 0..PREFIXES {
                 for to in 0..PREFIXES {
-                    // With contradicting bounds, sums fall in each round; they are clamped to a negative
-                    // bound.
+                    // With contradicting bounds the sums become smaller in each round, so they are clamped to a
+                    // negative bound.
                     let through = (self.most[from][over] + self.most[over][to]).max(-UNBOUNDED);
                     self.most[from][to] = self.most[from][to].min(through);
                 }
@@ -84,7 +85,7 @@ impl NodeSums {
         (0..PREFIXES).all(|at| self.most[at][at] >= 0).then_some(self)
     }
 
-    /// Returns the range of frames of one kind. The bounds must be tight, here and below.
+    /// Returns the range of frames of one kind. The bounds must be tightened, as for [`Self::below`].
     pub(super) fn of(&self, kind: ZoneKind) -> Range {
         self.between(kind.index(), kind.index() + 1)
     }
@@ -104,8 +105,8 @@ impl NodeSums {
         self.bound(0, kinds, Range { least: frames, most: frames });
     }
 
-    /// Returns two choices of frames per kind that satisfy all bounds: one with as many frames as possible in
-    /// the lower kinds, one with as few as possible.
+    /// Returns two choices of frames per kind that satisfy all bounds. The first has as many frames as possible in the
+    /// lower kinds, and the second as few as possible.
     pub(super) fn extremes(&self) -> [[u64; ZoneKind::COUNT]; 2] {
         let upper = |at: usize| self.most[0][at];
         let lower = |at: usize| -self.most[at][0];

@@ -1,12 +1,13 @@
 //! Finds the frames that each zone had when a kernel computed its values, by inverting the rules.
 //!
-//! All rules are nondecreasing in the frames of a zone, so a value confines the frames to an interval once
-//! *sharing* is known: the total frames of all zones that share `min_free_kbytes`. The search tries totals
-//! from today's downward, so it finds the smallest difference first. Every total yields an interval for each
-//! zone (`ZoneRange`), every column of a reserve confines a sum of neighbouring zones of a node
-//! (`at_boot/node_sums.rs`), and the zones must add up to the total. Totals that cannot add up are skipped;
-//! the number of steps is bounded. Neighbours: `at_boot/mod.rs` checks the result against the rules
-//! themselves.
+//! All rules are nondecreasing in the frames of a zone, so an observed value confines the frames to an interval once
+//! *sharing* is known: the total frames of all zones that share `min_free_kbytes`. The search tries totals from today's
+//! total downward, so it finds the smallest difference first. Every total yields an interval for each zone
+//! (`Inverse::invert`), and every column of a reserve confines a sum of neighbouring zones of a node
+//! (`at_boot/node_sums.rs`). The zones must add up to the total, so totals to which they cannot add up are skipped. The
+//! number of steps is bounded.
+//!
+//! Related files: `at_boot/mod.rs` checks the result with the rules themselves.
 
 use zonal::rules::pageset_limits::PagesetZone;
 use zonal::rules::stat_threshold::stat_threshold;
@@ -17,7 +18,7 @@ use super::node_sums::{NodeSums, Range};
 use crate::kernel::Rules;
 use crate::model::{MachineModel, ObservedZone, ZoneModel};
 
-/// Budget of a search, in evaluations of a zone under one total.
+/// Budget of a search, in evaluations of one zone for one total.
 const EVALUATIONS_MAX: u64 = 1 << 22;
 /// Cost of inverting all rules of a zone, in evaluations.
 const INVERSION_COST: u64 = 64;
@@ -25,17 +26,17 @@ const INVERSION_COST: u64 = 64;
 /// The sizes of zones that explain the observed values.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Found {
-    /// The smallest number of frames fewer than today, over all zones.
+    /// The smallest number of frames by which all zones together were smaller than today.
     pub(super) fewer: u64,
-    /// The largest number that explains the same values, as far as steps that double reach it.
+    /// The largest such number that explains the same values, found by steps that double.
     pub(super) fewer_at_most: u64,
     /// Frames of each zone for `fewer`, in the order of the machine's zones.
     pub(super) managed: Vec<PageCount>,
 }
 
-/// Searches for zones no larger than today's, and at least half as large in total, under which the rules
-/// predict exactly what is `observed`. Returns `None` if there are none, or if none is found within the
-/// bound.
+/// Searches for zones for which the rules predict exactly the values of `observed`. No zone may be larger than today,
+/// and their total must be at least half of today's. Returns `None` if there are no such zones, or if the budget does
+/// not suffice to find them.
 pub(super) fn search(model: &MachineModel, rules: &Rules, observed: &[ObservedZone]) -> Option<Found> {
     let inverse = Inverse::new(model, rules, observed)?;
     let today = inverse.sharing_today();
@@ -68,11 +69,11 @@ impl Budget {
 enum Step {
     /// These frames per zone explain all values.
     Fits(Vec<PageCount>),
-    /// No zones of this total explain the values; the next total that may do so is at most this.
+    /// No zones of this total explain the values. The next total that may do so is at most this number.
     Next(u64),
 }
 
-/// The inverted rules of one machine. Invariant: `nodes` list the zones in the machine's order.
+/// The inverted rules of one machine. Invariant: `nodes` contains the zones in the machine's order.
 struct Inverse<'a> {
     model: &'a MachineModel,
     rules: &'a Rules,
@@ -84,7 +85,7 @@ struct Inverse<'a> {
 struct NodeInverse<'a> {
     cpus: u32,
     zones: Vec<ZoneInverse<'a>>,
-    /// Bounds from the reserves on sums of zones, and the bounds that do not depend on the total.
+    /// The bounds that do not depend on the total, including those from the reserves on sums of zones.
     sums: NodeSums,
 }
 
@@ -96,8 +97,8 @@ struct ZoneInverse<'a> {
 }
 
 impl<'a> Inverse<'a> {
-    /// Returns `None` if the settings do not fix `min_free_kbytes`, or if the observed values contradict each
-    /// other.
+    /// Creates the inverted rules. Returns `None` if the settings do not fix `min_free_kbytes`, or if the observed
+    /// values contradict each other.
     fn new(model: &'a MachineModel, rules: &'a Rules, observed: &'a [ObservedZone]) -> Option<Self> {
         let settings = model.watermark_settings(rules);
         let mut nodes = Vec::new();
@@ -128,7 +129,7 @@ impl<'a> Inverse<'a> {
         Some(Self { model, rules, settings, min_free, nodes })
     }
 
-    /// Returns the index below which all kinds of zone share `min_free_kbytes`.
+    /// Returns the index of the first kind of zone that has no share of `min_free_kbytes`. All kinds below it have one.
     fn sharing_kinds(&self) -> usize {
         match self.rules.movable_min {
             MovableMin::OwnMinimum => ZoneKind::Movable.index(),
@@ -141,21 +142,21 @@ impl<'a> Inverse<'a> {
         zones.map(|zone| zone.managed.get()).sum()
     }
 
-    /// Checks whether zones with `sharing` frames in total explain all values. Returns `None` when the budget
-    /// bound is reached.
+    /// Checks whether zones with `sharing` frames in total explain all values. Returns `None` if the budget is
+    /// exhausted.
     fn solve(&self, sharing: u64, budget: &mut Budget) -> Option<Step> {
         budget.spend(self.model.zones.len() as u64)?;
         let most = self.shares_at_most(sharing);
         if most < sharing {
-            // The bound falls with the total, so no total above it can add up.
+            // The bound decreases with the total, so no total between `most` and `sharing` is possible.
             return Some(Step::Next(most));
         }
         budget.spend(self.model.zones.len() as u64 * INVERSION_COST)?;
         Some(self.solve_exactly(sharing).map_or(Step::Next(sharing.saturating_sub(1)), Step::Fits))
     }
 
-    /// Returns the lowest total of at least `floor` that also explains all values, starting from one that
-    /// does. Exact if such totals are contiguous.
+    /// Returns the lowest total of at least `floor` that explains all values, starting from `fits`, a total that
+    /// explains them. The result is exact if all totals between the two explain them.
     fn lowest_from(&self, fits: u64, floor: u64, budget: &mut Budget) -> u64 {
         let mut does = |sharing: u64| matches!(self.solve(sharing, budget), Some(Step::Fits(_)));
         let (mut fits, mut step) = (fits, 1);
@@ -172,7 +173,7 @@ impl<'a> Inverse<'a> {
         fits
     }
 
-    /// Returns the largest total that all zones can have, judging by their min watermarks alone.
+    /// Returns the largest total that all zones can have according to their min watermarks alone.
     fn shares_at_most(&self, sharing: u64) -> u64 {
         let shares = |zone: &&ZoneInverse<'_>| zone.zone.kind.index() < self.sharing_kinds();
         let zones = self.nodes.iter().flat_map(|node| &node.zones).filter(shares);
@@ -206,7 +207,7 @@ impl<'a> Inverse<'a> {
         if !(least..=most).contains(&sharing) {
             return None;
         }
-        // Assign the remaining frames to the nodes that already lack most.
+        // Subtract the remaining difference first from the nodes that already lack the most frames.
         let mut spare = most - sharing;
         let mut order: Vec<usize> = (0..nodes.len()).collect();
         let lacks = |at: usize| self.nodes[at].managed_below(kinds) - totals[at].most;
@@ -221,8 +222,8 @@ impl<'a> Inverse<'a> {
         Some(fewest.collect())
     }
 
-    /// Returns the range of frames for which a zone has its observed values: values never fall as frames
-    /// grow.
+    /// Returns the range of frames for which a zone has its observed values. A binary search finds both ends, because
+    /// values never decrease as frames increase.
     fn invert(&self, zone: &ZoneInverse<'_>, node_cpus: u32, basis: &WatermarkBasis) -> Option<Range> {
         let Some(seen) = zone.observed else { return Some(zone.range) };
         let compare = |frames: u64| self.values(zone.zone.kind, frames, node_cpus, basis, seen);
@@ -234,7 +235,7 @@ impl<'a> Inverse<'a> {
         (least < past).then(|| Range { least, most: past - 1 })
     }
 
-    /// Returns each predicted value of a zone with this many frames, paired with the observed value.
+    /// Returns each predicted value of a zone with `frames` frames, paired with the observed value.
     fn values(
         &self,
         kind: ZoneKind,
@@ -269,8 +270,7 @@ impl NodeInverse<'_> {
         zones.map(|zone| zone.zone.managed.get()).sum()
     }
 
-    /// Chooses the frames of each zone within `sums` such that as few zones as possible have fewer than
-    /// today.
+    /// Chooses the frames of each zone within `sums` so that as few zones as possible have fewer frames than today.
     fn choose(&self, sums: &NodeSums) -> Vec<PageCount> {
         let candidates = sums.extremes();
         let lacking = |frames: &[u64; ZoneKind::COUNT]| {
@@ -297,8 +297,8 @@ impl<'a> ZoneInverse<'a> {
     }
 }
 
-/// Returns the range implied by the distance between two watermarks: the larger of a quarter of the zone's
-/// share and the fraction of the zone set by `watermark_scale_factor`.
+/// Returns the range of frames that follows from the distance between two watermarks. The distance is the larger of a
+/// quarter of the zone's share and the fraction of the zone set by `watermark_scale_factor`.
 fn by_scale(kind: ZoneKind, min: u64, low: u64, settings: &WatermarkSettings, rules: &Rules) -> Range {
     const WHOLE: u64 = 10_000;
     let (gap, scale) = (low.saturating_sub(min), u64::from(settings.scale_factor));
@@ -309,8 +309,8 @@ fn by_scale(kind: ZoneKind, min: u64, low: u64, settings: &WatermarkSettings, ru
     Range { least, most }
 }
 
-/// Returns the first number in `least..=most` for which `holds` is true, provided that it stays true from
-/// there on.
+/// Returns the first number in `least..=most` for which `holds` is true. `holds` must also be true for all larger
+/// numbers.
 fn first(least: u64, most: u64, holds: impl Fn(u64) -> bool) -> Option<u64> {
     let (mut low, mut high) = (least, most.checked_add(1)?);
     while low < high {

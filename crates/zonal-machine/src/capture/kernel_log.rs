@@ -1,7 +1,7 @@
-//! Fallback orders in a kernel log.
+//! Reads fallback orders from a kernel log.
 //!
-//! They are printed as "Fallback order for Node N", or as the boot-time zonelists that older kernels print on
-//! request (`mminit_loglevel`).
+//! Kernels print them as "Fallback order for Node N". Older kernels print the zonelists at boot instead, on request
+//! (`mminit_loglevel`).
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -14,25 +14,25 @@ use super::tree::Tree;
 use crate::file::FileKind;
 use crate::input::Limit;
 
-/// The text of a log; empty if none is available.
+/// The text of a log, which is empty if no log is available.
 pub(super) struct Log(String);
 
 impl Log {
-    /// Returns the log beside a captured tree, if it is from the same kernel.
+    /// Returns the log in a captured tree, if it is from the same kernel.
     pub(super) fn in_tree(tree: &Tree, release: &str) -> Self {
         let files = ["dmesg", "dmesg.txt", "var/log/dmesg"].iter();
         let text = files.filter_map(|file| tree.read(file, Limit::Log)).find(|text| is_of(text, release));
         Self(text.unwrap_or_default())
     }
 
-    /// Returns the log of the running kernel: the ring buffer if it still has the orders, else the log saved
-    /// at boot.
+    /// Returns the log of the running kernel. This is the ring buffer if it still contains the orders, otherwise the
+    /// log that was saved at boot.
     pub(super) fn of_running_kernel(tree: &Tree, release: &str) -> Self {
         let held = Self(kmsg().unwrap_or_default());
         if held.printed_orders().next().is_some() { held } else { Self::in_tree(tree, release) }
     }
 
-    /// Returns nodes with their orders, in the order of printing.
+    /// Returns nodes with their fallback orders, in the order in which the kernel printed them.
     fn printed_orders(&self) -> impl Iterator<Item = (u64, Vec<u64>)> {
         self.0.lines().filter_map(|line| {
             let (_, rest) = line.split_once("Fallback order for Node ")?;
@@ -41,8 +41,8 @@ impl Log {
         })
     }
 
-    /// Returns each node's latest order. `kinds` are the kinds of the machine's zones: among boot-time
-    /// zonelists only those of the highest kind name every node.
+    /// Returns the latest order of each node. `kinds` are the kinds of the machine's zones. They are needed for
+    /// zonelists printed at boot, because only the lists of the highest kind name every node.
     pub(super) fn fallback_orders(&self, kinds: impl Iterator<Item = FileKind>) -> BTreeMap<u64, Vec<u64>> {
         let orders: BTreeMap<u64, Vec<u64>> = self.printed_orders().collect();
         if !orders.is_empty() {
@@ -53,7 +53,8 @@ impl Log {
         self.0.lines().filter_map(|line| zonelist(line, highest.name())).collect()
     }
 
-    /// Whether any node's order was printed again. The CPUs were known by then.
+    /// Whether the kernel printed the order of any node again. The orders are then from after the boot, when the kernel
+    /// had found its CPUs.
     pub(super) fn rebuilt_after_boot(&self) -> bool {
         let mut times: BTreeMap<u64, u32> = BTreeMap::new();
         for (node, _) in self.printed_orders() {
@@ -63,8 +64,8 @@ impl Log {
     }
 }
 
-/// Whether the log names this kernel release. A log that names another is from another machine or another
-/// boot.
+/// Whether the log is from this kernel release. A log that names another release is from another machine or another
+/// boot. A log that names no release is accepted.
 fn is_of(text: &str, release: &str) -> bool {
     let named = text.lines().find_map(|line| line.split_once("Linux version "));
     match named {
@@ -73,12 +74,12 @@ fn is_of(text: &str, release: &str) -> bool {
     }
 }
 
-/// Parses a node id that a machine can have. There are no more orders than nodes.
+/// Parses a node id, and returns `None` for ids that no machine can have. This also bounds the number of orders.
 fn node_id(text: &str) -> Option<u64> {
     text.trim().parse().ok().filter(|&id| id < MAX_NODES as u64)
 }
 
-/// Longest order that is read. One entry more than possible shows that the order is wrong.
+/// Longest order that is read. It has one entry more than possible, which still shows that the order is wrong.
 const ORDER_MAX: usize = MAX_NODES + 1;
 
 /// Parses numbers up to the first word that is not a number.
@@ -107,7 +108,7 @@ fn zonelist(line: &str, highest: &str) -> Option<(u64, Vec<u64>)> {
     Some((node_id(node)?, order))
 }
 
-/// Reads what `/dev/kmsg` holds now: one record per read, without blocking.
+/// Reads the current contents of `/dev/kmsg`, one record per read, without blocking.
 fn kmsg() -> Option<String> {
     const RECORDS_MAX: usize = 1 << 20;
     let mut device = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open("/dev/kmsg").ok()?;
@@ -116,7 +117,7 @@ fn kmsg() -> Option<String> {
         match device.read(&mut record) {
             Ok(0) => break,
             Ok(length) => text.push_str(&String::from_utf8_lossy(&record[..length])),
-            // The record was overwritten while being read: the next read continues with the oldest one left.
+            // The kernel overwrote the record before it was read. The next read continues with the oldest record.
             Err(error) if error.raw_os_error() == Some(libc::EPIPE) => {}
             Err(_) => break,
         }

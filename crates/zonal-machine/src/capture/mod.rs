@@ -1,10 +1,11 @@
-//! Captures a Linux machine from its `/proc` and `/sys`, live or copied to a directory.
+//! Captures a Linux machine from its `/proc` and `/sys`, either live or from a copy in a directory.
 //!
-//! A missing file does not stop a capture: a note names each file that was not found, and what was assumed
-//! instead. Errors are: a tree without any memory figures, a malformed `cpumap`, and files that a machine
-//! cannot have, such as devices, FIFOs and links that lead out of the tree.
-//! Neighbours: `capture/tree.rs` reads files and collects the notes; `capture/nodes.rs`,
-//! `capture/zoneinfo.rs` and `capture/kernel_log.rs` parse them.
+//! A missing file does not stop a capture: a note names each file that was not found, and the assumption made instead.
+//! A capture fails for a tree without any memory figures and for a malformed `cpumap`. It also fails for files that a
+//! machine cannot have, such as devices, FIFOs and links that lead out of the tree.
+//!
+//! Related files: `capture/tree.rs` reads files and collects the notes; `capture/nodes.rs`, `capture/zoneinfo.rs` and
+//! `capture/kernel_log.rs` parse them.
 
 mod kernel_log;
 mod nodes;
@@ -30,27 +31,28 @@ use zoneinfo::ZoneInfo;
 pub struct Capture {
     /// The machine.
     pub model: MachineModel,
-    /// What was not found and what was assumed instead, one line each.
+    /// Files that were not found, and the assumptions made instead, one line each.
     pub notes: Vec<String>,
 }
 
-/// Captures the machine whose `proc` and `sys` lie under `root`, and its `dmesg` or `var/log/dmesg` if
-/// present.
+/// Captures the machine whose `proc` and `sys` are under `root`, and its `dmesg` or `var/log/dmesg` if present.
 ///
 /// # Errors
-/// [`MachineError::NoTree`] if neither directory exists, [`MachineError::NoMemory`] if no file states the
-/// memory, [`MachineError::Malformed`] for an invalid CPU mask and for more CPUs than a machine can have,
-/// [`MachineError::Read`] for a file that is not a regular file, is too large, makes all files together too
-/// large, or is a link that leads out of the tree, and the errors of [`MachineModel::read`].
+/// - [`MachineError::NoTree`] if neither directory exists
+/// - [`MachineError::NoMemory`] if no file states the memory
+/// - [`MachineError::Malformed`] for an invalid CPU mask and for more CPUs than a machine can have
+/// - [`MachineError::Read`] for a file that is not a regular file, is too large, makes all files together too large, or
+///   is a link that leads out of the tree
+/// - the errors of [`MachineModel::read`]
 pub fn capture(root: &Path) -> Result<Capture, MachineError> {
     let tree = Tree::new(root);
     tree.or_unreadable(capture_tree(&tree, Log::in_tree))
 }
 
-/// Captures the running machine, and its kernel log as far as it may be read.
+/// Captures the running machine, and the part of its kernel log that this process may read.
 ///
 /// # Errors
-/// The errors of [`capture`]; [`MachineError::NoTree`] if neither `/proc` nor `/sys` is mounted.
+/// The errors of [`capture`], and [`MachineError::NoTree`] if neither `/proc` nor `/sys` is mounted.
 pub fn capture_live() -> Result<Capture, MachineError> {
     let tree = Tree::new(Path::new("/"));
     tree.or_unreadable(capture_tree(&tree, Log::of_running_kernel))
@@ -115,8 +117,8 @@ fn zone_info(tree: &Tree) -> Result<Option<ZoneInfo>, MachineError> {
     info.map_err(|problem| MachineError::Malformed { path: tree.root().join(FILE), problem })
 }
 
-/// Drops values that the kernel reported if an input of their prediction is a guess, because a difference
-/// would say nothing about the kernel.
+/// Drops a value that the kernel reported if its prediction would depend on a guess. A difference would then show
+/// nothing about the kernel.
 fn forget_unfounded(observed: &mut FileObserved, settings: &FileSettings, topology: &Topology) {
     let marks = settings.min_free_kbytes.is_some();
     let gaps = marks && settings.watermark_scale_factor.is_some();
@@ -145,7 +147,7 @@ fn kernel(release: &str) -> Option<KernelVersion> {
     release.parse().ok()
 }
 
-/// Returns the kernel's release, or an empty string.
+/// Returns the kernel's release, or an empty string if it is unknown.
 fn release(tree: &Tree) -> String {
     let from_version = || {
         let text = tree.read("proc/version", Limit::Setting)?;
@@ -155,8 +157,8 @@ fn release(tree: &Tree) -> String {
     release.or_else(from_version).unwrap_or_default()
 }
 
-/// Reads the settings under `proc/sys/vm`. `names` are the kinds of zone that the kernel has, in its order,
-/// which is the order of the columns of its reserve ratios.
+/// Reads the settings under `proc/sys/vm`. `names` are the kinds of zone that the kernel has. Their order is also that
+/// of the columns of `lowmem_reserve_ratio`.
 fn settings(tree: &Tree, names: &[String]) -> FileSettings {
     let number = |name: &str| -> Option<u64> {
         let text = tree.note_missing(&format!("proc/sys/vm/{name}"))?;
@@ -212,8 +214,8 @@ fn file_nodes(topology: &Topology, tree: &Tree) -> Vec<FileNode> {
     nodes
 }
 
-/// Makes zones disjoint. Zones of interleaved nodes span each other's memory; their frames' positions are not
-/// known, so the zones are laid out one after another. No prediction depends on it.
+/// Makes zones disjoint. The zones of interleaved nodes span each other's memory, and the positions of their frames are
+/// unknown, so overlapping zones are laid out consecutively. No prediction depends on these positions.
 fn disjoint(zones: Vec<FileZone>, tree: &Tree) -> Vec<FileZone> {
     let mut by_start: Vec<&FileZone> = zones.iter().collect();
     by_start.sort_by_key(|zone| zone.start);
@@ -226,7 +228,7 @@ fn disjoint(zones: Vec<FileZone>, tree: &Tree) -> Vec<FileZone> {
     let mut next = 0;
     let mut moved = by_start.into_iter().cloned().collect::<Vec<_>>();
     for zone in &mut moved {
-        // A zone whose memory is not present yet also spans something.
+        // A zone without present memory must also span at least one frame.
         (zone.start, zone.spanned) = (next, zone.present.max(1));
         next = next.saturating_add(zone.spanned);
     }

@@ -1,4 +1,4 @@
-//! Nodes, their CPUs and distances, from `sys/devices/system/node` or its substitutes.
+//! Reads nodes, their CPUs and their distances from `sys/devices/system/node`, or from other files if that is missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ pub(super) struct Topology {
     possible: BTreeSet<u64>,
 }
 
-/// What is known about a node.
+/// The known facts about a node.
 #[derive(Default)]
 struct Found {
     cpus: Option<Vec<u64>>,
@@ -95,8 +95,8 @@ impl Topology {
         self.nodes.keys().all(|&id| self.known_row(id).is_some() || self.nodes.len() == 1)
     }
 
-    /// Returns the distances from node `id` to each online node, ascending. Uses the kernel's defaults where
-    /// they are missing or invalid.
+    /// Returns the distances from node `id` to each online node, in ascending order of the nodes. Uses the kernel's
+    /// defaults if the distances are missing or invalid.
     pub(super) fn distances(&self, id: u64, tree: &Tree) -> Vec<i64> {
         if let Some(row) = self.known_row(id) {
             return row.to_vec();
@@ -121,7 +121,7 @@ impl Topology {
         sane.then_some(row)
     }
 
-    /// Returns one zone per node, used when the zones are not known.
+    /// Returns one zone per node with the node's total memory, for a tree whose zones are unknown.
     pub(super) fn made_up_zones(&self, tree: &Tree) -> Vec<FileZone> {
         let page_kib = tree.page_bytes(None) / 1024;
         let mut start = 0;
@@ -146,8 +146,8 @@ impl Topology {
     }
 }
 
-/// Returns the error for too many CPUs. A CPU counts once for each node that lists it: emulated nodes list
-/// CPUs of other nodes, but not so many.
+/// Returns the error for too many CPUs. A CPU counts once for each node that lists it. Emulated nodes also list CPUs of
+/// other nodes, but never so many.
 fn too_many_cpus(tree: &Tree, id: u64, cpus: usize, listed: usize) -> MachineError {
     let problem = format!(
         "it lists {cpus} CPUs, which makes {listed} with those of the nodes before it; a machine has at most \
@@ -159,13 +159,13 @@ fn too_many_cpus(tree: &Tree, id: u64, cpus: usize, listed: usize) -> MachineErr
 fn read_node(tree: &Tree, id: u64) -> Result<Found, MachineError> {
     let directory = format!("{NODES}/node{id}");
     let row = tree.read(&format!("{directory}/distance"), Limit::List);
-    // One number more than possible shows that a row is invalid.
+    // The row is cut off after one number more than possible, which still shows that the row is invalid.
     let numbers =
         |text: String| text.split_whitespace().take(MAX_NODES + 1).map(|word| word.parse().ok()).collect();
     Ok(Found { cpus: node_cpus(tree, &directory)?, distances: row.and_then(numbers) })
 }
 
-/// Reads the CPUs of a node: from the list, else from the bit mask (the only form in old kernels), else from
+/// Reads the CPUs of a node from the list, otherwise from the bit mask (the only form in old kernels), otherwise from
 /// the links.
 fn node_cpus(tree: &Tree, directory: &str) -> Result<Option<Vec<u64>>, MachineError> {
     if let Some(text) = tree.read(&format!("{directory}/cpulist"), Limit::List) {
@@ -213,20 +213,20 @@ fn all_cpus(tree: &Tree) -> Option<Vec<u64>> {
     Some(cpus.into_iter().collect())
 }
 
-/// Parses a list of ids as Linux prints it: `0-3,8,10-11`. Skips malformed parts, and stops when more ids are
-/// listed than can exist, which no kernel does.
+/// Parses a list of ids as Linux prints it: `0-3,8,10-11`. Skips malformed parts, and stops after the largest possible
+/// number of ids, which no kernel's list exceeds.
 fn list(text: Option<&str>) -> BTreeSet<u64> {
     let parts = text.unwrap_or("").trim().split(',').filter_map(|part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last): (u64, u64) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
-        // A corrupt range must not use up all memory.
+        // Without this bound, a corrupt range could exhaust memory.
         (last < u64::from(CPUS_MAX)).then_some(first..=last)
     });
     parts.flatten().take(CPUS_MAX as usize).collect()
 }
 
-/// Parses a mask as Linux prints it into the numbers of the set bits: groups of 32 bits in hexadecimal, the
-/// most significant first, as in `00000001,0000000f`.
+/// Parses a mask as Linux prints it, and returns the numbers of the set bits. A mask consists of hexadecimal groups of
+/// 32 bits, the most significant first, as in `00000001,0000000f`.
 fn mask(text: &str) -> Result<Vec<u64>, String> {
     const RIGHT: &str =
         "it must be groups of one to eight hexadecimal digits separated by commas, such as 00000001,0000000f";
@@ -284,7 +284,7 @@ mod tests {
         assert_eq!(found("0-3,8,10-11\n"), [0, 1, 2, 3, 8, 10, 11]);
         assert_eq!(found("\n"), [0; 0]);
         assert_eq!(found("5-3,x,1-,7,0-99999999999"), [7]);
-        // All ids over and over, which would take hours.
+        // The text repeats all ids many times, so a full parse would take hours.
         assert_eq!(found(&"0-1048575,".repeat(100_000)).len(), 1 << 20);
     }
 }

@@ -1,4 +1,4 @@
-//! A tree of `/proc` and `/sys` files, and notes on what is missing from it.
+//! A tree of `/proc` and `/sys` files, and notes on the files that it lacks.
 
 use std::cell::RefCell;
 use std::io::{self, ErrorKind};
@@ -9,17 +9,17 @@ use super::nodes::NODES;
 use crate::error::MachineError;
 use crate::input::{Budget, Folder, Limit};
 
-/// Page size if nothing states it.
+/// Page size if no file states it.
 const USUAL_PAGE_BYTES: u64 = 4096;
 
-/// Possible page sizes in bytes; all are powers of two.
+/// Range of page sizes in bytes. Every page size is a power of two.
 const PAGE_SIZES: RangeInclusive<u64> = 1 << 12..=1 << 30;
 
 /// Key of the page size in the auxiliary vector, from elf.h.
 const AT_PAGESZ: usize = 6;
 
-/// Limit of the bytes of all files of a tree together: a `proc/zoneinfo` and a log of the largest size
-/// allowed, and as much again for all other files.
+/// Limit of the bytes of all files of a tree together. It is enough for a `proc/zoneinfo` and a log of the largest size
+/// allowed, and for the same amount again in other files.
 const ALL_BYTES: u64 = 384 << 20;
 
 pub(super) struct Tree {
@@ -33,8 +33,8 @@ pub(super) struct Tree {
 /// A file that exists and could not be read.
 struct UnreadableFile {
     error: MachineError,
-    /// Whether the file is of a kind that no machine or copy of one has: a device, a FIFO, or a link that
-    /// leads out of the tree.
+    /// Whether neither a machine nor a copy of one can have such a file: a device, a FIFO, or a link that leads out of
+    /// the tree.
     is_foreign: bool,
 }
 
@@ -48,7 +48,7 @@ impl Tree {
         self.root.path()
     }
 
-    /// Reads a file as text. If it is not valid text, everything except ASCII is replaced. Some kernels end
+    /// Reads a file as text. If the file is not valid UTF-8, every byte that is not ASCII is replaced. Some kernels end
     /// CPU lists with a zero byte, which is removed.
     pub(super) fn read(&self, file: &str, limit: Limit) -> Option<String> {
         let mut text = text_of(self.bytes(file, limit)?);
@@ -65,8 +65,8 @@ impl Tree {
         self.root().join(file).exists()
     }
 
-    /// Returns the numbers of the entries of a directory whose names are `prefix` and a number; none if there
-    /// is no such directory.
+    /// Returns the numbers in the names of a directory's entries, for names that consist of `prefix` and a number.
+    /// Returns none if the directory does not exist.
     pub(super) fn numbered(&self, directory: &str, prefix: &str) -> Vec<u64> {
         let numbers = self.root.numbered(Path::new(directory), prefix, &self.budget);
         numbers.map_err(|error| self.remember(directory, error)).unwrap_or_default()
@@ -77,7 +77,8 @@ impl Tree {
         if matches!(source.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) {
             return;
         }
-        // Errors from the system have a number. A live machine may refuse or fail to show a file.
+        // An error with a number is from the system, and a live machine may refuse or fail to show a file. An error
+        // without a number is from `input`, which refuses the kind of file. `ELOOP` means that the file is a link.
         let is_foreign = source.raw_os_error().is_none_or(|number| number == libc::ELOOP);
         self.note(&format!("{file} cannot be read ({source}): it is treated as missing"));
         let mut unreadable = self.unreadable.borrow_mut();
@@ -87,8 +88,8 @@ impl Tree {
         }
     }
 
-    /// Returns what was captured, unless a file is of a kind that cannot be captured. If there is no machine,
-    /// the error is the file that could not be read.
+    /// Returns the result of a capture, unless a file is of a kind that cannot be captured. If the tree contains no
+    /// machine, the error is that of the file that could not be read.
     pub(super) fn or_unreadable<T>(&self, captured: Result<T, MachineError>) -> Result<T, MachineError> {
         let has_nothing = matches!(captured, Err(MachineError::NoTree(_) | MachineError::NoMemory(_)));
         match self.unreadable.take() {
@@ -126,8 +127,8 @@ impl Tree {
         host.filter(|name| !name.is_empty()).or_else(directory).unwrap_or_else(|| "captured".to_owned())
     }
 
-    /// Reads a memory size in KiB from a `meminfo` file: `MemTotal:  8123 kB`, or `Node 0 MemTotal:  8123
-    /// kB`.
+    /// Reads a memory size in KiB from a `meminfo` file, whose line is `MemTotal:  8123 kB` or
+    /// `Node 0 MemTotal:  8123 kB`.
     pub(super) fn memory_kib(&self, file: &str) -> Option<u64> {
         let text = self.read(file, Limit::List)?;
         let line = text.lines().find_map(|line| line.split_once("MemTotal:"))?;
@@ -136,9 +137,10 @@ impl Tree {
 
     /// Returns the page size.
     ///
-    /// If the tree is that of the running kernel, this is the page size that the kernel passed to this
-    /// process. Otherwise it is the size for which `managed` frames come closest to the memory of the nodes,
-    /// or of the machine. Containers may see a smaller `proc/meminfo` than the machine's.
+    /// If the tree is that of the running kernel, this is the page size that the kernel passed to this process.
+    /// Otherwise it is the size for which `managed` frames come closest to the memory of the nodes, or of the machine
+    /// if that of the nodes is unknown. The nodes come first because `proc/meminfo` in a container may state less than
+    /// the machine's memory.
     pub(super) fn page_bytes(&self, managed: Option<u64>) -> u64 {
         let memory = || self.memory_of_nodes().or_else(|| self.memory_kib("proc/meminfo"));
         let closest = || {
@@ -153,8 +155,8 @@ impl Tree {
         })
     }
 
-    /// Reads the page size from the auxiliary vector, which the kernel passes to a process in pairs of words:
-    /// key and value.
+    /// Reads the page size from the auxiliary vector. The kernel passes this vector to a process as pairs of a key and
+    /// a value, of one word each.
     fn page_bytes_from_auxv(&self) -> Option<u64> {
         let bytes = self.bytes("proc/self/auxv", Limit::Setting)?;
         let words: Vec<usize> = bytes

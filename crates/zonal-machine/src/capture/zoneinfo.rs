@@ -10,11 +10,11 @@ use crate::file::{FileKind, FileObservedZone, FileZone};
 /// The kinds of zone in the column order of a machine file.
 pub(super) const KINDS: [&str; 5] = ["DMA", "DMA32", "Normal", "Movable", "Device"];
 
-/// Largest number of zones that is read: all kinds on all nodes.
+/// Largest number of zones that is read, which is all kinds on all nodes.
 const ZONES_MAX: usize = MAX_NODES * KINDS_MAX;
 
-/// Largest number of zone kinds of a kernel: one more than in a machine file, because of a kind that only
-/// 32-bit kernels have.
+/// Largest number of zone kinds of a kernel. It is one more than in a machine file, because 32-bit kernels have another
+/// kind.
 const KINDS_MAX: usize = KINDS.len() + 1;
 
 /// All zones that the kernel printed, including empty ones.
@@ -22,7 +22,7 @@ pub(super) struct ZoneInfo {
     zones: Vec<Info>,
 }
 
-/// One zone as printed; values that the kernel does not print are `None`.
+/// One zone as printed. Values that the kernel did not print are `None`.
 #[derive(Default)]
 struct Info {
     node: u64,
@@ -68,7 +68,7 @@ impl ZoneInfo {
         self.populated().map(|(zone, _)| zone.node).collect()
     }
 
-    /// Returns the number of frames managed in all zones.
+    /// Returns the number of managed frames of all zones.
     pub(super) fn managed(&self) -> Option<u64> {
         Some(self.zones.iter().map(Info::managed).fold(0, u64::saturating_add))
     }
@@ -83,8 +83,8 @@ impl ZoneInfo {
         names
     }
 
-    /// Returns the zones that span any frames. Zones for which the kernel prints no start are placed one
-    /// after another.
+    /// Returns the zones that span any frames. A zone for which the kernel prints no start is placed after the previous
+    /// one.
     pub(super) fn zones(&self) -> Vec<FileZone> {
         let mut next = 0;
         let mut zones = Vec::new();
@@ -98,12 +98,12 @@ impl ZoneInfo {
         zones
     }
 
-    /// Returns what the kernel reported about the zones. A `high` that the kernel tunes is left out, because
-    /// it changes all the time.
+    /// Returns the values that the kernel reported for the zones. A `high` that the kernel tunes is omitted, because it
+    /// changes all the time.
     pub(super) fn observed_zones(&self, rule: HighRule) -> Vec<FileObservedZone> {
         let names = self.kind_names();
         let observed = |(zone, kind): (&Info, FileKind)| {
-            // The printed watermarks include a boost, which is temporary and not a setting.
+            // The printed watermarks include a temporary boost, which does not follow from the settings.
             let plain = |mark: Option<u64>| mark.map(|mark| mark.saturating_sub(zone.boost));
             FileObservedZone {
                 node: zone.node,
@@ -143,7 +143,7 @@ fn heading(line: &str) -> Option<(u64, String)> {
     Some((node.trim().parse().ok()?, name.trim().to_owned()))
 }
 
-/// Spreads the columns of the kinds that this kernel has to those of a machine file. A kind that the kernel
+/// Converts the columns of the kinds that this kernel has to the columns of a machine file. A kind that the kernel
 /// lacks adds no memory, so its column repeats the previous one.
 fn by_kind(columns: &[u64], names: &[String]) -> Vec<u64> {
     let mut before = 0;
@@ -187,9 +187,9 @@ impl Info {
         }
     }
 
-    /// Records a pageset value. Pagesets are the same on every CPU, so the first one represents all. Only the
-    /// bounds of a tuned `high` can differ: pools of this allocator set lower bounds for CPUs of other nodes
-    /// than the rule of the kernel.
+    /// Records a pageset value. All CPUs have the same values, so those of the first CPU are used. The exception is the
+    /// bounds of a tuned `high`: pools of this allocator report lower bounds than the kernel's rule for CPUs of other
+    /// nodes, so the largest bound of all CPUs is used.
     fn take_pageset(&mut self, key: &str, value: u64) {
         match key {
             "high_min:" => self.pageset_high_min = self.pageset_high_min.max(Some(value)),
@@ -207,7 +207,7 @@ impl Info {
 mod tests {
     use super::*;
 
-    /// Shortened from a 6.1 kernel without ZONE_DMA, with a boosted zone.
+    /// Shortened output of a 6.1 kernel without ZONE_DMA, with a boosted zone.
     const TEXT: &str = "\
 Node 0, zone    DMA32
   per-node stats

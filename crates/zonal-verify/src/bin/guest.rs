@@ -1,8 +1,9 @@
-//! `guest [WORD...] [--may-change-machine]`: checks of pools on a machine with several nodes.
+//! `guest [WORD...] [--may-change-machine]` checks pools on a machine with several nodes.
 //!
-//! Prints one line for each check: `ok NAME`, `not ok NAME: why` or `skipped NAME: why`, and ends with 1 when
-//! something does not hold. Made for a virtual machine: `cargo xtask numa` boots one. Neighbours: `guest/` has
-//! the checks.
+//! The program prints one line for each check: `ok NAME`, `not ok NAME: why` or `skipped NAME: why`. Its exit code is 1
+//! if a check failed. It is designed for a virtual machine, such as the one that `cargo xtask numa` boots.
+//!
+//! Related files: `guest/` has the checks.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -10,10 +11,11 @@ use std::time::Instant;
 use clap::Parser;
 use zonal_verify::guest::{CHECKS, Check, Effect, Found, PREDICTIONS, Verdict, without_membarrier};
 
-/// Bad usage.
+/// Exit code for invalid command-line arguments.
 const BAD_USAGE: u8 = 2;
 
-/// Checks where the pages of pools lie on this machine's nodes, and what pools make of what its kernel refuses.
+/// Checks on which of this machine's nodes the pages of pools are, and how pools work if the kernel refuses system
+/// calls.
 #[derive(Parser)]
 struct Options {
     /// Only checks with one of these words in their names
@@ -21,7 +23,7 @@ struct Options {
     /// Also run checks that take CPUs and memory offline, or write settings of the kernel
     #[arg(long)]
     may_change_machine: bool,
-    /// Check only what holds where `membarrier` is refused with this error number
+    /// Check only pools for which `membarrier` fails with this error number
     #[arg(long, value_name = "ERRNO")]
     refuse_membarrier: Option<i32>,
 }
@@ -52,7 +54,7 @@ fn main() -> ExitCode {
     ended(holds)
 }
 
-/// Prints what a check found; returns whether it holds.
+/// Prints the result of a check, and returns whether the check passed.
 fn print_verdict(name: &str, verdict: Verdict, begin: Instant) -> bool {
     let one_line = |text: String| text.replace('\n', " ");
     let seconds = begin.elapsed().as_secs_f64();

@@ -1,5 +1,5 @@
-//! `soak [--minutes N] [--seed N]`: everything at once, with walks over the pool in pauses. Ends with 1 and
-//! one line when something was found. Neighbours: `soak/` does it.
+//! `soak [--minutes N] [--seed N]` uses pools with all operations and faults at once, and verifies them in pauses. If a
+//! check fails, the program prints one line and exits with code 1. Related files: `soak/` has the test.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use zonal_lab::experiment;
 use zonal_verify::soak::{Pace, Tally, soak};
 
-/// Time between two lines about how it goes.
+/// Time between two progress lines.
 const REPORT_EVERY: Duration = Duration::from_secs(20);
 
-/// Soaks the allocator on this machine's memory and on simulated machines.
+/// Runs a soak test of the allocator on this machine's memory and on simulated machines.
 #[derive(Parser)]
 struct Options {
-    /// How long it goes on.
+    /// Duration of the run, in minutes.
     #[arg(long, default_value_t = 1.0)]
     minutes: f64,
-    /// Seed of the first round; each round has the next one.
+    /// Seed of the first round. Each later round uses the next number.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
@@ -76,7 +76,7 @@ fn report(time: Duration, tally: &Tally) {
     );
 }
 
-/// Returns the memory of the process, in MiB.
+/// Returns the resident memory of the process, in MiB.
 fn resident_mib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

@@ -1,5 +1,5 @@
-//! Runs random programs on random machines: `stress [SEED [ROUNDS]]`. Ends with 1 and one line when
-//! a check has failed.
+//! `stress [SEED [ROUNDS]]` runs random programs on random machines. If a check fails, the program prints one line and
+//! exits with code 1.
 
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use zonal_lab::experiment;
 use zonal_verify::stress;
 
-/// Rounds, unless the command line says otherwise.
+/// Default number of rounds.
 const ROUNDS: u64 = 200;
 
 fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {

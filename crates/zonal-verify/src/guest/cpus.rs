@@ -1,7 +1,9 @@
-//! CPUs that the kernel takes offline and brings back under a pool.
+//! Checks that take CPUs offline and bring them back while a pool is in use.
 //!
-//! A pool does not watch the kernel's CPUs: it goes on with the pagesets it has, and drains reach those of CPUs that
-//! are gone. Neighbours: `load.rs` uses the pool meanwhile.
+//! A pool does not follow changes of the kernel's CPUs. It continues with the pagesets that it has, and a drain also
+//! empties the pagesets of CPUs that are offline.
+//!
+//! Related files: `load.rs` runs the threads that use the pool in the meantime.
 
 use zonal::units::CpuId;
 use zonal_linux::{Pool, PoolRequest};
@@ -14,13 +16,13 @@ use super::verdict::{Found, Verdict, ensure, text};
 const POOL_BYTES: u64 = 64 * MIB;
 const THREADS: usize = 4;
 
-/// Returns CPUs other than the first, which many machines cannot take offline.
+/// Returns all CPUs that are online except the first one, because many machines cannot take their first CPU offline.
 fn removable() -> Result<Vec<u32>, String> {
     Ok(online_cpus()?.into_iter().skip(1).collect())
 }
 
-/// Takes each CPU but the first offline and brings it back: at first behind the pool's back, then with the
-/// pool being notified before and after.
+/// Takes each CPU except the first offline and brings it back. It does so once without notifying the pool, and once
+/// with a notification to the pool before and after.
 pub(super) fn under_load() -> Verdict {
     let cpus = removable()?;
     if cpus.is_empty() {
@@ -46,7 +48,7 @@ pub(super) fn under_load() -> Verdict {
     Ok(Found::Holds(format!("{} CPUs twice, {used} frames meanwhile", cpus.len())))
 }
 
-/// Checks that what a CPU had in its pagesets when it went offline can be drained from elsewhere.
+/// Checks that other CPUs can drain the frames in the pagesets of a CPU that is offline.
 fn frames_of_a_cpu_that_is_gone(pool: &Pool, cpu: u32) -> Result<(), String> {
     pool.drain_pagesets();
     on_cpu(cpu, || take(pool, &PoolRequest::page(), 50).map(drop))?;
@@ -60,7 +62,8 @@ fn frames_of_a_cpu_that_is_gone(pool: &Pool, cpu: u32) -> Result<(), String> {
     all_free(pool)
 }
 
-/// Checks that a pool built while a CPU is offline serves threads on that CPU later, from any node, and stays exact.
+/// Checks that a pool that was built while a CPU was offline later serves threads on that CPU. Frames may come from any
+/// node, and the accounting must stay exact.
 pub(super) fn later_than_the_pool() -> Verdict {
     let Some(&cpu) = removable()?.last() else {
         return Ok(Found::Skipped("one CPU is online; two are needed".into()));

@@ -1,6 +1,8 @@
-//! A control group that allows some CPUs, some nodes and some memory.
+//! Checks of a pool in a control group that allows only some nodes and a limited amount of memory.
 //!
-//! The process moves into the group and back. Neighbours: `refusals.rs` has containers that refuse calls.
+//! The process moves into the group, and back at the end.
+//!
+//! Related files: `refusals.rs` has the checks for containers that refuse system calls.
 
 use std::fs;
 use std::path::Path;
@@ -17,10 +19,10 @@ use super::verdict::{Found, Verdict, ensure, text};
 const ROOT: &str = "/sys/fs/cgroup";
 const GROUP: &str = "/sys/fs/cgroup/zonal-guest";
 const POOL_BYTES: u64 = 48 * MIB;
-/// Memory that the group may have.
+/// Limit of the group's memory, in bytes.
 const LIMIT: u64 = 160 * MIB;
 
-/// A group of this process's own; when dropped the process is back and the group is gone.
+/// A control group that contains only this process. When dropped, it moves the process back and removes the group.
 struct Group;
 
 impl Group {
@@ -47,8 +49,8 @@ impl Drop for Group {
     }
 }
 
-/// Checks that nodes outside the cpuset cannot be bound to, and are named; nodes that are allowed work as ever; the limit
-/// of memory is named when a pool is larger.
+/// Checks that pools name the nodes outside the cpuset as not bound, and that allowed nodes work as usual. A pool
+/// larger than the memory limit must fail with an error that names the control group.
 pub(super) fn limited() -> Verdict {
     needs_nodes!();
     if !Path::new(ROOT).join("cgroup.controllers").exists() {
@@ -56,7 +58,7 @@ pub(super) fn limited() -> Verdict {
     }
     let controllers = read(format!("{ROOT}/cgroup.controllers"))?;
     if !["cpuset", "memory"].iter().all(|one| controllers.split(' ').any(|has| has == *one)) {
-        return Ok(Found::Skipped(format!("of control groups there are: {controllers}")));
+        return Ok(Found::Skipped(format!("available control group controllers: {controllers}")));
     }
     let nodes = memory_nodes()?;
     let (allowed, denied) = nodes.split_at(2.min(nodes.len() - 1));
@@ -106,8 +108,9 @@ pub(super) fn limited() -> Verdict {
     )))
 }
 
-/// Moves the group to other nodes while a pool is in use. The kernel moves the pool's pages there with their contents
-/// and changes what they are bound to: frames stay as they are, their place does not. Returns the places.
+/// Moves the group to other nodes while a pool is in use. The kernel moves the pool's pages to these nodes with their
+/// contents and rebinds the memory, so frames keep their numbers and contents, but their pages are on other nodes.
+/// Returns the number of pages on each node.
 fn moved_to_other_nodes(others: &[u16]) -> Result<Tally, String> {
     let pool = Pool::builder().size(POOL_BYTES / 2).huge_pages(HugePages::Never).build().map_err(text)?;
     let mut held = take_all(&pool, &PoolRequest::page());

@@ -1,7 +1,9 @@
-//! Explicit huge pages on the right node, or a stated fallback; transparent ones.
+//! Checks that explicit huge pages are on the right node or that the pool reports a fallback, and checks of transparent
+//! huge pages.
 //!
-//! The reserve of each node is set through `/sys` and emptied at the end. Neighbours: `kernel.rs` reads what backs
-//! a mapping from `smaps`.
+//! The checks set the reserve of each node through `/sys` and empty it at the end.
+//!
+//! Related files: `kernel.rs` reads the size of the pages behind a mapping from `smaps`.
 
 use zonal::units::Order;
 use zonal_linux::{HugePages, Pool, PoolRequest, Warning};
@@ -10,7 +12,7 @@ use super::kernel::{free_kib, memory_nodes, read, reserve, set_reserve, smaps_ki
 use super::pages::{MIB, all_free, every_page_on_its_node, needs_nodes, node, on_their_nodes, take};
 use super::verdict::{Found, Verdict, ensure, text};
 
-/// Huge pages in the reserve of a node that has some.
+/// Huge pages in the reserve of a node whose reserve is not empty.
 const RESERVED: u64 = 8;
 const HUGE_KIB: u64 = 2048;
 const TRANSPARENT: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
@@ -38,7 +40,7 @@ impl Drop for Reserves {
     }
 }
 
-/// Returns a pool of `pages` huge pages of node `of`.
+/// Builds a pool of `pages` explicit huge pages on node `of`.
 fn of_node(of: u16, pages: u64) -> Result<Pool, String> {
     Pool::builder()
         .size(pages * 2 * MIB)
@@ -54,7 +56,7 @@ fn backing_kib(pool: &Pool) -> Result<u64, String> {
     smaps_kib(pool.ptr_of(first).ok_or("a frame of the pool")?.as_ptr(), "KernelPageSize")
 }
 
-/// Returns nodes that are named as having too few explicit huge pages.
+/// Returns the nodes that the pool's warnings name as having too few explicit huge pages.
 fn without_explicit(pool: &Pool) -> Vec<u16> {
     let named = pool.warnings().iter().filter_map(|warning| match warning {
         Warning::NoExplicitHugePages { node, .. } => Some(node.get()),
@@ -63,7 +65,8 @@ fn without_explicit(pool: &Pool) -> Vec<u16> {
     named.collect()
 }
 
-/// Reserves huge pages on every second node; checks that its pools use it and that all others fall back with a warning.
+/// Reserves huge pages on every second node. Pools on these nodes must use the reserve, and pools on the other nodes
+/// must fall back with a warning.
 pub(super) fn explicit() -> Verdict {
     needs_nodes!();
     let reserves = Reserves::set(|at| if at % 2 == 0 { RESERVED } else { 0 })?;
@@ -99,7 +102,7 @@ pub(super) fn explicit() -> Verdict {
     Ok(Found::Holds(found.join(", ")))
 }
 
-/// Checks that one pool over all nodes falls back on those nodes alone that have no reserve.
+/// Checks that a pool over all nodes falls back only on the nodes without a reserve.
 fn over_all_nodes(reserves: &Reserves) -> Result<(), String> {
     let pool = Pool::builder().size(8 * MIB * reserves.0.len() as u64).huge_pages(HugePages::Explicit);
     let pool = pool.build().map_err(text)?;
@@ -113,7 +116,8 @@ fn over_all_nodes(reserves: &Reserves) -> Result<(), String> {
     all_free(&pool)
 }
 
-/// Checks that a pool warns if another pool uses the reserve, and gets it after that pool is dropped.
+/// Checks that a pool warns when another pool uses the whole reserve, and that a pool gets the reserve after the others
+/// were dropped.
 pub(super) fn exhausted() -> Verdict {
     needs_nodes!();
     let reserves = Reserves::set(|_| RESERVED)?;
@@ -134,7 +138,8 @@ pub(super) fn exhausted() -> Verdict {
     Ok(Found::Holds(format!("node {of}")))
 }
 
-/// Checks that a pool gets a reserve that is most of a node's memory, although less than that is available otherwise.
+/// Checks that a pool can use a reserve that takes up most of a node's memory, although the node then has less ordinary
+/// memory than the pool's size.
 pub(super) fn most_of_a_node() -> Verdict {
     needs_nodes!();
     let &of = memory_nodes()?.last().ok_or("no node has memory")?;
@@ -147,8 +152,8 @@ pub(super) fn most_of_a_node() -> Verdict {
     Ok(Found::Holds(format!("{:?}", every_page_on_its_node(&pool)?)))
 }
 
-/// Checks that transparent huge pages back a pool that may have them, on each node; where the kernel uses none, a warning
-/// says so.
+/// Checks that transparent huge pages back a pool that may use them. If the kernel's setting forbids them, the pool
+/// must warn.
 pub(super) fn transparent() -> Verdict {
     needs_nodes!();
     let usual = read(TRANSPARENT)?;

@@ -1,6 +1,6 @@
-//! What checks ask of the kernel, and what they change in it.
+//! Queries and changes of the kernel's state, for the checks.
 //!
-//! Nothing here knows of pools. Paths are those of the running system. Source: Linux `move_pages(2)`,
+//! This file does not use pools. Its paths are those of the running system. Sources: Linux `move_pages(2)`,
 //! `set_mempolicy(2)`, `sched_setaffinity(2)`, `proc(5)`, and the kernel's documentation of `/sys`.
 
 use std::collections::BTreeMap;
@@ -19,22 +19,22 @@ const BLOCKS: &str = "/sys/devices/system/memory";
 const MPOL_DEFAULT: c_int = 0;
 const MPOL_INTERLEAVE: c_int = 3;
 
-/// Where a page lies.
+/// The place of a page in physical memory.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum PagePlace {
-    /// On this node.
+    /// The page is on this node.
     Node(u16),
-    /// Nowhere: it was never stored to, or given back.
+    /// The address has no page: either nothing was ever stored there, or the page was returned to the kernel.
     Absent,
-    /// The kernel reports another error number.
+    /// The kernel reports an error number other than those for an absent page.
     Unknown(i32),
 }
 
-/// Returns where the page of each address lies, by the query form of `move_pages`.
+/// Returns the place of the page at each address, with the query form of `move_pages`.
 pub(super) fn page_places(addresses: &[*const u8]) -> Result<Vec<PagePlace>, String> {
     let mut status: Vec<c_int> = vec![c_int::MIN; addresses.len()];
-    // SAFETY: the kernel reads `len` addresses and writes `len` numbers, and moves nothing because no nodes
-    // are given.
+    // SAFETY: the kernel reads `len` addresses and writes `len` numbers. It moves no page because the list of nodes is
+    // null.
     let failed = unsafe {
         libc::syscall(
             libc::SYS_move_pages,
@@ -51,39 +51,40 @@ pub(super) fn page_places(addresses: &[*const u8]) -> Result<Vec<PagePlace>, Str
     }
     let place = |status: c_int| match (u16::try_from(status), -status) {
         (Ok(node), _) => PagePlace::Node(node),
-        // Kernels before 6.12 or so give the second.
+        // Kernels before about 6.12 report EFAULT for an absent page.
         (_, libc::ENOENT | libc::EFAULT) => PagePlace::Absent,
         (_, error) => PagePlace::Unknown(error),
     };
     Ok(status.into_iter().map(place).collect())
 }
 
-/// Sets the memory policy of the calling thread to interleave over nodes 0 to 63, or to the default.
+/// Sets the memory policy of the calling thread to interleave over all nodes with memory, or to the default. The ids of
+/// these nodes must be below 64.
 pub(super) fn interleave_thread(on: bool) -> Result<(), String> {
     let mask: c_ulong = memory_nodes()?.iter().fold(0, |mask, node| mask | 1 << node);
     let (mode, mask, bits) = match on {
         true => (MPOL_INTERLEAVE, &raw const mask, c_ulong::from(c_ulong::BITS) + 1),
         false => (MPOL_DEFAULT, ptr::null(), 0),
     };
-    // SAFETY: the mask outlives the call and has as many bits as said.
+    // SAFETY: the mask outlives the call and has at least as many bits as the call declares.
     match unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, mask, bits) } {
         0 => Ok(()),
         _ => Err(format!("set_mempolicy: {}", io::Error::last_os_error())),
     }
 }
 
-/// Keeps the calling thread on one CPU.
+/// Pins the calling thread to one CPU.
 pub(super) fn pin_to(cpu: u32) -> Result<(), String> {
     let mut set = [0_u64; 16];
     set[cpu as usize / 64] = 1 << (cpu % 64);
-    // SAFETY: the call reads that many bytes, and concerns this thread only.
+    // SAFETY: the call reads exactly the bytes of `set`, and affects the calling thread only.
     match unsafe { libc::sched_setaffinity(0, size_of_val(&set), set.as_ptr().cast()) } {
         0 => Ok(()),
         _ => Err(format!("CPU {cpu}: sched_setaffinity: {}", io::Error::last_os_error())),
     }
 }
 
-/// Does `work` on a new thread that stays on one CPU.
+/// Runs `work` on a new thread that is pinned to one CPU.
 pub(super) fn on_cpu<R: Send>(
     cpu: u32,
     work: impl FnOnce() -> Result<R, String> + Send,
@@ -91,8 +92,8 @@ pub(super) fn on_cpu<R: Send>(
     apart(|| pin_to(cpu).and_then(|()| work()))
 }
 
-/// Does `work` on a new thread whose system calls `calls` are refused with `error`; threads that it starts
-/// inherit that.
+/// Runs `work` on a new thread for which the system calls `calls` fail with `error`. Threads that it starts inherit the
+/// filter.
 pub(super) fn refusing<R: Send>(
     calls: &[i64],
     error: i32,
@@ -109,12 +110,12 @@ pub(super) fn refusing<R: Send>(
     apart(|| seccompiler::apply_filter(&filter).map_err(text).and_then(|()| work()))
 }
 
-/// Does `work` on a new thread.
+/// Runs `work` on a new thread.
 fn apart<R: Send>(work: impl FnOnce() -> Result<R, String> + Send) -> Result<R, String> {
     thread::scope(|scope| scope.spawn(work).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
 }
 
-/// Returns a file's text without blanks at its ends.
+/// Returns a file's text without leading and trailing white space.
 pub(super) fn read(path: impl AsRef<Path>) -> Result<String, String> {
     let path = path.as_ref();
     let read = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()));
@@ -142,12 +143,12 @@ fn listed(list: &str) -> Vec<u16> {
     ranges.flatten().collect()
 }
 
-/// Returns nodes that have memory now.
+/// Returns the nodes that currently have memory.
 pub(super) fn memory_nodes() -> Result<Vec<u16>, String> {
     Ok(listed(&read(format!("{NODES}/has_memory"))?))
 }
 
-/// Returns nodes that have CPUs, each with its first one that is online.
+/// Returns the nodes that have CPUs, each with its first CPU that is online.
 pub(super) fn nodes_with_cpus() -> Result<Vec<(u16, u32)>, String> {
     let mut found = Vec::new();
     for node in listed(&read(format!("{NODES}/has_cpu"))?) {
@@ -157,12 +158,12 @@ pub(super) fn nodes_with_cpus() -> Result<Vec<(u16, u32)>, String> {
     Ok(found)
 }
 
-/// Returns CPUs that are online.
+/// Returns the CPUs that are online.
 pub(super) fn online_cpus() -> Result<Vec<u32>, String> {
     Ok(listed(&read(format!("{CPUS}/online"))?).into_iter().map(u32::from).collect())
 }
 
-/// Takes a CPU offline, or brings it back.
+/// Takes a CPU offline, or brings it back online.
 pub(super) fn set_cpu_online(cpu: u32, online: bool) -> Result<(), String> {
     write(format!("{CPUS}/cpu{cpu}/online"), u8::from(online))
 }
@@ -175,13 +176,14 @@ pub(super) fn free_kib(node: u16) -> Result<u64, String> {
     free.ok_or_else(|| format!("node {node}: meminfo has no MemFree"))
 }
 
-/// Returns the huge pages of 2 MiB in the reserve of a node: all, and those free.
+/// Returns the numbers of 2 MiB huge pages in the reserve of a node: all of them, and the free ones.
 pub(super) fn reserve(node: u16) -> Result<(u64, u64), String> {
     let folder = format!("{NODES}/node{node}/hugepages/hugepages-2048kB");
     Ok((number(format!("{folder}/nr_hugepages"))?, number(format!("{folder}/free_hugepages"))?))
 }
 
-/// Sets the reserve of a node. The kernel may find fewer huge pages than that, which is an error here.
+/// Sets the number of huge pages in the reserve of a node. The kernel may find fewer huge pages than `pages`; this
+/// function then returns an error.
 pub(super) fn set_reserve(node: u16, pages: u64) -> Result<(), String> {
     write(format!("{NODES}/node{node}/hugepages/hugepages-2048kB/nr_hugepages"), pages)?;
     match reserve(node)?.0 {
@@ -190,7 +192,7 @@ pub(super) fn set_reserve(node: u16, pages: u64) -> Result<(), String> {
     }
 }
 
-/// Returns a field in KiB of `/proc/self/smaps`, of the mapping that holds `address`.
+/// Returns a field of `/proc/self/smaps`, in KiB, for the mapping that contains `address`.
 pub(super) fn smaps_kib(address: *const u8, field: &str) -> Result<u64, String> {
     let (address, text) = (address.addr(), read("/proc/self/smaps")?);
     let mut inside = false;
@@ -217,7 +219,7 @@ pub(super) struct MemoryBlock {
 }
 
 impl MemoryBlock {
-    /// Returns all blocks that are online and lie wholly in a zone Movable.
+    /// Returns all blocks that are online and entirely within a zone Movable.
     pub(super) fn movable() -> Result<Vec<Self>, String> {
         let entries = fs::read_dir(BLOCKS).map_err(|error| format!("{BLOCKS}: {error}"))?;
         let mut found: Vec<Self> = entries.flatten().filter_map(|entry| Self::at(entry.path())).collect();
@@ -233,12 +235,12 @@ impl MemoryBlock {
         Some(Self { folder, name, node })
     }
 
-    /// Takes the block offline: the kernel moves everything in it elsewhere.
+    /// Takes the block offline. The kernel moves all its pages to other blocks.
     pub(super) fn offline(&self) -> Result<(), String> {
         write(self.folder.join("state"), "offline")
     }
 
-    /// Brings the block back into the zone Movable.
+    /// Brings the block back online, as part of the zone Movable.
     pub(super) fn online(&self) -> Result<(), String> {
         write(self.folder.join("state"), "online_movable")
     }
@@ -249,7 +251,7 @@ pub(super) fn log() -> Result<String, String> {
     const READ_ALL: c_int = 3;
     let mut bytes = vec![0_u8; 1 << 20];
     let length = c_int::try_from(bytes.len()).map_err(text)?;
-    // SAFETY: the call writes at most as many bytes as the buffer has.
+    // SAFETY: the call writes at most `length` bytes, which is the size of the buffer.
     let written = unsafe { libc::klogctl(READ_ALL, bytes.as_mut_ptr().cast(), length) };
     let written = usize::try_from(written).map_err(|_| format!("klogctl: {}", io::Error::last_os_error()))?;
     bytes.truncate(written);
@@ -259,9 +261,9 @@ pub(super) fn log() -> Result<String, String> {
 /// Stores a byte at an address.
 ///
 /// # Safety
-/// The address is mapped writable, and no other thread uses it.
+/// The address must be mapped writable, and no other thread may use it.
 pub(super) unsafe fn touch(address: *mut c_void) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees that the address is mapped writable and that no other thread uses it.
     unsafe { address.cast::<u8>().write_volatile(1) };
 }
 
@@ -277,7 +279,7 @@ mod tests {
 
     #[test]
     fn pages_are_somewhere_once_they_were_stored_to() {
-        // Large enough for a mapping of its own, whose pages no thread has touched.
+        // The allocation is large enough for a mapping of its own, in which no thread has touched a page.
         let mut bytes = vec![0_u8; 64 << 20].into_boxed_slice();
         let at = |page: usize| bytes.as_ptr().wrapping_add(page << 12);
         let (near, far) = (at(1000), at(15_000));

@@ -1,7 +1,9 @@
-//! Threads that allocate, stamp and free while something happens to the machine.
+//! Threads that allocate, stamp and free frames while a check changes the machine.
 //!
-//! A frame's stamp is its holder's; a frame that two holders have, or that lost its contents, is found when its
-//! holder frees it. Neighbours: `cpus.rs` and `memory_blocks.rs` make things happen.
+//! The *stamp* of a frame is a number that identifies the allocation. A thread checks it before it frees the frame, and
+//! so notices a frame that was allocated twice or that lost its contents.
+//!
+//! Related files: `cpus.rs` and `memory_blocks.rs` change the machine meanwhile.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
@@ -11,13 +13,13 @@ use zonal_linux::{Frames, Pool, PoolRequest};
 use super::pages::all_free;
 use super::verdict::{ensure, text};
 
-/// Frames that a thread holds at most.
+/// Maximum number of frames that a thread holds.
 const HELD_MAX: usize = 200;
-/// Rounds that each thread goes at least after what happened, so that it was seen to go on.
+/// Minimum number of rounds of each thread after the change, so that the pool is used afterwards too.
 const ROUNDS_AFTER: u64 = 20;
 
-/// Lets `threads` threads use `pool` by `request` while `happens` runs. Returns what `happens` does, and how
-/// many frames were allocated meanwhile.
+/// Runs `happens` while `threads` threads allocate from `pool` with `request`. Returns the result of `happens`, and the
+/// number of frames that the threads allocated meanwhile.
 pub(super) fn while_used<R>(
     pool: &Pool,
     request: &PoolRequest<'_>,
@@ -32,7 +34,7 @@ pub(super) fn while_used<R>(
         };
         let running: Vec<_> = (0..threads).map(|id| scope.spawn(work(id))).collect();
         let happened = happens();
-        // Relaxed: it only ends loops.
+        // Relaxed: the flag only ends loops and publishes no data.
         stop.store(true, Relaxed);
         let used: Result<Vec<u64>, String> = running
             .into_iter()
@@ -42,17 +44,17 @@ pub(super) fn while_used<R>(
     });
     let (happened, used) = (happened?, used?.into_iter().sum());
     all_free(pool)?;
-    ensure!(pool.events().retired == 0, "frames were doubled");
+    ensure!(pool.events().retired == 0, "frames were allocated twice");
     Ok((happened, used))
 }
 
-/// Allocates and frees until `stop` is set, and a few rounds more. Returns how many frames were allocated.
+/// Allocates and frees until `stop` is set, and for a few more rounds. Returns the number of frames allocated.
 fn use_frames(pool: &Pool, request: &PoolRequest<'_>, id: usize, stop: &AtomicBool) -> Result<u64, String> {
     let mut random = fastrand::Rng::with_seed(id as u64);
     let mut held: Vec<(Frames, u64)> = Vec::new();
     let (mut used, mut after) = (0, 0);
     while after < ROUNDS_AFTER {
-        // Relaxed: the flag only ends the loop.
+        // Relaxed: the flag only ends the loop and publishes no data.
         after += u64::from(stop.load(Relaxed));
         for _ in 0..random.usize(1..HELD_MAX) {
             let mut frames = pool.alloc(request).map_err(text)?;
@@ -74,7 +76,7 @@ fn use_frames(pool: &Pool, request: &PoolRequest<'_>, id: usize, stop: &AtomicBo
     Ok(used)
 }
 
-/// Checks that the stamp is still there.
+/// Checks that both copies of the stamp, at the start and at the end of the frames, are unchanged.
 fn check((frames, stamp): &(Frames, u64)) -> Result<(), String> {
     let (start, end) = (&frames[..8], &frames[frames.len() - 8..]);
     let is_there = start == stamp.to_ne_bytes() && end == stamp.to_ne_bytes();

@@ -1,7 +1,10 @@
-//! Memory that leaves and comes back while frames of it are in use: of the pool, and of the kernel beneath it.
+//! Checks that take memory offline and bring it back while a pool is in use: memory of the pool, and of the kernel
+//! beneath the pool.
 //!
-//! When the kernel takes a block of memory offline it moves the pages in it elsewhere, to another node too,
-//! whatever they are bound to: contents stay, the place does not. Neighbours: `load.rs` uses the pool meanwhile.
+//! When the kernel takes a block of memory offline, it moves the pages of the block to other blocks with their
+//! contents. It ignores memory bindings, so pages may move to another node.
+//!
+//! Related files: `load.rs` runs the threads that use the pool in the meantime.
 
 use zonal::machine::FrameRange;
 use zonal::units::PageCount;
@@ -14,17 +17,18 @@ use super::verdict::{Found, Verdict, ensure, text};
 
 const POOL_BYTES: u64 = 64 * MIB;
 const THREADS: usize = 2;
-/// Frames of a part of a pool that leaves.
+/// Frames in each part of a pool that goes offline.
 const PART: u64 = 1024;
-/// Attempts at a part that is in use.
+/// Attempts to take a part offline while its frames are in use.
 const ATTEMPTS: usize = 200;
 
-/// Checks that parts of each zone of a pool leave under load: their pages go back to the kernel, and come back empty.
+/// Checks that parts of each zone of a pool can go offline under load. Their pages must return to the kernel, and be
+/// absent until the next store.
 pub(super) fn of_a_pool() -> Verdict {
     needs_nodes!();
     let pool = flawless(Pool::builder().size(POOL_BYTES).huge_pages(HugePages::Never))?;
     touch_everything(&pool);
-    // The first part of each zone is the one that is used most, because lower addresses are preferred.
+    // The first part of each zone is in use most, because the allocator prefers lower addresses.
     let at = |zone: &ZoneRange, part: u64| FrameRange {
         start: zone.frames.start.plus(PageCount::new(part * PART)),
         count: PageCount::new(PART),
@@ -45,7 +49,7 @@ pub(super) fn of_a_pool() -> Verdict {
     )))
 }
 
-/// Takes a part of a zone out and brings it back. Returns how often it was refused because frames were in use.
+/// Takes a part of a zone offline and brings it back. Returns how often the pool refused because frames were in use.
 fn leaves_and_returns(pool: &Pool, part: FrameRange) -> Result<usize, String> {
     let pages: Vec<(*const u8, u16)> = (0..PART)
         .map(|at| pool.ptr_of(part.start.plus(PageCount::new(at))).expect("a frame of the pool"))
@@ -63,12 +67,12 @@ fn leaves_and_returns(pool: &Pool, part: FrameRange) -> Result<usize, String> {
             Err(other) => return Err(other.to_string()),
         }
     }
-    // All of it was in use whenever it was asked for, which is the load's right.
+    // Frames of the part were in use at every attempt, which is a valid outcome under load.
     Ok(ATTEMPTS)
 }
 
-/// Checks that blocks of the machine's memory leave and come back under load on their node. Contents stay; pages that were
-/// moved lie on other nodes then, and new ones on their own.
+/// Checks that blocks of the machine's memory can go offline and come back while a pool uses their node. Pages that the
+/// kernel moved meanwhile must still exist, on any node. A new pool's pages must be on their own nodes.
 pub(super) fn of_the_kernel() -> Verdict {
     needs_nodes!();
     let blocks = MemoryBlock::movable()?;

@@ -1,10 +1,12 @@
-//! Checks for a machine with several nodes, made to be run in a virtual machine that may be changed.
+//! Checks of pools on a machine with several nodes, designed to run in a virtual machine whose state they may change.
 //!
-//! Each check uses pools through their public API and compares what they say with what the kernel says:
-//! `move_pages` for where each page lies, `/proc/self/smaps` for what backs it, files of `/sys` for CPUs,
-//! memory blocks and huge pages. A check that needs something the machine lacks is *skipped* with the reason.
-//! Neighbours: `kernel.rs` queries and changes the kernel, `pages.rs` compares places, `verdict.rs` has the
-//! result of a check, the other files hold the checks; `bin/guest.rs` runs them, `cargo xtask numa` boots the machine.
+//! Each check uses pools through their public API and compares their reports with those of the kernel: `move_pages` for
+//! the node of each page, `/proc/self/smaps` for the size of the pages behind a mapping, and files of `/sys` for CPUs,
+//! memory blocks and huge pages. A check on a machine that lacks a prerequisite is *skipped*, with the reason.
+//!
+//! Related files: `kernel.rs` queries and changes the kernel, `pages.rs` compares the nodes of pages, and `verdict.rs`
+//! defines the result of a check. The other files contain the checks. `bin/guest.rs` runs the checks, in the virtual
+//! machine that `cargo xtask numa` boots.
 
 mod cpus;
 mod cpusets;
@@ -27,18 +29,18 @@ pub use verdict::{Found, Verdict};
 /// What a check does to the machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effect {
-    /// It only allocates memory.
+    /// The check only allocates memory.
     None,
-    /// It writes settings of the kernel, or takes CPUs or memory offline.
+    /// The check writes settings of the kernel, or takes CPUs or memory offline.
     ChangesTheMachine,
 }
 
 /// One check.
 #[derive(Clone, Copy, Debug)]
 pub struct Check {
-    /// Its name, as printed and as selected.
+    /// Name of the check, as printed and as selected on the command line.
     pub name: &'static str,
-    /// What it does to the machine.
+    /// Effect of the check on the machine.
     pub effect: Effect,
     run: fn() -> Verdict,
 }
@@ -52,10 +54,10 @@ impl Check {
         Self { name, effect: Effect::ChangesTheMachine, run }
     }
 
-    /// Runs the check; a panic is a check that does not hold.
+    /// Runs the check. A panic counts as a failure of the check.
     ///
     /// # Errors
-    /// What does not hold.
+    /// Returns a text that names the condition that does not hold.
     pub fn run(&self) -> Verdict {
         catch_unwind(AssertUnwindSafe(self.run)).unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<String>().cloned();
@@ -65,7 +67,7 @@ impl Check {
     }
 }
 
-/// All checks, in the order in which they are run.
+/// All checks, in the order in which they run.
 pub const CHECKS: [Check; 25] = [
     Check::new("placement: every page, ordinary", placement::ordinary_pages),
     Check::new("placement: every page, transparent huge pages", placement::transparent_pages),
@@ -94,14 +96,14 @@ pub const CHECKS: [Check; 25] = [
     Check::changing("cpuset of the process", cpusets::limited),
 ];
 
-/// The checks of the kernel's own values, which need settings to be written.
+/// The check of the kernel's own values. It is separate because it must write settings of the kernel.
 pub const PREDICTIONS: Check = Check::changing("predictions of the kernel's values", predictions::all_values);
 
-/// Checks what holds where `membarrier` is refused with the error number `error`, in a process that has built no
-/// pool yet.
+/// Checks pools where the kernel refuses `membarrier` with the error number `error`. The process must not have built a
+/// pool before.
 ///
 /// # Errors
-/// What does not hold.
+/// Returns a text that names the condition that does not hold.
 pub fn without_membarrier(error: i32) -> Verdict {
     refusals::without_membarrier(error)
 }

@@ -1,6 +1,7 @@
-//! Where the pages of a pool lie, compared with where the pool says they lie.
+//! Compares the node of each page of a pool, as the kernel reports it, with the node that the pool reports.
 //!
-//! Neighbours: `kernel.rs` queries the places; `placement.rs` and `policies.rs` say which places are right.
+//! Related files: `kernel.rs` queries the kernel for the nodes of pages. `placement.rs` and `policies.rs` check which
+//! node is right.
 
 use std::collections::BTreeMap;
 
@@ -12,15 +13,15 @@ use super::kernel::{PagePlace, page_places, touch};
 use super::verdict::{ensure, text};
 
 pub(super) const MIB: u64 = 1 << 20;
-/// Pages of the kernel in one query.
+/// Maximum number of pages in one query of the kernel.
 const QUERY_PAGES: usize = 16384;
-/// Bytes of a page of the kernel, as pools here use them.
+/// Size of a base page in bytes, for all pools of these checks.
 pub(super) const PAGE_BYTES: usize = 4096;
 
-/// Number of pages by the node they lie on.
+/// Number of pages on each node.
 pub(super) type Tally = BTreeMap<u16, u64>;
 
-/// Whether this machine has several nodes with memory; otherwise why checks are skipped.
+/// Returns the reason to skip checks on a machine that has fewer than two nodes with memory, otherwise `None`.
 pub(super) fn lacks_nodes() -> Option<String> {
     match super::kernel::memory_nodes() {
         Ok(nodes) if nodes.len() > 1 => None,
@@ -29,7 +30,7 @@ pub(super) fn lacks_nodes() -> Option<String> {
     }
 }
 
-/// Ends a check as skipped where the machine has no two nodes with memory.
+/// Ends the calling check as skipped if fewer than two nodes have memory.
 macro_rules! needs_nodes {
     () => {
         if let Some(why) = $crate::guest::pages::lacks_nodes() {
@@ -49,7 +50,7 @@ pub(super) fn mask(ids: impl IntoIterator<Item = u16>) -> NodeMask {
     ids.into_iter().map(node).collect()
 }
 
-/// Builds a pool over the live machine that has nothing to warn of.
+/// Builds a pool over the live machine. A pool that has warnings or whose memory is not bound to nodes is an error.
 pub(super) fn flawless(builder: PoolBuilder<'_>) -> Result<Pool, String> {
     let pool = builder.build().map_err(text)?;
     ensure!(pool.warnings().is_empty(), "warnings: {:?}", pool.warnings());
@@ -58,7 +59,7 @@ pub(super) fn flawless(builder: PoolBuilder<'_>) -> Result<Pool, String> {
     Ok(pool)
 }
 
-/// Allocates single frames until there are none that `request` may have without waiting.
+/// Allocates blocks with `request`, without waiting, until the pool has no more for it.
 pub(super) fn take_all(pool: &Pool, request: &PoolRequest<'_>) -> Vec<Frames> {
     let request = request.no_wait();
     std::iter::from_fn(|| pool.alloc(&request).ok()).collect()
@@ -69,8 +70,8 @@ pub(super) fn take(pool: &Pool, request: &PoolRequest<'_>, count: usize) -> Resu
     (0..count).map(|_| pool.alloc(request).map_err(text)).collect()
 }
 
-/// Stores to each page of `held` and compares the node it then lies on with the node that the pool said
-/// served it. Returns how many lie on each.
+/// Stores to each page of `held` and compares its node with the node that, according to the pool, served it. Returns
+/// the number of pages on each node.
 pub(super) fn on_their_nodes(held: &mut [Frames]) -> Result<Tally, String> {
     let mut pages = Vec::new();
     for frames in held {
@@ -82,20 +83,20 @@ pub(super) fn on_their_nodes(held: &mut [Frames]) -> Result<Tally, String> {
     compare(&pages)
 }
 
-/// Stores to every page of a pool without allocations and compares the node it then lies on with the node of
-/// its zone. Returns how many lie on each.
+/// Stores to every page of a pool without allocations and compares the node of the page with the node of its zone.
+/// Returns the number of pages on each node.
 pub(super) fn every_page_on_its_node(pool: &Pool) -> Result<Tally, String> {
     compare(&touch_everything(pool))
 }
 
-/// Stores to every page of a pool without allocations. Returns the address and the node of each.
+/// Stores to every page of a pool without allocations. Returns the address of each page and the node of its zone.
 pub(super) fn touch_everything(pool: &Pool) -> Vec<(*const u8, u16)> {
     let mut pages = Vec::new();
     for zone in pool.ranges() {
         for at in 0..zone.frames.count.get() {
             let frame = zone.frames.start.plus(PageCount::new(at));
             let address = pool.ptr_of(frame).expect("a frame of the pool").as_ptr();
-            // SAFETY: mapped, and the frame is not allocated.
+            // SAFETY: the frame is mapped memory of the pool, and it is not allocated, so no other thread uses it.
             unsafe { touch(address.cast()) };
             pages.push((address.cast_const(), zone.node.get()));
         }
@@ -103,7 +104,7 @@ pub(super) fn touch_everything(pool: &Pool) -> Vec<(*const u8, u16)> {
     pages
 }
 
-/// Compares the place of each address with the node beside it.
+/// Compares the node of the page at each address with the expected node, the second field of the pair.
 fn compare(pages: &[(*const u8, u16)]) -> Result<Tally, String> {
     let places = places(pages)?;
     let elsewhere =
@@ -119,7 +120,7 @@ fn compare(pages: &[(*const u8, u16)]) -> Result<Tally, String> {
     Ok(tally(&places))
 }
 
-/// Returns the place of each page.
+/// Returns the place of each page, as the kernel reports it.
 pub(super) fn places(pages: &[(*const u8, u16)]) -> Result<Vec<PagePlace>, String> {
     let mut places = Vec::new();
     for part in pages.chunks(QUERY_PAGES) {
@@ -140,7 +141,7 @@ pub(super) fn tally(places: &[PagePlace]) -> Tally {
     tally
 }
 
-/// Returns how many of the blocks are of each node.
+/// Returns the number of blocks from each node.
 pub(super) fn served_by(held: &[Frames]) -> Tally {
     let mut tally = Tally::new();
     for frames in held {
@@ -149,7 +150,7 @@ pub(super) fn served_by(held: &[Frames]) -> Tally {
     tally
 }
 
-/// Returns the nodes of the blocks in the order in which they first served.
+/// Returns the nodes of the blocks in the order of their first appearance.
 pub(super) fn order_of_appearance(held: &[Frames]) -> Vec<u16> {
     let mut order = Vec::new();
     for frames in held {
@@ -161,12 +162,12 @@ pub(super) fn order_of_appearance(held: &[Frames]) -> Vec<u16> {
     order
 }
 
-/// Returns the fallback order of a node, as numbers.
+/// Returns the fallback order of a node, as node numbers.
 pub(super) fn fallback_order(pool: &Pool, of: u16) -> Vec<u16> {
     pool.fallback_order(node(of)).into_iter().map(NodeId::get).collect()
 }
 
-/// Walks a pool in which nothing should be allocated.
+/// Verifies a pool, in which no frame may be allocated.
 pub(super) fn all_free(pool: &Pool) -> Result<(), String> {
     let accounting = pool.verify().map_err(text)?;
     ensure!(accounting.balance(), "the accounting does not balance: {accounting:?}");

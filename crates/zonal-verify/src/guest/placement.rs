@@ -1,6 +1,6 @@
-//! Every page of a pool lies on the node of its zone, whichever CPU touches it first.
+//! Checks that every page of a pool is on the node of its zone, whichever CPU touches it first.
 //!
-//! Neighbours: `policies.rs` checks which zones serve, `pages.rs` compares places.
+//! Related files: `policies.rs` checks which nodes serve, and `pages.rs` compares the nodes of pages.
 
 use std::collections::BTreeMap;
 
@@ -14,15 +14,15 @@ use super::pages::{
 };
 use super::verdict::{Found, Verdict, ensure, text};
 
-/// Size of the pools, over all nodes.
+/// Size of each pool, over all nodes.
 const POOL_BYTES: u64 = 48 * MIB;
 
-/// Checks ordinary pages, each touched first by a CPU of each node in turn.
+/// Checks ordinary pages. In each pass a CPU of another node is the first to touch them.
 pub(super) fn ordinary_pages() -> Verdict {
     every_page(HugePages::Never)
 }
 
-/// Checks the same as [`ordinary_pages`] where the kernel may use transparent huge pages.
+/// Makes the checks of [`ordinary_pages`] in pools for which the kernel may use transparent huge pages.
 pub(super) fn transparent_pages() -> Verdict {
     every_page(HugePages::Transparent)
 }
@@ -40,7 +40,7 @@ fn every_page(huge_pages: HugePages) -> Verdict {
     Ok(Found::Holds(found))
 }
 
-/// Compares the place of every page of a pool that this CPU builds and touches.
+/// Compares the node of every page with the node of its zone, in a pool that this CPU builds and touches.
 fn by_this_cpu(huge_pages: HugePages, prefault: Prefault) -> Result<Tally, String> {
     let pool = flawless(Pool::builder().size(POOL_BYTES).huge_pages(huge_pages).prefault(prefault))?;
     let tally = every_page_on_its_node(&pool)?;
@@ -49,7 +49,8 @@ fn by_this_cpu(huge_pages: HugePages, prefault: Prefault) -> Result<Tally, Strin
     all_free(&pool).map(|()| tally)
 }
 
-/// Checks that a policy of the thread, such as `numactl --interleave` sets, does not override the pool's binding.
+/// Checks that a memory policy of the thread, such as one set by `numactl --interleave`, does not override the pool's
+/// binding.
 pub(super) fn process_policy() -> Verdict {
     needs_nodes!();
     interleave_thread(true)?;
@@ -59,8 +60,9 @@ pub(super) fn process_policy() -> Verdict {
     Ok(Found::Holds(format!("pages by node {:?}", tally?)))
 }
 
-/// Checks that CPUs of a node without memory are served by the next node; memory without CPUs serves as any other;
-/// a node without memory cannot be asked for.
+/// Checks nodes without memory and nodes without CPUs. CPUs of a node without memory must be served by the first node
+/// of its fallback order. A policy that prefers a node without memory must be refused, and so must a pool of that node
+/// alone. A node without CPUs must serve requests like any other node.
 pub(super) fn odd_nodes() -> Verdict {
     needs_nodes!();
     let (with_memory, with_cpus) = (memory_nodes()?, nodes_with_cpus()?);
@@ -98,7 +100,8 @@ pub(super) fn odd_nodes() -> Verdict {
     Ok(Found::Holds(format!("without memory {without_memory:?}, without CPUs {without_cpus:?}")))
 }
 
-/// Checks that the pool's fallback orders are those that the kernel printed last, less nodes without memory.
+/// Checks that the pool's fallback orders equal those that the kernel printed last, without the nodes that have no
+/// memory.
 pub(super) fn fallback_order_of_the_kernel() -> Verdict {
     needs_nodes!();
     let mut printed: BTreeMap<u16, Vec<u16>> = BTreeMap::new();

@@ -1,7 +1,8 @@
-//! Which node serves under each memory policy, and that every page served lies on that node.
+//! Checks which node serves under each memory policy, and that every page is on the node that served it.
 //!
-//! The policies are those of [`PoolPolicy`]; there is none that prefers several nodes. Neighbours: `placement.rs`
-//! has what does not depend on policies.
+//! The policies are those of [`PoolPolicy`], none of which prefers several nodes.
+//!
+//! Related files: `placement.rs` has the checks that do not depend on policies.
 
 use zonal::NodeMask;
 use zonal::error::AllocError;
@@ -16,16 +17,16 @@ use super::pages::{
 };
 use super::verdict::{Found, Verdict, ensure, text};
 
-/// Size of the pools, over all nodes.
+/// Size of each pool, over all nodes.
 const POOL_BYTES: u64 = 32 * MIB;
-/// Frames for each node under policies that spread them.
+/// Frames of each node under policies that spread frames over nodes.
 const SHARE: u64 = 300;
 
 fn pool() -> Result<Pool, String> {
     flawless(Pool::builder().size(POOL_BYTES).huge_pages(HugePages::Never))
 }
 
-/// Uses a pool up, and checks that the nodes serve in the order `expected`.
+/// Allocates all frames of a pool, and checks that the nodes serve in the order `expected`.
 fn used_up_in_order(pool: &Pool, request: &PoolRequest<'_>, expected: &[u16]) -> Result<Tally, String> {
     let mut held = take_all(pool, request);
     let order = order_of_appearance(&held);
@@ -35,7 +36,7 @@ fn used_up_in_order(pool: &Pool, request: &PoolRequest<'_>, expected: &[u16]) ->
     all_free(pool).map(|()| tally)
 }
 
-/// Checks the local policy: from a CPU of each node the whole pool is used up in that node's fallback order.
+/// Checks the local policy: a thread on a CPU of each node must exhaust the pool in the fallback order of that node.
 pub(super) fn local() -> Verdict {
     needs_nodes!();
     let pool = pool()?;
@@ -49,7 +50,7 @@ pub(super) fn local() -> Verdict {
     Ok(Found::Holds(found.join(", ")))
 }
 
-/// Checks that a preferred node serves first, from whichever CPU; then its fallback order.
+/// Checks that a preferred node serves first, and then the nodes of its fallback order, whichever CPU allocates.
 pub(super) fn preferred() -> Verdict {
     needs_nodes!();
     let pool = pool()?;
@@ -64,8 +65,8 @@ pub(super) fn preferred() -> Verdict {
     Ok(Found::Holds(String::new()))
 }
 
-/// Checks that only the nodes of a set serve, in the fallback order of the caller; nodes of it without memory are passed
-/// over.
+/// Checks that only the nodes of a set serve, in the fallback order of the calling CPU's node. Nodes of the set without
+/// memory are skipped.
 pub(super) fn bind() -> Verdict {
     needs_nodes!();
     let pool = pool()?;
@@ -84,7 +85,7 @@ pub(super) fn bind() -> Verdict {
     Ok(Found::Holds(format!("last set {nodes:?}")))
 }
 
-/// As many frames of each node as of any other, node after node.
+/// Checks that every node of a set serves the same number of frames.
 pub(super) fn interleave() -> Verdict {
     needs_nodes!();
     let pool = pool()?;
@@ -99,7 +100,7 @@ pub(super) fn interleave() -> Verdict {
     Ok(Found::Holds(format!("{SHARE} pages of each of {nodes:?}")))
 }
 
-/// As many frames of each node as its weight says, and other shares when weights change.
+/// Checks that each node serves frames in proportion to its weight, and that new weights change the proportions.
 pub(super) fn weighted() -> Verdict {
     needs_nodes!();
     let pool = pool()?;
@@ -122,7 +123,8 @@ pub(super) fn weighted() -> Verdict {
     Ok(Found::Holds(format!("{found:?}")))
 }
 
-/// Allocates as many frames as `expected` has, and compares who served how many; pages lie on their nodes.
+/// Allocates as many frames as `expected` has, and checks that each node served the expected number of them. Their
+/// pages must be on the nodes that served them.
 fn spread(pool: &Pool, policy: &PoolPolicy<'_>, expected: &Tally) -> Result<(), String> {
     let count: u64 = expected.values().sum();
     let mut held = take(pool, &PoolRequest::page().policy(policy), count as usize)?;
@@ -133,7 +135,7 @@ fn spread(pool: &Pool, policy: &PoolPolicy<'_>, expected: &Tally) -> Result<(), 
     Ok(())
 }
 
-/// Checks that blocks of many frames lie on their node with each page, and frames taken in bulk do.
+/// Checks that all pages of a larger block are on the block's node, and that frames allocated in bulk are too.
 pub(super) fn blocks_and_bulk() -> Verdict {
     needs_nodes!();
     let pool = pool()?;
@@ -155,14 +157,15 @@ pub(super) fn blocks_and_bulk() -> Verdict {
             zones.iter().any(|zone| (zone.frames.start.get()..zone.frames.end().get()).contains(&frame.get()))
         };
         ensure!(frames[..came].iter().all(inside), "not all {came} frames in bulk are of node {of}");
-        // SAFETY: taken above, and no `Frames` owns them.
+        // SAFETY: the frames were allocated above, and no `Frames` owns them.
         unsafe { pool.free_bulk_raw(&frames[..came]) }.map_err(text)?;
     }
     all_free(&pool)?;
     Ok(Found::Holds(String::new()))
 }
 
-/// Checks that the nodes that a request allows serve, and no others; where they are used up the request fails.
+/// Checks that only the nodes that a request allows serve it, and that the request fails once these nodes have no free
+/// frames.
 pub(super) fn allowed_nodes() -> Verdict {
     needs_nodes!();
     let pool = pool()?;
@@ -176,7 +179,7 @@ pub(super) fn allowed_nodes() -> Verdict {
             let strict = pool.alloc_raw(&PoolRequest::page().allowed(&allowed).this_node().no_wait());
             match strict {
                 Ok(block) if block.node == node(of) && allowed.contains(block.node) => {
-                    // SAFETY: taken above, and no `Frames` owns it.
+                    // SAFETY: the block was allocated above, and no `Frames` owns it.
                     unsafe { pool.free_raw(block.first, block.order) }.map_err(text)
                 }
                 Err(AllocError::OutOfMemory(_)) if !allowed.contains(node(of)) => Ok(()),

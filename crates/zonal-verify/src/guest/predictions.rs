@@ -1,14 +1,14 @@
-//! Predictions of `zonal-machine` against all that the running kernel reports.
+//! Compares the predictions of `zonal-machine` with all values that the running kernel reports.
 //!
-//! A kernel computes watermarks, pageset limits and reserves at boot, before its zones have all their memory.
-//! Writing the settings makes it compute them again: from then on every value must be as predicted.
+//! A kernel computes watermarks, pageset limits and reserves at boot, before its zones have all their memory. When a
+//! setting is written, the kernel computes these values again, and from then on each must equal its prediction.
 
 use zonal_machine::{KernelVersion, Report, Rules, capture_live, explain};
 
 use super::kernel::{read, write};
 use super::verdict::{Found, Verdict, ensure, text};
 
-/// Settings whose writing recomputes values, be it with the value they have.
+/// Settings that make the kernel recompute the values when they are written, even if the setting does not change.
 const SETTINGS: [&str; 2] = ["watermark_scale_factor", "lowmem_reserve_ratio"];
 
 fn report() -> Result<(String, Report), String> {
@@ -17,7 +17,8 @@ fn report() -> Result<(String, Report), String> {
     Ok((release, explain(&captured.model, &Rules::of(version))))
 }
 
-/// Checks that every value that the kernel reports is as predicted: at first, or as it was at boot; later without exception.
+/// Checks every value that the kernel reports. Before the settings are written, it must equal the prediction or the
+/// value that the kernel computed at boot. Afterwards it must equal the prediction.
 pub(super) fn all_values() -> Verdict {
     let (release, at_first) = report()?;
     let differing = |report: &Report| -> Vec<String> {

@@ -1,7 +1,7 @@
-//! Node reclaim off and on, of a pool over real nodes and of the kernel beneath it.
+//! Node reclaim switched off and on, in a pool over real nodes and in the kernel beneath the pool.
 //!
-//! Neighbours: the rules are tested in `crates/zonal/tests/m3_node_reclaim.rs`; here distances, CPUs and memory are
-//! those of the machine.
+//! Related files: `crates/zonal/tests/allocator/mechanisms/m3_node_reclaim.rs` tests the rules of node reclaim. These
+//! checks run with the distances, CPUs and memory of the machine.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,11 +18,11 @@ use super::pages::{
 use super::verdict::{Found, Verdict, ensure, text};
 
 const POOL_BYTES: u64 = 48 * MIB;
-/// Frames asked for while a near node is full.
+/// Frames that are requested while the nearest node is full.
 const WANTED: usize = 200;
 const KERNEL_MODE: &str = "/proc/sys/vm/zone_reclaim_mode";
 
-/// Frames that node reclaim may have, and no request.
+/// Frames that node reclaim may free, and that reclaim for any other reason may not.
 #[derive(Default)]
 struct Cache(Mutex<Vec<Frames>>);
 
@@ -52,7 +52,8 @@ impl Reclaimer for Cache {
     }
 }
 
-/// Checks that with node reclaim a full node of a cache gives frames up for its own CPUs; without, the next node serves.
+/// Checks that with node reclaim, a node that is full of cache frees frames for its own CPUs. Without node reclaim, the
+/// next node must serve.
 pub(super) fn near_node() -> Verdict {
     needs_nodes!();
     let with_memory = memory_nodes()?;
@@ -85,7 +86,7 @@ pub(super) fn near_node() -> Verdict {
     Ok(Found::Holds(format!("off {off:?}, on {on:?} by {some} reclaims")))
 }
 
-/// Checks that the kernel's own node reclaim changes nothing about where a pool's pages lie.
+/// Checks that the kernel's own node reclaim does not change the nodes of a pool's pages.
 pub(super) fn of_the_kernel() -> Verdict {
     needs_nodes!();
     let usual = read(KERNEL_MODE)?;

@@ -1,7 +1,9 @@
-//! A container that refuses system calls: pools work without, and say what is missing.
+//! Checks that pools work in a container that refuses system calls, and that they report the effects.
 //!
-//! The refusals are filters of system calls on the thread that builds the pool, as a container has them for all
-//! its threads. Neighbours: `crates/zonal-linux/tests/denied.rs` has the refusals that need one node only.
+//! A container installs a filter of system calls for all its threads. Here the filter is on the thread that builds the
+//! pool.
+//!
+//! Related files: `crates/zonal-linux/tests/denied.rs` has the refusals that need only one node.
 
 use std::io::ErrorKind;
 use std::process::Command;
@@ -17,7 +19,8 @@ use super::verdict::{Found, Verdict, ensure, text};
 
 const POOL_BYTES: u64 = 32 * MIB;
 
-/// Checks pools where `mbind`, `set_mempolicy` and `move_pages` are refused with `EPERM`, as containers do by default.
+/// Checks pools where the kernel refuses `mbind`, `set_mempolicy` and `move_pages` with `EPERM`, the default in
+/// containers.
 pub(super) fn binding() -> Verdict {
     needs_nodes!();
     let calls = [libc::SYS_mbind, libc::SYS_set_mempolicy, libc::SYS_move_pages];
@@ -29,7 +32,10 @@ pub(super) fn binding() -> Verdict {
             let pool = refusing(&calls, libc::EPERM, || build().map_err(text))?;
             says_not_bound(&pool, &nodes).map_err(|why| format!("{huge_pages:?}: {why}"))?;
             let used = take_all(&pool, &PoolRequest::page()).len() as u64 * 4096;
-            ensure!(used > POOL_BYTES / 10 * 9, "only {used} bytes of a pool of {POOL_BYTES} could be had");
+            ensure!(
+                used > POOL_BYTES / 10 * 9,
+                "only {used} bytes of a pool of {POOL_BYTES} could be allocated"
+            );
             all_free(&pool)?;
             let pages = touch_everything(&pool);
             let elsewhere = places(&pages)?;
@@ -39,7 +45,8 @@ pub(super) fn binding() -> Verdict {
     Ok(Found::Holds(format!("{found}{}", the_command_says_so(&calls)?)))
 }
 
-/// Checks that `zonal run` says in its document whether memory is bound, and warns on standard error where it is not.
+/// Checks that `zonal run` reports in its JSON output whether memory is bound, and prints a warning on standard error
+/// if it is not.
 fn the_command_says_so(calls: &[i64]) -> Result<&'static str, String> {
     let run = || {
         let run = ["run", "touch", "--pool", "32MiB", "--seconds", "0.1", "--json"];
@@ -60,7 +67,7 @@ fn the_command_says_so(calls: &[i64]) -> Result<&'static str, String> {
     Ok(", and the command says so")
 }
 
-/// Checks that every node with memory is named as not bound, with the kernel's reason.
+/// Checks that the pool's warnings name every node with memory as not bound, with the kernel's reason.
 pub(super) fn says_not_bound(pool: &Pool, nodes: &[u16]) -> Result<(), String> {
     let named = pool.warnings().iter().find_map(|warning| match warning {
         Warning::NotBound { nodes, .. } => Some(nodes),
@@ -80,9 +87,10 @@ pub(super) fn says_not_bound(pool: &Pool, nodes: &[u16]) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks pools where `membarrier` is refused from the start: pagesets are used through locks, and everything else is as before.
+/// Checks pools in a process to which the kernel refuses `membarrier` from the start. Their pagesets must use locks,
+/// and everything else must work as usual.
 ///
-/// Whether the kernel has the barrier is asked once in a process, so a child of this program finds out.
+/// A process queries only once whether the kernel supports the barrier, so a child process makes the checks.
 pub(super) fn membarrier() -> Verdict {
     let usual = Pool::builder().size(POOL_BYTES).build().map_err(text)?.uses_sequences();
     for error in [libc::ENOSYS, libc::EPERM] {
@@ -95,7 +103,8 @@ pub(super) fn membarrier() -> Verdict {
     Ok(Found::Holds(format!("sequences are otherwise {}", if usual { "used" } else { "not used" })))
 }
 
-/// Checks what holds where `membarrier` is refused with `error`, which must not have been called yet.
+/// Checks pools where the kernel refuses `membarrier` with `error`. The process must not have called `membarrier`
+/// before.
 pub(super) fn without_membarrier(error: i32) -> Verdict {
     refusing(&[libc::SYS_membarrier], error, || {
         let pool = Pool::builder().size(POOL_BYTES).build().map_err(text)?;

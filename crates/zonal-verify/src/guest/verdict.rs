@@ -1,18 +1,18 @@
-//! The result of a check, and how checks make it. Neighbours: `guest/mod.rs` lists the checks.
+//! The result of a check, and the helpers that produce it. Related files: `guest/mod.rs` lists the checks.
 
-/// What a check found, unless something does not hold.
+/// The result of a check that did not fail.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Found {
-    /// Everything holds; figures that are worth printing.
+    /// Every condition holds. The text has figures to print.
     Holds(String),
-    /// This machine lacks what the check needs.
+    /// The machine lacks a prerequisite of the check, which the text names.
     Skipped(String),
 }
 
-/// The result of a check; an error says what does not hold.
+/// The result of a check. An error names the condition that does not hold.
 pub type Verdict = Result<Found, String>;
 
-/// Fails the check unless a condition holds.
+/// Fails the check with a formatted text unless a condition holds.
 macro_rules! ensure {
     ($condition:expr, $($why:tt)+) => {
         if !$condition {

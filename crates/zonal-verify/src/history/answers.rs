@@ -1,19 +1,19 @@
-//! Compares answers with the model, and the allocator's accounting with the model's.
+//! Compares the allocator's answers and accounting with the model.
 //!
-//! Where memory is short the answer must be right both ways: a block comes only from a zone whose
-//! watermark allows it, and a request fails only when no zone in reach could serve it.
+//! When memory is short, both kinds of answer are checked: a block may come only from a zone whose watermark allows it,
+//! and a request may fail only if no zone that it may use could serve it.
 
-use zonal::NodeMask;
-use zonal::error::{AllocError, ConfigError, FreeError, OnlineError, ZoneShortage};
+use zonal::error::{AllocError, ConfigError, FreeError, OnlineError, RangeError, SplitError, ZoneShortage};
 use zonal::machine::FrameRange;
 use zonal::request::{Block, PageKind, Urgency};
 use zonal::rules::stat_threshold::drift_mark;
 use zonal::rules::watermarks::{Watermark, Watermarks};
 use zonal::snapshot::ZoneSnapshot;
 use zonal::units::{NodeId, Order, PageCount, Pfn};
+use zonal::{FrameRun, NodeMask};
 
 use super::executor::{Answer, Execution, Executor};
-use super::model::{Held, Model};
+use super::model::{Held, Model, Shape};
 use super::operation::{Operation, RequestSpec, Scope, Setting};
 use super::plan::{mask_of, node_id};
 use super::platform::Cells;
@@ -24,7 +24,7 @@ impl<C: Cells> Executor<'_, '_, C> {
     /// Compares an answer with the model, and updates the model.
     ///
     /// # Panics
-    /// When the answer is wrong.
+    /// Panics if the answer is wrong.
     pub fn check_answer(&mut self, execution: &Execution) {
         self.follow(&execution.effects);
         match &execution.answer {
@@ -32,7 +32,16 @@ impl<C: Cells> Executor<'_, '_, C> {
             Answer::Block(spec, Ok(block)) => self.check_block(spec, block, execution),
             Answer::Block(spec, Err(error)) => self.check_failure(spec, error, execution),
             Answer::Bulk(spec, result) => self.check_bulk(spec, result.as_deref(), execution),
-            Answer::Freed(first, order, result) => self.check_free(*first, *order, *result),
+            Answer::Frames(spec, count, result) => self.check_frames(spec, *count, result, execution),
+            Answer::Range(range, kind, result) => self.check_range(*range, *kind, *result),
+            Answer::Freed(first, order, result) => {
+                self.check_free(*first, self.model.refusal(*first, *order), *result);
+            }
+            Answer::FreedFrames(first, count, result) => {
+                let max = self.world.allocator.max_order();
+                self.check_free(*first, self.model.refusal_of_frames(*first, *count, max), *result);
+            }
+            Answer::Split(first, to, result) => self.check_split(*first, *to, *result),
             Answer::FreedBulk(firsts, result) => {
                 let is_wrong = matches!(execution.operation, Operation::FreeBulk { repeats_first: true, .. })
                     && !firsts.is_empty();
@@ -46,7 +55,8 @@ impl<C: Cells> Executor<'_, '_, C> {
             Answer::MemoryCame(range, result) => self.check_memory(*range, *result, Model::online_memory),
             Answer::Reclaimed(reported) => {
                 let freed = execution.effects.freed.iter().map(|(_, order)| order.pages()).sum::<PageCount>();
-                // Where zones are reclaimed one by one, no more is counted than the zone manages.
+                // Background reclaim counts at most the managed frames of each zone, so it may report less than was
+                // freed.
                 assert!(
                     *reported <= freed || self.reclaimer().mode() == ReclaimMode::Overreporting,
                     "{reported} frames reported, {freed} freed"
@@ -61,7 +71,7 @@ impl<C: Cells> Executor<'_, '_, C> {
         }
     }
 
-    /// Updates the model with what the reclaimer did during a call.
+    /// Updates the model with the frees and allocations of the reclaimer during a call.
     fn follow(&mut self, effects: &Effects) {
         effects.freed.iter().for_each(|&(first, _)| self.model.release(first));
         self.model.served += effects.own.len() as u64;
@@ -75,11 +85,11 @@ impl<C: Cells> Executor<'_, '_, C> {
 
     fn check_block(&mut self, spec: &RequestSpec, block: &Block, execution: &Execution) {
         assert_eq!(block.order.get(), spec.order);
-        let zone = self.take(spec, block.first, block.order);
+        let zone = self.take(spec, block.first, Shape::Block(block.order));
         let planned = &self.model.plan().zones[zone];
         assert_eq!((block.zone.index(), block.node.get()), (zone, planned.node));
         if !execution.effects.are_none() {
-            return; // more was free than before
+            return; // the reclaimer freed frames, so more were free than before
         }
         if let Some(found) =
             execution.before.iter().find(|found| found.node == block.node && found.kind == planned.kind)
@@ -98,15 +108,16 @@ impl<C: Cells> Executor<'_, '_, C> {
         }
     }
 
-    /// Returns how far a check can be wrong: not at all where drift could hide that a zone crosses `min`, because it
-    /// counts exactly there, except by one frame where the marks are one.
+    /// Returns the maximum error of the free count in a watermark check. If the error of the approximate count could
+    /// hide that a zone crosses `min`, the allocator counts exactly, and the error is 0, or one frame if `high` equals
+    /// `min`.
     fn error_max(&self, managed: PageCount, marks: &Watermarks) -> PageCount {
         let online = self.model.cpus_online() as u32;
         let page_bytes = self.world.allocator.page_bytes();
         let threshold = self.rules.threshold(online, managed, page_bytes);
         PageCount::new(match drift_mark(online, threshold, marks) {
             Some(_) => u64::from(marks.high == marks.min),
-            // Differences may be of a time when more CPUs were online.
+            // Per-CPU differences may be from a time when more CPUs were online.
             None => {
                 let cpus = self.model.cpus() as u32;
                 u64::from(cpus) * u64::from(self.rules.threshold(cpus, managed, page_bytes))
@@ -114,9 +125,9 @@ impl<C: Cells> Executor<'_, '_, C> {
         })
     }
 
-    /// Records that a block was handed out; returns the place of its zone.
-    fn take(&mut self, spec: &RequestSpec, first: Pfn, order: Order) -> usize {
-        let zone = self.model.take(first.get(), Held { order, kind: spec.kind });
+    /// Records that a block was allocated. Returns the index of its zone.
+    fn take(&mut self, spec: &RequestSpec, first: Pfn, shape: Shape) -> usize {
+        let zone = self.model.take(first.get(), Held { shape, kind: spec.kind });
         let planned = &self.model.plan().zones[zone];
         let node = node_id(planned.node);
         assert!(
@@ -126,7 +137,9 @@ impl<C: Cells> Executor<'_, '_, C> {
             spec.limit
         );
         assert!(self.may_serve(spec, node), "node {node} served {spec:?}");
-        if spec.kind == PageKind::Cache {
+        if spec.kind == PageKind::Cache
+            && let Shape::Block(order) = shape
+        {
             self.reclaimer().add(first.get(), order, node);
         }
         self.model.served += 1;
@@ -134,13 +147,13 @@ impl<C: Cells> Executor<'_, '_, C> {
         zone
     }
 
-    /// Returns the node of the CPU that runs; of one that the machine does not have, the first.
+    /// Returns the node of the current CPU, or the first node if the machine does not have this CPU.
     fn here(&self) -> NodeId {
         let first = || node_id(self.model.plan().nodes[0].0);
         self.model.node_of(self.world.controls.cpu()).unwrap_or_else(first)
     }
 
-    /// Whether a node is among those that a request leaves.
+    /// Whether a request allows a node to serve it.
     fn may_serve(&self, spec: &RequestSpec, node: NodeId) -> bool {
         let known = self.policies.at(spec.policy);
         let bound = known.nodes.is_none_or(|nodes| !known.binds || nodes.contains(node));
@@ -150,7 +163,7 @@ impl<C: Cells> Executor<'_, '_, C> {
                 Start::Here => node == self.here(),
                 Start::At(start) => node == start,
                 Start::InTurn => {
-                    // If no node is left for the next turn, the search starts here.
+                    // If no node can have the next turn, the search starts at the node of the CPU.
                     let turns = |id: &NodeId| {
                         known.turns.contains(*id) && self.cpuset(spec).is_none_or(|mask| mask.contains(*id))
                     };
@@ -161,7 +174,7 @@ impl<C: Cells> Executor<'_, '_, C> {
         bound && in_cpuset && started_here
     }
 
-    /// Returns the cpuset that binds a request.
+    /// Returns the cpuset of a request, unless its urgency ignores cpusets.
     fn cpuset(&self, spec: &RequestSpec) -> Option<NodeMask> {
         spec.allowed.filter(|_| spec.urgency != Urgency::Atomic).map(mask_of)
     }
@@ -191,7 +204,7 @@ impl<C: Cells> Executor<'_, '_, C> {
         }
     }
 
-    /// Whether no node with memory is left to a request.
+    /// Whether a request allows no node that has memory.
     fn has_no_node(&self, spec: &RequestSpec) -> bool {
         let known = self.policies.at(spec.policy);
         let memory = self.model.memory_nodes();
@@ -207,17 +220,19 @@ impl<C: Cells> Executor<'_, '_, C> {
         }
     }
 
-    /// Checks that no zone in reach could have served: nothing is in pagesets there, and each zone is below the mark
-    /// or has no block so large.
+    /// Checks that no zone that the request may use could have served it: the pagesets of each zone are empty, and each
+    /// zone is below the watermark or has no block of the requested size.
     fn check_shortage(&self, spec: &RequestSpec, free_reported: PageCount, execution: &Execution) {
         let order = Order::new(spec.order).expect("checked");
         let in_turn = self.policies.at(spec.policy).start == Start::InTurn && spec.scope == Scope::ThisNode;
         let in_reach = |zone: &ZoneSnapshot| zone.kind <= spec.limit && self.may_serve(spec, zone.node);
         let mut free = PageCount::ZERO;
-        // Whose turn it was is not known: those of the other nodes may have more.
+        // The node that had the turn is unknown, and other nodes may have free frames, so such requests are not
+        // checked.
         for zone in self.world.allocator.zones().filter(in_reach).filter(|_| !in_turn) {
             free = free.plus(zone.free);
-            // Node reclaim of the last scan frees to zones that were scanned, and to pagesets, of its node.
+            // Node reclaim in the last scan may have freed frames to zones that the scan had already checked, and to
+            // their pagesets.
             if !execution.effects.are_none() {
                 continue;
             }
@@ -234,14 +249,80 @@ impl<C: Cells> Executor<'_, '_, C> {
     fn check_bulk(&mut self, spec: &RequestSpec, result: Result<&[Pfn], &AllocError>, execution: &Execution) {
         match result {
             Ok(frames) => frames.iter().for_each(|&frame| {
-                self.take(spec, frame, Order::PAGE);
+                self.take(spec, frame, Shape::Block(Order::PAGE));
             }),
             Err(error) => self.check_failure(spec, error, execution),
         }
     }
 
-    fn check_free(&mut self, first: u64, order: Order, result: Result<(), FreeError>) {
-        match (self.model.refusal(first, order), result) {
+    /// Checks several adjacent frames, and which request fails.
+    fn check_frames(
+        &mut self,
+        spec: &RequestSpec,
+        count: PageCount,
+        result: &Result<FrameRun, AllocError>,
+        execution: &Execution,
+    ) {
+        let max = self.world.allocator.max_order();
+        let holding = Order::holding(count).filter(|&order| order <= max && count != PageCount::ZERO);
+        let Some(holding) = holding else {
+            assert_eq!(*result, Err(AllocError::Count { count, max: max.pages() }));
+            return;
+        };
+        let spec = RequestSpec { order: spec.order.max(holding.get()), ..*spec };
+        match result {
+            Ok(frames) => {
+                let first = frames.range.start;
+                assert_eq!(frames.range.count, count);
+                assert!(first.is_aligned_to(Order::new(spec.order).expect("it is at most 18")));
+                self.take(&spec, first, Shape::of(first.get(), count.get(), max));
+            }
+            Err(error) => self.check_failure(&spec, error, execution),
+        }
+    }
+
+    /// Checks that a range was allocated if and only if all its frames were free.
+    fn check_range(&mut self, range: FrameRange, kind: PageKind, result: Result<FrameRun, RangeError>) {
+        let used = || PageCount::new(self.model.used(&range));
+        match result {
+            Ok(frames) => {
+                assert_eq!(frames.range, range);
+                let shape = Shape::of(range.start.get(), range.count.get(), self.world.allocator.max_order());
+                let zone = self.model.take(range.start.get(), Held { shape, kind });
+                assert_eq!(zone, frames.zone.index());
+            }
+            Err(RangeError::InUse { range: named, used: counted, first }) => {
+                assert!(
+                    named == range && counted == used() && counted > PageCount::ZERO,
+                    "{counted} {range}"
+                );
+                assert!(first.block.intersection(&range).is_some(), "{first:?} is not in {range}");
+            }
+            Err(RangeError::NotInZone(_)) => {
+                let outside = self.model.zone_of(&range).is_none() || range.count == PageCount::ZERO;
+                assert!(outside, "{range} is within a zone");
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn check_split(&mut self, first: u64, to: Order, result: Result<(), SplitError>) {
+        let held = self.model.held_at(first).expect("the operation splits held frames");
+        match held.shape {
+            Shape::Block(order) if to >= order => {
+                assert_eq!(result, Err(SplitError::NotLower { frame: Pfn::new(first), order, to }));
+            }
+            _ => {
+                assert_eq!(result, Ok(()));
+                self.model.split(first, to);
+                // The reclaimer frees whole blocks only.
+                self.reclaimer().remove(first);
+            }
+        }
+    }
+
+    fn check_free(&mut self, first: u64, expected: Option<FreeError>, result: Result<(), FreeError>) {
+        match (expected, result) {
             (None, Ok(())) => return self.release(first),
             (Some(FreeError::NotAllocated(frame)), Err(FreeError::Quarantined(reported))) => {
                 assert!(
@@ -254,7 +335,8 @@ impl<C: Cells> Executor<'_, '_, C> {
         self.model.refused += 1;
     }
 
-    /// Checks that memory went or came, which `follow` records in the model, or was refused as the model requires.
+    /// Checks that memory went offline or online as `follow` records in the model, or that the error is the one that
+    /// the model requires.
     fn check_memory(
         &mut self,
         range: FrameRange,
@@ -287,7 +369,7 @@ impl<C: Cells> Executor<'_, '_, C> {
     /// Verifies the allocator, and compares all accounting with the model.
     ///
     /// # Panics
-    /// When anything is wrong.
+    /// Panics if anything is wrong.
     pub fn check(&self) {
         let (a, model) = (&self.world.allocator, &self.model);
         let accounting = a.verify().unwrap_or_else(|error| panic!("{error}"));
@@ -318,10 +400,10 @@ impl<C: Cells> Executor<'_, '_, C> {
         assert_eq!((events.retired, events.poison_found), (0, 0));
     }
 
-    /// Frees everything, and brings back what memory went: all frames must be free then.
+    /// Frees all blocks and brings all memory back online. All frames must then be free.
     ///
     /// # Panics
-    /// When they are not.
+    /// Panics if any frame is not free.
     pub fn finish(&mut self) {
         while self.model.blocks() > 0 {
             self.apply(Operation::Free { nth: 0 });

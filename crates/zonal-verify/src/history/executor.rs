@@ -1,18 +1,21 @@
 //! Applies operations to an allocator.
 //!
-//! `execute` calls the allocator, and does only what the operation means; `check_answer` compares the answer with
-//! the model, and may read anything. A caller that saves the allocator's state does it between the two.
-//! Neighbours: `answers.rs` compares.
+//! `execute` calls the allocator and does nothing except the operation. `check_answer` compares the answer with the
+//! model, and may read any state. A caller that saves the allocator's state does so between the two calls.
+//!
+//! Related files: `answers.rs` compares answers with the model.
 
-use zonal::error::{AllocError, ConfigError, FreeBulkError, FreeError, OnlineError, ZoneShortage};
+use zonal::error::{
+    AllocError, ConfigError, FreeBulkError, FreeError, OnlineError, RangeError, SplitError, ZoneShortage,
+};
 use zonal::machine::FrameRange;
-use zonal::request::Block;
+use zonal::request::{Block, PageKind};
 use zonal::rules::stat_threshold::CounterRules;
 use zonal::rules::watermarks::WatermarkSettings;
 use zonal::units::{CpuId, Order, PageCount, Pfn, ZoneId};
-use zonal::{Config, Request};
+use zonal::{Config, FrameRun, Request};
 
-use super::model::Model;
+use super::model::{Model, Shape};
 use super::operation::{FrameSpec, Operation, RequestSpec, Scope, Setting, Wait};
 use super::plan::{Plan, World, mask_of, node_id, range};
 use super::platform::Cells;
@@ -23,20 +26,24 @@ use super::reclaimer::{Effects, TestReclaimer};
 pub struct Execution {
     pub(super) operation: Operation,
     pub(super) answer: Answer,
-    /// Zones in reach of a request before it, where they are known.
+    /// State of the zones that a request may use, from before the request, if known.
     pub(super) before: Vec<ZoneShortage>,
-    /// Zones of which the CPU had frames in its pageset before.
+    /// Zones for which the CPU's pageset had frames before the operation.
     pub(super) stocked: Vec<ZoneId>,
-    /// What the reclaimer did meanwhile.
+    /// Effects of the reclaimer during the operation.
     pub(super) effects: Effects,
 }
 
-/// What the allocator answered.
+/// The answer of the allocator.
 pub(super) enum Answer {
     Nothing,
     Block(RequestSpec, Result<Block, AllocError>),
     Bulk(RequestSpec, Result<Vec<Pfn>, AllocError>),
+    Frames(RequestSpec, PageCount, Result<FrameRun, AllocError>),
+    Range(FrameRange, PageKind, Result<FrameRun, RangeError>),
     Freed(u64, Order, Result<(), FreeError>),
+    FreedFrames(u64, u64, Result<(), FreeError>),
+    Split(u64, Order, Result<(), SplitError>),
     FreedBulk(Vec<u64>, Result<(), FreeBulkError>),
     CpuGone(u32, Result<(), OnlineError>),
     CpuCame(u32, Result<(), OnlineError>),
@@ -50,12 +57,12 @@ pub(super) enum Answer {
 pub struct Executor<'w, 'm, C: Cells> {
     /// The world.
     pub world: &'w World<'m, C>,
-    /// What must be true of it.
+    /// The expected state of the world.
     pub model: Model,
     pub(super) policies: &'w Policies<'w, 'm, C>,
-    /// Most frames that quarantines hold.
+    /// Maximum number of frames in all quarantines.
     pub(super) quarantined_max: u64,
-    /// How the allocator counts.
+    /// The rules of the allocator's counters.
     pub(super) rules: CounterRules,
 }
 
@@ -63,10 +70,10 @@ impl Plan {
     /// Builds an allocator over this machine, and calls `work` with an executor for it.
     ///
     /// # Errors
-    /// When the configuration does not fit the machine.
+    /// Returns an error if the configuration does not fit the machine.
     ///
     /// # Panics
-    /// When `work` does.
+    /// Panics if `work` does.
     pub fn with_executor<C: Cells, R>(
         &self,
         config: &Config,
@@ -124,7 +131,7 @@ impl<'m, C: Cells> Executor<'_, 'm, C> {
         self.check_answer(&execution);
     }
 
-    /// Executes an operation. The model is not updated.
+    /// Executes an operation, without updating the model.
     pub fn execute(&mut self, operation: Operation) -> Execution {
         let (mut before, mut stocked) = (Vec::new(), Vec::new());
         if let Operation::Alloc(spec) = operation {
@@ -144,7 +151,7 @@ impl<'m, C: Cells> Executor<'_, 'm, C> {
             ),
             Operation::AllocBulk { spec, count } => self.alloc_bulk(RequestSpec { order: 0, ..spec }, count),
             Operation::Free { nth } => match self.model.nth(nth) {
-                Some((first, held)) => self.free(first, held.order),
+                Some((first, held)) => self.free_held(first, held.shape),
                 None => Answer::Nothing,
             },
             Operation::FreeBulk { nth, count, repeats_first } => {
@@ -155,14 +162,17 @@ impl<'m, C: Cells> Executor<'_, 'm, C> {
                 Answer::FreedBulk(firsts, result)
             }
             Operation::FreeAgain => match self.model.freed_last {
-                Some((first, order)) => self.free(first, order),
+                Some((first, shape)) => self.free_held(first, shape),
                 None => Answer::Nothing,
             },
             Operation::FreeStrange { nth, offset, order } => {
                 let zones = &self.model.plan().zones;
                 let (near, own) = self.model.nth(nth).map_or_else(
                     || (zones[usize::from(nth) % zones.len()].start, Order::PAGE),
-                    |(first, held)| (first, held.order),
+                    |(first, held)| match held.shape {
+                        Shape::Block(order) => (first, order),
+                        Shape::Run(_) => (first, Order::PAGE),
+                    },
                 );
                 self.free((near + u64::from(offset)).saturating_sub(32), order.map_or(own, order_of))
             }
@@ -190,11 +200,42 @@ impl<'m, C: Cells> Executor<'_, 'm, C> {
                 Answer::Nothing
             }
             Operation::Check => Answer::Nothing,
+            Operation::AllocFrames { .. }
+            | Operation::AllocRange { .. }
+            | Operation::FreeFrames { .. }
+            | Operation::Split { .. } => self.answer_run(operation),
             other => self.administer(other),
         }
     }
 
-    /// Executes what an administrator or a timer does.
+    /// Executes an operation on any number of frames.
+    fn answer_run(&self, operation: Operation) -> Answer {
+        let a = &self.world.allocator;
+        match operation {
+            Operation::FreeFrames { nth, more } => match self.model.nth(nth) {
+                Some((first, held)) => {
+                    self.free_frames(first, held.shape.count().saturating_add_signed(more.into()))
+                }
+                None => Answer::Nothing,
+            },
+            Operation::Split { nth, to } => match self.model.nth(nth) {
+                Some((first, held)) => self.split(first, held.shape, order_of(to)),
+                None => Answer::Nothing,
+            },
+            Operation::AllocFrames { spec, count } => {
+                let count = PageCount::new(count.into());
+                let frames = with_request(&spec, self.policies.at(spec.policy), |r| a.alloc_frames(r, count));
+                Answer::Frames(spec, count, frames)
+            }
+            Operation::AllocRange { span, kind } => {
+                let range = self.range_of(span);
+                Answer::Range(range, kind, a.alloc_range(range, kind))
+            }
+            other => unreachable!("{other:?} is not about several frames"),
+        }
+    }
+
+    /// Executes an operation of an administrator or a timer.
     fn administer(&mut self, operation: Operation) -> Answer {
         let a = &self.world.allocator;
         match operation {
@@ -259,6 +300,30 @@ impl<'m, C: Cells> Executor<'_, 'm, C> {
         Answer::Freed(first, order, self.world.allocator.free(Pfn::new(first), order))
     }
 
+    fn free_held(&self, first: u64, shape: Shape) -> Answer {
+        match shape {
+            Shape::Block(order) => self.free(first, order),
+            Shape::Run(count) => self.free_frames(first, count),
+        }
+    }
+
+    fn free_frames(&self, first: u64, count: u64) -> Answer {
+        let result = self.world.allocator.free_frames(Pfn::new(first), PageCount::new(count));
+        Answer::FreedFrames(first, count, result)
+    }
+
+    fn split(&self, first: u64, shape: Shape, to: Order) -> Answer {
+        let (a, frame) = (&self.world.allocator, Pfn::new(first));
+        Answer::Split(
+            first,
+            to,
+            match shape {
+                Shape::Block(order) => a.split(frame, order, to),
+                Shape::Run(count) => a.split_frames(frame, PageCount::new(count), to),
+            },
+        )
+    }
+
     fn alloc_bulk(&self, spec: RequestSpec, count: u8) -> Answer {
         let mut frames = vec![Pfn::default(); usize::from(count)];
         let result = with_request(&spec, self.policies.at(spec.policy), |request| {
@@ -271,12 +336,13 @@ impl<'m, C: Cells> Executor<'_, 'm, C> {
         Answer::Bulk(spec, result)
     }
 
-    /// Returns what a request will find. An interleaving policy is not asked: it would be another one's turn.
+    /// Returns the state of the zones that a request may use, and the zones with frames in the CPU's pageset. The zones
+    /// are not queried for an interleaving policy, because the query would advance the turn.
     fn zones_in_reach(&self, spec: &RequestSpec) -> (Vec<ZoneShortage>, Vec<ZoneId>) {
         let (a, known) = (&self.world.allocator, self.policies.at(spec.policy));
         let mut zones = Vec::new();
         if known.start != Start::InTurn {
-            // An error is one that the request will get as well.
+            // An error is ignored here, because the request will fail with the same error.
             let _ = with_request(spec, known, |request| a.shortage(request, |zone| zones.push(zone)));
         }
         let here = CpuId::new(self.world.controls.cpu());

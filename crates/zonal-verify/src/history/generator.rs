@@ -1,7 +1,9 @@
-//! The generator of histories: machines, configurations and operations, read off bytes.
+//! Generates histories: machines, configurations and operations, which it reads from bytes.
 //!
-//! Fuzzing and random histories differ only in where the bytes come from. Missing bytes are the first
-//! choice of everything. Neighbours: `operation.rs` says what an operation is, `plan.rs` what a machine is.
+//! Fuzzing and random histories differ only in the source of the bytes. If bytes are missing, every decision is its
+//! first choice.
+//!
+//! Related files: `operation.rs` defines operations, and `plan.rs` machines.
 
 use zonal::Config;
 use zonal::config::{Hardening, InvalidFree, NodeReclaim, ZonelistCache};
@@ -25,8 +27,8 @@ const CACHES: [ZonelistCache; 5] = [
 ];
 const NODE_RECLAIMS: [NodeReclaim; 2] = [NodeReclaim::OFF, NodeReclaim::ON];
 
-/// Reads a machine: one to three nodes with up to three CPUs, of which some may lack CPUs or memory, each
-/// with up to four zones, with holes between and in them.
+/// Reads a machine of one to three nodes with up to three CPUs each. Some nodes may lack CPUs or memory. Each node has
+/// up to four zones, with holes between and in them.
 #[must_use]
 pub fn plan(choices: &mut Choices<'_>) -> Plan {
     let count = 1 + choices.small(3) as u16;
@@ -34,7 +36,7 @@ pub fn plan(choices: &mut Choices<'_>) -> Plan {
     let mut at = choices.below(5000);
     for id in 0..count {
         let cpus = choices.small(4) as u32;
-        // A machine without any CPU runs nothing.
+        // A machine needs at least one CPU.
         let cpus = if id + 1 == count && cpu == 0 { cpus.max(1) } else { cpus };
         plan.nodes.push((id, (cpu..cpu + cpus).collect()));
         cpu += cpus;
@@ -42,7 +44,7 @@ pub fn plan(choices: &mut Choices<'_>) -> Plan {
         plan.distances.push(distances.collect());
         let kinds = choices.byte();
         for kind in ZoneKind::ALL {
-            // A machine without any zone is refused.
+            // A machine needs at least one zone.
             let needed = id + 1 == count && kind == ZoneKind::Movable && plan.zones.is_empty();
             if Choices::has(kinds, kind.index() as u32) || needed {
                 let zone = zone(choices, at, id, kind);
@@ -54,7 +56,7 @@ pub fn plan(choices: &mut Choices<'_>) -> Plan {
     plan
 }
 
-/// Reads a zone from `at` on, with up to four ranges of memory.
+/// Reads a zone that starts at frame `at`, with up to four ranges of memory.
 fn zone(choices: &mut Choices<'_>, at: u64, node: u16, kind: ZoneKind) -> ZonePlan {
     let most = choices.pick(&[600, 64, 2500, 64, 600, 64, 200, 9000]);
     let spanned = 1 + choices.below(most);
@@ -96,17 +98,18 @@ pub fn config(choices: &mut Choices<'_>) -> Config {
     }
 }
 
-/// Reads what policies a machine has beside those that every machine has.
+/// Reads weights and sets of nodes for policies, in addition to the policies that every machine has.
 pub fn policies(choices: &mut Choices<'_>, plan: &mut Plan) {
     plan.weights = (0..3).map(|_| choices.byte() % 4).collect();
     plan.masks = vec![1 << (choices.byte() % 4), choices.byte() & 15, choices.byte() & 15];
 }
 
-/// Reads one operation, or many of a kind, and passes each to `apply`.
+/// Reads one operation, or many of one kind, and passes each to `apply`.
 pub fn operations(choices: &mut Choices<'_>, plan: &Plan, mut apply: impl FnMut(Operation)) {
     apply(match choices.small(32) {
         0..8 => Operation::Alloc(spec(choices)),
-        8..14 => Operation::Free { nth: choices.word() },
+        8..13 => Operation::Free { nth: choices.word() },
+        13 => of_frames(choices, plan),
         14 => {
             let (count, kind) = (choices.byte() % 200, choices.pick(&PageKind::ALL));
             Operation::AllocBulk { spec: RequestSpec { kind, ..RequestSpec::plain(0) }, count }
@@ -158,6 +161,22 @@ pub fn operations(choices: &mut Choices<'_>, plan: &Plan, mut apply: impl FnMut(
     });
 }
 
+/// Reads an operation on any number of frames.
+fn of_frames(choices: &mut Choices<'_>, plan: &Plan) -> Operation {
+    match choices.small(8) {
+        0..3 => {
+            let spec = RequestSpec { order: choices.byte() % 4, ..spec(choices) };
+            Operation::AllocFrames { spec, count: choices.below(1100) as u16 }
+        }
+        3 => Operation::AllocRange { span: span(choices, plan).0, kind: choices.pick(&PageKind::ALL) },
+        4 | 5 => {
+            let more = if choices.small(3) == 0 { (choices.byte() % 32) as i8 - 16 } else { 0 };
+            Operation::FreeFrames { nth: choices.word(), more }
+        }
+        _ => Operation::Split { nth: choices.word(), to: choices.byte() % 11 },
+    }
+}
+
 fn spec(choices: &mut Choices<'_>) -> RequestSpec {
     let most = choices.pick(&[3, 0, 10, MAX_ORDER_LIMIT]);
     let order = choices.byte() % (most + 1);
@@ -176,7 +195,7 @@ fn spec(choices: &mut Choices<'_>) -> RequestSpec {
     RequestSpec { order, kind, urgency, limit, policy, allowed, scope, wait }
 }
 
-/// Reads any frame with any order, which may happen to be right.
+/// Reads a free of any frame with any order, which may happen to be valid.
 fn free_wrongly(choices: &mut Choices<'_>) -> Operation {
     let (near, place) = (choices.byte(), choices.word());
     let is_near = near < 128;
@@ -195,7 +214,7 @@ fn free_wrongly(choices: &mut Choices<'_>) -> Operation {
     }
 }
 
-/// Reads some frames, of a zone or any, and a byte of which the lowest bit is used.
+/// Reads a range of frames, in a zone or anywhere. Also returns the byte whose lowest bit selects the whole range.
 fn span(choices: &mut Choices<'_>, plan: &Plan) -> (FrameSpec, u8) {
     let at = choices.small(plan.zones.len() + 1);
     let Some(zone) = plan.zones.get(at) else {

@@ -1,10 +1,10 @@
-//! Histories of operations, executed by the allocator and by a naive model at once.
+//! Histories of operations, which the allocator executes and a naive model follows.
 //!
-//! An [`Operation`] is plain data, valid in any world: numbers in it are taken modulo what there is.
-//! A [`Plan`] describes a machine; [`Plan::with_world`] builds an allocator over it in a [`World`] whose CPU and
-//! clock are controlled; a [`Executor`] applies operations there, checks every answer by its [`Model`], and
-//! compares all accounting on request. The [`generator`] reads machines and operations off bytes, for random
-//! histories and for fuzzing.
+//! An [`Operation`] is plain data and valid in any world, because each number in it is taken modulo the count of the
+//! items that it selects from. A [`Plan`] describes a machine. [`Plan::with_world`] builds an allocator over it in a
+//! [`World`], whose CPU and clock are controlled. An [`Executor`] applies operations there, checks every answer with
+//! its [`Model`], and compares all accounting on request. The [`generator`] reads machines and operations from bytes,
+//! for random histories and for fuzzing.
 
 mod answers;
 mod executor;

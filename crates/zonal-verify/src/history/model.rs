@@ -1,7 +1,8 @@
-//! What a naive allocator would know: a list of blocks, which frames there are, and which CPUs are online.
+//! The naive model of an allocator: a list of blocks, the frames that exist, and the CPUs that are online.
 //!
-//! The ledger says of each frame whether it is free, held or offline. Neighbours: `answers.rs` judges
-//! answers by this.
+//! The ledger records for each frame whether it is free, held or offline.
+//!
+//! Related files: `answers.rs` compares answers with this model.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -14,52 +15,81 @@ use zonal_testing::Ledger;
 
 use super::plan::{Plan, node_id, range};
 
-/// The owner of all frames that are handed out.
+/// The owner of all allocated frames in the ledger.
 const HOLDER: u32 = 1;
 
-/// A block handed out.
+/// Frames that were allocated together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shape {
+    /// A block.
+    Block(Order),
+    /// So many frames that are not one block.
+    Run(u64),
+}
+
+impl Shape {
+    /// Returns the shape of `count` frames, starting at `first`, if the largest order is `max`.
+    #[must_use]
+    pub fn of(first: u64, count: u64, max: Order) -> Self {
+        let order = Order::holding(PageCount::new(count)).filter(|&order| order <= max);
+        let block =
+            order.filter(|order| count.is_power_of_two() && first.is_multiple_of(order.pages().get()));
+        block.map_or(Self::Run(count), Self::Block)
+    }
+
+    /// Returns the number of frames.
+    #[must_use]
+    pub const fn count(self) -> u64 {
+        match self {
+            Self::Block(order) => order.pages().get(),
+            Self::Run(count) => count,
+        }
+    }
+}
+
+/// An allocated block or run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Held {
-    /// Its order.
-    pub order: Order,
-    /// What it was allocated as.
+    /// Its frames.
+    pub shape: Shape,
+    /// Its kind.
     pub kind: PageKind,
 }
 
-/// The machine as it was planned.
+/// The machine of the plan, which does not change.
 struct Planned {
     plan: Plan,
     /// Node of each CPU.
     cpu_nodes: BTreeMap<u32, NodeId>,
 }
 
-/// The model. Its machine is shared between copies.
+/// The model. Copies share the machine.
 ///
-/// Invariant: the frames of blocks in `held` are those that the ledger says are held; `managed` counts,
-/// by zone, those that are not offline.
+/// Invariant: the frames of the blocks in `held` are exactly those that are held in the ledger. `managed` counts, by
+/// zone, the frames that are not offline.
 #[derive(Clone)]
 pub struct Model {
     planned: Rc<Planned>,
     ledger: Ledger,
-    /// Blocks handed out, by first frame, ascending.
+    /// Allocated blocks, by first frame, ascending.
     held: Vec<(u64, Held)>,
     managed: Vec<u64>,
-    /// Ranges of memory that went and did not come back as they went.
+    /// Ranges of memory that went offline and have not come back as the same range.
     offline: Vec<FrameRange>,
-    /// CPUs that went.
+    /// CPUs that are offline.
     cpus_gone: Vec<u32>,
-    /// Blocks handed out so far.
+    /// Number of blocks allocated so far.
     pub served: u64,
-    /// Of these, to a CPU of the serving node.
+    /// Number of these blocks that served a CPU of the same node.
     pub local: u64,
-    /// Wrong frees refused so far.
+    /// Number of invalid frees refused so far.
     pub refused: u64,
     /// The block freed last.
-    pub freed_last: Option<(u64, Order)>,
+    pub freed_last: Option<(u64, Shape)>,
 }
 
 impl Model {
-    /// Returns the model of a machine all of which is online and free.
+    /// Returns the model of a machine whose memory is all online and free.
     #[must_use]
     pub fn new(plan: &Plan) -> Self {
         let cpu_nodes =
@@ -93,13 +123,13 @@ impl Model {
         &self.planned.plan
     }
 
-    /// Returns the node of a CPU, where the machine has it.
+    /// Returns the node of a CPU, or `None` if the machine does not have the CPU.
     #[must_use]
     pub fn node_of(&self, cpu: u32) -> Option<NodeId> {
         self.planned.cpu_nodes.get(&cpu).copied()
     }
 
-    /// Returns one more than the CPU ids of the machine.
+    /// Returns the exclusive upper bound of CPU ids in histories: the machine's ids and one that it does not have.
     #[must_use]
     pub fn cpu_ids(&self) -> u32 {
         self.planned.cpu_nodes.keys().next_back().map_or(1, |last| last + 2)
@@ -117,7 +147,7 @@ impl Model {
         self.cpus() - self.cpus_gone.len()
     }
 
-    /// Returns whether a CPU went.
+    /// Whether a CPU is offline.
     #[must_use]
     pub fn is_gone(&self, cpu: u32) -> bool {
         self.cpus_gone.contains(&cpu)
@@ -126,7 +156,7 @@ impl Model {
     /// Takes a CPU offline.
     ///
     /// # Errors
-    /// What the allocator must refuse it with.
+    /// Returns the error that the allocator must return.
     pub fn offline_cpu(&mut self, cpu: u32) -> Result<(), OnlineError> {
         let id = CpuId::new(cpu);
         match self.node_of(cpu) {
@@ -143,7 +173,7 @@ impl Model {
     /// Brings a CPU online.
     ///
     /// # Errors
-    /// What the allocator must refuse it with.
+    /// Returns the error that the allocator must return.
     pub fn online_cpu(&mut self, cpu: u32) -> Result<(), OnlineError> {
         let id = CpuId::new(cpu);
         match self.node_of(cpu) {
@@ -156,22 +186,22 @@ impl Model {
         }
     }
 
-    /// Returns the ranges that went and did not come back as they went.
+    /// Returns the ranges that went offline and have not come back as the same range.
     #[must_use]
     pub fn offline(&self) -> &[FrameRange] {
         &self.offline
     }
 
-    /// Returns the place of the zone in whose span a range lies.
+    /// Returns the index of the zone whose span contains a range.
     #[must_use]
     pub fn zone_of(&self, frames: &FrameRange) -> Option<usize> {
         self.plan().zones.iter().position(|zone| range(zone.start, zone.spanned).contains(frames))
     }
 
-    /// Takes a range offline, which must not be empty and is within one zone.
+    /// Takes a range offline. The range must not be empty and must be within the zone with index `zone`.
     ///
     /// # Errors
-    /// What the allocator must refuse it with.
+    /// Returns the error that the allocator must return.
     pub fn offline_memory(&mut self, gone: &FrameRange, zone: usize) -> Result<(), OnlineError> {
         let owners = || (gone.start.get()..gone.end().get()).map(|frame| (frame, self.ledger.owner(frame)));
         if let Some((absent, _)) = owners().find(|&(_, owner)| owner == Ledger::OFFLINE) {
@@ -187,10 +217,10 @@ impl Model {
         Ok(())
     }
 
-    /// Brings a range online, which must not be empty and is within one zone.
+    /// Brings a range online. The range must not be empty and must be within the zone with index `zone`.
     ///
     /// # Errors
-    /// What the allocator must refuse it with.
+    /// Returns the error that the allocator must return.
     pub fn online_memory(&mut self, came: &FrameRange, zone: usize) -> Result<(), OnlineError> {
         let mut frames = came.start.get()..came.end().get();
         if let Some(present) = frames.find(|&frame| self.ledger.owner(frame) != Ledger::OFFLINE) {
@@ -208,21 +238,21 @@ impl Model {
         self.held.len()
     }
 
-    /// Returns the n-th block held, by address, modulo how many there are.
+    /// Returns the n-th held block by address, modulo the number of held blocks.
     #[must_use]
     pub fn nth(&self, nth: u16) -> Option<(u64, Held)> {
         usize::from(nth).checked_rem(self.held.len()).map(|at| self.held[at])
     }
 
-    /// Returns single frames held, from the n-th block on.
+    /// Returns at most `most` held single frames, starting with the n-th block.
     #[must_use]
     pub fn singles(&self, nth: u16, most: usize) -> Vec<u64> {
         let from = usize::from(nth).checked_rem(self.held.len()).unwrap_or(0);
-        let singles = self.held[from..].iter().filter(|(_, held)| held.order == Order::PAGE);
+        let singles = self.held[from..].iter().filter(|(_, held)| held.shape == Shape::Block(Order::PAGE));
         singles.map(|&(first, _)| first).take(most).collect()
     }
 
-    /// Returns the place of the first block that starts at a frame or after it.
+    /// Returns the index of the first block that starts at or after a frame.
     fn place_of(&self, frame: u64) -> usize {
         self.held.partition_point(|&(first, _)| first < frame)
     }
@@ -236,28 +266,39 @@ impl Model {
     /// Frees a block.
     pub fn release(&mut self, first: u64) {
         let (_, held) = self.held.remove(self.place_of(first));
-        self.ledger.release(first, held.order.pages().get(), HOLDER);
-        self.freed_last = Some((first, held.order));
+        self.ledger.release(first, held.shape.count(), HOLDER);
+        self.freed_last = Some((first, held.shape));
     }
 
-    /// Records that a block was handed out, which must be aligned, managed and free. Returns the place of its zone.
+    /// Records that a block was allocated. The block must be aligned, managed and free. Returns the index of its zone.
     pub fn take(&mut self, first: u64, held: Held) -> usize {
-        let count = held.order.pages().get();
-        assert!(first.is_multiple_of(count), "the block at {first} is not aligned");
+        let count = held.shape.count();
+        let aligned = matches!(held.shape, Shape::Run(_)) || first.is_multiple_of(count);
+        assert!(aligned, "the block at {first} is not aligned");
         self.ledger.assign(first, count, HOLDER);
         self.held.insert(self.place_of(first), (first, held));
         let zone = self.zone_of(&range(first, count));
         zone.unwrap_or_else(|| panic!("frames {first}..{} are not of one zone", first + count))
     }
 
-    /// Returns what freeing a block is refused with; `None` for a block that is held. What the allocator
-    /// keeps in quarantine counts as not allocated.
+    /// Returns the error with which a free must be refused, or `None` if the block is held. Blocks in quarantine count
+    /// as not allocated.
     #[must_use]
     pub fn refusal(&self, first: u64, given: Order) -> Option<FreeError> {
         let frame = Pfn::new(first);
         match self.held_at(first) {
-            Some(held) if held.order == given => return None,
-            Some(held) => return Some(FreeError::WrongOrder { frame, allocated: held.order, given }),
+            Some(Held { shape: Shape::Block(allocated), .. }) if allocated == given => return None,
+            Some(Held { shape: Shape::Block(allocated), .. }) => {
+                return Some(FreeError::WrongOrder { frame, allocated, given });
+            }
+            Some(Held { shape: Shape::Run(count), .. }) => {
+                let allocated = PageCount::new(count);
+                return Some(if allocated == given.pages() {
+                    FreeError::InsideRun { frame, first: frame, count: allocated }
+                } else {
+                    FreeError::WrongCount { frame, allocated, given: given.pages() }
+                });
+            }
             None => {}
         }
         Some(match self.ledger.owner(first) {
@@ -265,12 +306,61 @@ impl Model {
             Ledger::FREE => FreeError::NotAllocated(frame),
             _ => {
                 let (block, held) = self.held[self.place_of(first) - 1];
-                FreeError::InsideBlock { frame, block: Pfn::new(block), order: held.order }
+                let first = Pfn::new(block);
+                match held.shape {
+                    Shape::Block(order) => FreeError::InsideBlock { frame, block: first, order },
+                    Shape::Run(count) => FreeError::InsideRun { frame, first, count: PageCount::new(count) },
+                }
             }
         })
     }
 
-    /// Returns the number of frames that the zone at a place manages now.
+    /// Returns the error with which a free of `count` frames must be refused, or `None` if they are held together.
+    #[must_use]
+    pub fn refusal_of_frames(&self, first: u64, count: u64, max: Order) -> Option<FreeError> {
+        let (frame, given) = (Pfn::new(first), PageCount::new(count));
+        if count == 0 {
+            return Some(FreeError::NoFrames(frame));
+        }
+        if self.zone_of(&range(first, 1)).is_none() {
+            return Some(FreeError::NotManaged(frame));
+        }
+        let within = self.zone_of(&range(first, count)).is_some();
+        match (Shape::of(first, count, max), self.held_at(first)) {
+            (Shape::Block(order), _) if within => self.refusal(first, order),
+            (shape, Some(held)) if held.shape == shape => None,
+            (_, Some(held)) => {
+                let allocated = PageCount::new(held.shape.count());
+                Some(FreeError::WrongCount { frame, allocated, given })
+            }
+            (_, None) => self.refusal(first, Order::PAGE),
+        }
+    }
+
+    /// Splits a held block or run into parts of at most `to`; returns the parts.
+    pub fn split(&mut self, first: u64, to: Order) -> Vec<(u64, Order)> {
+        let at = self.place_of(first);
+        let (_, held) = self.held.remove(at);
+        let (mut next, end, mut parts) = (first, first + held.shape.count(), Vec::new());
+        while next < end {
+            let order = next.trailing_zeros().min((end - next).ilog2()).min(u32::from(to.get()));
+            let order = Order::new(order as u8).expect("it is at most `to`");
+            parts.push((next, order));
+            next += order.pages().get();
+        }
+        let held = parts.iter().map(|&(first, order)| (first, Held { shape: Shape::Block(order), ..held }));
+        self.held.splice(at..at, held);
+        parts
+    }
+
+    /// Returns the number of frames of a range that are not free.
+    #[must_use]
+    pub fn used(&self, frames: &FrameRange) -> u64 {
+        let owners = (frames.start.get()..frames.end().get()).map(|frame| self.ledger.owner(frame));
+        owners.filter(|&owner| owner != Ledger::FREE).count() as u64
+    }
+
+    /// Returns the number of frames that the zone with index `zone` manages now.
     #[must_use]
     pub fn managed_of(&self, zone: usize) -> u64 {
         self.managed[zone]
@@ -289,7 +379,7 @@ impl Model {
         with.map(|(zone, _)| node_id(zone.node)).collect()
     }
 
-    /// Returns the frames allocated in zones for which `of` holds, by what they hold.
+    /// Returns the number of frames allocated in zones for which `of` holds, by the kind of page that they hold.
     #[must_use]
     pub fn allocated(&self, of: impl Fn(NodeId, ZoneKind) -> bool) -> [PageCount; 3] {
         let mut sums = [PageCount::ZERO; 3];
@@ -297,13 +387,13 @@ impl Model {
             let blocks = self.place_of(zone.start)..self.place_of(zone.start + zone.spanned);
             for (_, held) in &self.held[blocks] {
                 let sum = &mut sums[held.kind as usize];
-                *sum = sum.plus(held.order.pages());
+                *sum = sum.plus(PageCount::new(held.shape.count()));
             }
         }
         sums
     }
 
-    /// Returns one past the last frame of any zone.
+    /// Returns the frame after the last frame of all zones.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.ledger.frames().end

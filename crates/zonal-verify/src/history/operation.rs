@@ -1,7 +1,7 @@
-//! What can be done to an allocator, as plain data.
+//! The operations on an allocator, as plain data.
 //!
-//! Every operation is valid in every world, so that a history can be cut, mixed and mutated: places
-//! among blocks, CPUs, zones and ranges are taken modulo how many there are.
+//! Every operation is valid in every world, so that a history can be truncated, mixed and mutated. Numbers that select
+//! a block, CPU, zone or range are taken modulo the count of these.
 
 use zonal::config::{NodeReclaim, ZonelistCache};
 use zonal::request::{PageKind, Urgency};
@@ -10,21 +10,21 @@ use zonal::units::ZoneKind;
 
 use super::reclaimer::ReclaimMode;
 
-/// Which nodes may serve beside the one where the search starts.
+/// The nodes that may serve in addition to the one where the search starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scope {
-    /// All that the policy leaves.
+    /// All nodes that the policy allows.
     AnyNode,
-    /// None.
+    /// No other node.
     ThisNode,
 }
 
-/// Whether a request may reclaim.
+/// How often a request may reclaim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wait {
-    /// As often as it helps.
+    /// As long as reclaim frees frames.
     May,
-    /// One round.
+    /// Once.
     Once,
     /// Not at all.
     Never,
@@ -33,21 +33,21 @@ pub enum Wait {
 /// A request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RequestSpec {
-    /// Binary logarithm of the frames asked for; up to 18.
+    /// Binary logarithm of the number of requested frames, at most 18.
     pub order: u8,
-    /// What they will hold.
+    /// The kind of page.
     pub kind: PageKind,
-    /// How deep into the reserve it may go.
+    /// How much of the reserve the request may use.
     pub urgency: Urgency,
-    /// Highest kind of zone.
+    /// Highest kind of zone that may serve.
     pub limit: ZoneKind,
-    /// Place in the executor's list of policies; the first is the local one.
+    /// Index in the executor's list of policies, of which the first is the local one.
     pub policy: u8,
-    /// The cpuset, if there is one: a bit for each of the first eight nodes.
+    /// The cpuset, if there is one, with a bit for each of the first eight nodes.
     pub allowed: Option<u8>,
-    /// Which nodes may serve.
+    /// The nodes that may serve.
     pub scope: Scope,
-    /// Whether it may reclaim.
+    /// How often the request may reclaim.
     pub wait: Wait,
 }
 
@@ -68,7 +68,7 @@ impl RequestSpec {
     }
 }
 
-/// What an administrator changes.
+/// A change by an administrator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Setting {
     /// How `pageset.high` is tuned.
@@ -77,36 +77,36 @@ pub enum Setting {
     Cache(ZonelistCache),
     /// Node reclaim.
     NodeReclaim(NodeReclaim),
-    /// Fraction of a zone that pagesets may hold; 0 = tuned.
+    /// Divisor of a zone's frames for the limit of its pagesets, or 0 for tuned limits.
     HighFraction(u32),
     /// Watermarks and reserves.
     Watermarks {
-        /// Frames kept free over all zones; `None` follows from the machine's size.
+        /// Frames to keep free in all zones together, or `None` for the default for the machine's size.
         min_free: Option<u16>,
-        /// Distance of the marks, in ten-thousandths of a zone.
+        /// Distance between the watermarks, in ten-thousandths of a zone.
         scale_factor: u32,
-        /// By kind of zone: one frame in so many of the zones above is reserved.
+        /// For each kind of zone, the divisor of the zones above it that determines its reserve.
         lowmem_reserve_ratio: [u32; ZoneKind::COUNT],
     },
 }
 
-/// Some frames.
+/// A range of frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FrameSpec {
-    /// Of a zone's span.
+    /// A range in a zone's span.
     InZone {
-        /// Which zone.
+        /// The zone.
         zone: u8,
-        /// From which frame of its span on.
+        /// Index of the first frame in the zone's span.
         first: u16,
-        /// How many; `u16::MAX` = to the end of the managed run there.
+        /// Number of frames, or `u16::MAX` for all frames to the end of the managed range there.
         count: u16,
     },
-    /// Any, whether zones span them or not.
+    /// Any range, even outside all zones.
     Anywhere {
         /// The first frame.
         first: u16,
-        /// How many.
+        /// Number of frames.
         count: u16,
     },
 }
@@ -118,96 +118,125 @@ pub enum Operation {
     Alloc(RequestSpec),
     /// A request for many single frames at once.
     AllocBulk {
-        /// What each frame is asked for as; its order does not count.
+        /// The request for each frame, whose order is ignored.
         spec: RequestSpec,
-        /// How many.
+        /// Number of frames.
         count: u8,
     },
-    /// Frees the n-th block held, by address.
+    /// Requests several adjacent frames.
+    AllocFrames {
+        /// The request, whose order is the alignment.
+        spec: RequestSpec,
+        /// Number of frames.
+        count: u16,
+    },
+    /// Requests exactly these frames.
+    AllocRange {
+        /// The frames.
+        span: FrameSpec,
+        /// Kind as which they are allocated.
+        kind: PageKind,
+    },
+    /// Frees the n-th held block or run by its first frame and a number of frames.
+    FreeFrames {
+        /// Index of the block.
+        nth: u16,
+        /// Difference between this number and the number of frames held.
+        more: i8,
+    },
+    /// Splits the n-th held block or run.
+    Split {
+        /// Index of the block.
+        nth: u16,
+        /// Order of the parts.
+        to: u8,
+    },
+    /// Frees the n-th held block by address.
     Free {
-        /// Which one.
+        /// Index of the block.
         nth: u16,
     },
-    /// Frees single frames together, from the n-th block held on.
+    /// Frees held single frames in bulk, starting with the n-th held block.
     FreeBulk {
-        /// Where to begin.
+        /// Index of the first block.
         nth: u16,
-        /// How many at most.
+        /// Maximum number of frames.
         count: u8,
-        /// Whether the first of them is freed once more at the end, which must be refused.
+        /// Whether the first frame is repeated at the end, where the free must be refused.
         repeats_first: bool,
     },
-    /// Frees what was freed last once more.
+    /// Frees the most recently freed block again.
     FreeAgain,
-    /// Frees whatever lies `offset - 32` frames from the n-th block held, or from the first frame of a
-    /// zone when nothing is; a right free if it happens to be one.
+    /// Frees the frame `offset - 32` frames from the start of the n-th held block or, if no block is held, from the
+    /// first frame of a zone. The free may happen to be valid.
     FreeStrange {
-        /// Which block, or zone.
+        /// Index of the block or zone.
         nth: u16,
-        /// How far from it.
+        /// 32 + the distance from that frame.
         offset: u8,
-        /// Given as the block's order; `None` = its own.
+        /// The order to pass, or `None` for the block's own order.
         order: Option<u8>,
     },
-    /// Frees any frame; a right free if it happens to be one.
+    /// Frees any frame. The free may happen to be valid.
     FreeAny {
-        /// Which one.
+        /// The frame, modulo a number a little above that of the machine's last frame.
         frame: u16,
-        /// Given as the block's order.
+        /// The order to pass.
         order: u8,
     },
-    /// Gives back what pagesets keep.
+    /// Drains all pagesets.
     Drain,
-    /// What happens once a second.
+    /// Runs the tick, which timers call once a second.
     Tick,
-    /// Background reclaim of a node.
+    /// Runs the background reclaim of a node.
     Background {
-        /// Place of the node.
+        /// Index of the node.
         node: u8,
     },
-    /// Goes on with another CPU: one of the machine or, just beyond, one that it does not have.
+    /// Continues on another CPU: one of the machine, or the next id, which the machine does not have.
     RunOn {
-        /// Which one.
+        /// Index of the CPU.
         cpu: u8,
     },
-    /// Time passes.
+    /// Advances the clock.
     Advance {
         /// Milliseconds.
         ms: u16,
     },
-    /// The clock is set, backwards too.
+    /// Sets the clock, possibly backwards.
     SetClock {
-        /// Milliseconds since its start.
+        /// Milliseconds since the start of the clock.
         ms: u16,
     },
-    /// A CPU goes.
+    /// Takes a CPU offline.
     CpuOffline {
-        /// Which one, as in `RunOn`.
+        /// The CPU, as in `RunOn`.
         cpu: u8,
     },
-    /// A CPU comes.
+    /// Brings a CPU online.
     CpuOnline {
-        /// Which one, as in `RunOn`.
+        /// The CPU, as in `RunOn`.
         cpu: u8,
     },
-    /// Frames go.
+    /// Takes frames offline.
     MemoryOffline(FrameSpec),
-    /// Frames come.
+    /// Brings frames online.
     MemoryOnline(FrameSpec),
-    /// The n-th range that went comes back; without any, one that is there already is said to come.
+    /// Brings the n-th offline range back online. If no range is offline, tries to bring a frame online that already
+    /// is.
     MemoryBack {
-        /// Which one.
+        /// Index of the range.
         nth: u8,
     },
-    /// From now on the reclaimer says that it has so many frames of each node more than it has.
+    /// Makes the reclaimer report this many frames more than it has on each node, from now on.
     Promise {
-        /// How many.
+        /// Number of additional frames.
         pages: u8,
     },
-    /// The reclaimer does something else from now on.
+    /// Changes the mode of the reclaimer.
     SetReclaimMode(ReclaimMode),
-    /// Everything is checked.
+    /// Checks everything.
     Check,
-    /// A setting changes.
+    /// Changes a setting.
     Change(Setting),
 }

@@ -1,7 +1,9 @@
-//! Machines to play on, and the world around an allocator.
+//! Machines for histories, and the world around an allocator.
 //!
-//! Metadata lies in buffers of garbage that live as long as the play: all that the allocator relies on
-//! must be written by it. Neighbours: `platform.rs` is the platform.
+//! The buffers of the metadata are filled with garbage, because the allocator must itself write every value on which it
+//! relies.
+//!
+//! Related files: `platform.rs` is the platform.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -14,44 +16,44 @@ use zonal::{Allocator, Buffer, Config, Layout, Machine, NodeMask};
 
 use super::platform::{Cells, ControlledPlatform, Controls, Plain};
 
-/// What buffers are filled with.
+/// The byte with which buffers are filled.
 const GARBAGE: u8 = 0xa5;
 
-/// A zone to be built. Frames.
+/// A zone to build, with positions and lengths in frames.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ZonePlan {
-    /// Its node.
+    /// Node of the zone.
     pub node: u16,
-    /// Its kind.
+    /// Kind of the zone.
     pub kind: ZoneKind,
-    /// First frame of its span.
+    /// First frame of the zone's span.
     pub start: u64,
-    /// Frames spanned.
+    /// Number of frames in the span.
     pub spanned: u64,
-    /// Managed ranges: first frame and how many.
+    /// Managed ranges, each with its first frame and its length.
     pub managed: Vec<(u64, u64)>,
 }
 
-/// A machine to be built.
+/// A machine to build.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Plan {
     /// Nodes in ascending order of id, each with its CPUs.
     pub nodes: Vec<(u16, Vec<u32>)>,
-    /// Distances, row by row.
+    /// Distances between nodes, one row for each node.
     pub distances: Vec<Vec<u8>>,
     /// Zones, by node and kind.
     pub zones: Vec<ZonePlan>,
-    /// Weights of nodes in weighted policies, by place; 3, 2, 1 and so on where there is none.
+    /// Weights of nodes in weighted policies, by index. Nodes without an entry have weights 3, 2, 1, 3 and so on.
     pub weights: Vec<u8>,
-    /// Sets of nodes, a bit each, that have policies beside those that every machine has.
+    /// Additional sets of nodes for policies, with a bit for each node.
     pub masks: Vec<u8>,
 }
 
-/// An allocator over a machine, and what controls it.
+/// An allocator over a machine, and the controls of its platform.
 pub struct World<'m, C: Cells> {
     /// The allocator.
     pub allocator: Allocator<'m, ControlledPlatform<'m, C>>,
-    /// CPU and clock.
+    /// The CPU and the clock.
     pub controls: Arc<Controls>,
     /// Addresses of the metadata.
     pub(super) metadata: Vec<Range<usize>>,
@@ -67,13 +69,13 @@ pub(super) fn mask_of(bits: u8) -> NodeMask {
     (0..8).filter(|bit| bits >> bit & 1 == 1).filter_map(NodeId::new).collect()
 }
 
-/// Returns a run of frames.
+/// Returns a range of frames.
 pub(super) const fn range(start: u64, count: u64) -> FrameRange {
     FrameRange { start: Pfn::new(start), count: PageCount::new(count) }
 }
 
 impl Plan {
-    /// Returns `nodes` nodes with `cpus` CPUs each, all equally distant, without memory.
+    /// Returns a machine of `nodes` nodes with `cpus` CPUs each, all equally distant, without memory.
     #[must_use]
     pub fn nodes(nodes: u16, cpus: u32) -> Self {
         let of = |id: u16| (u32::from(id) * cpus..(u32::from(id) + 1) * cpus).collect();
@@ -85,7 +87,7 @@ impl Plan {
         }
     }
 
-    /// Returns the plan with a zone without holes.
+    /// Adds a zone without holes to the plan.
     #[must_use]
     pub fn zone(mut self, node: u16, kind: ZoneKind, start: u64, frames: u64) -> Self {
         self.zones.push(ZonePlan { node, kind, start, spanned: frames, managed: vec![(start, frames)] });
@@ -95,10 +97,10 @@ impl Plan {
     /// Builds an allocator over this machine and calls `work` with it.
     ///
     /// # Errors
-    /// When the configuration does not fit the machine.
+    /// Returns an error if the configuration does not fit the machine.
     ///
     /// # Panics
-    /// When `work` does.
+    /// Panics if `work` does.
     pub fn with_world<C: Cells, R>(
         &self,
         config: &Config,
@@ -121,7 +123,7 @@ impl Plan {
             })
             .collect();
         let machine = Machine::new(&nodes, &zones)?;
-        // All holes may become memory.
+        // Memory may come online in all holes.
         let hotplug: Vec<FrameRange> = self.zones.iter().flat_map(ZonePlan::holes).collect();
         let machine = machine.with_hotplug(&hotplug).expect("holes are between what is managed");
         World::build(&machine, config, work)
@@ -141,13 +143,13 @@ impl ZonePlan {
 }
 
 impl World<'_, Plain> {
-    /// Builds an allocator over a machine, with metadata in garbage, and calls `work` with it.
+    /// Builds an allocator over a machine, with metadata in buffers of garbage, and calls `work` with it.
     ///
     /// # Errors
-    /// When the configuration does not fit the machine.
+    /// Returns an error if the configuration does not fit the machine.
     ///
     /// # Panics
-    /// When `work` does.
+    /// Panics if `work` does.
     pub fn build<C: Cells, R>(
         machine: &Machine<'_>,
         config: &Config,

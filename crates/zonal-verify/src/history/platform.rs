@@ -1,7 +1,9 @@
-//! The platform of histories: one thread on the CPU and at the time that a history sets.
+//! The platform of histories: a single thread, on a CPU and at a time that the history sets.
 //!
-//! Nothing ever waits: a lock that is not free is taken twice, which is a defect. Neighbours:
-//! `recording.rs` has cells whose state can be put back.
+//! No lock is ever contended. An attempt to lock a held lock is a defect, because the only thread would wait for
+//! itself.
+//!
+//! Related files: `recording.rs` has cells whose values can be restored.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -14,17 +16,17 @@ use zonal::units::{CpuId, Moment, PageCount};
 
 use super::reclaimer::TestReclaimer;
 
-/// The integers that an allocator's state is made of.
+/// The types of the cells that contain an allocator's state.
 pub trait Cells: Send + Sync + 'static {
-    /// Of one byte.
+    /// A cell of one byte.
     type U8: Atomic<u8>;
-    /// Of four bytes.
+    /// A cell of four bytes.
     type U32: Atomic<u32>;
-    /// Of eight bytes.
+    /// A cell of eight bytes.
     type U64: Atomic<u64>;
 }
 
-/// The cells of production.
+/// The atomic integers of the standard library, as in production.
 pub struct Plain;
 
 impl Cells for Plain {
@@ -33,7 +35,7 @@ impl Cells for Plain {
     type U64 = AtomicU64;
 }
 
-/// What a history controls. All accesses are relaxed: there is one thread.
+/// The state that a history controls. All accesses are relaxed, because there is only one thread.
 #[derive(Default)]
 pub struct Controls {
     cpu: AtomicU32,
@@ -44,12 +46,12 @@ pub struct Controls {
 const NS_PER_MS: u64 = 1_000_000;
 
 impl Controls {
-    /// Returns the CPU that runs.
+    /// Returns the current CPU.
     pub fn cpu(&self) -> u32 {
         self.cpu.load(Relaxed)
     }
 
-    /// Sets the CPU that runs.
+    /// Sets the current CPU.
     pub fn run_on(&self, cpu: u32) {
         self.cpu.store(cpu, Relaxed);
     }
@@ -59,13 +61,13 @@ impl Controls {
         self.clock_ns.load(Relaxed) / NS_PER_MS
     }
 
-    /// Sets the clock, backwards too.
+    /// Sets the clock, possibly backwards.
     pub fn set_ms(&self, ms: u64) {
         self.clock_ns.store(ms * NS_PER_MS, Relaxed);
     }
 }
 
-/// A lock that no thread ever waits for.
+/// A lock for which no thread ever waits.
 pub struct NeverWaits(AtomicBool);
 
 impl RawLock for NeverWaits {

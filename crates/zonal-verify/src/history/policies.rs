@@ -1,4 +1,4 @@
-//! The policies of an executor: every mode over several sets of nodes.
+//! The memory policies of an executor: every mode, over several sets of nodes.
 
 use zonal::mempolicy::{Policy, WeightTable};
 use zonal::units::NodeId;
@@ -8,36 +8,36 @@ use super::model::Model;
 use super::plan::mask_of;
 use super::platform::{Cells, ControlledPlatform};
 
-/// How a policy finds the node at which a search starts.
+/// The rule by which a policy selects the node at which a search starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Start {
-    /// The node of the CPU.
+    /// The node of the current CPU.
     Here,
-    /// Always the same.
+    /// Always the same node.
     At(NodeId),
-    /// One after the other.
+    /// One node after another, for successive requests.
     InTurn,
 }
 
-/// A policy and what it means.
+/// A policy and its expected behaviour.
 pub(super) struct PolicyCase<'w, 'm, C: Cells> {
     pub(super) policy: Policy<'w, ControlledPlatform<'m, C>>,
     pub(super) start: Start,
-    /// The nodes it names; `None` for the local one.
+    /// The nodes of the policy, or `None` for the local policy.
     pub(super) nodes: Option<NodeMask>,
-    /// Those that have turns.
+    /// The nodes that have turns.
     pub(super) turns: NodeMask,
-    /// Whether only these may serve.
+    /// Whether only the nodes of the policy may serve.
     pub(super) binds: bool,
 }
 
-/// All policies; the first is the local one.
+/// All policies, of which the first is the local one.
 pub struct Policies<'w, 'm, C: Cells> {
     all: Vec<PolicyCase<'w, 'm, C>>,
 }
 
 impl<'w, 'm, C: Cells> Policies<'w, 'm, C> {
-    /// Creates policies over the nodes that have memory now. `weights` is filled.
+    /// Creates policies over the nodes that have memory now, and sets the weights of nodes in `weights`.
     pub(super) fn new(
         allocator: &Allocator<'m, ControlledPlatform<'m, C>>,
         model: &Model,
@@ -79,7 +79,7 @@ impl<'w, 'm, C: Cells> Policies<'w, 'm, C> {
         Self { all }
     }
 
-    /// Returns the policy at a place, modulo how many there are.
+    /// Returns the policy with index `place`, modulo the number of policies.
     pub(super) fn at(&self, place: u8) -> &PolicyCase<'w, 'm, C> {
         &self.all[usize::from(place) % self.all.len()]
     }

@@ -1,10 +1,13 @@
-//! The reclaimer of histories: it frees blocks that were allocated as page cache, keeps them, or reports too much.
+//! The reclaimer of histories. Depending on its mode, it frees blocks that were allocated as page cache, keeps them, or
+//! reports too much.
 //!
-//! It acts within calls of the allocator, where the model cannot be updated: what it did is recorded, and the
-//! executor reads that after the call. Neighbours: `platform.rs` calls it, `answers.rs` updates the model.
+//! It runs within calls of the allocator, during which the model cannot be updated. It therefore records its effects,
+//! and the executor reads them after the call.
+//!
+//! Related files: `platform.rs` calls the reclaimer, and `answers.rs` updates the model.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed}; // one thread
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed}; // relaxed accesses: one thread
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use zonal::platform::reclaimer::ReclaimRequest;
@@ -14,36 +17,36 @@ use zonal::{Allocator, Request};
 
 use super::platform::{Cells, ControlledPlatform};
 
-/// What the reclaimer does.
+/// The behaviour of the reclaimer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum ReclaimMode {
     /// Has no blocks.
     Empty,
-    /// Frees cached blocks, and needs a frame of its own meanwhile.
+    /// Frees cached blocks, and allocates a frame for itself meanwhile.
     Honest,
     /// Has cached blocks, and frees none.
     Refusing,
-    /// Has cached blocks, and says that it freed what was asked for.
+    /// Has cached blocks, and reports that it freed the requested number of frames, but frees none.
     Overreporting,
 }
 
 impl ReclaimMode {
-    /// All of them.
+    /// All modes.
     pub const ALL: [Self; 4] = [Self::Empty, Self::Honest, Self::Refusing, Self::Overreporting];
 }
 
-/// What the reclaimer did during one call of the allocator.
+/// The effects of the reclaimer during one call of the allocator.
 #[derive(Default)]
 pub(super) struct Effects {
-    /// Blocks freed: first frames and orders.
+    /// Blocks that it freed: first frames and orders.
     pub(super) freed: Vec<(u64, Order)>,
-    /// Nodes of the frames that it allocated, and freed again.
+    /// Nodes of the frames that it allocated for itself, and freed again.
     pub(super) own: Vec<NodeId>,
 }
 
 impl Effects {
-    /// Whether it did nothing.
+    /// Whether the reclaimer neither allocated nor freed anything.
     pub(super) fn are_none(&self) -> bool {
         self.freed.is_empty() && self.own.is_empty()
     }
@@ -70,7 +73,7 @@ impl<'m, C: Cells> TestReclaimer<'m, C> {
         }
     }
 
-    /// Sets the allocator to which its blocks are freed.
+    /// Sets the allocator to which the reclaimer frees blocks.
     pub(super) fn attach(&self, allocator: &'m Allocator<'m, ControlledPlatform<'m, C>>) {
         assert!(self.allocator.set(allocator).is_ok(), "a reclaimer has one allocator");
     }
@@ -83,7 +86,7 @@ impl<'m, C: Cells> TestReclaimer<'m, C> {
         ReclaimMode::ALL[usize::from(self.mode.load(Relaxed))]
     }
 
-    /// Sets how many pages it reports on each node beyond those that it has.
+    /// Sets the number of pages that the reclaimer reports on each node in addition to those that it has.
     pub(super) fn promise(&self, pages: u64) {
         self.promised.store(pages, Relaxed);
     }
@@ -93,12 +96,12 @@ impl<'m, C: Cells> TestReclaimer<'m, C> {
         self.blocks().insert(first, (order, node));
     }
 
-    /// Removes the block at a frame, if it has that.
+    /// Removes the block that starts at a frame, if the reclaimer has it.
     pub(super) fn remove(&self, first: u64) {
         self.blocks().remove(&first);
     }
 
-    /// Returns what it did since this was last called.
+    /// Returns the effects since the previous call of this function.
     pub(super) fn take_effects(&self) -> Effects {
         std::mem::take(&mut self.effects.try_lock().expect("one thread"))
     }

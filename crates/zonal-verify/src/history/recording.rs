@@ -1,9 +1,10 @@
-//! Cells whose state can be saved and put back: an allocator is then taken to any state it ever was in.
+//! Cells whose values can be saved and restored, so that an allocator can return to any earlier state.
 //!
-//! All that changes in an allocator lies in cells, in its buffers. A cell that is written while a
-//! [`Recording`] goes on joins it, with what it held; a [`State`] is the values of all cells that
-//! joined, and those that join later held then what they held at the start. Neighbours: the platform's
-//! own state, CPU and clock, is not in cells; `tests/exhaustive.rs` keeps it beside.
+//! All mutable state of an allocator is in cells in its buffers. The first write to a cell during a [`Recording`] adds
+//! the cell and its previous value to the recording. A [`State`] contains the values of all cells that were in the
+//! recording when it was saved. Cells that were added later had their initial values at that time.
+//!
+//! The CPU and the clock of the platform are not in cells, so `search.rs` saves and restores them itself.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -15,7 +16,7 @@ use zonal::platform::Atomic;
 use super::plan::World;
 use super::platform::Cells;
 
-/// The cells that can be put back.
+/// Cells whose values can be saved and restored.
 pub struct RecordedCells;
 
 impl Cells for RecordedCells {
@@ -24,15 +25,15 @@ impl Cells for RecordedCells {
     type U64 = RecordedCell<AtomicU64>;
 }
 
-/// A cell that joins the recording when it is first written.
+/// A cell that is added to the recording before its first write.
 #[repr(C)]
 pub struct RecordedCell<A> {
     value: A,
-    /// 1 + its place in the recording; 0 = it is in none.
+    /// 1 + the index of the cell in the recording, or 0 if it is in none.
     place: AtomicU32,
 }
 
-/// A cell that joined.
+/// A cell in the recording.
 #[derive(Clone, Copy)]
 enum CellRef {
     Byte(*const RecordedCell<AtomicU8>),
@@ -42,13 +43,13 @@ enum CellRef {
 
 struct Entry {
     cell: CellRef,
-    /// What it held at the start.
+    /// Value of the cell at the start of the recording.
     first: u64,
 }
 
-/// What a recording has.
+/// The data of a recording.
 struct Record {
-    /// Addresses of the metadata of its world.
+    /// Addresses of the world's metadata.
     metadata: Vec<Range<usize>>,
     entries: Vec<Entry>,
 }
@@ -58,7 +59,7 @@ thread_local! {
 }
 
 impl CellRef {
-    // The cells lie in buffers that outlive the recording, and are only ever used as shared.
+    // The cells are in buffers that outlive the recording, and are used only through shared references.
     fn address(self) -> usize {
         match self {
             Self::Byte(cell) => cell.addr(),
@@ -69,34 +70,34 @@ impl CellRef {
 
     fn load(self) -> u64 {
         match self {
-            // SAFETY: the cell is alive, as its world is borrowed by the recording.
+            // SAFETY: the cell is alive, because the recording borrows its world.
             Self::Byte(cell) => unsafe { (*cell).value.load(Relaxed).into() },
-            // SAFETY: as above.
+            // SAFETY: as above, the recording borrows the cell's world.
             Self::Half(cell) => unsafe { (*cell).value.load(Relaxed).into() },
-            // SAFETY: as above.
+            // SAFETY: as above, the recording borrows the cell's world.
             Self::Whole(cell) => unsafe { (*cell).value.load(Relaxed) },
         }
     }
 
     fn store(self, value: u64) {
         match self {
-            // SAFETY: the cell is alive, as its world is borrowed by the recording.
+            // SAFETY: the cell is alive, because the recording borrows its world.
             Self::Byte(cell) => unsafe { (*cell).value.store(value as u8, Relaxed) },
-            // SAFETY: as above.
+            // SAFETY: as above, the recording borrows the cell's world.
             Self::Half(cell) => unsafe { (*cell).value.store(value as u32, Relaxed) },
-            // SAFETY: as above.
+            // SAFETY: as above, the recording borrows the cell's world.
             Self::Whole(cell) => unsafe { (*cell).value.store(value, Relaxed) },
         }
     }
 
-    /// Sets the number of the cell in the recording; 0 = none.
+    /// Sets the number of the cell in the recording, or 0 for none.
     fn set_place(self, place: u32) {
         match self {
-            // SAFETY: the cell is alive, as its world is borrowed by the recording.
+            // SAFETY: the cell is alive, because the recording borrows its world.
             Self::Byte(cell) => unsafe { (*cell).place.store(place, Relaxed) },
-            // SAFETY: as above.
+            // SAFETY: as above, the recording borrows the cell's world.
             Self::Half(cell) => unsafe { (*cell).place.store(place, Relaxed) },
-            // SAFETY: as above.
+            // SAFETY: as above, the recording borrows the cell's world.
             Self::Whole(cell) => unsafe { (*cell).place.store(place, Relaxed) },
         }
     }
@@ -162,18 +163,18 @@ macro_rules! recorded_cell {
 }
 recorded_cell!(AtomicU8: u8 as Byte, AtomicU32: u32 as Half, AtomicU64: u64 as Whole);
 
-/// The values of all cells that had joined.
+/// The values of all cells in the recording at the time of the save.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct State(Box<[u64]>);
 
-/// A recording of the cells of one world, by the thread that uses it.
+/// A recording of the cells of one world, made by the thread that uses the world.
 pub struct Recording<'w, 'm>(&'w World<'m, RecordedCells>);
 
 impl<'w, 'm> Recording<'w, 'm> {
-    /// Begins a recording; the present state is its start.
+    /// Begins a recording, with the current state as its start.
     ///
     /// # Panics
-    /// When the thread is at another recording.
+    /// Panics if this thread already has a recording.
     #[must_use]
     pub fn begin(world: &'w World<'m, RecordedCells>) -> Self {
         let record = Record { metadata: world.metadata.clone(), entries: Vec::new() };
@@ -186,13 +187,13 @@ impl<'w, 'm> Recording<'w, 'm> {
         RECORD.with_borrow(|record| work(&record.as_ref().expect("a recording goes on").entries))
     }
 
-    /// Returns the present state.
+    /// Returns the current state.
     #[must_use]
     pub fn save(&self) -> State {
         self.with_entries(|entries| State(entries.iter().map(|entry| entry.cell.load()).collect()))
     }
 
-    /// Puts a state back.
+    /// Restores a state.
     pub fn restore(&self, state: &State) {
         self.with_entries(|entries| {
             for (at, entry) in entries.iter().enumerate() {
@@ -204,8 +205,8 @@ impl<'w, 'm> Recording<'w, 'm> {
         });
     }
 
-    /// Calls `sink` for each cell that is not as it was at the start: its number, its address, what it
-    /// held at the start and what it holds.
+    /// Calls `sink` for each cell whose value differs from that at the start. The arguments are the cell's number, its
+    /// address, its value at the start, and its current value.
     pub fn changed(&self, mut sink: impl FnMut(usize, usize, u64, u64)) {
         self.with_entries(|entries| {
             for (at, entry) in entries.iter().enumerate() {
@@ -217,7 +218,7 @@ impl<'w, 'm> Recording<'w, 'm> {
         });
     }
 
-    /// Returns the number of cells that joined.
+    /// Returns the number of cells in the recording.
     #[must_use]
     pub fn cells(&self) -> usize {
         self.with_entries(<[Entry]>::len)

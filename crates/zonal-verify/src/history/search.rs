@@ -1,9 +1,10 @@
-//! Every history of a small world, each state of it once.
+//! Searches all histories of a small world, and visits each state once.
 //!
-//! The search is breadth first: from each state all moves are made, and a state that is new is checked in full and
-//! searched further. Two states are the same if everything that an answer depends on is equal: cells
-//! that only count what happened (*figures*) are left out. Vocabulary: a *move* is one operation on one
-//! CPU; a *transition* is a move from a state. Neighbours: `recording.rs` saves and restores.
+//! The search is breadth first. It makes all moves from each state, checks each new state in full, and continues from
+//! it. Two states are the same if everything that an answer depends on is equal, so cells that only count events
+//! (*figures*) are ignored. A *move* is one operation on one CPU, and a *transition* is a move from a state.
+//!
+//! Related files: `recording.rs` saves and restores states.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -24,23 +25,23 @@ pub struct Search<'s> {
     pub plan: &'s Plan,
     /// The allocator's configuration.
     pub config: &'s Config,
-    /// The operations before the search begins.
+    /// The operations to execute before the search begins.
     pub start: &'s [Operation],
-    /// The moves that can be made from a state: CPU and operation.
+    /// The moves that can be made from a state.
     pub moves: &'s dyn Fn(&Model, &mut Vec<Move>),
-    /// Moves from the start at most.
+    /// Maximum number of moves from the start.
     pub depth: u32,
-    /// What distinguishes states.
+    /// The parts of a state that distinguish it from others.
     pub key: StateKey,
 }
 
-/// What distinguishes states.
+/// The choice of the parts of a state that distinguish it from others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StateKey {
     /// All cells that an answer depends on: equal states have equal successors.
     Answers,
-    /// Where each frame is, and which CPUs are online: states that differ in counters and limits are visited
-    /// as one, so some successors are missed, but the search goes much deeper.
+    /// The place of each frame, and the CPUs that are online. States that differ only in counters and limits are
+    /// visited as one state, so some successors are missed, but the search goes much deeper.
     Places,
 }
 
@@ -49,24 +50,24 @@ pub enum StateKey {
 pub struct Move {
     /// The CPU.
     pub cpu: u8,
-    /// What is done there.
+    /// The operation on this CPU.
     pub operation: Operation,
 }
 
 /// The result of a search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Found {
-    /// Different states, the start included.
+    /// Number of different states, including the start.
     pub states: u64,
-    /// Moves made.
+    /// Number of moves made.
     pub transitions: u64,
-    /// Moves from the start to the farthest state.
+    /// Number of moves from the start to the farthest state.
     pub depth: u32,
-    /// Most frames that pagesets held in any state.
+    /// Maximum number of frames in pagesets in any state.
     pub in_pagesets_max: u64,
-    /// Fewest frames that were free in any state, pagesets included.
+    /// Minimum number of free frames in any state, including those in pagesets.
     pub free_min: u64,
-    /// States in which some frames were offline.
+    /// Number of states in which some frames were offline.
     pub short_of_memory: u64,
 }
 
@@ -75,30 +76,30 @@ struct Reached {
     state: State,
     model: Model,
     ms: u64,
-    /// Index of the state before it, and the move from there.
+    /// Index of the previous state, and the move from there.
     parent: Option<(usize, Move)>,
 }
 
-/// A search under way.
+/// A running search.
 struct Searcher<'r, 'w, 'm> {
     executor: Executor<'w, 'm, RecordedCells>,
     recording: &'r Recording<'w, 'm>,
     seen: HashSet<[u64; 2]>,
-    /// By number of the cell.
+    /// Roles of cells, by the number of the cell.
     roles: Vec<Option<CellRole>>,
     /// Numbers of the cells that hold pageset words.
     words: HashMap<Of, usize>,
-    /// Cells not as at the start: number, role, value at the start and value now.
+    /// Cells whose value differs from that at the start: number, role, value at the start, and current value.
     changed: Vec<(usize, CellRole, u64, u64)>,
     by: StateKey,
     found: Found,
 }
 
 impl Search<'_> {
-    /// Searches, and returns what was found.
+    /// Runs the search, and returns its result.
     ///
     /// # Panics
-    /// When an answer is wrong or a state is not sound: the moves that lead there are printed.
+    /// Panics if an answer is wrong or a state is invalid, and prints the moves to that state.
     #[must_use]
     pub fn run(&self) -> Found {
         let found = self.plan.with_executor(self.config, |mut executor| {
@@ -171,7 +172,7 @@ impl Searcher<'_, '_, '_> {
                 break;
             }
             self.found.depth = depth;
-            // Of states that were searched only the moves are needed from now on.
+            // After the moves from a state were made, only the move to it is needed, so its cells are dropped.
             levels[depth as usize - 1].iter_mut().for_each(|stop| stop.state = State::default());
             levels.push(next);
         }
@@ -183,7 +184,7 @@ impl Searcher<'_, '_, '_> {
         Reached { state, model: self.executor.model.clone(), ms, parent }
     }
 
-    /// Makes a move from a state; returns the state that it leads to if that is new.
+    /// Makes a move from a state. Returns the state to which it leads, if that state is new.
     fn make(&mut self, from: &Reached, step: Move) -> Option<State> {
         self.recording.restore(&from.state);
         self.executor.model.clone_from(&from.model);
@@ -193,7 +194,7 @@ impl Searcher<'_, '_, '_> {
         let execution = self.executor.execute(step.operation);
         self.found.transitions += 1;
         let key = self.key();
-        // Checks change hints, so the search continues from the state before them.
+        // Checks change hints, so the state is saved before them.
         let state = self.seen.insert(key).then(|| self.recording.save());
         self.executor.check_answer(&execution);
         if state.is_some() {
@@ -213,7 +214,7 @@ impl Searcher<'_, '_, '_> {
         found.short_of_memory += u64::from(!self.executor.model.offline().is_empty());
     }
 
-    /// Returns a key of this state: a hash of 128 bits of all that differs from the start.
+    /// Returns the key of this state, a 128-bit hash of all relevant differences from the start.
     fn key(&mut self) -> [u64; 2] {
         self.roles.resize(self.recording.cells(), None);
         let (roles, words, changed) = (&mut self.roles, &mut self.words, &mut self.changed);
@@ -253,7 +254,7 @@ impl Searcher<'_, '_, '_> {
     }
 }
 
-/// Returns two numbers scattered over all bits (the finisher of MurmurHash3).
+/// Returns a hash of a number and a seed (the finalizer of MurmurHash3).
 fn mixed(value: u64, seed: u64) -> u64 {
     let mut mix = value ^ seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     for factor in [0xFF51_AFD7_ED55_8CCD, 0xC4CE_B9FE_1A85_EC53] {
@@ -262,20 +263,20 @@ fn mixed(value: u64, seed: u64) -> u64 {
     mix ^ (mix >> 33)
 }
 
-/// Bits of a pageset's word with the number of free slots in its stack of single frames.
+/// Bits of a pageset's word that contain the number of free slots in its stack of single frames.
 const FREE_SLOTS: u64 = (1 << 27) - 1;
 
 /// A pageset.
 type Of = (ZoneId, CpuId);
 
-/// What a cell contributes to the key.
+/// The contribution of a cell to the key.
 #[derive(Clone, Copy)]
 enum CellRole {
     /// These bits.
     Bits(u64),
     /// The free slots of a pageset.
     FreeSlots(Of),
-    /// A slot of a pageset, which holds a frame if it is beyond the free slots.
+    /// A slot of a pageset. It contains a frame unless it is one of the free slots, which come first.
     Slot(Of, u64),
 }
 
@@ -285,7 +286,7 @@ fn role_of(world: &World<'_, RecordedCells>, by: StateKey, address: usize) -> Ce
     if by == StateKey::Answers {
         return CellRole::Bits(match part {
             Part::Events(_) | Part::NodeTotals(_) | Part::MachineTotals => 0,
-            // Free frames come first; the rest counts where blocks went.
+            // The first cell is the number of free frames. The others count events, so they do not belong to the key.
             Part::ZoneTotals(_) if part_at(address - 1) == Some(part) => 0,
             _ => u64::MAX,
         });
@@ -310,7 +311,7 @@ fn role_of(world: &World<'_, RecordedCells>, by: StateKey, address: usize) -> Ce
     }
 }
 
-/// Whether just `nth` cells of `size` bytes come before that at an address in its part.
+/// Whether exactly `nth` cells of `size` bytes precede the cell at `address` in its part.
 fn is_nth(
     part_at: &impl Fn(usize) -> Option<Part>,
     part: Part,

@@ -1,12 +1,14 @@
-//! Soak: pools of this machine's memory under everything at once, for as long as one likes.
+//! Soak test: uses pools of this machine's memory with all operations and faults at once, for any length of time.
 //!
-//! A *round* is a pool with random settings, its threads, its reclaimers and a mutator that changes settings
-//! under them, all of it from one seed. Threads work in *phases*. At the *pause* after each two threads have a
-//! *duel* for a pageset; then nothing is under way: the pool is walked (`verify`), its accounting must balance with
-//! what threads hold, and some frees are raced. Between rounds on the host comes a round of `stress` on a simulated machine.
-//! Neighbours: `round.rs` makes pools, `worker.rs` is a thread, `owners.rs` records the owner of each frame,
-//! `mutator.rs` changes settings, `remote.rs` works on other CPUs' pagesets, `shrinkers.rs` are the reclaimers,
-//! `pause.rs` looks at all of it.
+//! A *round* is a pool with random settings, its threads, its reclaimers and a mutator that changes settings meanwhile,
+//! all generated from one seed. Threads work in *phases*, and after each phase is a *pause*. At the start of a pause,
+//! two threads contend for one CPU's pageset, which is called a *duel*. Then no operation is in progress: `verify`
+//! walks the pool, the accounting must agree with the frames that threads hold, and pairs of threads free some blocks
+//! at once. Every few rounds on the host are followed by a round of `stress` on a simulated machine.
+//!
+//! Related files: `round.rs` makes pools, `worker.rs` is a thread, and `owners.rs` records the owner of each frame.
+//! `mutator.rs` changes settings, `remote.rs` works on other CPUs' pagesets, and `shrinkers.rs` has the reclaimers.
+//! `pause.rs` has the checks of a pause.
 
 mod mutator;
 mod owners;
@@ -34,33 +36,33 @@ pub use self::tally::{Faults, Tally};
 use self::worker::Worker;
 use crate::stress;
 
-/// How much of it a round on the host is.
+/// The amount of work in a round on the host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pace {
-    /// Phases in a round.
+    /// Number of phases in a round.
     pub phases: u32,
-    /// Operations of a thread in a phase.
+    /// Number of operations of a thread in a phase.
     pub steps: u32,
-    /// How long a duel is.
+    /// Duration of a duel.
     pub duel: Duration,
 }
 
 impl Pace {
-    /// For hours.
+    /// The pace of a run of hours.
     pub const LONG: Self = Self { phases: 12, steps: 20_000, duel: Duration::from_millis(500) };
-    /// For seconds.
+    /// The pace of a run of seconds.
     pub const SHORT: Self = Self { phases: 3, steps: 1000, duel: Duration::from_millis(20) };
 }
 
-/// Rounds on the host for each round of `stress`.
+/// Number of rounds on the host for each round of `stress`.
 const HOST_ROUNDS: u64 = 4;
 
-/// Runs rounds, the first with `seed` and each with the next one, until `stop` becomes true; `progress` is
-/// called after each.
+/// Runs rounds until `stop` becomes true. The first round uses `seed`, and each later one the next number. Calls
+/// `progress` after each round.
 ///
 /// # Errors
-/// What was found, with the round's seed. The host's threads run as they like, so the same seed
-/// may need some tries to find it again; findings in the lab come back exactly.
+/// Returns the first failed check, with the round's seed. The scheduling of threads on the host differs between runs,
+/// so the same seed may need several runs to fail again. Failures on simulated machines are exactly reproducible.
 pub fn soak(
     seed: u64,
     pace: Pace,
@@ -68,7 +70,7 @@ pub fn soak(
     mut progress: impl FnMut(&Tally),
 ) -> Result<Tally, String> {
     let mut tally = Tally::default();
-    // Relaxed: nothing is read on account of it.
+    // Relaxed: the flag only ends the loop and publishes no data.
     for round in (0..).take_while(|_| !stop.load(Relaxed)) {
         let seed = seed.wrapping_add(round);
         if round % (HOST_ROUNDS + 1) == HOST_ROUNDS {

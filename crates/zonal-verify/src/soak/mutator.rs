@@ -1,4 +1,4 @@
-//! Changes settings under load: CPUs and memory leave and come back, rules and watermarks change.
+//! Makes changes under load: CPUs and memory go offline and online, and rules and watermarks change.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::sleep;
@@ -15,15 +15,15 @@ use zonal_linux::{OfflineError, Pool};
 use super::round::{Round, cache, pick};
 use super::tally::Faults;
 
-/// Ranges that are offline at a time, at most.
+/// Maximum number of ranges that are offline at the same time.
 const RANGES_MAX: usize = 4;
-/// Rest between two changes.
+/// Time between two changes.
 const REST: Duration = Duration::from_micros(500);
 
 pub(super) struct Mutator {
     pool: Pool,
     cpus: Vec<CpuId>,
-    /// Those of `cpus` that are offline.
+    /// CPUs in `cpus` that are offline.
     away: Vec<CpuId>,
     ranges: Vec<FrameRange>,
     random: Rng,
@@ -43,7 +43,7 @@ impl Mutator {
     }
 
     pub(super) fn work_until(&mut self, over: &AtomicBool) {
-        // Relaxed: nothing is read on account of it.
+        // Relaxed: the flag only ends the loop and publishes no data.
         while !over.load(Relaxed) {
             match self.random.u8(..8) {
                 0 => self.change_rules(),
@@ -60,7 +60,7 @@ impl Mutator {
         &self.faults
     }
 
-    /// Brings everything back that left.
+    /// Brings all CPUs and ranges back online.
     pub(super) fn restore(&mut self) -> Result<(), String> {
         for cpu in std::mem::take(&mut self.away) {
             self.pool.online_cpu(cpu).map_err(|error| format!("CPU {cpu:?} does not come back: {error}"))?;
@@ -112,7 +112,7 @@ impl Mutator {
         self.faults.cpus += 1;
     }
 
-    /// Has a range come back, or tries to take one out that may be in use.
+    /// Brings a range back online, or tries to take one offline, which may be in use.
     fn change_memory(&mut self) {
         if self.ranges.len() == RANGES_MAX || (!self.ranges.is_empty() && self.random.bool()) {
             let range = self.ranges.swap_remove(self.random.usize(..self.ranges.len()));

@@ -1,4 +1,4 @@
-//! Who has each frame, as threads see it, and the stamps that they leave in frames.
+//! Records the owner of each frame, and checks the stamps that owners write to frames.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -7,8 +7,8 @@ use zonal::units::Pfn;
 use zonal_linux::Pool;
 use zonal_testing::Ledger;
 
-/// The ledger of a pool. Invariant: a frame has an owner exactly from its block's being handed out until
-/// just before it is freed, and its block contains the owner's stamps.
+/// The ledger of a pool. Invariant: a frame has an owner exactly from its block's allocation until just before the
+/// free, and in this time its block contains the owner's stamps.
 pub(super) struct Owners {
     pool: Pool,
     pub(super) ledger: Ledger,
@@ -21,18 +21,18 @@ impl Owners {
         Self { pool: pool.clone(), ledger: Ledger::new(first.get()..end.get()) }
     }
 
-    /// Enters a block that `owner` was given.
+    /// Records `owner` as the owner of a block, and writes its stamps.
     pub(super) fn assign(&self, block: &Block, owner: u32) {
         self.ledger.assign(block.first.get(), block.order.pages().get(), owner);
         for word in self.words(block) {
-            word.store(stamp(block, owner), Relaxed); // the owner's alone
+            word.store(stamp(block, owner), Relaxed); // relaxed: only the owner accesses the word
         }
     }
 
-    /// Strikes out a block that `owner` is about to free: it must hold what the owner wrote.
+    /// Removes the owner of a block that `owner` is about to free. The block must still contain the owner's stamps.
     pub(super) fn release(&self, block: &Block, owner: u32) {
         for word in self.words(block) {
-            let found = word.load(Relaxed); // the owner's alone
+            let found = word.load(Relaxed); // relaxed: only the owner accesses the word
             assert_eq!(found, stamp(block, owner), "{block:?}, which owner {owner} has, was written to");
         }
         self.ledger.release(block.first.get(), block.order.pages().get(), owner);
@@ -43,7 +43,7 @@ impl Owners {
         let last = block.first.get() + block.order.pages().get() - 1;
         [block.first, Pfn::new(last)].map(|frame| {
             let address = self.pool.ptr_of(frame).expect("a block is of its pool").cast::<AtomicU64>();
-            // SAFETY: frames are mapped while the pool lives, aligned, and a block's owner alone uses them.
+            // SAFETY: frames are aligned and stay mapped while the pool exists, and only a block's owner uses them.
             unsafe { address.as_ref() }
         })
     }

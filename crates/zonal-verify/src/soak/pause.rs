@@ -1,4 +1,4 @@
-//! What is looked at while nothing is under way.
+//! Checks of the pool while no operation is in progress.
 
 use std::sync::Barrier;
 use std::thread;
@@ -16,15 +16,15 @@ use super::shrinkers::Shrinkers;
 use super::tally::Tally;
 use super::worker::Worker;
 
-/// Blocks freed twice at once in a pause.
+/// Number of blocks in a pause that two threads free at once.
 const RACES: usize = 16;
-/// Rounds of another thread during such a race.
+/// Number of rounds in which the third thread of a race allocates and frees blocks.
 const ROUNDS_BESIDE: usize = 4;
-/// Blocks that are taken in each.
+/// Maximum number of blocks that it allocates in each round.
 const BLOCKS_BESIDE: usize = 64;
 
-/// Walks the pool, and compares its accounting with what threads and the cache have. Where invalid frees are detected
-/// exactly, some blocks are then freed by two threads at once.
+/// Walks the pool, and compares its accounting with the frames that threads and the cache hold. If the pool detects
+/// invalid frees exactly, pairs of threads then free some blocks at once.
 pub(super) fn look(
     round: &Round,
     workers: &mut [Worker<'_>],
@@ -56,15 +56,17 @@ pub(super) fn look(
     Ok(())
 }
 
-/// Lets two threads free one block while a third drains and takes what the block may have become part of: exactly
-/// one of the two may, however late the other comes, and nothing of the third's is lost.
+/// Frees one block on two threads, while a third one drains pagesets and allocates blocks, which may contain the freed
+/// block. Exactly one of the two frees must succeed, even if the other one comes much later, and the third thread's
+/// blocks must stay intact.
 ///
-/// The third takes no block of that order: a late free of such a block could not be distinguished from its owner's.
+/// The third thread allocates no block of the same order, because a late free of such a block could not be
+/// distinguished from the free by its owner.
 fn race(round: &Round, block: &Block, random: &mut Rng) -> Result<(), String> {
     let barrier = Barrier::new(3);
     let free = || {
         barrier.wait();
-        // SAFETY: no `Frames` owns the block; one of the two must be refused.
+        // SAFETY: no `Frames` owns the block, and the pool refuses one of the two frees.
         unsafe { round.pool.free_raw(block.first, block.order) }
     };
     let orders: Vec<_> = (0..=round.config.max_order.get()).filter_map(Order::new).collect();
@@ -85,25 +87,25 @@ fn race(round: &Round, block: &Block, random: &mut Rng) -> Result<(), String> {
     Ok(())
 }
 
-/// Takes some blocks of an order, as far as there are any, and frees each.
+/// Allocates some blocks of an order, or as many as the pool has, and frees each.
 fn take_and_free(round: &Round, order: Order) {
     let request = PoolRequest::new(order).urgency(Urgency::High).no_wait();
     let taken: Vec<_> = (0..BLOCKS_BESIDE).map_while(|_| round.pool.alloc_raw(&request).ok()).collect();
     for block in taken {
-        // SAFETY: a raw block of this function, freed once.
+        // SAFETY: this function allocated the block without `Frames`, and this is its only free.
         let freed = unsafe { round.pool.free_raw(block.first, block.order) };
         freed.unwrap_or_else(|error| panic!("a live block was touched by a free of another: {error}"));
     }
 }
 
-/// Checks, after everything was freed, that only blocks in quarantine are allocated.
+/// Checks that only blocks in quarantine are allocated, after all owners have freed their blocks.
 pub(super) fn nothing_is_left(round: &Round, owners: &Owners) -> Result<(), String> {
     let accounting = round.pool.verify().map_err(|error| error.to_string())?;
     let zones = round.pool.zones().count() as u64;
     let waiting = round.config.hardening.quarantine.get() * zones;
     let owned = owners.ledger.owned().count();
     if owned != 0 || accounting.allocated.get() > waiting || !accounting.balance() {
-        return Err(format!("all was given back, yet {owned} frames have owners; {accounting:?}"));
+        return Err(format!("all blocks were freed, but {owned} frames have owners; {accounting:?}"));
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! Works on other CPUs' pagesets: drains them, folds their counters, and locks them for many frames at once while it
-//! moves from CPU to CPU.
+//! A thread that works on other CPUs' pagesets. It drains them, folds their counters, and allocates many frames at once
+//! while it moves from CPU to CPU.
 //!
-//! In some phases it runs beside all other threads. In a *duel*, at a pause, it has one opponent, each on a CPU
-//! of its own: an owner that allocates and frees single frames as fast as it can.
+//! In some phases the thread runs concurrently with all other threads. In a *duel*, at a pause, it has one opponent: an
+//! owner on another CPU that allocates and frees single frames as fast as it can.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
@@ -15,16 +15,16 @@ use zonal_linux::{Pool, PoolRequest};
 
 use super::round::{Round, pick};
 
-/// Visits on one CPU.
+/// Number of operations before the thread moves to another CPU.
 const STAY: u32 = 64;
-/// Frames taken at once: several refills and drains under one hold of a pageset.
+/// Number of frames that one bulk request allocates. It needs several refills and drains while it holds a pageset.
 const BULK: usize = 500;
-/// Frames that the owner in a duel takes between two looks at the time.
+/// Number of frames that the owner in a duel allocates between two readings of the clock.
 const BURST: usize = 1000;
-/// Frames that it holds at most: within the pageset, and past its ends.
+/// Maximum numbers of frames that the owner in a duel holds. They fit into the pageset or exceed its capacity.
 const HELD: [usize; 3] = [1, 3, 200];
 
-/// What a visit does.
+/// The operation on other CPUs' pagesets, called a visit.
 #[derive(Clone, Copy)]
 enum Visit {
     Drain,
@@ -35,7 +35,7 @@ enum Visit {
 
 pub(super) struct RemoteWorker {
     pool: Pool,
-    /// CPUs that pagesets are of.
+    /// CPUs that have pagesets.
     cpus: Vec<CpuId>,
     random: Rng,
     visits: u64,
@@ -56,13 +56,13 @@ impl RemoteWorker {
         self.visits
     }
 
-    /// Visits until `over` is set, in a quarter of the phases.
+    /// Visits pagesets until `over` is set, in a quarter of the phases. In the other phases it does nothing.
     pub(super) fn work_until(&mut self, over: &AtomicBool) {
         if self.random.u8(..4) != 0 {
             return;
         }
         let everywhere = allowed_cpus();
-        // Relaxed: nothing is read on account of it.
+        // Relaxed: the flag only ends the loop and publishes no data.
         while !over.load(Relaxed) {
             stay_on(pick(&mut self.random, &everywhere));
             for _ in 0..STAY {
@@ -72,13 +72,13 @@ impl RemoteWorker {
         }
     }
 
-    /// Visits the pagesets of an owner that does nothing but take and give frames for a while, where there are
-    /// two CPUs.
+    /// Visits the pagesets of an owner that allocates and frees frames for `time`. Does nothing if this process may use
+    /// only one CPU.
     pub(super) fn duel(&mut self, time: Duration) {
         let [own, other, ..] = allowed_cpus()[..] else { return };
         let held = pick(&mut self.random, &HELD);
         let what = pick(&mut self.random, &[Visit::Drain, Visit::Tick, Visit::Many]);
-        // One that holds a lock is preempted and goes on elsewhere.
+        // The remote thread moves between the CPUs, so that it may be preempted and moved while it holds a lock.
         let moves = matches!(what, Visit::Many);
         let (pool, over) = (self.pool.clone(), AtomicBool::new(false));
         thread::scope(|scope| {
@@ -88,7 +88,7 @@ impl RemoteWorker {
                 use_frames(&pool, time, held);
                 over.store(true, Relaxed); // relaxed: it only ends a loop
             });
-            // A thread of its own, because it stays where it is put.
+            // This runs on a new thread, because the pinning to a CPU lasts until the thread ends.
             scope.spawn(move || {
                 while !over.load(Relaxed) {
                     stay_on(if moves { pick(&mut self.random, &[own, other]) } else { other });
@@ -110,7 +110,7 @@ impl RemoteWorker {
     }
 }
 
-/// Takes and gives frames for so long, up to `held` at once.
+/// Allocates and frees frames for `time`, and holds up to `held` of them at once.
 fn use_frames(pool: &Pool, time: Duration, held: usize) {
     let (begin, mut burst) = (Instant::now(), Vec::with_capacity(held));
     while begin.elapsed() < time {
@@ -129,24 +129,24 @@ fn use_frame(pool: &Pool) {
 }
 
 fn give(pool: &Pool, frame: Pfn) {
-    // SAFETY: a raw frame of the caller, freed once.
+    // SAFETY: the caller allocated the frame without `Frames`, and this is its only free.
     unsafe { pool.free_raw(frame, Order::PAGE) }.expect("it was allocated");
 }
 
 fn use_many(pool: &Pool) {
     let mut frames = [Pfn::new(0); BULK];
     let came = pool.alloc_bulk_raw(&PoolRequest::page().no_wait(), &mut frames).unwrap_or(0);
-    // SAFETY: raw frames of this function, freed once.
+    // SAFETY: this function allocated the frames without `Frames`, and this is their only free.
     unsafe { pool.free_bulk_raw(&frames[..came]) }.expect("they were allocated");
 }
 
-/// Returns CPUs where the calling thread may run.
+/// Returns the CPUs on which the calling thread may run.
 fn allowed_cpus() -> Vec<usize> {
     let set = sched_getaffinity(None).expect("a thread may ask where it may run");
     (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
 }
 
-/// Keeps the calling thread on a CPU; where that is not allowed, it stays where it is.
+/// Pins the calling thread to a CPU. If the system refuses, the thread stays on its present CPUs.
 fn stay_on(cpu: usize) {
     let mut one = CpuSet::new();
     one.set(cpu);

@@ -1,4 +1,4 @@
-//! Pools with random settings, each from a seed.
+//! Builds pools with random settings, each from a seed.
 
 use std::fmt;
 
@@ -13,12 +13,12 @@ use zonal_linux::{Pool, PoolError};
 /// Sizes of pools, in MiB.
 const MIB: [u64; 4] = [16, 32, 64, 128];
 
-/// A pool and how it is used.
+/// A pool, with the number of its threads and their CPUs.
 pub(super) struct Round {
     pub(super) pool: Pool,
     pub(super) config: Config,
     pub(super) threads: usize,
-    /// CPUs of the emulated machine; none when threads are where they run.
+    /// CPUs of the emulated machine. The list is empty if the pool has the host's CPUs.
     pub(super) cpus: Vec<CpuId>,
 }
 
@@ -40,7 +40,7 @@ impl Round {
         let mut random = Rng::with_seed(seed);
         let config = config(&mut random);
         let mut builder = Pool::builder().size(MIB[random.usize(..MIB.len())] << 20).config(config);
-        // Sequences are for the CPUs there are, not for emulated ones.
+        // Restartable sequences work only on the host's CPUs, so pools with emulated nodes do without.
         if random.bool() {
             builder = builder.fake_nodes(random.usize(1..=4));
         }
@@ -77,13 +77,13 @@ fn config(random: &mut Rng) -> Config {
     }
 }
 
-/// Returns a way to use the zonelist cache.
+/// Returns a random mode of the zonelist cache.
 pub(super) fn cache(random: &mut Rng) -> ZonelistCache {
     use ZonelistCache::{CacheFirst, Off, On, Original, Published};
     pick(random, &[On, On, Published, CacheFirst, Original, Off])
 }
 
-/// Returns one of the choices.
+/// Returns a random element of `choices`.
 pub(super) fn pick<T: Copy>(random: &mut Rng, choices: &[T]) -> T {
     choices[random.usize(..choices.len())]
 }

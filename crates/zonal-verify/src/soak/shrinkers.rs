@@ -1,4 +1,5 @@
-//! Reclaimers of a pool: an honest cache, and others that lie, panic, block, or use the pool themselves.
+//! Reclaimers of a pool: a correct cache, and faulty ones that report a wrong count, panic, block, or use the pool
+//! themselves.
 
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -15,12 +16,12 @@ use zonal_linux::{Pool, PoolRequest, Registration};
 use super::owners::Owners;
 use super::tally::Faults;
 
-/// The cache's name among owners.
+/// Number that identifies the cache in `owners`.
 const CACHE: u32 = 1000;
-/// Blocks that the cache keeps at most.
+/// Maximum number of blocks in the cache.
 const KEPT_MAX: usize = 2048;
 
-/// A cache of single frames that gives them up when asked.
+/// A cache of single frames that frees them when the pool reclaims.
 struct Cache {
     pool: Pool,
     owners: Arc<Owners>,
@@ -34,7 +35,7 @@ impl Cache {
 
     fn free(&self, block: &Block) {
         self.owners.release(block, CACHE);
-        // SAFETY: the cache had it, and no `Frames` owns it.
+        // SAFETY: the block was in the cache, which frees it once, and no `Frames` owns it.
         let freed = unsafe { self.pool.free_raw(block.first, block.order) };
         assert_eq!(freed, Ok(()), "the cache gives {block:?} back");
     }
@@ -60,20 +61,20 @@ impl Reclaimer for Cache {
     }
 }
 
-/// How a reclaimer misbehaves.
+/// The fault of a reclaimer.
 #[derive(Clone, Copy, Debug)]
 enum Manner {
-    /// Says that it freed what was asked for, and frees nothing.
+    /// Reports that it freed the requested frames, but frees none.
     Boasts,
-    /// Panics every third time.
+    /// Panics at every third call.
     Panics,
-    /// Takes its time.
+    /// Sleeps for a millisecond.
     Blocks,
-    /// Takes and gives frames, and drains pagesets, from inside.
+    /// Allocates and frees blocks and drains pagesets during the call.
     UsesThePool,
 }
 
-/// A reclaimer that misbehaves.
+/// A faulty reclaimer.
 struct Odd {
     pool: Pool,
     manner: Manner,
@@ -86,10 +87,10 @@ impl Reclaimer for Odd {
     }
 
     fn reclaim(&self, request: &ReclaimRequest) -> PageCount {
-        let asked = self.asked.fetch_add(1, Relaxed); // relaxed: a count
+        let asked = self.asked.fetch_add(1, Relaxed); // relaxed: only the count matters
         match self.manner {
             Manner::Boasts => return request.target,
-            // Without the message that a panic of ours would print.
+            // `resume_unwind` panics without printing a message.
             Manner::Panics if asked % 3 == 2 => resume_unwind(Box::new("a reclaimer panics")),
             Manner::Panics => {}
             Manner::Blocks => sleep(Duration::from_millis(1)),
@@ -112,7 +113,7 @@ pub(super) struct Shrinkers {
 }
 
 impl Shrinkers {
-    /// Registers a cache, and some others by the seed.
+    /// Registers a cache, and some faulty reclaimers that depend on the seed.
     pub(super) fn register(pool: &Pool, owners: &Arc<Owners>, seed: u64) -> Self {
         let mut random = Rng::with_seed(seed ^ 0x5eed);
         let cache =
@@ -129,7 +130,8 @@ impl Shrinkers {
         Self { cache, odd, _registered: registered }
     }
 
-    /// Takes a single frame into the cache that its owner has just freed, or frees it when full.
+    /// Adds a frame to the cache, or frees it if the cache is full. The previous owner must have released it in
+    /// `owners`.
     pub(super) fn keep(&self, block: Block) {
         self.cache.owners.assign(&block, CACHE);
         let mut kept = self.cache.kept();
@@ -141,7 +143,7 @@ impl Shrinkers {
         }
     }
 
-    /// Returns the number of frames that the cache has.
+    /// Returns the number of frames in the cache.
     pub(super) fn held(&self) -> u64 {
         self.cache.kept().len() as u64
     }

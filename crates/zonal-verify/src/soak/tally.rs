@@ -1,50 +1,50 @@
-//! What a soak did, and which faults it planted and survived.
+//! The amount of work of a soak, and the faults that it made on purpose.
 
-/// What was done so far.
+/// The work done so far.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Tally {
-    /// Rounds that ended without a finding, the lab's included.
+    /// Rounds that ended without a failed check, including simulated ones.
     pub rounds: u64,
-    /// Blocks taken and given back.
+    /// Blocks allocated and freed.
     pub operations: u64,
-    /// Walks over a whole pool that found nothing.
+    /// Walks over a whole pool that found no error.
     pub verified: u64,
-    /// Frames held at most at a pause, of one pool.
+    /// Maximum number of frames of one pool that were held at a pause.
     pub held_max: u64,
-    /// Times that a thread on another CPU drained pagesets, folded their counters or took frames.
+    /// Number of times that a thread on another CPU drained pagesets, folded their counters or allocated frames.
     pub visits: u64,
-    /// What was survived.
+    /// Faults that the pools handled correctly.
     pub faults: Faults,
-    /// Operations of the lab's threads.
+    /// Operations on simulated machines.
     pub simulated: u64,
 }
 
-/// Faults that were planted and survived.
+/// Faults that the soak made and the pools handled correctly.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Faults {
-    /// Frees that had to be refused, and were.
-    pub wrong_frees: u64,
+    /// Invalid frees that the pool refused, as it must.
+    pub invalid_frees: u64,
     /// Blocks freed by two threads at once.
     pub raced_frees: u64,
-    /// Requests that found no memory.
+    /// Requests that failed for lack of memory.
     pub failed_requests: u64,
-    /// Reclaimers that panicked.
+    /// Panics of reclaimers.
     pub panics: u64,
-    /// Reclaimers that lied, blocked or used the pool meanwhile.
+    /// Calls of reclaimers that reported a wrong count, blocked or used the pool.
     pub odd_reclaims: u64,
-    /// CPUs that left or came back under load.
+    /// CPUs that went offline or online under load.
     pub cpus: u64,
-    /// Ranges of memory that left or came back under load.
+    /// Ranges of memory that went offline or online under load.
     pub ranges: u64,
     /// Settings changed under load.
     pub settings: u64,
 }
 
 impl Faults {
-    /// Returns the sum of all.
+    /// Returns the sum of all faults.
     #[must_use]
     pub fn sum(&self) -> u64 {
-        self.wrong_frees
+        self.invalid_frees
             + self.raced_frees
             + self.failed_requests
             + self.panics
@@ -55,7 +55,7 @@ impl Faults {
     }
 
     pub(super) fn add(&mut self, other: &Self) {
-        self.wrong_frees += other.wrong_frees;
+        self.invalid_frees += other.invalid_frees;
         self.raced_frees += other.raced_frees;
         self.failed_requests += other.failed_requests;
         self.panics += other.panics;

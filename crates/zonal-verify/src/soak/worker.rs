@@ -1,13 +1,13 @@
-//! A thread: takes and gives blocks of all orders, holds some, and frees wrongly now and then.
+//! A thread that allocates and frees blocks of all orders, holds some of them, and makes invalid frees now and then.
 
 use std::sync::Arc;
 
 use fastrand::Rng;
-use zonal::NodeMask;
 use zonal::error::FreeError;
 use zonal::request::{Block, PageKind};
 use zonal::rules::watermarks::Urgency;
-use zonal::units::{NodeId, Order, Pfn};
+use zonal::units::{NodeId, Order, PageCount, Pfn};
+use zonal::{FrameRun, NodeMask};
 use zonal_linux::{Pool, PoolPolicy, PoolRequest};
 
 use super::owners::Owners;
@@ -15,14 +15,14 @@ use super::round::{Round, pick};
 use super::shrinkers::Shrinkers;
 use super::tally::Faults;
 
-/// Frames beyond any pool.
+/// A frame number beyond the frames of any pool.
 const NOWHERE: u64 = 1 << 40;
 
 pub(super) struct Worker<'g> {
     round: &'g Round,
     owners: Arc<Owners>,
     shrinkers: &'g Shrinkers,
-    /// Its name among owners.
+    /// Number that identifies the worker in `owners`.
     owner: u32,
     held: Vec<Block>,
     /// Frames of all blocks in `held`.
@@ -55,11 +55,11 @@ impl<'g> Worker<'g> {
         }
     }
 
-    /// Does so many operations, on a CPU of the emulated machine if there is one.
+    /// Does `steps` operations, on a CPU of the emulated machine if there is one.
     pub(super) fn phase(&mut self, steps: u32) {
         let cpu = (!self.round.cpus.is_empty()).then(|| pick(&mut self.random, &self.round.cpus));
         let _acting = cpu.map(|cpu| self.pool().act_as(cpu).expect("the machine has this CPU"));
-        // All threads together want a little more than there is, at times.
+        // The shares of all threads together may exceed the pool's memory.
         let share = self.pool().frames().get() / self.round.threads as u64;
         let most = share * self.random.u64(20..=115) / 100;
         for _ in 0..steps {
@@ -67,6 +67,7 @@ impl<'g> Worker<'g> {
             match self.random.u8(..64) {
                 0 => self.free_wrongly(),
                 1 => self.release(),
+                2 if wants => self.take_run(),
                 _ if wants => self.take(),
                 _ => self.give(),
             }
@@ -81,7 +82,7 @@ impl<'g> Worker<'g> {
         &self.faults
     }
 
-    /// Returns the number of frames that it has.
+    /// Returns the number of frames that the worker holds.
     pub(super) fn frames(&self) -> u64 {
         self.frames
     }
@@ -92,7 +93,8 @@ impl<'g> Worker<'g> {
         }
     }
 
-    /// Returns a block that it had, which has no owner now and is still allocated: the caller frees it.
+    /// Removes a block from the worker and its owner from `owners`. The block is still allocated, and the caller must
+    /// free it.
     pub(super) fn hand_over(&mut self) -> Option<Block> {
         let block = self.forget()?;
         self.owners.release(&block, self.owner);
@@ -119,7 +121,7 @@ impl<'g> Worker<'g> {
         }
         match self.round.pool.alloc_raw(&request) {
             Ok(block) => {
-                assert_eq!(block.order, order, "another order was asked for");
+                assert_eq!(block.order, order, "a block of another order was requested");
                 self.owners.assign(&block, self.owner);
                 self.frames += order.pages().get();
                 self.held.push(block);
@@ -132,6 +134,36 @@ impl<'g> Worker<'g> {
         self.operations += 1;
     }
 
+    /// Allocates a run. Frees it at once, or splits it and keeps its single frames.
+    fn take_run(&mut self) {
+        let count = PageCount::new(self.random.u64(1..=300));
+        let Ok(run) = self.pool().alloc_frames_raw(&PoolRequest::page(), count) else {
+            self.faults.failed_requests += 1;
+            return self.give();
+        };
+        let FrameRun { range, zone, node } = run;
+        let blocks = (range.start.get()..range.end().get()).map(|frame| {
+            let first = Pfn::new(frame);
+            Block { first, order: Order::PAGE, zone, node }
+        });
+        let blocks: Vec<Block> = blocks.collect();
+        blocks.iter().for_each(|block| self.owners.assign(block, self.owner));
+        self.operations += 1;
+        if self.random.bool() {
+            // SAFETY: a soak creates no value that could own the frames.
+            let split = unsafe { self.pool().split_frames_raw(range.start, count, Order::PAGE) };
+            assert!(count.get() == 1 || split == Ok(()), "{} splits {range}: {split:?}", self.owner);
+            self.frames += count.get();
+            self.held.extend(blocks);
+            return;
+        }
+        blocks.iter().for_each(|block| self.owners.release(block, self.owner));
+        // SAFETY: a soak creates no value that could own the frames.
+        let freed = unsafe { self.pool().free_frames_raw(range.start, count) };
+        assert_eq!(freed, Ok(()), "{} frees {range}", self.owner);
+        self.operations += 1;
+    }
+
     fn give(&mut self) {
         let Some(block) = self.forget() else { return };
         self.owners.release(&block, self.owner);
@@ -140,7 +172,7 @@ impl<'g> Worker<'g> {
         self.operations += 1;
     }
 
-    /// Leaves a single frame to the cache.
+    /// Moves a single frame from this worker to the cache.
     fn release(&mut self) {
         let Some(at) = self.held.iter().position(|block| block.order == Order::PAGE) else { return };
         let block = self.held.swap_remove(at);
@@ -156,7 +188,8 @@ impl<'g> Worker<'g> {
         Some(block)
     }
 
-    /// Frees something that must be refused: only of what it holds itself, or of nothing there is.
+    /// Makes a free that the pool must refuse: either of a block of this worker, with a wrong order or address, or of a
+    /// frame that is in no pool.
     fn free_wrongly(&mut self) {
         let largest = self.round.config.max_order;
         let beyond = Pfn::new(NOWHERE + self.random.u64(..1000));
@@ -164,7 +197,7 @@ impl<'g> Worker<'g> {
             (0, Some(Block { first, order, .. })) => {
                 let given = if order == largest { Order::PAGE } else { largest };
                 let error = FreeError::WrongOrder { frame: first, allocated: order, given };
-                // What is not aligned to the order given starts no block of it.
+                // No block of order `given` can start at a frame that is not aligned to that order.
                 let misaligned = !first.get().is_multiple_of(given.pages().get());
                 let found = self.free(first, given);
                 misaligned && found == Err(FreeError::NotAllocated(first)) || found == Err(error)
@@ -176,17 +209,17 @@ impl<'g> Worker<'g> {
             }
             _ => self.free(beyond, Order::PAGE) == Err(FreeError::NotManaged(beyond)),
         };
-        assert!(refused, "a wrong free by {} was taken, or for something else", self.owner);
-        self.faults.wrong_frees += 1;
+        assert!(refused, "an invalid free by {} was accepted, or refused with the wrong error", self.owner);
+        self.faults.invalid_frees += 1;
     }
 
     fn free(&self, first: Pfn, order: Order) -> Result<(), FreeError> {
-        // SAFETY: a soak has no `Frames`, and what is wrong on purpose must be refused.
+        // SAFETY: a soak creates no `Frames` that could own the block, and the pool refuses invalid frees.
         unsafe { self.round.pool.free_raw(first, order) }
     }
 }
 
-/// Returns each kind of policy that the pool's nodes allow.
+/// Returns one policy of each kind that the pool's nodes allow.
 fn policies(pool: &Pool) -> Vec<PoolPolicy<'static>> {
     let nodes = pool.memory_nodes();
     let ids: Vec<NodeId> = nodes.iter().collect();

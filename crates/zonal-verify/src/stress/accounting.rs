@@ -1,7 +1,9 @@
-//! What programs allocated and freed, counted beside the allocator: what its own counters must say.
+//! A second count of the programs' allocations and frees, with which the allocator's counters must agree.
 //!
-//! Frames by node and kind, and blocks by where they came from (NUMA events, counted once a block).
-//! Exact whenever nothing is under way. Neighbours: `zonal_lab::checks` knows the owner of each frame.
+//! It counts frames by node and kind, and blocks by the node that served them (each block is one NUMA event). The
+//! counts agree exactly whenever no operation is in progress.
+//!
+//! Related files: `zonal_lab::checks` tracks the owner of each frame.
 
 use std::cell::{Cell, RefCell};
 
@@ -11,12 +13,12 @@ use zonal::units::{NodeId, PageCount};
 use zonal::{Allocator, Block};
 use zonal_lab::sim::{Lab, Simulation};
 
-/// What one node has served.
+/// The blocks and frames that one node has served.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct NodeEntry {
-    /// Frames held, by kind.
+    /// Frames that programs hold, by kind.
     held: [u64; PageKind::COUNT],
-    /// Blocks it ever served to CPUs of the node, and to others.
+    /// Blocks that the node ever served to its own CPUs, and to CPUs of other nodes.
     local: u64,
     other: u64,
 }
@@ -34,20 +36,21 @@ impl Accounting {
         Self { nodes: RefCell::new(nodes.collect()), blocks: Cell::new(0) }
     }
 
-    /// Records that a program on a CPU of node `from` allocated a block of the node at a place.
-    pub(super) fn alloc(&self, block: &Block, kind: PageKind, place: usize, from: NodeId) {
+    /// Records that a program on a CPU of node `from` allocated blocks of the node with index `place` by one request.
+    pub(super) fn alloc(&self, blocks: &[Block], kind: PageKind, place: usize, from: NodeId) {
         let entry = &mut self.nodes.borrow_mut()[place].1;
-        entry.held[kind as usize] += block.order.pages().get();
-        *(if block.node == from { &mut entry.local } else { &mut entry.other }) += 1;
+        entry.held[kind as usize] += blocks.iter().map(|block| block.order.pages().get()).sum::<u64>();
+        *(if blocks.iter().all(|block| block.node == from) { &mut entry.local } else { &mut entry.other }) +=
+            1;
         self.blocks.set(self.blocks.get() + 1);
     }
 
-    /// Records that a program frees a block of the node at a place.
+    /// Records that a program frees a block of the node with index `place`.
     pub(super) fn free(&self, block: &Block, kind: PageKind, place: usize) {
         self.nodes.borrow_mut()[place].1.held[kind as usize] -= block.order.pages().get();
     }
 
-    /// Compares the allocator's counters with this; returns the first that differs.
+    /// Compares the allocator's counters with these counts. Returns the first difference as an error.
     pub(super) fn check(&self, allocator: &Allocator<'_, Lab>) -> Result<(), String> {
         let mut sum = Locality::default();
         for ((id, entry), node) in self.nodes.borrow().iter().zip(allocator.nodes()) {
@@ -75,7 +78,8 @@ impl Accounting {
         Ok(())
     }
 
-    /// Compares totals, to which all CPUs have just folded their differences.
+    /// Compares the allocator's approximate totals, which are exact because all CPUs have just folded their
+    /// differences.
     pub(super) fn check_totals(&self, allocator: &Allocator<'_, Lab>) -> Result<(), String> {
         let mut held = [0; PageKind::COUNT];
         for (_, entry) in self.nodes.borrow().iter() {

@@ -1,7 +1,9 @@
-//! The course of a round: its threads, the phases in which they work, and the pauses between.
+//! The course of a round: its threads, their phases of work, and the pauses between the phases.
 //!
-//! Threads meet at the end of each phase; the first of them, the *leader*, then checks everything while
-//! the others wait. Neighbours: `worker.rs` is what a thread does in a phase, `pause.rs` what the leader does then.
+//! All threads wait at the end of each phase. The first thread, the *leader*, then runs the checks while the others
+//! wait.
+//!
+//! Related files: `worker.rs` has a thread's work in a phase, and `pause.rs` has the leader's work in a pause.
 
 use std::sync::atomic::AtomicBool;
 
@@ -13,7 +15,7 @@ use super::worker::Worker;
 use super::world::{Policies, World};
 
 impl World<'_, '_, '_, '_> {
-    /// Runs the round; returns its virtual time.
+    /// Runs the round, and returns its virtual time.
     pub(super) fn run(&self, stop: &AtomicBool) -> Result<Time, RunError> {
         let machine = self.machine();
         let weights = WeightTable::new();
@@ -38,7 +40,7 @@ impl World<'_, '_, '_, '_> {
         Ok(last.copied().unwrap_or_default())
     }
 
-    /// Runs the work of a thread.
+    /// Runs all phases of a thread.
     fn work(&self, at: usize, policies: &Policies<'_>, barriers: &[[Join; 2]]) {
         let machine = self.machine();
         let mut worker = Worker::new(self, policies, at);
@@ -59,7 +61,7 @@ impl World<'_, '_, '_, '_> {
         }
     }
 
-    /// Runs the work of a node's background worker.
+    /// Runs the background reclaim of a node, whenever the machine wakes it up.
     fn reclaim_for(&self, place: usize, node: NodeId) {
         loop {
             self.machine().wait_for_reclaim(place);

@@ -1,10 +1,11 @@
-//! Experiments on a machine without other programs: filling nodes to the watermark, and what local
-//! requests get after that.
+//! Experiments on a machine without other programs: nodes are filled to the watermark, and then local requests are
+//! checked.
 //!
-//! A node is *filled* by requests that it alone may serve, until none succeeds: its zones are then at
-//! `min`, neither above nor below (SPEC of watermarks). When some of the filled nodes are free
-//! again and a second has passed, no mark of the zonelist cache may hide them (M1). Neighbours:
-//! `pause.rs`.
+//! A node is *filled* by requests that only this node may serve, until none succeeds. The free frames of its zones must
+//! then be at `min`, neither above nor below it. Afterwards some of the filled nodes are freed. Once a second has
+//! passed, no full bit of the zonelist cache may hide these nodes.
+//!
+//! Related files: `pause.rs` calls these experiments.
 
 use fastrand::Rng;
 use zonal::request::PageKind;
@@ -16,15 +17,15 @@ use zonal_lab::sim::Time;
 use super::round::one_of;
 use super::world::{Cpu, Held, World};
 
-/// More than a mark lasts.
+/// A time longer than the second for which a full bit is valid.
 const SECOND_AND_MORE: Time = Time::from_ps(1_001_000_000_000);
-/// Frames beyond doubt: a zone that has so many more than it must keep can serve.
+/// Safety margin in frames: a zone with so many free frames above its limit and the counters' error must serve.
 const PLENTY: u64 = 64;
-/// Requests of each CPU while nodes are full.
+/// Number of requests of each CPU while nodes are full.
 const TRIES: usize = 3;
 
 impl World<'_, '_, '_, '_> {
-    /// Fills some nodes, has all CPUs look for memory, frees some of it, and has them look again.
+    /// Fills some nodes, allocates on all CPUs, frees some of the filled nodes, and allocates on all CPUs again.
     pub(super) fn fill_and_probe(&self, random: &mut Rng) {
         let [staying, leaving] = self.nodes_to_fill(random).map(|nodes| {
             let fill = |node| {
@@ -51,8 +52,9 @@ impl World<'_, '_, '_, '_> {
         self.pass_a_second();
     }
 
-    /// Returns nodes that stay full, and nodes that are freed again. Every other time those are the first and the
-    /// second of a CPU's list: only a scan whose first zone has failed looks at marks.
+    /// Returns the nodes that stay full, and the filled nodes that are freed again. In half of the cases these are the
+    /// first and the second node of a fallback list, because a scan reads the full bits only after its first zone has
+    /// failed.
     fn nodes_to_fill(&self, random: &mut Rng) -> [Vec<NodeId>; 2] {
         if random.bool() {
             let mut list = Vec::new();
@@ -70,11 +72,11 @@ impl World<'_, '_, '_, '_> {
     fn free_each(&self, held: Vec<Held>) {
         for held in held {
             self.free(held);
-            self.hands.checkpoint();
+            self.system.checkpoint();
         }
     }
 
-    /// Waits until marks expire, with the ticks that machines have.
+    /// Lets more than a second pass twice, each time with a tick, so that full bits expire.
     fn pass_a_second(&self) {
         for _ in 0..2 {
             self.machine().sleep_until(self.machine().now() + SECOND_AND_MORE);
@@ -82,7 +84,7 @@ impl World<'_, '_, '_, '_> {
         }
     }
 
-    /// Takes all that a node serves to requests that can use no other node.
+    /// Allocates all blocks that a node serves to requests that no other node may serve.
     fn fill(&self, node: NodeId) -> Vec<Held> {
         let mut all = Vec::new();
         let only = NodeMask::from_iter([node]);
@@ -91,7 +93,7 @@ impl World<'_, '_, '_, '_> {
             let request = Request::new(order).policy(&policy).no_wait();
             while let Some(held) = self.alloc(&request, PageKind::Kernel) {
                 all.push(held);
-                self.hands.checkpoint();
+                self.system.checkpoint();
             }
         }
         let zones = self.machine().free_of_charge(|| self.zones());
@@ -101,25 +103,26 @@ impl World<'_, '_, '_, '_> {
         all
     }
 
-    /// Checks a zone after requests for single frames have failed.
+    /// Checks the free frames of a zone after requests for single frames have failed.
     fn check_full(&self, zone: &ZoneSnapshot) {
         let keeps = zone.watermarks.min.plus(kept_for_others(zone)).get();
         let (free, drift) = (zone.free.get(), self.drift(zone));
         if free + drift < keeps.min(zone.managed.get()) {
-            self.hands.fault(format!(
-                "node {} {}: ordinary requests left {free} frames, less than the {keeps} below which only urgent ones go",
+            self.system.fault(format!(
+                "node {} {}: ordinary requests left {free} frames, less than the {keeps} below which only urgent requests may allocate",
                 zone.node, zone.kind
             ));
         }
         if free > keeps + drift {
-            self.hands.fault(format!(
+            self.system.fault(format!(
                 "node {} {}: a request failed although {free} frames are free and only {keeps} must stay",
                 zone.node, zone.kind
             ));
         }
     }
 
-    /// Allocates locally on a CPU: the first zone of its list that has plenty, or one before it, must serve.
+    /// Allocates locally on a CPU. The zone that serves must not come after the first zone of the CPU's list that has
+    /// plenty of free frames.
     fn probe(&self, cpu: Cpu) {
         let zones = self.machine().free_of_charge(|| self.zones());
         let mut list: Vec<&ZoneSnapshot> = Vec::new();
@@ -134,11 +137,11 @@ impl World<'_, '_, '_, '_> {
         let Some(nearest) = list.iter().position(has_plenty) else { return };
         self.machine().move_to(cpu.id.index());
         let Some(held) = self.alloc(&Request::page(), PageKind::User) else {
-            self.hands.fault(format!("no frame on CPU {}, although {}", cpu.id, wealth(list[nearest])))
+            self.system.fault(format!("no frame on CPU {}, although {}", cpu.id, wealth(list[nearest])))
         };
         let served = list.iter().position(|zone| zone.id == held.block.zone);
         if served.is_none_or(|served| served > nearest) {
-            self.hands.fault(format!(
+            self.system.fault(format!(
                 "CPU {} of node {} was served by node {}, although {}, and a second has passed since that changed",
                 cpu.id,
                 cpu.node,
@@ -153,8 +156,8 @@ impl World<'_, '_, '_, '_> {
         self.allocator().zones().collect()
     }
 
-    /// Returns how wrong a reading of the zone's free frames can be: differences can be older than a threshold
-    /// that is lowered while background reclaim is awake.
+    /// Returns the maximum error of a reading of the zone's free frames. It is computed from the normal threshold even
+    /// while active background reclaim lowers the threshold, because per-CPU differences may be older than that.
     fn drift(&self, zone: &ZoneSnapshot) -> u64 {
         let cpus = self.cpus.len() as u32;
         let (rules, page_bytes) = (self.round.config.counters, self.round.machine.model.page_bytes);
@@ -163,7 +166,7 @@ impl World<'_, '_, '_, '_> {
     }
 }
 
-/// Returns what a zone keeps from requests that could use any.
+/// Returns the frames that a zone reserves against requests that may use any zone.
 fn kept_for_others(zone: &ZoneSnapshot) -> PageCount {
     zone.reserve[ZoneKind::Movable.index()]
 }

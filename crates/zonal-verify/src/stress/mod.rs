@@ -1,10 +1,12 @@
-//! Stress: random programs on small random machines, with every check on, until a check fails.
+//! Stress test: runs random programs on small random machines, with all checks enabled, until a check fails.
 //!
-//! A *round* is one machine and its programs, all of it from one seed. Threads allocate and free in
-//! *phases*; at the *pause* after each phase, nothing is under way and everything is checked. Some pauses
-//! are *rests*: programs have freed everything before. Neighbours: `round.rs` makes machines,
-//! `world.rs` is what threads share, `course.rs` brings them together, `worker.rs` what they do, `mutator.rs` changes settings under
-//! them; `pause.rs`, `full_nodes.rs` and `accounting.rs` check.
+//! A *round* is one machine and its programs, all generated from one seed. Threads allocate and free in *phases*. After
+//! each phase is a *pause*, in which no operation is in progress and everything is checked. Before some pauses, called
+//! *rests*, the programs free everything.
+//!
+//! Related files: `round.rs` generates machines and `world.rs` has the state that threads share. `course.rs` runs the
+//! threads, `worker.rs` has their work, and `mutator.rs` changes settings meanwhile. `pause.rs`, `full_nodes.rs` and
+//! `accounting.rs` contain the checks.
 
 mod accounting;
 mod course;
@@ -20,49 +22,49 @@ use std::sync::atomic::AtomicBool;
 
 use thiserror::Error;
 use zonal_lab::checks::{Fault, panic_text};
-use zonal_lab::hands::Hands;
 use zonal_lab::sim::{RunError, SimulateError, Time};
+use zonal_lab::system::System;
 
 use self::round::Round;
 use self::world::World;
 
-/// What a run did.
+/// The amount of work of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Tally {
     /// Rounds that ended without a fault.
     pub rounds: u64,
-    /// Page operations in all of them.
+    /// Page operations in all these rounds.
     pub operations: u64,
-    /// Their virtual time.
+    /// Total virtual time of these rounds.
     pub time: Time,
 }
 
 /// Why a run ended early.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum Failure {
-    /// Something is wrong with the allocator. The same seed stops at the same operation again.
+    /// A check of the allocator failed. The same seed fails at the same operation again.
     #[error("stress, seed {seed}: {fault}")]
     Caught {
         /// Seed of the round.
         seed: u64,
-        /// What, and when it was noticed.
+        /// The failed check, and the operation at which it failed.
         fault: Fault,
     },
-    /// The host cannot run a round.
+    /// The host could not run a round.
     #[error("stress, seed {seed}: {reason}")]
     NotRun {
         /// Seed of the round.
         seed: u64,
-        /// Why.
+        /// Reason of the failure.
         reason: SimulateError,
     },
 }
 
-/// Runs `rounds` rounds, the first with `seed` and each with the next one, or fewer when `stop` becomes
-/// true. Calls `progress` after each round with what was done so far.
+/// Runs `rounds` rounds, or fewer if `stop` becomes true. The first round uses `seed`, and each later one the next
+/// number. Calls `progress` after each round with the totals so far.
 ///
 /// # Errors
-/// The first fault.
+/// Returns the first fault, or the reason why the host could not run a round.
 pub fn stress(
     seed: u64,
     rounds: u64,
@@ -96,10 +98,10 @@ enum Ended {
 fn round(seed: u64, stop: &AtomicBool) -> Result<Ended, SimulateError> {
     let round = Round::new(seed);
     round.machine.simulate(&round.config, seed, |sim| {
-        let hands = Hands::new(sim);
-        let played = panic::catch_unwind(AssertUnwindSafe(|| World::new(&round, &hands).run(stop)));
+        let system = System::new(sim);
+        let played = panic::catch_unwind(AssertUnwindSafe(|| World::new(&round, &system).run(stop)));
         let what = match played {
-            Ok(Ok(time)) => return Ok(Ended::Done { operations: hands.operations(), time }),
+            Ok(Ok(time)) => return Ok(Ended::Done { operations: system.operations(), time }),
             Ok(Err(RunError::Interrupted)) => return Ok(Ended::Interrupted),
             Ok(Err(error @ RunError::NoMemory { .. })) => return Err(error.into()),
             Ok(Err(error @ (RunError::Deadlock { .. } | RunError::TooLong))) => error.to_string(),
@@ -108,7 +110,7 @@ fn round(seed: u64, stop: &AtomicBool) -> Result<Ended, SimulateError> {
                 Err(payload) => panic_text(&*payload),
             },
         };
-        Ok(Ended::Fault(Fault { operation: hands.operation(), what }))
+        Ok(Ended::Fault(Fault { operation: system.operation(), what }))
     })?
 }
 

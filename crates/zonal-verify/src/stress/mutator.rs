@@ -1,6 +1,8 @@
-//! What administrators do while programs run: settings change, CPUs and memory come and go.
+//! Changes that administrators make while programs run: other settings, and CPUs and memory that go offline and online.
 //!
-//! Refusals are no faults, as long as they are the ones expected. Neighbours: `worker.rs` calls this.
+//! A refusal is not a fault if its error is one of the expected ones.
+//!
+//! Related files: `worker.rs` calls `mutate`.
 
 use fastrand::Rng;
 use zonal::config::NodeReclaim;
@@ -12,7 +14,7 @@ use super::round::{high_fraction, one_of, tuning, watermarks, zonelist_cache};
 use super::world::World;
 
 impl World<'_, '_, '_, '_> {
-    /// Changes something.
+    /// Makes one random change.
     pub(super) fn mutate(&self, random: &mut Rng) {
         let allocator = self.allocator();
         match random.u8(..12) {
@@ -21,7 +23,7 @@ impl World<'_, '_, '_, '_> {
             2 => allocator.set_node_reclaim(one_of(random, &[NodeReclaim::OFF, NodeReclaim::ON])),
             3 => allocator.set_high_fraction(high_fraction(random)),
             4 => {
-                // Refused when memory that has gone leaves too little for it.
+                // The allocator refuses the setting if too little memory is online for it.
                 let _refused = allocator.set_watermarks(watermarks(random, self.managed()));
             }
             5 => allocator.drain_pagesets(),
@@ -31,7 +33,7 @@ impl World<'_, '_, '_, '_> {
         }
     }
 
-    /// Takes a CPU offline, or brings one back.
+    /// Takes a CPU offline, or brings one back online.
     fn change_cpu(&self, random: &mut Rng) {
         let back = if random.bool() { self.cpus_offline.borrow_mut().pop() } else { None };
         let cpu = back.unwrap_or(one_of(random, &self.cpus).id);
@@ -42,26 +44,26 @@ impl World<'_, '_, '_, '_> {
         match changed {
             Ok(()) if back.is_none() => self.cpus_offline.borrow_mut().push(cpu),
             Ok(()) | Err(OnlineError::CpuUnchanged(_) | OnlineError::LastCpu(_)) => {}
-            Err(error) => self.hands.fault(error.to_string()),
+            Err(error) => self.system.fault(error.to_string()),
         }
     }
 
-    /// Brings a CPU back that went.
+    /// Brings all CPUs back online.
     pub(super) fn bring_cpus_back(&self) {
         let all: Vec<CpuId> = self.cpus_offline.take();
         for cpu in all {
             if let Err(error) = self.allocator().online_cpu(cpu) {
-                self.hands.fault(error.to_string());
+                self.system.fault(error.to_string());
             }
         }
     }
 
-    /// Takes memory offline, or brings it back.
+    /// Takes memory offline, or brings some back online.
     fn change_memory(&self, random: &mut Rng) {
         let back = if random.bool() { self.offline.borrow_mut().pop() } else { None };
         if let Some(range) = back {
             if let Err(error) = self.allocator().online_memory(range) {
-                self.hands.fault(error.to_string());
+                self.system.fault(error.to_string());
             }
             return;
         }
@@ -69,11 +71,11 @@ impl World<'_, '_, '_, '_> {
         match self.allocator().offline_memory(range) {
             Ok(()) => self.offline.borrow_mut().push(range),
             Err(OnlineError::InUse { .. } | OnlineError::NotOnline(_)) => {}
-            Err(error) => self.hands.fault(error.to_string()),
+            Err(error) => self.system.fault(error.to_string()),
         }
     }
 
-    /// Returns some frames of a zone, or all of them.
+    /// Returns a random part of a zone, or all its managed frames.
     fn some_range(&self, random: &mut Rng) -> FrameRange {
         let zone = one_of(random, &self.round.machine.model.zones);
         let managed = zone.managed.get();

@@ -1,8 +1,10 @@
-//! What must hold while nothing is under way: the leader's work between phases.
+//! Checks of the state between phases, when no operation is in progress. The leading thread runs them.
 //!
-//! After every phase: the accounting, the counters and the zonelists. After a rest, when programs have freed
-//! everything: what `full_nodes.rs` tries, and that all memory is free again, in the largest
-//! blocks there can be. Neighbours: `world.rs` calls this.
+//! Every pause checks the accounting, the counters and the zonelists. At a rest, programs have freed everything. Then
+//! the pause also runs the experiments of `full_nodes.rs`, and checks that all memory is free in the largest possible
+//! blocks.
+//!
+//! Related files: `course.rs` calls these checks.
 
 use zonal::units::{NodeId, PageCount};
 use zonal::{NodeMask, machine::FrameRange};
@@ -11,17 +13,17 @@ use zonal_lab::sim::Time;
 use super::round::one_of;
 use super::world::World;
 
-/// How long the leader looks away when background workers are busy.
+/// Time between two tests of whether the background workers are idle.
 const MOMENT: Time = Time::from_ps(50_000_000);
-/// How far the walk to a node may be longer than to the next in a fallback list: terms of a unit each for
-/// a lower id and for CPUs come on top of distances.
+/// Maximum by which the distance of a node may exceed that of the next one in a fallback list. The order adds one unit
+/// to a distance if the other node has a lower id, and one if it has CPUs.
 const DISTANCE_SLACK: u8 = 2;
 
 impl World<'_, '_, '_, '_> {
     /// Runs one pause.
     pub(super) fn pause(&self, rests: bool) {
         self.check();
-        let mut random = fastrand::Rng::with_seed(self.machine().seed() ^ self.hands.operations());
+        let mut random = fastrand::Rng::with_seed(self.machine().seed() ^ self.system.operations());
         if rests {
             self.rest(&mut random);
         } else if random.u8(..3) == 0 {
@@ -30,12 +32,12 @@ impl World<'_, '_, '_, '_> {
         }
     }
 
-    /// Checks everything.
+    /// Checks the accounting, the counters and the fallback lists, after background workers have become idle.
     fn check(&self) {
         while self.reclaiming.get() != 0 {
             self.machine().sleep_until(self.machine().now() + MOMENT);
         }
-        self.hands.check_accounting();
+        self.system.check_accounting();
         self.machine().free_of_charge(|| {
             self.demand(self.accounting.check(self.allocator()));
             self.demand(self.check_lists());
@@ -44,11 +46,11 @@ impl World<'_, '_, '_, '_> {
 
     fn demand(&self, holds: Result<(), String>) {
         if let Err(what) = holds {
-            self.hands.fault(what);
+            self.system.fault(what);
         }
     }
 
-    /// Checks the machine after programs have freed everything.
+    /// Runs the experiments, and checks the machine after programs have freed everything.
     fn rest(&self, random: &mut fastrand::Rng) {
         self.free_shared();
         if random.bool() {
@@ -65,7 +67,8 @@ impl World<'_, '_, '_, '_> {
         });
     }
 
-    /// Checks that every fallback list has each node with memory once, its own first, and near ones before far ones.
+    /// Checks the fallback list of every node. The list must contain each node with memory once, start with the node
+    /// itself if the node has memory, and have near nodes before far ones.
     fn check_lists(&self) -> Result<(), String> {
         let zones = self.allocator().zones().filter(|zone| zone.managed != PageCount::ZERO);
         let memory: NodeMask = zones.map(|zone| zone.node).collect();
@@ -76,13 +79,16 @@ impl World<'_, '_, '_, '_> {
             let there: NodeMask = list.iter().copied().collect();
             if there != memory || list.len() != memory.len() {
                 let memory: Vec<u16> = memory.iter().map(NodeId::get).collect();
-                return Err(format!("the list of node {} is {ids:?}, memory have {memory:?}", node.id));
+                return Err(format!(
+                    "the list of node {} is {ids:?}, but the nodes with memory are {memory:?}",
+                    node.id
+                ));
             }
             if memory.contains(node.id) && list[0] != node.id {
                 return Err(format!("the list of node {} begins elsewhere: {ids:?}", node.id));
             }
             let distance =
-                |next: &NodeId| self.round.machine.model.distance_between(place, self.hands.place_of(*next));
+                |next: &NodeId| self.round.machine.model.distance_between(place, self.system.place_of(*next));
             let far = |pair: &[NodeId]| distance(&pair[0]) > distance(&pair[1]) + DISTANCE_SLACK;
             if list.windows(2).any(far) {
                 return Err(format!(
@@ -94,21 +100,21 @@ impl World<'_, '_, '_, '_> {
         Ok(())
     }
 
-    /// Checks that all frames are free, and no block is smaller than it must be.
+    /// Checks that all frames are free, and that they form as many blocks of the maximum order as possible.
     fn check_all_free(&self) -> Result<(), String> {
         let max = self.allocator().max_order();
         for zone in self.allocator().zones() {
             let (node, kind) = (zone.node, zone.kind);
             if zone.free != zone.managed || zone.in_pagesets != PageCount::ZERO {
                 return Err(format!(
-                    "node {node} {kind}: everything was given back, but {} of {} frames are free and {} in pagesets",
+                    "node {node} {kind}: all blocks were freed, but {} of {} frames are free and {} in pagesets",
                     zone.free, zone.managed, zone.in_pagesets
                 ));
             }
             if self.offline.borrow().iter().any(|gone| zone.span.contains(gone)) {
                 continue;
             }
-            // What is managed are the first frames of the span.
+            // The managed frames are the first ones of the span.
             let all = FrameRange { start: zone.span.start, count: zone.managed };
             let size = max.pages().get();
             let end = (all.start.get() + all.count.get()) / size;
@@ -116,7 +122,7 @@ impl World<'_, '_, '_, '_> {
             let found = zone.free_blocks[usize::from(max.get())];
             if found != expected {
                 return Err(format!(
-                    "node {node} {kind}: everything is free, in {found} blocks of order {max}; there is room for {expected}"
+                    "node {node} {kind}: everything is free, in {found} blocks of order {max}; {expected} were expected"
                 ));
             }
         }

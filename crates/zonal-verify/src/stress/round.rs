@@ -1,7 +1,9 @@
-//! A small machine and a configuration from a seed: what one round runs on.
+//! Generates the machine and the configuration of a round from a seed.
 //!
-//! Nodes come with and without CPUs and memory, with sparse ids, in sizes from a few MiB, where
-//! every frame counts, to a GiB, where pagesets work with whole batches. Neighbours: `worker.rs`.
+//! Nodes may lack CPUs or memory, and their ids may have gaps. Their sizes range from a few MiB, where single frames
+//! matter, to a GiB, where pagesets work with whole batches.
+//!
+//! Related files: `worker.rs` has the programs.
 
 use fastrand::Rng;
 use zonal::Config;
@@ -14,20 +16,20 @@ use zonal::units::{CpuId, NodeId, PageCount, Pfn, ZoneKind};
 use zonal_lab::sim::{Hardware, SimulatedMachine};
 use zonal_machine::{MachineModel, NodeModel, Presence, Settings, ZoneModel};
 
-/// Sizes of nodes, in frames.
+/// Possible sizes of a node, in frames.
 const SIZES: [u64; 5] = [1500, 6000, 20_000, 70_000, 300_000];
-/// Distances of two nodes.
+/// Possible distances between two nodes.
 const DISTANCES: [u8; 6] = [11, 12, 16, 20, 21, 32];
 
-/// What one round runs on.
+/// The machine, the configuration and the amount of work of one round.
 pub(super) struct Round {
     pub(super) machine: SimulatedMachine,
     pub(super) config: Config,
-    /// Phases of the round.
+    /// Number of phases of the round.
     pub(super) phases: usize,
-    /// Steps of each thread in a phase.
+    /// Number of steps of each thread in a phase.
     pub(super) steps: u32,
-    /// What all programs together want to have, as a share of all memory.
+    /// Average demand of all programs together, as a share of all memory.
     pub(super) demand: f64,
 }
 
@@ -46,7 +48,7 @@ impl Round {
     }
 }
 
-/// Returns one of several.
+/// Returns a random element of `choices`.
 pub(super) fn one_of<T: Copy>(random: &mut Rng, choices: &[T]) -> T {
     choices[random.usize(..choices.len())]
 }
@@ -59,7 +61,7 @@ fn model(random: &mut Rng) -> MachineModel {
     for (place, distances) in rows.into_iter().enumerate() {
         id += if place > 0 { random.u16(1..=2) } else { 0 };
         let node = NodeId::new(id).expect("few nodes");
-        // The first node has both, so that every machine has a CPU and memory.
+        // The first node has both CPUs and memory, so every machine has some of each.
         let has_cpus = place == 0 || random.u8(..6) != 0;
         let has_memory = place == 0 || random.u8(..8) != 0;
         let cpus = if has_cpus { random.u32(1..=3) } else { 0 };
@@ -85,7 +87,7 @@ fn distances(random: &mut Rng, count: usize) -> Vec<Vec<u8>> {
     rows
 }
 
-/// Adds the zones of a node from a frame on; returns the frame after them.
+/// Adds the zones of a node, starting at `frame`. Returns the frame where the next node starts.
 fn add_zones(random: &mut Rng, node: NodeId, mut frame: u64, zones: &mut Vec<ZoneModel>) -> u64 {
     let size = one_of(random, &SIZES);
     let kinds: &[ZoneKind] = match random.u8(..4) {
@@ -147,7 +149,7 @@ pub(super) fn zonelist_cache(random: &mut Rng) -> ZonelistCache {
     one_of(random, &[On, On, Published, Published, CacheFirst, Original, Off])
 }
 
-/// Returns watermarks for a machine with so many frames.
+/// Returns random watermark settings for a machine with `managed` frames.
 pub(super) fn watermarks(random: &mut Rng, managed: u64) -> WatermarkSettings {
     WatermarkSettings {
         min_free: (random.u8(..4) != 0).then(|| PageCount::new(managed / random.u64(20..200))),

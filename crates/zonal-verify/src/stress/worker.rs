@@ -1,8 +1,9 @@
-//! One thread's work in a phase: random steps, each a few allocations or frees.
+//! The work of one thread in a phase: random steps, each of which allocates or frees a few blocks.
 //!
-//! Every phase has a style of its own, so that single frames in bursts, large blocks, requests that are
-//! constrained and memory that others free all get their time. Neighbours: `mutator.rs` does what
-//! administrators do, now and then.
+//! Each phase has a random style. Over many phases, the styles cover bursts of single frames, large blocks, requests
+//! with constraints, and memory that another thread frees.
+//!
+//! Related files: `mutator.rs` makes the changes of an administrator, which a step makes now and then.
 
 use fastrand::Rng;
 use zonal::request::{PageKind, Urgency};
@@ -16,13 +17,13 @@ use super::world::{Held, Policies, World};
 /// How a thread works in one phase.
 #[derive(Clone, Copy)]
 struct Style {
-    /// Of 256 requests, those for larger blocks.
+    /// Number of requests in 256 that are for larger blocks.
     large: u8,
-    /// Of 256 requests, those with terms.
+    /// Number of requests in 256 that have constraints, such as a policy or a zone limit.
     constrained: u8,
-    /// Of 256 steps, those that free what others left.
+    /// Number of steps in 256 that free a block that another thread left.
     sharing: u8,
-    /// Most blocks of one step.
+    /// Maximum number of blocks in one step.
     burst: u32,
 }
 
@@ -32,7 +33,7 @@ pub(super) struct Worker<'y, 'g, 'h, 's, 'm> {
     policies: &'y Policies<'y>,
     random: Rng,
     held: Vec<Held>,
-    /// Frames it has, and how many it wants to have.
+    /// Number of frames that the thread holds, and the number that it aims for.
     pages: u64,
     target: u64,
 }
@@ -59,7 +60,7 @@ impl<'y, 'g, 'h, 's, 'm> Worker<'y, 'g, 'h, 's, 'm> {
         }
         for _ in 0..self.world.round.steps {
             self.step(&style);
-            self.world.hands.checkpoint();
+            self.world.system.checkpoint();
         }
     }
 
@@ -67,7 +68,7 @@ impl<'y, 'g, 'h, 's, 'm> Worker<'y, 'g, 'h, 's, 'm> {
     pub(super) fn free_all(&mut self) {
         while let Some(held) = self.held.pop() {
             self.free(held);
-            self.world.hands.checkpoint();
+            self.world.system.checkpoint();
         }
     }
 
@@ -82,7 +83,7 @@ impl<'y, 'g, 'h, 's, 'm> Worker<'y, 'g, 'h, 's, 'm> {
         }
         let blocks = self.random.u32(1..=style.burst);
         let is_below_target = self.pages < self.target;
-        // Mostly toward the target, at times the other way.
+        // Four steps in five move toward the target, and the others away from it.
         if is_below_target == (self.random.u8(..5) != 0) {
             self.alloc_some(style, blocks);
         } else {
@@ -93,6 +94,14 @@ impl<'y, 'g, 'h, 's, 'm> Worker<'y, 'g, 'h, 's, 'm> {
     fn alloc_some(&mut self, style: &Style, blocks: u32) {
         let kind = one_of(&mut self.random, &PageKind::ALL);
         let order = self.order(style);
+        if self.random.u8(..) < style.large / 4 {
+            let (count, align) =
+                (self.random.u64(1..=300), Order::new(self.random.u8(..4)).expect("3 is valid"));
+            for held in self.world.alloc_in_parts(&Request::new(align), count, kind, order) {
+                self.pages += held.pages();
+                self.held.push(held);
+            }
+        }
         for _ in 0..blocks {
             let held = if self.random.u8(..) < style.constrained {
                 self.alloc_constrained(order, kind)
@@ -112,8 +121,8 @@ impl<'y, 'g, 'h, 's, 'm> Worker<'y, 'g, 'h, 's, 'm> {
         }
     }
 
-    /// Returns an order: mostly of single frames, among the others mostly those that pagesets keep, and large
-    /// ones where much is wanted.
+    /// Returns a random order. Most are 0, for single frames. Most of the others are orders that pagesets cache. Large
+    /// orders are more likely while the thread is far below its target.
     fn order(&mut self, style: &Style) -> Order {
         let missing = self.target.saturating_sub(self.pages);
         let large = self.random.u8(..) < style.large || missing > 20_000;
@@ -127,7 +136,7 @@ impl<'y, 'g, 'h, 's, 'm> Worker<'y, 'g, 'h, 's, 'm> {
         Order::new(order).expect("10 is valid")
     }
 
-    /// Allocates with constraints, and checks that they are met.
+    /// Allocates with random constraints, and checks that the block meets them.
     fn alloc_constrained(&mut self, order: Order, kind: PageKind) -> Option<Held> {
         let (world, random) = (self.world, &mut self.random);
         let mut request = Request::new(order);
@@ -154,7 +163,7 @@ impl<'y, 'g, 'h, 's, 'm> Worker<'y, 'g, 'h, 's, 'm> {
                 let held = world.alloc(&request.policy(&policy), kind)?;
                 return Some(world.checked(held, &nodes, limit));
             }
-            // Atomic requests may go beyond a cpuset.
+            // Atomic requests may use nodes outside a cpuset, so this request has normal urgency.
             4 => {
                 return world
                     .alloc(&request.urgency(Urgency::Normal).allowed(&nodes), kind)
@@ -198,7 +207,7 @@ impl<'y, 'g, 'h, 's, 'm> Worker<'y, 'g, 'h, 's, 'm> {
     }
 }
 
-/// Returns some of the nodes, one at least.
+/// Returns a random subset of the nodes with at least one node.
 fn some_nodes(random: &mut Rng, all: &NodeMask) -> NodeMask {
     let first = random.usize(..all.len());
     let some = all.iter().enumerate().filter(|&(at, _)| at == first || random.bool());
@@ -206,7 +215,7 @@ fn some_nodes(random: &mut Rng, all: &NodeMask) -> NodeMask {
 }
 
 impl World<'_, '_, '_, '_> {
-    /// Returns a block, which must come from one of `nodes` and from a zone no higher than `limit`.
+    /// Checks that a block comes from one of `nodes` and from a zone no higher than `limit`, and returns it.
     fn checked(&self, held: Held, nodes: &NodeMask, limit: ZoneKind) -> Held {
         let block = held.block;
         let model = &self.round.machine.model;
@@ -216,7 +225,7 @@ impl World<'_, '_, '_, '_> {
         });
         if !nodes.contains(block.node) || zone.is_none_or(|zone| zone.node != block.node || zone.kind > limit)
         {
-            self.hands.fault(format!(
+            self.system.fault(format!(
                 "frame {} came from node {}, zone {:?}, which the request forbids",
                 block.first,
                 block.node,

@@ -1,7 +1,8 @@
-//! What all threads of a round share.
+//! The state that all threads of a round share.
 //!
-//! Blocks that programs keep as *cache* can be reclaimed. Neighbours: `worker.rs` is a thread's work,
-//! `course.rs` brings threads together.
+//! Reclaim may free the blocks that programs store as *cache*.
+//!
+//! Related files: `worker.rs` has a thread's work, and `course.rs` runs the threads.
 
 use std::cell::{Cell, RefCell};
 
@@ -11,15 +12,15 @@ use zonal::machine::FrameRange;
 use zonal::mempolicy::WeightTable;
 use zonal::platform::reclaimer::ReclaimRequest;
 use zonal::request::PageKind;
-use zonal::units::{CpuId, NodeId, PageCount};
+use zonal::units::{CpuId, NodeId, Order, PageCount};
 use zonal::{Allocator, Block, NodeMask, Policy, Request};
-use zonal_lab::hands::Hands;
 use zonal_lab::sim::{Lab, ProgramReclaimer, World as Machine};
+use zonal_lab::system::System;
 
 use super::accounting::Accounting;
 use super::round::Round;
 
-/// A block that a program has.
+/// A block that a program has allocated.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Held {
     pub(super) block: Block,
@@ -39,27 +40,27 @@ pub(super) struct Cpu {
     pub(super) node: NodeId,
 }
 
-/// What threads share.
+/// The state that threads share.
 pub(super) struct World<'g, 'h, 's, 'm> {
     pub(super) round: &'g Round,
-    pub(super) hands: &'h Hands<'s, 'm>,
+    pub(super) system: &'h System<'s, 'm>,
     pub(super) accounting: Accounting,
     pub(super) cpus: Vec<Cpu>,
     /// Nodes that had memory at the start.
     pub(super) memory: NodeMask,
-    /// Blocks left for other threads to free.
+    /// Blocks that a thread left for other threads to free.
     pub(super) left: RefCell<Vec<Held>>,
-    /// By place of the node: what can be reclaimed.
+    /// Blocks that can be reclaimed, by the index of their node.
     caches: RefCell<Vec<Vec<Held>>>,
     /// Frames that are offline.
     pub(super) offline: RefCell<Vec<FrameRange>>,
     pub(super) cpus_offline: RefCell<Vec<CpuId>>,
-    /// Background workers at work.
+    /// Number of background workers that are reclaiming.
     pub(super) reclaiming: Cell<usize>,
     random: RefCell<Rng>,
 }
 
-/// Policies that remember whose turn it is.
+/// Policies that store the next node, so all threads share one instance of each.
 pub(super) struct Policies<'w> {
     pub(super) interleave: Policy<'w, Lab>,
     pub(super) weighted: Policy<'w, Lab>,
@@ -78,13 +79,13 @@ impl<'w> Policies<'w> {
 }
 
 impl<'g, 'h, 's, 'm> World<'g, 'h, 's, 'm> {
-    pub(super) fn new(round: &'g Round, hands: &'h Hands<'s, 'm>) -> Self {
+    pub(super) fn new(round: &'g Round, system: &'h System<'s, 'm>) -> Self {
         let model = &round.machine.model;
         let cpus = model.nodes.iter().flat_map(|node| node.cpus.iter().map(|&id| Cpu { id, node: node.id }));
         Self {
             round,
-            hands,
-            accounting: Accounting::new(hands.sim),
+            system,
+            accounting: Accounting::new(system.sim),
             cpus: cpus.collect(),
             memory: model.zones.iter().map(|zone| zone.node).collect(),
             left: RefCell::default(),
@@ -92,16 +93,16 @@ impl<'g, 'h, 's, 'm> World<'g, 'h, 's, 'm> {
             offline: RefCell::default(),
             cpus_offline: RefCell::default(),
             reclaiming: Cell::new(0),
-            random: RefCell::new(Rng::with_seed(hands.sim.world.seed() ^ 0x5eed)),
+            random: RefCell::new(Rng::with_seed(system.sim.world.seed() ^ 0x5eed)),
         }
     }
 
     pub(super) fn machine(&self) -> &'s Machine {
-        self.hands.sim.world
+        self.system.sim.world
     }
 
     pub(super) fn allocator(&self) -> &'s Allocator<'m, Lab> {
-        self.hands.sim.allocator
+        self.system.sim.allocator
     }
 
     /// Returns the number of frames of the machine.
@@ -109,26 +110,45 @@ impl<'g, 'h, 's, 'm> World<'g, 'h, 's, 'm> {
         self.round.machine.model.zones.iter().map(|zone| zone.managed.get()).sum()
     }
 
-    /// Allocates a block on the running CPU, if there is one.
+    /// Allocates a block on the running CPU. Returns `None` if no memory can serve the request.
     pub(super) fn alloc(&self, request: &Request<'_>, kind: PageKind) -> Option<Held> {
-        match self.hands.alloc(&request.kind(kind)) {
+        match self.system.alloc(&request.kind(kind)) {
             Ok(block) => {
-                let place = self.hands.place_of(block.node);
-                self.accounting.alloc(&block, kind, place, self.node_of(self.machine().cpu()));
+                let place = self.system.place_of(block.node);
+                self.accounting.alloc(&[block], kind, place, self.node_of(self.machine().cpu()));
                 if !block.first.is_aligned_to(block.order) {
-                    self.hands.fault(format!("a block of order {} begins at {}", block.order, block.first));
+                    self.system.fault(format!("a block of order {} begins at {}", block.order, block.first));
                 }
                 Some(Held { block, kind })
             }
             Err(AllocError::OutOfMemory(_) | AllocError::NoNodeInPolicy) => None,
-            Err(error) => self.hands.fault(error.to_string()),
+            Err(error) => self.system.fault(error.to_string()),
+        }
+    }
+
+    /// Allocates `count` adjacent frames on the running CPU and splits them; returns the blocks.
+    pub(super) fn alloc_in_parts(
+        &self,
+        request: &Request<'_>,
+        count: u64,
+        kind: PageKind,
+        to: Order,
+    ) -> Vec<Held> {
+        match self.system.alloc_in_parts(&request.kind(kind), PageCount::new(count), to) {
+            Ok(blocks) => {
+                let place = self.system.place_of(blocks[0].node);
+                self.accounting.alloc(&blocks, kind, place, self.node_of(self.machine().cpu()));
+                blocks.into_iter().map(|block| Held { block, kind }).collect()
+            }
+            Err(AllocError::OutOfMemory(_) | AllocError::NoNodeInPolicy) => Vec::new(),
+            Err(error) => self.system.fault(error.to_string()),
         }
     }
 
     /// Frees a block on the running CPU.
     pub(super) fn free(&self, held: Held) {
-        self.accounting.free(&held.block, held.kind, self.hands.place_of(held.block.node));
-        self.hands.free(&held.block);
+        self.accounting.free(&held.block, held.kind, self.system.place_of(held.block.node));
+        self.system.free(&held.block);
     }
 
     fn node_of(&self, cpu: usize) -> NodeId {
@@ -136,21 +156,21 @@ impl<'g, 'h, 's, 'm> World<'g, 'h, 's, 'm> {
         there.expect("threads run on CPUs of the machine").node
     }
 
-    /// Keeps a block as cache.
+    /// Adds a block to the cache of its node.
     pub(super) fn keep(&self, held: Held) {
-        self.caches.borrow_mut()[self.hands.place_of(held.block.node)].push(held);
+        self.caches.borrow_mut()[self.system.place_of(held.block.node)].push(held);
     }
 
-    /// Frees what is cache and what was left for others to free.
+    /// Frees the cached blocks and the blocks that were left for other threads.
     pub(super) fn free_shared(&self) {
         let caches = || self.caches.borrow_mut().iter_mut().find_map(Vec::pop);
         while let Some(held) = self.left.borrow_mut().pop().or_else(caches) {
             self.free(held);
-            self.hands.checkpoint();
+            self.system.checkpoint();
         }
     }
 
-    /// Removes a block from the cache of the node at a place.
+    /// Removes a block from the cache of the node with index `place`.
     fn pop_cache(&self, place: usize) -> Option<Held> {
         self.caches.borrow_mut()[place].pop()
     }
@@ -159,12 +179,12 @@ impl<'g, 'h, 's, 'm> World<'g, 'h, 's, 'm> {
 impl ProgramReclaimer for World<'_, '_, '_, '_> {
     fn count(&self, request: &ReclaimRequest) -> PageCount {
         let caches = self.caches.borrow();
-        caches[self.hands.place_of(request.node)].iter().map(|held| held.block.order.pages()).sum()
+        caches[self.system.place_of(request.node)].iter().map(|held| held.block.order.pages()).sum()
     }
 
     fn reclaim(&self, request: &ReclaimRequest) -> PageCount {
-        let place = self.hands.place_of(request.node);
-        // A reclaimer can need a frame itself.
+        let place = self.system.place_of(request.node);
+        // A reclaimer may itself need a frame while it reclaims.
         let needs = self.random.borrow_mut().u8(..8) == 0;
         let own = if needs { self.alloc(&Request::page(), PageKind::Kernel) } else { None };
         let mut freed = PageCount::ZERO;

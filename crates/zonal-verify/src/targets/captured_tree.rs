@@ -1,9 +1,10 @@
-//! Bytes as changes to a tree of `/proc` and `/sys` files, which is then captured.
+//! Fuzz target: bytes are changes to a tree of `/proc` and `/sys` files, which is then captured.
 //!
-//! The tree begins as that of a sound machine (`captured_tree/base_tree.txt`). Each group of bytes names
-//! a file and what happens to it: it goes, it is cut, its text or one of its numbers is replaced.
-//! Captures must give a machine that reads back as itself, or an error. Neighbours: `machine_file.rs`
-//! checks the machine.
+//! The initial tree is that of a valid machine (`captured_tree/base_tree.txt`). Each group of bytes selects a file and
+//! a change: the file is removed or truncated, or its text or one of its numbers is replaced. A capture must return a
+//! machine that reads back as an equal machine, or an error.
+//!
+//! Related files: `machine_file.rs` checks the machine.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,9 +17,9 @@ use super::machine_file;
 use crate::choices::Choices;
 
 const BASE: &str = include_str!("captured_tree/base_tree.txt");
-/// What stands before the name of each file of the base.
+/// Text before the name of each file in the initial tree.
 const HEADING: &str = "=== ";
-/// Files that the base lacks, but captures look for.
+/// Files that the initial tree lacks, but that a capture reads.
 const OTHERS: [&str; 13] = [
     "proc/self/auxv",
     "proc/cpuinfo",
@@ -34,7 +35,7 @@ const OTHERS: [&str; 13] = [
     "sys/devices/system/node/node0/cpu7/online",
     "sys/devices/system/node/has_cpu",
 ];
-/// Numbers that are near some bound.
+/// Numbers near the bounds of some value.
 const NUMBERS: [u64; 16] = [
     0,
     1,
@@ -53,14 +54,14 @@ const NUMBERS: [u64; 16] = [
     u64::MAX - 1,
     u64::MAX,
 ];
-/// Most changes to a tree.
+/// Maximum number of changes to a tree.
 const CHANGES_MAX: usize = 64;
-/// Largest file.
+/// Maximum length of a file, in bytes.
 const FILE_BYTES_MAX: usize = 1 << 16;
 
 type Files = BTreeMap<&'static str, Vec<u8>>;
 
-/// Captures the tree that `data` makes of the base.
+/// Captures the initial tree with the changes in `data`.
 pub fn target(data: &[u8]) {
     let mut choices = Choices::new(data);
     let mut files = base();
@@ -119,7 +120,7 @@ fn change(files: &mut Files, name: &'static str, choices: &mut Choices<'_>) {
         }
         6 => *text = [number(choices), b"\n".to_vec()].concat(),
         _ => {
-            // The rest of the file once more, as kernels repeat headings and logs repeat lines.
+            // Repeat the rest of the file, as kernels repeat headings and logs repeat lines.
             let rest = text[at..].to_vec();
             text.extend(rest);
         }
@@ -133,7 +134,7 @@ fn number(choices: &mut Choices<'_>) -> Vec<u8> {
     number.to_string().into_bytes()
 }
 
-/// Replaces the first number at or after a place.
+/// Replaces the first number at or after `at`.
 fn replace_number(text: &mut Vec<u8>, at: usize, number: &[u8]) {
     let Some(start) = text[at..].iter().position(u8::is_ascii_digit) else { return };
     let start = at + start;

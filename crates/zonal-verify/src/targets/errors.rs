@@ -1,6 +1,6 @@
-//! What errors of all targets must be like.
+//! The form that the errors of all targets must have.
 
-/// Checks the text of an error: one line, with the name of what is wrong at its start.
+/// Checks that the text of an error is one line that starts with the name of the faulty input.
 pub(super) fn check_error(error: &dyn std::error::Error, origin: &str) {
     let text = error.to_string();
     assert!(text.starts_with(origin), "{text:?} does not name {origin}");

@@ -1,7 +1,9 @@
-//! Bytes as the file of an experiment, with a table of figures after the first zero byte.
+//! Fuzz target: bytes are the file of an experiment and, after the first zero byte, a table of figures.
 //!
-//! The file must be refused with its name and line, or be a plan. It is never run. The machine file it
-//! may name is always the same. Neighbours: `machine_file.rs` has such files for a subject.
+//! The file must be a plan, or fail with an error that names the file and the line. A plan is not run. The only machine
+//! file that it may name is always the same.
+//!
+//! Related files: `machine_file.rs` is the target for machine files.
 
 use std::fs;
 

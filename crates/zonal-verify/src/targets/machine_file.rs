@@ -1,7 +1,9 @@
-//! Bytes as a machine file: read, explained, written again, and used if it is small.
+//! Fuzz target: bytes are a machine file, which is read, explained and written again, and used if it is small.
 //!
-//! What comes in must be refused in one line or be a machine that reads back as itself, that every
-//! kernel's rules can explain, and that the allocator takes. Neighbours: `captured_tree.rs` ends here too.
+//! The input must fail with an error of one line, or be a valid machine. A valid machine must read back as an equal
+//! machine, be explained by the rules of every kernel, and be accepted by the allocator.
+//!
+//! Related files: `captured_tree.rs` makes the same checks.
 
 use zonal::error::AllocError;
 use zonal::rules::watermarks::MovableMin;
@@ -12,10 +14,10 @@ use zonal_machine::{KernelVersion, MachineModel, OwnedMachine, Rules, explain};
 use super::errors::check_error;
 use crate::history::{Plain, World};
 
-/// What the file is called in errors.
+/// The name of the file in errors.
 const ORIGIN: &str = "fuzzed.json";
 
-/// Largest machine that an allocator is built for.
+/// Limits of the machines for which an allocator is built.
 const FRAMES_MAX: u64 = 1 << 14;
 const CPUS_MAX: u32 = 64;
 const NODES_MAX: usize = 8;
@@ -53,7 +55,7 @@ fn is_small(model: &MachineModel) -> bool {
     frames <= FRAMES_MAX && model.nodes.len() <= NODES_MAX && cpus.all(|cpu| cpu.get() < CPUS_MAX)
 }
 
-/// Builds an allocator, takes blocks of several orders until nothing is left, and gives all back.
+/// Builds an allocator, allocates blocks of several orders until no memory is left, and frees them all.
 fn exercise(machine: &Machine<'_>, model: &MachineModel, managed: PageCount) {
     let config = Config {
         page_bytes: model.page_bytes,

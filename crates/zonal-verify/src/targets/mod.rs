@@ -1,8 +1,10 @@
-//! Fuzz targets: functions that take any bytes, and panic when what they drive does what it must not.
+//! Fuzz targets: functions that accept any bytes, and panic if the tested code violates a requirement.
 //!
-//! The folder `fuzz` of the repository runs them under libFuzzer, `tests/corpus.rs` replays what that
-//! found worth keeping. A target never returns a verdict: a panic is a *finding*, all else is fine.
-//! Neighbours: `../choices.rs` reads decisions off bytes, `../history` is the world of an allocator under test.
+//! The folder `fuzz` of the repository runs the targets under libFuzzer. `tests/corpus.rs` replays the inputs that
+//! libFuzzer found and that are stored in the corpus. A target returns no result: a panic is a failure, and everything
+//! else is a success.
+//!
+//! Related files: `../choices.rs` reads decisions from bytes, and `../history` is the world of an allocator under test.
 
 pub mod captured_tree;
 mod errors;
@@ -13,9 +15,9 @@ pub mod operations;
 /// A fuzz target.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its name, that of its corpus too.
+    /// Name of the target and of its corpus.
     pub name: &'static str,
-    /// What it does with bytes.
+    /// The function that tests an input.
     pub run: fn(&[u8]),
 }
 

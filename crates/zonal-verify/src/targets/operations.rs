@@ -1,12 +1,13 @@
-//! Bytes as a machine, its configuration and a history of operations, played against the naive model.
+//! Fuzz target: bytes are a machine, its configuration and a history of operations, whose answers are compared with the
+//! naive model.
 
 use crate::choices::Choices;
 use crate::history::{Plain, generator};
 
-/// Most operations that are read.
+/// Maximum number of groups of operations that are read.
 const OPERATIONS_MAX: usize = 3000;
 
-/// Plays what `data` says.
+/// Executes the history in `data`.
 pub fn target(data: &[u8]) {
     let mut choices = Choices::new(data);
     let mut plan = generator::plan(&mut choices);

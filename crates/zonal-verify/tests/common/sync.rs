@@ -1,4 +1,4 @@
-//! Replaces the file of this name in `zonal-linux` with loom's types. Time does not pass in a model: a thread that
+//! Replaces the file of this name in `zonal-linux` with loom's types. Time does not pass in a model, so a thread that
 //! is not notified waits for ever.
 #![allow(dead_code, unused_imports)] // each test file uses a part
 
@@ -12,7 +12,8 @@ pub(crate) fn held<G>(locked: LockResult<G>) -> G {
     locked.unwrap_or_else(|_| panic!("a thread failed"))
 }
 
-/// Explores the interleavings of `scenario`: up to four preemptions, or all with `ZONAL_INTERLEAVINGS`.
+/// Explores the interleavings of `scenario` with up to four preemptions, or all of them if `ZONAL_INTERLEAVINGS` is
+/// set.
 pub(crate) fn check(name: &str, scenario: fn()) {
     let is_bounded = std::env::var_os("ZONAL_INTERLEAVINGS").is_none();
     let mut builder = loom::model::Builder::new();
@@ -20,7 +21,7 @@ pub(crate) fn check(name: &str, scenario: fn()) {
     let tried = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&tried);
     builder.check(move || {
-        count.fetch_add(1, Relaxed); // one thread at a time
+        count.fetch_add(1, Relaxed); // relaxed: threads of a model run one at a time
         scenario();
     });
     let extent = if is_bounded { "up to four preemptions" } else { "all" };

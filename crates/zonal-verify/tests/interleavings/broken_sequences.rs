@@ -1,6 +1,8 @@
-//! Orders of accesses that break the contract of `Head`, each with a scenario in which loom must find it.
+//! Orders of accesses that violate the contract of `Head`, each with a scenario in which loom must find the violation.
 //!
-//! They show that the model detects such errors. Neighbours: `sequences.rs` has the scenarios.
+//! They show that the model detects such errors.
+//!
+//! Related files: `sequences.rs` has the scenarios.
 
 use zonal::platform::cpu_local::{Access, Accesses, Field};
 
@@ -14,7 +16,7 @@ use crate::under_loom::Loom;
 /// A description of the violation, its orders, and a scenario that must find it.
 pub(crate) type Broken = (&'static str, Orders, fn(Orders));
 
-/// Returns sequences that load the lock word last.
+/// Returns sequences that load the lock word after the other fields of the head.
 pub(crate) fn lock_word_last() -> [Broken; 6] {
     const POP: Accesses = &[
         Access::Load(Field::Word),

@@ -1,10 +1,11 @@
 //! The allocator's cells and locks as handles into a table of the checker that runs the model.
 //!
-//! A handle is a plain number, so that metadata buffers contain nothing that must be dropped. While the
-//! table is *quiet*, a single thread builds or verifies, and cells are plain values. While it is *live*,
-//! each cell that any thread ever writes is an atomic of the checker. Cells that are only read stay plain,
-//! because their value cannot change. The set of written cells is *learned*: the first write to a plain
-//! cell records the cell and restarts the exploration. Neighbours: `checker.rs`, `world.rs`.
+//! A handle is a plain number, so metadata buffers contain nothing that must be dropped. While the table is *quiet*, a
+//! single thread builds or verifies a world, and cells are plain values. While it is *live*, each cell that any thread
+//! ever writes is an atomic of the checker. Cells that are only read stay plain, because their value cannot change. The
+//! set of written cells is *learned*: the first write to a plain cell records the cell and restarts the exploration.
+//!
+//! Related files: `checker.rs` is the interface of a checker, and `world.rs` uses the table.
 
 use std::cell::{Cell as Plain, RefCell};
 use std::marker::PhantomData;
@@ -51,7 +52,7 @@ impl<C: Checker> Default for Table<C> {
 }
 
 impl<C: Checker> Table<C> {
-    /// Discards what an earlier model learned.
+    /// Discards the learned cells of an earlier model.
     pub(crate) fn forget(&self) {
         self.written.borrow_mut().clear();
         self.exchanged.borrow_mut().clear();
@@ -64,7 +65,7 @@ impl<C: Checker> Table<C> {
         self.explored.set(0);
     }
 
-    /// Whether a write was seen that was not known when the exploration began.
+    /// Whether a thread wrote a cell that was not in the learned set when the exploration began.
     #[allow(dead_code, reason = "shuttle learns as it goes")]
     pub(crate) fn has_learned(&self) -> bool {
         self.has_learned.get()
@@ -169,13 +170,14 @@ pub(crate) struct Handle<C, T> {
 }
 
 impl<C: Checker, T: Copy + Into<u64> + TryFrom<u64>> Handle<C, T> {
-    /// Does the same as [`Self::on`], for a read-modify-write operation.
+    /// Accesses a cell as [`Self::on`] does, with a read-modify-write operation.
     fn exchange(&self, live: impl FnOnce(&C::Cell) -> u64, plain: impl FnOnce(u64) -> Option<u64>) -> T {
         C::table(|table| table.note_exchange(self.at as usize));
         self.on(live, plain)
     }
 
-    /// Accesses the checker's cell or, if there is none, the plain value; a value returned by `plain` is written.
+    /// Accesses the checker's cell or, if there is none, the plain value. Writes the value that `plain` returns, if
+    /// any.
     fn on(&self, live: impl FnOnce(&C::Cell) -> u64, plain: impl FnOnce(u64) -> Option<u64>) -> T {
         let at = self.at as usize;
         let was = match C::table(|table| table.cell(at)) {
@@ -192,7 +194,7 @@ impl<C: Checker, T: Copy + Into<u64> + TryFrom<u64>> Handle<C, T> {
     }
 }
 
-/// Converts to the type of the cell; the core never lets cells of small types wrap.
+/// Converts a value to the type of the cell. The allocator never lets cells of small types wrap.
 fn narrow<T: TryFrom<u64>>(value: u64) -> T {
     T::try_from(value).unwrap_or_else(|_| panic!("{value} does not fit its cell"))
 }
@@ -208,8 +210,8 @@ impl<C: Checker, T: Copy + Into<u64> + TryFrom<u64>> Atomic<T> for Handle<C, T> 
 
     fn store(&self, value: T, order: Ordering) {
         let value = value.into();
-        // loom allows a plain store to be ordered between the load and the store of a concurrent exchange, and
-        // so loses it. Making the store an exchange too avoids this.
+        // loom may order a plain store between the load and the store of a concurrent exchange, so that the plain store
+        // is lost. A store by exchange avoids this.
         let is_exchanged = C::table(|table| table.is_exchanged(self.at as usize));
         let store = |cell: &C::Cell| {
             if is_exchanged {
@@ -286,7 +288,7 @@ impl<C: Checker> RawLock for LockHandle<C> {
     }
 }
 
-/// The scenario's implementation of what the allocator requires of its embedder.
+/// The scenario's part of the platform: the functions that the allocator requires of its embedder.
 pub(crate) trait Host: Send + Sync {
     /// Handles a wake-up of background reclaim for `node`.
     fn wake(&self, _node: NodeId) {}
@@ -296,7 +298,7 @@ pub(crate) trait Host: Send + Sync {
         PageCount::ZERO
     }
 
-    /// Frees frames; returns how many.
+    /// Frees frames, and returns their number.
     fn reclaim(&self, _request: &ReclaimRequest) -> PageCount {
         PageCount::ZERO
     }
@@ -321,7 +323,7 @@ impl Reclaimer for Shrinker {
 }
 
 impl<C: Checker> Model<C> {
-    /// Creates the platform of a model whose embedder is `host` and whose CPUs access their pagesets in this `way`.
+    /// Creates the platform of a model with the embedder `host`, whose CPUs access their pagesets in this `way`.
     pub(crate) fn new(host: Box<dyn Host>, way: Way<C>) -> Self {
         Self { host: Shrinker(host), way }
     }

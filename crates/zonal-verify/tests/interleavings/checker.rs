@@ -1,7 +1,8 @@
 //! The interface of a model checker, and the macro that implements it for loom and shuttle.
 //!
-//! Both provide atomics, mutexes, threads and thread locals of the same names. Neighbours:
-//! `under_loom.rs`, `under_shuttle.rs`, `cells.rs`, `world.rs`.
+//! Both libraries provide atomics, mutexes, threads and thread locals of the same names.
+//!
+//! Related files: `under_loom.rs` and `under_shuttle.rs` use the macro, `cells.rs` and `world.rs` the interface.
 
 use std::sync::atomic::Ordering;
 
@@ -13,7 +14,7 @@ pub(crate) trait SharedCell: 'static {
     fn load(&self, order: Ordering) -> u64;
     fn store(&self, value: u64, order: Ordering);
     fn swap(&self, value: u64, order: Ordering) -> u64;
-    /// Returns the previous value; stores `new` if it was `current`.
+    /// Returns the previous value, and stores `new` if the previous value was `current`.
     fn exchange(&self, current: u64, new: u64, ok: Ordering, failed: Ordering) -> u64;
     fn add(&self, value: u64, order: Ordering) -> u64;
     fn or(&self, value: u64, order: Ordering) -> u64;
@@ -28,7 +29,7 @@ pub(crate) trait SharedLock: 'static {
     fn unlock(&self);
 }
 
-/// The contents of a frame: a write that races with another write is a fault.
+/// The contents of a frame. A write that races with another write is a fault.
 pub(crate) trait Contents: 'static {
     fn new() -> Self;
     fn write(&self);
@@ -143,7 +144,7 @@ macro_rules! checker {
 
         /// The checker's mutex and its guard.
         pub(crate) struct Lock {
-            /// First, because it is dropped first.
+            /// This field is the first one, because the guard must be dropped before the mutex.
             held: RefCell<Option<$library::sync::MutexGuard<'static, ()>>>,
             mutex: Box<$library::sync::Mutex<()>>,
         }

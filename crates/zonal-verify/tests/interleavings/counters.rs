@@ -1,6 +1,6 @@
-//! Counters while CPUs fold their differences: readings stay within their bounds, and no count is lost.
+//! Scenarios of counters while CPUs fold their differences: readings stay within their bounds, and no count is lost.
 //!
-//! Neighbours: `world.rs`.
+//! Related files: `world.rs` is the machine.
 
 use zonal::rules::stat_threshold::{CounterRules, ThresholdRule};
 use zonal::units::{CpuId, NodeId};
@@ -13,7 +13,7 @@ const THRESHOLD: u8 = 2;
 /// Maximum number of frames that all jobs together hold.
 const ALLOCATED_MAX: u64 = 3;
 
-/// Two CPUs count and fold their differences; one of them reads before and after.
+/// Two CPUs count and fold their differences, and one of them reads the counters before and after its fold.
 pub(crate) fn folds_against_readings<C: Checker>() {
     let mut config = config(8);
     config.counters = CounterRules { threshold: ThresholdRule::Fixed(THRESHOLD), ..CounterRules::default() };
@@ -49,14 +49,14 @@ fn readings_are_within_bounds<C: Checker>(world: &World<C>) {
     let drift = CPUS * u64::from(THRESHOLD);
     let approximate = world.allocator().allocated_approximate()[0].get();
     assert!(approximate <= ALLOCATED_MAX + drift, "{approximate} allocated");
-    // During a fold a reading may include the amount twice, or not at all.
+    // During a fold, a reading may include the folded amount twice, or not at all.
     let snapshot = world.allocator().nodes().next().expect("there is a node").allocated[0].get();
     assert!(snapshot <= ALLOCATED_MAX + drift, "{snapshot} allocated");
     let free = world.allocator().free_approximate().get();
     assert!(free <= 32 + drift, "{free} free");
 }
 
-/// Background reclaim starts and ends while a CPU goes offline: the final thresholds are the normal ones for the
+/// Background reclaim starts and ends while a CPU goes offline. The final thresholds must be the normal ones for the
 /// remaining CPUs.
 pub(crate) fn pressure_against_changes<C: Checker>() {
     let world = World::<C>::new(&[(&[0, 1], 32)], &config(8), Box::new(NoReclaimer));

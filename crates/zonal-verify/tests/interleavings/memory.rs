@@ -1,6 +1,6 @@
-//! Memory that goes offline while frames of it are allocated and freed.
+//! Scenario of memory that goes offline while a CPU allocates and frees its frames.
 //!
-//! Neighbours: `world.rs`.
+//! Related files: `world.rs` is the machine.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -14,8 +14,8 @@ use crate::interleavings::world::{NoReclaimer, World, config, on, start};
 const FRAMES: u64 = 32;
 const LEAVING: FrameRange = FrameRange { start: Pfn::new(start(0)), count: PageCount::new(16) };
 
-/// The range that is allocated first goes offline while a CPU allocates and frees frames: it goes offline
-/// completely, or not at all.
+/// A range, whose frames the allocator prefers, goes offline while a CPU allocates and frees frames. The range must go
+/// offline completely, or not at all.
 pub(crate) fn offline_against_allocation<C: Checker>() {
     let world = World::<C>::new(&[(&[0, 1], FRAMES)], &config(4), Box::new(NoReclaimer));
     let has_left = Arc::new(AtomicBool::new(false)); // not part of the model
@@ -27,7 +27,7 @@ pub(crate) fn offline_against_allocation<C: Checker>() {
         }),
         on(1, move |world| {
             let left = world.allocator().offline_memory(LEAVING).is_ok();
-            leaves.store(left, Relaxed); // one thread of the system runs them all
+            leaves.store(left, Relaxed); // relaxed: one operating-system thread runs them all
         }),
     );
     world.check_to_the_last_frame();

@@ -1,8 +1,10 @@
 //! The real allocator in worlds small enough to explore the interleavings of several threads.
 //!
-//! Each scenario is written once, generic over a `Checker`: the platform, which is the allocator's type
-//! parameter, provides the checker's cells, locks and threads. Neighbours: `world.rs` is the machine that
-//! scenarios run on; `loom_interleavings.rs` and `shuttle_interleavings.rs` run them.
+//! Each scenario is written once, generic over a `Checker`: the platform, which is the allocator's type parameter,
+//! provides the checker's cells, locks and threads.
+//!
+//! Related files: `world.rs` is the machine on which scenarios run. `loom_interleavings.rs` and
+//! `shuttle_interleavings.rs` run the scenarios.
 
 pub(crate) mod cells;
 pub(crate) mod checker;
@@ -54,6 +56,7 @@ macro_rules! for_all_scenarios {
             no_wake_up_is_lost: reclaim, 1;
             exact: invalid_free, 4;
             exact_and_taken_at_once: invalid_free, 1;
+            new_run_against_wrong_count: invalid_free, 2;
             checked: invalid_free, 3;
             stale_free: invalid_free, 5;
             offline_against_allocation: memory, 1;

@@ -1,7 +1,7 @@
-//! Pagesets: the owning CPU against remote drains, refills and drains of two CPUs at once, large blocks
-//! and batches at once, and a CPU that goes offline while threads use it.
+//! Scenarios of pagesets: the owning CPU runs concurrently with remote drains, two CPUs refill and drain at once, large
+//! blocks are allocated concurrently with batches, and a CPU goes offline while threads use it.
 //!
-//! Neighbours: `world.rs`.
+//! Related files: `world.rs` is the machine.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -14,8 +14,8 @@ use crate::interleavings::checker::Checker;
 use crate::interleavings::restartable::CONTRACT;
 use crate::interleavings::world::{NoReclaimer, World, config, on};
 
-/// A CPU allocates and frees frames while another CPU drains all pagesets. Tuning is off, so that the owner uses
-/// the lock as rarely as possible.
+/// A CPU allocates and frees frames while another CPU drains all pagesets. Tuning is off, so that the owner takes the
+/// lock as rarely as possible.
 pub(crate) fn owner_against_drain<C: Checker>() {
     let config = Config { tuning: PagesetTuning::Fixed, ..small() };
     let world = World::<C>::new(&[(&[0, 1], 32)], &config, Box::new(NoReclaimer));
@@ -32,7 +32,8 @@ pub(crate) fn owner_against_drain<C: Checker>() {
     world.check_to_the_last_frame();
 }
 
-/// The same in a kernel, whose CPUs access their pagesets without atomic instructions and answer interrupts.
+/// Like [`owner_against_drain`], in a kernel, whose CPUs access their pagesets without atomic instructions and handle
+/// interrupts.
 pub(crate) fn pinned_owner_against_drain<C: Checker>() {
     let config = Config { tuning: PagesetTuning::Fixed, ..small() };
     let world = World::<C>::of_kernel(&[(&[0, 1], 32)], &config, Box::new(NoReclaimer));
@@ -45,14 +46,14 @@ pub(crate) fn pinned_owner_against_drain<C: Checker>() {
         }),
         on(1, |world| world.allocator().drain_pagesets()),
     );
-    // Without contention a remote drain reaches all frames.
+    // Without contention, a remote drain frees all frames in pagesets.
     C::set_cpu(1);
     world.allocator().drain_pagesets();
     assert_eq!(world.check().in_pagesets, PageCount::ZERO);
     world.check_to_the_last_frame();
 }
 
-/// Two CPUs of a kernel drain the pageset of a third at once: at most one of them holds its lock.
+/// Two CPUs of a kernel drain the pageset of a third one at once. At most one of them may hold its lock.
 pub(crate) fn pinned_drains_at_once<C: Checker>() {
     let config = Config { tuning: PagesetTuning::Fixed, ..small() };
     let world = World::<C>::of_kernel(&[(&[0, 1, 2], 32)], &config, Box::new(NoReclaimer));
@@ -76,7 +77,7 @@ pub(crate) fn hand_over<C: Checker>() {
             world.allocator().drain_pagesets();
         }),
         on(1, |world| {
-            // The other CPU may hold all frames for a moment.
+            // A failure is allowed here, because the other CPU may temporarily hold all frames.
             let _taken = world.alloc(&Request::page());
         }),
     );
@@ -96,7 +97,7 @@ pub(crate) fn refill_and_drain<C: Checker>() {
     world.check_to_the_last_frame();
 }
 
-/// Blocks are split and merged under the lock of their free area while frames are refilled and drained in batches.
+/// One CPU splits and merges blocks under the lock of their free area, while the other one refills and drains batches.
 pub(crate) fn blocks_beside_batches<C: Checker>() {
     let world = World::<C>::new(&[(&[0, 1], 64)], &small(), Box::new(NoReclaimer));
     world.at_once(
@@ -116,7 +117,7 @@ pub(crate) fn blocks_beside_batches<C: Checker>() {
     world.check_to_the_last_frame();
 }
 
-/// A CPU goes offline while a thread still runs on it: no frame remains in its pageset.
+/// A CPU goes offline while a thread still runs on it. No frame may remain in its pageset.
 pub(crate) fn offline_in_use<C: Checker>() {
     let world = World::<C>::new(&[(&[0, 1], 32)], &small(), Box::new(NoReclaimer));
     let warm = world.page();
@@ -141,12 +142,12 @@ pub(crate) fn bulk_against_drain<C: Checker>() {
     bulk_against(World::<C>::new(&[(&[0, 1], 32)], &small(), Box::new(NoReclaimer)), 1);
 }
 
-/// The same in a kernel.
+/// Runs [`bulk_against_drain`] in the world of a kernel.
 pub(crate) fn pinned_bulk_against_drain<C: Checker>() {
     bulk_against(World::<C>::of_kernel(&[(&[0, 1], 32)], &small(), Box::new(NoReclaimer)), 1);
 }
 
-/// The same under restartable sequences, with a thread of the same CPU.
+/// Like [`bulk_against_drain`], with restartable sequences. The other thread is on the same CPU.
 pub(crate) fn sequenced_bulk_against_its_cpu<C: Checker>() {
     bulk_against(World::<C>::of_sequences(&[(&[0, 1], 32)], &small(), Box::new(NoReclaimer), CONTRACT), 0);
 }
@@ -160,18 +161,18 @@ fn bulk_against<C: Checker>(world: Arc<World<C>>, cpu: u32) {
         on(0, move |world| {
             let mut frames = [Pfn::new(0); 3];
             let allocator = world.allocator();
-            // The other CPU may hold all frames for a moment.
+            // A failure is allowed here, because the other CPU may temporarily hold all frames.
             let got = world.undisturbed(|| allocator.alloc_bulk(&Request::page(), &mut frames)).unwrap_or(0);
             let frames = &frames[..got];
             frames.iter().for_each(|&frame| world.own(frame, Order::PAGE));
             frames.iter().for_each(|&frame| world.disown(frame, Order::PAGE));
             world.undisturbed(|| allocator.free_bulk(frames)).expect("the frees are valid");
-            of_bulk.fetch_add(got as u64, Relaxed); // one thread of the system runs them all
+            of_bulk.fetch_add(got as u64, Relaxed); // relaxed: one operating-system thread runs them all
         }),
         on(cpu, move |world| {
             if let Ok(block) = world.alloc(&Request::page()) {
                 world.free(block.first);
-                of_single.fetch_add(1, Relaxed); // as above
+                of_single.fetch_add(1, Relaxed); // relaxed, as above
             }
             world.allocator().tick_cpu(CpuId::new(0));
             world.allocator().drain_pagesets();

@@ -1,7 +1,9 @@
-//! Wake-ups of background reclaim: none is lost when a zone falls below its watermark.
+//! Scenario of wake-ups of background reclaim: none may be lost when a zone falls below its watermark.
 //!
-//! The scenario's host is the side of the worker: a flag that a wake-up sets, and a cache whose frames can be
-//! reclaimed. Neighbours: `world.rs`.
+//! The scenario's host has the state of the worker: a flag that a wake-up sets, and a cache whose frames can be
+//! reclaimed.
+//!
+//! Related files: `world.rs` is the machine.
 
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -26,7 +28,7 @@ struct Requester<C: Checker>(Arc<Worker<C>>);
 
 impl<C: Checker> Host for Requester<C> {
     fn wake(&self, _node: NodeId) {
-        // As the Linux host does. Release: pairs with the acquire in `Worker::reclaim_if_woken`.
+        // This is the operation of the Linux host. Release: pairs with the acquire in `Worker::reclaim_if_woken`.
         self.0.flag().swap(1, AcqRel);
     }
 
@@ -64,14 +66,14 @@ impl<C: Checker> Worker<C> {
 
 /// Number of frames of the zone.
 const FRAMES: u64 = 32;
-/// Number of frames in use when the jobs begin; the zone is then far above its watermarks.
+/// Number of frames in use when the jobs begin. The zone is then far above its watermarks.
 const IN_USE: usize = 6;
-/// Number of these that are in the cache.
+/// Number of the frames in use that are in the cache.
 const CACHED: usize = 3;
-/// Order of a block whose allocation lowers the zone from there to `low`.
+/// Order of a block whose allocation lowers the free frames of the zone from that state to `low`.
 const SINKING: u8 = 4;
 
-/// A woken worker checks the zone while a request lowers it, and the next request wakes the worker again.
+/// A woken worker checks the zone while a request lowers its free frames. The next request must wake the worker again.
 pub(crate) fn no_wake_up_is_lost<C: Checker>() {
     let worker = Arc::new(Worker { world: OnceLock::new(), cache: Mutex::default(), flag: OnceLock::new() });
     let world = World::<C>::new(&[(&[0, 1], FRAMES)], &config(8), Box::new(Requester(Arc::clone(&worker))));

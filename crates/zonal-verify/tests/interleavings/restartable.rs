@@ -1,12 +1,15 @@
 //! A model of restartable sequences, which a Linux pool implements with machine instructions.
 //!
-//! The accesses are those of the tables next to `Head`, in order, and other threads may run between any two of
-//! them. A sequence is aborted unless it commits before anything else runs on its CPU: each CPU has a
-//! *generation*, which is advanced by the start of a sequence and by a remote barrier, and a sequence stores only
-//! while the generation is unchanged. The CPU of a thread matters only when a sequence begins. Therefore two
-//! threads on one CPU also model a thread that migrates at any moment while it holds a lock. Loads have the
-//! ordering of the table, stores are relaxed. Neighbours: `ways.rs`, `sequences.rs` has the scenarios. Source:
+//! The accesses are those of the tables next to `Head`, in their order, and other threads may run between any two of
+//! them. A sequence is aborted unless it commits before anything else runs on its CPU. To model this, each CPU has a
+//! *generation*, and a sequence stores only while the generation is unchanged. The start of a sequence and a remote
+//! barrier advance the generation.
+//!
+//! The CPU of a thread matters only when a sequence begins. Therefore two threads on one CPU also model a thread that
+//! migrates at any moment while it holds a lock. Loads have the ordering of the table, and stores are relaxed. Sources:
 //! Linux `rseq(2)`, `membarrier(2)`.
+//!
+//! Related files: `ways.rs` uses the sequences, and `sequences.rs` has the scenarios.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -41,12 +44,12 @@ pub(crate) struct Restartable<C> {
 /// The state of a CPU.
 struct Cpu<C> {
     lock: LockHandle<C>,
-    /// Identifies the running sequence; changed and compared under the lock. Not part of the model.
+    /// Identifies the running sequence. It is changed and compared under the lock, and is not part of the model.
     generation: AtomicU64,
 }
 
 impl<C: Checker> Cpu<C> {
-    /// Aborts the running sequence; returns the generation of the next one.
+    /// Aborts the running sequence, and returns the generation of the next one.
     fn interrupt(&self) -> u64 {
         self.lock.lock();
         let generation = self.generation.fetch_add(1, Relaxed) + 1;
@@ -67,7 +70,7 @@ struct Sequence<'a, C: Checker> {
     slot: u32,
 }
 
-/// A sequence was aborted before its last store.
+/// Means that a sequence was aborted before its last store.
 struct Abort;
 
 /// A pop or push.
@@ -78,7 +81,7 @@ enum Change {
 }
 
 impl<C: Checker> Sequence<'_, C> {
-    /// Returns the word after `step`, if no limit or lock forbids the step.
+    /// Returns the value of the word after `step`, unless a limit or a lock forbids the step.
     fn next(&self, step: Change) -> Result<u64, Abort> {
         let loaded = "invalid order of accesses: lock word, word and limit must be loaded before the slot";
         let (lock_word, word, limit) =
@@ -106,7 +109,7 @@ impl<C: Checker> Sequence<'_, C> {
         Ok(&self.slots[(word & ((1 << 27) - 1)) as usize])
     }
 
-    /// Stores, unless something else ran on the CPU since the sequence began.
+    /// Runs `store`, unless other code ran on the CPU since the sequence began.
     fn store(&self, store: impl FnOnce()) -> Result<(), Abort> {
         self.cpu.lock.lock();
         let goes_on = self.cpu.generation.load(Relaxed) == self.generation;
@@ -117,7 +120,7 @@ impl<C: Checker> Sequence<'_, C> {
         if goes_on { Ok(()) } else { Err(Abort) }
     }
 
-    /// Pops or pushes.
+    /// Runs the accesses of a pop or push. Returns the value of the slot.
     fn run(&mut self, accesses: Accesses, step: Change) -> Result<u32, Abort> {
         for &access in accesses {
             let (field, order) = match access {
@@ -144,7 +147,7 @@ impl<C: Checker> Sequence<'_, C> {
         Ok(self.slot)
     }
 
-    /// Locks the lock word; returns what it was.
+    /// Locks the lock word, and returns its previous value.
     fn run_lock(&mut self, accesses: Accesses) -> Result<LockWord, Abort> {
         for &access in accesses {
             match access {
@@ -167,7 +170,7 @@ impl<C: Checker> Sequence<'_, C> {
 }
 
 impl<C: Checker> Restartable<C> {
-    /// Creates the sequences of this many CPUs.
+    /// Creates the sequences of `cpus` CPUs.
     pub(crate) fn new(cpus: usize, orders: Orders) -> Self {
         let cpu = |_| Cpu { lock: LockHandle::new(), generation: AtomicU64::new(0) };
         Self { orders, cpus: (0..cpus).map(cpu).collect() }

@@ -1,9 +1,11 @@
-//! Restartable sequences: owners against drains and ticks from another CPU, and against holders of a lock
-//! that migrate while they hold it.
+//! Scenarios of restartable sequences: owners run concurrently with drains and ticks from another CPU, or with lock
+//! holders that migrate while they hold the lock.
 //!
-//! The remote CPU runs on the first thread, so that few preemptions suffice to run other threads between two of
-//! its steps. Neighbours: `restartable.rs` has the sequences, `broken_sequences.rs` runs the same scenarios with
-//! orders of accesses that break the contract, `world.rs`.
+//! The remote CPU runs on the first thread, so that few preemptions suffice to run other threads between two of its
+//! steps.
+//!
+//! Related files: `restartable.rs` has the sequences, `world.rs` the machine. `broken_sequences.rs` runs the same
+//! scenarios with orders of accesses that violate the contract.
 
 use std::sync::Arc;
 
@@ -33,7 +35,7 @@ under_contract! {
     sequences_lock_against_migrating_drain: lock_against_migrating_drain;
 }
 
-/// Creates a zone that CPUs 0 and 1 share; CPU 0 has just freed a frame.
+/// Creates a zone that CPUs 0 and 1 share, in which CPU 0 has just freed a frame.
 fn world<C: Checker>(orders: Orders) -> Arc<World<C>> {
     let config = Config { tuning: PagesetTuning::Fixed, ..config(8) };
     let world = World::<C>::of_sequences(&[(&[0, 1], 32)], &config, Box::new(NoReclaimer), orders);
@@ -61,21 +63,21 @@ fn pop<C: Checker>(world: &World<C>) {
     world.page();
 }
 
-/// Another CPU drains all pagesets while a CPU pops a frame.
+/// A CPU pops a frame while another CPU drains all pagesets.
 pub(crate) fn pop_against_drain<C: Checker>(orders: Orders) {
     let world = world::<C>(orders);
     world.at_once(on(1, drain), on(0, pop));
     world.check_to_the_last_frame();
 }
 
-/// Another CPU drains all pagesets while a CPU pushes a frame.
+/// A CPU pushes a frame while another CPU drains all pagesets.
 pub(crate) fn push_against_drain<C: Checker>(orders: Orders) {
     let (world, frame) = world_with_a_free_slot::<C>(orders);
     world.at_once(on(1, drain), on(0, move |world| world.free(frame)));
     world.check_to_the_last_frame();
 }
 
-/// Another CPU folds the counters of a CPU that pops a frame.
+/// A CPU pops a frame while another CPU folds its counters.
 pub(crate) fn pop_against_tick<C: Checker>(orders: Orders) {
     let world = world::<C>(orders);
     world.page(); // there is something to fold
@@ -83,7 +85,7 @@ pub(crate) fn pop_against_tick<C: Checker>(orders: Orders) {
     world.check_to_the_last_frame();
 }
 
-/// Another CPU folds the counters of a CPU that pushes a frame.
+/// A CPU pushes a frame while another CPU folds its counters.
 pub(crate) fn push_against_tick<C: Checker>(orders: Orders) {
     let (world, frame) = world_with_a_free_slot::<C>(orders);
     let tick = |world: &World<C>| world.allocator().tick_cpu(CpuId::new(0));
@@ -91,14 +93,14 @@ pub(crate) fn push_against_tick<C: Checker>(orders: Orders) {
     world.check_to_the_last_frame();
 }
 
-/// A thread migrates while it drains its CPU's pageset; another thread of that CPU pops.
+/// A thread pops a frame on a CPU while another thread drains that CPU's pageset and migrates meanwhile.
 pub(crate) fn pop_against_migrating_drain<C: Checker>(orders: Orders) {
     let world = world::<C>(orders);
     world.at_once(on(0, drain), on(0, pop));
     world.check_to_the_last_frame();
 }
 
-/// A thread migrates while it refills its CPU's pageset; another thread of that CPU pushes.
+/// A thread pushes a frame on a CPU while another thread refills that CPU's pageset and migrates meanwhile.
 pub(crate) fn push_against_migrating_refill<C: Checker>(orders: Orders) {
     let world = world::<C>(orders);
     let frame = world.page();

@@ -1,8 +1,10 @@
-//! loom: explores all interleavings that differ in what threads observe, and lets relaxed loads return any
-//! value that the memory model allows.
+//! Runs scenarios under loom. loom explores all interleavings that differ in the values that threads read, and relaxed
+//! loads return any value that the memory model allows.
 //!
-//! Limits: five threads, one of which only starts the scenario; the last seven stores of a cell; no load
-//! returns the value of a later store. Neighbours: `checker.rs`.
+//! Limits: a model has at most five threads, one of which only starts the scenario. loom stores the last seven stores
+//! of a cell. No load returns the value of a later store.
+//!
+//! Related files: `checker.rs` is the interface.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -21,7 +23,7 @@ impl Contents for loom::cell::UnsafeCell<()> {
     }
 }
 
-/// Stack size in words. The fallback order of nodes uses two tables of 8 KiB.
+/// Stack size in words. The computation of fallback orders has two tables of 8 KiB on its stack.
 const STACK: usize = 1 << 14;
 
 fn spawn(job: impl FnOnce() + Send + 'static) -> loom::thread::JoinHandle<()> {
@@ -45,7 +47,7 @@ pub(crate) struct Explored {
     pub(crate) is_complete: bool,
 }
 
-/// Panic payload that ends a model in which a cell was written that was assumed to be only read.
+/// Panic payload that ends a model in which a thread wrote a cell that was assumed to be only read.
 struct Learned;
 
 /// Explores the interleavings of `scenario` with loom.
@@ -67,7 +69,8 @@ pub(crate) fn explore(bounds: Bounds, scenario: impl Fn() + Copy + Send + Sync +
             Loom::table(|table| table.explored.set(table.explored.get() + 1));
         };
         let checked = catch_unwind(AssertUnwindSafe(|| builder.check(model)));
-        // A newly learned cell invalidates earlier results, including failures, because a plain cell orders nothing.
+        // A newly learned cell invalidates earlier results, including failures, because a plain cell does not order
+        // accesses.
         if Loom::table(Table::has_learned) {
             continue;
         }

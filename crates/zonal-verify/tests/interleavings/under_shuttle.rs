@@ -1,6 +1,6 @@
-//! shuttle: runs random schedules, all of them sequentially consistent.
+//! Runs scenarios under shuttle, with random schedules that are all sequentially consistent.
 //!
-//! Neighbours: `checker.rs`.
+//! Related files: `checker.rs` is the interface.
 
 use crate::interleavings::checker::checker;
 
@@ -14,8 +14,8 @@ impl Contents for () {
 
 checker!(Shuttle, shuttle, (), shuttle::thread::spawn);
 
-/// Runs `schedules` random schedules of `scenario` with shuttle: half of them are uniform, half have few
-/// preemptions (PCT; Burckhardt et al. 2010).
+/// Runs `schedules` random schedules of `scenario` with shuttle. Half of them are uniformly random, and half have few
+/// preemptions (PCT; Burckhardt et al. 2010). Returns the number of schedules that were run.
 pub(crate) fn draw(schedules: usize, scenario: fn()) -> usize {
     const WARM_UP: usize = 50;
     const DEPTH: usize = 3;

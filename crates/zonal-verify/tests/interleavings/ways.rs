@@ -1,7 +1,7 @@
-//! The ways in which CPUs of a model access their own pagesets: try-locks; plain loads and stores with interrupts
-//! disabled, as in kernels; or restartable sequences, as in programs on Linux.
+//! The ways in which CPUs of a model access their own pagesets: with try-locks; with plain loads and stores while
+//! interrupts are disabled, as in kernels; or with restartable sequences, as in programs on Linux.
 //!
-//! Neighbours: `cells.rs` is the platform, `world.rs` disables interrupts, `restartable.rs` has the sequences.
+//! Related files: `cells.rs` is the platform, `world.rs` disables interrupts, and `restartable.rs` has the sequences.
 
 use zonal::platform::RawLock;
 use zonal::platform::cpu_local::{CpuLocal, Head, LockWord, Pinned, Popped, Push, Quiesce, Step, TryLock};
@@ -12,7 +12,7 @@ use crate::interleavings::cells::{LockHandle, Model};
 use crate::interleavings::checker::Checker;
 use crate::interleavings::restartable::Restartable;
 
-/// One lock for each CPU, held by code that runs there with interrupts disabled.
+/// One lock for each CPU. Code that runs on the CPU with interrupts disabled holds the lock.
 pub(crate) struct Interrupts<C>(Vec<LockHandle<C>>);
 
 impl<C> Clone for Interrupts<C> {
@@ -22,7 +22,7 @@ impl<C> Clone for Interrupts<C> {
 }
 
 impl<C: Checker> Interrupts<C> {
-    /// Creates the locks of this many CPUs.
+    /// Creates the locks of `cpus` CPUs.
     pub(crate) fn new(cpus: usize) -> Self {
         Self((0..cpus).map(|_| LockHandle::new()).collect())
     }
@@ -37,7 +37,7 @@ impl<C: Checker> Interrupts<C> {
     }
 }
 
-/// A CPU answers an interrupt as soon as its interrupts are enabled.
+/// A CPU handles an interrupt as soon as its interrupts are enabled.
 impl<C: Checker> Quiesce for Interrupts<C> {
     fn quiesce(&self, cpu: CpuId) {
         let of_cpu = &self.0[cpu.index()];

@@ -1,8 +1,9 @@
-//! A small machine with its allocator, built again for each interleaving.
+//! A small machine with its allocator, which is built again for each interleaving.
 //!
-//! A ledger records which frames are owned: none may be allocated twice. Owners write into their frames, so that
-//! a checker of memory orderings detects whether the previous owner's writes happened before. Neighbours:
-//! `cells.rs` is the platform, the scenarios build worlds.
+//! A ledger records which frames are owned, because no frame may be allocated twice. Owners write to their frames, so
+//! that a checker of memory orderings detects whether the previous owner's writes happened before.
+//!
+//! Related files: `cells.rs` is the platform, and the scenarios build worlds.
 
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::sync::{Arc, Mutex};
@@ -24,7 +25,7 @@ use crate::interleavings::ways::{Interrupts, Way};
 /// The owner of all frames that jobs hold: any job may free frames that another job allocated.
 const OWNER: u32 = 1;
 
-/// Returns the first frame of the zone of a node.
+/// Returns the first frame of a node's zone.
 pub(crate) const fn start(node: u64) -> u64 {
     (node + 1) << 12
 }
@@ -38,7 +39,7 @@ pub(crate) struct World<C: Checker> {
     buffers: Vec<*mut [MaybeUninit<u8>]>,
     ledger: Ledger,
     contents: Mutex<Vec<(u64, Shared<C::Contents>)>>,
-    /// Interrupts, which the CPUs of a kernel disable while they use the allocator.
+    /// The interrupts of the CPUs in the world of a kernel, which disables them around calls of the allocator.
     interrupts: Option<Interrupts<C>>,
 }
 
@@ -46,7 +47,7 @@ struct Shared<T>(std::rc::Rc<T>);
 
 // SAFETY: checkers run all threads of a model on one operating-system thread.
 unsafe impl<C: Checker> Send for World<C> {}
-// SAFETY: as above.
+// SAFETY: as above, all threads of a model run on one operating-system thread.
 unsafe impl<C: Checker> Sync for World<C> {}
 
 /// An embedder that reclaims nothing.
@@ -87,7 +88,7 @@ impl<C: Checker> World<C> {
         Self::build(nodes, config, host, Way::Interrupts(Pinned(interrupts)))
     }
 
-    /// Creates the world of a program with restartable sequences, which access memory in these orders.
+    /// Creates the world of a program with restartable sequences, whose memory accesses have the given orders.
     pub(crate) fn of_sequences(
         nodes: &[NodeShape],
         config: &Config,
@@ -109,8 +110,8 @@ impl<C: Checker> World<C> {
         let mut supply = |bytes| {
             let buffer = Box::into_raw(vec![MaybeUninit::<u8>::uninit(); bytes].into_boxed_slice());
             buffers.push(buffer);
-            // SAFETY: the box lives until the world is dropped, after its allocator; no other thread
-            // uses it.
+            // SAFETY: the box exists until the world is dropped, which happens after the allocator is dropped. No other
+            // thread uses the box.
             Buffer::uninit(unsafe { &mut *buffer })
         };
         let allocator = with_machine(nodes, |machine| {
@@ -142,7 +143,7 @@ impl<C: Checker> World<C> {
         self.all_at_once(first, vec![second]);
     }
 
-    /// Runs any number of jobs at once, as [`World::at_once`] does.
+    /// Runs any number of jobs at once and waits for all of them. The first runs on the caller's thread.
     pub(crate) fn all_at_once(self: &Arc<Self>, first: Job<C>, others: Vec<Job<C>>) {
         C::table(Table::go_live);
         let spawn = |job: Job<C>| {
@@ -206,7 +207,7 @@ impl<C: Checker> World<C> {
         self.ledger.owned().map(Pfn::new).collect()
     }
 
-    /// Checks the allocator; its accounting must agree with the ledger.
+    /// Checks the allocator, whose accounting must agree with the ledger.
     pub(crate) fn check(&self) -> Accounting {
         let accounting = self.allocator.verify().unwrap_or_else(|fault| panic!("{fault}"));
         assert!(accounting.balance(), "{accounting:?}");
@@ -214,8 +215,8 @@ impl<C: Checker> World<C> {
         accounting
     }
 
-    /// Calls [`World::check`], then frees all owned frames and allocates every frame, twice: no frame is lost and
-    /// none is in two places.
+    /// Calls [`World::check`], and then twice frees all owned frames and allocates every frame. This shows that no
+    /// frame is lost and that none is in two places.
     pub(crate) fn check_to_the_last_frame(&self) {
         self.check();
         for _ in 0..2 {
@@ -231,10 +232,11 @@ impl<C: Checker> World<C> {
 
 impl<C: Checker> Drop for World<C> {
     fn drop(&mut self) {
-        // SAFETY: the allocator is not used afterwards.
+        // SAFETY: the allocator is dropped once, and is not used afterwards.
         unsafe { ManuallyDrop::drop(&mut self.allocator) };
         for &buffer in &self.buffers {
-            // SAFETY: it was made from a box, and only the allocator borrowed it. Cells are plain numbers.
+            // SAFETY: the buffer was made from a box, and only the allocator borrowed it. Its cells are plain numbers,
+            // so nothing in it must be dropped.
             drop(unsafe { Box::from_raw(buffer) });
         }
     }

@@ -1,7 +1,7 @@
-//! The zonelist cache under concurrent full bits, wipes and scans: a stale full bit may cause a fallback, but
-//! never a failed request.
+//! Scenarios of the zonelist cache, in which CPUs set full bits, wipe them and scan concurrently. A stale full bit may
+//! cause a fallback, but never a failed request.
 //!
-//! Neighbours: `world.rs`.
+//! Related files: `world.rs` is the machine.
 
 use std::sync::Arc;
 
@@ -16,18 +16,18 @@ use crate::interleavings::world::{NoReclaimer, NodeShape, World, config, on, sta
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Checks the cache as published.
+/// Checks the cache in its published form.
 pub(crate) fn published_full_bits_and_wipes<C: Checker>() {
     full_bits_and_wipes::<C>(ZonelistCache::Published);
 }
 
-/// Checks the cache whose full bits apply by reason.
+/// Checks the cache whose full bits record a reason, and apply only to requests that this reason concerns.
 pub(crate) fn full_bits_and_wipes_by_reason<C: Checker>() {
     full_bits_and_wipes::<C>(ZonelistCache::On);
 }
 
-/// Node 0 is full. One of its threads scans past it, another one wipes old full bits and scans too, and a CPU of
-/// node 1 frees a frame of node 0, which clears full bits early.
+/// Checks a full bit that becomes stale. Node 0 is full. One of its CPUs scans past it, and another one wipes old full
+/// bits and scans too. A CPU of node 1 frees a frame of node 0, which clears full bits early.
 fn full_bits_and_wipes<C: Checker>(zonelist_cache: ZonelistCache) {
     let config = Config { zonelist_cache, ..config(8) };
     let world = World::<C>::new(&[(&[0, 1], 16), (&[2], 64)], &config, Box::new(NoReclaimer));
@@ -35,7 +35,7 @@ fn full_bits_and_wipes<C: Checker>(zonelist_cache: ZonelistCache) {
     while world.alloc(&Request::page().this_node().no_wait()).is_ok() {}
     let fallback = world.alloc(&Request::new(Order::PAGE)).expect("there is memory");
     assert_eq!(fallback.node, node(1));
-    C::table(|table| table.set_now(2 * SECOND_NS)); // the full bits are old now
+    C::table(|table| table.set_now(2 * SECOND_NS)); // the full bits are more than a second old now
     world.all_at_once(
         on(0, |world| {
             world.page();
@@ -60,18 +60,18 @@ fn full_bits_and_wipes<C: Checker>(zonelist_cache: ZonelistCache) {
     world.check_to_the_last_frame();
 }
 
-/// Node 0 is full and its CPU 0 is served by node 1. CPU 1 then frees node 0's frames, which makes CPU 0 return to
-/// node 0 while it allocates and frees frames.
+/// Node 0 is full, so node 1 serves its CPU 0. CPU 1 then frees node 0's frames, which makes CPU 0 return to node 0
+/// while it allocates and frees frames.
 pub(crate) fn served_elsewhere_against_recall<C: Checker>() {
     against_recall(World::<C>::new(NEAR_AND_FAR, &config(8), Box::new(NoReclaimer)));
 }
 
-/// The same in a kernel.
+/// Runs [`served_elsewhere_against_recall`] in the world of a kernel.
 pub(crate) fn pinned_served_elsewhere_against_recall<C: Checker>() {
     against_recall(World::<C>::of_kernel(NEAR_AND_FAR, &config(8), Box::new(NoReclaimer)));
 }
 
-/// The same under restartable sequences.
+/// Runs [`served_elsewhere_against_recall`] with restartable sequences.
 pub(crate) fn sequenced_served_elsewhere_against_recall<C: Checker>() {
     against_recall(World::<C>::of_sequences(NEAR_AND_FAR, &config(8), Box::new(NoReclaimer), CONTRACT));
 }
@@ -106,7 +106,7 @@ fn against_recall<C: Checker>(world: Arc<World<C>>) {
     world.check_to_the_last_frame();
 }
 
-/// CPU 0, whose node is full, allocates and frees frames of node 1 while the memory of node 1 goes offline, except
+/// CPU 0, whose node is full, allocates and frees frames of node 1. Meanwhile the memory of node 1 goes offline, except
 /// the frames in use.
 pub(crate) fn served_elsewhere_against_offline<C: Checker>() {
     let world = World::<C>::new(NEAR_AND_FAR, &config(8), Box::new(NoReclaimer));

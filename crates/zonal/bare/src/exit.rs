@@ -1,8 +1,8 @@
-//! How the program starts and ends on Linux, without a C library.
+//! The start and end of the program on Linux, without a C library.
 
 use core::arch::{asm, global_asm};
 
-// The stack pointer must be aligned as a called function expects, which the kernel does not do.
+// A called function expects an aligned stack pointer, but the kernel does not align it.
 #[cfg(target_arch = "x86_64")]
 global_asm!(".globl _start", "_start:", "xor ebp, ebp", "and rsp, -16", "call {start}", "ud2", start = sym start);
 #[cfg(target_arch = "aarch64")]
@@ -14,12 +14,12 @@ extern "C" fn start() -> ! {
 
 /// Ends the program with `status`.
 pub(crate) fn with(status: u8) -> ! {
-    // SAFETY: `exit_group` ends the process; it takes one number and touches no memory.
+    // SAFETY: `exit_group` ends the process. It takes one number and accesses no memory.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         asm!("syscall", in("rax") 231, in("rdi") u64::from(status), options(noreturn, nostack));
     }
-    // SAFETY: as above.
+    // SAFETY: `exit_group` ends the process. It takes one number and accesses no memory.
     #[cfg(target_arch = "aarch64")]
     unsafe {
         asm!("svc #0", in("x8") 94, in("x0") u64::from(status), options(noreturn, nostack));

@@ -1,8 +1,8 @@
-//! zonal without std, heap, C library or start files.
+//! Runs zonal without std, heap, C library or start files.
 //!
-//! What a kernel supplies is here in its smallest form: an entry point, a panic handler and memory for the
-//! metadata. The program allocates and frees blocks and exits with 0 if the accounting balances. Neighbours:
-//! `memory.rs` has the copy routines that the compiler calls, `exit.rs` the start and the end.
+//! The program supplies the parts of a kernel in their smallest form: an entry point, a panic handler and memory for
+//! the metadata. It allocates and frees blocks, and exits with 0 if the accounting balances. Related files: `memory.rs`
+//! has the copy routines that the compiler calls, and `exit.rs` the start and the end.
 #![no_std]
 #![no_main]
 #![no_builtins]
@@ -19,16 +19,16 @@ use zonal::platform::one_thread::OneThread;
 use zonal::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneKind};
 use zonal::{Allocator, Buffer, Config, Machine, Request};
 
-/// Bytes for the metadata of [`FRAMES`] frames; more than enough.
+/// Bytes for the metadata of [`FRAMES`] frames, which is more than enough.
 const BOOT_BYTES: usize = 1 << 20;
 /// Number of frames of the machine: 128 MiB.
 const FRAMES: u64 = 1 << 15;
 
-/// Metadata memory, on lines of its own.
+/// Memory for the metadata, aligned to a cache line.
 #[repr(align(64))]
 struct Boot([MaybeUninit<u8>; BOOT_BYTES]);
 
-/// Allocates blocks of several orders, frees them and verifies; returns `None` if anything is wrong.
+/// Allocates blocks of several orders, frees them and verifies the accounting. Returns `None` if any step fails.
 fn run(boot: &mut [MaybeUninit<u8>]) -> Option<()> {
     let node = NodeId::new(0)?;
     let frames = FrameRange { start: Pfn::new(256), count: PageCount::new(FRAMES) };
@@ -58,7 +58,7 @@ fn run(boot: &mut [MaybeUninit<u8>]) -> Option<()> {
         .then_some(())
 }
 
-/// Runs the program for the entry point; returns its status.
+/// Runs the program for the entry point. Returns the exit status.
 fn main() -> u8 {
     let mut boot = Boot([MaybeUninit::uninit(); BOOT_BYTES]);
     u8::from(run(&mut boot.0).is_none())
@@ -69,7 +69,7 @@ fn panic(_: &PanicInfo<'_>) -> ! {
     exit::with(101)
 }
 
-/// Provides the symbol that the unwind tables of the prebuilt `core` refer to; nothing here unwinds.
-// SAFETY: the name is that of Rust's unwinding helper, which no code of an aborting program calls.
+/// Provides the symbol to which the unwind tables of the prebuilt `core` refer. This program never unwinds.
+// SAFETY: this is the name of Rust's unwinding helper. A program that aborts on panic never calls it.
 #[unsafe(no_mangle)]
 extern "C" fn rust_eh_personality() {}

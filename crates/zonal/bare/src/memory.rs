@@ -1,10 +1,10 @@
-//! The memory routines that compiled code calls, which a C library would provide.
+//! The memory routines that compiled code calls and that a C library would provide.
 //!
-//! They work byte by byte, because only their presence matters. The crate is `no_builtins`, so that the compiler does
-//! not turn these loops into calls of themselves.
+//! They work byte by byte, because their speed does not matter here. The crate is `no_builtins`, so that the compiler
+//! does not turn these loops into calls of the same routines.
 
 /// Copies `count` bytes between areas that do not overlap.
-// SAFETY: C's `memcpy` by name and behaviour, as the compiler expects.
+// SAFETY: this function has the name and behaviour of C's `memcpy`, as the compiler expects.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, count: usize) -> *mut u8 {
     for at in 0..count {
@@ -15,7 +15,7 @@ unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, count: usize) -> *mut 
 }
 
 /// Copies `count` bytes between areas that may overlap.
-// SAFETY: C's `memmove` by name and behaviour, as the compiler expects.
+// SAFETY: this function has the name and behaviour of C's `memmove`, as the compiler expects.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memmove(to: *mut u8, from: *const u8, count: usize) -> *mut u8 {
     if to.cast_const() <= from {
@@ -30,7 +30,7 @@ unsafe extern "C" fn memmove(to: *mut u8, from: *const u8, count: usize) -> *mut
 }
 
 /// Sets `count` bytes to `value`.
-// SAFETY: C's `memset` by name and behaviour, as the compiler expects.
+// SAFETY: this function has the name and behaviour of C's `memset`, as the compiler expects.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memset(to: *mut u8, value: i32, count: usize) -> *mut u8 {
     for at in 0..count {
@@ -40,8 +40,8 @@ unsafe extern "C" fn memset(to: *mut u8, value: i32, count: usize) -> *mut u8 {
     to
 }
 
-/// Compares `count` bytes; the result is negative, zero or positive like the first difference.
-// SAFETY: C's `memcmp` by name and behaviour, as the compiler expects.
+/// Compares `count` bytes. The result is 0 if they are equal, and otherwise has the sign of the first difference.
+// SAFETY: this function has the name and behaviour of C's `memcmp`, as the compiler expects.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memcmp(left: *const u8, right: *const u8, count: usize) -> i32 {
     for at in 0..count {

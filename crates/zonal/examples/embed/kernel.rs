@@ -1,9 +1,9 @@
-//! The platform of a small kernel with several CPUs: the current CPU, interrupts between CPUs, and a lock that
-//! answers interrupts while it waits.
+//! The platform of a small kernel with several CPUs: the current CPU, interrupts between CPUs, and a lock that answers
+//! interrupts while it waits.
 //!
-//! A thread represents a CPU that runs with interrupts off, as [`Pinned`] requires. It checks its mailbox at *safe
-//! points*: while it waits, and between its calls of the allocator. In a kernel the interrupt controller takes the
-//! place of the mailbox, and its handler does what [`safe_point`] does. Neighbours: `main.rs` starts the machine.
+//! A thread represents a CPU that runs with interrupts off, as [`Pinned`] requires. It checks its mailbox only at *safe
+//! points*: while it waits, and between its calls of the allocator. In a real kernel, the interrupt controller replaces
+//! the mailbox, and its handler does the work of [`safe_point`]. Related files: `main.rs` starts the machine.
 
 use core::cell::RefCell;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -19,8 +19,9 @@ use zonal::units::{CpuId, Moment};
 /// Requests of other CPUs to one CPU. Invariant: `answered <= asked`.
 #[derive(Default)]
 struct Mailbox {
-    /// Twice the number of requests so far, plus 1 while the CPU runs. It is changed only by exchanges, so that a CPU
-    /// that starts after a request sees what was written before it.
+    /// Twice the number of requests so far, plus 1 while the CPU runs. It is changed only by read-modify-write
+    /// operations. A CPU that starts after a request therefore reads everything that the requesting CPU wrote before
+    /// it.
     asked: AtomicU64,
     /// Number of requests answered. Only the CPU itself writes it.
     answered: AtomicU64,
@@ -33,7 +34,7 @@ const REQUEST: u64 = 2;
 pub(crate) struct Cpus(Box<[Mailbox]>);
 
 thread_local! {
-    /// What a kernel stores in its per-CPU area.
+    /// The data that a kernel stores in its per-CPU area.
     static THIS_CPU: RefCell<Option<(Arc<Cpus>, CpuId)>> = const { RefCell::new(None) };
 }
 
@@ -43,7 +44,7 @@ impl Cpus {
         Arc::new(Self((0..count).map(|_| Mailbox::default()).collect()))
     }
 
-    /// Starts a CPU: the calling thread represents it until the result is dropped.
+    /// Starts a CPU. The calling thread represents the CPU until the result is dropped.
     pub(crate) fn start(self: &Arc<Self>, cpu: CpuId) -> RunningCpu {
         THIS_CPU.set(Some((Arc::clone(self), cpu)));
         self.wake(cpu);
@@ -52,35 +53,37 @@ impl Cpus {
 
     fn wake(&self, cpu: CpuId) {
         let mailbox = &self.0[cpu.index()];
-        // AcqRel: sees what was written before any request that found the CPU asleep.
+        // AcqRel: acquires the writes before every request that was made while this CPU was asleep.
         let asked = mailbox.asked.fetch_or(RUNNING, AcqRel);
         assert!(asked & RUNNING == 0, "CPU {cpu} runs already");
-        // Release: pairs with the acquire in `quiesce`.
+        // Release: pairs with the acquire load of `answered` in `quiesce`.
         mailbox.answered.store(asked / REQUEST, Release);
     }
 
     fn sleep(&self, cpu: CpuId) {
-        // Release: a CPU that finds this one asleep sees all that it did.
+        // Release: a CPU that finds this CPU asleep reads everything that this CPU wrote before.
         self.0[cpu.index()].asked.fetch_and(!RUNNING, Release);
     }
 
     fn answer(&self, cpu: CpuId) {
         let mailbox = &self.0[cpu.index()];
-        // Acquire: what begins later sees what was written before the request.
+        // Acquire: operations that begin after the answer read everything that was written before the request.
         let asked = mailbox.asked.load(Acquire) / REQUEST;
         if mailbox.answered.load(Relaxed) != asked {
-            // Release: the requesting CPU sees all that was done before. Relaxed above: no other CPU writes it.
+            // Release: the requesting CPU reads everything that this CPU wrote before the answer. The load above is
+            // relaxed because no other CPU writes `answered`.
             mailbox.answered.store(asked, Release);
         }
     }
 }
 
-/// A CPU that runs on the calling thread. It stops when this is dropped, also by a panic, so that no other CPU waits
-/// for its answer.
+/// A CPU that runs on the calling thread. Dropping it stops the CPU, even after a panic, so that no other CPU waits for
+/// its answer.
 pub(crate) struct RunningCpu(());
 
 impl RunningCpu {
-    /// Sleeps during `wait`, which must not use the allocator: the CPU answers no requests, and no CPU waits for it.
+    /// Sleeps during `wait`, which must not use the allocator. The CPU answers no requests meanwhile, and no CPU waits
+    /// for it.
     pub(crate) fn idle<R>(&self, wait: impl FnOnce() -> R) -> R {
         on_this_cpu(Cpus::sleep);
         let result = wait();
@@ -96,7 +99,7 @@ impl Drop for RunningCpu {
     }
 }
 
-/// Answers the requests of other CPUs. Between two calls, CPUs that need to access this CPU's pagesets wait.
+/// Answers the requests of other CPUs. A CPU that needs to access this CPU's pagesets waits until the next call.
 pub(crate) fn safe_point() {
     on_this_cpu(Cpus::answer);
 }
@@ -109,23 +112,23 @@ fn on_this_cpu(act: impl FnOnce(&Cpus, CpuId)) {
     });
 }
 
-/// One iteration of a loop that waits for another CPU.
+/// Runs one iteration of a loop that waits for another CPU.
 fn wait_a_little() {
     safe_point();
-    thread::yield_now(); // a kernel pauses the processor; here two CPUs may share one
+    thread::yield_now(); // a kernel pauses the processor; here two CPUs may share one processor
 }
 
-/// Ensures that no operation is in progress on another CPU, by a request and its answer.
+/// Sends a request to another CPU and waits for its answer, which ensures that no operation is in progress there.
 pub(crate) struct Interrupts(Arc<Cpus>);
 
 impl Quiesce for Interrupts {
     fn quiesce(&self, cpu: CpuId) {
         let mailbox = &self.0.0[cpu.index()];
-        // AcqRel: publishes what the caller wrote, and sees what a sleeping CPU did.
+        // AcqRel: publishes the caller's writes, and acquires the writes of a CPU that is asleep.
         let before = mailbox.asked.fetch_add(REQUEST, AcqRel);
         let request = before / REQUEST + 1;
         let mut runs = before & RUNNING != 0;
-        // Acquire pairs with the release of the answer, or of `sleep`.
+        // Acquire pairs with the release in `answer`, or with the release in `sleep`.
         while runs && mailbox.answered.load(Acquire) < request {
             wait_a_little(); // the other CPU may be waiting for this one
             runs = mailbox.asked.load(Acquire) & RUNNING != 0;
@@ -170,7 +173,7 @@ impl Kernel {
 
     /// The timer interrupt: advances the clock by `ns`.
     pub(crate) fn advance(&self, ns: u64) {
-        self.ticks_ns.fetch_add(ns, Relaxed); // relaxed: a clock; nothing else depends on it
+        self.ticks_ns.fetch_add(ns, Relaxed); // relaxed: no other data depends on the clock
     }
 }
 
@@ -182,8 +185,8 @@ impl Platform for Kernel {
     type CpuLocal = Pinned<Interrupts>;
 
     fn current_cpu(&self) -> CpuId {
-        // A thread that is not a CPU of this kernel has a number that the machine does not have: it bypasses the
-        // pagesets.
+        // A thread that is not a CPU of this kernel returns a number that the machine does not have, so its requests
+        // bypass the pagesets.
         THIS_CPU.with_borrow(|this| this.as_ref().map_or(CpuId::new(u32::MAX), |&(_, cpu)| cpu))
     }
 

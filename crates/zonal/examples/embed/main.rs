@@ -1,8 +1,8 @@
-//! A complete embedding, as in a kernel with two CPUs: a platform, metadata in boot memory, and frames that both CPUs
-//! allocate and free while one of them drains the other's pagesets, takes it offline and brings it back.
+//! A complete embedding, as in a kernel with two CPUs: a platform, and metadata in boot memory. Both CPUs allocate and
+//! free frames, while one of them drains the other's pagesets, takes it offline and brings it online again.
 //!
-//! Run it with `cargo run -p zonal --example embed`. `kernel.rs` is the part that a port replaces; here two threads
-//! represent the CPUs.
+//! Run it with `cargo run -p zonal --example embed`. A port replaces `kernel.rs`. In this example two threads represent
+//! the CPUs.
 
 mod kernel;
 
@@ -26,7 +26,7 @@ const ROUNDS: usize = 10_000;
 /// Number of blocks that a CPU holds at a time.
 const HELD: usize = 32;
 
-/// Boot memory, allocated from its start: the source of metadata before there is an allocator.
+/// Boot memory, which is allocated from its start. It supplies the metadata before the allocator exists.
 struct BootMemory {
     rest: &'static mut [MaybeUninit<u8>],
 }
@@ -40,7 +40,7 @@ impl BootMemory {
 }
 
 fn main() -> Result<(), Failure> {
-    // What firmware reported: two nodes of one CPU and 256 MiB each, with a hole in the second.
+    // The firmware reports two nodes with one CPU and 256 MiB each, with a hole in the second node.
     let node = |id| NodeId::new(id).expect("a small id");
     let frames = |start: u64, count: u64| FrameRange { start: Pfn::new(start), count: PageCount::new(count) };
     let nodes = [
@@ -65,7 +65,7 @@ fn main() -> Result<(), Failure> {
         allocator.metadata_bytes()
     );
 
-    // The boot CPU.
+    // This thread is the boot CPU.
     let boot_cpu = cpus.start(CpuId::new(0));
     show(&allocator)?;
 
@@ -76,7 +76,7 @@ fn main() -> Result<(), Failure> {
             both_ready.wait();
             alloc_and_free(&allocator, |_| !done.load(Relaxed)) // relaxed: only a request to stop
         });
-        // No CPU waits for the answer of an idle CPU.
+        // While a CPU is idle, no other CPU waits for its answer.
         boot_cpu.idle(|| both_ready.wait());
         let first = alloc_and_free(&allocator, |round| {
             maintain(&allocator, round);
@@ -88,7 +88,7 @@ fn main() -> Result<(), Failure> {
     finish(&allocator, boot_cpu)
 }
 
-/// Allocates a block of two sizes, and frees one of them twice.
+/// Allocates blocks of two sizes, and frees one of them twice.
 fn show(allocator: &Allocator<'_, Kernel>) -> Result<(), Failure> {
     let page = allocator.alloc(&Request::page())?;
     let huge = allocator.alloc(&Request::new(Order::new(9).expect("2 MiB")))?;
@@ -103,7 +103,8 @@ fn show(allocator: &Allocator<'_, Kernel>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The work of a CPU: allocates and frees blocks of changing sizes until `goes_on` returns `false` after a round.
+/// Runs the work of a CPU, which allocates and frees blocks of changing sizes until `goes_on` returns `false` after a
+/// round.
 fn alloc_and_free(allocator: &Allocator<'_, Kernel>, goes_on: impl Fn(usize) -> bool) -> Result<(), Failure> {
     let mut held = Vec::with_capacity(HELD);
     for round in 1.. {
@@ -115,7 +116,7 @@ fn alloc_and_free(allocator: &Allocator<'_, Kernel>, goes_on: impl Fn(usize) -> 
                 allocator.free(block.first, block.order)?;
             }
         }
-        safe_point(); // here this CPU would handle its interrupts
+        safe_point(); // this CPU handles its interrupts here
         if ends {
             break;
         }
@@ -123,17 +124,17 @@ fn alloc_and_free(allocator: &Allocator<'_, Kernel>, goes_on: impl Fn(usize) -> 
     Ok(())
 }
 
-/// Does the maintenance of the boot CPU. All of it accesses the pagesets of the other CPU.
+/// Does the maintenance of the boot CPU, all of which accesses the pagesets of the other CPU.
 fn maintain(allocator: &Allocator<'_, Kernel>, round: usize) {
     let second = CpuId::new(1);
     match round % 100 {
         20 => allocator.drain_pagesets(),
-        // The timer, once a second.
+        // The timer interrupt happens once a second.
         40 => {
             allocator.platform().advance(SECOND_NS);
             allocator.tick();
         }
-        // Meanwhile the requests of that CPU bypass its pagesets.
+        // While CPU 1 is offline, its requests bypass its pagesets.
         60 => allocator.offline_cpu(second).expect("it is online"),
         80 => allocator.online_cpu(second).expect("it is offline"),
         _ => {}

@@ -1,9 +1,11 @@
-//! A model of the caches of a machine: which CPUs hold a copy of each line.
+//! A model of the caches of a machine, which tracks the CPUs that hold a copy of each line.
 //!
-//! A *transfer* is an access to a line that another CPU has written since this CPU last accessed it, so that its copy
-//! is gone. An *invalidation* is a write to a line of which another CPU has a copy. A *shared update* is a
-//! read-modify-write that is either. Caches never fill up: only sharing is counted. Neighbours: `watched.rs` reports
-//! accesses, `measure.rs` sums up.
+//! A *transfer* is an access to a line that another CPU has written since this CPU last accessed it, which means that
+//! this CPU's copy is no longer valid. An *invalidation* is a write to a line of which another CPU has a copy. A
+//! *shared update* is a read-modify-write that is a transfer or an invalidation. Modelled caches never fill up, so the
+//! model counts only sharing.
+//!
+//! Related files: `watched.rs` reports the accesses, and `measure.rs` adds up the counts.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -30,7 +32,7 @@ pub(crate) fn with_caches<T>(work: impl FnOnce(&mut Caches) -> T) -> T {
     CACHES.with_borrow_mut(work)
 }
 
-/// Reports accesses to the caches of this thread.
+/// Passes accesses to the caches of this thread.
 pub(crate) struct Watcher;
 
 impl Watch for Watcher {
@@ -52,7 +54,7 @@ impl Watch for Watcher {
 pub(crate) struct Counts {
     pub(crate) accesses: u64,
     pub(crate) transfers: u64,
-    /// Of these, from a CPU of another node.
+    /// Transfers of lines that a CPU of another node wrote last.
     pub(crate) far_transfers: u64,
     pub(crate) invalidations: u64,
     pub(crate) shared_updates: u64,
@@ -81,7 +83,7 @@ pub(crate) struct Use {
 pub(crate) struct Line {
     holders: Cpus,
     last_writer: Option<u8>,
-    /// CPUs that wrote the line. `users` are those that accessed it.
+    /// CPUs that wrote the line. `users` are the CPUs that accessed it.
     pub(crate) writers: Cpus,
     pub(crate) users: Cpus,
     pub(crate) counts: Counts,
@@ -136,7 +138,7 @@ impl HoldCounts {
 pub(crate) struct Sites {
     all: Vec<&'static Location<'static>>,
     ids: HashMap<&'static Location<'static>, usize>,
-    /// The places found last, by a few bits of their address.
+    /// The places found most recently, indexed by a few bits of their address.
     recent: [Option<(&'static Location<'static>, usize)>; 256],
 }
 
@@ -169,7 +171,7 @@ impl Sites {
     }
 }
 
-/// The lines of all metadata, and which CPUs hold them.
+/// The lines of all metadata, and the CPUs that hold a copy of each.
 #[derive(Default)]
 pub(crate) struct Caches {
     pub(crate) areas: Vec<Area>,
@@ -179,7 +181,7 @@ pub(crate) struct Caches {
     measuring: bool,
     pub(crate) sites: Sites,
     holds: Vec<Hold>,
-    /// By address of the lock.
+    /// Counts of each lock, by the address of the lock.
     pub(crate) hold_counts: HashMap<usize, HoldCounts>,
 }
 
@@ -192,13 +194,13 @@ impl Caches {
 
     /// Starts to watch a buffer.
     pub(crate) fn watch(&mut self, place: Place, address: usize, bytes: usize) {
-        let first_line = address.div_ceil(LINE_BYTES); // cells begin on a line
+        let first_line = address.div_ceil(LINE_BYTES); // cells begin at the start of a line
         let lines = (address + bytes).div_ceil(LINE_BYTES) - first_line;
         let lines = std::iter::repeat_with(Line::default).take(lines).collect();
         self.areas.push(Area { place, first_line, lines });
     }
 
-    /// Drops all copies: what was prepared is in memory.
+    /// Drops all copies, as if everything written during preparation were only in memory.
     pub(crate) fn flush(&mut self) {
         for line in self.areas.iter_mut().flat_map(|area| &mut area.lines) {
             *line = Line::default();
@@ -267,7 +269,7 @@ impl Line {
         self.counts.transfers + self.counts.invalidations
     }
 
-    /// Updates the copies for an access, and returns its cost.
+    /// Updates the copies for an access, and returns the counts of this access.
     fn saw(&mut self, cpu: usize, nodes: &[u16], kind: Kind) -> Counts {
         let me: Cpus = 1 << cpu;
         let from = self.last_writer.map(usize::from).filter(|&from| from != cpu);

@@ -1,12 +1,12 @@
-//! The cache lines that CPUs of a large machine would contend for, counted by running the allocator's own code.
+//! Counts the cache lines for which CPUs of a large machine would contend, by running the code of the allocator itself.
 //!
-//! Every cell of the allocator reports each access to a model of the caches. One thread acts as all CPUs in turn, so
-//! the counts are the same on any machine, and for the same seed. `docs/scaling.md` has the conclusions.
+//! Every cell of the allocator reports each access to a model of the caches. One thread acts as all CPUs alternately,
+//! so the same seed yields the same counts on any machine. `docs/scaling.md` has the conclusions.
 //!
-//! `cargo run --release -p zonal --example shared_lines -- --machine 1x128 --workload handoff`
+//! Run it with `cargo run --release -p zonal --example shared_lines -- --machine 1x128 --workload handoff`.
 //!
-//! Neighbours: `watched.rs` reports accesses, `coherence.rs` models the caches, `world.rs` the machine, `work.rs` its
-//! workloads, `measure.rs` a run; `report.rs` prints the tables.
+//! Related files: `watched.rs` reports accesses, and `coherence.rs` models the caches. `world.rs` has the machine and
+//! `work.rs` its workloads. `measure.rs` executes a run, and `report.rs` prints the tables.
 
 mod coherence;
 mod measure;

@@ -1,8 +1,9 @@
-//! A run of one workload on one machine, and its counts.
+//! Runs one workload on one machine and adds up the counts.
 //!
-//! CPUs take turns of one to four steps. The measured part follows a few periods of tuning, so that pagesets have
-//! reached their depth. Its clock stands still, because what happens once a second should not distort a few
-//! milliseconds of work. Neighbours: `work.rs`, `coherence.rs`, `report.rs`.
+//! CPUs take turns of one to four steps. The measured part follows several periods of tuning, so that pagesets have
+//! reached their depth. The clock does not advance during the measured part, because work that is done once a second
+//! would distort a few milliseconds. Related files: `work.rs` has the workloads, `coherence.rs` the caches, and
+//! `report.rs` the tables.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -20,11 +21,11 @@ use crate::world::{Shape, Virtual, with_world};
 
 /// Maximum number of steps of a CPU before it is the next CPU's turn.
 const TURN_MAX: usize = 4;
-/// Time between two ticks: a little more than a period of tuning.
+/// Time between two ticks, which is a little more than a period of tuning.
 const TICK_NS: u64 = 1_100_000_000;
 /// Number of lines that are reported.
 const HOT_LINES: usize = 6;
-/// Number of places in the code that are named for a line.
+/// Number of places in the code that are reported for a line.
 const SITES: usize = 2;
 
 /// The amount of work.
@@ -34,7 +35,7 @@ pub(crate) struct Size {
     pub(crate) node_frames: u64,
     /// Minimum number of frames for each CPU.
     pub(crate) cpu_frames: u64,
-    /// Steps of each CPU in the measured part; at least one cycle of the work.
+    /// Steps of each CPU in the measured part, at least one cycle of the work.
     pub(crate) steps: usize,
     /// Periods of tuning before the measured part.
     pub(crate) periods: usize,
@@ -52,9 +53,9 @@ impl Size {
 pub(crate) struct Rates {
     /// Accesses to cells.
     pub(crate) accesses: f64,
-    /// Accesses to lines that another CPU has written since.
+    /// Accesses to lines that another CPU has written since this CPU last accessed them.
     pub(crate) transfers: f64,
-    /// Of these, from another node.
+    /// Transfers from a CPU of another node.
     pub(crate) far_transfers: f64,
     /// Writes to lines of which another CPU has a copy.
     pub(crate) invalidations: f64,
@@ -78,13 +79,13 @@ pub(crate) struct LockRates {
     pub(crate) acquisitions: f64,
     /// Accesses to cells per hold, on average.
     pub(crate) accesses_per_hold: f64,
-    /// Of these, transfers.
+    /// Transfers per hold, on average.
     pub(crate) transfers_per_hold: f64,
     /// Accesses to cells in the longest hold.
     pub(crate) longest_hold: u64,
 }
 
-/// A line that is shared much.
+/// A line that is shared often.
 #[derive(Clone, Serialize)]
 pub(crate) struct HotLine {
     pub(crate) structure: String,
@@ -94,9 +95,9 @@ pub(crate) struct HotLine {
     pub(crate) invalidations: f64,
     pub(crate) writers: u32,
     pub(crate) users: u32,
-    /// Places in the code that write it, most frequent first.
+    /// Places in the code that write the line, most frequent first.
     pub(crate) written_at: Vec<String>,
-    /// Places that only read it.
+    /// Places in the code that only read the line.
     pub(crate) read_at: Vec<String>,
 }
 
@@ -159,7 +160,7 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Runs `steps` steps of each CPU, in turns; returns how many blocks moved.
+    /// Runs `steps` steps of each CPU, in turns. Returns the number of allocations and frees.
     fn turns(&mut self, steps: usize) -> u64 {
         let (mut blocks, mut left) = (0, vec![steps; self.workers.len()]);
         while left.iter().any(|&left| left > 0) {
@@ -203,7 +204,7 @@ impl Tally<'_, '_> {
         }
     }
 
-    /// Returns the name of the structure that the line at `address` belongs to.
+    /// Returns the name of the structure that contains the line at `address`.
     fn structure(&self, address: usize) -> String {
         let part = self.allocator.part_at(address);
         part.map_or("unused", |part| part.name()).to_owned()

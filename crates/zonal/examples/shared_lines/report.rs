@@ -1,11 +1,11 @@
-//! The figures as tables, and as one JSON document for scripts.
+//! Prints the figures as tables, or as one JSON document for scripts.
 
 use comfy_table::{CellAlignment, Table, presets};
 
 use crate::measure::{HotLine, Outcome, Rates};
 use crate::world::Shape;
 
-/// Rates below this get no row.
+/// Rates below this value get no row.
 const SMALL: f64 = 0.05;
 
 /// Prints the counts of one machine.
@@ -91,7 +91,7 @@ fn figure(rate: f64) -> String {
     if rate < 100.0 { format!("{rate:.1}") } else { format!("{rate:.0}") }
 }
 
-/// Prints a table. Its first `texts` columns, and those of places in the code, are text.
+/// Prints a table. Its first `texts` columns, and the columns of places in the code, contain text.
 fn print_table(header: &[&str], texts: usize, rows: Vec<Vec<String>>) {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_header(header).add_rows(rows);

@@ -1,9 +1,9 @@
 //! Cells and locks that report each access to a watcher: the address, the kind, and the line of code.
 //!
-//! They are as large as plain ones, so that the layout of the metadata does not change. One thread acts as all CPUs,
-//! so no lock is ever waited for. Neighbours: `coherence.rs` is the watcher of the example; tests of the core use one
-//! that only counts.
-#![allow(dead_code, unreachable_pub)] // shared with tests, which use a part of it
+//! They are as large as plain cells and locks, so that the layout of the metadata does not change. One thread acts as
+//! all CPUs, so no CPU ever waits for a lock. Related files: `coherence.rs` is the watcher of this example. Tests of
+//! the core include this file with other watchers.
+#![allow(dead_code, unreachable_pub)] // the tests share this file and use only a part of it
 
 use core::marker::PhantomData;
 use core::panic::Location;
@@ -11,14 +11,14 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use zonal::platform::{Atomic, RawLock};
 
-/// What an access does to its cache line.
+/// The effect of an access on its cache line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// Needs a copy.
+    /// Requires a copy of the line.
     Read,
-    /// Needs the only copy.
+    /// Requires the only copy of the line.
     Write,
-    /// Needs the only copy, and waits for its contents.
+    /// Requires the only copy of the line, and waits for its contents.
     ReadWrite,
 }
 
@@ -27,21 +27,21 @@ pub enum Kind {
 pub struct Access {
     /// Address of the cell.
     pub address: usize,
-    /// What it does.
+    /// Kind of the access.
     pub kind: Kind,
-    /// The place in the code.
+    /// Place in the code.
     pub site: &'static Location<'static>,
 }
 
-/// Receives the events.
+/// Receives the accesses.
 pub trait Watch: Send + Sync + 'static {
-    /// A cell or lock was accessed.
+    /// Called when a cell or lock is accessed.
     fn saw(access: Access);
 
-    /// The last access locked a lock.
+    /// Called when the last access locked the lock at this address.
     fn took_lock(_address: usize) {}
 
-    /// The last access unlocked a lock.
+    /// Called when the last access unlocked the lock at this address.
     fn freed_lock(_address: usize) {}
 }
 

@@ -1,7 +1,7 @@
 //! The work of each CPU: the workloads of `zonal run`, one allocation or free at a time.
 //!
-//! They follow the rules of those in `zonal-workload`, which run on threads. Here a step is one call of the
-//! allocator, so that the CPUs can take turns. Neighbours: `measure.rs` runs the turns.
+//! The rules are those of the workloads in `zonal-workload`, which run on threads. In this file a step is one call of
+//! the allocator, so that the CPUs can take turns. Related files: `measure.rs` runs the turns.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -28,21 +28,21 @@ const ORDER_MAX: u8 = 9;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Workload {
-    /// One frame allocated and freed.
+    /// Allocates one frame and frees it.
     Pair,
-    /// 512 frames allocated, then freed, the last first.
+    /// Allocates 512 frames and frees them in reverse order.
     Batch,
-    /// 32768 frames (or three quarters of the CPU's share) allocated, then all freed.
+    /// Allocates 32768 frames, or three quarters of the CPU's share, then frees all of them.
     Repeat,
-    /// Half the pool is held; a random frame is freed, another is allocated.
+    /// Holds half the pool, and repeatedly frees a random frame and allocates another.
     Random,
-    /// One CPU allocates, another frees.
+    /// One CPU allocates frames, and another frees them.
     Handoff,
-    /// Blocks of random orders 0..=9 at 50 to 70 % occupancy.
+    /// Allocates and frees blocks of random orders 0 to 9 at 50 to 70 % occupancy.
     Orders,
-    /// The whole pool allocated, then freed.
+    /// Allocates the whole pool and frees it.
     Fill,
-    /// As `pair`, while all nodes but the last are full.
+    /// Like `pair`, but all nodes except the last are full.
     Elsewhere,
 }
 
@@ -54,12 +54,12 @@ pub(crate) struct Worker {
     work: Work,
     held: Vec<Block>,
     random: Rng,
-    /// Whether it is allocating now, rather than freeing.
+    /// Whether the CPU currently allocates, rather than frees.
     allocating: bool,
 }
 
 enum Work {
-    /// Allocates up to `most` blocks, then frees all.
+    /// Allocates up to `most` blocks, then frees all of them.
     Waves {
         most: usize,
         free_order: FreeOrder,
@@ -70,7 +70,7 @@ enum Work {
     Alloc(Ring),
     Free(Ring),
     AllocAndFree(Ring),
-    /// `pages` is the number of pages held, in blocks.
+    /// Allocates and frees blocks. `pages` is the number of frames in the held blocks.
     Orders {
         share: u64,
         pages: u64,
@@ -111,7 +111,7 @@ pub(crate) fn workers(workload: Workload, cpus: usize, share: u64, seed: u64) ->
         .collect()
 }
 
-/// Allocates all frames of the current CPU's node above its watermark, and keeps them.
+/// Allocates all frames of the current CPU's node above its watermark, and never frees them.
 pub(crate) fn fill_node(allocator: &Allocator<'_, Virtual>) {
     for order in (0..=Order::DEFAULT_MAX.get()).rev().filter_map(Order::new) {
         let request = Request::new(order).this_node().no_wait();
@@ -139,7 +139,7 @@ impl Worker {
         }
     }
 
-    /// Makes one call of the allocator; returns how many blocks moved.
+    /// Makes one call of the allocator. Returns the number of blocks allocated or freed.
     pub(crate) fn step(&mut self, allocator: &Allocator<'_, Virtual>) -> u64 {
         match &mut self.work {
             Work::Waves { most, free_order } => {
@@ -188,7 +188,7 @@ impl Worker {
         free(allocator, self.held.swap_remove(at))
     }
 
-    /// Allocates below the lower bound, frees above the upper one, and does either at random between them.
+    /// Allocates below the lower bound, frees above the upper bound, and chooses at random between the two.
     fn alloc_or_free(&mut self, allocator: &Allocator<'_, Virtual>, share: u64, held: u64) -> u64 {
         let (least, most) = (share / 2, share * 7 / 10);
         let frees = held >= most || (held > least && self.random.bool());
@@ -210,7 +210,7 @@ impl Worker {
         free(allocator, block)
     }
 
-    /// Frees everything that is held.
+    /// Frees all held blocks.
     pub(crate) fn finish(&mut self, allocator: &Allocator<'_, Virtual>) {
         self.held.drain(..).for_each(|block| _ = free(allocator, block));
         if let Work::Alloc(ring) | Work::AllocAndFree(ring) = &self.work {

@@ -1,6 +1,7 @@
-//! A machine of virtual CPUs, all run by one thread, and an allocator over it.
+//! A machine of virtual CPUs that one thread runs, and an allocator for this machine.
 //!
-//! Neighbours: `coherence.rs` watches every cell of the allocator, `work.rs` is the work of the CPUs.
+//! Related files: `coherence.rs` records the accesses to every cell of the allocator, and `work.rs` has the work of the
+//! CPUs.
 
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -50,7 +51,7 @@ impl FromStr for Shape {
     }
 }
 
-/// One thread acts as all CPUs: between its calls of the allocator no operation is in progress on any of them.
+/// One thread acts as all CPUs, so no operation is in progress on any CPU between two calls of the allocator.
 pub(crate) struct OneThread;
 
 impl Quiesce for OneThread {
@@ -63,7 +64,7 @@ pub(crate) struct Virtual {
 }
 
 impl Virtual {
-    /// Advances the clock. Relaxed here and below: there is one thread.
+    /// Advances the clock. Relaxed here and below, because there is only one thread.
     pub(crate) fn advance(&self, ns: u64) {
         self.clock_ns.fetch_add(ns, Relaxed);
     }
@@ -89,8 +90,8 @@ impl Platform for Virtual {
     }
 }
 
-/// Builds an allocator with `config` over nodes of `frames` frames each, with empty caches, and returns the result of
-/// `then`.
+/// Calls `then` with an allocator with `config`, for nodes of `frames` frames each, and with empty caches. Returns the
+/// result of `then`.
 pub(crate) fn with_world<T>(
     shape: Shape,
     frames: PageCount,

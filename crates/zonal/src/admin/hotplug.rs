@@ -1,6 +1,7 @@
-//! Hotplug: CPUs and memory that go online and offline while allocation continues.
+//! Hotplug: brings CPUs and memory online and offline while allocation continues.
 //!
-//! Neighbours: `admin/settings.rs` recomputes limits after each change, `admin/rebuild_zonelists.rs` the zonelists.
+//! Related files: after each change, `admin/settings.rs` recomputes the limits, and `admin/rebuild_zonelists.rs`
+//! rebuilds the zonelists.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -12,25 +13,21 @@ use crate::platform::{Atomic, Platform};
 use crate::units::{CpuId, PageCount, Pfn};
 use crate::zone::counters::ZoneItem;
 use crate::zone::frame_states::FrameState;
-use crate::zone::free_areas::AREA_FRAMES_MIN;
 use crate::zone::{CpuInfo, Zone};
-
-/// Frames taken out of the buddy at a time when memory goes offline, so that no lock is held for long. Each step lies
-/// between multiples of this number, and therefore in one free area.
-const STEP: u64 = AREA_FRAMES_MIN;
 
 impl<'m, P: Platform> Allocator<'m, P> {
     /// Brings a CPU online: opens its pagesets and updates limits and thresholds.
     ///
     /// # Errors
-    /// Returns an error if the machine has no such CPU, or it is online already.
+    /// Returns an error if the machine has no such CPU or the CPU is already online.
     pub fn online_cpu(&self, cpu: CpuId) -> Result<(), OnlineError> {
         let held = self.state.shared.change();
         let cpu = self.state.cpu_info(cpu).ok_or(OnlineError::UnknownCpu(cpu))?;
         if self.state.is_online(cpu) {
             return Err(OnlineError::CpuUnchanged(cpu.id));
         }
-        // Thresholds first: they must account for the new CPU's differences.
+        // The thresholds are updated before the pagesets open, because they must account for the differences of the
+        // new CPU.
         self.state.mark_cpu_online(cpu.id);
         self.apply_settings(&held);
         self.state.start_pagesets(cpu);
@@ -39,10 +36,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Takes a CPU offline: drains its pagesets and folds its counters.
     ///
-    /// Threads that still run on it bypass the pagesets.
+    /// Threads that still run on the CPU bypass the pagesets.
     ///
     /// # Errors
-    /// Returns an error if the machine has no such CPU, it is offline already, or it is the last one online.
+    /// Returns an error if the machine has no such CPU, or if the CPU is already offline or is the last CPU online.
     pub fn offline_cpu(&self, cpu: CpuId) -> Result<(), OnlineError> {
         let held = self.state.shared.change();
         let cpu = self.state.cpu_info(cpu).ok_or(OnlineError::UnknownCpu(cpu))?;
@@ -52,7 +49,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if self.state.online_cpus(None) == 1 {
             return Err(OnlineError::LastCpu(cpu.id));
         }
-        self.state.cpus_online[cpu.id.index()].store(0, Relaxed); // relaxed: as in `mark_cpu_online`
+        self.state.cpus_online[cpu.id.index()].store(0, Relaxed); // relaxed: a hint, as in `mark_cpu_online`
         for zone in self.state.zones {
             let guard = self.state.pageset(zone, cpu);
             guard.close();
@@ -63,15 +60,15 @@ impl<'m, P: Platform> Allocator<'m, P> {
         Ok(())
     }
 
-    /// Brings frames online that are not managed yet or were taken offline.
+    /// Brings frames online that are offline or were never managed.
     ///
-    /// `range` must lie within one zone's span and be *described as memory*: managed when the allocator was made, or
-    /// named by [`Machine::with_hotplug`](crate::Machine::with_hotplug). Everything else within a span is a hole
-    /// (device registers, firmware, nothing at all) and never comes online.
+    /// `range` must be within the span of one zone and be *described as memory*: either managed when the allocator
+    /// was created, or listed by [`Machine::with_hotplug`](crate::Machine::with_hotplug). All other frames within a
+    /// span are holes (device registers, firmware or unused addresses) and cannot come online.
     ///
     /// # Errors
-    /// Returns an error if the range is empty, or one of its frames is outside the zone, in a hole or online already.
-    /// The error names the range and the zones around it, or the frame. Nothing has changed then.
+    /// Returns an error if the range is empty, or if one of its frames is outside the zone, in a hole or already
+    /// online. The error names the range and the zones around it, or the frame. On error, no frame comes online.
     pub fn online_memory(&self, range: FrameRange) -> Result<(), OnlineError> {
         let held = self.state.shared.change();
         let zone = self.zone_around(&range)?;
@@ -90,13 +87,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
         Ok(())
     }
 
-    /// Takes frames offline; all must be free.
+    /// Takes frames offline, all of which must be free.
     ///
-    /// Drains the pagesets of the zone first.
+    /// The function first drains the pagesets of the zone.
     ///
     /// # Errors
-    /// Returns an error if `range` is empty or does not lie within one zone, one of its frames is not online, or some
-    /// are in use; the error then says how many. All frames stay online then.
+    /// Returns an error if `range` is empty or not within one zone, or if one of its frames is not online. If frames
+    /// are in use, the error contains their number. On error, all frames stay online.
     pub fn offline_memory(&self, range: FrameRange) -> Result<(), OnlineError> {
         let held = self.state.shared.change();
         let zone = self.zone_around(&range)?;
@@ -113,9 +110,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         Ok(())
     }
 
-    /// Returns how many frames of `range`, which may lie anywhere, are online.
+    /// Returns how many frames of `range` are online; the range need not be within one zone.
     ///
-    /// Exact while no memory goes online or offline.
+    /// The result is exact if no memory goes online or offline during the call.
     #[must_use]
     pub fn online_frames(&self, range: FrameRange) -> PageCount {
         let (start, end) = (range.start.get(), range.start.get().saturating_add(range.count.get()));
@@ -163,7 +160,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         None
     }
 
-    /// Adds frames that are not in use to the managed and free frames of a zone.
+    /// Adds frames, which must not be managed yet, to the managed and free frames of a zone.
     pub(crate) fn add_frames(&self, zone: &Zone<'_, P>, range: &FrameRange) {
         let count = range.count.get();
         if let Some(poison) = self.hardening.poison
@@ -174,7 +171,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
         zone.frames.add_managed(zone.offset(range.start), count);
         let added = zone.free_areas.add_range(zone.offset(range.start), count);
         assert!(added, "frames that come online at {} are free already", range.start);
-        zone.cells.rules.0.managed.fetch_add(count, Relaxed); // relaxed: changes are serialised by their lock
+        // Relaxed: the lock for run-time changes serialises all writers.
+        zone.cells.rules.0.managed.fetch_add(count, Relaxed);
         zone.counters().add_total(ZoneItem::Free, count as i64);
     }
 }
@@ -195,36 +193,25 @@ fn zone_span<P: Platform>(zone: &Zone<'_, P>) -> ZoneSpan {
 
 impl<'m, P: Platform> MachineState<'m, P> {
     pub(crate) fn mark_cpu_online(&self, cpu: CpuId) {
-        // Relaxed: a hint to other CPUs; the pagesets are closed under their locks.
+        // Relaxed: the flag is only a hint to other CPUs, because pagesets are opened and closed under their locks.
         self.cpus_online[cpu.index()].store(1, Relaxed);
     }
 
-    /// Takes free frames out of the buddy step by step; puts them back if some are in use.
+    /// Removes free frames from the buddy, or none if any frame of the range is in use.
     fn remove_frames(&self, zone: &Zone<'_, P>, range: &FrameRange) -> Result<(), OnlineError> {
-        let (first, count) = (u64::from(zone.offset(range.start)), range.count.get());
-        let end = first + count;
-        let steps = (first / STEP..end.div_ceil(STEP)).map(|step| {
-            let (start, stop) = ((step * STEP).max(first), ((step + 1) * STEP).min(end));
-            (start as u32, stop - start)
-        });
-        for (step, (start, len)) in steps.clone().enumerate() {
-            if zone.free_areas.alloc_range(start, len) {
-                continue;
-            }
-            for (start, len) in steps.clone().take(step) {
-                assert!(zone.free_areas.add_range(start, len), "taken frames are not free");
-            }
-            let free = zone.free_areas.count_free(first as u32, count);
+        let (first, count) = (zone.offset(range.start), range.count.get());
+        let changed = |change| zone.counters().add_total(ZoneItem::Free, change);
+        if !zone.free_areas.alloc_steps(first, count, changed) {
+            let free = zone.free_areas.count_free(first, count);
             let in_use = PageCount::new(count.saturating_sub(free).max(1));
             return Err(OnlineError::InUse { start: range.start, in_use });
         }
-        // Relaxed: changes are serialised by their lock.
+        // Relaxed: the lock for run-time changes serialises all writers.
         zone.cells.rules.0.managed.fetch_add(count.wrapping_neg(), Relaxed);
-        zone.counters().add_total(ZoneItem::Free, -(count as i64));
         Ok(())
     }
 
-    /// Opens the pagesets of a CPU at their lower limits.
+    /// Opens the pagesets of a CPU with `high` at the lower limit.
     fn start_pagesets(&self, cpu: CpuInfo) {
         for zone in self.zones {
             let guard = self.pageset(zone, cpu);

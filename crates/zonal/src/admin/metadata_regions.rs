@@ -1,9 +1,11 @@
 //! Maps an address to the metadata region that contains it.
 //!
-//! For addresses from a profile of contended cache lines, and for simulations that count accesses to each line.
-//! Arithmetic over the slices that views hold; not used on any allocation path. A region has a short *name*, the same
-//! for all of its kind and stable between versions; its display form says which one it is. Neighbours:
-//! `alloc/layout.rs` puts the regions into buffers, `metadata/regions.rs` names them.
+//! The lookup explains addresses in a profile of contended cache lines, and simulations count accesses by region with
+//! it. It compares the address with the slices in the allocator's views; no allocation path uses it. A region has a
+//! short *name*, which is the same for all regions of a kind and stable between versions. Its display form also
+//! identifies the node, zone or CPU.
+//!
+//! Related files: `alloc/layout.rs` places the regions in buffers, and `metadata/regions.rs` defines their names.
 
 use crate::Allocator;
 use crate::metadata::regions::Part;
@@ -16,9 +18,10 @@ use crate::zone::node::Node;
 use crate::zonelist::Zonelist;
 
 impl<'m, P: Platform> Allocator<'m, P> {
-    /// Returns the metadata region that contains the byte at `address`, in this process.
+    /// Returns the metadata region that contains the byte at `address` of this process.
     ///
-    /// Returns `None` for padding and for addresses elsewhere. Checks every node and zone.
+    /// Returns `None` for padding and for addresses outside the metadata. The search takes time proportional to the
+    /// number of nodes and zones.
     #[must_use]
     pub fn part_at(&self, address: usize) -> Option<Part> {
         self.state
@@ -107,7 +110,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             (holds(&shared.machine_totals, address), Part::MachineTotals),
             (holds(&shared.memory_nodes, address), Part::MemoryNodes),
             (index(self.cpus_online, address).is_some(), Part::OnlineCpus),
-            // The head is the first field.
+            // The head is the first field of a pageset, so its address is that of the pageset.
             ((null_slot..null_slot + size_of::<Pageset<P>>()).contains(&address), Part::NullSlot),
         ])
     }
@@ -131,7 +134,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
             .or_else(|| self.slots_of(zone, index(pagesets.slots, address)?).map(|cpu| Part::Slots(id, cpu)))
     }
 
-    /// Returns the CPU that has slot number `at` of `zone`: CPUs on the zone's node come first, by rank.
+    /// Returns the CPU that uses the slot with index `at` of `zone`.
+    ///
+    /// The slots of the CPUs on the zone's node come first, in the order of their ranks.
     fn slots_of(&self, zone: &Zone<'m, P>, at: usize) -> Option<CpuId> {
         let pagesets = self.pagesets_of(zone);
         let own = pagesets.own_stacks.slots();
@@ -155,7 +160,7 @@ mod tests {
     use crate::testing::{Native, small};
     use crate::units::PageCount;
 
-    /// Makes a small allocator with every metadata region, and returns the addresses of its buffers.
+    /// Returns a small allocator that has every kind of metadata region, and the address ranges of its buffers.
     fn with_buffers() -> (Allocator<'static, Native>, Vec<core::ops::Range<usize>>) {
         let hardening = Hardening { quarantine: PageCount::new(20), ..Hardening::default() };
         let mut buffers = Vec::new();
@@ -166,8 +171,7 @@ mod tests {
         (allocator, buffers)
     }
 
-    /// Everything allocated from a buffer takes at least a cache line, so bytes without a region are never a whole
-    /// line.
+    /// Each allocation from a buffer is aligned to a cache line, so no gap without a region is as long as a line.
     #[test]
     #[cfg_attr(miri, ignore = "takes Miri too long")]
     fn every_byte_belongs_to_a_region_or_is_padding() {

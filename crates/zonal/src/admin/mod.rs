@@ -1,4 +1,4 @@
-//! Administration at run time: settings, hotplug, the periodic tick, snapshots, verification.
+//! Administration at run time: settings, hotplug, the periodic tick, snapshots and verification.
 
 mod hotplug;
 mod metadata_regions;

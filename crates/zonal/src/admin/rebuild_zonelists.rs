@@ -1,7 +1,7 @@
 //! Rebuilds all zonelists from the fallback order of nodes.
 //!
-//! Neighbours: `rules/fallback_order.rs` has the rule, `zonelist/mod.rs` the lists, `admin/hotplug.rs` calls for
-//! rebuilds.
+//! Related files: `rules/fallback_order.rs` contains the rule, `zonelist/mod.rs` defines the lists, and
+//! `admin/hotplug.rs` starts a rebuild when memory changes.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -14,7 +14,7 @@ use crate::rules::fallback_order::{FallbackNodes, FallbackRules, OwnPlace, fallb
 use crate::units::{MAX_NODES, PageCount};
 use crate::zonelist::Listed;
 
-/// The machine as the fallback rule sees it.
+/// The machine as input of the fallback rule.
 struct Nodes<'a, 'm, P: Platform>(&'a Allocator<'m, P>);
 
 impl<P: Platform> FallbackNodes for Nodes<'_, '_, P> {
@@ -45,9 +45,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         self.distances[from * self.state.nodes.len() + to]
     }
 
-    /// Rebuilds every list from the memory that is online.
+    /// Rebuilds every zonelist from the memory that is online.
     ///
-    /// Scans that are running continue in the lists that they began with. Uses about 10 KiB of stack.
+    /// Scans in progress continue with the lists that they started with. The function uses about 10 KiB of stack.
     pub(crate) fn rebuild_lists(&self, _held: &Held<'_, P::Lock>) {
         self.state.note_memory();
         let rules = FallbackRules {
@@ -64,7 +64,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             writer.write(&self.state.lists.lists[from], zones);
         }
         self.state.lists.publish(&writer);
-        // Positions have changed: old full bits would refer to other zones.
+        // The positions of zones in the lists have changed, so the old full bits would refer to other zones.
         self.state.lists.lists.iter().for_each(|list| list.full.wipe());
         self.state
             .cpus

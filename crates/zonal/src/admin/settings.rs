@@ -1,8 +1,9 @@
-//! Settings that can be changed at run time, and what follows from them for every zone.
+//! Settings that can be changed at run time, and the values of each zone that depend on them.
 //!
-//! Settings are in cells that all paths read. Setters write them under the lock of changes and recompute watermarks,
-//! reserves, pageset limits, thresholds and drift marks. Neighbours: `config.rs` defines the choices,
-//! `admin/hotplug.rs` changes CPUs and memory.
+//! Settings are stored in atomic cells, which all other code reads without a lock. The setters write them under the
+//! lock for run-time changes, and recompute watermarks, reserves, pageset limits, thresholds and drift marks.
+//!
+//! Related files: `config.rs` defines the possible values, and `admin/hotplug.rs` changes CPUs and memory.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -23,7 +24,7 @@ use crate::zone::Zone;
 use crate::zone::counters::Thresholds;
 use crate::zone::order_classes::OrderClasses;
 
-/// The settings in force, as returned by [`Allocator::settings`].
+/// The current settings, as returned by [`Allocator::settings`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
     /// See [`Config::node_load`](crate::Config::node_load).
@@ -49,9 +50,9 @@ pub struct Settings {
 }
 
 impl<P: Platform> Allocator<'_, P> {
-    /// Returns the settings in force.
+    /// Returns the current settings.
     ///
-    /// Watermarks are in [`Self::zones`], for each zone.
+    /// The watermarks of each zone are in [`Self::zones`].
     pub fn settings(&self) -> Settings {
         Settings {
             node_load: self.node_load,
@@ -67,11 +68,11 @@ impl<P: Platform> Allocator<'_, P> {
         }
     }
 
-    /// Changes how `pageset.high` is tuned; every pageset restarts from its lower limit.
+    /// Changes how `pageset.high` is tuned, and resets `high` of every pageset to its lower limit.
     ///
     /// # Errors
-    /// Returns an error for [`PagesetTuning::DepthPublished`] if pagesets have fewer slots than its upper limit. They
-    /// have enough if the allocator was made with that rule. Nothing has changed then.
+    /// Returns an error for [`PagesetTuning::DepthPublished`] if pagesets have fewer slots than the upper limit of
+    /// that rule. They have enough slots if the allocator was created with that rule. On error, no setting changes.
     pub fn set_tuning(&self, tuning: PagesetTuning) -> Result<(), ConfigError> {
         let held = self.state.shared.change();
         if tuning == PagesetTuning::DepthPublished {
@@ -83,7 +84,7 @@ impl<P: Platform> Allocator<'_, P> {
         Ok(())
     }
 
-    /// Returns an error for a zone whose pagesets are too small for the published rule.
+    /// Returns an error if the pagesets of a zone have too few slots for the published rule.
     fn check_slots(&self, zone: &Zone<'_, P>) -> Result<(), ConfigError> {
         let pagesets = self.state.pagesets_of(zone);
         let cpus = match zone.own_cpus {
@@ -107,7 +108,7 @@ impl<P: Platform> Allocator<'_, P> {
         self.state.forget_full_zones();
     }
 
-    /// Switches node reclaim on or off, or changes what it may do, and clears all full bits, as
+    /// Enables or disables node reclaim or changes its permissions, and clears all full bits, as
     /// [`Self::set_reclaim_distance`] does.
     pub fn set_node_reclaim(&self, mode: NodeReclaim) {
         let _held = self.state.shared.change();
@@ -117,21 +118,22 @@ impl<P: Platform> Allocator<'_, P> {
 
     /// Changes the largest distance between a request's preferred node and a node that it may reclaim.
     ///
-    /// Distances are those of the machine's table; none is below 10. Clears all full bits, because zones that were not
-    /// reclaimed before may be now. See [`Config::reclaim_distance`](crate::Config::reclaim_distance).
+    /// Distances are the entries of the machine's distance table, which are at least 10. The function clears all full
+    /// bits, because zones that were not reclaimed before may now be reclaimed. See
+    /// [`Config::reclaim_distance`](crate::Config::reclaim_distance).
     pub fn set_reclaim_distance(&self, distance: u8) {
         let _held = self.state.shared.change();
         self.state.shared.settings.0.reclaim_distance.store(u64::from(distance), Relaxed);
         self.state.forget_full_zones();
     }
 
-    /// Changes how many percent of a node must be reclaimable before node reclaim is tried.
+    /// Changes the percentage of a node that must be reclaimable before node reclaim is attempted.
     ///
-    /// Clears all full bits, as [`Self::set_reclaim_distance`] does. See
+    /// The function clears all full bits, as [`Self::set_reclaim_distance`] does. See
     /// [`Config::min_unmapped_percent`](crate::Config::min_unmapped_percent).
     ///
     /// # Errors
-    /// Returns an error if `percent` is above 100; nothing has changed then.
+    /// Returns an error, and changes nothing, if `percent` is above 100.
     pub fn set_min_unmapped_percent(&self, percent: u8) -> Result<(), ConfigError> {
         if percent > 100 {
             return Err(ConfigError::Percent(percent));
@@ -142,9 +144,9 @@ impl<P: Platform> Allocator<'_, P> {
         Ok(())
     }
 
-    /// Changes how often a tick folds zoned counters.
+    /// Changes how often ticks fold the zone and node counters.
     ///
-    /// Ticks must still come once a second ([`Self::tick`]), because other work depends on them.
+    /// The embedder must still call [`Self::tick`] once a second, because it also does other work.
     pub fn set_stat_interval(&self, interval: StatInterval) {
         let _held = self.state.shared.change();
         self.state.shared.settings.0.stat_interval.store(u64::from(interval.seconds()), Relaxed);
@@ -161,7 +163,7 @@ impl<P: Platform> Allocator<'_, P> {
     /// Changes watermarks and lowmem reserves of all zones.
     ///
     /// # Errors
-    /// Returns an error if the minimum exceeds the managed frames; nothing has changed then.
+    /// Returns an error, and changes nothing, if the minimum exceeds the managed frames.
     pub fn set_watermarks(&self, watermarks: WatermarkSettings) -> Result<(), ConfigError> {
         let held = self.state.shared.change();
         self.state.check_min_free(&watermarks)?;
@@ -170,7 +172,7 @@ impl<P: Platform> Allocator<'_, P> {
         Ok(())
     }
 
-    /// Recomputes everything that follows from settings, memory and CPUs online.
+    /// Recomputes all values that depend on the settings, the online memory and the online CPUs.
     pub(crate) fn apply_settings(&self, _held: &Held<'_, P::Lock>) {
         let watermarks = self.state.shared.watermarks();
         let sizes = self.state.zones.iter().map(|zone| (zone.kind, zone.managed()));
@@ -229,39 +231,39 @@ impl<P: Platform> Allocator<'_, P> {
         let rest = self.rest_threshold(zone, online);
         let mark = drift_mark(online, rest, &marks);
         rules.drift_mark.store(mark.map_or(0, PageCount::get), Relaxed);
-        // Smaller where drift could hide that the zone falls below `min`.
+        // The threshold under pressure is smaller if drift could hide that the zone fell below `min`.
         let pressed = mark.map_or(rest, |_| self.counters.under_pressure(rest, online, &marks));
         zone.counters().set_thresholds(Thresholds { rest, pressed }, self.counters.fold);
     }
 
-    /// Returns the threshold of a zone's counters, with `online` CPUs, while no background reclaim is awake.
+    /// Returns the threshold of a zone's counters for `online` CPUs while background reclaim does not run.
     fn rest_threshold(&self, zone: &Zone<'_, P>, online: u32) -> u8 {
         let frames = self.counters.frames(zone.managed(), zone.present());
         self.counters.threshold(online, frames, self.page_bytes)
     }
 }
 
-/// Returns the part of its kind's reserve that a zone of `managed` frames keeps.
+/// Returns the share that a zone of `managed` frames has in the lowmem reserve of its kind.
 ///
-/// The kind has `of_kind` frames on the node. The zone keeps all of the reserve, unless the kind has several zones
-/// there.
+/// The node has `of_kind` frames of that kind. The share is the whole reserve unless the node has several zones of
+/// the kind.
 const fn share_of_part(reserve: PageCount, managed: PageCount, of_kind: PageCount) -> PageCount {
     match of_kind.get() {
         0 => PageCount::ZERO,
-        // In 128 bits, because reserves and zones can be 2^32 frames and more.
+        // The product needs 128 bits, because reserves and zones can have 2^32 frames or more.
         all => PageCount::new((reserve.get() as u128 * managed.get() as u128 / all as u128) as u64),
     }
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
-    /// Clears what scans have recorded about zones, so that the next scans check them again.
+    /// Clears all full bits that scans have set, so that the next scans check all zones again.
     fn forget_full_zones(&self) {
         self.zones.iter().for_each(|zone| self.clear_full_bits(zone, OrderClasses::ALL));
         self.lists.lists.iter().for_each(|list| list.full.wipe());
         self.recall_all_cpus();
     }
 
-    /// Returns an error for a minimum that exceeds the managed frames of the machine.
+    /// Returns an error if the configured minimum exceeds the managed frames of the machine.
     pub(crate) fn check_min_free(&self, watermarks: &WatermarkSettings) -> Result<(), ConfigError> {
         let managed: PageCount = self.zones.iter().map(Zone::managed).sum();
         match watermarks.min_free {
@@ -270,12 +272,13 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
     }
 
-    /// Puts the thresholds under pressure of a node's zones in force, because its background reclaim wakes.
+    /// Switches the zones of a node to the counter thresholds under pressure, because background reclaim of the node
+    /// starts.
     pub(crate) fn pressure_begins(&self, node: usize) {
         self.node_zones(node).iter().for_each(|zone| zone.counters().pressure_begins());
     }
 
-    /// Puts the thresholds at rest of a node's zones in force again.
+    /// Switches the zones of a node back to the normal counter thresholds.
     pub(crate) fn pressure_ends(&self, node: usize) {
         self.node_zones(node).iter().for_each(|zone| zone.counters().pressure_ends());
     }

@@ -1,8 +1,10 @@
 //! The allocator's state as plain data, for front ends.
 //!
-//! Figures are read one after the other while allocation continues, so they are consistent only when nothing is under
-//! way. The folder `admin/snapshot` prints them in the formats of Linux. Neighbours: `admin/verify.rs` checks them,
-//! `zone/events.rs` and `zone/counters.rs` count.
+//! Figures are read one by one while allocation continues, so they are consistent only if no thread allocates or
+//! frees meanwhile.
+//!
+//! Related files: the folder `admin/snapshot` prints the figures in the formats of Linux, `admin/verify.rs` checks
+//! them, and `zone/events.rs` and `zone/counters.rs` maintain the counts.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -37,7 +39,7 @@ pub use text::Snapshot;
 pub struct Accounting {
     /// Managed frames.
     pub managed: PageCount,
-    /// Frames free in the buddies.
+    /// Frames that are free in the buddies.
     pub free: PageCount,
     /// Frames in pagesets.
     pub in_pagesets: PageCount,
@@ -53,18 +55,18 @@ impl Accounting {
     }
 }
 
-/// Where blocks were served from, counted once per block (Linux: `numastat`).
+/// Counts of the places that blocks were served from, counted once per block. Linux: `numastat`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Locality {
-    /// Blocks served by the preferred node.
+    /// Blocks served from their preferred node.
     pub hit: u64,
-    /// Blocks served here although another node was preferred.
+    /// Blocks served from this node although another node was preferred.
     pub miss: u64,
-    /// Blocks served elsewhere although this node was preferred.
+    /// Blocks served from another node although this node was preferred.
     pub foreign: u64,
-    /// Blocks that interleaving served from its target.
+    /// Blocks of interleaved requests that were served from the target node.
     pub interleave_hit: u64,
-    /// Blocks served to a CPU of the same node.
+    /// Blocks served to a CPU of the node they come from.
     pub local: u64,
     /// Blocks served to a CPU of another node.
     pub other: u64,
@@ -93,7 +95,7 @@ pub struct ZoneSnapshot {
     pub kind: ZoneKind,
     /// All frames that the zone spans.
     pub span: FrameRange,
-    /// Present frames: those managed, and those that are memory but never managed.
+    /// Present frames: the managed frames, and frames that are memory but never managed.
     pub present: PageCount,
     /// Managed frames.
     pub managed: PageCount,
@@ -105,13 +107,13 @@ pub struct ZoneSnapshot {
     pub watermarks: Watermarks,
     /// Lowmem reserve for each zone limit.
     pub reserve: [PageCount; ZoneKind::COUNT],
-    /// Limits of pagesets on the zone's own CPUs.
+    /// Limits of pagesets on CPUs of the zone's node.
     pub pageset_limits: PagesetLimits,
     /// Counter threshold in force.
     pub stat_threshold: u8,
-    /// Free blocks of each order that are not half of a larger one. Linux: `/proc/buddyinfo`.
+    /// Free blocks of each order that are not part of a larger free block. Linux: `/proc/buddyinfo`.
     pub free_blocks: [u64; MAX_ORDER_LIMIT as usize + 1],
-    /// Locality of the blocks that it served or should have served.
+    /// Locality of the blocks that the zone served, or that it would have served as the preferred zone.
     pub locality: Locality,
     /// Folds of the zone's counters so far.
     pub counter_folds: u64,
@@ -120,21 +122,21 @@ pub struct ZoneSnapshot {
 /// The state of one pageset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PagesetSnapshot {
-    /// Zone of its frames.
+    /// Zone of the frames.
     pub zone: ZoneId,
-    /// CPU that uses it.
+    /// CPU that uses the pageset.
     pub cpu: CpuId,
-    /// Frames that it holds.
+    /// Frames in the pageset.
     pub count: PageCount,
     /// `pageset.high`.
     pub high: PageCount,
-    /// Its batch, and the limits of `high`.
+    /// Batch, and limits of `high`.
     pub limits: PagesetLimits,
     /// Batches refilled from the zone.
     pub refills: u64,
     /// Batches drained to the zone.
     pub drains: u64,
-    /// Batches drained by another CPU.
+    /// Batches that another CPU drained.
     pub remote_drains: u64,
 }
 
@@ -143,7 +145,7 @@ pub struct PagesetSnapshot {
 pub struct NodeSnapshot {
     /// Id of the node.
     pub id: NodeId,
-    /// Frames allocated: user, cache, kernel.
+    /// Allocated frames: user, cache, kernel.
     pub allocated: [PageCount; 3],
     /// Frames freed by background, direct and node reclaim.
     pub reclaimed: [PageCount; 3],
@@ -187,7 +189,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 id: self.state.nodes[place].id,
                 allocated: PageKind::ALL
                     .map(|kind| PageCount::new(self.state.allocated(place, kind).max(0) as u64)),
-                // These are counted in totals only.
+                // These items are counted directly in the totals, without per-CPU differences.
                 reclaimed: [
                     NodeItem::ReclaimedBackground,
                     NodeItem::ReclaimedDirect,
@@ -206,7 +208,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         })
     }
 
-    /// Returns the accounting of the whole allocator; it balances when nothing is under way.
+    /// Returns the accounting of the whole allocator, which balances if no thread allocates or frees during the call.
     pub fn accounting(&self) -> Accounting {
         let mut accounting = Accounting::default();
         for zone in self.state.zones {
@@ -219,10 +221,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
         accounting
     }
 
-    /// Returns the frames allocated over the machine: user, cache, kernel.
+    /// Returns the approximate numbers of frames allocated on the whole machine: user, cache, kernel.
     ///
-    /// Wrong by at most the drift of all CPUs. Costs one read each if there is a total of the machine
-    /// ([`TotalsRule::AndMachine`]), otherwise one for each node.
+    /// The error is at most the drift of all CPUs. Each number costs one read if machine-wide totals are maintained
+    /// ([`TotalsRule::AndMachine`]), and one read per node otherwise.
     pub fn allocated_approximate(&self) -> [PageCount; 3] {
         PageKind::ALL.map(|kind| {
             let total =
@@ -231,19 +233,21 @@ impl<'m, P: Platform> Allocator<'m, P> {
         })
     }
 
-    /// Returns the machine's total of what nodes count, without differences, if there is one.
+    /// Returns the machine-wide total of a node counter, without per-CPU differences, if it is maintained.
     pub(super) fn machine_total(&self, item: NodeItem) -> Option<i64> {
         let totals = &self.state.shared.machine_totals.0;
         // Relaxed: an independent value.
         (self.counters.totals == TotalsRule::AndMachine).then(|| totals[item.lane()].load(Relaxed) as i64)
     }
 
-    /// Returns the free frames of all zones, wrong by at most the drift of all CPUs, for the cost of one read per zone.
+    /// Returns the approximate number of free frames of all zones.
+    ///
+    /// The error is at most the drift of all CPUs. The function costs one read per zone.
     pub fn free_approximate(&self) -> PageCount {
         PageCount::new(approximate_over(self.state.zones.iter().map(Zone::counters), ZoneItem::Free))
     }
 
-    /// Returns the event counts since the start.
+    /// Returns the event counts since the allocator was created.
     pub fn events(&self) -> Events {
         let mut events = Events::default();
         self.state.nodes.iter().for_each(|node| node.events.add_to(&mut events));
@@ -296,27 +300,28 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
     }
 
-    /// Returns a counter of a zone, with the differences of all CPUs and with `served`, those of blocks served from
-    /// slots.
+    /// Returns the value of a zone counter, including the differences of all CPUs and `served`, the difference for
+    /// blocks that were served from pageset slots.
     pub(super) fn zone_count(&self, zone: &Zone<'m, P>, item: ZoneItem, served: i64) -> u64 {
         let differences = self.pagesets_of(zone).pagesets.iter().map(|pageset| &pageset.zone_diffs);
         let sum = zone.counters().snapshot(item, differences) + served;
         sum.max(0) as u64
     }
 
-    /// Returns the frames allocated as `kind` on the node with index `place`, with the differences of all CPUs.
+    /// Returns the number of frames allocated as `kind` on the node with index `place`, including the differences of
+    /// all CPUs.
     ///
-    /// It can be negative for a moment.
+    /// The result can temporarily be negative.
     fn allocated(&self, place: usize, kind: PageKind) -> i64 {
         let pagesets = self.node_zones(place).iter().flat_map(|zone| self.pagesets_of(zone).pagesets);
         let differences = pagesets.map(|pageset| pageset.word().difference(kind as usize));
         self.nodes[place].counters.total(kind.item()) + differences.sum::<i64>()
     }
 
-    /// Returns the frames allocated on the node with index `place`.
+    /// Returns the number of frames allocated on the node with index `place`.
     ///
-    /// Summed before the sign is dropped: a frame that was freed twice and then retired leaves one kind too small and
-    /// another too large.
+    /// The kinds are summed before a negative value is replaced by zero. The reason is that a frame that was freed
+    /// twice and then retired leaves the count of one kind too small and that of another kind too large.
     pub(super) fn node_allocated(&self, place: usize) -> PageCount {
         let sum: i64 = PageKind::ALL.into_iter().map(|kind| self.allocated(place, kind)).sum();
         PageCount::new(sum.max(0) as u64)
@@ -338,7 +343,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
     }
 
-    /// Returns the sum of the nodes' totals, without differences.
+    /// Returns the sum of the totals of all nodes, without per-CPU differences.
     pub(super) fn nodes_total(&self, item: NodeItem) -> i64 {
         self.nodes.iter().map(|node| node.counters.total(item)).sum()
     }

@@ -1,7 +1,10 @@
-//! The periodic tick: decay, idle drains and counter folds, and what follows when limits change.
+//! The periodic tick, which decays `high`, drains idle pagesets and folds counters, and the update of pagesets after
+//! limits change.
 //!
-//! Folds can also be less frequent, or on demand. Neighbours: `rules/pageset_tuning.rs` has the rules,
-//! `pageset/upkeep.rs` maintains one pageset.
+//! Counters can also be folded less often than each tick, or on demand.
+//!
+//! Related files: `rules/pageset_tuning.rs` contains the rules, and `pageset/upkeep.rs` applies a tick to one
+//! pageset.
 
 use crate::Allocator;
 use crate::pageset::state::MachineState;
@@ -13,8 +16,9 @@ use crate::zone::CpuInfo;
 impl<'m, P: Platform> Allocator<'m, P> {
     /// Maintains the pagesets and counters of every CPU.
     ///
-    /// Must be called once a second, whatever [`Config::stat_interval`](crate::Config::stat_interval) is. A machine
-    /// whose CPUs have their own timers calls [`Allocator::tick_cpu`] from them instead.
+    /// The embedder must call this once a second, regardless of
+    /// [`Config::stat_interval`](crate::Config::stat_interval). If each CPU has its own timer, the embedder can call
+    /// [`Allocator::tick_cpu`] from each timer instead.
     pub fn tick(&self) {
         self.state.cpus.iter().filter(|cpu| cpu.exists()).for_each(|&cpu| self.state.tick_pagesets_of(cpu));
     }
@@ -28,9 +32,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Folds the counter differences of every CPU into the totals of zones and nodes.
     ///
-    /// Then the `..._approximate` readings are exact, as long as nothing is allocated or freed. Pagesets without
-    /// differences are not touched; the locks of the others are waited for, so a reclaimer or a request must not call
-    /// this. Linux: `vm.stat_refresh`.
+    /// Afterwards, the `..._approximate` functions return exact values until the next allocation or free. The
+    /// function skips pagesets without differences and waits for the locks of the others, so it must not be called
+    /// from a reclaimer or during a request. Linux: `vm.stat_refresh`.
     pub fn stat_refresh(&self) {
         for (zone, cpu) in self.state.used_pagesets() {
             if !self.state.pagesets_of(zone).of(cpu).has_differences() {
@@ -52,8 +56,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
         for zone in self.zones {
             let pageset = self.pagesets_of(zone).of(cpu);
-            // Relaxed reads: there is nothing to do for a pageset that holds no frames and has no differences, and
-            // whose `high` has decayed.
+            // Relaxed reads: a stale value only delays the work to the next tick. A pageset without frames and
+            // differences, whose `high` has decayed, needs no work.
             let is_clean = !pageset.has_differences()
                 && pageset.high() <= zone.pageset_limits(zone.locality(cpu)).high_min
                 && !(tuning == PagesetTuning::Depth && pageset.was_used() && pageset.is_watch_due(now));
@@ -66,7 +70,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
     }
 
-    /// Clamps `high` of every pageset in use to its limits, and folds its differences, after limits changed.
+    /// Clamps `high` of every used pageset to its limits and folds its differences. Callers use this function after a
+    /// change of limits.
     pub(super) fn reclamp_pagesets(&self) {
         for (zone, cpu) in self.used_pagesets() {
             let guard = self.pageset(zone, cpu);
@@ -76,7 +81,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
     }
 
-    /// Restarts the tuning of all pagesets.
+    /// Restarts the tuning of all used pagesets.
     pub(super) fn reset_tuning(&self) {
         for (zone, cpu) in self.used_pagesets() {
             self.pageset(zone, cpu).restart_tuning();

@@ -1,7 +1,8 @@
 //! The full consistency check: compares all frames, blocks, pagesets and counters.
 //!
-//! For quiescent moments: nothing may be allocated or freed meanwhile. Neighbours: `buddy/verify.rs` checks the bitmaps
-//! of one buddy.
+//! No thread may allocate or free during the check.
+//!
+//! Related files: `buddy/verify.rs` checks the bitmaps of one buddy.
 
 use core::fmt;
 use core::ops::Range;
@@ -17,43 +18,44 @@ use crate::zone::counters::{NodeItem, ZoneItem};
 use crate::zone::frame_states::FrameState;
 use crate::zone::{CpuInfo, Zone};
 
-/// An invariant that does not hold, and where.
+/// A violated invariant and its place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VerifyError {
-    /// Node of the zone; the first node for faults of the whole machine.
+    /// Node of the zone, or the node of the machine's first zone for machine-wide faults.
     pub node: NodeId,
-    /// Kind of the zone; of the first zone for faults of the whole machine.
+    /// Kind of the zone, or of the machine's first zone for machine-wide faults.
     pub kind: ZoneKind,
     /// The fault.
     pub fault: Fault,
 }
 
-/// An invariant that does not hold.
+/// A violated invariant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
     /// The buddy's bitmaps, counts or indexes contradict each other.
     Buddy,
-    /// A frame is free and allocated, or in two places at once.
+    /// A frame is both free and in use, or is in use twice.
     FrameTwice(Pfn),
-    /// An allocated block starts inside another, or is misaligned.
+    /// A block in use starts inside another block or is misaligned.
     BlocksOverlap(Pfn),
     /// A block reaches beyond the last frame of its zone.
     BeyondZone(Pfn),
-    /// A frame in a pageset or free in the buddy that is outside the zone or not managed.
+    /// A frame in a pageset is outside the zone, or a frame that is free in the buddy is not managed.
     NotManaged(Pfn),
-    /// The accounting of a zone does not balance: managed, then the sum of the three others.
+    /// The accounting of a zone does not balance. The values are the managed frames and the sum of the free, cached
+    /// and allocated frames.
     Unbalanced(PageCount, PageCount),
     /// A counter differs from the number of frames found.
     Counter {
-        /// What it counts.
+        /// Frames that the counter counts.
         of: Counted,
         /// Value of the counter.
         counter: PageCount,
-        /// Frames found.
+        /// Number of frames found.
         found: PageCount,
     },
-    /// A total of the whole machine differs from the sum over its nodes: total, then sum, in frames, without CPUs'
-    /// differences.
+    /// A machine-wide total differs from the sum over the nodes. The values are the total and the sum, in frames,
+    /// without per-CPU differences.
     MachineTotal(i64, i64),
 }
 
@@ -90,7 +92,7 @@ impl fmt::Display for VerifyError {
         match self.fault {
             Fault::Buddy => write!(f, "the buddy's bitmaps contradict each other"),
             Fault::FrameTwice(frame) => {
-                write!(f, "frame {frame} is free and in use at once, or in use twice")
+                write!(f, "frame {frame} is both free and in use, or in use twice")
             }
             Fault::BlocksOverlap(frame) => write!(f, "allocated blocks overlap at frame {frame}"),
             Fault::BeyondZone(frame) => {
@@ -121,9 +123,9 @@ impl From<BuddyFault> for Fault {
 }
 
 impl<'m, P: Platform> Allocator<'m, P> {
-    /// Checks everything and returns the accounting.
+    /// Checks all frames, blocks, pagesets and counters, and returns the accounting.
     ///
-    /// Nothing may be allocated or freed meanwhile.
+    /// No thread may allocate or free during the call.
     ///
     /// # Errors
     /// Returns the first invariant that does not hold.
@@ -156,7 +158,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
     }
 
-    /// Compares the totals of the machine, if it has any, with those of its nodes.
+    /// Compares the machine-wide totals, if they are maintained, with the sums over the nodes.
     fn verify_machine(&self) -> Result<(), Fault> {
         for item in NodeItem::ALL {
             let sum = self.state.nodes_total(item);
@@ -173,7 +175,7 @@ fn at<P: Platform>(zone: &Zone<'_, P>, fault: Fault) -> VerifyError {
     VerifyError { node: zone.node_id, kind: zone.kind, fault }
 }
 
-/// Checks a block in a pageset: within the zone, marked as cached, not free in the buddy.
+/// Checks that a block in a pageset is within the zone, has the state `Cached`, and is not free in the buddy.
 fn check_cached<P: Platform>(zone: &Zone<'_, P>, frame: u32, order: Order) -> Result<(), Fault> {
     let first = zone.pfn(frame);
     if first < zone.span.start || first.plus(order.pages()) > zone.span.end() {
@@ -186,23 +188,33 @@ fn check_cached<P: Platform>(zone: &Zone<'_, P>, frame: u32, order: Order) -> Re
     Ok(())
 }
 
-/// Returns the frames in allocated blocks and in blocks that pagesets cache; checks that they are aligned, disjoint and
-/// not free.
+/// Returns the number of frames in allocated blocks and in cached blocks.
+///
+/// Checks that these blocks are aligned, disjoint and not free.
 fn verify_frames<P: Platform>(zone: &Zone<'_, P>) -> Result<(PageCount, PageCount), Fault> {
     let (mut allocated, mut cached) = (0, 0);
     let mut next = u64::from(zone.offset(zone.span.start));
     let end = next + zone.span.count.get();
-    // Adjacent blocks that were not yet checked for being free.
+    // Adjacent blocks that are not yet compared with the buddy.
     let mut run = 0..0;
+    // The frame after the last block, if that is of a run: only there may a run continue.
+    let mut after_run = None;
     while let Some(frame) = zone.frames.next_in_use(next).filter(|&frame| u64::from(frame) < end) {
         next = u64::from(frame) + 1;
         let first = zone.pfn(frame);
         match zone.frames.state(frame) {
             state @ (FrameState::Allocated(order, _)
             | FrameState::Quarantined(order, _)
+            | FrameState::RunHead(order, _)
+            | FrameState::RunPart(order)
             | FrameState::Cached(order)) => {
                 let pages = order.pages().get();
                 let start = u64::from(frame);
+                if matches!(state, FrameState::RunPart(_)) && after_run != Some(start) {
+                    return Err(Fault::BlocksOverlap(first));
+                }
+                let is_of_run = matches!(state, FrameState::RunHead(..) | FrameState::RunPart(_));
+                after_run = is_of_run.then_some(start + pages);
                 if start < run.end || !first.is_aligned_to(order) {
                     return Err(Fault::BlocksOverlap(first));
                 }
@@ -219,6 +231,8 @@ fn verify_frames<P: Platform>(zone: &Zone<'_, P>) -> Result<(PageCount, PageCoun
             FrameState::NotManaged if zone.free_areas.count_free(frame, 1) != 0 => {
                 return Err(Fault::NotManaged(first));
             }
+            // A split ends before its caller can be at rest.
+            FrameState::Splitting(_) => return Err(Fault::BlocksOverlap(first)),
             FrameState::NotManaged | FrameState::Free => {}
         }
     }
@@ -257,7 +271,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         Ok(Accounting { managed, free, in_pagesets, allocated })
     }
 
-    /// Returns the frames in pagesets; each must be managed, not allocated and not free.
+    /// Returns the number of frames in pagesets, and checks each block with `check_cached`.
     fn verify_pagesets(&self, zone: &Zone<'m, P>) -> Result<PageCount, Fault> {
         let mut total = PageCount::ZERO;
         let used = |cpu: &&CpuInfo| cpu.exists() && self.pagesets_of(zone).of(**cpu).was_used();
@@ -345,7 +359,7 @@ mod tests {
         let block = allocator.alloc(&Request::new(Order::new(5).unwrap())).unwrap();
         let zone = &allocator.state.zones[block.zone.index()];
         let (first, end) = (zone.offset(block.first), zone.span.count.get() as u32);
-        // The neighbour of the block, in one run with it, and one far from it.
+        // One frame adjoins the allocated block, so both are in one run. The other frame is far from the block.
         let near = first ^ 32;
         let far = (0..end).rev().find(|&frame| zone.free_areas.count_free(frame, 1) == 1).unwrap();
         assert_eq!(zone.free_areas.count_free(near, 1), 1);
@@ -355,7 +369,7 @@ mod tests {
             assert_eq!(fault, Some(Fault::FrameTwice(zone.pfn(frame))));
             zone.frames.set(frame, FrameState::Free);
         }
-        // One within the block.
+        // The third frame is within the block.
         zone.frames.set(first + 3, FrameState::Allocated(Order::PAGE, PageKind::User));
         let fault = allocator.verify().err().map(|error| error.fault);
         assert_eq!(fault, Some(Fault::BlocksOverlap(zone.pfn(first + 3))));

@@ -1,7 +1,8 @@
-//! The allocator as a value: views of metadata in the caller's buffers.
+//! The [`Allocator`] type, its construction and its simple queries.
 //!
-//! Neighbours: `alloc/layout.rs` lays out the buffers; `admin/rebuild_zonelists.rs` and `admin/settings.rs` fill in
-//! what follows from the machine; `alloc/mod.rs` and `alloc/free.rs` allocate and free blocks.
+//! An allocator consists of views of metadata that is stored in the caller's buffers. Related files: `alloc/layout.rs`
+//! lays out the buffers. `admin/rebuild_zonelists.rs` and `admin/settings.rs` compute zonelists and limits.
+//! `alloc/mod.rs` and `alloc/free.rs` allocate and free blocks.
 
 use crate::alloc::layout::{BufferRequest, Layout};
 use crate::alloc::mempolicy::PolicyNodes;
@@ -23,17 +24,18 @@ use crate::zone::shared::SharedCells;
 use crate::zone::{CpuInfo, Zone};
 use crate::zonelist::Zonelists;
 
-/// A NUMA-aware page-frame allocator over one machine.
+/// A NUMA-aware page-frame allocator for the memory of one machine.
 ///
-/// It returns frame numbers and never accesses the frames; zeroing and poisoning go through the platform. All methods
-/// take `&self` and may be called from any CPU at any time. The platform's reclaimers are called with no lock held.
+/// The allocator returns frame numbers and never accesses the frames itself. Zeroing and poisoning are done by the
+/// platform. All methods take `&self` and may be called from any CPU at any time. The platform's reclaimers are called
+/// with no lock held.
 pub struct Allocator<'m, P: Platform> {
     pub(crate) state: MachineState<'m, P>,
     /// Distances between nodes, in row-major order.
     pub(crate) distances: &'m [u8],
-    /// First frame of each zone, ascending, with the zone's index.
+    /// First frame of each zone and the zone's index, in ascending order of frames.
     pub(crate) starts: &'m [(Pfn, u16)],
-    /// Every range that is or may become memory: ascending, disjoint.
+    /// Every range that is or may become memory, in ascending order and disjoint.
     pub(crate) memory: &'m [(Pfn, PageCount)],
     pub(crate) page_bytes: u32,
     pub(crate) max_order: Order,
@@ -59,14 +61,15 @@ impl<P: Platform> PolicyNodes for Allocator<'_, P> {
 }
 
 impl<'m, P: Platform> Allocator<'m, P> {
-    /// Creates an allocator over `machine` with all CPUs and managed ranges online and all frames free.
+    /// Creates an allocator for `machine`, with all CPUs and managed ranges online and all frames free.
     ///
-    /// `supply` is called once for each metadata buffer, in the order of [`Layout::requests`]. It should return
-    /// [`Buffer::zeroed`] where the memory is known to be zero, so that the buffer is not written.
+    /// Calls `supply` once for each metadata buffer, in the order of [`Layout::requests`]. If the memory of a buffer is
+    /// known to be zero, `supply` should return it as [`Buffer::zeroed`], so that it is not zeroed again.
     ///
     /// # Errors
-    /// Returns an error if a value of `config` is out of bounds, a buffer is missing or too small, or the platform
-    /// cannot reach the other CPUs of the machine or lacks the access to contents that `config` needs.
+    /// Returns an error if a value of `config` is out of bounds, a buffer is missing or too small, the machine has
+    /// several CPUs but the platform cannot access other CPUs' pagesets, or `config` needs access to the contents of
+    /// frames and the platform has none.
     pub fn new(
         platform: P,
         machine: &Machine<'_>,
@@ -143,7 +146,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         Ok(allocator)
     }
 
-    /// Brings CPUs and memory online.
+    /// Brings the machine's CPUs and managed memory online.
     fn start(&self, machine: &Machine<'_>, config: &Config) -> Result<(), ConfigError> {
         self.state.shared.configure(config);
         let held = self.state.shared.change();
@@ -158,7 +161,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
         self.state.check_min_free(&config.watermarks)
     }
 
-    /// Whether no hardening and no fault injection is configured, so that a frame's state is all there is to check.
+    /// Whether neither hardening nor fault injection is configured, so that an operation has to check only the frame's
+    /// state.
     pub(super) fn is_plain(&self) -> bool {
         self.hardening == Hardening::default() && self.faults == Faults::None
     }
@@ -168,7 +172,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         &self.state.platform
     }
 
-    /// Returns the bytes of metadata requested, over all buffers.
+    /// Returns the total size of all metadata buffers requested, in bytes.
     pub const fn metadata_bytes(&self) -> u64 {
         self.metadata_bytes
     }
@@ -220,7 +224,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Returns the number of online CPUs of the node with this index, or of all nodes.
     pub(crate) fn online_cpus(&self, node: Option<usize>) -> u32 {
         let there = |cpu: &&CpuInfo| node.is_none_or(|node| usize::from(cpu.node) == node);
-        // Relaxed: changes of CPUs are serialised by their lock.
+        // Relaxed: the lock of changes serialises the changes of CPUs.
         let online = |cpu: &&CpuInfo| self.is_online(**cpu);
         self.cpus.iter().filter(there).filter(online).count() as u32
     }

@@ -1,7 +1,8 @@
-//! Bulk operations on single frames: as many as the pageset holds, or has free slots for, under one lock.
+//! Bulk operations on single frames, which allocate or free many frames under one acquisition of the pageset's lock.
 //!
-//! Between two such runs one frame takes the usual path, which refills or drains the pageset. Neighbours:
-//! `alloc/mod.rs` and `alloc/free.rs` do the same for one frame.
+//! One run under the lock allocates the frames that the pageset holds, or frees into its free slots. When the pageset
+//! is empty or full, the next frame is allocated or freed individually, which refills or drains the pageset. Related
+//! files: `alloc/mod.rs` and `alloc/free.rs` allocate and free one block.
 
 use crate::Allocator;
 use crate::alloc::request::{PageKind, Request};
@@ -16,13 +17,14 @@ use crate::zone::events::Event;
 use crate::zone::frame_states::FrameState;
 
 impl<'m, P: Platform> Allocator<'m, P> {
-    /// Allocates single frames into `frames`, from its start, and returns how many were allocated.
+    /// Allocates single frames, stores them in `frames` from its start, and returns how many were allocated.
     ///
-    /// Returns fewer than requested only when memory is short; the rest of `frames` is then unchanged.
+    /// Returns less than the length of `frames` only if a later allocation fails. The rest of `frames` is then
+    /// unchanged.
     ///
     /// # Errors
-    /// Returns the error of [`Allocator::alloc`] if not even one frame can be allocated, and [`AllocError::NotSingle`]
-    /// for a request of another order.
+    /// Returns the error of [`Allocator::alloc`] if no frame can be allocated. Returns [`AllocError::NotSingle`] if the
+    /// request is for blocks of more than one frame.
     pub fn alloc_bulk(&self, request: &Request<'_>, frames: &mut [Pfn]) -> Result<usize, AllocError> {
         if request.flags.order != Order::PAGE {
             return Err(AllocError::NotSingle(request.flags.order));
@@ -46,8 +48,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Frees single frames, in order.
     ///
     /// # Errors
-    /// Returns an error if one of them is not an allocated frame. The error names it and says how many were freed
-    /// before it; those after it stay allocated.
+    /// Returns an error at the first frame that cannot be freed. The error names that frame and the number of frames
+    /// freed before it. All later frames are still allocated.
     pub fn free_bulk(&self, frames: &[Pfn]) -> Result<(), FreeBulkError> {
         let mut freed = 0;
         while freed < frames.len() {
@@ -80,14 +82,14 @@ impl<'m, P: Platform> Allocator<'m, P> {
         came
     }
 
-    /// Frees as many of the first frames as the preferred zone's pageset accepts below `high`.
+    /// Frees frames from the start of `frames` as long as the preferred zone's pageset stays below `high`.
     ///
-    /// Stops before a frame that is not an allocated frame of that zone.
+    /// Stops before the first frame that is not an allocated frame of that zone.
     fn push_bulk(&self, frames: &[Pfn]) -> usize {
         let Some(guard) = self.lock_slot_for_bulk() else { return 0 };
         let zone = guard.zone;
         let below_high = guard.high_now().saturating_minus(guard.count());
-        // The push that reaches `high` drains.
+        // The push that reaches `high` drains the pageset, so it is not part of a bulk run.
         let free_slots = below_high.saturating_minus(PageCount::new(1)).get();
         let free_slots = free_slots.min(u64::from(guard.free_slots(StackId::PAGES)));
         let (mut freed, mut of_kinds) = (0, [0; PageKind::COUNT]);
@@ -109,8 +111,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         freed
     }
 
-    /// Locks the current CPU's pageset of its preferred zone, if a frame's state is all there is to check and no tuning
-    /// rule counts frames one by one.
+    /// Locks the current CPU's pageset of its preferred zone for a bulk run.
+    ///
+    /// Returns `None` if hardening or fault injection is configured, or the tuning rule counts frames one by one.
     fn lock_slot_for_bulk(&self) -> Option<PagesetSession<'_, 'm, P>> {
         let cpu = self.state.current_cpu_info().filter(|_| self.is_plain())?;
         let zone = &self.state.zones[self.state.nodes[usize::from(cpu.node)].preferred_zone()?];
@@ -120,10 +123,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
-    /// Reports `moved` frames to the depth rule (negative for frees) and updates the limits.
+    /// Reports `moved` frames (negative for frees) to the depth rule, and updates the limits of the fast path.
     fn unlock_slot(&self, guard: &PagesetSession<'_, '_, P>, moved: i64) {
         if moved != 0 && self.shared.tuning() == PagesetTuning::Depth {
-            // Count the first of these frees, then end the period if it is over.
+            // Counts the first free and ends the period if it is over, then counts the remaining frames.
             let first = moved.clamp(-1, 0);
             guard.depth().moved(first, guard);
             if first < 0 {

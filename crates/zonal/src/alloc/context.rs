@@ -1,7 +1,8 @@
-//! The allocation context: which CPU a request comes from, which list it walks, which zones may serve it.
+//! The allocation context: the CPU of a request, the zonelist to walk, and the zones that may serve the request.
 //!
 //! An [`AllocContext`] is a request resolved against the state of the machine. Its *target* is the node whose zonelist
-//! is walked. Neighbours: `alloc/mempolicy.rs` names nodes, `alloc/scan.rs` walks the list.
+//! is walked. Related files: `alloc/mempolicy.rs` defines the policies that choose nodes, and `alloc/scan.rs` walks the
+//! list.
 
 use crate::Allocator;
 use crate::alloc::mempolicy::{Mode, Turn};
@@ -12,23 +13,34 @@ use crate::node_mask::NodeMask;
 use crate::pageset::state::MachineState;
 use crate::platform::Platform;
 use crate::rules::watermarks::Urgency;
-use crate::units::{NodeId, Order, ZoneKind};
+use crate::units::{NodeId, Order, PageCount, Pfn, ZoneKind};
 use crate::zone::{CpuInfo, Zone};
 use crate::zonelist::allowed_nodes::AllowedNodes;
 
-/// A resolved request.
+/// The frames that a request needs, if it is not for any block of its order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Placement {
+    /// Number of frames, at most those of a block of the request's order.
+    pub(super) count: PageCount,
+    /// Frame below which all frames must be.
+    pub(super) below: Option<Pfn>,
+}
+
+/// A request with its policy and cpuset resolved to nodes.
 pub(super) struct AllocContext<'r> {
     pub(super) order: Order,
+    /// Set if the request is for fewer frames than a block of `order` has, or for frames below an address limit.
+    pub(super) placement: Option<Placement>,
     pub(super) kind: PageKind,
     pub(super) urgency: Urgency,
     pub(super) limit: ZoneKind,
-    /// CPU info of the current CPU; an absent one with the CPU's number if the CPU is unknown or offline.
+    /// CPU info of the current CPU; a placeholder with the CPU's number if the CPU is unknown or offline.
     pub(super) cpu: Option<CpuInfo>,
-    /// Index of the node that the request comes from.
+    /// Index of the node of the current CPU.
     pub(super) from: usize,
-    /// Index of the node whose list is walked.
+    /// Index of the node whose zonelist is walked.
     pub(super) target: usize,
-    /// Whether only the target may serve.
+    /// Whether only the target may serve the request.
     pub(super) strict: bool,
     /// Whether `target` was chosen by interleaving.
     pub(super) interleaved: bool,
@@ -39,7 +51,7 @@ pub(super) struct AllocContext<'r> {
     pub(super) cpuset: Option<&'r NodeMask>,
     /// Nodes that a binding policy allows.
     bound: Option<&'r NodeMask>,
-    /// Number of nodes with memory that both allow.
+    /// Number of nodes with memory that both `cpuset` and `bound` allow.
     nodes: usize,
 }
 
@@ -47,11 +59,12 @@ impl<'r> AllocContext<'r> {
     /// Whether `zone` may serve the request.
     pub(super) fn allows<P: Platform>(&self, zone: &Zone<'_, P>) -> bool {
         zone.kind <= self.limit
+            && self.reaches(zone)
             && (!self.strict || zone.node == self.target)
             && self.allows_node(zone.node_id)
     }
 
-    /// Returns the nodes that may serve; `None` means all.
+    /// Returns the nodes that may serve the request; `None` means all nodes.
     #[inline]
     pub(super) fn nodes(&self) -> Option<AllowedNodes<'r>> {
         let first = self.bound.or(self.cpuset)?;
@@ -59,7 +72,27 @@ impl<'r> AllocContext<'r> {
         Some(AllowedNodes::new(first, other, self.nodes))
     }
 
-    /// Whether a policy binds the request to nodes.
+    /// Whether the request has an address limit. Such a request neither sets nor checks full bits, because a zone
+    /// without a suitable block below the limit may have others.
+    pub(super) fn has_address_limit(&self) -> bool {
+        self.placement.is_some_and(|placement| placement.below.is_some())
+    }
+
+    /// Whether a block in `zone` can end below the address limit.
+    pub(super) fn reaches<P: Platform>(&self, zone: &Zone<'_, P>) -> bool {
+        let limit = self.placement.and_then(|placement| placement.below);
+        let within = |limit: Pfn| limit.min(zone.span.end()).offset_from(zone.span.start);
+        limit.is_none_or(|limit| within(limit).is_some_and(|frames| frames >= self.order.pages()))
+    }
+
+    /// Whether the free areas of `zone` have a block for the request below its address limit, if it has one.
+    pub(super) fn has_block_in_reach<P: Platform>(&self, zone: &Zone<'_, P>) -> bool {
+        let limit =
+            self.placement.and_then(|placement| placement.below).filter(|&limit| limit < zone.span.end());
+        limit.is_none_or(|limit| zone.free_areas.has_block_below(self.order, zone.frames_below(limit)))
+    }
+
+    /// Whether a binding policy restricts the request to some nodes.
     pub(super) const fn is_bound(&self) -> bool {
         self.bound.is_some()
     }
@@ -70,7 +103,7 @@ impl<'r> AllocContext<'r> {
 }
 
 impl<P: Platform> Allocator<'_, P> {
-    /// Resolves a request, taking the next turn of its policy.
+    /// Resolves a request and uses the next turn of its policy.
     pub(super) fn resolve<'r>(&self, request: &Request<'r>) -> Result<AllocContext<'r>, AllocError> {
         self.resolve_in_turn(request, Turn::Next)
     }
@@ -92,8 +125,10 @@ impl<P: Platform> Allocator<'_, P> {
         let cpu = self.state.platform.current_cpu();
         let here = self.state.cpu_info(cpu);
         let from = here.map_or(0, |cpu| usize::from(cpu.node));
+        let below = request.address_limit();
         let mut context = AllocContext {
             order: request.flags.order,
+            placement: below.map(|_| Placement { count: request.flags.order.pages(), below }),
             kind: request.flags.kind,
             urgency,
             limit: request.flags.zone_limit,
@@ -114,14 +149,14 @@ impl<P: Platform> Allocator<'_, P> {
         Ok(context)
     }
 
-    /// Whether the block for this request is zeroed.
+    /// Whether the block for this request must be zeroed.
     pub(super) fn zeroes(&self, request: &Request<'_>) -> bool {
         request.is_zeroed() || self.hardening.zero == ZeroOn::EveryAllocation
     }
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
-    /// Applies the policy and the cpuset.
+    /// Applies the policy and the cpuset of `request` to `context`.
     fn constrain<'r>(
         &self,
         context: &mut AllocContext<'r>,

@@ -1,25 +1,26 @@
-//! A zone's record of failed node reclaim: when, for which zone limit, and whether it freed anything.
+//! A zone's record of failed node reclaim: the time, the zone limit, and whether any frames were freed.
 //!
-//! Node reclaim that left a zone below its watermark is not tried again within a second (M3; this rule is ours), for
-//! the same zone limit or a higher one, which includes the same zones. Requests with a lower limit need other frames.
-//! If something was freed, a request that would fail otherwise may try again. Neighbours: `alloc/scan.rs` records and
-//! checks failures.
+//! Node reclaim that left a zone below its watermark is not tried again within a second. The record applies to requests
+//! with the same zone limit or a higher one, because a higher limit includes the same zones. Requests with a lower
+//! limit need frames of other zones, so the record does not apply to them. If some frames were freed, the last scan of
+//! a request before it fails may reclaim again. This rule extends mechanism M3 of the README and is our own. Related
+//! file: `alloc/scan.rs` records and checks failures.
 
 use crate::units::{Moment, SECOND_NS, ZoneKind};
 
-/// Set when something was freed, though too little. The zone limit is in the bits below.
+/// Bit that is set if some frames were freed, but too few. The bits below it hold the zone limit.
 const FREED: u64 = 1 << 2;
 const LIMIT_MASK: u64 = FREED - 1;
 const TIME_SHIFT: u32 = 3;
 
-/// Whether a scan respects all recorded failures, or only those that freed nothing.
+/// Whether a scan respects all recorded failures (`Heeded`), or only those that freed no frames (`Ignored`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Past {
     Heeded,
     Ignored,
 }
 
-/// One failure, as a word; 0 means none.
+/// One failure, packed into a word; 0 means that there is no failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct FailedReclaim(u64);
 
@@ -32,14 +33,14 @@ impl FailedReclaim {
         self.0
     }
 
-    /// Creates a failure of a request with this zone limit that freed nothing.
+    /// Creates the record of a failure for a request with this zone limit, in which no frames were freed.
     pub(super) const fn new(now: Moment, limit: ZoneKind) -> Self {
-        // Time 0 is stored as 1, because a word of 0 means none.
+        // Time 0 is stored as 1, because a word of 0 means that there is no failure.
         let time = if now.ns() == 0 { 1 } else { now.ns() };
         Self(time << TIME_SHIFT | limit as u64)
     }
 
-    /// Returns the same failure, with the note that something was freed.
+    /// Returns a copy of this failure that records that some frames were freed.
     pub(super) const fn with_some_freed(self) -> Self {
         Self(self.0 | FREED)
     }
@@ -52,7 +53,7 @@ impl FailedReclaim {
             && self.is_fresh(now)
     }
 
-    /// Whether the failure applies to everything that `newer` would apply to now.
+    /// Whether the failure applies to every request to which `newer` would apply now.
     pub(super) fn covers(self, newer: Self, now: Moment) -> bool {
         self.0 != 0
             && self.0 & LIMIT_MASK <= newer.0 & LIMIT_MASK
@@ -61,7 +62,7 @@ impl FailedReclaim {
     }
 
     fn is_fresh(self, now: Moment) -> bool {
-        // If the clock was set back, the age is unknown.
+        // If the clock was set back, the age is unknown, and the failure no longer applies.
         let age = now.ns().max(1).checked_sub(self.0 >> TIME_SHIFT);
         age.is_some_and(|age| age <= SECOND_NS)
     }

@@ -1,9 +1,9 @@
-//! Frees: a block returns to the current CPU's pageset of its zone.
+//! Frees: a freed block is pushed onto the current CPU's pageset of the block's zone.
 //!
 //! [`Allocator::push_current`] pushes a frame of the slot's zone onto the current CPU's pageset slot and commits with
-//! one store. All other frees go through the pageset's lock or directly to the buddy. An invalid free is refused before
-//! anything changes. Neighbours: `zone/frame_states.rs` records which frames are allocated, `pageset/drain.rs` drains a
-//! full pageset, `alloc/free_refusal.rs` explains a refusal.
+//! one store. All other frees lock the pageset or go directly to the buddy. An invalid free is refused before anything
+//! changes. Related files: `zone/frame_states.rs` records which frames are allocated, `pageset/drain.rs` drains a full
+//! pageset, and `alloc/free_refusal.rs` explains a refusal.
 
 use crate::Allocator;
 use crate::alloc::request::PageKind;
@@ -30,12 +30,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
     //     CpuLocal::push_current      pushes onto the CPU's pageset slot with one committing store;
     //                                 on Linux a restartable sequence (`zonal-linux/src/sequences`)
     //       mark_page_freed           marks the frame as cached, before it is pushed (`zone/frame_states.rs`)
-    //       mark_other_kind_freed     the same for frames allocated as another kind than `User`
+    //       mark_other_kind_freed     marks a frame that was allocated as another kind than `User`
     //       free_slow                 pushes under the lock if the sequence did not complete
     //         push_and_fold           pushes onto the slot and folds counters (`pageset/steps.rs`)
     //         push_beyond             pushes and drains a full pageset: `push`
     //         free_to_buddy           frees to the buddy if the pageset is not available
-    //   free_beyond                   everything else: other orders, other zones, invalid frees
+    //   free_beyond                   all other frees: other orders, other zones, invalid frees
     //     refusal                     explains an invalid free (`free_refusal.rs`)
     //     free_hardened               poisons the block and puts it into quarantine, if enabled
     //     free_block                  frees a block that is marked as cached
@@ -47,14 +47,17 @@ impl<'m, P: Platform> Allocator<'m, P> {
     ///
     /// # Errors
     /// Returns an error that names the frame and its actual state if no allocated block of this order starts at
-    /// `first`, or [`FreeError::Reentered`]. The block and its accounting are unchanged in both cases.
+    /// `first`. Returns [`FreeError::Reentered`] if the free would have to wait for the caller's own thread. The block
+    /// and its accounting are unchanged in both cases.
     #[inline(always)]
     pub fn free(&self, first: Pfn, order: Order) -> Result<(), FreeError> {
         if order == Order::PAGE && self.push_current(first) { Ok(()) } else { self.free_beyond(first, order) }
     }
 
-    /// Pushes a frame onto the current CPU's pageset slot; returns `false` if it is not an allocated frame of the
-    /// slot's zone or cannot be freed now.
+    /// Pushes a frame onto the current CPU's pageset slot.
+    ///
+    /// Returns `false` if the frame is not an allocated frame of the slot's zone, or if the free would have to wait for
+    /// the caller's own thread.
     #[inline(always)]
     fn push_current(&self, first: Pfn) -> bool {
         let prepare = move |slot: &PagesetSlot<'m, P>| {
@@ -78,8 +81,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Marks a frame of a kind other than `User`, whose state was `byte`, as cached.
     ///
-    /// Returns the step by which pushing it changes the word, or `None` if the frame is not allocated. Inlined, because
-    /// a call would cost registers in every loop that frees.
+    /// Returns the step by which the push changes the pageset's word, or `None` if the frame is not allocated. The
+    /// function is inlined, because a call would use up registers in every loop that frees frames.
     #[inline(always)]
     fn mark_other_kind_freed(&self, state: &P::U8, byte: u8) -> Option<Step> {
         let kind = PageKind::ALL.into_iter().find(|&kind| allocated_page(kind) == byte)?;
@@ -99,15 +102,21 @@ impl<'m, P: Platform> Allocator<'m, P> {
             .frames
             .release(frame, order, self.invalid_free)
             .map_err(|state| self.refusal(zone, first, order, state))?;
+        self.free_released(zone, frame, order, kind);
+        Ok(())
+    }
+
+    /// Frees a block that is marked as cached.
+    #[inline]
+    pub(super) fn free_released(&self, zone: &Zone<'m, P>, frame: u32, order: Order, kind: PageKind) {
         if self.hardening.poison.is_some() || self.hardening.quarantine != PageCount::ZERO {
             self.free_hardened(zone, frame, order, kind);
         } else {
             self.state.free_block(zone, frame, order, kind);
         }
-        Ok(())
     }
 
-    /// Poisons the block and puts it into quarantine, as far as these are enabled.
+    /// Poisons the block and puts it into quarantine, depending on which of the two is enabled.
     #[cold]
     fn free_hardened(&self, zone: &Zone<'m, P>, frame: u32, order: Order, kind: PageKind) {
         if let Some(poison) = self.hardening.poison
@@ -115,13 +124,15 @@ impl<'m, P: Platform> Allocator<'m, P> {
         {
             contents.fill(zone.pfn(frame), order.pages(), poison);
         }
-        // The oldest blocks leave one at a time to free slots. The bound is the number of entries.
+        // Each round frees the oldest block to make space for this one. The number of rounds is limited by the number
+        // of entries.
         for _ in 0..=zone.quarantine.len() {
             match zone.enter_quarantine(frame, order, kind) {
                 Entry::Done => return,
                 Entry::TooLarge => break,
                 Entry::Oldest(oldest) => self.state.release(zone, &oldest),
-                // Freed twice by a race that the plain checks cannot detect; the quarantine holds it once.
+                // Two racing frees of this block passed the `Checked` test, which is not atomic. The quarantine already
+                // holds the block.
                 Entry::Retired => {
                     return self.state.nodes[zone.node].events.add(Event::Retired, order.pages().get());
                 }
@@ -132,13 +143,14 @@ impl<'m, P: Platform> Allocator<'m, P> {
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
-    /// Frees a frame, already marked as cached, that the sequence could not push.
+    /// Frees a frame that is already marked as cached, but that the fast path could not push.
     ///
-    /// Returns `false` if that would have to wait for the caller's own thread; the frame is then allocated again.
+    /// Returns `false` if the push would have to wait for the caller's own thread. The frame is then marked as
+    /// allocated again.
     #[inline(never)]
     fn free_slow(&self, zone: usize, Push { step, frame }: Push) -> bool {
         let kind = PageKind::ALL.into_iter().find(|&kind| PUSH_STEPS[kind as usize] == step);
-        let kind = kind.expect("steps are of kinds");
+        let kind = kind.expect("every step belongs to a page kind");
         if self.platform.is_reentered() {
             self.zones[zone].frames.mark_allocated_again(frame, kind);
             return false;
@@ -178,8 +190,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
     }
 
-    /// Pushes a block that is marked as cached onto a stack of the pageset; returns `false` if the stack has no free
-    /// slots or `session` is `None`.
+    /// Pushes a block that is marked as cached onto a stack of the pageset.
+    ///
+    /// Returns `false` if `session` is `None`, or if the stack has no free slots and cannot be drained.
     #[inline]
     fn push(
         &self,
@@ -202,7 +215,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         pushed
     }
 
-    /// Pushes a single frame that could not be pushed by changing the word alone.
+    /// Pushes a single frame through the session, when changing the pageset's word alone was not enough.
     #[cold]
     #[inline(never)]
     fn push_beyond(
@@ -217,13 +230,14 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Frees a block directly to the buddy.
     #[cold]
-    fn free_to_buddy(&self, zone: &Zone<'m, P>, frame: u32, order: Order) {
+    pub(super) fn free_to_buddy(&self, zone: &Zone<'m, P>, frame: u32, order: Order) {
         let pages = order.pages().get();
         if zone.frames.mark_free(frame, order) && zone.free_areas.free(frame, order) {
             zone.counters().add_total(ZoneItem::Free, pages as i64);
             self.clear_full_bits_early(zone);
         } else {
-            // Freed twice by a race that the plain checks cannot detect: count the block as allocated again.
+            // Two racing frees of this block passed the `Checked` test, which is not atomic. Count the block as
+            // allocated again.
             self.nodes[zone.node].counters.add_total(PageKind::User.item(), pages as i64);
             self.nodes[zone.node].events.add(Event::Retired, pages);
         }
@@ -231,7 +245,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Frees all blocks in a zone's quarantine.
     pub(super) fn flush_quarantine(&self, zone: &Zone<'m, P>) {
-        // Bounded by the capacity, because other threads may be adding blocks.
+        // The loop is bounded by the capacity, because other threads may add blocks concurrently.
         for _ in 0..zone.quarantine.len() {
             let Some(oldest) = zone.leave_quarantine() else { return };
             self.release(zone, &oldest);

@@ -1,12 +1,13 @@
-//! Why a free was refused. Cold: nothing here runs for a valid free.
+//! Finds the reason why a free was refused. A valid free never runs this code.
 //!
-//! A block has a state at its first frame only. The block around a frame is found by checking every first frame that it
-//! could have. Neighbours: `alloc/free.rs` refuses, `zone/frame_states.rs` holds the states.
+//! Only the first frame of a block records the block's state. To find the block that contains a frame, the code checks
+//! every frame at which such a block could start. Related files: `alloc/free.rs` refuses invalid frees, and
+//! `zone/frame_states.rs` holds the states.
 
 use crate::Allocator;
 use crate::error::FreeError;
 use crate::platform::Platform;
-use crate::units::{Order, Pfn};
+use crate::units::{Order, PageCount, Pfn};
 use crate::zone::Zone;
 use crate::zone::frame_states::FrameState;
 
@@ -26,30 +27,70 @@ impl<'m, P: Platform> Allocator<'m, P> {
             FrameState::Free => self.refusal_inside(zone, frame),
             FrameState::Cached(_) => FreeError::NotAllocated(frame),
             FrameState::Quarantined(..) => FreeError::Quarantined(frame),
-            // Another free came first, and the frame has started a new block since.
+            FrameState::RunHead(..) => match zone.frames.run_at(zone.offset(frame)) {
+                Some(run) if run.count == given.pages().get() => self.inside_run(zone, frame, run.first),
+                _ => self.run_refusal(zone, frame, given.pages(), state),
+            },
+            FrameState::RunPart(_) => self.refusal_in_run(zone, frame, zone.offset(frame)),
+            FrameState::Splitting(_) => FreeError::BeingSplit(frame),
+            // Another thread freed the block first, and a new block has been allocated at this frame since then.
             FrameState::Allocated(allocated, _) if allocated == given => FreeError::NotAllocated(frame),
             FrameState::Allocated(allocated, _) => FreeError::WrongOrder { frame, allocated, given },
         }
     }
 
-    /// Returns the error for a frame where no block starts, from the block that contains it now.
+    /// Returns the error for a frame where no block starts, according to the block that contains the frame now.
     fn refusal_inside(&self, zone: &Zone<'m, P>, frame: Pfn) -> FreeError {
-        let offset = zone.offset(frame);
-        for order in (1..=self.max_order.get()).filter_map(Order::new) {
-            let first = offset & !(order.pages().get() as u32 - 1);
-            if zone.pfn(first) < zone.span.start {
-                break;
+        match zone.block_around(zone.offset(frame), self.max_order) {
+            Some((first, FrameState::Allocated(order, _))) => {
+                FreeError::InsideBlock { frame, block: zone.pfn(first), order }
             }
-            match zone.frames.state(first) {
-                FrameState::Free => {}
-                FrameState::Allocated(found, _) if found >= order => {
-                    return FreeError::InsideBlock { frame, block: zone.pfn(first), order: found };
-                }
-                FrameState::Quarantined(found, _) if found >= order => return FreeError::Quarantined(frame),
-                // This block ends before `frame`, or there is a hole; no block around `frame` can start earlier.
-                _ => break,
-            }
+            Some((_, FrameState::Quarantined(..))) => FreeError::Quarantined(frame),
+            Some((first, FrameState::RunHead(..))) => self.inside_run(zone, frame, first),
+            Some((first, FrameState::RunPart(_))) => self.refusal_in_run(zone, frame, first),
+            _ => FreeError::NotAllocated(frame),
         }
-        FreeError::NotAllocated(frame)
+    }
+
+    /// Returns why `count` frames from `frame`, found in `state`, cannot be freed together.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn run_refusal(
+        &self,
+        zone: &Zone<'m, P>,
+        frame: Pfn,
+        count: PageCount,
+        state: FrameState,
+    ) -> FreeError {
+        let allocated = match state {
+            FrameState::Allocated(order, _) => Some(order.pages()),
+            FrameState::RunHead(..) => {
+                zone.frames.run_at(zone.offset(frame)).map(|run| PageCount::new(run.count))
+            }
+            _ => return self.refusal(zone, frame, Order::PAGE, state),
+        };
+        match allocated {
+            Some(allocated) if allocated != count => FreeError::WrongCount { frame, allocated, given: count },
+            // Another thread freed the frames first, and they may have been allocated again since then.
+            _ => FreeError::NotAllocated(frame),
+        }
+    }
+
+    /// Returns the error for `frame`, which is in the later block of a run that begins at offset `part`.
+    fn refusal_in_run(&self, zone: &Zone<'m, P>, frame: Pfn, part: u32) -> FreeError {
+        match zone.frames.run_around(part, self.max_order) {
+            Some(first) => self.inside_run(zone, frame, first),
+            None => FreeError::NotAllocated(frame), // another thread has freed the run since
+        }
+    }
+
+    /// Returns the error for `frame`, which is in the run that begins at offset `first`.
+    fn inside_run(&self, zone: &Zone<'m, P>, frame: Pfn, first: u32) -> FreeError {
+        match zone.frames.run_at(first) {
+            Some(run) => {
+                FreeError::InsideRun { frame, first: zone.pfn(first), count: PageCount::new(run.count) }
+            }
+            None => FreeError::NotAllocated(frame), // another thread has freed the run since
+        }
     }
 }

@@ -1,9 +1,9 @@
-//! How much metadata a machine needs, and how the caller's buffers are divided.
+//! The metadata that a machine needs, and how it is laid out in the caller's buffers.
 //!
-//! Each node's metadata has its own buffer, which can be placed on that node. One buffer is shared by all CPUs, and one
-//! holds views with pointers, which belong to one process. The functions that measure and those that build name the
-//! same items in the same order. Neighbours: `metadata/arena.rs` builds cells in a buffer, `alloc/allocator.rs` calls
-//! both halves.
+//! Each node's metadata has its own buffer, which can be placed on that node. One buffer is shared by all CPUs. One
+//! buffer holds views with pointers, which are valid in one process only. The functions that measure a buffer and the
+//! functions that fill it list the same items in the same order. Related files: `metadata/arena.rs` builds cells in a
+//! buffer, and `alloc/allocator.rs` calls the measuring and the building functions.
 
 use crate::config::Config;
 use crate::error::ConfigError;
@@ -27,12 +27,12 @@ use crate::zone::shared::SharedCells;
 use crate::zone::{CpuInfo, Zone, ZoneCells};
 use crate::zonelist::Zonelist;
 
-/// Where a metadata buffer should be placed.
+/// The place in which a metadata buffer should be allocated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// Written rarely, read by all CPUs.
+    /// Shared by all CPUs: written rarely, read often.
     Shared,
-    /// On this node.
+    /// In the memory of this node.
     Node(NodeId),
     /// Private to the process; the only buffer that holds pointers.
     Local,
@@ -41,9 +41,9 @@ pub enum Place {
 /// A buffer that the allocator needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BufferRequest {
-    /// Where the buffer should be placed.
+    /// Place in which the buffer should be allocated.
     pub place: Place,
-    /// Bytes needed, whatever the alignment of the buffer.
+    /// Bytes needed, including padding for any alignment of the buffer.
     pub bytes: usize,
 }
 
@@ -54,12 +54,12 @@ pub struct Layout<'a> {
     config: Config,
 }
 
-/// The pagesets of a zone's own CPUs have slots for one part in this many of the zone. `high_max` may be 1/8 of the
-/// zone; slots for 1/13 keep all metadata below 1.5 bytes per frame.
+/// The pagesets of the CPUs on a zone's node together have slots for 1/13 of the zone. `high_max` may be 1/8 of the
+/// zone, but slots for 1/13 limit all metadata to less than 1.5 bytes per frame.
 const SLOTS_SHARE: u64 = 13;
-/// Slots beyond the largest `high`, because a refill moves whole words.
+/// Number of slots in addition to the largest `high`, because a refill moves whole words and may exceed `high`.
 const SLOTS_SPARE: u64 = 64;
-/// The pagesets of all other CPUs have slots for one part in this many of the zone, and at least a batch each.
+/// A zone's pagesets for CPUs of other nodes together have slots for 1/64 of the zone, but each holds at least a batch.
 const FOREIGN_SHARE: u64 = 64;
 const OWN_LARGE_SLOTS: [u32; STACKS - 1] = [32, 16, 8, 2];
 const FOREIGN_LARGE_SLOTS: [u32; STACKS - 1] = [8, 4, 2, 0];
@@ -94,15 +94,16 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// Returns the frame where a zone's bitmaps start, which aligns its blocks in them, and the number of frames from
-    /// there to the end of the zone.
+    /// Returns the frame where a zone's bitmaps start, and the number of frames from there to the end of the zone.
+    ///
+    /// The start is rounded down, so that every block of the zone is aligned within the bitmaps.
     fn spanned_from_base(&self, zone: &ZoneDescription<'_>) -> (Pfn, u64) {
         let align = self.config.max_order.pages().get().max(SECTION);
         let base = Pfn::new(zone.span.start.get() & !(align - 1));
         (base, zone.span.end().get() - base.get())
     }
 
-    /// Returns every buffer that the allocator will request, in order.
+    /// Returns the request for every buffer that the allocator needs, in order.
     pub fn requests<P: Platform>(&self) -> impl Iterator<Item = BufferRequest> + '_ {
         let nodes = self.machine.nodes().iter();
         let nodes = nodes
@@ -172,11 +173,12 @@ impl<'a> Layout<'a> {
     /// Returns the shape of a zone's metadata.
     pub(super) fn plan(&self, zone: &ZoneDescription<'_>) -> ZonePlan {
         let (base, frames) = self.spanned_from_base(zone);
-        let node = self.machine.position(zone.node).expect("a checked machine knows its zones' nodes");
+        let node = self.machine.position(zone.node).expect("a checked machine has the nodes of its zones");
         let own_cpus = self.machine.nodes()[node].cpus.len();
         let batch = BatchRule::default().batch(zone.span.count, self.config.page_bytes).get();
         let share = zone.span.count.get() / SLOTS_SHARE / (own_cpus.max(1) as u64);
-        // At most 4 batches; less on machines with so many CPUs that their slots would outgrow the zone.
+        // A foreign pageset has at most 4 batches. It has less on machines with so many CPUs that all slots together
+        // would exceed their share of the zone.
         let foreign_share = zone.span.count.get() / FOREIGN_SHARE / self.machine.cpu_ids().max(1) as u64;
         let foreign_depth = (foreign_share.clamp(batch, 4 * batch) + SLOTS_SPARE).max(THRESHOLD_MIN.get());
         let own_depth = (share.max(4 * batch) + SLOTS_SPARE).clamp(THRESHOLD_MIN.get(), u64::from(SLOTS_MAX));
@@ -206,7 +208,8 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// Returns the published form of a zone's stacks, bounded by `high` alone: each order may fill it.
+    /// Returns the shape of a zone's stacks in the published form of tuning, in which blocks of a single order may fill
+    /// the pageset up to `high`.
     fn published_stacks(&self, frames: PageCount, own_cpus: usize) -> StackShape {
         let cpus = if own_cpus == 0 { self.cpus() } else { own_cpus };
         let high_max = published_high_max(frames, cpus, self.config.page_bytes).get();
@@ -233,13 +236,13 @@ impl<'a> Layout<'a> {
         let starts = arena.sorted(zones.len(), |at| (zones[at].span.start, at as u16));
         let mut memory = self.machine.memory();
         let memory = arena.sorted(self.machine.memory().count(), |_| {
-            let range = memory.next().expect("there are as many as were counted");
+            let range = memory.next().expect("the iterator yields the counted number");
             (range.start, range.count)
         });
         LocalParts { free_areas, stacks, cpus, distances, starts, memory }
     }
 
-    /// Builds the CPU info of all CPU ids in one walk over the nodes.
+    /// Builds the CPU info of all CPU ids in one pass over the nodes.
     fn build_cpu_infos<'m>(&self, arena: &mut Arena<'m>) -> &'m [CpuInfo] {
         let absent = |id| CpuInfo::absent(CpuId::new(id as u32));
         let cpus = arena.values_mut(self.machine.cpu_ids(), absent);
@@ -327,16 +330,16 @@ impl<'a> Layout<'a> {
     }
 }
 
-/// The process-local tables that views point to.
+/// The process-local tables to which the views refer.
 #[derive(Clone, Copy)]
 pub(super) struct LocalParts<'m> {
     free_areas: &'m [FreeAreasShape],
     stacks: &'m [StackShape],
     pub(super) cpus: &'m [CpuInfo],
     pub(crate) distances: &'m [u8],
-    /// First frame of each zone, ascending, with the zone's index.
+    /// First frame of each zone and the zone's index, in ascending order of frames.
     pub(crate) starts: &'m [(Pfn, u16)],
-    /// Every range that is or may become memory: ascending, disjoint.
+    /// Every range that is or may become memory, in ascending order and disjoint.
     pub(crate) memory: &'m [(Pfn, PageCount)],
 }
 

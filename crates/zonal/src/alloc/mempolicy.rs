@@ -1,7 +1,7 @@
-//! Memory policies: which node's list a request walks, and which nodes may serve it.
+//! Memory policies: which node's zonelist a request walks, and which nodes may serve the request.
 //!
-//! Neighbours: `alloc/request.rs` carries a policy, `alloc/context.rs` applies it. Linux: the `MPOL_*` modes of
-//! `set_mempolicy(2)`.
+//! Related files: a request in `alloc/request.rs` refers to a policy, and `alloc/context.rs` applies the policy. Linux:
+//! the `MPOL_*` modes of `set_mempolicy(2)`.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -12,7 +12,7 @@ use crate::units::{MAX_NODES, NodeId};
 
 /// Weights of nodes under [`Policy::weighted_interleave`]: 0 to 255 for each node id.
 ///
-/// They can be changed while the policy is in use.
+/// The weights can be changed while the policy is in use.
 pub struct WeightTable<P: Platform> {
     weights: [P::U8; MAX_NODES],
 }
@@ -42,54 +42,55 @@ impl<P: Platform> Default for WeightTable<P> {
     }
 }
 
-/// Which nodes may serve requests under a policy, and where the search starts.
+/// A memory policy: the nodes that may serve requests, and the node at which the search for memory starts.
 pub struct Policy<'w, P: Platform> {
     mode: Mode,
     /// Nodes that the policy names; all nodes for the local policy.
     nodes: NodeMask,
     /// Weights of a weighted interleaving policy.
     weights: Option<&'w WeightTable<P>>,
-    /// Requests served so far under an interleaving policy.
+    /// Number of turns used so far under an interleaving policy.
     turn: P::U64,
 }
 
-/// How a policy chooses among its nodes. Linux: `MPOL_*`.
+/// The way in which a policy chooses among its nodes. Linux: `MPOL_*`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Mode {
     Local,
     Preferred(NodeId),
     Bind,
-    /// In turn, weighted or not.
+    /// One node after another, weighted or not.
     Interleave,
 }
 
-/// A policy as seen by requests, independent of the platform.
+/// The interface through which requests use a policy, independent of the platform.
 pub(super) trait RequestPolicy: Sync {
     /// Returns how the policy chooses among its nodes.
     fn mode(&self) -> Mode;
     /// Returns the nodes that the policy names.
     fn nodes(&self) -> &NodeMask;
-    /// Returns the node whose turn it is among those of `usable`; `None` if there is none or the policy does not
-    /// interleave.
+    /// Returns the policy's node for `turn` among the nodes of `usable`.
+    ///
+    /// Returns `None` if there is no such node or the policy does not interleave.
     fn target(&self, usable: &NodeMask, turn: Turn) -> Option<NodeId>;
 }
 
-/// What a policy needs to know about a machine; implemented by [`Allocator`](crate::Allocator).
+/// The information about a machine's nodes that a policy needs; implemented by [`Allocator`](crate::Allocator).
 pub trait PolicyNodes {
     /// The platform of the policy's cells.
     type Platform: Platform;
     /// Whether the machine has a node with this id.
     fn has_node(&self, id: NodeId) -> bool;
-    /// Returns the nodes that have memory now.
+    /// Returns the nodes that currently have memory.
     fn memory_nodes(&self) -> NodeMask;
 }
 
 /// Which turn of an interleaving policy a request uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Turn {
-    /// The next turn, which no other request uses.
+    /// The next turn, which is reserved for this request.
     Next,
-    /// The last turn taken, to examine a request that failed.
+    /// The turn used last, to examine a request that failed.
     Last,
 }
 
@@ -98,13 +99,13 @@ impl<'w, P: Platform> Policy<'w, P> {
         Self { mode, nodes, weights: None, turn: P::U64::new(0) }
     }
 
-    /// Creates a policy that starts at the node of the requesting CPU and follows its fallback order.
+    /// Creates a policy that starts at the requesting CPU's node and follows that node's fallback order.
     #[must_use]
     pub fn local() -> Self {
         Self::new(Mode::Local, NodeMask::ALL)
     }
 
-    /// Creates a policy that starts at `node` and follows its fallback order.
+    /// Creates a policy that starts at `node` and follows that node's fallback order.
     ///
     /// # Errors
     /// Returns an error if the machine has no such node, or the node has no memory.
@@ -132,7 +133,8 @@ impl<'w, P: Platform> Policy<'w, P> {
         Ok(Self::new(Mode::Interleave, check(machine, nodes)?))
     }
 
-    /// Creates a policy as [`Policy::interleave`], with as many consecutive requests for each node as its weight.
+    /// Creates a policy like [`Policy::interleave`] in which each node serves as many consecutive requests as its
+    /// weight.
     ///
     /// # Errors
     /// Returns an error if a node is not part of this machine, none of the nodes has memory, or all weights are 0.
@@ -158,12 +160,12 @@ impl<'w, P: Platform> Policy<'w, P> {
             }
             rest -= weight;
         }
-        // The weights decreased meanwhile: use the first usable node.
+        // Another thread has decreased the weights since they were summed. Use the first usable node.
         nodes.nth(0)
     }
 
     fn turn(&self, turn: Turn) -> u64 {
-        // Relaxed: only the distinctness of turns matters.
+        // Relaxed: turns must be distinct, but they order no other memory accesses.
         match turn {
             Turn::Next => self.turn.fetch_add(1, Relaxed),
             Turn::Last => self.turn.load(Relaxed).saturating_sub(1),

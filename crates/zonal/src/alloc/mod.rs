@@ -1,11 +1,12 @@
-//! Allocation: from a request to a block.
+//! Allocation: finds a block of frames for a request.
 //!
 //! Most requests are for single frames. [`Allocator::pop_current`] serves them from the pageset slot of the current
-//! CPU: it pops the top frame with one committing store. It checks no watermark, because watermarks are checked where
-//! the number of free frames changes, at refill. When the pop cannot complete, [`Allocator::alloc_beyond`] locks the
-//! pageset; if that finds no block either, the slow path scans a zonelist. A frame whose state shows that it cannot be
-//! allocated safely is *retired*. Neighbours: `alloc/slow_path.rs` is the slow path, `alloc/free.rs` frees blocks,
-//! `pageset/refill.rs` refills pagesets.
+//! CPU: it pops the top frame with one committing store. This path checks no watermark. Watermarks are checked at
+//! refill, where the number of free frames of the zone changes. When the pop cannot complete,
+//! [`Allocator::alloc_beyond`] locks the pageset and tries again. If the locked pageset cannot provide a block either,
+//! the slow path scans a zonelist. A frame whose state shows that it cannot be allocated safely is *retired*: it leaves
+//! the free memory, but no caller receives it. Related files: `alloc/slow_path.rs` is the slow path, `alloc/free.rs`
+//! frees blocks, and `pageset/refill.rs` refills pagesets.
 
 pub(crate) mod allocator;
 mod bulk;
@@ -16,8 +17,10 @@ mod free_refusal;
 pub mod layout;
 pub mod mempolicy;
 mod past_full;
+mod ranges;
 mod reclaim;
 pub mod request;
+pub(crate) mod runs;
 mod scan;
 mod shortage;
 mod slow_path;
@@ -28,7 +31,7 @@ use crate::Allocator;
 use crate::alloc::context::AllocContext;
 use crate::alloc::mempolicy::RequestPolicy;
 use crate::alloc::request::{Block, PageKind, Request, RequestFlags};
-use crate::config::{Faults, InvalidFree, ZeroOn};
+use crate::config::{InvalidFree, ZeroOn};
 use crate::error::AllocError;
 use crate::node_mask::NodeMask;
 use crate::pageset::StackId;
@@ -55,19 +58,19 @@ impl<'m, P: Platform> Allocator<'m, P> {
     //                                 on Linux a restartable sequence (`zonal-linux/src/sequences`)
     //     mark_popped                 marks the frame as allocated
     //       retire_popped             counts a frame that an invalid free pushed twice
-    //   alloc_beyond                  everything else
+    //   alloc_beyond                  all other requests
     //     refuse                      fails the request if fault injection chose it
     //     alloc_near                  tries the current CPU's pageset, under its lock
     //       pop_and_fold              pops from the slot and folds counters (`pageset/steps.rs`)
     //       pop_preferred             pops from the preferred zone's pageset
-    //         pop                     pops a block, marks it as allocated (`admit`)
+    //         pop                     pops a block and marks it as allocated (`admit`)
     //         pop_refilled            checks `low`, refills the pageset and pops
     //           refill                moves batches from the buddy (`pageset/refill.rs`)
-    //       pop_near                  for larger cached orders, and slots that are empty or of another zone
+    //       pop_near                  handles larger cached orders, and slots that are empty or of another zone
     //         zone_past_full          chooses the serving zone while the preferred zone is full (`past_full.rs`)
-    //         pop_past_full           pops from the serving zone's pageset, makes it the CPU's slot
-    //       split_preferred           for orders that are not cached: checks `low`
-    //         split                   allocates from the buddy (`zone/free_areas.rs`)
+    //         pop_past_full           pops from the serving zone's pageset and makes it the CPU's slot
+    //       split_preferred           checks `low`, for orders that are not cached
+    //         split_free                allocates from the buddy (`zone/free_areas.rs`)
     //     alloc_slow                  slow path (`slow_path.rs`)
     //       resolve                   builds the allocation context (`context.rs`)
     //       find
@@ -75,7 +78,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     //           alloc_from            allocates from one zone: pageset, refill, else `alloc_from_buddy`
     //           node_reclaim          reclaims a nearby zone below its watermark (`reclaim.rs`)
     //         wake_background         wakes background reclaim
-    //         reclaim_and_scan        rounds of `direct_reclaim` and `scan`
+    //         reclaim_and_scan        repeats `direct_reclaim` and `scan`
     //         drain_allowed           drains the pagesets of all CPUs
     //         scan_last               scans a last time, ignoring full bits
     //       failure                   counts the failure and sums up the zones (`shortage.rs`)
@@ -83,10 +86,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Allocates one block.
     ///
     /// # Errors
-    /// Returns [`AllocError::OutOfMemory`] when everything that a request of its kind may try has been tried, and
-    /// [`AllocError::Reentered`] when the request would have to wait for the caller's own thread. Other errors name
-    /// what is wrong with the request. A request that fails with `OutOfMemory` may have reclaimed frames and drained
-    /// pagesets.
+    /// Returns [`AllocError::OutOfMemory`] when every step that the request permits has failed. Returns
+    /// [`AllocError::Reentered`] when the caller is a handler that interrupted its own thread inside the allocator, and
+    /// the request would have to wait for that thread. Other errors name the invalid part of the request. A request
+    /// that fails with `OutOfMemory` may have reclaimed frames and drained pagesets.
     #[inline(always)]
     pub fn alloc(&self, request: &Request<'_>) -> Result<Block, AllocError> {
         if request.flags.order == Order::PAGE
@@ -95,11 +98,14 @@ impl<'m, P: Platform> Allocator<'m, P> {
         {
             return Ok(block);
         }
-        // Passed in parts, so that a request built for this call never has to be stored in memory.
+        // The fields are passed separately, so that a request built for this call never has to be stored in memory.
+        if let Some(below) = request.address_limit() {
+            return self.alloc_below(request.flags, request.policy, request.allowed, below);
+        }
         self.alloc_beyond(request.flags, request.policy, request.allowed)
     }
 
-    /// Pops a frame from the current CPU's pageset slot, or returns `None` if that needs the lock.
+    /// Pops a frame from the current CPU's pageset slot, or returns `None` if the pop needs the pageset's lock.
     #[inline(always)]
     fn pop_current(&self, kind: PageKind) -> Option<Block> {
         let local = self.state.platform.cpu_local();
@@ -110,25 +116,29 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Marks a popped frame as allocated.
     ///
-    /// Returns `None` if nothing was popped or it is the second copy of a frame freed twice. With
-    /// exact invalid-free checks no frame is ever on two stacks, so there is nothing to check.
+    /// Returns `None` if no frame was popped, or if the frame is the second copy of one that was freed twice. With
+    /// exact invalid-free checks no frame is ever on two stacks, so the state is not checked.
     #[inline(always)]
     fn mark_popped(&self, slot: &PagesetSlot<'m, P>, popped: Popped, kind: PageKind) -> Option<Block> {
-        let frame = popped.offset(); // no state lies at the offset of nothing
+        let frame = popped.offset(); // the offset of an empty pop is beyond all states
         let state = slot.states.get(frame as usize)?;
-        // Acquire: pairs with the release of the free. A separate store is enough, as in `FrameTable`.
+        // Acquire: pairs with the release store of the free. A load and a separate store are enough, because only this
+        // CPU holds the popped frame, as in `FrameTable`.
         if self.invalid_free == InvalidFree::Checked && state.load(Acquire) != CACHED_PAGE {
             self.state.retire_popped(slot.zone.index());
             return None;
         }
-        debug_assert!(state.load(Relaxed) == CACHED_PAGE, "frame {frame} left a pageset, but was not in it");
+        debug_assert!(
+            state.load(Relaxed) == CACHED_PAGE,
+            "frame {frame} was popped, but is not marked as cached"
+        );
         // Release: pairs with the acquire of the free's exchange.
         state.store(allocated_page(kind), Release);
         let first = Pfn::new(slot.base.get().wrapping_add(frame));
         Some(Block { first, order: Order::PAGE, zone: slot.zone, node: slot.node })
     }
 
-    /// Serves every request that [`Allocator::pop_current`] cannot.
+    /// Serves every request that [`Allocator::pop_current`] cannot serve.
     #[inline(never)]
     fn alloc_beyond(
         &self,
@@ -136,18 +146,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
         policy: Option<&dyn RequestPolicy>,
         allowed: Option<&NodeMask>,
     ) -> Result<Block, AllocError> {
-        let request = &Request { flags, policy, allowed };
-        if self.state.platform.is_reentered() {
-            return Err(AllocError::Reentered);
-        }
-        if self.faults != Faults::None && self.is_refused() {
-            return self.refuse(request);
-        }
+        let request = &Request { flags, policy, allowed, below: Pfn::new(0) };
+        self.may_begin(request)?;
         if request.may_pop()
             && let Some(block) = self.alloc_near(request)
         {
             if self.hardening.zero == ZeroOn::EveryAllocation {
-                self.state.zero(block);
+                self.state.zero(block.first, block.order.pages());
             }
             return Ok(block);
         }
@@ -172,7 +177,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             && slot.has_frames()
         {
             return match self.state.lock_slot(slot, cpu)?.pop_and_fold(kind) {
-                // `None` at once when the frame is the second copy of one that was freed twice.
+                // Returns `None` when the frame is the second copy of one that was freed twice.
                 Ok(frame) => self.mark_popped(slot, Popped::frame(frame), kind),
                 Err(session) => self.pop_preferred(&session, StackId::PAGES, &request.flags),
             };
@@ -184,7 +189,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
     }
 
-    /// As [`Allocator::alloc_near`], when the CPU's slot is of another zone or is empty, and for larger cached orders.
+    /// Handles the cases of [`Allocator::alloc_near`] in which the CPU's slot is empty or belongs to another zone, and
+    /// the larger cached orders.
     #[inline(never)]
     fn pop_near(
         &self,
@@ -226,20 +232,21 @@ impl<'m, P: Platform> Allocator<'m, P> {
         Some(block)
     }
 
-    /// Allocates a block of an order that is not cached from the preferred zone, as a scan at `low` would.
+    /// Allocates a block from the preferred zone's buddy, for an order that is not cached; checks `low` as a scan
+    /// would.
     fn split_preferred(&self, zone: &Zone<'m, P>, cpu: CpuInfo, flags: &RequestFlags) -> Option<Block> {
         let order = flags.order;
         if order > self.max_order || !self.state.preferred_passes(zone, cpu, flags) {
             return None;
         }
         let guard = self.state.own_pageset(zone, cpu)?;
-        let block = self.split(zone, Some(cpu), order, flags.kind)?;
+        let block = self.split_free(zone, Some(cpu), order, flags.kind)?;
         guard.add_to(|pageset| &pageset.probes, 1);
-        guard.count_hits(1); // limits do not change
+        guard.count_hits(1); // the fast path's limits need no update
         Some(block)
     }
 
-    /// Refills the empty pageset of the preferred zone and pops a block from it, as a scan at `low` would.
+    /// Refills the empty pageset of the preferred zone and pops a block from it; checks `low` as a scan would.
     fn pop_refilled(
         &self,
         guard: &PagesetSession<'_, 'm, P>,
@@ -289,14 +296,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
     }
 
-    /// Marks a block that left a pageset or the buddy as allocated; returns `false` when the block is retired instead.
+    /// Marks a block that was removed from a pageset or the buddy as allocated; returns `false` if it is retired
+    /// instead.
     #[inline]
     fn admit(&self, zone: &Zone<'_, P>, frame: u32, from: FrameState, order: Order, kind: PageKind) -> bool {
-        // Checked before the block is marked, while nothing can free it.
-        if let Some(poison) = self.hardening.poison
-            && !self.state.is_poisoned(zone, frame, order, poison)
-        {
-            zone.frames.retire(frame, from, order, kind);
+        if !self.has_poison(zone, frame, from, order, kind) {
             return false;
         }
         let admitted = zone.frames.mark_allocated(frame, from, order, kind);
@@ -306,8 +310,31 @@ impl<'m, P: Platform> Allocator<'m, P> {
         admitted
     }
 
-    /// Allocates a block from `zone`, whose watermark was checked: from the pageset, refilled if empty, or directly
-    /// from the buddy.
+    /// Whether the poison of a block that was removed from a pageset or the buddy is unchanged; retires the block if
+    /// not. Returns `true` if poisoning is off.
+    #[inline]
+    fn has_poison(
+        &self,
+        zone: &Zone<'_, P>,
+        frame: u32,
+        from: FrameState,
+        order: Order,
+        kind: PageKind,
+    ) -> bool {
+        // The poison is checked before the block is marked as allocated, because no thread can free the block until
+        // then.
+        if let Some(poison) = self.hardening.poison
+            && !self.state.is_poisoned(zone, frame, order, poison)
+        {
+            zone.frames.retire(frame, from, order, kind);
+            return false;
+        }
+        true
+    }
+
+    /// Allocates a block from `zone`, whose watermark the caller has checked.
+    ///
+    /// The block comes from the pageset, which is refilled if it is empty, or otherwise directly from the buddy.
     fn alloc_from(
         &self,
         zone: &Zone<'m, P>,
@@ -315,7 +342,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         context: &AllocContext<'_>,
         watermark: Watermark,
     ) -> Option<Block> {
-        let Some((stack, cpu)) = self.state.cached.stack(context.order).zip(context.cpu) else {
+        let Some((stack, cpu)) = self.cached_for(context) else {
             return self.alloc_from_buddy(zone, preferred, context);
         };
         let Some(guard) = self.state.own_pageset_still(zone, cpu) else {
@@ -332,12 +359,14 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 return self.alloc_from_buddy(zone, preferred, context);
             }
         };
-        // While the slot serves for another zone, the misses that it goes on to serve are counted where hits would be.
+        // While the pageset serves for another zone, the counter that otherwise counts hits counts misses, so a hit is
+        // counted separately.
         let is_hit = preferred.node == zone.node && (context.from == zone.node) == zone.is_own(cpu);
         if is_hit && !context.interleaved && !guard.serves_for_another() {
             guard.count_hits(1);
         } else {
-            // Two words count locality. Fold one first, so that the sum of both differences stays below the threshold.
+            // Two words hold differences of the locality counters. One word is folded first, so that the sum of both
+            // differences stays below the threshold.
             guard.fold_all_served();
             let word = &guard.zone_diffs;
             count_numa(zone, preferred, context, |item| zone.counters().increment(word, item, &guard));
@@ -346,24 +375,41 @@ impl<'m, P: Platform> Allocator<'m, P> {
         Some(block)
     }
 
-    /// Allocates a block directly from the buddy: for orders that are not cached, for CPUs that are offline, and while
-    /// the pageset is locked by another thread.
+    /// Returns the stack that caches blocks for a request, and the current CPU; `None` if pagesets cannot serve it.
+    fn cached_for(&self, context: &AllocContext<'_>) -> Option<(StackId, CpuInfo)> {
+        let stack = self.state.cached.stack(context.order).filter(|_| context.placement.is_none());
+        stack.zip(context.cpu)
+    }
+
+    /// Allocates a block directly from the buddy.
+    ///
+    /// Used for orders that are not cached, for CPUs that are offline, and while another thread holds the pageset's
+    /// lock.
     fn alloc_from_buddy(
         &self,
         zone: &Zone<'_, P>,
         preferred: &Zone<'_, P>,
         context: &AllocContext<'_>,
     ) -> Option<Block> {
-        let block = self.split(zone, context.cpu, context.order, context.kind)?;
+        let block = match context.placement {
+            None => self.split_free(zone, context.cpu, context.order, context.kind)?,
+            Some(placement) => self.alloc_placed(zone, context, placement)?,
+        };
         count_numa(zone, preferred, context, |item| zone.counters().add_total(item, 1));
         Some(block)
     }
 
     /// Allocates the next block of the buddy that can be marked as allocated.
-    fn split(&self, zone: &Zone<'_, P>, cpu: Option<CpuInfo>, order: Order, kind: PageKind) -> Option<Block> {
+    fn split_free(
+        &self,
+        zone: &Zone<'_, P>,
+        cpu: Option<CpuInfo>,
+        order: Order,
+        kind: PageKind,
+    ) -> Option<Block> {
         loop {
             let pages = order.pages().get() as i64;
-            // Called under the free area's lock, as in a refill.
+            // The buddy calls this function under the free area's lock, as in a refill.
             let leaving = || zone.counters().add_total(ZoneItem::Free, -pages);
             let frame = zone.free_areas.alloc(order, zone.preferred_area(cpu), leaving)?;
             self.state.nodes[zone.node].counters.add_total(kind.item(), pages);
@@ -378,9 +424,9 @@ fn block_at<P: Platform>(zone: &Zone<'_, P>, frame: u32, order: Order) -> Block 
     Block { first: zone.pfn(frame), order, zone: zone.id, node: zone.node_id }
 }
 
-/// Counts once per block which zone and node served it.
+/// Counts which zone and node served a block.
 ///
-/// `preferred` is the first zone that could have served it.
+/// `preferred` is the first zone that could have served the block.
 fn count_numa<P: Platform>(
     zone: &Zone<'_, P>,
     preferred: &Zone<'_, P>,
@@ -401,10 +447,10 @@ fn count_numa<P: Platform>(
 /// Largest number of frames that one refill moves: 32 batches, plus rounding up to whole words.
 const LARGEST_REFILL: PageCount = PageCount::new(32 * 63 + 64);
 
-/// Returns how many frames of `zone` a refill may take beyond the requested block.
+/// Returns how many frames a refill may move from `zone` to a pageset in addition to the requested block.
 ///
-/// Refills stop at the watermark of the scan, and at `min` even if the request may go below it. Frames below `min` are
-/// reserved for urgent requests, which cannot take frames from other CPUs' pagesets.
+/// A refill stops at the watermark of the scan, without the discount that an urgent request gets. Frames below `min`
+/// are reserved for urgent requests, which could not allocate them from other CPUs' pagesets.
 fn spare<P: Platform>(zone: &Zone<'_, P>, limit: ZoneKind, watermark: Watermark) -> PageCount {
     let keep = zone.watermarks().discounted(watermark, Urgency::Normal).plus(zone.reserve(limit));
     zone.free_before(LARGEST_REFILL).saturating_minus(keep)
@@ -423,17 +469,17 @@ impl PageKind {
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
-    /// Counts a popped frame that is the second copy of one freed twice.
+    /// Counts a popped frame that is the second copy of a frame freed twice.
     ///
-    /// The first copy has been allocated already. The frame's state stays as it is and the frame is counted as
-    /// allocated, because the invalid free subtracted it.
+    /// The first copy has been allocated already, so the frame's state does not change. The second copy is counted as
+    /// allocated, because the invalid free had subtracted it.
     #[cold]
     fn retire_popped(&self, zone: usize) {
         self.nodes[self.zones[zone].node].events.add(Event::Retired, 1);
     }
 
-    /// Whether a scan at `low` would end at the preferred zone, where it begins: the zone's watermark allows the
-    /// request.
+    /// Whether a scan at `low`, which begins at the preferred zone, would also end there, because the zone's watermark
+    /// allows the request.
     #[inline]
     fn preferred_passes(&self, zone: &Zone<'m, P>, cpu: CpuInfo, flags: &RequestFlags) -> bool {
         !self.platform.is_reclaiming()
@@ -453,9 +499,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Zeroes a block.
     #[cold]
-    pub(super) fn zero(&self, block: Block) {
+    pub(super) fn zero(&self, first: Pfn, count: PageCount) {
         if let Some(contents) = self.platform.contents() {
-            contents.fill(block.first, block.order.pages(), 0);
+            contents.fill(first, count, 0);
         }
     }
 }

@@ -1,10 +1,10 @@
-//! The short scan while the preferred zone is full: directly to the first zone without a full bit, as long as the CPU's
-//! pageset of that zone has a block.
+//! The short scan while the preferred zone is full: allocates from the CPU's pageset of the first zone whose full bit
+//! is not set, the *serving zone*.
 //!
-//! It finds what `alloc/scan.rs` would find, and returns nothing wherever a scan would do more: set or clear full bits,
-//! reclaim, refill. The preferred zone is checked first, as in every scan. The serving zone's watermark is not checked,
-//! because its pageset holds frames that left the zone when it was checked (docs/decisions/0003). Neighbours:
-//! `alloc/mod.rs` calls it when the CPU's pageset is empty.
+//! The short scan finds the same zone as the scan in `alloc/scan.rs`. It returns `None` in all cases in which that scan
+//! would set or clear full bits, reclaim, or refill a pageset. The preferred zone's watermark is checked first, as in
+//! every scan. The serving zone's watermark is not checked, because it was checked when the frames in the pageset left
+//! the zone (docs/decisions/0003). Related file: `alloc/mod.rs` runs the short scan when the CPU's pageset is empty.
 
 use crate::Allocator;
 use crate::alloc::request::{Block, Request, RequestFlags};
@@ -20,13 +20,13 @@ use crate::zone::{CpuInfo, Zone};
 use crate::zonelist::candidates::Candidates;
 use crate::zonelist::full_cache::ScanClass;
 
-/// Zones checked: the preferred zone and the serving zone.
+/// Number of zones checked: the preferred zone and the serving zone.
 const PROBES: u64 = 2;
 
 impl<'m, P: Platform> Allocator<'m, P> {
-    /// Pops a block from the current CPU's pageset of the serving zone, or returns `None` if it is empty.
+    /// Pops a block from the current CPU's pageset of the serving zone, or returns `None` if the stack is empty.
     ///
-    /// That pageset becomes the CPU's slot for single frames, except with the published form of the cache.
+    /// In the default mode of the zonelist cache, this pageset becomes the CPU's slot for single frames.
     #[inline(never)]
     pub(super) fn pop_past_full(
         &self,
@@ -60,8 +60,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
 impl<'m, P: Platform> MachineState<'m, P> {
     /// Returns the serving zone of a request while `preferred` is full.
     ///
-    /// That is the nearest zone that is not marked full, as long as `preferred` is marked full and the CPU's pageset of
-    /// `preferred` has no block. If there is none, the CPU goes back to its pageset slot of `preferred`.
+    /// The serving zone is the nearest zone whose full bit is not set. Returns `None` if the full bit of `preferred` is
+    /// not set, or the CPU's pageset of `preferred` has a block. A CPU that does not use the pageset of the returned
+    /// zone returns to its pageset slot of `preferred`.
     pub(super) fn zone_past_full(
         &self,
         request: &Request<'_>,
@@ -69,7 +70,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
         preferred: &Zone<'m, P>,
         cpu: CpuInfo,
     ) -> Option<&Zone<'m, P>> {
-        // Pagesets of other nodes' CPUs rarely hold 2 MiB blocks.
+        // Requests for 2 MiB blocks do not pass, because a CPU's pagesets of other nodes' zones rarely hold such
+        // blocks.
         let may_pass = !request.is_strict() && stack != StackId::LARGE;
         let instead = (may_pass && !self.pagesets_of(preferred).of(cpu).has(stack))
             .then(|| self.first_not_full(request, preferred, cpu))
@@ -84,7 +86,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
         instead
     }
 
-    /// Returns the nearest zone that is not marked full for this request, if `preferred` is marked and full.
+    /// Returns the nearest zone whose full bit is not set, if `preferred` has its full bit set and still fails its
+    /// watermark.
     #[inline(never)]
     fn first_not_full(
         &self,
@@ -111,9 +114,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
         {
             return None;
         }
-        // With `ZonelistCache::On` a free that lifts a zone above its watermark clears the full bit at once, so counter
-        // drift cannot hide it: the approximate count, one load, decides. Only if it allows the request is the exact
-        // count read.
+        // With `ZonelistCache::On`, a free that lifts a zone above its watermark clears the zone's full bit at once. An
+        // approximate count that is too low therefore cannot hide the zone for long, so this count, which costs one
+        // load, decides first. The exact count is read only if the approximate count allows the request.
         let allows = |free| {
             preferred.watermarks().allow(free, order, Watermark::Low, urgency, preferred.reserve(limit))
         };

@@ -1,11 +1,12 @@
-//! Reclaim: when reclaimers are called, and for what.
+//! Reclaim: when the allocator calls the reclaimers, and for which zones.
 //!
-//! *Background* reclaim works on a node until its zones are above `high`; *direct* reclaim works for one request in the
-//! caller's context; *node* reclaim works on one nearby zone before a scan continues. In the published modes of the
-//! zonelist cache each call covers one zone, as it did then; by default it covers a whole node. Reclaimers run with no
-//! lock held, and their own allocations may use the reserve. Source of node reclaim's rules: Gorman 2011, Linux
-//! 76d3fbf8fbf6. Neighbours: `platform/reclaimer.rs` is the trait that reclaimers implement, `alloc/slow_path.rs` and
-//! `alloc/scan.rs` call for reclaim.
+//! *Background* reclaim frees frames of a node until its zones are above `watermarks.high`. *Direct* reclaim frees
+//! frames for one request in the caller's context. *Node* reclaim frees frames of a nearby node before a scan continues
+//! to the next node. By default each call of the reclaimers covers a whole node. In the published modes of the zonelist
+//! cache it covers one zone, as in the kernels that had those modes. Reclaimers run with no lock held, and their own
+//! allocations may use the reserve. Source of the rules of node reclaim: Gorman 2011, Linux 76d3fbf8fbf6. Related
+//! files: `platform/reclaimer.rs` has the trait that reclaimers implement. `alloc/slow_path.rs` and `alloc/scan.rs`
+//! start reclaim.
 
 use crate::Allocator;
 use crate::alloc::context::AllocContext;
@@ -25,19 +26,19 @@ use crate::zone::order_classes::OrderClasses;
 /// The result of node reclaim of a zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum NodeReclaimOutcome {
-    /// Not tried: the caller may not reclaim this zone, or another caller is reclaiming it.
+    /// Not tried: the caller must not reclaim this zone, or another caller is reclaiming it.
     NoScan,
     /// Not tried: too few frames can be reclaimed.
     Full,
-    /// Freed nothing.
+    /// Tried, but no frame was freed.
     Nothing,
-    /// Freed less than the request needs.
+    /// Fewer frames were freed than the request needs.
     Some,
-    /// Freed what the request needs.
+    /// At least as many frames were freed as the request needs.
     Success,
 }
 
-/// Marks the caller as reclaiming until dropped; its own requests may use the reserve.
+/// Marks the caller as reclaiming until dropped; meanwhile the caller's own requests may use the reserve.
 struct Reclaiming<'p, P: Platform>(&'p P);
 
 impl<'p, P: Platform> Reclaiming<'p, P> {
@@ -53,7 +54,9 @@ impl<P: Platform> Drop for Reclaiming<'_, P> {
     }
 }
 
-/// Marks a background worker as awake until dropped; its node's counters are exact meanwhile.
+/// Marks background reclaim of a node as running until dropped.
+///
+/// Meanwhile the zones of the node use the counter thresholds for pressure, with which totals are more exact.
 struct Awake<'a, 'm, P: Platform> {
     allocator: &'a Allocator<'m, P>,
     place: usize,
@@ -66,7 +69,7 @@ impl<P: Platform> Drop for Awake<'_, '_, P> {
     }
 }
 
-/// Keeps the pagesets of zones small while the zones are reclaimed, until dropped.
+/// Limits the pagesets of zones to few frames while the zones are being reclaimed, until dropped.
 struct HeldDown<'z, 'm, P: Platform>(&'z [Zone<'m, P>]);
 
 impl<'z, 'm, P: Platform> HeldDown<'z, 'm, P> {
@@ -85,7 +88,7 @@ impl<P: Platform> Drop for HeldDown<'_, '_, P> {
     }
 }
 
-/// What one call of the reclaimers covers: all zones of a node, or one of them.
+/// The zones that one call of the reclaimers covers: all zones of a node, or one of them.
 struct Extent<'m, P: Platform> {
     /// Index of the node.
     place: usize,
@@ -105,10 +108,12 @@ impl<P: Platform> Extent<'_, P> {
 }
 
 impl<'m, P: Platform> Allocator<'m, P> {
-    /// Reclaims `node` until each of its zones has more than `watermarks.high` free or reclaim makes no progress.
+    /// Reclaims `node` until each of its zones has more than `watermarks.high` free frames, or reclaim makes no
+    /// progress.
     ///
-    /// The embedder's worker calls it after [`wake_background_reclaim`](Platform::wake_background_reclaim). Returns the
-    /// number of frames freed; zero if another worker is running, or the caller is inside a reclaimer's call.
+    /// The embedder's worker calls this method after [`wake_background_reclaim`](Platform::wake_background_reclaim).
+    /// Returns the number of frames freed. The number is zero if another worker is reclaiming the node, or the caller
+    /// is inside a reclaimer's call.
     pub fn background_reclaim(&self, node: NodeId) -> PageCount {
         let Some(place) = self.state.place_of(node) else { return PageCount::ZERO };
         let node = &self.state.nodes[place];
@@ -126,11 +131,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
         freed
     }
 
-    /// Asks the reclaimers to free `target` frames of `node` although no request needs them.
+    /// Calls the reclaimers to free `target` frames of `node` although no request needs them.
     ///
-    /// For returning memory to a host, or freeing memory in advance. Returns the number of frames freed; zero if the
-    /// machine has no such node, or the caller is inside a reclaimer's call. Linux:
-    /// `/sys/devices/system/node/node*/reclaim`.
+    /// An embedder uses this method to return memory to a host, or to free memory in advance. Returns the number of
+    /// frames freed. The number is zero if the machine has no such node, or the caller is inside a reclaimer's call.
+    /// Linux: `/sys/devices/system/node/node*/reclaim`.
     pub fn shrink_caches(&self, node: NodeId, target: PageCount) -> PageCount {
         match self.state.place_of(node) {
             Some(place) if !self.state.platform.is_reclaiming() => {
@@ -141,13 +146,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
     }
 
-    /// Asks the reclaimers once for the frames of `range` that are not free, so that it can go offline.
+    /// Calls the reclaimers once to free the allocated frames of `range`, so that the range can go offline.
     ///
-    /// Returns the number of frames freed, which may be elsewhere; zero if all are free already, or the caller is
-    /// inside a reclaimer's call.
+    /// Returns the number of frames freed, which may be outside `range`. The number is zero if all frames of `range`
+    /// are already free, or the caller is inside a reclaimer's call.
     ///
     /// # Errors
-    /// Returns an error if the range is empty or does not lie within one zone's span.
+    /// Returns an error if the range is empty or is not within one zone's span.
     pub fn reclaim_range(&self, range: FrameRange) -> Result<PageCount, OnlineError> {
         let zone = self.zone_around(&range)?;
         self.state.drain_zone(zone);
@@ -163,9 +168,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
         Ok(self.call_reclaimers(&self.state.whole_node(zone.node), &request))
     }
 
-    /// Runs rounds of reclaim as long as they make progress.
+    /// Runs rounds of reclaim on the node with index `place`, as long as they make progress.
     ///
-    /// A round after which no fewer frames are missing counts as idle, whatever the reclaimer returns.
+    /// A round counts as idle if the zones are still at least as far from `high` as before, regardless of the number
+    /// that the reclaimers return.
     fn reclaim_to_high(&self, place: usize) -> PageCount {
         let node = &self.state.nodes[place];
         let mut total = PageCount::ZERO;
@@ -186,7 +192,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
     }
 
-    /// Calls the reclaimers once for each extent of the node that is short of frames.
+    /// Calls the reclaimers once for each extent of the node with zones that are not above `high`.
     fn background_round(&self, place: usize) -> PageCount {
         let short = self.state.extents(place).filter(|extent| extent.missing_to_high() != PageCount::ZERO);
         let freed = short.map(|extent| {
@@ -199,7 +205,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Calls the reclaimers for the zones of `extent`.
     ///
-    /// The number they report is capped at the managed frames of these zones.
+    /// The number that the reclaimers report is limited to the number of managed frames of these zones.
     fn call_reclaimers(&self, extent: &Extent<'m, P>, request: &ReclaimRequest) -> PageCount {
         let request = ReclaimRequest { zone: extent.alone, ..*request };
         let freed = {
@@ -210,7 +216,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let freed = freed.min(extent.managed());
         self.state.nodes[extent.place].note_reclaimed(freed);
         if freed != PageCount::ZERO {
-            // The freed frames are in this CPU's pagesets, but watermarks count only the zones' free frames.
+            // The freed frames are in this CPU's pagesets, but watermark checks count only free frames in the buddy.
             if let Some(cpu) = self.state.current_cpu_info() {
                 self.state.node_zones(extent.place).iter().for_each(|zone| self.state.drain_cpu(zone, cpu));
             }
@@ -224,7 +230,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let target = reclaim_target(context.order);
         let mut freed = PageCount::ZERO;
         let in_reach = self.state.allowed_nodes(context);
-        // Starts at the target, so that requests for different nodes do not all start at the same one.
+        // The loop starts at the target, so that requests for different nodes do not all reclaim the same node first.
         let places = (0..self.state.nodes.len()).map(|step| (context.target + step) % self.state.nodes.len());
         for place in places.filter(|&place| in_reach.contains(self.state.nodes[place].id)) {
             freed = freed.plus(self.direct_reclaim_of(place, context, target.saturating_minus(freed)));
@@ -238,7 +244,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         freed
     }
 
-    /// Reclaims up to `target` frames of the node with this index directly.
+    /// Reclaims directly up to `target` frames of the node with this index.
     fn direct_reclaim_of(&self, place: usize, context: &AllocContext<'_>, target: PageCount) -> PageCount {
         let node = &self.state.nodes[place];
         let mut freed = PageCount::ZERO;
@@ -258,11 +264,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
         freed
     }
 
-    /// Clears full bits after direct reclaim freed frames of the node with index `place` (M3), if the cache's mode
-    /// does.
+    /// Clears full bits after direct reclaim freed frames of the node with index `place`, in the modes of the zonelist
+    /// cache that do so (mechanism M3 of the README).
     ///
-    /// The published form clears all full bits of the requester's list; otherwise those of the node's zones are cleared
-    /// in all lists.
+    /// The published form clears all full bits of the requester's list. The default mode clears the full bits of the
+    /// node's zones in all lists.
     fn reconsider(&self, place: usize, target: usize) {
         match self.state.shared.zonelist_cache() {
             mode if !mode.reconsiders() => {}
@@ -289,10 +295,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     fn try_node_reclaim(&self, zone: &Zone<'m, P>, context: &AllocContext<'_>) -> NodeReclaimOutcome {
-        // Even counting calls the reclaimer. That must not happen within one of its calls, nor for a request that may
-        // not wait, which may hold a lock that the reclaimer takes or run in a signal handler. Linux counts first,
-        // because the counts are its own: there such a request marks a zone with too little to reclaim as full
-        // (`Original`); here it does not.
+        // Even counting reclaimable frames calls the reclaimer. The reclaimer must not be called from within one of its
+        // own calls, nor for a request that may not wait. Such a request may come from a signal handler, or from a
+        // caller that holds a lock that the reclaimer acquires. Linux counts first, because it maintains the counts
+        // itself, and so even a request that may not wait can mark a zone with too little to reclaim as full. Here such
+        // a request does not, not even in the mode `Original`.
         if !context.may_reclaim {
             return NodeReclaimOutcome::NoScan;
         }
@@ -338,35 +345,37 @@ fn direct_request(context: &AllocContext<'_>, node: NodeId) -> ReclaimRequest {
     }
 }
 
-/// Returns how many frames a zone lacks to have more than `watermarks.high` free.
+/// Returns how many more frames must be free for the zone to be above `watermarks.high`.
 fn missing_to_high<P: Platform>(zone: &Zone<'_, P>) -> PageCount {
     let wanted = zone.watermarks().high.plus(PageCount::new(1));
     if zone.managed() == PageCount::ZERO { PageCount::ZERO } else { wanted.saturating_minus(zone.free()) }
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
-    /// Returns how many frames the reclaimers could free.
+    /// Returns how many frames the reclaimers could free for `request`.
     ///
-    /// The caller must not be reclaiming already.
+    /// The caller must not be inside a reclaimer's call.
     fn count_reclaimable(&self, request: &ReclaimRequest) -> PageCount {
         let _reclaiming = Reclaiming::begin(&self.platform);
         self.platform.reclaimer().count(request)
     }
 
-    /// Whether reclaimers have frames of an allowed node that direct reclaim could free.
+    /// Whether direct reclaim could free frames of an allowed node.
     pub(super) fn has_reclaimable(&self, context: &AllocContext<'_>) -> bool {
         let nodes = self.allowed_nodes(context);
         let has = |node| self.count_reclaimable(&direct_request(context, node)) != PageCount::ZERO;
         nodes.iter().any(has)
     }
 
-    /// Returns the right to run node reclaim on an extent, or `None` if another caller has it.
+    /// Returns the exclusive right to run node reclaim on an extent, or `None` if another caller holds that right.
     fn try_turn(&self, extent: &Extent<'m, P>) -> Option<ReclaimTurn<'m, P>> {
         let node = &self.nodes[extent.place];
         extent.alone.map_or_else(|| node.try_reclaim_turn(), |zone| node.try_zone_turn(zone))
     }
 
-    /// Returns what calls for the node with this index cover: the node, or each zone with memory, highest first.
+    /// Returns the extents that reclaim of the node with this index covers, one for each call of the reclaimers.
+    ///
+    /// There is one extent for the whole node, or one for each zone with memory, in descending order of zones.
     fn extents(&self, place: usize) -> impl Iterator<Item = Extent<'m, P>> {
         let by_zone = self.shared.zonelist_cache().reclaims_by_zone();
         let whole = (!by_zone).then(|| self.whole_node(place));
@@ -375,7 +384,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         whole.into_iter().chain(with_memory.map(move |zone| zone_alone(place, zone)))
     }
 
-    /// Returns the extent that holds `zone`.
+    /// Returns the extent that contains `zone`.
     fn extent_of(&self, zone: &Zone<'m, P>) -> Extent<'m, P> {
         if self.shared.zonelist_cache().reclaims_by_zone() {
             zone_alone(zone.node, &self.zones[zone.id.index()])

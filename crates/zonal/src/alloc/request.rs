@@ -1,9 +1,12 @@
-//! Requests: how many frames, what for, from which nodes and zones, how urgently.
+//! Requests: the order and kind of a block, the nodes and zones that may serve it, and its urgency.
 //!
-//! The *zone limit* is the highest kind of zone that can serve the request. Linux: GFP flags. Neighbours:
-//! `alloc/mempolicy.rs`, `alloc/mod.rs`.
+//! The *zone limit* is the highest kind of zone that can serve the request. In Linux, GFP flags express the same
+//! properties of a request.
+//!
+//! Related files: `alloc/mempolicy.rs` defines memory policies, and `alloc/mod.rs` serves requests.
 
 use crate::alloc::mempolicy::{Mode, Policy, RequestPolicy};
+use crate::machine::FrameRange;
 use crate::node_mask::NodeMask;
 use crate::platform::Platform;
 pub use crate::rules::watermarks::Urgency;
@@ -13,22 +16,31 @@ use crate::units::{NodeId, Order, Pfn, ZoneId, ZoneKind};
 /// An allocated block: `order.pages()` frames from `first`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Block {
-    /// First frame.
+    /// First frame of the block.
     pub first: Pfn,
-    /// Order.
+    /// Order of the block.
     pub order: Order,
-    /// Zone that served it.
+    /// Zone that served the request.
     pub zone: ZoneId,
-    /// Node that served it.
+    /// Node that served the request.
     pub node: NodeId,
+}
+
+impl Block {
+    /// Returns the frames of the block.
+    #[must_use]
+    pub const fn range(&self) -> FrameRange {
+        FrameRange { start: self.first, count: self.order.pages() }
+    }
 }
 
 const NO_WAIT: u8 = 1;
 const NO_RETRY: u8 = 2;
 const THIS_NODE: u8 = 4;
 const ZEROED: u8 = 8;
+const BELOW: u8 = 16;
 
-/// The part of a request that refers to nothing outside it.
+/// The part of a request that contains no references.
 #[derive(Clone, Copy)]
 pub(super) struct RequestFlags {
     pub(super) order: Order,
@@ -44,24 +56,28 @@ pub struct Request<'a> {
     pub(super) flags: RequestFlags,
     pub(super) policy: Option<&'a dyn RequestPolicy>,
     pub(super) allowed: Option<&'a NodeMask>,
+    /// The address limit; without meaning unless the flag is set.
+    pub(super) below: Pfn,
 }
 
 impl<'a> Request<'a> {
-    /// Creates a request for a block of `order` from any kind of zone, starting at the requester's node.
+    /// Creates a request for a block of `order` from any kind of zone.
+    ///
+    /// The search for the block starts at the node of the CPU that allocates.
     #[must_use]
     pub const fn new(order: Order) -> Self {
         let (kind, zone_limit) = (PageKind::User, ZoneKind::Movable);
         let flags = RequestFlags { order, kind, zone_limit, urgency: Urgency::Normal, bits: 0 };
-        Self { flags, policy: None, allowed: None }
+        Self { flags, policy: None, allowed: None, below: Pfn::new(0) }
     }
 
-    /// Creates a request for one frame; otherwise as [`Request::new`].
+    /// Creates a request for one frame, with the defaults of [`Request::new`].
     #[must_use]
     pub const fn page() -> Self {
         Self::new(Order::PAGE)
     }
 
-    /// Sets what the frames will hold.
+    /// Sets the kind of data that the frames will hold.
     #[must_use]
     pub const fn kind(self, kind: PageKind) -> Self {
         Self { flags: RequestFlags { kind, ..self.flags }, ..self }
@@ -73,13 +89,13 @@ impl<'a> Request<'a> {
         Self { flags: RequestFlags { zone_limit, ..self.flags }, ..self }
     }
 
-    /// Sets how deep into the reserve the request may go.
+    /// Sets how far below the watermark `min` the request may reduce the free frames of a zone.
     #[must_use]
     pub const fn urgency(self, urgency: Urgency) -> Self {
         Self { flags: RequestFlags { urgency, ..self.flags }, ..self }
     }
 
-    /// Sets which nodes may serve, and in which order.
+    /// Sets which nodes may serve the request, and in which order.
     ///
     /// The default is the local policy.
     #[must_use]
@@ -88,13 +104,13 @@ impl<'a> Request<'a> {
         Self { policy: Some(policy).filter(|policy| policy.mode() != Mode::Local), ..self }
     }
 
-    /// Restricts the request to these nodes (a cpuset). `Atomic` requests ignore it.
+    /// Restricts the request to these nodes (a cpuset). Requests with [`Urgency::Atomic`] ignore this restriction.
     #[must_use]
     pub const fn allowed(self, nodes: &'a NodeMask) -> Self {
         Self { allowed: Some(nodes), ..self }
     }
 
-    /// Forbids reclaim: the request calls no reclaimer, not even to count.
+    /// Forbids reclaim. The request then never calls a reclaimer, not even to count reclaimable frames.
     #[must_use]
     pub const fn no_wait(self) -> Self {
         self.with(NO_WAIT)
@@ -106,16 +122,30 @@ impl<'a> Request<'a> {
         self.with(NO_RETRY)
     }
 
-    /// Restricts the request to the node at which the search starts (Linux: `__GFP_THISNODE`).
+    /// Restricts the request to the node at which the search for a block starts. Linux: `__GFP_THISNODE`.
     #[must_use]
     pub const fn this_node(self) -> Self {
         self.with(THIS_NODE)
     }
 
-    /// Zeroes the frames.
+    /// Requests zeroed frames.
     #[must_use]
     pub const fn zeroed(self) -> Self {
         self.with(ZEROED)
+    }
+
+    /// Restricts the request to frames below `limit`: the last frame of the block is at most `limit` - 1.
+    ///
+    /// For devices that cannot address all memory. Where a zone limit expresses the same, it is faster.
+    #[must_use]
+    pub const fn below(self, limit: Pfn) -> Self {
+        Self { below: limit, ..self }.with(BELOW)
+    }
+
+    /// Returns the same request for a block of another order.
+    #[must_use]
+    pub const fn with_order(self, order: Order) -> Self {
+        Self { flags: RequestFlags { order, ..self.flags }, ..self }
     }
 
     const fn with(self, flag: u8) -> Self {
@@ -138,17 +168,24 @@ impl<'a> Request<'a> {
         self.flags.bits & ZEROED != 0
     }
 
-    /// Whether the CPU's pageset slot may serve the request without any further check.
+    /// Returns the address limit.
+    pub(super) const fn address_limit(&self) -> Option<Pfn> {
+        if self.flags.bits & BELOW == 0 { None } else { Some(self.below) }
+    }
+
+    /// Whether the current CPU's pageset slot may serve the request without further checks.
     #[inline(always)]
     pub(super) const fn is_plain(&self) -> bool {
         self.flags.bits & THIS_NODE == 0 && self.may_pop()
     }
 
-    /// Whether the first zone of the requester's node may serve the request; a strict request also needs that zone to
-    /// be on the node itself.
+    /// Whether the preferred zone of the current CPU's node may serve the request.
+    ///
+    /// If the CPU's node has no memory, the preferred zone is on another node and cannot serve a request with
+    /// [`Self::this_node`]. The caller must check that case.
     #[inline(always)]
     pub(super) const fn may_pop(&self) -> bool {
-        self.flags.bits & ZEROED == 0
+        self.flags.bits & (ZEROED | BELOW) == 0
             && self.policy.is_none()
             && self.allowed.is_none()
             && matches!(self.flags.zone_limit, ZoneKind::Movable)

@@ -1,11 +1,12 @@
 //! A scan: one walk over a zonelist to find a zone that passes its watermark and has a block.
 //!
-//! With a zonelist cache (M1) full zones are skipped 64 at a time. With node reclaim (M3) a nearby zone below its
-//! watermark is reclaimed first, unless the cache records a recent failure. The first zone is tried without the cache
-//! (in the form first published, its node reclaim too). When a scan with the cache finds nothing, all zones are tried
-//! once more. Neighbours: `alloc/slow_path.rs` runs scans, `zonelist/candidates.rs` finds the zones to try,
-//! `zonelist/full_cache.rs`, `alloc/reclaim.rs`. Source: Jackson 2006, Linux 9276b1bc96a1; Gorman 2011, Linux
-//! cd38b115d5ad.
+//! A zonelist cache (M1; see the README for M1 to M4) has a full bit for each zone that failed recently, and a scan
+//! skips these zones 64 at a time. With node reclaim (M3), a scan reclaims a nearby zone below its watermark before it
+//! continues, unless the cache records a recent failure. A scan tries its first zone without the cache. In the form
+//! first published, node reclaim of that zone also precedes the cache. When a scan with the cache finds no block, it
+//! tries all zones once more. Related files: `alloc/slow_path.rs` runs scans, `zonelist/candidates.rs` finds the zones
+//! to try, `zonelist/full_cache.rs` holds the full bits, and `alloc/reclaim.rs` has node reclaim. Source: Jackson 2006,
+//! Linux 9276b1bc96a1; Gorman 2011, Linux cd38b115d5ad.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -29,23 +30,25 @@ use crate::zonelist::candidates::{Candidates, NodeFilter};
 use crate::zonelist::full_cache::{FullBits, ScanClass};
 use crate::zonelist::{ListChanged, PositionMask};
 
-/// How often a scan restarts when the lists were rebuilt twice while it ran.
-const RESTARTS: u32 = 8;
+/// Maximum number of attempts of a scan when the lists are rebuilt twice during an attempt, which invalidates it.
+pub(super) const RESTARTS: u32 = 8;
 
-/// Maximum number of last scans before a request fails: as many as a request makes that never skips a zone.
+/// Maximum number of last scans before a request fails. This equals the number of scans of a request that never skips a
+/// zone.
 const LAST_SCANS: u32 = IDLE_ROUNDS + 2;
 
-/// How a scan uses the zonelist cache.
+/// The use of the zonelist cache by a scan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum CacheUse {
-    /// Not used: the machine has one node with undivided memory, only one node may serve, the cache is off or does not
-    /// serve policies that bind, or the request ignores watermarks.
+    /// The cache is not used. Either the machine has one node with undivided memory, only one node may serve the
+    /// request, the cache is off or does not serve binding policies, or the request ignores watermarks.
     None,
-    /// Not needed yet.
+    /// The cache is not used yet, because no zone has failed in this scan.
     Later,
-    /// Positions with their full bit set are skipped.
+    /// Positions whose full bit is set are skipped.
     Active,
-    /// Every full bit is ignored, because the cache hid all zones or might have.
+    /// Every full bit is ignored, because a walk that skipped full zones found no block, or because this is a last
+    /// scan.
     Ignored,
 }
 
@@ -59,7 +62,7 @@ struct Scan<'s, 'm, P: Platform> {
     mode: ZonelistCache,
     class: ScanClass,
     cache: CacheUse,
-    /// The preferred zone: the first zone that may serve.
+    /// The preferred zone: the first zone that may serve the request.
     preferred: Option<&'s Zone<'m, P>>,
     probes: u64,
     past: Past,
@@ -73,10 +76,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
         self.scan_by(context, watermark, Past::Heeded).0
     }
 
-    /// Scans the request's list before the request fails.
+    /// Scans the request's list a last time before the request fails.
     ///
-    /// Ignores full bits and repeats as long as node reclaim frees frames, so that the zonelist cache never decides
-    /// whether a request succeeds. In the published form it is one more scan.
+    /// Ignores full bits, and repeats the scan as long as node reclaim frees frames. A request therefore never fails
+    /// because of the zonelist cache. In the published form, this method runs one ordinary scan.
     pub(super) fn scan_last(&self, context: &AllocContext<'_>) -> Option<Block> {
         if self.state.shared.zonelist_cache().is_published_form() {
             return self.scan(context, Watermark::Min);
@@ -90,7 +93,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         None
     }
 
-    /// Scans the list; also returns whether node reclaim freed frames.
+    /// Scans the list, and restarts if the list changes; also returns whether node reclaim freed frames.
     fn scan_by(&self, context: &AllocContext<'_>, watermark: Watermark, past: Past) -> (Option<Block>, bool) {
         let mut freed = false;
         for _ in 0..RESTARTS {
@@ -108,7 +111,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
 }
 
 impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
-    /// Creates a scan at `watermark`; `listed` stores the positions of allowed nodes.
+    /// Creates a scan at `watermark`; `listed` is storage for the positions of allowed nodes.
     fn new(
         allocator: &'s Allocator<'m, P>,
         context: &'s AllocContext<'s>,
@@ -121,6 +124,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
         let off = mode == ZonelistCache::Off
             || !allocator.state.has_fallback()
             || context.strict
+            || context.has_address_limit()
             || context.urgency == Urgency::Reserve
             || (context.is_bound() && !mode.serves_bound());
         let class = if mode.is_published_form() {
@@ -155,7 +159,8 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
 
     fn run(&mut self) -> Result<Option<Block>, ListChanged> {
         if self.mode.sets_up_past_disallowed() && self.first_is_disallowed()? {
-            // The first zone that may serve stays the preferred one, although its full bit may hide it from here on.
+            // The first zone that may serve the request remains the preferred zone, even if its full bit makes this
+            // scan skip it.
             let first = self.candidates.next(0, None)?;
             self.preferred = first.map(|(_, zone)| &self.allocator.state.zones[zone.index()]);
             self.set_up_cache();
@@ -168,7 +173,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
         self.pass()
     }
 
-    /// Walks the list once from its start.
+    /// Walks the list once from its start, and tries each candidate.
     fn pass(&mut self) -> Result<Option<Block>, ListChanged> {
         let mut from = 0;
         loop {
@@ -176,7 +181,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
             let Some((position, zone)) = self.candidates.next(from, marked)? else { return Ok(None) };
             let zone = &self.allocator.state.zones[zone.index()];
             if self.context.strict && zone.node != self.context.target {
-                return Ok(None); // the node's own zones come first in its list
+                return Ok(None); // the zones of the target come first in its list
             }
             let found = self.try_zone(zone, position);
             if found.is_some() {
@@ -195,8 +200,11 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
         Ok(first.is_some_and(|(_, zone)| !cpuset.contains(self.allocator.state.zones[zone.index()].node_id)))
     }
 
-    /// Tries one zone that may serve.
+    /// Tries to allocate from one zone that may serve the request.
     fn try_zone(&mut self, zone: &'s Zone<'m, P>, position: usize) -> Option<Block> {
+        if !self.context.reaches(zone) {
+            return None;
+        }
         self.preferred.get_or_insert(zone);
         self.probes += 1;
         let taken = self.try_alloc(zone);
@@ -213,14 +221,14 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
         reclaimed
     }
 
-    /// Handles a zone that could not serve: runs node reclaim where that may help, otherwise sets the full bit.
+    /// Handles a zone that could not serve the request: runs node reclaim if it may help, otherwise sets the full bit.
     fn reclaim_or_mark(&mut self, zone: &'s Zone<'m, P>, position: usize) -> Option<Block> {
         if !self.may_reclaim(zone) || self.passes(zone) {
             self.set_full_bit(zone, position);
             return None;
         }
         if self.cache == CacheUse::Active && self.full.is_full(self.class, position) {
-            return None; // full bit set within the last second: not reclaimed again (M3)
+            return None; // The full bit was set within the last second, so the zone is not reclaimed again (M3).
         }
         self.reclaim_and_retry(zone, position)
     }
@@ -234,18 +242,18 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
         let outcome = self.allocator.node_reclaim(zone, self.context);
         self.freed |= matches!(outcome, NodeReclaimOutcome::Some | NodeReclaimOutcome::Success);
         if matches!(outcome, NodeReclaimOutcome::NoScan | NodeReclaimOutcome::Full) {
-            // Skipped without setting the full bit: direct reclaim may free what node reclaim may not touch. M3's first
-            // version set it.
+            // The zone is skipped, but its full bit is not set, because direct reclaim may free frames that node
+            // reclaim must not free. The first version of M3 set the bit.
             if outcome == NodeReclaimOutcome::Full && self.mode.marks_unreclaimable() {
                 self.set_full_bit(zone, position);
             }
             return None;
         }
-        // The freed frames may be in any part.
+        // The freed frames may be in any part of the node's memory of this kind.
         let taken = self.allocator.state.parts_up_to(zone).iter().find_map(|part| self.try_alloc(part));
         if taken.is_none() {
             let lasting = self.watermark == Watermark::Min || outcome != NodeReclaimOutcome::Success;
-            if self.mode == ZonelistCache::On && lasting {
+            if self.mode == ZonelistCache::On && lasting && !self.context.has_address_limit() {
                 self.note_failed_reclaim(zone, outcome);
             }
             if self.mode.is_published_form() || lasting {
@@ -273,13 +281,14 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
             && (order == Order::PAGE || zone.free_areas.has_block(order, zone.preferred_area(cpu)))
     }
 
-    /// Whether node reclaim is on and `zone` is near enough for it.
+    /// Whether node reclaim is on and `zone` is near enough to be reclaimed.
     ///
-    /// Returns `false` until the last part of the node's memory of that kind is reached.
+    /// Memory of one kind may be divided into several zones, its *parts*. Returns `false` for all parts except the
+    /// last, so that the scan tries every part before it reclaims.
     fn may_reclaim(&self, zone: &Zone<'_, P>) -> bool {
         let preferred = self.preferred.map_or(zone.node, |preferred| preferred.node);
         self.allocator.state.shared.node_reclaim().is_on()
-            && self.allocator.state.is_last_listed_part(zone)
+            && self.allocator.state.is_last_listed_part(zone, self.context)
             && (!self.mode.heeds_distance()
                 || self.allocator.distance(preferred, zone.node)
                     <= self.allocator.state.shared.reclaim_distance())
@@ -312,8 +321,8 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
 
     /// Whether node reclaim failed for the zone within the last second.
     ///
-    /// It is then not tried again, not even by a scan that ignores full bits. This rule is ours; in the published form
-    /// such a scan reclaims again.
+    /// Node reclaim of the zone is then not tried again, not even by a scan that ignores full bits. This rule is our
+    /// own. In the published form, a scan that ignores full bits reclaims again.
     fn recently_failed(&self, zone: &Zone<'_, P>) -> bool {
         self.mode == ZonelistCache::On
             && self.cache != CacheUse::None
@@ -324,9 +333,9 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
             )
     }
 
-    /// Records that node reclaim failed, for `zone` and the node's lower zones.
+    /// Records for `zone` and the node's lower zones that node reclaim failed.
     ///
-    /// Reclaim of the whole node then need not be repeated for the lower zones, which the scan reaches next.
+    /// The scan reaches the lower zones next. Because reclaim covered the whole node, it need not be repeated for them.
     fn note_failed_reclaim(&self, zone: &Zone<'_, P>, outcome: NodeReclaimOutcome) {
         let now = self.allocator.state.platform.now();
         let failure = FailedReclaim::new(now, self.context.limit);
@@ -344,13 +353,13 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
     }
 }
 
-/// Returns how node reclaim of `zone` last failed for an order class.
+/// Returns the last failure of node reclaim of `zone` for an order class.
 fn failed_reclaim<P: Platform>(zone: &Zone<'_, P>, class: usize) -> FailedReclaim {
     FailedReclaim::from_word(zone.cells.reclaim_failed_at[class].load(Relaxed)) // relaxed: a hint
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
-    /// Counts the zones checked, on the CPU, because the node's counter is shared by all scanning CPUs.
+    /// Counts the zones checked in the CPU's pageset, because the node's counter is shared by all scanning CPUs.
     fn count_probes(&self, context: &AllocContext<'_>, probes: u64) {
         match self.preferred_pageset(context) {
             Some(guard) => guard.add_to(|pageset| &pageset.probes, probes),
@@ -358,14 +367,15 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
     }
 
-    /// Locks the current CPU's pageset of its preferred zone, or returns `None` if it is locked already.
+    /// Locks the current CPU's pageset of its preferred zone, or returns `None` if it cannot be locked.
     fn preferred_pageset(&self, context: &AllocContext<'_>) -> Option<PagesetSession<'_, 'm, P>> {
         let cpu = context.cpu?;
         let preferred = self.nodes[context.from].preferred_zone()?;
         self.own_pageset_still(&self.zones[preferred], cpu)
     }
 
-    /// Counts a block that `preferred` should have served, in the CPU's difference where possible.
+    /// Counts a block that `preferred` should have served, in the CPU's counter difference if its pageset can be
+    /// locked.
     pub(super) fn count_foreign(&self, preferred: &Zone<'m, P>, cpu: Option<CpuInfo>) {
         match cpu.and_then(|cpu| self.own_pageset_still(preferred, cpu)) {
             Some(guard) => {
@@ -375,19 +385,19 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
     }
 
-    /// Whether another zone may be an equivalent fallback: on another node, or another part of the same memory.
+    /// Whether a zone may have an equivalent fallback, either on another node or as another part of the same memory.
     fn has_fallback(&self) -> bool {
         self.nodes.len() > 1 || self.zones.iter().any(|zone| !zone.is_last_part)
     }
 
-    /// Whether `zone` is the last part with memory of its node's memory of its kind.
-    fn is_last_listed_part(&self, zone: &Zone<'m, P>) -> bool {
+    /// Whether no later part of the same node and kind has memory.
+    fn is_last_listed_part(&self, zone: &Zone<'m, P>, context: &AllocContext<'_>) -> bool {
         let later = &self.zones[zone.id.index() + 1..];
         let mut parts = later.iter().take_while(|part| (part.node, part.kind) == (zone.node, zone.kind));
-        parts.all(|part| part.managed() == PageCount::ZERO)
+        parts.all(|part| part.managed() == PageCount::ZERO || !context.reaches(part))
     }
 
-    /// Returns the parts of a node's memory of one kind, up to and including `zone`.
+    /// Returns the zones that are parts of the same memory as `zone`, up to and including `zone`.
     fn parts_up_to(&self, zone: &Zone<'m, P>) -> &'m [Zone<'m, P>] {
         let end = zone.id.index() + 1;
         let before = self.zones[..end].iter().rev();

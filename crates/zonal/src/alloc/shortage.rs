@@ -1,7 +1,7 @@
-//! Explains a request that found no memory: why each zone did not serve it, and by how much.
+//! Explains why a request found no memory: the reason for each zone, and how many frames the zone lacked.
 //!
-//! Runs on the failing path only and does not allocate. Neighbours: `alloc/slow_path.rs` fails requests,
-//! `rules/watermarks.rs` has the rule that the verdicts follow, `error/shortage.rs` has the figures.
+//! This code runs only for failed requests and does not allocate memory. Related files: `alloc/slow_path.rs` fails
+//! requests, `rules/watermarks.rs` has the rule that the verdicts follow, and `error/shortage.rs` defines the figures.
 
 use crate::Allocator;
 use crate::alloc::context::AllocContext;
@@ -17,10 +17,11 @@ use crate::zone::Zone;
 impl<'m, P: Platform> Allocator<'m, P> {
     /// Calls `sink` for every zone that may serve `request`, with the figures of an out-of-memory report.
     ///
-    /// Does not advance the policy: under an interleaving policy the zones are those of the last turn taken.
+    /// The policy does not advance. Under an interleaving policy, the zones are those for the last turn that was used.
     ///
     /// # Errors
-    /// Returns an error if no zone can be named: the request's order is too large or its policy has no memory.
+    /// Returns an error if no zone can be reported, for example because the request's order is too large or the nodes
+    /// of its policy have no memory.
     pub fn shortage(
         &self,
         request: &Request<'_>,
@@ -55,17 +56,17 @@ fn zone_shortage<P: Platform>(
     }
 }
 
-/// Returns why a zone cannot serve a request, or that it can.
+/// Returns the reason why a zone cannot serve a request, or [`Verdict::WouldServe`].
 ///
-/// Follows the rule of the watermark check ([`Watermarks::allow`](crate::rules::watermarks::Watermarks::allow)) with
-/// the same count of free frames. `largest` is the order of the zone's largest free block.
+/// Applies the rule of the watermark check ([`Watermarks::allow`](crate::rules::watermarks::Watermarks::allow)) to the
+/// same count of free frames. `largest` is the order of the zone's largest free block.
 fn judge<P: Platform>(zone: &Zone<'_, P>, context: &AllocContext<'_>, largest: Option<Order>) -> Verdict {
     if zone.managed() == PageCount::ZERO {
         return Verdict::NoMemory;
     }
     let free = zone.free_beside(context.order, context.limit);
     let min = zone.watermarks().discounted(Watermark::Min, context.urgency);
-    // More than `min` frames must stay free after all frames of the block except one are taken.
+    // More than `min` frames must remain free after all frames of the block except one have been allocated.
     let needed = min.plus(context.order.pages());
     let beside_reserve = needed.plus(zone.reserve(context.limit));
     let heeds_marks = context.urgency != Urgency::Reserve;
@@ -74,7 +75,7 @@ fn judge<P: Platform>(zone: &Zone<'_, P>, context: &AllocContext<'_>, largest: O
         Verdict::BelowMin { short_by }
     } else if heeds_marks && free < beside_reserve {
         Verdict::Reserved { short_by }
-    } else if largest.is_none_or(|largest| largest < context.order) {
+    } else if largest.is_none_or(|largest| largest < context.order) || !context.has_block_in_reach(zone) {
         Verdict::NoBlock
     } else {
         Verdict::WouldServe

@@ -1,12 +1,15 @@
-//! The slow path: what a request tries, in order, when the current CPU's pageset cannot serve it.
+//! The slow path: the steps of a request that the current CPU's pageset cannot serve.
 //!
-//! Scan at `low`; wake background reclaim; scan at `min`; reclaim directly and scan again, as long as that makes
-//! progress; drain the pagesets of all allowed zones and scan once more; fail with figures. Every loop is bounded.
-//! Neighbours: `alloc/scan.rs`, `alloc/reclaim.rs`, `alloc/shortage.rs`.
+//! The request first scans its zonelist at the watermark `low`. If the scan fails, the request wakes background reclaim
+//! and scans at `min`. It then repeats direct reclaim and a scan as long as reclaim makes progress. Finally, it drains
+//! the pagesets of all allowed zones and scans a last time. If this scan fails too, the request fails with an error
+//! that contains the zones' figures. Every loop is bounded. Related files: `alloc/scan.rs` runs the scans,
+//! `alloc/reclaim.rs` reclaims, and `alloc/shortage.rs` collects the figures.
 
 use crate::Allocator;
 use crate::alloc::context::AllocContext;
 use crate::alloc::request::{Block, Request};
+use crate::config::Faults;
 use crate::error::AllocError;
 use crate::node_mask::NodeMask;
 use crate::pageset::state::MachineState;
@@ -16,39 +19,61 @@ use crate::units::{Order, PageCount};
 use crate::zone::Zone;
 use crate::zone::events::Event;
 
-/// Rounds of reclaim without progress before reclaim gives up.
+/// Consecutive rounds of reclaim without progress after which reclaim stops.
 pub(super) const IDLE_ROUNDS: u32 = 16;
-/// Limit on rounds of direct reclaim when each makes progress but other requests use up the frames.
+/// Limit on rounds of direct reclaim when each round makes progress but other requests allocate the freed frames.
 const ROUNDS: u32 = 1024;
-/// Largest order that is retried beyond [`IDLE_ROUNDS`] while reclaim makes progress. Linux: `PAGE_ALLOC_COSTLY_ORDER`.
+/// Largest order for which direct reclaim continues after [`IDLE_ROUNDS`] rounds in total, as long as it makes
+/// progress. Linux: `PAGE_ALLOC_COSTLY_ORDER`.
 const COSTLY_ORDER: u8 = 3;
 
 impl<'m, P: Platform> Allocator<'m, P> {
-    /// Serves a request that the current CPU's pageset could not.
+    /// Serves a request that the current CPU's pageset could not serve.
     #[cold]
     pub(super) fn alloc_slow(&self, request: &Request<'_>) -> Result<Block, AllocError> {
-        let context = self.resolve(request)?;
-        match self.find(&context) {
-            Some(block) => {
-                if self.zeroes(request) {
-                    self.state.zero(block);
-                }
-                Ok(block)
-            }
-            None => Err(self.state.failure(&context)),
-        }
+        self.serve(request, &self.resolve(request)?)
     }
 
-    /// Whether fault injection refuses the next request.
+    /// Serves a request that is resolved as `context`.
+    pub(super) fn serve(
+        &self,
+        request: &Request<'_>,
+        context: &AllocContext<'_>,
+    ) -> Result<Block, AllocError> {
+        let block = self.find(context).ok_or_else(|| self.state.failure(context))?;
+        if self.zeroes(request) {
+            let count = context.placement.map_or(context.order.pages(), |placement| placement.count);
+            self.state.zero(block.first, count);
+        }
+        Ok(block)
+    }
+
+    /// Whether a request that needs locks may begin.
+    ///
+    /// # Errors
+    /// Returns an error if the caller is a handler that would have to wait for its own thread, or if fault injection
+    /// refuses the request.
+    #[inline]
+    pub(super) fn may_begin(&self, request: &Request<'_>) -> Result<(), AllocError> {
+        if self.state.platform.is_reentered() {
+            return Err(AllocError::Reentered);
+        }
+        if self.faults != Faults::None && self.is_refused() {
+            return Err(self.refuse(request));
+        }
+        Ok(())
+    }
+
+    /// Whether fault injection refuses this request.
     #[cold]
-    pub(super) fn is_refused(&self) -> bool {
+    fn is_refused(&self) -> bool {
         self.faults.refuse(self.state.shared.next_request())
     }
 
     /// Fails a request as if no allowed zone could serve it.
     #[cold]
-    pub(super) fn refuse(&self, request: &Request<'_>) -> Result<Block, AllocError> {
-        Err(self.state.failure(&self.resolve(request)?))
+    fn refuse(&self, request: &Request<'_>) -> AllocError {
+        self.resolve(request).map_or_else(|error| error, |context| self.state.failure(&context))
     }
 
     fn find(&self, context: &AllocContext<'_>) -> Option<Block> {
@@ -68,7 +93,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
         self.scan_last(context)
     }
 
-    /// Runs rounds of direct reclaim, each followed by a scan (M3: full bits of reclaimed zones are cleared first).
+    /// Runs rounds of direct reclaim, each followed by a scan.
+    ///
+    /// Direct reclaim clears the full bits of the zones that it reclaimed, so that the scan checks these zones
+    /// (mechanism M3 of the README).
     fn reclaim_and_scan(&self, context: &AllocContext<'_>) -> Option<Block> {
         let mut idle = 0;
         for round in 1..=ROUNDS {
@@ -83,27 +111,27 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 break;
             }
             if idle > 0 {
-                self.state.platform.relax(idle); // other threads may be about to free
+                self.state.platform.relax(idle); // other threads may free frames soon
             }
         }
         None
     }
 
-    /// Drains the quarantines and all CPUs' pagesets of all zones.
+    /// Drains the quarantine and all CPUs' pagesets of every zone.
     pub fn drain_pagesets(&self) {
         self.state.zones.iter().for_each(|zone| self.state.drain_zone(zone));
     }
 }
 
-/// Returns how many frames a round of reclaim for a block of `order` aims to free.
+/// Returns the number of frames that a round of reclaim for a block of `order` should free.
 pub(super) fn reclaim_target(order: Order) -> PageCount {
     const TARGET_MIN: PageCount = PageCount::new(32);
     order.pages().max(TARGET_MIN)
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
-    /// Counts a failed request and returns an error with the figures of its zones.
-    fn failure(&self, context: &AllocContext<'_>) -> AllocError {
+    /// Counts a failed request and returns an error with the figures of the zones that the request may use.
+    pub(super) fn failure(&self, context: &AllocContext<'_>) -> AllocError {
         self.nodes[context.target].events.add(Event::Failures, 1);
         AllocError::OutOfMemory(self.sum_up(context))
     }
@@ -118,8 +146,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
     }
 
-    /// Drains the pagesets of all CPUs for the allowed zones.
-    fn drain_allowed(&self, context: &AllocContext<'_>) {
+    /// Drains the quarantine and all CPUs' pagesets of every allowed zone.
+    pub(super) fn drain_allowed(&self, context: &AllocContext<'_>) {
         for zone in self.zones.iter().filter(|zone| context.allows(zone)) {
             self.drain_zone(zone);
         }

@@ -1,12 +1,14 @@
-//! The active block of a buddy: whole words that are allocated and freed one by one, without a split or a merge
-//! each time.
+//! The active block of a buddy, from which whole words are allocated and freed one by one, without a split or merge
+//! for each word.
 //!
-//! Refills and drains move whole words of 64 frames. The first word allocated from a block removes the whole block
-//! from the bitmaps and leaves the other words here. The first word freed in a block that is entirely in use is
-//! kept here until its neighbours follow. A complete block returns to the bitmaps as one. The block's *units* are
-//! words of 64 frames. To *settle* is to return the units of the active block to the bitmaps, which every
-//! operation except bulk allocation and freeing of words does first if it could matter. Neighbours:
-//! `buddy/mod.rs`.
+//! Refills and drains move whole words of 64 frames. The first allocation of a word from a block removes the whole
+//! block from the bitmaps and makes it the active block, which stores the remaining words. The first free of a word
+//! in a block that is entirely in use also makes that block active. When all words of the active block are free, they
+//! return to the bitmaps as one block. The *units* of the block are words of 64 frames. To *settle* means to return
+//! the free units of the active block to the bitmaps. Every operation that depends on these units settles first,
+//! except bulk allocation and freeing of words.
+//!
+//! Related files: `buddy/mod.rs` calls these functions.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -16,12 +18,14 @@ use crate::buddy::words::{RUNS, WORD_BITS, WORD_BITS_LOG2};
 use crate::platform::Atomic;
 use crate::platform::Platform;
 
-/// Binary logarithm of the most units of an active block: 4 MiB of 4 KiB frames.
+/// Binary logarithm of the maximum number of units of an active block. With 4 KiB frames, such a block has 4 MiB.
 const UNITS_LOG2_MAX: u32 = 4;
 
-/// The active block. Invariant: `units` are some but not all of the `2^log2` units of an aligned block that starts
-/// at unit `first`. They are free, no bit of any level represents them, and no bit at level 1 or above represents
-/// the block's other units.
+/// The active block: the free `units`, one bit each, of the `2^log2` units of an aligned block that starts at unit
+/// `first`.
+///
+/// Invariant: if there is an active block, some but not all of its units are in `units`. No bit of any level
+/// represents a unit in `units`, and no bit of level 1 or above represents the other units of the block.
 #[derive(Clone, Copy)]
 pub(super) struct Open {
     first: usize,
@@ -30,7 +34,7 @@ pub(super) struct Open {
 }
 
 impl Open {
-    /// Returns the block as a word, which is 0 if there is no active block.
+    /// Returns the block encoded as a word, which is 0 if there is no active block.
     const fn encode(self) -> u64 {
         if self.units == 0 { 0 } else { (self.first as u64) << 24 | (self.log2 as u64) << 16 | self.units }
     }
@@ -47,7 +51,7 @@ impl Open {
         if runs == 0 {
             return None;
         }
-        // Runs of 1 unit, then of 2 that begin at even units, and so on.
+        // Start with the runs of 1 unit and compute the aligned runs of 2, 4 and 8 units.
         for (log2, even) in [0x5555, 0x1111, 0x0101].into_iter().enumerate() {
             runs &= (runs >> (1 << log2)) & even;
             order += u32::from(runs != 0);
@@ -67,7 +71,7 @@ impl Open {
     }
 }
 
-// Every access is relaxed, as all accesses to a buddy.
+// Every access is relaxed, because the lock orders them, as for all accesses to a buddy.
 impl<P: Platform> Buddy<'_, P> {
     #[inline]
     fn open(&self) -> Open {
@@ -85,7 +89,7 @@ impl<P: Platform> Buddy<'_, P> {
         }
     }
 
-    /// Returns the bit of a unit's order if there is an active block, otherwise 0.
+    /// Returns the bit of the order of a unit if there is an active block, and 0 otherwise.
     #[inline]
     pub(super) fn open_order(&self) -> u64 {
         u64::from(self.counts.open.load(Relaxed) != 0) << WORD_BITS_LOG2
@@ -98,8 +102,9 @@ impl<P: Platform> Buddy<'_, P> {
         open.holds(unit) && open.units >> (unit - open.first) & 1 == 1
     }
 
-    /// Allocates a whole word: from the active block or, if there is none, from the lowest of the smallest blocks
-    /// of `orders`, all of which have at least one word. That block becomes the active block.
+    /// Allocates a whole word from the active block. If there is none, a block of the smallest order in `orders`, or
+    /// its lowest part if it is too large, becomes the active block. All orders in `orders` must be at least one
+    /// word.
     #[inline]
     pub(super) fn alloc_unit(&self, orders: u64) -> usize {
         let open = self.open();
@@ -121,7 +126,7 @@ impl<P: Platform> Buddy<'_, P> {
         first
     }
 
-    /// Frees a word of 64 frames, none of which is free.
+    /// Frees a word of 64 frames, none of which may be free.
     #[inline]
     pub(super) fn free_unit(&self, unit: usize) {
         let open = self.open();
@@ -137,7 +142,7 @@ impl<P: Platform> Buddy<'_, P> {
         }
     }
 
-    /// Makes the block around a unit active if all of it is in use, otherwise frees the unit alone.
+    /// Makes the block that contains a unit the active block if it is entirely in use; otherwise frees only the unit.
     #[inline(never)]
     fn free_unit_elsewhere(&self, unit: usize) {
         self.settle();

@@ -1,19 +1,21 @@
-//! Bitmaps with summaries of fan-out 64, many side by side: finds the lowest set bit in a few loads.
+//! An index of several bitmaps with 64-way summaries, which finds the lowest set bit of a bitmap in a few loads.
 //!
-//! A *column* is one of the bitmaps. *Layer* 0 holds the bits themselves, each layer above holds one bit per cell
-//! of the layer below, and the topmost layer is one cell. The cells of all columns at the same position are
-//! adjacent, so that work on several columns touches only one or two cache lines. Invariant: a summary bit is set
-//! iff its cell is not 0. Neighbours: `buddy/mod.rs` has one column per order.
+//! A *column* is one of the bitmaps. *Layer* 0 holds the bits themselves. Each higher layer is a *summary* with one
+//! bit per cell of the layer below, and the topmost layer is one cell. The cells of all columns at one position are
+//! adjacent, so that an operation on several columns touches only one or two cache lines. Invariant: a summary bit is
+//! set iff its cell is not 0.
+//!
+//! Related files: `buddy/mod.rs` uses one column per order.
 
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::buddy::words::{WORD_BITS, WORD_BITS_LOG2, ones};
 use crate::platform::{Atomic, Platform};
 
-/// Largest number of layers of an index: enough for `2^30` bits.
+/// Largest number of layers of an index, which is enough for `2^30` bits.
 const LAYERS_MAX: usize = 5;
 
-/// Positions of the layers of an index among its cells; the topmost layer begins with the first cell.
+/// Positions of the layers of an index among its cells. The topmost layer begins at the first cell.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FindFirstShape {
     bits: usize,
@@ -49,8 +51,9 @@ impl FindFirstShape {
     }
 }
 
-/// View of one column. Callers must hold the lock of what is indexed. All accesses are relaxed: the lock orders
-/// them.
+/// View of one column.
+///
+/// Callers must hold the lock of the indexed data. All accesses are relaxed, because the lock orders them.
 pub(super) struct FindFirst<'a, P: Platform> {
     cells: &'a [P::U64],
     shape: &'a FindFirstShape,
@@ -85,7 +88,7 @@ impl<'a, P: Platform> FindFirst<'a, P> {
         (bits != 0).then(|| bits.trailing_zeros() as usize)
     }
 
-    /// Sets bit `bit`, which often is already set.
+    /// Sets bit `bit`, with a check that avoids the write in the common case that the bit is already set.
     #[inline]
     pub(super) fn note(&self, bit: usize) {
         if self.bits(bit / WORD_BITS).load(Relaxed) >> (bit % WORD_BITS) & 1 == 0 {
@@ -105,7 +108,7 @@ impl<'a, P: Platform> FindFirst<'a, P> {
         self.write(bit / WORD_BITS, |bits| bits & !(1 << (bit % WORD_BITS)));
     }
 
-    /// Inverts the bits that are set in `toggled` in the cell that holds the bits from `64 * at` on.
+    /// Inverts the bits that are set in `toggled` in the cell that begins with bit `64 * at`.
     #[inline]
     pub(super) fn toggle(&self, at: usize, toggled: u64) {
         self.write(at, |bits| bits ^ toggled);
@@ -157,8 +160,8 @@ impl<'a, P: Platform> FindFirst<'a, P> {
     }
 }
 
-// These functions are out of line and take the fields of the view, so that the common case keeps the view in
-// registers.
+// The next two functions are not inlined and take the fields of the view as arguments. The common case can then hold
+// the view in registers.
 
 #[inline(never)]
 fn first_of_many<P: Platform>(cells: &[P::U64], shape: &FindFirstShape, column: usize) -> Option<usize> {
@@ -173,7 +176,7 @@ fn first_of_many<P: Platform>(cells: &[P::U64], shape: &FindFirstShape, column: 
     Some(at)
 }
 
-/// Updates the summaries of a cell of layer 0 that changed to or from 0.
+/// Updates the summaries after the cell of layer 0 at `place` changed to or from 0.
 #[inline(never)]
 fn sum_up<P: Platform>(cells: &[P::U64], shape: &FindFirstShape, column: usize, place: usize) {
     let mut at = place;

@@ -1,8 +1,10 @@
-//! The counts and indexes of a buddy: how they follow changes of its bits, and the search for blocks.
+//! The counts and indexes of a buddy: their updates when bits change, and the search for blocks.
 //!
-//! Code that changes a word reports here which maximal blocks it lost and gained: one by one where a block is
-//! split or merged, by comparing the word before and after in all other cases. A loss updates only the counts; a
-//! later search clears stale index bits. Neighbours: `buddy/mod.rs` has the terms and the invariants.
+//! When code changes a word, the counts and indexes must be updated for the maximal blocks that the word lost and
+//! gained. Splits and merges update them block by block, and all other changes compare the word before and after. A
+//! loss updates only the counts, and a later search clears stale index bits.
+//!
+//! Related files: `buddy/mod.rs` defines the terms and the invariants.
 
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
@@ -13,10 +15,12 @@ use crate::buddy::words::{WORD_BITS, WORD_BITS_LOG2, count_difference, for_each_
 use crate::platform::{Atomic, Platform};
 
 impl<'m, P: Platform> Buddy<'m, P> {
-    /// Returns the lowest maximal free block of `order`, as its word, the content of that word, and its bit in it.
+    /// Returns the lowest maximal free block of `order`: the index of its word, the content of the word, and its
+    /// lowest bit.
     ///
-    /// `order` must be an order of level 0 of which there is a block. The caller must allocate the block or part of
-    /// it: its index bit is cleared if it is the only one in the word.
+    /// `order` must be an order of level 0 of which there is a free block. The caller must allocate the block or part
+    /// of it, because the function clears the index bit of the word if this block is the only one of its order in the
+    /// word.
     #[inline]
     pub(super) fn lowest_in_words(&self, order: u32) -> (usize, u64, u32) {
         loop {
@@ -52,7 +56,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         found
     }
 
-    /// Does the same as [`Self::lowest_in_words`] for an order of level 1, with a chunk instead of a word.
+    /// Does the same as [`Self::lowest_in_words`] for an order of level 1, and returns a chunk instead of a word.
     #[inline]
     pub(super) fn lowest_in_chunks(&self, order: u32) -> (usize, u64, u32) {
         let last = self.shape().last(1);
@@ -69,7 +73,8 @@ impl<'m, P: Platform> Buddy<'m, P> {
         }
     }
 
-    /// Counts the loss of a maximal block of `order`; returns the bit of its order if it was the last one.
+    /// Counts the loss of a maximal block of `order`; returns the bit of `order` if the block was the last of its
+    /// order, and 0 otherwise.
     #[inline]
     pub(super) fn lose(&self, order: u32) -> u64 {
         let count = &self.counts.free_blocks[order as usize];
@@ -85,7 +90,8 @@ impl<'m, P: Platform> Buddy<'m, P> {
         count.store(count.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
-    /// Counts and indexes one maximal block of each of `orders`, of which there was none, in a word of level 0.
+    /// Counts and indexes one maximal block of each of `orders` in a word of level 0. The buddy must have had no such
+    /// block.
     #[inline]
     pub(super) fn gain_first_in_word(&self, word: usize, orders: Range<u32>) {
         for order in orders {
@@ -94,7 +100,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         }
     }
 
-    /// Counts and indexes one maximal block of each of `orders`, of which there was none, in a chunk.
+    /// Counts and indexes one maximal block of each of `orders` in a chunk. The buddy must have had no such block.
     #[inline]
     pub(super) fn gain_first_in_chunk(&self, chunk: usize, orders: Range<u32>) {
         for order in orders {
@@ -115,10 +121,11 @@ impl<'m, P: Platform> Buddy<'m, P> {
         }
     }
 
-    /// Writes `after` to a word that holds `before`, and updates counts and indexes.
+    /// Writes `after` to a word that contains `before`, and updates counts and indexes.
     pub(super) fn change(&self, level: usize, word: usize, before: u64, after: u64) {
         if before == after {
-            return; // includes a covered word that is allocated as a whole
+            // This includes a covered word that is allocated as a whole.
+            return;
         }
         self.word(level, word).store(after, Relaxed);
         let mut orders = self.orders();
@@ -151,7 +158,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         self.counts.orders.store(orders | self.open_order(), Relaxed);
     }
 
-    /// Sets all bits of some chunks in which nothing is free, where level 1 is the top level.
+    /// Sets all bits of some chunks without free frames. Level 1 must be the top level.
     pub(super) fn add_whole_chunks(&self, chunks: Range<usize>) {
         let last = self.shape().last(1);
         for chunk in chunks.clone() {
@@ -163,8 +170,9 @@ impl<'m, P: Platform> Buddy<'m, P> {
         self.set_orders(self.add_free_blocks(order, blocks, self.orders()));
     }
 
-    /// Whether words of level 0 or 1 represent anything free in a chunk. For most chunks the index suffices to
-    /// tell that they do not.
+    /// Whether words of level 0 or 1 represent free frames in a chunk.
+    ///
+    /// For most chunks without free frames, the index suffices to find this.
     pub(super) fn any_in_chunk(&self, chunk: usize) -> bool {
         let noted =
             |order| self.index(order).bits(chunk / WORD_BITS).load(Relaxed) >> (chunk % WORD_BITS) & 1;
@@ -178,7 +186,8 @@ impl<'m, P: Platform> Buddy<'m, P> {
         self.word(1, chunk).load(Relaxed) != 0 || words.any(|bits| bits != 0)
     }
 
-    /// Returns the cell with the words of a chunk that may have maximal blocks of `order`, an order of level 0.
+    /// Returns the cell whose bits are set for the words of a chunk that may have maximal blocks of `order`, an order
+    /// of level 0.
     #[inline]
     pub(super) fn line(&self, chunk: usize, order: u32) -> &'m P::U64 {
         &self.cells[self.shape().lines_at + chunk * LINE_CELLS + order as usize]

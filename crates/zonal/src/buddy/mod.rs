@@ -1,16 +1,18 @@
 //! The buddy allocator of one free area: free blocks as dense bitmaps, allocation with splits, and frees with merges.
 //!
-//! Frames are numbered from the start of the free area. *Level* 0 has one bit per frame, level `l` one bit per unit
-//! of `64^l` frames. A word is *covered* if the bit that represents it at any higher level is set. A *chunk* is the
-//! 4096 frames of one word of level 1. Linux: `free_area`, `/proc/buddyinfo`. Neighbours: `buddy/shape.rs` lays out
-//! the cells, `buddy/words.rs` operates on one word, `buddy/find_first.rs` finds the lowest chunk, `buddy/index.rs`
-//! maintains counts and indexes, `buddy/active_block.rs` holds the active block, `buddy/ranges.rs` operates on
-//! ranges, `buddy/verify.rs` checks the invariants; `zone/free_areas.rs` owns the lock.
+//! Frames are numbered from the start of the free area. *Level* `l` has one bit per *unit* of `64^l` frames. A word
+//! is *covered* if a bit of a higher level represents all its frames and is set. A *chunk* is the 4096 frames of one
+//! word of level 1. Linux: `free_area`, `/proc/buddyinfo`.
+//!
+//! Related files: `buddy/shape.rs` (layout), `buddy/words.rs` (one word), `buddy/find_first.rs` (search for the
+//! lowest chunk), `buddy/index.rs` (counts and indexes), `buddy/active_block.rs` (the active block),
+//! `buddy/ranges.rs` (ranges), `buddy/verify.rs` (check of the invariants) and `zone/free_areas.rs`, which owns the
+//! lock.
 
 mod active_block;
 mod find_first;
 mod index;
-mod ranges;
+pub(crate) mod ranges;
 pub(crate) mod shape;
 #[cfg(test)]
 mod tests;
@@ -31,23 +33,25 @@ use crate::platform::lock::Held;
 use crate::platform::{Atomic, Platform};
 use crate::units::{MAX_ORDER_LIMIT, Order};
 
-/// View of a buddy in cells that all start at 0: nothing free.
+/// View of a buddy. Its cells are initially 0, which means that no frame is free.
 ///
-/// Invariants, whenever the lock is free:
-/// - a frame is free iff exactly one bit represents it: that of its unit at one level, or that of its word in the
-///   active block;
-/// - `word = !0` only at the top level: a full word below is one bit of the next level and is itself 0;
-/// - `word = 0` if the word is covered, so that free memory costs no writes below its level;
-/// - `free_blocks[k]` = number of aligned free runs of `2^k` frames that are not half of a free run of the next
-///   order, or that have the largest order; `free_pages = Σ free_blocks[k] * 2^k` if there is no active block;
+/// Invariants that hold while the lock is free:
+/// - a frame is free iff exactly one set bit represents it: the bit of its unit at one level, or the bit of its word
+///   in the active block;
+/// - `word = !0` only at the top level: a full word below it is stored as 0 and a set bit one level up;
+/// - `word = 0` if the word is covered, so that freeing a large block writes no words of lower levels;
+/// - `free_blocks[k]` = number of *maximal* runs of order `k`: aligned free runs of `2^k` frames that are not half of
+///   a free run of the next order, or that have the largest order; `free_pages = Σ free_blocks[k] * 2^k` if there is
+///   no active block;
 /// - bit `k` of `orders` is set iff `free_blocks[k] > 0`, or `k` = 6 and there is an active block;
-/// - bit `w` of cell `k` of a chunk's line is set if word `w` of the chunk has such a run of order `k`, for the
-///   orders of level 0; bit `c` of column `k` of the index is set if chunk `c` has such a run, for the orders of
-///   levels 0 and 1. These bits may also be set without such a run: a search that finds none clears them, once for
-///   each time they were set. For orders of level 2 the index has exactly the chunks in which such a run begins.
+/// - for the orders `k` of level 0, bit `w` of cell `k` of a chunk's line (see `buddy/shape.rs`) is set if word `w`
+///   of the chunk has a maximal run of order `k`; for the orders of levels 0 and 1, bit `c` of column `k` of the
+///   index is set if chunk `c` has one. These bits may also be stale: a search that finds no run clears them. For the
+///   orders of level 2, they are set exactly for the chunks in which a maximal run begins.
 ///
-/// All accesses are relaxed: readers and writers of bits and indexes hold the lock (they take a [`Held`]), which
-/// orders them. The counts are also read without it, as single cells that may be stale and imply nothing else.
+/// All accesses are relaxed, because readers and writers of bits and indexes hold the lock (proved by a [`Held`]),
+/// which orders them. The counts are also read without the lock. Each may be stale and implies nothing about other
+/// cells.
 pub(crate) struct Buddy<'m, P: Platform> {
     counts: &'m BuddyCounts<P>,
     cells: &'m [P::U64],
@@ -64,7 +68,7 @@ all_zero! {
         orders: u64,
         /// Free frames.
         pub(crate) free_pages: u64,
-        /// The active block and which of its units are free, encoded by [`Open`].
+        /// The active block and its free units, encoded by [`Open`].
         pub(crate) open: u64,
         /// Number of maximal free blocks of each order.
         pub(crate) free_blocks: [u64; MAX_ORDER_LIMIT as usize + 1],
@@ -72,7 +76,7 @@ all_zero! {
 }
 
 impl<P: Platform> BuddyCounts<P> {
-    /// Whether there is a free block of `order` or larger, including in the active block.
+    /// Whether the bitmaps or the active block have a free block of `order` or larger.
     #[inline]
     pub(crate) fn has_block(&self, order: Order) -> bool {
         // Relaxed: as all accesses to a buddy.
@@ -80,14 +84,13 @@ impl<P: Platform> BuddyCounts<P> {
             || Open::largest(self.open.load(Relaxed)).is_some_and(|largest| largest >= order.get().into())
     }
 
-    /// Returns the order of the largest free block, including in the active block.
+    /// Returns the order of the largest free block in the bitmaps or the active block.
     pub(crate) fn largest(&self) -> Option<Order> {
         let whole = self.orders.load(Relaxed).checked_ilog2(); // relaxed: as all accesses to a buddy
         whole.max(Open::largest(self.open.load(Relaxed))).and_then(|order| Order::new(order as u8))
     }
 
-    /// Returns the order of the smallest free block that holds one of `order`; larger than any order if there is
-    /// none.
+    /// Returns the order of the smallest free block of at least `order`; above all orders if there is none.
     #[inline]
     pub(crate) fn fit(&self, order: Order) -> u32 {
         let order = u32::from(order.get());
@@ -103,25 +106,25 @@ impl<P: Platform> BuddyCounts<P> {
     }
 }
 
-/// A block that is being freed and grows by merges: from `bit` of a word whose units have order `base`.
+/// A block that is being freed and grows by merges. It starts at `bit` of a word whose units have order `base`.
 #[derive(Clone, Copy)]
 struct Run {
     bit: u32,
     order: u32,
     base: u32,
-    /// Orders of which the buddy has blocks, one bit each.
+    /// Orders of which the buddy has free blocks, one bit each.
     orders: u64,
 }
 
 impl<'m, P: Platform> Buddy<'m, P> {
-    /// Allocates a block of `order` and returns its first frame. Uses the smallest free block that is large enough,
-    /// of these the lowest, and of that the lowest part.
+    /// Allocates a block of `order` and returns its first frame. It is the lowest part of the lowest of the smallest
+    /// free blocks that are large enough.
     #[inline]
     #[must_use]
     pub(crate) fn alloc(&self, _held: &Held<'_, P::Lock>, order: Order) -> Option<u32> {
         let order = u32::from(order.get());
         let mut orders = self.orders();
-        // The units of the active block matter unless a fragment of a word will do.
+        // The units of the active block may be needed unless a block smaller than a word is large enough.
         if (orders & ones(WORD_BITS_LOG2.into())) >> order == 0 {
             self.settle();
             orders = self.orders();
@@ -135,11 +138,11 @@ impl<'m, P: Platform> Buddy<'m, P> {
         Some(frame)
     }
 
-    /// Allocates single frames in bulk until `want` are allocated, never more than `most`; returns how many.
+    /// Allocates at least `want` single frames if that many are free, but at most `most`, and returns how many.
     ///
-    /// Each time uses the word of the smallest, then lowest free block, and allocates all its free frames that `most`
-    /// permits: up to 63 more than wanted. `sink` gets the word's first frame and the frames allocated from it, one
-    /// bit each.
+    /// Repeatedly allocates from the first word of the lowest of the smallest free blocks. Each step allocates all
+    /// free frames of that word, within `most`, so the result can exceed `want` by 63. Each step calls `sink` with
+    /// the first frame of the word and the allocated frames, one bit each.
     #[inline]
     pub(crate) fn alloc_pages(
         &self,
@@ -164,7 +167,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
     }
 
     /// Frees the block of `order` at `frame` and merges it. Returns `false` and frees nothing if one of its frames is
-    /// free or it is not an aligned block within the span.
+    /// already free, or if it is not an aligned block within the span.
     #[inline]
     #[must_use]
     pub(crate) fn free(&self, _held: &Held<'_, P::Lock>, frame: u32, order: Order) -> bool {
@@ -176,8 +179,8 @@ impl<'m, P: Platform> Buddy<'m, P> {
         given
     }
 
-    /// Frees frames of the word of 64 that starts at `first`, one per bit of `frames`, and merges them. Returns
-    /// `false` and frees nothing if one of them is free or outside the span.
+    /// Frees frames of the word that starts at frame `first`, one for each set bit of `frames`, and merges them.
+    /// Returns `false` and frees nothing if one of these frames is already free or outside the span.
     #[inline]
     #[must_use]
     pub(crate) fn free_word(&self, _held: &Held<'_, P::Lock>, first: u32, frames: u64) -> bool {
@@ -222,12 +225,12 @@ impl<'m, P: Platform> Buddy<'m, P> {
         self.counts.orders.load(Relaxed)
     }
 
-    /// Splits the lowest maximal free block of order `from`, the smallest of `orders` that is large enough, and
-    /// allocates its lowest part of order `order`. Returns the first frame.
+    /// Splits the lowest maximal free block of order `from`, allocates its lowest part of order `order`, and returns
+    /// the first frame. `from` must be the smallest of `orders` that is large enough.
     #[inline]
     fn split_block(&self, from: u32, order: u32, orders: u64) -> u32 {
         let ended = self.lose(from);
-        // There was no block of the orders between: the rest of this block supplies the first of each.
+        // There was no free block of the orders `order..from`, so the split leaves exactly one of each.
         let gained = ones(from.into()) & !ones(order.into());
         self.set_orders((orders | gained) & !ended);
         match self.shape.place_of(from).0 {
@@ -245,8 +248,8 @@ impl<'m, P: Platform> Buddy<'m, P> {
         }
     }
 
-    /// Splits a block from `orders.end` down to `orders.start` in a chunk whose word holds `bits`; allocates the
-    /// lowest part.
+    /// Splits a block of order `orders.end` in a chunk whose word is `bits`, and allocates its lowest part of order
+    /// `orders.start`.
     #[inline]
     fn split_in_chunk(&self, chunk: usize, bits: u64, bit: u32, orders: Range<u32>) -> u32 {
         let start = orders.start.max(WORD_BITS_LOG2);
@@ -258,10 +261,10 @@ impl<'m, P: Platform> Buddy<'m, P> {
             self.word(0, word).store(!RUNS[orders.start as usize], Relaxed);
             self.gain_first_in_word(word, orders.start..WORD_BITS_LOG2);
         }
-        (word * WORD_BITS) as u32 // fits: frames are below 2^32
+        (word * WORD_BITS) as u32 // this fits because frame numbers are below 2^32
     }
 
-    /// Splits the lowest block of order `orders.end`, which consists of whole chunks, in the same way.
+    /// Splits the lowest block of order `orders.end`, which consists of whole chunks, as in [`Self::split_in_chunk`].
     #[cold]
     fn split_chunks(&self, orders: Range<u32>) -> u32 {
         const BASE: u32 = 2 * WORD_BITS_LOG2;
@@ -281,8 +284,8 @@ impl<'m, P: Platform> Buddy<'m, P> {
         (chunk << BASE) as u32
     }
 
-    /// Allocates at most `most` frames, at least one, of the first word of the smallest, lowest free block,
-    /// given that there are blocks of `orders`. Returns the word and the frames.
+    /// Allocates 1 to `most` frames of the first word of the lowest of the smallest free blocks, and returns the word
+    /// and the frames. `orders`, the orders of all free blocks, must not be empty.
     #[inline]
     fn alloc_word(&self, orders: u64, most: u32) -> (usize, u64) {
         let from = orders.trailing_zeros();
@@ -300,7 +303,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         (word, frames)
     }
 
-    /// Frees a block within the span unless some of it is free; returns whether it did.
+    /// Frees a block within the span unless one of its frames is already free; returns whether it was freed.
     #[inline]
     fn free_block(&self, frame: u32, order: u32) -> bool {
         match self.shape.place_of(order).0 {
@@ -310,7 +313,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         }
     }
 
-    /// Does the work of [`Self::free_block`] for an order of level 0.
+    /// Implements [`Self::free_block`] for an order of level 0.
     #[inline]
     fn free_in_word(&self, frame: u32, order: u32) -> bool {
         let (word, bit) = (frame as usize / WORD_BITS, frame % WORD_BITS as u32);
@@ -332,7 +335,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         true
     }
 
-    /// Does the work of [`Self::free_block`] for one word of 64.
+    /// Implements [`Self::free_block`] for a block of one whole word.
     #[inline]
     fn free_whole(&self, word: usize) -> bool {
         let used = self.word(0, word).load(Relaxed) == 0 && !self.is_covered(0, word);
@@ -342,7 +345,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         used
     }
 
-    /// Does the work of [`Self::free_block`] for an order of level 1.
+    /// Implements [`Self::free_block`] for an order of level 1.
     #[inline]
     fn free_in_chunk(&self, frame: u32, order: u32) -> bool {
         let first = frame as usize / WORD_BITS;
@@ -365,8 +368,8 @@ impl<'m, P: Platform> Buddy<'m, P> {
         true
     }
 
-    /// Frees the block of `order`, an order of level 1, that begins with word `first`; merges it within its chunk
-    /// and beyond.
+    /// Frees the block of `order`, an order of level 1, that begins with word `first`, and merges it within its chunk
+    /// and with other chunks.
     #[inline]
     fn merge_units(&self, first: usize, order: u32) {
         let (chunk, bit) = (first / WORD_BITS, (first % WORD_BITS) as u32);
@@ -385,8 +388,8 @@ impl<'m, P: Platform> Buddy<'m, P> {
         }
     }
 
-    /// Merges a run with its buddies, as far as possible, in a word that holds `bits`; `run.base` is the order of its
-    /// units.
+    /// Merges a run with its buddies in a word that contains `bits`, as far as possible. `run.base` is the order of a
+    /// unit of the word.
     #[inline]
     fn absorb(&self, bits: u64, run: Run) -> Run {
         let mut run = run;
@@ -404,7 +407,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         run
     }
 
-    /// Does the work of [`Self::free_block`] for an order of level 2.
+    /// Implements [`Self::free_block`] for an order of level 2.
     #[cold]
     fn free_chunks(&self, frame: u32, order: u32) -> bool {
         let chunk = frame as usize >> (2 * WORD_BITS_LOG2);
@@ -427,7 +430,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         let bits = self.word(2, word).load(Relaxed);
         let merged = self.absorb(bits, Run { bit, base: BASE, ..run });
         for order in run.order..merged.order {
-            // The buddy that was merged at this order.
+            // Remove the buddy that was merged at this order from the index.
             let start = bit as usize >> (order - BASE) << (order - BASE);
             self.index(order).clear(word * WORD_BITS + (start ^ 1 << (order - BASE)));
         }
@@ -437,7 +440,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         self.index(merged.order).set(word * WORD_BITS + merged.bit as usize);
     }
 
-    /// Frees some frames of a word unless one of them is free; returns whether it did.
+    /// Frees some frames of a word unless one of them is already free, and returns whether the frames were freed.
     fn free_some(&self, word: usize, frames: u64) -> bool {
         let bits = self.word(0, word).load(Relaxed);
         if bits & frames != 0 || (bits == 0 && self.is_covered(0, word)) {
@@ -452,7 +455,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         true
     }
 
-    /// Sets the bits of a stretch, none of which is free, in a word that holds `bits`.
+    /// Sets the bits of a stretch in a word that contains `bits`. None of the stretch may be free.
     fn insert(&self, stretch: Stretch, bits: u64) {
         let Stretch { mut level, mut word, mask } = stretch;
         let (mut before, mut after) = (bits, bits | mask);
@@ -466,7 +469,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         self.change(level, word, before, after);
     }
 
-    /// Clears the bits of a stretch that is entirely free, splitting the block that covers it, if any.
+    /// Clears the bits of an entirely free stretch, and splits the block that covers the stretch, if any.
     fn remove(&self, stretch: Stretch) {
         let Stretch { level, word, mask } = stretch;
         if self.is_covered(level, word) {
@@ -479,7 +482,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         }
     }
 
-    /// Whether the word is free as part of a unit of a higher level or of the active block.
+    /// Whether the frames of the word are free as part of a unit of a higher level or of the active block.
     #[inline]
     fn is_covered(&self, level: usize, word: usize) -> bool {
         let (mut above, mut unit) = (level + 1, word);
@@ -509,7 +512,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         }
     }
 
-    /// Returns the index of the chunks with maximal free blocks of `order`.
+    /// Returns the index of the chunks that have maximal free blocks of `order`.
     #[inline]
     fn index(&self, order: u32) -> FindFirst<'m, P> {
         FindFirst::new(self.cells, &self.shape.index, order as usize)

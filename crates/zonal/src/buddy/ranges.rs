@@ -1,22 +1,32 @@
-//! Operations of the buddy on ranges: start-up, memory that goes online or offline, and counts of free frames.
+//! Operations of the buddy on ranges of frames, for start-up, for memory that goes online or offline, and for
+//! counting free frames.
 //!
-//! Neighbours: `buddy/mod.rs` has the terms, the invariants and the single-block operations.
+//! Related files: `buddy/mod.rs` defines the terms, the invariants and the single-block operations.
 
+use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::buddy::Buddy;
 use crate::buddy::shape::Stretch;
-use crate::buddy::words::{WORD_BITS, WORD_BITS_LOG2, ones};
+use crate::buddy::words::{WORD_BITS, WORD_BITS_LOG2, heads, ones};
 use crate::platform::lock::Held;
 use crate::platform::{Atomic, Platform};
+use crate::units::Order;
 
 /// Frames of a chunk, which one word of level 1 represents.
 const CHUNK_FRAMES: u64 = (WORD_BITS * WORD_BITS) as u64;
 
+/// What a search follows: free frames, or frames that are not free.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sought {
+    Free,
+    Used,
+}
+
 impl<P: Platform> Buddy<'_, P> {
-    /// Frees `count` frames from `first`; returns `false` and frees nothing if one of them is free.
+    /// Frees `count` frames, starting at `first`; returns `false` and frees nothing if one of them is already free.
     ///
-    /// An aligned range costs little more than one write per chunk.
+    /// The cost for an aligned range is little more than one write per chunk.
     ///
     /// # Panics
     /// Panics if the range is not within the span.
@@ -40,7 +50,7 @@ impl<P: Platform> Buddy<'_, P> {
         true
     }
 
-    /// Sets the bits of `start..end`, none of which is free.
+    /// Sets the bits of the frames `start..end`, none of which may be free.
     fn add_pieces(&self, start: u64, end: u64) {
         for stretch in self.shape().stretches(start, end) {
             let bits = self.word(stretch.level, stretch.word).load(Relaxed);
@@ -48,7 +58,8 @@ impl<P: Platform> Buddy<'_, P> {
         }
     }
 
-    /// Allocates `count` frames from `first`; returns `false` and allocates nothing if one of them is not free.
+    /// Allocates `count` frames, starting at `first`; returns `false` and allocates nothing if one of them is not
+    /// free.
     ///
     /// # Panics
     /// Panics if the range is not within the span.
@@ -66,7 +77,103 @@ impl<P: Platform> Buddy<'_, P> {
         true
     }
 
-    /// Returns the number of free frames among `count` frames from `first`.
+    /// Returns the first frame of the lowest free block of `order` within `range`, which may be part of a larger block.
+    ///
+    /// # Panics
+    /// Panics if the range is not within the span.
+    pub(crate) fn find_block(
+        &self,
+        _held: &Held<'_, P::Lock>,
+        order: Order,
+        range: Range<u64>,
+    ) -> Option<u32> {
+        assert!(range.end <= self.shape().frames());
+        self.settle();
+        if u32::from(order.get()) < WORD_BITS_LOG2 {
+            return self.find_in_words(order, &range);
+        }
+        let count = order.pages().get();
+        let is_free = |&at: &u64| {
+            at + count <= range.end
+                && self.shape().stretches(at, at + count).all(|stretch| self.is_stretch_free(stretch))
+        };
+        let mut places = (range.start.next_multiple_of(count)..range.end).step_by(count as usize);
+        places.find(is_free).map(|at| at as u32)
+    }
+
+    /// Does the work of [`Self::find_block`] for an order of level 0.
+    fn find_in_words(&self, order: Order, range: &Range<u64>) -> Option<u32> {
+        const BITS: u64 = WORD_BITS as u64;
+        let mut word = range.start / BITS;
+        while word * BITS < range.end {
+            let chunk = word / BITS;
+            if word.is_multiple_of(BITS)
+                && !self.is_covered(1, chunk as usize)
+                && !self.any_in_chunk(chunk as usize)
+            {
+                word += BITS;
+                continue;
+            }
+            let first = word * BITS;
+            let free = if self.is_covered(0, word as usize) {
+                !0
+            } else {
+                self.word(0, word as usize).load(Relaxed)
+            };
+            let within = ones(range.end - first) & !ones(range.start.saturating_sub(first));
+            let heads = heads(free & within, order.get().into());
+            if heads != 0 {
+                return Some((first + u64::from(heads.trailing_zeros())) as u32);
+            }
+            word += 1;
+        }
+        None
+    }
+
+    /// Returns the end of the frames from `from` on that are all free, or all used.
+    ///
+    /// The result is at most `end`, and `from` itself if that frame is not as sought.
+    ///
+    /// # Panics
+    /// Panics if the frames `from..end` are not within the span.
+    pub(crate) fn same_until(&self, _held: &Held<'_, P::Lock>, from: u64, end: u64, sought: Sought) -> u64 {
+        assert!(from <= end && end <= self.shape().frames());
+        self.settle();
+        let mut at = from;
+        while at < end {
+            let (found, until) = self.stretch_at(at);
+            if found != sought {
+                break;
+            }
+            at = until;
+        }
+        at.min(end)
+    }
+
+    /// Returns whether `frame` is free, and the end of a stretch of frames from it on of which the same is true.
+    fn stretch_at(&self, frame: u64) -> (Sought, u64) {
+        let (chunk, word) = (frame / CHUNK_FRAMES, frame / WORD_BITS as u64);
+        let (chunk_end, word_end) = ((chunk + 1) * CHUNK_FRAMES, (word + 1) * WORD_BITS as u64);
+        if self.shape().top() > 0 {
+            if self.shape().top() > 1 && self.is_covered(1, chunk as usize) {
+                return (Sought::Free, chunk_end);
+            }
+            if frame.is_multiple_of(CHUNK_FRAMES) && !self.any_in_chunk(chunk as usize) {
+                return (Sought::Used, chunk_end);
+            }
+        }
+        if self.is_covered(0, word as usize) {
+            return (Sought::Free, word_end);
+        }
+        let bits = self.word(0, word as usize).load(Relaxed) >> (frame % WORD_BITS as u64);
+        let (found, same) = match bits & 1 {
+            0 => (Sought::Used, bits.trailing_zeros()),
+            _ => (Sought::Free, bits.trailing_ones()),
+        };
+        (found, (frame + u64::from(same)).min(word_end))
+    }
+
+    /// Returns the number of free frames among `count` frames, starting at `first`.
     ///
     /// # Panics
     /// Panics if the range is not within the span.
@@ -78,7 +185,7 @@ impl<P: Platform> Buddy<'_, P> {
         levels.map(|level| self.count_level(level, start, end)).sum()
     }
 
-    /// Returns the number of frames of `start..end` that the bits of `level` represent.
+    /// Returns the number of free frames of `start..end` that set bits of `level` represent.
     fn count_level(&self, level: usize, start: u64, end: u64) -> u64 {
         let shift = WORD_BITS_LOG2 * level as u32;
         let word_frames_log2 = shift + WORD_BITS_LOG2;
@@ -92,7 +199,8 @@ impl<P: Platform> Buddy<'_, P> {
         let (from, to) =
             (start.max(base) - base, end.saturating_sub(base).min(1 << (shift + WORD_BITS_LOG2)));
         let bits = self.word(level, word).load(Relaxed);
-        // Free frames before `frame` in the word: whole units, and the part of the unit that contains `frame`.
+        // Counts the free frames before `frame` in the word: the whole units before it, and part of the unit that
+        // contains it.
         let before = |frame: u64| {
             let unit = frame >> shift;
             let whole = u64::from((bits & ones(unit)).count_ones()) << shift;
@@ -106,7 +214,9 @@ impl<P: Platform> Buddy<'_, P> {
         before(to) - before(from)
     }
 
-    /// Whether one of `count` frames from `first` is free. Whole chunks in which nothing is free cost little.
+    /// Whether one of `count` frames, starting at `first`, is free.
+    ///
+    /// The cost for whole chunks without free frames is low.
     fn any_free(&self, held: &Held<'_, P::Lock>, first: u32, count: u64) -> bool {
         let (start, end) = (u64::from(first), u64::from(first) + count);
         let mut chunks = start / CHUNK_FRAMES..end.div_ceil(CHUNK_FRAMES);
@@ -119,7 +229,10 @@ impl<P: Platform> Buddy<'_, P> {
         })
     }
 
-    /// Whether a stretch is entirely free. A free unit is never stored in pieces, because its pieces have merged.
+    /// Whether a stretch is entirely free.
+    ///
+    /// Because free pieces of a unit merge, an entirely free unit is always stored as one bit of its level or a
+    /// higher one.
     fn is_stretch_free(&self, stretch: Stretch) -> bool {
         let bits = self.word(stretch.level, stretch.word).load(Relaxed);
         bits & stretch.mask == stretch.mask || self.is_covered(stretch.level, stretch.word)

@@ -1,24 +1,26 @@
-//! The layout of the cells of a buddy, and which bits represent which frames.
+//! The layout of the cells of a buddy, and the mapping from frames to bits.
 //!
 //! *Level* `l` has one bit per unit of `64^l` frames. A *stretch* is a set of units in one word of one level. A
-//! *chunk* is 64 words of level 0, or one word of level 1: 4096 frames. Neighbours: `buddy/mod.rs` operates on these
-//! cells; `zone/free_areas.rs` has several buddies per zone.
+//! *chunk* is 4096 frames, which are 64 words of level 0 or one word of level 1.
+//!
+//! Related files: `buddy/mod.rs` operates on these cells, and `zone/free_areas.rs` has one or more buddies per zone.
 
 use crate::buddy::find_first::FindFirstShape;
 use crate::buddy::words::{WORD_BITS, WORD_BITS_LOG2, ones};
 use crate::machine::ZONE_FRAMES_MAX;
 use crate::units::Order;
 
-/// Largest number of levels: orders up to 6, 12 and 18.
+/// Largest number of levels. Orders up to 6 need one level, up to 12 two, and up to 18 three.
 pub(super) const LEVELS_MAX: usize = 3;
-/// Cells in a cache line: each part starts on a cache line if the first cell does.
+/// Number of cells in a cache line. Each part of the layout starts on a cache line if the first cell does.
 pub(super) const LINE_CELLS: usize = 8;
 
 /// Layout of the cells of one buddy, in this order:
-/// - an index over chunks, with one column per order; if there is a level 2, its words are the column after these,
+/// - an index over chunks, with one column per order; if there is a level 2, the next column contains its words,
 ///   because a word of level 2 represents 64 chunks;
 /// - the words of level 1, which have cells even if that level is not used;
-/// - a line for each chunk: for each order of level 0, which words have a block of it;
+/// - a line for each chunk, with one cell for each order of level 0, whose bits show which words of the chunk have a
+///   free block of that order;
 /// - the words of level 0.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BuddyShape {
@@ -26,7 +28,8 @@ pub(crate) struct BuddyShape {
     max_order: Order,
     top: usize,
     pub(super) index: FindFirstShape,
-    /// Cell index of the first word of level 1, of the first line, and of the first word of level 0.
+    /// These three fields are the cell indexes of the first word of level 1, of the first line, and of the first word
+    /// of level 0.
     pub(super) middle_at: usize,
     pub(super) lines_at: usize,
     pub(super) words_at: usize,
@@ -44,7 +47,7 @@ impl BuddyShape {
         let chunks = words.div_ceil(WORD_BITS);
         let columns = (order as usize + 2).next_multiple_of(LINE_CELLS);
         let index = FindFirstShape::new(chunks, columns);
-        // The index is small and hot; the long bitmap of frames comes last.
+        // The index comes first because it is small and frequently used, and the large bitmap of frames comes last.
         let middle_at = index.cells();
         let lines_at = middle_at + chunks.next_multiple_of(LINE_CELLS);
         let words_at = lines_at + chunks * LINE_CELLS;
@@ -57,7 +60,7 @@ impl BuddyShape {
         self.cells
     }
 
-    /// Returns the number of frames that the buddy spans, including holes.
+    /// Returns the number of frames in the span of the buddy, including holes.
     pub(super) const fn frames(&self) -> u64 {
         self.frames
     }
@@ -73,7 +76,7 @@ impl BuddyShape {
         self.top
     }
 
-    /// Returns the number of words of a level, including partial units.
+    /// Returns the number of words of a level, including partial words.
     pub(super) const fn words(&self, level: usize) -> usize {
         let frames_log2 = WORD_BITS_LOG2 as usize * (level + 1);
         let words = (self.frames as usize).div_ceil(1 << frames_log2);
@@ -97,7 +100,7 @@ impl BuddyShape {
         (level, order - WORD_BITS_LOG2 * level as u32)
     }
 
-    /// Whether there can be a block of `order` at `frame`.
+    /// Whether `frame` is a valid first frame for a block of `order`.
     #[inline]
     pub(super) fn has_block(&self, frame: u32, order: Order) -> bool {
         let length = order.pages().get();
@@ -138,7 +141,8 @@ impl Stretch {
         (self.mask.count_ones() as u64) << (WORD_BITS_LOG2 as usize * self.level)
     }
 
-    /// Returns the longest stretch from `at` up to `end`, in units as large as both allow.
+    /// Returns the longest stretch that starts at frame `at` and ends at or before `end`, in the largest possible
+    /// units.
     fn longest(at: u64, end: u64, top: usize) -> Self {
         let (mut level, mut shift) = (0, 0);
         while level < top {

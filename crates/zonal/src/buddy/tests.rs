@@ -1,4 +1,4 @@
-//! Compares the buddy with a naive one made of sets: random histories, and every state of small zones.
+//! Compares the buddy with a simple model made of sets, in random histories and in every state of small zones.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::collections::{BTreeSet, HashSet};
@@ -39,7 +39,7 @@ impl Naive {
         }
     }
 
-    /// Splits `block` until only the block of `order` at `frame` is missing from the sets.
+    /// Splits `block` and adds all parts to the sets except the block of `order` at `frame`.
     fn split_block(&mut self, block: u64, mut from: usize, frame: u64, order: usize) {
         let mut start = block;
         assert!(self.blocks[from].remove(&start));
@@ -83,14 +83,15 @@ impl Naive {
         self.blocks.iter().enumerate().map(|(k, set)| (set.len() as u64) << k).sum()
     }
 
-    /// Returns the word of 64 that the next bulk allocation uses, and its free frames.
+    /// Returns the word that the next bulk allocation uses, and its free frames.
     fn next_word(&self) -> Option<(u64, u64)> {
         let word = self.smallest(0)?.0 / 64 * 64;
         let free = (0..64).filter(|&bit| word + bit < self.frames && self.is_free(word + bit));
         Some((word, free.map(|bit| 1 << bit).sum()))
     }
 
-    /// Returns the `count` frames of `mask` at `word` that lie in the smallest blocks, lowest first.
+    /// Returns `count` frames of `mask` at `word`. Frames in smaller blocks are chosen first, and lower frames first
+    /// among equal blocks.
     fn choose(&self, word: u64, mask: u64, count: u32) -> u64 {
         let mut frames: Vec<u64> = (0..64).filter(|&bit| mask >> bit & 1 == 1).collect();
         frames.sort_by_key(|&bit| (self.covering(word + bit).unwrap().1, bit));
@@ -116,7 +117,7 @@ impl Zone {
     }
 }
 
-/// A zone and its model with the same history.
+/// A zone and its model, to which the same operations are applied.
 struct Pair {
     zone: Zone,
     naive: Naive,
@@ -140,7 +141,7 @@ impl Pair {
         self.random.below(self.naive.frames)
     }
 
-    /// Returns a range that may be short, long or aligned.
+    /// Returns a random range, which may be short, long or aligned.
     fn a_range(&mut self) -> (u64, u64) {
         let start = self.a_frame();
         let bits = self.random.below(1 + u64::from(self.frames().ilog2()));
@@ -181,8 +182,7 @@ impl Pair {
         self.naive.give(frame, block_order.into());
     }
 
-    /// Frees a block of any order anywhere that overlaps free frames or the end of the zone, which must be
-    /// refused.
+    /// Attempts to free a random block that overlaps free frames or the end of the zone, which must fail.
     fn give_anything(&mut self) {
         let block_order = self.random.below(u64::from(self.max_order) + 1) as u8;
         let frame = self.a_frame() >> block_order << block_order;
@@ -209,7 +209,7 @@ impl Pair {
             let Some((word, mask)) = self.naive.next_word() else { break };
             let mut next = (word, self.naive.choose(word, mask, most - expected));
             if mask == !0 {
-                // Of whole words, one of the active block may come first.
+                // If the word is entirely free, the buddy may use a word of the active block instead.
                 let &(word, _) = left.clone().next().unwrap();
                 assert!((0..64).all(|bit| self.naive.is_free(word + bit)), "{word} is not whole");
                 next.0 = word;
@@ -225,7 +225,7 @@ impl Pair {
         assert_eq!((taken, left.next()), (expected, None));
     }
 
-    /// Frees all allocated single frames of one word, or some of them.
+    /// Frees some or all of the allocated single frames of one word.
     fn free_word(&mut self) {
         let Some(&(frame, _)) = self.taken.iter().find(|block| block.1 == 0) else { return };
         let (word, some) = (frame / 64 * 64, self.random.bits() | self.random.bits());
@@ -278,7 +278,8 @@ impl Pair {
         }
     }
 
-    /// Checks that the model's free blocks are free; the counts are equal, so there are no others.
+    /// Checks that the model's free blocks are free in the zone. Because the counts are equal, the zone has no
+    /// others.
     fn check_blocks(&self) {
         let held = Held::wait(&self.zone.lock);
         for (k, set) in self.naive.blocks.iter().enumerate() {
@@ -302,7 +303,7 @@ impl Pair {
 
 fn run_history(frames: u64, max_order: u8, seed: u64, steps: u32) {
     let mut pair = Pair::new(frames, max_order, seed);
-    // Holes at odd positions, and both long and short pieces of memory.
+    // The memory has holes at odd positions, and both long and short pieces.
     let hole = (frames / 3) | 1;
     pair.add_range(0, hole);
     pair.add_range(hole + frames / 50 + 1, frames - hole - frames / 50 - 1);
@@ -312,7 +313,7 @@ fn run_history(frames: u64, max_order: u8, seed: u64, steps: u32) {
     pair.check();
     for step in 0..steps {
         pair.step();
-        // Not after each step: the check settles the active block.
+        // The full check runs only after some steps, because it settles the active block.
         if pair.random.below(4) == 0 {
             pair.check();
         }
@@ -386,7 +387,8 @@ fn every_state_of_a_16_frame_zone() {
     let load = |state: &[u64]| all().zip(state).for_each(|(cell, &value)| cell.store(value, Relaxed));
     let save = || all().map(|cell| cell.load(Relaxed)).collect::<Vec<u64>>();
     assert!(buddy.add_range(&held, 0, 16));
-    // The allocated blocks, as 5 bits per frame: 0, or order + 1 of the block that begins there.
+    // The state of the allocated blocks has 5 bits per frame: order + 1 of the block that begins at the frame, or 0
+    // for none.
     let (start, word_at) = (save(), zone.shape.words_at);
     let (mut seen, mut todo) = (HashSet::from([0_u128]), Vec::from([(0_u128, start)]));
     while let Some((taken, cells)) = todo.pop() {
@@ -415,12 +417,13 @@ fn every_state_of_a_16_frame_zone() {
             }
         }
     }
-    // A block is allocated as a whole, or free, or consists of two such halves: s(0) = 2, s(k) = 1 + s(k - 1)^2.
+    // A frame has s(0) = 2 states: allocated or free. A block of order k is allocated as a whole or consists of two
+    // halves in any state, so it has s(k) = 1 + s(k - 1)^2 states.
     assert_eq!(seen.len(), 1 + 677 * 677);
 }
 
-/// Returns the frame at which a block of order `k` is allocated, by definition, if `free` are the free frames of
-/// 16.
+/// Returns the frame at which a block of order `k` must be allocated if `free` are the free frames of 16. It follows
+/// the definition literally.
 fn lowest_best_fit(free: u16, k: u8) -> Option<u32> {
     let is_run = |start: u32, order: u8| {
         let mask = (((1_u32 << (1 << order)) - 1) << start) as u16;
@@ -451,7 +454,7 @@ fn a_terabyte_costs_no_writes_at_level_0() {
 
 #[test]
 fn the_largest_zone_reaches_its_last_frame() {
-    // There are too many cells to fill in a test: check the last words of the layout and their positions.
+    // There are too many cells to fill in a test, so check only the last words of the layout and their positions.
     let last = (ZONE_FRAMES_MAX - 1) as u32;
     let shape = BuddyShape::new(ZONE_FRAMES_MAX, order(18));
     assert!(shape.has_block(last, order(0)) && !shape.has_block(last, order(1)));

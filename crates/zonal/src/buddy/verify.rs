@@ -1,6 +1,7 @@
-//! The full check of a buddy: recomputes everything from the bits and compares.
+//! The full check of a buddy, which recomputes counts and indexes from the bits and compares them with the stored
+//! values.
 //!
-//! Neighbours: `buddy/mod.rs` states the invariants that are checked here; `admin/verify.rs` calls it through
+//! Related files: `buddy/mod.rs` states the invariants, and `admin/verify.rs` calls this check through
 //! `zone/free_areas.rs`.
 
 use core::sync::atomic::Ordering::Relaxed;
@@ -14,56 +15,56 @@ use crate::units::{MAX_ORDER_LIMIT, Order};
 /// An invariant that a buddy violates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum BuddyFault {
-    /// A full word below the top level that has not become a bit one level up.
+    /// A word below the top level is full, instead of being one bit of the next level.
     Unmerged {
         /// Level of the word.
         level: usize,
         /// Index of the word.
         word: usize,
     },
-    /// A covered word that is not 0: some frame is free twice.
+    /// A covered word is not 0, so at least one frame is represented twice.
     FreeTwice {
         /// Level of the word.
         level: usize,
         /// Index of the word.
         word: usize,
     },
-    /// Set bits beyond the last frame.
+    /// Bits beyond the last frame are set.
     BeyondEnd {
         /// Level of the bits.
         level: usize,
     },
-    /// An index that misses a word.
+    /// A word with maximal blocks of an order is missing in the index of that order.
     Index {
         /// Order of the index.
         order: u32,
         /// Index of the word.
         word: usize,
     },
-    /// An index whose summaries disagree with it.
+    /// The summaries of an index disagree with its bits.
     IndexSummary {
         /// Order of the index.
         order: u32,
     },
-    /// A wrong number of free blocks of an order.
+    /// The stored number of free blocks of an order is wrong.
     FreeBlocks {
         /// Order of the blocks.
         order: Order,
         /// Number recomputed from the bits.
         counted: u64,
-        /// Number stored.
+        /// Stored number.
         kept: u64,
     },
-    /// A wrong number of free frames.
+    /// The stored number of free frames is wrong.
     FreePages {
         /// Number recomputed from the bits.
         counted: u64,
-        /// Number stored.
+        /// Stored number.
         kept: u64,
     },
-    /// Wrong bits in the set of orders that have free blocks.
+    /// The stored set of orders that have free blocks is wrong.
     Orders {
-        /// Bits stored.
+        /// Stored bits.
         kept: u64,
     },
 }
@@ -81,7 +82,8 @@ impl<P: Platform> Buddy<'_, P> {
         let mut bits_of_level = self.shape().frames() as usize;
         for level in 0..=self.shape().top() {
             self.verify_level(level, bits_of_level, &mut counts)?;
-            bits_of_level /= WORD_BITS; // partial units are never free
+            // A partial unit is never free as a whole, so it has no bit at the next level.
+            bits_of_level /= WORD_BITS;
         }
         self.verify_counts(&counts)
     }
@@ -92,7 +94,8 @@ impl<P: Platform> Buddy<'_, P> {
         for word in 0..self.shape().words(level) {
             let held = self.word(level, word).load(Relaxed);
             if held == 0 && level < 2 {
-                continue; // nothing is free, and an index may have stale bits
+                // No bit is set, and stale index bits are allowed.
+                continue;
             }
             if held == !0 && level < self.shape().top() {
                 return Err(BuddyFault::Unmerged { level, word });
@@ -117,7 +120,7 @@ impl<P: Platform> Buddy<'_, P> {
         }
     }
 
-    /// Whether the index correctly represents a word with maximal blocks at `heads`.
+    /// Whether the index correctly represents a word whose maximal blocks of `order` begin at `heads`.
     fn is_indexed(&self, level: usize, word: usize, order: u32, heads: u64) -> bool {
         let bit = |cell: &P::U64| cell.load(Relaxed) >> (word % WORD_BITS) & 1 == 1;
         match level {

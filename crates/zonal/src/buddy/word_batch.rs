@@ -1,16 +1,18 @@
 //! A batch of frames that moves to or from a zone's free areas: a few words of 64 with one bit per frame.
 //!
-//! A batch is assembled and taken apart outside every lock. Neighbours: `pageset/refill.rs` and `pageset/drain.rs`
-//! fill and empty it, `zone/free_areas.rs` moves its frames.
+//! Callers fill and empty a batch without holding a lock.
+//!
+//! Related files: `pageset/refill.rs` and `pageset/drain.rs` use batches, and `zone/free_areas.rs` moves their
+//! frames.
 
-/// Most frames or blocks moved under one acquisition of a lock, and so most words in a batch.
+/// Maximum number of frames or blocks that move under one acquisition of a lock, and therefore of words in a batch.
 pub(crate) const BATCH_MAX: usize = 64;
 
-/// A list of words of 64 frames, each with the frames of the word that are in the batch.
+/// A list of words of 64 frames, with one bit for each frame that is in the batch.
 pub(crate) struct WordBatch {
     words: [(u32, u64); BATCH_MAX],
     len: usize,
-    /// Hint by the low bits of a word's number: the index at which such a word may be.
+    /// Hint for finding a word in `words`: the index at which it may be, by the low bits of the word's number.
     places: [u8; 2 * BATCH_MAX],
 }
 
@@ -26,11 +28,11 @@ impl WordBatch {
         self.len += 1;
     }
 
-    /// Adds frames one by one; returns how many were already there.
+    /// Adds frames one by one, and returns how many of them were already in the batch.
     #[inline]
     pub(crate) fn add(&mut self, frames: impl Iterator<Item = u32>) -> u32 {
         let (mut first, mut run, mut twice) = (0, 0, 0);
-        // Frames of one word often come consecutively: combine them first.
+        // Consecutive frames often belong to one word, so combine them before the search for the word.
         for frame in frames {
             let (of, bit) = (frame & !63, 1_u64 << (frame & 63));
             if of != first {
@@ -43,8 +45,8 @@ impl WordBatch {
         twice + self.merge(first, run)
     }
 
-    /// Adds frames of a word, merging them into the word if the hint finds it; returns how many frames were
-    /// already there.
+    /// Adds frames of a word, and returns how many of them were already in that word of the batch. If the hint does
+    /// not find the word, it is added again.
     #[inline]
     fn merge(&mut self, first: u32, run: u64) -> u32 {
         if run == 0 {
@@ -65,7 +67,7 @@ impl WordBatch {
         }
     }
 
-    /// Returns the first frame of a word and its frames that are in the batch.
+    /// Returns the first frame of a word and the set of its frames in the batch.
     #[inline]
     pub(crate) const fn word(&self, at: usize) -> (u32, u64) {
         self.words[at]

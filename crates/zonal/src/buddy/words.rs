@@ -1,12 +1,13 @@
 //! Aligned blocks inside one 64-bit word, by bit manipulation.
 //!
-//! A word has one bit per *unit*, set if the unit is free. An aligned run of `2^order` set bits is a *run* of that
-//! order, identified by its lowest bit, the *head*. A run is *maximal* if it is not half of a run of the next
-//! order. Neighbours: `buddy/mod.rs` stores such words.
+//! A word has one bit per *unit*, which is set if the unit is free. A *run* of an order is an aligned sequence of
+//! `2^order` set bits. Its lowest bit is its *head*. A run is *maximal* if it is not half of a run of the next order.
+//!
+//! Related files: `buddy/mod.rs` stores such words.
 
-/// Binary logarithm of the bits in a word.
+/// Binary logarithm of the number of bits in a word.
 pub(super) const WORD_BITS_LOG2: u32 = 6;
-/// Bits in a word.
+/// Number of bits in a word.
 pub(super) const WORD_BITS: usize = 64;
 
 /// The lowest run of each order.
@@ -23,23 +24,31 @@ const HEADS: [u64; WORD_BITS_LOG2 as usize + 1] = [
     1,
 ];
 
-/// Returns the heads of the runs one order above `order`, from the heads of the runs of `order` (at most 5).
+/// Returns the heads of the runs of the next order, given the heads of the runs of `order`, which is at most 5.
 #[inline]
 pub(super) const fn paired(heads: u64, order: u32) -> u64 {
     heads & (heads >> (1 << order)) & HEADS[order as usize + 1]
 }
 
-/// Returns those of `heads`, runs of `order`, that are in no run of the next order, whose heads are `above`.
+/// Returns the heads of the maximal runs of `order`, given the `heads` of all its runs and, in `above`, the heads of
+/// the runs of the next order.
 #[inline]
 pub(super) const fn unpaired(heads: u64, above: u64, order: u32) -> u64 {
     heads & !(above | above << (1 << order))
 }
 
-/// Returns the heads of the maximal runs of `order` in `word`, where the largest order of a run is `last`.
+/// Returns the heads of the maximal runs of `order` in `word`, if no run has an order above `last`.
 #[inline]
 pub(super) const fn maximal(word: u64, order: u32, last: u32) -> u64 {
-    // Unrolled as in `for_each_change`, for constant shifts.
-    let heads = match order {
+    let heads = heads(word, order);
+    if order == last { heads } else { unpaired(heads, paired(heads, order), order) }
+}
+
+/// Returns the heads of all runs of `order` in `word`.
+#[inline]
+pub(super) const fn heads(word: u64, order: u32) -> u64 {
+    // The match makes all shift counts constant, as in `for_each_change`.
+    match order {
         0 => word,
         1 => heads_of::<1>(word),
         2 => heads_of::<2>(word),
@@ -47,14 +56,13 @@ pub(super) const fn maximal(word: u64, order: u32, last: u32) -> u64 {
         4 => heads_of::<4>(word),
         5 => heads_of::<5>(word),
         _ => heads_of::<WORD_BITS_LOG2>(word),
-    };
-    if order == last { heads } else { unpaired(heads, paired(heads, order), order) }
+    }
 }
 
 /// Returns the heads of the runs of `ORDER` in `word`.
 #[inline(always)]
 const fn heads_of<const ORDER: u32>(word: u64) -> u64 {
-    // At first the heads of all runs of that length, aligned or not.
+    // First compute the heads of all sequences of that length, whether aligned or not.
     let mut heads = word;
     let mut below = 0;
     while below < ORDER {
@@ -64,11 +72,11 @@ const fn heads_of<const ORDER: u32>(word: u64) -> u64 {
     heads & HEADS[ORDER as usize]
 }
 
-/// Calls `changed(order, lost, gained)` for the orders up to `last` whose maximal runs differ between two words,
-/// with their heads only in `before` and only in `after`.
+/// Calls `changed(order, lost, gained)` for each order up to `last` whose maximal runs differ between two words.
+/// `lost` are the heads of the maximal runs in `before`, and `gained` are those in `after`.
 #[inline]
 pub(super) fn for_each_change(before: u64, after: u64, last: u32, mut changed: impl FnMut(u32, u64, u64)) {
-    // Unrolled, so that all shifts are by constants: this is the hottest code of the buddy.
+    // This is the hottest code of the buddy. It is unrolled to make all shift counts constant.
     let heads = &mut (before, after);
     let changed = &mut changed;
     let _ = compare::<0>(heads, last, changed)
@@ -80,8 +88,10 @@ pub(super) fn for_each_change(before: u64, after: u64, last: u32, mut changed: i
         && compare::<6>(heads, last, changed);
 }
 
-/// Does one order of [`for_each_change`]: `heads` are of `ORDER` before the call and of the next order after it.
-/// Returns whether larger orders can differ: heads depend only on heads one order below.
+/// Processes one order of [`for_each_change`], and returns whether larger orders can differ.
+///
+/// `heads` are the heads of the runs of `ORDER` in both words, and the function replaces them with those of the next
+/// order. Heads depend only on the heads one order below, so equal heads mean that no larger order differs.
 #[inline(always)]
 fn compare<const ORDER: u32>(
     heads: &mut (u64, u64),
@@ -101,18 +111,18 @@ fn compare<const ORDER: u32>(
     heads.0 != heads.1
 }
 
-/// Returns a word with the `count` lowest bits set, all of them from 64 on.
+/// Returns a word with the `count` lowest bits set, or all bits if `count` is 64 or more.
 #[inline]
 pub(super) const fn ones(count: u64) -> u64 {
     if count >= WORD_BITS as u64 { !0 } else { (1 << count) - 1 }
 }
 
-/// Returns the units of the runs of `order` that have these heads.
+/// Returns the units of the runs of `order` with the given heads.
 pub(super) const fn spread(heads: u64, order: u32) -> u64 {
-    heads.wrapping_mul(ones(1 << order)) // runs are disjoint, so nothing carries
+    heads.wrapping_mul(ones(1 << order)) // runs are disjoint, so no bit carries
 }
 
-/// Returns the number of set bits of a word that often is full or has a single one.
+/// Returns the number of set bits, and is fast for words with all bits, no bit or one bit set, which are common.
 #[inline]
 pub(super) const fn count_of(word: u64) -> u32 {
     match word {
@@ -123,8 +133,10 @@ pub(super) const fn count_of(word: u64) -> u32 {
     }
 }
 
-/// Returns the number of set bits of `after` minus that of `before`, wrapping. Most often they differ in one bit,
-/// and processors without an instruction to count bits are common targets.
+/// Returns the number of set bits of `after` minus the number of set bits of `before`, wrapping.
+///
+/// The words usually differ in one bit. That case is handled without counting bits, because some target processors
+/// have no instruction for it.
 #[inline]
 pub(super) const fn count_difference(before: u64, after: u64) -> u64 {
     let different = before ^ after;
@@ -134,7 +146,7 @@ pub(super) const fn count_difference(before: u64, after: u64) -> u64 {
     (after.count_ones() as u64).wrapping_sub(before.count_ones() as u64)
 }
 
-/// Returns the `count` lowest set bits of `word`, or all if there are fewer.
+/// Returns the `count` lowest set bits of `word`, or all set bits if there are fewer.
 pub(super) const fn lowest_set(word: u64, count: u32) -> u64 {
     let mut rest = word;
     let mut left = count;
@@ -145,7 +157,8 @@ pub(super) const fn lowest_set(word: u64, count: u32) -> u64 {
     word & !rest
 }
 
-/// Returns `count` set bits of `word` from the smallest maximal runs, lowest first; all if there are fewer.
+/// Returns `count` set bits of `word`, or all if there are fewer. Bits in smaller maximal runs are chosen first, and
+/// among runs of one order the lowest bits.
 pub(super) fn from_smallest(word: u64, count: u32, last: u32) -> u64 {
     let mut chosen = 0_u64;
     for order in 0..=last {

@@ -1,48 +1,69 @@
-//! Errors, which name the frame, node or setting at fault.
+//! The allocator's errors. They name the frame, node or setting that caused the error.
 //!
-//! Neighbours: `machine.rs` has the errors in a machine's description, `error/shortage.rs` the details of an
-//! out-of-memory error.
+//! Related files: `machine/error.rs` defines the errors in a machine's description, and `error/shortage.rs` defines
+//! the details of an out-of-memory error.
 
+mod range;
 mod shortage;
+mod split;
 
 use core::fmt;
 
 use crate::machine::{FrameRange, TopologyError};
 use crate::rules::stat_threshold::MAX_STAT_THRESHOLD;
 use crate::units::{CpuId, MAX_ORDER_LIMIT, NodeId, Order, PageCount, Pfn, ZoneKind};
+pub use range::{RangeError, UsedFrames, UsedState};
 pub use shortage::{Shortage, Verdict, VerdictCounts, ZoneShortage};
+pub use split::SplitError;
 
-/// Why an allocation failed.
+/// Reason for a failed allocation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AllocError {
     /// No eligible zone could serve the request.
     OutOfMemory(Shortage),
-    /// An order larger than the allocator's largest.
+    /// The requested order exceeds the largest order of the allocator.
     OrderTooLarge {
         /// Order requested.
         order: Order,
         /// Largest order.
         max: Order,
     },
-    /// A policy none of whose nodes, within the allowed nodes, has memory (any more).
+    /// None of the nodes in both the policy and the allowed nodes has memory online.
     NoNodeInPolicy,
-    /// A request for zeroed frames on a platform without access to frame contents.
+    /// The request is for zeroed frames, but the platform has no access to frame contents.
     NoContents,
-    /// A bulk request for blocks of this order instead of single frames.
+    /// A bulk request is for blocks of this order instead of single frames.
     NotSingle(Order),
-    /// A request from a handler that interrupted its own thread inside the allocator, and that could not be served
-    /// without waiting for that thread: see [`Platform::is_reentered`](crate::Platform::is_reentered).
+    /// The request is for no frames, or for more frames than the largest block has.
+    Count {
+        /// Number of frames requested.
+        count: PageCount,
+        /// Largest number.
+        max: PageCount,
+    },
+    /// No eligible zone has so many adjacent frames that are free or can be reclaimed, or allocating them would leave less
+    /// than the watermark `min`.
+    NotContiguous {
+        /// Number of frames requested.
+        count: PageCount,
+        /// Length of the longest range of free frames in these zones.
+        longest: PageCount,
+    },
+    /// The request comes from a handler that interrupted its own thread inside the allocator. It could not be served
+    /// without waiting for that thread. See [`Platform::is_reentered`](crate::Platform::is_reentered).
     Reentered,
 }
 
-/// Why a free was refused. The accounting remains correct after a refused free.
+/// Reason for a refused free.
+///
+/// A refused free leaves the accounting correct.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FreeError {
-    /// A frame that belongs to no zone, or to a hole of one.
+    /// The frame is in no zone, or it is in a hole or offline.
     NotManaged(Pfn),
-    /// A frame that is in no allocated block: it was freed before, or never allocated.
+    /// The frame is in no allocated block, because it was freed before or never allocated.
     NotAllocated(Pfn),
-    /// A frame inside an allocated block, which must be freed by its first frame.
+    /// The frame is inside an allocated block but is not its first frame. A block must be freed by its first frame.
     InsideBlock {
         /// The frame.
         frame: Pfn,
@@ -51,29 +72,50 @@ pub enum FreeError {
         /// Order of the block.
         order: Order,
     },
-    /// A block that was allocated with another order.
+    /// The block was allocated with another order.
     WrongOrder {
         /// First frame of the block.
         frame: Pfn,
-        /// Order that it was allocated with.
+        /// Order with which the block was allocated.
         allocated: Order,
         /// Order passed to the free.
         given: Order,
     },
-    /// A frame that is in quarantine, or whose block is in quarantine or retired because its poison was
-    /// overwritten: it was freed before.
+    /// The frame is the first of allocated frames, but not of so many.
+    WrongCount {
+        /// The frame.
+        frame: Pfn,
+        /// Number of frames that were allocated together.
+        allocated: PageCount,
+        /// Number of frames passed to the free.
+        given: PageCount,
+    },
+    /// The frame was allocated together with others and is not the first of them.
+    InsideRun {
+        /// The frame.
+        frame: Pfn,
+        /// First of the frames that were allocated together.
+        first: Pfn,
+        /// Number of these frames.
+        count: PageCount,
+    },
+    /// The free is for 0 frames, starting at this one.
+    NoFrames(Pfn),
+    /// Another thread is splitting the block that starts at the frame.
+    BeingSplit(Pfn),
+    /// The frame was freed before. Its block is in quarantine, or is retired because its poison was overwritten.
     Quarantined(Pfn),
-    /// A free from a handler that interrupted its own thread inside the allocator, and that could not complete
+    /// The free comes from a handler that interrupted its own thread inside the allocator. It could not complete
     /// without waiting for that thread. The frame is still allocated and must be freed later.
     Reentered(Pfn),
 }
 
-/// Why a bulk free stopped.
+/// The position and the reason at which a bulk free stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FreeBulkError {
-    /// Number of frames freed before the one that was refused: the index of that frame in the list.
+    /// Number of frames that were freed, which is the index of the refused frame in the list.
     pub freed: usize,
-    /// Why that frame was refused.
+    /// Reason why that frame was refused.
     pub error: FreeError,
 }
 
@@ -85,57 +127,58 @@ impl fmt::Display for FreeBulkError {
 
 impl core::error::Error for FreeBulkError {}
 
-/// Why a configuration, or a machine with that configuration, cannot be used.
+/// Reason why a configuration, or a machine with that configuration, was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ConfigError {
-    /// An error in the machine's description.
+    /// The machine's description has an error.
     Topology(TopologyError),
-    /// A frame size that is not a power of two of at least 4096 bytes.
+    /// The frame size is not a power of two or is below 4096 bytes.
     PageBytes(u32),
-    /// A largest order outside 10..=18.
+    /// The largest order is not within 10..=18.
     MaxOrder(Order),
-    /// A metadata buffer that was not supplied, or was too small or misaligned.
+    /// A metadata buffer is missing or too small.
     Buffer {
-        /// Bytes needed.
+        /// Number of bytes needed.
         needed: usize,
-        /// Bytes supplied, after alignment to 64.
+        /// Number of bytes supplied, or 0 if no buffer was supplied.
         supplied: usize,
     },
-    /// Poisoning, or zeroing of every allocation, on a platform without access to frame contents.
+    /// The configuration enables poisoning or zeroing of every allocation, but the platform has no access to frame
+    /// contents.
     NoContents,
-    /// A machine with this many CPUs on a platform that cannot interrupt other CPUs
+    /// The machine has this many CPUs, but the platform cannot interrupt other CPUs
     /// ([`OneCpu`](crate::platform::cpu_local::OneCpu)).
     UnreachableCpus(usize),
-    /// A quarantine of more than 2^20 frames per zone.
+    /// The quarantine has more than 2^20 frames per zone.
     Quarantine(PageCount),
-    /// A percentage outside 0..=100.
+    /// A percentage is not within 0..=100.
     Percent(u8),
-    /// A mode of node reclaim outside 0..=7.
+    /// The mode of node reclaim is not within 0..=7.
     NodeReclaimMode(u32),
-    /// A fixed counter threshold outside 1..=125.
+    /// A fixed counter threshold is not within 1..=125.
     CounterThreshold(u8),
-    /// Pagesets with too few slots for `PagesetTuning::DepthPublished`, because the allocator was created with
+    /// The pagesets have too few slots for `PagesetTuning::DepthPublished`, because the allocator was created with
     /// another rule.
     PagesetSlots {
         /// Node of the zone.
         node: NodeId,
         /// Kind of the zone.
         kind: ZoneKind,
-        /// Slots for single frames in the zone's smallest pageset.
+        /// Number of slots for single frames in the zone's smallest pageset.
         slots: PageCount,
-        /// Slots needed.
+        /// Number of slots needed.
         needed: PageCount,
     },
-    /// A minimum of free frames that exceeds the managed frames of all zones.
+    /// The minimum of free frames exceeds the managed frames of all zones.
     MinFree {
-        /// Minimum requested.
+        /// Requested minimum.
         min_free: PageCount,
-        /// Frames managed.
+        /// Number of managed frames.
         managed: PageCount,
     },
 }
 
-/// A zone and the frames that it spans, as shown in errors.
+/// A zone and its span, for display in errors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ZoneSpan {
     /// Node of the zone.
@@ -146,18 +189,18 @@ pub struct ZoneSpan {
     pub span: FrameRange,
 }
 
-/// Why a change of CPUs or memory at run time was refused.
+/// Reason why a change of CPUs or memory at run time was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OnlineError {
-    /// A CPU that the machine does not have.
+    /// The machine has no such CPU.
     UnknownCpu(CpuId),
-    /// A CPU that is already in the requested state.
+    /// The CPU is already in the requested state.
     CpuUnchanged(CpuId),
-    /// The last CPU online, which cannot go offline.
+    /// The CPU is the last CPU online and cannot go offline.
     LastCpu(CpuId),
-    /// An empty range.
+    /// The range is empty and begins at this frame.
     EmptyRange(Pfn),
-    /// A range that does not lie within the span of one zone.
+    /// The range is not within the span of one zone.
     NotInOneZone {
         /// The range.
         range: FrameRange,
@@ -166,7 +209,7 @@ pub enum OnlineError {
         /// First zone that begins after the first frame of the range, if there is one.
         above: Option<ZoneSpan>,
     },
-    /// A frame of the range that was never described as memory: it lies in a hole of the zone.
+    /// A frame of the range was never described as memory, so it is in a hole of the zone.
     NeverDescribed {
         /// First such frame.
         frame: Pfn,
@@ -175,11 +218,11 @@ pub enum OnlineError {
         /// The zone.
         zone: ZoneSpan,
     },
-    /// A frame of the range that is already online.
+    /// This frame of the range is already online.
     AlreadyOnline(Pfn),
-    /// A frame of the range that is not online.
+    /// This frame of the range is not online.
     NotOnline(Pfn),
-    /// Frames of the range that are still in use.
+    /// Some frames of the range are in use.
     InUse {
         /// First frame of the range.
         start: Pfn,
@@ -188,14 +231,14 @@ pub enum OnlineError {
     },
 }
 
-/// Why a policy was refused.
+/// Reason why a policy was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PolicyError {
-    /// A policy none of whose nodes has memory.
+    /// None of the policy's nodes has memory.
     NoMemory,
-    /// A node that the machine does not have.
+    /// The machine has no such node.
     UnknownNode(NodeId),
-    /// Weights that are all zero.
+    /// All weights are zero.
     NoWeight,
 }
 
@@ -213,16 +256,20 @@ impl fmt::Display for AllocError {
                 write!(f, "order {order} is too large; the largest is {max}")
             }
             Self::NoNodeInPolicy => {
-                write!(
-                    f,
-                    "none of the nodes that the request's policy and allowed nodes have in common has memory online"
-                )
+                write!(f, "no node in both the request's policy and its allowed nodes has memory online")
             }
             Self::NotSingle(order) => {
                 write!(
                     f,
                     "a bulk request is for blocks of order {order}; only single frames (order 0) are allocated in bulk"
                 )
+            }
+            Self::NotContiguous { count, longest } => write!(
+                f,
+                "no zone can allocate {count} adjacent frames; the longest free range has {longest}"
+            ),
+            Self::Count { count, max } => {
+                write!(f, "the request is for {count} frames; allowed values are 1 to {max}")
             }
             Self::Reentered => write!(
                 f,
@@ -254,6 +301,20 @@ impl fmt::Display for FreeError {
             }
             Self::WrongOrder { frame, allocated, given } => {
                 write!(f, "frame {frame} was freed with order {given}, but allocated with order {allocated}")
+            }
+            Self::WrongCount { frame, allocated, given } => write!(
+                f,
+                "{given} frames were freed at frame {frame}, where {allocated} were allocated together"
+            ),
+            Self::InsideRun { frame, first, count } => write!(
+                f,
+                "frame {frame} was allocated as one of {count} frames that start at frame {first}; free all of them"
+            ),
+            Self::NoFrames(frame) => {
+                write!(f, "0 frames were freed at frame {frame}; the count must be at least 1")
+            }
+            Self::BeingSplit(frame) => {
+                write!(f, "the block at frame {frame} is being split by another thread")
             }
             Self::Quarantined(frame) => {
                 write!(f, "frame {frame} was freed before (it is in quarantine or retired)")
@@ -341,7 +402,7 @@ impl fmt::Display for OnlineError {
                 write!(f, "the range at frame {start} is empty; it must have at least one frame")
             }
             Self::NotInOneZone { range, below, above } => {
-                // The range begins in `below` and ends outside, or begins in no zone.
+                // Either the range begins in `below` and ends outside that zone, or it begins in no zone.
                 if let Some(zone) = below.filter(|zone| range.start < zone.span.end()) {
                     return write!(f, "the range ({range}) crosses the end of {zone}");
                 }

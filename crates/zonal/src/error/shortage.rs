@@ -1,25 +1,27 @@
-//! The details of an out-of-memory error: why each zone did not serve the request, and how many frames it was
-//! short of.
+//! The details of an out-of-memory error: why each zone did not serve the request, and how many frames the zone
+//! lacked.
 //!
-//! A [`ZoneShortage`] has one zone's figures and its [`Verdict`]; a [`Shortage`] sums up the zones and is small
-//! enough to be part of an error. Neighbours: `alloc/shortage.rs` creates them.
+//! A [`ZoneShortage`] contains the figures of one zone and a [`Verdict`], the reason why the zone does not serve the
+//! request. A [`Shortage`] sums up the zones and is small enough to be part of an error.
+//!
+//! Related files: `alloc/shortage.rs` creates both types.
 
 use core::fmt;
 
 use crate::units::{NodeId, Order, PageCount, ZoneKind};
 
-/// A summary of the zones eligible for a failed request; `Allocator::shortage` lists them one by one.
+/// A summary of the zones that were eligible for a failed request; `Allocator::shortage` lists these zones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shortage {
     /// Order requested.
     pub order: Order,
     /// Node whose zonelist was scanned.
     pub node: NodeId,
-    /// Number of zones that the request may use.
+    /// Number of zones that are eligible for the request.
     pub zones: u32,
-    /// Number of zones by the reason why they did not serve the request.
+    /// Number of zones for each reason not to serve the request.
     pub verdicts: VerdictCounts,
-    /// Order of the largest free block in these zones; `None` if no block is free.
+    /// Order of the largest free block in these zones, or `None` if no block is free.
     pub largest: Option<Order>,
     /// Free frames in these zones.
     pub free: PageCount,
@@ -33,16 +35,16 @@ pub struct Shortage {
     pub in_pagesets: PageCount,
 }
 
-/// One zone eligible for a request, as shown in an out-of-memory report.
+/// The figures of one zone that is eligible for a request, for an out-of-memory report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ZoneShortage {
     /// Node of the zone.
     pub node: NodeId,
     /// Kind of the zone.
     pub kind: ZoneKind,
-    /// Why the zone does not serve the request.
+    /// Reason why the zone does not serve the request.
     pub verdict: Verdict,
-    /// Order of the zone's largest free block; `None` if no block is free.
+    /// Order of the zone's largest free block, or `None` if no block is free.
     pub largest: Option<Order>,
     /// Free frames.
     pub free: PageCount,
@@ -60,26 +62,27 @@ pub struct ZoneShortage {
     pub managed: PageCount,
 }
 
-/// Why an eligible zone does not serve a request.
+/// Reason why an eligible zone does not serve a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// No memory of the zone is online.
     NoMemory,
     /// The block would leave the zone at or below `watermarks.min`, as lowered by the request's urgency.
     BelowMin {
-        /// Frames that the zone is short of, including the lowmem reserve. The free count is the one that the
-        /// watermark check uses, which does not include per-CPU differences that have not been folded.
+        /// Number of free frames that the zone lacks to satisfy the lowered `min` plus the lowmem reserve. It is computed from the free
+        /// count that the watermark check uses, which excludes per-CPU differences that have not been folded.
         short_by: PageCount,
     },
-    /// Only the zone's lowmem reserve, kept for requests with lower zone limits, prevents the allocation.
+    /// Only the zone's lowmem reserve, which protects frames for requests with lower zone limits, prevents the
+    /// allocation.
     Reserved {
-        /// Frames that the zone is short of, counted as for [`Verdict::BelowMin`].
+        /// Number of free frames that the zone lacks, computed as for [`Verdict::BelowMin`].
         short_by: PageCount,
     },
-    /// The zone has enough free frames, but no free block of the order.
+    /// The zone has enough free frames, but no free block of the requested order or larger.
     NoBlock,
-    /// The zone could serve the request now: frames became free since it failed, or it was refused by fault
-    /// injection.
+    /// The zone could serve the request now. Either frames became free after the failure, or fault injection caused the
+    /// failure.
     WouldServe,
 }
 
@@ -101,7 +104,7 @@ pub struct VerdictCounts {
 }
 
 impl VerdictCounts {
-    /// Counts a zone.
+    /// Counts a zone with `verdict`.
     pub(crate) const fn add(&mut self, verdict: Verdict) {
         let count = match verdict {
             Verdict::NoMemory => &mut self.no_memory,

@@ -1,6 +1,6 @@
 //! The errors in a machine's description.
 //!
-//! Neighbours: `machine.rs` checks descriptions.
+//! Related files: `machine.rs` checks descriptions and returns these errors.
 
 use core::fmt;
 
@@ -10,13 +10,13 @@ use crate::units::{CpuId, MAX_CPUS, MAX_NODES, NodeId, PageCount, Pfn, ZoneId, Z
 /// An error in a machine's description.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TopologyError {
-    /// A machine without nodes.
+    /// The machine has no nodes.
     NoNodes,
-    /// More nodes than [`MAX_NODES`].
+    /// The machine has more nodes than [`MAX_NODES`].
     TooManyNodes(usize),
-    /// A node that is listed twice or not in ascending order of id.
+    /// The node is listed twice or not in ascending order of id.
     NodesNotAscending(NodeId),
-    /// A row of distances that does not have one distance for each node.
+    /// A row of distances does not have one distance for each node.
     DistanceRow {
         /// Node of the row.
         row: NodeId,
@@ -25,40 +25,40 @@ pub enum TopologyError {
         /// Number of distances needed.
         needed: usize,
     },
-    /// A distance from a node to itself that is not 10.
+    /// The distance from a node to itself is not 10.
     Diagonal {
         /// The node.
         node: NodeId,
-        /// The distance given.
+        /// Distance in the description.
         distance: u8,
     },
-    /// A distance between two nodes that is below 10.
+    /// A distance between two nodes is below 10.
     DistanceTooSmall {
         /// Node of the row.
         row: NodeId,
         /// Node of the column.
         column: NodeId,
-        /// The distance given.
+        /// Distance in the description.
         distance: u8,
     },
-    /// A CPU that is listed twice.
+    /// The CPU is listed twice.
     CpuTwice(CpuId),
-    /// A machine without zones.
+    /// The machine has no zones.
     NoZones,
-    /// A zone on a node that the machine does not have.
+    /// A zone is on a node that the machine does not have.
     ZoneOfUnknownNode(NodeId),
-    /// A CPU id that is [`MAX_CPUS`] or above.
+    /// The CPU id is [`MAX_CPUS`] or above.
     CpuTooLarge(CpuId),
-    /// More zones than there are ids ([`ZoneId::COUNT`]).
+    /// The machine has more zones than there are zone ids ([`ZoneId::COUNT`]).
     TooManyZones(usize),
-    /// Two zones whose spans overlap.
+    /// The spans of two zones overlap.
     ZonesOverlap {
         /// First frame in both spans.
         frame: Pfn,
         /// Node of the zone that is listed second.
         node: NodeId,
     },
-    /// A managed range that is empty, out of order, overlapping or outside the zone's span.
+    /// A managed range is empty, out of order, overlaps another, or is outside the zone's span.
     BadRange {
         /// Node of the zone.
         node: NodeId,
@@ -66,23 +66,24 @@ pub enum TopologyError {
         kind: ZoneKind,
         /// The range.
         range: FrameRange,
-        /// Frames that the zone spans.
+        /// Span of the zone.
         span: FrameRange,
     },
-    /// A range of memory that may come online later, but is empty or out of order, does not lie within one zone's
-    /// span, or is managed at start.
+    /// A range of memory that may come online later is empty, out of order, not within the span of one zone, or
+    /// managed at start.
     BadHotplug {
         /// First frame of the offending range.
         start: Pfn,
     },
-    /// A list of present frames that does not have one number for each zone.
+    /// The list of present frames does not have one number for each zone.
     PresentCount {
         /// Number of entries given.
         given: usize,
         /// Number of entries needed.
         needed: usize,
     },
-    /// A zone with fewer frames present than managed, or more than it spans.
+    /// The number of present frames of a zone is below its managed frames, or above the span minus the frames that
+    /// may come online later.
     BadPresent {
         /// Node of the zone.
         node: NodeId,
@@ -90,12 +91,12 @@ pub enum TopologyError {
         kind: ZoneKind,
         /// Number of present frames given.
         present: PageCount,
-        /// Frames managed at start.
+        /// Number of frames managed at start.
         managed: PageCount,
-        /// Frames spanned, except those that may come online later.
+        /// Number of frames in the span, except frames that may come online later.
         most: PageCount,
     },
-    /// A zone whose span is empty or ends beyond the largest frame number.
+    /// The span of a zone is empty or ends beyond the largest frame number.
     BadSpan {
         /// Node of the zone.
         node: NodeId,
@@ -104,9 +105,10 @@ pub enum TopologyError {
         /// The span.
         span: FrameRange,
     },
-    /// A zone that spans more than [`ZONE_FRAMES_MAX`] frames, counted from where its first block would begin.
+    /// The zone spans more than [`ZONE_FRAMES_MAX`] frames, counted from the last multiple of `2^18` at or before its
+    /// first frame.
     ZoneTooLarge(NodeId, ZoneKind),
-    /// A zone that is not in ascending order of node, kind and first frame.
+    /// The zone is not in ascending order of node, kind and first frame.
     ZonesNotAscending(NodeId, ZoneKind),
 }
 

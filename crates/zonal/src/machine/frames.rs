@@ -1,22 +1,25 @@
-//! Runs of frames, and the limits of a machine's description.
+//! Ranges of frames, and the limits of a machine's description.
 //!
-//! Neighbours: `machine.rs` describes machines with these, `machine/error.rs` displays them.
+//! Related files: `machine.rs` describes machines with ranges, and `machine/error.rs` displays the limits in errors.
 
 use core::fmt;
 
-use crate::units::{MAX_ORDER_LIMIT, PageCount, Pfn};
+use crate::units::{MAX_ORDER_LIMIT, Order, PageCount, Pfn};
 
-/// Distance of a node to itself, in the units of the ACPI SLIT.
+/// Distance of a node to itself, in the units of the ACPI System Locality Information Table (SLIT).
 pub const LOCAL_DISTANCE: u8 = 10;
 
-/// Most frames that one zone can span, counted from the last multiple of `2^18` at or before its first frame: 16
-/// TiB of 4 KiB frames. The frames of a zone are numbered in 32 bits.
+/// Maximum number of frames that one zone can span, which is 16 TiB of 4 KiB frames.
 ///
-/// Memory that spans more must be described as several zones of one kind; [`FrameRange::zone_spans`] returns their
-/// spans. On targets with 32-bit addresses the limit is `2^30`, because the metadata of more frames would not fit.
+/// The frames are counted from the last multiple of `2^18` at or before the first frame of the zone. The reason for
+/// the limit is that the allocator numbers the frames of a zone with 32 bits.
+///
+/// Memory that spans more frames must be described as several zones of one kind; [`FrameRange::zone_spans`] computes
+/// their spans. On targets with 32-bit addresses the limit is `2^30`, because the metadata of more frames would not
+/// fit.
 pub const ZONE_FRAMES_MAX: u64 = if usize::BITS < u64::BITS { 1 << 30 } else { 1 << 32 };
 
-/// A run of frames.
+/// A range of consecutive frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FrameRange {
     /// First frame.
@@ -29,7 +32,7 @@ pub struct FrameRange {
 impl fmt::Display for FrameRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (start, count) = (self.start, self.count.get());
-        // A range in an error may end beyond `u64::MAX`.
+        // The end of a range in an error may exceed `u64::MAX`.
         match (count, start.get().checked_add(count.saturating_sub(1))) {
             (0, _) => write!(f, "no frames from frame {start}"),
             (1, _) => write!(f, "frame {start}"),
@@ -40,13 +43,13 @@ impl fmt::Display for FrameRange {
 }
 
 impl FrameRange {
-    /// Returns the frame after the last.
+    /// Returns the frame after the last frame.
     #[must_use]
     pub const fn end(&self) -> Pfn {
         self.start.plus(self.count)
     }
 
-    /// Whether all of `other` lies in this range.
+    /// Whether this range contains all of `other`.
     #[must_use]
     pub fn contains(&self, other: &Self) -> bool {
         // Compare offsets, because the end of `other` may exceed `u64::MAX`.
@@ -65,12 +68,31 @@ impl FrameRange {
         (count != PageCount::ZERO).then_some(Self { start, count })
     }
 
-    /// Splits the range into spans that one zone each can have, in ascending order: the range itself if it is
-    /// small enough, otherwise split at multiples of [`ZONE_FRAMES_MAX`].
+    /// Splits the range into aligned blocks, ascending: at each frame the largest block that is aligned, lies within the
+    /// range and has at most order `max`. Returns the first frame and the order of each.
     ///
-    /// Split a span this way, intersect the managed ranges with each part ([`FrameRange::intersection`]), and
-    /// describe the parts as zones of the same node and kind. No block is split, because the largest is `2^18`
-    /// frames. Frames beyond the largest frame number are omitted.
+    /// These are the blocks into which [`Allocator::split_frames`](crate::Allocator::split_frames) splits the range.
+    pub fn blocks(&self, max: Order) -> impl Iterator<Item = (Pfn, Order)> + Clone + use<> {
+        let (mut at, mut left) = (self.start.get(), self.count.get());
+        core::iter::from_fn(move || {
+            let longest = left.checked_ilog2()?;
+            let fits = longest.min(at.trailing_zeros()).min(max.get().into());
+            let block = (Pfn::new(at), Order::new(fits as u8)?);
+            left -= 1 << fits;
+            at = at.wrapping_add(1 << fits); // beyond the largest frame number only after the last block
+            Some(block)
+        })
+    }
+
+    /// Splits the range into spans that are small enough for one zone each, in ascending order.
+    ///
+    /// The result is the range itself if it is small enough. Otherwise the range is split at multiples of
+    /// [`ZONE_FRAMES_MAX`].
+    ///
+    /// To describe memory that is too large for one zone, split its span with this function, intersect the managed
+    /// ranges with each part ([`FrameRange::intersection`]), and describe the parts as zones of the same node and
+    /// kind. The split cuts no block in two, because blocks are aligned and have at most `2^18` frames. The result
+    /// omits frames beyond the largest frame number.
     pub fn zone_spans(&self) -> impl Iterator<Item = Self> + Clone + use<> {
         let last_count = PageCount::new(u64::MAX - self.start.get());
         let mut rest = Self { start: self.start, count: self.count.min(last_count) };
@@ -87,8 +109,9 @@ impl FrameRange {
     }
 }
 
-/// Whether one zone can span the range, whatever its largest order. Frames are numbered from a multiple of the
-/// largest possible block.
+/// Whether one zone can span the range with any largest order.
+///
+/// The allocator numbers the frames of a zone from a multiple of the largest possible block.
 pub(super) fn fits_in_zone(range: &FrameRange) -> bool {
     let lead = range.start.get() % (1 << MAX_ORDER_LIMIT);
     range.count.get().checked_add(lead).is_some_and(|frames| frames <= ZONE_FRAMES_MAX)

@@ -1,8 +1,10 @@
 //! Construction of cells and values in buffers that the caller owns.
 //!
-//! An [`Arena`] allocates slices from one buffer, from its start, and constructs values in them. A [`Measure`]
-//! computes the bytes needed beforehand. Neighbours: `alloc/layout.rs` decides what is allocated and in which
-//! order, `platform/cells.rs` declares the structures.
+//! An [`Arena`] allocates slices from one buffer, in ascending order of address, and constructs values in them. A
+//! [`Measure`] computes in advance how many bytes the slices need.
+//!
+//! Related files: `alloc/layout.rs` determines which slices are allocated and in which order, and `platform/cells.rs`
+//! declares the structures.
 
 use core::mem::{MaybeUninit, align_of, size_of};
 use core::slice;
@@ -10,10 +12,10 @@ use core::slice;
 use crate::platform::cells::AllZero;
 use crate::platform::{Atomic, Platform, ZeroedCells};
 
-/// Alignment of every slice in bytes: a cache line.
+/// Minimum alignment of every slice in bytes, which is a cache line.
 pub(crate) const LINE: usize = 64;
 
-/// Memory for metadata, borrowed by an allocator for `'m`.
+/// Memory for metadata, which an allocator borrows for `'m`.
 #[derive(Debug)]
 pub struct Buffer<'m> {
     bytes: &'m mut [MaybeUninit<u8>],
@@ -21,7 +23,9 @@ pub struct Buffer<'m> {
 }
 
 impl<'m> Buffer<'m> {
-    /// Creates a buffer with arbitrary contents; all of it that is used is written at start.
+    /// Creates a buffer with arbitrary contents.
+    ///
+    /// The allocator writes all bytes that it uses at start.
     #[must_use]
     pub fn uninit(bytes: &'m mut [MaybeUninit<u8>]) -> Self {
         Self { bytes, zeroed: false }
@@ -32,10 +36,10 @@ impl<'m> Buffer<'m> {
         self.bytes.len()
     }
 
-    /// Creates a buffer that holds zeros.
+    /// Creates a buffer that contains zeros.
     ///
-    /// Where the platform promises that zero bytes are valid cells, they are not written at start, so that fresh
-    /// pages are touched only when used.
+    /// If the platform promises that zero bytes are valid cells, the allocator does not write cells at start, so
+    /// fresh pages are touched only when they are used.
     ///
     /// # Safety
     /// Every byte must be initialised to zero.
@@ -45,8 +49,9 @@ impl<'m> Buffer<'m> {
     }
 }
 
-/// Computes the bytes that later arena allocations need. Sums that exceed the address space saturate at
-/// `usize::MAX`, which no buffer can supply.
+/// Computes the number of bytes that arena allocations need.
+///
+/// Sums that exceed the address space saturate at `usize::MAX`, which no buffer can supply.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Measure {
     bytes: usize,
@@ -64,7 +69,7 @@ impl Measure {
         self.bytes = start.saturating_add(size_of::<T>().saturating_mul(len));
     }
 
-    /// Returns the bytes to request, so that the slices fit whatever the alignment of the buffer's start.
+    /// Returns the number of bytes to request, which is enough for any alignment of the start of the buffer.
     pub(crate) const fn total(self) -> usize {
         match self.bytes.checked_next_multiple_of(LINE) {
             Some(0) => 0,
@@ -74,7 +79,7 @@ impl Measure {
     }
 }
 
-/// Allocates slices from one buffer, from its start.
+/// Allocates slices from one buffer, in ascending order of address.
 pub(crate) struct Arena<'m> {
     rest: &'m mut [MaybeUninit<u8>],
     zeroed: bool,
@@ -105,8 +110,10 @@ impl<'m> Arena<'m> {
         self.cells::<P, P::U64>(len, || P::U64::new(0))
     }
 
-    /// Allocates values for which zero bytes are a valid initial state; constructs them unless the buffer holds
-    /// zeros and the platform promises that zero bytes are valid cells.
+    /// Allocates a slice of `len` values for which zero bytes are a valid initial state.
+    ///
+    /// Constructs the values unless the buffer contains zeros and the platform promises that zero bytes are valid
+    /// cells.
     fn cells<P: Platform, T>(&mut self, len: usize, new: impl Fn() -> T) -> &'m [T] {
         let zeroed_is_fresh: Option<ZeroedCells<P>> = if self.zeroed { P::ZEROED_CELLS } else { None };
         let places = self.places::<T>(len);
@@ -115,12 +122,12 @@ impl<'m> Arena<'m> {
                 place.write(new());
             }
         }
-        // SAFETY: every value was written just now, or is zero bytes, which the platform promised
-        // (`ZeroedCells`) to equal the `new(0)` cells that all callers construct.
+        // SAFETY: every value was either written just now or consists of zero bytes. In the second case, the platform
+        // promised (`ZeroedCells`) that zero bytes are equivalent to the `new(0)` cells that all callers construct.
         unsafe { assume_init(places) }
     }
 
-    /// Allocates a slice of values that are not cells: the process-local views.
+    /// Allocates a slice of values that are not cells, such as the process-local views.
     pub(crate) fn values<T: Copy>(&mut self, len: usize, value: impl FnMut(usize) -> T) -> &'m [T] {
         self.values_mut(len, value)
     }
@@ -143,7 +150,7 @@ impl<'m> Arena<'m> {
             place.write(value(at));
         }
         let start = places.as_mut_ptr().cast::<T>();
-        // SAFETY: every value was written just now, in memory that is borrowed exclusively for 'm.
+        // SAFETY: every value was written just now, and the memory is borrowed exclusively for 'm.
         unsafe { slice::from_raw_parts_mut(start, len) }
     }
 
@@ -159,8 +166,8 @@ impl<'m> Arena<'m> {
         let (taken, rest) = rest[skip..].split_at_mut(size_of::<T>() * len);
         self.rest = rest;
         let start = taken.as_mut_ptr().cast::<MaybeUninit<T>>();
-        // SAFETY: `taken` is borrowed exclusively for 'm, aligned for T by the skip, and `len` values long;
-        // `MaybeUninit` needs no initialization.
+        // SAFETY: `taken` is borrowed exclusively for 'm, is aligned for T because `skip` bytes were skipped, and has
+        // space for `len` values. `MaybeUninit` needs no initialization.
         unsafe { slice::from_raw_parts_mut(start, len) }
     }
 }
@@ -168,7 +175,7 @@ impl<'m> Arena<'m> {
 /// A list of values in memory from an arena.
 pub(crate) struct List<'m, T> {
     places: &'m mut [MaybeUninit<T>],
-    /// Number of elements written, from the first on.
+    /// Number of elements written, starting from the first.
     len: usize,
 }
 
@@ -179,7 +186,7 @@ impl<'m, T: Copy> List<'m, T> {
         self.len += 1;
     }
 
-    /// Returns the values pushed.
+    /// Returns the values that were pushed.
     pub(crate) fn finish(self) -> &'m [T] {
         let Self { places, len } = self;
         // SAFETY: `push` has written the first `len` elements.
@@ -192,7 +199,7 @@ impl<'m, T: Copy> List<'m, T> {
 /// # Safety
 /// Every element must hold a valid value.
 unsafe fn assume_init<T>(places: &[MaybeUninit<T>]) -> &[T] {
-    // SAFETY: the caller guarantees that the values are valid; `MaybeUninit<T>` has the layout of `T`.
+    // SAFETY: the caller guarantees that the values are valid, and `MaybeUninit<T>` has the layout of `T`.
     unsafe { slice::from_raw_parts(places.as_ptr().cast::<T>(), places.len()) }
 }
 

@@ -1,4 +1,4 @@
-//! Metadata in the caller's buffers: how it is built, and which structure an address belongs to.
+//! Metadata in the caller's buffers: its construction, and the structures that an address can belong to.
 
 #[allow(unsafe_code)] // constructs cells in the caller's buffers
 pub(crate) mod arena;

@@ -1,42 +1,46 @@
 //! The structures that an address in the metadata can belong to.
 //!
-//! Each has a short *name*, the same for all structures of its kind and in all versions; its `Display` form
-//! identifies the structure. Neighbours: `admin/metadata_regions.rs` finds the structure that contains an address.
+//! Each structure has a short *name*, which is the same for all structures of its kind and in all versions. Its
+//! `Display` form also identifies the node, zone or CPU.
+//!
+//! Related files: `admin/metadata_regions.rs` finds the structure that contains an address.
 
 use core::fmt;
 
 use crate::units::{CpuId, NodeId, ZoneId};
 
-/// A part of the metadata. Free areas are numbered from 0 within their zone.
+/// A part of the metadata.
+///
+/// Free areas are numbered from 0 within their zone.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[non_exhaustive]
 pub enum Part {
-    /// Settings that can change at run time, read on many paths.
+    /// Settings that can change at run time; read on many paths.
     Settings,
     /// The lock for run-time changes.
     ChangeLock,
-    /// The index of the current copy of all zonelists.
+    /// Index of the copy of the zonelists that is current.
     ListVersions,
-    /// Totals of the whole machine, if the configuration enables them.
+    /// Machine-wide totals, if the configuration enables them.
     MachineTotals,
     /// The nodes that have memory online.
     MemoryNodes,
     /// The CPUs that are online.
     OnlineCpus,
-    /// The pageset slot of CPUs that have none: every operation on it takes the slow path.
+    /// Pageset slot for CPUs without a pageset; every operation on it falls back to the slow path.
     NullSlot,
     /// This process's views of zones, nodes and CPUs; written at start only.
     Views,
-    /// The pageset slot that a CPU uses for single frames now.
+    /// Pageset slot that a CPU currently uses for single frames.
     CurrentSlot(CpuId),
     /// The pageset slots of a CPU; written at start only.
     PagesetSlots(CpuId),
-    /// A node's threshold, preferred zone and number of CPUs: read on many paths, written by run-time changes.
+    /// A node's threshold, preferred zone and number of CPUs; read on many paths, written by run-time changes.
     NodeRules(NodeId),
     /// Totals of a node's counters, written by folds.
     NodeTotals(NodeId),
-    /// State of a node's reclaim, and whether CPUs of the node may use a serving zone other than the preferred
-    /// one.
+    /// State of a node's reclaim, and whether CPUs of the node may use a serving zone that is not their preferred
+    /// zone.
     NodeState(NodeId),
     /// Event counters of requests that start at a node.
     Events(NodeId),
@@ -44,13 +48,13 @@ pub enum Part {
     Zonelist(NodeId),
     /// Full bits of a node's zonelist.
     ZonelistCache(NodeId),
-    /// A zone's watermarks, reserve, threshold and limits: read on many paths, written by run-time changes.
+    /// A zone's watermarks, reserve, threshold and limits; read on many paths, written by run-time changes.
     ZoneRules(ZoneId),
     /// Totals of a zone's counters, written by folds.
     ZoneTotals(ZoneId),
     /// A zone's shortage, and hints about reclaim and full bits.
     ZoneState(ZoneId),
-    /// The nodes whose zonelist caches have a zone marked full.
+    /// Nodes in whose zonelist caches the full bit of a zone is set.
     ZoneFullNodes(ZoneId),
     /// A zone's quarantine of freed blocks, with its lock.
     Quarantine(ZoneId),
@@ -67,7 +71,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// Returns the name of all parts of this kind.
+    /// Returns the name that all parts of this kind share.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {

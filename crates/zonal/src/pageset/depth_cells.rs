@@ -1,7 +1,7 @@
-//! The state of the depth rule in cells of a pageset.
+//! The state of the depth rule, stored in cells of a pageset.
 //!
-//! Neighbours: `rules/pageset_tuning/depth.rs` is the rule, `pageset/mod.rs` has the cells, `pageset/session.rs` uses
-//! the leeway.
+//! Related files: `rules/pageset_tuning/depth.rs` defines the rule, `pageset/mod.rs` has the cells, and
+//! `pageset/session.rs` sets limits from the leeway.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -11,15 +11,16 @@ use crate::rules::pageset_tuning::depth::{DepthState, Depths, WATCH_NS, is_perio
 use crate::units::{Moment, Order, PageCount};
 use crate::zone::counters::CpuGuard;
 
-/// How many frames may be popped, and pushed, before a depth grows; see [`DepthCells::leeway`].
+/// The number of frames that may be popped or pushed before a depth grows; see [`DepthCells::leeway`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Leeway {
     pub(super) pops: u32,
     pub(super) pushes: u32,
 }
 
-/// What the last step was part of: a run of pops or of pushes in which each step was deeper than any before in that
-/// direction in the period, or neither.
+/// The run to which the last step belongs.
+///
+/// In a *climb* each pop, and in a *dive* each push, goes deeper than all earlier steps of its direction in the period.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Run {
     Climb,
@@ -34,13 +35,14 @@ const DEEPEST: usize = 1;
 const AVERAGE: usize = 2;
 const START: usize = 3;
 
-/// A [`DepthState`] in cells, guarded by the pageset's lock. All zero is the initial state.
+/// A [`DepthState`] in cells, protected by the pageset's lock. The initial state is all zero.
 ///
-/// Most frees within the known depths are not checked one by one. When a period is nearly over, the next tick makes
-/// frees *watched* until one of them closes it: as in the rule, only a free can.
+/// Most frees do not exceed the depths recorded so far, and do not check whether the period is over. When a period is
+/// nearly over, the next tick makes frees *watched*: each free then checks for the end of the period, until one of them
+/// closes it. As in the rule, only a free can close a period.
 ///
-/// Every access is relaxed: the lock that the guard represents orders the holders, and other threads only read values
-/// that may be out of date.
+/// Every access is relaxed, because the lock that the guard represents orders the accesses of its holders. Other
+/// threads only read values, which may be out of date.
 pub(crate) struct DepthCells<'a, P: Platform>(&'a [P::U64; DEPTH_CELLS]);
 
 impl<'a, P: Platform> DepthCells<'a, P> {
@@ -48,23 +50,24 @@ impl<'a, P: Platform> DepthCells<'a, P> {
         Self(cells)
     }
 
-    /// Applies [`DepthState::on_pop`]; returns [`Run::Climb`] if allocation is deeper than before in its period.
+    /// Applies [`DepthState::on_pop`]; returns [`Run::Climb`] if the pop goes deeper than all earlier pops in the
+    /// period.
     #[inline]
     pub(crate) fn on_pop(&self, order: Order, _guard: &impl CpuGuard) -> Run {
         let before = self.moved_to(self.depths(POSITION).after_pop(pages(order)));
         if self.depths(DEEPEST).alloc > before.alloc { Run::Climb } else { Run::None }
     }
 
-    /// Accounts for `frames` pops of single frames (negative: pushes).
+    /// Accounts for `frames` pops of single frames, or for pushes if `frames` is negative.
     ///
-    /// All except the last few in one direction must have stayed within [`DepthCells::leeway`].
+    /// All steps must have been within [`DepthCells::leeway`], except a last run of steps in one direction.
     pub(crate) fn moved(&self, frames: i64, _guard: &impl CpuGuard) {
         let (position, pages) = (self.depths(POSITION), frames.unsigned_abs() as u32);
         let moved = if frames > 0 { position.after_pop(pages) } else { position.after_push(pages) };
         self.moved_to(moved);
     }
 
-    /// Returns how many single frames may be popped or pushed before one of them reaches deeper than any before in this
+    /// Returns how many single frames may be popped or pushed before one of them goes deeper than all before in this
     /// period.
     pub(super) fn leeway(&self, _guard: &impl CpuGuard) -> Leeway {
         let (position, deepest) = (self.depths(POSITION), self.depths(DEEPEST));
@@ -72,28 +75,28 @@ impl<'a, P: Platform> DepthCells<'a, P> {
         Leeway { pops: left(deepest.alloc, position.alloc), pushes: left(deepest.free, position.free) }
     }
 
-    /// Applies the first half of [`DepthState::on_push`]; returns [`Run::Dive`] if freeing is deeper than before in its
-    /// period.
+    /// Applies the first half of [`DepthState::on_push`]; returns [`Run::Dive`] if the push goes deeper than all
+    /// earlier pushes in the period.
     ///
-    /// [`Self::end_period`] is the other half.
+    /// [`Self::end_period`] applies the second half.
     #[inline]
     pub(super) fn on_push(&self, order: Order, _guard: &impl CpuGuard) -> Run {
         let before = self.moved_to(self.depths(POSITION).after_push(pages(order)));
         if self.depths(DEEPEST).free > before.free { Run::Dive } else { Run::None }
     }
 
-    /// Closes the period if it is over, and then returns a new `pageset.high`.
+    /// Closes the period if it is over; returns the new `pageset.high` in that case.
     #[inline]
     pub(super) fn end_period(&self, now: Moment, limits: impl FnOnce() -> HighLimits) -> Option<PageCount> {
         self.is_period_over(now).then(|| self.close_period(now, limits()))
     }
 
-    /// Whether the period is over; possibly out of date.
+    /// Whether the period is over; the answer may be out of date.
     pub(super) fn is_period_over(&self, now: Moment) -> bool {
         is_period_over(self.start(), now)
     }
 
-    /// Whether the period is over or nearly over; possibly out of date.
+    /// Whether the period is over or nearly over; the answer may be out of date.
     pub(super) fn is_period_nearly_over(&self, now: Moment) -> bool {
         ns_apart(self.start(), now) > WATCH_NS
     }
@@ -102,7 +105,7 @@ impl<'a, P: Platform> DepthCells<'a, P> {
         Moment::from_ns(self.0[START].load(Relaxed))
     }
 
-    /// Stores the position; returns the deepest positions before it.
+    /// Stores the position; returns the deepest positions that were recorded before.
     #[inline]
     fn moved_to(&self, position: Depths) -> Depths {
         self.0[POSITION].store(position.word(), Relaxed);
@@ -122,12 +125,12 @@ impl<'a, P: Platform> DepthCells<'a, P> {
         high
     }
 
-    /// Resets the state, when the pageset's CPU goes online or offline or the tuning changes.
+    /// Resets the state. Called when the pageset's CPU goes online or offline, or the tuning changes.
     pub(super) fn reset(&self, _guard: &impl CpuGuard) {
         self.store(DepthState::default());
     }
 
-    /// Returns a copy; possibly inconsistent if the pageset is in use.
+    /// Returns a copy of the state, which may be inconsistent if the pageset is in use.
     pub(super) fn load(&self) -> DepthState {
         DepthState {
             position: self.depths(POSITION),
@@ -162,7 +165,7 @@ mod tests {
         HighLimits::new(PageCount::new(100), PageCount::new(10_000))
     }
 
-    /// Cells and plain state agree on every `high` of long random runs.
+    /// Compares the cells with the plain state on long random runs; both must return the same `high` every time.
     #[test]
     #[cfg_attr(miri, ignore = "takes Miri too long")]
     fn cells_and_plain_state_agree() {
@@ -176,7 +179,7 @@ mod tests {
             if random.index(5000) == 0 {
                 now += SECOND_NS * (1 + random.index(2) as u64);
             }
-            // Long waves, so that depths become larger than single steps.
+            // Long runs of mostly pops or mostly pushes make the depths larger than single steps.
             if random.index(100) < if (now / SECOND_NS).is_multiple_of(2) { 70 } else { 30 } {
                 plain.on_pop(order);
                 cells.on_pop(order, &Unshared);
@@ -194,7 +197,8 @@ mod tests {
         assert_eq!(cells.load(), DepthState::default());
     }
 
-    /// A pop must not access averages, start or limits, and a push within a period must not write them.
+    /// Checks that a pop does not access the averages, the start or the limits, and that a push within a period does
+    /// not write them.
     #[test]
     fn hot_calls_leave_cold_cells_alone() {
         const BEGUN_NS: u64 = 10 * SECOND_NS;

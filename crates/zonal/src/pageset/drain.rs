@@ -1,7 +1,7 @@
-//! Pushes of a block under the lock, and drains: frames move from a full pageset to the buddy.
+//! Pushes of blocks under the lock, and drains, which move frames from a full pageset to the buddy.
 //!
-//! Neighbours: `pageset/refill.rs` moves frames in, `rules/pageset_tuning.rs` decides how much to drain,
-//! `alloc/free.rs` frees.
+//! Related files: `pageset/refill.rs` moves frames into a pageset, `rules/pageset_tuning.rs` decides how many frames to
+//! drain, and `alloc/free.rs` frees blocks.
 
 use crate::buddy::word_batch::{BATCH_MAX, WordBatch};
 use crate::pageset::high::zone_level;
@@ -14,15 +14,16 @@ use crate::units::{Order, PageCount};
 use crate::zone::counters::ZoneItem;
 use crate::zone::{CpuInfo, Zone};
 
-/// How often a drain of a locked pageset is tried before it is skipped.
+/// How often a drain tries to lock a pageset before it skips the pageset.
 const DRAIN_TRIES: u32 = 32;
 
-/// Maximum number of frames moved while a lock is held; a larger block moves alone.
+/// Maximum number of frames that a drain moves in one batch, under one lock; a larger block moves alone.
 const FRAMES_MAX: u64 = 512;
 
 impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
-    /// Pushes a block onto its stack and drains the pageset if it is too full; returns `false` if the stack has no free
-    /// slots and cannot be drained.
+    /// Pushes a block onto its stack, and drains the pageset if it has reached `high`.
+    ///
+    /// Returns `false` if the stack has no free slots and cannot be drained.
     pub(crate) fn add(&self, stack: StackId, frame: u32, order: Order) -> bool {
         if self.free_slots(stack) == 0 && !self.ensure_free_slots(stack) {
             return false;
@@ -44,7 +45,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         true
     }
 
-    /// Drains a full stack; returns `false` if the pageset is closed.
+    /// Drains a full stack to create free slots; returns `false` if the pageset is closed.
     #[cold]
     fn ensure_free_slots(&self, stack: StackId) -> bool {
         let order = self.state.cached.order(stack);
@@ -56,7 +57,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         self.free_slots(stack) > 0
     }
 
-    /// Drains a pageset that has reached `high`, or has no `high` yet.
+    /// Drains a pageset that has reached `high`; first initializes `high` if this is the pageset's first use.
     #[cold]
     fn drain_surplus(&self, stack: StackId) {
         self.set_first_high();
@@ -73,7 +74,8 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
                 self.set_high(resize.high);
                 resize.size.max(count.saturating_minus(self.high_now()))
             }
-            // After `high` fell, it is approached one batch at a time, unless the zone is being reclaimed.
+            // After `high` has fallen, the count approaches it by one batch per drain, unless the zone is being
+            // reclaimed.
             PagesetTuning::DepthPublished if !self.zone.is_reclaimed() => batch,
             PagesetTuning::DepthPublished => batch.max(count.saturating_minus(threshold)),
             PagesetTuning::Depth | PagesetTuning::Fixed => {
@@ -84,11 +86,13 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
             }
         };
         self.drain(stack, size.min(count));
-        // `high` itself follows while large blocks are scarce, or after limits fell.
+        // The limits are lower while large blocks are scarce or after a change of settings. In these cases this line
+        // lowers `high` too.
         self.set_high(self.high_limits().clamp(self.high()));
     }
 
-    /// Drains `frames` frames to the zone: from the stack `first`, then from the largest blocks down.
+    /// Drains at least `frames` frames to the zone, first from the stack `first`, then from the other stacks in
+    /// descending order.
     pub(super) fn drain(&self, first: StackId, frames: PageCount) {
         let mut left = frames.get();
         for stack in core::iter::once(first).chain(CachedOrders::stacks_downwards()) {
@@ -127,7 +131,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
 impl<'m, P: Platform> MachineState<'m, P> {
     /// Empties the pageset of a CPU.
     ///
-    /// Tries for a short time only, because the holder of the lock may be the context that the caller interrupted.
+    /// The number of tries is limited, because the holder of the lock may be a context that the caller has interrupted.
     pub(crate) fn drain_cpu(&self, zone: &Zone<'m, P>, cpu: CpuInfo) {
         if self.pagesets_of(zone).of(cpu).count() == PageCount::ZERO {
             return;
@@ -146,7 +150,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 }
 
-/// Drains the top `count` single frames; returns how many were refused.
+/// Drains the top `count` single frames; returns how many were refused, because their states or the buddy showed an
+/// invalid free.
 fn drain_frames<P: Platform>(zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, count: u32) -> u64 {
     if count == u64::BITS
         && let Some(word) = guard.whole_word_on_top()
@@ -160,7 +165,7 @@ fn drain_frames<P: Platform>(zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, co
     u64::from(twice) + strange + zone.free_areas.free_batch(&batch)
 }
 
-/// Drains the top blocks of a larger order; returns how many were refused.
+/// Drains the top blocks of a larger order; returns how many were refused, as in [`drain_frames`].
 fn drain_blocks<P: Platform>(
     zone: &Zone<'_, P>,
     guard: &PagesetGuard<'_, P>,
@@ -175,7 +180,9 @@ fn drain_blocks<P: Platform>(
     twice + strange
 }
 
-/// Returns a filter that marks blocks as free, and excludes and counts those that were not marked as cached.
+/// Returns a filter that marks blocks as free.
+///
+/// The filter excludes blocks that were not marked as cached, and counts them in `strange`.
 fn mark_free_blocks<P: Platform>(
     zone: &Zone<'_, P>,
     order: Order,

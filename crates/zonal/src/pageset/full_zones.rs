@@ -1,7 +1,7 @@
-//! Which zonelist caches have full bits of a zone, and clearing them after frees.
+//! Records which zonelist caches have full bits of a zone, and clears these bits after frees.
 //!
-//! Neighbours: `zonelist/full_cache.rs` holds the full bits, `alloc/scan.rs` sets them, `pageset/drain.rs` clears them
-//! early.
+//! Related files: `zonelist/full_cache.rs` holds the full bits, `alloc/scan.rs` sets them, and `pageset/drain.rs`
+//! clears them before they expire.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -15,9 +15,9 @@ use crate::zone::order_classes::OrderClasses;
 use crate::zonelist::full_cache::ScanClass;
 
 impl<'m, P: Platform> MachineState<'m, P> {
-    /// Records in which node's cache a zone was marked full, for [`Self::clear_full_bits_early`].
+    /// Records in which node's cache the full bit of a zone was set, for [`Self::clear_full_bits_early`].
     pub(crate) fn note_full_bit(&self, zone: &Zone<'_, P>, class: ScanClass, target: usize) {
-        // Relaxed throughout: full bits are hints, and so is this record of them.
+        // Relaxed throughout: full bits and this record of them are hints.
         let bit = 1 << (target % 64);
         if zone.full_in[target / 64].load(Relaxed) & bit == 0 {
             zone.full_in[target / 64].fetch_or(bit, Relaxed);
@@ -25,9 +25,10 @@ impl<'m, P: Platform> MachineState<'m, P> {
         note_full(zone, class.bound_orders());
     }
 
-    /// Clears the full bits of a zone that frees have lifted above `low`, for the orders that have free blocks.
+    /// Clears the full bits of a zone that has more than `low` free frames, for the order classes that have free
+    /// blocks.
     ///
-    /// Called where frames are freed in batches. This rule is ours.
+    /// Called after frames have been freed to the buddy. Linux clears full bits only by age; this rule is our own.
     #[inline]
     pub(crate) fn clear_full_bits_early(&self, zone: &Zone<'_, P>) {
         // Relaxed: full bits are hints.
@@ -37,19 +38,20 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
     }
 
-    /// Returns the order classes of which `zone` has free blocks, each judged by the order that its usual requests
-    /// need.
+    /// Returns the order classes of which `zone` has free blocks.
+    ///
+    /// Each class is represented by the order of its most common requests.
     fn servable(&self, zone: &Zone<'_, P>) -> OrderClasses {
         let usual = [Order::PAGE, self.cached.order(StackId::SMALL), self.cached.order(StackId::LARGE)];
         OrderClasses::of(usual.into_iter().filter(|&order| zone.free_areas.has_block(order, 0)))
     }
 
-    /// Clears the full bits of a zone that scans of `orders` check, in all caches.
+    /// Clears, in all caches, the full bits of a zone that scans for `orders` check.
     pub(crate) fn clear_full_bits(&self, zone: &Zone<'_, P>, orders: OrderClasses) {
         if orders.is_empty() {
             return;
         }
-        // Relaxed throughout: full bits are hints, and so is this record of them.
+        // Relaxed throughout: full bits and this record of them are hints.
         orders.iter().for_each(|class| zone.cells.reclaim_failed_at[class].store(0, Relaxed));
         let left = zone.cells.marked.fetch_and(!orders.word(), Relaxed) & !orders.word();
         for (at, word) in zone.full_in.iter().enumerate() {
@@ -59,7 +61,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             }
             while targets != 0 {
                 let place = at * 64 + targets.trailing_zeros() as usize;
-                // If the list changes meanwhile, its full bits are wiped anyway.
+                // If the list changes concurrently, all its full bits are cleared anyway.
                 if let Ok(Some(position)) = self.lists.read(place).position_of(zone.id, zone.node_id) {
                     self.lists.full(place).clear(position, orders);
                     self.nodes[zone.node].events.add(Event::EarlyClears, 1);
@@ -71,9 +73,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 }
 
-/// Records the order classes for which `zone` is marked full in some cache.
+/// Records the order classes for which a cache may have full bits of `zone`.
 pub(crate) fn note_full<P: Platform>(zone: &Zone<'_, P>, orders: OrderClasses) {
-    // Relaxed: a hint. Read before it is written to keep the cache line shared.
+    // Relaxed: a hint. The word is read before it is written, to keep the cache line shared.
     if zone.cells.marked.load(Relaxed) & orders.word() != orders.word() {
         zone.cells.marked.fetch_or(orders.word(), Relaxed);
     }

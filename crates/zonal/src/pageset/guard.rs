@@ -1,7 +1,7 @@
-//! What the holder of a pageset's lock may access: the stacks, the packed word, the limits of the fast path.
+//! The operations that need a pageset's lock: on the stacks, the packed word and the limits of the fast path.
 //!
-//! Neighbours: `pageset/session.rs` locks pagesets and adds the zone to the guard, `pageset/stacks.rs` moves many
-//! single frames at once.
+//! Related files: `pageset/session.rs` locks pagesets and combines the guard with the zone, and `pageset/stacks.rs`
+//! moves many single frames at once.
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering::Relaxed;
@@ -15,12 +15,12 @@ use crate::platform::{Atomic, Platform};
 use crate::units::{Order, PageCount, PageKind};
 use crate::zone::counters::{CpuGuard, NodeItem, ZonedCounters};
 
-/// Proof that only the holder may change a pageset and the counter differences in it.
+/// Proof that the holder has locked a pageset and alone may change it and its counter differences.
 pub(crate) struct PagesetGuard<'a, P: Platform> {
     pageset: &'a Pageset<P>,
     slots: &'a [P::U32],
     shape: &'a StackShape,
-    /// The run that the holder's last step was part of.
+    /// The run to which the holder's last step belongs.
     run: Cell<Run>,
 }
 
@@ -43,9 +43,9 @@ impl<P: Platform> core::ops::Deref for PagesetGuard<'_, P> {
     }
 }
 
-// Every access is relaxed: the lock that the guard represents orders them.
+// Every access is relaxed, because the lock that the guard represents orders them.
 impl<'a, P: Platform> PagesetGuard<'a, P> {
-    /// Creates the guard of a head that was just locked, whose lock word was `lock_word` before.
+    /// Creates the guard of a head that was just locked; `lock_word` is the lock word's previous value.
     #[inline]
     pub(super) fn new(
         pageset: &'a Pageset<P>,
@@ -63,7 +63,7 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
         guard
     }
 
-    /// Initializes a pageset at its first use; pops and pushes bail out until limits are set.
+    /// Initializes a pageset at its first use; the fast path's pops and pushes bail out until limits are set.
     #[cold]
     fn begin(&self) {
         let capacity = self.shape.depth(StackId::PAGES);
@@ -85,7 +85,7 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
         self.pageset.head.word.store(word.bits(), Relaxed);
     }
 
-    /// Sets how far pops and pushes may go without the lock.
+    /// Sets the limits of pops and pushes without the lock.
     #[inline]
     pub(super) fn set_limits(&self, pop_limit: u64, push_limit: u64) {
         self.pageset.head.pop_limit.store(pop_limit, Relaxed);
@@ -97,19 +97,19 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
         self.set_limits(Limits::POP_NONE, Limits::PUSH_NONE);
     }
 
-    /// Returns the run that the holder's last step was part of.
+    /// Returns the run to which the holder's last step belongs.
     #[inline]
     pub(super) fn run(&self) -> Run {
         self.run.get()
     }
 
-    /// Records the run that the holder's last step was part of.
+    /// Records the run to which the holder's last step belongs.
     #[inline]
     pub(crate) fn set_run(&self, run: Run) {
         self.run.set(run);
     }
 
-    /// Pops the block pushed last onto `stack`.
+    /// Pops the block that was pushed onto `stack` last.
     #[inline]
     pub(crate) fn pop(&self, stack: StackId, order: Order) -> Option<u32> {
         if stack == StackId::PAGES {
@@ -145,7 +145,7 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
         self.set_large(self.pageset.large.load(Relaxed) + order.pages().get());
     }
 
-    /// Returns the slots of the stack of single frames, free ones first.
+    /// Returns the slots of the stack of single frames, with the free slots first.
     #[inline]
     pub(super) fn page_slots(&self) -> &'a [P::U32] {
         &self.slots[..self.shape.depth(StackId::PAGES) as usize]
@@ -167,21 +167,21 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
         (0..self.len(stack)).map(move |at| self.slots[self.shape.slot(stack, first + at)].load(Relaxed))
     }
 
-    /// Returns how many more blocks `stack` can hold; none if the pageset is closed.
+    /// Returns how many more blocks `stack` can hold; the number is 0 if the pageset is closed.
     #[inline]
     pub(crate) fn free_slots(&self, stack: StackId) -> u32 {
         if self.is_closed() { 0 } else { self.shape.depth(stack) - self.len(stack) }
     }
 
-    /// Returns the free slots of the stack of single frames at which the pageset holds exactly `count` frames.
+    /// Returns the number of free slots of the stack of single frames at which the pageset would hold `count` frames.
     ///
-    /// Negative if that exceeds the stack.
+    /// The number is negative if the stack is too small for that.
     pub(super) fn free_slots_at(&self, count: PageCount) -> i64 {
         let singles = count.get() as i64 - self.pageset.large.load(Relaxed) as i64;
         i64::from(self.shape.depth(StackId::PAGES)) - singles
     }
 
-    /// Counts frames that were allocated (negative: freed) as `kind`.
+    /// Counts frames that were allocated as `kind`, or freed if `frames` is negative.
     #[inline]
     pub(crate) fn count_kind(&self, kind: PageKind, frames: i64, counters: &ZonedCounters<'_, P, NodeItem>) {
         let lane = kind as usize;
@@ -190,7 +190,7 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
         self.set_word(self.word().with_difference(lane, left));
     }
 
-    /// Replaces the difference of blocks served from the slot with what `leave` returns for it.
+    /// Replaces the difference of blocks served from the slot with the result of `leave` for this difference.
     #[inline]
     pub(super) fn count_served(&self, leave: impl FnOnce(i64) -> i64) {
         let word = self.word();
@@ -230,12 +230,12 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
         self.pageset.flags.load(Relaxed) & CLOSED != 0
     }
 
-    /// Opens the pageset: its CPU is online.
+    /// Opens the pageset, because its CPU is online.
     pub(crate) fn open(&self) {
         self.clear_flag(CLOSED);
     }
 
-    /// Closes the pageset: its CPU is offline.
+    /// Closes the pageset, because its CPU is offline.
     pub(crate) fn close(&self) {
         self.set_flag(CLOSED);
     }
@@ -245,7 +245,7 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
         self.set_flag(WATCHED);
     }
 
-    /// Ends what [`Self::watch`] begins.
+    /// Ends the checks that [`Self::watch`] starts.
     pub(super) fn unwatch(&self) {
         self.clear_flag(WATCHED);
     }

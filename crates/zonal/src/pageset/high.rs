@@ -1,6 +1,7 @@
-//! The value of `pageset.high` in force: the zone's limits, and what temporarily lowers it.
+//! The effective value of `pageset.high`: the zone's limits, and the conditions that lower the value temporarily.
 //!
-//! Neighbours: `rules/pageset_tuning.rs` has the rules, `pageset/drain.rs` and `pageset/refill.rs` apply the value.
+//! Related files: `rules/pageset_tuning.rs` has the rules, and `pageset/drain.rs` and `pageset/refill.rs` apply the
+//! value.
 
 use crate::pageset::session::PagesetSession;
 use crate::platform::Platform;
@@ -11,15 +12,16 @@ use crate::units::PageCount;
 use crate::zone::{Shortness, Zone};
 
 impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
-    /// Returns the figures that tuning is based on.
+    /// Returns the figures on which tuning is based.
     pub(super) fn figures(&self) -> PagesetFigures {
         let limits = self.high_limits();
         PagesetFigures { count: self.count(), high: self.high(), batch: self.zone_limits().batch, limits }
     }
 
-    /// Returns the limits within which `pageset.high` may move now.
+    /// Returns the limits within which tuning may set `pageset.high` now.
     ///
-    /// These are the zone's limits, or only the lower one while large blocks are scarce or tuning is off.
+    /// These are normally the zone's limits. The lower limit also serves as the upper limit while large blocks are
+    /// scarce, except under the published depth rule, or when tuning is off.
     pub(crate) fn high_limits(&self) -> HighLimits {
         let limits = self.zone_limits();
         let limits = HighLimits::new(limits.high_min, limits.high_max);
@@ -31,14 +33,14 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         if held { limits.held_at_min() } else { limits }
     }
 
-    /// Initializes `high` of a pageset that was never used to its lower limit.
+    /// Sets `high` to its lower limit if it has not been set before.
     pub(super) fn set_first_high(&self) {
         if self.high() == PageCount::ZERO {
             self.set_high(self.high_limits().min());
         }
     }
 
-    /// Returns the count at which the pageset drains now.
+    /// Returns the number of frames at which the pageset drains now.
     #[inline]
     pub(crate) fn high_now(&self) -> PageCount {
         if self.zone.holds_pagesets_down() {
@@ -48,14 +50,16 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         }
     }
 
-    /// Returns the count at which a pageset with this `high` drains.
+    /// Returns the number of frames at which a pageset with this `high` drains.
     fn rounded_threshold(&self, high: PageCount) -> PageCount {
         let slots = PageCount::new(self.page_slots().len() as u64);
         if self.state.shared.tuning().rounds_to_words() { words::threshold(high, slots) } else { high }
     }
 
-    /// Returns the lowered count for [`Self::high_now`]: the lower limit while large blocks are scarce or, under the
-    /// stepwise rule, below `watermarks.high`; 4 batches while the zone is reclaimed.
+    /// Returns the lowered number for [`Self::high_now`].
+    ///
+    /// This is the lower limit of `high` while large blocks are scarce or, under the stepwise rule, while the zone is
+    /// not above `watermarks.high`. It is at most 4 batches while the zone is being reclaimed.
     #[cold]
     fn high_held_down(&self) -> PageCount {
         let figures = self.figures();

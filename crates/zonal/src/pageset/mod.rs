@@ -1,10 +1,10 @@
-//! Pagesets: the frames of one zone that one CPU caches, as stacks of frame numbers.
+//! Pagesets: a pageset holds the free frames of one zone that one CPU caches, as stacks of frame numbers.
 //!
 //! There is a stack for each cached order. A CPU pops and pushes single frames through the [`Head`] alone
-//! (`platform/cpu_local.rs`). Everything else locks the head, and a [`PagesetGuard`] proves that it is locked.
-//! Neighbours: `pageset/session.rs` locks pagesets and sets limits, `pageset/stacks.rs` moves many single frames at
-//! once, `pageset/refill.rs` and `pageset/drain.rs` move frames between stacks and buddy, `rules/pageset_tuning.rs`
-//! decides how deep the stacks may grow. Linux: `struct per_cpu_pages`.
+//! (`platform/cpu_local.rs`). All other operations lock the head, and a [`PagesetGuard`] proves that it is locked.
+//! Related files: `pageset/session.rs` locks pagesets and sets limits. `pageset/stacks.rs` moves many single frames at
+//! once. `pageset/refill.rs` and `pageset/drain.rs` move frames between the stacks and the buddy.
+//! `rules/pageset_tuning.rs` decides how deep the stacks may grow. Linux: `struct per_cpu_pages`.
 
 mod depth_cells;
 mod drain;
@@ -41,7 +41,7 @@ const HUGE: usize = STACKS - 1;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct StackId(usize);
 
-/// Where the stacks are in a pageset's slots, and how deep each can be.
+/// The position of each stack in a pageset's slots, and its maximum depth.
 ///
 /// Invariant: `starts[i + 1] = starts[i] + depth of stack i`.
 #[derive(Clone, Copy, Debug)]
@@ -77,7 +77,7 @@ impl StackShape {
         self.starts[STACKS] as usize
     }
 
-    /// Returns how many blocks `stack` can hold.
+    /// Returns the maximum number of blocks on `stack`.
     const fn depth(&self, stack: StackId) -> u32 {
         self.starts[stack.0 + 1] - self.starts[stack.0]
     }
@@ -87,7 +87,7 @@ impl StackShape {
     }
 }
 
-/// Which orders are cached.
+/// The orders of blocks that pagesets cache: 0 to 3, and the order of 2 MiB blocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CachedOrders {
     huge: Order,
@@ -113,7 +113,7 @@ impl CachedOrders {
         if stack.0 == HUGE { self.huge } else { Order::new(stack.0 as u8).expect("below 4") }
     }
 
-    /// Returns all stacks, largest blocks first, the order in which a pageset is emptied.
+    /// Returns all stacks in the order in which a pageset is emptied, with the largest blocks first.
     pub(crate) fn stacks_downwards() -> impl Iterator<Item = StackId> {
         (0..STACKS).rev().map(StackId)
     }
@@ -123,11 +123,12 @@ impl CachedOrders {
 pub(crate) struct ZonePagesets<'m, P: Platform> {
     /// Pagesets by CPU id.
     pub(crate) pagesets: &'m [Pageset<P>],
-    /// Slots of all pagesets: first those of CPUs on the zone's node, by rank.
+    /// Slots of all pagesets: first the slots for CPUs on the zone's node, by rank, then the slots for CPUs of other
+    /// nodes, by CPU id.
     pub(crate) slots: &'m [P::U32],
     /// Index of the zone's node.
     pub(crate) zone_node: usize,
-    /// Number of CPUs of that node.
+    /// Number of CPUs on the zone's node.
     pub(crate) own_cpus: usize,
     pub(crate) own_stacks: &'m StackShape,
     pub(crate) foreign_stacks: &'m StackShape,
@@ -142,7 +143,7 @@ impl<'m, P: Platform> ZonePagesets<'m, P> {
         &self.pagesets[cpu.id.index()]
     }
 
-    /// Returns the slots of a CPU's pageset, and how its stacks share them.
+    /// Returns the slots of a CPU's pageset, and the shape that divides them among its stacks.
     #[inline]
     pub(crate) fn stacks(&self, cpu: CpuInfo) -> (&'m [P::U32], &'m StackShape) {
         let own = self.own_stacks.slots();
@@ -160,9 +161,9 @@ impl<'m, P: Platform> ZonePagesets<'m, P> {
         self.pagesets.iter().map(Pageset::count).sum()
     }
 
-    /// Makes the next push on every CPU bail out and recompute the limits.
+    /// Makes the next push onto every used pageset of the zone bail out and recompute the pageset's limits.
     pub(crate) fn let_next_pushes_bail_out(&self) {
-        // All of them: one that holds few frames now may be allowed to grow deep.
+        // Pagesets with few frames are included, because their current limits may allow them to grow deep.
         let used = self.pagesets.iter().filter(|pageset| pageset.was_used());
         used.for_each(Pageset::let_next_push_bail_out);
     }
@@ -172,13 +173,13 @@ const CLOSED: u64 = 1;
 const WATCHED: u64 = 2;
 
 all_zero! {
-    /// State of one pageset. All zero is an empty pageset that is open and was never used.
+    /// State of one pageset. If all fields are zero, the pageset is empty, open and has never been used.
     ///
-    /// Invariants while it is not locked: the stack of single frames is `slots[free_slots..]` of the first `depth`
-    /// slots, with the next frame to pop first. The stack of each larger order is the first `len` of its slots, with
-    /// the next block to pop last. `large` = frames on the larger stacks. `high` is 0 before first use, otherwise
-    /// within the zone's limits. `settled` = the free slots that the depth rule has accounted for. A closed pageset
-    /// accepts no blocks.
+    /// Invariants while the pageset is not locked: the stack of single frames is `slots[free_slots..capacity]`, and the
+    /// first of these frames is popped next. The stack of each larger order is the first `len` of its slots, and the
+    /// last of these blocks is popped next. `large` = frames on the larger stacks. `high` is 0 before first use, and
+    /// otherwise within the zone's limits. `settled` = the number of free slots for which the depth rule has accounted.
+    /// A closed pageset accepts no blocks.
     #[repr(C, align(64))]
     pub(crate) struct Pageset<P> {
         pub(crate) head: {Head<P>},
@@ -186,33 +187,35 @@ all_zero! {
         high: u64,
         large: u64,
         lens: [u32; STACKS],
-        /// Slots of the stack of single frames; 0 before first use.
+        /// Number of slots of the stack of single frames; 0 before first use.
         capacity: u32,
         /// Differences of the zone's counters.
         pub(crate) zone_diffs: u64,
         depth: [u64; DEPTH_CELLS],
         stepwise: u64,
-        /// 1 + index of the preferred zone that this pageset serves for (`served.rs`); 0 if its own zone is preferred.
+        /// 1 + index of the preferred zone for which this pageset serves blocks (`served.rs`); 0 if its own zone is
+        /// preferred.
         serves_for: u64,
-        /// [`CLOSED`] while the CPU is offline; [`WATCHED`] while each free checks whether the period is over.
+        /// [`CLOSED`] while the CPU is offline; [`WATCHED`] while each free checks whether the period of the depth rule
+        /// is over.
         flags: u64,
-        /// What the last tick saw, and for how many ticks nothing has changed.
+        /// Hash of the state at the last tick, and the number of ticks for which the hash has not changed.
         seen: u64,
         idle_ticks: u64,
-        /// Batches refilled from the zone, batches drained to it, and those drained by another CPU.
+        /// Batches refilled from the zone, batches drained to the zone, and times that another CPU emptied the pageset.
         pub(crate) refills: u64,
         pub(crate) drains: u64,
         pub(crate) remote_drains: u64,
-        /// Zones checked by scans that found a block here.
+        /// Zones checked by scans that found a block in this pageset.
         pub(crate) probes: u64,
-        /// When differences were last folded, in clock nanoseconds.
+        /// Time at which differences were last folded, in clock nanoseconds.
         folded_at: u64,
     }
 }
 
-// Every access is relaxed: these are readings that may be out of date.
+// Every access is relaxed, because the values returned may be out of date.
 impl<P: Platform> Pageset<P> {
-    /// Returns the packed word; possibly out of date.
+    /// Returns the packed word, which may be out of date.
     pub(crate) fn word(&self) -> PagesetWord {
         if self.was_used() {
             PagesetWord::from_bits(self.head.word.load(Relaxed))
@@ -221,13 +224,13 @@ impl<P: Platform> Pageset<P> {
         }
     }
 
-    /// Returns how many frames the pageset holds; possibly out of date.
+    /// Returns how many frames the pageset holds; the number may be out of date.
     pub(crate) fn count(&self) -> PageCount {
         let singles = self.capacity.load(Relaxed).saturating_sub(self.word().free_slots());
         PageCount::new(u64::from(singles) + self.large.load(Relaxed))
     }
 
-    /// Whether there is a block on `stack`.
+    /// Whether `stack` holds a block; the answer may be out of date.
     #[inline]
     pub(crate) fn has(&self, stack: StackId) -> bool {
         match stack {
@@ -236,7 +239,7 @@ impl<P: Platform> Pageset<P> {
         }
     }
 
-    /// Whether the pageset was ever locked.
+    /// Whether the pageset has ever been locked.
     pub(crate) fn was_used(&self) -> bool {
         self.head.lock_word.load(Relaxed) != LockWord::UNINIT.bits()
     }
@@ -247,7 +250,7 @@ impl<P: Platform> Pageset<P> {
         DepthCells::new(&self.depth)
     }
 
-    /// Whether frees should be watched from now on; possibly out of date.
+    /// Whether each free should now check for the end of the period; the answer may be out of date.
     pub(crate) fn is_watch_due(&self, now: Moment) -> bool {
         !self.is_watched() && self.depth().is_period_nearly_over(now)
     }
@@ -257,7 +260,7 @@ impl<P: Platform> Pageset<P> {
         self.flags.load(Relaxed) & WATCHED != 0
     }
 
-    /// Returns `pageset.high`, zero before first use; possibly out of date.
+    /// Returns `pageset.high`, or zero before first use; the value may be out of date.
     pub(crate) fn high(&self) -> PageCount {
         PageCount::new(self.high.load(Relaxed))
     }
@@ -266,7 +269,7 @@ impl<P: Platform> Pageset<P> {
 impl<P: Platform> Pageset<P> {
     /// Makes the next push bail out and recompute the limits.
     ///
-    /// A hint: it is lost if the holder of the lock is setting limits at the same time.
+    /// This is a hint. It is lost if the holder of the lock sets limits at the same time.
     fn let_next_push_bail_out(&self) {
         self.head.push_limit.store(Limits::PUSH_NONE, Relaxed); // relaxed: a hint
     }

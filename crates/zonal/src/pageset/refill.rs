@@ -1,7 +1,8 @@
-//! Refills: frames move from the buddy into a pageset.
+//! Refills: a refill moves frames from the buddy into a pageset.
 //!
-//! Frames move in batches, each under one acquisition of a free area's lock. Neighbours: `pageset/drain.rs` moves
-//! frames back, `buddy/word_batch.rs` holds a batch, `rules/pageset_tuning.rs` decides how much to move.
+//! Frames move in batches, and each batch needs one acquisition of a free area's lock. Related files:
+//! `pageset/drain.rs` moves frames back, `buddy/word_batch.rs` holds a batch, and `rules/pageset_tuning.rs` decides how
+//! many frames to move.
 
 use core::ops::RangeInclusive;
 use core::sync::atomic::Ordering::Relaxed;
@@ -18,14 +19,14 @@ use crate::zone::counters::ZoneItem;
 use crate::zone::events::Event;
 use crate::zone::{Shortness, Zone};
 
-/// Batches between two checks whether a zone is still short of large blocks.
+/// Number of batches between two checks of whether a zone is still short of large blocks.
 const LOOK_EVERY: u64 = 8;
 
 impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
-    /// Refills `stack` with a batch from the zone's buddy; returns how many blocks the stack holds then.
+    /// Refills `stack` from the zone's buddy; returns how many blocks the stack holds after the refill.
     ///
-    /// `spare` frames are above the watermark that the request was checked against. Beyond these only one block is
-    /// taken, so that no pageset caches what urgent requests should find.
+    /// `spare` is the number of free frames above the watermark of the request. A refill moves at most these frames, or
+    /// one block if there are fewer. Pagesets therefore do not cache the frames that are reserved for urgent requests.
     #[cold]
     pub(crate) fn refill(&self, stack: StackId, spare: PageCount) -> u32 {
         let preferred = self.zone.preferred_area(Some(self.cpu));
@@ -60,7 +61,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         self.len(stack)
     }
 
-    /// Returns how many frames a refill may move now, whatever is above the watermark.
+    /// Returns how many frames a refill may move now, regardless of the number of frames above the watermark.
     fn refill_most(&self) -> PageCount {
         let rounds = self.state.shared.tuning().rounds_to_words();
         if self.zone.is_reclaimed() {
@@ -71,7 +72,8 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         if !rounds {
             return PageCount::new(u64::MAX);
         }
-        // At least half a word: larger blocks that fill the pageset are drained by the next free.
+        // The result is at least half a word, even if larger blocks fill the pageset. The next free drains these
+        // blocks.
         words::refill_most(self.high_now(), self.count()).max(words::HALF_WORD)
     }
 
@@ -89,7 +91,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         resize.size
     }
 
-    /// Counts frames that invalid frees pushed twice as allocated again, because the invalid free subtracted them.
+    /// Counts frames as allocated again, to correct for an invalid free that pushed and subtracted them a second time.
     pub(super) fn count_retired(&self, frames: u64) {
         if frames != 0 {
             self.count_kind(PageKind::User, frames as i64, &self.state.nodes[self.zone.node].counters);
@@ -97,12 +99,13 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         }
     }
 
-    /// Updates the record of what the zone is short of.
+    /// Updates the record of whether the zone is short of huge blocks or of free frames.
     pub(super) fn note_shortness(&self) {
         let stepwise = self.state.shared.tuning() == PagesetTuning::Stepwise;
-        // Relaxed: the guard orders them.
+        // Relaxed: the guard orders these accesses.
         let batches = self.refills.load(Relaxed).wrapping_add(self.drains.load(Relaxed));
-        // This checks every free area: so not each time, except while batches are to grow.
+        // The check reads every free area, so it does not run for every batch, except while the stepwise rule lets
+        // batches grow.
         if batches % LOOK_EVERY == 0 || (stepwise && !self.zone.is_short(Shortness::HugeBlocks)) {
             let huge = self.state.cached.order(StackId::LARGE).get();
             let enough = ((self.zone.managed().get() >> huge) / 64) << huge;
@@ -120,16 +123,16 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     }
 }
 
-/// Refills single frames, at least the start of `range` if available and at most its end.
+/// Moves single frames to the pageset: at least the start of `range`, if available, and at most its end.
 ///
-/// Returns how many left their free areas. Frames that are not free are not cached.
+/// Returns how many frames left their free areas. A frame whose state is not free is not pushed onto the stack.
 fn refill_frames<P: Platform>(
     zone: &Zone<'_, P>,
     guard: &PagesetGuard<'_, P>,
     preferred: usize,
     range: RangeInclusive<u32>,
 ) -> u32 {
-    // Usually one whole word is all that is moved.
+    // Usually the batch is a single whole word.
     let (mut first, mut others) = (None, None);
     let mut push = |word, frames| match first {
         None => first = Some((word, frames)),
@@ -137,7 +140,7 @@ fn refill_frames<P: Platform>(
     };
     let came =
         zone.free_areas.alloc_pages(preferred, range, &mut push, &mut leaving(zone, guard, Order::PAGE));
-    // Pushed from the top down, so that frames are allocated in ascending order.
+    // The words are pushed in descending order, so that frames are allocated in ascending order.
     let others = others.iter().flat_map(|others| others.iter().rev());
     for (word, frames) in others.chain(first) {
         guard.push_word(word, zone.frames.mark_word_cached(word, frames));
@@ -145,7 +148,7 @@ fn refill_frames<P: Platform>(
     came
 }
 
-/// As [`refill_frames`], for up to `want` larger blocks.
+/// Moves up to `want` larger blocks to the pageset; otherwise like [`refill_frames`].
 fn refill_blocks<P: Platform>(
     zone: &Zone<'_, P>,
     guard: &PagesetGuard<'_, P>,
@@ -162,10 +165,10 @@ fn refill_blocks<P: Platform>(
     zone.free_areas.alloc_blocks(order, preferred, want, &mut keep, &mut leaving(zone, guard, order))
 }
 
-/// Returns a function that counts blocks leaving a free area.
+/// Returns a function that counts the blocks that leave a free area.
 ///
-/// It runs before the area's lock is released, so that no watermark check counts frames on their way to a pageset as
-/// free.
+/// The function runs before the area's lock is released, so that no watermark check counts frames as free that are on
+/// their way to a pageset.
 fn leaving<P: Platform>(zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, order: Order) -> impl FnMut(u32) {
     move |blocks| {
         let frames = u64::from(blocks) << order.get();

@@ -1,9 +1,10 @@
-//! Counts blocks that a CPU's pageset of a zone served, in one lane of its word.
+//! Counts the blocks that a pageset served, in one lane (a small counter field) of the pageset's word.
 //!
-//! Normally such a block is a *hit*: its zone was preferred. While the CPU uses the pageset of another serving zone
-//! (`alloc/past_full.rs`), it is a *miss*: the pageset serves for the preferred zone, which counts it as foreign. The
-//! zone that a pageset serves for changes only while the lane is empty. Neighbours: `zone/counters.rs` has the totals,
-//! `pageset/steps.rs` folds most of these counts.
+//! Normally a served block is a *hit*, because its zone was the preferred zone. While the CPU uses the pageset of
+//! another zone (`alloc/past_full.rs`), a served block is a *miss*. The pageset then *serves for* the preferred zone,
+//! which counts the block as foreign. The zone for which a pageset serves changes only while the lane is zero, because
+//! the lane cannot distinguish the two cases. Related files: `zone/counters.rs` has the totals, and `pageset/steps.rs`
+//! folds most of these counts.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -17,7 +18,7 @@ use crate::zone::counters::ZoneItem;
 use crate::zone::{CpuInfo, Zone};
 
 impl<'m, P: Platform> MachineState<'m, P> {
-    /// Adds a difference of such blocks, taken out of the word, to the totals.
+    /// Adds a difference of served blocks, which the caller has removed from the word, to the totals.
     pub(super) fn fold_served(&self, zone: &Zone<'m, P>, pageset: &Pageset<P>, cpu: CpuInfo, blocks: i64) {
         zone.counters().fold_difference(&served_items(zone, pageset, cpu), blocks);
         if let Some(other) = pageset.serves_for() {
@@ -25,7 +26,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
     }
 
-    /// Returns the differences of such blocks that count as `item` of `zone`; possibly out of date.
+    /// Returns the sum of the differences of served blocks that count as `item` of `zone`; the sum may be out of date.
     pub(crate) fn served(&self, zone: &Zone<'m, P>, item: ZoneItem) -> i64 {
         let cpus = self.cpus.iter().filter(|cpu| cpu.exists());
         if item == ZoneItem::NumaForeign {
@@ -50,7 +51,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 }
 
-/// Returns the two counters of `zone` that change with every such block of a CPU.
+/// Returns the two counters of `zone` that change with every block that the pageset serves.
 fn served_items<P: Platform>(zone: &Zone<'_, P>, pageset: &Pageset<P>, cpu: CpuInfo) -> [ZoneItem; 2] {
     [
         if pageset.serves_for().is_some() { ZoneItem::NumaMiss } else { ZoneItem::NumaHit },
@@ -62,15 +63,16 @@ fn difference<P: Platform>(pageset: &Pageset<P>) -> i64 {
     pageset.word().difference(SERVED_LANE)
 }
 
-// Relaxed throughout: written under the pageset's lock, and read under it or by observers.
+// Relaxed throughout: the cell is written under the pageset's lock. It is read under that lock, or where an old value
+// is harmless.
 impl<P: Platform> Pageset<P> {
-    /// Whether blocks served from the slot count as misses of another zone.
+    /// Whether blocks that this pageset serves count as misses, because another zone is preferred.
     #[inline]
     pub(crate) fn serves_for_another(&self) -> bool {
         self.serves_for().is_some()
     }
 
-    /// Returns the preferred zone that this pageset serves for, if it is another.
+    /// Returns the preferred zone for which this pageset serves, or `None` if its own zone is preferred.
     fn serves_for(&self) -> Option<ZoneId> {
         (self.serves_for.load(Relaxed) as usize).checked_sub(1).map(ZoneId::from_index)
     }
@@ -83,8 +85,9 @@ impl<P: Platform> PagesetGuard<'_, P> {
 }
 
 impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
-    /// Returns the largest difference of such blocks: the zone's threshold minus the differences of blocks that are
-    /// counted one by one.
+    /// Returns the largest allowed difference of served blocks.
+    ///
+    /// This is the zone's threshold minus the differences of blocks that are counted one by one.
     #[inline]
     pub(super) fn served_leeway(&self) -> i64 {
         let counters = self.zone.counters();
@@ -97,7 +100,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         (threshold - beside[0].max(beside[1]).max(0)).max(0)
     }
 
-    /// Counts blocks that are hits.
+    /// Counts served blocks as hits.
     pub(crate) fn count_hits(&self, blocks: i64) {
         self.serve_for(None);
         let most = self.served_leeway();
@@ -105,7 +108,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         self.count_served(|before| self.zone.counters().leave_all(items, before, blocks, most));
     }
 
-    /// Sets the zone that a pageset serves for: another one, or its own.
+    /// Sets the preferred zone for which a pageset serves; `None` means its own zone.
     pub(crate) fn serve_for(&self, other: Option<ZoneId>) {
         if self.serves_for() != other {
             self.fold_all_served();
@@ -113,7 +116,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         }
     }
 
-    /// Moves the whole difference of such blocks to the totals.
+    /// Moves the whole difference of served blocks to the totals.
     pub(crate) fn fold_all_served(&self) {
         self.state.fold_served(self.zone, self, self.cpu, self.clear_served());
     }

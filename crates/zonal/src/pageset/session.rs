@@ -1,10 +1,11 @@
-//! Sessions: locking pagesets, and setting how far their CPU may go without the lock.
+//! Sessions: a session locks a pageset, and at its end sets the limits of pops and pushes without the lock.
 //!
-//! Single frames are popped and pushed through the head until an operation bails out. The limits are set at the end of
-//! each session from the ends of the stack, `pageset.high`, depths that would grow (M2) and counter differences that
-//! would exceed their threshold (M4). While depth grows with every step (a climb or a dive), steps in that direction do
-//! not bail out. The first step in the other direction does, and shows how deep the run went. Neighbours:
-//! `platform/cpu_local.rs` compares with the limits, `pageset/guard.rs` stores them.
+//! A CPU pops and pushes single frames through the head, without the lock, until an operation exceeds a limit and bails
+//! out. The limits follow from the ends of the stack, `pageset.high`, the depths that the depth rule has recorded (M2
+//! in the README), and the thresholds of counter differences (M4). While every pop or every push reaches a new depth (a
+//! *climb* or a *dive*), further steps in that direction do not bail out. The first step in the other direction bails
+//! out, and the depth rule then records how deep the run went. Related files: `platform/cpu_local.rs` compares with the
+//! limits, and `pageset/guard.rs` stores them.
 
 use crate::pageset::depth_cells::{Leeway, Run};
 use crate::pageset::state::MachineState;
@@ -22,7 +23,7 @@ use crate::zone::{CpuInfo, Zone};
 pub(crate) struct PagesetSession<'a, 'm, P: Platform> {
     pub(super) state: &'a MachineState<'m, P>,
     pub(crate) zone: &'a Zone<'m, P>,
-    /// CPU that the pageset belongs to.
+    /// CPU to which the pageset belongs.
     pub(crate) cpu: CpuInfo,
     guard: PagesetGuard<'a, P>,
 }
@@ -39,7 +40,7 @@ impl<'a, P: Platform> core::ops::Deref for PagesetSession<'a, '_, P> {
 impl<P: Platform> CpuGuard for PagesetSession<'_, '_, P> {}
 
 impl<'m, P: Platform> MachineState<'m, P> {
-    /// Locks the pageset of the caller's CPU, `cpu`; returns `None` if it is locked or the CPU does not exist.
+    /// Locks the pageset of the caller's CPU, `cpu`; returns `None` if it is locked already or the CPU does not exist.
     #[inline]
     pub(crate) fn own_pageset<'a>(
         &'a self,
@@ -53,9 +54,10 @@ impl<'m, P: Platform> MachineState<'m, P> {
         Some(PagesetSession::of_locked(self, zone, cpu, lock_word))
     }
 
-    /// As [`Self::own_pageset`], for a request that may have called reclaimers since it resolved `cpu`.
+    /// Locks a pageset like [`Self::own_pageset`], for a request that may have called reclaimers since it resolved
+    /// `cpu`.
     ///
-    /// These may have slept, and the caller may have woken up on another CPU; then returns `None`.
+    /// A reclaimer may sleep, and the caller may continue on another CPU. Returns `None` in that case.
     pub(crate) fn own_pageset_still<'a>(
         &'a self,
         zone: &'a Zone<'m, P>,
@@ -83,7 +85,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Waits for the pageset of a CPU and locks it.
     ///
-    /// Not to be called within an allocation or a free, which could wait for its own thread.
+    /// Must not be called within an allocation or a free, because the wait could be for the caller's own thread.
     pub(crate) fn pageset<'a>(&'a self, zone: &'a Zone<'m, P>, cpu: CpuInfo) -> PagesetSession<'a, 'm, P> {
         let mut round = 0;
         loop {
@@ -97,7 +99,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
 }
 
 impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
-    /// Creates the session of a pageset that was just locked, whose lock word was `lock_word` before.
+    /// Creates the session of a pageset that was just locked; `lock_word` is the lock word's previous value.
     #[inline]
     pub(super) fn of_locked(
         state: &'a MachineState<'m, P>,
@@ -116,12 +118,12 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
         self.zone.is_own(self.cpu)
     }
 
-    /// Returns the zone's limits for pagesets of CPUs like this one.
+    /// Returns the zone's limits for pagesets of CPUs with the locality of this CPU.
     pub(super) fn zone_limits(&self) -> PagesetLimits {
         self.zone.pageset_limits(self.zone.locality(self.cpu))
     }
 
-    /// Sets how far the CPU may go without the lock; must be called before the session ends.
+    /// Sets the limits of pops and pushes without the lock; must be called before the session ends.
     pub(crate) fn update_limits(&self) {
         let tuning = self.state.shared.tuning();
         if self.is_closed() || tuning == PagesetTuning::Stepwise {
@@ -132,10 +134,10 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
             if self.len(StackId::PAGES) == 0 || node.preferred_zone() != Some(self.zone.id.index()) {
                 return self.always_bail_out();
             }
-            self.state.use_pageset(self.zone, self, self.cpu); // the preferred zone comes first
+            self.state.use_pageset(self.zone, self, self.cpu); // the preferred zone's pageset has priority
         }
         let capacity = self.page_slots().len() as i64;
-        // A push that fills the pageset up to `high` drains it.
+        // A push that fills the pageset up to `high` must take the lock, because it drains the pageset.
         let full = self.free_slots_at(self.high_now()) + 1;
         let (mut most, mut least) = (capacity, full.max(0));
         let (mut pops_bail_out, mut pushes_bail_out) = (false, least > capacity);

@@ -1,10 +1,10 @@
-//! Pageset slots: what the fast path needs to know about the pageset that a CPU uses now, on one cache line.
+//! Pageset slots: a slot holds the data of one pageset that the fast path needs, on one cache line.
 //!
-//! A CPU normally uses its pageset of the preferred zone of its node (`zone/node.rs`). While that zone is full and
-//! marked so, it uses its pageset of the serving zone instead (`alloc/past_full.rs`). [`PagesetSlots`] records, for
-//! each CPU, which of its pagesets single frames are popped from and pushed to. A stale record is harmless, because it
-//! names a pageset of the same CPU. Slots are views of this process, like everything that holds pointers. Neighbours:
-//! `alloc/mod.rs`, `alloc/free.rs`, `platform/cpu_local.rs`.
+//! A CPU normally uses its pageset of the preferred zone of its node (`zone/node.rs`). While the full bit of that zone
+//! is set, the CPU uses its pageset of the serving zone instead (`alloc/past_full.rs`). [`PagesetSlots`] records for
+//! each CPU the pageset from which it pops and to which it pushes single frames. A stale record is harmless, because it
+//! refers to a pageset of the same CPU. Slots hold pointers, so they are valid in one process only. Related files:
+//! `alloc/mod.rs` and `alloc/free.rs` use the slots, through `platform/cpu_local.rs`.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -16,8 +16,8 @@ use crate::platform::{Atomic, Platform};
 use crate::units::{CpuId, Pfn, ZoneId};
 use crate::zone::{CpuInfo, Zone};
 
-/// Maximum number of slots, 4 MiB of them. If CPUs times zones is more, each CPU has a slot for its preferred zone only
-/// and never uses another.
+/// Maximum number of slots; this many occupy 4 MiB. If the number of CPUs times the number of zones is larger, each CPU
+/// has only a slot for its preferred zone, and its fast path never uses another pageset.
 const SLOTS_MAX: usize = 1 << 16;
 
 /// Returns the number of slots of each CPU.
@@ -29,11 +29,11 @@ const fn slots_of_each(cpus: usize, zones: usize) -> usize {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FastPath {
     On,
-    /// Every frame needs more than a check of its state.
+    /// Never, because hardening or fault injection requires more work for every frame than a check of its state.
     Off,
 }
 
-/// Adds the size of what [`MachineState::make_slots`] allocates.
+/// Adds the size of the slots that [`MachineState::make_slots`] allocates.
 pub(crate) fn measure_slots<P: Platform>(measure: &mut Measure, cpus: usize, zones: usize) {
     measure.add::<P::U64>(cpus.max(1));
     measure.add::<PagesetSlot<'_, P>>(1 + cpus * slots_of_each(cpus, zones));
@@ -42,9 +42,9 @@ pub(crate) fn measure_slots<P: Platform>(measure: &mut Measure, cpus: usize, zon
 impl<'m, P: Platform> MachineState<'m, P> {
     /// Creates the slots of all CPUs.
     ///
-    /// CPUs that the machine does not have use `null_slot`. So do all CPUs if the fast path is off.
+    /// CPU ids that the machine does not have use `null_slot`. All CPUs use it if the fast path is off.
     pub(crate) fn make_slots(&mut self, arena: &mut Arena<'m>, null_slot: &'m Head<P>, fast_path: FastPath) {
-        null_slot.lock_word.store(LockWord::LOCKED.bits(), Relaxed); // relaxed: no other thread knows the allocator yet
+        null_slot.lock_word.store(LockWord::LOCKED.bits(), Relaxed); // relaxed: the allocator is not shared yet
         let null_slot = PagesetSlot {
             head: null_slot,
             slots_at: 0,
@@ -76,30 +76,31 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
     }
 
-    /// Returns the preferred zone of a CPU, or the zone that may become it while there is no memory at all.
+    /// Returns the preferred zone of a CPU. While no zone has memory, returns the zone that may become the preferred
+    /// zone.
     fn first_preferred(&self, cpu: CpuInfo) -> Option<usize> {
         let node = usize::from(cpu.node);
         let own_highest = || self.zones_by_preference(node).next().map(|zone| zone.id.index());
         self.nodes[node].preferred_zone().or_else(own_highest)
     }
 
-    /// Initializes a pageset and makes its CPU use it.
+    /// Initializes the pageset of a CPU for `zone` and makes the CPU use it.
     fn use_first(&self, zone: &Zone<'m, P>, cpu: CpuInfo) {
         let pageset = self.pagesets_of(zone).of(cpu);
-        // Relaxed: no other thread knows it yet.
+        // Relaxed: no other thread can access the pageset yet.
         let lock_word = LockWord::from_bits(pageset.head.lock_word.swap(LockWord::LOCKED.bits(), Relaxed));
         let guard = PagesetGuard::new(pageset, self.pagesets_of(zone).stacks(cpu), lock_word);
         self.use_pageset(zone, &guard, cpu);
     }
 
-    /// Makes a CPU use this pageset of its own for single frames from now on.
+    /// Makes a CPU use its pageset of `zone` for single frames from now on.
     pub(crate) fn use_pageset(&self, zone: &Zone<'m, P>, _guard: &PagesetGuard<'_, P>, cpu: CpuInfo) {
         if let Some(slot) = self.slots.at(cpu.id, zone.id) {
             self.slots.set(cpu.id, slot);
         }
     }
 
-    /// Returns the slot that a CPU uses, if it belongs to `zone`.
+    /// Returns the slot that a CPU uses, if the slot belongs to `zone`.
     #[inline]
     pub(crate) fn slot_of(&self, zone: &Zone<'m, P>, cpu: CpuInfo) -> Option<&'m PagesetSlot<'m, P>> {
         self.slots.of(cpu.id).filter(|slot| slot.zone == zone.id && slot.slots_at != 0)
@@ -111,7 +112,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         self.slot_of(zone, cpu).is_some()
     }
 
-    /// Whether a CPU uses another pageset than that of its preferred zone.
+    /// Whether a CPU uses a pageset of a zone that is not its preferred zone.
     pub(crate) fn is_served_elsewhere(&self, cpu: CpuInfo) -> bool {
         self.nodes[usize::from(cpu.node)]
             .preferred_zone()
@@ -124,7 +125,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let slot = slot.and_then(|zone| self.slots.at(cpu.id, ZoneId::from_index(zone)));
         // Acquire: pairs with the release that opened the head.
         let slot = slot.filter(|slot| slot.head.lock_word.load(Acquire) != LockWord::UNINIT.bits());
-        // The table is empty while the allocator starts.
+        // Without a used slot, the CPU uses the null slot, the first of the table. The table is empty while the
+        // allocator starts.
         if let Some(slot) = slot.or(self.slots.table.first()) {
             self.slots.set(cpu.id, slot);
         }
@@ -135,8 +137,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
         (0..self.nodes.len()).for_each(|place| self.recall_cpus(place));
     }
 
-    /// Calls [`Self::serve_from_preferred`] for all CPUs of the node with index `place`, if any may use another zone's
-    /// pageset.
+    /// Calls [`Self::serve_from_preferred`] for all CPUs of the node with index `place`, if one of them may use the
+    /// pageset of another zone.
     pub(super) fn recall_cpus(&self, place: usize) {
         if self.nodes[place].end_served_elsewhere() {
             let cpus = self.cpus.iter().filter(|cpu| usize::from(cpu.node) == place);

@@ -1,17 +1,17 @@
-//! Pops and pushes of many single frames at once.
+//! Operations that pop or push many single frames at once.
 //!
-//! A *word* is 64 frames, the first a multiple of 64. Whole words cost only a few instructions per frame, and no split
-//! or merge in the buddy. Neighbours: `pageset/guard.rs` pops and pushes one block, `pageset/refill.rs` and
-//! `pageset/drain.rs` move words.
+//! A *word* of frames is 64 consecutive frames, of which the first has a number that is a multiple of 64. Moving a
+//! whole word costs only a few instructions per frame and needs no split or merge in the buddy. Related files:
+//! `pageset/guard.rs` pops and pushes one block, and `pageset/refill.rs` and `pageset/drain.rs` move words.
 
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::pageset::{PagesetGuard, StackId};
 use crate::platform::{Atomic, Platform};
 
-// Every access is relaxed: the lock that the guard represents orders them.
+// Every access is relaxed, because the lock that the guard represents orders the accesses.
 impl<P: Platform> PagesetGuard<'_, P> {
-    /// Pushes single frames of the word that starts at `first`, with the lowest frame on top.
+    /// Pushes the frames of the word at `first` whose bits in `frames` are set, with the lowest frame on top.
     ///
     /// The stack must have enough free slots.
     #[inline]
@@ -21,7 +21,8 @@ impl<P: Platform> PagesetGuard<'_, P> {
         let slots = &self.page_slots()[free_slots as usize..word.free_slots() as usize];
         self.set_word(word.with_free_slots(free_slots));
         if frames == !0 {
-            // In eights, so that the loop needs no counter: most words are whole.
+            // Most words are whole. This case stores eight frames per iteration, so that the compiler can unroll the
+            // inner loop.
             for (eight, slots) in slots.as_chunks::<8>().0.iter().enumerate() {
                 for (at, slot) in slots.iter().enumerate() {
                     slot.store(first + (8 * eight + at) as u32, Relaxed);
@@ -36,13 +37,13 @@ impl<P: Platform> PagesetGuard<'_, P> {
         }
     }
 
-    /// Returns the first frame of the word whose 64 frames, in any order, are the top of the stack.
+    /// Returns the first frame of a word if the top 64 entries of the stack are the frames of that word, in any order.
     #[inline]
     pub(super) fn whole_word_on_top(&self) -> Option<u32> {
         let slots = self.page_slots()[self.word().free_slots() as usize..].get(..64)?;
         let top = slots[0].load(Relaxed);
         if (slots[63].load(Relaxed) ^ top) >= 64 {
-            return None; // the usual case for scattered frames
+            return None; // This is the usual case for scattered frames.
         }
         let (mut others, mut frames) = (0, 0_u64);
         for slots in slots.as_chunks::<8>().0 {
@@ -55,7 +56,7 @@ impl<P: Platform> PagesetGuard<'_, P> {
         (others < 64 && frames == !0).then_some(top & !63)
     }
 
-    /// Pops the top `count` single frames off their stack, which must hold that many.
+    /// Pops the top `count` single frames from their stack, which must hold at least `count` frames.
     #[inline]
     pub(crate) fn pop_frames(&self, count: u32) -> impl Iterator<Item = u32> + '_ {
         let word = self.word();
@@ -65,17 +66,20 @@ impl<P: Platform> PagesetGuard<'_, P> {
         slots.iter().map(|slot| slot.load(Relaxed))
     }
 
-    /// Removes the top `count` single frames from their stack, which must hold that many; the caller has read them.
+    /// Removes the top `count` single frames, which the caller has already read, from their stack.
+    ///
+    /// The stack must hold at least `count` frames.
     #[inline]
     pub(super) fn drop_frames(&self, count: u32) {
         let word = self.word();
         self.set_word(word.with_free_slots(word.free_slots() + count));
     }
 
-    /// Returns how many single frames to drain, at least `count`, so that later drains find whole words.
+    /// Returns how many single frames, at least `count`, to drain so that later drains find whole words.
     ///
-    /// If frames continue to be freed in ascending or descending order, as the last two were, the next drain of the
-    /// same size finds a whole word on top. Returns `count` if they were not consecutive, or there are too few.
+    /// If the last two frames pushed are consecutive, later frees probably continue in the same direction. With the
+    /// returned number, the next drain of the same size then finds a whole word on top. Returns `count` if the last two
+    /// frames are not consecutive, `count` is at most 32, or the stack holds no more than `count` frames.
     pub(super) fn until_whole_words(&self, count: u64) -> u64 {
         let (free_slots, len) = (self.word().free_slots() as usize, u64::from(self.len(StackId::PAGES)));
         if count <= u64::from(u64::BITS) / 2 || len <= count {
@@ -141,14 +145,15 @@ mod tests {
         assert_eq!(word_on_top(&frames), Some(640));
         frames.swap(3, 40);
         assert_eq!(word_on_top(&frames), Some(640));
-        frames[40] = 704; // in the next word
+        frames[40] = 704; // a frame of the next word
         assert_eq!(word_on_top(&frames), None);
-        frames[40] = 650; // twice
+        frames[40] = 650; // a frame that is on the stack twice
         assert_eq!(word_on_top(&frames), None);
         assert_eq!(word_on_top(&frames[..40]), None);
     }
 
-    /// Frees consecutive frames to a pageset that drains at 200, and returns how many drains came before a whole word.
+    /// Pushes `frames` onto a pageset that drains at 200 frames; returns the number of drains before the first whole
+    /// word on top.
     fn first_whole_drain(frames: impl Iterator<Item = u32>) -> Option<usize> {
         with_pageset(|guard| {
             let mut drains = 0;

@@ -1,7 +1,8 @@
-//! The machine as the allocator knows it: zones, nodes, zonelists, pagesets and the CPUs that use them.
+//! The state of the machine: its zones, nodes, zonelists, CPUs and pagesets.
 //!
-//! Everything that moves frames needs this state; `Allocator` adds what only requests and administration need.
-//! Neighbours: `pageset/session.rs`, `pageset/refill.rs`, `pageset/served.rs` and `pageset/slot.rs` work on it.
+//! Every operation that moves frames needs this state. `Allocator` adds the fields that only requests and
+//! administration need. Related files: `pageset/session.rs`, `pageset/refill.rs`, `pageset/served.rs` and
+//! `pageset/slot.rs` implement methods of this state.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -15,7 +16,7 @@ use crate::zone::shared::SharedCells;
 use crate::zone::{CpuInfo, Zone};
 use crate::zonelist::Zonelists;
 
-/// The state of the machine, and the platform that it runs on.
+/// The state of the machine, and the platform on which the allocator runs.
 pub(crate) struct MachineState<'m, P: Platform> {
     pub(crate) platform: P,
     pub(crate) shared: &'m SharedCells<P>,
@@ -27,7 +28,7 @@ pub(crate) struct MachineState<'m, P: Platform> {
     pub(crate) slots: PagesetSlots<'m, P>,
     /// CPU info by CPU id.
     pub(crate) cpus: &'m [CpuInfo],
-    /// By CPU id: 1 while the CPU is online.
+    /// One value for each CPU id: 1 while the CPU is online.
     pub(crate) cpus_online: &'m [P::U32],
     pub(crate) cached: CachedOrders,
 }
@@ -61,15 +62,17 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let node = &self.nodes[place];
         &self.zones[node.first_zone..][..node.zone_count]
     }
-    /// Returns all zones of the node with index `node` in the order in which requests use them: from the highest kind
-    /// down, and the parts of a kind by ascending address.
+    /// Returns all zones of the node with index `node` in the order in which requests use them.
+    ///
+    /// The order is by descending kind, and by ascending address within a kind.
     pub(crate) fn zones_by_preference(&self, node: usize) -> impl Iterator<Item = &Zone<'m, P>> + Clone {
         let zones = self.node_zones(node);
         let of_kind = move |kind| zones.iter().filter(move |zone| zone.kind == kind);
         ZoneKind::ALL.into_iter().rev().flat_map(of_kind)
     }
 
-    /// Returns the pagesets that were ever used; the others need no change.
+    /// Returns the zone and the CPU of every pageset that has ever been used; the other pagesets never need
+    /// maintenance.
     pub(crate) fn used_pagesets(&self) -> impl Iterator<Item = (&Zone<'m, P>, CpuInfo)> {
         let cpus = self.cpus.iter().copied().filter(CpuInfo::exists);
         let pairs = cpus.flat_map(|cpu| self.zones.iter().map(move |zone| (zone, cpu)));
@@ -79,11 +82,11 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Returns the nodes that have memory online.
     pub(crate) fn memory_nodes(&self) -> NodeMask {
         let words = &self.shared.memory_nodes.0;
-        // Relaxed: each word is independent, and an old one was right a moment ago.
+        // Relaxed: each word is independent, and an old value was correct a moment ago.
         NodeMask::from_words(core::array::from_fn(|at| words[at].load(Relaxed)))
     }
 
-    /// Returns the index of the node with an id.
+    /// Returns the index of the node with this id.
     pub(crate) fn place_of(&self, id: NodeId) -> Option<usize> {
         self.nodes.binary_search_by_key(&id, |node| node.id).ok()
     }

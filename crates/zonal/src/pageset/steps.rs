@@ -1,8 +1,10 @@
-//! Pops and pushes of single frames under the lock that only a counter's threshold (M4) kept off the fast path.
+//! Pops and pushes of single frames under the lock, for steps that left the fast path only to fold counters.
 //!
-//! A run in one direction normally bails out once every one and a half thresholds. Then the differences are folded into
-//! the totals, and the limits of the fast path stay as they are. This needs less than a session; if more is needed, it
-//! becomes a session. Neighbours: `zone/counters.rs` has the rule, `pageset/session.rs` sets limits.
+//! The fast path bails out when the difference of a counter would exceed its threshold (mechanism M4 of the README). A
+//! run of pops or of pushes normally bails out once every one and a half thresholds. The code here then folds the
+//! differences into the totals and does not change the limits of the fast path. It needs less state than a session, and
+//! creates a session if other work is necessary. Related files: `zone/counters.rs` has the rule for folding, and
+//! `pageset/session.rs` sets limits.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -18,7 +20,7 @@ use crate::rules::pageset_tuning::PagesetTuning;
 use crate::units::PageKind;
 use crate::zone::CpuInfo;
 
-/// The locked pageset that a CPU uses now, before anything except its word was read.
+/// The locked pageset in a CPU's slot; no field except the lock word has been read yet.
 #[must_use]
 pub(crate) struct LockedSlot<'a, 'm, P: Platform> {
     state: &'a MachineState<'m, P>,
@@ -29,7 +31,7 @@ pub(crate) struct LockedSlot<'a, 'm, P: Platform> {
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
-    /// Locks the pageset that the caller's CPU, `cpu`, uses now; returns `None` if it is locked already.
+    /// Locks the pageset of `slot`, which the caller's CPU, `cpu`, uses now; returns `None` if it is locked already.
     #[inline]
     pub(crate) fn lock_slot<'a>(
         &'a self,
@@ -41,12 +43,12 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 }
 
-// Accesses of the word, the limits and the slots are relaxed: the lock orders them.
+// Accesses to the word, the limits and the slots are relaxed, because the lock orders them.
 impl<'a, 'm, P: Platform> LockedSlot<'a, 'm, P> {
-    /// Pops the top frame of the stack of single frames and unlocks.
+    /// Pops the top frame of the stack of single frames and unlocks the pageset.
     ///
     /// # Errors
-    /// Returns the session if more than a counter needs attention.
+    /// Returns the session if more work than a fold is necessary.
     #[inline(always)]
     pub(crate) fn pop_and_fold(self, kind: PageKind) -> Result<u32, PagesetSession<'a, 'm, P>> {
         let head = self.slot.head;
@@ -63,11 +65,11 @@ impl<'a, 'm, P: Platform> LockedSlot<'a, 'm, P> {
         Ok(frame)
     }
 
-    /// Pushes a frame onto the stack of single frames and unlocks.
+    /// Pushes a frame onto the stack of single frames and unlocks the pageset.
     ///
     /// # Errors
-    /// Returns the session if more than a counter needs attention, or if the free ends a period of the depth rule,
-    /// which the session has to count first.
+    /// Returns the session if more work than a fold is necessary, or if this free ends a period of the depth rule. In
+    /// that case the session must account for the free first.
     #[inline(always)]
     pub(crate) fn push_and_fold(self, frame: u32, kind: PageKind) -> Result<(), PagesetSession<'a, 'm, P>> {
         let head = self.slot.head;
@@ -98,7 +100,7 @@ impl<'a, 'm, P: Platform> LockedSlot<'a, 'm, P> {
         )
     }
 
-    /// Returns `word` after a step of `amount`, with what exceeds the thresholds moved to the totals.
+    /// Returns `word` after a step of `amount`; the parts of differences that exceed the thresholds move to the totals.
     #[inline]
     fn folded(&self, word: PagesetWord, kind: PageKind, amount: i64) -> PagesetWord {
         let zone = &self.state.zones[self.slot.zone.index()];

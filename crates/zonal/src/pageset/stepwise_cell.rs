@@ -1,6 +1,6 @@
-//! The state of the stepwise rule in a cell of a pageset.
+//! The state of the stepwise tuning rule, stored in a cell of a pageset.
 //!
-//! Neighbours: `rules/pageset_tuning/stepwise.rs` is the rule, `pageset/mod.rs` has the cell.
+//! Related files: `rules/pageset_tuning/stepwise.rs` defines the rule, and `pageset/mod.rs` has the cell.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -9,11 +9,11 @@ use crate::rules::pageset_tuning::stepwise::{PagesetFigures, Resize, StepwiseSta
 use crate::units::{Order, PageCount};
 use crate::zone::counters::CpuGuard;
 
-/// A [`StepwiseState`] in a cell, guarded by the pageset's lock. Zero is the initial state.
+/// A [`StepwiseState`] in a cell, protected by the pageset's lock. Zero is the initial state.
 ///
-/// Only one rule is in force at a time; a change of tuning resets the cell.
+/// Only one tuning rule applies at a time, and a change of the rule resets the cell.
 ///
-/// Every access is relaxed: the lock that the guard represents orders the holders.
+/// Every access is relaxed, because the lock that the guard represents orders the accesses of its holders.
 pub(crate) struct StepwiseCell<'a, P: Platform>(&'a P::U64);
 
 impl<'a, P: Platform> StepwiseCell<'a, P> {

@@ -1,6 +1,6 @@
-//! Maintenance of pagesets: periods, folds, idle drains, restarts of tuning.
+//! Periodic and administrative maintenance of pagesets: tuning periods, folds of counters, drains of idle pagesets.
 //!
-//! Neighbours: `admin/tick.rs` and changes of settings call it.
+//! Related files: `admin/tick.rs` calls the periodic maintenance, and restarts tuning for `admin/settings.rs`.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -15,7 +15,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     pub(crate) fn tick(&self) {
         let mut surplus = self.idle_surplus();
         match self.state.shared.tuning() {
-            // A period ends on a free, not here.
+            // Only a free ends a period. The tick makes each free check for that when the period is nearly over.
             PagesetTuning::Depth if self.is_watch_due(self.state.platform.now()) => self.watch(),
             PagesetTuning::Stepwise => {
                 let decay = self.figures().decay();
@@ -30,7 +30,8 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         if self.is_fold_due() {
             self.fold();
         }
-        // Relaxed: the guard orders it. Folded counters are part of what the next tick compares.
+        // Relaxed: the guard orders it. The hash is computed after the fold, because the fold changes the counters in
+        // it.
         self.seen.store(seen(self), Relaxed);
     }
 
@@ -43,7 +44,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         }
     }
 
-    /// Returns how many frames to drain because nothing happened for some ticks.
+    /// Returns how many frames to drain because the pageset was not used for some ticks.
     fn idle_surplus(&self) -> PageCount {
         let activity = if self.seen.load(Relaxed) == seen(self) { Activity::Idle } else { Activity::Used };
         let idle = IdleTicks::new(self.idle_ticks.load(Relaxed) as u8).after_tick(activity);
@@ -52,12 +53,13 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         idle.surplus(locality, self.count(), self.high_limits())
     }
 
-    /// Whether the last fold of a pageset was an interval ago, to the nearest tick.
+    /// Whether the last fold of the pageset was at least one interval ago, rounded to the nearest tick.
     fn is_fold_due(&self) -> bool {
         let interval = u64::from(self.state.shared.stat_interval().seconds()) * SECOND_NS;
         // Relaxed: the guard orders it.
         let (now, folded_at) = (self.state.platform.now().ns(), self.folded_at.load(Relaxed));
-        // On every tick if the interval is a second, even if the clock stands still; and after the clock was set back.
+        // A fold is due on every tick if the interval is at most a second, even if the clock has stopped. It is also
+        // due after the clock was set back.
         interval <= SECOND_NS
             || now.checked_sub(folded_at).is_none_or(|age| age.saturating_add(SECOND_NS / 2) >= interval)
     }
@@ -72,13 +74,13 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         self.fold_all_served();
     }
 
-    /// Drains everything that the pageset holds and folds its counters.
+    /// Drains all frames of the pageset and folds its counters.
     pub(crate) fn empty(&self) {
         self.drain(StackId::PAGES, self.count());
         self.fold();
     }
 
-    /// Restarts the tuning of the pageset, from its lower limit.
+    /// Restarts the tuning of the pageset with `high` at its lower limit.
     pub(crate) fn restart_tuning(&self) {
         self.depth().reset(self);
         self.unwatch();
@@ -89,13 +91,13 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
 }
 
 impl<P: Platform> Pageset<P> {
-    /// Whether something was counted here that is not in the totals; possibly out of date.
+    /// Whether the pageset has counter differences that are not in the totals; the answer may be out of date.
     pub(crate) fn has_differences(&self) -> bool {
         self.zone_diffs.load(Relaxed) != 0 || !self.word().is_clean() // relaxed: an observation
     }
 }
 
-/// Returns a value that changes with nearly every use of a pageset: a hash of its count and counters.
+/// Returns a hash of a pageset's count and counters, which changes with nearly every use of the pageset.
 fn seen<P: Platform>(guard: &PagesetGuard<'_, P>) -> u64 {
     guard.zone_diffs.load(Relaxed) ^ guard.word().bits().rotate_left(17) ^ guard.count().get() << 40
 }

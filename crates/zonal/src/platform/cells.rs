@@ -1,16 +1,18 @@
-//! Structures that consist only of the platform's cells, and views of them.
+//! Structures that consist only of the platform's cells, and the macros that declare them.
 //!
-//! All shared state of the allocator is declared with [`all_zero!`]: every cell is initially zero. Where the
-//! platform promises that zero bytes are valid cells ([`ZeroedCells`](super::ZeroedCells)), the fresh pages of a
-//! zeroed buffer are already initialized state. Neighbours: `metadata/arena.rs` builds the structures in buffers.
+//! All shared state of the allocator is declared with [`all_zero!`], so every cell is initially zero. If the platform
+//! promises that zero bytes are valid cells ([`ZeroedCells`](super::ZeroedCells)), a zeroed buffer needs no
+//! initialization.
+//!
+//! Related files: `metadata/arena.rs` builds the structures in buffers.
 
 use super::Platform;
 
 /// A value that consists only of platform cells, in its initial state.
 ///
 /// # Safety
-/// Every field must be a cell or lock of `P`, constructed by `all_zero` with `new(0)` or `new()`, so that under
-/// `P::ZEROED_CELLS` zero bytes are equivalent to such a value.
+/// Every field must be a cell or lock of `P`, or a structure of these, and `all_zero` must construct each with
+/// `new(0)` or `new()`. Zero bytes are then equivalent to the value if `P::ZEROED_CELLS` is set.
 #[allow(unsafe_code)]
 pub(crate) unsafe trait AllZero<P: Platform> {
     /// Returns the initial value.
@@ -19,8 +21,8 @@ pub(crate) unsafe trait AllZero<P: Platform> {
 
 /// Declares structures of cells and implements [`AllZero`] for them.
 ///
-/// A field is a `u32` or `u64` cell, a `lock`, an array `[kind; n]` of these, `(line kind)` for a field on its own
-/// cache lines, or `{Type<P>}` for another structure declared with this macro.
+/// A field is a `u32` or `u64` cell, a `lock`, an array `[kind; n]` of these, `(line kind)` for a field on cache
+/// lines that no other field shares, or `{Type<P>}` for another structure declared with this macro.
 macro_rules! all_zero {
     ($(
         $(#[$attribute:meta])*
@@ -68,7 +70,7 @@ macro_rules! cell {
 }
 pub(crate) use cell;
 
-/// A value on its own cache lines.
+/// A value on cache lines that it shares with no other value.
 #[repr(C, align(64))]
 pub(crate) struct Line<T>(pub(crate) T);
 

@@ -1,11 +1,14 @@
 //! Mutual exclusion between a CPU's operations on its own pagesets.
 //!
-//! A [`Head`] holds the state of the stack of single frames of one pageset. A pop or push changes only its *word*, so
-//! one store commits it. The word holds the number of free slots of the stack and the differences of four counters
-//! (`platform/pageset_word.rs` has the layout). A *step* is the value that an operation adds to the word or subtracts
-//! from it. Two *limits* bound the word: an operation that would exceed them fails, changes nothing and falls back to
-//! the slow path. So does every operation on a head whose *lock word* is locked. Neighbours: `alloc/mod.rs` and
-//! `alloc/free.rs` try this first, `pageset/guard.rs` sets the limits, `platform/mod.rs` names the platform's choice.
+//! A pageset has a stack of single free frames, and a [`Head`] holds the state of that stack. One store to the *word*
+//! of the head commits a pop or push. The word holds the number of free slots of the stack and the differences of four
+//! counters (`platform/pageset_word.rs` has the layout). A *step* is the value that an operation adds to the word or
+//! subtracts from it. Two *limits* bound the word. An operation fails without changing anything if it would exceed a
+//! limit or if the *lock word* of the head is locked. Its caller then uses the slow path. A *sequence* is the list of
+//! memory accesses of one operation.
+//!
+//! Related files: `alloc/mod.rs` and `alloc/free.rs` try these operations first, and `pageset/guard.rs` sets the
+//! limits. A platform selects its access method with [`Platform::CpuLocal`].
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -32,20 +35,20 @@ pub enum Field {
 /// One memory access of a sequence.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Access {
-    /// A load that is ordered before all later accesses.
+    /// Load that is ordered before all later accesses.
     LoadAcquire(Field),
-    /// A load. It may be executed later than listed here, but not after the committing store.
+    /// Load that may be executed later than its position in the list, but not after the last store.
     Load(Field),
-    /// A store. The last store of a sequence commits it.
+    /// Store. The last store of a sequence commits the operation.
     Store(Field),
 }
 
 /// The accesses of a sequence, in program order.
 pub type Accesses = &'static [Access];
 
-/// The accesses that pop a frame, as in [`CpuLocal::pop_current`].
+/// The accesses that pop a frame, for [`CpuLocal::pop_current`].
 ///
-/// If the limit is exceeded, the sequence fails before it loads the slot.
+/// If the new word would exceed the limit, the sequence fails before it loads the slot.
 pub const POP: Accesses = &[
     Access::LoadAcquire(Field::LockWord),
     Access::Load(Field::Word),
@@ -54,9 +57,9 @@ pub const POP: Accesses = &[
     Access::Store(Field::Word),
 ];
 
-/// The accesses that push a frame, as in [`CpuLocal::push_current`].
+/// The accesses that push a frame, for [`CpuLocal::push_current`].
 ///
-/// If the limit is exceeded, the sequence fails before it stores into the slot.
+/// If the new word would exceed the limit, the sequence fails before it stores the frame into the slot.
 pub const PUSH: Accesses = &[
     Access::LoadAcquire(Field::LockWord),
     Access::Load(Field::Word),
@@ -65,21 +68,22 @@ pub const PUSH: Accesses = &[
     Access::Store(Field::Word),
 ];
 
-/// The accesses that lock a head, as in [`CpuLocal::lock`].
+/// The accesses that lock a head, for [`CpuLocal::lock`].
 ///
-/// If the head is locked, the sequence fails before the store.
+/// If the head is already locked, the sequence fails before the store.
 pub const LOCK: Accesses = &[Access::LoadAcquire(Field::LockWord), Access::Store(Field::LockWord)];
 
-/// The operations of a CPU on the heads of its own pagesets, none of which may wait.
+/// The operations of a CPU on the heads of its own pagesets, and the remote lock.
 ///
-/// Contract: after a successful lock, no other operation on that head succeeds until [`LockWord::OPEN`] is stored to the
-/// lock word with release, and operations that succeed after that see all earlier writes. [`Head`] documents what
-/// this requires. An operation may always fail.
+/// Contract: only [`CpuLocal::lock_remote`] may wait. After a successful lock, no other operation on that head succeeds
+/// until the holder stores [`LockWord::OPEN`] to the lock word with release ordering. Operations that succeed after
+/// that store see all writes that precede it. An operation may fail spuriously at any time. The documentation of the
+/// fields of [`Head`] lists the checks that an operation must make.
 pub trait CpuLocal<P: Platform>: Send + Sync {
     /// Pops the top frame of the current CPU's pageset slot, and returns that slot and the frame.
     ///
-    /// Returns [`Popped::NOTHING`], with any slot, when the pop exceeds a limit, the head is locked, or the sequence is
-    /// interrupted.
+    /// Returns [`Popped::NOTHING`] with an arbitrary slot if the pop would exceed a limit, the head is locked, or the
+    /// sequence is interrupted.
     fn pop_current<'m>(
         &self,
         platform: &P,
@@ -87,12 +91,12 @@ pub trait CpuLocal<P: Platform>: Send + Sync {
         step: Step,
     ) -> (&'m PagesetSlot<'m, P>, Popped);
 
-    /// Pushes a frame onto the stack of the current CPU's pageset slot, and returns whether it was pushed or
-    /// `refused` accepted it.
+    /// Pushes a frame onto the stack of the current CPU's pageset slot. Returns `true` if the frame was pushed, or if
+    /// `refused` accepted the frame.
     ///
-    /// `prepare` gets the slot and returns what to push, or `None` to push nothing. `refused` is called with the
-    /// slot and the same when the push exceeds a limit, the head is locked, or the sequence is interrupted; it
-    /// returns whether it accepted the frame.
+    /// The method first calls `prepare` with the slot, and `prepare` returns the frame to push, or `None` to push
+    /// nothing. If the push would exceed a limit, the head is locked, or the sequence is interrupted, the method then
+    /// calls `refused` with the slot and the frame, and `refused` returns whether it accepted the frame.
     fn push_current<'m>(
         &self,
         platform: &P,
@@ -101,24 +105,27 @@ pub trait CpuLocal<P: Platform>: Send + Sync {
         refused: impl FnOnce(&'m PagesetSlot<'m, P>, Push) -> bool,
     ) -> bool;
 
-    /// Locks a head of `cpu`, the CPU that the caller ran on a moment ago, and returns the previous lock word;
-    /// `None` if the head is locked or the attempt was interrupted.
+    /// Locks a head of `cpu` and returns the previous lock word. The calling thread runs on `cpu`, or ran on it until
+    /// recently.
+    ///
+    /// Returns `None` if the head is already locked or the sequence was interrupted.
     fn lock(&self, cpu: CpuId, head: &Head<P>) -> Option<LockWord>;
 
-    /// Locks a head of `cpu` from any CPU; returns the same as `lock`.
+    /// Locks a head of `cpu` from any CPU. The return value is the same as that of [`CpuLocal::lock`].
     fn lock_remote(&self, cpu: CpuId, head: &Head<P>) -> Option<LockWord>;
 
     /// Whether [`CpuLocal::lock_remote`] excludes the operations of other CPUs.
     ///
-    /// If not, an allocator for more than one CPU is refused.
+    /// If this method returns `false`, an allocator for more than one CPU cannot be created.
     fn reaches_other_cpus(&self) -> bool {
         true
     }
 }
 
-/// Access with one exchange and two stores per operation.
+/// Access to pagesets under a lock: an atomic exchange locks the head before each operation, and a store unlocks it.
 ///
-/// For programs whose threads may be preempted at any time, so that several threads may act for the same CPU.
+/// Use this type for programs whose threads may be preempted at any time, so that several threads may act for the same
+/// CPU.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TryLock;
 
@@ -153,7 +160,8 @@ impl<P: Platform> CpuLocal<P> for TryLock {
 
     #[inline(always)]
     fn lock(&self, _cpu: CpuId, head: &Head<P>) -> Option<LockWord> {
-        // Acquire: pairs with the release in `Head::open`. A locked lock word remains locked.
+        // Acquire: pairs with the release in `Head::open`. If the head was already locked, the exchange leaves it
+        // locked.
         let lock_word = LockWord::from_bits(head.lock_word.swap(LockWord::LOCKED.bits(), Acquire));
         (lock_word != LockWord::LOCKED).then_some(lock_word)
     }
@@ -176,50 +184,53 @@ fn under_lock<P: Platform, R>(
     result
 }
 
-/// How a platform with [`Pinned`] access ensures that no operation is in progress on another CPU.
+/// For platforms with [`Pinned`] access, ensures that no operation is in progress on another CPU.
 ///
-/// The allocator calls [`Quiesce::quiesce`] when it accesses the pagesets of one CPU from another:
-/// [`drain_pagesets`](crate::Allocator::drain_pagesets), [`tick`](crate::Allocator::tick),
-/// [`verify`](crate::Allocator::verify), run-time changes of CPUs, memory and settings, and requests that found no
-/// frame anywhere else.
+/// The allocator calls [`Quiesce::quiesce`] when code on one CPU accesses the pagesets of another CPU. The methods
+/// [`drain_pagesets`](crate::Allocator::drain_pagesets), [`tick`](crate::Allocator::tick) and
+/// [`verify`](crate::Allocator::verify) do so, and so do run-time changes of CPUs, memory and settings. A request that
+/// would otherwise fail drains the pagesets of other CPUs, and therefore also calls `quiesce`.
 ///
-/// **With which CPU.** Any CPU of the machine except the one that [`current_cpu`](Platform::current_cpu) returns;
-/// if that is not a CPU of the machine, any CPU. The CPU may be offline for the allocator, and it may never have
-/// been started.
+/// **Which CPU is passed.** `cpu` may be any CPU of the machine except the one that
+/// [`current_cpu`](Platform::current_cpu) returns. If `current_cpu` returns a CPU that the machine does not have,
+/// `cpu` may be any CPU. The allocator may have taken the CPU offline, and the CPU may never have been started.
 ///
-/// **In which context.** That of the caller of the allocator, so usually with interrupts off. At most the lock for
-/// run-time changes ([`Platform::Lock`]) is held, and no lock of a zone. The caller may be in the middle of an
-/// allocation.
+/// **Context.** `quiesce` runs in the context of the code that called the allocator, and therefore usually with
+/// interrupts off. The allocator may hold the lock for run-time changes (of type [`Platform::Lock`]), but it holds no
+/// lock of a zone. The calling CPU may be in the middle of an allocation.
 ///
-/// **Two CPUs may quiesce each other**, and a third may wait for the lock for run-time changes meanwhile. So a CPU
-/// must answer others wherever it waits with interrupts off: in `quiesce` itself, in
-/// [`RawLock::lock`](crate::platform::RawLock::lock) of [`Platform::Lock`] and in [`Platform::relax`]. This is
-/// always safe, because no operation on a head is in progress when the allocator calls the platform.
+/// **Two CPUs may quiesce each other**, while a third CPU waits for the lock for run-time changes. To avoid a
+/// deadlock, a CPU must answer quiesce requests of other CPUs wherever it waits with interrupts off: in `quiesce`
+/// itself, in [`RawLock::lock`](crate::platform::RawLock::lock) of [`Platform::Lock`] and in [`Platform::relax`].
+/// Answering in these methods is always safe, because a CPU has no operation on a head in progress when the allocator
+/// calls one of them.
 ///
-/// **CPUs that do not run** have no operation in progress, so `quiesce` may return at once for them. The platform
-/// must decide this by whether the CPU can be executing code of the allocator, not by
-/// [`offline_cpu`](crate::Allocator::offline_cpu), which only stops the use of the CPU's pagesets: code that still
-/// runs there reads them, and must answer. A CPU that starts or wakes later must see all writes made before
-/// `quiesce` returned: its first access to the state that recorded it as not running must be an acquire.
+/// **CPUs that do not run** have no operation in progress, so `quiesce` may return at once for them. For this
+/// purpose, a CPU runs if it can be executing code of the allocator. A CPU for which
+/// [`offline_cpu`](crate::Allocator::offline_cpu) was called may still run, because that method only stops the use of
+/// the CPU's pagesets. Code that still runs on the CPU reads these pagesets, so the CPU must answer. A CPU that starts
+/// or wakes later must see all writes made before `quiesce` returned. The platform has state that recorded this CPU as
+/// not running, and the CPU's first access to that state must therefore be an acquire.
 ///
-/// `examples/embed` implements this for CPUs that each have a mailbox.
+/// `examples/embed` implements this trait with one mailbox per CPU.
 pub trait Quiesce: Send + Sync {
     /// Waits until every operation that `cpu` had begun on its heads is complete.
     ///
-    /// Every operation that `cpu` begins later sees what the caller wrote before the call, and the caller sees
-    /// what `cpu` wrote in the completed operations. In a kernel: an interrupt to that CPU, and its answer.
+    /// Every operation that `cpu` begins later sees the writes that the caller made before the call. After the call,
+    /// the caller sees the writes that `cpu` made in the completed operations. A kernel can implement this method by
+    /// sending an interrupt to `cpu` and waiting for its acknowledgement.
     fn quiesce(&self, cpu: CpuId);
 
-    /// Whether [`Quiesce::quiesce`] reaches other CPUs at all.
+    /// Whether [`Quiesce::quiesce`] works for other CPUs.
     ///
-    /// If not, an allocator for more than one CPU is refused
-    /// ([`ConfigError::UnreachableCpus`](crate::error::ConfigError::UnreachableCpus)).
+    /// If this method returns `false`, the creation of an allocator for more than one CPU fails with
+    /// [`ConfigError::UnreachableCpus`](crate::error::ConfigError::UnreachableCpus).
     fn reaches_other_cpus(&self) -> bool {
         true
     }
 }
 
-/// A [`Quiesce`] for machines that are described with at most one CPU: no other CPU can have an operation in
+/// An implementation of [`Quiesce`] for machines with at most one CPU, where no other CPU can have an operation in
 /// progress.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OneCpu;
@@ -232,17 +243,17 @@ impl Quiesce for OneCpu {
     }
 }
 
-/// Access with plain loads and stores.
+/// Access to pagesets with plain loads and stores.
 ///
-/// For kernels that call the allocator with preemption and interrupts off, so that nothing else runs on the CPU
-/// between two accesses of an operation.
+/// Use this type for kernels that call the allocator with preemption and interrupts off, so that no other code runs on
+/// the CPU between two accesses of an operation.
 ///
-/// [`Platform::current_cpu`] must return the CPU that runs the caller: with a stale answer two CPUs would change
-/// one pageset concurrently without noticing.
+/// [`Platform::current_cpu`] must return the CPU that runs the caller. If the result is stale, two CPUs can change one
+/// pageset concurrently, and neither CPU detects the conflict.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pinned<Q: Quiesce = OneCpu>(pub Q);
 
-// The acquire loads of lock words pair with the release in `Head::open`, which may run on another CPU.
+// The acquire loads of lock words pair with the release store in `Head::open`, which another CPU may execute.
 impl<P: Platform, Q: Quiesce> CpuLocal<P> for Pinned<Q> {
     #[inline(always)]
     fn pop_current<'m>(
@@ -276,7 +287,8 @@ impl<P: Platform, Q: Quiesce> CpuLocal<P> for Pinned<Q> {
         if lock_word.is_locked() {
             return None;
         }
-        head.lock_word.store(LockWord::LOCKED.bits(), Relaxed); // relaxed: nothing else runs on this CPU; other CPUs quiesce it
+        // Relaxed: no other code runs on this CPU, and other CPUs quiesce this CPU before they access its heads.
+        head.lock_word.store(LockWord::LOCKED.bits(), Relaxed);
         Some(lock_word)
     }
 
@@ -292,26 +304,29 @@ impl<P: Platform, Q: Quiesce> CpuLocal<P> for Pinned<Q> {
     }
 }
 
-/// Locks a head that its own CPU uses without atomic operations.
+/// Locks a head of another CPU that accesses the head without atomic read-modify-write operations.
 ///
-/// Locks the lock word remotely, calls `quiesce` to wait until every operation in progress is complete or undone,
-/// and checks that the lock word is unchanged. If `quiesce` returns `false` because it could not wait, restores
-/// the lock word. For implementations of [`CpuLocal::lock_remote`].
+/// The function stores [`LockWord::LOCKED_REMOTELY`] to the lock word. It then calls `quiesce` to wait until every
+/// operation in progress on the head is complete or undone, and checks that the lock word is unchanged. If `quiesce`
+/// returns `false` because it could not wait, the function restores the previous lock word. Implementations of
+/// [`CpuLocal::lock_remote`] call this function.
 pub fn lock_remotely<P: Platform>(head: &Head<P>, quiesce: impl FnOnce() -> bool) -> Option<LockWord> {
-    // One remote lock attempt at a time: two CPUs that store the same value could not know which of them stored
-    // it. Acquire: pairs with the release below.
+    // Only one CPU at a time may attempt a remote lock of the head. After two CPUs had stored the same value, neither
+    // could detect whether it owns the lock. Acquire: pairs with the release below.
     if head.remote_lock().swap(1, Acquire) != 0 {
         return None;
     }
     let remotely = LockWord::LOCKED_REMOTELY.bits();
-    let lock_word = LockWord::from_bits(head.lock_word.load(Relaxed)); // relaxed: the exchange decides
+    let lock_word = LockWord::from_bits(head.lock_word.load(Relaxed)); // relaxed: the exchange below detects a change
     let shut = !lock_word.is_locked()
-        // AcqRel: sees what the last holder wrote, and precedes what `quiesce` makes visible to other CPUs.
+        // AcqRel: pairs with the release of the last holder, and orders the store before the effects of `quiesce` on
+        // the other CPU.
         && head.lock_word.compare_exchange(lock_word.bits(), remotely, AcqRel, Relaxed).is_ok()
         && if quiesce() {
-            head.lock_word.load(Acquire) == remotely // else the owning CPU locked it first
+            head.lock_word.load(Acquire) == remotely // otherwise the owning CPU locked the head first
         } else {
-            // Undo; the owning CPU may have locked the head meanwhile. Relaxed: nothing was written.
+            // Restore the lock word, unless the owning CPU has locked the head meanwhile. Relaxed: no data was
+            // written under the lock.
             let _ = head.lock_word.compare_exchange(remotely, lock_word.bits(), Relaxed, Relaxed);
             false
         };

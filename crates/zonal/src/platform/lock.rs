@@ -1,6 +1,7 @@
 //! Proof that a lock is held: functions on state that a lock guards take a [`Held`] argument.
 //!
-//! Neighbours: `platform/mod.rs` defines the lock, `zone/free_areas.rs` and `buddy/mod.rs` guard state with it.
+//! Related files: `platform/mod.rs` defines the lock; `zone/free_areas.rs` and `buddy/mod.rs` use it to guard their
+//! state.
 
 use crate::platform::RawLock;
 

@@ -1,10 +1,12 @@
-//! What the embedder supplies: atomics, a lock, the current CPU, a clock, wake-up and optional services.
+//! The interface that an embedder implements: atomics, a lock, the current CPU, a clock, wake-ups and optional
+//! services.
 //!
-//! A *cell* is one atomic integer of shared state. A *platform* is the environment that the allocator runs in:
-//! native code, a model checker or a simulated machine. Every cell and lock of the allocator has one of the
-//! platform's types, so a platform observes every shared access. Neighbours: `metadata/arena.rs` builds cells in
-//! the caller's buffers, `platform/cells.rs` declares structures of cells, `platform/cpu_local.rs` defines per-CPU
-//! access.
+//! A *cell* is one atomic integer of shared state. A *platform* is the environment that the allocator runs in, such as
+//! native code, a model checker or a simulated machine. The platform defines the types of all cells and locks of the
+//! allocator. A model checker or a simulator can therefore observe every access to shared state.
+//!
+//! Related files: `metadata/arena.rs` creates cells in the caller's buffers, `platform/cells.rs` declares structures
+//! of cells, and `platform/cpu_local.rs` defines how a CPU accesses its own pagesets.
 
 pub(crate) mod cells;
 pub mod cpu_local;
@@ -22,7 +24,7 @@ use crate::platform::cpu_local::CpuLocal;
 use crate::units::{CpuId, Moment, NodeId, PageCount, Pfn};
 use reclaimer::{NoReclaimer, Reclaimer};
 
-/// An atomic integer holding `T`, with the operations and orderings of `core::sync::atomic`.
+/// An atomic integer that holds a `T`, with the operations and orderings of `core::sync::atomic`.
 pub trait Atomic<T: Copy>: Send + Sync {
     /// Creates a cell that holds `value`.
     fn new(value: T) -> Self;
@@ -35,9 +37,9 @@ pub trait Atomic<T: Copy>: Send + Sync {
     /// Stores `new` if the cell holds `current`, and returns the previous value.
     ///
     /// # Errors
-    /// Returns the value found if it was not `current`.
+    /// Returns the value of the cell if it is not `current`.
     fn compare_exchange(&self, current: T, new: T, ok: Ordering, failed: Ordering) -> Result<T, T>;
-    /// Adds `value`, wrapping, and returns the previous value.
+    /// Adds `value`, wrapping around on overflow, and returns the previous value.
     fn fetch_add(&self, value: T, order: Ordering) -> T;
     /// Sets the bits that are set in `value` and returns the previous value.
     fn fetch_or(&self, value: T, order: Ordering) -> T;
@@ -93,27 +95,28 @@ native_cell!(AtomicU8: u8, AtomicU32: u32, AtomicU64: u64);
 
 /// A lock that guards state in cells.
 ///
-/// It owns no data and is never held across a callback into code that may use the allocator.
+/// The lock does not contain the state that it guards. The allocator never holds a lock while it calls code of the
+/// embedder that may call the allocator.
 ///
-/// The lock for run-time changes is held while [other CPUs are quiesced](crate::platform::cpu_local::Quiesce).
-/// With [`Pinned`](crate::platform::cpu_local::Pinned) access on several CPUs, a lock must answer quiesce requests
-/// while it waits.
+/// The allocator may hold one of its locks, the lock for run-time changes, while it [quiesces other
+/// CPUs](crate::platform::cpu_local::Quiesce). If a platform uses [`Pinned`](crate::platform::cpu_local::Pinned) access
+/// on several CPUs, a CPU that waits in [`RawLock::lock`] must therefore answer quiesce requests.
 pub trait RawLock: Send + Sync {
     /// Creates an unlocked lock.
     fn new() -> Self;
-    /// Acquires the lock, waiting until it is free. Not reentrant.
+    /// Waits until the lock is free, and acquires it. The lock is not reentrant.
     fn lock(&self);
-    /// Acquires the lock if it is free and returns whether it did.
+    /// Acquires the lock if it is free and returns whether it was acquired.
     fn try_lock(&self) -> bool;
     /// Releases the lock, which the caller must hold.
     fn unlock(&self);
 }
 
-/// A test-and-test-and-set spin lock, for embedders that have no lock of their own.
+/// A test-and-test-and-set spin lock, for embedders without a lock of their own.
 ///
-/// Holders must not be preempted for long: under a scheduler, supply a lock that sleeps. This lock does not answer
-/// quiesce requests while it waits. A kernel with several CPUs that calls the allocator with interrupts off must
-/// supply a lock that does.
+/// All waiters spin while the holder is preempted. Embedders that run under a scheduler should therefore supply a lock
+/// that sleeps. A CPU that waits for this lock does not answer quiesce requests. A kernel with several CPUs that calls
+/// the allocator with interrupts off must therefore supply a lock that answers them.
 #[derive(Debug)]
 pub struct SpinLock(AtomicU32);
 
@@ -124,7 +127,7 @@ impl RawLock for SpinLock {
 
     fn lock(&self) {
         while !self.try_lock() {
-            // Relaxed: this load only waits; the exchange in `try_lock` acquires.
+            // Relaxed: this load only detects that the lock may be free. The exchange in `try_lock` acquires the lock.
             while self.0.load(Ordering::Relaxed) != 0 {
                 core::hint::spin_loop();
             }
@@ -141,10 +144,9 @@ impl RawLock for SpinLock {
     }
 }
 
-/// Proof of a promise about platform `P`: buffers of zero bytes hold valid cells of it. See
-/// [`Platform::ZEROED_CELLS`].
+/// Proof that zero bytes are valid cells and locks of platform `P`. See [`Platform::ZEROED_CELLS`].
 ///
-/// The type names its platform, so the promise of one platform says nothing about another:
+/// The platform is part of the type, so a proof for one platform is not accepted for another:
 ///
 /// ```compile_fail,E0308
 /// use zonal::platform::cpu_local::TryLock;
@@ -172,7 +174,7 @@ impl RawLock for SpinLock {
 /// }
 /// ```
 ///
-/// Nor does it hold for a platform whose type differs only in lifetimes:
+/// A type that differs from the platform's type only in lifetimes counts as another platform:
 ///
 /// ```compile_fail,E0308
 /// use zonal::platform::ZeroedCells;
@@ -183,14 +185,16 @@ impl RawLock for SpinLock {
 ///     promise
 /// }
 /// ```
-pub struct ZeroedCells<P: ?Sized>(PhantomData<fn(*const P) -> *const P>); // invariant
+// The type is invariant in `P`, so a proof cannot be converted to a platform type with other lifetimes.
+pub struct ZeroedCells<P: ?Sized>(PhantomData<fn(*const P) -> *const P>);
 
 impl<P: ?Sized> ZeroedCells<P> {
     /// Promises that zero bytes are equivalent to `new(0)` or `new()` for all cell and lock types of platform `P`,
-    /// and that none of these types needs dropping.
+    /// and that no value of these types needs to be dropped.
     ///
     /// # Safety
-    /// The promise must be true: cells are then used without being constructed.
+    /// The promise must be true, because the allocator relies on it to use cells in zeroed buffers without constructing
+    /// them.
     #[must_use]
     #[allow(unsafe_code)] // the function is unsafe to call but contains no unsafe code
     pub const unsafe fn promise() -> Self {
@@ -204,18 +208,18 @@ impl<P: ?Sized> fmt::Debug for ZeroedCells<P> {
     }
 }
 
-/// Access to the contents of frames, which the allocator itself never touches.
+/// Access to the contents of frames. The allocator accesses these contents only through this trait.
 ///
-/// Called with frames that are free or about to be allocated. Locks may be held, so implementations must not call
-/// the allocator.
+/// The allocator calls these methods for frames that are free or about to be allocated. It may hold locks during the
+/// call, so implementations must not call the allocator.
 pub trait FrameContents: Sync {
-    /// Fills `count` frames from `first` with `pattern`.
+    /// Fills `count` frames, starting at `first`, with `pattern`.
     fn fill(&self, first: Pfn, count: PageCount, pattern: u64);
-    /// Whether `count` frames from `first` contain only `pattern`.
+    /// Whether `count` frames, starting at `first`, contain only `pattern`.
     fn holds(&self, first: Pfn, count: PageCount, pattern: u64) -> bool;
 }
 
-/// The environment that an allocator runs in.
+/// The environment in which an allocator runs.
 pub trait Platform: Send + Sync {
     /// Cell of one byte.
     type U8: Atomic<u8>;
@@ -223,23 +227,26 @@ pub trait Platform: Send + Sync {
     type U32: Atomic<u32>;
     /// Cell of eight bytes.
     type U64: Atomic<u64>;
-    /// Lock type of free areas, of quarantines and of run-time changes.
+    /// Type of the locks for free areas, for quarantines and for run-time changes.
     type Lock: RawLock;
-    /// How the operations of a CPU on its own pagesets exclude each other:
-    /// [`TryLock`](crate::platform::cpu_local::TryLock) for programs that may be preempted at any point,
-    /// [`Pinned`](crate::platform::cpu_local::Pinned) for kernels that run with preemption off.
+    /// Method that makes the operations of a CPU on its own pagesets mutually exclusive.
+    ///
+    /// [`TryLock`](crate::platform::cpu_local::TryLock) is for programs that may be preempted at any point.
+    /// [`Pinned`](crate::platform::cpu_local::Pinned) is for kernels that call the allocator with preemption and
+    /// interrupts off.
     type CpuLocal: CpuLocal<Self>
     where
         Self: Sized;
 
-    /// Proof that zero bytes are valid cells. If set, zeroed metadata buffers are not written at start.
+    /// Proof that zero bytes are valid cells. If it is present, the allocator does not initialize metadata buffers that
+    /// are already zeroed.
     const ZEROED_CELLS: Option<ZeroedCells<Self>> = None;
 
     /// Returns the CPU that runs the caller.
     ///
-    /// A stale answer costs locality, never correctness, except with
-    /// [`Pinned`](crate::platform::cpu_local::Pinned), where the answer must be right. A request on a CPU that the
-    /// machine does not have bypasses the pagesets.
+    /// The result may be stale, because the thread may migrate to another CPU. A stale result reduces locality but is
+    /// otherwise harmless, except with [`Pinned`](crate::platform::cpu_local::Pinned) access, which requires the
+    /// correct CPU. If the machine does not have the CPU that is returned, requests bypass the pagesets.
     fn current_cpu(&self) -> CpuId;
 
     /// Returns the access method for the pagesets of the current CPU.
@@ -247,49 +254,54 @@ pub trait Platform: Send + Sync {
     where
         Self: Sized;
 
-    /// Returns the time of the coarse clock, which should cost one load and advance at least every 10 ms.
+    /// Returns the time of a coarse clock. A call should cost about one load, and the clock should advance at least
+    /// every 10 ms.
     fn now(&self) -> Moment;
 
-    /// Waits briefly for another CPU; called with 0, 1, 2, ... while the same wait continues.
+    /// Pauses briefly while the caller waits for another CPU. The argument is the number of earlier calls during the
+    /// same wait.
     fn relax(&self, _round: u32) {
         core::hint::spin_loop();
     }
 
-    /// Whether the caller is itself reclaiming.
+    /// Whether the calling thread or CPU is reclaiming: it has called [`Platform::begin_reclaiming`], but not yet
+    /// [`Platform::end_reclaiming`].
     ///
-    /// Its requests then act as [`Reserve`](crate::alloc::request::Urgency::Reserve) and never reclaim again.
+    /// If so, the allocator treats the caller's requests as [`Reserve`](crate::alloc::request::Urgency::Reserve)
+    /// requests, and does not start another reclaim for them.
     fn is_reclaiming(&self) -> bool {
         false
     }
 
-    /// Whether the caller runs in a signal or interrupt handler that interrupted its own thread or CPU while that
-    /// held, or waited for, one of the platform's locks.
+    /// Whether the caller runs in a signal or interrupt handler, and the handler interrupted a thread or CPU that held
+    /// one of the platform's locks or waited for one.
     ///
-    /// Operations that need a lock then fail with [`AllocError::Reentered`](crate::error::AllocError::Reentered)
-    /// or [`FreeError::Reentered`](crate::error::FreeError::Reentered) instead of deadlocking. Platforms whose
-    /// handlers never call the allocator, or never while it runs, keep the default.
+    /// If so, operations that need a lock fail with [`AllocError::Reentered`](crate::error::AllocError::Reentered) or
+    /// [`FreeError::Reentered`](crate::error::FreeError::Reentered) instead of deadlocking. The default, `false`, is
+    /// correct for platforms whose handlers never call the allocator, or never interrupt it while it runs.
     fn is_reentered(&self) -> bool {
         false
     }
 
-    /// Records that the caller begins to reclaim. Never nested.
+    /// Records that the calling thread or CPU begins to reclaim. The allocator never nests these calls.
     fn begin_reclaiming(&self) {}
 
-    /// Records that the caller has finished reclaiming.
+    /// Records that the calling thread or CPU has finished reclaiming.
     fn end_reclaiming(&self) {}
 
-    /// Requests that [`background_reclaim`](crate::Allocator::background_reclaim) be called for `node` soon, from
-    /// another context.
+    /// Wakes a background worker, which must then call
+    /// [`background_reclaim`](crate::Allocator::background_reclaim) for `node` in its own context.
     ///
-    /// The request must not be lost when the worker is about to sleep.
+    /// The wake-up must not be lost if the worker is just about to sleep.
     fn wake_background_reclaim(&self, _node: NodeId) {}
 
-    /// Returns the reclaimer that frees frames under pressure.
+    /// Returns the reclaimer, which the allocator calls when free frames run short.
     fn reclaimer(&self) -> &dyn Reclaimer {
         &NoReclaimer
     }
 
-    /// Returns access to frame contents, which zeroed requests and the poison option need.
+    /// Returns access to the contents of frames, or `None` if the platform has no access. The allocator needs access to
+    /// zero frames and to fill them with a poison pattern.
     fn contents(&self) -> Option<&dyn FrameContents> {
         None
     }

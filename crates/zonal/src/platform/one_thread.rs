@@ -1,7 +1,9 @@
 //! The smallest platform: one thread, which sets the current CPU and the clock itself.
 //!
-//! For the first CPU of a kernel that boots, for tools that plan with an allocator, for tests and examples.
-//! Neighbours: `platform/mod.rs` has the contract.
+//! It is intended for the boot CPU of a kernel before the others start, for planning tools, and for tests and
+//! examples.
+//!
+//! Related files: `platform/mod.rs` defines the contract of a platform.
 
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
@@ -35,15 +37,16 @@ impl Cells for NativeCells {
     type U64 = AtomicU64;
     type Lock = SpinLock;
 
-    // SAFETY: these atomics, and the lock made of one, are plain integers that are zero when new; none is dropped.
+    // SAFETY: the atomics of `core` are plain integers, and `SpinLock` consists of one of them. A new atomic with
+    // value 0 and a new `SpinLock` consist of zero bytes. None of these types needs dropping.
     #[allow(unsafe_code)]
     const ZEROED_CELLS: Option<ZeroedCells<OneThread>> = Some(unsafe { ZeroedCells::promise() });
 }
 
-/// A platform whose current CPU and clock are values that the caller sets: CPU 0 and time 0 at first.
+/// A platform whose current CPU and clock are set by the caller; they are CPU 0 and time 0 initially.
 ///
-/// It has no reclaimer and no access to frame contents. Any number of threads may share it. They all act as the CPU
-/// that was set last, which costs locality, not correctness.
+/// It has no reclaimer and no access to frame contents. Any number of threads may share it. All of them act as the
+/// CPU that was set last; this costs locality but not correctness.
 ///
 /// # Examples
 /// ```
@@ -73,20 +76,20 @@ impl OneThread {
 }
 
 impl<C: Cells> OneThread<C> {
-    /// Creates the platform with cells of `C`.
+    /// Creates the platform with the types of cells and locks in `C`.
     #[must_use]
     pub const fn with_cells() -> Self {
         Self { cpu: AtomicU32::new(0), now_ns: AtomicU64::new(0), cells: core::marker::PhantomData }
     }
 
-    /// Sets the CPU that callers run on from now on.
+    /// Sets the value that [`Platform::current_cpu`] returns from now on.
     pub fn set_current_cpu(&self, cpu: CpuId) {
         self.cpu.store(cpu.get(), Relaxed); // relaxed: a stale CPU costs locality only
     }
 
     /// Sets the clock.
     pub fn set_time(&self, now: Moment) {
-        self.now_ns.store(now.ns(), Relaxed); // relaxed: a number of its own
+        self.now_ns.store(now.ns(), Relaxed); // relaxed: no other data depends on it
     }
 }
 
@@ -114,6 +117,6 @@ impl<C: Cells> Platform for OneThread<C> {
     }
 
     fn now(&self) -> Moment {
-        Moment::from_ns(self.now_ns.load(Relaxed)) // relaxed: a number of its own
+        Moment::from_ns(self.now_ns.load(Relaxed)) // relaxed: no other data depends on it
     }
 }

@@ -1,10 +1,12 @@
-//! The data that the fast path needs of the pageset that a CPU uses now.
+//! The data that the fast path needs about the pageset that a CPU currently uses.
 //!
-//! A [`Head`] holds the state of the stack of single frames of one pageset. A [`PagesetSlot`] adds what else an
-//! allocation or a free needs, on one cache line. [`PagesetSlots`] maps each CPU to the pageset that its single
-//! frames come from and go to. A stale pageset slot is as good as one read a moment earlier, because it names a
-//! pageset of the same CPU. Neighbours: `platform/cpu_local.rs` operates on these, `pageset/slot.rs` chooses the
-//! slot, `platform/pageset_word.rs` defines the word.
+//! A [`Head`] holds the state of the stack of single frames of one pageset. A [`PagesetSlot`] adds the other data
+//! that an allocation or a free needs, on one cache line. [`PagesetSlots`] maps each CPU to the pageset slot that its
+//! single frames are allocated from and freed to. Using a stale slot is correct, because that slot also refers to a
+//! pageset of the same CPU.
+//!
+//! Related files: `platform/cpu_local.rs` operates on these types, `pageset/slot.rs` chooses the slot of a CPU, and
+//! `platform/pageset_word.rs` defines the word.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -15,8 +17,10 @@ use crate::units::{CpuId, NodeId, Pfn, ZoneId};
 
 /// The value of a head's lock word.
 ///
-/// An operation tests the distance of its word from the limit against it: `OPEN` selects the guards, and the locked
-/// values nearly all bits, of which one is always set. `UNINIT` selects nothing, so no pageset slot may refer to an unused head.
+/// An operation fails if a bit is set in both the lock word and the sum or difference of the new word and the limit
+/// ([`Head::pop_limit`], [`Head::push_limit`]). `OPEN` selects the guard bits. The locked values select nearly all
+/// bits. At least one of these is always set in the sum or difference, so every operation fails. `UNINIT` selects no
+/// bits and would let every operation succeed, so no pageset slot may refer to an unused head.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(transparent)]
 pub struct LockWord(u64);
@@ -31,21 +35,21 @@ impl LockWord {
     /// The head is locked from another CPU.
     pub const LOCKED_REMOTELY: Self = Self(u64::MAX - 1);
 
-    /// Returns the lock word that a cell holds as `bits`.
+    /// Returns the lock word with this value of the cell.
     #[inline(always)]
     #[must_use]
     pub const fn from_bits(bits: u64) -> Self {
         Self(bits)
     }
 
-    /// Returns the value that a cell holds.
+    /// Returns the value to store in the cell.
     #[inline(always)]
     #[must_use]
     pub const fn bits(self) -> u64 {
         self.0
     }
 
-    /// Whether the head is locked, by its own CPU or another.
+    /// Whether the head is locked, by its own CPU or by another.
     #[inline(always)]
     #[must_use]
     pub const fn is_locked(self) -> bool {
@@ -53,7 +57,7 @@ impl LockWord {
     }
 }
 
-/// The result of a pop: a frame, as its offset in the zone of the pageset slot, or nothing.
+/// The result of a pop: the offset of a frame in the zone of the pageset slot, or nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(transparent)]
 pub struct Popped(u64);
@@ -69,7 +73,8 @@ impl Popped {
         Self(offset as u64)
     }
 
-    /// Returns the result that a register holds: the offset of a frame, or a value with all bits set for nothing.
+    /// Returns the result for the value that a sequence left in a register: the offset of a frame, or all bits set
+    /// for nothing.
     #[inline(always)]
     #[must_use]
     pub const fn from_bits(bits: u64) -> Self {
@@ -86,7 +91,7 @@ impl Popped {
 /// A frame to push.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Push {
-    /// What the push subtracts from the word.
+    /// The value that the push subtracts from the word.
     pub step: Step,
     /// Offset of the frame in the zone of the pageset slot.
     pub frame: u32,
@@ -95,14 +100,16 @@ pub struct Push {
 all_zero! {
     /// The state of the stack of single frames of one pageset.
     ///
-    /// With `free_slots` = the lowest 27 bits of the word, the frames are `slots[free_slots..]`, and the next
-    /// frame to pop is `slots[free_slots]`. Layout for restartable sequences: the fields are in the order
-    /// declared, eight bytes apart where the platform's cells are plain integers.
+    /// The lowest 27 bits of the word are `free_slots`. The frames in the stack are `slots[free_slots..]`, and the
+    /// next frame to pop is `slots[free_slots]`.
+    ///
+    /// Restartable sequences depend on the layout: the fields are in the order declared, and eight bytes apart if the
+    /// platform's cells are plain integers.
     #[repr(C)]
     pub struct Head<P> {
-        /// Bits of a [`LockWord`].
+        /// Value of the [`LockWord`].
         pub lock_word: u64,
-        /// The word that a pop and a push change.
+        /// The word that pops and pushes change.
         pub word: u64,
         /// Limit of pops: a pop that would store the word `next` fails if, wrapping,
         /// `(next + pop_limit) & lock_word != 0`.
@@ -124,10 +131,11 @@ impl<P: Platform> Head<P> {
     /// Unlocks a locked head.
     #[inline(always)]
     pub(crate) fn open(&self) {
-        self.lock_word.store(LockWord::OPEN.bits(), Release); // Release: pairs with the acquire of the next use or lock.
+        // Release: pairs with the acquire load or exchange of the lock word by the next operation or lock.
+        self.lock_word.store(LockWord::OPEN.bits(), Release);
     }
 
-    // Loads of the word and the limits are relaxed: the lock word orders them.
+    // Loads of the word, the limits and the slots are relaxed, because the acquire of the lock word orders them.
 
     #[inline(always)]
     pub(super) fn pop(&self, slots: &[P::U32], step: Step, lock_word: LockWord) -> Popped {
@@ -137,7 +145,8 @@ impl<P: Platform> Head<P> {
             return Popped::NOTHING;
         }
         let frame = slots[free_slots_of(word)].load(Relaxed);
-        self.word.store(next, Release); // Release: for code that checks how full the stack is.
+        // Release: orders the word for code on other CPUs that reads how full the stack is.
+        self.word.store(next, Release);
         Popped::frame(frame)
     }
 
@@ -161,7 +170,7 @@ impl<P: Platform> Head<P> {
 
 /// The pageset of one CPU for one zone, as the fast path uses it.
 ///
-/// Layout for restartable sequences: `head` comes first, then `slots_at`.
+/// Restartable sequences depend on the layout: `head` is the first field and `slots_at` the second.
 #[repr(C, align(64))]
 pub struct PagesetSlot<'m, P: Platform> {
     /// State of the stack.
@@ -180,23 +189,23 @@ pub struct PagesetSlot<'m, P: Platform> {
 copy_view!(PagesetSlot);
 
 impl<P: Platform> PagesetSlot<'_, P> {
-    /// Whether the stack has a frame; the answer may be stale.
+    /// Whether the stack has a frame; the result may be stale.
     #[inline]
     pub(crate) fn has_frames(&self) -> bool {
         free_slots_of(self.head.word.load(Relaxed)) < self.slots.len() // relaxed: may be stale
     }
 }
 
-/// The pageset slots of all CPUs, and which of them each CPU uses now.
+/// The pageset slots of all CPUs, and the slot that each CPU currently uses.
 ///
-/// Invariant: each element of `current` is the address of a slot in `table` that belongs to that CPU and whose
-/// head has been initialized, or of the first slot.
+/// Invariant: each element of `current` is the address of a slot in `table`. That slot either belongs to the CPU and
+/// has an initialized head, or is the first slot.
 pub struct PagesetSlots<'m, P: Platform> {
     /// The slots; the first belongs to no pageset, and every pop and push on it fails.
     pub(crate) table: &'m [PagesetSlot<'m, P>],
     /// Address of the slot in use, by CPU id.
     pub(crate) current: &'m [P::U64],
-    /// Number of slots of each CPU: one for each zone, or just one.
+    /// Number of slots for each CPU: one for each zone, or just one.
     pub(crate) of_each: usize,
 }
 
@@ -206,15 +215,15 @@ impl<'m, P: Platform> PagesetSlots<'m, P> {
     /// The value before the slots are built.
     pub(crate) const NONE: Self = Self { table: &[], current: &[], of_each: 0 };
 
-    /// Returns the address of the [`PagesetSlot`] that each CPU uses now, by CPU id, for restartable sequences.
+    /// Returns the address of the [`PagesetSlot`] that each CPU currently uses, by CPU id, for restartable sequences.
     ///
-    /// There is at least one element.
+    /// The slice has at least one element.
     #[inline(always)]
     pub fn current(&self) -> &'m [P::U64] {
         self.current
     }
 
-    /// Returns the slot that a CPU uses now, or `None` for a CPU that the machine does not have.
+    /// Returns the slot that a CPU currently uses, or `None` for a CPU that the machine does not have.
     #[inline(always)]
     pub fn of(&self, cpu: CpuId) -> Option<&'m PagesetSlot<'m, P>> {
         let address = self.current.get(cpu.index())?.load(Acquire) as usize; // Acquire: pairs with `set`.
@@ -236,7 +245,8 @@ impl<'m, P: Platform> PagesetSlots<'m, P> {
 
     pub(crate) fn set(&self, cpu: CpuId, slot: &'m PagesetSlot<'m, P>) {
         let (cell, address) = (&self.current[cpu.index()], core::ptr::from_ref(slot).expose_provenance());
-        // Store only a new value, to keep the cache line shared. Release: the head was initialized before.
+        // An unchanged value is not stored, so that the cache line stays shared. Release: pairs with the acquire in
+        // `of`, which then sees the initialized head.
         if cell.load(Relaxed) != address as u64 {
             cell.store(address as u64, Release);
         }

@@ -6,11 +6,12 @@
 //! | 28..36, 37..45, 46..54 | differences of the frames allocated as user, cache and kernel pages |
 //! | 55..63 | difference of the blocks that the preferred zone served to this CPU |
 //!
-//! Differences are stored with [`BIAS`] added. The bit above each field is its *guard*: it is zero in the word, and
-//! the sums below set it when the field is beyond its limit. A pop adds to all fields that it changes and a push
-//! subtracts from them, so that one addition and one mask show whether any field exceeded its limit. Neighbours:
-//! `platform/pageset_slot.rs` compares, `pageset/guard.rs` and `pageset/steps.rs` change the word under the lock,
-//! `zone/counters.rs` determines what remains of a difference beyond its limit.
+//! Differences are stored with [`BIAS`] added. The bit above each field is its *guard*: it is zero in the word.
+//! Adding a limit to the word, or subtracting the word from a limit, sets the guards of the fields that exceed their
+//! limits, so one addition and one mask test all fields.
+//!
+//! Related files: `platform/pageset_slot.rs` compares words with limits, `pageset/guard.rs` and `pageset/steps.rs`
+//! change the word under the lock, and `zone/counters.rs` folds differences.
 
 use crate::units::PageKind;
 
@@ -18,11 +19,13 @@ use crate::units::PageKind;
 const FREE_SLOTS_BITS: u32 = 27;
 /// Largest value of the field of free slots.
 const FREE_SLOTS_MAX: u32 = (1 << FREE_SLOTS_BITS) - 1;
-/// Most slots that a stack can have. One less than the field holds: a pop from an empty stack is computed before
-/// it is refused, and must not carry into the guard bit, which [`Limits::POP_NONE`] would then clear.
+/// Largest number of slots of a stack: one less than the maximum of the field. A pop from an empty stack computes the
+/// new word before it fails, and this sum must not carry into the guard bit, because adding [`Limits::POP_NONE`]
+/// would then clear that bit.
 pub(crate) const SLOTS_MAX: u32 = FREE_SLOTS_MAX - 1;
 const LANE_BITS: u32 = 8;
-/// Lane of the blocks served from the preferred zone; the lanes before it belong to the page kinds.
+/// Lane of the blocks served from the preferred zone, where a *lane* is the field of one difference. The lanes before
+/// it belong to the page kinds.
 pub(crate) const SERVED_LANE: usize = PageKind::COUNT;
 /// Number of lanes.
 const LANES: usize = PageKind::COUNT + 1;
@@ -61,13 +64,13 @@ pub(crate) const GUARDS: u64 = {
 };
 const _: () = assert!(shift(LANES - 1) + LANE_BITS == 63);
 
-/// What a pop adds to the word of a pageset, or a push subtracts from it.
+/// The value that a pop adds to the word of a pageset, or that a push subtracts from it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(transparent)]
 pub struct Step(u64);
 
 impl Step {
-    /// Returns the value to add or subtract, wrapping.
+    /// Returns the value to add or subtract with wrapping arithmetic.
     #[inline(always)]
     #[must_use]
     pub const fn bits(self) -> u64 {
@@ -90,13 +93,15 @@ pub(crate) const POP_STEPS: [Step; PageKind::COUNT] = {
 pub(crate) const PUSH_STEPS: [Step; PageKind::COUNT] =
     [Step(1 | 1 << shift(0)), Step(1 | 1 << shift(1)), Step(1 | 1 << shift(2))];
 
-/// Returns the free slots in a word.
+/// Returns the number of free slots in a word.
 #[inline(always)]
 pub(crate) const fn free_slots_of(word: u64) -> usize {
     (word & FREE_SLOTS_MAX as u64) as usize
 }
 
-/// The word of a pageset in use. Invariant: guards are zero, lanes hold -128..=127.
+/// The word of a pageset in use.
+///
+/// Invariant: all guards are zero, and the difference in each lane is within -128..=127.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PagesetWord(u64);
 
@@ -153,13 +158,14 @@ impl PagesetWord {
     }
 }
 
-/// Limits on the changes that pops and pushes alone may make to a word. A field may be beyond what any word can
-/// reach, which means no limit.
+/// Limits on the changes that pops and pushes may make to a word without the lock.
+///
+/// A field that no word can exceed sets no limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Most free slots that a pop may leave.
+    /// Largest number of free slots that a pop may leave.
     pub(crate) free_slots_max: u32,
-    /// Fewest free slots that a push may leave.
+    /// Smallest number of free slots that a push may leave.
     pub(crate) free_slots_min: u32,
     /// Largest absolute value of the differences by page kind.
     pub(crate) kinds: u8,
@@ -173,16 +179,17 @@ impl Limits {
     /// The limit at which every push fails.
     pub(crate) const PUSH_NONE: u64 = 2 * FREE_SLOTS_GUARD - 1;
 
-    /// Returns the value to add to the word after a pop: a guard is set when a field is above its limit.
+    /// Returns the value to add to the word after a pop. In the sum, a guard is set if its field is above its limit.
     pub(crate) const fn for_pops(self) -> u64 {
         let most = KIND_LANES * self.kinds as u64 + ((self.served as u64) << shift(SERVED_LANE));
         (FREE_SLOTS_MAX - self.free_slots_max) as u64
             | ((KIND_LANES | 1 << shift(SERVED_LANE)) * (LANE_MAX - BIAS) - most)
     }
 
-    /// Returns the value to subtract the word after a push from: a guard is set when a field is below its limit.
+    /// Returns the value from which to subtract the word after a push. In the result, a guard is set if its field is
+    /// below its limit.
     pub(crate) const fn for_pushes(self) -> u64 {
-        // Pushes do not change the last lane: its guard is never set.
+        // Pushes do not change the last lane, so its guard must never be set.
         let shows = KIND_LANES * (LANE_MAX + BIAS - self.kinds as u64) + (LANE_MAX << shift(SERVED_LANE));
         (FREE_SLOTS_MAX as u64 + self.free_slots_min as u64) | shows
     }

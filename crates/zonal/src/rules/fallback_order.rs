@@ -1,50 +1,54 @@
-//! Node fallback order (M5): the order in which nodes serve the requests of a node that is short of memory.
+//! Node fallback order (M5): the order in which nodes are scanned for free memory for a request that prefers one
+//! node.
 //!
-//! A pure function from distances to one node's list. *Load* balances equally distant nodes: a node that was the
-//! first of its distance group in an earlier list counts as slightly farther in later ones. Lists are therefore
-//! built for all nodes of a machine in turn ([`build_sequence`]) with one array of loads; zeroing it starts a full
-//! rebuild. Nodes are given as indices into the machine's ascending list of nodes. Neighbours: `zonelist/mod.rs`
-//! turns orders into zonelists.
+//! [`fallback_order`] computes the list of one node from the distances between nodes. It gives each node a *load*,
+//! which balances equally distant nodes: a node that was the first of its distance group in an earlier list counts as
+//! slightly farther in later lists. A full rebuild therefore zeroes one array of loads and builds the lists of all
+//! nodes with it, in the order of [`build_sequence`]. Nodes are indices into the machine's ascending list of nodes.
+//!
+//! Related files: `zonelist/mod.rs` builds zonelists from these orders.
 //!
 //! Source: Ramakrishnan 2021, Linux 54d032ced983 ("node load").
 
-/// How the load of a node grows when the node is the first of a distance group in a list.
+/// How the load of a node changes when the node is the first of a distance group in a list.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum NodeLoad {
-    /// By one each time: Linux from 5.18.
+    /// The load increases by one. Linux: since 5.18.
     #[default]
     Accumulate,
-    /// By the number of nodes not yet placed: the patch as published, Linux 5.16 and 5.17.
+    /// The load increases by the number of online nodes that are not yet in the list: the patch as published. Linux:
+    /// 5.16 and 5.17.
     AccumulateRemaining,
-    /// Set to the number of nodes not yet placed, which discards the load of earlier lists: the defect of Linux
-    /// before 5.16.
+    /// The load becomes the number of online nodes that are not yet in the list. This discards the load of earlier
+    /// lists, which was a defect of Linux before 5.16.
     Assign,
 }
 
 /// Whether nodes with CPUs count as farther by one, so that memory-only nodes are used first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum CpuPenalty {
-    /// Nodes with CPUs count as farther. Linux: lists rebuilt after boot.
+    /// Nodes with CPUs count as farther by one. Linux: in lists that are rebuilt after boot.
     #[default]
     On,
-    /// Nodes with CPUs count as any other. Linux: lists built at boot, when the CPUs of nodes are not known yet.
+    /// CPUs make no difference. Linux: in lists built at boot, before the CPUs of nodes are known.
     Off,
 }
 
 /// Whether a node without memory is in its own list.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum OwnPlace {
-    /// Only a node with memory is in its own list: Linux from 6.7.
+    /// A node is in its own list only if it has memory. Linux: since 6.7.
     #[default]
     WithMemory,
-    /// Every node is first in its own list, although this is useless without memory: Linux before 6.7.
+    /// Every node is first in its own list, although the entry is useless if the node has no memory. Linux: before
+    /// 6.7.
     Always,
 }
 
 /// The rules by which an order is built.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FallbackRules {
-    /// How load grows.
+    /// How the load of a node changes.
     pub node_load: NodeLoad,
     /// Whether nodes with CPUs count as farther.
     pub cpu_penalty: CpuPenalty,
@@ -54,15 +58,15 @@ pub struct FallbackRules {
 
 /// The properties of nodes that the order depends on. Nodes are indices `0..len()`, ascending by node id.
 pub trait FallbackNodes {
-    /// Returns the number of nodes, including possible nodes that are offline; at most 2^16.
+    /// Returns the number of nodes, at most 2^16. This includes nodes that are offline but may come online.
     fn len(&self) -> usize;
-    /// Returns the distance from one node to another; 10 = local.
+    /// Returns the distance from one node to another. The distance 10 means local.
     fn distance(&self, from: usize, to: usize) -> u8;
     /// Whether the node has memory.
     fn has_memory(&self, node: usize) -> bool;
     /// Whether the node has CPUs.
     fn has_cpus(&self, node: usize) -> bool;
-    /// Whether the node is online. Offline nodes are in no list, but may have a list.
+    /// Whether the node is online. An offline node is in no other node's list, but may have a list itself.
     fn is_online(&self, node: usize) -> bool;
     /// Whether there are no nodes.
     fn is_empty(&self) -> bool {
@@ -70,10 +74,10 @@ pub trait FallbackNodes {
     }
 }
 
-/// Returns the sequence in which a full rebuild visits the nodes: the online ones in ascending order, then the
-/// others.
+/// Returns the nodes in the sequence of a full rebuild: first all online nodes, then all offline nodes, each in
+/// ascending order.
 ///
-/// Linux from 6.1 also builds lists for possible nodes that are offline; these lists affect loads.
+/// Linux since 6.1 also builds lists for possible nodes that are offline, and these lists affect the loads.
 pub fn build_sequence(nodes: &impl FallbackNodes) -> impl Iterator<Item = usize> {
     let online = (0..nodes.len()).filter(|&node| nodes.is_online(node));
     online.chain((0..nodes.len()).filter(|&node| !nodes.is_online(node)))
@@ -81,8 +85,8 @@ pub fn build_sequence(nodes: &impl FallbackNodes) -> impl Iterator<Item = usize>
 
 /// Writes the fallback order of the node at `from` into `order` and returns its length.
 ///
-/// `load` has one element for each node. It must be zeroed before the first node of a full rebuild and kept
-/// unchanged between nodes. Takes O(n log n) for n nodes.
+/// `load` has one element for each node. The caller must zero it before the first node of a full rebuild, and must
+/// not change it between nodes. The function takes O(n log n) time for n nodes.
 ///
 /// # Panics
 /// Panics if `load` or `order` is shorter than the list of nodes, or if `from` is not in that list.
@@ -96,8 +100,9 @@ pub fn fallback_order(
     let length = list_candidates(from, nodes, rules, order);
     let online = (0..nodes.len()).filter(|&node| nodes.is_online(node)).count() as u64;
     let own = usize::from(length > 0 && usize::from(order[0]) == from);
-    // The load changes only for nodes already placed, so no key changes while one list is built: sorting once has
-    // the same result as repeatedly choosing the node with the least key.
+    // The load changes only for nodes that are already in the list, so the key of the other nodes does not change
+    // while one list is built. Sorting once therefore has the same result as repeatedly choosing the node with the
+    // smallest key.
     order[own..length].sort_unstable_by_key(|&node| {
         (key(from, usize::from(node), nodes, rules, online, load[usize::from(node)]), node)
     });
@@ -117,8 +122,8 @@ pub fn fallback_order(
     length
 }
 
-/// Writes the nodes of the list unsorted, but with `from` first if it belongs in its own list; returns their
-/// number.
+/// Writes the nodes of the list and returns their number. `from` comes first if it belongs in its own list; the
+/// others are not sorted.
 fn list_candidates(
     from: usize,
     nodes: &impl FallbackNodes,
@@ -159,7 +164,7 @@ mod tests {
 
     use super::*;
 
-    /// A machine as a distance matrix; every node has CPUs and is online unless specified otherwise.
+    /// A machine, described by a distance matrix and the properties of each node.
     #[derive(Clone, Debug)]
     struct Matrix {
         rows: Vec<Vec<u8>>,
@@ -212,7 +217,7 @@ mod tests {
         lists
     }
 
-    /// Builds the orders by the rule as published: repeatedly chooses the node with the least key.
+    /// Builds the orders with the rule as published, which repeatedly chooses the node with the smallest key.
     fn naive(nodes: &Matrix, rules: &FallbackRules) -> Vec<Vec<u16>> {
         let count = nodes.len();
         let online = nodes.online.iter().filter(|&&on| on).count() as u64;
@@ -282,8 +287,8 @@ mod tests {
         machine.online[1] = false;
         machine.memory[1] = false;
         assert_eq!(build_sequence(&machine).collect::<Vec<_>>(), [0, 2, 1]);
-        // Nodes 0 and 2 were each first in one list, so the ids decide: from node 1, node 0 counts as farther
-        // because its id is lower.
+        // Nodes 0 and 2 were each first in one list, so their loads are equal. In the list of node 1, node 0 counts
+        // as farther because its id is below 1.
         assert_eq!(orders(&machine, &FallbackRules::default()), [vec![0, 2], vec![2, 0], vec![2, 0]]);
     }
 

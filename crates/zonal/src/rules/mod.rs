@@ -1,7 +1,7 @@
-//! The rules of Linux kernels as pure arithmetic over plain values, without cells, locks or a platform.
+//! The policy rules of Linux kernels: pure functions over plain values, without atomics, locks or a platform.
 //!
-//! The allocator applies them, machine files use them for predictions, and the simulator compares them. Each file
-//! contains one rule and cites its source.
+//! The allocator applies these rules, machine files use them to predict values, and the simulator compares them. Each
+//! file contains the rules of one subject and cites their source.
 
 pub mod fallback_order;
 pub mod pageset_limits;

@@ -1,30 +1,32 @@
 //! Limits of per-CPU pagesets: how many frames a refill or drain moves, and the bounds of a pageset's `high`.
 //!
-//! Pure arithmetic over a zone's size, its low watermark and the CPUs that share it. The variants are those of Linux
-//! kernels, so that the same code predicts their values. Neighbours: `zone/mod.rs` holds the limits,
-//! `rules/pageset_tuning.rs` moves `high` within them.
+//! The limits are computed from a zone's size, its low watermark and the number of CPUs that share it. The variants
+//! are the rules of different Linux kernels, so that this code also predicts the values of those kernels.
+//!
+//! Related files: `zone/mod.rs` stores the limits, and `rules/pageset_tuning.rs` adjusts `high` within them.
 
 use crate::units::PageCount;
 
 /// How the batch is computed from a zone's size.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum BatchRule {
-    /// A quarter of 1/1024 of the zone: Linux up to 6.18.
+    /// A quarter of 1/1024 of the zone's frames. Linux: up to 6.18.
     #[default]
     Managed1024,
-    /// 1/4096 of the zone, at least 1: Linux after 6.18.
+    /// 1/4096 of the zone's frames, at least 1. Linux: after 6.18.
     Managed4096,
 }
 
 /// How `high` is bounded.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum HighRule {
-    /// Between the zone's low watermark and 1/8 of the zone, divided among its CPUs: Linux from 6.7.
+    /// Between the zone's low watermark and 1/8 of the zone's frames, each divided by the number of CPUs. Linux:
+    /// since 6.7.
     #[default]
     Tuned,
-    /// Fixed at the zone's low watermark, divided among its CPUs: Linux 5.14 to 6.6.
+    /// Fixed at the zone's low watermark divided by the number of CPUs. Linux: 5.14 to 6.6.
     LowWatermark,
-    /// Fixed at six batches: Linux before 5.14.
+    /// Fixed at six batches. Linux: before 5.14.
     SixBatches,
 }
 
@@ -35,7 +37,8 @@ pub struct PagesetRules {
     pub batch: BatchRule,
     /// How `high` is bounded.
     pub high: HighRule,
-    /// If not 0, `high` is fixed at the zone's size divided by this, shared among its CPUs. Linux:
+    /// Divisor for a fixed `high`, or 0 for none. If it is not 0, `high` is the zone's managed frames divided by this
+    /// value and by the number of CPUs (with [`HighRule::SixBatches`], by this value only). Linux:
     /// `vm.percpu_pagelist_high_fraction`, `vm.percpu_pagelist_fraction` before 5.14.
     pub high_fraction: u32,
 }
@@ -55,20 +58,20 @@ pub struct PagesetZone {
 
 /// Limits of one zone's pageset on one CPU. Invariant: `1 <= batch`.
 ///
-/// Watermarks that are set very far apart make `high_min` larger than `high_max`, in Linux as here; code that
-/// moves `high` between the two must use [`PagesetLimits::ordered`].
+/// If the administrator sets the watermarks very far apart, `high_min` is larger than `high_max`, as in Linux. Code
+/// that adjusts `high` must therefore use [`PagesetLimits::ordered`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PagesetLimits {
-    /// Frames moved by one refill or drain.
+    /// Number of frames that one refill or drain moves.
     pub batch: PageCount,
-    /// Least value of `high`.
+    /// Smallest value of `high`.
     pub high_min: PageCount,
-    /// Largest value of `high`; equal to `high_min` if `high` is fixed.
+    /// Largest value of `high`, equal to `high_min` if `high` is fixed.
     pub high_max: PageCount,
 }
 
-/// Number of batches at which pagesets are capped on CPUs that are not on the zone's node, and on all CPUs while
-/// the zone is being reclaimed.
+/// Largest `high` in batches on CPUs that are not on the zone's node, and on all CPUs while the zone is being
+/// reclaimed. It is also the smallest value of a limit that results from a division among CPUs.
 const SMALL_HIGH_BATCHES: u64 = 4;
 
 impl PagesetRules {
@@ -105,9 +108,9 @@ impl PagesetRules {
     }
 }
 
-/// Returns the largest `high_max` of a zone that spans `frames`, when all `cpus` that share it are online.
+/// Returns the largest `high_max` of a zone that spans `frames` when all `cpus` CPUs that share the zone are online.
 ///
-/// With fewer CPUs online their shares would be larger, but they are bounded by the slots laid out for all CPUs.
+/// With fewer CPUs online, each share would be larger, but the number of slots in the metadata bounds it.
 pub(crate) fn published_high_max(frames: PageCount, cpus: usize, page_bytes: u32) -> PageCount {
     let batch = BatchRule::default().batch(frames, page_bytes).get();
     PageCount::new((frames.get() / 8 / cpus.max(1) as u64).max(SMALL_HIGH_BATCHES * batch))
@@ -118,8 +121,8 @@ fn fixed(batch: u64, high: u64) -> PagesetLimits {
     PagesetLimits { batch: PageCount::new(batch), high_min: high, high_max: high }
 }
 
-/// Returns the limits of Linux before 5.14, which assigned the whole fraction to each CPU and derived the batch from
-/// it.
+/// Returns the limits for a fraction in Linux before 5.14, which gave the whole fraction to each CPU and derived the
+/// batch from it.
 fn fraction_of_old(zone: &PagesetZone, fraction: u64, page_bytes: u32) -> PagesetLimits {
     let high = zone.managed.get() / fraction;
     let largest = u64::from(page_bytes.ilog2()) * 8;
@@ -127,9 +130,10 @@ fn fraction_of_old(zone: &PagesetZone, fraction: u64, page_bytes: u32) -> Pagese
 }
 
 impl BatchRule {
-    /// Returns the number of frames moved at a time between a pageset and a zone of `managed` frames.
+    /// Returns the number of frames that one refill or drain of a zone with `managed` frames moves.
     ///
-    /// The result is one less than a power of two, so that batches do not stride over the cache sets in step.
+    /// The result is one less than a power of two (or 1), so that consecutive batches do not map to the same cache
+    /// sets.
     #[must_use]
     pub fn batch(self, managed: PageCount, page_bytes: u32) -> PageCount {
         let frames_in = |bytes: u64| bytes / u64::from(page_bytes);
@@ -143,22 +147,24 @@ impl BatchRule {
 }
 
 impl PagesetLimits {
-    /// Returns the same limits with `high_min <= high_max`: if the low watermark exceeds 1/8 of the zone, `high`
-    /// stays at `high_min`.
+    /// Returns the limits with `high_max` raised to `high_min` if it is smaller. `high` then stays at `high_min`,
+    /// which happens if the low watermark exceeds 1/8 of the zone.
     #[must_use]
     pub fn ordered(&self) -> Self {
         Self { high_max: self.high_max.max(self.high_min), ..*self }
     }
 
-    /// Returns the limits on a CPU that is not on the zone's node: capped at 4 batches, so that metadata does not
-    /// grow with nodes times CPUs.
+    /// Returns the limits on a CPU that is not on the zone's node.
+    ///
+    /// `high` is at most 4 batches there, so that the metadata does not grow with the number of nodes times the
+    /// number of CPUs.
     #[must_use]
     pub fn on_foreign_cpu(&self) -> Self {
         let cap = self.small_high();
         Self { batch: self.batch, high_min: self.high_min.min(cap), high_max: self.high_max.min(cap) }
     }
 
-    /// Returns the value that `high` falls to while the zone is being reclaimed: 4 batches.
+    /// Returns the largest value of `high` while the zone is being reclaimed, which is 4 batches.
     #[must_use]
     pub const fn small_high(&self) -> PageCount {
         PageCount::new(SMALL_HIGH_BATCHES * self.batch.get())
@@ -195,7 +201,7 @@ mod tests {
         assert_eq!(found(zone(85_412, 5288, 2, 8)), limits(15, 2644, 5338));
         assert_eq!(found(zone(100_694, 6235, 2, 8)), limits(31, 3117, 6293));
         assert_eq!(found(zone(1024, 62, 2, 8)), limits(1, 31, 64));
-        // A node without CPUs is shared by all eight.
+        // All eight CPUs share a node without CPUs.
         assert_eq!(found(zone(100_820, 6243, 0, 8)), limits(31, 780, 1575));
     }
 
@@ -222,7 +228,7 @@ mod tests {
         let new = |managed| BatchRule::Managed4096.batch(pages(managed), 4096).get();
         assert_eq!([old(0), old(3840), old(95_133), old(86_126), old(1 << 40)], [1, 1, 31, 15, 63]);
         assert_eq!([new(0), new(3840), new(65_536), new(85_412), new(1 << 40)], [1, 1, 15, 15, 63]);
-        // Larger pages, and so fewer of them.
+        // With larger pages, a batch has fewer of them.
         assert_eq!(BatchRule::Managed1024.batch(pages(1 << 30), 65_536).get(), 3);
         assert_eq!(BatchRule::Managed4096.batch(pages(1 << 30), 2 << 20).get(), 1);
     }
@@ -237,7 +243,7 @@ mod tests {
 
     #[test]
     fn low_watermark_above_an_eighth() {
-        // As Linux 7.2 reported it with a watermark scale factor of 1000.
+        // Linux 7.2 reported these values with a watermark scale factor of 1000.
         let crowded = V7_2.limits(&zone(243_108, 36_347, 2, 8), 4096);
         assert_eq!((crowded.high_min, crowded.high_max), (pages(18_173), pages(15_194)));
         assert_eq!(crowded.ordered(), limits(63, 18_173, 18_173));

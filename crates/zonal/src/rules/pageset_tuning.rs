@@ -1,10 +1,12 @@
-//! The rules that move `pageset.high` between two limits.
+//! The rules that adjust `pageset.high` between two limits.
 //!
-//! `high` is the count at which a pageset drains; its *limits* are the least and the largest value it may have. A
-//! *refill* moves blocks from the zone to the pageset, a *drain* moves them back. A *period* and a *tick* are one
-//! second each. All rules are arithmetic over small plain states, so that the lab and the explainer run the same
-//! code; `pageset/depth_cells.rs` and `pageset/stepwise_cell.rs` keep the states in cells. Neighbours:
-//! `rules/pageset_tuning/depth.rs` and `rules/pageset_tuning/stepwise.rs` contain one rule each,
+//! `high` is the count of frames at which a pageset drains. Its *limits* are its smallest and largest valid values. A
+//! *refill* moves blocks from the zone to the pageset, and a *drain* moves them back. A *period* and a *tick* are one
+//! second each. Each rule is arithmetic over a small plain state, so that the lab and the explainer run the same
+//! code.
+//!
+//! Related files: `rules/pageset_tuning/depth.rs` and `rules/pageset_tuning/stepwise.rs` contain one rule each.
+//! `pageset/depth_cells.rs` and `pageset/stepwise_cell.rs` store their states in atomic cells.
 //! `rules/pageset_limits.rs` computes the limits.
 
 pub(crate) mod depth;
@@ -16,22 +18,24 @@ pub use stepwise::{Decay, PagesetFigures, Resize, StepwiseState, ZoneLevel};
 
 use crate::units::{Order, PageCount};
 
-/// Which rule moves `pageset.high`.
+/// The rule that adjusts `pageset.high`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum PagesetTuning {
-    /// By how deep allocation and freeing went in the last seconds: see [`DepthState`]. Source: Huang 2023, RFC
-    /// "alloc/free depth based PCP high auto-tuning". Our additions: `high` stays at its lower limit while 2 MiB
-    /// blocks are scarce, pagesets of CPUs on other nodes stay small, and frames move in whole words of 64.
+    /// A rule that computes `high` from the depths of allocation and freeing in the last seconds: see [`DepthState`].
+    /// Source: Huang 2023, RFC "alloc/free depth based PCP high auto-tuning". This implementation differs from the
+    /// RFC in three ways: `high` stays at its lower limit while 2 MiB blocks are scarce, pagesets of CPUs on other
+    /// nodes stay small, and frames move in whole words of 64.
     #[default]
     Depth,
-    /// As [`Depth`](Self::Depth), but exactly as published, for comparison and replays: `high` of any CPU may rise
-    /// to an eighth of the zone divided among the CPUs of its node, refills and drains are batches, and every free
-    /// is counted individually, which makes frees slower. Only an allocator that starts with this rule has enough
-    /// slots for it (`Layout`).
+    /// The rule of [`Depth`](Self::Depth) exactly as published, for comparison and replays. On every CPU, `high` may
+    /// rise to an eighth of the zone divided among the CPUs of the zone's node, and refills and drains move batches.
+    /// Every free is counted individually, which makes frees slower. The rule needs larger pagesets, and only the
+    /// metadata of an allocator that starts with it has enough slots (`Layout`).
     DepthPublished,
-    /// In steps at refills and drains, with a decay: see [`StepwiseState`]. Source: Linux 6.7.
+    /// A rule that raises `high` in steps at refills and drains and lowers it over time: see [`StepwiseState`].
+    /// Source: Linux 6.7.
     Stepwise,
-    /// No rule: `high` is the lower limit.
+    /// No adjustment: `high` is always the lower limit.
     Fixed,
 }
 
@@ -41,19 +45,20 @@ impl PagesetTuning {
         matches!(self, Self::Depth | Self::DepthPublished)
     }
 
-    /// Whether the rule must see every free, so that no free is served without the pageset's lock.
+    /// Whether the rule must count every free individually, so that every free must acquire the pageset's lock.
     pub(crate) const fn sees_every_free(self) -> bool {
         matches!(self, Self::DepthPublished | Self::Stepwise)
     }
 
-    /// Whether refills and drains are rounded to whole words: see `rules/pageset_tuning/words.rs`. The rule of Linux
-    /// determines by itself how many frames move.
+    /// Whether refills and drains are rounded to whole words: see `rules/pageset_tuning/words.rs`. The rules of
+    /// [`DepthPublished`](Self::DepthPublished) and [`Stepwise`](Self::Stepwise) compute the exact number of frames
+    /// to move.
     pub(crate) const fn rounds_to_words(self) -> bool {
         matches!(self, Self::Depth | Self::Fixed)
     }
 }
 
-/// The least and the largest value of `pageset.high`. Invariant: `min <= max`.
+/// The smallest and the largest valid value of `pageset.high`. Invariant: `min <= max`.
 ///
 /// A lower limit of zero means that pagesets are disabled. Linux: `high_min`, `high_max`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,7 +68,7 @@ pub struct HighLimits {
 }
 
 impl HighLimits {
-    /// Limits of a disabled pageset.
+    /// The limits of a disabled pageset.
     pub const DISABLED: Self = Self { min: PageCount::ZERO, max: PageCount::ZERO };
 
     /// Returns the limits `min..=max`; if `max` is below `min`, both are `min`.
@@ -84,7 +89,8 @@ impl HighLimits {
         self.max
     }
 
-    /// Returns these limits with `high` held at the lower limit, as when a zone runs out of large blocks.
+    /// Returns these limits with the upper limit lowered to the lower limit. This is used when a zone runs out of
+    /// large blocks.
     #[must_use]
     pub const fn held_at_min(self) -> Self {
         Self { min: self.min, max: self.min }
@@ -96,16 +102,18 @@ impl HighLimits {
         self.min.get() == 0
     }
 
-    /// Returns the valid value nearest to `high`: zero if pagesets are disabled. Code that changes limits must
-    /// apply this at once.
+    /// Returns the valid value nearest to `high`, which is zero if pagesets are disabled.
+    ///
+    /// Code that changes the limits must clamp `high` immediately.
     #[must_use]
     pub fn clamp(self, high: PageCount) -> PageCount {
         if self.is_disabled() { PageCount::ZERO } else { high.clamp(self.min, self.max) }
     }
 }
 
-/// Returns how many blocks of `order` a refill or drain of `size` frames moves: at least one, so that a batch
-/// smaller than one block still makes progress.
+/// Returns how many blocks of `order` a refill or drain of `size` frames moves.
+///
+/// The result is at least one, so that a batch smaller than one block still makes progress.
 #[must_use]
 pub const fn blocks_of(size: PageCount, order: Order) -> u64 {
     let blocks = size.get() >> order.get();
@@ -126,7 +134,7 @@ pub enum CpuLocality {
 pub enum Activity {
     /// Blocks were allocated or freed since the last tick.
     Used,
-    /// Nothing happened since the last tick.
+    /// No block was allocated or freed since the last tick.
     Idle,
 }
 
@@ -135,12 +143,12 @@ pub enum Activity {
 pub struct IdleTicks(u8);
 
 impl IdleTicks {
-    /// Ticks after which an idle remote pageset drains fully.
+    /// Number of ticks after which an idle remote pageset drains all its frames.
     const REMOTE: u8 = 3;
-    /// Ticks after which an idle local pageset drains down to the lower limit.
+    /// Number of ticks after which an idle local pageset drains down to the lower limit.
     const LOCAL: u8 = 2;
 
-    /// Returns an idle time of `ticks`, as stored in a cell of one byte.
+    /// Returns an idle time of `ticks` ticks.
     #[must_use]
     pub const fn new(ticks: u8) -> Self {
         Self(ticks)
@@ -204,7 +212,7 @@ mod tests {
         assert_eq!(blocks_of(pages(63), Order::new(9).unwrap()), 1);
     }
 
-    /// Surplus after each of five idle ticks.
+    /// Returns the surplus after each of five idle ticks.
     fn idle_trace(locality: CpuLocality) -> [u64; 5] {
         let limits = HighLimits::new(pages(252), pages(1000));
         let mut idle = IdleTicks::default();
@@ -227,7 +235,7 @@ mod tests {
         assert_eq!(used.surplus(CpuLocality::Local, pages(600), limits), PageCount::ZERO);
         let long = IdleTicks::new(u8::MAX).after_tick(Activity::Idle);
         assert_eq!(long.surplus(CpuLocality::Remote, pages(5), limits), pages(5));
-        // Below the lower limit a local pageset drains nothing.
+        // A local pageset whose count is below the lower limit drains no frames.
         assert_eq!(long.surplus(CpuLocality::Local, pages(100), limits), PageCount::ZERO);
     }
 }

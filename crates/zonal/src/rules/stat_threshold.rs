@@ -1,16 +1,18 @@
 //! The rules of zone and node counters (M4): how far a per-CPU difference may grow, and how it is folded.
 //!
-//! Pure arithmetic. With a threshold *t* each CPU may hold a difference of up to *t*: what it has counted and not yet
-//! added to the total. A total is therefore off by at most *t* times the number of CPUs. If that exceeds the distance
-//! between `min` and `low`, the zone has a *drift mark*: below this value a check must count exactly. Each rule
-//! except the default is an earlier version of the published algorithm, for comparison. Neighbours:
-//! `zone/counters.rs` holds the differences, `rules/watermarks.rs` computes the watermarks. Source: Lameter 2006,
-//! Linux df9ecaba3f15.
+//! Each CPU counts changes in a *difference*, and *folds* it, which means adds it to the total, when it exceeds a
+//! threshold *t*. A total is therefore off by at most *t* times the number of CPUs. If this *drift* exceeds the
+//! distance between `min` and `low`, the zone has a *drift mark*: if the free-frame counter is below the drift mark,
+//! a check must count exactly. Rules other than the defaults are earlier versions of the published algorithm, for
+//! comparison.
+//!
+//! Related files: `zone/counters.rs` stores the differences, and `rules/watermarks.rs` computes the watermarks.
+//! Source: Lameter 2006, Linux df9ecaba3f15.
 
 use crate::rules::watermarks::Watermarks;
 use crate::units::PageCount;
 
-/// Largest threshold: differences fit in an `i8`, with headroom for the overstep ([`FoldRule::Overstep`]).
+/// Largest threshold, with which differences fit in an `i8`, including the overstep ([`FoldRule::Overstep`]).
 pub const MAX_STAT_THRESHOLD: u8 = 125;
 /// Largest threshold under [`ThresholdRule::FirstPosting`].
 pub const FIRST_POSTING_MAX: u8 = 120;
@@ -18,17 +20,17 @@ pub const FIRST_POSTING_MAX: u8 = 120;
 /// The rules of zone and node counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CounterRules {
-    /// How far the differences of a zone or node may grow.
+    /// The limit of the differences of a zone or node.
     pub threshold: ThresholdRule,
     /// What remains of a difference that exceeded the threshold.
     pub fold: FoldRule,
     /// The totals into which differences are folded.
     pub totals: TotalsRule,
-    /// How thresholds change while background reclaim is awake.
+    /// How thresholds change while background reclaim runs.
     pub pressure: PressureRule,
 }
 
-/// How far a CPU's difference may grow before it is folded into the totals.
+/// The limit that a CPU's difference may reach before it is folded into the totals.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ThresholdRule {
     /// A value that scales with the online CPUs and the managed frames of the zone, up to [`MAX_STAT_THRESHOLD`]:
@@ -36,15 +38,15 @@ pub enum ThresholdRule {
     #[default]
     Scaled,
     /// A value that scales with the online CPUs and the *present* frames of the zone
-    /// ([`Machine::with_present`](crate::Machine::with_present)), up to [`FIRST_POSTING_MAX`]. Use it to
-    /// replay scaled thresholds as they were first posted. Source: Lameter 2006, first posting.
+    /// ([`Machine::with_present`](crate::Machine::with_present)), up to [`FIRST_POSTING_MAX`]. It replays scaled
+    /// thresholds as they were first posted. Source: Lameter 2006, first posting.
     FirstPosting,
-    /// A fixed value, 1..=125, in every zone and node with memory, also under pressure. Linux used 32 before
-    /// thresholds were scaled.
+    /// A fixed value, 1..=125, in every zone and node with memory. It does not change while background reclaim runs.
+    /// Linux used 32 before thresholds were scaled.
     Fixed(u8),
 }
 
-/// What remains of a difference that exceeds the threshold *t*.
+/// What remains of a difference after it exceeded the threshold *t* and was folded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum FoldRule {
     /// `t / 2` with the opposite sign, so that a counter that changes in one direction is folded only once
@@ -55,32 +57,31 @@ pub enum FoldRule {
     ToZero,
 }
 
-/// Which totals are kept.
+/// The totals that are maintained.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum TotalsRule {
-    /// Totals of each zone and each node. Machine-wide figures are summed up when they are read.
+    /// Totals of each zone and each node. Machine-wide totals are computed when they are read.
     #[default]
     PerNode,
-    /// In addition, totals of the node counters over the whole machine, on one cache line that every fold of every
-    /// CPU writes. Linux: `vm_node_stat`, formerly `vm_stat`.
+    /// Also machine-wide totals of the node counters, on one cache line that every fold of every CPU writes. Linux:
+    /// `vm_node_stat`, formerly `vm_stat`.
     AndMachine,
 }
 
-/// How scaled thresholds change in zones where drift could hide that `min` was crossed, while background reclaim
-/// of the node is awake.
+/// How scaled thresholds change while background reclaim of the node runs, in zones that have a drift mark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum PressureRule {
-    /// Lowered to [`pressure_threshold`].
+    /// Thresholds are lowered to [`pressure_threshold`].
     #[default]
     Lowered,
-    /// Unchanged.
+    /// Thresholds do not change.
     Unchanged,
 }
 
 impl CounterRules {
     /// Returns the threshold of a zone on a machine with `online_cpus`, or 0 if `frames` is zero.
     ///
-    /// `frames` is what [`Self::frames`] returns for the zone.
+    /// `frames` is the result of [`Self::frames`] for the zone.
     #[must_use]
     pub fn threshold(&self, online_cpus: u32, frames: PageCount, page_bytes: u32) -> u8 {
         match self.threshold {
@@ -91,8 +92,10 @@ impl CounterRules {
         }
     }
 
-    /// Returns the number of frames of a zone that its threshold depends on: the managed frames, or under
-    /// [`ThresholdRule::FirstPosting`] the present frames; zero for a zone that manages none.
+    /// Returns the number of frames on which the threshold of a zone depends.
+    ///
+    /// This is the number of managed frames, or of present frames with [`ThresholdRule::FirstPosting`]. It is zero if
+    /// the zone manages no frames.
     #[must_use]
     pub fn frames(&self, managed: PageCount, present: PageCount) -> PageCount {
         match self.threshold {
@@ -101,21 +104,23 @@ impl CounterRules {
         }
     }
 
-    /// Returns the threshold while background reclaim is awake, for a zone that has a drift mark.
+    /// Returns the threshold of a zone that has a drift mark, while background reclaim runs.
     #[must_use]
     pub fn under_pressure(&self, threshold: u8, online_cpus: u32, watermarks: &Watermarks) -> u8 {
         match (self.threshold, self.pressure) {
             (ThresholdRule::Scaled | ThresholdRule::FirstPosting, PressureRule::Lowered) => {
-                pressure_threshold(online_cpus, watermarks).min(threshold) // so never above the rule's limit
+                // `threshold` does not exceed the rule's maximum, so the result does not either.
+                pressure_threshold(online_cpus, watermarks).min(threshold)
             }
             (ThresholdRule::Fixed(_), _) | (_, PressureRule::Unchanged) => threshold,
         }
     }
 }
 
-/// Returns the threshold of a zone with `managed` frames on a machine with `online_cpus`; 0 for an empty zone.
+/// Returns the threshold of a zone with `managed` frames on a machine with `online_cpus`, or 0 for an empty zone.
 ///
-/// The threshold grows with the logarithms of both: `2 * fls(CPUs) * (1 + fls(managed / frames in 128 MiB))`.
+/// The threshold grows with the logarithms of the number of CPUs and of the zone's size: `2 * fls(CPUs) * (1 +
+/// fls(managed / frames in 128 MiB))`.
 #[must_use]
 pub fn stat_threshold(online_cpus: u32, managed: PageCount, page_bytes: u32) -> u8 {
     scaled(online_cpus, managed, page_bytes, MAX_STAT_THRESHOLD)
@@ -131,15 +136,16 @@ fn scaled(online_cpus: u32, frames: PageCount, page_bytes: u32, most: u8) -> u8 
     u8::try_from(threshold).unwrap_or(most).min(most)
 }
 
-/// Returns the position of the highest set bit, counted from 1; 0 for 0. Linux: `fls`.
+/// Returns the position of the highest set bit, counted from 1, or 0 if no bit is set. Linux: `fls`.
 const fn last_set(value: u64) -> u32 {
     u64::BITS - value.leading_zeros()
 }
 
-/// Returns the threshold to use while background reclaim of the node is awake.
+/// Returns the threshold to use while background reclaim of the node runs.
 ///
-/// It is the largest at which the drift of all CPUs together is at most the distance between `min` and `low`, but at
-/// least 1, so with a short distance the drift may exceed it; and at most 125.
+/// It is the largest threshold at which the drift of all CPUs together is at most the distance between `min` and
+/// `low`, within 1..=125. If the distance is less than one frame per CPU, the threshold is 1 and the drift may exceed
+/// the distance.
 #[must_use]
 pub fn pressure_threshold(online_cpus: u32, watermarks: &Watermarks) -> u8 {
     let distance = watermarks.low.saturating_minus(watermarks.min).get();
@@ -183,7 +189,7 @@ mod tests {
         assert_eq!(stat_threshold(64, pages(0), 4096), 0);
         assert_eq!(stat_threshold(1, pages(1), 4096), 2);
         assert_eq!(stat_threshold(u32::MAX, pages(u64::MAX), 4096), 125);
-        // The same memory in larger pages has the same threshold.
+        // Memory of one size has the same threshold with any page size.
         assert_eq!(stat_threshold(8, pages(146_543 / 16), 65_536), 32);
         assert_eq!(stat_threshold(8, pages(4), 1 << 30), 32);
     }
@@ -245,7 +251,7 @@ mod tests {
 
     #[test]
     fn drift_is_reported_only_if_it_can_hide_a_watermark() {
-        // 16 CPUs * 30 = 480 frames, more than the 99 between the watermarks.
+        // The drift of 16 CPUs * 30 = 480 frames exceeds the 99 frames between the watermarks.
         assert_eq!(drift_mark(16, 30, &marks(396, 495, 594)), Some(pages(594 + 480)));
         assert_eq!(drift_mark(2, 30, &marks(396, 495, 594)), None);
         assert_eq!(drift_mark(3, 33, &marks(396, 495, 594)), None);

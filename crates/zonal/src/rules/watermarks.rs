@@ -1,31 +1,34 @@
-//! Watermarks and lowmem reserves: how much of each zone is kept free, and for which requests.
+//! Watermarks and lowmem reserves: how many frames of each zone stay free, and for which requests.
 //!
-//! Pure arithmetic. Every zone has three watermarks: background reclaim is woken below *low* and stops at *high*;
-//! below *min* only urgent requests are served. A *lowmem reserve* keeps frames of a zone for the requests that
-//! cannot use any higher zone: it grows with the memory that a request could have used instead. Neighbours:
-//! `zone/mod.rs` holds the watermarks, `alloc/slow_path.rs` chooses the one that a scan checks.
+//! Every zone has three watermarks. Background reclaim is woken when the free frames fall below *low*, and stops when
+//! they reach *high*. Below *min*, only urgent requests are served. A *lowmem reserve* protects frames of a zone for
+//! the requests that cannot use a higher zone. For other requests, the reserve grows with the memory of the higher
+//! zones that they could use instead.
+//!
+//! Related files: `zone/mod.rs` stores the watermarks, and `alloc/slow_path.rs` chooses the watermark that a scan
+//! checks.
 
 use crate::units::{Order, PageCount, ZoneKind};
 
 /// How `min` of a movable zone is computed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum MovableMin {
-    /// 1/1024 of the zone, within 32..=128 frames, not part of the shared minimum: Linux 6.12.
+    /// 1/1024 of the zone, within 32..=128 frames, and no share of the machine-wide minimum. Linux: 6.12.
     #[default]
     OwnMinimum,
-    /// The zone's share of the shared minimum, as for any zone: Linux 5.10 and 6.1.
+    /// The zone's share of the machine-wide minimum, as in any other zone. Linux: 5.10 and 6.1.
     Ordinary,
 }
 
 /// The settings that an administrator controls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WatermarkSettings {
-    /// Frames kept free over all zones; with `None` computed from the machine's size ([`default_min_free`]).
-    /// Linux: `vm.min_free_kbytes`.
+    /// Machine-wide minimum: the sum of the minimum free frames over all zones. `None` computes it from the machine's
+    /// size ([`default_min_free`]). Linux: `vm.min_free_kbytes`.
     pub min_free: Option<PageCount>,
-    /// Least distance between watermarks, in 1/10000 of a zone. Linux: `vm.watermark_scale_factor`.
+    /// Minimum distance between watermarks, in 1/10000 of a zone. Linux: `vm.watermark_scale_factor`.
     pub scale_factor: u32,
-    /// For each kind of zone, the divisor of its reserve; 0 = none. Linux: `vm.lowmem_reserve_ratio`.
+    /// Divisor of the reserve for each kind of zone, or 0 for no reserve. Linux: `vm.lowmem_reserve_ratio`.
     pub lowmem_reserve_ratio: [u32; ZoneKind::COUNT],
     /// The rule for movable zones.
     pub movable_min: MovableMin,
@@ -43,7 +46,7 @@ impl Default for WatermarkSettings {
 }
 
 impl WatermarkSettings {
-    /// Returns the values that the watermarks of all zones depend on, computed once over all zones of the machine.
+    /// Returns the values on which the watermarks of all zones depend, computed from all zones of the machine.
     pub fn basis(
         &self,
         zones: impl Iterator<Item = (ZoneKind, PageCount)>,
@@ -61,7 +64,8 @@ impl WatermarkSettings {
         WatermarkBasis { min_free, sharing, scale_factor: self.scale_factor, movable_min: self.movable_min }
     }
 
-    /// Returns the number of frames of `zone` that a request with zone limit `limit` must leave free.
+    /// Returns the lowmem reserve of `zone`: the number of frames that a request with zone limit `limit` must leave
+    /// free.
     ///
     /// `managed` is the number of managed frames of the node's zones, by kind.
     #[must_use]
@@ -80,8 +84,9 @@ impl WatermarkSettings {
     }
 }
 
-/// Returns the default for [`WatermarkSettings::min_free`]: the square root of 16 times the KiB outside movable
-/// zones, in KiB, within 128 KiB ..= 256 MiB.
+/// Returns the default for [`WatermarkSettings::min_free`].
+///
+/// In KiB, it is the square root of 16 times the memory outside movable zones, within 128 KiB ..= 256 MiB.
 #[must_use]
 pub fn default_min_free(ordinary: PageCount, page_bytes: u32) -> PageCount {
     let page_bytes = u128::from(page_bytes);
@@ -90,7 +95,7 @@ pub fn default_min_free(ordinary: PageCount, page_bytes: u32) -> PageCount {
     PageCount::new((min_kib * 1024 / page_bytes) as u64)
 }
 
-/// The values that the watermarks of all zones depend on.
+/// The values on which the watermarks of all zones depend.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WatermarkBasis {
     min_free: PageCount,
@@ -100,7 +105,7 @@ pub struct WatermarkBasis {
 }
 
 impl WatermarkBasis {
-    /// Returns the number of frames kept free over all zones.
+    /// Returns the machine-wide minimum: the sum of the minimum free frames over all zones.
     #[must_use]
     pub const fn min_free(&self) -> PageCount {
         self.min_free
@@ -136,31 +141,32 @@ pub struct Watermarks {
 /// The watermark that a scan checks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Watermark {
-    /// `min`, the last one before requests reclaim or fail.
+    /// `min`, the last watermark that is checked before a request reclaims or fails.
     Min,
-    /// `low`, the one that a first scan checks.
+    /// `low`, the watermark that the first scan checks.
     Low,
 }
 
-/// How far below `min` a request may deplete a zone.
+/// How far below `min` a request may reduce the free frames of a zone.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Urgency {
-    /// Down to `min`.
+    /// Requests may use free frames down to `min`.
     #[default]
     Normal,
-    /// Down to half of `min`. Linux: `__GFP_HIGH`.
+    /// Requests may use free frames down to half of `min`. Linux: `__GFP_HIGH`.
     High,
-    /// Down to 3/8 of `min`, three quarters of that half, regardless of the cpuset. Linux: `GFP_ATOMIC`.
+    /// Requests may use free frames down to 3/8 of `min`, regardless of the cpuset. Linux: `GFP_ATOMIC`.
     Atomic,
-    /// Down to the last frame, for callers that free memory. Linux: `PF_MEMALLOC`.
+    /// Requests may use free frames down to the last frame, because the caller frees memory. Linux: `PF_MEMALLOC`.
     Reserve,
 }
 
 impl Watermarks {
     /// Whether a zone with `free` frames can serve a block of `order` and stay above `watermark`.
     ///
-    /// `reserve` is the number of frames that the request's zone limit must leave free; only [`Urgency::Reserve`]
-    /// may use them. This does not check that a free block is large enough.
+    /// `reserve` is the number of frames that the request must leave free because of its zone limit. Only a request
+    /// with [`Urgency::Reserve`] may use these frames. The function does not check whether any free block is large
+    /// enough.
     #[must_use]
     pub fn allow(
         &self,
@@ -177,7 +183,7 @@ impl Watermarks {
         left > self.discounted(watermark, urgency).plus(reserve)
     }
 
-    /// Returns `watermark` in frames, lowered by the request's urgency; only `min` is ever lowered.
+    /// Returns `watermark` in frames, lowered according to the request's urgency. Urgency lowers only `min`.
     #[must_use]
     pub fn discounted(&self, watermark: Watermark, urgency: Urgency) -> PageCount {
         if watermark == Watermark::Low {
@@ -206,7 +212,7 @@ mod tests {
         Watermarks { min: pages(min), low: pages(low), high: pages(high) }
     }
 
-    /// A machine of four nodes, two with movable memory, as Linux 6.1 and 7.2 reported it.
+    /// A machine with movable memory on two of its nodes, as Linux 6.1 and 7.2 reported it.
     const MOVABLE_61: [(ZoneKind, u64); 7] = [
         (ZoneKind::Dma, 3840),
         (ZoneKind::Dma32, 242_462),
@@ -256,7 +262,7 @@ mod tests {
         assert_eq!(settings.reserve(&node, ZoneKind::Normal, ZoneKind::Movable), pages(8026));
         assert_eq!(settings.reserve(&node, ZoneKind::Normal, ZoneKind::Normal), pages(0));
         assert_eq!(settings.reserve(&node, ZoneKind::Dma, ZoneKind::Movable), pages(0));
-        // A node with three zones, from Linux 6.1: reserves of 899 and 1387 in DMA, 487 in DMA32.
+        // A node with three zones, for which Linux 6.1 reported reserves of 899 and 1387 in DMA and of 487 in DMA32.
         let node = [pages(3840), pages(230_313), pages(124_818), pages(0)];
         assert_eq!(settings.reserve(&node, ZoneKind::Dma, ZoneKind::Dma32), pages(899));
         assert_eq!(settings.reserve(&node, ZoneKind::Dma, ZoneKind::Movable), pages(1387));

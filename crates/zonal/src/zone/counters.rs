@@ -1,10 +1,11 @@
-//! Zoned counters: totals per zone and node, with a small difference on each CPU.
+//! Zoned counters: each zone and each node has totals, and each CPU has small differences from them.
 //!
-//! Up to eight *items* share one *word* per CPU: eight lanes, each a *difference* of type `i8`. To *fold* is to move
-//! differences to the totals. The *threshold* is the largest difference that stays on a CPU. An *overstep* folds half a
-//! threshold more than the difference, so that a run in one direction folds only once every one and a half thresholds.
-//! Source: Lameter 2006, Linux df9ecaba3f15. Neighbours: `rules/stat_threshold.rs` has the rules; the words are in the
-//! pagesets (`pageset/mod.rs`) and guarded with them; `zone/mod.rs` and `zone/node.rs` hold the totals.
+//! The counted quantities are called *items*. A CPU has one *word* with eight lanes, each of which holds the
+//! *difference* of one item as an `i8`. To *fold* is to move a difference to the totals. The *threshold* is the largest
+//! difference that may stay on a CPU. With an *overstep*, a fold moves half a threshold more than the difference, so
+//! that a run in one direction folds only once every one and a half thresholds. Source: Lameter 2006, Linux
+//! df9ecaba3f15. Related files: `rules/stat_threshold.rs` has the rules. The words are in the pagesets
+//! (`pageset/mod.rs`), whose locks protect them. `zone/mod.rs` and `zone/node.rs` hold the totals.
 
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::Relaxed;
@@ -13,25 +14,25 @@ use crate::platform::cells::all_zero;
 use crate::platform::{Atomic, Platform};
 use crate::rules::stat_threshold::{FoldRule, MAX_STAT_THRESHOLD};
 
-/// Proof that only the caller may write the words of one CPU in one zone or node.
+/// Proof that only the caller may write a CPU's word for one zone or node.
 ///
-/// A value of the type exists only while the lock of that pageset is held.
+/// A value of such a type exists only while the lock of the pageset with the word is held.
 pub(crate) trait CpuGuard {}
 
-/// Lanes of a word.
+/// Number of lanes of a word.
 const LANES: usize = 8;
-/// Cells of the totals of one zone or node: a cache line.
+/// Number of cells of the totals of one zone or node, which occupy a cache line.
 pub(crate) const TOTAL_CELLS: usize = LANES;
-/// The last cell counts folds: no item uses it.
+/// Index of the last cell, which counts folds and is not used by any item.
 const FOLDS: usize = LANES - 1;
 
 /// The items of a zone or of a node.
 pub(crate) trait Item: Copy {
-    /// Returns its lane in the words and its cell in the totals, below [`FOLDS`].
+    /// Returns the item's lane in the words, which is also its cell in the totals; less than [`FOLDS`].
     fn lane(self) -> usize;
 }
 
-/// What is counted per zone: frames in `Free`, blocks in the rest.
+/// The items of a zone. `Free` counts frames, and all other items count blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ZoneItem {
     /// Free frames. Linux: `NR_FREE_PAGES`.
@@ -40,9 +41,9 @@ pub(crate) enum ZoneItem {
     NumaHit,
     /// Blocks served from this zone although another node was preferred.
     NumaMiss,
-    /// Blocks served from another node although this one was preferred.
+    /// Blocks served from another node although this node was preferred.
     NumaForeign,
-    /// Blocks that interleaving served from its target.
+    /// Blocks that an interleaving policy requested from this node and that this zone served.
     InterleaveHit,
     /// Blocks served to a CPU of this node.
     NumaLocal,
@@ -70,7 +71,7 @@ impl Item for ZoneItem {
     }
 }
 
-/// What is counted per node, in frames.
+/// The items of a node, which all count frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NodeItem {
     /// Frames allocated as user pages.
@@ -109,17 +110,18 @@ impl Item for NodeItem {
 const _: () = assert!(ZoneItem::ALL.len() <= FOLDS && NodeItem::ALL.len() <= FOLDS);
 
 all_zero! {
-    /// The thresholds of one zone or node. Read by each update, so it should share a cache line with what is rarely
-    /// written.
+    /// The thresholds of one zone or node. Every update of a counter reads them, so they should share a cache line with
+    /// data that is rarely written.
     ///
-    /// One cell holds everything that the threshold in force depends on, so that its two kinds of writers cannot undo
-    /// each other's changes: settings replace the values, background reclaim counts its workers.
+    /// One cell holds everything on which the threshold in force depends. It has two kinds of writers: changes of
+    /// settings replace the thresholds, and background reclaim counts its workers. Atomic additions to one cell prevent
+    /// each kind from undoing the changes of the other.
     ///
     /// | bits | content |
     /// |---|---|
-    /// | 0..8, 8..16 | threshold and overstep at rest |
-    /// | 16..24, 24..32 | threshold and overstep under pressure |
-    /// | 32..64 | number of background workers awake |
+    /// | 0..8, 8..16 | threshold and overstep while no background worker runs |
+    /// | 16..24, 24..32 | threshold and overstep under pressure, while one runs |
+    /// | 32..64 | number of running background workers |
     ///
     /// Invariant: `overstep <= threshold / 2` in both pairs.
     #[repr(C)]
@@ -128,19 +130,21 @@ all_zero! {
     }
 }
 
-/// One background worker awake.
+/// One running background worker in the count.
 const AWAKE: u64 = 1 << 32;
 
-/// The thresholds of a zone; with zero every count goes to the totals.
+/// The thresholds of a zone or node; a threshold of zero sends every count to the totals.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Thresholds {
-    /// Threshold at rest.
+    /// Threshold while no background worker runs.
     pub(crate) rest: u8,
-    /// Threshold while background reclaim of the node is awake.
+    /// Threshold while background reclaim of the node runs.
     pub(crate) pressed: u8,
 }
 
-/// A threshold with its overstep: how far beyond zero a step of one leaves a difference that exceeded the threshold.
+/// A threshold with its overstep, in the lowest 16 bits.
+///
+/// When a step of one makes a difference exceed the threshold, the fold leaves `overstep` with the opposite sign.
 #[derive(Clone, Copy)]
 struct InForce(u64);
 
@@ -162,19 +166,19 @@ impl<P: Platform> ThresholdCells<P> {
     }
 }
 
-/// The counters of one zone or node: a view of its cells. All zero is the initial state.
+/// A view of the counters of one zone or node. Initially, all cells are zero.
 ///
-/// Invariant, item by item, between updates: the value = `totals + Σ differences of all CPUs`. After each update
-/// `|difference| <= threshold`, unless the threshold has fallen since. Totals of the machine, if any, = `Σ totals` of
-/// all views that share them.
+/// Invariants for each item: between updates, the value = `totals + Σ differences of all CPUs`. After each update
+/// `|difference| <= threshold`, unless the threshold has fallen since then. The totals of the machine, if present, are
+/// `Σ totals` of all views that share them.
 ///
-/// Every access is relaxed: a word has one writer at a time, ordered by the lock that its guard represents; totals
-/// change by atomic additions that commute; readers may be out of date.
+/// Every access is relaxed. A word has one writer at a time, and the lock that the writer's guard represents orders the
+/// writers. Totals change by atomic additions, which commute. Values that are read may be out of date.
 pub(crate) struct ZonedCounters<'m, P: Platform, I> {
-    /// Written by folds; shared by all CPUs.
+    /// Totals of the zone or node, which folds of all CPUs write.
     totals: &'m [P::U64; TOTAL_CELLS],
     threshold: &'m ThresholdCells<P>,
-    /// Also written by folds.
+    /// Totals of the machine, which folds of all CPUs write too.
     machine: Option<&'m [P::U64; TOTAL_CELLS]>,
     items: PhantomData<I>,
 }
@@ -192,24 +196,24 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
         Self { totals, threshold, machine: None, items: PhantomData }
     }
 
-    /// Returns the same counters, with the totals of the whole machine added.
+    /// Returns these counters with a reference to the totals of the machine, which folds then update too.
     pub(crate) const fn with_machine(self, machine: Option<&'m [P::U64; TOTAL_CELLS]>) -> Self {
         Self { machine, ..self }
     }
 
-    /// Adds one in the CPU's word.
+    /// Adds one to the item in the CPU's word.
     #[inline]
     pub(crate) fn increment(&self, word: &P::U64, item: I, guard: &impl CpuGuard) {
         self.update(word, guard, |counts| counts.increment(item));
     }
 
-    /// Adds `amount` in the CPU's word.
+    /// Adds `amount` to the item in the CPU's word.
     #[inline]
     pub(crate) fn add(&self, word: &P::U64, item: I, amount: i64, guard: &impl CpuGuard) {
         self.update(word, guard, |counts| counts.add(item, amount));
     }
 
-    /// Performs several counts for the cost of one: the word is read and written once.
+    /// Performs several counts with one read and one write of the word.
     #[inline(always)]
     pub(crate) fn update(
         &self,
@@ -222,7 +226,7 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
         word.store(counts.lanes.0, Relaxed);
     }
 
-    /// Adds `amount` to a CPU's `difference`; returns what stays of it and moves the rest to the totals.
+    /// Adds `amount` to a CPU's `difference`, moves the excess to the totals, and returns the new difference.
     #[inline]
     pub(crate) fn leave(&self, item: I, difference: i64, amount: i64) -> i64 {
         let sum = difference.wrapping_add(amount);
@@ -233,7 +237,7 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
         left
     }
 
-    /// As [`Self::leave`] for items that are counted together, with `most` as the largest difference.
+    /// Performs [`Self::leave`] for two items that share a difference, with `most` as the largest difference.
     #[inline]
     pub(crate) fn leave_all(&self, items: [I; 2], difference: i64, amount: i64, most: i64) -> i64 {
         let sum = difference + amount;
@@ -244,14 +248,14 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
         left
     }
 
-    /// Returns what stays on a CPU of a difference that has become `sum` by adding `amount`.
+    /// Returns the difference that stays on a CPU when the addition of `amount` has made it `sum`.
     #[inline]
     pub(crate) fn remainder_of(&self, sum: i64, amount: i64) -> i64 {
         let threshold = self.threshold.in_force();
         remainder_of(sum, amount, i64::from(threshold.most()), i64::from(threshold.overstep()))
     }
 
-    /// Returns how far beyond zero a step of one leaves a difference that exceeded the threshold.
+    /// Returns the overstep in force.
     #[inline]
     pub(crate) fn overstep(&self) -> i64 {
         i64::from(self.threshold.in_force().overstep())
@@ -262,7 +266,7 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
         i64::from(Lanes(word.load(Relaxed)).get(item.lane()))
     }
 
-    /// Adds `amount` to the totals without a guard, for callers that cannot have one now.
+    /// Adds `amount` directly to the totals, for callers that do not hold a guard.
     pub(crate) fn add_total(&self, item: I, amount: i64) {
         self.add_to_totals(item.lane(), amount);
     }
@@ -274,9 +278,9 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
         }
     }
 
-    /// Moves a CPU's differences to the totals; a word without differences costs one read.
+    /// Moves a CPU's differences to the totals; only reads the word if it has no differences.
     ///
-    /// Callers do it from time to time, when the CPU goes offline, and after the threshold fell.
+    /// Called periodically, when the CPU goes offline, and after the threshold has fallen.
     pub(crate) fn fold(&self, word: &P::U64, _guard: &impl CpuGuard) {
         let lanes = Lanes(word.load(Relaxed));
         if lanes.0 == 0 {
@@ -290,7 +294,7 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
         word.store(0, Relaxed);
     }
 
-    /// Moves a difference that was stored elsewhere to the totals of `items`.
+    /// Moves a difference that is not stored in a word of this type to the totals of `items`.
     pub(crate) fn fold_difference(&self, items: &[I], difference: i64) {
         if difference != 0 {
             items.iter().for_each(|item| self.fold_lane(item.lane(), difference));
@@ -300,15 +304,14 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
     #[cold]
     fn fold_lane(&self, lane: usize, amount: i64) {
         self.add_to_totals(lane, amount);
-        // A separate load and store: two folds at the same time may count as one, but it costs a third of an atomic
-        // addition.
+        // A separate load and store cost a third of an atomic addition, but may count two concurrent folds as one.
         let folds = &self.totals[FOLDS];
         folds.store(folds.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
-    /// Sets the thresholds under a rule, whether workers are awake or not.
+    /// Sets both thresholds, with the oversteps of `fold`, regardless of running workers.
     ///
-    /// One caller at a time.
+    /// Only one thread at a time may call this function.
     pub(crate) fn set_thresholds(&self, thresholds: Thresholds, fold: FoldRule) {
         let pair = |most: u8| {
             assert!(most <= MAX_STAT_THRESHOLD, "a threshold of {most} does not fit its lane");
@@ -319,12 +322,12 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
             u64::from(most) | u64::from(overstep) << 8
         };
         let values = pair(thresholds.rest) | pair(thresholds.pressed) << 16;
-        // An addition preserves the worker count above, even if it changes at the same time.
+        // An addition preserves the worker count in the upper bits, even if that count changes concurrently.
         let before = self.threshold.word.load(Relaxed) % AWAKE;
         self.threshold.word.fetch_add(values.wrapping_sub(before), Relaxed);
     }
 
-    /// Counts a background worker that wakes; the thresholds under pressure are in force from now on.
+    /// Counts a background worker that begins; the thresholds under pressure are now in force.
     pub(crate) fn pressure_begins(&self) {
         self.threshold.word.fetch_add(AWAKE, Relaxed);
     }
@@ -340,20 +343,20 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
         self.threshold.in_force().most()
     }
 
-    /// Returns the total without the differences; it can be negative for a moment.
+    /// Returns the total without the differences, which can be temporarily negative.
     pub(crate) fn total(&self, item: I) -> i64 {
         self.totals[item.lane()].load(Relaxed) as i64
     }
 
-    /// Returns an approximate value for the cost of one load, wrong by at most CPUs * threshold.
+    /// Returns an approximate value for the cost of one load; the error is at most CPUs * threshold.
     #[inline]
     pub(crate) fn approximate(&self, item: I) -> u64 {
         not_negative(self.total(item))
     }
 
-    /// Returns the value including the differences in `words`, those of all CPUs.
+    /// Returns the value including the differences in `words`, which must be the words of all CPUs.
     ///
-    /// Exact if no count is under way; it can be negative for a moment.
+    /// The value is exact if no update is under way. During updates it can be temporarily negative.
     pub(crate) fn snapshot<'w>(&self, item: I, words: impl Iterator<Item = &'w P::U64>) -> i64
     where
         P::U64: 'w,
@@ -362,9 +365,9 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
         self.total(item) + differences.sum::<i64>()
     }
 
-    /// Returns how often a difference was moved to the totals since the start.
+    /// Returns how many differences have been moved to the totals since the start.
     ///
-    /// Folds of two CPUs at the same time may count as one.
+    /// Concurrent folds of two CPUs may count as one.
     pub(crate) fn folds(&self) -> u64 {
         self.totals[FOLDS].load(Relaxed)
     }
@@ -372,7 +375,7 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
 
 /// Returns an approximate value over all of `zones`.
 ///
-/// There is no machine-wide total of the zones' counters: each fold of each CPU would write it, and the whole machine
+/// There is no machine-wide total of the zones' counters, because each fold of each CPU would write it, and all CPUs
 /// would contend for its cache line.
 pub(crate) fn approximate_over<'m, P: Platform + 'm, I: Item + 'm>(
     zones: impl Iterator<Item = ZonedCounters<'m, P, I>>,
@@ -385,9 +388,11 @@ fn not_negative(count: i64) -> u64 {
     count.max(0) as u64
 }
 
-/// Returns what stays on a CPU of a difference that has become `sum` by adding `amount`, if at most `most` may stay.
+/// Returns the difference that stays on a CPU when the addition of `amount` has made it `sum` and at most `most` may
+/// stay.
 ///
-/// A step of one beyond `most` oversteps to the other side; after any other amount beyond it nothing stays.
+/// If a step of one exceeds `most`, the result is the overstep with the opposite sign. If any other amount exceeds
+/// `most`, the result is zero.
 #[inline]
 fn remainder_of(sum: i64, amount: i64, most: i64, overstep: i64) -> i64 {
     match amount {
@@ -400,20 +405,20 @@ fn remainder_of(sum: i64, amount: i64, most: i64, overstep: i64) -> i64 {
     }
 }
 
-/// A CPU's word while it is being updated.
+/// A copy of a CPU's word during an update.
 pub(crate) struct Counts<'c, 'm, P: Platform, I> {
     lanes: Lanes,
     counters: &'c ZonedCounters<'m, P, I>,
 }
 
 impl<P: Platform, I: Item> Counts<'_, '_, P, I> {
-    /// Adds one.
+    /// Adds one to `item`.
     #[inline]
     pub(crate) fn increment(&mut self, item: I) {
         self.add(item, 1);
     }
 
-    /// Adds any amount.
+    /// Adds `amount` to `item`.
     #[inline]
     pub(crate) fn add(&mut self, item: I, amount: i64) {
         let left = self.counters.leave(item, i64::from(self.lanes.get(item.lane())), amount);
@@ -421,8 +426,8 @@ impl<P: Platform, I: Item> Counts<'_, '_, P, I> {
     }
 }
 
-/// Eight `i8` in a word, lane 0 in the lowest byte. Lanes are extracted and replaced as a whole, never added in place,
-/// so nothing carries from one to the next.
+/// Eight `i8` in a word, with lane 0 in the lowest byte. Lanes are extracted and replaced as a whole and never added in
+/// place, so no carry can reach the next lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Lanes(u64);
 

@@ -1,7 +1,7 @@
-//! Event counters for display and tests, off the fast path.
+//! Event counters for display and tests, which the fast path does not use.
 //!
-//! Each node counts for the requests that start at it, so that the cells are rarely shared. Neighbours:
-//! `admin/snapshot.rs` sums them up.
+//! Each node has its own counters, mainly for the requests that start at the node, so that CPUs of different nodes
+//! rarely share a cache line. Related file: `admin/snapshot.rs` sums up the counters.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -41,16 +41,16 @@ pub struct Events {
     pub marks: u64,
     /// Times that a zonelist cache was wiped.
     pub wipes: u64,
-    /// Full bits cleared early, because frees lifted a zone above its watermark.
+    /// Full bits cleared before they expired, because frees lifted a zone above its watermark.
     pub early_clears: u64,
-    /// Node reclaims not tried: the caller may not wait, the node has CPUs of its own and is not the caller's, or
-    /// another caller is reclaiming it.
+    /// Node reclaims not tried, because the caller must not wait, the node has CPUs and is not the caller's node, or
+    /// another caller is reclaiming the node.
     pub node_reclaim_no_scan: u64,
-    /// Node reclaims not tried: too few frames can be reclaimed.
+    /// Node reclaims not tried, because too few frames can be reclaimed.
     pub node_reclaim_full: u64,
-    /// Node reclaims that freed less than requested, or nothing.
+    /// Node reclaims that freed fewer frames than the request needs, or none.
     pub node_reclaim_some: u64,
-    /// Node reclaims that freed enough.
+    /// Node reclaims that freed at least as many frames as the request needs.
     pub node_reclaim_success: u64,
     /// Times that a background worker was woken.
     pub background_wakes: u64,
@@ -58,15 +58,15 @@ pub struct Events {
     pub background_rounds: u64,
     /// Frames freed by background reclaim.
     pub background_reclaimed: u64,
-    /// Rounds of direct reclaim, in which a request reclaims by itself.
+    /// Rounds of direct reclaim, in which the allocating thread itself reclaims frames.
     pub direct_stalls: u64,
     /// Frames freed by direct reclaim.
     pub direct_reclaimed: u64,
     /// Time spent in direct reclaim, in nanoseconds.
     pub direct_ns: u64,
-    /// Frames retired because an invalid free had put them in two places.
+    /// Frames retired because invalid frees had put them onto two stacks or into free memory twice.
     pub retired: u64,
-    /// Frames found changed while free, if poisoning is enabled.
+    /// Frames whose poison was found changed on allocation, if poisoning is enabled.
     pub poison_found: u64,
     /// Requests that failed.
     pub failures: u64,
@@ -86,7 +86,7 @@ all_zero! {
     }
 }
 
-// All accesses are relaxed: the counts order nothing.
+// All accesses are relaxed, because the counts order no other accesses.
 impl<P: Platform> EventCells<P> {
     /// Adds `amount` to the count of `event`.
     pub(crate) fn add(&self, event: Event, amount: u64) {

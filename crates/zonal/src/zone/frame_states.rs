@@ -1,16 +1,19 @@
-//! Frame states: one byte for each frame, written only for the first frame of a block.
+//! Frame states: a byte for each frame, of which an operation on a block writes only the byte of the first frame.
 //!
 //! | byte | state of the frame |
 //! |---|---|
-//! | `0` | no block starts here: free in the buddy, or inside a block; not managed in an absent section |
+//! | `0` | the frame is free in the buddy, or inside a block, or not managed in an absent section |
 //! | `kind << 5 \| order + 1` | first frame of an allocated block, kinds 0 to 2 |
-//! | `0x60 \| order + 1` | first frame of a free block that a pageset caches, or that is on its way to or from one |
+//! | `0x60 \| order + 1` | first frame of a free block in a pageset, or moving to or from a pageset |
 //! | `0x80 \| kind << 5 \| order + 1` | first frame of a block in quarantine |
-//! | `0xe0`, `0xe1..=0xf3`, `0xf4..=0xf6` | reserved: retired; fenced, by order; being split, by kind |
-//! | `0xff` | not managed, in a section that has managed frames |
+//! | `0xe0 \| order + 1` | first frame of a later block of a run (`zone/runs.rs`) |
+//! | low five bits `0x14..=0x1f`, top three bits 0 to 4 | first frame of a run, numbered `kind * 19 + order` |
+//! | `0xf4..=0xf6` | first frame of a block or run that is being split, by kind |
+//! | `0xff` | the frame is not managed, but its section has managed frames |
 //!
-//! A *section* is 4096 frames. A bit for each section says whether any of its frames is managed, so that absent memory
-//! costs no writes. Neighbours: `alloc/mod.rs` and `alloc/free.rs` change the states of blocks.
+//! A *section* is 4096 frames. A bit for each section records whether the section is *present*, which means that any of
+//! its frames is managed. The bytes of absent sections are therefore never written. Related files: `alloc/mod.rs` and
+//! `alloc/free.rs` change the states of blocks.
 
 use core::ops::Range;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -18,21 +21,29 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::config::InvalidFree;
 use crate::platform::cells::copy_view;
 use crate::platform::{Atomic, Platform};
-use crate::units::Order;
-use crate::units::PageKind;
+use crate::units::{MAX_ORDER_LIMIT, Order, PageKind};
 
 const ORDER_BITS: u8 = 5;
 const ORDER_MASK: u8 = (1 << ORDER_BITS) - 1;
 const KIND_MASK: u8 = 0b11;
-/// In place of a kind: cached by a pageset.
+/// Bits in place of a kind for a block that a pageset caches.
 const CACHED: u8 = KIND_MASK << ORDER_BITS;
 const QUARANTINED: u8 = 0x80;
 const NOT_MANAGED: u8 = 0xff;
 const FREE: u8 = FrameState::Free.encode();
+/// Further block of a run, plus order + 1.
+const RUN_PART: u8 = 0xe0;
+/// Smallest value of the low five bits that is no order.
+const NO_ORDER: u8 = 0x14;
+/// Values of the low five bits that are no order.
+const NO_ORDERS: u8 = ORDER_MASK + 1 - NO_ORDER;
+/// Orders of a block.
+const ORDERS: u8 = MAX_ORDER_LIMIT + 1;
+const SPLITTING: u8 = RUN_PART | NO_ORDER;
 
-/// Frames of a section. The base of a zone is a multiple of it (`alloc/layout.rs`).
+/// Number of frames of a section. The base of a zone is a multiple of this number (`alloc/layout.rs`).
 pub(crate) const SECTION: u64 = 1 << 12;
-/// Sections in a word of the bitmap of present sections.
+/// Number of sections in a word of the bitmap of present sections.
 const SECTIONS_A_WORD: u64 = u64::BITS as u64;
 
 /// State of one frame.
@@ -40,13 +51,19 @@ const SECTIONS_A_WORD: u64 = u64::BITS as u64;
 pub(crate) enum FrameState {
     /// Free in the buddy, or not the first frame of its block.
     Free,
-    /// First frame of a free block that a pageset caches, or that is on its way to or from one.
+    /// First frame of a free block that is in a pageset, or that is moving to or from a pageset.
     Cached(Order),
     /// First frame of an allocated block.
     Allocated(Order, PageKind),
     /// First frame of a freed block in quarantine, or of a retired block.
     Quarantined(Order, PageKind),
-    /// A hole, or offline.
+    /// First frame of the first block of an allocated run; the order is that of the block.
+    RunHead(Order, PageKind),
+    /// First frame of a further block of an allocated run.
+    RunPart(Order),
+    /// First frame of an allocated block or run that its owner is splitting.
+    Splitting(PageKind),
+    /// A frame in a hole, or an offline frame.
     NotManaged,
 }
 
@@ -58,19 +75,44 @@ impl FrameState {
             Self::Cached(order) => CACHED | (order.get() + 1),
             Self::Allocated(order, kind) => (kind as u8) << ORDER_BITS | (order.get() + 1),
             Self::Quarantined(order, kind) => QUARANTINED | Self::Allocated(order, kind).encode(),
+            Self::RunHead(order, kind) => {
+                let number = kind as u8 * ORDERS + order.get();
+                (number / NO_ORDERS) << ORDER_BITS | (NO_ORDER + number % NO_ORDERS)
+            }
+            Self::RunPart(order) => RUN_PART | (order.get() + 1),
+            Self::Splitting(kind) => SPLITTING + kind as u8,
             Self::NotManaged => NOT_MANAGED,
         }
     }
 
-    /// Decodes a byte of a present section.
+    /// Returns the order of the block that starts at the frame.
+    pub(crate) const fn order(self) -> Option<Order> {
+        match self {
+            Self::Cached(order)
+            | Self::Allocated(order, _)
+            | Self::Quarantined(order, _)
+            | Self::RunHead(order, _)
+            | Self::RunPart(order) => Some(order),
+            Self::Free | Self::Splitting(_) | Self::NotManaged => None,
+        }
+    }
+
+    /// Returns the state that a byte of a present section encodes.
     fn decode(byte: u8) -> Self {
         match byte {
             0 => Self::Free,
             NOT_MANAGED => Self::NotManaged,
+            SPLITTING.. => Self::Splitting(PageKind::ALL[usize::from(byte - SPLITTING)]),
+            _ if byte & ORDER_MASK >= NO_ORDER => {
+                let number = (byte >> ORDER_BITS) * NO_ORDERS + (byte & ORDER_MASK) - NO_ORDER;
+                let order = Order::new(number % ORDERS).expect("it is below the number of orders");
+                Self::RunHead(order, PageKind::ALL[usize::from(number / ORDERS)])
+            }
             _ => {
                 let order = Order::new((byte & ORDER_MASK) - 1).expect("only valid orders are stored");
                 match byte & !ORDER_MASK {
                     CACHED => Self::Cached(order),
+                    RUN_PART => Self::RunPart(order),
                     bits if bits & QUARANTINED == 0 => Self::Allocated(order, kind_of(byte)),
                     _ => Self::Quarantined(order, kind_of(byte)),
                 }
@@ -83,7 +125,7 @@ const fn kind_of(byte: u8) -> PageKind {
     PageKind::ALL[(byte >> ORDER_BITS & KIND_MASK) as usize]
 }
 
-/// State of a single frame cached by a pageset.
+/// State of a single frame that a pageset caches.
 pub(crate) const CACHED_PAGE: u8 = FrameState::Cached(Order::PAGE).encode();
 
 /// Returns the state of a single frame that is allocated as `kind`.
@@ -92,13 +134,13 @@ pub(crate) const fn allocated_page(kind: PageKind) -> u8 {
     FrameState::Allocated(Order::PAGE, kind).encode()
 }
 
-/// Changes a block's state from `allocated` to `cached`: the one step by which a free takes a block from its owner.
+/// Changes a block's state from `allocated` to `cached`, which transfers the block from its owner to the free.
 ///
 /// # Errors
-/// Returns the state that another free left first. Under [`InvalidFree::Exact`] nothing was written then. Of any number
-/// of frees that found the block allocated, exactly one succeeds: whatever happens to the frame afterwards, the others
-/// no longer find the state that they expect. Under [`InvalidFree::Checked`] a free that is preempted before its store
-/// overwrites the state that others have given the frame meanwhile.
+/// Under [`InvalidFree::Exact`], returns the state found if it is not `allocated`, and writes nothing. Of several
+/// concurrent frees of an allocated block, exactly one succeeds. Under [`InvalidFree::Checked`], never fails. A free
+/// that is preempted before its store overwrites any state that other threads have stored since the free read the
+/// state.
 #[inline(always)]
 pub(crate) fn mark_freed<A: Atomic<u8>>(
     cell: &A,
@@ -107,19 +149,21 @@ pub(crate) fn mark_freed<A: Atomic<u8>>(
     invalid_free: InvalidFree,
 ) -> Result<(), u8> {
     match invalid_free {
-        // AcqRel: the block's next owner sees what this one wrote. Relaxed: a failure is only reported.
+        // AcqRel: the next owner of the block sees the writes of this owner. Relaxed: a failure is only reported.
         InvalidFree::Exact => cell.compare_exchange(allocated, cached, AcqRel, Relaxed).map(|_| ()),
         InvalidFree::Checked => {
-            cell.store(cached, Release); // pairs with the acquire in `step`
+            cell.store(cached, Release); // release: pairs with the acquire in `step`
             Ok(())
         }
     }
 }
 
-/// Applies [`mark_freed`] to a single frame of kind `User` without a check of its state before: an exchange needs none.
+/// Applies [`mark_freed`] to a single frame of kind `User`.
+///
+/// An exchange checks the state itself, so only [`InvalidFree::Checked`] reads the state first.
 ///
 /// # Errors
-/// Returns the state found instead.
+/// Returns the state found if the frame is not allocated as a single frame of kind `User`.
 #[inline(always)]
 pub(crate) fn mark_page_freed<A: Atomic<u8>>(cell: &A, invalid_free: InvalidFree) -> Result<(), u8> {
     let allocated = allocated_page(PageKind::User);
@@ -135,7 +179,7 @@ pub(crate) fn mark_page_freed<A: Atomic<u8>>(cell: &A, invalid_free: InvalidFree
 /// The states of a zone's frames, by offset from the zone's base.
 pub(crate) struct FrameTable<'m, P: Platform> {
     states: &'m [P::U8],
-    /// A bit for each section: whether one of its frames is managed.
+    /// One bit for each section: whether any of its frames is managed.
     present: &'m [P::U64],
 }
 
@@ -151,7 +195,7 @@ impl<'m, P: Platform> FrameTable<'m, P> {
         frames.div_ceil(SECTION * SECTIONS_A_WORD) as usize
     }
 
-    /// Returns the states, by offset.
+    /// Returns the states of all frames, by offset.
     pub(crate) const fn states(&self) -> &'m [P::U8] {
         self.states
     }
@@ -167,48 +211,49 @@ impl<'m, P: Platform> FrameTable<'m, P> {
 
     /// Marks a block in state `from` as allocated.
     ///
-    /// Returns `false` if the block has another state, which two racing frees of one block can cause under
+    /// Returns `false` if the block has another state. Two racing frees of one block can cause that under
     /// [`InvalidFree::Checked`].
     #[inline]
     pub(crate) fn mark_allocated(&self, frame: u32, from: FrameState, order: Order, kind: PageKind) -> bool {
         self.step(frame, from, FrameState::Allocated(order, kind))
     }
 
-    /// Marks a block that came from the buddy as cached by a pageset; returns `false` as
+    /// Marks a block from the buddy as cached by a pageset; returns `false` in the cases of
     /// [`FrameTable::mark_allocated`].
     #[inline]
     pub(crate) fn mark_cached(&self, frame: u32, order: Order) -> bool {
         self.step(frame, FrameState::Free, FrameState::Cached(order))
     }
 
-    /// As [`FrameTable::mark_cached`] for single frames of the word of 64 that starts at `first`, one per bit.
+    /// Marks single frames as cached: those of the word (64 frames) at `first` whose bits are set in `frames`.
     ///
-    /// Returns those that are now cached.
+    /// Returns the frames that are now cached, as bits. The others had another state than free.
     #[inline]
     pub(crate) fn mark_word_cached(&self, first: u32, frames: u64) -> u64 {
         self.step_word::<FREE, CACHED_PAGE>(first, frames)
     }
 
-    /// Marks a cached block as free before it goes to the buddy; returns `false` as [`FrameTable::mark_allocated`].
+    /// Marks a cached block as free before it moves to the buddy; returns `false` in the cases of
+    /// [`FrameTable::mark_allocated`].
     #[inline]
     pub(crate) fn mark_free(&self, frame: u32, order: Order) -> bool {
         self.step(frame, FrameState::Cached(order), FrameState::Free)
     }
 
-    /// As [`FrameTable::mark_free`] for single frames of the word of 64 that starts at `first`, one per bit.
+    /// Marks single frames as free: those of the word (64 frames) at `first` whose bits are set in `frames`.
     ///
-    /// Returns those that are now free.
+    /// Returns the frames that are now free, as bits. The others had another state than cached.
     #[inline]
     pub(crate) fn mark_word_free(&self, first: u32, frames: u64) -> u64 {
         self.step_word::<CACHED_PAGE, FREE>(first, frames)
     }
 
-    /// Marks a cached block as quarantined; returns `false` as [`FrameTable::mark_allocated`].
+    /// Marks a cached block as quarantined; returns `false` in the cases of [`FrameTable::mark_allocated`].
     pub(crate) fn mark_quarantined(&self, frame: u32, order: Order, kind: PageKind) -> bool {
         self.step(frame, FrameState::Cached(order), FrameState::Quarantined(order, kind))
     }
 
-    /// Retires a block that left a pageset or the buddy: it is never allocated or freed again.
+    /// Retires a block that was removed from a pageset or the buddy, so that it is never allocated or freed again.
     #[cold]
     #[inline(never)]
     pub(crate) fn retire(&self, frame: u32, from: FrameState, order: Order, kind: PageKind) {
@@ -225,9 +270,9 @@ impl<'m, P: Platform> FrameTable<'m, P> {
     #[inline]
     fn step(&self, frame: u32, from: FrameState, to: FrameState) -> bool {
         let cell = self.cell(frame);
-        // Acquire and release: the next owner sees what this one wrote. A separate load and store are enough, because
-        // only the holder of the block takes this step; the check finds second copies made by racing frees under
-        // `InvalidFree::Checked`.
+        // Acquire and release: the next owner of the block sees the writes of this owner. A separate load and store are
+        // enough, because only the holder of the block changes its state here. The check finds second copies of a block
+        // that racing frees made under `InvalidFree::Checked`.
         if cell.load(Acquire) != from.encode() {
             return false;
         }
@@ -235,14 +280,16 @@ impl<'m, P: Platform> FrameTable<'m, P> {
         true
     }
 
-    /// As [`FrameTable::step`] for some frames of a word of 64; returns those whose state changed.
+    /// Performs [`FrameTable::step`] for some frames of a word of 64 frames; returns the frames whose state changed, as
+    /// bits.
     #[inline]
     fn step_word<const FROM: u8, const TO: u8>(&self, first: u32, frames: u64) -> u64 {
         let states = &self.states[first as usize..];
         let (mut stepped, mut left) = (frames, frames);
         // Orderings as in `step`.
         if frames == !0 {
-            // In eights, so that the loop needs no counter: most words are whole.
+            // Most words are whole. This case processes eight frames per iteration, so that the compiler can unroll the
+            // inner loop.
             for (eight, states) in states[..64].as_chunks::<8>().0.iter().enumerate() {
                 for (bit, cell) in states.iter().enumerate() {
                     if cell.load(Acquire) == FROM {
@@ -268,10 +315,10 @@ impl<'m, P: Platform> FrameTable<'m, P> {
         stepped
     }
 
-    /// Marks a block that is freed with `order` as cached; returns its kind.
+    /// Marks the allocated block at `frame` as cached, for a free with `order`; returns the block's kind.
     ///
     /// # Errors
-    /// Returns the state found if it is not that of an allocated block of this order.
+    /// Returns the state found if it is not the state of an allocated block of this order.
     #[inline]
     pub(crate) fn release(
         &self,
@@ -280,7 +327,7 @@ impl<'m, P: Platform> FrameTable<'m, P> {
         invalid_free: InvalidFree,
     ) -> Result<PageKind, FrameState> {
         let cell = self.cell(frame);
-        let byte = cell.load(Relaxed); // relaxed: the exchange decides, or the caller owns the block
+        let byte = cell.load(Relaxed); // relaxed: the exchange checks again, or the caller owns the block
         if byte & (ORDER_MASK | QUARANTINED) != order.get() + 1 || byte & CACHED == CACHED {
             return Err(self.state_of(frame, byte));
         }
@@ -289,7 +336,7 @@ impl<'m, P: Platform> FrameTable<'m, P> {
         Ok(kind_of(byte))
     }
 
-    /// Marks a single frame as allocated again that the caller has just released and not yet pushed anywhere.
+    /// Reverts the release of a single frame, which the caller has not yet pushed onto a stack: marks it as allocated.
     #[cold]
     pub(crate) fn mark_allocated_again(&self, frame: u32, kind: PageKind) {
         // Release: pairs with the acquire of the free's exchange.
@@ -299,6 +346,11 @@ impl<'m, P: Platform> FrameTable<'m, P> {
     /// Returns the state of `frame`.
     pub(crate) fn state(&self, frame: u32) -> FrameState {
         self.state_of(frame, self.cell(frame).load(Relaxed)) // relaxed: an observation only
+    }
+
+    /// Returns the state of `frame` like [`FrameTable::state`]; what its writer wrote before is then visible, too.
+    pub(super) fn state_acquired(&self, frame: u32) -> FrameState {
+        self.state_of(frame, self.cell(frame).load(Acquire)) // acquire: pairs with the release in `put`
     }
 
     fn state_of(&self, frame: u32, byte: u8) -> FrameState {
@@ -315,12 +367,12 @@ impl<'m, P: Platform> FrameTable<'m, P> {
         word >> (section % SECTIONS_A_WORD) & 1 != 0
     }
 
-    /// Returns the cell and the bit that say whether a section is present.
+    /// Returns the cell and the bit that record whether a section is present.
     fn presence(&self, section: u64) -> (&'m P::U64, u64) {
         (&self.present[(section / SECTIONS_A_WORD) as usize], 1 << (section % SECTIONS_A_WORD))
     }
 
-    /// Returns the first frame at or above `from` in a present section whose byte is not zero.
+    /// Returns the first frame at or after `from` that is in a present section and has a byte other than zero.
     pub(crate) fn next_in_use(&self, from: u64) -> Option<u32> {
         let end = self.states.len() as u64;
         let mut from = from;
@@ -339,14 +391,14 @@ impl<'m, P: Platform> FrameTable<'m, P> {
 
     /// Marks `count` frames from `first` as managed and free.
     ///
-    /// The caller holds the lock of changes, and none of the frames was managed before.
+    /// The caller must hold the lock that serialises changes, and none of the frames may be managed already.
     pub(crate) fn add_managed(&self, first: u32, count: u64) {
         self.for_each_section(first, count, |section, whole, part| {
             if !self.is_present(section) {
                 let outside = (whole.start..part.start).chain(part.end..whole.end);
                 outside.for_each(|frame| self.put(frame, NOT_MANAGED));
                 let (word, bit) = self.presence(section);
-                word.fetch_or(bit, Release); // the bytes of the section are valid before it is present
+                word.fetch_or(bit, Release); // release: `is_present` also sees the bytes of the section
             } else {
                 part.for_each(|frame| self.put(frame, FREE));
             }
@@ -355,19 +407,21 @@ impl<'m, P: Platform> FrameTable<'m, P> {
 
     /// Marks `count` free frames from `first` as not managed.
     ///
-    /// The caller holds the lock of changes and has taken the frames out of the buddy.
+    /// The caller must hold the lock that serialises changes, and must have removed the frames from the buddy.
     pub(crate) fn remove_managed(&self, first: u32, count: u64) {
         self.for_each_section(first, count, |section, whole, part| {
             if part == whole {
                 let (word, bit) = self.presence(section);
-                word.fetch_and(!bit, Release); // its bytes are zero, because no block starts there
+                word.fetch_and(!bit, Release); // the section's bytes are zero, because no block starts there
             } else {
                 part.for_each(|frame| self.put(frame, NOT_MANAGED));
             }
         });
     }
 
-    /// Calls `each` with every section of a range of frames: its number, all of its frames, and those in the range.
+    /// Calls `each` for every section of a range of frames.
+    ///
+    /// The arguments are the number of the section, all its frames, and its frames in the range.
     fn for_each_section(&self, first: u32, count: u64, each: impl Fn(u64, Range<u64>, Range<u64>)) {
         let (start, end) = (u64::from(first), u64::from(first) + count);
         for section in start / SECTION..end.div_ceil(SECTION) {
@@ -378,23 +432,32 @@ impl<'m, P: Platform> FrameTable<'m, P> {
     }
 
     fn put(&self, frame: u64, byte: u8) {
-        self.states[frame as usize].store(byte, Release); // pairs with the acquire in `step`
+        self.states[frame as usize].store(byte, Release); // release: pairs with the acquire in `step`
     }
 
-    /// Sets the state of `frame`.
-    #[cfg(test)]
+    /// Sets the state of `frame`, which no other CPU may change.
     pub(crate) fn set(&self, frame: u32, state: FrameState) {
         self.put(u64::from(frame), state.encode());
+    }
+
+    /// Replaces state `from` of `frame` by `to`.
+    ///
+    /// # Errors
+    /// Returns the state found if it is another one.
+    pub(super) fn exchange(&self, frame: u32, from: FrameState, to: FrameState) -> Result<(), FrameState> {
+        // AcqRel: as a free, which this operation excludes. Relaxed: a failure is only reported.
+        let exchanged = self.cell(frame).compare_exchange(from.encode(), to.encode(), AcqRel, Relaxed);
+        exchanged.map(|_| ()).map_err(|found| self.state_of(frame, found))
     }
 }
 
 /// Returns the index of the first byte that is not zero.
 fn first_in_use<P: Platform>(states: &[P::U8]) -> Option<usize> {
-    // Relaxed: the check runs at quiescent moments.
+    // Relaxed: the verification runs only while no operation is under way.
     let in_use = |cell: &P::U8| cell.load(Relaxed) != FREE;
     let near = states.iter().take(8).position(in_use);
     near.or_else(|| {
-        // In eights: most frames are free, or inside of blocks.
+        // Most frames are free or inside blocks, so this loop checks eight frames per iteration.
         let free =
             |eight: &&[P::U8; 8]| eight.iter().fold(FREE, |all, cell| all | cell.load(Relaxed)) == FREE;
         let passed = 8 * states.as_chunks::<8>().0.iter().take_while(free).count();
@@ -404,21 +467,29 @@ fn first_in_use<P: Platform>(states: &[P::U8]) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::vec::Vec;
+
     use super::*;
-    use crate::units::MAX_ORDER_LIMIT;
 
     #[test]
     fn every_state_survives_its_byte() {
+        let mut states = Vec::new();
         for order in (0..=MAX_ORDER_LIMIT).map(|o| Order::new(o).unwrap()) {
-            let cached = FrameState::Cached(order);
-            assert_eq!(FrameState::decode(cached.encode()), cached);
             for kind in PageKind::ALL {
-                for state in [FrameState::Allocated(order, kind), FrameState::Quarantined(order, kind)] {
-                    assert_eq!(FrameState::decode(state.encode()), state);
-                }
+                states.extend([
+                    FrameState::Allocated(order, kind),
+                    FrameState::Quarantined(order, kind),
+                    FrameState::RunHead(order, kind),
+                ]);
             }
+            states.extend([FrameState::Cached(order), FrameState::RunPart(order)]);
         }
-        for state in [FrameState::Free, FrameState::NotManaged] {
+        states.extend(PageKind::ALL.map(FrameState::Splitting));
+        states.extend([FrameState::Free, FrameState::NotManaged]);
+        let bytes: BTreeSet<u8> = states.iter().map(|state| state.encode()).collect();
+        assert_eq!(bytes.len(), states.len(), "no two states share a byte");
+        for state in states {
             assert_eq!(FrameState::decode(state.encode()), state);
         }
     }

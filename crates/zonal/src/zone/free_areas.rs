@@ -1,9 +1,9 @@
-//! Free areas: the free frames of a zone, divided into areas with a lock and a buddy each.
+//! Free areas: the free frames of a zone, divided into areas that each have a lock and a buddy.
 //!
-//! Areas have equal lengths, a power of two that is a multiple of the largest block, so that no block lies in two of
-//! them; only the last is shorter. Every CPU has a *preferred* area, which it tries first; the others follow in
-//! ascending order. No thread holds the locks of two areas. Neighbours: `buddy/mod.rs` is the buddy of one area,
-//! `buddy/word_batch.rs` is what is freed at once, `zone/mod.rs` has the rest of a zone's state.
+//! All areas except the last have the same length, a power of two and a multiple of the largest block, so that no block
+//! crosses a border of areas. Every CPU first tries its *preferred* area, and then the others in ascending order. No
+//! thread holds the locks of two areas. Related files: `buddy/mod.rs` is the buddy of one area, `buddy/word_batch.rs`
+//! holds frames to free, `zone/free_ranges.rs` operates on ranges, and `zone/mod.rs` has the rest of a zone's state.
 
 use core::ops::RangeInclusive;
 use core::sync::atomic::Ordering::Relaxed;
@@ -19,44 +19,44 @@ use crate::platform::lock::Held;
 use crate::platform::{Atomic, Platform};
 use crate::units::{CpuId, MAX_CPUS, Order};
 
-/// Maximum number of areas of a zone: one bit each in a word.
+/// Maximum number of areas of a zone, so that a word has one bit for each area.
 pub(crate) const AREAS_MAX: usize = 64;
-/// Areas for each CPU that shares the zone, if the zone is large enough.
+/// Number of areas for each CPU that shares the zone, if the zone is large enough.
 const AREAS_PER_CPU: usize = 4;
-/// Largest order that a CPU splits in its preferred area before it checks others: for single frames, which are taken by
-/// whole words and soon use up the rest, and for blocks.
+/// Largest order that a CPU splits in its preferred area without a check of other areas. The value for single frames is
+/// larger, because these are allocated by whole words and soon use up the remainder of the split block.
 const SPLIT_FOR_FRAMES: u32 = 8;
 const SPLIT_FOR_BLOCKS: u32 = 7;
-/// How many areas of other CPUs are checked before a large block is split: each check can cost a transfer of a cache
-/// line.
+/// Maximum number of areas of other CPUs that are checked before a large block is split. The number is limited, because
+/// each check can transfer a cache line between CPUs.
 const LOOKS_MAX: usize = 8;
-/// Free frames outside large blocks that make it worthwhile to use up an area of other CPUs first. Fewer are just the
-/// remainder of what those CPUs work on.
+/// Minimum number of free frames outside large blocks for which a CPU uses an area of other CPUs first. Areas with
+/// fewer such frames are usually in use by those CPUs.
 const SCATTERED_MIN: u64 = 2048;
-/// Minimum number of frames of an area, so that words and levels of the buddy align.
+/// Minimum number of frames of an area, so that the words and levels of the buddy are aligned.
 pub(crate) const AREA_FRAMES_MIN: u64 = 4096;
 
-/// How a zone is divided; the same for all its areas except the last.
+/// The division of a zone into areas, and the shapes of their buddies.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FreeAreasShape {
-    frames_log2: u32,
-    count: usize,
-    /// Number of areas of a CPU: its preferred one and those after it.
+    pub(super) frames_log2: u32,
+    pub(super) count: usize,
+    /// Number of areas of a CPU: its preferred area and the areas directly after it.
     own: usize,
-    /// Cells of an area, except the last.
+    /// Number of cells of each area except the last.
     pub(crate) stride: usize,
     large: Order,
     inner: BuddyShape,
     last: BuddyShape,
 }
 
-/// What determines the number of areas of a zone.
+/// The properties of a zone from which its shape is computed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FreeAreasPlan {
     /// Frames from the zone's base to its end, at most [`ZONE_FRAMES_MAX`].
     pub(crate) frames: u64,
     pub(crate) max_order: Order,
-    /// Order from which blocks are large, and worth keeping whole.
+    /// Smallest order of *large* blocks, which are split only if necessary.
     pub(crate) large: Order,
     /// Number of CPUs that share the zone.
     pub(crate) cpus: usize,
@@ -65,7 +65,7 @@ pub(crate) struct FreeAreasPlan {
 }
 
 impl FreeAreasShape {
-    /// Computes the areas of a zone: a few for each CPU, but none smaller than the plan's minimum.
+    /// Computes the areas of a zone: a few for each CPU, each with at least the plan's minimum of frames.
     pub(crate) fn new(plan: &FreeAreasPlan) -> Self {
         let FreeAreasPlan { frames, max_order, large, .. } = *plan;
         let wanted = (plan.cpus.max(1) * AREAS_PER_CPU).min(AREAS_MAX) as u64;
@@ -91,8 +91,8 @@ impl FreeAreasShape {
 }
 
 all_zero! {
-    /// The changing state of an area, except its bitmaps. On its own cache lines, with the lock next to what it guards
-    /// first.
+    /// The changing state of an area, except its bitmaps. It has its own cache lines; the lock is next to the first
+    /// counts.
     #[repr(C, align(64))]
     pub(crate) struct FreeAreaCells<P> {
         lock: lock,
@@ -102,8 +102,8 @@ all_zero! {
 
 /// A view of all areas of a zone.
 ///
-/// Invariant: frame `f` of the zone is frame `f mod length` of area `f / length`, and free iff it is in that area's
-/// buddy.
+/// Invariant: frame `f` of the zone is frame `f mod length` of area `f / length`. It is free if and only if it is in
+/// that area's buddy.
 pub(crate) struct FreeAreas<'m, P: Platform> {
     pub(crate) heads: &'m [FreeAreaCells<P>],
     pub(crate) cells: &'m [P::U64],
@@ -112,11 +112,11 @@ pub(crate) struct FreeAreas<'m, P: Platform> {
 
 copy_view!(FreeAreas);
 
-/// An area whose lock is held until this is dropped.
-struct Entered<'m, P: Platform> {
-    first: u32,
-    buddy: Buddy<'m, P>,
-    held: Held<'m, P::Lock>,
+/// An area, whose lock is held until this value is dropped.
+pub(super) struct Entered<'m, P: Platform> {
+    pub(super) first: u32,
+    pub(super) buddy: Buddy<'m, P>,
+    pub(super) held: Held<'m, P::Lock>,
 }
 
 impl<'m, P: Platform> FreeAreas<'m, P> {
@@ -129,7 +129,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
     /// Returns the preferred area of the CPU with `rank`, from 0, among `cpus`.
     #[inline]
     pub(crate) fn preferred_area(&self, rank: usize, cpus: usize) -> usize {
-        // In 32 bits, because division is slow.
+        // The division uses 32 bits, because 64-bit division is slow.
         const { assert!(MAX_CPUS as u64 * AREAS_MAX as u64 <= u32::MAX as u64) };
         if self.shape.count == 1 { 0 } else { (rank as u32 * self.shape.count as u32 / cpus as u32) as usize }
     }
@@ -140,9 +140,10 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         cpu.index() % self.shape.count
     }
 
-    /// Allocates a block of `order`, near `preferred` if possible; returns its first frame.
+    /// Allocates a block of `order`, from the area `preferred` or the areas after it if possible; returns its first
+    /// frame.
     ///
-    /// `leaving` is called before the area's lock is released.
+    /// Calls `leaving` before the area's lock is released.
     #[inline]
     #[must_use]
     pub(crate) fn alloc(&self, order: Order, preferred: usize, leaving: impl FnOnce()) -> Option<u32> {
@@ -156,7 +157,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         self.alloc_anywhere(order, preferred, leaving)
     }
 
-    /// As [`Self::alloc`], from the first area that has such a block.
+    /// Allocates a block like [`Self::alloc`], from the first area from `preferred` on that has a suitable block.
     #[cold]
     fn alloc_anywhere(&self, order: Order, preferred: usize, leaving: impl FnOnce()) -> Option<u32> {
         for at in self.from(preferred).filter(|&at| self.counts(at).has_block(order)) {
@@ -169,9 +170,9 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         None
     }
 
-    /// Allocates up to `want` blocks of `order` as [`Self::alloc`] does; returns how many were allocated.
+    /// Allocates up to `want` blocks of `order` like [`Self::alloc`]; returns how many were allocated.
     ///
-    /// Each is passed to `sink`. `leaving` is called with the number of blocks from an area before its lock is
+    /// Calls `sink` with each block. Calls `leaving` with the number of blocks from an area before the area's lock is
     /// released.
     pub(crate) fn alloc_blocks(
         &self,
@@ -215,10 +216,10 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         came
     }
 
-    /// Allocates single frames in bulk, as [`Buddy::alloc_pages`] does, starting at `preferred`.
+    /// Allocates single frames in bulk like [`Buddy::alloc_pages`], from `preferred` first if possible.
     ///
-    /// Returns how many were allocated: at least the start of `range` if available, and at most its end. `leaving` is
-    /// called as in [`Self::alloc_blocks`].
+    /// Returns how many were allocated: at least the start of `range` if available, and at most its end. Calls
+    /// `leaving` as [`Self::alloc_blocks`] does.
     pub(crate) fn alloc_pages(
         &self,
         preferred: usize,
@@ -268,14 +269,14 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
 
     /// Frees blocks of `order`; returns how many were refused.
     ///
-    /// The lock of an area is held while consecutive blocks are in the same area.
+    /// Consecutive blocks in the same area are freed under one acquisition of its lock.
     pub(crate) fn free_blocks_back(&self, order: Order, blocks: impl Iterator<Item = u32>) -> u64 {
         let mut refused = 0;
         let mut current: Option<(usize, Entered<'m, P>)> = None;
         for frame in blocks {
             let at = self.area_of(frame);
             if current.as_ref().is_none_or(|&(entered, _)| entered != at) {
-                drop(current.take()); // released before waiting for the next lock
+                drop(current.take()); // releases the lock before waiting for the next one
                 current = Some((at, self.enter(at)));
             }
             if let Some((_, area)) = &current {
@@ -286,10 +287,10 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         refused
     }
 
-    /// Frees the frames of a batch, area by area; returns how many were refused because they are free already.
+    /// Frees the frames of a batch, area by area; returns how many were refused because they were free already.
     pub(crate) fn free_batch(&self, batch: &WordBatch) -> u64 {
         const NONE: u8 = u8::MAX;
-        // The words of each area as a list, so that each word is visited only once or twice.
+        // The words of each area form a list, so that the function visits each word only twice.
         let (mut first, mut next, mut areas) = ([NONE; AREAS_MAX], [NONE; BATCH_MAX], 0_u64);
         for (slot, (word, _)) in batch.iter().enumerate() {
             let at = self.area_of(word);
@@ -311,8 +312,8 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         refused
     }
 
-    /// Frees frames of the word of 64 that starts at `first`, one per bit; returns how many were refused because they
-    /// are free already.
+    /// Frees the frames of the word (64 frames) at `first` whose bits are set; returns how many were refused because
+    /// they were free already.
     pub(crate) fn free_word(&self, first: u32, frames: u64) -> u64 {
         self.enter(self.area_of(first)).free_word(first, frames)
     }
@@ -322,17 +323,18 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         self.heads.iter().map(|head| head.counts.free_pages.load(Relaxed)).sum() // relaxed: see `Buddy`
     }
 
-    /// Moves active blocks back into the buddies, so that [`Self::free_blocks`] counts them.
+    /// Returns the words of active blocks (`buddy/active_block.rs`) to the buddies, so that [`Self::free_blocks`]
+    /// counts them.
     pub(crate) fn settle(&self) {
         for at in 0..self.shape.count {
-            // Relaxed: a block that becomes active after this load may be missed.
+            // Relaxed: the function may miss a block that becomes active after this load.
             if self.counts(at).open.load(Relaxed) != 0 {
                 self.enter(at).buddy.settle();
             }
         }
     }
 
-    /// Returns the number of free blocks of `order` that are not half of a larger one, without active blocks.
+    /// Returns the number of free blocks of `order` that are not part of a larger free block, without active blocks.
     pub(crate) fn free_blocks(&self, order: Order) -> u64 {
         let of = |head: &FreeAreaCells<P>| head.counts.free_blocks[usize::from(order.get())].load(Relaxed);
         self.heads.iter().map(of).sum() // relaxed: see `Buddy`
@@ -340,7 +342,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
 
     /// Whether at least `frames` free frames are in large blocks.
     ///
-    /// Checks no more areas than necessary, the last ones first, because they are used last.
+    /// Checks the last areas first, because they are used last, and stops as soon as enough frames are found.
     pub(crate) fn has_in_large(&self, frames: u64) -> bool {
         let mut found = 0;
         frames == 0
@@ -350,7 +352,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
             })
     }
 
-    /// Whether there is a free block of `order` or larger; checks `preferred` first.
+    /// Whether an area has a free block of `order` or larger; checks `preferred` first.
     #[inline]
     pub(crate) fn has_block(&self, order: Order, preferred: usize) -> bool {
         self.from(preferred).any(|at| self.counts(at).has_block(order))
@@ -361,39 +363,10 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         self.from(0).filter_map(|at| self.counts(at).largest()).max()
     }
 
-    /// Frees a range of frames as [`Buddy::add_range`] does, area by area; returns `false` if one of them is free
-    /// already.
-    #[must_use]
-    pub(crate) fn add_range(&self, first: u32, count: u64) -> bool {
-        self.pieces(first, count).all(|(at, first, count)| {
-            let area = self.enter(at);
-            area.buddy.add_range(&area.held, first - area.first, count)
-        })
-    }
-
-    /// Allocates all frames of a range, or none and returns `false` if one of them is not free.
-    ///
-    /// # Panics
-    /// Panics if the range is not within one area.
-    #[must_use]
-    pub(crate) fn alloc_range(&self, first: u32, count: u64) -> bool {
-        let area = self.enter(self.area_of(first));
-        area.buddy.alloc_range(&area.held, first - area.first, count)
-    }
-
-    /// Returns the number of free frames among `count` frames from `first`.
-    pub(crate) fn count_free(&self, first: u32, count: u64) -> u64 {
-        let count_piece = |(at, first, count)| {
-            let area = self.enter(at);
-            area.buddy.count_free(&area.held, first - area.first, count)
-        };
-        self.pieces(first, count).map(count_piece).sum()
-    }
-
     /// Checks the invariants of all buddies.
     ///
     /// # Errors
-    /// Returns the first invariant that does not hold.
+    /// Returns the first violation of an invariant that was found.
     pub(crate) fn verify(&self) -> Result<(), BuddyFault> {
         (0..self.shape.count).try_for_each(|at| {
             let area = self.enter(at);
@@ -401,24 +374,24 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         })
     }
 
-    /// Returns the area to try first for a block of `order`: the preferred one, unless that would split a large block
-    /// while other areas have smaller ones.
+    /// Returns the area to try first for a block of `order`. This is the preferred area, unless it would split a large
+    /// block although other areas have smaller suitable blocks.
     #[inline]
     fn first_for(&self, order: Order, preferred: usize) -> usize {
         if self.is_good(order, preferred) { preferred } else { self.best(order, preferred) }
     }
 
-    /// Whether the preferred area has a block of `order` without splitting a much larger one.
+    /// Whether the preferred area can provide a block of `order` without a split of a much larger block.
     #[inline]
     fn is_good(&self, order: Order, preferred: usize) -> bool {
         let few = if order == Order::PAGE { SPLIT_FOR_FRAMES } else { SPLIT_FOR_BLOCKS };
         self.counts(preferred).fit(order) <= few.max(order.get().into())
     }
 
-    /// Returns the area in which to split a block for one of `order`.
+    /// Returns the area to use for a block of `order` when the preferred area would split a much larger block.
     ///
-    /// This is the CPU's own area with the smallest suitable block, unless that block is large and an area of other
-    /// CPUs has many scattered free frames.
+    /// This is the CPU's own area with the smallest suitable block. If that block is large and `order` is not, an area
+    /// of other CPUs with many free frames outside large blocks is preferred.
     #[cold]
     fn best(&self, order: Order, preferred: usize) -> usize {
         let large = u32::from(self.shape.large.get());
@@ -467,35 +440,25 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
 
     /// Returns the number of free frames of an area outside large blocks.
     fn scattered(&self, at: usize) -> u64 {
-        // Relaxed: see `Buddy`; while they change, the two counts may be inconsistent.
+        // Relaxed: see `Buddy`. The two counts may be inconsistent with each other while they change.
         let free = self.counts(at).free_pages.load(Relaxed);
         free.saturating_sub(self.counts(at).in_large(self.shape.large))
     }
 
     #[inline]
-    fn counts(&self, at: usize) -> &'m BuddyCounts<P> {
+    pub(super) fn counts(&self, at: usize) -> &'m BuddyCounts<P> {
         &self.heads[at].counts
     }
 
     /// Returns the area that contains `frame`.
     #[inline]
-    fn area_of(&self, frame: u32) -> usize {
+    pub(super) fn area_of(&self, frame: u32) -> usize {
         (u64::from(frame) >> self.shape.frames_log2) as usize
-    }
-
-    /// Divides a range at the borders of areas; returns the area, the first frame and the count of each piece.
-    fn pieces(&self, first: u32, count: u64) -> impl Iterator<Item = (usize, u32, u64)> + use<P> {
-        let (log2, end) = (self.shape.frames_log2, u64::from(first) + count);
-        let areas = (u64::from(first) >> log2)..end.div_ceil(1 << log2);
-        areas.map(move |at| {
-            let (start, stop) = ((at << log2).max(u64::from(first)), ((at + 1) << log2).min(end));
-            (at as usize, start as u32, stop - start)
-        })
     }
 
     /// Waits for the lock of an area.
     #[inline]
-    fn enter(&self, at: usize) -> Entered<'m, P> {
+    pub(super) fn enter(&self, at: usize) -> Entered<'m, P> {
         let head = &self.heads[at];
         let shape = if at + 1 == self.shape.count { &self.shape.last } else { &self.shape.inner };
         let buddy = Buddy::new(&head.counts, &self.cells[at * self.shape.stride..], shape);
@@ -505,7 +468,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
 }
 
 impl<P: Platform> Entered<'_, P> {
-    /// Frees frames of one word; returns how many were refused because they are free already.
+    /// Frees frames of one word; returns how many were refused because they were free already.
     #[inline]
     fn free_word(&self, first: u32, frames: u64) -> u64 {
         let first = first - self.first;

@@ -1,6 +1,7 @@
-//! Tests of free areas against a list of free frames: random histories over zones of several areas.
+//! Tests that compare free areas with a list of free frames, over random operations on zones with several areas.
 //!
-//! The platform's locks count how many of them a thread holds: never two, and one whenever frames are being moved.
+//! The locks of the test platform count how many of them a thread holds. A thread must never hold two locks, and must
+//! hold one whenever it moves frames.
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -20,7 +21,7 @@ std::thread_local! {
     static HELD: Cell<u32> = const { Cell::new(0) };
 }
 
-/// A lock that a thread never holds together with another.
+/// A lock that checks that its holder holds no other lock.
 struct Alone(SpinLock);
 
 impl RawLock for Alone {
@@ -34,7 +35,7 @@ impl RawLock for Alone {
     }
 
     fn try_lock(&self) -> bool {
-        unreachable!("regions wait for their locks");
+        unreachable!("free areas wait for their locks");
     }
 
     fn unlock(&self) {
@@ -79,18 +80,17 @@ fn shape(frames: u64, max_order: u8, cpus: usize) -> FreeAreasShape {
     })
 }
 
-/// Makes free areas with their own metadata, which is leaked: tests are short.
+/// Creates free areas with their own metadata, which is leaked because tests are short.
 fn areas(shape: FreeAreasShape) -> FreeAreas<'static, Watched> {
     let shape = Box::leak(Box::new(shape));
     let heads: Vec<FreeAreaCells<Watched>> = (0..shape.count()).map(|_| FreeAreaCells::all_zero()).collect();
     FreeAreas::new(Vec::leak(heads), Vec::leak(cells(shape.cells())), shape)
 }
 
-/// Free areas, and for each frame whether it is free.
+/// Free areas, and a record for each frame of whether it is free.
 struct Pair {
     areas: FreeAreas<'static, Watched>,
     free: Vec<bool>,
-    area_frames: usize,
     taken: Vec<(u32, u8)>,
     max_order: u8,
     random: Random,
@@ -99,11 +99,9 @@ struct Pair {
 impl Pair {
     fn new(frames: u64, max_order: u8, cpus: usize, seed: u64) -> Self {
         let shape = shape(frames, max_order, cpus);
-        let area_frames = (frames as usize).div_ceil(shape.count()).next_power_of_two();
         let pair = Self {
             areas: areas(shape),
             free: std::vec![false; frames as usize],
-            area_frames,
             taken: Vec::new(),
             max_order,
             random: Random::new(seed),
@@ -223,10 +221,10 @@ impl Pair {
         let (frame, k) = self.taken.swap_remove(at);
         self.set(frame, 1 << k, true);
         assert!(self.areas.free(frame, order(k)));
-        assert!(!self.areas.free(frame, order(k)), "given twice");
+        assert!(!self.areas.free(frame, order(k)), "freed twice");
     }
 
-    /// Frees some blocks of one order, wherever they are, and the first of them twice.
+    /// Frees some blocks of one order in any areas, and frees the first of these blocks twice.
     fn free_blocks_back(&mut self) {
         let k = self.random.below(4) as u8;
         let given: Vec<u32> =
@@ -237,7 +235,7 @@ impl Pair {
         assert_eq!(self.areas.free_blocks_back(order(k), twice), u64::from(!given.is_empty()));
     }
 
-    /// Frees single frames from anywhere, then the same frames again, which are all refused.
+    /// Frees single frames of any areas, then frees the same frames again; the second frees must all be refused.
     fn free_batch(&mut self) {
         let mut batch = WordBatch::new();
         for _ in 0..self.random.below(BATCH_MAX as u64) {
@@ -251,10 +249,10 @@ impl Pair {
         }
         assert_eq!(self.areas.free_batch(&batch), 0);
         let again: u32 = batch.iter().map(|(_, frames)| frames.count_ones()).sum();
-        assert_eq!(self.areas.free_batch(&batch), u64::from(again), "given twice");
+        assert_eq!(self.areas.free_batch(&batch), u64::from(again), "freed twice");
     }
 
-    /// Takes a range that may span areas, in steps that do not.
+    /// Allocates a range if all its frames are free, then frees it if none of them is. The range may span areas.
     fn take_and_add_range(&mut self) {
         let frames = self.free.len();
         let start = self.random.index(frames);
@@ -262,17 +260,20 @@ impl Pair {
         let count = (1 + self.random.index(1 << bits)).min(frames - start);
         let expected = self.free[start..][..count].iter().filter(|&&free| free).count() as u64;
         assert_eq!(self.areas.count_free(start as u32, count as u64), expected);
-        let within = count.min(self.area_frames - start % self.area_frames);
-        let all = self.is_free(start as u32, within as u64);
-        assert_eq!(self.areas.alloc_range(start as u32, within as u64), all);
+        let all = self.is_free(start as u32, count as u64);
+        let change = Cell::new(0);
+        let changed = |by| change.set(change.get() + by);
+        assert_eq!(self.areas.alloc_steps(start as u32, count as u64, changed), all);
+        assert_eq!(change.get(), if all { -(count as i64) } else { 0 });
         if all {
-            self.set(start as u32, within as u64, false);
+            self.set(start as u32, count as u64, false);
         }
         if self.free[start..][..count].iter().all(|&free| !free) {
             self.taken.retain(|&(first, k)| {
                 let apart = first as usize >= start + count || first as usize + (1 << k) <= start;
                 apart || {
-                    // A block that extends beyond the range is freed whole; its frames outside one by one.
+                    // A block that extends beyond the range is freed completely. This loop frees its frames outside the
+                    // range one by one.
                     let (end, length) = (first as usize + (1 << k), 1 << k);
                     for frame in (first as usize..end).filter(|frame| !(start..start + count).contains(frame))
                     {
@@ -284,6 +285,31 @@ impl Pair {
             });
             self.set(start as u32, count as u64, true);
             assert!(self.areas.add_range(start as u32, count as u64));
+        }
+    }
+
+    /// Searches for the lowest free range, and allocates the lowest block below a limit.
+    fn search(&mut self) {
+        let frames = self.free.len();
+        let (from, end) = (self.random.index(frames) as u64, self.random.index(frames + 1) as u64);
+        let k = self.random.below(1 + u64::from(self.max_order)) as u8;
+        let most = if self.random.below(2) == 0 { 20 } else { 5000 };
+        let count = 1 + self.random.below(most);
+        let places = |from: u64, end: u64, count: u64, align: u64| {
+            (from.next_multiple_of(align)..end).step_by(align as usize).filter(move |at| at + count <= end)
+        };
+        let lowest = places(from, end, count, 4).find(|&at| self.is_free(at as u32, count));
+        assert_eq!(self.areas.find_range(from..end, count, order(2)).map(u64::from), lowest);
+        let length = 1 << k;
+        let lowest = places(0, end, length, length).find(|&at| self.is_free(at as u32, length));
+        assert_eq!(
+            self.areas.alloc_below(order(k), end, || ()).map(u64::from),
+            lowest,
+            "order {k} below {end}"
+        );
+        if let Some(first) = lowest {
+            self.set(first as u32, length, false);
+            self.taken.push((first as u32, k));
         }
     }
 
@@ -299,13 +325,14 @@ impl Pair {
     }
 
     fn step(&mut self) {
-        match self.random.below(12) {
+        match self.random.below(13) {
             0..=1 => self.alloc(),
             2..=3 => self.alloc_pages(),
             4 => self.alloc_blocks(),
             5..=7 => self.give(),
             8..=9 => self.free_batch(),
             10 => self.free_blocks_back(),
+            11 => self.search(),
             _ => self.take_and_add_range(),
         }
     }
@@ -369,7 +396,8 @@ fn a_cpu_allocates_from_its_preferred_area_and_keeps_large_blocks_whole() {
     assert_eq!(areas.alloc(order(8), 0, || {}), Some(512), "splits least");
     assert_eq!(areas.alloc(order(8), 0, || {}), Some(768));
     assert_eq!(area_of(areas.alloc(order(10), 0, || {})), 0);
-    // Area 5 is full of holes as large as the block: better than splitting one in area 0.
+    // The code below leaves many holes as large as the block in area 5. An allocation should use these before it splits
+    // a block in area 0.
     let holes: Vec<u32> = (0..16).map(|_| areas.alloc(order(8), 5, || {}).unwrap()).collect();
     assert!(holes.iter().all(|hole| hole / 4096 == 5));
     let free_every_other = |from: usize, count: usize| {
@@ -388,7 +416,8 @@ fn a_cpu_allocates_from_its_preferred_area_and_keeps_large_blocks_whole() {
 fn a_cpu_splits_the_smallest_block_of_its_own_areas() {
     let areas = areas(shape(4 * 4096, 10, 1));
     assert_eq!(areas.shape.count(), 4, "all of them the one CPU's own");
-    // Free: a block of order 10 in the preferred area, and one of order 9, 4 and 7 in its other areas.
+    // A block of order 10 is free in the preferred area. One block each of orders 9, 4 and 7 is free in the CPU's other
+    // areas.
     for (area, free) in [(0, 10), (1, 9), (2, 4), (3, 7)] {
         assert!(areas.add_range(area * 4096 + (1 << free), 1 << free));
     }
@@ -438,14 +467,14 @@ fn a_held_lock_does_not_block_other_areas() {
     assert!(areas.add_range(0, 2 * 4096));
     let found = AtomicU64::new(0);
     let taken = areas.alloc(order(0), 0, || {
-        // This thread holds the lock of area 0. Another thread allocates all of area 1 and frees it.
+        // While this thread holds the lock of area 0, another thread allocates and frees all frames of area 1.
         std::thread::scope(|scope| {
             let other = || {
                 let all: Vec<u32> =
                     (0..4).map(|_| areas.alloc(order(10), 1, || {}).expect("area 1 is free")).collect();
                 assert!(all.iter().all(|&frame| frame >= 4096), "a block of region 0, whose lock is held");
                 assert!(all.iter().all(|&frame| areas.free(frame, order(10))));
-                found.store(all.len() as u64, Relaxed); // relaxed: the thread was joined
+                found.store(all.len() as u64, Relaxed); // relaxed: the thread is joined before the load
             };
             scope.spawn(other).join().unwrap();
         });

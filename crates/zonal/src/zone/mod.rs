@@ -1,8 +1,9 @@
 //! Zones: free areas, frame states, watermarks, quarantine and counters of one zone.
 //!
-//! A [`Zone`] is a process-local view; everything that changes is in cells. The *base* of a zone is its start rounded
-//! down so that blocks align; an *offset* is a frame's distance from the base. Neighbours: `pageset/refill.rs` and
-//! `pageset/drain.rs` move frames between pagesets and buddy, `admin/settings.rs` writes the limits.
+//! A [`Zone`] is a process-local view, and all changing state is in cells in the metadata. The *base* of a zone is its
+//! start, rounded down so that blocks are aligned relative to it. An *offset* is a frame's distance from the base.
+//! Related files: `pageset/refill.rs` and `pageset/drain.rs` move frames between pagesets and the buddy, and
+//! `admin/settings.rs` writes the limits.
 
 pub(crate) mod counters;
 pub(crate) mod events;
@@ -10,9 +11,11 @@ pub(crate) mod frame_states;
 pub(crate) mod free_areas;
 #[cfg(test)]
 mod free_areas_tests;
+mod free_ranges;
 pub(crate) mod node;
 pub(crate) mod order_classes;
 pub(crate) mod quarantine;
+pub(crate) mod runs;
 pub(crate) mod shared;
 
 use core::sync::atomic::Ordering::Relaxed;
@@ -27,11 +30,11 @@ use crate::rules::pageset_tuning::CpuLocality;
 use crate::rules::watermarks::{Urgency, Watermark, Watermarks};
 use crate::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneId, ZoneKind};
 use crate::zone::counters::{TOTAL_CELLS, ThresholdCells, ZoneItem, ZonedCounters};
-use crate::zone::frame_states::FrameTable;
+use crate::zone::frame_states::{FrameState, FrameTable};
 use crate::zone::free_areas::FreeAreas;
 use crate::zone::order_classes::OrderClasses;
 
-/// CPU info: the node that a CPU is on, and its rank, the number of that node's CPUs before it.
+/// CPU info: a CPU's id, the index of its node, and its rank, which is the number of the node's CPUs before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CpuInfo {
     pub(crate) id: CpuId,
@@ -53,26 +56,28 @@ impl CpuInfo {
 }
 
 all_zero! {
-    /// The changing state of a zone, except its free areas, frame states and pagesets. In frames unless stated
+    /// The changing state of a zone, except its free areas, frame states and pagesets. Units are frames unless stated
     /// otherwise.
     ///
-    /// Invariant: `min <= low <= high`, `managed` = frames whose state is not "not managed".
+    /// Invariants: `min <= low <= high`, and `managed` is the number of frames whose state is not
+    /// [`NotManaged`](frame_states::FrameState::NotManaged).
     #[repr(C)]
     pub(crate) struct ZoneCells<P> {
-        /// Read on every path, written only by changes of settings.
+        /// Limits, which every path reads and only changes of settings write.
         pub(crate) rules: (line {ZoneRules<P>}),
-        /// Guards the quarantine.
+        /// Lock of the quarantine.
         pub(crate) lock: (line lock),
         /// Totals of the zone's counters.
         pub(crate) totals: (line [u64; TOTAL_CELLS]),
-        /// Why pagesets are kept small: the number of reclaims under way, plus the bits of [`Shortness`]. One cell, so
-        /// that a free reads only one.
+        /// The reasons to limit pagesets to few frames: the number of reclaims under way, plus the bits of
+        /// [`Shortness`]. All are in one cell, so that a free reads only this cell.
         held_down: (line u64),
-        /// How node reclaim last failed for each order class: words of [`FailedReclaim`](crate::alloc::failed_reclaim).
+        /// The last failure of node reclaim for each order class, as words of
+        /// [`FailedReclaim`](crate::alloc::failed_reclaim).
         pub(crate) reclaim_failed_at: [u64; OrderClasses::COUNT],
-        /// Order classes for which the zone is marked full in some zonelist cache.
+        /// Order classes for which the zone may have full bits in a zonelist cache.
         pub(crate) marked: u64,
-        /// Blocks that have entered quarantine since the start, and those that have left it.
+        /// Number of blocks that have entered quarantine since the start, and number that have left it.
         pub(crate) quarantine_in: u64,
         pub(crate) quarantine_out: u64,
         /// Frames in quarantine.
@@ -80,16 +85,16 @@ all_zero! {
     }
 }
 
-/// What a zone can be short of, apart from reclaim; the bits are above any number of reclaims.
+/// Shortages of a zone, as bit positions in `held_down` above the count of reclaims.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Shortness {
     /// Fewer than 1/64 of its 2 MiB blocks are free.
     HugeBlocks = 32,
-    /// It is not above `watermarks.high`; recorded only for the stepwise rule.
+    /// The zone is not above `watermarks.high`; recorded only for the stepwise rule.
     BelowHigh = 33,
 }
 
-/// The part of `held_down` that counts reclaims.
+/// The bits of `held_down` that count reclaims under way.
 const RECLAIMS: u64 = u32::MAX as u64;
 
 all_zero! {
@@ -104,7 +109,7 @@ all_zero! {
         pub(crate) drift_mark: u64,
         pub(crate) threshold: {ThresholdCells<P>},
         pub(crate) batch: u64,
-        /// Limits of `pageset.high` on the zone's own CPUs, then on other CPUs.
+        /// Limits of `pageset.high`: first for CPUs of the zone's node, then for other CPUs.
         pub(crate) high_min: [u64; 2],
         pub(crate) high_max: [u64; 2],
     }
@@ -115,11 +120,11 @@ all_zero! {
 /// Invariant at every quiescent point: `managed = free in buddy + Σ pageset.count + allocated`.
 pub(crate) struct Zone<'m, P: Platform> {
     pub(crate) id: ZoneId,
-    /// Index of its node.
+    /// Index of the zone's node.
     pub(crate) node: usize,
     pub(crate) node_id: NodeId,
     pub(crate) kind: ZoneKind,
-    /// Whether it is the last part of its kind on its node.
+    /// Whether this zone is the last part of its node's memory of this kind.
     pub(crate) is_last_part: bool,
     pub(crate) span: FrameRange,
     /// Frames that are present but never managed.
@@ -128,19 +133,19 @@ pub(crate) struct Zone<'m, P: Platform> {
     pub(crate) cells: &'m ZoneCells<P>,
     pub(crate) free_areas: FreeAreas<'m, P>,
     pub(crate) frames: FrameTable<'m, P>,
-    /// A ring of freed blocks in quarantine: offset and order of each.
+    /// A ring of the freed blocks in quarantine, with the offset and the order of each block.
     pub(crate) quarantine: &'m [P::U32],
-    /// Number of CPUs of its node.
+    /// Number of CPUs of the zone's node.
     pub(crate) own_cpus: usize,
     /// One more than the largest CPU id of the machine.
     pub(crate) cpu_ids: usize,
-    /// A bit for each node index in whose zonelist cache the zone is marked full.
+    /// One bit for each node index: whether the zone may have full bits in that node's zonelist cache.
     pub(crate) full_in: &'m [P::U64],
 }
 
 copy_view!(Zone);
 
-// Loads of rules are relaxed throughout: each value is independent, and an old one was right a moment ago.
+// Loads of rules are relaxed throughout, because each value is independent and an old value was correct a moment ago.
 impl<'m, P: Platform> Zone<'m, P> {
     /// Whether a CPU is on the zone's node.
     #[inline]
@@ -148,7 +153,7 @@ impl<'m, P: Platform> Zone<'m, P> {
         cpu.node as usize == self.node
     }
 
-    /// Returns whether a CPU is on the zone's node, as the pageset rules express it.
+    /// Returns whether a CPU is on the zone's node, as a type of the pageset rules.
     pub(crate) const fn locality(&self, cpu: CpuInfo) -> CpuLocality {
         if self.is_own(cpu) { CpuLocality::Local } else { CpuLocality::Remote }
     }
@@ -164,12 +169,35 @@ impl<'m, P: Platform> Zone<'m, P> {
         Held::wait(&self.cells.lock.0)
     }
 
+    /// Returns the number of frames from the base to `limit` or to the zone's end, whichever is lower.
+    pub(crate) fn frames_below(&self, limit: Pfn) -> u64 {
+        limit.min(self.span.end()).offset_from(self.base).map_or(0, PageCount::get)
+    }
+
+    /// Returns the first frame and the state of the block that contains `frame`, unless the frame is free or not managed.
+    ///
+    /// Only the first frame of a block has a state, so this checks every frame at which such a block could start.
+    pub(crate) fn block_around(&self, frame: u32, max: Order) -> Option<(u32, FrameState)> {
+        for order in (0..=max.get()).filter_map(Order::new) {
+            let first = frame & !(order.pages().get() as u32 - 1);
+            if self.pfn(first) < self.span.start {
+                return None;
+            }
+            match self.frames.state(first) {
+                FrameState::Free => {}
+                // Otherwise the block ends before `frame`, or there is a hole; no block around `frame` starts earlier.
+                state => return state.order().filter(|&found| found >= order).map(|_| (first, state)),
+            }
+        }
+        None
+    }
+
     /// Returns the number of managed frames.
     pub(crate) fn managed(&self) -> PageCount {
         PageCount::new(self.cells.rules.0.managed.load(Relaxed))
     }
 
-    /// Returns the number of present frames: those managed now, and those never managed.
+    /// Returns the number of present frames: the frames managed now, and the present frames that are never managed.
     pub(crate) fn present(&self) -> PageCount {
         self.managed().plus(self.unmanaged)
     }
@@ -181,7 +209,7 @@ impl<'m, P: Platform> Zone<'m, P> {
         Watermarks { min: frames(&rules.min), low: frames(&rules.low), high: frames(&rules.high) }
     }
 
-    /// Returns the frames that requests limited to `limit` must leave free.
+    /// Returns the number of frames that requests with the zone limit `limit` must leave free.
     pub(crate) fn reserve(&self, limit: ZoneKind) -> PageCount {
         PageCount::new(self.cells.rules.0.reserve[limit.index()].load(Relaxed))
     }
@@ -196,18 +224,18 @@ impl<'m, P: Platform> Zone<'m, P> {
         }
     }
 
-    /// Returns the free frames for a watermark check.
+    /// Returns the number of free frames for a watermark check.
     ///
-    /// This is the total or, below the drift mark, the sum of the free areas' own counts. These are exact, and summing
-    /// them takes fewer reads than summing the differences of all CPUs.
+    /// This is normally the total of the counter. Below the drift mark it is the sum of the free areas' own counts,
+    /// which are exact. Summing these needs fewer reads than summing the differences of all CPUs.
     pub(crate) fn free(&self) -> PageCount {
         self.free_before(PageCount::ZERO)
     }
 
-    /// Returns the free frames for a caller that is about to take up to `frames`.
+    /// Returns the number of free frames for a caller that may allocate up to `frames` of them.
     ///
-    /// Counter drift must not hide how many of these are above a watermark, so the exact count is used that much
-    /// earlier.
+    /// Counter drift must not hide how many of these `frames` are above a watermark. The function therefore uses the
+    /// exact count already at `frames` above the drift mark.
     pub(crate) fn free_before(&self, frames: PageCount) -> PageCount {
         let free = self.counters().approximate(ZoneItem::Free);
         let drift_mark = self.cells.rules.0.drift_mark.load(Relaxed);
@@ -215,7 +243,7 @@ impl<'m, P: Platform> Zone<'m, P> {
         PageCount::new(if exact { self.free_areas.free_pages() } else { free })
     }
 
-    /// Returns the total of free frames, without the differences that CPUs have not folded; costs one load.
+    /// Returns the total of free frames, without the differences that CPUs have not folded, for the cost of one load.
     #[inline]
     pub(crate) fn free_approximate(&self) -> PageCount {
         PageCount::new(self.counters().approximate(ZoneItem::Free))
@@ -233,14 +261,15 @@ impl<'m, P: Platform> Zone<'m, P> {
         self.watermarks().allow(free, order, watermark, urgency, self.reserve(limit))
     }
 
-    /// Returns the free frames for the watermark check of a request for `order`.
+    /// Returns the number of free frames for the watermark check of a request for `order`.
     ///
-    /// The check compares what remains besides block and reserve, so the exact count is used that much earlier.
+    /// The check compares the frames that remain after the block and the reserve are subtracted. The function therefore
+    /// uses the exact count at this many frames above the drift mark.
     pub(crate) fn free_beside(&self, order: Order, limit: ZoneKind) -> PageCount {
         self.free_before(order.pages().saturating_minus(PageCount::new(1)).plus(self.reserve(limit)))
     }
 
-    /// Returns the free area that a CPU tries first.
+    /// Returns the free area from which a CPU tries to allocate first.
     #[inline]
     pub(crate) fn preferred_area(&self, cpu: Option<CpuInfo>) -> usize {
         match cpu {
@@ -251,15 +280,15 @@ impl<'m, P: Platform> Zone<'m, P> {
         }
     }
 
-    // Accesses of `held_down` are relaxed: a hint that frees notice when they read it next.
+    // Accesses to `held_down` are relaxed, because it is a hint that later frees read.
 
-    /// Whether pagesets are kept small for any reason.
+    /// Whether pagesets are limited to few frames for any reason.
     #[inline]
     pub(crate) fn holds_pagesets_down(&self) -> bool {
         self.cells.held_down.0.load(Relaxed) != 0
     }
 
-    /// Whether pagesets are kept at 4 batches because the zone is being reclaimed.
+    /// Whether the zone is being reclaimed, which limits pagesets to 4 batches.
     pub(crate) fn is_reclaimed(&self) -> bool {
         self.cells.held_down.0.load(Relaxed) & RECLAIMS != 0
     }
@@ -269,7 +298,7 @@ impl<'m, P: Platform> Zone<'m, P> {
         self.cells.held_down.0.load(Relaxed) & (1 << of as u64) != 0
     }
 
-    /// Records the start of a reclaim; returns `true` for the first of those under way.
+    /// Records the start of a reclaim; returns `true` if no other reclaim of the zone is under way.
     pub(crate) fn reclaim_begins(&self) -> bool {
         self.cells.held_down.0.fetch_add(1, Relaxed) & RECLAIMS == 0
     }

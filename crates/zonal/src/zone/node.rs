@@ -1,7 +1,8 @@
-//! Nodes: counters, events, reclaim state and preferred zone of one node.
+//! Nodes: the counters, events, reclaim state and preferred zone of one node.
 //!
-//! The *preferred zone* of a node is the first of its zonelist, which unconstrained requests of its CPUs try first: its
-//! own highest zone, or another node's if it has no memory. Neighbours: `zone/mod.rs`, `zonelist/mod.rs`.
+//! The *preferred zone* of a node is the first zone of its zonelist, which unconstrained requests of its CPUs try
+//! first. It is the node's own highest zone with memory, or a zone of another node if the node has no memory. Related
+//! files: `zone/mod.rs` has the zones, and `zonelist/mod.rs` has the zonelists.
 
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 
@@ -18,20 +19,21 @@ all_zero! {
     pub(crate) struct NodeCells<P> {
         pub(crate) rules: (line {NodeRules<P>}),
         pub(crate) totals: (line [u64; TOTAL_CELLS]),
-        /// 1 if CPUs of the node may use another zone's pageset than the preferred zone's (`pageset/slot.rs`).
+        /// 1 if CPUs of the node may use a pageset of a zone that is not the preferred zone (`pageset/slot.rs`).
         served_elsewhere: u64,
-        /// 1 from a wake-up until the background worker begins.
+        /// 1 from the moment at which a request wakes the background worker until the worker begins.
         woken: u64,
-        /// 1 while background reclaim runs.
+        /// 1 while background reclaim of the node runs.
         awake: u64,
-        /// A bit for each zone in node reclaim; all bits while the whole node is.
+        /// One bit for each zone that node reclaim is reclaiming; all bits while it is reclaiming the whole node.
         reclaiming: u64,
-        /// Runs of background reclaim that freed nothing, since the last reclaim of the node that freed something.
+        /// Number of runs of background reclaim that freed no frames, since the last reclaim of the node that freed
+        /// some.
         fruitless: u64,
     }
 }
 
-/// Runs of background reclaim without result after which the worker is not woken any more.
+/// Number of runs of background reclaim without result after which requests no longer wake the worker.
 const FRUITLESS_MAX: u64 = 16;
 
 all_zero! {
@@ -48,14 +50,13 @@ all_zero! {
 /// A view of one node.
 pub(crate) struct Node<'m, P: Platform> {
     pub(crate) id: NodeId,
-    /// First of its zones in the machine's list, and their number.
+    /// Index of the node's first zone in the machine's list, and number of its zones.
     pub(crate) first_zone: usize,
     pub(crate) zone_count: usize,
     /// Whether the machine has CPUs on this node, online or not.
     pub(crate) has_cpus: bool,
     pub(crate) cells: &'m NodeCells<P>,
-    /// The node's counters. Stored here instead of made from `cells` each time, because the machine's totals are needed
-    /// only in folds, which are rare.
+    /// The node's counters, with the reference to the machine's totals that folds need and `cells` does not contain.
     pub(crate) counters: ZonedCounters<'m, P, NodeItem>,
     pub(crate) events: &'m EventCells<P>,
 }
@@ -79,31 +80,36 @@ impl<'m, P: Platform> Node<'m, P> {
     /// Sets the preferred zone.
     pub(crate) fn set_preferred_zone(&self, zone: Option<ZoneId>) {
         let preferred_zone = zone.map_or(0, |zone| zone.index() as u64 + 1);
-        self.cells.rules.0.preferred_zone.store(preferred_zone, Relaxed); // relaxed: a hint; states decide about frames
+        self.cells.rules.0.preferred_zone.store(preferred_zone, Relaxed); // relaxed: a hint; frame states decide
     }
 
-    /// Records that a CPU of the node is about to use another zone's pageset than the preferred zone's.
+    /// Records that a CPU of the node is about to use a pageset of a zone that is not the preferred zone.
     pub(crate) fn note_served_elsewhere(&self) {
-        // Relaxed: a hint. Read before it is written to keep the cache line shared.
+        // Relaxed: a hint. The cell is read before it is written, to keep the cache line shared.
         if self.cells.served_elsewhere.load(Relaxed) == 0 {
             self.cells.served_elsewhere.store(1, Relaxed);
         }
     }
 
-    /// Whether CPUs of the node may use another zone's pageset; clears the record, so the caller must recall them.
+    /// Whether CPUs of the node may use another zone's pageset.
+    ///
+    /// The call clears this record, so the caller must make these CPUs use the preferred zone again.
     pub(crate) fn end_served_elsewhere(&self) -> bool {
         self.cells.served_elsewhere.load(Relaxed) != 0 && self.cells.served_elsewhere.swap(0, Relaxed) != 0 // relaxed: a hint
     }
 
-    /// Records that background reclaim is wanted; returns `true` for the first caller since the worker last began.
+    /// Records a request for background reclaim.
+    ///
+    /// Returns `true` for the first caller since the worker last began, which must wake the worker. Returns `false` if
+    /// the node is unreclaimable.
     pub(crate) fn want_background(&self) -> bool {
-        // Swapped without reading it first: a read could return 1 after the worker has begun and has already checked
-        // the zones. AcqRel: pairs with `background_begins`, so the worker sees the writes of callers that are not
-        // first. Relaxed: a hint.
+        // `woken` is swapped without a read before it. A separate read could return 1 although the worker has begun and
+        // has already checked the zones. AcqRel: pairs with `background_begins`, so that the worker sees the writes of
+        // all callers, not only of the first. The load of `fruitless` is relaxed: a hint.
         self.cells.fruitless.load(Relaxed) < FRUITLESS_MAX && self.cells.woken.swap(1, AcqRel) == 0
     }
 
-    /// Records how much a reclaim of the node freed.
+    /// Records how many frames a reclaim of the node freed.
     pub(crate) fn note_reclaimed(&self, freed: PageCount) {
         // Relaxed: a hint.
         if freed != PageCount::ZERO {
@@ -111,7 +117,7 @@ impl<'m, P: Platform> Node<'m, P> {
         }
     }
 
-    /// Whether the background worker is no longer woken, because reclaim has freed nothing for too long.
+    /// Whether requests no longer wake the background worker, because many runs of reclaim have freed no frames.
     pub(crate) fn is_unreclaimable(&self) -> bool {
         self.cells.fruitless.load(Relaxed) >= FRUITLESS_MAX // relaxed: for display only
     }
@@ -131,32 +137,32 @@ impl<'m, P: Platform> Node<'m, P> {
         self.cells.rules.0.cpus.store(u64::from(cpus), Relaxed); // relaxed: an independent value
     }
 
-    /// Records that the background worker begins; later callers that want it wake it again.
+    /// Records that the background worker begins; the next request for background reclaim wakes it again.
     ///
     /// Returns `false` if another worker is running.
     pub(crate) fn background_begins(&self) -> bool {
-        self.cells.woken.swap(0, AcqRel); // AcqRel: sees the writes of callers that wanted it before
-        self.cells.awake.swap(1, AcqRel) == 0 // AcqRel: one worker at a time
+        self.cells.woken.swap(0, AcqRel); // AcqRel: pairs with `want_background`
+        self.cells.awake.swap(1, AcqRel) == 0 // AcqRel: pairs with `background_ends`
     }
 
     /// Records that the background worker ends.
     pub(crate) fn background_ends(&self) {
-        self.cells.awake.swap(0, AcqRel); // pairs with the next `background_begins`
+        self.cells.awake.swap(0, AcqRel); // AcqRel: pairs with the next `background_begins`
     }
 
     /// Reserves node reclaim of the whole node for the caller, until the turn is dropped.
     pub(crate) fn try_reclaim_turn(&self) -> Option<ReclaimTurn<'m, P>> {
         let cell = &self.cells.reclaiming;
-        // Relaxed read first, to keep the cache line shared; AcqRel pairs with the end of the turn before.
+        // The relaxed read comes first, to keep the cache line shared. AcqRel pairs with the end of the previous turn.
         let free = cell.load(Relaxed) == 0 && cell.compare_exchange(0, u64::MAX, AcqRel, Relaxed).is_ok();
         free.then(|| ReclaimTurn { cell, bits: u64::MAX }) // not `then_some`: dropping a turn ends it
     }
 
-    /// Reserves node reclaim of `zone`, one of this node's, for the caller, until the turn is dropped.
+    /// Reserves node reclaim of `zone`, a zone of this node, for the caller, until the turn is dropped.
     pub(crate) fn try_zone_turn(&self, zone: ZoneId) -> Option<ReclaimTurn<'m, P>> {
         let cell = &self.cells.reclaiming;
         let bits = 1_u64 << (zone.index() - self.first_zone).min(63); // a node has far fewer zones
-        // As above; a bit that was set belongs to another turn, which clears it.
+        // Orderings as in `try_reclaim_turn`. A bit that was already set belongs to another turn, which clears it.
         let free = cell.load(Relaxed) & bits == 0 && cell.fetch_or(bits, AcqRel) & bits == 0;
         free.then(|| ReclaimTurn { cell, bits })
     }
@@ -170,6 +176,6 @@ pub(crate) struct ReclaimTurn<'m, P: Platform> {
 
 impl<P: Platform> Drop for ReclaimTurn<'_, P> {
     fn drop(&mut self) {
-        self.cell.fetch_and(!self.bits, AcqRel); // pairs with the start of the next turn
+        self.cell.fetch_and(!self.bits, AcqRel); // AcqRel: pairs with the start of the next turn
     }
 }

@@ -1,11 +1,11 @@
-//! Classes of orders that fail for the same reason: what a zone can be full for.
+//! Classes of orders: for the orders of one class, a zone is usually full at the same time.
 //!
-//! Neighbours: `zone/mod.rs` records for which of them a zone is marked full, `zonelist/full_cache.rs` has their full
-//! bits.
+//! Related files: `zone/mod.rs` records for which classes a zone may have full bits, and `zonelist/full_cache.rs` has
+//! the full bits.
 
 use crate::units::Order;
 
-/// A set of order classes: order 0; orders 1 to 3; larger orders.
+/// A set of order classes; the classes are order 0, orders 1 to 3, and larger orders.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct OrderClasses(u64);
 
@@ -48,7 +48,7 @@ impl OrderClasses {
         }
     }
 
-    /// Returns a class and those of larger orders.
+    /// Returns the set of `class` and the classes of larger orders.
     pub(crate) const fn from_class_up(class: usize) -> Self {
         Self(Self::ALL.0 & !((1 << class) - 1))
     }

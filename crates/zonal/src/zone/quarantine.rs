@@ -1,7 +1,7 @@
-//! Quarantine: freed blocks that wait, first in first out, before they can be reused.
+//! Quarantine: a first-in, first-out queue that delays the reuse of freed blocks.
 //!
-//! Each zone has a ring of blocks under its own lock. A block in quarantine counts as allocated, as its kind.
-//! Neighbours: `alloc/free.rs` puts blocks in, `zone/frame_states.rs` records their kind.
+//! Each zone has a ring of blocks under its own lock. A block in quarantine still counts as allocated with its kind.
+//! Related files: `alloc/free.rs` puts blocks into quarantine, and `zone/frame_states.rs` records their kind.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -14,26 +14,27 @@ use crate::zone::Zone;
 pub(crate) struct Quarantined {
     pub(crate) frame: u32,
     pub(crate) order: Order,
-    /// Kind of the block; `None` if it had left before, because racing frees had put it in twice.
+    /// Kind of the block; `None` if racing frees had put the block into the ring twice and its other entry has left
+    /// already.
     pub(crate) kind: Option<PageKind>,
 }
 
-/// The result of putting a block in.
+/// The result of an attempt to put a block into quarantine.
 pub(crate) enum Entry {
     /// The block is in quarantine.
     Done,
-    /// The block is not in yet: the oldest one left first, to free slots.
+    /// The oldest block was removed to make space; the new block is not in quarantine yet.
     Oldest(Quarantined),
     /// The block is larger than the quarantine.
     TooLarge,
-    /// Another free has put the same block in already.
+    /// Another free has already put the same block into quarantine.
     Retired,
 }
 
-// Every access is relaxed: the quarantine's lock orders them.
-// Invariant: `quarantine_frames` = frames of the blocks in the ring <= number of blocks that the ring can hold.
+// Every access is relaxed, because the quarantine's lock orders the accesses. Invariant: `quarantine_frames` = frames
+// of the blocks in the ring <= number of blocks that the ring can hold.
 impl<P: Platform> Zone<'_, P> {
-    /// Puts a block in, or removes the oldest block if the quarantine cannot hold both.
+    /// Puts a block into quarantine, or removes the oldest block if the quarantine has no space.
     pub(crate) fn enter_quarantine(&self, frame: u32, order: Order, kind: PageKind) -> Entry {
         let (free_slots, pages) = (self.quarantine.len() as u64 / 2, order.pages().get());
         if pages > free_slots {
@@ -59,7 +60,7 @@ impl<P: Platform> Zone<'_, P> {
         Entry::Done
     }
 
-    /// Removes the oldest block.
+    /// Removes the oldest block from quarantine.
     pub(crate) fn leave_quarantine(&self) -> Option<Quarantined> {
         if self.quarantine.is_empty() {
             return None;
@@ -81,7 +82,7 @@ impl<P: Platform> Zone<'_, P> {
         Some(Quarantined { frame, order, kind: self.frames.leave_quarantine(frame, order) })
     }
 
-    /// Returns the cells with offset and order of block number `at` that entered.
+    /// Returns the cells for the offset and the order of the block that entered as number `at`.
     fn place(&self, at: u64) -> [&P::U32; 2] {
         let slot = (at % (self.quarantine.len() as u64 / 2)) as usize;
         [&self.quarantine[2 * slot], &self.quarantine[2 * slot + 1]]

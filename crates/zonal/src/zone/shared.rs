@@ -1,7 +1,8 @@
-//! State shared by all zones and nodes: settings, the lock of changes, versions of zonelists, totals of the machine.
+//! State shared by all zones and nodes: settings, the lock that serialises changes, versions of zonelists, totals of
+//! the machine.
 //!
-//! Settings are read on every path, and written by setters under the lock of changes. Neighbours: `admin/settings.rs`
-//! sets them and recomputes what follows from them.
+//! Settings are read on every path, and setters write them under the lock of changes. Related file: `admin/settings.rs`
+//! sets the settings and recomputes the values that depend on them.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -22,14 +23,14 @@ all_zero! {
     /// State shared by the whole allocator.
     #[repr(C)]
     pub(crate) struct SharedCells<P> {
-        /// Read on every path, written by setters.
+        /// Settings, which every path reads and only setters write.
         pub(crate) settings: (line {SettingsCells<P>}),
         /// Serialises changes at run time.
         pub(crate) changes: (line lock),
         /// Versions of the zonelists.
         pub(crate) lists_current: u64,
         pub(crate) lists_begun: u64,
-        /// Totals of the nodes' counters over the machine, if the configuration asks for them.
+        /// Totals of all nodes' counters, if the configuration enables machine totals.
         pub(crate) machine_totals: (line [u64; TOTAL_CELLS]),
         /// Nodes with memory online.
         pub(crate) memory_nodes: (line [u64; MASK_WORDS]),
@@ -50,13 +51,13 @@ all_zero! {
         pub(crate) reclaim_distance: u64,
         pub(crate) min_unmapped_percent: u64,
         pub(crate) stat_interval: u64,
-        /// Requests so far; counted only while fault injection is on.
+        /// Number of requests so far, counted only while fault injection is on.
         pub(crate) requests: u64,
     }
 }
 
-// Loads and stores of settings are relaxed: each is independent, and a request that still uses the old value is as one
-// that came a moment earlier.
+// Loads and stores of settings are relaxed, because each setting is independent. A request that still uses an old value
+// behaves like a request made a moment earlier.
 impl<P: Platform> SharedCells<P> {
     /// Waits for the lock of changes.
     pub(crate) fn change(&self) -> Held<'_, P::Lock> {
@@ -85,38 +86,38 @@ impl<P: Platform> SharedCells<P> {
         }
     }
 
-    /// Returns whether node reclaim comes before fallback, and what it may do.
+    /// Returns the mode of node reclaim.
     pub(crate) fn node_reclaim(&self) -> NodeReclaim {
         let mode = self.settings.0.node_reclaim.load(Relaxed) as u32;
         NodeReclaim::from_mode(mode).unwrap_or_default() // only valid modes are stored
     }
 
-    /// Returns the fraction of a zone at which `pageset.high` is fixed; 0 means it is not.
+    /// Returns the divisor of a zone's size at which `pageset.high` is fixed; 0 means that it is not fixed.
     pub(crate) fn high_fraction(&self) -> u32 {
         self.settings.0.high_fraction.load(Relaxed) as u32
     }
 
-    // Relaxed loads: each value is independent, and an old one was right a moment ago.
+    // These loads are relaxed, because each value is independent and an old value was correct a moment ago.
 
-    /// Returns the largest distance at which node reclaim may work.
+    /// Returns the largest distance at which node reclaim reclaims a node.
     pub(crate) fn reclaim_distance(&self) -> u8 {
         self.settings.0.reclaim_distance.load(Relaxed) as u8
     }
 
-    /// Returns how many percent of a node must be reclaimable before node reclaim is tried.
+    /// Returns a percentage of a node's frames; node reclaim runs only if more frames than this are reclaimable.
     pub(crate) fn min_unmapped_percent(&self) -> u8 {
         self.settings.0.min_unmapped_percent.load(Relaxed) as u8
     }
 
-    /// Returns how often a tick folds zoned counters.
+    /// Returns the interval at which ticks fold zoned counters.
     pub(crate) fn stat_interval(&self) -> StatInterval {
         let seconds = self.settings.0.stat_interval.load(Relaxed) as u32;
         StatInterval::from_seconds(seconds).unwrap_or_default() // only valid intervals are stored
     }
 
-    /// Returns the number of the next request, from 1.
+    /// Returns the number of this request; the first request has number 1.
     pub(crate) fn next_request(&self) -> u64 {
-        self.settings.0.requests.fetch_add(1, Relaxed).wrapping_add(1) // relaxed: numbers only have to differ
+        self.settings.0.requests.fetch_add(1, Relaxed).wrapping_add(1) // relaxed: numbers only have to be distinct
     }
 
     /// Sets all settings from `config`.

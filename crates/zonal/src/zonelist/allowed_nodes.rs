@@ -1,12 +1,12 @@
-//! The nodes that may serve a request, if not all may.
+//! The set of nodes that may serve a request whose policy or cpuset excludes some nodes.
 
 use crate::node_mask::NodeMask;
 use crate::units::NodeId;
 
-/// The nodes that policy and cpuset allow, if not all.
+/// The nodes that a request's policy and cpuset allow.
 #[derive(Clone, Copy)]
 pub(crate) struct AllowedNodes<'r> {
-    /// The allowed nodes: those in the first set and, if present, in the second.
+    /// A node is allowed if it is in the first set and, if there is a second set, also in the second.
     masks: (&'r NodeMask, Option<&'r NodeMask>),
     /// Number of allowed nodes with memory.
     pub(super) count: usize,
@@ -23,7 +23,7 @@ impl<'r> AllowedNodes<'r> {
         self.masks.0.contains(node) && self.masks.1.is_none_or(|mask| mask.contains(node))
     }
 
-    /// Returns the bits of the 64 nodes from `64 * word`.
+    /// Returns the bits of the 64 nodes whose ids start at `64 * word`.
     #[inline]
     pub(super) fn word(&self, word: usize) -> u64 {
         self.masks.0.words()[word] & self.masks.1.map_or(!0, |mask| mask.words()[word])

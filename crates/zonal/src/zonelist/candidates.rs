@@ -1,11 +1,11 @@
-//! Candidates: the positions of a zonelist that a scan may try, those of allowed zones that are not marked full.
+//! Candidates: the positions of a zonelist that a scan may try, which hold allowed zones whose full bits are not set.
 //!
-//! Zones above the request's limit and zones marked full are skipped 64 positions at a time. Nodes that policy or
-//! cpuset exclude are skipped in two ways. Positions are first tested one by one, because a near one is usually
-//! allowed. If that takes too long, the positions of the allowed nodes are collected in a bitmap. Apart from a few
-//! tests, a scan therefore takes no more steps than the smaller of the number of allowed and of excluded nodes.
-//! Neighbours: `zonelist/mod.rs` has the list, `zonelist/full_cache.rs` the full bits, `alloc/scan.rs` tries the
-//! candidates.
+//! Zones above the request's zone limit and zones whose full bit is set are skipped 64 positions at a time. Nodes that
+//! the policy or the cpuset excludes are skipped in two ways. Positions are first tested one by one, because an allowed
+//! zone is usually near the start. After a number of failed tests, the positions of all allowed nodes are collected in
+//! a bitmap. Apart from a few tests, the number of steps of a scan is therefore at most the number of allowed nodes or
+//! of excluded nodes, whichever is smaller. Related files: `zonelist/mod.rs` has the list, `zonelist/full_cache.rs` has
+//! the full bits, and `alloc/scan.rs` tries the candidates.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -14,27 +14,28 @@ use crate::units::{ZoneId, ZoneKind};
 use crate::zonelist::allowed_nodes::AllowedNodes;
 use crate::zonelist::{ListChanged, ListReader, NO_POSITIONS, PositionMask};
 
-/// Positions that are tested before those of allowed nodes are collected.
+/// Maximum number of positions tested one by one before the positions of the allowed nodes are collected.
 const TESTS: usize = 64;
 
-/// What a request may use of one zonelist.
+/// The part of one zonelist that a request may use.
 pub(crate) struct Candidates<'s, 'm, P: Platform> {
     list: ListReader<'s, 'm, P>,
     limit: ZoneKind,
     filter: Option<NodeFilter<'s>>,
 }
 
-/// The nodes that may serve, if not all may.
+/// A filter for the positions of the nodes that may serve a request.
 pub(crate) struct NodeFilter<'s> {
     nodes: AllowedNodes<'s>,
     /// Positions tested so far.
     tests: usize,
-    /// The positions of the allowed nodes, once collected. A reference, because the bitmap is large.
+    /// The positions of the allowed nodes, once they have been collected. This field is a reference, because the bitmap
+    /// is large.
     listed: &'s mut Option<PositionMask>,
 }
 
 impl<'s, 'm, P: Platform> Candidates<'s, 'm, P> {
-    /// Creates the candidates of `list`: zones up to the kind `limit`.
+    /// Creates the candidates of `list`, which are the zones up to the kind `limit` on the nodes that `filter` allows.
     #[inline]
     pub(crate) const fn new(
         list: ListReader<'s, 'm, P>,
@@ -69,7 +70,7 @@ impl<'s, 'm, P: Platform> Candidates<'s, 'm, P> {
         Ok(None)
     }
 
-    /// Returns the bits of `open` from the first position of an allowed zone, for one word of positions in a list of
+    /// Removes the leading positions of zones that are not allowed from `open`, one word of positions in a list of
     /// `len` zones.
     #[inline]
     fn allowed(&mut self, word: usize, open: u64, len: usize) -> Result<u64, ListChanged> {
@@ -88,10 +89,10 @@ impl<'s> NodeFilter<'s> {
         Self { nodes, tests: 0, listed }
     }
 
-    /// Returns the bits of `open` from the first position of an allowed node, for one word of positions in a list of
+    /// Removes the leading positions of nodes that are not allowed from `open`, one word of positions in a list of
     /// `len` zones.
     ///
-    /// Not inlined, because most requests may use all nodes.
+    /// The function is not inlined, because most requests may use all nodes and do not call it.
     #[inline(never)]
     fn reduce<P: Platform>(
         &mut self,
@@ -100,7 +101,7 @@ impl<'s> NodeFilter<'s> {
         mut open: u64,
         len: usize,
     ) -> Result<u64, ListChanged> {
-        // If most nodes are allowed, tests soon find one.
+        // If most nodes are allowed, a few tests find an allowed one.
         let few = 2 * self.nodes.count < len;
         let most = if few { self.nodes.count.min(TESTS) } else { usize::MAX };
         while open != 0 && self.listed.is_none() {

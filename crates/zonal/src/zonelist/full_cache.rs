@@ -1,10 +1,12 @@
-//! The zonelist cache (M1, M3): which positions of a zonelist were found full in the last second.
+//! The zonelist cache (mechanisms M1 and M3 of the README): records which zones of a zonelist were full in the last
+//! second.
 //!
-//! Full bits are hints: they are set and cleared without a lock, may be lost or stale, and are all wiped after a
-//! second. A full bit applies to the scans that would fail for the same reason. Each kind of scan ([`ScanClass`]) has
-//! its own bitmap, and a bit is set in every bitmap that it applies to, so that a scan reads only one and skips 64 full
-//! zones at a time. In the published form there is one bitmap for all. Source: Jackson 2006, Linux 9276b1bc96a1.
-//! Neighbours: `zonelist/mod.rs`, `alloc/scan.rs`.
+//! The cache has a *full bit* for each position of a zonelist. Full bits are hints. They are set and cleared without a
+//! lock, may be lost or stale, and are all cleared (*wiped*) after a second. A full bit applies to all scans that would
+//! fail for the same reason. Each class of scans ([`ScanClass`]) has its own bitmap, and a full bit is set in the
+//! bitmaps of all classes to which it applies. A scan therefore reads only one bitmap, and skips 64 full zones at a
+//! time. In the published form of the cache, all classes share one bitmap. Source: Jackson 2006, Linux 9276b1bc96a1.
+//! Related files: `zonelist/mod.rs` has the lists, and `alloc/scan.rs` sets the bits and reads them.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -17,11 +19,12 @@ use crate::zone::order_classes::OrderClasses;
 
 const ORDER_CLASSES: usize = OrderClasses::COUNT;
 const MARKS: usize = 2;
-/// Normal, high, atomic; `Reserve` checks no watermark and therefore no full bit.
+/// Number of urgencies with full bits: normal, high and atomic. `Reserve` checks no watermark and therefore no full
+/// bit.
 const URGENCIES: usize = 3;
 const CLASSES: usize = ORDER_CLASSES * MARKS * URGENCIES * ZoneKind::COUNT;
 
-/// What decides whether a full bit applies to a scan.
+/// The properties of a scan that determine which full bits apply to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ScanClass {
     order_class: usize,
@@ -51,13 +54,14 @@ impl ScanClass {
         self.order_class
     }
 
-    /// Returns the order classes that a full bit set by this scan applies to.
+    /// Returns the order classes to which a full bit set by this scan applies.
     pub(crate) const fn bound_orders(self) -> OrderClasses {
         OrderClasses::from_class_up(self.order_class)
     }
 
-    /// Returns the classes that a full bit set by this scan applies to: the same or a higher order class, watermark and
-    /// zone limit, the same or a lower urgency.
+    /// Returns the classes to which a full bit set by this scan applies.
+    ///
+    /// These have the same or a higher order class, watermark and zone limit, and the same or a lower urgency.
     fn bound(self) -> impl Iterator<Item = Self> {
         let watermarks = match self.watermark {
             Watermark::Min => &[Watermark::Min, Watermark::Low][..],
@@ -83,13 +87,14 @@ pub(crate) struct FullBits<'m, P: Platform> {
     /// `CLASSES` bitmaps of `words` words each.
     pub(crate) bitmaps: &'m [P::U64],
     words: usize,
-    /// When the full bits were last wiped, in clock nanoseconds.
+    /// Time of the last wipe of the full bits, in clock nanoseconds.
     pub(crate) wiped_at: &'m P::U64,
 }
 
 copy_view!(FullBits);
 
-// All accesses are relaxed: a full bit carries no data, and a lost or late one corrects itself.
+// All accesses are relaxed, because a full bit protects no data, and a lost or late bit is corrected by a later scan or
+// wipe.
 impl<'m, P: Platform> FullBits<'m, P> {
     pub(super) fn measure(measure: &mut Measure, positions: usize) {
         measure.add::<P::U64>(CLASSES * positions.div_ceil(64) + 1);
@@ -101,7 +106,7 @@ impl<'m, P: Platform> FullBits<'m, P> {
         Self { bitmaps: &cells[1..], words, wiped_at: &cells[0] }
     }
 
-    /// Prepares a scan: wipes all full bits if the last wipe was more than a second ago, and returns whether it did.
+    /// Wipes all full bits if they are stale; returns whether it wiped them. Called before a scan uses the bits.
     pub(crate) fn set_up(&self, now: Moment) -> bool {
         let stale = self.is_stale(now);
         if stale {
@@ -131,7 +136,8 @@ impl<'m, P: Platform> FullBits<'m, P> {
         self.bitmap(class)[position / 64].load(Relaxed) & (1 << (position % 64)) != 0
     }
 
-    /// Sets the full bit of `position` for every scan that `class` applies to; returns whether any was not set before.
+    /// Sets the full bit of `position` for every class to which a bit set by `class` applies; returns whether it set a
+    /// new bit.
     pub(crate) fn set_bound(&self, class: ScanClass, position: usize) -> bool {
         class.bound().filter(|&bound| self.set(bound, position)).count() != 0
     }
@@ -141,7 +147,7 @@ impl<'m, P: Platform> FullBits<'m, P> {
         self.set(ScanClass::published(), position)
     }
 
-    /// Clears the full bits of `position` that apply to scans of `orders`.
+    /// Clears the full bits of `position` that apply to scans for `orders`.
     pub(crate) fn clear(&self, position: usize, orders: OrderClasses) {
         let bit = 1 << (position % 64);
         for class in (0..CLASSES).filter(|class| orders.contains(class % ORDER_CLASSES)) {

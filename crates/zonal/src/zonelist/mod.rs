@@ -1,10 +1,10 @@
-//! Zonelists: for each node, all zones with memory in fallback order.
+//! Zonelists: each node has a list of all zones with memory, in fallback order.
 //!
-//! Two copies of each list exist. A rebuild fills the idle copies, then one store makes them current. A scan that has
-//! begun continues in the old copy, and notices when a second rebuild is about to overwrite it. The zones of a node
-//! are adjacent, so that a list can be read by *position* (index in the list) and by node. Neighbours:
-//! `rules/fallback_order.rs` orders nodes, `zonelist/full_cache.rs` records which positions hold full zones,
-//! `zonelist/candidates.rs` walks a list.
+//! Two copies of each list exist. A rebuild fills the idle copies, and then one store makes them current. A scan that
+//! began before the store continues in the old copy. The scan fails with [`ListChanged`] if a second rebuild may have
+//! overwritten that copy. The zones of a node are adjacent, so that a list can be read by *position* (index in the
+//! list) and by node. Related files: `rules/fallback_order.rs` orders nodes, `zonelist/full_cache.rs` records which
+//! positions hold full zones, and `zonelist/candidates.rs` walks a list.
 
 pub(crate) mod allowed_nodes;
 pub(crate) mod candidates;
@@ -26,7 +26,7 @@ const NO_POSITIONS: PositionMask = [0; MAX_NODES * ZoneKind::COUNT / 64];
 /// Number of zone limits that exclude at least one kind of zone.
 const LIMITS: usize = ZoneKind::COUNT - 1;
 
-/// The two copies of one node's list, and the cache of its full zones, which both copies share.
+/// The two copies of one node's list, and the full bits, which both copies share.
 pub(crate) struct Zonelist<'m, P: Platform> {
     pub(crate) copies: [ListCopy<'m, P>; 2],
     pub(crate) full: FullBits<'m, P>,
@@ -35,9 +35,9 @@ pub(crate) struct Zonelist<'m, P: Platform> {
 pub(crate) struct ListCopy<'m, P: Platform> {
     /// `[0]` = length, then an [`Entry`] for each position.
     pub(crate) entries: &'m [P::U32],
-    /// By node id: the node's positions, as [`Stretch`].
+    /// The positions of each node's zones by node id, as [`Stretch`].
     pub(crate) nodes: &'m [P::U32],
-    /// For each zone limit except the highest, a bitmap of the positions of zones within it.
+    /// A bitmap for each zone limit except the highest, with the positions of the zones that are within the limit.
     pub(crate) within: [&'m [P::U64]; LIMITS],
 }
 
@@ -61,7 +61,7 @@ impl Entry {
     }
 }
 
-/// The positions of a node's zones: the first position and the count; all bits are 0 for a node that is not listed.
+/// The positions of a node's zones, as the first position and the count; all bits are 0 for a node that is not listed.
 #[derive(Clone, Copy)]
 struct Stretch(u32);
 
@@ -83,7 +83,7 @@ impl Stretch {
     }
 }
 
-/// A zone to be listed.
+/// A zone that a rebuild adds to a list.
 #[derive(Clone, Copy)]
 pub(crate) struct Listed {
     pub(crate) zone: ZoneId,
@@ -94,7 +94,7 @@ pub(crate) struct Listed {
 copy_view!(Zonelist, ListCopy, Zonelists);
 
 impl<'m, P: Platform> Zonelist<'m, P> {
-    /// Adds the size of both copies of one node's list: `zones` zones, node ids below `node_ids`.
+    /// Adds the size of both copies of one node's list, for `zones` zones and node ids below `node_ids`.
     pub(crate) fn measure(measure: &mut Measure, zones: usize, node_ids: usize) {
         for _ in 0..2 {
             measure.add::<P::U32>(zones + 1);
@@ -106,7 +106,7 @@ impl<'m, P: Platform> Zonelist<'m, P> {
         FullBits::<P>::measure(measure, zones);
     }
 
-    /// Allocates both copies of one node's list from the arena: `zones` zones, node ids below `node_ids`.
+    /// Allocates both copies of one node's list from the arena, for `zones` zones and node ids below `node_ids`.
     pub(crate) fn build(arena: &mut Arena<'m>, zones: usize, node_ids: usize) -> Self {
         let mut copy = || ListCopy {
             entries: arena.u32s::<P>(zones + 1),
@@ -117,12 +117,12 @@ impl<'m, P: Platform> Zonelist<'m, P> {
     }
 }
 
-/// The zonelists of all nodes, by node index, and which copy of them is current.
+/// The zonelists of all nodes, by node index, and the number that selects the current copies.
 pub(crate) struct Zonelists<'m, P: Platform> {
     pub(crate) lists: &'m [Zonelist<'m, P>],
-    /// Completed rebuilds; the lowest bit selects the current copy.
+    /// Number of completed rebuilds; the lowest bit selects the current copy.
     current: &'m P::U64,
-    /// Rebuilds begun: equals `current`, or `current + 1` during a rebuild.
+    /// Number of rebuilds begun: equals `current`, or `current + 1` during a rebuild.
     begun: &'m P::U64,
 }
 
@@ -133,7 +133,7 @@ impl<'m, P: Platform> Zonelists<'m, P> {
 
     /// Returns a reader of the current copy of a node's list.
     pub(crate) fn read<'a>(&'a self, node: usize) -> ListReader<'a, 'm, P> {
-        let version = self.current.load(Acquire); // pairs with the release in `publish`
+        let version = self.current.load(Acquire); // acquire: pairs with the release in `publish`
         ListReader { list: &self.lists[node].copies[(version & 1) as usize], version, begun: self.begun }
     }
 
@@ -142,19 +142,19 @@ impl<'m, P: Platform> Zonelists<'m, P> {
         &self.lists[node].full
     }
 
-    /// Starts a rebuild and returns a writer of the idle copies.
+    /// Starts a rebuild of all lists and returns a writer of the idle copies.
     ///
-    /// The caller holds the lock for run-time changes.
+    /// The caller must hold the lock that serialises changes at run time.
     pub(crate) fn begin(&self) -> ListWriter {
-        let next = self.current.load(Relaxed) + 1; // relaxed: changes are serialised by their lock
-        // Relaxed: each entry is written with release, which orders this store before it.
+        let next = self.current.load(Relaxed) + 1; // relaxed: the lock serialises rebuilds
+        // Relaxed: each entry is stored with release, which orders this store before the entry.
         self.begun.store(next, Relaxed);
         ListWriter { version: next }
     }
 
     /// Makes the copies written by `writer` current.
     pub(crate) fn publish(&self, writer: &ListWriter) {
-        self.current.store(writer.version, Release); // pairs with the acquire in `read`
+        self.current.store(writer.version, Release); // release: pairs with the acquire in `read`
     }
 }
 
@@ -166,8 +166,8 @@ pub(crate) struct ListWriter {
 impl ListWriter {
     /// Replaces the idle copy of `list` with `zones`.
     pub(crate) fn write<P: Platform>(&self, list: &Zonelist<'_, P>, zones: impl Iterator<Item = Listed>) {
-        // Release on every store pairs with the acquire loads of a `ListReader`: a reader that sees one of them also
-        // sees that the rebuild has begun.
+        // Release: every store pairs with the acquire loads of a `ListReader`. A reader that sees one of these stores
+        // also sees that the rebuild has begun.
         let copy = &list.copies[(self.version & 1) as usize];
         copy.nodes.iter().for_each(|node| node.store(Stretch::NONE.0, Release));
         copy.within.iter().copied().flatten().for_each(|word| word.store(0, Release));
@@ -179,7 +179,7 @@ impl ListWriter {
             copy.nodes[node.index()].store(of_node.1.0, Release);
             for within in copy.within.iter().skip(kind.index()) {
                 let word = &within[position / 64];
-                // Relaxed: there is no other writer.
+                // The load is relaxed, because there is no other writer.
                 word.store(word.load(Relaxed) | 1 << (position % 64), Release);
             }
             len = position as u32 + 1;
@@ -188,14 +188,14 @@ impl ListWriter {
     }
 }
 
-/// One list as it was when the reader was made.
+/// A reader of the copy of a list that was current when the reader was created.
 pub(crate) struct ListReader<'a, 'm, P: Platform> {
     list: &'a ListCopy<'m, P>,
     version: u64,
     begun: &'a P::U64,
 }
 
-/// Two rebuilds began during a read, so the data read may be a mixture.
+/// The error that two rebuilds began during a read, so that the data read may be a mixture of two versions.
 #[derive(Debug)]
 pub(crate) struct ListChanged;
 
@@ -208,7 +208,7 @@ impl<P: Platform> ListReader<'_, '_, P> {
         Ok(len as usize)
     }
 
-    /// Returns the zone at `position`, which must not be past the end.
+    /// Returns the zone at `position`, which must be within the list.
     #[inline]
     fn zone_at(&self, position: usize) -> Result<ZoneId, ListChanged> {
         let entry = self.entry(position);
@@ -216,31 +216,30 @@ impl<P: Platform> ListReader<'_, '_, P> {
         Ok(entry.zone())
     }
 
-    /// Returns the node of the zone at `position`, which must not be past the end.
+    /// Returns the node of the zone at `position`, which must be within the list.
     ///
-    /// Valid only if a later [`Self::check`] succeeds.
+    /// The result is valid only if a later [`Self::check`] succeeds.
     #[inline]
     pub(crate) fn node_at(&self, position: usize) -> NodeId {
         self.entry(position).node()
     }
 
-    /// Returns a mask of the 64 positions in word `word` whose zones are within `limit`. `len` is the length of the
-    /// list.
+    /// Returns a mask of the positions in word `word` whose zones are within `limit`; `len` is the length of the list.
     #[inline]
     pub(crate) fn within(&self, limit: ZoneKind, word: usize, len: usize) -> Result<u64, ListChanged> {
         let Some(within) = self.list.within.get(limit.index()) else {
             return Ok(u64::MAX >> (64 - (len - word * 64).min(64)));
         };
-        let positions = within[word].load(Acquire); // pairs with `ListWriter::write`
+        let positions = within[word].load(Acquire); // acquire: pairs with `ListWriter::write`
         self.check()?;
         Ok(positions)
     }
 
     /// Adds the positions of all zones of `allowed` nodes to a bitmap.
     ///
-    /// Valid only if a later [`Self::check`] succeeds.
+    /// The result is valid only if a later [`Self::check`] succeeds.
     fn list_nodes(&self, allowed: &AllowedNodes<'_>, bitmap: &mut PositionMask) {
-        // Bits are collected word by word: neighbours in a list often have neighbouring ids.
+        // Bits are collected word by word, because nodes that are adjacent in a list often have adjacent ids.
         let (mut at, mut bits) = (0, 0);
         for word in 0..MAX_NODES / 64 {
             let mut rest = allowed.word(word);
@@ -269,18 +268,19 @@ impl<P: Platform> ListReader<'_, '_, P> {
     }
 
     fn stretch(&self, node: NodeId) -> Stretch {
-        Stretch(self.list.nodes[node.index()].load(Acquire)) // pairs with `ListWriter::write`
+        Stretch(self.list.nodes[node.index()].load(Acquire)) // acquire: pairs with `ListWriter::write`
     }
 
     #[inline]
     fn entry(&self, position: usize) -> Entry {
-        Entry(self.list.entries[position + 1].load(Acquire)) // pairs with `ListWriter::write`
+        Entry(self.list.entries[position + 1].load(Acquire)) // acquire: pairs with `ListWriter::write`
     }
 
-    /// Fails if a second rebuild has begun since this reader was made: it may have overwritten what was read.
+    /// Fails if a second rebuild has begun since this reader was created, because it may have overwritten the data
+    /// read.
     ///
-    /// The acquire loads pair with the releases of [`ListWriter::write`], so a reader that has seen any new value
-    /// also sees the new `begun` here.
+    /// The acquire loads of this reader pair with the release stores of [`ListWriter::write`]. A reader that has loaded
+    /// any new value therefore also sees the new `begun`, although its load is relaxed.
     #[inline]
     pub(crate) fn check(&self) -> Result<(), ListChanged> {
         if self.begun.load(Relaxed) > self.version + 1 { Err(ListChanged) } else { Ok(()) }

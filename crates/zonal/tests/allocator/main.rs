@@ -1,6 +1,8 @@
-//! Tests of the public interface, in one program, so that code that is generic over the platform is compiled once.
+//! Tests of the public interface. They are one program, so that code that is generic over the platform is compiled only
+//! once.
 //!
-//! `CONTRIBUTING.md` says where a test goes. Neighbours: `common/` has the machines and platforms of these tests.
+//! `CONTRIBUTING.md` explains which folder a test belongs in. Related files: `common/` has the machines and platforms
+//! of these tests.
 
 mod common;
 

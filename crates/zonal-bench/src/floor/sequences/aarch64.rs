@@ -1,9 +1,10 @@
-//! The sequences for aarch64.
+//! The restartable sequences for aarch64.
 //!
-//! Each is framed by [`sequence!`]. The kernel restarts the code from `2:` to `3:` at `4:`; a body that finds
-//! nothing to do branches to `5:`. The range of branches is too short for another section, so both labels
-//! follow a jump. The word before `4:` is the signature that the C library has registered with the kernel. In
-//! a body `{line}` is replaced by the CPU's line and `{count}` by its count; `{spare}` is free to use.
+//! The macro [`sequence!`] wraps each body. If the kernel interrupts the code between the labels `2:` and `3:`, it
+//! continues at `4:`, which starts the sequence again. A body that finds nothing to do branches to `5:`. Branches do
+//! not reach another section, so both labels follow the code and the code jumps over them. The word before `4:` is
+//! the signature that the C library has registered with the kernel. In a body, `{line}` is the register with the
+//! address of the CPU's line, `{count}` has the line's count, and `{spare}` is free for use.
 
 use std::arch::asm;
 use std::ptr::NonNull;
@@ -11,7 +12,7 @@ use std::ptr::NonNull;
 use super::super::area::Area;
 use super::super::lines::Line;
 
-/// Wraps a body in the common beginning and end of all sequences. The body ends with the committing store.
+/// Adds the common beginning and end of all sequences to a body. The body must end with the committing store.
 macro_rules! sequence {
     ($area:expr, $lines:expr, [$($body:literal),* $(,)?], $($operands:tt)*) => {
         asm!(
@@ -42,15 +43,15 @@ macro_rules! sequence {
     };
 }
 
-/// Pops the last frame; returns it and the remaining count.
+/// Pops the last frame. Returns the frame and the remaining count.
 ///
 /// # Safety
-/// `area` must be the calling thread's; `lines` must have one line for every CPU that the thread can run on,
-/// and be accessed by sequences only.
+/// `area` must be the calling thread's area. `lines` must have one line for every CPU on which the thread can run,
+/// and must be accessed only by sequences.
 #[inline]
 pub(super) unsafe fn pop(area: NonNull<Area>, lines: *const Line) -> (u32, u64) {
     let (frame, count): (u32, u64);
-    // SAFETY: the caller's promises. Below the count the array has frames.
+    // SAFETY: the caller guarantees a valid area and lines. The slots below the count contain frames.
     unsafe {
         sequence!(
             area,
@@ -69,14 +70,14 @@ pub(super) unsafe fn pop(area: NonNull<Area>, lines: *const Line) -> (u32, u64) 
     (frame, count)
 }
 
-/// Pushes a frame; returns the new count.
+/// Pushes a frame. Returns the new count.
 ///
 /// # Safety
 /// The requirements of [`pop`].
 #[inline]
 pub(super) unsafe fn push(area: NonNull<Area>, lines: *const Line, frame: u32) -> u64 {
     let count: u64;
-    // SAFETY: the caller's promises. Below the capacity the array has free slots.
+    // SAFETY: the caller guarantees a valid area and lines. The slots from the count up to the capacity are free.
     unsafe {
         sequence!(
             area,
@@ -97,13 +98,13 @@ pub(super) unsafe fn push(area: NonNull<Area>, lines: *const Line, frame: u32) -
     count
 }
 
-/// Pops the last `many` frames, or none if there are fewer; returns the remaining count.
+/// Pops the last `many` frames, or none if there are fewer. Returns the remaining count.
 ///
 /// # Safety
-/// The requirements of [`pop`]; `into` must have `many` elements.
+/// Those of [`pop`]. In addition, `into` must have `many` elements.
 pub(super) unsafe fn pop_many(area: NonNull<Area>, lines: *const Line, into: *mut u32, many: usize) -> u64 {
     let count: u64;
-    // SAFETY: the caller's promises. After a restart, everything is copied again.
+    // SAFETY: the caller guarantees valid pointers. After a restart, the sequence copies everything again.
     unsafe {
         sequence!(
             area,
@@ -132,10 +133,10 @@ pub(super) unsafe fn pop_many(area: NonNull<Area>, lines: *const Line, into: *mu
     count
 }
 
-/// Pushes `many` frames, or none if there are not enough free slots; returns the new count.
+/// Pushes `many` frames, or none if there are not enough free slots. Returns the new count.
 ///
 /// # Safety
-/// The requirements of [`pop`]; there must be `many` frames at `from`.
+/// Those of [`pop`]. In addition, `from` must point to `many` frames.
 pub(super) unsafe fn push_many(
     area: NonNull<Area>,
     lines: *const Line,
@@ -143,7 +144,7 @@ pub(super) unsafe fn push_many(
     many: usize,
 ) -> u64 {
     let count: u64;
-    // SAFETY: the caller's promises. What is written before the last store is beyond the count.
+    // SAFETY: the caller guarantees valid pointers. All stores before the last one are to slots beyond the count.
     unsafe {
         sequence!(
             area,

@@ -1,5 +1,4 @@
-//! Placeholder for architectures without sequences: no thread has an area, so these functions are never
-//! called.
+//! Stubs for architectures without sequences. No thread has an area there, so these functions are never called.
 
 use std::ptr::NonNull;
 

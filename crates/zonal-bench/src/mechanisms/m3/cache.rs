@@ -1,8 +1,8 @@
 //! A page cache of an emulated machine, whose pages may or may not be reclaimable.
 //!
-//! Pages are on one list, the oldest first, which a walk scans until it has freed the requested number.
-//! Walks, the pages they scan and the CPU time they take are counted. Neighbours: `mechanisms/m3.rs` fills
-//! it.
+//! The pages are on one list, with the oldest page first. A *walk* scans the list until it has freed the requested
+//! number of pages. The cache counts the walks, the pages that they scan, and the CPU time that they take. Related
+//! files: `mechanisms/m3.rs` fills the cache.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -13,23 +13,24 @@ use zonal::units::PageCount;
 
 use super::super::world::{Single, World, cpu_time_ns};
 
-/// The state of the cache's pages as reclaim sees it.
+/// The state of the cache's pages, as reclaim finds it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Contents {
-    /// Neither dirty nor mapped, so counted as reclaimable, but in constant use: a walk passes over them.
+    /// Neither dirty nor mapped, and therefore counted as reclaimable, but in constant use, so that a walk skips
+    /// them.
     InUse,
     /// Freed by any walk.
     Clean,
-    /// Not counted, and freed only if reclaim may write, as direct reclaim may.
+    /// Freed, and counted as reclaimable, only if reclaim may write pages back, as direct reclaim may.
     Dirty,
 }
 
-/// The cost of walks so far.
+/// The cost of all walks so far.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Walks {
-    /// Walks of node reclaim.
+    /// Number of walks by node reclaim.
     pub(super) walks: u64,
-    /// Pages scanned or freed by them.
+    /// Number of pages that these walks scanned or freed.
     pub(super) pages: u64,
     /// CPU time of these walks, in nanoseconds.
     pub(super) ns: u64,
@@ -41,7 +42,7 @@ struct State {
     walks: Walks,
 }
 
-/// The cache, which is the reclaimer of the machine that it allocates its pages from.
+/// The cache. It is also the reclaimer of the machine from which it allocates its pages.
 pub(super) struct Cache {
     world: &'static World<'static, Single>,
     state: Mutex<State>,
@@ -74,7 +75,7 @@ impl Cache {
         pages.into_iter().for_each(|page| self.free(page));
     }
 
-    /// Returns the cost of walks so far.
+    /// Returns the cost of all walks so far.
     pub(super) fn walks(&self) -> Walks {
         self.with(|state| state.walks)
     }
@@ -116,7 +117,8 @@ impl Reclaimer for Cache {
     }
 }
 
-/// Removes the pages that `request` asks for from the list; returns them with the number of pages scanned.
+/// Removes up to the requested number of pages from the list, if they can be freed. Returns these pages and the number
+/// of pages scanned.
 fn walk(state: &mut State, request: &ReclaimRequest) -> (Vec<Block>, u64) {
     let can_free = match state.contents {
         Contents::InUse => false,
@@ -133,7 +135,7 @@ fn walk(state: &mut State, request: &ReclaimRequest) -> (Vec<Block>, u64) {
         if can_free {
             freed.push(page);
         } else {
-            state.pages.push_back(page); // recently used pages move to the other end of the list
+            state.pages.push_back(page); // pages in use move to the other end of the list
         }
     }
     (freed, passed)

@@ -1,8 +1,8 @@
-//! Contention on counters with more CPUs than this machine has, from the simulator.
+//! Contention on counters with more CPUs than this machine has, measured in the simulator.
 //!
-//! The machine, its access costs and its program are those of the experiment `zoned-counters-2006`, which was
-//! calibrated on published figures. Only the nodes and the memory that each process touches are smaller, so
-//! that the measurement takes seconds. Neighbours: `mechanisms/m4.rs` measures natively.
+//! The simulated machine, its access costs and its program are those of the experiment `zoned-counters-2006`, which
+//! was calibrated with published figures. Only the nodes and the memory that each process touches are smaller, so
+//! that the measurement takes seconds. Related files: `mechanisms/m4.rs` measures natively.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -21,14 +21,14 @@ use super::{RULES, counters};
 /// The experiment and the variant whose settings are used.
 const EXPERIMENT: &str = "zoned-counters-2006";
 const BASIS: &str = "fixed32";
-/// The column that distinguishes its cases.
+/// Name of the column that distinguishes the cases of the experiment.
 const COLUMN: &str = "cpus";
-/// Memory per node: the least with the same scaled threshold as the real machine, 125.
+/// Memory per node in bytes: the smallest amount with the same scaled threshold as the real machine, 125.
 const NODE_BYTES: u64 = 2 << 30;
-/// Host memory for concurrent simulations; a single one may use more.
+/// Host memory for concurrent simulations, in bytes. A single simulation may use more.
 const HOST_BYTES: u64 = 2 << 30;
 
-/// Measures the wall time per page of each process, under each rule, with each number of CPUs.
+/// Measures the wall time per page of each process, under each rule and with each number of CPUs.
 pub(super) fn measure(sizes: &Sizes, stop: &AtomicBool) -> Option<Vec<Measure>> {
     let plan = plan(sizes);
     let jobs = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
@@ -43,7 +43,7 @@ pub(super) fn measure(sizes: &Sizes, stop: &AtomicBool) -> Option<Vec<Measure>> 
     Some(with_total.chain(without).collect())
 }
 
-/// Returns the plan of the experiment with our rules as its variants.
+/// Returns the plan of the experiment, with the rules of M4 as its variants.
 fn plan(sizes: &Sizes) -> Plan {
     let known = built_in(EXPERIMENT).expect("the experiment is built in");
     let mut plan = load(&Source::BuiltIn(known)).expect("a built-in experiment is valid");
@@ -57,8 +57,8 @@ fn plan(sizes: &Sizes) -> Plan {
     plan
 }
 
-/// Returns a run of the experiment under one of our rules: as published, with a total for the whole machine
-/// to which all CPUs count, or without it, which is our default.
+/// Returns a run of the experiment under one of the rules of M4. `totals` selects whether all CPUs also count to a
+/// total for the whole machine, as in the published experiment, or not, as by default in zonal.
 fn of_rule(run: &Run, rule: super::Rule, totals: TotalsRule, sizes: &Sizes) -> Run {
     let mut run = run.clone();
     let (name, threshold, fold) = rule;
@@ -79,7 +79,7 @@ fn variant(name: &str, totals: TotalsRule) -> String {
     format!("{name} {totals:?}")
 }
 
-/// Returns the figures of one number of CPUs.
+/// Returns the figures for one number of CPUs.
 fn of_cpus(cpus: u32, totals: TotalsRule, results: &Results, sizes: &Sizes) -> Measure {
     let case = CaseFilter(vec![(COLUMN.to_owned(), vec![CaseValue::Number(f64::from(cpus))])]);
     let of = |name: &str| {

@@ -1,4 +1,4 @@
-//! Decodes aarch64, with yaxpeax-arm.
+//! Decodes aarch64 instructions with yaxpeax-arm.
 
 use yaxpeax_arch::{Decoder, U8Reader};
 use yaxpeax_arm::armv8::a64::{InstDecoder, Instruction as Decoded, Opcode, Operand, ShiftStyle, SizeCode};
@@ -33,7 +33,7 @@ fn read(address: u64, decoded: &Decoded) -> Instruction {
             let Operand::PCOffset(offset) = decoded.operands[0] else { panic!("a branch to where? {text}") };
             (vec![], vec![], false, Action::Branches(address.wrapping_add_signed(offset)))
         }
-        // The first operand is the result, which is the zero register in a comparison.
+        // The first operand is the result. In a comparison it is the zero register.
         Opcode::ADD | Opcode::SUB | Opcode::AND | Opcode::ORR | Opcode::MOVZ | Opcode::MOVN => {
             nothing(registers(&decoded.operands[1..]), registers(&decoded.operands[..1]), false)
         }
@@ -45,7 +45,7 @@ fn read(address: u64, decoded: &Decoded) -> Instruction {
     Instruction { text, reads, writes, sets_flags, action }
 }
 
-/// Returns a register, and its size in bytes.
+/// Returns the number of a register, and the size in bytes of the part used.
 fn register(operand: Operand) -> Option<(Register, usize)> {
     let bytes = |size| if size == SizeCode::X { 8 } else { 4 };
     match operand {

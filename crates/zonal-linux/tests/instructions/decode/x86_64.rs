@@ -1,5 +1,6 @@
-//! Decodes x86-64, with iced-x86. Loads are never reordered with later accesses; only a store may be reordered with
-//! a later load, which does not occur in a sequence.
+//! Decodes x86-64 instructions with iced-x86. Every load counts as an acquire load, because x86-64 never reorders a
+//! load with later accesses. It may reorder a store with a later load, but no sequence has a store followed by a
+//! load.
 
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Formatter, Instruction as Decoded, InstructionInfoFactory,

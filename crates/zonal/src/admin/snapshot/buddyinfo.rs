@@ -1,4 +1,4 @@
-//! `/proc/buddyinfo`: a line for each zone with frames, with the number of free blocks of each order.
+//! `/proc/buddyinfo`: one line per zone that has frames, with the number of free blocks of each order.
 
 use core::fmt;
 

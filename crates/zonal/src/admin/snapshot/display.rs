@@ -1,6 +1,7 @@
-//! The state as text: accounting, events and localities for people to read, and the allocator in debug output.
+//! The state as text: human-readable accounting, events and localities, and the debug output of the allocator.
 //!
-//! Neighbours: `admin/snapshot.rs` defines the values; the other files of this folder print the formats of Linux.
+//! Related files: `admin/snapshot.rs` defines the values, and the other files of this folder print the formats of
+//! Linux.
 
 use core::fmt;
 
@@ -9,7 +10,7 @@ use crate::Allocator;
 use crate::platform::Platform;
 
 /// Displays the equation and whether it holds: `1024 managed = 1000 free + 20 in pagesets + 4 allocated (balanced)`.
-/// The alternate form (`{:#}`) omits the verdict, which means nothing while frames are allocated and freed.
+/// The alternate form (`{:#}`) omits the word in parentheses, which has no meaning while threads allocate and free.
 impl fmt::Display for Accounting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { managed, free, in_pagesets, allocated } = self;
@@ -33,7 +34,7 @@ impl fmt::Display for Locality {
     }
 }
 
-/// Displays one line each for zonelists, reclaim, pagesets and failures.
+/// Displays four lines: for zonelists, reclaim, pagesets and failures.
 impl fmt::Display for Events {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
@@ -98,7 +99,7 @@ impl fmt::Display for NodeSnapshot {
     }
 }
 
-/// Formats one line: nodes, frame size and the accounting of this moment.
+/// Formats one line with the nodes, the frame size and the current accounting.
 impl<P: Platform> fmt::Debug for Allocator<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (nodes, bytes) = (self.state.nodes.len() as u64, self.page_bytes());

@@ -1,4 +1,4 @@
-//! `Fallback order for Node N: ...`: what a kernel logs when it has built its zonelists.
+//! `Fallback order for Node N: ...`: the lines that a kernel logs after it has built its zonelists.
 
 use core::fmt;
 

@@ -1,7 +1,10 @@
-//! The texts as files of `/proc` and `/sys`, with the settings and the topology that belong to them.
+//! The texts of a snapshot as files of `/proc` and `/sys`, together with the settings and the topology.
 //!
-//! Written below a folder, they are a captured machine: everything that a program reads to learn about a machine.
-//! Neighbours: `admin/snapshot/text.rs` and a file for each format.
+//! Written to a folder, the files form a captured machine: they contain all the information that tools read from a
+//! Linux machine.
+//!
+//! Related files: `admin/snapshot/text.rs` defines the texts, and the other files of this folder contain one format
+//! each.
 
 use core::fmt;
 
@@ -10,7 +13,7 @@ use crate::platform::Platform;
 use crate::rules::fallback_order::CpuPenalty;
 use crate::units::{CpuId, NodeId, PageCount};
 
-/// The Linux version whose rules are the defaults of [`Config`](crate::Config).
+/// The Linux version whose rules are the defaults of [`Config`](crate::Config), as a kernel release string.
 const RULES_OF: &str = "6.12.0-zonal";
 const NODES: &str = "sys/devices/system/node";
 
@@ -30,7 +33,7 @@ impl<P: Platform> Snapshot<'_, '_, P> {
     /// nodes and CPUs in `sys/devices/system`, and `dmesg` with the fallback orders.
     ///
     /// # Errors
-    /// Returns the first error of `write`; no further file is written then.
+    /// Returns the first error of `write`, after which no other file is written.
     pub fn files<E>(
         self,
         mut write: impl FnMut(&dyn fmt::Display, &dyn fmt::Display) -> Result<(), E>,
@@ -49,7 +52,8 @@ impl<P: Platform> Snapshot<'_, '_, P> {
         for (place, id) in self.node_ids().enumerate() {
             self.node_files(place, id, &mut write)?;
         }
-        // A kernel logs the orders again when it rebuilds them, which it does when CPUs count.
+        // A kernel that counts nodes with CPUs as farther rebuilds its lists after boot, and then logs the orders a
+        // second time.
         let again = self.0.cpu_penalty == CpuPenalty::On;
         let first = Text(|f| if again { write!(f, "{}", self.fallback_lists()) } else { Ok(()) });
         write(&"dmesg", &format_args!("{first}{}", self.fallback_lists()))

@@ -1,8 +1,10 @@
 //! The allocator's state as text, in the formats of Linux's `/proc` and `/sys`.
 //!
-//! Nothing is collected: each text is read from the allocator while it is written, so a kernel can print it without a
-//! heap. Figures are consistent only when nothing is under way, as in Linux. Linux has one zone of a kind on a node;
-//! where the allocator has several, they are shown as one. Neighbours: a file for each format.
+//! A text is generated from the allocator's state while it is written, so a kernel can print it without a heap. As in
+//! Linux, the figures are consistent only if no thread allocates or frees meanwhile. Linux has at most one zone of a
+//! kind on a node. If the allocator has several such zones, called *parts* here, the texts show them as one zone.
+//!
+//! Related files: the other files of this folder contain one format each.
 
 use core::fmt;
 
@@ -21,7 +23,8 @@ use crate::zone::{CpuInfo, Zone};
 
 /// The state of an allocator, ready to be printed in the formats of Linux.
 ///
-/// Names that Linux has mean the same as there; names of figures that only this allocator has begin with `zonal_`.
+/// Figures with names of Linux have the same meaning as in Linux. Names of figures that only this allocator has begin
+/// with `zonal_`.
 pub struct Snapshot<'a, 'm, P: Platform>(pub(super) &'a Allocator<'m, P>);
 
 impl<P: Platform> Clone for Snapshot<'_, '_, P> {
@@ -48,13 +51,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
 impl<'a, 'm, P: Platform> Snapshot<'a, 'm, P> {
     /// Returns `/proc/zoneinfo`: watermarks, reserves, counters and pagesets of each zone, in frames.
     ///
-    /// Includes `vm stats threshold` and, as in newer kernels, `high_min` and `high_max`.
+    /// The text includes `vm stats threshold` and, as in newer kernels, `high_min` and `high_max`.
     #[must_use]
     pub fn zoneinfo(self) -> impl fmt::Display + use<'a, 'm, P> {
         ZoneInfo(self)
     }
 
-    /// Returns `/proc/buddyinfo`: free blocks of each zone by order, from 0 to the largest.
+    /// Returns `/proc/buddyinfo`: the free blocks of each zone by order, from 0 to the maximum order.
     #[must_use]
     pub fn buddyinfo(self) -> impl fmt::Display + use<'a, 'm, P> {
         BuddyInfo(self)
@@ -68,41 +71,41 @@ impl<'a, 'm, P: Platform> Snapshot<'a, 'm, P> {
         Some(NumaStat { place: self.0.state.place_of(node)?, of: self })
     }
 
-    /// Returns `/proc/vmstat`: counters over the whole machine, in frames, blocks or events.
+    /// Returns `/proc/vmstat`: machine-wide counters of frames, blocks or events.
     #[must_use]
     pub fn vmstat(self) -> impl fmt::Display + use<'a, 'm, P> {
         VmStat(self)
     }
 
-    /// Returns the lines `Fallback order for Node N: ...` of a kernel's log, for each node.
+    /// Returns the lines `Fallback order for Node N: ...` of a kernel log, one for each node.
     #[must_use]
     pub fn fallback_lists(self) -> impl fmt::Display + use<'a, 'm, P> {
         FallbackLists(self)
     }
 
-    /// Returns the node ids, ascending.
+    /// Returns the node ids in ascending order.
     pub fn node_ids(self) -> impl Iterator<Item = NodeId> + use<'a, 'm, P> {
         self.0.state.nodes.iter().map(|node| node.id)
     }
 
-    /// Returns the CPU info of all online CPUs, ascending.
+    /// Returns the CPU info of all online CPUs in ascending order.
     pub(super) fn online_cpu_infos(self) -> impl Iterator<Item = CpuInfo> + use<'a, 'm, P> {
         self.0.state.cpus.iter().copied().filter(move |cpu| cpu.exists() && self.0.state.is_online(*cpu))
     }
 
-    /// Returns the online CPUs of the node with index `place`, ascending.
+    /// Returns the online CPUs of the node with index `place` in ascending order.
     pub(super) fn online_cpus_of(self, place: usize) -> impl Iterator<Item = CpuId> + use<'a, 'm, P> {
         self.online_cpu_infos().filter(move |cpu| usize::from(cpu.node) == place).map(|cpu| cpu.id)
     }
 
-    /// Returns the zones of one kind of the node with index `place`, which are parts of one zone of Linux.
+    /// Returns the zones of one kind on the node with index `place`, which the texts show as one zone.
     pub(super) fn parts(self, place: usize, kind: ZoneKind) -> impl Iterator<Item = &'a Zone<'m, P>> {
         let node = &self.0.state.nodes[place];
         let zones = &self.0.state.zones[node.first_zone..][..node.zone_count];
         zones.iter().filter(move |zone| zone.kind == kind)
     }
 
-    /// Returns the parts of one kind of the node with index `place` as one zone.
+    /// Returns the zones of one kind on the node with index `place`, joined into one.
     pub(super) fn zone(self, place: usize, kind: ZoneKind) -> Option<ZoneSnapshot> {
         let mut parts = self.parts(place, kind).map(|part| self.0.zone_snapshot(part));
         let mut whole = parts.next()?;
@@ -118,7 +121,7 @@ impl<'a, 'm, P: Platform> Snapshot<'a, 'm, P> {
         sum
     }
 
-    /// Returns the managed and the free frames of the node with index `place`.
+    /// Returns the numbers of managed and of free frames of the node with index `place`.
     pub(super) fn node_memory(self, place: usize) -> [PageCount; 2] {
         let zones = ZoneKind::ALL.into_iter().filter_map(|kind| self.zone(place, kind));
         zones.fold([PageCount::ZERO; 2], |[managed, free], zone| {
@@ -128,7 +131,7 @@ impl<'a, 'm, P: Platform> Snapshot<'a, 'm, P> {
 }
 
 impl PagesetSnapshot {
-    /// Returns the same CPU's pagesets of two parts of a zone as one.
+    /// Returns the pagesets that one CPU has for two parts of a zone, joined into one.
     pub(super) fn joined(self, part: Self) -> Self {
         let limits = PagesetLimits {
             batch: self.limits.batch.max(part.limits.batch),
@@ -148,9 +151,9 @@ impl PagesetSnapshot {
 }
 
 impl ZoneSnapshot {
-    /// Adds a part at higher addresses.
+    /// Adds a part that has higher addresses.
     ///
-    /// Frames and blocks are summed; the batch and the counter threshold are the largest of all parts.
+    /// Frames and blocks are summed. The batch and the counter threshold are the largest of all parts.
     fn join(&mut self, part: &Self) {
         let add = |sum: &mut PageCount, more: PageCount| *sum = sum.plus(more);
         let end = part.span.end();

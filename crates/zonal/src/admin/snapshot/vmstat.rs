@@ -1,7 +1,7 @@
-//! `/proc/vmstat`: counters over the whole machine.
+//! `/proc/vmstat`: machine-wide counters.
 //!
-//! Uses Linux's names where Linux counts the same: `allocstall` counts rounds of direct reclaim, `pageoutrun` those of
-//! background reclaim, `zone_reclaim_failed` node reclaims that freed too little.
+//! Counters that Linux also has use its names: `allocstall` counts rounds of direct reclaim, `pageoutrun` counts
+//! rounds of background reclaim, and `zone_reclaim_failed` counts node reclaims that freed too few frames.
 
 use core::fmt;
 
@@ -58,7 +58,8 @@ impl<P: Platform> fmt::Display for VmStat<'_, '_, P> {
     }
 }
 
-/// Writes the counters of NUMA events under the names that zones and the machine have for them, after `indent`.
+/// Writes the counters of NUMA events with the names that Linux uses for zones and for the machine, each line after
+/// `indent`.
 pub(super) fn locality(f: &mut fmt::Formatter<'_>, locality: &Locality, indent: &str) -> fmt::Result {
     let width = if indent.is_empty() { 0 } else { 12 };
     for (name, blocks) in [

@@ -1,7 +1,7 @@
 //! `/proc/zoneinfo`: a section for each kind of zone of each node, including those without frames.
 //!
-//! The first section of a node with frames also has figures of the node. Sections without frames have sizes and
-//! watermarks only, all zero.
+//! The first section with frames of each node also contains figures of the node. Sections without frames contain only
+//! sizes and watermarks, all of which are zero.
 
 use core::fmt;
 
@@ -13,7 +13,7 @@ use crate::rules::watermarks::Watermarks;
 use crate::units::{PageCount, ZoneKind};
 use crate::zone::CpuInfo;
 
-/// Kinds of zone in Linux's order; the last never has memory here.
+/// Kinds of zone in Linux's order. The allocator has no zones of the last kind.
 const KINDS: [&str; 5] = ["DMA", "DMA32", "Normal", "Movable", "Device"];
 /// Width of the names of a zone's figures.
 const NAME_WIDTH: usize = 8;
@@ -55,7 +55,7 @@ impl<P: Platform> ZoneInfo<'_, '_, P> {
         Ok(())
     }
 
-    /// Writes the figures of a zone that Linux shows only for populated ones.
+    /// Writes the figures that Linux shows only for populated zones.
     fn populated(&self, f: &mut fmt::Formatter<'_>, place: usize, zone: &ZoneSnapshot) -> fmt::Result {
         writeln!(f, "      {:<12} {}", "nr_free_pages", zone.free)?;
         locality(f, &zone.locality, "      ")?;
@@ -78,7 +78,7 @@ impl<P: Platform> ZoneInfo<'_, '_, P> {
         writeln!(f, "  start_pfn:           {}", zone.span.start)
     }
 
-    /// Returns a CPU's pageset of all parts of a zone.
+    /// Returns a CPU's pagesets of all parts of a zone, joined into one.
     fn pageset(&self, place: usize, kind: ZoneKind, cpu: CpuInfo) -> PagesetSnapshot {
         let mut parts = self.0.parts(place, kind).map(|part| self.0.0.state.pageset_snapshot(part, cpu));
         let first = parts.next().expect("a zone that is shown has a part");
@@ -104,6 +104,6 @@ fn pages(f: &mut fmt::Formatter<'_>, zone: Option<&ZoneSnapshot>) -> fmt::Result
         writeln!(f, "        {name:<NAME_WIDTH$} {pages}")?;
     }
     let [dma, dma32, normal, movable] = zone.map_or([PageCount::ZERO; 4], |zone| zone.reserve);
-    // There is no device memory: the column repeats the one before, as in Linux.
+    // Because there is no device memory, the last column repeats the column before it, as in Linux.
     writeln!(f, "        protection: ({dma}, {dma32}, {normal}, {movable}, {movable})")
 }

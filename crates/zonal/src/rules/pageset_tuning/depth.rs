@@ -1,21 +1,24 @@
-//! `Depth`: `pageset.high` follows how deep allocation and freeing went in the last periods.
+//! The rule `Depth`: computes `pageset.high` from the depths of allocation and freeing in recent periods.
 //!
-//! `alloc_count` is the frames allocated minus the frames freed since the period began; `alloc_low` and
-//! `alloc_high` are its extremes. The *allocation depth* is the most that the count rose above its low, the *free
-//! depth* the most that it fell below its high. The state holds only the distances of the count from its extremes
-//! (`alloc_count - alloc_low` and `alloc_high - alloc_count`): depths need no more, and so an allocation or a free
-//! updates only two words. Neighbours: `rules/pageset_tuning.rs` has the common types. Source: Huang 2023, RFC
-//! "alloc/free depth based PCP high auto-tuning".
+//! `alloc_count` is the number of frames allocated minus the number of frames freed since the period began.
+//! `alloc_low` and `alloc_high` are its minimum and maximum in the period. The *allocation depth* is the largest rise
+//! of the count above its minimum so far, and the *free depth* is the largest fall below its maximum so far. To
+//! compute the depths, the state needs only the distances of the count from its extremes (`alloc_count - alloc_low`
+//! and `alloc_high - alloc_count`), so an allocation or a free updates only two words.
+//!
+//! Related files: `rules/pageset_tuning.rs` defines the common types. Source: Huang 2023, RFC "alloc/free depth based
+//! PCP high auto-tuning".
 
 use super::HighLimits;
 use crate::units::{Moment, Order, PageCount, SECOND_NS};
 
 /// Length of a period.
 const PERIOD_NS: u64 = SECOND_NS;
-/// Age of a period from which on frees are watched, so that the first free after the end of the period closes it.
+/// Age of a period from which every free checks the time, so that the first free after the end of the period closes
+/// it.
 pub(crate) const WATCH_NS: u64 = PERIOD_NS - PERIOD_NS / 16;
 
-/// A depth of allocation and a depth of freeing, in frames; each saturates at 2^32 - 1.
+/// A depth of allocation and a depth of freeing, in frames, each of which saturates at 2^32 - 1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Depths {
     pub(crate) alloc: u32,
@@ -35,12 +38,12 @@ impl Depths {
         PageCount::new(self.free as u64)
     }
 
-    /// Returns the distances after the count rose by `pages` frames: the low stays, and the high rises if passed.
+    /// Returns the distances after the count rose by `pages` frames, which may raise the maximum of the count.
     pub(crate) const fn after_pop(self, pages: u32) -> Self {
         Self { alloc: self.alloc.saturating_add(pages), free: self.free.saturating_sub(pages) }
     }
 
-    /// Returns the distances after the count fell by `pages` frames: the high stays, and the low falls if passed.
+    /// Returns the distances after the count fell by `pages` frames, which may lower the minimum of the count.
     pub(crate) const fn after_push(self, pages: u32) -> Self {
         Self { alloc: self.alloc.saturating_sub(pages), free: self.free.saturating_add(pages) }
     }
@@ -62,15 +65,16 @@ impl Depths {
     }
 }
 
-/// The state of the rule for one pageset. Zero is the state before the first period. Invariant: within a period
-/// `deepest >= position`, for each direction.
+/// The state of the rule for one pageset.
+///
+/// All values are zero before the first period. Invariant: within a period, `deepest >= position` in each direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DepthState {
-    /// Distances of the count from its extremes: `alloc_count - alloc_low` and `alloc_high - alloc_count`.
+    /// Distances of the count from its minimum and maximum: `alloc_count - alloc_low` and `alloc_high - alloc_count`.
     pub(crate) position: Depths,
     /// Depths of this period: `alloc_depth` and `free_depth`.
     pub(crate) deepest: Depths,
-    /// Averages over the periods before: `avg_alloc` and `avg_free`.
+    /// Averages over the previous periods: `avg_alloc` and `avg_free`.
     pub(crate) average: Depths,
     /// Start of the period.
     pub(crate) start: Moment,
@@ -85,7 +89,7 @@ impl DepthState {
 
     /// Records the free of a block to the pageset and closes the period if it is over.
     ///
-    /// Returns the new `pageset.high` if the period was closed.
+    /// Returns the new `pageset.high` if this call closed the period.
     pub fn on_push(&mut self, order: Order, now: Moment, limits: HighLimits) -> Option<PageCount> {
         self.position = self.position.after_push(pages(order));
         self.deepest = self.deepest.deepest(self.position);
@@ -95,12 +99,14 @@ impl DepthState {
     /// Closes the period and returns the new `pageset.high`.
     pub(crate) fn close_period(&mut self, now: Moment, limits: HighLimits) -> PageCount {
         if limits.is_disabled() {
-            self.start = Moment::default(); // so that the first free after pagesets are enabled starts anew
+            // The first free after pagesets are enabled again then starts a new period.
+            self.start = Moment::default();
             return PageCount::ZERO;
         }
         let average = self.average.midpoint(self.deepest);
         if ns_apart(self.start, now) > 2 * PERIOD_NS {
-            *self = Self { start: now, ..Self::default() }; // the averages are too old
+            // The averages are too old to be used.
+            *self = Self { start: now, ..Self::default() };
             return limits.min();
         }
         *self = Self { average, start: now, ..Self::default() };
@@ -131,8 +137,10 @@ pub(crate) const fn is_period_over(start: Moment, now: Moment) -> bool {
     ns_apart(start, now) > PERIOD_NS
 }
 
-/// Returns the absolute difference, so that a clock that went backwards by more than a period does not keep the
-/// period open until it has caught up.
+/// Returns the absolute difference between two moments, in nanoseconds.
+///
+/// With a signed difference, a clock that was set back by more than a period would hold the period open until the
+/// clock reaches `start` again.
 pub(crate) const fn ns_apart(start: Moment, now: Moment) -> u64 {
     now.ns().abs_diff(start.ns())
 }

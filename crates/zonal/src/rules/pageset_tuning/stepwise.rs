@@ -1,31 +1,32 @@
-//! `Stepwise`: `pageset.high` rises at refills and drains and decays with time, as in Linux 6.7.
+//! The rule `Stepwise`: raises `pageset.high` at refills and drains and lowers it over time, as in Linux 6.7.
 //!
-//! The *refill shift* scales a batch by the number of consecutive refills, and the *free count* is approximately
-//! the number of frames freed in a row. A zone's *level* says whether its free frames are above its
-//! `watermarks.high`. The pageset stores `high`; each step returns the new value. Neighbours:
-//! `rules/pageset_tuning.rs` has the common types.
+//! The *refill shift* grows with consecutive refills and scales their size. The *free count* is approximately the
+//! number of frames freed in a row. A zone's *level* says whether its free frames are above its `watermarks.high`.
+//! The pageset stores `high`; the functions of this file return its new value.
+//!
+//! Related files: `rules/pageset_tuning.rs` defines the common types.
 
 use super::HighLimits;
 use crate::units::{Order, PageCount};
 
-/// Largest refill shift: 32 batches at once. Linux: `CONFIG_PCP_BATCH_SCALE_MAX`.
+/// Largest refill shift, which limits a refill to 32 batches. Linux: `CONFIG_PCP_BATCH_SCALE_MAX`.
 const SHIFT_MAX: u32 = 5;
-/// Binary logarithm of the decay: a tick lowers `high` by an eighth.
+/// Shift that determines the decay: each tick lowers `high` by an eighth.
 const DECAY_SHIFT: u32 = 3;
 
 /// Whether a zone's free frames are above its `watermarks.high`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ZoneLevel {
-    /// Above the watermark: pagesets may grow.
+    /// Free frames are above the watermark, so pagesets may grow.
     Above,
-    /// At the watermark or below: pagesets shrink.
+    /// Free frames are at or below the watermark, so pagesets shrink.
     Below,
 }
 
-/// One refill or drain: how many frames it moves, never zero, and the new `pageset.high`.
+/// The result of the rule at a refill or drain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Resize {
-    /// Frames to move; see [`blocks_of`](super::blocks_of) for larger blocks.
+    /// Number of frames to move, never zero. [`blocks_of`](super::blocks_of) converts it to blocks of a larger order.
     pub size: PageCount,
     /// The new `pageset.high`.
     pub high: PageCount,
@@ -40,28 +41,29 @@ pub struct Decay {
     pub surplus: PageCount,
 }
 
-/// A pageset's figures at a refill or drain.
+/// The state of a pageset on which a refill, a drain or a tick depends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PagesetFigures {
     /// Frames in the pageset.
     pub count: PageCount,
     /// Current `high`.
     pub high: PageCount,
-    /// Batch of the pageset.
+    /// Batch of the pageset: the unscaled size of a refill or drain.
     pub batch: PageCount,
     /// Limits of `high`.
     pub limits: HighLimits,
 }
 
 impl PagesetFigures {
-    /// Whether this is what Linux calls a disabled or boot pageset, which moves single frames.
+    /// Whether the pageset moves only single frames, because it is disabled or its `high` is below one batch. Linux
+    /// has such pagesets during boot.
     const fn is_too_small(&self) -> bool {
         self.limits.is_disabled() || self.high.get() < self.batch.get()
     }
 
-    /// Returns the count at which a drain is due.
+    /// Returns the count of frames at which the pageset must drain.
     ///
-    /// While the zone is at or below `watermarks.high`, a pageset already drains at the lower limit.
+    /// While the zone's free frames are at or below `watermarks.high`, a pageset drains at the lower limit of `high`.
     #[must_use]
     pub fn drain_threshold(&self, level: ZoneLevel) -> PageCount {
         match level {
@@ -70,7 +72,7 @@ impl PagesetFigures {
         }
     }
 
-    /// Returns `high` and the surplus after a tick.
+    /// Returns the new `high` and the surplus after a tick.
     #[must_use]
     pub fn decay(&self) -> Decay {
         let held = self.count.get().saturating_sub(self.batch.get() << SHIFT_MAX);
@@ -95,7 +97,8 @@ impl StepwiseState {
 
     /// Records the free of a block: halves the refill shift.
     ///
-    /// The free count stops growing at 32 batches, so that a few allocations end a long run of frees.
+    /// The free count stops growing at 32 batches, so that a few allocations reduce it considerably even after many
+    /// frees.
     pub const fn on_push(&mut self, order: Order, batch: PageCount) {
         self.refill_shift /= 2;
         if (self.free_count as u64) < batch.get() << SHIFT_MAX {
@@ -105,7 +108,8 @@ impl StepwiseState {
 
     /// Returns the number of frames to refill for a request of `order`, and the new `high`.
     ///
-    /// Only refills of single frames are scaled, and they leave space below `high` for a batch of frees.
+    /// Only refills of single frames are scaled by the refill shift. A refill leaves space below `high` for a batch
+    /// of frees.
     #[must_use]
     pub fn refill(&mut self, pageset: &PagesetFigures, order: Order, level: ZoneLevel) -> Resize {
         let PagesetFigures { count, batch, .. } = *pageset;
@@ -125,8 +129,8 @@ impl StepwiseState {
         Resize { size: at_least_one(wanted.min(below_high)), high }
     }
 
-    /// Returns the number of frames to move to the zone when [a drain is due](PagesetFigures::drain_threshold), and the
-    /// new `high`.
+    /// Returns the number of frames to move to the zone when the count reaches the [drain
+    /// threshold](PagesetFigures::drain_threshold), and the new `high`.
     #[must_use]
     pub fn drain(&self, pageset: &PagesetFigures, level: ZoneLevel) -> Resize {
         let PagesetFigures { count, high, batch, limits } = *pageset;
@@ -139,7 +143,7 @@ impl StepwiseState {
         let size = if pageset.is_too_small() {
             PageCount::new(1)
         } else {
-            // A drain below `high` can move only the frames present.
+            // If the count is below `high`, the count bounds the drain instead of `high`.
             at_least_one(freed.max(batch).min(high.min(count).saturating_minus(batch)))
         };
         Resize { size, high: limits.clamp(next) }

@@ -1,23 +1,23 @@
-//! Drains and refills of whole words of 64 frames, so that a pageset of a small zone moves as many frames at a
-//! time as a pageset of a large zone.
+//! Sizes of drains and refills in whole words of 64 frames.
 //!
-//! The batch depends on the size of the zone: below 64 MiB it is a single frame. A refill still moves a word of 64
-//! frames, because the free frames of a zone are stored in words. A pageset that drains at four such batches would
-//! return a word frame by frame. Therefore the *drain threshold*, the count at which a pageset drains, has space for
-//! one and a half words; a drain moves a word; and a refill stops half a word below the threshold. So there are at
-//! least [`HALF_WORD`] frees between two drains, and between a refill and a drain. Neighbours: `pageset/refill.rs` and
-//! `pageset/drain.rs` move the frames.
+//! The batch depends on the size of the zone, and below 64 MiB it is a single frame. A refill still moves a word of
+//! 64 frames, because a zone stores its free frames in words. If the pageset drained at four batches of one frame, it
+//! would return that word frame by frame. This file prevents that: the *drain threshold*, which is the count at which
+//! a pageset drains, is at least one and a half words; a drain moves about one word; and a refill stops half a word
+//! below the threshold. At least [`HALF_WORD`] frees therefore separate two drains, or a refill and a drain.
+//!
+//! Related files: `pageset/refill.rs` and `pageset/drain.rs` move the frames.
 
 use crate::units::PageCount;
 
-/// Half a word: the least number of frees between two drains.
+/// Half a word, the smallest number of frees between two drains.
 pub(crate) const HALF_WORD: PageCount = PageCount::new(32);
 
 /// The minimum drain threshold.
 pub(crate) const THRESHOLD_MIN: PageCount = PageCount::new(96);
 
-/// The least number of frames that a drain aims to move: the batch of a zone of 1 GiB.
-/// [`until_whole_words`](crate::pageset::PagesetGuard::until_whole_words) rounds it up.
+/// The smallest target size of a drain, equal to the batch of a zone of 1 GiB.
+/// [`until_whole_words`](crate::pageset::PagesetGuard::until_whole_words) rounds the size up to a whole word.
 const DRAIN_MIN: PageCount = PageCount::new(63);
 
 /// Returns the count at which a pageset with this `high` and this many slots drains.
@@ -25,27 +25,27 @@ pub(crate) fn threshold(high: PageCount, slots: PageCount) -> PageCount {
     high.max(THRESHOLD_MIN.min(slots))
 }
 
-/// Returns the part of a drain threshold that remains free after a refill and after a drain.
+/// Returns the distance that the count has from the drain threshold after a refill or a drain.
 fn headroom(threshold: PageCount) -> PageCount {
     HALF_WORD.min(PageCount::new(threshold.get() / 2))
 }
 
-/// Returns the most frames that a refill may add to a pageset of `count` frames.
+/// Returns the maximum number of frames that a refill may add to a pageset of `count` frames.
 pub(crate) fn refill_most(threshold: PageCount, count: PageCount) -> PageCount {
     threshold.saturating_minus(headroom(threshold)).saturating_minus(count)
 }
 
-/// Returns the number of frames that a refill aims to add.
+/// Returns the target size of a refill.
 pub(crate) fn refill_size(batch: PageCount) -> PageCount {
     batch.max(HALF_WORD)
 }
 
-/// Returns the number of frames that a drain aims to move.
+/// Returns the target size of a drain.
 pub(crate) fn drain_size(batch: PageCount) -> PageCount {
     batch.max(DRAIN_MIN)
 }
 
-/// Returns the least number of frames that a drain moves from a pageset of `count` frames.
+/// Returns the minimum number of frames that a drain moves from a pageset of `count` frames.
 pub(crate) fn drain_least(threshold: PageCount, count: PageCount) -> PageCount {
     count.saturating_minus(threshold).plus(headroom(threshold))
 }

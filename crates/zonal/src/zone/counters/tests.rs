@@ -1,4 +1,5 @@
-//! Tests of zoned counters: folds computed by hand, error bounds over random and exhaustive updates, lanes, threads.
+//! Tests of zoned counters: folds computed by hand, error bounds under random and exhaustive updates, lanes and
+//! threads.
 
 use core::sync::atomic::AtomicU64;
 use std::vec::Vec;
@@ -144,7 +145,7 @@ fn thresholds_and_workers_change_without_undoing_each_other() {
     assert_eq!(in_force(), (3, 1));
     zone.set_thresholds(125, 10);
     assert_eq!(in_force(), (10, 5), "still awake");
-    counters.pressure_begins(); // the next worker, before the last one has ended
+    counters.pressure_begins(); // the next worker begins before the previous worker has ended
     counters.pressure_ends();
     assert_eq!(in_force(), (10, 5), "one is awake");
     zone.set_thresholds(0, 125);
@@ -162,7 +163,7 @@ fn negative_readings_are_zero() {
     assert_eq!((zone.counters().approximate(ZoneItem::Free), zone.snapshot(ZoneItem::Free)), (0, 0));
     zone.counters().add_total(ZoneItem::Free, 20);
     assert_eq!((zone.counters().approximate(ZoneItem::Free), zone.snapshot(ZoneItem::Free)), (7, 11));
-    // Over several zones the sum is clamped, not its parts.
+    // Over several zones, the sum is clamped to zero instead of each total.
     let below = Zone::<2>::new(0);
     below.add(0, ZoneItem::Free, -5);
     let over = [zone.counters(), below.counters()].into_iter();
@@ -219,7 +220,7 @@ fn items_have_lanes_of_their_own() {
     assert_eq!(node, core::array::from_fn(|lane| lane));
 }
 
-/// The published rules for one difference, as simply as possible.
+/// A simple implementation of the published rules for one difference.
 fn model(fold: FoldRule, difference: &mut i64, total: &mut i64, threshold: i64, amount: i64) {
     *difference += amount;
     if fold == FoldRule::Overstep && amount == 1 && *difference > threshold {
@@ -234,7 +235,7 @@ fn model(fold: FoldRule, difference: &mut i64, total: &mut i64, threshold: i64, 
     }
 }
 
-/// Every sequence of five updates by two CPUs, under small thresholds, follows the published rules.
+/// Checks that every sequence of five updates by two CPUs follows the published rules under small thresholds.
 #[test]
 #[cfg_attr(miri, ignore = "takes Miri too long")]
 fn exhaustive_for_small_thresholds() {
@@ -262,7 +263,7 @@ fn exhaustive(fold: FoldRule, threshold: u8) {
     }
 }
 
-/// At any time |approximate - exact| <= CPUs * threshold, over all items, while thresholds change.
+/// Checks that |approximate - exact| <= CPUs * threshold holds for all items at any time while thresholds change.
 #[test]
 #[cfg_attr(miri, ignore = "takes Miri too long")]
 fn the_error_is_bounded_by_cpus_times_threshold() {
@@ -275,7 +276,7 @@ fn the_error_is_bounded_by_cpus_times_threshold() {
             zone.words.iter().for_each(|word| zone.counters().fold(word, &Unshared));
         }
         let item = ZoneItem::ALL[random.index(7)];
-        // Mostly ones, drifting up half of the time and down the other half.
+        // Most updates are steps of one, mostly up in half of the rounds and mostly down in the other half.
         let drift = if step % 20_000 < 10_000 { 1 } else { -1 };
         let amount = [drift, drift, drift, -drift, 63, -63, 9][random.index(7)];
         zone.add(random.index(CPUS), item, amount);
@@ -301,7 +302,7 @@ fn without_an_overstep_folds_leave_nothing() {
     assert_eq!(zone.free(), (9, 0));
     (0..9).for_each(|_| zone.add(0, ZoneItem::Free, -1));
     assert_eq!(zone.free(), (0, 0));
-    // Items counted together, with a limit below the threshold: no difference stays either.
+    // With items that share a difference and a limit below the threshold, no difference stays on the CPU either.
     let items = [ZoneItem::NumaHit, ZoneItem::NumaLocal];
     assert_eq!([5, 6].map(|sum| zone.counters().leave_all(items, sum - 1, 1, 5)), [5, 0]);
     assert_eq!(items.map(|item| zone.counters().total(item)), [6, 6]);
@@ -329,7 +330,7 @@ fn totals_of_the_machine_get_what_all_nodes_get() {
             1 => nodes[at].fold(&zones[at].words[0], &Unshared),
             _ => nodes[at].add(&zones[at].words[0], item, amount, &Unshared),
         }
-        alone.add(0, item, amount); // does not count in the totals of the machine
+        alone.add(0, item, amount); // `alone` has no totals of the machine
     }
     let sums = ZoneItem::ALL.map(|item| nodes.iter().map(|node| node.total(item)).sum::<i64>());
     assert_eq!(ZoneItem::ALL.map(|item| machine[item.lane()].load(Relaxed) as i64), sums);
@@ -353,10 +354,10 @@ fn folds_fall_as_thresholds_rise() {
     let thresholds = [0, 2, 8, 32, 125];
     assert_eq!(thresholds.map(|t| folds_per_1000(t, |_| 1)), [1000, 250, 77, 20, 5]);
     assert_eq!(thresholds.map(|t| folds_per_1000(t, |_| -1)), [1000, 250, 77, 20, 5]);
-    // Without an overstep there are half as many again.
+    // Without an overstep there are one and a half times as many folds.
     let to_zero = thresholds.map(|t| folds_by(FoldRule::ToZero, t, |_| 1));
     assert_eq!(to_zero, [1000, 333, 111, 30, 7]);
-    // Alternating updates never fold once a threshold covers the range.
+    // Alternating updates never fold if the threshold covers their range.
     let alternating = |update: usize| if update.is_multiple_of(2) { 1 } else { -1 };
     assert_eq!(thresholds.map(|t| folds_per_1000(t, alternating)), [1000, 0, 0, 0, 0]);
     let swinging = |update: usize| if update % 40 < 20 { 1 } else { -1 };
@@ -366,7 +367,7 @@ fn folds_fall_as_thresholds_rise() {
     );
 }
 
-/// The lock of one CPU's words, as a pageset has one.
+/// The lock of one CPU's words, which stands for the lock of a pageset.
 struct Locked<'a>(&'a SpinLock);
 
 impl CpuGuard for Locked<'_> {}
@@ -383,7 +384,7 @@ impl Drop for Locked<'_> {
     }
 }
 
-/// Threads that share CPUs, and count in the totals while a CPU is locked, lose no counts.
+/// Checks that no counts are lost when threads share CPUs and count in the totals while a CPU is locked.
 #[test]
 fn nothing_is_lost_between_threads() {
     let rounds = if cfg!(miri) { 200 } else { 20_000 };

@@ -1,6 +1,6 @@
-//! A world for tests of the public interface: machines of any shape, and a CPU, a clock and reclaimers that the test
+//! Machines of any shape for tests of the public interface, and a platform whose CPU, clock and reclaimer the test
 //! controls.
-#![allow(unreachable_pub)] // for all tests
+#![allow(unreachable_pub)] // not every test program uses every item
 
 pub mod scenarios;
 #[path = "../../../examples/shared_lines/watched.rs"]
@@ -26,22 +26,23 @@ thread_local! {
     static REENTERED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Moves the calling thread to a CPU.
+/// Makes `cpu` the current CPU of the calling thread.
 pub fn run_on(cpu: u32) {
     CPU.set(cpu);
 }
 
-/// Whether the calling thread counts as reclaiming.
+/// Sets whether the calling thread counts as reclaiming.
 pub fn reclaim_on_this_thread(reclaiming: bool) {
     RECLAIMING.set(reclaiming);
 }
 
-/// Whether the calling thread counts as a signal handler that interrupted itself; it must not wait for locks then.
+/// Sets whether the calling thread counts as a signal handler that interrupted its own thread. A handler must not wait
+/// for locks.
 pub fn reenter_on_this_thread(reentered: bool) {
     REENTERED.set(reentered);
 }
 
-/// A lock that yields the processor while it waits, because tests have more threads than processors.
+/// A lock that yields the processor while it waits. Tests run more threads than there are processors.
 pub struct YieldLock(AtomicU32);
 
 impl RawLock for YieldLock {
@@ -57,17 +58,18 @@ impl RawLock for YieldLock {
     }
 
     fn try_lock(&self) -> bool {
-        // Acquire pairs with the release in `unlock`; relaxed on failure, when nothing is read.
+        // Acquire pairs with the release in `unlock`. Relaxed on failure, because the caller then reads nothing that
+        // the lock protects.
         self.0.compare_exchange(0, 1, Acquire, Relaxed).is_ok()
     }
 
     fn unlock(&self) {
-        // AcqRel: the release pairs with `try_lock`.
+        // AcqRel: the release pairs with the acquire in `try_lock`.
         assert_eq!(self.0.swap(0, AcqRel), 1, "a lock was freed that was not held");
     }
 }
 
-/// Contents of frames: one word represents the contents of a frame.
+/// Contents of frames. One word stands for the contents of each frame.
 pub struct Contents {
     first: u64,
     words: Vec<AtomicU64>,
@@ -82,7 +84,7 @@ impl Contents {
 
 impl FrameContents for Contents {
     fn fill(&self, first: Pfn, count: PageCount, pattern: u64) {
-        // Relaxed here and below: ownership of the frame is already established.
+        // Relaxed here and below: the caller already owns the frame.
         (first.get()..first.get() + count.get()).for_each(|frame| self.word(frame).store(pattern, Relaxed));
     }
 
@@ -91,7 +93,7 @@ impl FrameContents for Contents {
     }
 }
 
-/// What the test controls, shared with the platform.
+/// The state of the platform that the test controls.
 #[derive(Default)]
 pub struct Controls {
     clock_ns: AtomicU64,
@@ -105,12 +107,12 @@ impl Controls {
         self.clock_ns.fetch_add(ms * 1_000_000, Relaxed);
     }
 
-    /// Sets the clock, also backwards.
+    /// Sets the clock to `ms` milliseconds. The new time may be earlier than the old one.
     pub fn set_ms(&self, ms: u64) {
         self.clock_ns.store(ms * 1_000_000, Relaxed);
     }
 
-    /// Adds `count` frames of contents from `first` on, all with the word `pattern`.
+    /// Adds contents for the `count` frames from `first` on. Each word is set to `pattern`.
     pub fn set_contents(&self, first: u64, count: u64, pattern: u64) {
         let words = (0..count).map(|_| AtomicU64::new(pattern)).collect();
         assert!(self.contents.set(Contents { first, words }).is_ok(), "contents are set once");
@@ -192,16 +194,16 @@ impl Reclaimer for TestPlatform {
     }
 
     fn reclaim(&self, request: &ReclaimRequest) -> PageCount {
-        assert!(self.is_reclaiming(), "who reclaims is reclaiming");
+        assert!(self.is_reclaiming(), "the caller is not marked as reclaiming");
         let reclaimer = self.0.reclaimer.read().unwrap().clone();
         reclaimer.map_or_else(|| NoReclaimer.reclaim(request), |reclaimer| reclaimer.reclaim(request))
     }
 }
 
-/// A zone to be built: node, kind, start, spanned frames, managed ranges (start, count).
+/// A zone of the machine to build: node, kind, start, spanned frames, and managed ranges as (start, count).
 pub type ZonePlan = (u16, ZoneKind, u64, u64, Vec<(u64, u64)>);
 
-/// A machine to be built: each node with its CPUs, zones and distances.
+/// The machine to build: nodes with their CPUs, distances, and zones.
 #[derive(Clone, Default)]
 pub struct Plan {
     pub nodes: Vec<(u16, Vec<u32>)>,
@@ -209,7 +211,7 @@ pub struct Plan {
     pub zones: Vec<ZonePlan>,
     /// Start and length of memory that may come online later.
     pub hotplug: Vec<(u64, u64)>,
-    /// Present frames of each zone; empty: those managed.
+    /// Present frames of each zone. If empty, exactly the managed frames are present.
     pub present: Vec<u64>,
 }
 
@@ -223,7 +225,7 @@ impl Plan {
         Self::with_distances(cpus, frames, |_, _| 20, nodes)
     }
 
-    /// Returns a plan as [`Plan::even`], with a distance function for different nodes.
+    /// Returns a plan like [`Plan::even`]. `distance` returns the distance between two different nodes.
     pub fn with_distances(cpus: u32, frames: u64, distance: impl Fn(u16, u16) -> u8, nodes: u16) -> Self {
         let mut plan = Self::default();
         let stride = frames.next_multiple_of(4096);
@@ -237,14 +239,15 @@ impl Plan {
         plan
     }
 
-    /// Builds an allocator over this machine, with its controls. The metadata is leaked, because tests are short.
+    /// Builds an allocator for this machine and returns it with its controls. The metadata is leaked, because the test
+    /// process soon ends.
     pub fn build(&self, config: &Config) -> World {
         let controls = Arc::new(Controls::default());
         let allocator = self.try_build(config, TestPlatform(Arc::clone(&controls))).unwrap();
         World { allocator, controls }
     }
 
-    /// As [`Plan::build`], over a world prepared by `prepare`.
+    /// Works like [`Plan::build`], but calls `prepare` with the controls before it builds the allocator.
     pub fn build_in(&self, config: &Config, prepare: impl FnOnce(&Controls)) -> World {
         let controls = Arc::new(Controls::default());
         prepare(&controls);
@@ -252,7 +255,7 @@ impl Plan {
         World { allocator, controls }
     }
 
-    /// Returns the number of frames managed at start.
+    /// Iterates over the frames that are managed at start.
     pub fn frames(&self) -> impl Iterator<Item = u64> + '_ {
         self.zones.iter().flat_map(|zone| &zone.4).flat_map(|&(start, count)| start..start + count)
     }
@@ -292,7 +295,7 @@ impl Plan {
     }
 }
 
-/// Returns a buffer of garbage, so that the allocator must write everything that it relies on.
+/// Returns a leaked buffer of garbage. An allocator that relies on a byte it did not write would therefore fail.
 fn leaked(bytes: usize) -> Buffer<'static> {
     Buffer::uninit(Box::leak(vec![MaybeUninit::new(0xa5_u8); bytes].into_boxed_slice()))
 }
@@ -302,7 +305,7 @@ pub struct World {
     pub controls: Arc<Controls>,
 }
 
-/// Returns an order.
+/// Converts a number to an order.
 pub fn order(order: u8) -> zonal::units::Order {
     zonal::units::Order::new(order).unwrap()
 }
@@ -339,7 +342,7 @@ impl Random {
     }
 }
 
-/// How long a stress test runs: one pass, or the seconds that the environment sets.
+/// Returns the rounds of a stress test: one round, or as many as start within the seconds that the environment sets.
 pub fn stress_rounds() -> impl Iterator<Item = u64> {
     let seconds = std::env::var("ZONAL_STRESS_SECONDS").ok().and_then(|value| value.parse().ok());
     let until = seconds.map(|seconds| std::time::Instant::now() + std::time::Duration::from_secs(seconds));

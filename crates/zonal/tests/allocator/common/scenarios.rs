@@ -1,5 +1,5 @@
-//! Shared steps of tests of the mechanisms: machines with one serving CPU, nodes with every frame allocated, scripted
-//! reclaimers.
+//! Steps that tests of the mechanisms share: machines on which only node 0 has a CPU, nodes with every frame allocated,
+//! and scripted reclaimers.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -22,7 +22,14 @@ pub fn pages(count: u64) -> PageCount {
     PageCount::new(count)
 }
 
-/// Returns a plan with one zone of `kind` per node; node 0 has CPU 0, the others have no CPUs.
+/// Drains the pagesets, and checks that all memory is then free.
+pub fn all_free(world: &World) {
+    world.allocator.drain_pagesets();
+    let accounting = world.allocator.verify().unwrap();
+    assert_eq!(accounting.free, accounting.managed);
+}
+
+/// Returns a plan with one zone of `kind` for each node. Node 0 has CPU 0, and the other nodes have no CPUs.
 pub fn one_cpu(frames: &[u64], kind: ZoneKind) -> Plan {
     let mut plan = Plan::default();
     let mut start = 4096;
@@ -37,24 +44,24 @@ pub fn one_cpu(frames: &[u64], kind: ZoneKind) -> Plan {
     plan
 }
 
-/// Returns a configuration with `min` frames as the minimum of all zones together.
+/// Returns a configuration in which the `min` watermarks of all zones add up to `min` frames.
 pub fn with_min(min: u64) -> Config {
     let watermarks = WatermarkSettings { min_free: Some(pages(min)), ..WatermarkSettings::default() };
     Config { watermarks, ..Config::default() }
 }
 
 impl World {
-    /// Leaks the world, for reclaimers that use the allocator themselves.
+    /// Leaks the world, so that a reclaimer can use the allocator.
     pub fn leak(self) -> &'static Self {
         Box::leak(Box::new(self))
     }
 
-    /// Returns the node that serves `request` now.
+    /// Allocates a block with `request` and returns the node that served it.
     pub fn server(&self, request: &TestRequest<'_>) -> u16 {
         self.allocator.alloc(request).unwrap().node.get()
     }
 
-    /// Returns the result of `work` and the events during it.
+    /// Returns the result of `work` and the events that were counted during it.
     pub fn during<R>(&self, work: impl FnOnce() -> R) -> (R, Events) {
         let before = self.allocator.events();
         let result = work();
@@ -66,7 +73,7 @@ impl World {
         self.during(|| self.allocator.alloc(request).unwrap()).1.probes
     }
 
-    /// Allocates every frame of a node, including the reserve.
+    /// Allocates every frame of node `id`, including the reserve.
     pub fn alloc_node(&self, id: u16) -> Vec<Block> {
         let policy = Policy::preferred(&self.allocator, node(id)).unwrap();
         self.allocator.platform().begin_reclaiming();
@@ -82,7 +89,7 @@ impl World {
         held
     }
 
-    /// Allocates a node's frames as single pages, except its first `free` frames, which are free in the zone.
+    /// Allocates all frames of node `id` as single pages, then returns the first `free` frames to the buddy allocator.
     pub fn leave_free(&self, id: u16, free: usize) -> Vec<Block> {
         let policy = Policy::preferred(&self.allocator, node(id)).unwrap();
         let request = Request::page().policy(&policy).this_node().no_wait();
@@ -141,10 +148,10 @@ fn minus(now: &Events, before: &Events) -> Events {
     }
 }
 
-/// What a scripted reclaimer does in one of its calls.
+/// The action of a scripted reclaimer in one of its calls.
 type Script = Box<dyn Fn(&ReclaimRequest) -> u64 + Send + Sync>;
 
-/// A reclaimer that does what the test says, and records its requests.
+/// A reclaimer that runs functions of the test, and records its requests.
 pub struct Scripted {
     count: Script,
     reclaim: Script,
@@ -152,7 +159,7 @@ pub struct Scripted {
 }
 
 impl Scripted {
-    /// Creates a reclaimer that reports `could_free` reclaimable frames on any node; `work` returns how many it
+    /// Creates a reclaimer that reports `could_free` reclaimable frames on any node. `work` returns how many frames it
     /// freed.
     pub fn new(
         could_free: u64,
@@ -161,7 +168,7 @@ impl Scripted {
         Self::by_request(move |_| could_free, move |request| work(request.node, request.target))
     }
 
-    /// Creates a reclaimer that runs `work` in each of its calls.
+    /// Creates a reclaimer that runs `count` and `reclaim` when these methods are called.
     pub fn by_request(
         count: impl Fn(&ReclaimRequest) -> u64 + Send + Sync + 'static,
         reclaim: impl Fn(&ReclaimRequest) -> u64 + Send + Sync + 'static,
@@ -169,18 +176,18 @@ impl Scripted {
         Arc::new(Self { count: Box::new(count), reclaim: Box::new(reclaim), requests: Mutex::default() })
     }
 
-    /// Returns the number of calls so far.
+    /// Returns the number of recorded requests.
     pub fn calls(&self) -> usize {
         self.requests.lock().unwrap().len()
     }
 
-    /// Returns the node and target of each request since the last call.
+    /// Returns the node and target of each recorded request, and clears the record.
     pub fn take_targets(&self) -> Vec<(u16, u64)> {
         let requests = self.take_requests().into_iter();
         requests.map(|request| (request.node.get(), request.target.get())).collect()
     }
 
-    /// Returns the requests since the last call.
+    /// Returns the recorded requests, and clears the record.
     pub fn take_requests(&self) -> Vec<ReclaimRequest> {
         std::mem::take(&mut *self.requests.lock().unwrap())
     }
@@ -214,7 +221,7 @@ impl Cache {
         self.held.lock().unwrap().len()
     }
 
-    /// Frees up to `target` frames of `node`; returns how many.
+    /// Frees up to `target` frames of `node`. Returns the number of frames freed.
     pub fn reclaim(&self, allocator: &TestAllocator, node: NodeId, target: PageCount) -> u64 {
         let mut left = target.get();
         let mut held = self.held.lock().unwrap();
@@ -231,7 +238,7 @@ impl Cache {
     }
 }
 
-/// Creates a reclaimer over an empty [`Cache`].
+/// Creates an empty [`Cache`] and a reclaimer that frees its frames.
 pub fn caching(world: &'static World, could_free: u64) -> (Arc<Cache>, Arc<Scripted>) {
     let cache = Arc::new(Cache::default());
     let keeper = Arc::clone(&cache);

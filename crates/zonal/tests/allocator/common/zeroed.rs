@@ -1,10 +1,10 @@
-//! Metadata in memory that is zero and is touched only where it is used, for large machines.
+//! Zeroed metadata for large machines. The system backs it with pages only where it is touched.
 
 use core::mem::MaybeUninit;
 use std::alloc::{Layout as Bytes, alloc_zeroed, dealloc};
 use zonal::Buffer;
 
-/// New zero bytes that the operating system need not touch; freed when this is dropped.
+/// Zeroed memory that the operating system allocates lazily. It is freed when this value is dropped.
 #[derive(Default)]
 pub struct ZeroBytes(Vec<(*mut u8, Bytes)>);
 
@@ -12,14 +12,14 @@ impl ZeroBytes {
     pub fn lend(&mut self, bytes: usize) -> Buffer<'static> {
         // A larger alignment would make the allocator write the zeroes.
         let layout = Bytes::from_size_align(bytes, 16).unwrap();
-        // SAFETY: no request is for zero bytes.
+        // SAFETY: the allocator requests no buffer of zero bytes, so the size is not zero.
         let start = unsafe { alloc_zeroed(layout) };
         assert!(!start.is_null());
         self.0.push((start, layout));
-        // SAFETY: the bytes were just allocated and live until `self` is dropped, which every caller does after its
-        // allocator.
+        // SAFETY: the bytes were just allocated, and live until `self` is dropped. Every caller drops its allocator
+        // before `self`.
         let bytes = unsafe { core::slice::from_raw_parts_mut(start.cast::<MaybeUninit<u8>>(), bytes) };
-        // SAFETY: they are zero.
+        // SAFETY: `alloc_zeroed` returned zeroed memory, and nothing has written to it since.
         unsafe { Buffer::zeroed(bytes) }
     }
 }
@@ -27,7 +27,8 @@ impl ZeroBytes {
 impl Drop for ZeroBytes {
     fn drop(&mut self) {
         for (start, layout) in self.0.drain(..) {
-            // SAFETY: allocated in `lend` with this layout.
+            // SAFETY: `lend` allocated this memory with this layout, and `drain` removes the entry, so it is freed only
+            // once.
             unsafe { dealloc(start, layout) };
         }
     }

@@ -1,4 +1,5 @@
-//! CPUs and memory that go online and offline: what they hold, and everything that depends on them.
+//! Tests of CPUs and memory that go online and offline, of the frames that they hold, and of all settings that depend
+//! on them.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use zonal::units::{CpuId, Order, PageCount, Pfn, ZoneKind};
 use zonal::{Config, NodeMask, Request};
 
 const FRAMES: u64 = 1 << 15;
-/// Where the second zone begins.
+/// First frame of the second zone.
 const SECOND: u64 = 2 * FRAMES;
 
 fn cpu(id: u32) -> CpuId {
@@ -34,7 +35,7 @@ fn lists(world: &World, nodes: u16) -> Vec<Vec<u16>> {
     (0..nodes).map(list).collect()
 }
 
-/// Returns the frames and events that the pagesets of a CPU hold.
+/// Returns the number of frames in the pagesets of a CPU.
 fn held_by(world: &World, of: u32) -> u64 {
     let pagesets = world.allocator.pagesets().filter(|pageset| pageset.cpu == cpu(of));
     pagesets.map(|pageset| pageset.count.get()).sum()
@@ -48,7 +49,7 @@ fn a_range_over_several_free_areas_goes_offline_and_online() {
     run_on(0);
     let before = a.verify().unwrap();
     let start = zone(&world, 0).span.start.get();
-    // From inside the second free area of 4096 frames into the last one.
+    // The range begins inside the second free area of 4096 frames and ends inside the last area.
     let gone = range(start + 5000, 20_000);
     a.offline_memory(gone).unwrap();
     assert_eq!(a.verify().unwrap().managed.get(), FRAMES - 20_000);
@@ -61,7 +62,7 @@ fn a_range_over_several_free_areas_goes_offline_and_online() {
     a.online_memory(gone).unwrap();
     let block = a.alloc(&Request::new(order(10))).unwrap();
     held.into_iter().for_each(|frame| a.free(frame, Order::PAGE).unwrap());
-    // A block in a free area in the middle prevents it, and nothing changes.
+    // A block in a free area in the middle of the range keeps it from going offline, and nothing changes.
     let all = range(start, FRAMES);
     let refused = OnlineError::InUse { start: all.start, in_use: PageCount::new(1024) };
     assert_eq!(a.offline_memory(all), Err(refused));
@@ -87,7 +88,7 @@ fn a_cpu_that_goes_offline_leaves_no_frames_behind() {
     let locality = a.locality();
     a.offline_cpu(cpu(1)).unwrap();
     assert_eq!((held_by(&world, 1), a.locality()), (0, locality));
-    // Its counter differences were folded: approximate readings lack only those of CPU 0.
+    // The counter differences of CPU 1 were folded, so approximate readings lack only the differences of CPU 0.
     run_on(0);
     a.offline_cpu(cpu(2)).unwrap();
     a.offline_cpu(cpu(3)).unwrap();
@@ -95,7 +96,7 @@ fn a_cpu_that_goes_offline_leaves_no_frames_behind() {
     let accounting = a.verify().unwrap();
     let drift = u64::from(zone(&world, 0).stat_threshold) * 2;
     assert!(accounting.free.get().abs_diff(a.free_approximate().get()) <= drift);
-    // A thread that still runs there is served, bypassing the pagesets.
+    // A thread that still runs on the offline CPU is served. It bypasses the pagesets.
     run_on(1);
     for o in 0..=10 {
         let block = a.alloc(&Request::new(order(o))).unwrap();
@@ -138,7 +139,8 @@ fn limits_and_thresholds_follow_cpus() {
     for online in (1..=8).rev() {
         let zone = zone(&world, 0);
         assert_eq!(zone.stat_threshold, threshold(online));
-        // Limited by the slots, which are laid out once, for a thirteenth of the zone among all CPUs.
+        // The slots limit the value. They are laid out once, and all CPUs together have slots for a thirteenth of the
+        // zone.
         let high_max = ((1 << 18) / 8 / u64::from(online)).clamp(252, (1 << 18) / 13 / 8 + 64);
         assert_eq!(zone.pageset_limits.high_max, PageCount::new(high_max));
         let high_min = zone.watermarks.low.get() / u64::from(online);
@@ -172,14 +174,14 @@ fn memory_in_use_stays_and_the_error_says_how_much() {
     refused_in_use(&world, FRAMES + 1000, 100, 100);
     refused_in_use(&world, FRAMES + 3000, 1000, 72 + 1);
     refused_in_use(&world, page.first.get(), 1, 1);
-    // The last frame of a long range is in use: what was removed before is returned.
+    // The last frame of a long range is in use. The frames that were already removed from the free lists are returned.
     let last = range(FRAMES + 3073, FRAMES - 3073);
     a.offline_memory(last).unwrap();
     assert_eq!(a.verify().unwrap().managed, PageCount::new(3073));
     a.online_memory(last).unwrap();
     a.free(page.first, page.order).unwrap();
     blocks.iter().for_each(|block| a.free(block.first, block.order).unwrap());
-    // Frames in pagesets are free, so they are no reason to refuse.
+    // Frames in pagesets are free, so they do not keep a range from going offline.
     a.offline_memory(range(FRAMES, FRAMES)).unwrap();
     assert_eq!(a.verify().unwrap(), Accounting::default());
     assert!(a.alloc(&Request::page()).is_err());
@@ -257,13 +259,14 @@ fn ranges_that_make_no_sense_are_refused() {
     assert_eq!(a.verify().unwrap().managed, PageCount::new(2 * FRAMES));
 }
 
-/// Holes lie within a span and are not memory: device registers, or nothing at all.
+/// Holes are frames within a span that are not memory, but device registers or nothing at all.
 #[test]
-fn what_was_never_described_as_memory_never_comes_online() {
+fn frames_never_described_as_memory_cannot_come_online() {
     run_on(0);
     let mut plan = Plan::even(2, 1, FRAMES);
     let at = |frame| FRAMES + frame;
-    // Memory, a hole, memory to come, memory, memory to come, a hole.
+    // The order of the ranges is: memory, a hole, memory to come online later, memory, memory to come online later, a
+    // hole.
     plan.zones[0].4 = vec![(at(0), 1000), (at(3000), 5000)];
     plan.hotplug = vec![(at(2000), 1000), (at(8000), 2000)];
     let world = plan.build(&Config::default());
@@ -291,7 +294,7 @@ fn what_was_never_described_as_memory_never_comes_online() {
     refused(FRAMES - 1, 1, FRAMES - 1);
     refused(0, FRAMES, 1000);
     assert_eq!(a.verify().unwrap(), before);
-    // Across the boundary of memory that was taken offline and memory that is still to come.
+    // The range crosses the boundaries between memory that was taken offline and memory that has never been online.
     a.offline_memory(range(at(3000), 5000)).unwrap();
     a.online_memory(range(at(2500), 7000)).unwrap();
     a.online_memory(range(at(2000), 500)).unwrap();
@@ -302,7 +305,7 @@ fn what_was_never_described_as_memory_never_comes_online() {
 }
 
 #[test]
-fn memory_to_come_is_described_beside_what_is_there() {
+fn a_machine_describes_memory_that_is_still_offline() {
     let refused = |hotplug: &[(u64, u64)], start| {
         let mut plan = Plan::even(2, 1, FRAMES);
         plan.zones[0].4 = vec![(FRAMES, 1000), (FRAMES + 2000, 1000)];
@@ -435,7 +438,7 @@ fn watermarks_that_no_memory_can_keep_are_refused() {
     world.allocator.set_watermarks(with(2000)).unwrap();
     let marks = zone(&world, 1).watermarks;
     assert_eq!([marks.min, marks.low, marks.high].map(PageCount::get), [1000, 1250, 1500]);
-    // All of it is reserved: only requests that may use the reserve succeed.
+    // All memory is reserved now, so only requests that may use the reserve succeed.
     world.allocator.set_watermarks(with(2 * FRAMES)).unwrap();
     run_on(0);
     assert!(world.allocator.alloc(&Request::page()).is_err());

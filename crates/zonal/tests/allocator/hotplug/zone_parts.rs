@@ -1,4 +1,5 @@
-//! Nodes whose memory of one kind is several zones: the parts are allocated, counted, reserved and reclaimed as one.
+//! Tests of nodes whose memory of one kind is several zones. The zones, called parts, are allocated, counted, reserved
+//! and reclaimed as if they were one.
 
 use std::sync::Arc;
 
@@ -19,8 +20,8 @@ const ALL: PageCount = PageCount::new(u64::MAX);
 /// Distance from one part to the next.
 const APART: u64 = 1 << 20;
 
-/// Node 0 has three parts of normal memory far apart, with DMA32 and movable memory between them; node 1 has one
-/// zone.
+/// Returns a plan in which node 0 has three parts of normal memory far apart, with DMA32 and movable memory between
+/// them. Node 1 has one zone.
 fn plan() -> Plan {
     let mut plan = Plan::even(2, 2, PART);
     let zone = |node, kind, at: u64, frames| (node, kind, at * APART, frames, vec![(at * APART, frames)]);
@@ -35,7 +36,7 @@ fn plan() -> Plan {
     plan
 }
 
-/// Returns a plan of a node with CPUs, and parts of normal memory only.
+/// Returns a plan of one node with a CPU, whose zones are all parts of normal memory.
 fn only_parts(parts: u64) -> Plan {
     let mut plan = Plan::even(1, 1, PART);
     plan.zones =
@@ -47,7 +48,7 @@ fn zones(world: &World) -> Vec<ZoneSnapshot> {
     world.allocator.zones().collect()
 }
 
-/// Returns the parts of the machine that blocks come from, in order, until memory runs out.
+/// Allocates until memory runs out. Returns the zones that served, in order, and the blocks.
 fn sequence(world: &World, request: &TestRequest<'_>) -> (Vec<usize>, Vec<Block>) {
     let blocks = world.alloc_all(request);
     let mut zones: Vec<usize> = blocks.iter().map(|block| block.zone.index()).collect();
@@ -76,7 +77,7 @@ fn parts_serve_by_address_then_lower_kinds_then_other_nodes() {
     let policy = Policy::bind(&world.allocator, NodeMask::from_iter([node(1), node(0)])).unwrap();
     let (zones, blocks) = sequence(&world, &normal(order(9)).policy(&policy));
     assert_eq!(zones, [1, 2, 3, 0, 5]);
-    // The other node uses the parts in the same order.
+    // CPUs of the other node use the parts in the same order.
     world.free(blocks);
     run_on(2);
     let (zones, blocks) = sequence(&world, &normal(order(9)));
@@ -98,7 +99,7 @@ fn every_part_of_the_own_node_is_local() {
     let (near, others) = (blocks.len() as u64, first_far.len() as u64);
     assert!(near > 3 * PART);
     let locality = world.allocator.locality();
-    // Below `low` the node of the CPU serves again before requests fail.
+    // When all nodes are at `low`, the node of the CPU serves again, down to `min`, before requests fail.
     let late = first_far.iter().filter(|block| block.node == node(0)).count() as u64;
     assert_eq!((locality.hit, locality.local), (near + late, near + late), "{locality:?}");
     assert_eq!(
@@ -115,7 +116,7 @@ fn parts_share_watermarks_and_the_reserve_of_their_kind() {
     let settings = WatermarkSettings { min_free: Some(pages(2048)), ..WatermarkSettings::default() };
     let parted = plan().build(&Config { watermarks: settings, ..Config::default() });
     let mut whole = plan();
-    // The same memory as one zone of each kind.
+    // This plan has the same amount of memory, in one zone of each kind.
     whole.zones.retain(|zone| zone.1 != ZoneKind::Normal || zone.0 == 1);
     let managed = vec![(20 * APART, 4 * PART)];
     whole.zones.insert(1, (0, ZoneKind::Normal, 20 * APART, 4 * PART, managed));
@@ -129,7 +130,7 @@ fn parts_share_watermarks_and_the_reserve_of_their_kind() {
             zone.reserve[3]
         }];
     for of in figures {
-        // Each part rounds down.
+        // The figure of each part is rounded down.
         assert!(sum(&whole, of) - sum(&parted, of) <= 3, "{} of {}", sum(&parted, of), sum(&whole, of));
     }
     assert!(sum(&parted, &|zone| zone.reserve[3]) > 0);
@@ -168,7 +169,7 @@ fn frames_are_freed_to_their_own_part() {
             .span
             .contains(&FrameRange { start: block.first, count: block.order.pages() })
     }));
-    // In another order than they were allocated.
+    // Frees the blocks in another order than they were allocated in.
     let (odd, even): (Vec<_>, Vec<_>) = blocks.into_iter().enumerate().partition(|(at, _)| at % 2 == 1);
     world.free(odd.into_iter().chain(even).map(|(_, block)| block));
     world.allocator.drain_pagesets();
@@ -209,7 +210,7 @@ fn a_full_part_is_remembered_on_a_machine_of_one_node_too() {
     let request = Request::page();
     let mut held = world.alloc_all(&request.no_wait());
     assert_eq!(held.last().unwrap().zone.index(), 2, "the last part is used last");
-    // The last part has free frames again; the others stay full.
+    // The last part now has free frames again. The other parts stay full.
     let cut = held.iter().position(|block| block.zone.index() == 2).unwrap();
     world.free(held.drain(cut..));
     world.allocator.drain_pagesets();
@@ -232,19 +233,20 @@ fn a_node_is_reclaimed_only_when_all_its_parts_are_low() {
     let keeper = Arc::clone(&cache);
     let scripted = Scripted::new(4 * PART, move |node, _| {
         let reclaimed = keeper.reclaim(&world.allocator, node, ALL);
-        world.allocator.drain_pagesets(); // frames in a pageset do not count for the watermark
+        world.allocator.drain_pagesets(); // the watermark checks do not count frames in a pageset
         reclaimed
     });
     world.controls.set_reclaimer(scripted.clone());
     run_on(0);
-    // Single frames, so that those of the first part exceed its watermark plus what CPUs have not folded.
+    // These are single frames, so that their number exceeds the watermark of the first part plus the differences that
+    // CPUs have not folded.
     let mut held: Vec<Block> = (0..256).map(|_| world.allocator.alloc(&Request::page()).unwrap()).collect();
-    // One part after the other falls below its watermark, and nothing is reclaimed.
+    // The parts fall below their watermarks one after the other, and nothing is reclaimed.
     while held.last().is_none_or(|block: &Block| block.zone.index() < 2) {
         held.push(world.allocator.alloc(&Request::new(order(4))).unwrap());
     }
     assert_eq!(scripted.calls(), 0);
-    // All parts are low, and the reclaimable frames are in the first one.
+    // All parts are now below `low`, and all reclaimable frames are in the first part.
     held.extend(world.alloc_all(&Request::page().no_wait().this_node().urgency(Urgency::Reserve)));
     let (first, others) =
         held.into_iter().partition(|block| block.zone.index() == 0 && block.order.get() == 0);
@@ -280,7 +282,7 @@ fn parts_must_ascend_and_be_disjoint() {
 }
 
 #[test]
-fn spans_are_cut_where_no_block_is() {
+fn spans_are_divided_between_blocks() {
     let cut = |start, count| -> Vec<(u64, u64)> {
         let spans = range(start, count).zone_spans();
         spans.map(|span| (span.start.get(), span.count.get())).collect()
@@ -308,8 +310,8 @@ fn spans_are_cut_where_no_block_is() {
 }
 
 #[test]
-fn largest_blocks_meet_across_neighbouring_parts_in_frames_only() {
-    // Adjacent parts: a block never lies in two of them.
+fn adjacent_parts_do_not_merge_their_largest_blocks() {
+    // The parts are adjacent. No block crosses the boundary between them.
     run_on(0);
     let mut plan = only_parts(2);
     plan.zones[1].2 = APART + PART;

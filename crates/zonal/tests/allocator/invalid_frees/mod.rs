@@ -1,4 +1,4 @@
-//! Invalid frees, and frees that race.
+//! Tests of invalid frees, and of frees that race.
 
 mod races;
 mod single;

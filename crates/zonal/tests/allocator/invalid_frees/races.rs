@@ -1,7 +1,9 @@
-//! Two threads free the same block at the same moment: the accounting stays exact, and no frame is allocated twice.
+//! Tests of two threads that free the same block at the same moment. The accounting stays exact, and no frame is
+//! allocated twice.
 //!
-//! The platform's one-byte cells wait after a load, or before an exchange, until the other thread has arrived there
-//! too, and after the following change until it has made its own. So a race of nanoseconds happens every time.
+//! The platform's one-byte cells wait after a load, or before an exchange, until the other thread has reached the same
+//! point. After the next change they wait until the other thread has made its change too. A race whose window is a few
+//! nanoseconds therefore happens every time.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -19,16 +21,16 @@ use zonal::units::{CpuId, Moment, NodeId, Order, PageCount};
 use zonal::{Allocator, Config, Platform, Request};
 use zonal_testing::Meeting;
 
-/// Under Miri, which is a thousand times slower, one case in this many is tried.
+/// One case in this many runs. Miri is a thousand times slower, so it runs fewer cases.
 const ONE_IN: usize = if cfg!(miri) { 20 } else { 1 };
 
 thread_local! {
-    /// Where the thread waits before its next exchange of a byte or after its next load, whichever comes first, and
-    /// after the next store or exchange.
+    /// Where the thread waits before its next exchange of a byte or after its next load, whichever comes first.
+    /// `STORED` is where it waits after its next store or exchange.
     static LOADED: RefCell<Option<Arc<Meeting>>> = const { RefCell::new(None) };
     static STORED: RefCell<Option<Arc<Meeting>>> = const { RefCell::new(None) };
-    /// Met twice by the thread after its next load of a byte, or before its next exchange. What other threads do in
-    /// between happens after its check and before its change.
+    /// Point at which the thread waits twice, after its next load of a byte or before its next exchange. Between these
+    /// two waits, other threads act after this thread's check and before its change.
     static PAUSED: RefCell<Option<Arc<Meeting>>> = const { RefCell::new(None) };
 }
 
@@ -38,7 +40,7 @@ fn meet(meeting: Option<Arc<Meeting>>) {
     }
 }
 
-/// Lets the other threads reach this point.
+/// Waits for the other threads at the points set for this thread.
 fn pause() {
     meet(LOADED.take());
     let paused = PAUSED.take();
@@ -46,7 +48,7 @@ fn pause() {
     meet(paused);
 }
 
-/// A byte whose load can be prolonged, and whose exchange can be delayed.
+/// A byte that waits after loads, before exchanges and after changes.
 struct SlowByte(AtomicU8);
 
 impl Atomic<u8> for SlowByte {
@@ -82,7 +84,7 @@ impl Atomic<u8> for SlowByte {
     }
 }
 
-/// The platform of tests, with such bytes.
+/// The platform of tests, with bytes that wait.
 struct RacePlatform(TestPlatform);
 
 impl Platform for RacePlatform {
@@ -132,7 +134,7 @@ fn build(frames: u64, config: &Config) -> Zonal {
         .unwrap()
 }
 
-/// Frees `block` on both CPUs at the same time; returns both results.
+/// Frees `block` on both CPUs at the same time. Returns both results.
 fn free_twice(a: &Zonal, block: Block) -> [Result<(), FreeError>; 2] {
     let meeting = Arc::<Meeting>::default();
     std::thread::scope(|scope| {
@@ -167,7 +169,7 @@ impl OwnedFrames {
     }
 }
 
-/// Allocates everything from CPU 0 and 1 in turn, in blocks of `orders`, and frees it.
+/// Allocates everything from CPUs 0 and 1 alternately in blocks of `orders`, and frees it.
 fn alloc_all_and_free(a: &Zonal, owned: &mut OwnedFrames, orders: &[u8]) {
     let mut blocks = Vec::new();
     for &wanted in orders.iter().chain(&[0]) {
@@ -208,7 +210,7 @@ fn exact_accepts_one_of_two_racing_frees() {
     assert_eq!(a.events().retired, 0);
 }
 
-/// Races two frees, both of which may succeed. `then` runs afterwards; no frame may be allocated twice.
+/// Races two frees, both of which may succeed, and then calls `then`. No frame may be allocated twice.
 fn checked_race(order: Order, kind: PageKind, hardening: Hardening, then: impl Fn(&Zonal, &mut OwnedFrames)) {
     let a = build(2048, &Config { invalid_free: InvalidFree::Checked, hardening, ..Config::default() });
     let block = a.alloc(&Request::new(order).kind(kind)).unwrap();
@@ -238,8 +240,8 @@ fn checked_never_allocates_a_block_twice_after_a_racing_double_free() {
 fn checked_retires_the_second_copy_after_the_first_was_allocated_in_another_block() {
     let pairs = (0..=3).flat_map(|whole| (0..=10).map(move |part| (order(whole), part)));
     for (order, part) in pairs.step_by(ONE_IN) {
-        // CPU 0's copy returns to the buddy and merges. Everything is then allocated in blocks of another order,
-        // before CPU 1's copy is popped.
+        // The copy of CPU 0 returns to the buddy allocator and merges. All frames are then allocated in blocks of
+        // another order, before the copy of CPU 1 is popped.
         checked_race(order, PageKind::Cache, Hardening::default(), |a, owned| {
             run_on(0);
             a.offline_cpu(CpuId::new(0)).unwrap();
@@ -265,8 +267,8 @@ fn checked_retires_the_second_copy_after_the_first_was_allocated_in_another_bloc
     }
 }
 
-/// An invalid free is preempted between its check and its change. Meanwhile the valid free, a drain and a merge
-/// happen, and the frame is allocated again as part of a larger block.
+/// An invalid free is preempted between its check and its change. Meanwhile the block is validly freed, drained and
+/// merged, and its frame is allocated again as part of a larger block.
 #[test]
 fn a_stale_free_preempted_after_its_check_leaves_the_reallocated_frame_unchanged() {
     for (freed, became) in [(0, 1), (0, 4), (0, 10), (1, 0), (2, 10), (3, 4), (9, 10), (10, 0)] {
@@ -285,7 +287,7 @@ fn a_stale_free_preempted_after_its_check_leaves_the_reallocated_frame_unchanged
                     a.free(block.first, block.order)
                 }
             });
-            meeting.wait(); // it has seen the block allocated, or is about to
+            meeting.wait(); // the other thread has found the block allocated, or is about to
             a.free(block.first, block.order).unwrap();
             a.drain_pagesets();
             let all = Request::new(order(became)).urgency(Urgency::Reserve);
@@ -350,4 +352,33 @@ fn histories_with_races() {
         assert_eq!(a.events().retired > 0, invalid_free == InvalidFree::Checked);
         check_all_free(&a);
     }
+}
+
+#[test]
+fn under_checked_a_range_has_no_frame_that_is_allocated_and_listed_as_free() {
+    let a = build(2048, &Config { invalid_free: InvalidFree::Checked, ..Config::default() });
+    run_on(0);
+    let block = a.alloc(&Request::page()).unwrap();
+    let meeting = Arc::<Meeting>::default();
+    std::thread::scope(|scope| {
+        let stale = scope.spawn({
+            let (meeting, a) = (Arc::clone(&meeting), &a);
+            move || {
+                run_on(1);
+                PAUSED.set(Some(meeting));
+                a.free(block.first, block.order)
+            }
+        });
+        meeting.wait(); // the other thread has found the frame allocated
+        a.free(block.first, block.order).unwrap();
+        a.drain_pagesets();
+        meeting.wait();
+        stale.join().unwrap().unwrap();
+    });
+    run_on(1);
+    let owner = a.alloc(&Request::page()).unwrap();
+    assert_eq!(owner.first, block.first, "allocated from its entry in the pageset");
+    let taken = a.alloc_range(crate::common::range(block.first.get(), 1), PageKind::User);
+    assert!(taken.is_err(), "frame {} has two owners", block.first);
+    assert_eq!(a.events().retired, 1);
 }

@@ -1,4 +1,5 @@
-//! Invalid frees are refused, name the frame, and change nothing; hardening options do what they promise.
+//! Tests that invalid frees are refused with an error that names the frame, and change nothing. Also tests the effects
+//! of the hardening options.
 
 use crate::common::{Plan, World, node, order, range, run_on};
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,7 +14,7 @@ const START: u64 = 1 << 16;
 const FRAMES: u64 = 1 << 14;
 const HOLE: u64 = START + 8192;
 
-/// Two CPUs; a zone with a hole of 2048 frames in the middle and unmanaged frames at both ends.
+/// Returns a machine of two CPUs and a zone with a hole of 2048 frames in the middle and unmanaged frames at both ends.
 fn plan_with_hole() -> Plan {
     let mut plan = Plan::even(1, 2, FRAMES);
     let ranges = vec![(START, HOLE - START), (HOLE + 2048, FRAMES - 8192 - 2048)];
@@ -25,7 +26,7 @@ fn orders() -> impl Iterator<Item = Order> {
     (0..=10).map(order)
 }
 
-/// Expects a refusal that does not change the accounting.
+/// Checks that the free fails with `error` and does not change the accounting.
 fn refused(world: &World, frame: Pfn, given: Order, error: FreeError) {
     let before = world.allocator.verify().unwrap();
     assert_eq!(world.allocator.free(frame, given), Err(error), "{frame} with order {given}");
@@ -49,7 +50,8 @@ fn frees_of_what_is_not_allocated() {
             refused(&world, never, order, FreeError::NotAllocated(never));
             let block = world.allocator.alloc(&Request::new(order)).unwrap();
             world.allocator.free(block.first, order).unwrap();
-            // Freed again by the same CPU and by another, while in the pageset and in the buddy.
+            // The block is freed again by the same CPU and by another one, while it is in the pageset and while it is
+            // in the buddy allocator.
             refused(&world, block.first, order, FreeError::NotAllocated(block.first));
             run_on(1);
             refused(&world, block.first, order, FreeError::NotAllocated(block.first));
@@ -75,7 +77,7 @@ fn frees_inside_a_block_or_with_another_order() {
                 let frame = block.first.plus(PageCount::new(inside));
                 for given in orders() {
                     let error = FreeError::InsideBlock { frame, block: block.first, order: allocated };
-                    refused(&world, frame, given, error); // mostly misaligned
+                    refused(&world, frame, given, error); // most of these frames are misaligned
                 }
             }
             world.allocator.free(block.first, allocated).unwrap();
@@ -122,7 +124,7 @@ fn refusals_name_the_block_around_a_frame() {
         assert!(parts.iter().all(|part| text.contains(part)), "{text}");
     }
     a.free(largest.first, largest.order).unwrap();
-    // Beside a smaller block, where a larger one was before.
+    // The frames are next to a smaller block, in the place of the larger block that was freed.
     let page = a.alloc(&Request::page()).unwrap();
     for at in [1, 2, 512, 1023] {
         let frame = Pfn::new((page.first.get() & !1023) + at);
@@ -130,14 +132,14 @@ fn refusals_name_the_block_around_a_frame() {
             refused(&world, frame, Order::PAGE, FreeError::NotAllocated(frame));
         }
     }
-    // Inside a free block, in a pageset and in the buddy.
+    // The frame is inside a free block, which is first in a pageset and then in the buddy allocator.
     let eight = a.alloc(&Request::new(order(3))).unwrap();
     a.free(eight.first, eight.order).unwrap();
     for _ in 0..2 {
         refused(&world, inside(&eight, 5), Order::PAGE, FreeError::NotAllocated(inside(&eight, 5)));
         a.drain_pagesets();
     }
-    // Inside a block in quarantine.
+    // The frame is inside a block in quarantine.
     let kept = Hardening { quarantine: PageCount::new(64), ..Hardening::default() };
     let world = Plan::even(1, 1, FRAMES).build(&Config { hardening: kept, ..Config::default() });
     let block = world.allocator.alloc(&Request::new(order(3))).unwrap();
@@ -158,7 +160,7 @@ fn another_cpu_may_free() {
             let block = a.alloc(&Request::new(order).kind(kind)).unwrap();
             assert_eq!(block.node, node(0));
             assert_eq!(a.nodes().next().unwrap().allocated[kind as usize], order.pages());
-            run_on([1, 77][order.get() as usize % 2]); // of the other node, or unknown
+            run_on([1, 77][order.get() as usize % 2]); // a CPU of the other node, or an unknown CPU
             a.free(block.first, order).unwrap();
             refused(&world, block.first, order, FreeError::NotAllocated(block.first));
             assert_eq!(a.nodes().next().unwrap().allocated, [PageCount::ZERO; 3]);
@@ -193,7 +195,7 @@ fn quarantine_delays_reuse_and_ends_under_pressure() {
     a.free(block.first, block.order).unwrap();
     refused(&world, block.first, Order::PAGE, FreeError::Quarantined(block.first));
     assert_eq!(accounting(&world).allocated, PageCount::new(1));
-    // A LIFO would return it at once; with quarantine 64 other frames must be freed first.
+    // Without quarantine, the block would be allocated again at once. With it, 64 other frames must be freed first.
     for _ in 0..64 {
         let other = a.alloc(&Request::page()).unwrap();
         assert_ne!(other.first, block.first);
@@ -202,7 +204,7 @@ fn quarantine_delays_reuse_and_ends_under_pressure() {
     }
     assert_eq!(accounting(&world).allocated, kept);
     assert_eq!(a.free(block.first, block.order), Err(FreeError::NotAllocated(block.first)));
-    // Blocks of all orders: the quarantine counts frames.
+    // Blocks of every order are freed, because the quarantine counts frames, not blocks.
     for order in orders() {
         let block = a.alloc(&Request::new(order)).unwrap();
         a.free(block.first, order).unwrap();
@@ -236,7 +238,7 @@ fn poison_is_written_on_free_and_checked_on_allocation() {
         frames.clone().for_each(|frame| contents.word(frame).store(7, Relaxed));
         a.free(block.first, order).unwrap();
         assert!(frames.clone().all(|frame| contents.word(frame).load(Relaxed) == 0xdead));
-        // A stray write after the free: the block is not allocated again.
+        // After a stray write to the freed block, it is not allocated again.
         contents.word(frames.end - 1).store(8, Relaxed);
         let next = a.alloc(&Request::new(order)).unwrap();
         assert_ne!(next.first, block.first);
@@ -283,7 +285,7 @@ fn zeroed_on_request_and_always() {
 }
 
 #[test]
-fn what_needs_contents_is_refused_without() {
+fn hardening_is_refused_without_access_to_contents() {
     run_on(0);
     let world = Plan::even(1, 1, FRAMES).build(&Config::default());
     assert_eq!(world.allocator.alloc(&Request::page().zeroed()), Err(AllocError::NoContents));
@@ -299,7 +301,7 @@ fn what_needs_contents_is_refused_without() {
 
 /// A frame whose poison was overwritten has no owner, so it cannot be freed.
 #[test]
-fn frames_of_spoilt_poison_are_never_freed_again() {
+fn frames_with_overwritten_poison_cannot_be_freed() {
     let hardening = Hardening { poison: Some(0x5a5a), ..Hardening::default() };
     let config = Config { hardening, ..Config::default() };
     let world =

@@ -1,8 +1,9 @@
-//! Every kind of invalid free, for every order up to the largest, by one thread and by two at the same time: the
-//! exact error, nothing changed, and everything that could be allocated before can be allocated afterwards.
+//! Tests every kind of invalid free, for every order up to the largest, by one thread and by two threads at the same
+//! time. Each free fails with the exact error and changes nothing, and afterwards the same blocks can be allocated as
+//! before.
 //!
-//! Neighbours: `single.rs` has the options and single cases, `races.rs` the races that the plain checks do not
-//! detect.
+//! Related files: `single.rs` tests the options and single cases. `races.rs` tests the races that the plain checks do
+//! not detect.
 
 use std::sync::Barrier;
 
@@ -22,8 +23,8 @@ struct InvalidAttempt {
     error: FreeError,
 }
 
-/// A machine of two nodes, each with memory for `blocks` blocks of the largest order, a hole, and frames that are not
-/// managed at both ends.
+/// A machine of two nodes. Each node has memory for `blocks` blocks of the largest order, a hole, and unmanaged frames
+/// at both ends.
 struct TwoNodes {
     world: World,
     max: u8,
@@ -65,7 +66,7 @@ impl TwoNodes {
         self.world.allocator.free(block.first, block.order).unwrap();
     }
 
-    /// Returns every invalid free of `block`, which is allocated.
+    /// Returns every invalid free of the allocated block `block`.
     fn of_allocated(&self, block: Block) -> Vec<InvalidAttempt> {
         let Block { first, order: allocated, .. } = block;
         let mut all = Vec::new();
@@ -74,7 +75,7 @@ impl TwoNodes {
             let error = FreeError::WrongOrder { frame: first, allocated, given };
             all.push(InvalidAttempt { way, frame: first, given, error });
         }
-        // Every part of the block that could be a block, and offsets that are aligned for none.
+        // The offsets are those of every possible block inside this block, and a few that are not aligned.
         let pages = allocated.pages().get();
         let parts = (0..allocated.get()).map(|part| 1_u64 << part);
         let odd = [3, 5, pages.saturating_sub(1)].into_iter().filter(|at| (1..pages).contains(at));
@@ -88,7 +89,7 @@ impl TwoNodes {
         all
     }
 
-    /// Returns frees of `frame` with every order, all of them invalid.
+    /// Returns frees of `frame` with every order. All of them are invalid.
     fn of_free(&self, way: &'static str, frame: Pfn) -> impl Iterator<Item = InvalidAttempt> + use<> {
         self.orders().map(move |given| InvalidAttempt {
             way,
@@ -98,7 +99,7 @@ impl TwoNodes {
         })
     }
 
-    /// Returns frees that are invalid whatever is allocated; node 1 has nothing allocated.
+    /// Returns frees that are invalid whatever is allocated on node 0. Nothing is allocated on node 1.
     fn elsewhere(&self, block: Block) -> Vec<InvalidAttempt> {
         let twin = Pfn::new(block.first.get() + (8 << self.max));
         let last = Pfn::new(self.end - block.order.pages().get());
@@ -124,7 +125,7 @@ impl TwoNodes {
         all
     }
 
-    /// Tries all of them; each is refused and changes nothing.
+    /// Tries every attempt. Each of them is refused and changes nothing.
     fn refuses(&self, attempts: &[InvalidAttempt]) {
         let a = &self.world.allocator;
         let state = || (a.accounting(), a.zones().collect::<Vec<_>>(), a.events());
@@ -141,7 +142,7 @@ impl TwoNodes {
         assert_eq!(a.verify().unwrap(), before.0);
     }
 
-    /// As [`TwoNodes::refuses`], by two threads at the same time, each from the start.
+    /// Works like [`TwoNodes::refuses`], but two threads try all attempts at the same time.
     fn refuses_at_once(&self, attempts: &[InvalidAttempt]) {
         let a = &self.world.allocator;
         let (before, barrier) = (a.verify().unwrap(), Barrier::new(2));
@@ -165,7 +166,7 @@ impl TwoNodes {
         assert_eq!(a.verify().unwrap(), before);
     }
 
-    /// Allocates everything, in the largest blocks available.
+    /// Allocates everything in the largest blocks available. Returns the blocks.
     fn all_blocks(&self) -> Vec<(u64, u8)> {
         self.world.allocator.drain_pagesets();
         let mut blocks = Vec::new();
@@ -214,7 +215,7 @@ fn double_frees_in_the_pageset_and_in_the_buddy() {
             let block = world_of_two.alloc(of);
             world_of_two.free(block);
             world_of_two.refuses(&world_of_two.of_free("freed before", block.first).collect::<Vec<_>>());
-            run_on(1); // the pageset of another CPU would accept it
+            run_on(1); // the pageset of another CPU has free slots for the frame
             world_of_two.refuses(
                 &world_of_two.of_free("freed before, by another CPU", block.first).collect::<Vec<_>>(),
             );
@@ -293,8 +294,8 @@ fn invalid_frees_by_two_threads_at_once() {
     });
 }
 
-/// One thread frees correctly while another frees with a attempt order. The valid free succeeds, and the error of the
-/// other says what the block was or what it is now.
+/// One thread frees a block correctly while another thread frees it with another order. The valid free succeeds. The
+/// error of the invalid free reports the order of the block, or that it is not allocated.
 #[test]
 fn an_invalid_free_during_a_valid_one() {
     for_all(|world_of_two| {

@@ -1,6 +1,6 @@
-//! The cost of a request when the nearest nodes are full or not allowed, in accesses to cells. It does not depend on
-//! the number of full nodes, except for one word of full bits for each 64. For a cpuset it is a few accesses for each
-//! allowed node, or for each excluded node, whichever are fewer.
+//! Tests the cost of a request, in accesses to cells, when the nearest nodes are full or not allowed. The cost does not
+//! depend on the number of full nodes, except for one word of full bits for each 64 nodes. With a cpuset, it is a few
+//! accesses for each allowed node or for each excluded node, whichever are fewer.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
@@ -37,7 +37,7 @@ impl Cells for Counted {
 
 type World = Allocator<'static, OneThread<Counted>>;
 
-/// Builds `full` nodes at their watermark before a large one that serves.
+/// Builds `full` nodes that are down to their watermark, followed by a large node that serves.
 fn filled(full: u16, mode: ZonelistCache) -> World {
     let mut frames = vec![128; full.into()];
     frames.push(1 << 14);
@@ -47,12 +47,12 @@ fn filled(full: u16, mode: ZonelistCache) -> World {
     world
 }
 
-/// Returns probes and accesses of `count` requests for blocks of `order`, served by the node `full`.
+/// Returns the number of probes and accesses of `count` requests for blocks of `order`, served by the node `full`.
 fn costs(world: &World, full: u16, order: Order, count: usize) -> (u64, u64) {
     costs_of(world, &Request::new(order), full, count)
 }
 
-/// Returns probes and accesses of `count` requests, served by the node `server`.
+/// Returns the number of probes and accesses of `count` requests, served by the node `server`.
 fn costs_of(world: &World, request: &Request<'_>, server: u16, count: usize) -> (u64, u64) {
     let (probes, accesses) = (world.events().probes, ACCESSES.get());
     let blocks: Vec<Block> = (0..count).map(|_| world.alloc(request).unwrap()).collect();
@@ -85,13 +85,13 @@ fn requests_cost_the_same_however_many_nodes_are_full() {
     }
 }
 
-/// Number of nodes of the machine on which cpusets are tried.
+/// Number of nodes of the machine on which the tests use cpusets.
 const NODES: u16 = 1024;
 const REQUESTS: u64 = 10;
 
-/// Maximum number of additional accesses, compared with a request that may use every node.
+/// Returns the maximum number of accesses that the cpuset `mask` adds to a request.
 fn accesses_beside(world: &World, mask: &NodeMask, server: u16) -> u64 {
-    // A zone limit, even one that excludes no zone, keeps a request off the fast path.
+    // Any zone limit, even one that excludes no zone, makes a request leave the fast path.
     let any = Request::page().zone_limit(ZoneKind::Normal);
     let (probes, free) = costs_of(world, &any, 0, REQUESTS as usize);
     let (probes_allowed, allowed) = costs_of(world, &any.allowed(mask), server, REQUESTS as usize);
@@ -111,13 +111,14 @@ fn a_cpuset_costs_no_more_than_the_fewer_of_its_nodes_and_the_others() {
         let mask: NodeMask = (nearest..NODES).map(node).collect();
         let accesses = accesses_beside(&world, &mask, nearest);
         let words = u64::from(NODES / 64);
-        // Tests of near positions, a few words of lists and masks, and the serving zone.
+        // The bound covers tests of the near positions, a few words of lists and masks, and the accesses to the serving
+        // zone.
         let most = u64::from(count.min(nearest)) + 64 + 5 * words;
         assert!(accesses <= most, "{count} nodes allowed: {accesses} accesses more, not {most}");
         // The usual case: the nearest nodes are allowed.
         let mask: NodeMask = (0..count).map(node).collect();
         let accesses = accesses_beside(&world, &mask, 0);
-        // Words of the mask of nodes with memory, and the node of the first position.
+        // The bound covers the words of the mask of nodes with memory, and the node at the first position of the list.
         assert!(accesses <= words + 4, "{count} nodes allowed, the nearest: {accesses} accesses more");
     }
     assert_eq!(world.events().marks, 0);
@@ -126,7 +127,7 @@ fn a_cpuset_costs_no_more_than_the_fewer_of_its_nodes_and_the_others() {
 #[test]
 fn full_nodes_of_a_cpuset_are_passed_like_others() {
     for mode in [ZonelistCache::On, ZonelistCache::Published] {
-        // The nodes of one half are not allowed; those of the other half are full except the last.
+        // The nodes of one half are not allowed. In the other half, all nodes except the last are full.
         let (full, half) = (NODES - 1, NODES / 2);
         let world = filled(full, mode);
         let mask: NodeMask = (half..NODES).map(node).collect();
@@ -141,7 +142,7 @@ fn full_nodes_of_a_cpuset_are_passed_like_others() {
 
 #[test]
 fn zones_above_the_limit_cost_nothing() {
-    // Each node has a full zone below the limit, and a zone above it that is not full.
+    // Each node has a full zone below the zone limit, and a zone above it that has free frames.
     let (nodes, frames) = (512, 128);
     let mut plan = one_cpu(&vec![frames; nodes], ZoneKind::Dma32);
     plan.zones.last_mut().unwrap().3 = 1 << 13;

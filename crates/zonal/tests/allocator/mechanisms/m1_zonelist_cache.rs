@@ -1,4 +1,5 @@
-//! M1, the zonelist cache: few probes however many nodes are full, and no request fails because of it.
+//! Tests of M1, the zonelist cache: requests need few probes however many nodes are full, and no request fails because
+//! of the cache.
 
 use crate::common::scenarios::{Random, TestRequest, one_cpu, order, with_min};
 use crate::common::{World, node};
@@ -15,17 +16,17 @@ const MODES: [ZonelistCache; 5] = [
     ZonelistCache::Original,
     ZonelistCache::Off,
 ];
-/// The modes with one bitmap for all scans, which differ only around reclaim.
+/// The modes that share one bitmap among all scans. They differ only around reclaim.
 const PUBLISHED: [ZonelistCache; 3] =
     [ZonelistCache::Published, ZonelistCache::CacheFirst, ZonelistCache::Original];
 
-/// Builds `full` nodes filled to `low` before a large one that serves.
+/// Builds `full` nodes that are filled to `low`, followed by a large node that serves.
 fn filled(full: usize, mode: ZonelistCache) -> (World, Vec<Block>) {
     let mut frames = vec![128; full];
     frames.push(8192);
     let config = Config { zonelist_cache: mode, ..with_min(8 * full as u64 + 64) };
     let world = one_cpu(&frames, ZoneKind::Normal).build(&config);
-    world.allocator.set_zonelist_cache(ZonelistCache::On); // fills faster
+    world.allocator.set_zonelist_cache(ZonelistCache::On); // this mode fills the nodes faster
     let mut held = Vec::new();
     while held.last().is_none_or(|block: &Block| usize::from(block.node.get()) < full) {
         held.push(world.allocator.alloc(&Request::page()).unwrap());
@@ -39,7 +40,7 @@ fn probes_stay_few_with_the_cache_and_grow_without() {
     for full in [1, 63, 255, 1023] {
         let probes = MODES.map(|mode| {
             let (world, _) = filled(full, mode);
-            assert_eq!(world.probes(&Request::page()), full as u64 + 1, "the first scan finds out");
+            assert_eq!(world.probes(&Request::page()), full as u64 + 1, "the first scan sets the full bits");
             let (_, events) = world.during(|| {
                 for _ in 0..1000 {
                     assert_eq!(world.server(&Request::page()), full as u16);
@@ -70,7 +71,7 @@ fn frames_allocated_without_a_scan_are_counted_like_those_of_a_scan() {
         assert_eq!(after[0].foreign - before[0].foreign, 1000, "{mode:?}");
         assert_eq!(after[0].hit, before[0].hit, "{mode:?}");
         assert_eq!(after[5].hit, before[5].hit, "{mode:?}");
-        world.allocator.tick(); // folds
+        world.allocator.tick(); // folds the counter differences
         let ticked: Vec<_> = world.allocator.zones().map(|zone| zone.locality).collect();
         assert_eq!(ticked, after, "{mode:?}");
     }
@@ -103,14 +104,15 @@ fn a_cpu_served_by_another_node_returns_to_its_own_when_frames_are_freed() {
     let (world, held) = filled(5, ZonelistCache::On);
     let remote: Vec<Block> = (0..100).map(|_| world.allocator.alloc(&Request::page()).unwrap()).collect();
     assert!(remote.iter().all(|block| block.node == node(5)));
-    // One frame of the CPU's own node, through the pageset: it is allocated next.
+    // One frame of the CPU's own node is freed to its pageset, so it is allocated next.
     let (of_node_0, others): (Vec<Block>, Vec<Block>) =
         held.into_iter().partition(|block| block.node == node(0));
     let own = of_node_0[0];
     world.free([own]);
     assert_eq!(world.allocator.alloc(&Request::page()).unwrap().first, own.first);
     assert_eq!(world.server(&Request::page()), 5);
-    // Frames of a nearer node are allocated as soon as they reach the buddy, although nothing bails out.
+    // After frames of a nearer node have reached the buddy allocator, they are allocated first, although every pair
+    // stays on the fast path.
     let pair = || world.free([world.allocator.alloc(&Request::page()).unwrap()]);
     (0..50).for_each(|_| pair());
     let ((), events) = world.during(|| (0..5).for_each(|_| pair()));
@@ -127,7 +129,7 @@ fn full_bits_are_wiped_once_a_second() {
         world.probes(&Request::page());
         for second in 0..3 {
             world.controls.advance_ms(1001);
-            world.allocator.tick(); // so that a CPU served elsewhere checks again
+            world.allocator.tick(); // makes a CPU that another node serves check the nearer nodes again
             let (probes, events) = world.during(|| [0; 3].map(|_| world.probes(&Request::page())));
             let later = if mode == ZonelistCache::On { 0 } else { 2 }; // without a scan
             assert_eq!((probes, events.wipes), ([64, 2, later], 1), "second {second}");
@@ -186,14 +188,15 @@ fn a_first_zone_is_marked_full_before_a_wipe_only_as_first_published() {
         let marks = || world.during(|| world.probes(&Request::page())).1.marks;
         marks();
         world.controls.advance_ms(1001);
-        // Each of three zones once; the full bit of the first may have been wiped with the old ones.
+        // The first three requests set a full bit for each of three zones. The bit of the first zone may have been
+        // cleared with the old bits.
         let original = mode == ZonelistCache::Original;
         let expected = if original { [2, 1, 0] } else { [3, 0, 0] };
         assert_eq!([0; 3].map(|_| marks()), expected, "{mode:?}");
     }
 }
 
-/// Builds nodes 0 and 1 without a free frame, and node 2 with plenty.
+/// Builds nodes 0 and 1 without a free frame, and node 2 with plenty of free frames.
 fn two_empty() -> World {
     let world = one_cpu(&[2048, 2048, 1 << 16], ZoneKind::Dma32).build(&with_min(300));
     world.alloc_node(0);
@@ -201,9 +204,9 @@ fn two_empty() -> World {
     world
 }
 
-/// Whether a full bit of node 1 set by one scan keeps the next scan from trying that node.
+/// Whether a full bit of node 1, set by the scan for `first`, makes the scan for `next` skip that node.
 fn binds(world: &World, first: &TestRequest<'_>, next: &TestRequest<'_>) -> bool {
-    world.allocator.set_zonelist_cache(ZonelistCache::On); // wipes the cache
+    world.allocator.set_zonelist_cache(ZonelistCache::On); // clears the full bits
     assert_eq!(world.server(first), 2);
     match world.probes(next) {
         2 => true,
@@ -254,16 +257,16 @@ fn full_bits_set_at_low_do_not_apply_to_scans_at_min() {
         }
         world.controls.advance_ms(1001);
         let first = world.probes(&Request::page().no_wait());
-        world.allocator.drain_pagesets(); // returns what the refill moved above min
+        world.allocator.drain_pagesets(); // returns the frames above `min` that a refill moved to the pageset
         [first, world.probes(&Request::page().no_wait())]
     });
-    // At low: all three, twice; at min: node 0, then node 1. As published, the full bits of low hide node 1 until the
-    // second scan.
+    // The scans at low probe all three nodes, twice. The scan at min probes node 0 and then node 1. With `Published`,
+    // the full bits set at low exclude node 1 until the second scan.
     assert_eq!(probes[0], [3 + 3 + 2, 1 + 3 + 2]);
     assert_eq!(probes[1..], [[3 + 3 + 1 + 2, 1 + 3 + 1 + 2]; 3]);
 }
 
-/// Builds node 0 without a free frame, node 1 with every second frame free, and node 2 unused.
+/// Builds node 0 without a free frame, node 1 with every second frame free, and node 2 with all frames free.
 fn fragmented(mode: ZonelistCache) -> World {
     let config = Config { zonelist_cache: mode, ..with_min(300) };
     let world = one_cpu(&[2048, 4096, 1 << 16], ZoneKind::Normal).build(&config);
@@ -334,18 +337,18 @@ fn in_2006_a_first_zone_outside_the_cpuset_set_up_the_cache() {
         let request = Request::page().allowed(&mask);
         assert_eq!(world.server(&request), 2);
         let (server, events) = world.during(|| world.server(&request));
-        // Node 1 is the first that may serve, and is marked full.
+        // Node 1 is the first node that may serve, and its full bit is set.
         let probes = if mode == ZonelistCache::Original { 1 } else { 2 };
         assert_eq!((server, events.probes), (2, probes), "{mode:?}");
         world.controls.advance_ms(1001);
         let (_, events) = world.during(|| world.server(&request));
         assert_eq!((events.probes, events.wipes), (2, 1), "{mode:?}");
-        // Requests that the first zone may serve do not consult the cache before it.
+        // Requests that may use the first zone do not consult the cache before they try it.
         let all: NodeMask = [node(0), node(1), node(2)].into_iter().collect();
         world.controls.advance_ms(1001);
         let (server, events) = world.during(|| world.server(&Request::page().allowed(&all)));
         assert_eq!((server, events.wipes), (0, 0), "{mode:?}");
-        // Nor do requests that ignore cpusets.
+        // Requests that ignore cpusets do not consult the cache before the first zone either.
         let (server, events) = world.during(|| world.server(&request.urgency(Urgency::Atomic)));
         assert_eq!((server, events.wipes), (0, 0), "{mode:?}");
     }
@@ -364,13 +367,13 @@ fn in_2006_lists_of_a_binding_policy_had_no_cache() {
         let original = mode == ZonelistCache::Original;
         assert_eq!((server, events.probes), (3, if original { 3 } else { 2 }), "{mode:?}");
         assert_eq!(world.allocator.events().marks == 0, original, "{mode:?}");
-        // Other requests have one.
+        // Requests without the policy use a list that has a cache.
         world.probes(&Request::page());
         assert!(world.probes(&Request::page()) < 3, "{mode:?}");
     }
 }
 
-/// Returns the node that should serve: the first in fallback order that is allowed and has a free frame.
+/// Returns the node that should serve, which is the first in fallback order that is allowed and has a free frame.
 fn nearest(world: &World, mask: &NodeMask, empty: &[u16]) -> Option<u16> {
     let mut order = Vec::new();
     world.allocator.fallback_order(node(0), |id| order.push(id));
@@ -383,9 +386,9 @@ fn the_nearest_allowed_node_serves_on_any_machine_under_any_cpuset() {
     for seed in 1..=6 {
         let mut random = Random(seed * 0x9E37_79B9);
         let nodes = [3, 20, 64, 65, 130, 200][seed as usize - 1];
-        // Enough frames that no pageset holds all of a zone.
+        // No pageset can hold all frames of a zone of this size.
         let mut plan = one_cpu(&vec![512; nodes], ZoneKind::Normal);
-        // Sparse ids, random distances, memory on most nodes.
+        // The nodes have sparse ids and random distances, and most of them have memory.
         let mut id = 0;
         for at in 0..nodes {
             plan.nodes[at].0 = id;
@@ -454,10 +457,11 @@ fn full_bits_are_cleared_when_zonelists_are_rebuilt() {
     }
 }
 
-/// Runs a history of allocations and frees of pages; returns which allocations succeeded. Frees are by age, so that
-/// they do not depend on which node served.
+/// Runs a history of allocations and frees of single pages. Returns which allocations succeeded. The oldest pages are
+/// freed first, so that frees do not depend on which node served.
 fn history(seed: u64, mode: ZonelistCache) -> Vec<bool> {
-    // Watermarks so close together are within the drift of the counters, so checks are exact.
+    // The watermarks are so close together that they are within the drift of the counters, so watermark checks use
+    // exact counts.
     let config = Config { zonelist_cache: mode, ..with_min(20) };
     let world = one_cpu(&[700, 600, 900, 800], ZoneKind::Normal).build(&config);
     let (mut random, mut held, mut outcomes) = (Random(seed), Vec::new(), Vec::new());

@@ -1,5 +1,5 @@
-//! Drains stay batches, however small a zone is and however short of frames, so that a pageset does not pass each
-//! frame on to the buddy.
+//! Tests that pagesets are drained in batches, even if the zone is small or short of frames. A pageset must not pass
+//! single frames on to the buddy allocator one by one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,7 +12,7 @@ use zonal::{Block, Config, Policy, Request};
 
 /// Minimum number of frees for each drain.
 const FREES: u64 = 32;
-/// The rules whose drains are rounded to words.
+/// The rules whose drains are rounded to whole words.
 const ROUNDED: [PagesetTuning; 2] = [PagesetTuning::Depth, PagesetTuning::Fixed];
 /// Zone sizes with batches of 1, 1, 3, 7, 15, 31 and 63 frames.
 const SIZES: [u64; 7] = [2048, 8192, 16_384, 32_768, 1 << 16, 1 << 17, 1 << 18];
@@ -21,7 +21,7 @@ fn tuned(tuning: PagesetTuning) -> Config {
     Config { tuning, ..Config::default() }
 }
 
-/// Counts frees, to compare them with drains.
+/// Counts frees and drains, to compare the two numbers.
 struct Frees<'w> {
     world: &'w World,
     count: u64,
@@ -38,7 +38,7 @@ impl<'w> Frees<'w> {
         self.count += 1;
     }
 
-    /// Checks the bound, except for one drain of each pageset that follows no free of its own.
+    /// Checks the minimum number of frees for each drain. One more drain is allowed for each pageset.
     fn check(&self, what: &str) {
         let drains = self.world.allocator.events().drains - self.drains;
         let allowed = self.count / FREES + self.world.allocator.pagesets().count() as u64;
@@ -66,8 +66,8 @@ fn a_pool_that_fills_up_drains_in_batches() {
     }
 }
 
-/// CPUs of four small nodes allocate three quarters of all memory between them, and free it in the order of
-/// allocation, each for a stretch at a time, as threads on two processors do.
+/// Allocates three quarters of all memory of four small nodes from all their CPUs, and frees it in the order of
+/// allocation. Only one CPU runs at a time, each for several operations, as when many threads share two processors.
 fn spill_over(cpus: &[Vec<u32>], tuning: PagesetTuning) {
     let mut plan = Plan::even(4, 1, 8192);
     plan.nodes = (0..).zip(cpus.iter().cloned()).collect();
@@ -104,7 +104,8 @@ fn small_nodes_that_spill_over_drain_in_batches() {
     }
 }
 
-/// Allocates and frees in runs of all lengths, from the caller's node or another, for every size of zone.
+/// Allocates and frees in runs of all lengths in zones of `frames` frames, on a CPU of the same node or of the other
+/// node.
 fn runs(frames: u64, tuning: PagesetTuning, foreign: bool, longest: u64) {
     let world = Plan::even(2, 2, frames).build(&tuned(tuning));
     run_on(if foreign { 2 } else { 0 });
@@ -146,7 +147,8 @@ fn single_frames_come_in_batches_beside_larger_blocks() {
         let take = |of: u8, count: usize| -> Vec<Block> {
             (0..count).map(|_| world.allocator.alloc(&Request::new(order(of))).unwrap()).collect()
         };
-        // 90 frames in blocks that are not allocated again, so hardly any slots are left for single frames.
+        // The slots now hold 90 frames of larger blocks that are not allocated again, so hardly any slots are left for
+        // single frames.
         let larger = [take(1, 31), take(2, 7)].concat();
         world.allocator.drain_pagesets();
         world.free(larger);
@@ -161,15 +163,15 @@ fn single_frames_come_in_batches_beside_larger_blocks() {
     }
 }
 
-/// A pageset of every size of zone, empty or deep when reclaim begins, while a reclaimer frees into it and allocates
-/// from it.
+/// Runs background reclaim with a reclaimer that frees into the pageset and allocates from it. Checks that the pageset
+/// stays within four batches, whether it is empty or deep when reclaim begins.
 fn held_small(frames: u64, tuning: PagesetTuning, deep: bool) {
     let config = Config { tuning, ..with_min(frames / 4) };
     let world = one_cpu(&[frames], ZoneKind::Normal).build(&config).leak();
     run_on(0);
     let cap = 4 * world.zone(0).pageset_limits.batch.get();
     let count = || world.allocator.pagesets().next().unwrap().count.get();
-    // As many frames as were just freed may be freed again at once.
+    // After these frames have been freed, as many may be freed again at once.
     let mut held = world.alloc_all(&Request::page().no_wait());
     let swing = (frames / 8) as usize;
     world.free(held.drain(..swing));
@@ -212,7 +214,8 @@ fn pagesets_of_zones_that_are_reclaimed_hold_four_batches() {
     }
 }
 
-/// Threads allocate until nothing is left and then free everything, in turns of random length.
+/// Several threads allocate until no frame is left and then free everything. They run one at a time, in turns of random
+/// length.
 fn short_of_memory(nodes: u16, cpus: u32, burst: u64) {
     let world = Plan::even(nodes, cpus, 32_768 / u64::from(nodes)).build(&Config::default());
     let mut threads: Vec<(Vec<Block>, bool)> =

@@ -1,5 +1,5 @@
-//! M2 as published: the rule of 2023 and nothing else, compared with a model of its text; and what the default has in
-//! common with it, the end of periods.
+//! Tests of M2 as published in 2023. The rule is compared with a model of its text. A further group of tests checks the
+//! end of periods, which the published rule and the default rule have in common.
 
 use crate::common::scenarios::{one_cpu, order, pages};
 use crate::common::{Plan, Random, World, node, run_on};
@@ -49,7 +49,7 @@ fn waves(world: &World, request: &Request<'_>, count: u64, rounds: usize) {
     }
 }
 
-/// The rule, word for word.
+/// The published rule, transcribed literally.
 struct Model {
     count: i64,
     low: i64,
@@ -108,7 +108,7 @@ impl Model {
     }
 }
 
-/// Runs a random history of one CPU, including ticks; `high` is compared after each step.
+/// Runs a random history on one CPU, including ticks. Compares `high` with the model after each step.
 fn history(seed: u64) {
     let world = one_node(PagesetTuning::DepthPublished);
     let mut model = Model::new(high_min(&world), MANAGED / 8);
@@ -152,7 +152,7 @@ fn high_follows_the_text_of_the_rule_step_by_step() {
 
 #[test]
 fn the_upper_limit_is_an_eighth_divided_among_the_cpus_of_the_node() {
-    // Node 0 has two CPUs and node 1 one; node 2 has none, so all three share it.
+    // Node 0 has two CPUs and node 1 has one. Node 2 has none, so its zone is divided among all three CPUs.
     let mut plan = Plan::even(3, 1, 1 << 16);
     plan.nodes = vec![(0, vec![0, 1]), (1, vec![2]), (2, vec![])];
     let world = plan.build(&tuned(PagesetTuning::DepthPublished));
@@ -241,7 +241,7 @@ fn only_a_free_ends_a_period() {
             waves(&world, &Request::page(), 8192, 6);
             let grown = high(&world);
             assert!(grown > 4 * high_min(&world), "{tuning:?}: high {grown}");
-            // More than two seconds of allocation only, by single frames.
+            // For more than two seconds, the CPU only allocates, in single frames.
             let mut held = Vec::new();
             for _ in 0..25 {
                 held.extend(take(&world, 0, 300));
@@ -252,7 +252,7 @@ fn only_a_free_ends_a_period() {
                 assert_eq!(high(&world), grown, "{tuning:?}: no free has come");
             }
             world.free(held.pop());
-            assert_eq!(high(&world), high_min(&world), "{tuning:?}, ticks {with_ticks}: averages are gone");
+            assert_eq!(high(&world), high_min(&world), "{tuning:?}, ticks {with_ticks}: averages were reset");
         }
     }
 }
@@ -261,7 +261,7 @@ fn only_a_free_ends_a_period() {
 fn the_first_free_after_a_tick_ends_a_period_that_is_over() {
     let world = one_node(PagesetTuning::Depth);
     waves(&world, &Request::page(), 8192, 6);
-    // Everything that follows stays within known depths, so that no step bails out because of its depth.
+    // The pageset stays within known depths from now on, so that no step leaves the fast path because of the depth.
     let held = take(&world, 0, 4000);
     world.free(held);
     let pair = || world.free(take(&world, 0, 1));
@@ -276,8 +276,9 @@ fn the_first_free_after_a_tick_ends_a_period_that_is_over() {
     }
 }
 
-/// Runs deep waves and then only pairs, one every 20 ms or so, and a tick every `tick_ms`. `high` is halved once per
-/// period; although frees check the period only now and then, no period may count as two.
+/// Runs deep waves, and then only pairs of an allocation and a free, about one every 20 ms, with a tick every
+/// `tick_ms`. `high` must be halved once per period. Frees check the period only now and then, but no period may count
+/// twice.
 fn decay(tick_ms: u64) {
     let world = one_node(PagesetTuning::Depth);
     waves(&world, &Request::page(), 30_000, 8);
@@ -346,7 +347,7 @@ fn an_allocator_made_with_it_changes_there_and_back() {
         }
         world.allocator.set_tuning(PagesetTuning::DepthPublished).unwrap();
     }
-    // Fewer CPUs would have larger shares, but there are slots for the shares with all CPUs online.
+    // With fewer CPUs, each share would be larger. The slots suffice only for the shares with all CPUs online.
     let share = (1 << 17) / 8 / 2;
     world.allocator.offline_cpu(CpuId::new(1)).unwrap();
     let bounded = world.zone(0).pageset_limits.high_max.get();

@@ -1,4 +1,4 @@
-//! M2, tuned pagesets: deep where many frames are allocated and freed, shallow elsewhere.
+//! Tests of M2, tuned pagesets: they are deep where many frames are allocated and freed, and shallow elsewhere.
 
 use crate::common::scenarios::{one_cpu, order, pages, with_min};
 use crate::common::{Plan, World, node, run_on};
@@ -34,7 +34,7 @@ fn take(world: &World, count: usize) -> Vec<Block> {
     (0..count).map(|_| world.allocator.alloc(&Request::page()).unwrap()).collect()
 }
 
-/// Allocates `count` pages and frees all, in a little more than a second, `rounds` times.
+/// Allocates `count` pages and frees all of them, `rounds` times. Each round takes a little more than a second.
 fn repeat(world: &World, count: usize, rounds: usize) -> Events {
     let (_, events) = world.during(|| {
         for _ in 0..rounds {
@@ -108,7 +108,7 @@ fn high_follows_the_lesser_depth() {
     let world = one_node(PagesetTuning::Depth);
     let mut kept = Vec::new();
     for _ in 0..12 {
-        kept.extend(take(&world, 12_000)); // 12 000 up, 6 000 down
+        kept.extend(take(&world, 12_000)); // allocates 12 000 frames, of which the next lines free 6000
         let back = kept.split_off(kept.len() - 6000);
         world.controls.advance_ms(550);
         world.free(back);
@@ -126,13 +126,13 @@ fn two_idle_periods_reset_the_measured_depths() {
     world.controls.advance_ms(2100);
     world.free(held);
     assert_eq!(high(&world), high_min(&world));
-    // Averages are reset too: what remained of them would otherwise raise the next period.
+    // The averages are reset too. Otherwise their remainder would raise `high` in the next period.
     world.controls.advance_ms(1100);
     world.free(take(&world, 1));
     assert_eq!(high(&world), high_min(&world));
 }
 
-/// Allocates all but a few of the 2 MiB blocks.
+/// Allocates all 2 MiB blocks except a few.
 fn take_large(world: &World) -> Vec<Block> {
     let blocks = MANAGED / 512;
     (0..blocks - blocks / 64 + 2).map(|_| world.allocator.alloc(&Request::new(order(9))).unwrap()).collect()
@@ -187,7 +187,7 @@ fn stepwise_grows_with_use_and_decays_with_ticks() {
 
 #[test]
 fn stepwise_shrinks_while_its_zone_is_below_high() {
-    // Watermarks so high that there are enough large blocks below them.
+    // The watermarks are so high that enough large blocks remain below them.
     let config = Config { tuning: PagesetTuning::Stepwise, ..with_min(1 << 14) };
     let world = Plan::even(1, 4, MANAGED).build(&config);
     run_on(0);
@@ -198,7 +198,7 @@ fn stepwise_shrinks_while_its_zone_is_below_high() {
     let zone = world.zone(0);
     let mut held = take(&world, (zone.free.get() - zone.watermarks.low.get() - 1000) as usize);
     assert!(world.zone(0).free < zone.watermarks.high);
-    // Fewer than `high`, and yet they are drained.
+    // The pageset holds fewer frames than `high`, but they are drained because the zone is below its `high` watermark.
     world.free(held.drain(..(low + 2000) as usize));
     assert!(pageset(&world).count.get() <= low, "{} kept", pageset(&world).count);
     assert!(high(&world) < grown);
@@ -222,7 +222,8 @@ fn stepwise_refills_grow_during_a_run_of_allocations() {
         let world = one_node(tuning);
         world.during(|| take(&world, 50_000)).1.refills
     });
-    // Refills count batches. A run moves them 32 at a time, so the difference is how many frames stay in the pageset.
+    // Refills are counted in batches. A run moves 32 of them at a time, so the difference depends on how many frames
+    // stay in the pageset.
     assert!(stepwise <= fixed + 64);
     let world = one_node(PagesetTuning::Stepwise);
     take(&world, 50_000);
@@ -261,7 +262,7 @@ fn idle_pagesets_drain() {
     let counts = || [pageset_of(&world, 0, 0).count.get(), pageset_of(&world, 0, 1).count.get()];
     let before = counts();
     assert!(before[0] > 4 * high_min(&world) && before[1] > 0);
-    world.allocator.tick(); // sees that they were used
+    world.allocator.tick(); // this tick records that the pagesets were used
     world.allocator.tick();
     assert_eq!(counts(), before, "idle for one tick");
     world.allocator.tick();
@@ -297,7 +298,7 @@ fn a_high_fraction_fixes_high() {
 
 #[test]
 fn limits_follow_cpus() {
-    // Slots are laid out once, for a thirteenth of the zone among all four CPUs.
+    // The slots are laid out once. Together, the slots of the four CPUs hold a thirteenth of the zone.
     let slots = (1 << 18) / 13 / 4 + 64;
     let limits = |low: u64, managed: u64, cpus: u64| {
         [low / cpus, managed / 8 / cpus].map(|high| high.max(252).min(slots))
@@ -310,7 +311,7 @@ fn limits_follow_cpus() {
             let expected = limits(zone.watermarks.low.get(), zone.managed.get(), cpus);
             let found = [zone.pageset_limits.high_min.get(), zone.pageset_limits.high_max.get()];
             assert_eq!(found[0], expected[0], "{cpus} CPUs");
-            // The upper limit may be bounded by the slots for all CPUs.
+            // The slots for all CPUs may lower the upper limit.
             assert!((zone.managed.get() / 16 / 4..=expected[1]).contains(&found[1]), "{}", found[1]);
             expected[0]
         };

@@ -1,4 +1,4 @@
-//! M3: what scans remember of node reclaim that failed, for how long, and for which zone limit.
+//! Tests of M3: how long, and for which zone limits, scans remember that node reclaim failed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -16,7 +16,8 @@ fn config(mode: ZonelistCache) -> Config {
     Config { zonelist_cache: mode, node_reclaim: NodeReclaim::ON, ..with_min(600) }
 }
 
-/// Builds one node with a zone `frames` frames below `watermarks.min`, and 3000 frames in a cache.
+/// Builds one node whose zone has `frames` frames fewer free than `watermarks.min`. Its reclaimable cache holds 3000
+/// frames.
 fn short_by(mode: ZonelistCache, frames: u64) -> (&'static World, Arc<Cache>, Arc<Scripted>) {
     let world = one_cpu(&[4096], ZoneKind::Normal).build(&config(mode)).leak();
     run_on(0);
@@ -27,7 +28,7 @@ fn short_by(mode: ZonelistCache, frames: u64) -> (&'static World, Arc<Cache>, Ar
     (world, cache, reclaimer)
 }
 
-/// The same requests succeed with and without the cache, however often node reclaim must be tried.
+/// With or without the zonelist cache, the same requests succeed, however often node reclaim must be tried.
 #[test]
 fn the_cache_never_decides_whether_a_request_succeeds() {
     for frames in [1, 20, 60, 100, 140, 160, 180, 300, 500] {
@@ -35,7 +36,7 @@ fn the_cache_never_decides_whether_a_request_succeeds() {
             let (world, _cache, _reclaimer) = short_by(mode, frames);
             let once = world.allocator.alloc(&Request::page().no_retry()).is_ok();
             let (world, cache, _) = short_by(mode, frames);
-            // Only node reclaim frees anything, because everything else would have to wait.
+            // Only node reclaim frees frames. Direct and background reclaim free nothing.
             let only_node = move |request: &zonal::platform::reclaimer::ReclaimRequest| {
                 request.reason == ReclaimReason::Node
             };
@@ -54,7 +55,7 @@ fn the_cache_never_decides_whether_a_request_succeeds() {
     }
 }
 
-/// Builds node 0 below its watermarks and node 1 with plenty, and a reclaimer that frees nothing.
+/// Builds node 0 below its watermarks, node 1 with plenty of free frames, and a reclaimer that frees nothing.
 fn barren(mode: ZonelistCache) -> (World, Arc<Scripted>) {
     let world = one_cpu(&[2048, 1 << 16], ZoneKind::Normal).build(&config(mode));
     run_on(0);
@@ -92,7 +93,8 @@ fn another_mode_of_node_reclaim_is_tried_at_once() {
     }
 }
 
-/// A failure for requests of a higher zone limit says nothing about those that need the lower zone.
+/// If node reclaim failed for a request with a higher zone limit, a request that needs the lower zone tries node
+/// reclaim again.
 #[test]
 fn failures_are_remembered_by_zone_limit() {
     let base = 1 << 20;
@@ -119,7 +121,7 @@ fn failures_are_remembered_by_zone_limit() {
                 if request.zone_limit != ZoneKind::Dma32 {
                     return 0;
                 }
-                asked.fetch_add(1, Relaxed); // one thread
+                asked.fetch_add(1, Relaxed); // relaxed: only one thread runs
                 cache.reclaim(&world.allocator, request.node, request.target)
             }
         });
@@ -135,7 +137,7 @@ fn failures_are_remembered_by_zone_limit() {
     }
 }
 
-/// A node with parts is reclaimed when its last part *with memory* fails, wherever memory went offline.
+/// A node with several zone parts is reclaimed when the last part that has memory fails, whichever part went offline.
 #[test]
 fn parts_without_memory_do_not_prevent_node_reclaim() {
     let base = 1 << 20;

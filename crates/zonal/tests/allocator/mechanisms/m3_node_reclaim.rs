@@ -1,4 +1,5 @@
-//! M3: the zonelist cache is consulted before a full zone is reclaimed, and reconsidered after direct reclaim.
+//! Tests of M3: scans consult the zonelist cache before they reclaim a full zone, and try zones again after direct
+//! reclaim.
 
 use std::sync::{Arc, Mutex, mpsc};
 
@@ -22,7 +23,7 @@ fn config(mode: ZonelistCache) -> Config {
     Config { zonelist_cache: mode, node_reclaim: NodeReclaim::ON, ..with_min(600) }
 }
 
-/// Builds node 0, with the CPU, below its watermarks; node 1 has plenty.
+/// Builds node 0, which has the CPU, below its watermarks, and node 1 with plenty of free frames.
 fn near_full(mode: ZonelistCache) -> World {
     let world = one_cpu(&[2048, 1 << 16], ZoneKind::Normal).build(&config(mode));
     run_on(0);
@@ -89,7 +90,8 @@ fn as_first_published_a_first_zone_that_can_be_reclaimed_needs_no_cache() {
     }
 }
 
-/// Counts node reclaims per failing request with both nodes below `min`, where every scan is done twice.
+/// Returns the number of node reclaims during `requests` requests while both nodes are below `min`, so that every scan
+/// is done twice.
 fn in_both_scans(mode: ZonelistCache, requests: u64) -> u64 {
     let world = one_cpu(&[2048, 2048], ZoneKind::Normal).build(&config(mode));
     run_on(0);
@@ -107,7 +109,7 @@ fn in_both_scans(mode: ZonelistCache, requests: u64) -> u64 {
 
 #[test]
 fn second_scans_reclaim_again_only_as_published() {
-    // Two nodes, five seconds.
+    // There are two nodes, and the requests take five seconds.
     let on = in_both_scans(ZonelistCache::On, 500);
     assert!((2 * 4..=2 * 6).contains(&on), "{on} reclaims");
     for mode in [ZonelistCache::Published, ZonelistCache::CacheFirst, ZonelistCache::Original] {
@@ -122,13 +124,13 @@ fn small_requests_still_reclaim_after_a_large_one_freed_too_little() {
         (ZonelistCache::On, 0),
         (ZonelistCache::Published, 1),
         (ZonelistCache::CacheFirst, 1),
-        (ZonelistCache::Original, 0), // it does not consult the cache before the first zone's reclaim
+        (ZonelistCache::Original, 0), // this mode does not consult the cache before it reclaims the first zone
     ] {
         let world = one_cpu(&[2048, 1 << 16], ZoneKind::Normal).build(&config(mode)).leak();
         let (cache, reclaimer) = caching(world, PLENTY);
         let large = Request::new(order(9));
         cache.keep(world.leave_free(0, 5));
-        // Reclaim frees nothing for a while; then the cache has reclaimable frames again.
+        // Reclaim frees nothing at first. Later, the cache has reclaimable frames again.
         world.controls.set_reclaimer(Scripted::new(PLENTY, |_, _| 0));
         assert_eq!(world.server(&large), 1);
         world.controls.set_reclaimer(reclaimer.clone());
@@ -154,7 +156,8 @@ fn nodes_with_few_reclaimable_frames_are_skipped_and_were_marked_full_until_2011
     }
 }
 
-/// The purpose of M3: node reclaim that frees nothing says little, because it frees only what is quick and local.
+/// This is the purpose of M3. Node reclaim frees only what it can free quickly and locally, so its failure does not
+/// mean that direct reclaim would fail.
 #[test]
 fn direct_reclaim_succeeds_where_node_reclaim_finds_nothing() {
     for mode in MODES {
@@ -258,12 +261,12 @@ fn nodes_with_other_cpus_are_not_reclaimed() {
         world.controls.set_reclaimer(reclaimer.clone());
         for round in 0..10 {
             let (server, events) = world.during(|| world.server(&Request::page()));
-            // Node 1 is probed each time, because it is never marked full.
+            // Every request probes node 1, because its full bit is never set.
             let seen = (server, events.node_reclaim_some, events.node_reclaim_no_scan, events.probes);
             assert_eq!(seen, (2, u64::from(round == 0), 1, 3), "{mode:?}");
         }
         assert_eq!(reclaimer.take_targets(), [(0, 32)]);
-        world.leave_free(2, 5); // every CPU may reclaim a node without CPUs
+        world.leave_free(2, 5); // every CPU may reclaim node 2, because it has no CPUs
         world.controls.advance_ms(1001);
         assert!(world.allocator.alloc(&Request::page().no_retry()).is_err());
         assert!(reclaimer.take_targets().contains(&(2, 32)));
@@ -290,7 +293,7 @@ fn one_caller_at_a_time() {
         go_on.send(()).unwrap();
         assert_eq!(first.join().unwrap(), 1);
         assert_eq!(slow.calls(), 1);
-        go_on.send(()).unwrap(); // the turn is free again
+        go_on.send(()).unwrap(); // allows the next call to end
         world.controls.advance_ms(1001);
         world.server(&Request::page());
         assert_eq!(slow.calls(), 2);
@@ -326,7 +329,7 @@ fn since_2012_far_nodes_are_marked_full_instead() {
     }
 }
 
-/// Builds node 0 with two zones without a free frame, and node 1 with plenty.
+/// Builds node 0 with two zones that have no free frame, and node 1 with plenty of free frames.
 fn two_zones(mode: ZonelistCache) -> &'static World {
     let mut plan = one_cpu(&[2048, 1 << 16], ZoneKind::Normal);
     plan.zones[0].1 = ZoneKind::Dma32;
@@ -343,7 +346,8 @@ fn zones_were_reclaimed_one_by_one_and_nodes_are_as_a_whole() {
         let by_zone = ![ZonelistCache::On, ZonelistCache::Off].contains(&mode);
         let world = two_zones(mode);
         let zones: Vec<_> = world.allocator.zones().map(|zone| zone.id).collect();
-        // 1 % of the node is 81 frames, of its zones 20 and 61.
+        // Reclaim is tried only above 1 % of the frames: 81 for the node, or 20 and 61 for its zones. 50 are
+        // reclaimable.
         let reclaimer = Scripted::new(50, |_, _| 0);
         world.controls.set_reclaimer(reclaimer.clone());
         let (server, events) = world.during(|| world.server(&Request::page()));
@@ -355,14 +359,14 @@ fn zones_were_reclaimed_one_by_one_and_nodes_are_as_a_whole() {
         } else {
             assert_eq!((asked, outcomes), (vec![], (2, 0)), "{mode:?}");
         }
-        // In the background: each zone that lacks frames, highest first, or the node as a whole.
+        // Background reclaim is called for each zone that lacks frames, highest first, or for the node as a whole.
         world.allocator.background_reclaim(node(0));
         let requests = reclaimer.take_requests();
         assert!(requests.iter().all(|request| request.reason == ReclaimReason::Background));
         let asked: Vec<_> = requests.iter().map(|request| request.zone).collect();
         let one_by_one = vec![Some(zones[1]), Some(zones[0])];
         assert_eq!(asked, if by_zone { one_by_one.clone() } else { vec![None] }, "{mode:?}");
-        // Directly: where a request can use only that zone.
+        // In modes that reclaim by zone, direct reclaim is called only for the zones that the request can use.
         let strict = Request::page().this_node().no_retry();
         for (request, zones) in
             [(strict, &one_by_one[..]), (strict.zone_limit(ZoneKind::Dma32), &one_by_one[1..])]
@@ -380,8 +384,8 @@ fn zones_were_reclaimed_one_by_one_and_nodes_are_as_a_whole() {
     }
 }
 
-/// Reclaim of a node that freed nothing is not repeated for the node's next zone, except for requests that cannot use
-/// the higher zone.
+/// After reclaim of a node freed nothing, it is not repeated for the next zone of that node. Requests that cannot use
+/// the higher zone are an exception.
 #[test]
 fn a_node_is_reclaimed_once_a_second_whatever_its_zones() {
     let world = two_zones(ZonelistCache::On);
@@ -391,7 +395,7 @@ fn a_node_is_reclaimed_once_a_second_whatever_its_zones() {
     assert!(held.iter().all(|block| block.node == node(1)));
     assert!((9..=11).contains(&barren.calls()), "{} calls", barren.calls());
     assert_eq!(events.node_reclaim_some, barren.calls() as u64);
-    // A failure of the lower zone alone says nothing about the node.
+    // After reclaim failed for the lower zone alone, a request that can use both zones still tries to reclaim the node.
     world.controls.advance_ms(1001);
     barren.take_requests();
     for (limit, calls) in [(ZoneKind::Dma32, 1), (ZoneKind::Movable, 1), (ZoneKind::Dma32, 0)] {
@@ -407,7 +411,7 @@ fn one_caller_a_zone_or_one_a_node() {
     for (mode, by_zone) in [(ZonelistCache::Published, true), (ZonelistCache::On, false)] {
         let world = two_zones(mode);
         let calls = Mutex::new(0);
-        // While the first call reclaims the higher zone, another thread needs the lower one.
+        // While the first call reclaims the higher zone, another thread requests a page from the lower one.
         let reclaimer = Scripted::new(PLENTY, move |_, _| {
             let first = std::mem::replace(&mut *calls.lock().unwrap(), 1) == 0;
             if first {
@@ -423,7 +427,7 @@ fn one_caller_a_zone_or_one_a_node() {
         });
         world.controls.set_reclaimer(reclaimer);
         assert_eq!(world.server(&Request::page()), 1);
-        // All turns have been released.
+        // All threads have given up the right to reclaim the node, so no call is refused.
         world.controls.advance_ms(1001);
         let (_, events) = world.during(|| world.server(&Request::page()));
         assert_eq!(events.node_reclaim_no_scan, 0, "{mode:?}");
@@ -433,19 +437,19 @@ fn one_caller_a_zone_or_one_a_node() {
 #[test]
 fn the_watermark_is_checked_again() {
     for mode in MODES {
-        // Some: four frames of eight, which lift the zone above its watermark.
+        // Reclaim frees four frames of eight. These lift the zone above its watermark.
         let world = one_cpu(&[2048, 1 << 16], ZoneKind::Normal).build(&config(mode)).leak();
         let (cache, reclaimer) = caching(world, PLENTY);
         let low = world.zone(0).watermarks.low.get() as usize;
         cache.keep(world.leave_free(0, low + 5).drain(..4));
         let (server, events) = world.during(|| world.server(&Request::new(order(3))));
         assert_eq!((server, events.node_reclaim_some, reclaimer.calls()), (0, 1, 1), "{mode:?}");
-        // The reclaimer reports success, but the frames are not there.
+        // The reclaimer reports success but frees no frames.
         let world = near_full(mode);
         world.controls.set_reclaimer(Scripted::new(PLENTY, |_, _| 32));
         let (server, events) = world.during(|| world.server(&Request::page()));
         assert_eq!((server, events.node_reclaim_success), (1, 1), "{mode:?}");
-        // At `low`, only the published modes set a full bit for that.
+        // When a scan at `low` ends this way, only the published modes set a full bit.
         let at_min_only = mode == ZonelistCache::On || mode == ZonelistCache::Off;
         assert_eq!(events.marks, u64::from(!at_min_only));
     }
@@ -466,7 +470,7 @@ fn success_serves_from_the_reclaimed_node() {
     assert_eq!(world.allocator.nodes().next().unwrap().reclaimed[2].get() % 32, 0);
 }
 
-/// Counts the probes of a request for which all scans fail, until direct reclaim frees frames of node 3 alone.
+/// Returns the number of probes of a request whose scans all fail, until direct reclaim frees frames of node 3 only.
 fn probes_around_direct_reclaim(mode: ZonelistCache) -> u64 {
     let config = Config { zonelist_cache: mode, ..with_min(800) };
     let world = one_cpu(&[2048; 4], ZoneKind::Normal).build(&config).leak();
@@ -486,10 +490,11 @@ fn probes_around_direct_reclaim(mode: ZonelistCache) -> u64 {
 
 #[test]
 fn direct_reclaim_makes_scans_reconsider() {
-    // Before direct reclaim, at low and min: node 0 and what the full bits leave, then all four. Afterwards: as
-    // published, all four again; otherwise node 0 and the one node that was reclaimed.
+    // Before direct reclaim, each of the scans at low and at min probes node 0, which is all that the full bits leave,
+    // and then all four nodes. Afterwards, `Published` probes all four nodes again. The default mode probes node 0 and
+    // the one node that was reclaimed.
     assert_eq!(probes_around_direct_reclaim(ZonelistCache::Published), 2 * (1 + 4) + 4);
-    // Modes that do not clear the full bits: node 0 alone, and once more all four.
+    // These two modes do not clear the full bits. Their scan probes node 0 alone, and then all four nodes.
     assert_eq!(probes_around_direct_reclaim(ZonelistCache::CacheFirst), 2 * (1 + 4) + 1 + 4);
     assert_eq!(probes_around_direct_reclaim(ZonelistCache::Original), 2 * (1 + 4) + 1 + 4);
     assert_eq!(probes_around_direct_reclaim(ZonelistCache::On), 2 * (1 + 4) + 2);

@@ -1,5 +1,5 @@
-//! M4's rules as configuration: fixed thresholds, those of the first posting, folds to zero, totals of the machine,
-//! thresholds that pressure does not change.
+//! Tests of the settings of M4: fixed thresholds, the thresholds of the first posting, folds to zero, machine totals,
+//! and thresholds that memory pressure does not change.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -34,7 +34,7 @@ fn first_posting() -> CounterRules {
     CounterRules { threshold: ThresholdRule::FirstPosting, ..DEFAULT }
 }
 
-/// Returns the frames allocated as user pages, without differences that have not been folded.
+/// Returns the number of frames allocated as user pages, without differences that have not been folded.
 fn user(world: &World) -> u64 {
     world.allocator.allocated_approximate()[0].get()
 }
@@ -48,7 +48,7 @@ fn the_published_rules_of_today_are_the_default() {
 #[test]
 fn fixed_thresholds_hold_in_every_zone_and_node_with_memory() {
     let mut plan = Plan::even(3, 4, 1 << 16);
-    plan.zones[1].4.clear(); // spans frames, none of them managed
+    plan.zones[1].4.clear(); // the zone spans frames, but none of them are managed
     plan.hotplug = vec![(plan.zones[1].2, 4096)];
     plan.zones[2] = (2, ZoneKind::Normal, 1 << 20, 4096, vec![(1 << 20, 500)]);
     for threshold in [1, 32, 125] {
@@ -59,7 +59,8 @@ fn fixed_thresholds_hold_in_every_zone_and_node_with_memory() {
         assert_eq!(of_zones(), [threshold, 0, threshold]);
         world.allocator.online_memory(crate::common::range(plan.zones[1].2, 4096)).unwrap();
         assert_eq!(of_zones(), [threshold; 3]);
-        // What the node counts: the first step that other CPUs see is the one beyond the threshold.
+        // The node counters do not change until a difference exceeds the threshold, so the first visible step comes
+        // after that.
         run_on(0);
         let held: Vec<Block> =
             (0..threshold).map(|_| world.allocator.alloc(&Request::page()).unwrap()).collect();
@@ -76,11 +77,11 @@ fn thresholds(world: &World) -> Vec<u8> {
     world.allocator.zones().map(|zone| zone.stat_threshold).collect()
 }
 
-/// 128 MiB in frames of 4 KiB: the unit in which thresholds count memory.
+/// Frames in 128 MiB, with frames of 4 KiB. Thresholds count memory in this unit.
 const UNIT: u64 = 1 << 15;
 
-/// Returns a node of 511 CPUs with a small zone, and a zone that spans 32 units, of which few frames are managed and
-/// `present` frames are present.
+/// Returns a node of 511 CPUs with two zones. The first is small. The second spans 33 units, of which `present` frames
+/// are present and few are managed.
 fn scarcely_managed(present: u64) -> Plan {
     let mut plan = Plan::even(1, 511, 4096);
     let start = UNIT * 64;
@@ -98,21 +99,21 @@ fn the_first_posting_counts_present_frames_up_to_120() {
     let world = plan.build(&with(first_posting()));
     assert_eq!(thresholds(&world), [18, 108], "2 * fls(511) * (1 + fls(31))");
     assert_eq!(world.allocator.zones().nth(1).unwrap().present, PageCount::new(UNIT * 31));
-    // What the node counts follows the largest threshold of its zones: 108 stay uncounted, and the fold goes 54
-    // beyond zero.
+    // The counters of a node use the largest threshold of its zones. Differences up to 108 are not folded, and the fold
+    // exceeds the true count by 54.
     run_on(0);
     let held: Vec<Block> = (0..109).map(|_| world.allocator.alloc(&Request::page()).unwrap()).collect();
     assert_eq!(user(&world), 109 + 54);
     world.free(held);
     world.check();
-    // 2 * fls(511) * (1 + fls(32)) = 126, above the limit.
+    // The formula yields 2 * fls(511) * (1 + fls(32)) = 126, which is above the limit.
     let plan = scarcely_managed(UNIT * 32);
     assert_eq!(thresholds(&plan.build(&with(first_posting()))), [18, 120]);
 }
 
 #[test]
 fn the_first_posting_holds_through_changes_of_cpus_memory_and_settings() {
-    // One frame short of the next power of two, so that memory that comes online changes the threshold.
+    // The present memory is one frame short of a power of two, so memory that comes online changes the threshold.
     let world = scarcely_managed(UNIT * 16 - 1).build(&with(first_posting()));
     let of = |cpus: u64, units: u64| vec![18, (2 * fls(cpus) * (1 + fls(units))) as u8];
     assert_eq!(thresholds(&world), of(511, 15));
@@ -128,13 +129,14 @@ fn the_first_posting_holds_through_changes_of_cpus_memory_and_settings() {
     assert_eq!(thresholds(&world), of(511, 16));
     world.allocator.offline_memory(more).unwrap();
     assert_eq!(thresholds(&world), of(511, 15), "what goes offline is not");
-    // A zone without managed frames counts nothing, whatever is present.
+    // A zone without managed frames has threshold 0, however many frames are present.
     world.allocator.offline_memory(crate::common::range(UNIT * 64, 4096)).unwrap();
     assert_eq!(thresholds(&world), [18, 0]);
     world.check();
 }
 
-/// Returns the user frames according to the totals after each of `pages` single allocations on one CPU.
+/// Allocates single pages on one CPU. Returns the number of user frames according to the totals after each of `pages`
+/// allocations.
 fn readings(rules: CounterRules, pages: usize) -> Vec<u64> {
     let world = Plan::even(1, 2, 1 << 16).build(&with(rules));
     run_on(0);
@@ -151,12 +153,13 @@ fn folds_to_zero_bring_the_total_level() {
         let folded = |page: usize| page.checked_sub(first).map(|past| first + past / every * every);
         (1..=100).map(|page| folded(page).map_or(0, |at| at as u64 + beyond)).collect()
     };
-    // With threshold 8: folds at 9, 22, 35 ... go 4 beyond zero; folds to zero are at 9, 18, 27 ...
+    // With threshold 8, oversteps fold at 9, 22, 35 and so on, and exceed the true count by 4. Folds to zero happen at
+    // 9, 18, 27 and so on.
     assert_eq!(readings(fixed(8), 100), steps(13, 9, 4));
     assert_eq!(readings(CounterRules { fold: FoldRule::ToZero, ..fixed(8) }, 100), steps(9, 9, 0));
 }
 
-/// Returns the folds of the zone's counters in `pairs` pairs on one CPU.
+/// Allocates and frees a page `pairs` times on one CPU. Returns the number of folds of the zone's counters.
 fn folds(rules: CounterRules, pairs: u64) -> u64 {
     let world = Plan::even(1, 4, 1 << 16).build(&with(rules));
     run_on(0);
@@ -172,7 +175,7 @@ fn folds(rules: CounterRules, pairs: u64) -> u64 {
 fn an_overstep_saves_a_third_of_the_folds() {
     let pairs = 20_000;
     for threshold in [8, 32, 125] {
-        // A pair counts a hit and a local allocation.
+        // Each pair counts a hit and a local allocation.
         let every = u64::from(threshold) + 1;
         let to_zero = folds(CounterRules { fold: FoldRule::ToZero, ..fixed(threshold) }, pairs);
         assert!(to_zero.abs_diff(2 * pairs / every) <= 6, "{to_zero} folds at {threshold}");
@@ -182,7 +185,8 @@ fn an_overstep_saves_a_third_of_the_folds() {
     }
 }
 
-/// Runs a history over two nodes; returns the allocated frames by kind at its end, and after all CPUs folded.
+/// Runs a random history on two nodes. Returns the allocated frames by kind at its end, and again after all CPUs have
+/// folded.
 fn history(rules: CounterRules, seed: u64) -> [[PageCount; 3]; 2] {
     let world = Plan::even(2, 2, 1 << 14).build(&with(rules));
     let (mut random, mut held) = (Random(seed), Vec::new());

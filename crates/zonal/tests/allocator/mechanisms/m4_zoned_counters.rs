@@ -1,5 +1,5 @@
-//! M4, zoned counters: fewer folds on larger machines, bounded errors, no watermark crossed because of drift, and
-//! every block counted once where it came from.
+//! Tests of M4, zoned counters: larger machines fold less often, errors are bounded, counter drift lets no request
+//! cross a watermark, and every block is counted once, in the zone that served it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -14,7 +14,8 @@ fn fls(value: u64) -> u64 {
     u64::from(u64::BITS - value.leading_zeros())
 }
 
-/// Returns the folds of the zone's counters in `pairs` pairs on one CPU, and the threshold.
+/// Allocates and frees a page `pairs` times on one CPU. Returns the number of folds of the zone's counters, and the
+/// threshold.
 fn folds(cpus: u32, frames: u64, pairs: u64) -> (u64, u64) {
     let world = Plan::even(1, cpus, frames).build(&Config::default());
     run_on(0);
@@ -38,7 +39,7 @@ fn folds_get_rarer_as_machine_and_zone_grow() {
     let mut last = u64::MAX;
     for (cpus, frames) in [(1, 1 << 12), (4, 1 << 12), (4, 1 << 16), (16, 1 << 18), (64, 1 << 20)] {
         let (folds, threshold) = folds(cpus, frames, pairs);
-        // Each pair counts a hit and a local allocation, and a fold happens after a run of 1.5 thresholds.
+        // Each pair counts a hit and a local allocation. Each of these counters folds after 1.5 thresholds, rounded up.
         let expected = 2 * pairs / (threshold + threshold / 2 + 1);
         assert!(folds.abs_diff(expected) <= 6, "{folds} folds, {expected} expected");
         assert!(folds < last, "{cpus} CPUs, {frames} frames: {folds} folds, fewer before: {last}");
@@ -82,7 +83,8 @@ fn many_cpus_do_not_carry_a_zone_below_its_minimum() {
     let mut failures = 0;
     for turn in 0_u32.. {
         run_on(turn % cpus);
-        // Single frames, and blocks that bypass the pagesets, so that every CPU has differences.
+        // The requests are single frames and also larger blocks, which bypass the pagesets, so that every CPU has
+        // counter differences.
         let request = Request::new(order(if turn % 3 == 0 { 4 } else { 0 })).no_wait();
         failures = if world.allocator.alloc(&request).is_err() { failures + 1 } else { 0 };
         if turn % 100 == 0 || failures > 0 {
@@ -100,7 +102,8 @@ fn large_blocks_do_not_carry_a_zone_below_its_minimum() {
     let world = Plan::even(1, 16, 4096).build(&with_min(20));
     let take = |at| world.allocator.alloc(&Request::new(order(at)).no_wait());
     for cpu in 0..16 {
-        // What a CPU allocates is a difference of that CPU; what is freed bypassing its pagesets is counted at once.
+        // These allocations are counted in the difference of the CPU. The frees on the unknown CPU 99 bypass the
+        // pagesets, so they are counted in the zone at once.
         run_on(cpu);
         let blocks = [take(2).unwrap(), take(2).unwrap()];
         run_on(99);
@@ -146,7 +149,7 @@ fn thresholds_follow_cpus() {
     assert_eq!(u64::from(world.zone(0).stat_threshold), of(16));
 }
 
-/// Counts which nodes blocks came from.
+/// Returns the NUMA events of each zone.
 fn localities(world: &World) -> Vec<Locality> {
     world.allocator.zones().map(|zone| zone.locality).collect()
 }
@@ -170,7 +173,7 @@ fn blocks_are_counted_once_where_they_came_from() {
         run_on(1);
         take(&world, &plain, 20);
         assert_eq!(localities(&world), [none, count(20, 0, 0, 0, 20, 0)], "order {order_of}");
-        // Node 0 has no free frame: preferred, but not the serving node.
+        // Node 0 has no free frame, so it is the preferred node but not the serving node.
         let world = new();
         run_on(0);
         world.alloc_node(0);

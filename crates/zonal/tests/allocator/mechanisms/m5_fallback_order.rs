@@ -1,5 +1,5 @@
-//! M5, fallback order: the published lists, an even distribution of first choices, and allocation that follows the
-//! lists.
+//! Tests of M5, the fallback order. The lists equal the published ones, first choices are distributed evenly, and
+//! allocation follows the lists.
 
 use crate::common::scenarios::one_cpu;
 use crate::common::{Plan, World, node, run_on};
@@ -19,7 +19,7 @@ fn lists(world: &World) -> Vec<Vec<u16>> {
     world.allocator.nodes().map(|node| list(node.id)).collect()
 }
 
-/// Distances 10 12 32 32 / 12 10 32 32 / 32 32 10 12 / 32 32 12 10.
+/// Returns a machine with the distances 10 12 32 32 / 12 10 32 32 / 32 32 10 12 / 32 32 12 10.
 fn quad() -> Plan {
     Plan::with_distances(1, 4096, |from, to| if from / 2 == to / 2 { 12 } else { 32 }, 4)
 }
@@ -56,7 +56,7 @@ fn lists_follow_memory() {
     assert_eq!(lists(&world), all);
 }
 
-/// Applies the rule naively, one node after the other and without sorting.
+/// Returns the lists by a simple implementation of the rule, which chooses one node after the other and does not sort.
 fn rule(distances: &[Vec<u8>], has_memory: &[bool], has_cpus: &[bool], load_rule: NodeLoad) -> Vec<Vec<u16>> {
     let nodes = distances.len();
     let factor = if load_rule == NodeLoad::Accumulate { 1024 } else { 1024 * nodes as u64 };
@@ -118,7 +118,7 @@ fn lists_are_those_of_the_rule() {
     }
 }
 
-/// Returns how often each node is the first choice of others.
+/// Returns, for each node, how often it is the first choice of another node.
 fn first_choices(world: &World) -> Vec<usize> {
     let lists = lists(world);
     (0..lists.len()).map(|id| lists.iter().filter(|list| usize::from(list[1]) == id).count()).collect()
@@ -130,7 +130,8 @@ fn first_choices_are_spread_over_equal_nodes() {
     let most = LOADS.map(|load| on(load).into_iter().max().unwrap());
     assert!(most[0] <= 2 && most[1] <= 2, "{most:?}");
     assert!(on(NodeLoad::Accumulate).iter().filter(|&&times| times == 0).count() <= 1);
-    // The pair at 12 within a board leaves the first choice beyond the board to node load: evenly distributed too.
+    // Each board has two nodes at distance 12, so the first choice beyond the board depends on node load. These choices
+    // are distributed evenly too.
     let boards = |load| {
         let plan = Plan::with_distances(1, 4096, |a, b| if a / 2 == b / 2 { 12 } else { 32 }, 8);
         let lists = lists(&plan.build(&with_load(load)));
@@ -141,7 +142,7 @@ fn first_choices_are_spread_over_equal_nodes() {
 
 #[test]
 fn nodes_without_memory_spread_their_first_choice() {
-    // Nodes 4..8 have only CPUs; 0..4 are equally far from all of them.
+    // Nodes 4 to 7 have only CPUs. Nodes 0 to 3 have memory, and are equally far from each of them.
     let build = |load| {
         let mut plan = Plan::even(8, 1, 4096);
         (4..8).for_each(|id: usize| plan.zones[id].4.clear());

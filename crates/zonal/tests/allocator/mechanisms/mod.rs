@@ -1,4 +1,4 @@
-//! The five mechanisms, M1 to M5, each compared with what its authors describe.
+//! Tests of the five mechanisms, M1 to M5. Each mechanism is compared with the description by its authors.
 
 mod full_nodes;
 mod m1_zonelist_cache;

@@ -1,5 +1,6 @@
-//! NUMA events against the rule that counts them: random histories on machines with full nodes, serving zones,
-//! policies and cpusets, every block held against the first zone that could have served it.
+//! Tests that NUMA events are counted by their rule. Random histories run on machines with full nodes, with random
+//! requests, policies and cpusets. For every block, the test determines the first zone that could have served the
+//! request, and compares the events with it.
 
 use crate::common::scenarios::{one_cpu, with_min};
 use crate::common::{Plan, Random, TestPlatform, World, node, order, run_on, stress_rounds};
@@ -28,11 +29,11 @@ const LIMITS: [ZoneKind; 6] = [
     ZoneKind::Dma32,
 ];
 const URGENCIES: [Urgency; 4] = [Urgency::Normal, Urgency::Normal, Urgency::High, Urgency::Atomic];
-/// The nodes' ids: the third has no memory, the fourth no CPU.
+/// Ids of the nodes. Node 2 has no memory, and node 3 has no CPU.
 const NODES: [u16; 4] = [0, 1, 2, 3];
 const CPUS: u32 = 5;
 
-/// Two nodes with CPUs and several zones, one with CPUs only, one with memory only.
+/// Returns a machine of two nodes with CPUs and several zones, one node with CPUs only, and one with memory only.
 fn plan(random: &mut Random) -> Plan {
     let mut plan = Plan {
         nodes: vec![(0, vec![0, 1]), (1, vec![2, 3]), (2, vec![4]), (3, vec![])],
@@ -52,7 +53,7 @@ fn plan(random: &mut Random) -> Plan {
         (1, ZoneKind::Movable),
         (3, ZoneKind::Normal),
     ] {
-        // The last one has what all minimums together need.
+        // Node 3 has at least as many frames as the minimums of all zones together.
         let frames = if id == 3 { 2000 } else { random.pick(&[1, 40, 300, 1000, 3000]) };
         plan.zones.push((id, kind, start, frames, vec![(start, frames)]));
         start += frames.next_multiple_of(4096);
@@ -60,7 +61,7 @@ fn plan(random: &mut Random) -> Plan {
     plan
 }
 
-/// What a request asks for beside its order.
+/// The nodes that a request names.
 #[derive(Clone, Copy, Debug)]
 enum Choice {
     Local,
@@ -82,7 +83,7 @@ impl History {
         self.world.allocator.zones().collect()
     }
 
-    /// The node of the CPU that runs; the first for a CPU that the machine does not have.
+    /// Returns the node of the current CPU, or node 0 for a CPU that the machine does not have.
     fn here(&self) -> u16 {
         self.world.allocator.node_of_cpu(CpuId::new(self.cpu)).map_or(0, NodeId::get)
     }
@@ -96,7 +97,7 @@ impl History {
         }
     }
 
-    /// The first zone that may serve, with what `allows` says of nodes.
+    /// Returns the first zone in fallback order that may serve, on the nodes that `allows` accepts.
     fn first_zone(
         &self,
         zones: &[ZoneSnapshot],
@@ -267,7 +268,7 @@ impl History {
     }
 }
 
-/// What each zone counted; no count falls.
+/// Returns the events that each zone counted between two snapshots. Checks that no count decreased.
 fn changes(before: &[ZoneSnapshot], after: &[ZoneSnapshot], said: &str) -> Vec<Locality> {
     let change =
         |before: u64, after: u64| after.checked_sub(before).unwrap_or_else(|| panic!("falls: {said}"));

@@ -1,7 +1,7 @@
-//! Absent memory costs nothing: little managed memory in a huge span starts with few writes.
+//! Tests that absent memory costs nothing: with little managed memory in a huge span, the start writes few bytes.
 //!
-//! The platform's cells count the bytes written to them, and the buffers are zeroed memory that the system provides
-//! only when it is touched.
+//! The platform's cells count the bytes written to them. The buffers are zeroed memory, which the system backs with
+//! pages only when it is touched.
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::alloc::{Layout as Bytes, alloc_zeroed};
@@ -14,11 +14,11 @@ use zonal::platform::{Atomic, SpinLock, ZeroedCells};
 use zonal::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneKind};
 use zonal::{Allocator, Buffer, Config, Machine, Request};
 
-/// Bytes written to cells by the one thread of this test program.
+/// Bytes written to cells. The tests of this program write to them from one thread only.
 static WRITTEN: AtomicU64 = AtomicU64::new(0);
 
 fn count(bytes: usize) {
-    WRITTEN.fetch_add(bytes as u64, Ordering::Relaxed); // one thread
+    WRITTEN.fetch_add(bytes as u64, Ordering::Relaxed); // relaxed: only one thread writes to the cells
 }
 
 macro_rules! counting_cell {
@@ -79,27 +79,28 @@ impl Cells for Counting {
     type U64 = Whole;
     type Lock = SpinLock;
 
-    // SAFETY: the cells are plain integers in a transparent wrapper and the lock is one too; zero when new.
+    // SAFETY: the cells are plain integers in transparent wrappers, and so is the lock. All of them are zero when new.
     const ZEROED_CELLS: Option<ZeroedCells<OneThread<Self>>> = Some(unsafe { ZeroedCells::promise() });
 }
 
-/// Returns zeroed memory that lives as long as the program.
+/// Returns zeroed memory that is never freed.
 fn zeroed(bytes: usize) -> Buffer<'static> {
     let layout = Bytes::from_size_align(bytes.max(1), 64).unwrap();
-    // SAFETY: the size is not zero.
+    // SAFETY: the size in `layout` is at least 1.
     let start = unsafe { alloc_zeroed(layout) };
     assert!(!start.is_null(), "no addresses for {bytes} bytes");
-    // SAFETY: just allocated, of that size, never freed and used by nothing else.
+    // SAFETY: the memory was just allocated with at least `bytes` bytes. It is never freed, and no other code uses it.
     let all = unsafe { std::slice::from_raw_parts_mut(start.cast::<MaybeUninit<u8>>(), bytes) };
-    // SAFETY: it is zeroed.
+    // SAFETY: `alloc_zeroed` returned zeroed memory, and nothing has written to it since.
     unsafe { Buffer::zeroed(all) }
 }
 
 const GIB: u64 = 1 << 18;
-/// Start and length of memory that comes later; the last range follows on managed memory.
+/// Start and length of memory that comes online later. The last range begins where managed memory ends.
 const ARRIVALS: [(u64, u64); 3] = [(100 * GIB, 4096), (101 * GIB + 5, 3), (4000 * GIB + 77 + GIB - 1000, 10)];
 
-/// Starts over `managed` in a zone of 4 TiB; returns the allocator and the bytes that its start wrote.
+/// Starts an allocator with the ranges `managed` in a zone of 4 TiB. Returns the allocator and the number of bytes that
+/// the start wrote.
 fn start(managed: &[FrameRange]) -> (Allocator<'static, OneThread<Counting>>, u64) {
     let id = NodeId::new(0).unwrap();
     let span = range(0, 4096 * GIB);
@@ -118,18 +119,19 @@ fn range(start: u64, count: u64) -> FrameRange {
     FrameRange { start: Pfn::new(start), count: PageCount::new(count) }
 }
 
-/// One test, because the count is per program.
+/// This is a single test because [`WRITTEN`] counts the writes of the whole program.
 #[test]
 fn four_gib_within_four_tib_cost_as_much_as_four_gib() {
-    // In four ranges, the last of which begins and ends within sections.
+    // The managed memory is four ranges. The last of them begins and ends inside a section.
     let last = range(4000 * GIB + 77, GIB - 1000);
     let managed = [range(0, GIB), range(7 * GIB, GIB), range(2000 * GIB, GIB), last];
     let (allocator, written) = start(&managed);
     let frames: u64 = managed.iter().map(|range| range.count.get()).sum();
-    // Bitmaps of what is managed, words of sections, and indexes; one byte for each frame of one section.
+    // The start writes the bitmaps of the managed frames, the words of their sections, the indexes, and one byte for
+    // each frame of one section.
     assert!(written < frames / 4 + (1 << 16), "{written} bytes for {frames} frames");
 
-    // Frames next to what is managed, in a present section and in absent ones.
+    // These frames are next to managed ranges, in a section that is partly present and in absent sections.
     let absent = [last.start.get() - 1, last.end().get(), 3 * GIB, GIB, 4096 * GIB - 1];
     for frame in absent.map(Pfn::new) {
         assert_eq!(allocator.free(frame, Order::PAGE), Err(FreeError::NotManaged(frame)));
@@ -142,7 +144,7 @@ fn four_gib_within_four_tib_cost_as_much_as_four_gib() {
     );
     blocks.iter().for_each(|block| allocator.free(block.first, block.order).unwrap());
 
-    // Absent memory can come online, whole sections and parts of them, and go offline again.
+    // Absent memory can come online in whole sections and in parts of sections, and can go offline again.
     for arrival in ARRIVALS.map(|(start, count)| range(start, count)) {
         allocator.online_memory(arrival).unwrap();
         assert!(allocator.online_memory(arrival).is_err());

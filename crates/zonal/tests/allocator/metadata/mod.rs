@@ -1,4 +1,4 @@
-//! Starting an allocator, and the cost of its metadata.
+//! Tests of starting an allocator and of the cost of its metadata.
 
 mod absent_memory;
 mod parts;

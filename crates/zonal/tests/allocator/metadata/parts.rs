@@ -1,4 +1,4 @@
-//! What the paths of the allocator access, named by the part of the metadata.
+//! Tests which parts of the metadata each operation of the allocator accesses.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -25,7 +25,7 @@ impl crate::common::watched::Watch for Remember {
     }
 }
 
-/// Cells that record the addresses of accesses.
+/// Cells that record the address of each access to them.
 struct Watched;
 
 impl Cells for Watched {
@@ -37,7 +37,7 @@ impl Cells for Watched {
 
 type World = Allocator<'static, OneThread<Watched>>;
 
-/// Builds two nodes of two CPUs, with a frame allocated on CPU 0.
+/// Builds an allocator for two nodes of two CPUs each, and allocates a frame on CPU 0.
 fn world(counters: CounterRules) -> (World, Block) {
     let config = Config { counters, ..Config::default() };
     let world = Plan::even(2, 2, 1 << 15).try_build(&config, OneThread::with_cells()).unwrap();
@@ -46,7 +46,7 @@ fn world(counters: CounterRules) -> (World, Block) {
     (world, block)
 }
 
-/// Returns the parts that `work` accesses.
+/// Returns the result of `work` and the metadata parts that `work` accesses.
 fn touched<R>(world: &World, work: impl FnOnce() -> R) -> (R, BTreeSet<Part>) {
     TOUCHED.take();
     let result = work();
@@ -60,7 +60,8 @@ fn an_allocation_and_free_touch_four_regions() {
     let (zone, cpu) = (ZoneId::new(0).unwrap(), CpuId::new(0));
     let hot =
         [Part::CurrentSlot(cpu), Part::FrameStates(zone), Part::Pageset(zone, cpu), Part::Slots(zone, cpu)];
-    // The first step that reverses a run bails out, because tuning needs it (M2).
+    // The first operation that reverses a run of allocations or frees leaves the fast path, because pageset tuning (M2)
+    // needs it. The measured operations come after it.
     for _ in 0..2 {
         let block = world.alloc(&Request::page()).unwrap();
         world.free(block.first, block.order).unwrap();
@@ -78,7 +79,7 @@ fn machine_totals_are_touched_only_if_configured() {
         let counters =
             CounterRules { totals, threshold: ThresholdRule::Fixed(32), ..CounterRules::default() };
         let (world, _) = world(counters);
-        // Single frames until a fold, which is the first access to totals of the node.
+        // Allocates single frames until the first fold. The totals of the node are not accessed before that fold.
         for count in 2.. {
             let (_, parts) = touched(&world, || world.alloc(&Request::page()).unwrap());
             let folds = parts.contains(&Part::NodeTotals(node(0)));
@@ -88,7 +89,7 @@ fn machine_totals_are_touched_only_if_configured() {
                 break;
             }
         }
-        // Bypassing the pagesets, nothing stays a difference.
+        // A block of order 5 bypasses the pagesets, so its counter change is added to the totals at once.
         let (_, parts) = touched(&world, || world.alloc(&Request::new(order(5))).unwrap());
         assert!(parts.contains(&Part::NodeTotals(node(0))));
         assert_eq!(parts.contains(&Part::MachineTotals), is_touched);
@@ -96,7 +97,7 @@ fn machine_totals_are_touched_only_if_configured() {
 }
 
 #[test]
-fn all_that_is_touched_has_a_name() {
+fn every_accessed_address_belongs_to_a_named_part() {
     let (world, _) = world(CounterRules::default());
     let (mut random, mut held, mut names) = (Random(7), Vec::new(), BTreeSet::new());
     for step in 0..5000 {

@@ -1,4 +1,4 @@
-//! Starting: invalid descriptions, settings and buffers are refused by name.
+//! Tests that the start fails with a specific error for each kind of invalid machine description, setting and buffer.
 
 use core::mem::MaybeUninit;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ fn nodes_distances_and_cpus() {
     refused(&changed(|plan| plan.distances[2][0] = 9), error);
     refused(&changed(|plan| plan.nodes[1].1.push(5)), E::CpuTwice(CpuId::new(5)));
     refused(&changed(|plan| plan.nodes[1].1.push(3)), E::CpuTwice(CpuId::new(3)));
-    // Asymmetric distances, a node as near as the CPU's own, ids with gaps: all valid.
+    // These are all valid: asymmetric distances, another node as near as the CPU's own node, and ids with gaps.
     let odd = changed(|plan| {
         plan.distances = vec![vec![10, 10, 255], vec![200, 10, 20], vec![21, 11, 10]];
         plan.nodes[2].0 = 1023;
@@ -96,7 +96,7 @@ fn zones_and_ranges() {
         refused(&changed(|plan| plan.present = vec![FRAMES, present, FRAMES]), error);
         assert!(error.to_string().contains(&present.to_string()), "{error}");
     }
-    // Memory that may come online later is not present at start.
+    // Memory that may come online later is not counted as present when the allocator starts.
     let later = |present| {
         changed(|plan| {
             plan.zones[1].4 = vec![(start, FRAMES / 2)];
@@ -167,7 +167,7 @@ fn every_page_size_and_largest_order_work() {
     }
 }
 
-/// Lends `bytes` of garbage from address 64 * n + `skew` on.
+/// Returns a buffer of `bytes` bytes of garbage that starts `skew` bytes after a multiple of 64.
 fn skewed(bytes: usize, skew: usize) -> Buffer<'static> {
     let all = Box::leak(vec![MaybeUninit::new(0x5a_u8); bytes + 128].into_boxed_slice());
     let lead = all.as_ptr().align_offset(64);

@@ -1,4 +1,4 @@
-//! Starting on large machines: the amount of metadata, and that zeroed metadata stays untouched.
+//! Tests of large machines: the amount of metadata, and that the start leaves zeroed metadata untouched.
 
 use crate::common::zeroed::ZeroBytes;
 use crate::common::{Plan, node, order, range, run_on};
@@ -7,7 +7,8 @@ use zonal::platform::one_thread::OneThread;
 use zonal::units::{CpuId, Order, PageCount, ZoneKind};
 use zonal::{Allocator, Config, Machine, Request};
 
-/// A machine of `nodes` nodes with `cpus` CPUs and one zone of `frames` frames each, on zeroes.
+/// Calls `then` with an allocator for `nodes` nodes, each with `cpus` CPUs and one zone of `frames` frames. Its
+/// metadata is zeroed memory.
 fn with_large(nodes: u16, cpus: u32, frames: u64, then: impl FnOnce(&Allocator<'_, OneThread>)) {
     let ids: Vec<Vec<CpuId>> = (0..u32::from(nodes))
         .map(|node| (node * cpus..(node + 1) * cpus).map(CpuId::new).collect())
@@ -67,7 +68,7 @@ fn a_tebibyte_starts_on_untouched_metadata() {
     });
 }
 
-/// Returns the resident memory of this process, if the system reports it.
+/// Returns the resident memory of this process in bytes, if the system reports it.
 fn resident_bytes() -> Option<u64> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
     statm.split(' ').nth(1)?.parse::<u64>().ok().map(|pages| pages * 4096)

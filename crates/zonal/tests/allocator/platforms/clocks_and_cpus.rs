@@ -1,5 +1,5 @@
-//! Clocks that stop, jump and run backwards, CPUs that vanish, and CPUs that the machine does not have: requests
-//! succeed, hints correct themselves, frames come back.
+//! Tests of clocks that stop, jump or run backwards, of CPUs that vanish, and of CPUs that the machine does not have.
+//! Requests succeed, wrong hints are corrected, and no frame is lost.
 
 use crate::common::scenarios::{one_cpu, pages, with_min};
 use crate::common::{Plan, Random, World, node, order, range, run_on};
@@ -11,13 +11,13 @@ use zonal::{Config, Request};
 
 /// A century, in milliseconds.
 const CENTURY_MS: u64 = 100 * 365 * 24 * 3600 * 1000;
-/// The last whole millisecond of the clock, after 584 years.
+/// The last whole millisecond that the clock can show, after 584 years.
 const END_MS: u64 = u64::MAX / 1_000_000;
 const TUNINGS: [PagesetTuning; 4] =
     [PagesetTuning::Depth, PagesetTuning::DepthPublished, PagesetTuning::Stepwise, PagesetTuning::Fixed];
 const CACHES: [ZonelistCache; 3] = [ZonelistCache::On, ZonelistCache::Published, ZonelistCache::Off];
 
-/// What a clock shows at its `at`th reading.
+/// Returns the milliseconds that a clock shows at its reading number `at`.
 type Clock = fn(at: u64, random: &mut Random) -> u64;
 
 const CLOCKS: [(&str, Clock); 6] = [
@@ -78,7 +78,7 @@ fn full_bits_expire_within_a_second_of_any_clock() {
         while held.last().is_none_or(|block: &Block| block.node != node(2)) {
             held.push(world.allocator.alloc(&Request::page()).unwrap());
         }
-        // Node 0 stays full, and node 1 is marked full.
+        // Node 0 stays full. Node 1 has free frames now, but its full bit is still set.
         world.free(held.into_iter().filter(|block| block.node == node(1)));
         world.allocator.drain_pagesets();
         world.controls.set_ms(after);
@@ -91,7 +91,7 @@ fn full_bits_expire_within_a_second_of_any_clock() {
     }
 }
 
-/// Allocates many frames, then frees as many, in each period, which raises `high`.
+/// Allocates many frames and then frees them, each in a period of its own, which raises `high`.
 fn wave(world: &World) {
     let held: Vec<_> = (0..6000).map(|_| world.allocator.alloc(&Request::page()).unwrap()).collect();
     world.controls.advance_ms(1100);
@@ -111,7 +111,7 @@ fn tuning_goes_on_after_the_clock_went_backwards() {
         let least = world.zone(0).pageset_limits.high_min.get();
         assert!(high() > least, "the wave is high enough");
         world.controls.set_ms(after);
-        // The jump itself starts a new period; three periods later the state is as before.
+        // The jump itself starts a new period. Three periods later, tuning works as before.
         (0..2).for_each(|_| world.free(world.allocator.alloc(&Request::page())));
         assert_eq!(high(), least, "from {before} to {after} ms");
         (0..3).for_each(|_| wave(&world));
@@ -120,7 +120,7 @@ fn tuning_goes_on_after_the_clock_went_backwards() {
     }
 }
 
-/// CPU 1 caches `count` frames, and no longer runs.
+/// Builds an allocator in which CPU 1 caches frames and no longer runs. Returns it with the number of cached frames.
 fn vanished(config: &Config, count: usize) -> (World, u64) {
     let world = Plan::even(1, 2, 1 << 14).build(config);
     run_on(1);
@@ -136,15 +136,15 @@ fn vanished(config: &Config, count: usize) -> (World, u64) {
 fn frames_of_a_vanished_cpu_can_be_allocated_by_others() {
     for tuning in TUNINGS {
         let config = Config { tuning, ..with_min(0) };
-        // By a request that would otherwise fail.
+        // A request that would otherwise fail drains the pagesets of CPU 1.
         let (world, _) = vanished(&config, 100);
         let all = world.alloc_all(&Request::page().no_wait());
         assert_eq!(all.len(), 1 << 14, "{tuning:?}");
         world.free(all);
-        // By a large block that its frames are part of.
+        // A request for a large block that includes the cached frames drains them too.
         world.allocator.drain_pagesets();
         assert_eq!(world.alloc_all(&Request::new(order(10)).no_wait()).len(), 16);
-        // By the tick.
+        // The tick drains them too.
         let (world, kept) = vanished(&config, 100);
         for _ in 0..6 {
             world.controls.advance_ms(1001);

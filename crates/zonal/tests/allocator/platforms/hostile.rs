@@ -1,8 +1,8 @@
-//! A platform as unhelpful as its contract allows: it returns another CPU at each call, known or not, disturbs what a
-//! CPU does to its own pagesets, and its clock is arbitrary.
+//! Tests on the most unhelpful platform that the contract allows. It returns another CPU at each call, which may be
+//! unknown. It disturbs the operations of a CPU on its own pagesets, and its clock is arbitrary.
 //!
-//! All hints may then be wrong, but frames are neither lost nor allocated twice, and no request fails while there is
-//! plenty.
+//! All hints may then be wrong, but frames are neither lost nor allocated twice, and no request fails while there are
+//! plenty of free frames.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -26,20 +26,20 @@ const FRAMES: u64 = 1 << 13;
 const YEAR_NS: u64 = 365 * 24 * 3600 * 1_000_000_000;
 
 thread_local! {
-    /// The state of the platform's random choices; none while it behaves.
+    /// Generator of the platform's random choices, or `None` while the platform behaves normally.
     static DICE: RefCell<Option<Random>> = const { RefCell::new(None) };
-    /// Whether [`WEDGED_CPU`] vanished within an operation, so that its pagesets cannot be locked.
+    /// Whether [`WEDGED_CPU`] vanished in the middle of an operation, so that its pagesets cannot be locked.
     static WEDGED: Cell<bool> = const { Cell::new(false) };
 }
 
 const WEDGED_CPU: CpuId = CpuId::new(3);
 
-/// Returns a random number of the calling thread, or 0 while the platform behaves.
+/// Returns a random number of the calling thread, or 0 while the platform behaves normally.
 fn throw(bound: u64) -> u64 {
     DICE.with_borrow_mut(|dice| dice.as_mut().map_or(0, |dice| dice.below(bound)))
 }
 
-/// Access that is disturbed now and then.
+/// CPU-local access that sometimes fails.
 struct Disturbed;
 
 impl CpuLocal<Hostile> for Disturbed {
@@ -84,7 +84,7 @@ impl CpuLocal<Hostile> for Disturbed {
     }
 }
 
-/// The platform of tests, made hostile.
+/// The platform of tests with hostile behavior.
 struct Hostile(TestPlatform);
 
 impl Platform for Hostile {
@@ -146,7 +146,7 @@ fn build(config: &Config) -> Zonal {
     Plan::even(2, 2, FRAMES).try_build(config, Hostile(TestPlatform(Arc::new(Controls::default())))).unwrap()
 }
 
-/// One thread under hostile circumstances.
+/// One thread of a test on the hostile platform.
 struct Worker<'a> {
     a: &'a Zonal,
     owners: &'a Ledger,
@@ -196,7 +196,7 @@ impl Worker<'_> {
         self.owners.release(block.first.get(), block.order.pages().get(), self.name);
         self.a.free(block.first, block.order).unwrap();
         if self.random.once_in(8) {
-            // Another thread may own the frame, so the test checks only that nothing breaks.
+            // Another thread may own this frame, so the test checks only that the accounting stays valid.
             self.a.free(Pfn::new(block.first.get() | 1 << 40), block.order).unwrap_err();
         }
     }
@@ -257,7 +257,7 @@ fn three_threads_among_false_hints_and_disturbances() {
 }
 
 #[test]
-fn a_cpu_wedged_amid_an_operation_costs_what_it_keeps_and_no_more() {
+fn a_cpu_that_stops_inside_an_operation_costs_only_its_cached_frames() {
     let a = build(&with_min(64));
     crate::common::run_on(WEDGED_CPU.get());
     let mut held: Vec<Block> = (0..500).map(|_| a.alloc(&Request::page()).unwrap()).collect();

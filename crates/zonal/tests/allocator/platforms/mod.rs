@@ -1,4 +1,4 @@
-//! Platforms that embedders may have.
+//! Tests on the kinds of platforms that embedders may have.
 
 mod clocks_and_cpus;
 mod hostile;

@@ -1,5 +1,5 @@
-//! A reclaimer may put its caller to sleep, and the caller may wake up on another CPU: from then on the CPU on which
-//! the request began belongs to others, whose pagesets a kernel changes with plain loads and stores.
+//! Tests of reclaimers that put their caller to sleep, so that the caller may wake up on another CPU. From then on, the
+//! first CPU runs other threads, and a kernel changes the pagesets of that CPU with plain loads and stores.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -19,7 +19,7 @@ thread_local! {
     static RECLAIMING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Access that may only be had on the CPU itself.
+/// CPU-local access that is allowed only on the CPU itself.
 struct OnItsCpu;
 
 impl CpuLocal<Sleepy> for OnItsCpu {
@@ -53,7 +53,7 @@ impl CpuLocal<Sleepy> for OnItsCpu {
     }
 }
 
-/// A cache that fills the memory.
+/// A page cache that fills the memory.
 #[derive(Default)]
 struct Cache {
     frames: Mutex<Vec<Pfn>>,
@@ -67,8 +67,8 @@ impl Reclaimer for Cache {
     }
 
     fn reclaim(&self, request: &ReclaimRequest) -> PageCount {
-        CPU.set(1 - CPU.get()); // slept, and woke up elsewhere
-        self.calls.fetch_add(1, Relaxed); // relaxed: one thread
+        CPU.set(1 - CPU.get()); // the caller slept, and woke up on the other CPU
+        self.calls.fetch_add(1, Relaxed); // relaxed: only one thread runs
         let mut frames = self.frames.lock().unwrap();
         let from = frames.len().saturating_sub(request.target.get() as usize);
         let freed = frames.split_off(from);
@@ -115,7 +115,7 @@ impl Platform for Sleepy {
     }
 }
 
-/// Two CPUs, of one node or of two, whose memory a cache has filled.
+/// Builds an allocator for two CPUs, of one node or of two, whose memory is filled by a cache.
 fn filled(plan: &Plan, node_reclaim: NodeReclaim) -> (&'static Allocator<'static, Sleepy>, Arc<Cache>) {
     CPU.set(0);
     let cache = Arc::new(Cache::default());
@@ -132,7 +132,7 @@ fn filled(plan: &Plan, node_reclaim: NodeReclaim) -> (&'static Allocator<'static
 }
 
 #[test]
-fn a_request_that_wakes_up_elsewhere_leaves_its_first_cpu_alone() {
+fn a_request_that_reclaim_moves_no_longer_uses_its_first_cpu() {
     for plan in [Plan::even(1, 2, 4096), Plan::even(2, 1, 4096)] {
         for node_reclaim in [NodeReclaim::OFF, NodeReclaim::ON] {
             let (allocator, cache) = filled(&plan, node_reclaim);

@@ -1,9 +1,9 @@
-//! CPUs that use their pagesets by plain loads and stores, and interrupt each other to access another CPU's pagesets:
-//! races on the platform of `examples/embed`.
+//! Tests of CPUs that use their pagesets with plain loads and stores, and that interrupt each other to access another
+//! CPU's pagesets. The races run on the platform of `examples/embed`.
 //!
-//! Each thread is a CPU. A ledger of owners detects frames that two of them own at the same time, and the consistency
-//! walk detects wrong counts. No CPU waits for one that stops, also by a panic. A race whose CPUs wait for each other
-//! for ever is ended after a while.
+//! Each thread acts as a CPU. A ledger of owners detects frames that two CPUs own at the same time, and the consistency
+//! walk detects wrong counts. No CPU waits for a CPU that has stopped, even if it stopped by a panic. If the CPUs of a
+//! race wait for each other forever, the process is ended after five minutes.
 
 #[path = "../../../examples/embed/kernel.rs"]
 mod kernel;
@@ -38,7 +38,8 @@ fn cpu(id: u32) -> CpuId {
     CpuId::new(id)
 }
 
-/// Two nodes of [`FRAMES`] frames each: the first has CPU 0, the second all others.
+/// Builds an allocator for two nodes of [`FRAMES`] frames each. The first node has CPU 0, and the second has all other
+/// CPUs.
 fn build<P: Platform>(platform: P, cpus: u32) -> Result<Allocator<'static, P>, ConfigError> {
     let others: Vec<CpuId> = (1..cpus).map(cpu).collect();
     let nodes = [
@@ -112,19 +113,19 @@ impl Random {
 struct World {
     allocator: Allocator<'static, Kernel>,
     cpus: Arc<Cpus>,
-    /// Owners are the CPU plus 1.
+    /// Owner of each frame: the number of the CPU plus 1.
     owners: Ledger,
-    /// The two CPUs of a race begin together, when both run.
+    /// Barrier at which the two CPUs of a race wait until both of them run.
     both_run: Barrier,
     /// Number of CPUs that still race.
     racing: AtomicUsize,
 }
 
-/// A CPU that races, until dropped.
+/// Counts a CPU as racing until it is dropped.
 struct Racing<'w>(&'w AtomicUsize);
 
 impl<'w> Racing<'w> {
-    /// One of those counted before.
+    /// Takes over one of the CPUs that `racing` already counts.
     fn of(world: &'w World) -> Self {
         Self(&world.racing)
     }
@@ -132,7 +133,7 @@ impl<'w> Racing<'w> {
 
 impl Drop for Racing<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed); // relaxed: only a request to stop
+        self.0.fetch_sub(1, Relaxed); // relaxed: the counter only ends the loops of other CPUs
     }
 }
 
@@ -146,7 +147,7 @@ fn with_end(race: impl FnOnce()) {
                 std::process::abort();
             }
         });
-        let _ended = ended; // dropped by a panic too
+        let _ended = ended; // a panic drops it too
         race();
     });
 }
@@ -164,7 +165,7 @@ impl World {
         }
     }
 
-    /// Allocates or frees something.
+    /// Allocates or frees a block.
     fn step(&self, held: &mut Vec<Block>, me: u32, random: &mut Random) {
         let a = &self.allocator;
         let frames: u64 = held.iter().map(|block| block.order.pages().get()).sum();
@@ -175,7 +176,7 @@ impl World {
                     self.owners.assign(block.first.get(), block.order.pages().get(), 1 + me);
                     held.push(block);
                 }
-                // There are free frames, but perhaps no contiguous ones.
+                // Enough frames are free, but perhaps no contiguous ones.
                 Err(error) => assert!(order.get() == 9, "{error}"),
             }
         } else if !held.is_empty() {
@@ -185,7 +186,7 @@ impl World {
         }
     }
 
-    /// Accesses the pagesets of other CPUs.
+    /// Performs a random operation on the pagesets of other CPUs.
     fn meddle(&self, random: &mut Random) {
         let a = &self.allocator;
         let other = cpu(random.below(u64::from(CPUS)) as u32);
@@ -196,7 +197,7 @@ impl World {
                 a.tick();
             }
             40..50 => a.tick_cpu(other),
-            // CPUs are online most of the time, because only then they use their pagesets without a lock.
+            // CPUs are online most of the time, because only online CPUs use their pagesets without a lock.
             50..52 => match a.offline_cpu(other) {
                 Ok(()) | Err(OnlineError::CpuUnchanged(_) | OnlineError::LastCpu(_)) => {}
                 Err(error) => panic!("{error}"),
@@ -210,7 +211,7 @@ impl World {
         }
     }
 
-    /// A CPU's part of the race: `rounds` of some steps and one access to other CPUs.
+    /// Runs a CPU's part of the race: `rounds` rounds of several steps and one operation on other CPUs.
     fn race(&self, me: u32, rounds: u64, idle: impl Fn(&RunningCpu, u64)) {
         let running = self.cpus.start(cpu(me));
         if me < 2 {
@@ -232,7 +233,7 @@ impl World {
         }
     }
 
-    /// Checks that everything was freed, and that all counts are right.
+    /// Checks that everything was freed and that all counts are right.
     fn check(&self) {
         let running = self.cpus.start(cpu(0));
         self.allocator.drain_pagesets();
@@ -244,8 +245,8 @@ impl World {
     }
 }
 
-/// One CPU only allocates and frees single frames, so that it is almost always within an operation; the other drains
-/// and maintains its pagesets.
+/// One CPU only allocates and frees single frames, so it is almost always within an operation. The other CPU drains and
+/// maintains the pagesets of the first.
 #[test]
 fn a_cpu_that_never_quiesces_loses_no_frames_to_drains() {
     let world = World::new();
@@ -276,7 +277,7 @@ fn a_cpu_that_never_quiesces_loses_no_frames_to_drains() {
     world.check();
 }
 
-/// All CPUs allocate, free, drain each other, take each other offline and bring each other back.
+/// All CPUs allocate, free, drain each other, and take each other offline and online.
 #[test]
 fn cpus_that_drain_each_other_allocate_no_frame_twice() {
     let world = World::new();
@@ -291,7 +292,8 @@ fn cpus_that_drain_each_other_allocate_no_frame_twice() {
     world.check();
 }
 
-/// One CPU starts and stops all the time: it answers while it runs, and no CPU waits for it at other times.
+/// One CPU starts and stops all the time. It answers interrupts while it runs, and no CPU waits for it while it does
+/// not.
 #[test]
 fn a_cpu_that_starts_and_sleeps_is_never_missed() {
     let world = World::new();
@@ -320,7 +322,8 @@ fn a_cpu_that_starts_and_sleeps_is_never_missed() {
     world.check();
 }
 
-/// Two CPUs access each other's pagesets at the same time and do nothing else: each must answer while it waits.
+/// Two CPUs only access each other's pagesets at the same time. Each CPU must answer interrupts while it waits for an
+/// answer.
 #[test]
 fn two_cpus_that_interrupt_each_other_both_go_on() {
     let world = World::new();
@@ -335,7 +338,7 @@ fn two_cpus_that_interrupt_each_other_both_go_on() {
                         let block = world.allocator.alloc(&Request::page()).unwrap();
                         world.allocator.free(block.first, block.order).unwrap();
                         world.allocator.drain_pagesets();
-                        // The lock for run-time changes is held while the other CPU is interrupted.
+                        // This call holds the lock for run-time changes while it interrupts the other CPU.
                         world.allocator.set_high_fraction(8);
                     }
                 });
@@ -345,7 +348,7 @@ fn two_cpus_that_interrupt_each_other_both_go_on() {
     world.check();
 }
 
-/// A thread that is not a CPU bypasses the pagesets, beside CPUs that use theirs.
+/// A thread that is not a CPU bypasses the pagesets while CPUs use theirs.
 #[test]
 fn a_thread_without_a_cpu_drains_all_cpus() {
     let world = World::new();
@@ -374,5 +377,5 @@ fn a_thread_without_a_cpu_drains_all_cpus() {
     world.check();
 }
 
-/// Rounds of a race: a few seconds in all.
+/// Number of rounds of each race. All races together take a few seconds.
 const ROUNDS: u64 = 10_000;

@@ -1,4 +1,4 @@
-//! Misbehaving reclaimers, in every kind of reclaim: the accounting stays exact, and other requests succeed.
+//! Tests of incorrect reclaimers in every kind of reclaim. The accounting stays exact, and other requests succeed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -14,7 +14,7 @@ use zonal::{Config, Request};
 const FRAMES: u64 = 4096;
 const PLENTY: u64 = 1 << 20;
 
-/// Builds one node with 100 frames free, below `min`; the others are in the cache.
+/// Builds one node with 100 free frames, which is below `min`. All other frames are in the cache.
 fn short_world(node_reclaim: NodeReclaim) -> (&'static World, Arc<Cache>) {
     let config = Config { node_reclaim, ..with_min(400) };
     let world = one_cpu(&[FRAMES], ZoneKind::Normal).build(&config).leak();
@@ -24,7 +24,7 @@ fn short_world(node_reclaim: NodeReclaim) -> (&'static World, Arc<Cache>) {
     (world, cache)
 }
 
-/// Runs `test` for the three kinds of reclaim, each begun in its own way.
+/// Runs `test` for direct, background and node reclaim, with a function that causes this kind of reclaim.
 fn for_all_kinds(mut test: impl FnMut(&'static World, Arc<Cache>, &dyn Fn())) {
     let (world, cache) = short_world(NodeReclaim::OFF);
     test(world, cache, &|| world.free(world.allocator.alloc(&Request::page())));
@@ -34,7 +34,7 @@ fn for_all_kinds(mut test: impl FnMut(&'static World, Arc<Cache>, &dyn Fn())) {
     test(world, cache, &|| world.free(world.allocator.alloc(&Request::page().no_retry())));
 }
 
-/// Frees everything and checks that all frames are free again: none was lost or allocated twice.
+/// Frees everything and checks that no frame was lost or allocated twice.
 fn check_whole(world: &World, cache: &Cache) {
     world.controls.set_reclaimer(Arc::new(zonal::platform::reclaimer::NoReclaimer));
     world.check();
@@ -48,8 +48,8 @@ fn check_whole(world: &World, cache: &Cache) {
     world.check();
 }
 
-/// Creates a reclaimer that frees `freed` frames, or as many as there are, and reports `claimed`.
-fn liar(world: &'static World, cache: &Arc<Cache>, freed: u64, claimed: u64) -> Arc<Scripted> {
+/// Creates a reclaimer that frees up to `freed` frames and always reports `claimed`.
+fn overstating(world: &'static World, cache: &Arc<Cache>, freed: u64, claimed: u64) -> Arc<Scripted> {
     let cache = Arc::clone(cache);
     Scripted::new(PLENTY, move |node, _| {
         cache.reclaim(&world.allocator, node, pages(freed));
@@ -58,12 +58,12 @@ fn liar(world: &'static World, cache: &Arc<Cache>, freed: u64, claimed: u64) -> 
 }
 
 #[test]
-fn claims_are_no_frames() {
+fn frames_that_a_reclaimer_only_reports_do_not_count() {
     let figures = [0, 1, 31, 32, 33, 1000, FRAMES + 1, 1 << 32, u64::MAX - 1, u64::MAX];
     for freed in [0, 1, 32, 500] {
         for claimed in figures {
             for_all_kinds(|world, cache, work| {
-                let reclaimer = liar(world, &cache, freed, claimed);
+                let reclaimer = overstating(world, &cache, freed, claimed);
                 world.controls.set_reclaimer(reclaimer.clone());
                 work();
                 assert!(reclaimer.calls() > 0);
@@ -77,13 +77,13 @@ fn claims_are_no_frames() {
     }
 }
 
-/// If other requests use up the progress of reclaim, or it is only reported, a request for a small block is retried
-/// for long, and one for a block above order 3 for 16 rounds.
+/// If reclaim only reports progress, or other requests use the frames that it frees, requests are retried. A request up
+/// to order 3 is retried for 1024 rounds, and a larger one for 16.
 #[test]
 fn large_blocks_are_worth_a_few_rounds_whatever_the_progress() {
     for (of, rounds) in [(0, 1024), (3, 1024), (4, 16), (9, 16)] {
         let (world, cache) = short_world(NodeReclaim::OFF);
-        let reclaimer = liar(world, &cache, 0, 1);
+        let reclaimer = overstating(world, &cache, 0, 1);
         world.controls.set_reclaimer(reclaimer.clone());
         assert!(world.allocator.alloc(&Request::new(order(of))).is_err());
         assert_eq!(reclaimer.calls(), rounds, "order {of}");
@@ -91,8 +91,7 @@ fn large_blocks_are_worth_a_few_rounds_whatever_the_progress() {
     }
 }
 
-/// A reclaimer that reports nothing reclaimable is not called again once it frees nothing, but is called while it
-/// frees frames.
+/// If a reclaimer reports no reclaimable frames, it is called again only after a call that freed frames.
 #[test]
 fn progress_matters_more_than_the_count_of_reclaimable_frames() {
     for (claimed, rounds) in [(0, 1), (1, 1024)] {
@@ -105,7 +104,7 @@ fn progress_matters_more_than_the_count_of_reclaimable_frames() {
     }
 }
 
-/// Reports `0` reclaimable frames, whatever the request.
+/// A reclaimer that reports this number of reclaimable frames for every request.
 struct CountsOnly(u64);
 
 impl Reclaimer for CountsOnly {
@@ -130,7 +129,7 @@ fn counts_of_frames_that_are_not_freed_change_nothing() {
     }
 }
 
-/// Panics when it counts, or during its work.
+/// A reclaimer that panics while it counts, or during its work.
 struct Panics {
     world: &'static World,
     cache: Arc<Cache>,
@@ -162,7 +161,7 @@ fn panics_end_one_request_and_nothing_else() {
             for _ in 0..20 {
                 let ended = catch_unwind(AssertUnwindSafe(work));
                 world.check();
-                // What was freed before the panic may be enough for the next request.
+                // Frames that were freed before the panic may suffice for the next request.
                 assert!(ended.is_err() || amid_work || world.allocator.events().background_rounds > 0);
                 world.controls.advance_ms(1001);
             }
@@ -171,7 +170,7 @@ fn panics_end_one_request_and_nothing_else() {
     }
 }
 
-/// What a reclaimer does to the allocator that called it.
+/// Calls the allocator from within its reclaimer, in all allowed ways.
 fn re_enter(world: &World, cache: &Cache) {
     let a = &world.allocator;
     let held: Vec<_> = (0..=3).filter_map(|at| a.alloc(&Request::new(order(at))).ok()).collect();
@@ -197,7 +196,8 @@ fn re_entering_is_allowed() {
     for_all_kinds(|world, cache, work| {
         let (keeper, deep) = (Arc::clone(&cache), AtomicBool::new(false));
         let reclaimer = Scripted::new(PLENTY, move |_, _| {
-            // Background reclaim that it begins itself, from direct reclaim, is another context's.
+            // Direct reclaim may begin background reclaim from within this call, which calls the reclaimer again. The
+            // nested call does nothing.
             if !deep.swap(true, Relaxed) {
                 re_enter(world, &keeper);
                 deep.store(false, Relaxed);
@@ -251,7 +251,7 @@ fn other_threads_continue_while_one_blocks_in_reclaim() {
     }
 }
 
-/// Runs `work` on every CPU, including the one that is stuck in reclaim.
+/// Runs operations on every CPU, including the one that is stuck in reclaim.
 fn others_go_on(world: &World, held: &mut Vec<zonal::request::Block>) {
     let a = &world.allocator;
     for round in 0..400 {

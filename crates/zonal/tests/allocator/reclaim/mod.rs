@@ -1,4 +1,4 @@
-//! Reclaimers that behave and that misbehave, and contexts that may not wait.
+//! Tests of correct and incorrect reclaimers, and of contexts that may not wait.
 
 mod bad_reclaimers;
 mod reclaimers;

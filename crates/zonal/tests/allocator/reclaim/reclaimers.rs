@@ -1,4 +1,4 @@
-//! Background and direct reclaim, and reclaimers that allocate, report wrong numbers or panic.
+//! Tests of background and direct reclaim, and of reclaimers that allocate, report wrong numbers or panic.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -20,14 +20,14 @@ fn one_node(free: usize) -> &'static World {
     let world = one_cpu(&[4096], ZoneKind::Normal).build(&with_min(400)).leak();
     run_on(0);
     world.leave_free(0, free);
-    world.allocator.background_reclaim(node(0)); // clears the wake-up that filling caused
+    world.allocator.background_reclaim(node(0)); // clears the wake-up that the allocations caused
     world.controls.take_woken();
     world
 }
 
 #[test]
 fn background_reclaim_is_woken_once_until_it_begins() {
-    let world = one_node(450); // between min and low
+    let world = one_node(450); // the free frames are between min and low
     for _ in 0..3 {
         let (held, events) =
             world.during(|| [0; 20].map(|_| world.allocator.alloc(&Request::page()).unwrap()));
@@ -76,10 +76,10 @@ fn background_reclaim_stops_when_nothing_frees() {
     world.controls.set_reclaimer(barren.clone());
     assert_eq!(world.allocator.background_reclaim(node(0)), pages(0));
     assert_eq!(barren.calls(), 1);
-    let liar = Scripted::new(PLENTY, |_, target| target.get());
-    world.controls.set_reclaimer(liar.clone());
+    let overstating = Scripted::new(PLENTY, |_, target| target.get());
+    world.controls.set_reclaimer(overstating.clone());
     world.allocator.background_reclaim(node(0));
-    assert!(liar.calls() <= 17, "{} calls: words are not frames", liar.calls());
+    assert!(overstating.calls() <= 17, "{} calls: words are not frames", overstating.calls());
 }
 
 #[test]
@@ -168,7 +168,8 @@ fn a_reclaimer_that_allocates_gets_the_reserve_and_never_recurses() {
 
 #[test]
 fn a_reclaimer_may_use_the_allocator_in_both_calls() {
-    // With node reclaim on, a request that fails counts first; the second zone is for requests of the reclaimer.
+    // With node reclaim on, a request that fails first calls `count`. The second zone serves the requests of the
+    // reclaimer.
     let config = Config { node_reclaim: NodeReclaim::ON, ..with_min(400) };
     let world = one_cpu(&[2048, 2048], ZoneKind::Normal).build(&config).leak();
     run_on(0);
@@ -283,7 +284,7 @@ fn stay_small_while_reclaimed(tuning: PagesetTuning) {
     let cap = 4 * world.zone(0).pageset_limits.batch.get();
     let (cache, _) = caching(world, PLENTY);
     let mut held = world.leave_free(0, 29_500);
-    // A pageset that is already deep.
+    // The pageset is already deep when reclaim begins.
     world.free(held.drain(..5000));
     let count = move || world.allocator.pagesets().next().unwrap().count.get();
     assert!(count() > 8 * cap);
@@ -312,7 +313,7 @@ fn stay_small_while_reclaimed(tuning: PagesetTuning) {
     assert!(count() > cap, "and afterwards deep again");
 }
 
-/// Lets `work` run into a reclaimer that panics, which must leave no state behind.
+/// Runs `work` with a reclaimer that panics, and checks that the panic leaves no state behind.
 fn survives<R>(world: &'static World, work: impl Fn() -> R) {
     let threshold = world.zone(0).stat_threshold;
     for _ in 0..3 {
@@ -325,7 +326,7 @@ fn survives<R>(world: &'static World, work: impl Fn() -> R) {
         assert_eq!(world.zone(0).stat_threshold, threshold);
         world.check();
     }
-    // Pagesets are no longer kept small.
+    // Pagesets may exceed four batches again.
     let cap = 4 * world.zone(0).pageset_limits.batch.get();
     let held = world.leave_free(0, 0);
     world.free(held);
@@ -362,15 +363,15 @@ fn a_panic_in_node_reclaim_leaves_the_allocator_usable() {
 fn untrue_reports_of_reclaimers_do_not_loop() {
     for (of, rounds) in [(0, 1024), (3, 1024), (4, 16), (9, 16)] {
         let world = one_node(100);
-        let liar = Scripted::new(PLENTY, |_, target| target.get());
-        world.controls.set_reclaimer(liar.clone());
+        let overstating = Scripted::new(PLENTY, |_, target| target.get());
+        world.controls.set_reclaimer(overstating.clone());
         assert!(world.allocator.alloc(&Request::new(order(of))).is_err());
-        assert_eq!(liar.calls(), rounds, "order {of}");
+        assert_eq!(overstating.calls(), rounds, "order {of}");
         assert_eq!(world.zone(0).free, pages(100));
     }
 }
 
-/// The caller of a request that does not wait may hold the lock that the reclaimer takes, or be a signal handler.
+/// A caller that does not wait may hold a lock that the reclaimer also locks, or may be a signal handler.
 #[test]
 fn requests_that_do_not_wait_call_no_reclaimer() {
     use ZonelistCache::{CacheFirst, Off, On, Original, Published};

@@ -1,5 +1,5 @@
-//! Requests and frees of a handler that interrupted its own thread: no lock is taken (the platform of these tests
-//! would detect it), and refused calls have changed nothing.
+//! Tests of requests and frees by a handler that interrupted its own thread. The handler waits for no lock, which the
+//! platform of these tests would detect. Calls that are refused change no state.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ fn configs() -> Vec<Config> {
     configs
 }
 
-/// How often handlers were served and refused: allocations, frees, and both in bulk.
+/// Numbers of calls of handlers that were served and refused: allocations, frees, and bulk calls.
 #[derive(Default, Debug)]
 struct Counts {
     takes: [u64; 2],
@@ -31,7 +31,7 @@ struct Counts {
     bulks: [u64; 2],
 }
 
-/// A thread that is sometimes itself and sometimes its signal handler.
+/// A thread that sometimes acts as itself and sometimes as its signal handler.
 struct Player<'a> {
     a: &'a Allocator<'static, TestPlatform>,
     random: Random,

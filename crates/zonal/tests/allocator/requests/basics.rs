@@ -1,4 +1,4 @@
-//! Basic requests and frees.
+//! Tests of basic requests and frees.
 
 use crate::common::{Plan, run_on};
 use zonal::error::{AllocError, FreeError};

@@ -1,4 +1,4 @@
-//! Bulk calls: the same frames, accounting and errors as one call for each frame.
+//! Tests that a bulk call yields the same frames, accounting and errors as one call for each frame.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use zonal::{Config, Request};
 const TUNINGS: [PagesetTuning; 4] =
     [PagesetTuning::Depth, PagesetTuning::DepthPublished, PagesetTuning::Stepwise, PagesetTuning::Fixed];
 
-/// Allocates in bulks of all sizes until nothing is left, twice, and frees everything in bulk.
+/// Allocates in bulks of all sizes until no frame is left, then frees everything in bulk, and repeats both steps once.
 #[test]
 #[cfg_attr(miri, ignore = "takes Miri too long")]
 fn everything_is_allocated_and_freed_in_bulk() {
@@ -96,7 +96,7 @@ fn bulk_calls_are_single_steps_of_the_stepwise_rule() {
     assert!(refills > 15, "{refills}");
 }
 
-/// The depth rule sees bulk calls as runs.
+/// The depth rule counts each bulk call as a run.
 #[test]
 #[cfg_attr(miri, ignore = "takes Miri too long")]
 fn bulk_calls_raise_high() {

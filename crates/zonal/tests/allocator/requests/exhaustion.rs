@@ -1,5 +1,5 @@
-//! Memory runs out: how far each zone is used, that every request ends with a report, and that everything is freed
-//! again.
+//! Tests of running out of memory: how many frames of each zone are used, that every request ends with a report, and
+//! that everything can be freed again.
 
 use std::sync::Mutex;
 
@@ -31,7 +31,8 @@ fn every_request_ends_with_a_report() {
             let of = (at % 11) as u8;
             let request = Request::new(order(of));
             let (found, events) = world.during(|| shortage(&world, &request));
-            // Without progress: 16 rounds. Scans: low, min, one for each round, a last one; each counts twice.
+            // Reclaim makes no progress, so it is tried 16 times. There is a scan at low, a scan at min, one scan for
+            // each of these rounds, and a last scan. Each of these scans may count twice.
             assert_eq!((events.direct_stalls, events.failures), (16, 1));
             assert!(events.probes <= (2 + 16 + 1) * 2 * u64::from(nodes), "{} probes", events.probes);
             let sum =
@@ -89,7 +90,7 @@ fn large_orders_give_up_after_sixteen_rounds() {
     let held = world.leave_free(0, 0);
     world.free(held.into_iter().filter(|block| block.first.get() % 16 == 0));
     world.allocator.drain_pagesets();
-    // Frames are freed, but never contiguous ones.
+    // Reclaim frees frames, but never contiguous ones.
     for (of, rounds) in [(4, 16), (9, 16), (10, 16)] {
         world.controls.set_reclaimer(Scripted::new(1000, |_, _| 1));
         let (_, events) = world.during(|| shortage(&world, &Request::new(order(of))));
@@ -117,7 +118,7 @@ fn pagesets_are_swept_once_not_every_round() {
     let world = Plan::even(1, 2, 1 << 16).build(&with_min(100)).leak();
     run_on(0);
     let held = Mutex::new(world.alloc_all(&Request::page().no_wait()));
-    // Frames are freed, but each time into the pageset of another CPU.
+    // Reclaim frees frames, but each of them goes into the pageset of another CPU.
     world.controls.set_reclaimer(Scripted::new(1000, move |_, _| {
         run_on(1);
         world.free(held.lock().unwrap().pop());
@@ -144,7 +145,7 @@ fn urgent_requests_go_deeper() {
     }
 }
 
-/// Builds a node with DMA, DMA32 and Normal, like a real machine; one CPU.
+/// Builds a node with one CPU and with DMA, DMA32 and Normal zones, like a real machine.
 fn three_zones() -> World {
     let mut plan = one_cpu(&[4096], ZoneKind::Dma);
     plan.zones = vec![
@@ -164,7 +165,7 @@ fn zones_plateau_at_low_and_their_reserve_then_fall_to_min() {
     let floor = |zone: &ZoneSnapshot, mark: zonal::units::PageCount| {
         mark.get() + zone.reserve[ZoneKind::Movable.index()].get()
     };
-    // What a request that could use Normal must leave for requests that cannot.
+    // These are the frames that a request that could use Normal must leave in each zone.
     let reserves = kinds.map(|kind| of(kind).reserve[ZoneKind::Movable.index()].get());
     assert_eq!(reserves, [0, (1 << 16) / 256, ((1 << 17) + (1 << 16)) / 256]);
     let (mut held, mut serving) = (Vec::new(), 0);
@@ -176,7 +177,7 @@ fn zones_plateau_at_low_and_their_reserve_then_fall_to_min() {
         held.push(block);
         let from = world.allocator.zones().find(|zone| zone.id == block.zone).unwrap().kind;
         if serving < 3 && from != kinds[serving] {
-            // The next zone serves for the first time: the one before has fallen to `low` plus its reserve.
+            // The next zone serves for the first time, so the previous zone has fallen to `low` plus its reserve.
             let zone = of(kinds[serving]);
             let off = zone.free.get().abs_diff(floor(&zone, zone.watermarks.low));
             assert!(off <= u64::from(zone.stat_threshold), "{:?}: {} free", zone.kind, zone.free);
@@ -191,7 +192,7 @@ fn zones_plateau_at_low_and_their_reserve_then_fall_to_min() {
         assert!(off <= u64::from(zone.stat_threshold), "{:?}: {} free", zone.kind, zone.free);
         assert_eq!(zone.in_pagesets, pages(0));
     }
-    // The reserves are for requests that can use no higher zone.
+    // The reserve of a zone is for requests that can use no higher zone.
     for kind in [ZoneKind::Dma, ZoneKind::Dma32] {
         let more = world.alloc_all(&Request::page().zone_limit(kind).no_wait());
         let zone = of(kind);

@@ -1,4 +1,4 @@
-//! Requests that are refused on purpose: exactly those configured, and they change nothing.
+//! Tests of injected failures: exactly the configured requests are refused, and a refusal changes no state.
 
 use std::num::NonZeroU64;
 
@@ -27,7 +27,7 @@ fn build(faults: Faults) -> World {
     Plan::even(2, 2, FRAMES).build(&Config { faults, ..Config::default() })
 }
 
-/// Returns which of `count` requests for pages are refused.
+/// Returns the numbers of the refused requests among `count` requests for pages.
 fn refused(faults: Faults, count: u64) -> Vec<u64> {
     let world = build(faults);
     let refused = (1..=count).filter(|_| world.allocator.alloc(&Request::page()).is_err()).collect();
@@ -41,7 +41,7 @@ fn every_nth_request_of_any_kind_is_refused_and_changes_nothing() {
         let world = build(every(nth));
         let (a, mut held) = (&world.allocator, Vec::new());
         for number in 1..=110_u64 {
-            run_on(number as u32 % 5); // one of them unknown
+            run_on(number as u32 % 5); // one of these CPUs is unknown
             let wanted = order((number % 11) as u8);
             let plain = Request::new(wanted);
             let request = [plain, plain.no_wait(), plain.this_node()][number as usize % 3];
@@ -112,14 +112,14 @@ fn requests_of_reclaimers_are_refused_too() {
         0
     });
     world.controls.set_reclaimer(needy.clone());
-    // The request itself has an odd number.
+    // This request itself has an odd number, so it is not refused by the injection.
     assert!(world.allocator.alloc(&Request::page()).is_err());
     assert_eq!(needy.calls(), 16);
     world.free(held);
     world.check();
 }
 
-/// One thread of a history: allocates and frees, and handles refusals.
+/// Runs one thread of a history, which allocates and frees, and handles refusals. Returns the number of refusals.
 fn work(world: &World, owners: &Ledger, name: u32, seed: u64) -> u64 {
     let (mut random, mut held, mut refusals) = (Random(seed), Vec::<Block>::new(), 0);
     for _ in 0..3000 {

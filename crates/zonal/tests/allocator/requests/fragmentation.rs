@@ -1,7 +1,8 @@
-//! How many large blocks are left after mixed and scattered use, and how many are recovered.
+//! Tests how many large blocks are left after mixed and scattered use, and how many are recovered.
 //!
-//! These are counts, not times, and depend only on the seed. The tests check bounds on 512 MiB; `zonal bench figures`
-//! has the figures of 4 GiB, beside those of other allocators. *Ideal* is the number if nothing were scattered.
+//! These are counts, not times, and depend only on the seed. The tests check bounds on 512 MiB. `zonal bench figures`
+//! reports the figures for 4 GiB next to those of other allocators. *Ideal* is the number of free 2 MiB blocks if all
+//! allocated frames were contiguous.
 
 use crate::common::{Plan, Random, World, order, run_on};
 use zonal::request::Block;
@@ -12,10 +13,10 @@ use zonal::{Config, Request};
 const HUGE: u8 = 9;
 /// Frames of the machine: 512 MiB, 256 blocks of 2 MiB.
 const FRAMES: u64 = 1 << 17;
-/// Rounds of churn after scattered frees.
+/// Rounds of churn after frames were freed at random.
 const ROUNDS: u32 = 200;
 
-/// A machine of one node, used from one CPU or two in turn.
+/// A machine of one node, used from one CPU or from two CPUs alternately.
 struct Use {
     world: World,
     frames: u64,
@@ -32,7 +33,7 @@ impl Use {
         Self { world, frames, cpus, held: Vec::new(), held_pages: 0, random: Random(1) }
     }
 
-    /// Continues on the next CPU.
+    /// Moves to the CPU whose turn it is.
     fn take_turns(&self, turn: u64) {
         run_on((turn % u64::from(self.cpus)) as u32);
     }
@@ -53,24 +54,24 @@ impl Use {
         self.world.allocator.free(block.first, block.order).unwrap();
     }
 
-    /// Advances the clock by a second.
+    /// Advances the clock by a second and ticks.
     fn pass_a_second(&self) {
         self.world.controls.advance_ms(1001);
         self.world.allocator.tick();
     }
 
-    /// Returns the free blocks of 2 MiB, including those inside larger ones.
+    /// Returns the number of free 2 MiB blocks, including those inside larger blocks.
     fn huge_blocks(&self) -> u64 {
         let zone = self.world.allocator.zones().next().unwrap();
         (HUGE..=18).map(|at| zone.free_blocks[usize::from(at)] << (at - HUGE)).sum()
     }
 
-    /// Returns the free blocks of 2 MiB if nothing were scattered.
+    /// Returns the number of free 2 MiB blocks if all allocated frames were contiguous.
     fn ideal(&self) -> u64 {
         (self.frames - self.held_pages) >> HUGE
     }
 
-    /// Allocates and frees blocks of orders 0..=9 at 50 to 70 % occupancy.
+    /// Allocates and frees blocks of orders 0 to 9 at 50 to 70 % occupancy.
     fn mix_orders(&mut self, steps: u64) {
         let (least, most) = (self.frames / 2, self.frames * 7 / 10);
         let mut step = 0;
@@ -91,8 +92,8 @@ impl Use {
         }
     }
 
-    /// Allocates all frames one by one, frees a random half one by one, then runs rounds, each of which frees a
-    /// random tenth of the held frames and allocates as many again.
+    /// Allocates all frames one by one and frees a random half of them one by one. Then runs rounds of churn, each of
+    /// which frees a random tenth of the held frames and allocates as many again.
     fn scatter_and_churn(&mut self) {
         while self.take(0) {}
         let half = self.frames / 2;
@@ -114,14 +115,14 @@ impl Use {
     }
 }
 
-/// Returns the free blocks of 2 MiB after a mix of orders, and the ideal.
+/// Returns the number of free 2 MiB blocks after a mix of orders, and the ideal.
 fn after_mix(frames: u64, cpus: u32, steps: u64) -> (u64, u64) {
     let mut mix = Use::new(frames, cpus, PagesetTuning::Depth);
     mix.mix_orders(steps);
     (mix.huge_blocks(), mix.ideal())
 }
 
-/// Returns the free blocks of 2 MiB after churn, and the ideal.
+/// Returns the number of free 2 MiB blocks after churn, and the ideal.
 fn after_churn(frames: u64, cpus: u32, tuning: PagesetTuning) -> (u64, u64) {
     let mut churn = Use::new(frames, cpus, tuning);
     churn.scatter_and_churn();

@@ -1,5 +1,5 @@
-//! Values at their limits: frames at the end of 64-bit frame numbers, zones with as many frames as 32 bits can
-//! number, settings and ids that no machine has.
+//! Tests of values at their limits: frames at the end of 64-bit frame numbers, zones with as many frames as 32 bits can
+//! number, and settings and ids that no machine has.
 
 use std::sync::Arc;
 
@@ -65,7 +65,7 @@ fn every_frame_of_spans_at_the_lowest_and_highest_numbers_is_allocated_and_freed
     }
 }
 
-/// Frames as far from a zone as offsets of 32 bits reach, and the extreme frame numbers.
+/// Frees of frames outside the zone are refused, also if their distance from it exceeds 32 bits.
 #[test]
 fn frames_far_from_every_zone_are_refused() {
     run_on(0);
@@ -161,7 +161,7 @@ fn settings_beyond_every_machine_are_bounded_or_refused() {
         let refused = at(0, FRAMES).try_build(&config, TestPlatform(Arc::default())).err();
         assert_eq!(refused, Some(ConfigError::MinFree { min_free, managed: pages(FRAMES) }));
     }
-    // Watermarks that no zone can reach: only requests that may use the reserve succeed.
+    // With these settings no zone can reach its watermarks, so only requests that may use the reserve succeed.
     let watermarks = WatermarkSettings {
         scale_factor: u32::MAX,
         lowmem_reserve_ratio: [1; 4],
@@ -187,8 +187,8 @@ fn orders_beyond_the_largest_are_refused_whatever_the_frame() {
     world.check();
 }
 
-/// Calls `then` with an allocator over one node that spans `span`, cut into as many zones as it takes, of
-/// which `managed` is memory.
+/// Calls `then` with an allocator for one node that spans `span`. The span is divided into as many zones as necessary,
+/// and `managed` is its memory.
 fn with_span(span: FrameRange, managed: &[FrameRange], then: impl FnOnce(&Allocator<'_, OneThread>)) {
     let nodes = [NodeDescription { id: node(0), cpus: &[CpuId::new(0)], distances: &[10] }];
     let spans: Vec<FrameRange> = span.zone_spans().collect();
@@ -212,14 +212,14 @@ fn all_of(a: &Allocator<'_, OneThread>, at: Order) -> Vec<Block> {
     std::iter::from_fn(|| a.alloc(&request).ok()).collect()
 }
 
-/// A zone whose last frame has the largest offset of 32 bits.
+/// Tests a zone whose last frame has the largest offset that fits into 32 bits.
 #[test]
 #[cfg_attr(miri, ignore = "takes Miri too long")]
 fn the_last_frame_of_the_largest_zone_is_a_frame_as_any_other() {
     run_on(0);
     let span = range(7 << 40, ZONE_FRAMES_MAX);
     let (first, last) = (span.start, Pfn::new(span.end().get() - 1));
-    // Its first 20 000 frames are memory, and its last.
+    // The first 20 000 frames of the zone and its last 20 000 frames are memory.
     let managed = [range(first.get(), 20_000), range(span.end().get() - 20_000, 20_000)];
     with_span(span, &managed, |a| {
         let mut frames: Vec<Pfn> = all_of(a, Order::PAGE).iter().map(|block| block.first).collect();
@@ -230,7 +230,7 @@ fn the_last_frame_of_the_largest_zone_is_a_frame_as_any_other() {
         a.free_bulk(&frames).unwrap();
         a.drain_pagesets();
         assert_eq!(a.verify().unwrap().allocated, pages(1));
-        // Offsets past the end do not wrap to 0.
+        // Offsets past the end must not wrap to 0.
         for frame in [span.end(), Pfn::new(first.get() - 1), last.plus(pages(1 << 32))] {
             assert_eq!(a.free(frame, Order::PAGE), Err(FreeError::NotManaged(frame)));
         }
@@ -240,14 +240,14 @@ fn the_last_frame_of_the_largest_zone_is_a_frame_as_any_other() {
         assert_eq!(a.free(last, Order::PAGE), Err(FreeError::NotAllocated(last)));
         a.offline_memory(frame).unwrap();
         assert_eq!(a.free(last, Order::PAGE), Err(FreeError::NotManaged(last)));
-        // The zone now ends with absent memory.
+        // The zone now ends with an absent frame.
         assert_eq!(a.verify().unwrap().managed, pages(39_999));
         a.online_memory(frame).unwrap();
         assert_eq!(a.verify().unwrap().free, pages(40_000));
     });
 }
 
-/// All offsets are memory, and the last block is split down to its last frame.
+/// All offsets of the zone are memory, and its last block is split down to the last frame.
 #[test]
 #[cfg_attr(miri, ignore = "takes Miri too long")]
 fn all_blocks_of_the_largest_zone_are_allocated_and_freed() {
@@ -270,7 +270,7 @@ fn all_blocks_of_the_largest_zone_are_allocated_and_freed() {
     });
 }
 
-/// A node of 40 TiB of 4 KiB frames, of which few are memory.
+/// Tests a node that spans 40 TiB in frames of 4 KiB, few of which are memory.
 #[test]
 #[cfg_attr(miri, ignore = "takes Miri too long")]
 fn a_node_larger_than_a_zone_is_several_zones() {
@@ -281,7 +281,7 @@ fn a_node_larger_than_a_zone_is_several_zones() {
     let cuts = if usize::BITS < 64 { 4 } else { 16 } * TIB;
     assert!(parts[1..].iter().all(|part| part.start.get().is_multiple_of(cuts)), "{parts:?}");
     assert_eq!(parts.iter().map(|part| part.count).sum::<PageCount>(), span.count);
-    // At the ends of the span, across each boundary, and alone in the middle of a part.
+    // There is memory at both ends of the span, across each boundary between parts, and in the middle of one part.
     const MEMORY: u64 = 1 << 16;
     let mut memory = vec![range(span.start.get(), MEMORY)];
     memory.extend(parts[1..].iter().map(|part| range(part.start.get() - MEMORY / 2, MEMORY)));
@@ -303,7 +303,7 @@ fn a_node_larger_than_a_zone_is_several_zones() {
             memory.iter().any(|range| range.contains(&block))
         };
         assert!(blocks.iter().all(within));
-        // The remainders at the unaligned ends, as single frames.
+        // The unaligned ends leave single frames that are in no large block.
         let rest = all_of(a, Order::PAGE);
         assert_eq!(blocks.len() as u64 * 512 + rest.len() as u64, frames);
         let accounting = a.verify().unwrap();
@@ -312,7 +312,7 @@ fn a_node_larger_than_a_zone_is_several_zones() {
         blocks.iter().chain(&rest).for_each(|block| a.free(block.first, block.order).unwrap());
         a.drain_pagesets();
         assert_eq!(a.accounting().free, pages(frames));
-        // Memory goes online and offline within a part, never across two.
+        // Memory can go online and offline within a part, but not across two parts.
         let cut = parts[1].start.get();
         assert!(a.offline_memory(range(cut - 4, 8)).is_err());
         a.offline_memory(range(cut - 4, 4)).unwrap();

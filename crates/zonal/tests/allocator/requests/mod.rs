@@ -1,4 +1,4 @@
-//! Requests: orders, policies, flags, bulk calls, shortage.
+//! Tests of requests: orders, policies, flags, bulk calls and shortage.
 
 mod basics;
 mod bulk;
@@ -8,4 +8,7 @@ mod fragmentation;
 mod limits;
 mod owner_table;
 mod policies_and_flags;
+mod ranges;
+mod run_borders;
+mod runs;
 mod shortage;

@@ -1,7 +1,7 @@
-//! No frame is allocated twice and none is lost: threads on small pools that run out of memory all the time, while
-//! another thread changes everything that can be changed.
+//! Tests that no frame is allocated twice and none is lost. Threads use small pools that run out of memory all the
+//! time, while another thread changes everything that can be changed.
 //!
-//! One pass by default; `ZONAL_STRESS_SECONDS` sets how long each test runs.
+//! Each test runs one pass by default. `ZONAL_STRESS_SECONDS` sets how long it runs instead.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, Weak};
@@ -24,7 +24,7 @@ const TUNINGS: [PagesetTuning; 4] =
 const CACHES: [ZonelistCache; 3] = [ZonelistCache::On, ZonelistCache::Published, ZonelistCache::Off];
 const URGENCIES: [Urgency; 4] = [Urgency::Normal, Urgency::High, Urgency::Atomic, Urgency::Reserve];
 
-/// A stress test: its threads, what they allocate, and what happens meanwhile.
+/// A stress test: the number of threads, the orders that they request, and whether another thread makes changes.
 #[derive(Clone, Copy)]
 struct Stress {
     seed: u64,
@@ -43,7 +43,7 @@ struct Arena {
     owners: Ledger,
     zones: Vec<FrameRange>,
     frames: u64,
-    /// Blocks that one thread allocated and another will free; reclaim frees them too.
+    /// Blocks that one thread allocated and another thread will free. Reclaim frees them too.
     exchange: Mutex<Vec<(Block, u32)>>,
     taken: AtomicU64,
     done: AtomicBool,
@@ -55,7 +55,7 @@ impl Arena {
         self.world.allocator.free(block.first, block.order).unwrap();
     }
 
-    /// Frees a block that was passed on, of one node or of any; returns its number of frames.
+    /// Frees a block of the exchange, which must be of `node` if it is given. Returns the number of frames freed.
     fn free_passed_on(&self, node: Option<NodeId>) -> Option<PageCount> {
         let mut exchange = self.exchange.lock().unwrap();
         let at = exchange.iter().position(|(block, _)| node.is_none_or(|node| block.node == node))?;
@@ -66,7 +66,7 @@ impl Arena {
     }
 }
 
-/// Frees what was passed on.
+/// A reclaimer that frees the blocks of the exchange.
 struct Cache(Weak<Arena>);
 
 impl Reclaimer for Cache {
@@ -106,7 +106,7 @@ impl Worker<'_> {
         let mut growing = true;
         for _ in 0..stress.steps {
             if self.random.once_in(16) {
-                // Most of the time each thread has its own CPU, as if pinned; CPU 999 is unknown.
+                // Usually each thread runs on its own CPU, as if pinned. CPU 999 is unknown.
                 let near = self.name % stress.cpus;
                 let other = self.random.below(u64::from(stress.cpus)) as u32;
                 run_on(self.random.pick(&[near, near, near, other, 999]));
@@ -164,13 +164,13 @@ impl Worker<'_> {
     }
 
     fn take_over(&self) {
-        // Half of them are left to reclaim.
+        // Leaves ten blocks in the exchange, so that reclaim has some to free.
         if self.arena.exchange.lock().unwrap().len() > 10 {
             self.arena.free_passed_on(None);
         }
     }
 
-    /// Frees that are invalid whatever other threads do, because the block belongs to this thread.
+    /// Attempts a free that is invalid whatever other threads do, because the block belongs to this thread.
     fn invalid_free(&mut self) {
         let Some(block) = self.held.last() else { return };
         let (allocator, first) = (&self.arena.world.allocator, block.first);
@@ -192,14 +192,14 @@ fn change_things(arena: &Arena, mut random: Random) {
     run_on(arena.stress.cpus - 1);
     let a = &arena.world.allocator;
     let mut offline = Vec::new();
-    // Relaxed: only a request to stop.
+    // Relaxed: the flag only ends the loop, and no other data depends on it.
     while !arena.done.load(Relaxed) {
         let cpu = CpuId::new(random.below(u64::from(arena.stress.cpus)) as u32);
         match random.below(14) {
             0 => a.drain_pagesets(),
             1 => a.tick(),
             2 => arena.world.controls.advance_ms(random.below(3000)),
-            // Refused, and changes nothing, where pagesets have too few slots.
+            // Where pagesets have too few slots, the change is refused and changes nothing.
             3 => drop(a.set_tuning(random.pick(&TUNINGS))),
             4 => change_watermarks(arena, &mut random),
             5 => a.set_zonelist_cache(random.pick(&CACHES)),
@@ -228,7 +228,7 @@ fn change_things(arena: &Arena, mut random: Random) {
     a.set_watermarks(WatermarkSettings::default()).unwrap();
 }
 
-/// Reads all state, which must be possible at any time.
+/// Reads all state. Reading must be possible at any time.
 fn look(arena: &Arena) {
     let a = &arena.world.allocator;
     let managed: u64 = a.zones().map(|zone| zone.managed.get()).sum();
@@ -245,7 +245,7 @@ fn change_watermarks(arena: &Arena, random: &mut Random) {
     let min_free = Some(PageCount::new(random.below(64)));
     let scale_factor = random.pick(&[0, 10, 100, 3000]);
     let settings = WatermarkSettings { min_free, scale_factor, ..WatermarkSettings::default() };
-    // Refused while too little memory is online.
+    // The change is refused while too little memory is online.
     let _ = arena.world.allocator.set_watermarks(settings);
 }
 
@@ -274,8 +274,8 @@ fn return_memory(arena: &Arena, offline: &mut Vec<FrameRange>) {
     }
 }
 
-/// Runs a stress test on a machine and checks the accounting afterwards. Returns how many blocks were allocated: none
-/// if all memory happens to be offline for as long as the workers run.
+/// Runs a stress test on a machine and checks the accounting afterwards. Returns the number of blocks allocated, which
+/// is 0 if all memory happens to be offline while the workers run.
 fn run(plan: &Plan, config: &Config, stress: Stress) -> u64 {
     let world = plan.build(config);
     let first = plan.frames().min().unwrap();
@@ -327,10 +327,10 @@ fn check_after(arena: &Arena, before: zonal::snapshot::Accounting) {
     assert_eq!(locality.hit + locality.miss, taken, "seed {seed:#x}");
     assert_eq!(locality.local + locality.other, taken, "seed {seed:#x}");
     assert_eq!(locality.miss, locality.foreign, "seed {seed:#x}");
-    assert_eq!(a.events().retired, 0, "nothing was misused; seed {seed:#x}");
+    assert_eq!(a.events().retired, 0, "there was no invalid free; seed {seed:#x}");
 }
 
-/// Zones of more than 4096 frames have several free areas.
+/// Returns a configuration in which zones of more than 4096 frames have several free areas.
 fn config(tuning: PagesetTuning, invalid_free: InvalidFree) -> Config {
     Config { tuning, invalid_free, free_area_min: PageCount::ZERO, ..Config::default() }
 }
@@ -387,7 +387,7 @@ fn four_threads_on_two_nodes() {
             let stress = Stress { seed, threads: 4, cpus: 4, steps: 8000, orders: (0, 4), changes: true };
             taken += run(&Plan::even(2, 2, 256), &config(tuning, InvalidFree::Checked), stress);
             taken += run(&Plan::even(2, 2, 1500), &config(tuning, InvalidFree::Exact), stress);
-            // Four threads that all run on one CPU, as threads do that are migrated.
+            // Four threads share one CPU, as migrated threads do.
             taken += run(
                 &Plan::even(1, 1, 700),
                 &config(tuning, InvalidFree::Checked),
@@ -430,7 +430,7 @@ fn lists_are_rebuilt_while_they_are_walked() {
     let mut taken = 0;
     for round in stress_rounds() {
         for (at, invalid_free) in [InvalidFree::Checked, InvalidFree::Exact].into_iter().enumerate() {
-            // Small far nodes without CPUs lose all their memory again and again.
+            // The small far nodes have no CPUs, and lose all their memory again and again.
             let mut plan = Plan::with_distances(1, 600, |a, b| if a.max(b) > 1 { 40 } else { 20 }, 4);
             for far in [2, 3] {
                 plan.nodes[far].1.clear();

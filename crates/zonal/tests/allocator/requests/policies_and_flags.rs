@@ -1,4 +1,4 @@
-//! Which nodes and zones serve a request, how deep it may reach, and why it fails.
+//! Tests which nodes and zones serve a request, how many frames it must leave, and why it fails.
 
 use crate::common::{Plan, TestPlatform, World, node, order, range, reclaim_on_this_thread, run_on};
 use zonal::config::ZonelistCache;
@@ -62,8 +62,8 @@ fn local_requests_fall_back_in_the_list_of_their_node() {
         let policy = Policy::<TestPlatform>::local();
         for request in [Request::page(), Request::page().policy(&policy)] {
             let (blocks, _) = exhaust(&world, &request.no_wait());
-            // Down to `low` on each node in turn, then down to `min` in the same order, then what the pagesets of
-            // other nodes still held.
+            // Blocks come from each node down to `low` one after the other, and then down to `min` in the same order.
+            // The last ones come from the pagesets of the other nodes.
             let mut order: Vec<u16> = blocks.iter().map(|block| block.node.get()).collect();
             order.dedup();
             assert_eq!(order[..4], list);
@@ -103,7 +103,8 @@ fn bind_never_leaves_its_set() {
             free_all(&world, &blocks);
         }
     }
-    // A cpuset restricts the set; an atomic request respects only the policy's set.
+    // A cpuset restricts the policy's set further. An atomic request ignores the cpuset and respects only the policy's
+    // set.
     let (only_3, not_at_all) = (mask(&[2, 3]), mask(&[0, 2]));
     let bound = Request::page().policy(&policy);
     assert_eq!(world.allocator.alloc(&bound.allowed(&only_3)).unwrap().node, node(3));
@@ -111,7 +112,7 @@ fn bind_never_leaves_its_set() {
     assert_eq!(none, Err(AllocError::NoNodeInPolicy));
     let atomic = bound.allowed(&not_at_all).urgency(Urgency::Atomic);
     assert!([node(1), node(3)].contains(&world.allocator.alloc(&atomic).unwrap().node));
-    // Bound to another node and restricted to this one, it has no node left.
+    // The policy binds the request to other nodes and the flag restricts it to its own node, so no node is left.
     assert_eq!(shortage(world.allocator.alloc(&bound.this_node()).unwrap_err()).zones, 0);
 }
 
@@ -148,7 +149,7 @@ fn interleaving_is_even_and_counts_its_hits() {
     let by_node = nodes_of(&blocks, 3);
     assert!(by_node.iter().all(|&count| count.abs_diff(by_node[0]) < 100), "{by_node:?}");
     free_all(&world, &blocks);
-    // A cpuset leaves it fewer nodes to interleave.
+    // With a cpuset, the policy interleaves fewer nodes.
     let allowed = mask(&[0, 2]);
     let take = |_| world.allocator.alloc(&Request::page().policy(&policy).allowed(&allowed)).unwrap();
     assert_eq!(nodes_of(&(0..100).map(take).collect::<Vec<_>>(), 3), [50, 0, 50]);
@@ -215,7 +216,7 @@ fn policies_without_memory_are_refused_at_once_or_when_it_goes() {
     assert_eq!(served(0), Ok(node(1)));
 }
 
-/// Builds a node with all four zone kinds.
+/// Builds a node with zones of all four kinds.
 fn four_zones() -> World {
     run_on(0);
     let mut plan = Plan::even(1, 1, FRAMES);
@@ -295,7 +296,7 @@ fn urgency_determines_the_minimum_of_free_frames() {
             held.extend(blocks);
             let free = shortage(error).free.get();
             assert!(free.abs_diff(stop) <= u64::from(zone.stat_threshold), "{urgency:?}: {free}, not {stop}");
-            // Less urgent requests fail now.
+            // Requests of lower urgency now fail.
             assert!(world.allocator.alloc(&Request::page()).is_err());
         }
         assert_eq!(held.len(), 1 << 16, "the reserve is served to the last frame");
@@ -329,7 +330,7 @@ fn no_wait_never_stalls_and_no_retry_once() {
     let (more, _) = exhaust(&world, &Request::page());
     blocks.extend(more);
     reclaim_on_this_thread(false);
-    assert_eq!(stalls(), 2, "who reclaims does not reclaim again");
+    assert_eq!(stalls(), 2, "a reclaiming caller does not reclaim again");
     assert!(!world.controls.take_woken().is_empty());
     free_all(&world, &blocks);
 }
@@ -352,7 +353,8 @@ fn every_block_of_the_largest_order_can_be_allocated() {
     assert_eq!(blocks.len() as u64, FRAMES / 1024);
     assert_eq!(shortage(error).order, order(10));
     free_all(&world, &blocks);
-    // Also when all of it is in a pageset, which is drained before a request fails.
+    // All blocks can be allocated again even if all frames are in a pageset, because it is drained before a request
+    // fails.
     let (pages, _) = exhaust(&world, &Request::page().urgency(Urgency::Reserve));
     pages.iter().for_each(|block| world.allocator.free(block.first, block.order).unwrap());
     let (blocks, _) = exhaust(&world, &request);
@@ -361,7 +363,7 @@ fn every_block_of_the_largest_order_can_be_allocated() {
 }
 
 #[test]
-fn pagesets_hold_nothing_that_urgent_requests_should_find() {
+fn refills_leave_the_reserve_of_urgent_requests_in_the_buddy() {
     for tuning in
         [PagesetTuning::Depth, PagesetTuning::DepthPublished, PagesetTuning::Stepwise, PagesetTuning::Fixed]
     {
@@ -391,7 +393,7 @@ fn the_zonelist_cache_never_decides_whether_a_request_succeeds() {
             let config = Config { zonelist_cache: mode, ..Config::default() };
             let world = Plan::even(3, 1, FRAMES).build(&config);
             let (blocks, _) = exhaust(&world, &Request::new(order(10)));
-            // All zones are marked full for large blocks now, and nothing clears the full bits.
+            // All zones now have full bits for large blocks, and nothing clears these bits.
             assert_eq!(world.allocator.events().marks > 0, mode != ZonelistCache::Off);
             let (more, _) = exhaust(&world, &Request::new(o));
             free_all(&world, &[blocks, more.clone()].concat());
@@ -401,8 +403,8 @@ fn the_zonelist_cache_never_decides_whether_a_request_succeeds() {
     }
 }
 
-/// On a machine with many nodes, requests for a few of them go directly to these: in the order of distance, past full
-/// nodes, and to no other node.
+/// On a machine with many nodes, a request that allows only a few of them goes directly to those nodes. It tries them
+/// in the order of distance, skips full nodes, and uses no other node.
 #[test]
 fn a_few_nodes_of_many_serve_in_order_and_alone() {
     const NODES: u16 = 24;
@@ -428,7 +430,7 @@ fn a_few_nodes_of_many_serve_in_order_and_alone() {
             for node in a.nodes().filter(|node| !few.contains(&node.id.get())) {
                 assert_eq!(node.allocated, [PageCount::ZERO; 3], "{}", node.id);
             }
-            // Memory on one of them is found at once.
+            // If memory is freed on one of the allowed nodes, the next request finds it.
             let (of_last, others): (Vec<Block>, Vec<Block>) =
                 blocks.into_iter().partition(|block| block.node == node(last));
             of_last.into_iter().for_each(|block| a.free(block.first, block.order).unwrap());

@@ -1,4 +1,4 @@
-//! What a failed request reports about each zone: why it did not serve, and by how much.
+//! Tests what a failed request reports about each zone: why the zone did not serve, and how many frames it lacked.
 
 use std::num::NonZeroU64;
 
@@ -12,7 +12,7 @@ use zonal::request::Urgency;
 use zonal::units::{Order, PageCount, ZoneKind};
 use zonal::{Block, Config, NodeMask, Platform, Policy, Request};
 
-/// Returns the error of a request that must fail, and its zones, with counters folded.
+/// Folds counters, and returns the error of a request that must fail and its report on each zone.
 fn fails(world: &World, request: &Request<'_>) -> (Shortage, Vec<ZoneShortage>) {
     world.allocator.tick();
     let Err(AllocError::OutOfMemory(sum)) = world.allocator.alloc(request) else { panic!("memory was left") };
@@ -23,7 +23,8 @@ fn fails(world: &World, request: &Request<'_>) -> (Shortage, Vec<ZoneShortage>) 
     (sum, zones)
 }
 
-/// Allocates everything that `request` can, to the last frame that the watermarks permit when counters are folded.
+/// Allocates all blocks that `request` can, down to the last frame that the watermarks permit after counters are
+/// folded.
 fn settle(world: &World, request: &Request<'_>) -> Vec<Block> {
     let mut held = world.alloc_all(request);
     world.allocator.tick();
@@ -38,7 +39,8 @@ fn reclaiming(world: &World, work: impl FnOnce() -> Vec<Block>) -> Vec<Block> {
     result
 }
 
-/// Every verdict with an amount is exact: one frame fewer does not suffice, that many do.
+/// Every amount that a verdict states is exact. After one frame fewer is freed, the request still fails; after that
+/// many, it succeeds.
 #[test]
 fn a_zone_is_short_by_what_is_needed_and_no_more() {
     for urgency in [Urgency::Normal, Urgency::High, Urgency::Atomic] {
@@ -70,7 +72,7 @@ fn a_zone_is_short_by_what_is_needed_and_no_more() {
     }
 }
 
-/// There is DMA memory, but it is reserved for requests that can use no other zone.
+/// The machine has DMA memory, but it is reserved for requests that can use no other zone.
 #[test]
 fn the_lowmem_reserve_is_named() {
     let mut plan = one_cpu(&[4096], ZoneKind::Dma);
@@ -96,14 +98,15 @@ fn the_lowmem_reserve_is_named() {
         text.starts_with(&format!("node 0 DMA is limited by its lowmem reserve, short by {short_by} ")),
         "{text}"
     );
-    // For a request limited to the lower zone the reserve is available, and the other zone is not part of the report.
+    // The reserve is available to a request that is limited to the lower zone, and the report does not cover the other
+    // zone.
     let lower = request.zone_limit(ZoneKind::Dma);
     let _lower = settle(&world, &lower);
     let (sum, _) = fails(&world, &lower);
     assert_eq!(sum.verdicts, VerdictCounts { below_min: 1, not_allowed: 1, ..VerdictCounts::default() });
 }
 
-/// Enough free frames, but no contiguous ones.
+/// There are enough free frames, but they are not contiguous.
 #[test]
 fn fragmentation_is_named_with_the_largest_block() {
     let world = one_cpu(&[4096], ZoneKind::Normal).build(&with_min(100));
@@ -123,7 +126,7 @@ fn fragmentation_is_named_with_the_largest_block() {
     assert!(world.allocator.alloc(&request).is_ok());
 }
 
-/// The largest block is the largest of all zones.
+/// The reported largest block is the largest of all zones.
 #[test]
 fn the_largest_block_is_found_at_every_order() {
     for of in 0..=10 {
@@ -156,7 +159,7 @@ fn zones_without_memory_and_zones_out_of_reach_are_counted() {
     assert_eq!(sum.verdicts, VerdictCounts { below_min: 2, no_memory: 1, ..VerdictCounts::default() });
     assert_eq!(zones[1].verdict, Verdict::NoMemory);
     assert_eq!((zones[1].managed, zones[1].largest), (PageCount::ZERO, None));
-    // By cpuset, by policy, by both.
+    // Nodes are excluded by the cpuset, by the policy, or by both.
     let only: NodeMask = [node(0), node(1)].into_iter().collect();
     let first = Policy::bind(&world.allocator, [node(0)].into_iter().collect()).unwrap();
     let last = Policy::bind(&world.allocator, [node(2)].into_iter().collect()).unwrap();
@@ -172,7 +175,7 @@ fn zones_without_memory_and_zones_out_of_reach_are_counted() {
     assert!(world.allocator.alloc(&request).is_ok());
 }
 
-/// Requests that are refused on purpose fail although memory could serve, and the error says so.
+/// A request that fault injection refuses fails although memory could serve it, and the error says so.
 #[test]
 fn a_request_refused_on_purpose_says_that_memory_is_there() {
     let faults = Faults::EveryNth(NonZeroU64::MIN);
@@ -183,7 +186,7 @@ fn a_request_refused_on_purpose_says_that_memory_is_there() {
     assert!(sum.to_string().contains("1 able to serve now"), "{sum}");
 }
 
-/// A reclaimer's own requests ignore watermarks: they fail only where no block is left.
+/// The requests of a reclaimer ignore watermarks, so they fail only if no block is left.
 #[test]
 fn reserve_requests_fail_for_lack_of_blocks_not_by_watermarks() {
     let world = one_cpu(&[4096], ZoneKind::Normal).build(&with_min(100));
@@ -196,7 +199,8 @@ fn reserve_requests_fail_for_lack_of_blocks_not_by_watermarks() {
     assert_eq!(fails(&world, &Request::page().no_wait()).0.verdicts.below_min, 1);
 }
 
-/// A report is about the request that failed: it does not advance the policy, and names the node that was tried.
+/// A report describes the request that failed. Making a report does not advance the policy, and the report names the
+/// node that was tried.
 #[test]
 fn a_report_does_not_advance_a_policy() {
     let world = Plan::even(3, 1, 4096).build(&with_min(300));

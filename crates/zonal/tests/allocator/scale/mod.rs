@@ -1,3 +1,3 @@
-//! Machines of all shapes.
+//! Tests of machines of all shapes.
 
 mod shapes;

@@ -1,4 +1,5 @@
-//! Machines of unusual shapes: nodes without memory or CPUs, ids with gaps, unknown CPUs.
+//! Tests of machines of unusual shapes: nodes without memory or CPUs, ids with gaps, and CPU ids that the machine does
+//! not have.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use zonal::{Config, NodeMask, Request};
 
 const FRAMES: u64 = 1 << 13;
 
-/// Allocates and frees every order on the CPU; returns the node that served.
+/// Allocates and frees blocks of every order on the CPU. Returns the node that served the requests.
 fn served_by(world: &World, cpu: u32) -> u16 {
     run_on(cpu);
     let a = &world.allocator;
@@ -52,7 +53,8 @@ fn requests_of_unknown_cpus_bypass_the_pagesets() {
 
 #[test]
 fn many_cpus_are_each_on_their_node() {
-    // Alternating on two nodes; every fifth number is not a CPU, and the highest CPU of each node comes first.
+    // The CPU numbers are spread over two nodes. Every fifth number is not a CPU, and each node lists its CPUs in
+    // descending order.
     const NUMBERS: u32 = 1 << 14;
     let node_of = |cpu: u32| (cpu % 5 != 4).then_some((cpu % 3 % 2) as u16);
     let cpus_of = |id: u16| (0..NUMBERS).rev().filter(|&cpu| node_of(cpu) == Some(id)).collect();
@@ -71,7 +73,8 @@ fn many_cpus_are_each_on_their_node() {
     }
     let cpus: usize = plan.nodes.iter().map(|(_, cpus)| cpus.len()).sum();
     assert_eq!(world.allocator.pagesets().count(), 2 * cpus);
-    // No two CPUs of a node share slots: each CPU allocates next what it freed last.
+    // No two CPUs of a node share slots: the next allocation on each CPU returns the frame that the same CPU freed
+    // last.
     let near = |at: u32| (at * (NUMBERS / 64)..NUMBERS).find(|&cpu| node_of(cpu) == Some(0)).unwrap();
     let one_page = |at| {
         run_on(near(at));
@@ -87,7 +90,7 @@ fn many_cpus_are_each_on_their_node() {
 
 #[test]
 fn unknown_and_offline_cpus_work_in_different_parts_of_a_zone() {
-    const PART: u64 = 1 << 14; // there is a free area of this size for a quarter of a CPU
+    const PART: u64 = 1 << 14; // the free areas have this size: four for each of the four CPUs
     let world = Plan::even(1, 4, 16 * PART).build(&Config::default());
     for cpu in 0..3 {
         world.allocator.offline_cpu(CpuId::new(cpu)).unwrap();
@@ -117,7 +120,8 @@ fn nodes_without_memory_are_served_by_the_nearest() {
     let strict = a.alloc(&Request::page().this_node());
     let AllocError::OutOfMemory(shortage) = strict.unwrap_err() else { panic!("{strict:?}") };
     assert_eq!((shortage.node, shortage.zones, shortage.free), (node(1), 0, PageCount::ZERO));
-    // No node is preferred there, so being served by the first of its list is a hit, but not local.
+    // A CPU of a node without memory has no preferred node. A block from the first node of its fallback list counts as
+    // a hit, but not as local.
     let before = a.locality();
     let block = a.alloc(&Request::page()).unwrap();
     let after = a.locality();
@@ -133,7 +137,7 @@ fn nodes_without_cpus_serve_and_are_shared() {
     let world = plan.build(&Config::default());
     let a = &world.allocator;
     let zones: Vec<_> = a.zones().collect();
-    // Four CPUs share it: in the limits each has a fourth.
+    // All four CPUs use the node without CPUs, so each has a fourth of that zone's pageset limits.
     let batches = 4 * zones[0].pageset_limits.batch.get();
     let share = |low: u64, cpus: u64| (low / cpus).max(batches);
     assert_eq!(zones[0].pageset_limits.high_min.get(), share(zones[0].watermarks.low.get(), 2));
@@ -147,7 +151,7 @@ fn nodes_without_cpus_serve_and_are_shared() {
         blocks.iter().for_each(|block| a.free(block.first, block.order).unwrap());
         a.verify().unwrap();
     }
-    // With the penalty on nodes with CPUs, the node without CPUs comes before the other.
+    // Nodes with CPUs get a penalty, so the node without CPUs comes first in the list of node 0.
     let mut list = Vec::new();
     a.fallback_order(node(0), |node| list.push(node.get()));
     assert_eq!(list, [0, 2, 1]);
@@ -193,7 +197,7 @@ fn a_machine_without_cpus_or_memory() {
     assert_eq!(served_by(&world, 0), 0);
     world.allocator.tick();
     check_all_free(&world);
-    // Zones without memory, all of which may come online later.
+    // Now the zones have no memory at start, but all of their memory may come online later.
     plan.zones.iter_mut().for_each(|zone| zone.4.clear());
     let empty = plan.build(&Config::default());
     assert!(matches!(empty.allocator.alloc(&Request::page()), Err(AllocError::OutOfMemory(_))));

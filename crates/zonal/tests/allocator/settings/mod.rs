@@ -1,3 +1,3 @@
-//! Settings that change at run time.
+//! Tests of settings that change at run time.
 
 mod run_time;

@@ -1,4 +1,4 @@
-//! Settings of node reclaim and of statistics, changed while the allocator is in use.
+//! Tests of the settings of node reclaim and of statistics, which change while the allocator is in use.
 
 use crate::common::scenarios::{Random, Scripted, order, with_min};
 use crate::common::{Plan, World, run_on};
@@ -9,8 +9,8 @@ use zonal::rules::stat_threshold::{CounterRules, ThresholdRule};
 use zonal::units::{CpuId, PageCount};
 use zonal::{Config, Request};
 
-/// Builds nodes 0 and 1 below their watermarks and node 2 with plenty; node 1 has no CPUs and is at distance 25 from
-/// node 0.
+/// Builds nodes 0 and 1 below their watermarks and node 2 with plenty of free frames. Node 1 has no CPUs and is at
+/// distance 25 from node 0.
 fn near_full(mode: ZonelistCache) -> World {
     let mut plan = Plan::with_distances(1, 4096, |_, _| 25, 3);
     plan.nodes[1].1.clear();
@@ -21,7 +21,7 @@ fn near_full(mode: ZonelistCache) -> World {
     world
 }
 
-/// Returns the calls of node reclaim for nodes 0 and 1 while pages are allocated within a second.
+/// Returns how often node reclaim is called for node 0 and for node 1 while 100 pages are allocated within a second.
 fn calls(world: &World, reclaimer: &Scripted) -> [usize; 2] {
     for _ in 0..100 {
         assert_eq!(world.server(&Request::page()), 2);
@@ -32,7 +32,7 @@ fn calls(world: &World, reclaimer: &Scripted) -> [usize; 2] {
 
 #[test]
 fn the_reclaim_distance_changes_at_run_time() {
-    // With the cache a zone is tried once a second, otherwise with each page.
+    // With the zonelist cache, each zone is reclaimed once a second. Without it, each zone is reclaimed for every page.
     for (mode, tries) in [(ZonelistCache::On, 1), (ZonelistCache::Off, 100)] {
         let world = near_full(mode);
         let barren = Scripted::new(1 << 20, |_, _| 0);
@@ -49,7 +49,7 @@ fn the_reclaim_distance_changes_at_run_time() {
 
 #[test]
 fn the_unmapped_ratio_changes_at_run_time() {
-    // 100 of the 4096 frames of a node: more than 2 %, fewer than 3 %.
+    // A node has 100 reclaimable frames of 4096, which is more than 2 % and less than 3 %.
     let world = near_full(ZonelistCache::On);
     let barren = Scripted::new(100, |_, _| 0);
     world.controls.set_reclaimer(barren.clone());
@@ -104,12 +104,12 @@ fn every(seconds: u32) -> StatInterval {
     StatInterval::from_seconds(seconds).unwrap()
 }
 
-/// Returns the frames in use according to the totals, without differences that have not been folded.
+/// Returns the number of allocated user frames according to the totals, without differences that have not been folded.
 fn user(world: &World) -> u64 {
     world.allocator.allocated_approximate()[0].get()
 }
 
-/// Allocates a page at each of `seconds`, followed by a tick; returns the totals after each of them.
+/// Allocates a page at each of `seconds` and then ticks. Returns the totals after each tick.
 fn readings(world: &World, seconds: core::ops::RangeInclusive<u64>) -> Vec<u64> {
     let reading = |second| {
         world.controls.set_ms(second * 1000);
@@ -220,7 +220,7 @@ fn a_refresh_makes_approximate_readings_exact_on_every_node() {
         world.allocator.stat_refresh();
         assert_eq!(approximate(), (allocated, free));
         assert_eq!(exact(), (allocated, free, locality), "nothing is lost");
-        // Everything is folded now, so another refresh changes nothing.
+        // All differences are folded now, so another refresh changes nothing.
         let folds = || world.allocator.zones().map(|zone| zone.counter_folds).sum::<u64>();
         let before = folds();
         world.allocator.stat_refresh();

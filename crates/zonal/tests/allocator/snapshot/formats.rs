@@ -1,7 +1,8 @@
-//! The formats of Linux: to the letter when a machine starts, and in figures after it was used.
+//! Tests of the formats of Linux. The text is compared exactly right after the start, and by its figures after the
+//! allocator was used.
 //!
-//! `tests/formats` has the expected text at the start. The machine has a node with three zone kinds, one of which has
-//! two parts, a node without memory, a CPU that is offline, and ids with gaps.
+//! `tests/formats` has the expected text at the start. The machine has a node with three kinds of zones, one of which
+//! has two parts. It also has a node without memory, an offline CPU, and ids with gaps.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -37,7 +38,7 @@ fn world() -> World {
     };
     let watermarks =
         WatermarkSettings { min_free: Some(crate::common::scenarios::pages(1000)), ..Default::default() };
-    // Limits of pagesets that are within the slots of every zone.
+    // With these settings the pageset limits do not exceed the slots of any zone.
     let config = Config { watermarks, tuning: PagesetTuning::Fixed, high_fraction: 64, ..Config::default() };
     let world = plan.build(&config);
     world.allocator.offline_cpu(CpuId::new(3)).unwrap();
@@ -107,7 +108,8 @@ fn figures_of_a_machine_in_use() {
     use_it(&world);
     let allocator = &world.allocator;
     let snapshot = allocator.snapshot();
-    // Two pages of CPU 1 are bound to node 2; CPU 4 has no memory on its node, and node 2 is nearest.
+    // CPU 1 allocates two pages that are bound to node 2. CPU 4 is on a node without memory, and node 2 is the nearest
+    // to it.
     let of_node_2 = "numa_hit 6\nnuma_miss 0\nnuma_foreign 0\ninterleave_hit 0\nlocal_node 0\nother_node 6\n";
     assert_eq!(snapshot.numastat(node(2)).unwrap().to_string(), of_node_2);
     let of_node_0 = "numa_hit 9\nnuma_miss 0\nnuma_foreign 0\ninterleave_hit 0\nlocal_node 9\nother_node 0\n";
@@ -238,7 +240,8 @@ fn settings_that_changed_are_those_in_force() {
     world.allocator.set_min_unmapped_percent(44).unwrap();
     world.allocator.set_stat_interval(zonal::config::StatInterval::from_seconds(3).unwrap());
     let files = files(&world);
-    // The square root of 16 times the KiB that are not movable.
+    // The expected value is the square root of 16 times the memory outside movable zones in KiB, rounded down to whole
+    // frames.
     let kib = (16 * 12 * UNIT * 4).isqrt() / 4 * 4;
     assert_eq!(files["proc/sys/vm/min_free_kbytes"], format!("{kib}\n"));
     assert_eq!(files["proc/sys/vm/watermark_scale_factor"], "77\n");

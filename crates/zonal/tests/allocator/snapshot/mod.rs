@@ -1,3 +1,3 @@
-//! What a snapshot prints.
+//! Tests of the text that snapshots print.
 
 mod formats;

@@ -1,4 +1,4 @@
-//! Checks each sentence of the rule by hand-computed examples, and the rule against a literal model of it.
+//! Checks the depth rule with hand-computed examples, and against a literal model of the published rule.
 
 use super::*;
 use crate::testing::Random;
@@ -17,12 +17,12 @@ const fn periods(count: u64) -> Moment {
     Moment::from_ns(START.ns() + count * PERIOD_NS)
 }
 
-/// Returns the moment `ns` nanoseconds after `count` whole periods from the start.
+/// Returns the moment that is `count` whole periods and `ns` nanoseconds after `START`.
 const fn after(count: u64, ns: u64) -> Moment {
     Moment::from_ns(periods(count).ns() + ns)
 }
 
-/// Returns a state whose period began at `START`, with nothing counted.
+/// Returns a state whose period began at `START`, with zero depths.
 fn fresh() -> DepthState {
     DepthState { start: START, ..DepthState::default() }
 }
@@ -31,7 +31,7 @@ fn take(state: &mut DepthState, count: u64) {
     (0..count).for_each(|_| state.on_pop(Order::PAGE));
 }
 
-/// Frees `count` frames at one moment and returns the last new `high`.
+/// Frees `count` frames at one moment and returns the last new `high`, if any.
 fn give(state: &mut DepthState, count: u64, now: Moment) -> Option<PageCount> {
     (0..count).filter_map(|_| state.on_push(Order::PAGE, now, limits())).last()
 }
@@ -78,7 +78,7 @@ fn a_period_is_closed_by_a_free_that_is_counted_first() {
     let mut state = fresh();
     take(&mut state, 400);
     give(&mut state, 399, START);
-    // The free that closes the period makes the depth 400; half of it is averaged in.
+    // The free that closes the period makes the depth 400, half of which is added to half of the previous average.
     assert_eq!(give(&mut state, 1, after(1, 1)), Some(pages(200)));
     let expected = DepthState { average: depths(200, 200), start: after(1, 1), ..DepthState::default() };
     assert_eq!(state, expected);
@@ -125,7 +125,7 @@ fn disabled_is_zero_high_and_zero_start() {
     let mut state = fresh();
     assert_eq!(state.on_push(Order::PAGE, after(1, 1), HighLimits::DISABLED), Some(PageCount::ZERO));
     assert_eq!(state.start(), Moment::default());
-    // After pagesets are enabled again, the first free is more than two periods later and starts anew.
+    // The first free after pagesets are enabled again is more than two periods later, so it starts a new period.
     assert_eq!(give(&mut state, 1, after(1, 2)), Some(limits().min()));
     assert_eq!(state, DepthState { start: after(1, 2), ..DepthState::default() });
 }
@@ -155,7 +155,7 @@ fn freeing_alone_never_raises_high() {
     assert_eq!(state.average().alloc(), PageCount::ZERO);
 }
 
-/// Allocates on one CPU with one free per period, just enough for periods to close.
+/// Allocates on one CPU, with only one free per period, which closes the period.
 #[test]
 fn allocation_alone_never_raises_high() {
     let mut state = fresh();
@@ -183,7 +183,7 @@ fn highs_of_repeats(out: u64) -> [u64; 8] {
 #[cfg_attr(miri, ignore = "takes Miri too long")]
 fn repeats_converge_by_halves() {
     assert_eq!(highs_of_repeats(8000), [4000, 6000, 7000, 7500, 7750, 7875, 7937, 7968]);
-    // After 5 periods one thirty-second is missing, as from any start.
+    // The distance to the final value halves in every period, so after 5 periods it is one thirty-second.
     assert!(highs_of_repeats(8000)[4] >= 8000 - 8000 / 32);
     assert_eq!(highs_of_repeats(30_000)[..2], [10_000, 10_000]);
     assert_eq!(highs_of_repeats(50), [100; 8]);
@@ -205,7 +205,7 @@ fn depths_stop_at_their_width() {
     assert_eq!(expected.midpoint(Depths { alloc: 0, free: 0 }), Depths { alloc: u32::MAX / 2, free: 0 });
 }
 
-/// The rule as it was published, with the count and its extremes.
+/// The rule as published, which stores the count and its extremes.
 #[derive(Default)]
 struct Model {
     alloc_count: i64,
@@ -256,7 +256,7 @@ fn plain_state_and_model_agree() {
         if random.index(5000) == 0 {
             now += PERIOD_NS * (1 + random.index(2) as u64);
         }
-        // Long waves, so that depths become larger than single steps.
+        // Long runs in one direction make depths larger than single steps.
         if random.index(100) < if (now / PERIOD_NS).is_multiple_of(2) { 70 } else { 30 } {
             plain.on_pop(order);
             model.on_pop(order);

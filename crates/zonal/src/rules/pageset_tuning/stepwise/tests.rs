@@ -1,4 +1,4 @@
-//! Hand-computed traces, and bounds over all small pagesets.
+//! Checks the stepwise rule with hand-computed traces, and its bounds for all small pagesets.
 
 use super::*;
 
@@ -17,7 +17,7 @@ fn state(refill_shift: u32, free_count: u64) -> StepwiseState {
     StepwiseState { refill_shift, free_count: free_count as u32 }
 }
 
-/// Returns sizes and highs, in batches, of consecutive refills of an empty pageset.
+/// Returns the size and the new `high` of each of several consecutive refills of an empty pageset, in batches.
 fn refills<const N: usize>(level: ZoneLevel, order: Order) -> [(u64, u64); N] {
     let (mut state, mut high) = (StepwiseState::default(), 4 * BATCH);
     core::array::from_fn(|_| {
@@ -68,7 +68,8 @@ fn a_free_halves_the_shift_and_an_allocation_the_free_count() {
 fn a_drain_at_high_raises_it_to_the_free_count_and_a_batch() {
     let step = |free_count, count, high| state(0, free_count).drain(&pageset(count, high), ZoneLevel::Above);
     assert_eq!(step(1000, 300, 300), Resize { size: pages(300 - BATCH), high: pages(1000 + BATCH) });
-    // It never lowers `high`, never raises it above the limit, and does not change it while the count is below it.
+    // A drain never lowers `high` and never raises it above the limit. It does not change `high` while the count is
+    // below `high`.
     assert_eq!(step(10, 300, 300), Resize { size: pages(BATCH), high: pages(300) });
     assert_eq!(step(100 * BATCH, 300, 300).high, pages(100 * BATCH));
     assert_eq!(step(1000, 299, 300).high, pages(300));
@@ -86,7 +87,7 @@ fn below_the_watermark_high_falls_with_each_drain() {
     assert_eq!(step(10), Resize { size: pages(BATCH), high: pages(1000 - BATCH) });
     assert_eq!(step(200), Resize { size: pages(200), high: pages(800) });
     assert_eq!(step(900), Resize { size: pages(900), high: pages(4 * BATCH) });
-    // Before `high` is reached, only the frames present can be drained, down to one batch.
+    // While the count is below `high`, a drain leaves at least one batch of the frames that are present.
     let early = state(0, 900).drain(&pageset(400, 1000), ZoneLevel::Below);
     assert_eq!(early, Resize { size: pages(400 - BATCH), high: pages(4 * BATCH) });
 }
@@ -107,7 +108,7 @@ fn a_tick_decays_high_by_an_eighth_down_to_the_limit() {
     assert_eq!(decay(0, 4000), (3500, 0));
     assert_eq!(decay(3600, 4000), (3500, 100));
     assert_eq!(decay(0, 260), (252, 0));
-    // Never so low that more than 32 batches are drained at once.
+    // The decay never lowers `high` so far that one tick drains more than 32 batches.
     assert_eq!(decay(6000, 4000), (6000 - 32 * BATCH, 32 * BATCH));
     let mut high = 4000;
     for _ in 0..30 {

@@ -1,13 +1,13 @@
-//! The interface between simulated programs and the machine: allocator and world together, with every operation
-//! checked.
+//! The system that simulated programs call. It combines the allocator and the simulated world, and
+//! checks every operation.
 //!
-//! Neighbours: `workload/` has the programs, `checks.rs` the checks.
+//! Related files: `workload/` contains the programs, `checks.rs` the checks.
 
 use std::cell::{Cell, RefCell};
 
-use zonal::error::AllocError;
-use zonal::units::{CpuId, NodeId};
-use zonal::{Block, Request};
+use zonal::error::{AllocError, SplitError};
+use zonal::units::{CpuId, NodeId, Order, PageCount};
+use zonal::{Block, FrameRun, Request};
 
 use crate::checks::{Fault, Operation, Owners};
 use crate::sim::{Simulation, Time};
@@ -16,8 +16,8 @@ use crate::sim::{Simulation, Time};
 /// folds counters (`stat_interval`).
 const TICK: Time = Time::from_ps(1_000_000_000_000);
 
-/// The interface used by all threads of a run.
-pub struct Hands<'s, 'm> {
+/// The system that all threads of a run call.
+pub struct System<'s, 'm> {
     /// The simulated machine.
     pub sim: &'s Simulation<'s, 'm>,
     owners: Owners,
@@ -26,8 +26,8 @@ pub struct Hands<'s, 'm> {
     next_tick: RefCell<Vec<Time>>,
 }
 
-impl<'s, 'm> Hands<'s, 'm> {
-    /// Creates the interface for a machine on which nothing has been allocated yet.
+impl<'s, 'm> System<'s, 'm> {
+    /// Creates the system of a machine on which nothing has been allocated yet.
     #[must_use]
     pub fn new(sim: &'s Simulation<'s, 'm>) -> Self {
         let cpus = sim.machine.model.nodes.iter().flat_map(|node| &node.cpus);
@@ -57,15 +57,15 @@ impl<'s, 'm> Hands<'s, 'm> {
     /// Allocates a block on the running CPU.
     ///
     /// # Errors
-    /// When the allocator cannot satisfy the request.
+    /// Returns an error if the allocator cannot satisfy the request.
     ///
     /// # Panics
-    /// With a [`Fault`] when a frame of the block is already allocated.
+    /// Panics with a [`Fault`] if a frame of the block is already allocated.
     #[inline]
     pub fn alloc(&self, request: &Request<'_>) -> Result<Block, AllocError> {
         self.operations.set(self.operations.get() + 1);
         let block = self.sim.allocator.alloc(request)?;
-        if let Err(frame) = self.owners.take(&block) {
+        if let Err(frame) = self.owners.take(&block.range()) {
             self.fault(format!("frame {frame} was allocated, but it is allocated already"));
         }
         Ok(block)
@@ -74,11 +74,12 @@ impl<'s, 'm> Hands<'s, 'm> {
     /// Frees a block on the running CPU.
     ///
     /// # Panics
-    /// With a [`Fault`] when the allocator refuses the block.
+    /// Panics with a [`Fault`] if no program holds a frame of the block, or if the allocator refuses to free the
+    /// block.
     #[inline]
     pub fn free(&self, block: &Block) {
         self.operations.set(self.operations.get() + 1);
-        if let Err(frame) = self.owners.give(block) {
+        if let Err(frame) = self.owners.give(&block.range()) {
             self.fault(format!("frame {frame} was freed, but it is not allocated"));
         }
         if let Err(error) = self.sim.allocator.free(block.first, block.order) {
@@ -86,7 +87,36 @@ impl<'s, 'm> Hands<'s, 'm> {
         }
     }
 
-    /// Runs the maintenance tick when it is due and lets other threads run; programs call this between
+    /// Allocates `count` adjacent frames on the running CPU, and splits them into blocks of at most `order`; returns the
+    /// blocks.
+    ///
+    /// # Errors
+    /// As [`System::alloc`].
+    ///
+    /// # Panics
+    /// Panics with a [`Fault`] if one of the frames is already allocated, or if the allocator refuses to split them.
+    pub fn alloc_in_parts(
+        &self,
+        request: &Request<'_>,
+        count: PageCount,
+        order: Order,
+    ) -> Result<Vec<Block>, AllocError> {
+        self.operations.set(self.operations.get() + 1);
+        let FrameRun { range, zone, node } = self.sim.allocator.alloc_frames(request, count)?;
+        if let Err(frame) = self.owners.take(&range) {
+            self.fault(format!("frame {frame} was allocated, but it is allocated already"));
+        }
+        match self.sim.allocator.split_frames(range.start, count, order) {
+            Err(SplitError::NotLower { order, .. }) => {
+                return Ok(vec![Block { first: range.start, order, zone, node }]);
+            }
+            Err(error) => self.fault(error.to_string()),
+            Ok(()) => {}
+        }
+        Ok(range.blocks(order).map(|(first, order)| Block { first, order, zone, node }).collect())
+    }
+
+    /// Runs the maintenance tick if it is due, and then allows other threads to run. Programs call this between
     /// operations.
     #[inline]
     pub fn checkpoint(&self) {
@@ -105,10 +135,10 @@ impl<'s, 'm> Hands<'s, 'm> {
         self.sim.allocator.tick_cpu(CpuId::new(cpu as u32));
     }
 
-    /// Checks that the accounting balances. Nothing else may be running.
+    /// Checks that the accounting balances. No other thread may be running.
     ///
     /// # Panics
-    /// With a [`Fault`] when it does not.
+    /// Panics with a [`Fault`] if the accounting does not balance.
     pub fn check_accounting(&self) {
         let world = self.sim.world;
         world.free_of_charge(|| match self.sim.allocator.verify() {
@@ -125,16 +155,17 @@ impl<'s, 'm> Hands<'s, 'm> {
         });
     }
 
-    /// Stops the run.
+    /// Stops the run with a [`Fault`].
     ///
     /// # Panics
-    /// Always, with a [`Fault`].
+    /// Always panics.
     #[cold]
     pub fn fault(&self, what: String) -> ! {
         std::panic::panic_any(Fault { operation: self.operation(), what })
     }
 
-    /// Returns what the run is doing: the latest page operation and the running thread.
+    /// Returns the current state of the run: the number of the latest page operation, the running thread and its CPU,
+    /// and the virtual time.
     #[must_use]
     pub fn operation(&self) -> Operation {
         let world = self.sim.world;

@@ -1,0 +1,319 @@
+//! Allocation of ranges: exactly these frames, or as many adjacent frames as needed wherever they are free.
+//!
+//! Ranges may be larger than the largest block. They are runs (`zone/runs.rs`), which `alloc/runs.rs` frees and splits.
+//! Related files: `zone/free_ranges.rs` finds and allocates free ranges, `alloc/reclaim.rs` reclaims ranges.
+
+use crate::Allocator;
+use crate::alloc::context::AllocContext;
+use crate::alloc::count_numa;
+use crate::alloc::request::Request;
+use crate::alloc::runs::FrameRun;
+use crate::alloc::scan::RESTARTS;
+use crate::config::{InvalidFree, ZeroOn};
+use crate::error::{AllocError, RangeError, UsedFrames, UsedState};
+use crate::machine::FrameRange;
+use crate::pageset::state::MachineState;
+use crate::platform::Platform;
+use crate::rules::watermarks::Watermark;
+use crate::units::{Order, PageCount, PageKind, Pfn, ZoneId};
+use crate::zone::Zone;
+use crate::zone::counters::ZoneItem;
+use crate::zone::events::Event;
+use crate::zone::frame_states::FrameState;
+use crate::zone::runs::Run;
+use crate::zonelist::candidates::Candidates;
+
+/// Maximum number of searches in one zone. A search is repeated if other CPUs allocated the frames that it found.
+const RETRIES: u32 = 8;
+/// Number of windows of a zone whose free frames are counted before the reclaimers are called for the best of them.
+const WINDOWS: u64 = 64;
+
+impl<'m, P: Platform> Allocator<'m, P> {
+    /// Allocates exactly the frames of `range`, which may be larger than the largest block.
+    ///
+    /// Drains the pagesets of the zone if they cache some of the frames. Ignores watermarks. Free the frames with
+    /// [`Allocator::free_frames`].
+    ///
+    /// # Errors
+    /// Returns an error if the range is empty, is not within one zone, or has frames that are not free; the error
+    /// contains the first of these, and [`Allocator::for_each_used`] lists them all. Nothing has been allocated then.
+    pub fn alloc_range(&self, range: FrameRange, kind: PageKind) -> Result<FrameRun, RangeError> {
+        let zone = self.zone_around(&range).map_err(RangeError::NotInZone)?;
+        if self.state.platform.is_reentered() {
+            return Err(RangeError::Reentered(range.start));
+        }
+        let run = Run { first: zone.offset(range.start), count: range.count.get() };
+        if !self.alloc_exactly(zone, run, kind) {
+            self.state.drain_zone(zone);
+            if !self.alloc_exactly(zone, run, kind) {
+                return Err(self.in_use(zone, &range));
+            }
+        }
+        if self.hardening.zero == ZeroOn::EveryAllocation {
+            self.state.zero(range.start, range.count);
+        }
+        Ok(FrameRun { range, zone: zone.id, node: zone.node_id })
+    }
+
+    /// Calls `each` for every block in `range` that is not free, in ascending order.
+    ///
+    /// The states are those of one moment for each block, not for all. Frames that are in no zone are left out.
+    pub fn for_each_used(&self, range: FrameRange, mut each: impl FnMut(UsedFrames)) {
+        for zone in self.state.zones {
+            let Some(within) = range.intersection(&zone.span) else { continue };
+            self.each_used_of(zone, &within, &mut |used| {
+                each(used);
+                true
+            });
+        }
+    }
+
+    /// Allocates `count` adjacent frames anywhere in the zones that the request allows, aligned to its order.
+    ///
+    /// Unlike [`Allocator::alloc_frames`], this searches the free frames of each zone and can allocate more than a
+    /// block of the largest order. If no zone has so many adjacent free frames above its watermark `min`, the pagesets
+    /// are drained. If the request may wait, the reclaimers are then called for the ranges with the fewest used frames
+    /// ([`ReclaimReason::Range`](crate::platform::reclaimer::ReclaimReason::Range)). Linux: `alloc_contig_pages`,
+    /// without migration.
+    ///
+    /// # Errors
+    /// Returns [`AllocError::NotContiguous`] if no range could be allocated, and [`AllocError::Count`] for no frames.
+    /// Other errors are those of [`Allocator::alloc`].
+    pub fn alloc_contiguous(&self, request: &Request<'_>, count: PageCount) -> Result<FrameRun, AllocError> {
+        if count == PageCount::ZERO {
+            return Err(AllocError::Count { count, max: PageCount::new(u64::MAX) });
+        }
+        self.may_begin(request)?;
+        let context = self.resolve(request)?;
+        let frames = self.find_frames(&context, count).or_else(|| {
+            self.state.drain_allowed(&context);
+            self.find_frames(&context, count)
+        });
+        let frames = frames.or_else(|| self.reclaim_window(&context, count));
+        let frames = frames.ok_or_else(|| self.not_contiguous(&context, count))?;
+        self.count_contiguous(&context, frames.zone);
+        if self.zeroes(request) {
+            self.state.zero(frames.range.start, count);
+        }
+        Ok(frames)
+    }
+
+    /// Counts which zone served a request for a range.
+    fn count_contiguous(&self, context: &AllocContext<'_>, served: ZoneId) {
+        let zone = &self.state.zones[served.index()];
+        let preferred = self.state.find_in_zones(context, Some).unwrap_or(zone);
+        count_numa(zone, preferred, context, |item| zone.counters().add_total(item, 1));
+        if zone.node != preferred.node {
+            self.state.count_foreign(preferred, context.cpu);
+        }
+    }
+
+    /// Counts a failed request for a range, and returns its error.
+    #[cold]
+    fn not_contiguous(&self, context: &AllocContext<'_>, count: PageCount) -> AllocError {
+        self.state.nodes[context.target].events.add(Event::Failures, 1);
+        let mut longest = 0;
+        let _ = self.state.find_in_zones(context, |zone| {
+            let (mut at, end) = (u64::from(zone.offset(zone.span.start)), self.reach(zone, context));
+            while at < end {
+                let free = zone.free_areas.free_until(at, end);
+                longest = longest.max(free - at);
+                at = zone.free_areas.used_until(free, end);
+            }
+            None::<()>
+        });
+        AllocError::NotContiguous { count, longest: PageCount::new(longest) }
+    }
+
+    /// Allocates free frames from the first allowed zone that has so many.
+    fn find_frames(&self, context: &AllocContext<'_>, count: PageCount) -> Option<FrameRun> {
+        self.state.find_in_zones(context, |zone| self.find_frames_in(zone, context, count))
+    }
+
+    fn find_frames_in(
+        &self,
+        zone: &Zone<'m, P>,
+        context: &AllocContext<'_>,
+        count: PageCount,
+    ) -> Option<FrameRun> {
+        let within = u64::from(zone.offset(zone.span.start))..self.reach(zone, context);
+        for _ in 0..RETRIES {
+            if !self.has_above_min(zone, context, count) {
+                return None;
+            }
+            let first = zone.free_areas.find_range(within.clone(), count.get(), context.order)?;
+            if self.alloc_exactly(zone, Run { first, count: count.get() }, context.kind) {
+                let range = FrameRange { start: zone.pfn(first), count };
+                return Some(FrameRun { range, zone: zone.id, node: zone.node_id });
+            }
+        }
+        None
+    }
+
+    /// Calls the reclaimers for the best window of each allowed zone, and allocates from the zone.
+    fn reclaim_window(&self, context: &AllocContext<'_>, count: PageCount) -> Option<FrameRun> {
+        if !context.may_reclaim {
+            return None;
+        }
+        self.state.find_in_zones(context, |zone| {
+            let window = self.best_window(zone, context, count)?;
+            self.reclaim_range(window).ok()?;
+            self.find_frames_in(zone, context, count)
+        })
+    }
+
+    /// Returns the range of `count` managed frames with the most free frames, of at most [`WINDOWS`] in a zone.
+    fn best_window(
+        &self,
+        zone: &Zone<'m, P>,
+        context: &AllocContext<'_>,
+        count: PageCount,
+    ) -> Option<FrameRange> {
+        let align = context.order.pages().get();
+        let start = u64::from(zone.offset(zone.span.start)).next_multiple_of(align);
+        let last = self.reach(zone, context).checked_sub(count.get())?;
+        let step = (last.checked_sub(start)? / WINDOWS).max(count.get() / 2).max(1).next_multiple_of(align);
+        let windows = (start..=last).step_by(usize::try_from(step).ok()?);
+        let is_managed = |&first: &u64| {
+            let mut managed = true;
+            let range = FrameRange { start: zone.pfn(first as u32), count };
+            self.each_used_of(zone, &range, &mut |used| {
+                managed = used.state != UsedState::NotManaged;
+                managed
+            });
+            managed
+        };
+        let best = windows
+            .filter(is_managed)
+            .max_by_key(|&first| zone.free_areas.count_free(first as u32, count.get()))?;
+        Some(FrameRange { start: zone.pfn(best as u32), count })
+    }
+
+    /// Returns the offset of the frame after the last one of a zone that may serve the request.
+    fn reach(&self, zone: &Zone<'m, P>, context: &AllocContext<'_>) -> u64 {
+        let limit = context.placement.and_then(|placement| placement.below);
+        zone.frames_below(limit.unwrap_or(Pfn::new(u64::MAX)))
+    }
+
+    /// Whether a zone stays above its watermark `min`, lowered by the request's urgency, while `count` frames are
+    /// allocated. As for a block, the last of the frames is not subtracted.
+    fn has_above_min(&self, zone: &Zone<'m, P>, context: &AllocContext<'_>, count: PageCount) -> bool {
+        let free = PageCount::new(zone.free_areas.free_pages());
+        let left = free.saturating_minus(count.saturating_minus(PageCount::new(1)));
+        let (limit, urgency) = (zone.reserve(context.limit), context.urgency);
+        free >= count && zone.watermarks().allow(left, Order::PAGE, Watermark::Min, urgency, limit)
+    }
+
+    /// Allocates the frames of a run if all of them are free in the buddy.
+    fn alloc_exactly(&self, zone: &Zone<'m, P>, run: Run, kind: PageKind) -> bool {
+        let changed = |change| zone.counters().add_total(ZoneItem::Free, change);
+        if !zone.free_areas.alloc_steps(run.first, run.count, changed) {
+            return false;
+        }
+        self.state.nodes[zone.node].counters.add_total(kind.item(), run.count as i64);
+        let checks = self.hardening.poison.is_some() || self.invalid_free == InvalidFree::Checked;
+        if checks && !self.are_unused(zone, run, kind) {
+            return false;
+        }
+        zone.frames.mark_run(run, self.max_order, kind);
+        true
+    }
+
+    /// Whether all frames of a run that left the buddy can be allocated. Otherwise retires the frames that cannot, and
+    /// frees the others.
+    #[cold]
+    fn are_unused(&self, zone: &Zone<'m, P>, run: Run, kind: PageKind) -> bool {
+        let frames = (u64::from(run.first)..u64::from(run.first) + run.count).map(|frame| frame as u32);
+        let unused = |&frame: &u32| self.is_unused(zone, frame, Order::PAGE, kind);
+        if frames.clone().filter(unused).count() as u64 == run.count {
+            return true;
+        }
+        for first in frames.filter(|&frame| zone.frames.state(frame) == FrameState::Free) {
+            self.state.free_unused(zone, Run { first, count: 1 }, Order::PAGE, kind);
+        }
+        false
+    }
+
+    /// Returns the error for a range with frames that are not free.
+    #[cold]
+    fn in_use(&self, zone: &Zone<'m, P>, range: &FrameRange) -> RangeError {
+        let mut found = None;
+        self.each_used_of(zone, range, &mut |used| {
+            found = Some(used);
+            false
+        });
+        let free = PageCount::new(zone.free_areas.count_free(zone.offset(range.start), range.count.get()));
+        match found {
+            Some(first) => {
+                RangeError::InUse { range: *range, first, used: range.count.saturating_minus(free) }
+            }
+            // Other threads have freed the frames since, or are about to.
+            None => RangeError::Changing(*range),
+        }
+    }
+
+    /// Calls `each` for the blocks of a range of a zone that are not free, until it returns `false`.
+    fn each_used_of(
+        &self,
+        zone: &Zone<'m, P>,
+        range: &FrameRange,
+        each: &mut impl FnMut(UsedFrames) -> bool,
+    ) {
+        let start = zone.offset(range.start);
+        let end = u64::from(start) + range.count.get();
+        let around = zone.block_around(start, self.max_order);
+        let mut next = u64::from(around.map_or(start, |(first, _)| first));
+        while next < end {
+            let frame = next as u32;
+            let state = zone.frames.state(frame);
+            next += state.order().map_or(1, |order| order.pages().get());
+            if let Some(used) = used_frames(zone, frame, state)
+                && !each(used)
+            {
+                return;
+            }
+        }
+    }
+}
+
+/// Describes the block at `frame`, or returns `None` if the frame is free.
+fn used_frames<P: Platform>(zone: &Zone<'_, P>, frame: u32, state: FrameState) -> Option<UsedFrames> {
+    let used = match state {
+        FrameState::Free => return None,
+        FrameState::Allocated(_, kind) | FrameState::RunHead(_, kind) => UsedState::Allocated(kind),
+        FrameState::RunPart(_) => UsedState::InRun,
+        FrameState::Cached(_) => UsedState::Cached,
+        FrameState::Quarantined(..) => UsedState::Quarantined,
+        FrameState::Splitting(_) => UsedState::BeingSplit,
+        FrameState::NotManaged => UsedState::NotManaged,
+    };
+    let count = state.order().map_or(PageCount::new(1), Order::pages);
+    Some(UsedFrames { block: FrameRange { start: zone.pfn(frame), count }, state: used })
+}
+
+impl<'m, P: Platform> MachineState<'m, P> {
+    /// Calls `find` with the zones that may serve a request, in the order of its zonelist, until it finds something.
+    ///
+    /// Begins again if the list is rebuilt meanwhile, as a scan does.
+    fn find_in_zones<T>(
+        &self,
+        context: &AllocContext<'_>,
+        mut find: impl FnMut(&'m Zone<'m, P>) -> Option<T>,
+    ) -> Option<T> {
+        for _ in 0..RESTARTS {
+            let mut candidates = Candidates::new(self.lists.read(context.target), context.limit, None);
+            let mut from = 0;
+            while let Ok(next) = candidates.next(from, None) {
+                let (position, zone) = next?;
+                let zone = &self.zones[zone.index()];
+                from = position + 1;
+                if context.allows(zone)
+                    && let Some(found) = find(zone)
+                {
+                    return Some(found);
+                }
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,158 @@
+//! Operations of the free areas on ranges of frames, which may cross areas, and on frames below a limit.
+//!
+//! Each area is locked for its own part of a range only, so that a range that crosses areas is not changed in one step.
+//! Related files: `zone/free_areas.rs` has the areas, `buddy/ranges.rs` operates on one area.
+
+use core::ops::Range;
+
+use crate::buddy::ranges::Sought;
+use crate::platform::Platform;
+use crate::units::Order;
+use crate::zone::free_areas::{AREA_FRAMES_MIN, Entered, FreeAreas};
+
+/// Frames that are searched under one hold of an area's lock.
+const SEARCH_STEP: u64 = 1 << 16;
+
+impl<'m, P: Platform> FreeAreas<'m, P> {
+    /// Calls `work` under the lock of the area that contains `frame`.
+    pub(crate) fn with_lock_of<T>(&self, frame: u32, work: impl FnOnce() -> T) -> T {
+        let area = self.enter(self.area_of(frame));
+        let done = work();
+        drop(area);
+        done
+    }
+
+    /// Allocates the lowest block of `order` within the first `end` frames of the zone; returns its first frame.
+    ///
+    /// `leaving` is called before the area's lock is released.
+    #[must_use]
+    pub(crate) fn alloc_below(&self, order: Order, end: u64, leaving: impl FnOnce()) -> Option<u32> {
+        let (frame, area) = self.find_below(order, end)?;
+        let taken = area.buddy.alloc_range(&area.held, frame, order.pages().get());
+        assert!(taken, "frames found free under the lock are free");
+        leaving();
+        Some(area.first + frame)
+    }
+
+    /// Whether the first `end` frames of the zone have a free block of `order`.
+    pub(crate) fn has_block_below(&self, order: Order, end: u64) -> bool {
+        self.find_below(order, end).is_some()
+    }
+
+    /// Finds the lowest free block of `order` within the first `end` frames of the zone. Returns the block's offset in its
+    /// area, and the locked area.
+    ///
+    /// Searches in steps, so that no lock is held for long.
+    fn find_below(&self, order: Order, end: u64) -> Option<(u32, Entered<'m, P>)> {
+        let step = order.pages().get().max(SEARCH_STEP);
+        for (at, _, count) in self.pieces(0, end) {
+            let mut from = 0;
+            while from < count && self.counts(at).has_block(order) {
+                let area = self.enter(at);
+                if let Some(frame) = area.buddy.find_block(&area.held, order, from..(from + step).min(count))
+                {
+                    return Some((frame, area));
+                }
+                from += step;
+            }
+        }
+        None
+    }
+
+    /// Returns the first frame of the lowest range of `count` free frames within `within` that begins at a multiple of
+    /// the length of `align`.
+    ///
+    /// A hint: other CPUs may allocate some of these frames at any time.
+    pub(crate) fn find_range(&self, within: Range<u64>, count: u64, align: Order) -> Option<u32> {
+        let align = align.pages().get();
+        let mut at = within.start.next_multiple_of(align);
+        while at + count <= within.end {
+            let free = self.free_until(at, at + count);
+            if free == at + count {
+                return Some(at as u32);
+            }
+            at = self.used_until(free, within.end).next_multiple_of(align);
+        }
+        None
+    }
+
+    /// Returns the end of the free frames from `from` on, at most `end`.
+    pub(crate) fn free_until(&self, from: u64, end: u64) -> u64 {
+        self.same_until(from, end, Sought::Free)
+    }
+
+    /// Returns the end of the frames from `from` on that are not free, at most `end`.
+    pub(crate) fn used_until(&self, from: u64, end: u64) -> u64 {
+        self.same_until(from, end, Sought::Used)
+    }
+
+    fn same_until(&self, from: u64, end: u64, sought: Sought) -> u64 {
+        for (at, first, count) in self.pieces(from, end - from) {
+            let area = self.enter(at);
+            let start = u64::from(first - area.first);
+            let until = area.buddy.same_until(&area.held, start, start + count, sought);
+            if until < start + count {
+                return u64::from(area.first) + until;
+            }
+        }
+        end
+    }
+
+    /// Frees a range of frames area by area; returns `false` if one of the frames is already free.
+    #[must_use]
+    pub(crate) fn add_range(&self, first: u32, count: u64) -> bool {
+        self.pieces(u64::from(first), count).all(|(at, first, count)| {
+            let area = self.enter(at);
+            area.buddy.add_range(&area.held, first - area.first, count)
+        })
+    }
+
+    /// Allocates all frames of a range, which may cross areas; allocates none and returns `false` if one of them is not
+    /// free.
+    ///
+    /// The range is allocated in steps, so that no lock is held for long. Each step is within one area. `changed` is
+    /// called with the change of the number of free frames: before an area's lock is released for frames that are
+    /// allocated, and afterwards for frames that are returned.
+    #[must_use]
+    pub(crate) fn alloc_steps(&self, first: u32, count: u64, changed: impl Fn(i64)) -> bool {
+        const STEP: u64 = AREA_FRAMES_MIN;
+        let (first, end) = (u64::from(first), u64::from(first) + count);
+        let steps = (first / STEP..end.div_ceil(STEP)).map(|step| {
+            let (start, stop) = ((step * STEP).max(first), ((step + 1) * STEP).min(end));
+            (start as u32, stop - start)
+        });
+        for (step, (start, len)) in steps.clone().enumerate() {
+            let area = self.enter(self.area_of(start));
+            if area.buddy.alloc_range(&area.held, start - area.first, len) {
+                changed(-(len as i64));
+                continue;
+            }
+            drop(area);
+            for (start, len) in steps.clone().take(step) {
+                assert!(self.add_range(start, len), "frames allocated by an earlier step are free");
+                changed(len as i64);
+            }
+            return false;
+        }
+        true
+    }
+
+    /// Returns the number of free frames among `count` frames from `first`.
+    pub(crate) fn count_free(&self, first: u32, count: u64) -> u64 {
+        let count_piece = |(at, first, count)| {
+            let area = self.enter(at);
+            area.buddy.count_free(&area.held, first - area.first, count)
+        };
+        self.pieces(u64::from(first), count).map(count_piece).sum()
+    }
+
+    /// Divides a range into pieces at the borders of areas; returns each piece's area, first frame and count.
+    fn pieces(&self, first: u64, count: u64) -> impl Iterator<Item = (usize, u32, u64)> + use<P> {
+        let (log2, end) = (self.shape.frames_log2, first + count);
+        let areas = (first >> log2)..end.div_ceil(1 << log2);
+        areas.map(move |at| {
+            let (start, stop) = ((at << log2).max(first), ((at + 1) << log2).min(end));
+            (at as usize, start as u32, stop - start)
+        })
+    }
+}

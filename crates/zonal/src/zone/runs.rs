@@ -1,0 +1,203 @@
+//! Runs: allocations of any number of frames, as adjacent blocks that are allocated and freed together.
+//!
+//! The frames of a run determine its blocks: from its first frame on, each block is the largest that is aligned, fits
+//! and is not above the largest order. The first block has state `RunHead`, each further one `RunPart`. A range that is
+//! one block is not a run but an allocated block. Splitting leaves blocks, too.
+//!
+//! A free or a split of a run checks all its blocks and changes the state of the first one under the lock of the free
+//! area that contains the first frame. Exactly one of several frees and splits therefore succeeds, and it changes the
+//! other blocks without the lock. A new run needs no lock, because no other thread can reach its frames. Related files:
+//! `alloc/runs.rs` allocates, frees and splits runs, `zone/frame_states.rs` encodes the states.
+
+use crate::machine::FrameRange;
+use crate::platform::Platform;
+use crate::units::{Order, PageCount, PageKind, Pfn};
+use crate::zone::frame_states::{FrameState, FrameTable};
+
+/// Some adjacent frames of a zone, which are allocated together or are about to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Run {
+    /// Offset of the first frame.
+    pub(crate) first: u32,
+    /// Number of frames, at least 1.
+    pub(crate) count: u64,
+}
+
+impl Run {
+    /// Returns the blocks, ascending: first frame and order.
+    pub(crate) fn blocks(self, max: Order) -> impl Iterator<Item = (u32, Order)> + Clone {
+        // Offsets are aligned as frames are.
+        let offsets = FrameRange { start: Pfn::new(self.first.into()), count: PageCount::new(self.count) };
+        offsets.blocks(max).map(|(frame, order)| (frame.get() as u32, order))
+    }
+
+    /// Returns the order of the run if it is a single block.
+    pub(crate) fn as_block(self, max: Order) -> Option<Order> {
+        self.blocks(max).next().map(|(_, order)| order).filter(|order| order.pages().get() == self.count)
+    }
+
+    /// Returns the frame after the last one.
+    const fn end(self) -> u64 {
+        self.first as u64 + self.count
+    }
+}
+
+impl<P: Platform> FrameTable<'_, P> {
+    /// Marks frames that no other CPU can reach as one allocated block or run.
+    pub(crate) fn mark_run(&self, run: Run, max: Order, kind: PageKind) {
+        if let Some(order) = run.as_block(max) {
+            return self.set(run.first, FrameState::Allocated(order, kind));
+        }
+        let mut blocks = run.blocks(max);
+        let head = blocks.next();
+        // The first block last: it makes the run known.
+        blocks.for_each(|(frame, order)| self.set(frame, FrameState::RunPart(order)));
+        if let Some((frame, order)) = head {
+            self.set(frame, FrameState::RunHead(order, kind));
+        }
+    }
+
+    /// Takes a run from its owner for a free: marks its first block as cached. Returns the run's kind.
+    ///
+    /// The caller holds the run's lock, and then calls [`FrameTable::mark_parts_cached`] without it.
+    ///
+    /// # Errors
+    /// Returns the state of the first frame if exactly these frames are not an allocated run. Nothing has changed then.
+    pub(crate) fn begin_free(&self, run: Run, max: Order) -> Result<PageKind, FrameState> {
+        let (order, kind) = self.check_run(run, max)?;
+        self.set(run.first, FrameState::Cached(order));
+        Ok(kind)
+    }
+
+    /// Marks the later blocks of a run as cached, after [`FrameTable::begin_free`].
+    pub(crate) fn mark_parts_cached(&self, run: Run, max: Order) {
+        run.blocks(max).skip(1).for_each(|(frame, order)| self.set(frame, FrameState::Cached(order)));
+    }
+
+    /// Takes a run from its owner for a split: marks its first block. Returns the run's kind.
+    ///
+    /// The caller holds the run's lock, and then calls [`FrameTable::mark_parts`] without it.
+    ///
+    /// # Errors
+    /// As [`FrameTable::begin_free`].
+    pub(crate) fn begin_split(&self, run: Run, max: Order) -> Result<PageKind, FrameState> {
+        let (_, kind) = self.check_run(run, max)?;
+        self.set(run.first, FrameState::Splitting(kind));
+        Ok(kind)
+    }
+
+    /// Splits an allocated block into blocks of the lower order `to`, without waiting.
+    ///
+    /// # Errors
+    /// Returns the state found if it is not that of an allocated block of `order`. Nothing has changed then.
+    pub(crate) fn split_block(&self, frame: u32, order: Order, to: Order) -> Result<(), FrameState> {
+        let FrameState::Allocated(found, kind) = self.state(frame) else { return Err(self.state(frame)) };
+        if found != order {
+            return Err(FrameState::Allocated(found, kind));
+        }
+        let splitting = FrameState::Splitting(kind);
+        self.exchange(frame, FrameState::Allocated(order, kind), splitting)?;
+        self.mark_parts(Run { first: frame, count: order.pages().get() }, to, kind);
+        Ok(())
+    }
+
+    /// Returns the allocated run that begins at `first`.
+    pub(crate) fn run_at(&self, first: u32) -> Option<Run> {
+        let FrameState::RunHead(order, _) = self.state_acquired(first) else { return None };
+        let mut run = Run { first, count: order.pages().get() };
+        while let Some(FrameState::RunPart(order)) = self.state_within(run.end()) {
+            run.count += order.pages().get();
+        }
+        Some(run)
+    }
+
+    /// Returns the first frame of the run whose later block begins at `part`.
+    pub(crate) fn run_around(&self, part: u32, max: Order) -> Option<u32> {
+        let mut at = part;
+        loop {
+            let before = (0..=max.get()).filter_map(Order::new).find_map(|order| {
+                let frame = at.checked_sub(order.pages().get() as u32)?;
+                match self.state(frame) {
+                    state @ (FrameState::RunHead(found, _) | FrameState::RunPart(found)) => {
+                        (found == order).then_some((frame, state))
+                    }
+                    _ => None,
+                }
+            });
+            match before? {
+                (frame, FrameState::RunHead(..)) => return Some(frame),
+                (frame, _) => at = frame,
+            }
+        }
+    }
+
+    /// Returns the order of the first block and the kind of an allocated run.
+    fn check_run(&self, run: Run, max: Order) -> Result<(Order, PageKind), FrameState> {
+        let mut blocks = run.blocks(max);
+        // Acquire: pairs with the release of `mark_run`, whose later blocks are marked before the first one.
+        let head = self.state_acquired(run.first);
+        let FrameState::RunHead(order, kind) = head else { return Err(head) };
+        let is_head = blocks.next().is_some_and(|(_, expected)| expected == order);
+        let are_parts = blocks.all(|(frame, order)| self.state(frame) == FrameState::RunPart(order));
+        let ends = !matches!(self.state_within(run.end()), Some(FrameState::RunPart(_)));
+        if is_head && are_parts && ends { Ok((order, kind)) } else { Err(head) }
+    }
+
+    /// Marks a block or run that is being split as allocated blocks of at most `order`, the first one last.
+    pub(crate) fn mark_parts(&self, run: Run, order: Order, kind: PageKind) {
+        let mut parts = run.blocks(order);
+        let head = parts.next();
+        // A part may be freed as soon as it is marked. The first part is marked last, because until then no free of the
+        // first frame succeeds.
+        parts.for_each(|(frame, order)| self.set(frame, FrameState::Allocated(order, kind)));
+        if let Some((frame, order)) = head {
+            self.set(frame, FrameState::Allocated(order, kind));
+        }
+    }
+
+    /// Returns the state of a frame, or `None` beyond the zone's end.
+    fn state_within(&self, frame: u64) -> Option<FrameState> {
+        (frame < self.states().len() as u64).then(|| self.state(frame as u32))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::vec::Vec;
+
+    use super::*;
+
+    fn blocks(first: u32, count: u64, max: u8) -> Vec<(u32, u8)> {
+        let blocks = Run { first, count }.blocks(Order::new(max).unwrap());
+        blocks.map(|(frame, order)| (frame, order.get())).collect()
+    }
+
+    #[test]
+    fn a_run_has_the_largest_blocks_that_fit() {
+        assert_eq!(blocks(8, 3, 10), [(8, 1), (10, 0)]);
+        assert_eq!(blocks(5, 6, 10), [(5, 0), (6, 1), (8, 1), (10, 0)]);
+        assert_eq!(blocks(0, 20, 3), [(0, 3), (8, 3), (16, 2)]);
+        assert_eq!(blocks(0, 1, 10), [(0, 0)]);
+        assert_eq!(blocks(u32::MAX, 1, 10), [(u32::MAX, 0)]);
+    }
+
+    #[test]
+    fn the_blocks_of_a_run_tile_it() {
+        for first in 0..64 {
+            for count in 1..130 {
+                let mut at = first;
+                for (frame, order) in blocks(first, count, 4) {
+                    assert!(frame == at && frame.is_multiple_of(1 << order), "{first} {count}");
+                    at += 1 << order;
+                }
+                assert_eq!(u64::from(at), u64::from(first) + count);
+            }
+        }
+    }
+
+    #[test]
+    fn one_aligned_power_of_two_is_a_block() {
+        let order = |first, count| Run { first, count }.as_block(Order::DEFAULT_MAX).map(Order::get);
+        assert_eq!([order(8, 8), order(4, 8), order(8, 7), order(2048, 2048)], [Some(3), None, None, None]);
+    }
+}
