@@ -1,7 +1,7 @@
-//! The steps of each command, in the order that finds a mistake soonest.
+//! The steps of each command, ordered so that mistakes are found as early as possible.
 //!
-//! All steps run offline once the dependencies are downloaded, and need no tool beyond the Rust toolchain and
-//! its linker. Neighbours: `steps.rs` runs these steps.
+//! After the dependencies are downloaded, all steps run offline. They need no tools except the Rust toolchain and its
+//! linker. Related files: `steps.rs` runs these steps.
 
 use std::path::Path;
 use std::process::Command;
@@ -31,15 +31,16 @@ pub(crate) fn style(_root: &Path) -> Vec<Step> {
         Step::new("arrows between folders", |root| report(folders::violations(root))),
         Step::new("picture of the layers", |root| report(layers::violations(root))),
         Step::new("inventory of unsafe code", |root| report(inventory::violations(root))),
+        Step::new("places of planted faults", |root| report(planted::violations(root))),
         Step::new("words and summaries", |root| report(prose::violations(root))),
         prose::subjects(),
     ]
 }
 
-/// Returns the steps for a few of the faults that `planted` plants in the core: a counter that folds with the
-/// wrong sign, a pageset that loses a frame with each drain, a zonelist cache that is never cleared.
+/// Returns the steps for some of the faults that `planted` plants in the core: a counter that folds with the wrong
+/// sign, a pageset that loses a frame with each drain, and a zonelist cache that is never cleared.
 ///
-/// That the unchanged core passes is a test of `zonal-verify`.
+/// There is no step for the unchanged core, because a test of `zonal-verify` covers it.
 fn planted(root: &Path) -> Vec<Step> {
     let few = ["counter-step-adds", "drain-loses-a-frame", "marks-stay"].map(str::to_owned);
     planted::planted(root, &few)
@@ -77,10 +78,11 @@ pub(crate) fn documentation(root: &Path) -> Outcome {
     succeeds(command.env("RUSTDOCFLAGS", "-D warnings"))
 }
 
-/// Returns one step for each example: a file in an `examples` folder, or a folder there with a `main.rs`.
+/// Returns one step for each example, which is a file in an `examples` folder or a folder there with a `main.rs`.
 ///
-/// Each is run with `--short`, which makes an example do the same work on less data. They are built as part of the
-/// tests: every other selection of packages has other features of dependencies and rebuilds the workspace.
+/// Each example runs with `--short`, which makes it do the same work on less data. Examples are built together with the
+/// tests, because any other selection of packages would enable other features of dependencies and rebuild the
+/// workspace.
 fn examples(root: &Path) -> Vec<Step> {
     let mut found = Vec::new();
     for file in style::sources(root) {
