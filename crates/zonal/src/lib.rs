@@ -89,6 +89,8 @@ pub(crate) mod testing;
 
 pub use admin::{snapshot, verify};
 pub use alloc::allocator::Allocator;
+pub use alloc::fences::Fence;
+pub use alloc::retire::Retirement;
 pub use alloc::runs::FrameRun;
 pub use alloc::{layout, mempolicy, request};
 pub use config::Config;

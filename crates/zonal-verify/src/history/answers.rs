@@ -347,6 +347,10 @@ impl<C: Cells> Executor<'_, '_, C> {
             _ if range.count == PageCount::ZERO => {
                 assert_eq!(result, Err(OnlineError::EmptyRange(range.start)));
             }
+            (Some(zone), Err(OnlineError::InUse { start, in_use, .. })) => {
+                let counted = Err(OnlineError::InUse { start, in_use, first: None });
+                assert_eq!(counted, follow(&mut self.model, &range, zone));
+            }
             (Some(zone), _) => assert_eq!(result, follow(&mut self.model, &range, zone)),
             (None, Err(OnlineError::NotInOneZone { range: reported, .. })) => assert_eq!(reported, range),
             (None, other) => panic!("{range:?} is not within one zone: {other:?}"),

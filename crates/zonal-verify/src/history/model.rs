@@ -209,7 +209,9 @@ impl Model {
         }
         let in_use = owners().filter(|&(_, owner)| owner == HOLDER).count() as u64;
         if in_use > 0 {
-            return Err(OnlineError::InUse { start: gone.start, in_use: PageCount::new(in_use) });
+            // The model does not predict which block is the first one.
+            let (start, in_use) = (gone.start, PageCount::new(in_use));
+            return Err(OnlineError::InUse { start, in_use, first: None });
         }
         self.ledger.assign(gone.start.get(), gone.count.get(), Ledger::OFFLINE);
         self.managed[zone] -= gone.count.get();

@@ -70,7 +70,7 @@ impl World<'_, '_, '_, '_> {
         let range = self.some_range(random);
         match self.allocator().offline_memory(range) {
             Ok(()) => self.offline.borrow_mut().push(range),
-            Err(OnlineError::InUse { .. } | OnlineError::NotOnline(_)) => {}
+            Err(OnlineError::InUse { .. } | OnlineError::NotOnline(_) | OnlineError::Fenced { .. }) => {}
             Err(error) => self.system.fault(error.to_string()),
         }
     }

@@ -6,13 +6,14 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::Allocator;
-use crate::error::{OnlineError, ZoneSpan};
+use crate::alloc::fences::Fence;
+use crate::error::{FenceError, OnlineError, UsedFrames, ZoneSpan};
 use crate::machine::FrameRange;
 use crate::pageset::state::MachineState;
 use crate::platform::{Atomic, Platform};
 use crate::units::{CpuId, PageCount, Pfn};
-use crate::zone::counters::ZoneItem;
-use crate::zone::frame_states::FrameState;
+use crate::zone::counters::{NodeItem, ZoneItem};
+use crate::zone::frame_state::FrameState;
 use crate::zone::{CpuInfo, Zone};
 
 impl<'m, P: Platform> Allocator<'m, P> {
@@ -51,10 +52,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         self.state.cpus_online[cpu.id.index()].store(0, Relaxed); // relaxed: a hint, as in `mark_cpu_online`
         for zone in self.state.zones {
-            let guard = self.state.pageset(zone, cpu);
-            guard.close();
-            guard.always_bail_out();
-            guard.empty();
+            self.state.close_pageset(zone, cpu);
         }
         self.apply_settings(&held);
         Ok(())
@@ -87,27 +85,70 @@ impl<'m, P: Platform> Allocator<'m, P> {
         Ok(())
     }
 
-    /// Takes frames offline, all of which must be free.
+    /// Takes frames offline, all of which must be free or retired.
     ///
-    /// The function first drains the pagesets of the zone.
+    /// The function first drains the pagesets of the zone. It calls no reclaimer;
+    /// [`Allocator::offline_memory_with`] does.
     ///
     /// # Errors
-    /// Returns an error if `range` is empty or not within one zone, or if one of its frames is not online. If frames
-    /// are in use, the error contains their number. On error, all frames stay online.
+    /// Returns an error if `range` is empty or not within one zone, if one of its frames is not online, or if the range
+    /// overlaps a fence. If frames are in use, the error contains their number and the first of their blocks, and
+    /// [`Allocator::for_each_used`] lists them all. On error, all frames stay online.
     pub fn offline_memory(&self, range: FrameRange) -> Result<(), OnlineError> {
-        let held = self.state.shared.change();
-        let zone = self.zone_around(&range)?;
-        if let Some(frame) = first_frame(zone, &range, |state| state == FrameState::NotManaged) {
-            return Err(OnlineError::NotOnline(frame));
-        }
-        self.state.drain_zone(zone);
-        self.state.remove_frames(zone, &range)?;
-        zone.frames.remove_managed(zone.offset(range.start), range.count.get());
-        self.apply_settings(&held);
-        if zone.managed() == PageCount::ZERO {
-            self.rebuild_lists(&held);
-        }
-        Ok(())
+        leave(self.fence_to_leave(range)?)
+    }
+
+    /// Takes frames offline after it has emptied the range: frees the frames of reclaimers, and calls `mover` for each
+    /// block or run that is then still in use.
+    ///
+    /// `mover` moves the contents elsewhere and frees the frames, or leaves them; see [`Fence::vacate`]. Frames of the
+    /// range that are freed meanwhile are not allocated again. Linux: `offline_pages`.
+    ///
+    /// ```
+    /// # use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
+    /// # use zonal::platform::one_thread::OneThread;
+    /// # use zonal::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneKind};
+    /// # use zonal::{Allocator, Buffer, Config, Machine, Request};
+    /// # let id = NodeId::new(0).unwrap();
+    /// # let memory = FrameRange { start: Pfn::new(0x1000), count: PageCount::new(0x4000) };
+    /// # let nodes = [NodeDescription { id, cpus: &[CpuId::new(0)], distances: &[10] }];
+    /// # let zones = [ZoneDescription { node: id, kind: ZoneKind::Normal, span: memory, managed: &[memory] }];
+    /// # let machine = Machine::new(&nodes, &zones)?;
+    /// # let metadata = |bytes| Buffer::uninit(Box::leak(vec![std::mem::MaybeUninit::uninit(); bytes].into_boxed_slice()));
+    /// # let allocator = Allocator::new(OneThread::new(), &machine, &Config::default(), |r| Some(metadata(r.bytes)))?;
+    /// let mut page = allocator.alloc(&Request::page())?.first; // the only reference to this frame
+    /// let leaves = FrameRange { start: page, count: PageCount::new(64) };
+    /// allocator.offline_memory_with(leaves, |used| {
+    ///     assert_eq!(used.block.start, page);
+    ///     let new = allocator.alloc(&Request::page()).expect("there is memory elsewhere");
+    ///     // Here the contents of the frame are copied.
+    ///     page = new.first;
+    ///     allocator.free(used.block.start, Order::PAGE).expect("it was allocated");
+    /// })?;
+    /// assert!(page < leaves.start || page >= leaves.end());
+    /// # Ok::<(), Box<dyn core::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns the errors of [`Allocator::offline_memory`].
+    pub fn offline_memory_with(
+        &self,
+        range: FrameRange,
+        mover: impl FnMut(UsedFrames),
+    ) -> Result<(), OnlineError> {
+        let fence = self.fence_to_leave(range)?;
+        fence.vacate(mover);
+        leave(fence)
+    }
+
+    fn fence_to_leave(&self, range: FrameRange) -> Result<Fence<'_, 'm, P>, OnlineError> {
+        self.fence(range).map_err(|error| match error {
+            FenceError::NotInZone(error) => error,
+            FenceError::NotOnline(frame) => OnlineError::NotOnline(frame),
+            FenceError::Overlaps { range, fenced } => OnlineError::Fenced { range, fenced },
+            FenceError::TooMany { range, max } => OnlineError::TooManyFences { range, max },
+            FenceError::Reentered(frame) => OnlineError::Reentered(frame),
+        })
     }
 
     /// Returns how many frames of `range` are online; the range need not be within one zone.
@@ -177,6 +218,61 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 }
 
+impl<'m, P: Platform> Fence<'_, 'm, P> {
+    /// Takes the range offline.
+    ///
+    /// # Errors
+    /// Returns the fence if a frame of the range is neither held nor retired.
+    pub fn offline(self) -> Result<(), Self> {
+        let (allocator, zone, run) = (self.allocator, self.zone, self.run());
+        let held = allocator.state.shared.change();
+        if self.in_use() != PageCount::ZERO {
+            drop(held);
+            return Err(self);
+        }
+        self.remove();
+        let counters = &allocator.state.nodes[zone.node].counters;
+        for frame in run.frames() {
+            let kind = match zone.frames.state(frame) {
+                FrameState::Retired(kind) => {
+                    zone.count_retired(-1);
+                    kind
+                }
+                _ => continue,
+            };
+            counters.add_total(kind.item(), -1);
+            counters.add_total(NodeItem::Kernel, 1);
+        }
+        counters.add_total(NodeItem::Kernel, -(run.count as i64));
+        zone.clear_states(run);
+        // Relaxed: the lock for run-time changes serialises all writers.
+        zone.cells.rules.0.managed.fetch_add(run.count.wrapping_neg(), Relaxed);
+        zone.frames.remove_managed(run.first, run.count);
+        allocator.apply_settings(&held);
+        if zone.managed() == PageCount::ZERO {
+            allocator.rebuild_lists(&held);
+        }
+        Ok(())
+    }
+}
+
+/// Takes a fenced range offline, or releases the fence if frames are in use.
+fn leave<P: Platform>(mut fence: Fence<'_, '_, P>) -> Result<(), OnlineError> {
+    loop {
+        let Err(returned) = fence.offline() else { return Ok(()) };
+        fence = returned;
+        let in_use = fence.in_use();
+        if in_use == PageCount::ZERO {
+            continue; // other threads freed the last frames meanwhile, and the fence holds them
+        }
+        let mut first = None;
+        fence.for_each_in_use(|used| {
+            first.get_or_insert(used);
+        });
+        return Err(OnlineError::InUse { start: fence.range().start, in_use, first });
+    }
+}
+
 /// Returns the first frame of `range` with a state for which `is_wanted` returns `true`.
 fn first_frame<P: Platform>(
     zone: &Zone<'_, P>,
@@ -197,26 +293,11 @@ impl<'m, P: Platform> MachineState<'m, P> {
         self.cpus_online[cpu.index()].store(1, Relaxed);
     }
 
-    /// Removes free frames from the buddy, or none if any frame of the range is in use.
-    fn remove_frames(&self, zone: &Zone<'_, P>, range: &FrameRange) -> Result<(), OnlineError> {
-        let (first, count) = (zone.offset(range.start), range.count.get());
-        let changed = |change| zone.counters().add_total(ZoneItem::Free, change);
-        if !zone.free_areas.alloc_steps(first, count, changed) {
-            let free = zone.free_areas.count_free(first, count);
-            let in_use = PageCount::new(count.saturating_sub(free).max(1));
-            return Err(OnlineError::InUse { start: range.start, in_use });
-        }
-        // Relaxed: the lock for run-time changes serialises all writers.
-        zone.cells.rules.0.managed.fetch_add(count.wrapping_neg(), Relaxed);
-        Ok(())
-    }
-
     /// Opens the pagesets of a CPU with `high` at the lower limit.
     fn start_pagesets(&self, cpu: CpuInfo) {
         for zone in self.zones {
-            let guard = self.pageset(zone, cpu);
-            guard.open();
-            guard.restart_tuning();
+            self.open_pageset(zone, cpu);
+            self.pageset(zone, cpu).restart_tuning();
         }
     }
 }

@@ -103,6 +103,12 @@ pub struct ZoneSnapshot {
     pub free: PageCount,
     /// Frames in pagesets.
     pub in_pagesets: PageCount,
+    /// Frames that fences keep, which count as allocated.
+    pub fenced: PageCount,
+    /// Retired bad frames, which count as allocated.
+    pub retired: PageCount,
+    /// Bad frames in use, which are retired when their blocks are freed.
+    pub retiring: PageCount,
     /// Watermarks.
     pub watermarks: Watermarks,
     /// Lowmem reserve for each zone limit.
@@ -169,6 +175,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
             managed: zone.managed(),
             free: PageCount::new(zone.free_areas.free_pages()),
             in_pagesets: self.state.pagesets_of(zone).frames(),
+            fenced: zone.fenced(),
+            retired: PageCount::new(zone.retired()),
+            retiring: PageCount::new(zone.pending()),
             watermarks: zone.watermarks(),
             reserve: ZoneKind::ALL.map(|limit| zone.reserve(limit)),
             pageset_limits: zone.pageset_limits(CpuLocality::Local),

@@ -21,12 +21,14 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// [`Allocator::tick_cpu`] from each timer instead.
     pub fn tick(&self) {
         self.state.cpus.iter().filter(|cpu| cpu.exists()).for_each(|&cpu| self.state.tick_pagesets_of(cpu));
+        self.retire_lost();
     }
 
     /// Maintains the pagesets and counters of one CPU.
     pub fn tick_cpu(&self, cpu: CpuId) {
         if let Some(cpu) = self.state.cpu_info(cpu) {
             self.state.tick_pagesets_of(cpu);
+            self.retire_lost();
         }
     }
 

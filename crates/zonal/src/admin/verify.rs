@@ -15,7 +15,7 @@ use crate::pageset::state::MachineState;
 use crate::platform::Platform;
 use crate::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneKind};
 use crate::zone::counters::{NodeItem, ZoneItem};
-use crate::zone::frame_states::FrameState;
+use crate::zone::frame_state::FrameState;
 use crate::zone::{CpuInfo, Zone};
 
 /// A violated invariant and its place.
@@ -202,7 +202,7 @@ fn verify_frames<P: Platform>(zone: &Zone<'_, P>) -> Result<(PageCount, PageCoun
     while let Some(frame) = zone.frames.next_in_use(next).filter(|&frame| u64::from(frame) < end) {
         next = u64::from(frame) + 1;
         let first = zone.pfn(frame);
-        match zone.frames.state(frame) {
+        match zone.unwatched(frame, zone.frames.state(frame)) {
             state @ (FrameState::Allocated(order, _)
             | FrameState::Quarantined(order, _)
             | FrameState::RunHead(order, _)
@@ -228,11 +228,20 @@ fn verify_frames<P: Platform>(zone: &Zone<'_, P>) -> Result<(PageCount, PageCoun
                 run.end += pages;
                 *if matches!(state, FrameState::Cached(_)) { &mut cached } else { &mut allocated } += pages;
             }
+            FrameState::Fenced | FrameState::Retired(_) => {
+                if u64::from(frame) < run.end {
+                    return Err(Fault::BlocksOverlap(first));
+                }
+                if zone.free_areas.count_free(frame, 1) != 0 {
+                    return Err(Fault::FrameTwice(first));
+                }
+                allocated += 1;
+            }
             FrameState::NotManaged if zone.free_areas.count_free(frame, 1) != 0 => {
                 return Err(Fault::NotManaged(first));
             }
             // A split ends before its caller can be at rest.
-            FrameState::Splitting(_) => return Err(Fault::BlocksOverlap(first)),
+            FrameState::Splitting(_) | FrameState::Watched => return Err(Fault::BlocksOverlap(first)),
             FrameState::NotManaged | FrameState::Free => {}
         }
     }

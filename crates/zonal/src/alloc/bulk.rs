@@ -14,7 +14,7 @@ use crate::platform::Platform;
 use crate::rules::pageset_tuning::PagesetTuning;
 use crate::units::{Order, PageCount, Pfn};
 use crate::zone::events::Event;
-use crate::zone::frame_states::FrameState;
+use crate::zone::frame_state::FrameState;
 
 impl<'m, P: Platform> Allocator<'m, P> {
     /// Allocates single frames, stores them in `frames` from its start, and returns how many were allocated.

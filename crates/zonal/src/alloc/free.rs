@@ -17,8 +17,8 @@ use crate::platform::pageset_slot::{PagesetSlot, Push};
 use crate::platform::pageset_word::{PUSH_STEPS, Step};
 use crate::units::{Order, PageCount, Pfn};
 use crate::zone::Zone;
-use crate::zone::counters::ZoneItem;
 use crate::zone::events::Event;
+use crate::zone::frame_state::FrameState;
 use crate::zone::frame_states::{CACHED_PAGE, allocated_page, mark_freed, mark_page_freed};
 use crate::zone::quarantine::{Entry, Quarantined};
 
@@ -36,6 +36,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     //         push_beyond             pushes and drains a full pageset: `push`
     //         free_to_buddy           frees to the buddy if the pageset is not available
     //   free_beyond                   all other frees: other orders, other zones, invalid frees
+    //     free_watched                frees a block with a frame to retire (`retire.rs`)
     //     refusal                     explains an invalid free (`free_refusal.rs`)
     //     free_hardened               poisons the block and puts it into quarantine, if enabled
     //     free_block                  frees a block that is marked as cached
@@ -98,12 +99,14 @@ impl<'m, P: Platform> Allocator<'m, P> {
             return Err(FreeError::Reentered(first));
         }
         let frame = zone.offset(first);
-        let kind = zone
-            .frames
-            .release(frame, order, self.invalid_free)
-            .map_err(|state| self.refusal(zone, first, order, state))?;
-        self.free_released(zone, frame, order, kind);
-        Ok(())
+        match zone.frames.release(frame, order, self.invalid_free) {
+            Ok(kind) => {
+                self.free_released(zone, frame, order, kind);
+                Ok(())
+            }
+            Err(FrameState::Watched) => self.free_watched(zone, first, order),
+            Err(state) => Err(self.refusal(zone, first, order, state)),
+        }
     }
 
     /// Frees a block that is marked as cached.
@@ -232,8 +235,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
     #[cold]
     pub(super) fn free_to_buddy(&self, zone: &Zone<'m, P>, frame: u32, order: Order) {
         let pages = order.pages().get();
-        if zone.frames.mark_free(frame, order) && zone.free_areas.free(frame, order) {
-            zone.counters().add_total(ZoneItem::Free, pages as i64);
+        let freed = zone.frames.mark_free(frame, order).then(|| zone.free_to_area(frame, order)).flatten();
+        if let Some(kept) = freed {
+            self.count_fenced(zone, kept);
             self.clear_full_bits_early(zone);
         } else {
             // Two racing frees of this block passed the `Checked` test, which is not atomic. Count the block as
@@ -244,7 +248,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 
     /// Frees all blocks in a zone's quarantine.
-    pub(super) fn flush_quarantine(&self, zone: &Zone<'m, P>) {
+    pub(crate) fn flush_quarantine(&self, zone: &Zone<'m, P>) {
         // The loop is bounded by the capacity, because other threads may add blocks concurrently.
         for _ in 0..zone.quarantine.len() {
             let Some(oldest) = zone.leave_quarantine() else { return };

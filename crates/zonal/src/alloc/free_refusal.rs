@@ -9,7 +9,7 @@ use crate::error::FreeError;
 use crate::platform::Platform;
 use crate::units::{Order, PageCount, Pfn};
 use crate::zone::Zone;
-use crate::zone::frame_states::FrameState;
+use crate::zone::frame_state::FrameState;
 
 impl<'m, P: Platform> Allocator<'m, P> {
     /// Returns why `frame` of `zone`, found in `state`, cannot be freed with order `given`.
@@ -25,7 +25,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         match state {
             FrameState::NotManaged => FreeError::NotManaged(frame),
             FrameState::Free => self.refusal_inside(zone, frame),
-            FrameState::Cached(_) => FreeError::NotAllocated(frame),
+            FrameState::Cached(_) | FrameState::Fenced => FreeError::NotAllocated(frame),
             FrameState::Quarantined(..) => FreeError::Quarantined(frame),
             FrameState::RunHead(..) => match zone.frames.run_at(zone.offset(frame)) {
                 Some(run) if run.count == given.pages().get() => self.inside_run(zone, frame, run.first),
@@ -33,6 +33,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
             },
             FrameState::RunPart(_) => self.refusal_in_run(zone, frame, zone.offset(frame)),
             FrameState::Splitting(_) => FreeError::BeingSplit(frame),
+            FrameState::Retired(_) => FreeError::Retired(frame),
+            FrameState::Watched => match zone.unwatched(zone.offset(frame), state) {
+                FrameState::Watched => FreeError::NotAllocated(frame), // another thread has freed the block since
+                state => self.refusal(zone, frame, given, state),
+            },
             // Another thread freed the block first, and a new block has been allocated at this frame since then.
             FrameState::Allocated(allocated, _) if allocated == given => FreeError::NotAllocated(frame),
             FrameState::Allocated(allocated, _) => FreeError::WrongOrder { frame, allocated, given },
@@ -41,7 +46,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Returns the error for a frame where no block starts, according to the block that contains the frame now.
     fn refusal_inside(&self, zone: &Zone<'m, P>, frame: Pfn) -> FreeError {
-        match zone.block_around(zone.offset(frame), self.max_order) {
+        let around = zone.block_around(zone.offset(frame), self.max_order);
+        match around.map(|(first, state)| (first, zone.unwatched(first, state))) {
             Some((first, FrameState::Allocated(order, _))) => {
                 FreeError::InsideBlock { frame, block: zone.pfn(first), order }
             }
@@ -62,7 +68,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         count: PageCount,
         state: FrameState,
     ) -> FreeError {
-        let allocated = match state {
+        let allocated = match zone.unwatched(zone.offset(frame), state) {
             FrameState::Allocated(order, _) => Some(order.pages()),
             FrameState::RunHead(..) => {
                 zone.frames.run_at(zone.offset(frame)).map(|run| PageCount::new(run.count))

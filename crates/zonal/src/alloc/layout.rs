@@ -18,13 +18,14 @@ use crate::rules::pageset_tuning::PagesetTuning;
 use crate::rules::pageset_tuning::words::THRESHOLD_MIN;
 use crate::rules::stat_threshold::{MAX_STAT_THRESHOLD, ThresholdRule};
 use crate::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneId};
+use crate::zone::cells::ZoneCells;
 use crate::zone::counters::TOTAL_CELLS;
 use crate::zone::events::EventCells;
 use crate::zone::frame_states::{FrameTable, SECTION};
 use crate::zone::free_areas::{FreeAreaCells, FreeAreas, FreeAreasPlan, FreeAreasShape};
 use crate::zone::node::{Node, NodeCells};
 use crate::zone::shared::SharedCells;
-use crate::zone::{CpuInfo, Zone, ZoneCells};
+use crate::zone::{CpuInfo, Zone};
 use crate::zonelist::Zonelist;
 
 /// The place in which a metadata buffer should be allocated.

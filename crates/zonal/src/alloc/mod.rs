@@ -12,6 +12,7 @@ pub(crate) mod allocator;
 mod bulk;
 mod context;
 mod failed_reclaim;
+pub(crate) mod fences;
 mod free;
 mod free_refusal;
 pub mod layout;
@@ -20,6 +21,7 @@ mod past_full;
 mod ranges;
 mod reclaim;
 pub mod request;
+pub(crate) mod retire;
 pub(crate) mod runs;
 mod scan;
 mod shortage;
@@ -46,7 +48,8 @@ use crate::rules::watermarks::{Urgency, Watermark};
 use crate::units::{Order, PageCount, Pfn, ZoneKind};
 use crate::zone::counters::{NodeItem, ZoneItem};
 use crate::zone::events::Event;
-use crate::zone::frame_states::{CACHED_PAGE, FrameState, allocated_page};
+use crate::zone::frame_state::FrameState;
+use crate::zone::frame_states::{CACHED_PAGE, allocated_page};
 use crate::zone::{CpuInfo, Zone};
 
 impl<'m, P: Platform> Allocator<'m, P> {

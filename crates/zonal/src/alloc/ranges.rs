@@ -6,9 +6,10 @@
 use crate::Allocator;
 use crate::alloc::context::AllocContext;
 use crate::alloc::count_numa;
-use crate::alloc::request::Request;
+use crate::alloc::request::{Block, Request};
 use crate::alloc::runs::FrameRun;
 use crate::alloc::scan::RESTARTS;
+use crate::alloc::slow_path::COSTLY_ORDER;
 use crate::config::{InvalidFree, ZeroOn};
 use crate::error::{AllocError, RangeError, UsedFrames, UsedState};
 use crate::machine::FrameRange;
@@ -17,9 +18,8 @@ use crate::platform::Platform;
 use crate::rules::watermarks::Watermark;
 use crate::units::{Order, PageCount, PageKind, Pfn, ZoneId};
 use crate::zone::Zone;
-use crate::zone::counters::ZoneItem;
 use crate::zone::events::Event;
-use crate::zone::frame_states::FrameState;
+use crate::zone::frame_state::FrameState;
 use crate::zone::runs::Run;
 use crate::zonelist::candidates::Candidates;
 
@@ -27,6 +27,8 @@ use crate::zonelist::candidates::Candidates;
 const RETRIES: u32 = 8;
 /// Number of windows of a zone whose free frames are counted before the reclaimers are called for the best of them.
 const WINDOWS: u64 = 64;
+/// Maximum number of windows of a zone that a request reclaims.
+const WINDOW_TRIES: usize = 4;
 
 impl<'m, P: Platform> Allocator<'m, P> {
     /// Allocates exactly the frames of `range`, which may be larger than the largest block.
@@ -150,24 +152,59 @@ impl<'m, P: Platform> Allocator<'m, P> {
         None
     }
 
-    /// Calls the reclaimers for the best window of each allowed zone, and allocates from the zone.
+    /// Empties the best windows of each allowed zone with the reclaimers, until one can be allocated.
     fn reclaim_window(&self, context: &AllocContext<'_>, count: PageCount) -> Option<FrameRun> {
         if !context.may_reclaim {
             return None;
         }
         self.state.find_in_zones(context, |zone| {
-            let window = self.best_window(zone, context, count)?;
-            self.reclaim_range(window).ok()?;
-            self.find_frames_in(zone, context, count)
+            let mut tried = [Pfn::new(u64::MAX); WINDOW_TRIES];
+            (0..WINDOW_TRIES).find_map(|try_no| {
+                let window = self.best_window(zone, context, count, &tried[..try_no])?;
+                tried[try_no] = window.start;
+                self.empty_window(zone, context, window)
+            })
         })
     }
 
-    /// Returns the range of `count` managed frames with the most free frames, of at most [`WINDOWS`] in a zone.
+    /// Empties a range with the reclaimers, and allocates it.
+    fn empty_window(
+        &self,
+        zone: &Zone<'m, P>,
+        context: &AllocContext<'_>,
+        window: FrameRange,
+    ) -> Option<FrameRun> {
+        if !self.has_reclaimable_in(zone, window) {
+            return None;
+        }
+        let fence = self.fence(window).ok()?;
+        // The fence holds the frames, so only one of them is added to the free frames, as in `has_above_min`.
+        let is_allowed =
+            || self.stays_above_min(zone, context, PageCount::new(zone.free_areas.free_pages() + 1));
+        if fence.vacate(|_| {}) && is_allowed() { fence.alloc(context.kind).ok() } else { None }
+    }
+
+    /// Reclaims a range for a block larger than [`COSTLY_ORDER`], if a zone has enough free frames but they do not form
+    /// such a block.
+    pub(super) fn reclaim_block(&self, context: &AllocContext<'_>) -> Option<Block> {
+        let count = context.placement.map_or(context.order.pages(), |placement| placement.count);
+        if context.order.get() <= COSTLY_ORDER || !context.may_reclaim {
+            return None;
+        }
+        self.state.find_in_zones(context, |zone| self.has_above_min(zone, context, count).then_some(()))?;
+        let run = self.reclaim_window(context, count)?;
+        self.count_contiguous(context, run.zone);
+        Some(Block { first: run.range.start, order: context.order, zone: run.zone, node: run.node })
+    }
+
+    /// Returns the range of `count` managed frames with the most free frames, of at most [`WINDOWS`] in a zone, except
+    /// those that begin at a frame of `tried`.
     fn best_window(
         &self,
         zone: &Zone<'m, P>,
         context: &AllocContext<'_>,
         count: PageCount,
+        tried: &[Pfn],
     ) -> Option<FrameRange> {
         let align = context.order.pages().get();
         let start = u64::from(zone.offset(zone.span.start)).next_multiple_of(align);
@@ -184,6 +221,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             managed
         };
         let best = windows
+            .filter(|&first| !tried.contains(&zone.pfn(first as u32)))
             .filter(is_managed)
             .max_by_key(|&first| zone.free_areas.count_free(first as u32, count.get()))?;
         Some(FrameRange { start: zone.pfn(best as u32), count })
@@ -200,14 +238,19 @@ impl<'m, P: Platform> Allocator<'m, P> {
     fn has_above_min(&self, zone: &Zone<'m, P>, context: &AllocContext<'_>, count: PageCount) -> bool {
         let free = PageCount::new(zone.free_areas.free_pages());
         let left = free.saturating_minus(count.saturating_minus(PageCount::new(1)));
-        let (limit, urgency) = (zone.reserve(context.limit), context.urgency);
-        free >= count && zone.watermarks().allow(left, Order::PAGE, Watermark::Min, urgency, limit)
+        free >= count && self.stays_above_min(zone, context, left)
+    }
+
+    /// Whether `left` free frames are above a zone's watermark `min`, lowered by the request's urgency.
+    fn stays_above_min(&self, zone: &Zone<'m, P>, context: &AllocContext<'_>, left: PageCount) -> bool {
+        let (reserve, urgency) = (zone.reserve(context.limit), context.urgency);
+        zone.watermarks().allow(left, Order::PAGE, Watermark::Min, urgency, reserve)
     }
 
     /// Allocates the frames of a run if all of them are free in the buddy.
     fn alloc_exactly(&self, zone: &Zone<'m, P>, run: Run, kind: PageKind) -> bool {
-        let changed = |change| zone.counters().add_total(ZoneItem::Free, change);
-        if !zone.free_areas.alloc_steps(run.first, run.count, changed) {
+        if let Err(kept) = zone.alloc_exactly(run) {
+            self.state.count_fenced(zone, kept);
             return false;
         }
         self.state.nodes[zone.node].counters.add_total(kind.item(), run.count as i64);
@@ -265,7 +308,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let mut next = u64::from(around.map_or(start, |(first, _)| first));
         while next < end {
             let frame = next as u32;
-            let state = zone.frames.state(frame);
+            let state = zone.unwatched(frame, zone.frames.state(frame));
             next += state.order().map_or(1, |order| order.pages().get());
             if let Some(used) = used_frames(zone, frame, state)
                 && !each(used)
@@ -279,12 +322,15 @@ impl<'m, P: Platform> Allocator<'m, P> {
 /// Describes the block at `frame`, or returns `None` if the frame is free.
 fn used_frames<P: Platform>(zone: &Zone<'_, P>, frame: u32, state: FrameState) -> Option<UsedFrames> {
     let used = match state {
-        FrameState::Free => return None,
+        // A watched block that was not found in the table has just been freed.
+        FrameState::Free | FrameState::Watched => return None,
         FrameState::Allocated(_, kind) | FrameState::RunHead(_, kind) => UsedState::Allocated(kind),
         FrameState::RunPart(_) => UsedState::InRun,
         FrameState::Cached(_) => UsedState::Cached,
         FrameState::Quarantined(..) => UsedState::Quarantined,
         FrameState::Splitting(_) => UsedState::BeingSplit,
+        FrameState::Fenced => UsedState::Fenced,
+        FrameState::Retired(_) => UsedState::Retired,
         FrameState::NotManaged => UsedState::NotManaged,
     };
     let count = state.order().map_or(PageCount::new(1), Order::pages);

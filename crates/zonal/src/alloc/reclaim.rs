@@ -22,6 +22,7 @@ use crate::zone::counters::NodeItem;
 use crate::zone::events::Event;
 use crate::zone::node::ReclaimTurn;
 use crate::zone::order_classes::OrderClasses;
+use crate::zone::runs::Run;
 
 /// The result of node reclaim of a zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -156,16 +157,25 @@ impl<'m, P: Platform> Allocator<'m, P> {
     pub fn reclaim_range(&self, range: FrameRange) -> Result<PageCount, OnlineError> {
         let zone = self.zone_around(&range)?;
         self.state.drain_zone(zone);
-        let free = PageCount::new(zone.free_areas.count_free(zone.offset(range.start), range.count.get()));
-        let target = range.count.saturating_minus(free);
-        if target == PageCount::ZERO || self.state.platform.is_reclaiming() {
+        let request = self.range_request(zone, range);
+        if request.target == PageCount::ZERO || self.state.platform.is_reclaiming() {
             return Ok(PageCount::ZERO);
         }
-        let request = ReclaimRequest {
+        Ok(self.call_reclaimers(&self.state.whole_node(zone.node), &request))
+    }
+
+    /// Whether the reclaimers could free frames of a range of `zone`.
+    pub(super) fn has_reclaimable_in(&self, zone: &Zone<'m, P>, range: FrameRange) -> bool {
+        self.state.count_reclaimable(&self.range_request(zone, range)) != PageCount::ZERO
+    }
+
+    fn range_request(&self, zone: &Zone<'m, P>, range: FrameRange) -> ReclaimRequest {
+        let run = Run { first: zone.offset(range.start), count: range.count.get() };
+        let target = range.count.saturating_minus(zone.unused(run));
+        ReclaimRequest {
             range: Some(range),
             ..ReclaimRequest::new(ReclaimReason::Range, zone.node_id, target)
-        };
-        Ok(self.call_reclaimers(&self.state.whole_node(zone.node), &request))
+        }
     }
 
     /// Runs rounds of reclaim on the node with index `place`, as long as they make progress.

@@ -18,7 +18,7 @@ use crate::units::{NodeId, Order, PageCount, PageKind, Pfn, ZoneId};
 use crate::zone::Zone;
 use crate::zone::counters::ZoneItem;
 use crate::zone::events::Event;
-use crate::zone::frame_states::FrameState;
+use crate::zone::frame_state::FrameState;
 use crate::zone::runs::Run;
 
 /// Any number of adjacent frames that were allocated together.
@@ -126,10 +126,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         let begun = zone.free_areas.with_lock_of(run.first, || zone.frames.begin_free(run, self.max_order));
         let kind = begun.map_err(|state| self.run_refusal(zone, first, count, state))?;
-        zone.frames.mark_parts_cached(run, self.max_order);
-        for (frame, order) in run.blocks(self.max_order) {
-            self.free_released(zone, frame, order, kind);
-        }
+        self.free_beside(zone, run, kind, &zone.bad_of_run(run));
         Ok(())
     }
 
@@ -150,7 +147,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let Some(zone) = self.zone_of(first) else {
             return Err(SplitError::NotAllocated(FreeError::NotManaged(first)));
         };
-        let split = zone.frames.split_block(zone.offset(first), order, to);
+        let split = match zone.frames.split_block(zone.offset(first), order, to) {
+            Err(FrameState::Watched) => zone.split_watched(zone.offset(first), order, to),
+            split => split,
+        };
         split.map_err(|state| SplitError::NotAllocated(self.refusal(zone, first, order, state)))
     }
 
@@ -171,7 +171,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let begun = zone.free_areas.with_lock_of(run.first, || zone.frames.begin_split(run, self.max_order));
         let kind =
             begun.map_err(|state| SplitError::NotAllocated(self.run_refusal(zone, first, count, state)))?;
-        zone.frames.mark_parts(run, to.min(self.max_order), kind);
+        zone.mark_parts_of_run(run, to.min(self.max_order), kind);
         Ok(())
     }
 

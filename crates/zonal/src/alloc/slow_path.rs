@@ -2,8 +2,9 @@
 //!
 //! The request first scans its zonelist at the watermark `low`. If the scan fails, the request wakes background reclaim
 //! and scans at `min`. It then repeats direct reclaim and a scan as long as reclaim makes progress. Finally, it drains
-//! the pagesets of all allowed zones and scans a last time. If this scan fails too, the request fails with an error
-//! that contains the zones' figures. Every loop is bounded. Related files: `alloc/scan.rs` runs the scans,
+//! the pagesets of all allowed zones and scans a last time. If this scan fails too although enough frames are free, a
+//! request for a large block reclaims a range (`alloc/ranges.rs`). Otherwise the request fails with an error that
+//! contains the zones' figures. Every loop is bounded. Related files: `alloc/scan.rs` runs the scans,
 //! `alloc/reclaim.rs` reclaims, and `alloc/shortage.rs` collects the figures.
 
 use crate::Allocator;
@@ -25,7 +26,7 @@ pub(super) const IDLE_ROUNDS: u32 = 16;
 const ROUNDS: u32 = 1024;
 /// Largest order for which direct reclaim continues after [`IDLE_ROUNDS`] rounds in total, as long as it makes
 /// progress. Linux: `PAGE_ALLOC_COSTLY_ORDER`.
-const COSTLY_ORDER: u8 = 3;
+pub(super) const COSTLY_ORDER: u8 = 3;
 
 impl<'m, P: Platform> Allocator<'m, P> {
     /// Serves a request that the current CPU's pageset could not serve.
@@ -90,7 +91,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             return Some(block);
         }
         self.state.drain_allowed(context);
-        self.scan_last(context)
+        self.scan_last(context).or_else(|| self.reclaim_block(context))
     }
 
     /// Runs rounds of direct reclaim, each followed by a scan.

@@ -3,18 +3,24 @@
 //! Related files: `machine/error.rs` defines the errors in a machine's description, and `error/shortage.rs` defines
 //! the details of an out-of-memory error.
 
+mod fence;
+mod online;
 mod range;
 mod shortage;
 mod split;
+mod used;
 
 use core::fmt;
 
-use crate::machine::{FrameRange, TopologyError};
+use crate::machine::TopologyError;
 use crate::rules::stat_threshold::MAX_STAT_THRESHOLD;
-use crate::units::{CpuId, MAX_ORDER_LIMIT, NodeId, Order, PageCount, Pfn, ZoneKind};
-pub use range::{RangeError, UsedFrames, UsedState};
+use crate::units::{MAX_ORDER_LIMIT, NodeId, Order, PageCount, Pfn, ZoneKind};
+pub use fence::{FenceError, RetireError};
+pub use online::{OnlineError, ZoneSpan};
+pub use range::RangeError;
 pub use shortage::{Shortage, Verdict, VerdictCounts, ZoneShortage};
 pub use split::SplitError;
+pub use used::{UsedFrames, UsedState};
 
 /// Reason for a failed allocation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -105,6 +111,8 @@ pub enum FreeError {
     BeingSplit(Pfn),
     /// The frame was freed before. Its block is in quarantine, or is retired because its poison was overwritten.
     Quarantined(Pfn),
+    /// The frame is retired ([`Allocator::retire`](crate::Allocator::retire)) and stays out of use.
+    Retired(Pfn),
     /// The free comes from a handler that interrupted its own thread inside the allocator. It could not complete
     /// without waiting for that thread. The frame is still allocated and must be freed later.
     Reentered(Pfn),
@@ -175,59 +183,6 @@ pub enum ConfigError {
         min_free: PageCount,
         /// Number of managed frames.
         managed: PageCount,
-    },
-}
-
-/// A zone and its span, for display in errors.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ZoneSpan {
-    /// Node of the zone.
-    pub node: NodeId,
-    /// Kind of the zone.
-    pub kind: ZoneKind,
-    /// Frames that the zone spans.
-    pub span: FrameRange,
-}
-
-/// Reason why a change of CPUs or memory at run time was refused.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum OnlineError {
-    /// The machine has no such CPU.
-    UnknownCpu(CpuId),
-    /// The CPU is already in the requested state.
-    CpuUnchanged(CpuId),
-    /// The CPU is the last CPU online and cannot go offline.
-    LastCpu(CpuId),
-    /// The range is empty and begins at this frame.
-    EmptyRange(Pfn),
-    /// The range is not within the span of one zone.
-    NotInOneZone {
-        /// The range.
-        range: FrameRange,
-        /// Last zone that begins at or before the first frame of the range, if there is one.
-        below: Option<ZoneSpan>,
-        /// First zone that begins after the first frame of the range, if there is one.
-        above: Option<ZoneSpan>,
-    },
-    /// A frame of the range was never described as memory, so it is in a hole of the zone.
-    NeverDescribed {
-        /// First such frame.
-        frame: Pfn,
-        /// The range.
-        range: FrameRange,
-        /// The zone.
-        zone: ZoneSpan,
-    },
-    /// This frame of the range is already online.
-    AlreadyOnline(Pfn),
-    /// This frame of the range is not online.
-    NotOnline(Pfn),
-    /// Some frames of the range are in use.
-    InUse {
-        /// First frame of the range.
-        start: Pfn,
-        /// Number of frames in use.
-        in_use: PageCount,
     },
 }
 
@@ -316,6 +271,7 @@ impl fmt::Display for FreeError {
             Self::BeingSplit(frame) => {
                 write!(f, "the block at frame {frame} is being split by another thread")
             }
+            Self::Retired(frame) => write!(f, "frame {frame} is retired, and stays out of use"),
             Self::Quarantined(frame) => {
                 write!(f, "frame {frame} was freed before (it is in quarantine or retired)")
             }
@@ -384,49 +340,6 @@ impl fmt::Display for ConfigError {
     }
 }
 
-impl fmt::Display for ZoneSpan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "zone {} of node {} ({})", self.kind, self.node, self.span)
-    }
-}
-
-impl fmt::Display for OnlineError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::UnknownCpu(cpu) => write!(f, "the machine has no CPU {cpu}"),
-            Self::CpuUnchanged(cpu) => write!(f, "CPU {cpu} is already in the requested state"),
-            Self::LastCpu(cpu) => {
-                write!(f, "CPU {cpu} is the last one online; at least one must stay online")
-            }
-            Self::EmptyRange(start) => {
-                write!(f, "the range at frame {start} is empty; it must have at least one frame")
-            }
-            Self::NotInOneZone { range, below, above } => {
-                // Either the range begins in `below` and ends outside that zone, or it begins in no zone.
-                if let Some(zone) = below.filter(|zone| range.start < zone.span.end()) {
-                    return write!(f, "the range ({range}) crosses the end of {zone}");
-                }
-                write!(f, "the range ({range}) begins in no zone; ")?;
-                match (below, above) {
-                    (Some(below), Some(above)) => write!(f, "the nearest are {below} and {above}"),
-                    (Some(zone), None) | (None, Some(zone)) => write!(f, "the nearest is {zone}"),
-                    (None, None) => write!(f, "there are no zones"),
-                }
-            }
-            Self::NeverDescribed { frame, range, zone } => write!(
-                f,
-                "frame {frame} of the range ({range}) is in a hole of {zone}; only memory of the machine's \
-                 description can come online (Machine::with_hotplug)"
-            ),
-            Self::AlreadyOnline(frame) => write!(f, "frame {frame} is already online"),
-            Self::NotOnline(frame) => write!(f, "frame {frame} is not online"),
-            Self::InUse { start, in_use } => {
-                write!(f, "the range at frame {start} has {in_use} frames in use; free them first")
-            }
-        }
-    }
-}
-
 impl fmt::Display for PolicyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -440,5 +353,4 @@ impl fmt::Display for PolicyError {
 impl core::error::Error for AllocError {}
 impl core::error::Error for FreeError {}
 impl core::error::Error for ConfigError {}
-impl core::error::Error for OnlineError {}
 impl core::error::Error for PolicyError {}

@@ -1,38 +1,13 @@
-//! The errors of allocations of given frames, and the description of frames that are in use.
+//! The errors of allocations of given frames.
 //!
 //! Related files: `alloc/ranges.rs` allocates ranges.
 
 use core::fmt;
 
-use crate::error::OnlineError;
+use crate::error::online::OnlineError;
+use crate::error::used::UsedFrames;
 use crate::machine::FrameRange;
-use crate::units::{PageCount, PageKind, Pfn};
-
-/// A part of a range that is not free.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct UsedFrames {
-    /// The frames of the block, which may begin before the range and end after it.
-    pub block: FrameRange,
-    /// State of the frames.
-    pub state: UsedState,
-}
-
-/// The states of frames that are not free.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum UsedState {
-    /// Allocated as this kind.
-    Allocated(PageKind),
-    /// Allocated as a later block of a run.
-    InRun,
-    /// Free in a pageset, or moving to or from one.
-    Cached,
-    /// In quarantine, or retired.
-    Quarantined,
-    /// Being split by another thread.
-    BeingSplit,
-    /// In a hole or offline.
-    NotManaged,
-}
+use crate::units::{PageCount, Pfn};
 
 /// Reason why a range was not allocated; nothing of it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,21 +28,6 @@ pub enum RangeError {
     /// The call comes from a handler that interrupted its own thread inside the allocator. It could not complete without
     /// waiting for that thread.
     Reentered(Pfn),
-}
-
-impl fmt::Display for UsedState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Allocated(PageKind::User) => "allocated (user)",
-            Self::Allocated(PageKind::Cache) => "allocated (cache)",
-            Self::Allocated(PageKind::Kernel) => "allocated (kernel)",
-            Self::InRun => "allocated with the frames before it",
-            Self::Cached => "cached in a pageset",
-            Self::Quarantined => "in quarantine or retired",
-            Self::BeingSplit => "being split",
-            Self::NotManaged => "not managed",
-        })
-    }
 }
 
 impl fmt::Display for RangeError {

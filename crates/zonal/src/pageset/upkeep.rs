@@ -5,10 +5,12 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::pageset::session::PagesetSession;
+use crate::pageset::state::MachineState;
 use crate::pageset::{Pageset, PagesetGuard, StackId};
 use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_tuning::{Activity, IdleTicks, PagesetTuning};
 use crate::units::{PageCount, PageKind, SECOND_NS};
+use crate::zone::{CpuInfo, Zone};
 
 impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     /// Performs the periodic maintenance of a pageset.
@@ -87,6 +89,27 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         self.stepwise().reset(self);
         self.set_high(self.high_limits().min());
         self.update_limits();
+    }
+}
+
+impl<'m, P: Platform> MachineState<'m, P> {
+    /// Opens the pageset of an online CPU, unless a fence keeps the zone's pagesets closed.
+    ///
+    /// The caller holds the lock for run-time changes.
+    pub(crate) fn open_pageset(&self, zone: &Zone<'m, P>, cpu: CpuInfo) {
+        let guard = self.pageset(zone, cpu);
+        if !zone.has_fence() {
+            guard.open();
+        }
+        guard.update_limits();
+    }
+
+    /// Closes the pageset of a CPU, and frees its frames to the zone.
+    pub(crate) fn close_pageset(&self, zone: &Zone<'m, P>, cpu: CpuInfo) {
+        let guard = self.pageset(zone, cpu);
+        guard.close();
+        guard.always_bail_out();
+        guard.empty();
     }
 }
 

@@ -28,9 +28,10 @@ pub(crate) enum Event {
     Retired,
     PoisonFound,
     Failures,
+    BadFrames,
 }
 
-const EVENTS: usize = Event::Failures as usize + 1;
+const EVENTS: usize = Event::BadFrames as usize + 1;
 
 /// Counts of events, summed over the machine. Units are events unless stated otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -70,6 +71,8 @@ pub struct Events {
     pub poison_found: u64,
     /// Requests that failed.
     pub failures: u64,
+    /// Frames retired by [`Allocator::retire`](crate::Allocator::retire).
+    pub bad_frames: u64,
     /// Batches moved from zones to pagesets.
     pub refills: u64,
     /// Batches moved from pagesets to zones.
@@ -115,5 +118,6 @@ impl<P: Platform> EventCells<P> {
         sum.retired += of(Event::Retired);
         sum.poison_found += of(Event::PoisonFound);
         sum.failures += of(Event::Failures);
+        sum.bad_frames += of(Event::BadFrames);
     }
 }

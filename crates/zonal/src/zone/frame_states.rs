@@ -1,19 +1,8 @@
 //! Frame states: a byte for each frame, of which an operation on a block writes only the byte of the first frame.
 //!
-//! | byte | state of the frame |
-//! |---|---|
-//! | `0` | the frame is free in the buddy, or inside a block, or not managed in an absent section |
-//! | `kind << 5 \| order + 1` | first frame of an allocated block, kinds 0 to 2 |
-//! | `0x60 \| order + 1` | first frame of a free block in a pageset, or moving to or from a pageset |
-//! | `0x80 \| kind << 5 \| order + 1` | first frame of a block in quarantine |
-//! | `0xe0 \| order + 1` | first frame of a later block of a run (`zone/runs.rs`) |
-//! | low five bits `0x14..=0x1f`, top three bits 0 to 4 | first frame of a run, numbered `kind * 19 + order` |
-//! | `0xf4..=0xf6` | first frame of a block or run that is being split, by kind |
-//! | `0xff` | the frame is not managed, but its section has managed frames |
-//!
 //! A *section* is 4096 frames. A bit for each section records whether the section is *present*, which means that any of
-//! its frames is managed. The bytes of absent sections are therefore never written. Related files: `alloc/mod.rs` and
-//! `alloc/free.rs` change the states of blocks.
+//! its frames is managed. The bytes of absent sections are therefore never written. Related files: `zone/frame_state.rs`
+//! encodes the states, `alloc/mod.rs` and `alloc/free.rs` change the states of blocks.
 
 use core::ops::Range;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -21,109 +10,13 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::config::InvalidFree;
 use crate::platform::cells::copy_view;
 use crate::platform::{Atomic, Platform};
-use crate::units::{MAX_ORDER_LIMIT, Order, PageKind};
-
-const ORDER_BITS: u8 = 5;
-const ORDER_MASK: u8 = (1 << ORDER_BITS) - 1;
-const KIND_MASK: u8 = 0b11;
-/// Bits in place of a kind for a block that a pageset caches.
-const CACHED: u8 = KIND_MASK << ORDER_BITS;
-const QUARANTINED: u8 = 0x80;
-const NOT_MANAGED: u8 = 0xff;
-const FREE: u8 = FrameState::Free.encode();
-/// Further block of a run, plus order + 1.
-const RUN_PART: u8 = 0xe0;
-/// Smallest value of the low five bits that is no order.
-const NO_ORDER: u8 = 0x14;
-/// Values of the low five bits that are no order.
-const NO_ORDERS: u8 = ORDER_MASK + 1 - NO_ORDER;
-/// Orders of a block.
-const ORDERS: u8 = MAX_ORDER_LIMIT + 1;
-const SPLITTING: u8 = RUN_PART | NO_ORDER;
+use crate::units::{Order, PageKind};
+use crate::zone::frame_state::{CACHED, FREE, FrameState, NOT_MANAGED, ORDER_MASK, QUARANTINED, kind_of};
 
 /// Number of frames of a section. The base of a zone is a multiple of this number (`alloc/layout.rs`).
 pub(crate) const SECTION: u64 = 1 << 12;
 /// Number of sections in a word of the bitmap of present sections.
 const SECTIONS_A_WORD: u64 = u64::BITS as u64;
-
-/// State of one frame.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum FrameState {
-    /// Free in the buddy, or not the first frame of its block.
-    Free,
-    /// First frame of a free block that is in a pageset, or that is moving to or from a pageset.
-    Cached(Order),
-    /// First frame of an allocated block.
-    Allocated(Order, PageKind),
-    /// First frame of a freed block in quarantine, or of a retired block.
-    Quarantined(Order, PageKind),
-    /// First frame of the first block of an allocated run; the order is that of the block.
-    RunHead(Order, PageKind),
-    /// First frame of a further block of an allocated run.
-    RunPart(Order),
-    /// First frame of an allocated block or run that its owner is splitting.
-    Splitting(PageKind),
-    /// A frame in a hole, or an offline frame.
-    NotManaged,
-}
-
-impl FrameState {
-    #[inline]
-    const fn encode(self) -> u8 {
-        match self {
-            Self::Free => 0,
-            Self::Cached(order) => CACHED | (order.get() + 1),
-            Self::Allocated(order, kind) => (kind as u8) << ORDER_BITS | (order.get() + 1),
-            Self::Quarantined(order, kind) => QUARANTINED | Self::Allocated(order, kind).encode(),
-            Self::RunHead(order, kind) => {
-                let number = kind as u8 * ORDERS + order.get();
-                (number / NO_ORDERS) << ORDER_BITS | (NO_ORDER + number % NO_ORDERS)
-            }
-            Self::RunPart(order) => RUN_PART | (order.get() + 1),
-            Self::Splitting(kind) => SPLITTING + kind as u8,
-            Self::NotManaged => NOT_MANAGED,
-        }
-    }
-
-    /// Returns the order of the block that starts at the frame.
-    pub(crate) const fn order(self) -> Option<Order> {
-        match self {
-            Self::Cached(order)
-            | Self::Allocated(order, _)
-            | Self::Quarantined(order, _)
-            | Self::RunHead(order, _)
-            | Self::RunPart(order) => Some(order),
-            Self::Free | Self::Splitting(_) | Self::NotManaged => None,
-        }
-    }
-
-    /// Returns the state that a byte of a present section encodes.
-    fn decode(byte: u8) -> Self {
-        match byte {
-            0 => Self::Free,
-            NOT_MANAGED => Self::NotManaged,
-            SPLITTING.. => Self::Splitting(PageKind::ALL[usize::from(byte - SPLITTING)]),
-            _ if byte & ORDER_MASK >= NO_ORDER => {
-                let number = (byte >> ORDER_BITS) * NO_ORDERS + (byte & ORDER_MASK) - NO_ORDER;
-                let order = Order::new(number % ORDERS).expect("it is below the number of orders");
-                Self::RunHead(order, PageKind::ALL[usize::from(number / ORDERS)])
-            }
-            _ => {
-                let order = Order::new((byte & ORDER_MASK) - 1).expect("only valid orders are stored");
-                match byte & !ORDER_MASK {
-                    CACHED => Self::Cached(order),
-                    RUN_PART => Self::RunPart(order),
-                    bits if bits & QUARANTINED == 0 => Self::Allocated(order, kind_of(byte)),
-                    _ => Self::Quarantined(order, kind_of(byte)),
-                }
-            }
-        }
-    }
-}
-
-const fn kind_of(byte: u8) -> PageKind {
-    PageKind::ALL[(byte >> ORDER_BITS & KIND_MASK) as usize]
-}
 
 /// State of a single frame that a pageset caches.
 pub(crate) const CACHED_PAGE: u8 = FrameState::Cached(Order::PAGE).encode();
@@ -463,34 +356,4 @@ fn first_in_use<P: Platform>(states: &[P::U8]) -> Option<usize> {
         let passed = 8 * states.as_chunks::<8>().0.iter().take_while(free).count();
         Some(passed + states[passed..].iter().position(in_use)?)
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-    use std::vec::Vec;
-
-    use super::*;
-
-    #[test]
-    fn every_state_survives_its_byte() {
-        let mut states = Vec::new();
-        for order in (0..=MAX_ORDER_LIMIT).map(|o| Order::new(o).unwrap()) {
-            for kind in PageKind::ALL {
-                states.extend([
-                    FrameState::Allocated(order, kind),
-                    FrameState::Quarantined(order, kind),
-                    FrameState::RunHead(order, kind),
-                ]);
-            }
-            states.extend([FrameState::Cached(order), FrameState::RunPart(order)]);
-        }
-        states.extend(PageKind::ALL.map(FrameState::Splitting));
-        states.extend([FrameState::Free, FrameState::NotManaged]);
-        let bytes: BTreeSet<u8> = states.iter().map(|state| state.encode()).collect();
-        assert_eq!(bytes.len(), states.len(), "no two states share a byte");
-        for state in states {
-            assert_eq!(FrameState::decode(state.encode()), state);
-        }
-    }
 }

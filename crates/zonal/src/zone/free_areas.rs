@@ -260,11 +260,17 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
     }
 
     /// Frees the block of `order` at `frame`; returns `false` when [`Buddy::free`] refuses it.
+    ///
+    /// Calls `freed` before the area's lock is released, unless the block was refused.
     #[inline]
     #[must_use]
-    pub(crate) fn free(&self, frame: u32, order: Order) -> bool {
+    pub(super) fn free(&self, frame: u32, order: Order, freed: impl FnOnce(&Entered<'m, P>)) -> bool {
         let area = self.enter(self.area_of(frame));
-        area.buddy.free(&area.held, frame - area.first, order)
+        let is_freed = area.buddy.free(&area.held, frame - area.first, order);
+        if is_freed {
+            freed(&area);
+        }
+        is_freed
     }
 
     /// Frees blocks of `order`; returns how many were refused.

@@ -16,6 +16,7 @@ use crate::platform::{Platform, RawLock, SpinLock};
 use crate::testing::{Random, cells};
 use crate::units::{CpuId, Moment, Order};
 use crate::zone::free_areas::{FreeAreaCells, FreeAreas, FreeAreasPlan, FreeAreasShape};
+use crate::zone::runs::Run;
 
 std::thread_local! {
     static HELD: Cell<u32> = const { Cell::new(0) };
@@ -220,8 +221,8 @@ impl Pair {
         let at = self.random.index(self.taken.len());
         let (frame, k) = self.taken.swap_remove(at);
         self.set(frame, 1 << k, true);
-        assert!(self.areas.free(frame, order(k)));
-        assert!(!self.areas.free(frame, order(k)), "freed twice");
+        assert!(self.areas.free(frame, order(k), |_| {}));
+        assert!(!self.areas.free(frame, order(k), |_| {}), "freed twice");
     }
 
     /// Frees some blocks of one order in any areas, and frees the first of these blocks twice.
@@ -262,8 +263,9 @@ impl Pair {
         assert_eq!(self.areas.count_free(start as u32, count as u64), expected);
         let all = self.is_free(start as u32, count as u64);
         let change = Cell::new(0);
-        let changed = |by| change.set(change.get() + by);
-        assert_eq!(self.areas.alloc_steps(start as u32, count as u64, changed), all);
+        let left = |count| change.set(change.get() - count as i64);
+        let freed = |_: &_, run: Run| change.set(change.get() + run.count as i64);
+        assert_eq!(self.areas.alloc_steps(start as u32, count as u64, left, freed), all);
         assert_eq!(change.get(), if all { -(count as i64) } else { 0 });
         if all {
             self.set(start as u32, count as u64, false);
@@ -278,7 +280,7 @@ impl Pair {
                     for frame in (first as usize..end).filter(|frame| !(start..start + count).contains(frame))
                     {
                         self.free[frame] = true;
-                        assert!(self.areas.free(frame as u32, Order::PAGE), "{length}");
+                        assert!(self.areas.free(frame as u32, Order::PAGE, |_| {}), "{length}");
                     }
                     false
                 }
@@ -402,12 +404,12 @@ fn a_cpu_allocates_from_its_preferred_area_and_keeps_large_blocks_whole() {
     assert!(holes.iter().all(|hole| hole / 4096 == 5));
     let free_every_other = |from: usize, count: usize| {
         let freed = holes.iter().skip(from).step_by(2).take(count);
-        assert!(freed.copied().all(|hole| areas.free(hole, order(8))));
+        assert!(freed.copied().all(|hole| areas.free(hole, order(8), |_| {})));
     };
     free_every_other(0, 7);
     let here = areas.alloc(order(8), 0, || {});
     assert_eq!(area_of(here), 0, "too few holes to leave the preferred area");
-    assert!(areas.free(here.unwrap(), order(8)));
+    assert!(areas.free(here.unwrap(), order(8), |_| {}));
     free_every_other(14, 1);
     assert_eq!(areas.alloc(order(8), 0, || {}), Some(holes[0]));
 }
@@ -473,7 +475,7 @@ fn a_held_lock_does_not_block_other_areas() {
                 let all: Vec<u32> =
                     (0..4).map(|_| areas.alloc(order(10), 1, || {}).expect("area 1 is free")).collect();
                 assert!(all.iter().all(|&frame| frame >= 4096), "a block of region 0, whose lock is held");
-                assert!(all.iter().all(|&frame| areas.free(frame, order(10))));
+                assert!(all.iter().all(|&frame| areas.free(frame, order(10), |_| {})));
                 found.store(all.len() as u64, Relaxed); // relaxed: the thread is joined before the load
             };
             scope.spawn(other).join().unwrap();

@@ -9,6 +9,7 @@ use crate::buddy::ranges::Sought;
 use crate::platform::Platform;
 use crate::units::Order;
 use crate::zone::free_areas::{AREA_FRAMES_MIN, Entered, FreeAreas};
+use crate::zone::runs::Run;
 
 /// Frames that are searched under one hold of an area's lock.
 const SEARCH_STEP: u64 = 1 << 16;
@@ -88,33 +89,54 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
 
     fn same_until(&self, from: u64, end: u64, sought: Sought) -> u64 {
         for (at, first, count) in self.pieces(from, end - from) {
-            let area = self.enter(at);
-            let start = u64::from(first - area.first);
-            let until = area.buddy.same_until(&area.held, start, start + count, sought);
-            if until < start + count {
-                return u64::from(area.first) + until;
+            let until = u64::from(first) + count;
+            let same = self.enter(at).same_until(first.into(), until, sought);
+            if same < until {
+                return same;
             }
         }
         end
     }
 
+    /// Acquires and releases the lock of each area that contains frames of `run`.
+    ///
+    /// Afterwards every holder of these locks sees the caller's earlier writes.
+    pub(crate) fn pass_locks_of(&self, run: Run) {
+        self.pieces(u64::from(run.first), run.count).for_each(|(at, ..)| drop(self.enter(at)));
+    }
+
     /// Frees a range of frames area by area; returns `false` if one of the frames is already free.
     #[must_use]
     pub(crate) fn add_range(&self, first: u32, count: u64) -> bool {
-        self.pieces(u64::from(first), count).all(|(at, first, count)| {
+        self.add_pieces(Run { first, count }, &mut |_, _| {})
+    }
+
+    /// Frees a range like [`Self::add_range`]; calls `freed` with each area's part before the area's lock is released.
+    fn add_pieces(&self, run: Run, freed: &mut impl FnMut(&Entered<'m, P>, Run)) -> bool {
+        self.pieces(u64::from(run.first), run.count).all(|(at, first, count)| {
             let area = self.enter(at);
-            area.buddy.add_range(&area.held, first - area.first, count)
+            let is_added = area.buddy.add_range(&area.held, first - area.first, count);
+            if is_added {
+                freed(&area, Run { first, count });
+            }
+            is_added
         })
     }
 
     /// Allocates all frames of a range, which may cross areas; allocates none and returns `false` if one of them is not
     /// free.
     ///
-    /// The range is allocated in steps, so that no lock is held for long. Each step is within one area. `changed` is
-    /// called with the change of the number of free frames: before an area's lock is released for frames that are
-    /// allocated, and afterwards for frames that are returned.
+    /// The range is allocated in steps, so that no lock is held for long. Each step is within one area. `left` is
+    /// called with the number of frames that are allocated, and `freed` with frames that are returned, both before an
+    /// area's lock is released.
     #[must_use]
-    pub(crate) fn alloc_steps(&self, first: u32, count: u64, changed: impl Fn(i64)) -> bool {
+    pub(super) fn alloc_steps(
+        &self,
+        first: u32,
+        count: u64,
+        left: impl Fn(u64),
+        mut freed: impl FnMut(&Entered<'m, P>, Run),
+    ) -> bool {
         const STEP: u64 = AREA_FRAMES_MIN;
         let (first, end) = (u64::from(first), u64::from(first) + count);
         let steps = (first / STEP..end.div_ceil(STEP)).map(|step| {
@@ -124,13 +146,13 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         for (step, (start, len)) in steps.clone().enumerate() {
             let area = self.enter(self.area_of(start));
             if area.buddy.alloc_range(&area.held, start - area.first, len) {
-                changed(-(len as i64));
+                left(len);
                 continue;
             }
             drop(area);
-            for (start, len) in steps.clone().take(step) {
-                assert!(self.add_range(start, len), "frames allocated by an earlier step are free");
-                changed(len as i64);
+            for (first, count) in steps.clone().take(step) {
+                let is_added = self.add_pieces(Run { first, count }, &mut freed);
+                assert!(is_added, "frames allocated by an earlier step are free");
             }
             return false;
         }
@@ -154,5 +176,14 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
             let (start, stop) = ((at << log2).max(first), ((at + 1) << log2).min(end));
             (at as usize, start as u32, stop - start)
         })
+    }
+}
+
+impl<P: Platform> Entered<'_, P> {
+    /// Returns the end of the frames from `from` on that are all free, or all used, at most `end`. Both are offsets in
+    /// the zone.
+    pub(super) fn same_until(&self, from: u64, end: u64, sought: Sought) -> u64 {
+        let first = u64::from(self.first);
+        first + self.buddy.same_until(&self.held, from - first, end - first, sought)
     }
 }

@@ -5,8 +5,12 @@
 //! Related files: `pageset/refill.rs` and `pageset/drain.rs` move frames between pagesets and the buddy, and
 //! `admin/settings.rs` writes the limits.
 
+pub(crate) mod bad_frames;
+pub(crate) mod cells;
 pub(crate) mod counters;
 pub(crate) mod events;
+pub(crate) mod fences;
+pub(crate) mod frame_state;
 pub(crate) mod frame_states;
 pub(crate) mod free_areas;
 #[cfg(test)]
@@ -21,7 +25,6 @@ pub(crate) mod shared;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::machine::FrameRange;
-use crate::platform::cells::all_zero;
 use crate::platform::cells::copy_view;
 use crate::platform::lock::Held;
 use crate::platform::{Atomic, Platform};
@@ -29,10 +32,11 @@ use crate::rules::pageset_limits::PagesetLimits;
 use crate::rules::pageset_tuning::CpuLocality;
 use crate::rules::watermarks::{Urgency, Watermark, Watermarks};
 use crate::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneId, ZoneKind};
-use crate::zone::counters::{TOTAL_CELLS, ThresholdCells, ZoneItem, ZonedCounters};
-use crate::zone::frame_states::{FrameState, FrameTable};
+use crate::zone::cells::ZoneCells;
+use crate::zone::counters::{ZoneItem, ZonedCounters};
+use crate::zone::frame_state::FrameState;
+use crate::zone::frame_states::FrameTable;
 use crate::zone::free_areas::FreeAreas;
-use crate::zone::order_classes::OrderClasses;
 
 /// CPU info: a CPU's id, the index of its node, and its rank, which is the number of the node's CPUs before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,36 +59,6 @@ impl CpuInfo {
     }
 }
 
-all_zero! {
-    /// The changing state of a zone, except its free areas, frame states and pagesets. Units are frames unless stated
-    /// otherwise.
-    ///
-    /// Invariants: `min <= low <= high`, and `managed` is the number of frames whose state is not
-    /// [`NotManaged`](frame_states::FrameState::NotManaged).
-    #[repr(C)]
-    pub(crate) struct ZoneCells<P> {
-        /// Limits, which every path reads and only changes of settings write.
-        pub(crate) rules: (line {ZoneRules<P>}),
-        /// Lock of the quarantine.
-        pub(crate) lock: (line lock),
-        /// Totals of the zone's counters.
-        pub(crate) totals: (line [u64; TOTAL_CELLS]),
-        /// The reasons to limit pagesets to few frames: the number of reclaims under way, plus the bits of
-        /// [`Shortness`]. All are in one cell, so that a free reads only this cell.
-        held_down: (line u64),
-        /// The last failure of node reclaim for each order class, as words of
-        /// [`FailedReclaim`](crate::alloc::failed_reclaim).
-        pub(crate) reclaim_failed_at: [u64; OrderClasses::COUNT],
-        /// Order classes for which the zone may have full bits in a zonelist cache.
-        pub(crate) marked: u64,
-        /// Number of blocks that have entered quarantine since the start, and number that have left it.
-        pub(crate) quarantine_in: u64,
-        pub(crate) quarantine_out: u64,
-        /// Frames in quarantine.
-        pub(crate) quarantine_frames: u64,
-    }
-}
-
 /// Shortages of a zone, as bit positions in `held_down` above the count of reclaims.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Shortness {
@@ -96,24 +70,6 @@ pub(crate) enum Shortness {
 
 /// The bits of `held_down` that count reclaims under way.
 const RECLAIMS: u64 = u32::MAX as u64;
-
-all_zero! {
-    #[repr(C)]
-    pub(crate) struct ZoneRules<P> {
-        pub(crate) managed: u64,
-        pub(crate) min: u64,
-        pub(crate) low: u64,
-        pub(crate) high: u64,
-        pub(crate) reserve: [u64; ZoneKind::COUNT],
-        /// Approximate count of free frames below which a check uses the exact count; 0 means never.
-        pub(crate) drift_mark: u64,
-        pub(crate) threshold: {ThresholdCells<P>},
-        pub(crate) batch: u64,
-        /// Limits of `pageset.high`: first for CPUs of the zone's node, then for other CPUs.
-        pub(crate) high_min: [u64; 2],
-        pub(crate) high_max: [u64; 2],
-    }
-}
 
 /// A view of one zone.
 ///
@@ -186,7 +142,12 @@ impl<'m, P: Platform> Zone<'m, P> {
             match self.frames.state(first) {
                 FrameState::Free => {}
                 // Otherwise the block ends before `frame`, or there is a hole; no block around `frame` starts earlier.
-                state => return state.order().filter(|&found| found >= order).map(|_| (first, state)),
+                state => {
+                    return self
+                        .order_at(first, state)
+                        .filter(|&found| found >= order)
+                        .map(|_| (first, state));
+                }
             }
         }
         None

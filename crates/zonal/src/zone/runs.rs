@@ -12,7 +12,8 @@
 use crate::machine::FrameRange;
 use crate::platform::Platform;
 use crate::units::{Order, PageCount, PageKind, Pfn};
-use crate::zone::frame_states::{FrameState, FrameTable};
+use crate::zone::frame_state::FrameState;
+use crate::zone::frame_states::FrameTable;
 
 /// Some adjacent frames of a zone, which are allocated together or are about to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,8 +38,18 @@ impl Run {
     }
 
     /// Returns the frame after the last one.
-    const fn end(self) -> u64 {
+    pub(super) const fn end(self) -> u64 {
         self.first as u64 + self.count
+    }
+
+    /// Returns the frames.
+    pub(crate) fn frames(self) -> impl Iterator<Item = u32> + Clone {
+        (u64::from(self.first)..self.end()).map(|frame| frame as u32) // a zone spans at most 2^32 frames
+    }
+
+    /// Whether `frame` is one of the frames.
+    pub(crate) const fn contains(self, frame: u32) -> bool {
+        self.first <= frame && (frame as u64) < self.end()
     }
 }
 
@@ -69,9 +80,9 @@ impl<P: Platform> FrameTable<'_, P> {
         Ok(kind)
     }
 
-    /// Marks the later blocks of a run as cached, after [`FrameTable::begin_free`].
+    /// Marks the blocks of a run as cached, after [`FrameTable::begin_free`].
     pub(crate) fn mark_parts_cached(&self, run: Run, max: Order) {
-        run.blocks(max).skip(1).for_each(|(frame, order)| self.set(frame, FrameState::Cached(order)));
+        run.blocks(max).for_each(|(frame, order)| self.set(frame, FrameState::Cached(order)));
     }
 
     /// Takes a run from its owner for a split: marks its first block. Returns the run's kind.

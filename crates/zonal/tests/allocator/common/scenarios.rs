@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use super::{Plan, TestPlatform, World, node, run_on};
+use zonal::machine::FrameRange;
 use zonal::platform::reclaimer::{ReclaimRequest, Reclaimer};
 use zonal::rules::watermarks::WatermarkSettings;
 use zonal::snapshot::{Events, ZoneSnapshot};
@@ -142,6 +143,7 @@ fn minus(now: &Events, before: &Events) -> Events {
         retired: now.retired - before.retired,
         poison_found: now.poison_found - before.poison_found,
         failures: now.failures - before.failures,
+        bad_frames: now.bad_frames - before.bad_frames,
         refills: now.refills - before.refills,
         drains: now.drains - before.drains,
         remote_drains: now.remote_drains - before.remote_drains,
@@ -223,10 +225,24 @@ impl Cache {
 
     /// Frees up to `target` frames of `node`. Returns the number of frames freed.
     pub fn reclaim(&self, allocator: &TestAllocator, node: NodeId, target: PageCount) -> u64 {
+        self.reclaim_where(allocator, target, |of, _| of == node)
+    }
+
+    /// Frees up to `target` frames of `range`. Returns the number of frames freed.
+    pub fn reclaim_in(&self, allocator: &TestAllocator, range: &FrameRange, target: PageCount) -> u64 {
+        self.reclaim_where(allocator, target, |_, frame| range.start <= frame && frame < range.end())
+    }
+
+    fn reclaim_where(
+        &self,
+        allocator: &TestAllocator,
+        target: PageCount,
+        is_wanted: impl Fn(NodeId, Pfn) -> bool,
+    ) -> u64 {
         let mut left = target.get();
         let mut held = self.held.lock().unwrap();
         held.retain(|&(of, frame)| {
-            let goes = left > 0 && of == node;
+            let goes = left > 0 && is_wanted(of, frame);
             if goes {
                 allocator.free(frame, Order::PAGE).unwrap();
                 left -= 1;

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use crate::common::{Plan, TestPlatform, World, node, order, range, run_on};
-use zonal::error::{ConfigError, OnlineError};
+use zonal::error::{ConfigError, OnlineError, UsedFrames, UsedState};
 use zonal::machine::TopologyError;
 use zonal::mempolicy::Policy;
-use zonal::request::Urgency;
+use zonal::request::{PageKind, Urgency};
 use zonal::rules::stat_threshold::stat_threshold;
 use zonal::rules::watermarks::WatermarkSettings;
 use zonal::snapshot::{Accounting, ZoneSnapshot};
@@ -64,7 +64,9 @@ fn a_range_over_several_free_areas_goes_offline_and_online() {
     held.into_iter().for_each(|frame| a.free(frame, Order::PAGE).unwrap());
     // A block in a free area in the middle of the range keeps it from going offline, and nothing changes.
     let all = range(start, FRAMES);
-    let refused = OnlineError::InUse { start: all.start, in_use: PageCount::new(1024) };
+    let state = UsedState::Allocated(PageKind::User);
+    let first = Some(UsedFrames { block: range(block.first.get(), 1024), state });
+    let refused = OnlineError::InUse { start: all.start, in_use: PageCount::new(1024), first };
     assert_eq!(a.offline_memory(all), Err(refused));
     a.free(block.first, block.order).unwrap();
     assert_eq!(a.verify().unwrap().managed, before.managed);
@@ -153,8 +155,12 @@ fn limits_and_thresholds_follow_cpus() {
 
 fn refused_in_use(world: &World, start: u64, count: u64, in_use: u64) {
     let before = (world.allocator.verify().unwrap(), zone(world, 0));
-    let error = OnlineError::InUse { start: Pfn::new(start), in_use: PageCount::new(in_use) };
-    assert_eq!(world.allocator.offline_memory(range(start, count)), Err(error));
+    let error = world.allocator.offline_memory(range(start, count)).unwrap_err();
+    let OnlineError::InUse { start: named, in_use: counted, first: Some(first) } = error else {
+        panic!("{error}")
+    };
+    assert_eq!((named, counted), (Pfn::new(start), PageCount::new(in_use)));
+    assert!(first.block.end() > named && error.to_string().contains(&first.block.to_string()), "{error}");
     let after = (world.allocator.verify().unwrap(), zone(world, 0));
     assert_eq!(after.0, before.0);
     assert_eq!((after.1.watermarks, after.1.free_blocks), (before.1.watermarks, before.1.free_blocks));

@@ -257,7 +257,10 @@ fn frames_of_a_range_are_asked_for() {
         (ReclaimReason::Range, Some(wanted), pages(1024))
     );
     let in_use = world.allocator.offline_memory(wanted).unwrap_err();
-    assert_eq!(in_use, OnlineError::InUse { start: wanted.start, in_use: pages(124) });
+    assert!(
+        matches!(in_use, OnlineError::InUse { start, in_use, .. } if start == wanted.start && in_use == pages(124)),
+        "{in_use}"
+    );
     world.free(inside);
     assert_eq!(world.allocator.reclaim_range(wanted), Ok(pages(0)), "all free: nobody is asked");
     assert_eq!(reclaimer.calls(), 0);

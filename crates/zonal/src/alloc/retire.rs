@@ -1,0 +1,217 @@
+//! Retirement of bad frames: a free frame leaves at once, a frame in use when its block is freed.
+//!
+//! Related files: `zone/bad_frames.rs` has the frames that wait for their blocks to be freed, `alloc/free.rs` frees
+//! blocks.
+
+use crate::Allocator;
+use crate::config::InvalidFree;
+use crate::error::{FreeError, RetireError};
+use crate::pageset::state::MachineState;
+use crate::platform::Platform;
+use crate::units::{Order, PageKind, Pfn};
+use crate::zone::Zone;
+use crate::zone::bad_frames::{BadFrames, Watch};
+use crate::zone::cells::PENDING_MAX;
+use crate::zone::counters::NodeItem;
+use crate::zone::events::Event;
+use crate::zone::frame_state::FrameState;
+use crate::zone::runs::Run;
+
+/// Maximum number of attempts to retire a frame that other threads allocate and free meanwhile.
+const TRIES: u32 = 64;
+
+/// When a frame is retired.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Retirement {
+    /// The frame is retired now.
+    Done,
+    /// The frame is in use, and is retired when its block is freed.
+    WhenFreed,
+}
+
+impl<'m, P: Platform> Allocator<'m, P> {
+    /// Takes a bad frame out of use for good: at once if it is free, otherwise when its block is freed.
+    ///
+    /// The owner of a block with the frame frees the block as usual; all its other frames are then reused. A retired
+    /// frame is never allocated again and counts as allocated. [`Allocator::for_each_used`] lists it, and
+    /// [`ZoneSnapshot`](crate::snapshot::ZoneSnapshot) counts it. If its memory goes offline, the allocator forgets that
+    /// the frame was retired, because other memory may come online in its place. Linux: `memory_failure`.
+    ///
+    /// Under [`InvalidFree::Checked`](crate::config::InvalidFree::Checked), a free of the frame that is under way
+    /// during the call may use it once more, until the next tick retires it.
+    ///
+    /// ```
+    /// # use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
+    /// # use zonal::platform::one_thread::OneThread;
+    /// # use zonal::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneKind};
+    /// # use zonal::{Allocator, Buffer, Config, Machine, Request, Retirement};
+    /// # let id = NodeId::new(0).unwrap();
+    /// # let memory = FrameRange { start: Pfn::new(0x1000), count: PageCount::new(0x4000) };
+    /// # let nodes = [NodeDescription { id, cpus: &[CpuId::new(0)], distances: &[10] }];
+    /// # let zones = [ZoneDescription { node: id, kind: ZoneKind::Normal, span: memory, managed: &[memory] }];
+    /// # let machine = Machine::new(&nodes, &zones)?;
+    /// # let metadata = |bytes| Buffer::uninit(Box::leak(vec![std::mem::MaybeUninit::uninit(); bytes].into_boxed_slice()));
+    /// # let allocator = Allocator::new(OneThread::new(), &machine, &Config::default(), |r| Some(metadata(r.bytes)))?;
+    /// let order = Order::new(3).unwrap();
+    /// let block = allocator.alloc(&Request::new(order))?;
+    /// // The machine reports that the fifth frame of the block is bad.
+    /// let bad = block.first.plus(PageCount::new(4));
+    /// assert_eq!(allocator.retire(bad)?, Retirement::WhenFreed);
+    /// allocator.free(block.first, order)?;
+    /// assert_eq!(allocator.retire(bad)?, Retirement::Done);
+    /// assert_eq!(allocator.accounting().allocated.get(), 1); // the bad frame
+    /// # Ok::<(), Box<dyn core::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns an error if the frame is not managed, if it is in use and 64 frames of its zone already wait to be freed,
+    /// or if other threads allocate and free it at each attempt.
+    pub fn retire(&self, frame: Pfn) -> Result<Retirement, RetireError> {
+        let zone = self.zone_of(frame).ok_or(RetireError::NotManaged(frame))?;
+        if self.state.platform.is_reentered() {
+            return Err(RetireError::Reentered(frame));
+        }
+        let held = self.state.shared.change();
+        for round in 0..TRIES {
+            match self.try_retire(zone, zone.offset(frame))? {
+                Some(done) => {
+                    drop(held);
+                    return Ok(done);
+                }
+                None => self.state.platform.relax(round),
+            }
+        }
+        Err(RetireError::Changing(frame))
+    }
+
+    /// Tries to retire a frame; returns `None` if its block changed meanwhile.
+    fn try_retire(&self, zone: &Zone<'m, P>, frame: u32) -> Result<Option<Retirement>, RetireError> {
+        if zone.frames.state(frame) == FrameState::NotManaged {
+            return Err(RetireError::NotManaged(zone.pfn(frame)));
+        }
+        let Some((first, state)) = zone.block_around(frame, self.max_order) else {
+            return Ok(self.retire_free(zone, frame).then_some(Retirement::Done));
+        };
+        let watch = match state {
+            FrameState::Retired(_) => return Ok(Some(Retirement::Done)),
+            FrameState::Fenced => {
+                let is_fenced = zone.leave_fence(frame, FrameState::Retired(PageKind::Kernel));
+                if is_fenced {
+                    self.state.count_bad(zone);
+                }
+                return Ok(is_fenced.then_some(Retirement::Done));
+            }
+            FrameState::Allocated(..) | FrameState::Watched => zone.watch(frame, (first, state)),
+            FrameState::RunHead(..) => zone.watch_run(frame, first),
+            FrameState::RunPart(_) => match zone.frames.run_around(first, self.max_order) {
+                Some(head) => zone.watch_run(frame, head),
+                None => Watch::Changed,
+            },
+            FrameState::Cached(_) | FrameState::Quarantined(..) => {
+                self.state.drain_zone(zone);
+                Watch::Changed
+            }
+            FrameState::Free | FrameState::Splitting(_) | FrameState::NotManaged => Watch::Changed,
+        };
+        match watch {
+            Watch::Pending => Ok(Some(Retirement::WhenFreed)),
+            Watch::Changed => Ok(None),
+            Watch::Full => Err(RetireError::TooMany { frame: zone.pfn(frame), max: PENDING_MAX }),
+        }
+    }
+
+    /// Retires a frame that is free in the buddy; returns `false` if it is not.
+    fn retire_free(&self, zone: &Zone<'m, P>, frame: u32) -> bool {
+        if let Err(kept) = zone.alloc_exactly(Run { first: frame, count: 1 }) {
+            self.state.count_fenced(zone, kept);
+            return false;
+        }
+        zone.frames.set(frame, FrameState::Retired(PageKind::Kernel));
+        self.state.nodes[zone.node].counters.add_total(NodeItem::Kernel, 1);
+        self.state.count_bad(zone);
+        true
+    }
+
+    /// Frees a block in state `Watched`.
+    ///
+    /// # Errors
+    /// Returns an error if no block of this order is allocated at `first`; nothing has changed then.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn free_watched(&self, zone: &Zone<'m, P>, first: Pfn, order: Order) -> Result<(), FreeError> {
+        let frame = zone.offset(first);
+        let (kind, bad) =
+            zone.release_watched(frame, order).map_err(|state| self.refusal(zone, first, order, state))?;
+        self.free_beside(zone, Run { first: frame, count: order.pages().get() }, kind, &bad);
+        Ok(())
+    }
+
+    /// Frees a run or block that was taken from its owner, and retires its bad frames.
+    pub(super) fn free_beside(&self, zone: &Zone<'m, P>, run: Run, kind: PageKind, bad: &BadFrames) {
+        for &frame in bad.frames() {
+            zone.frames.set(frame, FrameState::Retired(kind));
+            self.state.count_bad(zone);
+        }
+        // No part is freed before the states of all parts are set, because a free may merge frames with the next part.
+        for part in parts_between(run, bad.frames()) {
+            zone.frames.mark_parts_cached(part, self.max_order);
+        }
+        for part in parts_between(run, bad.frames()) {
+            for (frame, order) in part.blocks(self.max_order) {
+                self.free_released(zone, frame, order, kind);
+            }
+        }
+    }
+
+    /// Retires frames whose blocks were freed without it, which frees under [`InvalidFree::Checked`] can cause.
+    pub(crate) fn retire_lost(&self) {
+        if self.invalid_free != InvalidFree::Checked || self.state.platform.is_reentered() {
+            return;
+        }
+        for zone in self.state.zones.iter().filter(|zone| zone.has_pending()) {
+            for _ in 0..PENDING_MAX {
+                let Some(frame) = zone.take_lost() else { break };
+                if self.retire(zone.pfn(frame)).is_err() {
+                    zone.add_lost(frame); // the next tick tries again
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// Returns the parts of a run between some of its frames, which ascend.
+fn parts_between(run: Run, without: &[u32]) -> impl Iterator<Item = Run> {
+    let end = u64::from(run.first) + run.count;
+    let starts = core::iter::once(run.first.into()).chain(without.iter().map(|&frame| u64::from(frame) + 1));
+    let ends = without.iter().map(|&frame| u64::from(frame)).chain(core::iter::once(end));
+    starts.zip(ends).filter(|(start, end)| start < end).map(|(start, end)| Run {
+        first: start as u32, // below the run's end, which is an offset of the zone
+        count: end - start,
+    })
+}
+
+impl<'m, P: Platform> MachineState<'m, P> {
+    fn count_bad(&self, zone: &Zone<'m, P>) {
+        zone.count_retired(1);
+        self.nodes[zone.node].events.add(Event::BadFrames, 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::vec::Vec;
+
+    use super::*;
+
+    #[test]
+    fn parts_have_all_other_frames() {
+        let run = Run { first: 8, count: 8 };
+        let parts =
+            |bad: &[u32]| parts_between(run, bad).map(|part| (part.first, part.count)).collect::<Vec<_>>();
+        assert_eq!(parts(&[]), [(8, 8)]);
+        assert_eq!(parts(&[8]), [(9, 7)]);
+        assert_eq!(parts(&[15]), [(8, 7)]);
+        assert_eq!(parts(&[9, 10, 13]), [(8, 1), (11, 2), (14, 2)]);
+    }
+}

@@ -1,0 +1,333 @@
+//! Bad frames of a zone: the frames that are retired, and those that will be when their blocks are freed.
+//!
+//! A frame that is in use cannot be retired at once. Its block is then in state `Watched`, so that every free and split
+//! of the block leaves its fast path and finds the frame in a table of the zone. A run keeps its states, because its
+//! frees and splits look into the table anyway. Retired frames count as allocated. Linux: `memory_failure`.
+//! Related files: `alloc/retire.rs` retires frames, `zone/runs.rs` has the states of runs.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::platform::lock::Held;
+use crate::platform::{Atomic, Platform};
+use crate::units::{Order, PageKind};
+use crate::zone::Zone;
+use crate::zone::cells::PENDING_MAX;
+use crate::zone::frame_state::FrameState;
+use crate::zone::runs::Run;
+
+/// The block's state in entries of frames that must be watched again.
+const LOST: FrameState = FrameState::Splitting(PageKind::User);
+
+/// A frame that is retired when its block is freed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Entry {
+    frame: u32,
+    /// State of the block before it was watched, or `None` for a frame of a run.
+    block: Option<FrameState>,
+}
+
+impl Entry {
+    const USED: u64 = 1 << 63;
+
+    fn encode(self) -> u64 {
+        let byte = self.block.map_or(0, FrameState::encode);
+        Self::USED | u64::from(byte) << 32 | u64::from(self.frame)
+    }
+
+    fn decode(word: u64) -> Option<Self> {
+        let byte = (word >> 32) as u8;
+        let block = (byte != 0).then(|| FrameState::decode(byte));
+        (word & Self::USED != 0).then_some(Self { frame: word as u32, block })
+    }
+
+    /// Whether the frame's block is watched and begins at `first`.
+    fn is_of_block(&self, first: u32) -> bool {
+        let order = self.block.and_then(FrameState::order);
+        order.is_some_and(|order| self.frame & !(order.pages().get() as u32 - 1) == first)
+    }
+}
+
+/// Some frames to retire, ascending.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BadFrames {
+    frames: [u32; PENDING_MAX],
+    len: usize,
+}
+
+impl BadFrames {
+    const NONE: Self = Self { frames: [0; PENDING_MAX], len: 0 };
+
+    pub(crate) fn frames(&self) -> &[u32] {
+        &self.frames[..self.len]
+    }
+
+    fn add(&mut self, frame: u32) {
+        let at = self.frames().partition_point(|&other| other < frame);
+        self.frames.copy_within(at..self.len, at + 1);
+        self.frames[at] = frame;
+        self.len += 1;
+    }
+}
+
+/// The result of an attempt to watch the block of a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Watch {
+    /// The frame will be retired when its block is freed.
+    Pending,
+    /// The block changed meanwhile.
+    Changed,
+    /// The table has no unused entry.
+    Full,
+}
+
+/// The table of a zone, locked until dropped.
+struct Table<'a, 'm, P: Platform> {
+    zone: &'a Zone<'m, P>,
+    _held: Held<'a, P::Lock>,
+}
+
+// Every access to the cells is relaxed, because the lock orders accesses to the entries. A free or split of a run reads
+// `pending` without it, after it acquired the lock of the run, under which the entry's writer saw the run.
+impl<P: Platform> Table<'_, '_, P> {
+    fn entries(&self) -> impl Iterator<Item = (usize, Entry)> + Clone {
+        let cells = self.zone.cells.bad_frames.entries.iter();
+        cells.enumerate().filter_map(|(at, cell)| Some((at, Entry::decode(cell.load(Relaxed))?)))
+    }
+
+    fn add(&self, entry: Entry) -> Option<usize> {
+        let cells = &self.zone.cells.bad_frames;
+        let at = cells.entries.iter().position(|cell| cell.load(Relaxed) == 0)?;
+        cells.entries[at].store(entry.encode(), Relaxed);
+        cells.pending.fetch_add(1, Relaxed);
+        Some(at)
+    }
+
+    fn remove(&self, at: usize) {
+        self.zone.cells.bad_frames.entries[at].store(0, Relaxed);
+        self.zone.cells.bad_frames.pending.fetch_add(1_u64.wrapping_neg(), Relaxed);
+    }
+
+    fn replace(&self, at: usize, entry: Entry) {
+        self.zone.cells.bad_frames.entries[at].store(entry.encode(), Relaxed);
+    }
+
+    /// Returns the state that the watched block at `first` had before.
+    fn block_at(&self, first: u32) -> Option<FrameState> {
+        self.entries().find(|(_, entry)| entry.is_of_block(first)).and_then(|(_, entry)| entry.block)
+    }
+
+    /// Removes the entries of frames of a run or block, and returns the frames.
+    fn take_of(&self, run: Run) -> BadFrames {
+        let mut bad = BadFrames::NONE;
+        for (at, entry) in self.entries().filter(|(_, entry)| run.contains(entry.frame)) {
+            self.remove(at);
+            bad.add(entry.frame);
+        }
+        bad
+    }
+}
+
+impl<'m, P: Platform> Zone<'m, P> {
+    fn bad_table(&self) -> Table<'_, 'm, P> {
+        Table { zone: self, _held: Held::wait(&self.cells.bad_frames.lock) }
+    }
+
+    /// Whether frames wait for their blocks to be freed.
+    pub(crate) fn has_pending(&self) -> bool {
+        self.cells.bad_frames.pending.load(Relaxed) != 0
+    }
+
+    /// Returns the number of frames that wait for their blocks to be freed.
+    pub(crate) fn pending(&self) -> u64 {
+        self.cells.bad_frames.pending.load(Relaxed)
+    }
+
+    /// Returns the number of retired frames.
+    pub(crate) fn retired(&self) -> u64 {
+        self.cells.bad_frames.retired.load(Relaxed)
+    }
+
+    /// Adds to the number of retired frames.
+    pub(crate) fn count_retired(&self, change: i64) {
+        self.cells.bad_frames.retired.fetch_add(change as u64, Relaxed);
+    }
+
+    /// Returns the state of the block that begins at `first`, where `state` was found: for a watched block, the state
+    /// that it had before.
+    pub(crate) fn unwatched(&self, first: u32, state: FrameState) -> FrameState {
+        match state {
+            FrameState::Watched => self.bad_table().block_at(first).unwrap_or(state),
+            _ => state,
+        }
+    }
+
+    /// Returns the order of the block that begins at `first`, where `state` was found.
+    pub(crate) fn order_at(&self, first: u32, state: FrameState) -> Option<Order> {
+        self.unwatched(first, state).order()
+    }
+
+    /// Makes the free of the block that begins at `first`, where `state` was found, retire `frame`.
+    pub(crate) fn watch(&self, frame: u32, (first, state): (u32, FrameState)) -> Watch {
+        let table = self.bad_table();
+        let block = match state {
+            FrameState::Watched => table.block_at(first),
+            _ => Some(state),
+        };
+        let pages = block.and_then(FrameState::order).map_or(0, |order| order.pages().get());
+        if self.frames.state(first) != state || !(Run { first, count: pages }).contains(frame) {
+            return Watch::Changed;
+        }
+        if table.entries().any(|(_, entry)| entry.frame == frame) {
+            return Watch::Pending;
+        }
+        let Some(at) = table.add(Entry { frame, block }) else { return Watch::Full };
+        if state != FrameState::Watched && self.frames.exchange(first, state, FrameState::Watched).is_err() {
+            table.remove(at);
+            return Watch::Changed;
+        }
+        Watch::Pending
+    }
+
+    /// Makes the free of the run that begins at `first` retire `frame`.
+    pub(crate) fn watch_run(&self, frame: u32, first: u32) -> Watch {
+        let table = self.bad_table();
+        if table.entries().any(|(_, entry)| entry.frame == frame && entry.block.is_none()) {
+            return Watch::Pending;
+        }
+        let Some(at) = table.add(Entry { frame, block: None }) else { return Watch::Full };
+        // Frees and splits change the run under this lock, and look into the table afterwards.
+        let is_in_run = || self.frames.run_at(first).is_some_and(|run| run.contains(frame));
+        if self.free_areas.with_lock_of(first, is_in_run) {
+            return Watch::Pending;
+        }
+        table.remove(at);
+        Watch::Changed
+    }
+
+    /// Takes a watched block of `order` from its owner for a free: marks it as cached.
+    ///
+    /// Returns its kind, and the frames to retire.
+    ///
+    /// # Errors
+    /// Returns the state found if the block is not watched, and the state that it had before it was watched if that
+    /// is of another order. Nothing has changed then.
+    pub(crate) fn release_watched(
+        &self,
+        first: u32,
+        order: Order,
+    ) -> Result<(PageKind, BadFrames), FrameState> {
+        let table = self.bad_table();
+        let kind = self.check_watched(&table, first, order)?;
+        self.frames.set(first, FrameState::Cached(order));
+        Ok((kind, table.take_of(Run { first, count: order.pages().get() })))
+    }
+
+    /// Removes the frames of a run that was just taken from its owner from the table, and returns them.
+    pub(crate) fn bad_of_run(&self, run: Run) -> BadFrames {
+        if self.has_pending() { self.bad_table().take_of(run) } else { BadFrames::NONE }
+    }
+
+    /// Splits a watched block of `order` into blocks of the lower order `to`. Those with frames to retire are watched.
+    ///
+    /// # Errors
+    /// As [`Self::release_watched`].
+    pub(crate) fn split_watched(&self, first: u32, order: Order, to: Order) -> Result<(), FrameState> {
+        let table = self.bad_table();
+        let kind = self.check_watched(&table, first, order)?;
+        self.frames.set(first, FrameState::Splitting(kind));
+        self.mark_watched_parts(&table, Run { first, count: order.pages().get() }, to, kind);
+        Ok(())
+    }
+
+    /// Marks a run that is being split as allocated blocks of at most `order`. Those with frames to retire are watched.
+    pub(crate) fn mark_parts_of_run(&self, run: Run, order: Order, kind: PageKind) {
+        if self.has_pending() {
+            self.mark_watched_parts(&self.bad_table(), run, order, kind);
+        } else {
+            self.frames.mark_parts(run, order, kind);
+        }
+    }
+
+    fn mark_watched_parts(&self, table: &Table<'_, '_, P>, run: Run, order: Order, kind: PageKind) {
+        let mark = |(first, order): (u32, Order)| {
+            let (part, block) =
+                (Run { first, count: order.pages().get() }, FrameState::Allocated(order, kind));
+            let mut state = block;
+            for (at, entry) in table.entries().filter(|(_, entry)| part.contains(entry.frame)) {
+                table.replace(at, Entry { block: Some(block), ..entry });
+                state = FrameState::Watched;
+            }
+            self.frames.set(first, state);
+        };
+        // The first part last, as in `mark_parts`.
+        let mut parts = run.blocks(order);
+        let head = parts.next();
+        parts.for_each(mark);
+        head.into_iter().for_each(mark);
+    }
+
+    fn check_watched(
+        &self,
+        table: &Table<'_, '_, P>,
+        first: u32,
+        order: Order,
+    ) -> Result<PageKind, FrameState> {
+        let state = self.frames.state(first);
+        if state != FrameState::Watched {
+            return Err(state);
+        }
+        match table.block_at(first) {
+            Some(FrameState::Allocated(found, kind)) if found == order => Ok(kind),
+            before => Err(before.unwrap_or(state)),
+        }
+    }
+
+    /// Removes an entry whose block is no longer watched, or whose run is no longer allocated, and returns its frame.
+    ///
+    /// Under [`InvalidFree::Checked`](crate::config::InvalidFree::Checked), a free that began before its block was
+    /// watched can overwrite the state.
+    pub(crate) fn take_lost(&self) -> Option<u32> {
+        let table = self.bad_table();
+        let is_lost = |(_, entry): &(usize, Entry)| match entry.block {
+            Some(LOST) => true,
+            Some(block) => {
+                let pages = block.order().map_or(1, |order| order.pages().get());
+                let first = entry.frame & !(pages as u32 - 1);
+                self.frames.state(first) != FrameState::Watched
+            }
+            None => false, // a run is freed under its lock
+        };
+        let (at, entry) = table.entries().find(is_lost)?;
+        table.remove(at);
+        Some(entry.frame)
+    }
+
+    /// Adds an entry for a frame whose block could not be watched, so that [`Self::take_lost`] returns it again.
+    pub(crate) fn add_lost(&self, frame: u32) {
+        let added = self.bad_table().add(Entry { frame, block: Some(LOST) });
+        debug_assert!(added.is_some(), "the caller has just removed an entry");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_survive_their_words() {
+        let block = Some(FrameState::Allocated(Order::new(9).unwrap(), PageKind::Kernel));
+        for entry in [Entry { frame: u32::MAX, block }, Entry { frame: 0, block: None }] {
+            assert_eq!(Entry::decode(entry.encode()), Some(entry));
+        }
+        assert_eq!(Entry::decode(0), None);
+        assert!(Entry { frame: 700, block }.is_of_block(512));
+        assert!(!Entry { frame: 700, block: None }.is_of_block(700));
+    }
+
+    #[test]
+    fn bad_frames_are_sorted() {
+        let mut bad = BadFrames::NONE;
+        [7, 3, 9, 5].into_iter().for_each(|frame| bad.add(frame));
+        assert_eq!(bad.frames(), [3, 5, 7, 9]);
+    }
+}

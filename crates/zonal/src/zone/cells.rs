@@ -1,0 +1,93 @@
+//! The changing state of a zone, as cells in the metadata.
+//!
+//! Related files: `zone/mod.rs` has the view of a zone, `zone/fences.rs` and `zone/bad_frames.rs` have the operations on
+//! their cells.
+
+use crate::platform::Platform;
+use crate::platform::cells::all_zero;
+use crate::units::ZoneKind;
+use crate::zone::counters::{TOTAL_CELLS, ThresholdCells};
+use crate::zone::order_classes::OrderClasses;
+
+/// Maximum number of fences of a zone.
+pub(crate) const FENCES_MAX: usize = 8;
+/// Maximum number of frames of a zone that wait for their blocks to be freed.
+pub(crate) const PENDING_MAX: usize = 64;
+
+all_zero! {
+    /// The changing state of a zone, except its free areas, frame states and pagesets. Units are frames unless stated
+    /// otherwise.
+    ///
+    /// Invariants: `min <= low <= high`, and `managed` is the number of frames whose state is not `NotManaged`.
+    #[repr(C)]
+    pub(crate) struct ZoneCells<P> {
+        /// Limits, which every path reads and only changes of settings write.
+        pub(crate) rules: (line {ZoneRules<P>}),
+        /// Lock of the quarantine.
+        pub(crate) lock: (line lock),
+        /// Totals of the zone's counters.
+        pub(crate) totals: (line [u64; TOTAL_CELLS]),
+        /// The reasons to limit pagesets to few frames: the number of reclaims under way, plus the bits of
+        /// `Shortness`. All are in one cell, so that a free reads only this cell.
+        pub(crate) held_down: (line u64),
+        /// The last failure of node reclaim for each order class, as words of
+        /// [`FailedReclaim`](crate::alloc::failed_reclaim).
+        pub(crate) reclaim_failed_at: [u64; OrderClasses::COUNT],
+        /// Order classes for which the zone may have full bits in a zonelist cache.
+        pub(crate) marked: u64,
+        /// Number of blocks that have entered quarantine since the start, and number that have left it.
+        pub(crate) quarantine_in: u64,
+        pub(crate) quarantine_out: u64,
+        /// Frames in quarantine.
+        pub(crate) quarantine_frames: u64,
+        pub(crate) fences: {FenceCells<P>},
+        pub(crate) bad_frames: {BadFrameCells<P>},
+    }
+}
+
+all_zero! {
+    #[repr(C)]
+    pub(crate) struct ZoneRules<P> {
+        pub(crate) managed: u64,
+        pub(crate) min: u64,
+        pub(crate) low: u64,
+        pub(crate) high: u64,
+        pub(crate) reserve: [u64; ZoneKind::COUNT],
+        /// Approximate count of free frames below which a check uses the exact count; 0 means never.
+        pub(crate) drift_mark: u64,
+        pub(crate) threshold: {ThresholdCells<P>},
+        pub(crate) batch: u64,
+        /// Limits of `pageset.high`: first for CPUs of the zone's node, then for other CPUs.
+        pub(crate) high_min: [u64; 2],
+        pub(crate) high_max: [u64; 2],
+        /// Number of fences (`zone/fences.rs`); while there are any, the zone's pagesets are closed.
+        pub(crate) fences: u64,
+    }
+}
+
+all_zero! {
+    /// The fences of a zone. A fence without frames does not exist.
+    ///
+    /// Invariants: fences do not overlap; `held` is the number of a fence's frames in state `Fenced`. Only the holder of
+    /// the lock for run-time changes changes `first` and `count`. A free sees a change of `count`, because the change is
+    /// followed by an acquisition of each area's lock.
+    pub(crate) struct FenceCells<P> {
+        pub(crate) first: [u64; FENCES_MAX],
+        pub(crate) count: [u64; FENCES_MAX],
+        pub(crate) held: [u64; FENCES_MAX],
+    }
+}
+
+all_zero! {
+    /// The bad frames of a zone.
+    ///
+    /// Invariants while the lock is free: `pending` is the number of entries that are not 0, and a block is watched if
+    /// and only if an entry for one of its frames has the block's state.
+    pub(crate) struct BadFrameCells<P> {
+        pub(crate) lock: lock,
+        /// Words of entries (`zone/bad_frames.rs`); 0 is an unused entry.
+        pub(crate) entries: [u64; PENDING_MAX],
+        pub(crate) pending: u64,
+        pub(crate) retired: u64,
+    }
+}

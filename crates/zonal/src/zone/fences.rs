@@ -1,0 +1,245 @@
+//! Fences: ranges of a zone whose free frames are kept out of use.
+//!
+//! While a zone has a fence, its pagesets are closed, so that every free reaches a free area. The free then moves the
+//! frames of the fence from the buddy to state `Fenced`, under the lock of the free area. No other thread can therefore
+//! allocate them. Fenced frames count as allocated. Linux: `start_isolate_page_range` and `zone_pcp_disable`.
+//! Related files: `alloc/fences.rs` creates and releases fences, `alloc/free.rs` frees blocks.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::buddy::ranges::Sought;
+use crate::machine::FrameRange;
+use crate::platform::{Atomic, Platform};
+use crate::units::{Order, PageCount};
+use crate::zone::Zone;
+use crate::zone::cells::FENCES_MAX;
+use crate::zone::counters::ZoneItem;
+use crate::zone::frame_state::FrameState;
+use crate::zone::free_areas::{AREA_FRAMES_MIN, Entered};
+use crate::zone::runs::Run;
+
+/// Frames that are moved under one hold of an area's lock.
+const STEP: u64 = AREA_FRAMES_MIN;
+
+/// Number of frames that moved from the buddy to a fence, or back; the caller counts them as allocated.
+#[must_use]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Kept(pub(crate) u64);
+
+// Every access is relaxed, because the lock for run-time changes orders writes of fences, and locks of areas order them
+// with frees.
+impl<'m, P: Platform> Zone<'m, P> {
+    /// Whether the zone has a fence.
+    pub(crate) fn has_fence(&self) -> bool {
+        self.cells.rules.0.fences.load(Relaxed) != 0
+    }
+
+    /// Returns the range of the fence in slot `at`, which may be empty.
+    fn fence(&self, at: usize) -> Run {
+        let cells = &self.cells.fences;
+        Run { first: cells.first[at].load(Relaxed) as u32, count: cells.count[at].load(Relaxed) }
+    }
+
+    /// Returns the first fence that overlaps a range.
+    pub(crate) fn fence_over(&self, run: Run) -> Option<FrameRange> {
+        let fence = (0..FENCES_MAX).map(|at| self.fence(at)).find(|&fence| overlap(fence, run).is_some())?;
+        Some(FrameRange { start: self.pfn(fence.first), count: PageCount::new(fence.count) })
+    }
+
+    /// Returns the number of frames that the fence in slot `at` holds.
+    pub(crate) fn fence_held(&self, at: usize) -> PageCount {
+        PageCount::new(self.cells.fences.held[at].load(Relaxed))
+    }
+
+    /// Returns the number of frames that all fences hold.
+    pub(crate) fn fenced(&self) -> PageCount {
+        (0..FENCES_MAX).map(|at| self.fence_held(at)).sum()
+    }
+
+    /// Returns the number of frames of a range that are free, fenced or retired.
+    pub(crate) fn unused(&self, run: Run) -> PageCount {
+        let free = self.free_areas.count_free(run.first, run.count);
+        if !self.has_fence() && self.retired() == 0 {
+            return PageCount::new(free);
+        }
+        let is_kept =
+            |&frame: &u32| matches!(self.frames.state(frame), FrameState::Fenced | FrameState::Retired(_));
+        PageCount::new(free + run.frames().filter(is_kept).count() as u64)
+    }
+
+    /// Adds a fence, which holds no frames yet; returns its slot, or `None` if all slots are in use.
+    ///
+    /// The caller holds the lock for run-time changes, and then closes the zone's pagesets and calls
+    /// [`Self::fence_free`].
+    pub(crate) fn add_fence(&self, run: Run) -> Option<usize> {
+        let at = (0..FENCES_MAX).find(|&at| self.fence(at).count == 0)?;
+        let cells = &self.cells.fences;
+        cells.first[at].store(run.first.into(), Relaxed);
+        cells.held[at].store(0, Relaxed);
+        cells.count[at].store(run.count, Relaxed);
+        self.cells.rules.0.fences.fetch_add(1, Relaxed);
+        self.free_areas.pass_locks_of(run);
+        Some(at)
+    }
+
+    /// Removes a fence, so that frees no longer move frames to it; returns whether it was the last one.
+    ///
+    /// The caller holds the lock for run-time changes. The states of the frames do not change.
+    pub(crate) fn remove_fence(&self, at: usize) -> bool {
+        let (run, cells) = (self.fence(at), &self.cells.fences);
+        cells.count[at].store(0, Relaxed);
+        self.free_areas.pass_locks_of(run);
+        cells.held[at].store(0, Relaxed);
+        self.cells.rules.0.fences.fetch_add(1_u64.wrapping_neg(), Relaxed) == 1
+    }
+
+    /// Moves the free frames of the fence in slot `at` from the buddy to the fence.
+    ///
+    /// Calls `moved` before the lock of an area is released.
+    pub(crate) fn fence_free(&self, at: usize, moved: impl Fn(Kept)) {
+        for step in steps(self.fence(at)) {
+            let area = self.free_areas.enter(self.free_areas.area_of(step.first));
+            let end = step.end();
+            let mut from = u64::from(step.first);
+            while from < end {
+                let until = area.same_until(from, end, Sought::Free);
+                let free = Run { first: from as u32, count: until - from };
+                if free.count != 0 {
+                    moved(self.keep(&area, at, free));
+                }
+                from = area.same_until(until, end, Sought::Used);
+            }
+        }
+    }
+
+    /// Frees a block to its free area, except for the frames that fences keep. Adds the others to the counter of free
+    /// frames.
+    ///
+    /// Returns `None` if the buddy refuses the block.
+    pub(crate) fn free_to_area(&self, frame: u32, order: Order) -> Option<Kept> {
+        let (count, mut kept) = (order.pages().get(), Kept(0));
+        let freed = |area: &Entered<'m, P>| kept = self.keep_fenced(area, Run { first: frame, count });
+        if !self.free_areas.free(frame, order, freed) {
+            return None;
+        }
+        self.counters().add_total(ZoneItem::Free, (count - kept.0) as i64);
+        Some(kept)
+    }
+
+    /// Removes the frames of a run from the buddy if all of them are free, and subtracts them from the counter of free
+    /// frames.
+    ///
+    /// # Errors
+    /// Returns how many of its frames fences keep now if one of the frames is not free.
+    pub(crate) fn alloc_exactly(&self, run: Run) -> Result<(), Kept> {
+        let mut kept = Kept(0);
+        let left = |count| self.counters().add_total(ZoneItem::Free, -(count as i64));
+        let freed = |area: &Entered<'m, P>, run: Run| {
+            let of_run = self.keep_fenced(area, run);
+            self.counters().add_total(ZoneItem::Free, (run.count - of_run.0) as i64);
+            kept.0 += of_run.0;
+        };
+        if self.free_areas.alloc_steps(run.first, run.count, left, freed) { Ok(()) } else { Err(kept) }
+    }
+
+    /// Moves frames that were just freed from the buddy to the fences that contain them.
+    ///
+    /// The caller holds the lock of the area with these frames, and has not released it since the free.
+    #[inline]
+    fn keep_fenced(&self, area: &Entered<'m, P>, freed: Run) -> Kept {
+        if self.has_fence() { self.keep_freed(area, freed) } else { Kept(0) }
+    }
+
+    #[cold]
+    fn keep_freed(&self, area: &Entered<'m, P>, freed: Run) -> Kept {
+        let parts = (0..FENCES_MAX).filter_map(|at| Some((at, overlap(self.fence(at), freed)?)));
+        Kept(parts.map(|(at, part)| self.keep(area, at, part).0).sum())
+    }
+
+    /// Moves free frames of the fence in slot `at` from the buddy to the fence.
+    fn keep(&self, area: &Entered<'m, P>, at: usize, run: Run) -> Kept {
+        let taken = area.buddy.alloc_range(&area.held, run.first - area.first, run.count);
+        assert!(taken, "frames found free under the lock are free");
+        run.frames().for_each(|frame| self.frames.set(frame, FrameState::Fenced));
+        self.cells.fences.held[at].fetch_add(run.count, Relaxed);
+        Kept(run.count)
+    }
+
+    /// Returns the fenced frames of a range, whose fence was removed, to the buddy.
+    ///
+    /// Calls `returned` with each number of frames after they are free.
+    pub(crate) fn unfence(&self, run: Run, returned: impl Fn(Kept)) {
+        for step in steps(run) {
+            let mut next = u64::from(step.first);
+            while next < step.end() {
+                let is_fenced = |&frame: &u64| self.frames.state(frame as u32) == FrameState::Fenced;
+                let count = (next..step.end()).take_while(is_fenced).count() as u64;
+                if count == 0 {
+                    next += 1;
+                    continue;
+                }
+                let fenced = Run { first: next as u32, count };
+                self.clear_states(fenced);
+                assert!(self.free_areas.add_range(fenced.first, count), "fenced frames are not in the buddy");
+                returned(Kept(count));
+                next += count;
+            }
+        }
+    }
+
+    /// Sets the states of frames that no other CPU can reach to free, so that they can be inside a block.
+    pub(crate) fn clear_states(&self, run: Run) {
+        run.frames().for_each(|frame| self.frames.set(frame, FrameState::Free));
+    }
+
+    /// Changes a fenced frame to state `to`; the fence then no longer holds it. Returns `false` if the frame is not
+    /// fenced.
+    ///
+    /// The caller holds the lock for run-time changes, without which no fenced frame changes its state.
+    pub(crate) fn leave_fence(&self, frame: u32, to: FrameState) -> bool {
+        let run = Run { first: frame, count: 1 };
+        let at = (0..FENCES_MAX).find(|&at| overlap(self.fence(at), run).is_some());
+        let Some(at) = at.filter(|_| self.frames.state(frame) == FrameState::Fenced) else { return false };
+        self.frames.set(frame, to);
+        self.cells.fences.held[at].fetch_add(1_u64.wrapping_neg(), Relaxed);
+        true
+    }
+}
+
+/// Returns the frames that two ranges have in common.
+fn overlap(one: Run, other: Run) -> Option<Run> {
+    let first = one.first.max(other.first);
+    let end = one.end().min(other.end());
+    (u64::from(first) < end).then(|| Run { first, count: end - u64::from(first) })
+}
+
+/// Divides a range at multiples of [`STEP`], so that each step is within one area.
+fn steps(run: Run) -> impl Iterator<Item = Run> {
+    let (first, end) = (u64::from(run.first), run.end());
+    (first / STEP..end.div_ceil(STEP)).map(move |step| {
+        let start = (step * STEP).max(first);
+        Run { first: start as u32, count: ((step + 1) * STEP).min(end) - start }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_overlap_in_what_they_share() {
+        let run = |first, count| Run { first, count };
+        assert_eq!(overlap(run(10, 5), run(12, 9)), Some(run(12, 3)));
+        assert_eq!(overlap(run(12, 9), run(10, 5)), Some(run(12, 3)));
+        assert_eq!(overlap(run(10, 5), run(15, 1)), None);
+        assert_eq!(overlap(run(10, 0), run(9, 5)), None);
+        assert_eq!(overlap(run(u32::MAX, 1), run(0, 1 << 32)), Some(run(u32::MAX, 1)));
+    }
+
+    #[test]
+    fn steps_do_not_cross_their_multiples() {
+        let parts: std::vec::Vec<_> =
+            steps(Run { first: 4000, count: 5000 }).map(|step| step.count).collect();
+        assert_eq!(parts, [96, 4096, 808]);
+    }
+}
