@@ -12,7 +12,7 @@ use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::rules::watermarks::WatermarkSettings;
 use zonal::units::{PageCount, ZoneKind};
 use zonal_verify::history::{
-    Found, FrameSpec, Model, Move, Operation, Plan, RequestSpec, Scope, Search, StateKey,
+    FenceEnd, Found, FrameSpec, Model, Move, Operation, Plan, RequestSpec, Scope, Search, StateKey,
 };
 
 /// Returns a configuration with watermarks of one, two and three frames over the whole machine. They differ because the
@@ -126,6 +126,34 @@ fn one_zone_and_runs() {
     let key = StateKey::Answers;
     let it = Search { plan: &plan, config, start: &[], moves: &moves, depth: 5, key };
     search("one zone and runs", 80_000, it);
+}
+
+/// Searches a zone of 16 frames in which frames are retired, and ranges are fenced and taken offline.
+#[test]
+fn one_zone_with_fences_and_bad_frames() {
+    let plan = Plan::nodes(1, 2).zone(0, ZoneKind::Normal, 16, 16);
+    let moves = |model: &Model, moves: &mut Vec<Move>| {
+        requests_and_frees(model, &[RequestSpec::plain(0), RequestSpec::plain(2)], moves);
+        changes(0, moves);
+        let range = FrameSpec::InZone { zone: 0, first: 2, count: 7 };
+        let fence = |end| Operation::Fence { span: range, nth: 0, end };
+        let several = [
+            Operation::AllocFrames { spec: RequestSpec::plain(0), count: 3 },
+            Operation::Split { nth: 0, to: 0 },
+            Operation::Retire { nth: 0, at: 1 },
+            Operation::Retire { nth: 0, at: 4 },
+            Operation::Retire { nth: 1, at: 0 },
+            Operation::MemoryMoved(range),
+            fence(FenceEnd::Release),
+            fence(FenceEnd::Alloc(PageKind::User)),
+            fence(FenceEnd::Offline),
+        ];
+        moves.extend(several.map(|operation| Move { cpu: 0, operation }));
+    };
+    let config = &config(PagesetTuning::Depth);
+    let key = StateKey::Answers;
+    let it = Search { plan: &plan, config, start: &[], moves: &moves, depth: 5, key };
+    search("one zone with fences and bad frames", 100_000, it);
 }
 
 /// Searches two nodes of 8 frames. A part of the second node's memory, or all of it, goes offline and online, and the

@@ -3,7 +3,10 @@
 //! When memory is short, both kinds of answer are checked: a block may come only from a zone whose watermark allows it,
 //! and a request may fail only if no zone that it may use could serve it.
 
-use zonal::error::{AllocError, ConfigError, FreeError, OnlineError, RangeError, SplitError, ZoneShortage};
+use zonal::error::{
+    AllocError, ConfigError, FenceError, FreeError, OnlineError, RangeError, RetireError, SplitError,
+    ZoneShortage,
+};
 use zonal::machine::FrameRange;
 use zonal::request::{Block, PageKind, Urgency};
 use zonal::rules::stat_threshold::drift_mark;
@@ -12,9 +15,9 @@ use zonal::snapshot::ZoneSnapshot;
 use zonal::units::{NodeId, Order, PageCount, Pfn};
 use zonal::{FrameRun, NodeMask};
 
-use super::executor::{Answer, Execution, Executor};
+use super::executor::{Answer, Execution, Executor, FenceRecord};
 use super::model::{Held, Model, Shape};
-use super::operation::{Operation, RequestSpec, Scope, Setting};
+use super::operation::{FenceEnd, Operation, RequestSpec, Scope, Setting};
 use super::plan::{mask_of, node_id};
 use super::platform::Cells;
 use super::policies::Start;
@@ -51,6 +54,13 @@ impl<C: Cells> Executor<'_, '_, C> {
             }
             Answer::CpuGone(cpu, result) => assert_eq!(*result, self.model.offline_cpu(*cpu)),
             Answer::CpuCame(cpu, result) => assert_eq!(*result, self.model.online_cpu(*cpu)),
+            Answer::Retired(frame, result) => assert_eq!(*result, self.model.retire(*frame), "frame {frame}"),
+            Answer::Fenced(range, Ok(record)) => self.check_fence(range, record, execution),
+            Answer::Fenced(range, Err(error)) => self.check_fence_error(range, *error),
+            Answer::MemoryMoved(range, moved, result) => {
+                moved.iter().for_each(|&first| self.release(first));
+                self.check_memory(*range, *result, Model::offline_memory);
+            }
             Answer::MemoryGone(range, result) => self.check_memory(*range, *result, Model::offline_memory),
             Answer::MemoryCame(range, result) => self.check_memory(*range, *result, Model::online_memory),
             Answer::Reclaimed(reported) => {
@@ -335,6 +345,62 @@ impl<C: Cells> Executor<'_, '_, C> {
         self.model.refused += 1;
     }
 
+    /// Checks what a fence held, that no page was allocated from it, and how it ended.
+    fn check_fence(&mut self, range: &FrameRange, record: &FenceRecord, execution: &Execution) {
+        let free = |model: &Model| PageCount::new(model.free_in(range));
+        assert_eq!(record.held[0], free(&self.model), "{range}");
+        match &record.freed {
+            Answer::Freed(first, order, result) => {
+                self.check_free(*first, self.model.refusal(*first, *order), *result);
+            }
+            Answer::FreedFrames(first, count, result) => {
+                let max = self.world.allocator.max_order();
+                self.check_free(*first, self.model.refusal_of_frames(*first, *count, max), *result);
+            }
+            _ => {}
+        }
+        let held = record.held[1];
+        assert!(
+            held == free(&self.model) || (held < free(&self.model) && self.quarantined_max > 0),
+            "{held}"
+        );
+        if let (spec, Some(block)) = &record.page {
+            self.take(spec, block.first, Shape::Block(block.order));
+            assert!(self.quarantined_max > 0 || held == free(&self.model), "{block:?} is of the fence");
+        }
+        let is_whole = held == range.count;
+        assert!(execution.effects.are_none(), "a fence calls no reclaimer");
+        match record.end {
+            FenceEnd::Release => {}
+            FenceEnd::Alloc(kind) => {
+                assert_eq!(record.run.map(|run| run.range), is_whole.then_some(*range));
+                if is_whole {
+                    self.check_range(*range, kind, Ok(record.run.expect("compared")));
+                }
+            }
+            FenceEnd::Offline => {
+                let zone = self.model.zone_of(range).expect("it was fenced");
+                let expected = self.model.clone().offline_memory(range, zone).is_ok();
+                assert!(record.is_offline == expected || self.quarantined_max > 0, "{range}");
+                if record.is_offline {
+                    self.model.offline_memory(range, zone).expect("no frame is in use");
+                }
+            }
+        }
+    }
+
+    fn check_fence_error(&self, range: &FrameRange, error: FenceError) {
+        match error {
+            FenceError::NotInZone(_) => {
+                assert!(range.count == PageCount::ZERO || self.model.zone_of(range).is_none(), "{range}");
+            }
+            FenceError::NotOnline(frame) => {
+                assert_eq!(self.model.clone().retire(frame.get()), Err(RetireError::NotManaged(frame)));
+            }
+            error => panic!("{error}"),
+        }
+    }
+
     /// Checks that memory went offline or online as `follow` records in the model, or that the error is the one that
     /// the model requires.
     fn check_memory(
@@ -386,7 +452,10 @@ impl<C: Cells> Executor<'_, '_, C> {
             assert_eq!(node.allocated, model.allocated(|id, _| id == node.id), "on node {}", node.id);
         }
         for zone in a.zones() {
-            assert_eq!(zone.managed.get(), model.managed_of(zone.id.index()));
+            let at = zone.id.index();
+            assert_eq!(zone.managed.get(), model.managed_of(at));
+            let bad = [zone.retired, zone.retiring].map(|count| count.get() as usize);
+            assert_eq!((bad, zone.fenced), ([model.retired(at), model.retiring(at)], PageCount::ZERO));
         }
         for pageset in a.pagesets().filter(|pageset| model.is_gone(pageset.cpu.get())) {
             assert_eq!(pageset.count, PageCount::ZERO, "CPU {} is offline", pageset.cpu);
@@ -418,7 +487,8 @@ impl<C: Cells> Executor<'_, '_, C> {
         self.apply(Operation::Drain);
         self.check();
         let accounting = self.world.allocator.accounting();
-        assert_eq!(accounting.free, accounting.managed);
+        let retired = self.world.allocator.zones().map(|zone| zone.retired).sum();
+        assert_eq!(accounting.free.plus(retired), accounting.managed);
     }
 }
 

@@ -6,17 +6,18 @@
 //! Related files: `answers.rs` compares answers with the model.
 
 use zonal::error::{
-    AllocError, ConfigError, FreeBulkError, FreeError, OnlineError, RangeError, SplitError, ZoneShortage,
+    AllocError, ConfigError, FenceError, FreeBulkError, FreeError, OnlineError, RangeError, RetireError,
+    SplitError, UsedState, ZoneShortage,
 };
 use zonal::machine::FrameRange;
 use zonal::request::{Block, PageKind};
 use zonal::rules::stat_threshold::CounterRules;
 use zonal::rules::watermarks::WatermarkSettings;
 use zonal::units::{CpuId, Order, PageCount, Pfn, ZoneId};
-use zonal::{Config, FrameRun, Request};
+use zonal::{Config, FrameRun, Request, Retirement};
 
 use super::model::{Model, Shape};
-use super::operation::{FrameSpec, Operation, RequestSpec, Scope, Setting, Wait};
+use super::operation::{FenceEnd, FrameSpec, Operation, RequestSpec, Scope, Setting, Wait};
 use super::plan::{Plan, World, mask_of, node_id, range};
 use super::platform::Cells;
 use super::policies::{Policies, PolicyCase, Start};
@@ -47,10 +48,28 @@ pub(super) enum Answer {
     FreedBulk(Vec<u64>, Result<(), FreeBulkError>),
     CpuGone(u32, Result<(), OnlineError>),
     CpuCame(u32, Result<(), OnlineError>),
+    Retired(u64, Result<Retirement, RetireError>),
+    Fenced(FrameRange, Result<Box<FenceRecord>, FenceError>),
     MemoryGone(FrameRange, Result<(), OnlineError>),
+    /// Also the frames that were freed before.
+    MemoryMoved(FrameRange, Vec<u64>, Result<(), OnlineError>),
     MemoryCame(FrameRange, Result<(), OnlineError>),
     Reclaimed(PageCount),
     Set(Result<(), ConfigError>),
+}
+
+/// What happened between the begin and the end of a fence.
+pub(super) struct FenceRecord {
+    /// Frames that it held at first, and after the free.
+    pub(super) held: [PageCount; 2],
+    pub(super) freed: Answer,
+    /// Request for a page and its result, after the free.
+    pub(super) page: (RequestSpec, Option<Block>),
+    pub(super) end: FenceEnd,
+    /// The run, if the fence ended as one.
+    pub(super) run: Option<FrameRun>,
+    /// Whether the range went offline.
+    pub(super) is_offline: bool,
 }
 
 /// Executes operations in a world and checks their answers.
@@ -204,6 +223,21 @@ impl<'m, C: Cells> Executor<'_, 'm, C> {
             | Operation::AllocRange { .. }
             | Operation::FreeFrames { .. }
             | Operation::Split { .. } => self.answer_run(operation),
+            Operation::Retire { nth, at } => {
+                let zones = &self.model.plan().zones;
+                let (first, count) = self.model.nth(nth).map_or_else(
+                    || {
+                        (
+                            zones[usize::from(nth) % zones.len()].start,
+                            zones[usize::from(nth) % zones.len()].spanned,
+                        )
+                    },
+                    |(first, held)| (first, held.shape.count()),
+                );
+                let frame = first + u64::from(at) % (count + 4);
+                Answer::Retired(frame, a.retire(Pfn::new(frame)))
+            }
+            Operation::Fence { span, nth, end } => self.fence(self.range_of(span), nth, end),
             other => self.administer(other),
         }
     }
@@ -258,6 +292,7 @@ impl<'m, C: Cells> Executor<'_, 'm, C> {
                 let range = self.range_of(span);
                 return Answer::MemoryGone(range, a.offline_memory(range));
             }
+            Operation::MemoryMoved(span) => return self.move_memory(self.range_of(span)),
             Operation::MemoryOnline(span) => {
                 let range = self.range_of(span);
                 return Answer::MemoryCame(range, a.online_memory(range));
@@ -273,6 +308,41 @@ impl<'m, C: Cells> Executor<'_, 'm, C> {
             other => unreachable!("{other:?} is no administration"),
         }
         Answer::Nothing
+    }
+
+    fn fence(&self, range: FrameRange, nth: u16, end: FenceEnd) -> Answer {
+        let a = &self.world.allocator;
+        let fence = match a.fence(range) {
+            Ok(fence) => fence,
+            Err(error) => return Answer::Fenced(range, Err(error)),
+        };
+        let before = fence.held();
+        let freed =
+            self.model.nth(nth).map_or(Answer::Nothing, |(first, held)| self.free_held(first, held.shape));
+        let held = [before, fence.held()];
+        let spec = RequestSpec { wait: Wait::Never, ..RequestSpec::plain(0) };
+        let page = with_request(&spec, self.policies.at(0), |request| a.alloc(request)).ok();
+        let (mut run, mut is_offline) = (None, false);
+        match end {
+            FenceEnd::Release => fence.release(),
+            FenceEnd::Alloc(kind) => run = fence.alloc(kind).ok(),
+            FenceEnd::Offline => is_offline = fence.offline().is_ok(),
+        }
+        let record = FenceRecord { held, freed, page: (spec, page), end, run, is_offline };
+        Answer::Fenced(range, Ok(Box::new(record)))
+    }
+
+    fn move_memory(&self, range: FrameRange) -> Answer {
+        let (a, mut moved) = (&self.world.allocator, Vec::new());
+        let result = a.offline_memory_with(range, |used| {
+            if let UsedState::Allocated(_) = used.state {
+                let first = used.block.start.get();
+                self.reclaimer().remove(first);
+                a.free_frames(used.block.start, used.block.count).expect("the frames are in use together");
+                moved.push(first);
+            }
+        });
+        Answer::MemoryMoved(range, moved, result)
     }
 
     fn set(&self, setting: Setting) -> Result<(), ConfigError> {

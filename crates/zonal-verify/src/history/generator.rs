@@ -12,7 +12,7 @@ use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::rules::stat_threshold::{CounterRules, FoldRule, PressureRule, ThresholdRule, TotalsRule};
 use zonal::units::{MAX_ORDER_LIMIT, Order, PageCount, ZoneKind};
 
-use super::operation::{FrameSpec, Operation, RequestSpec, Scope, Setting, Wait};
+use super::operation::{FenceEnd, FrameSpec, Operation, RequestSpec, Scope, Setting, Wait};
 use super::plan::{Plan, ZonePlan};
 use super::reclaimer::ReclaimMode;
 use crate::choices::Choices;
@@ -129,7 +129,10 @@ pub fn operations(choices: &mut Choices<'_>, plan: &Plan, mut apply: impl FnMut(
             let cpu = choice >> 1;
             if Choices::has(choice, 0) { Operation::CpuOnline { cpu } } else { Operation::CpuOffline { cpu } }
         }
-        24 => Operation::MemoryOffline(span(choices, plan).0),
+        24 => match span(choices, plan) {
+            (span, 224..) => Operation::MemoryMoved(span),
+            (span, _) => Operation::MemoryOffline(span),
+        },
         25 => match span(choices, plan) {
             (_, nth @ 192..) => Operation::MemoryBack { nth: nth - 192 },
             (span, _) => Operation::MemoryOnline(span),
@@ -173,7 +176,15 @@ fn of_frames(choices: &mut Choices<'_>, plan: &Plan) -> Operation {
             let more = if choices.small(3) == 0 { (choices.byte() % 32) as i8 - 16 } else { 0 };
             Operation::FreeFrames { nth: choices.word(), more }
         }
-        _ => Operation::Split { nth: choices.word(), to: choices.byte() % 11 },
+        6 => Operation::Split { nth: choices.word(), to: choices.byte() % 11 },
+        _ => match choices.small(4) {
+            0 => Operation::Retire { nth: choices.word(), at: choices.word() },
+            end => {
+                let kind = choices.pick(&PageKind::ALL);
+                let end = [FenceEnd::Release, FenceEnd::Alloc(kind), FenceEnd::Offline][end - 1];
+                Operation::Fence { span: span(choices, plan).0, nth: choices.word(), end }
+            }
+        },
     }
 }
 

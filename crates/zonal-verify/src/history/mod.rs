@@ -20,7 +20,7 @@ mod search;
 
 pub use executor::{Execution, Executor};
 pub use model::{Held, Model};
-pub use operation::{FrameSpec, Operation, RequestSpec, Scope, Setting, Wait};
+pub use operation::{FenceEnd, FrameSpec, Operation, RequestSpec, Scope, Setting, Wait};
 pub use plan::{Plan, World, ZonePlan};
 pub use platform::{Cells, ControlledPlatform, Controls, Plain};
 pub use policies::Policies;

@@ -4,10 +4,11 @@
 //!
 //! Related files: `answers.rs` compares answers with this model.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use zonal::error::{FreeError, OnlineError};
+use zonal::Retirement;
+use zonal::error::{FreeError, OnlineError, RetireError};
 use zonal::machine::FrameRange;
 use zonal::request::PageKind;
 use zonal::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneKind};
@@ -17,6 +18,10 @@ use super::plan::{Plan, node_id, range};
 
 /// The owner of all allocated frames in the ledger.
 const HOLDER: u32 = 1;
+/// The owner of all retired frames in the ledger.
+const RETIRED: u32 = 2;
+/// Maximum number of frames of a zone that wait for their blocks to be freed.
+const PENDING_MAX: usize = 64;
 
 /// Frames that were allocated together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,6 +79,10 @@ pub struct Model {
     /// Allocated blocks, by first frame, ascending.
     held: Vec<(u64, Held)>,
     managed: Vec<u64>,
+    /// Frames of held blocks that are retired when their blocks are freed.
+    pending: BTreeSet<u64>,
+    /// Retired frames, and the kinds as which they are counted.
+    retired: BTreeMap<u64, PageKind>,
     /// Ranges of memory that went offline and have not come back as the same range.
     offline: Vec<FrameRange>,
     /// CPUs that are offline.
@@ -108,6 +117,8 @@ impl Model {
             planned: Rc::new(Planned { plan: plan.clone(), cpu_nodes: cpu_nodes.collect() }),
             ledger,
             held: Vec::new(),
+            pending: BTreeSet::new(),
+            retired: BTreeMap::new(),
             offline: Vec::new(),
             cpus_gone: Vec::new(),
             served: 0,
@@ -213,6 +224,11 @@ impl Model {
             let (start, in_use) = (gone.start, PageCount::new(in_use));
             return Err(OnlineError::InUse { start, in_use, first: None });
         }
+        for frame in gone.start.get()..gone.end().get() {
+            if self.retired.remove(&frame).is_some() {
+                self.ledger.release(frame, 1, RETIRED);
+            }
+        }
         self.ledger.assign(gone.start.get(), gone.count.get(), Ledger::OFFLINE);
         self.managed[zone] -= gone.count.get();
         self.offline.push(*gone);
@@ -270,6 +286,64 @@ impl Model {
         let (_, held) = self.held.remove(self.place_of(first));
         self.ledger.release(first, held.shape.count(), HOLDER);
         self.freed_last = Some((first, held.shape));
+        for frame in first..first + held.shape.count() {
+            if self.pending.remove(&frame) {
+                self.retire_free(frame, held.kind);
+            }
+        }
+    }
+
+    fn retire_free(&mut self, frame: u64, kind: PageKind) {
+        self.ledger.assign(frame, 1, RETIRED);
+        self.retired.insert(frame, kind);
+    }
+
+    /// Retires a frame.
+    ///
+    /// # Errors
+    /// Returns the error that the allocator must return.
+    pub fn retire(&mut self, frame: u64) -> Result<Retirement, RetireError> {
+        match self.ledger.owner(frame) {
+            Ledger::OFFLINE => Err(RetireError::NotManaged(Pfn::new(frame))),
+            RETIRED => Ok(Retirement::Done),
+            HOLDER if self.pending.contains(&frame) => Ok(Retirement::WhenFreed),
+            HOLDER => {
+                let zone = self.zone_of(&range(frame, 1)).expect("a held frame is in a zone");
+                if self.retiring(zone) == PENDING_MAX {
+                    return Err(RetireError::TooMany { frame: Pfn::new(frame), max: PENDING_MAX });
+                }
+                self.pending.insert(frame);
+                Ok(Retirement::WhenFreed)
+            }
+            _ => {
+                self.retire_free(frame, PageKind::Kernel);
+                Ok(Retirement::Done)
+            }
+        }
+    }
+
+    fn in_zone(&self, zone: usize, frame: u64) -> bool {
+        let zone = &self.plan().zones[zone];
+        (zone.start..zone.start + zone.spanned).contains(&frame)
+    }
+
+    /// Returns the number of frames of a zone that are retired when their blocks are freed.
+    #[must_use]
+    pub fn retiring(&self, zone: usize) -> usize {
+        self.pending.iter().filter(|&&frame| self.in_zone(zone, frame)).count()
+    }
+
+    /// Returns the number of retired frames of a zone.
+    #[must_use]
+    pub fn retired(&self, zone: usize) -> usize {
+        self.retired.keys().filter(|&&frame| self.in_zone(zone, frame)).count()
+    }
+
+    /// Returns the number of free frames of a range.
+    #[must_use]
+    pub fn free_in(&self, frames: &FrameRange) -> u64 {
+        let owners = (frames.start.get()..frames.end().get()).map(|frame| self.ledger.owner(frame));
+        owners.filter(|&owner| owner == Ledger::FREE).count() as u64
     }
 
     /// Records that a block was allocated. The block must be aligned, managed and free. Returns the index of its zone.
@@ -306,6 +380,7 @@ impl Model {
         Some(match self.ledger.owner(first) {
             Ledger::OFFLINE => FreeError::NotManaged(frame),
             Ledger::FREE => FreeError::NotAllocated(frame),
+            RETIRED => FreeError::Retired(frame),
             _ => {
                 let (block, held) = self.held[self.place_of(first) - 1];
                 let first = Pfn::new(block);
@@ -358,8 +433,7 @@ impl Model {
     /// Returns the number of frames of a range that are not free.
     #[must_use]
     pub fn used(&self, frames: &FrameRange) -> u64 {
-        let owners = (frames.start.get()..frames.end().get()).map(|frame| self.ledger.owner(frame));
-        owners.filter(|&owner| owner != Ledger::FREE).count() as u64
+        frames.count.get() - self.free_in(frames)
     }
 
     /// Returns the number of frames that the zone with index `zone` manages now.
@@ -381,7 +455,7 @@ impl Model {
         with.map(|(zone, _)| node_id(zone.node)).collect()
     }
 
-    /// Returns the number of frames allocated in zones for which `of` holds, by the kind of page that they hold.
+    /// Returns the number of frames that are allocated or retired in zones for which `of` holds, by kind.
     #[must_use]
     pub fn allocated(&self, of: impl Fn(NodeId, ZoneKind) -> bool) -> [PageCount; 3] {
         let mut sums = [PageCount::ZERO; 3];
@@ -390,6 +464,9 @@ impl Model {
             for (_, held) in &self.held[blocks] {
                 let sum = &mut sums[held.kind as usize];
                 *sum = sum.plus(PageCount::new(held.shape.count()));
+            }
+            for (_, &kind) in self.retired.range(zone.start..zone.start + zone.spanned) {
+                sums[kind as usize] = sums[kind as usize].plus(PageCount::new(1));
             }
         }
         sums

@@ -111,6 +111,17 @@ pub enum FrameSpec {
     },
 }
 
+/// How a fence ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FenceEnd {
+    /// Its frames become free.
+    Release,
+    /// Its frames are allocated as this kind, if it is whole.
+    Alloc(PageKind),
+    /// Its frames go offline, if none is in use.
+    Offline,
+}
+
 /// One step of a history.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
@@ -150,6 +161,22 @@ pub enum Operation {
         nth: u16,
         /// Order of the parts.
         to: u8,
+    },
+    /// Retires a frame of the n-th held block, or near its end. If no block is held, retires a frame of a zone.
+    Retire {
+        /// Index of the block or zone.
+        nth: u16,
+        /// Distance from its first frame, modulo a number a little above that of its frames.
+        at: u16,
+    },
+    /// Fences frames, frees the n-th held block or run, requests a page, and ends the fence.
+    Fence {
+        /// The frames.
+        span: FrameSpec,
+        /// Index of the block.
+        nth: u16,
+        /// How the fence ends.
+        end: FenceEnd,
     },
     /// Frees the n-th held block by address.
     Free {
@@ -220,6 +247,8 @@ pub enum Operation {
     },
     /// Takes frames offline.
     MemoryOffline(FrameSpec),
+    /// Takes frames offline after it has freed all blocks and runs among them.
+    MemoryMoved(FrameSpec),
     /// Brings frames online.
     MemoryOnline(FrameSpec),
     /// Brings the n-th offline range back online. If no range is offline, tries to bring a frame online that already
