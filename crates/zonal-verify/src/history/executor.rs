@@ -222,22 +222,9 @@ impl<'m, C: Cells> Executor<'_, 'm, C> {
             Operation::AllocFrames { .. }
             | Operation::AllocRange { .. }
             | Operation::FreeFrames { .. }
-            | Operation::Split { .. } => self.answer_run(operation),
-            Operation::Retire { nth, at } => {
-                let zones = &self.model.plan().zones;
-                let (first, count) = self.model.nth(nth).map_or_else(
-                    || {
-                        (
-                            zones[usize::from(nth) % zones.len()].start,
-                            zones[usize::from(nth) % zones.len()].spanned,
-                        )
-                    },
-                    |(first, held)| (first, held.shape.count()),
-                );
-                let frame = first + u64::from(at) % (count + 4);
-                Answer::Retired(frame, a.retire(Pfn::new(frame)))
-            }
-            Operation::Fence { span, nth, end } => self.fence(self.range_of(span), nth, end),
+            | Operation::Split { .. }
+            | Operation::Retire { .. }
+            | Operation::Fence { .. } => self.answer_run(operation),
             other => self.administer(other),
         }
     }
@@ -265,6 +252,21 @@ impl<'m, C: Cells> Executor<'_, 'm, C> {
                 let range = self.range_of(span);
                 Answer::Range(range, kind, a.alloc_range(range, kind))
             }
+            Operation::Retire { nth, at } => {
+                let zones = &self.model.plan().zones;
+                let (first, count) = self.model.nth(nth).map_or_else(
+                    || {
+                        (
+                            zones[usize::from(nth) % zones.len()].start,
+                            zones[usize::from(nth) % zones.len()].spanned,
+                        )
+                    },
+                    |(first, held)| (first, held.shape.count()),
+                );
+                let frame = first + u64::from(at) % (count + 4);
+                Answer::Retired(frame, a.retire(Pfn::new(frame)))
+            }
+            Operation::Fence { span, nth, end } => self.fence(self.range_of(span), nth, end),
             other => unreachable!("{other:?} is not about several frames"),
         }
     }
