@@ -118,9 +118,9 @@ mod topology;
 pub use error::{Limit, PoolError, Warning};
 pub use memory::zones::HugePages;
 pub use pool::{
-    ActError, ActingCpu, AllocFailure, FrameBuffer, Frames, Lease, LinuxPlatform, OfflineError, OnProgress,
-    OnlineMemoryError, Placement, Pool, PoolBuilder, PoolCore, PoolPolicy, PoolRequest, PoolWeights,
-    Prefault, Progress, Registration, ZoneRange,
+    ActError, ActingCpu, AllocFailure, FrameBuffer, Frames, GrowError, Lease, LinuxPlatform, OfflineError,
+    OnProgress, OnlineMemoryError, Placement, Pool, PoolBuilder, PoolCore, PoolPolicy, PoolRequest,
+    PoolWeights, Prefault, Progress, Registration, ShrinkError, ZoneRange,
 };
 #[doc(hidden)]
 pub use threads::lock::SleepingLock;
@@ -133,7 +133,7 @@ pub use zonal::config::{
 };
 pub use zonal::error::{
     AllocError, ConfigError, FreeBulkError, FreeError, OnlineError, PolicyError, Shortage, SplitError,
-    Verdict, VerdictCounts, ZoneShortage, ZoneSpan,
+    UsedFrames, UsedState, Verdict, VerdictCounts, ZoneShortage, ZoneSpan,
 };
 pub use zonal::machine::{FrameRange, TopologyError};
 pub use zonal::platform::reclaimer::{ReclaimReason, ReclaimRequest, Reclaimer};

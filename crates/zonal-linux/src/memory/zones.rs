@@ -239,6 +239,12 @@ impl PoolMemory {
         Parts { first: part(range.start), last: part(Pfn::new(range.end().get() - 1)) }
     }
 
+    /// Returns the number of frames of the largest page of the kernel that backs the pool.
+    pub(crate) fn unit_frames(&self) -> PageCount {
+        let bytes = self.zones.iter().map(|zone| zone.mapping.unit()).max().unwrap_or(0);
+        PageCount::new((bytes / self.page_bytes).max(1) as u64)
+    }
+
     /// Returns the addresses of the eight-byte words of `count` frames from `first`.
     fn words(&self, first: Pfn, count: PageCount) -> impl Iterator<Item = NonNull<u64>> {
         let zone = self.zone_of(first).expect("the allocator only names frames it manages");

@@ -6,7 +6,7 @@
 use std::io;
 
 use zonal::config::{NodeReclaim, StatInterval, ZonelistCache};
-use zonal::error::{ConfigError, OnlineError, PolicyError};
+use zonal::error::{ConfigError, OnlineError, PolicyError, UsedFrames};
 use zonal::machine::FrameRange;
 use zonal::mempolicy::Policy;
 use zonal::rules::pageset_tuning::PagesetTuning;
@@ -162,8 +162,8 @@ impl Pool {
 
     /// Takes frames offline and returns their memory to the kernel.
     ///
-    /// While frames of the range are in use, the method calls reclaimers to free them. It stops when a call frees no
-    /// frames, or when the number of frames in use in the range no longer decreases.
+    /// While frames of the range are in use, the method calls reclaimers to free them, until several calls in succession
+    /// have freed none. Frames of the range that are freed meanwhile are not allocated again.
     ///
     /// The kernel may collapse pages into a transparent huge page. If only a part of that huge page is offline, the
     /// kernel may allocate memory for the offline part again.
@@ -185,20 +185,45 @@ impl Pool {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn offline_memory(&self, range: FrameRange) -> Result<(), OfflineError> {
-        let mut fewest = PageCount::new(u64::MAX);
-        loop {
-            let gone = self.try_offline(range);
-            match gone {
-                Err(OfflineError::Refused(OnlineError::InUse { in_use, .. })) if in_use < fewest => {
-                    fewest = in_use;
-                    // This thread holds no lock of the pool here, because a reclaimer may call this method too.
-                    if self.core.allocator().reclaim_range(range)? == PageCount::ZERO {
-                        return gone;
-                    }
-                }
-                _ => return gone,
-            }
-        }
+        self.offline_memory_with(range, |_| {})
+    }
+
+    /// Takes frames offline like [`Pool::offline_memory`], after `mover` has moved what reclaimers leave in use.
+    ///
+    /// `mover` is called for each block or run that is still in use. It moves the contents to other frames and frees
+    /// the old ones, or leaves them. Freed frames of the range are not allocated again. `mover` may use the pool.
+    ///
+    /// ```
+    /// # use zonal_linux::{FrameRange, PageCount, Pool, PoolRequest};
+    /// let pool = Pool::builder().size(64 << 20).fake_nodes(1).build()?;
+    /// let mut page = pool.alloc(&PoolRequest::page())?;
+    /// page[0] = 7;
+    /// let leaves = FrameRange { start: page.first(), count: PageCount::new(512) };
+    /// pool.offline_memory_with(leaves, |used| {
+    ///     assert_eq!(used.block.start, page.first());
+    ///     let mut new = pool.alloc(&PoolRequest::page()).expect("there is free memory elsewhere");
+    ///     new.copy_from_slice(&page);
+    ///     page = new; // frees the old page
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`Pool::offline_memory`].
+    pub fn offline_memory_with(
+        &self,
+        range: FrameRange,
+        mover: impl FnMut(UsedFrames),
+    ) -> Result<(), OfflineError> {
+        let allocator = self.core.allocator();
+        let fence = allocator.fence(range).map_err(OnlineError::from)?;
+        // This thread holds no lock of the pool here, because a reclaimer may call this method too.
+        fence.vacate(mover);
+        let _alone = self.core.hotplug.lock();
+        fence.leave()?;
+        let online = |part| allocator.online_frames(part);
+        let discarded = self.core.memory().discard(range, online);
+        discarded.map_err(|(kept, why)| OfflineError::NotReturned { kept, why })
     }
 
     /// Brings frames online.
@@ -216,14 +241,6 @@ impl Pool {
             .populate_for_online(range, |part| allocator.online_frames(part))
             .map_err(OnlineMemoryError::NoMemory)?;
         Ok(allocator.online_memory(range)?)
-    }
-
-    fn try_offline(&self, range: FrameRange) -> Result<(), OfflineError> {
-        let _alone = self.core.hotplug.lock();
-        self.core.allocator().offline_memory(range)?;
-        let online = |part| self.core.allocator().online_frames(part);
-        let discarded = self.core.memory().discard(range, online);
-        discarded.map_err(|(kept, why)| OfflineError::NotReturned { kept, why })
     }
 
     /// Takes a CPU offline and returns the frames in its pagesets to their zones.

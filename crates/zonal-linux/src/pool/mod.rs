@@ -6,7 +6,7 @@
 //! `pool/workers.rs` runs the threads. `pool/platform.rs` implements the platform that the allocator requires, using
 //! `pool/cpu_map.rs`, `pool/reclaimers.rs` and the other folders of this crate.
 
-// These four modules are declared first because rustdoc shows the methods of `Pool` in the order of the modules.
+// These five modules are declared first because rustdoc shows the methods of `Pool` in the order of the modules.
 mod builder;
 
 mod handle;
@@ -14,6 +14,8 @@ mod handle;
 mod observe;
 
 mod change;
+
+mod shrink;
 
 mod callback;
 mod core;
@@ -41,3 +43,4 @@ pub use platform::LinuxPlatform;
 pub use prefault::{OnProgress, Progress};
 pub use reclaimers::Registration;
 pub use request::{PoolPolicy, PoolRequest, PoolWeights};
+pub use shrink::{GrowError, ShrinkError};

@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::Allocator;
 use crate::alloc::fences::Fence;
-use crate::error::{FenceError, OnlineError, UsedFrames, ZoneSpan};
+use crate::error::{OnlineError, UsedFrames, ZoneSpan};
 use crate::machine::FrameRange;
 use crate::pageset::state::MachineState;
 use crate::platform::{Atomic, Platform};
@@ -95,7 +95,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// overlaps a fence. If frames are in use, the error contains their number and the first of their blocks, and
     /// [`Allocator::for_each_used`] lists them all. On error, all frames stay online.
     pub fn offline_memory(&self, range: FrameRange) -> Result<(), OnlineError> {
-        leave(self.fence_to_leave(range)?)
+        self.fence(range)?.leave()
     }
 
     /// Takes frames offline after it has emptied the range: frees the frames of reclaimers, and calls `mover` for each
@@ -136,19 +136,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         range: FrameRange,
         mover: impl FnMut(UsedFrames),
     ) -> Result<(), OnlineError> {
-        let fence = self.fence_to_leave(range)?;
+        let fence = self.fence(range)?;
         fence.vacate(mover);
-        leave(fence)
-    }
-
-    fn fence_to_leave(&self, range: FrameRange) -> Result<Fence<'_, 'm, P>, OnlineError> {
-        self.fence(range).map_err(|error| match error {
-            FenceError::NotInZone(error) => error,
-            FenceError::NotOnline(frame) => OnlineError::NotOnline(frame),
-            FenceError::Overlaps { range, fenced } => OnlineError::Fenced { range, fenced },
-            FenceError::TooMany { range, max } => OnlineError::TooManyFences { range, max },
-            FenceError::Reentered(frame) => OnlineError::Reentered(frame),
-        })
+        fence.leave()
     }
 
     /// Returns how many frames of `range` are online; the range need not be within one zone.
@@ -254,22 +244,27 @@ impl<'m, P: Platform> Fence<'_, 'm, P> {
         }
         Ok(())
     }
-}
 
-/// Takes a fenced range offline, or releases the fence if frames are in use.
-fn leave<P: Platform>(mut fence: Fence<'_, '_, P>) -> Result<(), OnlineError> {
-    loop {
-        let Err(returned) = fence.offline() else { return Ok(()) };
-        fence = returned;
-        let in_use = fence.in_use();
-        if in_use == PageCount::ZERO {
-            continue; // other threads freed the last frames meanwhile, and the fence holds them
+    /// Takes the range offline, or releases the fence.
+    ///
+    /// # Errors
+    /// Returns [`OnlineError::InUse`] if frames are in use. All frames of the range are then online, and those that the
+    /// fence held are free.
+    pub fn leave(self) -> Result<(), OnlineError> {
+        let mut fence = self;
+        loop {
+            let Err(returned) = fence.offline() else { return Ok(()) };
+            fence = returned;
+            let in_use = fence.in_use();
+            if in_use == PageCount::ZERO {
+                continue; // other threads freed the last frames meanwhile, and the fence holds them
+            }
+            let mut first = None;
+            fence.for_each_in_use(|used| {
+                first.get_or_insert(used);
+            });
+            return Err(OnlineError::InUse { start: fence.range().start, in_use, first });
         }
-        let mut first = None;
-        fence.for_each_in_use(|used| {
-            first.get_or_insert(used);
-        });
-        return Err(OnlineError::InUse { start: fence.range().start, in_use, first });
     }
 }
 

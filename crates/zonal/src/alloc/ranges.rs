@@ -57,6 +57,18 @@ impl<'m, P: Platform> Allocator<'m, P> {
         Ok(FrameRun { range, zone: zone.id, node: zone.node_id })
     }
 
+    /// Returns the number of frames of `range` that are free, without those in pagesets.
+    ///
+    /// The range need not be within one zone. Other threads may allocate some of the frames at any time.
+    #[must_use]
+    pub fn free_in(&self, range: FrameRange) -> PageCount {
+        let within = |zone: &Zone<'m, P>| {
+            let part = range.intersection(&zone.span)?;
+            Some(zone.free_areas.count_free(zone.offset(part.start), part.count.get()))
+        };
+        PageCount::new(self.state.zones.iter().filter_map(within).sum())
+    }
+
     /// Calls `each` for every block in `range` that is not free, in ascending order.
     ///
     /// The states are those of one moment for each block, not for all. Frames that are in no zone are left out.

@@ -92,5 +92,17 @@ impl fmt::Display for RetireError {
     }
 }
 
+impl From<FenceError> for OnlineError {
+    fn from(error: FenceError) -> Self {
+        match error {
+            FenceError::NotInZone(error) => error,
+            FenceError::NotOnline(frame) => Self::NotOnline(frame),
+            FenceError::Overlaps { range, fenced } => Self::Fenced { range, fenced },
+            FenceError::TooMany { range, max } => Self::TooManyFences { range, max },
+            FenceError::Reentered(frame) => Self::Reentered(frame),
+        }
+    }
+}
+
 impl core::error::Error for FenceError {}
 impl core::error::Error for RetireError {}
