@@ -98,6 +98,19 @@ struct Counts {
     longest_us: AtomicU64,
 }
 
+/// Reads random pages until `stop` is set.
+fn work(pool: &Pool, cache: &Cache, seed: u64, keys: u64, stop: &AtomicBool, counts: &Counts) {
+    let mut random = seed;
+    while !stop.load(Relaxed) {
+        let begin = Instant::now();
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let hit = cache.read(pool, (random >> 32) % keys);
+        counts.hits.fetch_add(hit.into(), Relaxed);
+        counts.reads.fetch_add(1, Relaxed);
+        counts.longest_us.fetch_max(begin.elapsed().as_micros() as u64, Relaxed);
+    }
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
     let size = if std::env::args().any(|argument| argument == "--short") { 128 * MIB } else { 1024 * MIB };
     let pool = Pool::builder().size(size).huge_pages(HugePages::Never).build()?;
@@ -111,19 +124,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let mut workers = Vec::new();
         for thread in 0..THREADS {
             let (pool, cache, stop, counts) = (&pool, &cache, &stop, &counts);
-            workers.push(scope.spawn(move || {
-                let mut random = thread;
-                while !stop.load(Relaxed) {
-                    let begin = Instant::now();
-                    random = random
-                        .wrapping_mul(6_364_136_223_846_793_005)
-                        .wrapping_add(1_442_695_040_888_963_407);
-                    let hit = cache.read(pool, (random >> 32) % keys);
-                    counts.hits.fetch_add(hit.into(), Relaxed);
-                    counts.reads.fetch_add(1, Relaxed);
-                    counts.longest_us.fetch_max(begin.elapsed().as_micros() as u64, Relaxed);
-                }
-            }));
+            workers.push(scope.spawn(move || work(pool, cache, thread, keys, stop, counts)));
         }
         let run = || -> Result<(), Box<dyn Error>> {
             let wait = |reads: u64| {

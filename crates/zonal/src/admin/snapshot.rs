@@ -21,6 +21,7 @@ use crate::units::PageKind;
 use crate::units::{CpuId, MAX_ORDER_LIMIT, NodeId, Order, PageCount, ZoneId, ZoneKind};
 use crate::zone::counters::{Item, NodeItem, ZoneItem, approximate_over};
 pub use crate::zone::events::Events;
+use crate::zone::stalls::StallShares;
 use crate::zone::{CpuInfo, Zone};
 
 mod buddyinfo;
@@ -155,6 +156,8 @@ pub struct NodeSnapshot {
     pub allocated: [PageCount; 3],
     /// Frames freed by background, direct and node reclaim.
     pub reclaimed: [PageCount; 3],
+    /// Shares of the recent time in which direct reclaim stalled callers that prefer the node.
+    pub stalled: StallShares,
 }
 
 impl<'m, P: Platform> Allocator<'m, P> {
@@ -205,6 +208,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
                     NodeItem::ReclaimedNode,
                 ]
                 .map(total),
+                stalled: self.state.nodes[place].cells.stalls.0.shares(self.state.platform.now()),
             }
         })
     }

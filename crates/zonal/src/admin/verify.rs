@@ -70,6 +70,10 @@ pub enum Counted {
     InPagesetOf(CpuId),
     /// Allocated frames of a node.
     Allocated,
+    /// Frames of a zone that fences keep.
+    Fenced,
+    /// Retired frames of a zone.
+    Retired,
 }
 
 impl fmt::Display for Counted {
@@ -79,6 +83,8 @@ impl fmt::Display for Counted {
             Self::InPagesets => write!(f, "frames in pagesets"),
             Self::InPagesetOf(cpu) => write!(f, "frames in the pageset of CPU {cpu}"),
             Self::Allocated => write!(f, "allocated frames of the node"),
+            Self::Fenced => write!(f, "fenced frames"),
+            Self::Retired => write!(f, "retired frames"),
         }
     }
 }
@@ -192,7 +198,7 @@ fn check_cached<P: Platform>(zone: &Zone<'_, P>, frame: u32, order: Order) -> Re
 ///
 /// Checks that these blocks are aligned, disjoint and not free.
 fn verify_frames<P: Platform>(zone: &Zone<'_, P>) -> Result<(PageCount, PageCount), Fault> {
-    let (mut allocated, mut cached) = (0, 0);
+    let (mut allocated, mut cached, mut fenced, mut retired) = (0, 0, 0, 0);
     let mut next = u64::from(zone.offset(zone.span.start));
     let end = next + zone.span.count.get();
     // Adjacent blocks that are not yet compared with the buddy.
@@ -228,7 +234,8 @@ fn verify_frames<P: Platform>(zone: &Zone<'_, P>) -> Result<(PageCount, PageCoun
                 run.end += pages;
                 *if matches!(state, FrameState::Cached(_)) { &mut cached } else { &mut allocated } += pages;
             }
-            FrameState::Fenced | FrameState::Retired(_) => {
+            state @ (FrameState::Fenced | FrameState::Retired(_)) => {
+                *if state == FrameState::Fenced { &mut fenced } else { &mut retired } += 1;
                 if u64::from(frame) < run.end {
                     return Err(Fault::BlocksOverlap(first));
                 }
@@ -246,6 +253,14 @@ fn verify_frames<P: Platform>(zone: &Zone<'_, P>) -> Result<(PageCount, PageCoun
         }
     }
     check_none_free(zone, run)?;
+    for (of, counter, found) in
+        [(Counted::Fenced, zone.fenced().get(), fenced), (Counted::Retired, zone.retired(), retired)]
+    {
+        if counter != found {
+            let (counter, found) = (PageCount::new(counter), PageCount::new(found));
+            return Err(Fault::Counter { of, counter, found });
+        }
+    }
     Ok((PageCount::new(allocated), PageCount::new(cached)))
 }
 

@@ -223,10 +223,11 @@ impl<'a, 'm, P: Platform> Fence<'a, 'm, P> {
     fn drop_poisoned(&self) {
         if let Some(poison) = self.allocator.hardening.poison {
             for frame in self.run().frames() {
-                if self.allocator.state.is_poisoned(self.zone, frame, Order::PAGE, poison) {
-                    continue;
-                }
-                if self.zone.leave_fence(frame, FrameState::Retired(PageKind::Kernel)) {
+                let is_held = self.zone.frames.state(frame) == FrameState::Fenced;
+                if is_held
+                    && !self.allocator.state.is_poisoned(self.zone, frame, Order::PAGE, poison)
+                    && self.zone.leave_fence(frame, FrameState::Retired(PageKind::Kernel))
+                {
                     self.zone.count_retired(1);
                 }
             }

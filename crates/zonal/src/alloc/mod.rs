@@ -18,6 +18,7 @@ mod free_refusal;
 pub mod layout;
 pub mod mempolicy;
 mod past_full;
+mod pressure;
 mod ranges;
 mod reclaim;
 pub mod request;

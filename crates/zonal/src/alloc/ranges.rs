@@ -71,7 +71,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Calls `each` for every block in `range` that is not free, in ascending order.
     ///
-    /// The states are those of one moment for each block, not for all. Frames that are in no zone are left out.
+    /// The states are those of one moment for each block, not for all. Frames that are in no zone are left out. A call
+    /// from a handler that interrupted its own thread inside the allocator also leaves out blocks with a frame to retire
+    /// ([`Allocator::retire`]).
     pub fn for_each_used(&self, range: FrameRange, mut each: impl FnMut(UsedFrames)) {
         for zone in self.state.zones {
             let Some(within) = range.intersection(&zone.span) else { continue };
@@ -126,6 +128,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     #[cold]
     fn not_contiguous(&self, context: &AllocContext<'_>, count: PageCount) -> AllocError {
         self.state.nodes[context.target].events.add(Event::Failures, 1);
+        self.state.tell_failing(context);
         let mut longest = 0;
         let _ = self.state.find_in_zones(context, |zone| {
             let (mut at, end) = (u64::from(zone.offset(zone.span.start)), self.reach(zone, context));
@@ -189,6 +192,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if !self.has_reclaimable_in(zone, window) {
             return None;
         }
+        // A fence would keep free frames from other requests that are below the watermark already.
+        if !self.has_above_min(zone, context, window.count) {
+            self.reclaim_range(window).ok()?;
+            return self.find_frames_in(zone, context, window.count);
+        }
         let fence = self.fence(window).ok()?;
         // The fence holds the frames, so only one of them is added to the free frames, as in `has_above_min`.
         let is_allowed =
@@ -223,18 +231,22 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let last = self.reach(zone, context).checked_sub(count.get())?;
         let step = (last.checked_sub(start)? / WINDOWS).max(count.get() / 2).max(1).next_multiple_of(align);
         let windows = (start..=last).step_by(usize::try_from(step).ok()?);
-        let is_managed = |&first: &u64| {
+        let can_be_emptied = |&first: &u64| {
             let mut managed = true;
             let range = FrameRange { start: zone.pfn(first as u32), count };
             self.each_used_of(zone, &range, &mut |used| {
-                managed = used.state != UsedState::NotManaged;
+                // A window with such frames cannot be emptied.
+                managed = !matches!(
+                    used.state,
+                    UsedState::NotManaged | UsedState::Retired | UsedState::Quarantined | UsedState::Fenced
+                );
                 managed
             });
             managed
         };
         let best = windows
             .filter(|&first| !tried.contains(&zone.pfn(first as u32)))
-            .filter(is_managed)
+            .filter(can_be_emptied)
             .max_by_key(|&first| zone.free_areas.count_free(first as u32, count.get()))?;
         Some(FrameRange { start: zone.pfn(best as u32), count })
     }
@@ -316,11 +328,15 @@ impl<'m, P: Platform> Allocator<'m, P> {
     ) {
         let start = zone.offset(range.start);
         let end = u64::from(start) + range.count.get();
-        let around = zone.block_around(start, self.max_order);
+        let is_reentered = self.state.platform.is_reentered();
+        let around = if is_reentered { None } else { zone.block_around(start, self.max_order) };
         let mut next = u64::from(around.map_or(start, |(first, _)| first));
         while next < end {
             let frame = next as u32;
-            let state = zone.unwatched(frame, zone.frames.state(frame));
+            let mut state = zone.frames.state(frame);
+            if !is_reentered {
+                state = zone.unwatched(frame, state);
+            }
             next += state.order().map_or(1, |order| order.pages().get());
             if let Some(used) = used_frames(zone, frame, state)
                 && !each(used)

@@ -128,6 +128,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
         node.events.add(Event::BackgroundReclaimed, freed.get());
         if freed == PageCount::ZERO {
             node.note_fruitless();
+        } else {
+            self.state.tell_if_recovered(place);
         }
         freed
     }
@@ -236,6 +238,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Runs one round of direct reclaim for a request; returns the number of frames freed.
     pub(super) fn direct_reclaim(&self, context: &AllocContext<'_>) -> PageCount {
+        let _stalled = self.state.stall(context);
         let (events, start) = (self.state.nodes[context.target].events, self.state.platform.now());
         let target = reclaim_target(context.order);
         let mut freed = PageCount::ZERO;
@@ -269,6 +272,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         if freed != PageCount::ZERO {
             node.counters.add_total(NodeItem::ReclaimedDirect, freed.get() as i64);
+            self.state.tell_if_recovered(place);
             self.reconsider(place, context.target);
         }
         freed

@@ -107,6 +107,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 Some(head) => zone.watch_run(frame, head),
                 None => Watch::Changed,
             },
+            FrameState::Quarantined(..) if !zone.quarantine_has(first) => {
+                // Out of use because of an invalid free, unless the block has just left the quarantine.
+                let is_unchanged = zone.frames.state(first) == state;
+                return Ok(is_unchanged.then_some(Retirement::Done));
+            }
             FrameState::Cached(_) | FrameState::Quarantined(..) => {
                 self.state.drain_zone(zone);
                 Watch::Changed
@@ -169,11 +174,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
             return;
         }
         for zone in self.state.zones.iter().filter(|zone| zone.has_pending()) {
-            for _ in 0..PENDING_MAX {
-                let Some(frame) = zone.take_lost() else { break };
-                if self.retire(zone.pfn(frame)).is_err() {
-                    zone.add_lost(frame); // the next tick tries again
-                    break;
+            for &frame in zone.lost().frames() {
+                match self.retire(zone.pfn(frame)) {
+                    Ok(Retirement::Done) | Err(RetireError::NotManaged(_)) => zone.forget(frame),
+                    // The next tick tries again after an error.
+                    Ok(Retirement::WhenFreed) | Err(_) => {}
                 }
             }
         }

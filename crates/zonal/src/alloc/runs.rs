@@ -121,9 +121,6 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if let Some(order) = run.as_block(self.max_order) {
             return self.free(first, order);
         }
-        if self.state.platform.is_reentered() {
-            return Err(FreeError::Reentered(first));
-        }
         let begun = zone.free_areas.with_lock_of(run.first, || zone.frames.begin_free(run, self.max_order));
         let kind = begun.map_err(|state| self.run_refusal(zone, first, count, state))?;
         self.free_beside(zone, run, kind, &zone.bad_of_run(run));
@@ -148,6 +145,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
             return Err(SplitError::NotAllocated(FreeError::NotManaged(first)));
         };
         let split = match zone.frames.split_block(zone.offset(first), order, to) {
+            Err(_) if self.state.platform.is_reentered() => {
+                return Err(SplitError::NotAllocated(FreeError::Reentered(first)));
+            }
             Err(FrameState::Watched) => zone.split_watched(zone.offset(first), order, to),
             split => split,
         };
@@ -164,9 +164,6 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let (zone, run) = self.run_of(first, count).map_err(SplitError::NotAllocated)?;
         if let Some(order) = run.as_block(self.max_order) {
             return self.split(first, order, to);
-        }
-        if self.state.platform.is_reentered() {
-            return Err(SplitError::NotAllocated(FreeError::Reentered(first)));
         }
         let begun = zone.free_areas.with_lock_of(run.first, || zone.frames.begin_split(run, self.max_order));
         let kind =
@@ -185,6 +182,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
             return Err(FreeError::NoFrames(first));
         }
         let zone = self.zone_of(first).ok_or(FreeError::NotManaged(first))?;
+        if self.state.platform.is_reentered() {
+            return Err(FreeError::Reentered(first));
+        }
         if zone.span.end().offset_from(first).is_none_or(|left| count > left) {
             return Err(self.run_refusal(zone, first, count, zone.frames.state(zone.offset(first))));
         }

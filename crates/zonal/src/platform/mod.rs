@@ -14,6 +14,7 @@ pub(crate) mod lock;
 pub mod one_thread;
 pub mod pageset_slot;
 pub(crate) mod pageset_word;
+pub mod pressure;
 pub mod reclaimer;
 
 use core::fmt;
@@ -21,6 +22,7 @@ use core::marker::PhantomData;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::platform::cpu_local::CpuLocal;
+use crate::platform::pressure::PressureEvent;
 use crate::units::{CpuId, Moment, NodeId, PageCount, Pfn};
 use reclaimer::{NoReclaimer, Reclaimer};
 
@@ -294,6 +296,12 @@ pub trait Platform: Send + Sync {
     ///
     /// The wake-up must not be lost if the worker is just about to sleep.
     fn wake_background_reclaim(&self, _node: NodeId) {}
+
+    /// Receives an event of memory pressure, at most one of each kind per second and node.
+    ///
+    /// The allocator holds no lock during the call. The caller is a thread that allocates, reclaims or ticks; the method
+    /// may allocate and free, and should be short, because a request waits for it.
+    fn pressure(&self, _event: &PressureEvent) {}
 
     /// Returns the reclaimer, which the allocator calls when free frames run short.
     fn reclaimer(&self) -> &dyn Reclaimer {

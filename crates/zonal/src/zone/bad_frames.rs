@@ -15,9 +15,6 @@ use crate::zone::cells::PENDING_MAX;
 use crate::zone::frame_state::FrameState;
 use crate::zone::runs::Run;
 
-/// The block's state in entries of frames that must be watched again.
-const LOST: FrameState = FrameState::Splitting(PageKind::User);
-
 /// A frame that is retired when its block is freed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Entry {
@@ -94,12 +91,29 @@ impl<P: Platform> Table<'_, '_, P> {
         cells.enumerate().filter_map(|(at, cell)| Some((at, Entry::decode(cell.load(Relaxed))?)))
     }
 
-    fn add(&self, entry: Entry) -> Option<usize> {
+    fn entry_of(&self, frame: u32) -> Option<(usize, Entry)> {
+        self.entries().find(|(_, entry)| entry.frame == frame)
+    }
+
+    /// Adds an entry or replaces the one of the same frame. Returns its place, unless no entry is unused.
+    fn put(&self, entry: Entry) -> Option<usize> {
         let cells = &self.zone.cells.bad_frames;
-        let at = cells.entries.iter().position(|cell| cell.load(Relaxed) == 0)?;
-        cells.entries[at].store(entry.encode(), Relaxed);
-        cells.pending.fetch_add(1, Relaxed);
+        let known = self.entry_of(entry.frame).map(|(at, _)| at);
+        let unused = || cells.entries.iter().position(|cell| cell.load(Relaxed) == 0);
+        let at = known.or_else(unused)?;
+        if known.is_none() {
+            cells.pending.fetch_add(1, Relaxed);
+        }
+        self.replace(at, entry);
         Some(at)
+    }
+
+    /// Restores the entry of a frame after an attempt to watch its block failed; removes it if there was none.
+    fn restore(&self, at: usize, before: Option<Entry>) {
+        match before {
+            Some(entry) => self.replace(at, entry),
+            None => self.remove(at),
+        }
     }
 
     fn remove(&self, at: usize) {
@@ -177,12 +191,10 @@ impl<'m, P: Platform> Zone<'m, P> {
         if self.frames.state(first) != state || !(Run { first, count: pages }).contains(frame) {
             return Watch::Changed;
         }
-        if table.entries().any(|(_, entry)| entry.frame == frame) {
-            return Watch::Pending;
-        }
-        let Some(at) = table.add(Entry { frame, block }) else { return Watch::Full };
+        let before = table.entry_of(frame).map(|(_, entry)| entry);
+        let Some(at) = table.put(Entry { frame, block }) else { return Watch::Full };
         if state != FrameState::Watched && self.frames.exchange(first, state, FrameState::Watched).is_err() {
-            table.remove(at);
+            table.restore(at, before);
             return Watch::Changed;
         }
         Watch::Pending
@@ -191,16 +203,14 @@ impl<'m, P: Platform> Zone<'m, P> {
     /// Makes the free of the run that begins at `first` retire `frame`.
     pub(crate) fn watch_run(&self, frame: u32, first: u32) -> Watch {
         let table = self.bad_table();
-        if table.entries().any(|(_, entry)| entry.frame == frame && entry.block.is_none()) {
-            return Watch::Pending;
-        }
-        let Some(at) = table.add(Entry { frame, block: None }) else { return Watch::Full };
+        let before = table.entry_of(frame).map(|(_, entry)| entry);
+        let Some(at) = table.put(Entry { frame, block: None }) else { return Watch::Full };
         // Frees and splits change the run under this lock, and look into the table afterwards.
         let is_in_run = || self.frames.run_at(first).is_some_and(|run| run.contains(frame));
         if self.free_areas.with_lock_of(first, is_in_run) {
             return Watch::Pending;
         }
-        table.remove(at);
+        table.restore(at, before);
         Watch::Changed
     }
 
@@ -235,35 +245,40 @@ impl<'m, P: Platform> Zone<'m, P> {
         let table = self.bad_table();
         let kind = self.check_watched(&table, first, order)?;
         self.frames.set(first, FrameState::Splitting(kind));
-        self.mark_watched_parts(&table, Run { first, count: order.pages().get() }, to, kind);
+        drop(table);
+        self.mark_parts_of_run(Run { first, count: order.pages().get() }, to, kind);
         Ok(())
     }
 
-    /// Marks a run that is being split as allocated blocks of at most `order`. Those with frames to retire are watched.
+    /// Marks a run or block that is being split as allocated blocks of at most `order`. Those with frames to retire are
+    /// watched.
     pub(crate) fn mark_parts_of_run(&self, run: Run, order: Order, kind: PageKind) {
-        if self.has_pending() {
-            self.mark_watched_parts(&self.bad_table(), run, order, kind);
-        } else {
-            self.frames.mark_parts(run, order, kind);
+        // No frame of the run is added while the run is being split.
+        let has_bad =
+            self.has_pending() && self.bad_table().entries().any(|(_, entry)| run.contains(entry.frame));
+        if !has_bad {
+            return self.frames.mark_parts(run, order, kind);
         }
-    }
-
-    fn mark_watched_parts(&self, table: &Table<'_, '_, P>, run: Run, order: Order, kind: PageKind) {
         let mark = |(first, order): (u32, Order)| {
-            let (part, block) =
-                (Run { first, count: order.pages().get() }, FrameState::Allocated(order, kind));
-            let mut state = block;
-            for (at, entry) in table.entries().filter(|(_, entry)| part.contains(entry.frame)) {
-                table.replace(at, Entry { block: Some(block), ..entry });
-                state = FrameState::Watched;
-            }
-            self.frames.set(first, state);
+            let part = Run { first, count: order.pages().get() };
+            self.mark_part(part, FrameState::Allocated(order, kind));
         };
         // The first part last, as in `mark_parts`.
         let mut parts = run.blocks(order);
         let head = parts.next();
         parts.for_each(mark);
         head.into_iter().for_each(mark);
+    }
+
+    /// Marks a part of a run that is being split: as watched if it has a frame to retire, otherwise as `block`.
+    fn mark_part(&self, part: Run, block: FrameState) {
+        let table = self.bad_table();
+        let mut state = block;
+        for (at, entry) in table.entries().filter(|(_, entry)| part.contains(entry.frame)) {
+            table.replace(at, Entry { block: Some(block), ..entry });
+            state = FrameState::Watched;
+        }
+        self.frames.set(part.first, state);
     }
 
     fn check_watched(
@@ -282,30 +297,32 @@ impl<'m, P: Platform> Zone<'m, P> {
         }
     }
 
-    /// Removes an entry whose block is no longer watched, or whose run is no longer allocated, and returns its frame.
+    /// Returns the frames whose blocks are no longer watched, although they are to be retired.
     ///
     /// Under [`InvalidFree::Checked`](crate::config::InvalidFree::Checked), a free that began before its block was
-    /// watched can overwrite the state.
-    pub(crate) fn take_lost(&self) -> Option<u32> {
+    /// watched can overwrite the state. The entries stay until the frames are watched again or forgotten.
+    pub(crate) fn lost(&self) -> BadFrames {
         let table = self.bad_table();
-        let is_lost = |(_, entry): &(usize, Entry)| match entry.block {
-            Some(LOST) => true,
-            Some(block) => {
+        let mut lost = BadFrames::NONE;
+        for (_, entry) in table.entries() {
+            // A run is freed under its lock, so that its entries are not lost.
+            if let Some(block) = entry.block {
                 let pages = block.order().map_or(1, |order| order.pages().get());
                 let first = entry.frame & !(pages as u32 - 1);
-                self.frames.state(first) != FrameState::Watched
+                if self.frames.state(first) != FrameState::Watched {
+                    lost.add(entry.frame);
+                }
             }
-            None => false, // a run is freed under its lock
-        };
-        let (at, entry) = table.entries().find(is_lost)?;
-        table.remove(at);
-        Some(entry.frame)
+        }
+        lost
     }
 
-    /// Adds an entry for a frame whose block could not be watched, so that [`Self::take_lost`] returns it again.
-    pub(crate) fn add_lost(&self, frame: u32) {
-        let added = self.bad_table().add(Entry { frame, block: Some(LOST) });
-        debug_assert!(added.is_some(), "the caller has just removed an entry");
+    /// Removes the entry of a frame that is retired or offline.
+    pub(crate) fn forget(&self, frame: u32) {
+        let table = self.bad_table();
+        if let Some((at, _)) = table.entry_of(frame) {
+            table.remove(at);
+        }
     }
 }
 

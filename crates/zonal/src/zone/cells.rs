@@ -66,14 +66,14 @@ all_zero! {
 }
 
 all_zero! {
-    /// The fences of a zone. A fence without frames does not exist.
+    /// The fences of a zone.
     ///
-    /// Invariants: fences do not overlap; `held` is the number of a fence's frames in state `Fenced`. Only the holder of
-    /// the lock for run-time changes changes `first` and `count`. A free sees a change of `count`, because the change is
+    /// Invariants: fences do not overlap; `held` is the number of a fence's frames in state `Fenced`, and 0 for an unused
+    /// slot. Only the holder of the lock for run-time changes changes `range`. A free sees a change, because the change is
     /// followed by an acquisition of each area's lock.
     pub(crate) struct FenceCells<P> {
-        pub(crate) first: [u64; FENCES_MAX],
-        pub(crate) count: [u64; FENCES_MAX],
+        /// Words of ranges (`zone/fences.rs`); 0 is an unused slot. A range is one word, so that a free reads it whole.
+        pub(crate) range: [u64; FENCES_MAX],
         pub(crate) held: [u64; FENCES_MAX],
     }
 }

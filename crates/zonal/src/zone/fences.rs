@@ -5,7 +5,7 @@
 //! allocate them. Fenced frames count as allocated. Linux: `start_isolate_page_range` and `zone_pcp_disable`.
 //! Related files: `alloc/fences.rs` creates and releases fences, `alloc/free.rs` frees blocks.
 
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::buddy::ranges::Sought;
 use crate::machine::FrameRange;
@@ -26,23 +26,40 @@ const STEP: u64 = AREA_FRAMES_MIN;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Kept(pub(crate) u64);
 
-// Every access is relaxed, because the lock for run-time changes orders writes of fences, and locks of areas order them
-// with frees.
+/// Word of an unused slot before it is combined with [`encode`]: a range that ends before it begins.
+const UNUSED: u64 = 1 << 32;
+
+/// Returns the word of a range: its first and its last frame. The word of an unused slot is 0.
+fn encode(run: Run) -> u64 {
+    (u64::from(run.first) << 32 | (run.end() - 1)) ^ UNUSED
+}
+
+fn decode(word: u64) -> Option<Run> {
+    let (first, last) = ((word ^ UNUSED) >> 32, (word ^ UNUSED) & u64::from(u32::MAX));
+    (first <= last).then(|| Run { first: first as u32, count: last - first + 1 })
+}
+
+// Accesses to `held` and `fences` are relaxed, because the lock for run-time changes orders writes of fences, and locks
+// of areas order them with frees.
 impl<'m, P: Platform> Zone<'m, P> {
     /// Whether the zone has a fence.
     pub(crate) fn has_fence(&self) -> bool {
         self.cells.rules.0.fences.load(Relaxed) != 0
     }
 
-    /// Returns the range of the fence in slot `at`, which may be empty.
-    fn fence(&self, at: usize) -> Run {
-        let cells = &self.cells.fences;
-        Run { first: cells.first[at].load(Relaxed) as u32, count: cells.count[at].load(Relaxed) }
+    /// Returns the range of the fence in slot `at`.
+    fn fence(&self, at: usize) -> Option<Run> {
+        decode(self.cells.fences.range[at].load(Acquire)) // acquire: pairs with `add_fence`, for `held`
+    }
+
+    /// Returns the parts of a range that fences contain, each with the fence's slot.
+    fn fenced_parts(&self, run: Run) -> impl Iterator<Item = (usize, Run)> {
+        (0..FENCES_MAX).filter_map(move |at| Some((at, overlap(self.fence(at)?, run)?)))
     }
 
     /// Returns the first fence that overlaps a range.
     pub(crate) fn fence_over(&self, run: Run) -> Option<FrameRange> {
-        let fence = (0..FENCES_MAX).map(|at| self.fence(at)).find(|&fence| overlap(fence, run).is_some())?;
+        let fence = self.fenced_parts(run).next().and_then(|(at, _)| self.fence(at))?;
         Some(FrameRange { start: self.pfn(fence.first), count: PageCount::new(fence.count) })
     }
 
@@ -72,11 +89,8 @@ impl<'m, P: Platform> Zone<'m, P> {
     /// The caller holds the lock for run-time changes, and then closes the zone's pagesets and calls
     /// [`Self::fence_free`].
     pub(crate) fn add_fence(&self, run: Run) -> Option<usize> {
-        let at = (0..FENCES_MAX).find(|&at| self.fence(at).count == 0)?;
-        let cells = &self.cells.fences;
-        cells.first[at].store(run.first.into(), Relaxed);
-        cells.held[at].store(0, Relaxed);
-        cells.count[at].store(run.count, Relaxed);
+        let at = (0..FENCES_MAX).find(|&at| self.fence(at).is_none())?;
+        self.cells.fences.range[at].store(encode(run), Release); // release: pairs with `fence`
         self.cells.rules.0.fences.fetch_add(1, Relaxed);
         self.free_areas.pass_locks_of(run);
         Some(at)
@@ -86,10 +100,10 @@ impl<'m, P: Platform> Zone<'m, P> {
     ///
     /// The caller holds the lock for run-time changes. The states of the frames do not change.
     pub(crate) fn remove_fence(&self, at: usize) -> bool {
-        let (run, cells) = (self.fence(at), &self.cells.fences);
-        cells.count[at].store(0, Relaxed);
+        let run = self.fence(at).expect("a fence ends once");
+        self.cells.fences.range[at].store(0, Relaxed);
         self.free_areas.pass_locks_of(run);
-        cells.held[at].store(0, Relaxed);
+        self.cells.fences.held[at].store(0, Relaxed);
         self.cells.rules.0.fences.fetch_add(1_u64.wrapping_neg(), Relaxed) == 1
     }
 
@@ -97,7 +111,7 @@ impl<'m, P: Platform> Zone<'m, P> {
     ///
     /// Calls `moved` before the lock of an area is released.
     pub(crate) fn fence_free(&self, at: usize, moved: impl Fn(Kept)) {
-        for step in steps(self.fence(at)) {
+        for step in self.fence(at).into_iter().flat_map(steps) {
             let area = self.free_areas.enter(self.free_areas.area_of(step.first));
             let end = step.end();
             let mut from = u64::from(step.first);
@@ -152,8 +166,7 @@ impl<'m, P: Platform> Zone<'m, P> {
 
     #[cold]
     fn keep_freed(&self, area: &Entered<'m, P>, freed: Run) -> Kept {
-        let parts = (0..FENCES_MAX).filter_map(|at| Some((at, overlap(self.fence(at), freed)?)));
-        Kept(parts.map(|(at, part)| self.keep(area, at, part).0).sum())
+        Kept(self.fenced_parts(freed).map(|(at, part)| self.keep(area, at, part).0).sum())
     }
 
     /// Moves free frames of the fence in slot `at` from the buddy to the fence.
@@ -198,8 +211,10 @@ impl<'m, P: Platform> Zone<'m, P> {
     /// The caller holds the lock for run-time changes, without which no fenced frame changes its state.
     pub(crate) fn leave_fence(&self, frame: u32, to: FrameState) -> bool {
         let run = Run { first: frame, count: 1 };
-        let at = (0..FENCES_MAX).find(|&at| overlap(self.fence(at), run).is_some());
-        let Some(at) = at.filter(|_| self.frames.state(frame) == FrameState::Fenced) else { return false };
+        let fence = self.fenced_parts(run).next();
+        let Some((at, _)) = fence.filter(|_| self.frames.state(frame) == FrameState::Fenced) else {
+            return false;
+        };
         self.frames.set(frame, to);
         self.cells.fences.held[at].fetch_add(1_u64.wrapping_neg(), Relaxed);
         true
@@ -234,6 +249,16 @@ mod tests {
         assert_eq!(overlap(run(10, 5), run(15, 1)), None);
         assert_eq!(overlap(run(10, 0), run(9, 5)), None);
         assert_eq!(overlap(run(u32::MAX, 1), run(0, 1 << 32)), Some(run(u32::MAX, 1)));
+    }
+
+    #[test]
+    fn ranges_survive_their_words() {
+        for run in [Run { first: 0, count: 1 }, Run { first: 7, count: 9 }, Run { first: 0, count: 1 << 32 }]
+        {
+            assert_eq!(decode(encode(run)), Some(run));
+            assert_ne!(encode(run), 0);
+        }
+        assert_eq!(decode(0), None);
     }
 
     #[test]

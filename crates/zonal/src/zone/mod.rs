@@ -21,6 +21,7 @@ pub(crate) mod order_classes;
 pub(crate) mod quarantine;
 pub(crate) mod runs;
 pub(crate) mod shared;
+pub(crate) mod stalls;
 
 use core::sync::atomic::Ordering::Relaxed;
 

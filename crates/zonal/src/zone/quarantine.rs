@@ -60,6 +60,14 @@ impl<P: Platform> Zone<'_, P> {
         Entry::Done
     }
 
+    /// Whether the block that begins at `frame` is in quarantine.
+    pub(crate) fn quarantine_has(&self, frame: u32) -> bool {
+        let _held = self.lock_quarantine();
+        let (left, entered) =
+            (self.cells.quarantine_out.load(Relaxed), self.cells.quarantine_in.load(Relaxed));
+        (left..entered).any(|at| self.place(at)[0].load(Relaxed) == frame)
+    }
+
     /// Removes the oldest block from quarantine.
     pub(crate) fn leave_quarantine(&self) -> Option<Quarantined> {
         if self.quarantine.is_empty() {

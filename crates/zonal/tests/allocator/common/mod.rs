@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use Ordering::{AcqRel, Acquire, Relaxed};
 use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
 use zonal::platform::cpu_local::TryLock;
+use zonal::platform::pressure::PressureEvent;
 use zonal::platform::reclaimer::{NoReclaimer, ReclaimRequest, Reclaimer};
 use zonal::platform::{FrameContents, RawLock};
 use zonal::units::{CpuId, Moment, NodeId, PageCount, Pfn, ZoneKind};
@@ -100,6 +101,8 @@ pub struct Controls {
     contents: OnceLock<Contents>,
     reclaimer: RwLock<Option<Arc<dyn Reclaimer + Send>>>,
     woken: Mutex<Vec<NodeId>>,
+    pressure: Mutex<Vec<PressureEvent>>,
+    on_pressure: OnceLock<Box<dyn Fn(&PressureEvent) + Send + Sync>>,
 }
 
 impl Controls {
@@ -124,6 +127,16 @@ impl Controls {
 
     pub fn set_reclaimer(&self, reclaimer: Arc<dyn Reclaimer + Send>) {
         *self.reclaimer.write().unwrap() = Some(reclaimer);
+    }
+
+    /// Returns the events of memory pressure since the previous call.
+    pub fn take_pressure(&self) -> Vec<PressureEvent> {
+        std::mem::take(&mut self.pressure.lock().unwrap())
+    }
+
+    /// Calls `each` with every event of memory pressure from now on.
+    pub fn on_pressure(&self, each: impl Fn(&PressureEvent) + Send + Sync + 'static) {
+        assert!(self.on_pressure.set(Box::new(each)).is_ok(), "it is set once");
     }
 
     pub fn take_woken(&self) -> Vec<NodeId> {
@@ -175,6 +188,13 @@ impl Platform for TestPlatform {
 
     fn wake_background_reclaim(&self, node: NodeId) {
         self.0.woken.lock().unwrap().push(node);
+    }
+
+    fn pressure(&self, event: &PressureEvent) {
+        self.0.pressure.lock().unwrap().push(*event);
+        if let Some(each) = self.0.on_pressure.get() {
+            each(event);
+        }
     }
 
     fn reclaimer(&self) -> &dyn Reclaimer {

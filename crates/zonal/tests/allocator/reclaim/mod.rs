@@ -1,5 +1,6 @@
 //! Tests of correct and incorrect reclaimers, and of contexts that may not wait.
 
 mod bad_reclaimers;
+mod pressure;
 mod reclaimers;
 mod reentered;

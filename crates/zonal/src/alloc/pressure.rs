@@ -1,0 +1,143 @@
+//! Memory pressure: tells the embedder when a node is short of frames, when callers stall, and when requests fail.
+//!
+//! Only slow paths and the tick detect pressure, and they hold no lock when they tell the embedder. Related files:
+//! `platform/pressure.rs` defines the events, `zone/stalls.rs` measures stalls.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::Allocator;
+use crate::alloc::context::AllocContext;
+use crate::pageset::state::MachineState;
+use crate::platform::pressure::{PressureEvent, PressureKind, StallShares};
+use crate::platform::{Atomic, Platform};
+use crate::units::{Moment, NodeId, PageCount, SECOND_NS};
+use crate::zone::Zone;
+use crate::zone::node::Node;
+
+/// Time between two events of one kind on one node.
+const INTERVAL_NS: u64 = SECOND_NS;
+
+/// Counts a caller of a node as stalled until dropped.
+pub(super) struct Stalled<'a, 'm, P: Platform> {
+    state: &'a MachineState<'m, P>,
+    node: usize,
+}
+
+impl<P: Platform> Drop for Stalled<'_, '_, P> {
+    fn drop(&mut self) {
+        self.state.nodes[self.node].cells.stalls.0.end(self.state.platform.now());
+    }
+}
+
+impl<'m, P: Platform> Allocator<'m, P> {
+    /// Returns the shares of the recent time in which direct reclaim stalled callers that prefer `node`, or `None` if the
+    /// machine has no such node.
+    ///
+    /// [`Platform::pressure`] tells about changes.
+    ///
+    /// ```
+    /// # use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
+    /// # use zonal::platform::one_thread::OneThread;
+    /// # use zonal::units::{CpuId, NodeId, PageCount, Pfn, ZoneKind};
+    /// # use zonal::{Allocator, Buffer, Config, Machine};
+    /// # let id = NodeId::new(0).unwrap();
+    /// # let memory = FrameRange { start: Pfn::new(0x1000), count: PageCount::new(0x4000) };
+    /// # let nodes = [NodeDescription { id, cpus: &[CpuId::new(0)], distances: &[10] }];
+    /// # let zones = [ZoneDescription { node: id, kind: ZoneKind::Normal, span: memory, managed: &[memory] }];
+    /// # let machine = Machine::new(&nodes, &zones)?;
+    /// # let metadata = |bytes| Buffer::uninit(Box::leak(vec![std::mem::MaybeUninit::uninit(); bytes].into_boxed_slice()));
+    /// # let allocator = Allocator::new(OneThread::new(), &machine, &Config::default(), |r| Some(metadata(r.bytes)))?;
+    /// let stalled = allocator.stall_shares(id).expect("the machine has this node");
+    /// assert_eq!(stalled.last_60s, 0); // in hundredths of a percent
+    /// assert_eq!(stalled.to_string(), "avg10=0.00 avg60=0.00 avg300=0.00");
+    /// # Ok::<(), Box<dyn core::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn stall_shares(&self, node: NodeId) -> Option<StallShares> {
+        let place = self.state.place_of(node)?;
+        Some(self.state.nodes[place].cells.stalls.0.shares(self.state.platform.now()))
+    }
+
+    /// Tells the embedder about nodes that are above `high` again.
+    pub(crate) fn tell_recovered(&self) {
+        (0..self.state.nodes.len()).for_each(|place| self.state.tell_if_recovered(place));
+    }
+}
+
+impl<'m, P: Platform> MachineState<'m, P> {
+    /// Tells the embedder about the nodes of a request that are below `low`.
+    pub(super) fn tell_low(&self, context: &AllocContext<'_>) {
+        let nodes = self.allowed_nodes(context);
+        for (place, node) in self.nodes.iter().enumerate().filter(|(_, node)| nodes.contains(node.id)) {
+            let is_low =
+                |zone: &Zone<'m, P>| zone.managed() != PageCount::ZERO && zone.free() < zone.watermarks().low;
+            // Relaxed: only the exchange decides who tells.
+            if node.cells.is_low.load(Relaxed) == 0
+                && self.node_zones(place).iter().any(is_low)
+                && node.may_tell(PressureKind::BelowLow, self.platform.now().ns_since(Moment::from_ns(0)))
+                && node.cells.is_low.swap(1, Relaxed) == 0
+            {
+                self.tell(place, PressureKind::BelowLow);
+            }
+        }
+    }
+
+    /// Tells the embedder if all zones of a node are above `high` after one was below `low`.
+    pub(super) fn tell_if_recovered(&self, place: usize) {
+        let is_low = &self.nodes[place].cells.is_low;
+        let is_high =
+            |zone: &Zone<'m, P>| zone.managed() == PageCount::ZERO || zone.free() > zone.watermarks().high;
+        // Relaxed: as in `tell_low`.
+        if is_low.load(Relaxed) != 0
+            && self.node_zones(place).iter().all(is_high)
+            && is_low.swap(0, Relaxed) != 0
+        {
+            self.tell(place, PressureKind::AboveHigh);
+        }
+    }
+
+    /// Tells the embedder that a request is about to fail.
+    pub(super) fn tell_failing(&self, context: &AllocContext<'_>) {
+        self.tell_sometimes(context.target, PressureKind::Failing);
+    }
+
+    /// Counts the caller as stalled by direct reclaim, and tells the embedder.
+    pub(super) fn stall(&self, context: &AllocContext<'_>) -> Stalled<'_, 'm, P> {
+        self.nodes[context.target].cells.stalls.0.begin(self.platform.now());
+        let stalled = Stalled { state: self, node: context.target };
+        self.tell_sometimes(context.target, PressureKind::Stalling);
+        stalled
+    }
+
+    fn tell_sometimes(&self, place: usize, kind: PressureKind) {
+        if self.nodes[place].may_tell(kind, self.platform.now().ns_since(Moment::from_ns(0))) {
+            self.tell(place, kind);
+        }
+    }
+
+    fn tell(&self, place: usize, kind: PressureKind) {
+        let (node, zones) = (&self.nodes[place], self.node_zones(place));
+        let sum = |of: fn(&Zone<'m, P>) -> PageCount| zones.iter().map(of).sum();
+        self.platform.pressure(&PressureEvent {
+            node: node.id,
+            kind,
+            free: sum(Zone::free),
+            low: sum(|zone| zone.watermarks().low),
+            high: sum(|zone| zone.watermarks().high),
+            stalled: node.cells.stalls.0.shares(self.platform.now()),
+        });
+    }
+}
+
+impl<P: Platform> Node<'_, P> {
+    /// Whether the embedder has not been told about events of this kind in the last second. If so, this call counts as
+    /// the next event.
+    fn may_tell(&self, kind: PressureKind, now: u64) -> bool {
+        // The time of the last event + 1; 0 if there was none. Relaxed: only the exchange decides who tells.
+        let cell = &self.cells.told_at[kind as usize];
+        let last = cell.load(Relaxed);
+        // A clock that was set back ends the interval.
+        let is_over = last == 0 || now < last - 1 || now - (last - 1) >= INTERVAL_NS;
+        is_over && cell.compare_exchange(last, now + 1, Relaxed, Relaxed).is_ok()
+    }
+}

@@ -1,0 +1,114 @@
+//! How long callers of a node were stalled by direct reclaim, in seconds of the last five minutes.
+//!
+//! Each second has a bucket with the time in which at least one caller was stalled. Linux: the `some` line of
+//! `/proc/pressure/memory`, which has decaying averages instead. Related file: `alloc/pressure.rs` records stalls and
+//! tells the embedder.
+
+use core::fmt;
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::platform::cells::all_zero;
+use crate::platform::lock::Held;
+use crate::platform::{Atomic, Platform};
+use crate::units::{Moment, SECOND_NS};
+
+/// Whole seconds of the longest window, and the current second.
+const BUCKETS: u64 = 301;
+
+all_zero! {
+    /// The stalls of the callers of a node.
+    ///
+    /// Invariants while the lock is free: `stalled` callers are stalled now, and the time in which any was stalled is in
+    /// the buckets up to `since`, unless `stalled` is 0. Bucket `s % 301` is of second `s`, for the 301 seconds up to
+    /// `second`; it has at most a second.
+    pub(crate) struct StallCells<P> {
+        lock: lock,
+        stalled: u64,
+        since: u64,
+        second: u64,
+        buckets: [u32; BUCKETS as usize],
+    }
+}
+
+/// Shares of the last 10, 60 and 300 seconds in which direct reclaim stalled at least one caller of a node.
+///
+/// The unit is a hundredth of a percent. Each window also includes the second that has begun.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct StallShares {
+    /// Share of the last 10 seconds.
+    pub last_10s: u16,
+    /// Share of the last 60 seconds.
+    pub last_60s: u16,
+    /// Share of the last 300 seconds.
+    pub last_300s: u16,
+}
+
+/// Prints the shares as the kernel prints pressure: `avg10=1.20 avg60=0.20 avg300=0.04`.
+impl fmt::Display for StallShares {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let windows = [("avg10", self.last_10s), ("avg60", self.last_60s), ("avg300", self.last_300s)];
+        for (at, (name, share)) in windows.into_iter().enumerate() {
+            let gap = if at == 0 { "" } else { " " };
+            write!(f, "{gap}{name}={}.{:02}", share / 100, share % 100)?;
+        }
+        Ok(())
+    }
+}
+
+// Every access is relaxed, because the lock orders them.
+impl<P: Platform> StallCells<P> {
+    /// Records that a caller is stalled from now on.
+    pub(crate) fn begin(&self, now: Moment) {
+        let _held = Held::wait(&self.lock);
+        self.settle(now.ns_since(Moment::from_ns(0)));
+        self.stalled.fetch_add(1, Relaxed);
+    }
+
+    /// Records that a caller is no longer stalled.
+    pub(crate) fn end(&self, now: Moment) {
+        let _held = Held::wait(&self.lock);
+        self.settle(now.ns_since(Moment::from_ns(0)));
+        self.stalled.fetch_add(1_u64.wrapping_neg(), Relaxed);
+    }
+
+    /// Returns the shares of the windows that end now.
+    pub(crate) fn shares(&self, now: Moment) -> StallShares {
+        let _held = Held::wait(&self.lock);
+        self.settle(now.ns_since(Moment::from_ns(0)));
+        // The clock may have been set back; the newest bucket then stays that of the latest time.
+        let last = self.second.load(Relaxed);
+        let begun = now.ns_since(Moment::from_ns(0)).saturating_sub(last * SECOND_NS).min(SECOND_NS);
+        let share = |seconds: u64| {
+            let first = last.saturating_sub(seconds);
+            let sum: u64 = (first..=last).map(|second| u64::from(self.bucket(second).load(Relaxed))).sum();
+            (sum * 10_000 / (seconds * SECOND_NS + begun)).min(10_000) as u16
+        };
+        StallShares { last_10s: share(10), last_60s: share(60), last_300s: share(300) }
+    }
+
+    fn bucket(&self, second: u64) -> &P::U32 {
+        &self.buckets[(second % BUCKETS) as usize]
+    }
+
+    /// Adds the time since the last call to the buckets if a caller is stalled, and empties the buckets of new seconds.
+    fn settle(&self, now: u64) {
+        let (last, second) = (self.second.load(Relaxed), now / SECOND_NS);
+        let since = self.since.swap(now, Relaxed);
+        if second > last {
+            let from = (last + 1).max(second.saturating_sub(BUCKETS - 1));
+            (from..=second).for_each(|second| self.bucket(second).store(0, Relaxed));
+            self.second.store(second, Relaxed);
+        }
+        if self.stalled.load(Relaxed) == 0 || since >= now {
+            return;
+        }
+        let mut at = since.max(second.saturating_sub(BUCKETS - 1) * SECOND_NS);
+        while at < now {
+            let until = ((at / SECOND_NS + 1) * SECOND_NS).min(now);
+            let bucket = self.bucket(at / SECOND_NS);
+            let sum = u64::from(bucket.load(Relaxed)) + (until - at);
+            bucket.store(sum.min(SECOND_NS) as u32, Relaxed);
+            at = until;
+        }
+    }
+}

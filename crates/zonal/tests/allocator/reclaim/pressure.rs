@@ -1,0 +1,136 @@
+//! Tests of memory pressure: what the embedder is told, how often, and how stalls are measured.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::common::scenarios::{Scripted, caching, one_cpu, pages};
+use crate::common::{World, node, order, run_on};
+use zonal::platform::pressure::{PressureKind, StallShares};
+use zonal::rules::watermarks::WatermarkSettings;
+use zonal::units::ZoneKind;
+use zonal::{Block, Config, Request};
+
+fn world() -> &'static World {
+    let watermarks = WatermarkSettings { min_free: Some(pages(100)), ..WatermarkSettings::default() };
+    let world = one_cpu(&[4096], ZoneKind::Normal).build(&Config { watermarks, ..Config::default() }).leak();
+    world.controls.set_ms(10_000);
+    run_on(0);
+    world
+}
+
+fn kinds(world: &World) -> Vec<PressureKind> {
+    world.controls.take_pressure().iter().map(|event| event.kind).collect()
+}
+
+/// Allocates until a request fails.
+fn fill(world: &World) -> Vec<Block> {
+    std::iter::from_fn(|| world.allocator.alloc(&Request::page().no_wait()).ok()).collect()
+}
+
+#[test]
+fn a_node_is_reported_when_it_falls_below_low_and_when_it_is_above_high_again() {
+    let world = world();
+    let a = &world.allocator;
+    let mut blocks = Vec::new();
+    while world.zone(0).free >= world.zone(0).watermarks.low {
+        assert_eq!(kinds(world), []);
+        blocks.push(a.alloc(&Request::page()).unwrap());
+    }
+    // The pageset may still serve some requests without a look at the watermarks.
+    blocks.extend(fill(world));
+    let events = world.controls.take_pressure();
+    let told: Vec<_> = events.iter().map(|event| event.kind).collect();
+    assert_eq!(told, [PressureKind::BelowLow, PressureKind::Failing]);
+    let watermarks = world.zone(0).watermarks;
+    assert_eq!((events[0].node, events[0].low, events[0].high), (node(0), watermarks.low, watermarks.high));
+    assert!(events[0].free < watermarks.low);
+    // Frees alone tell nothing, the next tick does, and only once.
+    world.free(blocks.drain(..));
+    a.drain_pagesets();
+    assert_eq!(kinds(world), []);
+    a.tick();
+    a.tick();
+    assert_eq!(kinds(world), [PressureKind::AboveHigh]);
+    // Within a second, the node is not reported again.
+    blocks.extend(fill(world));
+    assert_eq!(kinds(world), []);
+    world.controls.advance_ms(1000);
+    assert!(a.alloc(&Request::page().no_wait()).is_err());
+    assert_eq!(kinds(world), [PressureKind::BelowLow, PressureKind::Failing]);
+    world.free(blocks);
+}
+
+#[test]
+fn stalls_and_failures_are_reported_once_a_second() {
+    let world = world();
+    let a = &world.allocator;
+    let blocks = fill(world);
+    world.controls.advance_ms(5000);
+    kinds(world);
+    for _ in 0..10 {
+        assert!(a.alloc(&Request::page()).is_err());
+    }
+    assert_eq!(kinds(world), [PressureKind::Stalling, PressureKind::Failing]);
+    world.controls.advance_ms(999);
+    assert!(a.alloc(&Request::page()).is_err());
+    assert_eq!(kinds(world), []);
+    world.controls.advance_ms(1);
+    assert!(a.alloc(&Request::new(order(3))).is_err());
+    assert_eq!(kinds(world), [PressureKind::Stalling, PressureKind::Failing]);
+    // A clock that is set back does not silence the events for ever.
+    world.controls.set_ms(100);
+    assert!(a.alloc(&Request::page()).is_err());
+    assert_eq!(kinds(world), [PressureKind::Stalling, PressureKind::Failing]);
+    world.free(blocks);
+}
+
+#[test]
+fn the_time_of_stalls_is_measured() {
+    let world = world();
+    let a = &world.allocator;
+    let blocks = fill(world);
+    // Each call of the reclaimer takes three seconds.
+    let controls = Arc::clone(&world.controls);
+    world.controls.set_reclaimer(Scripted::by_request(
+        |_| 1,
+        move |_| {
+            controls.advance_ms(3000);
+            0
+        },
+    ));
+    assert_eq!(a.stall_shares(node(0)), Some(StallShares::default()));
+    assert_eq!(a.stall_shares(node(9)), None);
+    assert!(a.alloc(&Request::page().no_retry()).is_err());
+    // The clock is at 13 s: 3 of the last 10 s.
+    let shares = a.stall_shares(node(0)).unwrap();
+    assert_eq!((shares.last_10s, shares.last_60s, shares.last_300s), (3000, 500, 100));
+    assert_eq!(shares.to_string(), "avg10=30.00 avg60=5.00 avg300=1.00");
+    assert_eq!(a.nodes().next().unwrap().stalled, shares);
+    world.controls.advance_ms(8500);
+    // The clock is at 21.5 s: the window is 10 whole seconds and the half one that has begun.
+    assert_eq!(a.stall_shares(node(0)).unwrap().last_10s, (2000 * 10_000 / 10_500) as u16);
+    world.controls.advance_ms(400_000);
+    assert_eq!(a.stall_shares(node(0)), Some(StallShares::default()));
+    world.free(blocks);
+}
+
+#[test]
+fn a_callback_may_allocate_and_free() {
+    let world = world();
+    let a = &world.allocator;
+    let (cache, _) = caching(world, 4000);
+    let calls = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&calls);
+    world.controls.on_pressure(move |_| {
+        counted.fetch_add(1, Relaxed);
+        if let Ok(block) = a.alloc(&Request::page()) {
+            a.free(block.first, block.order).unwrap();
+        }
+    });
+    for _ in 0..6000 {
+        cache.keep([a.alloc(&Request::page()).unwrap()]);
+    }
+    assert!(calls.load(Relaxed) >= 2, "low, and a stall");
+    world.check();
+}
