@@ -12,6 +12,7 @@ use crate::Allocator;
 pub use crate::admin::settings::Settings;
 use crate::machine::FrameRange;
 use crate::pageset::state::MachineState;
+use crate::platform::pressure::StallShares;
 use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_limits::PagesetLimits;
 use crate::rules::pageset_tuning::CpuLocality;
@@ -21,7 +22,6 @@ use crate::units::PageKind;
 use crate::units::{CpuId, MAX_ORDER_LIMIT, NodeId, Order, PageCount, ZoneId, ZoneKind};
 use crate::zone::counters::{Item, NodeItem, ZoneItem, approximate_over};
 pub use crate::zone::events::Events;
-use crate::zone::stalls::StallShares;
 use crate::zone::{CpuInfo, Zone};
 
 mod buddyinfo;

@@ -22,7 +22,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     pub fn tick(&self) {
         self.state.cpus.iter().filter(|cpu| cpu.exists()).for_each(|&cpu| self.state.tick_pagesets_of(cpu));
         self.retire_lost();
-        self.tell_recovered();
+        self.report_recovered();
     }
 
     /// Maintains the pagesets and counters of one CPU.
@@ -30,7 +30,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if let Some(cpu) = self.state.cpu_info(cpu) {
             self.state.tick_pagesets_of(cpu);
             self.retire_lost();
-            self.tell_recovered();
+            self.report_recovered();
         }
     }
 

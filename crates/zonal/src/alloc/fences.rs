@@ -79,8 +79,14 @@ impl<'m, P: Platform> Allocator<'m, P> {
     ///
     /// # Errors
     /// Returns an error if the range is empty, is not within one zone, has frames that are not online, or overlaps
-    /// another fence, or if the zone has 8 fences already.
+    /// another fence, or if the zone has 8 fences already. A request for a large block or range also has a fence, while it
+    /// calls reclaimers for a range of its zone.
     pub fn fence(&self, range: FrameRange) -> Result<Fence<'_, 'm, P>, FenceError> {
+        self.fence_in(range, FENCES_MAX)
+    }
+
+    /// Fences a range, if the zone has an unused slot among the first `slots`.
+    pub(super) fn fence_in(&self, range: FrameRange, slots: usize) -> Result<Fence<'_, 'm, P>, FenceError> {
         let zone = self.zone_around(&range).map_err(FenceError::NotInZone)?;
         if self.state.platform.is_reentered() {
             return Err(FenceError::Reentered(range.start));
@@ -94,7 +100,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if let Some(fenced) = zone.fence_over(run) {
             return Err(FenceError::Overlaps { range, fenced });
         }
-        let slot = zone.add_fence(run).ok_or(FenceError::TooMany { range, max: FENCES_MAX })?;
+        let slot = zone.add_fence(run, slots).ok_or(FenceError::TooMany { range, max: slots })?;
         self.state.close_pagesets(zone);
         self.state.flush_quarantine(zone);
         zone.fence_free(slot, |kept| {
@@ -170,8 +176,8 @@ impl<'a, 'm, P: Platform> Fence<'a, 'm, P> {
     /// Empties the range: calls the reclaimers for it as long as they free frames, and `mover` for each block or run that
     /// is then still in use.
     ///
-    /// `mover` moves the contents elsewhere and frees the frames, or leaves them. It may allocate; no lock is held while
-    /// it runs. The method repeats both until no frame is in use, or until three rounds in succession freed no frame.
+    /// `mover` moves the contents elsewhere and frees the frames, or leaves them, for example if their state is not
+    /// [`UsedState::Allocated`]. It may allocate; no lock is held while it runs. The method repeats both until no frame is in use, or until three rounds in succession freed no frame.
     /// Returns whether no frame is in use. The fence may be incomplete even so, because it does not hold retired frames.
     pub fn vacate(&self, mut mover: impl FnMut(UsedFrames)) -> bool {
         let mut idle = 0;

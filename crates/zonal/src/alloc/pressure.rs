@@ -1,6 +1,6 @@
-//! Memory pressure: tells the embedder when a node is short of frames, when callers stall, and when requests fail.
+//! Memory pressure: reports to the embedder when a node is short of frames, when callers stall, and when requests fail.
 //!
-//! Only slow paths and the tick detect pressure, and they hold no lock when they tell the embedder. Related files:
+//! Only slow paths and the tick detect pressure, and they hold no lock when they report it. Related files:
 //! `platform/pressure.rs` defines the events, `zone/stalls.rs` measures stalls.
 
 use core::sync::atomic::Ordering::Relaxed;
@@ -33,7 +33,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Returns the shares of the recent time in which direct reclaim stalled callers that prefer `node`, or `None` if the
     /// machine has no such node.
     ///
-    /// [`Platform::pressure`] tells about changes.
+    /// [`Platform::pressure`] receives events.
     ///
     /// ```
     /// # use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
@@ -58,64 +58,64 @@ impl<'m, P: Platform> Allocator<'m, P> {
         Some(self.state.nodes[place].cells.stalls.0.shares(self.state.platform.now()))
     }
 
-    /// Tells the embedder about nodes that are above `high` again.
-    pub(crate) fn tell_recovered(&self) {
-        (0..self.state.nodes.len()).for_each(|place| self.state.tell_if_recovered(place));
+    /// Reports nodes that are above `high` again.
+    pub(crate) fn report_recovered(&self) {
+        (0..self.state.nodes.len()).for_each(|place| self.state.report_if_recovered(place));
     }
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
-    /// Tells the embedder about the nodes of a request that are below `low`.
-    pub(super) fn tell_low(&self, context: &AllocContext<'_>) {
+    /// Reports the nodes of a request that are below `low`.
+    pub(super) fn report_low(&self, context: &AllocContext<'_>) {
         let nodes = self.allowed_nodes(context);
         for (place, node) in self.nodes.iter().enumerate().filter(|(_, node)| nodes.contains(node.id)) {
             let is_low =
                 |zone: &Zone<'m, P>| zone.managed() != PageCount::ZERO && zone.free() < zone.watermarks().low;
-            // Relaxed: only the exchange decides who tells.
+            // Relaxed: only the exchange decides which caller reports.
             if node.cells.is_low.load(Relaxed) == 0
                 && self.node_zones(place).iter().any(is_low)
-                && node.may_tell(PressureKind::BelowLow, self.platform.now().ns_since(Moment::from_ns(0)))
+                && node.may_report(PressureKind::BelowLow, self.platform.now().ns_since(Moment::from_ns(0)))
                 && node.cells.is_low.swap(1, Relaxed) == 0
             {
-                self.tell(place, PressureKind::BelowLow);
+                self.report(place, PressureKind::BelowLow);
             }
         }
     }
 
-    /// Tells the embedder if all zones of a node are above `high` after one was below `low`.
-    pub(super) fn tell_if_recovered(&self, place: usize) {
+    /// Reports a node if all its zones are above `high` after one was below `low`.
+    pub(super) fn report_if_recovered(&self, place: usize) {
         let is_low = &self.nodes[place].cells.is_low;
         let is_high =
             |zone: &Zone<'m, P>| zone.managed() == PageCount::ZERO || zone.free() > zone.watermarks().high;
-        // Relaxed: as in `tell_low`.
+        // Relaxed: as in `report_low`.
         if is_low.load(Relaxed) != 0
             && self.node_zones(place).iter().all(is_high)
             && is_low.swap(0, Relaxed) != 0
         {
-            self.tell(place, PressureKind::AboveHigh);
+            self.report(place, PressureKind::AboveHigh);
         }
     }
 
-    /// Tells the embedder that a request is about to fail.
-    pub(super) fn tell_failing(&self, context: &AllocContext<'_>) {
-        self.tell_sometimes(context.target, PressureKind::Failing);
+    /// Reports that a request is about to fail.
+    pub(super) fn report_failing(&self, context: &AllocContext<'_>) {
+        self.report_sometimes(context.target, PressureKind::Failing);
     }
 
-    /// Counts the caller as stalled by direct reclaim, and tells the embedder.
+    /// Counts the caller as stalled by direct reclaim, and reports it.
     pub(super) fn stall(&self, context: &AllocContext<'_>) -> Stalled<'_, 'm, P> {
         self.nodes[context.target].cells.stalls.0.begin(self.platform.now());
         let stalled = Stalled { state: self, node: context.target };
-        self.tell_sometimes(context.target, PressureKind::Stalling);
+        self.report_sometimes(context.target, PressureKind::Stalling);
         stalled
     }
 
-    fn tell_sometimes(&self, place: usize, kind: PressureKind) {
-        if self.nodes[place].may_tell(kind, self.platform.now().ns_since(Moment::from_ns(0))) {
-            self.tell(place, kind);
+    fn report_sometimes(&self, place: usize, kind: PressureKind) {
+        if self.nodes[place].may_report(kind, self.platform.now().ns_since(Moment::from_ns(0))) {
+            self.report(place, kind);
         }
     }
 
-    fn tell(&self, place: usize, kind: PressureKind) {
+    fn report(&self, place: usize, kind: PressureKind) {
         let (node, zones) = (&self.nodes[place], self.node_zones(place));
         let sum = |of: fn(&Zone<'m, P>) -> PageCount| zones.iter().map(of).sum();
         self.platform.pressure(&PressureEvent {
@@ -130,11 +130,10 @@ impl<'m, P: Platform> MachineState<'m, P> {
 }
 
 impl<P: Platform> Node<'_, P> {
-    /// Whether the embedder has not been told about events of this kind in the last second. If so, this call counts as
-    /// the next event.
-    fn may_tell(&self, kind: PressureKind, now: u64) -> bool {
-        // The time of the last event + 1; 0 if there was none. Relaxed: only the exchange decides who tells.
-        let cell = &self.cells.told_at[kind as usize];
+    /// Whether no event of this kind was reported in the last second. If so, this call counts as the next event.
+    fn may_report(&self, kind: PressureKind, now: u64) -> bool {
+        // The time of the last event + 1; 0 if there was none. Relaxed: only the exchange decides which caller reports.
+        let cell = &self.cells.reported_at[kind as usize];
         let last = cell.load(Relaxed);
         // A clock that was set back ends the interval.
         let is_over = last == 0 || now < last - 1 || now - (last - 1) >= INTERVAL_NS;

@@ -27,6 +27,8 @@ use crate::zonelist::candidates::Candidates;
 const RETRIES: u32 = 8;
 /// Number of windows of a zone whose free frames are counted before the reclaimers are called for the best of them.
 const WINDOWS: u64 = 64;
+/// Number of a zone's fences that requests may use, so that others remain for callers of [`Allocator::fence`].
+const REQUEST_FENCES: usize = 2;
 /// Maximum number of windows of a zone that a request reclaims.
 const WINDOW_TRIES: usize = 4;
 
@@ -128,7 +130,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     #[cold]
     fn not_contiguous(&self, context: &AllocContext<'_>, count: PageCount) -> AllocError {
         self.state.nodes[context.target].events.add(Event::Failures, 1);
-        self.state.tell_failing(context);
+        self.state.report_failing(context);
         let mut longest = 0;
         let _ = self.state.find_in_zones(context, |zone| {
             let (mut at, end) = (u64::from(zone.offset(zone.span.start)), self.reach(zone, context));
@@ -197,7 +199,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             self.reclaim_range(window).ok()?;
             return self.find_frames_in(zone, context, window.count);
         }
-        let fence = self.fence(window).ok()?;
+        let fence = self.fence_in(window, REQUEST_FENCES).ok()?;
         // The fence holds the frames, so only one of them is added to the free frames, as in `has_above_min`.
         let is_allowed =
             || self.stays_above_min(zone, context, PageCount::new(zone.free_areas.free_pages() + 1));

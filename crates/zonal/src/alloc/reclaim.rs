@@ -129,7 +129,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if freed == PageCount::ZERO {
             node.note_fruitless();
         } else {
-            self.state.tell_if_recovered(place);
+            self.state.report_if_recovered(place);
         }
         freed
     }
@@ -272,7 +272,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         if freed != PageCount::ZERO {
             node.counters.add_total(NodeItem::ReclaimedDirect, freed.get() as i64);
-            self.state.tell_if_recovered(place);
+            self.state.report_if_recovered(place);
             self.reconsider(place, context.target);
         }
         freed

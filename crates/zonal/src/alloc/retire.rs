@@ -208,6 +208,31 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
+    use crate::Config;
+    use crate::machine::FrameRange;
+    use crate::testing::small;
+    use crate::units::PageCount;
+
+    #[test]
+    fn a_lost_frame_that_went_offline_does_not_block_the_others() {
+        let config = Config { invalid_free: InvalidFree::Checked, ..Config::default() };
+        let allocator = small(&config, |_| {});
+        let zone = &allocator.state.zones[1];
+        let gone = FrameRange { start: zone.span.start, count: PageCount::new(64) };
+        let order = Order::new(3).unwrap();
+        // The states are overwritten as by frees that began before the blocks were watched.
+        for frame in [gone.start, gone.start.plus(PageCount::new(128))] {
+            let frames = FrameRange { start: frame, count: order.pages() };
+            allocator.alloc_range(frames, PageKind::User).unwrap();
+            assert_eq!(allocator.retire(frame), Ok(Retirement::WhenFreed));
+            zone.frames.set(zone.offset(frame), FrameState::Allocated(order, PageKind::User));
+            allocator.free(frame, order).unwrap();
+        }
+        allocator.offline_memory(gone).unwrap();
+        allocator.tick();
+        assert_eq!((zone.retired(), zone.pending()), (1, 0));
+        allocator.verify().unwrap();
+    }
 
     #[test]
     fn parts_have_all_other_frames() {

@@ -82,7 +82,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             return Some(block);
         }
         self.state.wake_background(context);
-        self.state.tell_low(context);
+        self.state.report_low(context);
         if let Some(block) = self.scan(context, Watermark::Min) {
             return Some(block);
         }
@@ -135,7 +135,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Counts a failed request and returns an error with the figures of the zones that the request may use.
     pub(super) fn failure(&self, context: &AllocContext<'_>) -> AllocError {
         self.nodes[context.target].events.add(Event::Failures, 1);
-        self.tell_failing(context);
+        self.report_failing(context);
         AllocError::OutOfMemory(self.sum_up(context))
     }
 

@@ -84,12 +84,12 @@ impl<'m, P: Platform> Zone<'m, P> {
         PageCount::new(free + run.frames().filter(is_kept).count() as u64)
     }
 
-    /// Adds a fence, which holds no frames yet; returns its slot, or `None` if all slots are in use.
+    /// Adds a fence, which holds no frames yet; returns its slot, or `None` if the first `slots` slots are in use.
     ///
     /// The caller holds the lock for run-time changes, and then closes the zone's pagesets and calls
     /// [`Self::fence_free`].
-    pub(crate) fn add_fence(&self, run: Run) -> Option<usize> {
-        let at = (0..FENCES_MAX).find(|&at| self.fence(at).is_none())?;
+    pub(crate) fn add_fence(&self, run: Run, slots: usize) -> Option<usize> {
+        let at = (0..slots).find(|&at| self.fence(at).is_none())?;
         self.cells.fences.range[at].store(encode(run), Release); // release: pairs with `fence`
         self.cells.rules.0.fences.fetch_add(1, Relaxed);
         self.free_areas.pass_locks_of(run);

@@ -31,11 +31,10 @@ all_zero! {
         /// Number of runs of background reclaim that freed no frames, since the last reclaim of the node that freed
         /// some.
         fruitless: u64,
-        /// 1 from the moment at which the embedder was told that the node is below `low`, until it is told that the node
-        /// is above `high`.
+        /// 1 from the report that the node is below `low` until the report that it is above `high`.
         pub(crate) is_low: u64,
         /// Time of the last event of each kind of pressure + 1 (`alloc/pressure.rs`); 0 if there was none.
-        pub(crate) told_at: [u64; 4],
+        pub(crate) reported_at: [u64; 4],
         pub(crate) stalls: (line {StallCells<P>}),
     }
 }

@@ -1,14 +1,13 @@
 //! How long callers of a node were stalled by direct reclaim, in seconds of the last five minutes.
 //!
 //! Each second has a bucket with the time in which at least one caller was stalled. Linux: the `some` line of
-//! `/proc/pressure/memory`, which has decaying averages instead. Related file: `alloc/pressure.rs` records stalls and
-//! tells the embedder.
+//! `/proc/pressure/memory`, which has decaying averages instead. Related file: `alloc/pressure.rs` records stalls.
 
-use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::platform::cells::all_zero;
 use crate::platform::lock::Held;
+use crate::platform::pressure::StallShares;
 use crate::platform::{Atomic, Platform};
 use crate::units::{Moment, SECOND_NS};
 
@@ -27,31 +26,6 @@ all_zero! {
         since: u64,
         second: u64,
         buckets: [u32; BUCKETS as usize],
-    }
-}
-
-/// Shares of the last 10, 60 and 300 seconds in which direct reclaim stalled at least one caller of a node.
-///
-/// The unit is a hundredth of a percent. Each window also includes the second that has begun.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct StallShares {
-    /// Share of the last 10 seconds.
-    pub last_10s: u16,
-    /// Share of the last 60 seconds.
-    pub last_60s: u16,
-    /// Share of the last 300 seconds.
-    pub last_300s: u16,
-}
-
-/// Prints the shares as the kernel prints pressure: `avg10=1.20 avg60=0.20 avg300=0.04`.
-impl fmt::Display for StallShares {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let windows = [("avg10", self.last_10s), ("avg60", self.last_60s), ("avg300", self.last_300s)];
-        for (at, (name, share)) in windows.into_iter().enumerate() {
-            let gap = if at == 0 { "" } else { " " };
-            write!(f, "{gap}{name}={}.{:02}", share / 100, share % 100)?;
-        }
-        Ok(())
     }
 }
 

@@ -94,6 +94,9 @@ impl FrameContents for Contents {
     }
 }
 
+/// The action of a test on an event of memory pressure.
+type OnPressure = Box<dyn Fn(&PressureEvent) + Send + Sync>;
+
 /// The state of the platform that the test controls.
 #[derive(Default)]
 pub struct Controls {
@@ -102,7 +105,7 @@ pub struct Controls {
     reclaimer: RwLock<Option<Arc<dyn Reclaimer + Send>>>,
     woken: Mutex<Vec<NodeId>>,
     pressure: Mutex<Vec<PressureEvent>>,
-    on_pressure: OnceLock<Box<dyn Fn(&PressureEvent) + Send + Sync>>,
+    on_pressure: OnceLock<OnPressure>,
 }
 
 impl Controls {

@@ -1,4 +1,4 @@
-//! Tests of memory pressure: what the embedder is told, how often, and how stalls are measured.
+//! Tests of memory pressure: what is reported, how often, and how stalls are measured.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -40,12 +40,12 @@ fn a_node_is_reported_when_it_falls_below_low_and_when_it_is_above_high_again() 
     // The pageset may still serve some requests without a look at the watermarks.
     blocks.extend(fill(world));
     let events = world.controls.take_pressure();
-    let told: Vec<_> = events.iter().map(|event| event.kind).collect();
-    assert_eq!(told, [PressureKind::BelowLow, PressureKind::Failing]);
+    let reported: Vec<_> = events.iter().map(|event| event.kind).collect();
+    assert_eq!(reported, [PressureKind::BelowLow, PressureKind::Failing]);
     let watermarks = world.zone(0).watermarks;
     assert_eq!((events[0].node, events[0].low, events[0].high), (node(0), watermarks.low, watermarks.high));
     assert!(events[0].free < watermarks.low);
-    // Frees alone tell nothing, the next tick does, and only once.
+    // Frees alone report nothing, the next tick does, and only once.
     world.free(blocks.drain(..));
     a.drain_pagesets();
     assert_eq!(kinds(world), []);
