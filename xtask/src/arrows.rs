@@ -12,12 +12,14 @@ use toml::Table;
 const TESTING: &str = "zonal-testing";
 
 /// Each crate of the workspace and the workspace crates that it may use.
-const ARROWS: [(&str, &[&str]); 13] = [
+const ARROWS: [(&str, &[&str]); 14] = [
     (TESTING, &[]),
     ("zonal", &[]),
     ("zonal-machine", &["zonal"]),
     ("zonal-linux", &["zonal", "zonal-machine"]),
     ("zonal-workload", &["zonal"]),
+    // Its tests use the crate with all of its features on.
+    ("zonal-adapters", &["zonal", "zonal-linux", "zonal-adapters"]),
     ("zonal-page", &[]),
     ("zonal-bench", &["zonal", "zonal-machine", "zonal-workload", "zonal-linux", "zonal-page", "zonal-lab"]),
     ("zonal-lab", &["zonal", "zonal-machine", "zonal-page"]),

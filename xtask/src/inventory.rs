@@ -12,7 +12,8 @@ use crate::style::{is_unsafe, sources};
 /// The inventory, relative to the root.
 const INVENTORY: &str = "docs/unsafe.md";
 /// Crates that are published as libraries.
-const CRATES: [&str; 5] = ["zonal", "zonal-machine", "zonal-linux", "zonal-workload", "zonal-lab"];
+const CRATES: [&str; 6] =
+    ["zonal", "zonal-machine", "zonal-linux", "zonal-adapters", "zonal-workload", "zonal-lab"];
 
 /// Returns the files whose row is missing, wrong or obsolete.
 pub(crate) fn violations(root: &Path) -> Vec<String> {

@@ -74,7 +74,7 @@ fn tests(root: &Path) -> Outcome {
 }
 
 pub(crate) fn documentation(root: &Path) -> Outcome {
-    let mut command = cargo(root, ["doc", "--no-deps", "--workspace"]);
+    let mut command = cargo(root, ["doc", "--no-deps", "--workspace", "--features", "zonal-adapters/all"]);
     succeeds(command.env("RUSTDOCFLAGS", "-D warnings"))
 }
 

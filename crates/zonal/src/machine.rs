@@ -154,6 +154,11 @@ impl<'a> Machine<'a> {
         self.zones.iter().flat_map(|zone| zone.managed).chain(self.hotplug)
     }
 
+    /// Returns the number of frames that may come online later.
+    pub(crate) fn memory_to_come(&self) -> PageCount {
+        self.hotplug.iter().map(|range| range.count).sum()
+    }
+
     /// Returns the nodes, in ascending order of id.
     #[must_use]
     pub const fn nodes(&self) -> &'a [NodeDescription<'a>] {

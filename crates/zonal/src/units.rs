@@ -5,6 +5,7 @@
 //! cannot be added.
 
 use core::fmt;
+use core::num::NonZeroU64;
 
 /// Number of possible node ids: ids are `0..MAX_NODES`, as in Linux kernels configured with `NODES_SHIFT` = 10.
 pub const MAX_NODES: usize = 1024;
@@ -194,6 +195,9 @@ impl ZoneId {
 }
 
 /// A logical CPU id, as the operating system numbers CPUs; ids may be sparse.
+///
+/// Metadata has 28 bytes for each id up to the largest, and everything else only for CPUs that exist. Ids of interrupt
+/// controllers can therefore be used as they are.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct CpuId(u32);
 
@@ -226,6 +230,25 @@ impl Moment {
     #[must_use]
     pub const fn from_ns(ns: u64) -> Self {
         Self(ns)
+    }
+
+    /// Returns the moment at which a clock with `per_second` ticks a second has counted `ticks`.
+    ///
+    /// The result is rounded down to a nanosecond. It is the largest moment if it would be later, after 584 years.
+    ///
+    /// ```
+    /// use core::num::NonZeroU64;
+    /// use zonal::units::Moment;
+    ///
+    /// const JIFFIES: NonZeroU64 = NonZeroU64::new(250).unwrap();
+    /// assert_eq!(Moment::from_ticks(1000, JIFFIES), Moment::from_ns(4_000_000_000));
+    /// ```
+    #[must_use]
+    pub const fn from_ticks(ticks: u64, per_second: NonZeroU64) -> Self {
+        let (seconds, rest) = (ticks / per_second.get(), ticks % per_second.get());
+        // The rest is less than a second, so its nanoseconds fit.
+        let rest = rest as u128 * SECOND_NS as u128 / per_second.get() as u128;
+        Self(seconds.saturating_mul(SECOND_NS).saturating_add(rest as u64))
     }
 
     /// Returns the nanoseconds since the clock's start.

@@ -58,7 +58,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         let current = index(slots.current, address).map(|at| Part::CurrentSlot(cpu(at)));
         current.or_else(|| {
-            index(&slots.table[1..], address).map(|at| Part::PagesetSlots(cpu(at / slots.of_each)))
+            let at = index(&slots.table[1..], address)?;
+            self.state.cpu_at(at / slots.of_each).map(Part::PagesetSlots)
         })
     }
 }
@@ -128,10 +129,16 @@ impl<'m, P: Platform> MachineState<'m, P> {
             (index(zone.frames.present(), address).is_some(), Part::FrameStates(id)),
         ]);
         parts
-            .or_else(|| index(pagesets.pagesets, address).map(|at| Part::Pageset(id, CpuId::new(at as u32))))
+            .or_else(|| Some(Part::Pageset(id, self.cpu_at(index(pagesets.pagesets, address)?)?)))
             .or_else(|| index(areas.heads, address).map(|at| Part::FreeArea(id, at)))
             .or_else(|| index(areas.cells, address).map(|at| Part::FreeBitmap(id, at / areas.shape.stride)))
             .or_else(|| self.slots_of(zone, index(pagesets.slots, address)?).map(|cpu| Part::Slots(id, cpu)))
+    }
+
+    /// Returns the id of the CPU with this index.
+    fn cpu_at(&self, index: usize) -> Option<CpuId> {
+        let mut cpus = self.cpus.iter().filter(|cpu| cpu.exists());
+        cpus.nth(index).map(|cpu| cpu.id)
     }
 
     /// Returns the CPU that uses the slot with index `at` of `zone`.
@@ -141,7 +148,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let pagesets = self.pagesets_of(zone);
         let own = pagesets.own_stacks.slots();
         if let Some(beyond) = at.checked_sub(zone.own_cpus * own) {
-            return Some(CpuId::new((beyond / pagesets.foreign_stacks.slots()) as u32));
+            return self.cpu_at(beyond / pagesets.foreign_stacks.slots());
         }
         let mut cpus = self.cpus.iter().filter(|&&cpu| zone.is_own(cpu));
         cpus.find(|cpu| cpu.rank as usize == at / own).map(|cpu| cpu.id)
@@ -199,7 +206,7 @@ mod tests {
             zones().map(|zone| size_of_val(allocator.state.pagesets_of(zone).slots)).sum()
         );
         assert_eq!(bytes["free bitmap"], zones().map(|zone| size_of_val(zone.free_areas.cells)).sum());
-        assert_eq!(bytes["pageset"], 4 * 3 * size_of::<Pageset<Native>>(), "zones times CPUs");
+        assert_eq!(bytes["pageset"], 4 * 2 * size_of::<Pageset<Native>>(), "zones times CPUs");
         assert_eq!([bytes["machine totals"], bytes["node totals"], bytes["zone totals"]], [64, 128, 256]);
         let names: Vec<&str> = bytes.into_keys().collect();
         let all = [
@@ -249,7 +256,7 @@ mod tests {
         is(zone + 64, "zone 3 state");
         is(zone - 1, "zone 3 quarantine");
         let zone = &allocator.state.zones[3];
-        is(at(&allocator.state.pagesets_of(zone).pagesets[2]) + 100, "zone 3 pageset of CPU 2");
+        is(at(&allocator.state.pagesets_of(zone).pagesets[1]) + 100, "zone 3 pageset of CPU 2");
         is(at(&zone.free_areas.heads[0]), "zone 3 free area 0 lock and counts");
         assert!(zone.free_areas.heads.len() > 2);
         let last = zone.free_areas.heads.len() - 1;
@@ -266,7 +273,7 @@ mod tests {
             }
             is(at(&allocator.state.slots.current[cpu.index()]), &std::format!("current slot of CPU {cpu}"));
             is(
-                at(&allocator.state.slots.table[1 + 4 * cpu.index() + 3]),
+                at(&allocator.state.slots.table[1 + 4 * info.index as usize + 3]),
                 &std::format!("pageset slots of CPU {cpu}"),
             );
         }

@@ -166,7 +166,7 @@ impl<P: Platform> Allocator<'_, P> {
     /// Returns an error, and changes nothing, if the minimum exceeds the managed frames.
     pub fn set_watermarks(&self, watermarks: WatermarkSettings) -> Result<(), ConfigError> {
         let held = self.state.shared.change();
-        self.state.check_min_free(&watermarks)?;
+        self.state.check_min_free(&watermarks, PageCount::ZERO)?;
         self.state.shared.set_watermarks(&watermarks);
         self.apply_settings(&held);
         Ok(())
@@ -263,9 +263,13 @@ impl<'m, P: Platform> MachineState<'m, P> {
         self.recall_all_cpus();
     }
 
-    /// Returns an error if the configured minimum exceeds the managed frames of the machine.
-    pub(crate) fn check_min_free(&self, watermarks: &WatermarkSettings) -> Result<(), ConfigError> {
-        let managed: PageCount = self.zones.iter().map(Zone::managed).sum();
+    /// Returns an error if the configured minimum exceeds the managed frames of the machine and those that are to come.
+    pub(crate) fn check_min_free(
+        &self,
+        watermarks: &WatermarkSettings,
+        to_come: PageCount,
+    ) -> Result<(), ConfigError> {
+        let managed = self.zones.iter().map(Zone::managed).sum::<PageCount>().plus(to_come);
         match watermarks.min_free {
             Some(min_free) if min_free > managed => Err(ConfigError::MinFree { min_free, managed }),
             _ => Ok(()),

@@ -63,6 +63,9 @@ impl<P: Platform> PolicyNodes for Allocator<'_, P> {
 impl<'m, P: Platform> Allocator<'m, P> {
     /// Creates an allocator for `machine`, with all CPUs and managed ranges online and all frames free.
     ///
+    /// Take CPUs that do not run yet offline at once ([`Allocator::offline_cpu`]), so that they have no share of the
+    /// limits of pagesets, and bring them online when they start.
+    ///
     /// Calls `supply` once for each metadata buffer, in the order of [`Layout::requests`]. If the memory of a buffer is
     /// known to be zero, `supply` should return it as [`Buffer::zeroed`], so that it is not zeroed again.
     ///
@@ -158,7 +161,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         self.rebuild_lists(&held);
         self.apply_settings(&held);
-        self.state.check_min_free(&config.watermarks)
+        // Memory that comes online later counts: the minimum may be larger than what is managed at start.
+        self.state.check_min_free(&config.watermarks, machine.memory_to_come())
     }
 
     /// Whether neither hardening nor fault injection is configured, so that an operation has to check only the frame's

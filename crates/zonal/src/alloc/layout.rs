@@ -138,7 +138,7 @@ impl<'a> Layout<'a> {
         measure.add::<Node<'_, P>>(nodes);
         measure.add::<Zonelist<'_, P>>(nodes);
         measure.add::<ZonePagesets<'_, P>>(zones);
-        measure_slots::<P>(&mut measure, self.machine.cpu_ids(), zones);
+        measure_slots::<P>(&mut measure, self.machine.cpu_ids(), self.cpus(), zones);
         measure.total()
     }
 
@@ -151,7 +151,7 @@ impl<'a> Layout<'a> {
             let plan = self.plan(zone);
             measure.add::<ZoneCells<P>>(1);
             measure.add::<P::U64>(self.machine.nodes().len().div_ceil(64));
-            measure.add::<Pageset<P>>(self.machine.cpu_ids());
+            measure.add::<Pageset<P>>(self.cpus());
             measure.add::<P::U32>(plan.quarantine);
             measure.add::<FreeAreaCells<P>>(plan.free_areas.count());
             measure.add::<P::U64>(plan.free_areas.cells());
@@ -180,10 +180,10 @@ impl<'a> Layout<'a> {
         let share = zone.span.count.get() / SLOTS_SHARE / (own_cpus.max(1) as u64);
         // A foreign pageset has at most 4 batches. It has less on machines with so many CPUs that all slots together
         // would exceed their share of the zone.
-        let foreign_share = zone.span.count.get() / FOREIGN_SHARE / self.machine.cpu_ids().max(1) as u64;
+        let foreign_share = zone.span.count.get() / FOREIGN_SHARE / self.cpus().max(1) as u64;
         let foreign_depth = (foreign_share.clamp(batch, 4 * batch) + SLOTS_SPARE).max(THRESHOLD_MIN.get());
         let own_depth = (share.max(4 * batch) + SLOTS_SPARE).clamp(THRESHOLD_MIN.get(), u64::from(SLOTS_MAX));
-        let sharing = if own_cpus == 0 { self.machine.cpu_ids() } else { own_cpus };
+        let sharing = if own_cpus == 0 { self.cpus() } else { own_cpus };
         let (own, foreign) = if self.config.tuning == PagesetTuning::DepthPublished {
             let published = self.published_stacks(zone.span.count, own_cpus);
             (published, published)
@@ -202,7 +202,7 @@ impl<'a> Layout<'a> {
             frames,
             free_areas: FreeAreasShape::new(&free_areas),
             own_cpus,
-            slots: own_cpus * own.slots() + self.machine.cpu_ids() * foreign.slots(),
+            slots: own_cpus * own.slots() + self.cpus() * foreign.slots(),
             own,
             foreign,
             quarantine: 2 * self.config.hardening.quarantine.get() as usize,
@@ -243,14 +243,17 @@ impl<'a> Layout<'a> {
         LocalParts { free_areas, stacks, cpus, distances, starts, memory }
     }
 
-    /// Builds the CPU info of all CPU ids in one pass over the nodes.
+    /// Builds the CPU info of all CPU ids, in one pass over the nodes and one over the ids.
     fn build_cpu_infos<'m>(&self, arena: &mut Arena<'m>) -> &'m [CpuInfo] {
         let absent = |id| CpuInfo::absent(CpuId::new(id as u32));
         let cpus = arena.values_mut(self.machine.cpu_ids(), absent);
         for (node, description) in self.machine.nodes().iter().enumerate() {
             for (rank, &cpu) in description.cpus.iter().enumerate() {
-                cpus[cpu.index()] = CpuInfo { id: cpu, node: node as u16, rank: rank as u32 };
+                cpus[cpu.index()] = CpuInfo { id: cpu, node: node as u16, rank: rank as u32, index: 0 };
             }
+        }
+        for (index, cpu) in cpus.iter_mut().filter(|cpu| cpu.exists()).enumerate() {
+            cpu.index = index as u32;
         }
         cpus
     }
@@ -294,7 +297,7 @@ impl<'a> Layout<'a> {
         let next = self.machine.zones().get(id + 1);
         let cells = &arena.fresh::<P, ZoneCells<P>>(1)[0];
         let full_in = arena.u64s::<P>(self.machine.nodes().len().div_ceil(64));
-        let pagesets = arena.fresh::<P, Pageset<P>>(self.machine.cpu_ids());
+        let pagesets = arena.fresh::<P, Pageset<P>>(self.cpus());
         let zone = Zone {
             id: ZoneId::from_index(id),
             node,
@@ -317,7 +320,7 @@ impl<'a> Layout<'a> {
                 arena.u64s::<P>(FrameTable::<P>::present_words(plan.frames)),
             ),
             own_cpus: plan.own_cpus,
-            cpu_ids: self.machine.cpu_ids(),
+            cpus: self.cpus(),
         };
         let pagesets = ZonePagesets {
             pagesets,

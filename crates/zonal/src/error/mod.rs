@@ -177,7 +177,8 @@ pub enum ConfigError {
         /// Number of slots needed.
         needed: PageCount,
     },
-    /// The minimum of free frames exceeds the managed frames of all zones.
+    /// The minimum of free frames exceeds the managed frames of all zones, including, when an allocator is created, those
+    /// that may come online later.
     MinFree {
         /// Requested minimum.
         min_free: PageCount,

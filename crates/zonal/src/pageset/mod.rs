@@ -140,7 +140,7 @@ impl<'m, P: Platform> ZonePagesets<'m, P> {
     /// Returns the pageset of a CPU.
     #[inline]
     pub(crate) fn of(&self, cpu: CpuInfo) -> &'m Pageset<P> {
-        &self.pagesets[cpu.id.index()]
+        &self.pagesets[cpu.index as usize]
     }
 
     /// Returns the slots of a CPU's pageset, and the shape that divides them among its stacks.
@@ -151,7 +151,7 @@ impl<'m, P: Platform> ZonePagesets<'m, P> {
             (&self.slots[cpu.rank as usize * own..][..own], self.own_stacks)
         } else {
             let foreign = self.foreign_stacks.slots();
-            let start = self.own_cpus * own + cpu.id.index() * foreign;
+            let start = self.own_cpus * own + cpu.index as usize * foreign;
             (&self.slots[start..][..foreign], self.foreign_stacks)
         }
     }

@@ -34,8 +34,8 @@ pub(crate) enum FastPath {
 }
 
 /// Adds the size of the slots that [`MachineState::make_slots`] allocates.
-pub(crate) fn measure_slots<P: Platform>(measure: &mut Measure, cpus: usize, zones: usize) {
-    measure.add::<P::U64>(cpus.max(1));
+pub(crate) fn measure_slots<P: Platform>(measure: &mut Measure, cpu_ids: usize, cpus: usize, zones: usize) {
+    measure.add::<P::U64>(cpu_ids.max(1));
     measure.add::<PagesetSlot<'_, P>>(1 + cpus * slots_of_each(cpus, zones));
 }
 
@@ -54,17 +54,19 @@ impl<'m, P: Platform> MachineState<'m, P> {
             zone: ZoneId::from_index(0),
             node: self.nodes[0].id,
         };
-        let (cpus, zones) = (self.cpus.len(), self.zones.len());
+        let existing = || self.cpus.iter().copied().filter(CpuInfo::exists);
+        let (cpus, zones) = (existing().count(), self.zones.len());
         let of_each = slots_of_each(cpus, zones);
-        let current = arena.u64s::<P>(cpus.max(1));
-        let slot = |at: usize| {
-            let (cpu, zone) = (at / of_each, at % of_each);
-            let cpu = self.cpu_info(CpuId::new(cpu as u32)).filter(|_| fast_path == FastPath::On)?;
+        let current = arena.u64s::<P>(self.cpus.len().max(1));
+        let mut each_cpu = existing().flat_map(|cpu| core::iter::repeat_n(cpu, of_each));
+        let mut slot = |at: usize| {
+            let (cpu, zone) = (each_cpu.next()?, at % of_each);
             let zone = if of_each == zones { zone } else { self.first_preferred(cpu)? };
-            Some(slot_for(&self.zones[zone], &self.pagesets[zone], cpu))
+            let slot = slot_for(&self.zones[zone], &self.pagesets[zone], cpu);
+            Some(slot).filter(|_| fast_path == FastPath::On)
         };
         let table =
-            arena.values(1 + cpus * of_each, |at| at.checked_sub(1).and_then(slot).unwrap_or(null_slot));
+            arena.values(1 + cpus * of_each, |at| at.checked_sub(1).and_then(&mut slot).unwrap_or(null_slot));
         self.slots = PagesetSlots { table, current, of_each };
         for cpu in (0..current.len()).map(|cpu| CpuId::new(cpu as u32)) {
             self.slots.set(cpu, self.slots.null_slot());
@@ -95,7 +97,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Makes a CPU use its pageset of `zone` for single frames from now on.
     pub(crate) fn use_pageset(&self, zone: &Zone<'m, P>, _guard: &PagesetGuard<'_, P>, cpu: CpuInfo) {
-        if let Some(slot) = self.slots.at(cpu.id, zone.id) {
+        if let Some(slot) = self.slots.at(cpu.index, zone.id) {
             self.slots.set(cpu.id, slot);
         }
     }
@@ -122,7 +124,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Makes a CPU use its pageset of its preferred zone again.
     pub(crate) fn serve_from_preferred(&self, cpu: CpuInfo) {
         let slot = self.nodes[usize::from(cpu.node)].preferred_zone();
-        let slot = slot.and_then(|zone| self.slots.at(cpu.id, ZoneId::from_index(zone)));
+        let slot = slot.and_then(|zone| self.slots.at(cpu.index, ZoneId::from_index(zone)));
         // Acquire: pairs with the release that opened the head.
         let slot = slot.filter(|slot| slot.head.lock_word.load(Acquire) != LockWord::UNINIT.bits());
         // Without a used slot, the CPU uses the null slot, the first of the table. The table is empty while the

@@ -236,10 +236,10 @@ impl<'m, P: Platform> PagesetSlots<'m, P> {
         &self.table[0]
     }
 
-    /// Returns the slot of a CPU for a zone, if there is one.
-    pub(crate) fn at(&self, cpu: CpuId, zone: ZoneId) -> Option<&'m PagesetSlot<'m, P>> {
+    /// Returns the slot of the CPU with index `cpu` for a zone, if there is one.
+    pub(crate) fn at(&self, cpu: u32, zone: ZoneId) -> Option<&'m PagesetSlot<'m, P>> {
         let at = if self.of_each == 1 { 0 } else { zone.index() };
-        let slot = self.table.get(1 + cpu.index() * self.of_each + at)?;
+        let slot = self.table.get(1 + cpu as usize * self.of_each + at)?;
         (slot.slots_at != 0 && slot.zone == zone).then_some(slot)
     }
 

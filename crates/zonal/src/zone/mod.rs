@@ -39,12 +39,14 @@ use crate::zone::frame_state::FrameState;
 use crate::zone::frame_states::FrameTable;
 use crate::zone::free_areas::FreeAreas;
 
-/// CPU info: a CPU's id, the index of its node, and its rank, which is the number of the node's CPUs before it.
+/// CPU info: a CPU's id, the index of its node, its rank, which is the number of the node's CPUs before it, and its index,
+/// which is the number of the machine's CPUs with smaller ids. Ids can be far apart; ranks and indexes have no gaps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CpuInfo {
     pub(crate) id: CpuId,
     pub(crate) node: u16,
     pub(crate) rank: u32,
+    pub(crate) index: u32,
 }
 
 impl CpuInfo {
@@ -52,7 +54,7 @@ impl CpuInfo {
 
     /// Returns the CPU info of a CPU id that the machine does not have.
     pub(crate) const fn absent(cpu: CpuId) -> Self {
-        Self { id: cpu, node: Self::NO_NODE, rank: 0 }
+        Self { id: cpu, node: Self::NO_NODE, rank: 0, index: 0 }
     }
 
     pub(crate) const fn exists(&self) -> bool {
@@ -94,8 +96,8 @@ pub(crate) struct Zone<'m, P: Platform> {
     pub(crate) quarantine: &'m [P::U32],
     /// Number of CPUs of the zone's node.
     pub(crate) own_cpus: usize,
-    /// One more than the largest CPU id of the machine.
-    pub(crate) cpu_ids: usize,
+    /// Number of CPUs of the machine.
+    pub(crate) cpus: usize,
     /// One bit for each node index: whether the zone may have full bits in that node's zonelist cache.
     pub(crate) full_in: &'m [P::U64],
 }
@@ -237,7 +239,7 @@ impl<'m, P: Platform> Zone<'m, P> {
         match cpu {
             Some(cpu) if self.is_own(cpu) => self.free_areas.preferred_area(cpu.rank as usize, self.own_cpus),
             Some(cpu) if !cpu.exists() => self.free_areas.preferred_of_unknown(cpu.id),
-            Some(cpu) => self.free_areas.preferred_area(cpu.id.index(), self.cpu_ids),
+            Some(cpu) => self.free_areas.preferred_area(cpu.index as usize, self.cpus),
             None => 0,
         }
     }
