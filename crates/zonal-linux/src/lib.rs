@@ -136,6 +136,7 @@ pub use zonal::error::{
     UsedFrames, UsedState, Verdict, VerdictCounts, ZoneShortage, ZoneSpan,
 };
 pub use zonal::machine::{FrameRange, TopologyError};
+pub use zonal::platform::pressure::{PressureEvent, PressureKind, StallShares};
 pub use zonal::platform::reclaimer::{ReclaimReason, ReclaimRequest, Reclaimer};
 pub use zonal::request::{Block, PageKind, Urgency};
 pub use zonal::rules::fallback_order::{CpuPenalty, NodeLoad};

@@ -18,7 +18,7 @@ use zonal::units::{Order, PageCount, Pfn};
 use super::core::PoolCore;
 use super::failure::AllocFailure;
 use super::frames::{Frames, Lease};
-use super::reclaimers::Registration;
+use super::registry::Registration;
 use super::request::PoolRequest;
 use super::workers::Workers;
 use crate::error::{Bytes, PoolError, node_list};

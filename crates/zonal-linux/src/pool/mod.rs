@@ -26,7 +26,9 @@ mod frames;
 mod key;
 mod platform;
 mod prefault;
+mod pressure;
 mod reclaimers;
+mod registry;
 mod request;
 mod workers;
 
@@ -41,6 +43,6 @@ pub use handle::Pool;
 pub use observe::{Placement, ZoneRange};
 pub use platform::LinuxPlatform;
 pub use prefault::{OnProgress, Progress};
-pub use reclaimers::Registration;
+pub use registry::Registration;
 pub use request::{PoolPolicy, PoolRequest, PoolWeights};
 pub use shrink::{GrowError, ShrinkError};

@@ -9,12 +9,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use zonal::platform::pressure::PressureEvent;
 use zonal::platform::reclaimer::Reclaimer;
 use zonal::platform::{FrameContents, Platform, ZeroedCells};
 use zonal::units::{CpuId, Moment, NodeId};
 
 use super::cpu_map::CpuMap;
 use super::key::PoolKey;
+use super::pressure::Listeners;
 use super::reclaimers::{self, Reclaimers};
 use crate::memory::zones::PoolMemory;
 use crate::sequences::Sequences;
@@ -46,7 +48,8 @@ pub struct LinuxPlatform {
     pub(super) memory: PoolMemory,
     start: Instant,
     pub(super) key: PoolKey,
-    pub(super) reclaimers: Arc<Reclaimers>,
+    pub(super) reclaimers: Reclaimers,
+    pub(super) listeners: Listeners,
     pub(super) wakes: WakeBoard,
     /// Counts which of the pool's threads work in the pool and which are in reclaimers.
     pub(super) presence: Arc<Presence>,
@@ -119,8 +122,12 @@ impl Platform for LinuxPlatform {
         }
     }
 
+    fn pressure(&self, event: &PressureEvent) {
+        self.listeners.record(event);
+    }
+
     fn reclaimer(&self) -> &dyn Reclaimer {
-        &*self.reclaimers
+        &self.reclaimers
     }
 
     fn contents(&self) -> Option<&dyn FrameContents> {
@@ -141,7 +148,8 @@ impl LinuxPlatform {
             memory,
             start: Instant::now(),
             key,
-            reclaimers: Arc::new(Reclaimers::new(key, Arc::clone(&presence))),
+            reclaimers: Reclaimers::new(key, Arc::clone(&presence)),
+            listeners: Listeners::new(key, Arc::clone(&presence), nodes.iter().copied()),
             presence,
             wakes: WakeBoard::new(nodes.into_iter()),
         }

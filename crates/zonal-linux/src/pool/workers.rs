@@ -161,13 +161,16 @@ fn run_tick(core: &PoolCore) {
     while !core.platform().wakes.sleep(TICK_PERIOD) {
         let _at_work = core.platform().presence.work();
         core.allocator().tick();
+        core.pass_pressure();
     }
 }
 
 fn run_reclaim(core: &PoolCore, worker: usize) {
     let wakes = &core.platform().wakes;
     while let Some(nodes) = wakes.take(worker) {
+        pass_pressure(core);
         let freed: PageCount = nodes.into_iter().map(|node| reclaim(core, node)).sum();
+        pass_pressure(core);
         // A reclaimer may have called `fork` and returned in the child. This thread is then the only thread of the
         // child and must end, because the pool has no background reclaim there.
         if !core.platform().presence.is_here() {
@@ -177,6 +180,11 @@ fn run_reclaim(core: &PoolCore, worker: usize) {
             return;
         }
     }
+}
+
+fn pass_pressure(core: &PoolCore) {
+    let _at_work = core.platform().presence.work();
+    core.pass_pressure();
 }
 
 fn reclaim(core: &PoolCore, node: NodeId) -> PageCount {

@@ -58,6 +58,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
         Some(self.state.nodes[place].cells.stalls.0.shares(self.state.platform.now()))
     }
 
+    /// Returns an event of `kind` with the present state of `node`, or `None` if the machine has no such node.
+    #[must_use]
+    pub fn pressure_event(&self, node: NodeId, kind: PressureKind) -> Option<PressureEvent> {
+        Some(self.state.event(self.state.place_of(node)?, kind))
+    }
+
     /// Reports nodes that are above `high` again.
     pub(crate) fn report_recovered(&self) {
         (0..self.state.nodes.len()).for_each(|place| self.state.report_if_recovered(place));
@@ -116,16 +122,20 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 
     fn report(&self, place: usize, kind: PressureKind) {
+        self.platform.pressure(&self.event(place, kind));
+    }
+
+    fn event(&self, place: usize, kind: PressureKind) -> PressureEvent {
         let (node, zones) = (&self.nodes[place], self.node_zones(place));
         let sum = |of: fn(&Zone<'m, P>) -> PageCount| zones.iter().map(of).sum();
-        self.platform.pressure(&PressureEvent {
+        PressureEvent {
             node: node.id,
             kind,
             free: sum(Zone::free),
             low: sum(|zone| zone.watermarks().low),
             high: sum(|zone| zone.watermarks().high),
             stalled: node.cells.stalls.0.shares(self.platform.now()),
-        });
+        }
     }
 }
 
