@@ -24,6 +24,7 @@ mod failure;
 mod frame_buffer;
 mod frames;
 mod key;
+mod listeners;
 mod platform;
 mod prefault;
 mod pressure;

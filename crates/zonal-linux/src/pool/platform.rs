@@ -16,7 +16,7 @@ use zonal::units::{CpuId, Moment, NodeId};
 
 use super::cpu_map::CpuMap;
 use super::key::PoolKey;
-use super::pressure::Listeners;
+use super::listeners::Listeners;
 use super::reclaimers::{self, Reclaimers};
 use crate::memory::zones::PoolMemory;
 use crate::sequences::Sequences;

@@ -1,78 +1,14 @@
-//! Callbacks for memory pressure, which the pool's threads call.
+//! Methods of `Pool` about memory pressure.
 //!
-//! A request that detects pressure only sets a bit, because it may run in a signal handler. The threads that run
-//! background reclaim and the tick call the callbacks. Related file: `pool/registry.rs` has the list of callbacks.
+//! Related file: `pool/listeners.rs` passes events to callbacks.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
-use zonal::platform::pressure::{PressureEvent, PressureKind, StallShares};
+use zonal::platform::pressure::{PressureEvent, StallShares};
 use zonal::units::NodeId;
 
-use super::core::PoolCore;
 use super::handle::Pool;
-use super::key::PoolKey;
-use super::reclaimers::belongs_to;
-use super::registry::{Registration, Registry};
-use crate::threads::presence::Presence;
-
-type Callback = dyn Fn(&PressureEvent) + Send + Sync;
-
-/// The kinds of events, by their bits in [`Listeners::pending`].
-const KINDS: [PressureKind; 4] =
-    [PressureKind::BelowLow, PressureKind::Stalling, PressureKind::Failing, PressureKind::AboveHigh];
-
-/// The callbacks of one pool, and the events that they have not received yet.
-pub(super) struct Listeners {
-    list: Arc<Registry<Callback>>,
-    /// Number of callbacks ever registered; without any, events are dropped at once.
-    registered: AtomicUsize,
-    /// Nodes with memory in the pool, each with a bit for each kind of event to pass on.
-    pending: Box<[(NodeId, AtomicU8)]>,
-}
-
-impl Listeners {
-    pub(super) fn new(key: PoolKey, presence: Arc<Presence>, nodes: impl Iterator<Item = NodeId>) -> Self {
-        Self {
-            list: Arc::new(Registry::new(key, presence)),
-            registered: AtomicUsize::new(0),
-            pending: nodes.map(|node| (node, AtomicU8::new(0))).collect(),
-        }
-    }
-
-    /// Records an event. A signal handler may call this function.
-    pub(super) fn record(&self, event: &PressureEvent) {
-        let kind = KINDS.iter().position(|&kind| kind == event.kind);
-        let node = self.pending.binary_search_by_key(&event.node, |(node, _)| *node);
-        if let (Some(kind), Ok(node)) = (kind, node)
-            && self.registered.load(Ordering::Relaxed) != 0
-        {
-            // Relaxed here and below: the bits order no other memory accesses. A callback that is registered during the
-            // call may miss the event.
-            self.pending[node].1.fetch_or(1 << kind, Ordering::Relaxed);
-        }
-    }
-}
-
-impl PoolCore {
-    /// Passes recorded events to the callbacks.
-    pub(super) fn pass_pressure(&self) {
-        let listeners = &self.platform().listeners;
-        for (node, pending) in &listeners.pending {
-            if pending.load(Ordering::Relaxed) == 0 {
-                continue;
-            }
-            let bits = pending.swap(0, Ordering::Relaxed);
-            let entries = listeners.list.entries().unwrap_or_default();
-            for kind in (0..KINDS.len()).filter(|kind| bits & (1 << kind) != 0) {
-                let Some(event) = self.allocator().pressure_event(*node, KINDS[kind]) else { continue };
-                for entry in entries.iter() {
-                    let _ = listeners.list.guarded(entry, belongs_to, |call| call(&event));
-                }
-            }
-        }
-    }
-}
+use super::registry::Registration;
 
 impl Pool {
     /// Registers a callback for events of memory pressure, until the returned registration is dropped.
@@ -101,10 +37,7 @@ impl Pool {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn on_pressure(&self, callback: impl Fn(&PressureEvent) + Send + Sync + 'static) -> Registration {
-        let listeners = &self.core.platform().listeners;
-        let registration = listeners.list.register(Arc::new(callback));
-        listeners.registered.fetch_add(1, Ordering::Relaxed); // relaxed: as in `record`
-        registration
+        self.core.platform().listeners.register(Arc::new(callback))
     }
 
     /// Returns how much of the recent time direct reclaim stalled callers that prefer `node`, or `None` if the machine

@@ -159,10 +159,14 @@ fn run_clock(core: &PoolCore) {
 
 fn run_tick(core: &PoolCore) {
     while !core.platform().wakes.sleep(TICK_PERIOD) {
-        let _at_work = core.platform().presence.work();
-        core.allocator().tick();
-        core.pass_pressure();
+        tick(core);
+        pass_pressure(core);
     }
+}
+
+fn tick(core: &PoolCore) {
+    let _at_work = core.platform().presence.work();
+    core.allocator().tick();
 }
 
 fn run_reclaim(core: &PoolCore, worker: usize) {
@@ -184,7 +188,7 @@ fn run_reclaim(core: &PoolCore, worker: usize) {
 
 fn pass_pressure(core: &PoolCore) {
     let _at_work = core.platform().presence.work();
-    core.pass_pressure();
+    core.platform().listeners.pass(|node, kind| core.allocator().pressure_event(node, kind));
 }
 
 fn reclaim(core: &PoolCore, node: NodeId) -> PageCount {
