@@ -1,12 +1,14 @@
-//! Scenario of memory that goes offline while a CPU allocates and frees its frames.
+//! Scenarios of memory that goes offline, is fenced or is retired while a CPU allocates and frees its frames.
 //!
 //! Related files: `world.rs` is the machine.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use zonal::Request;
 use zonal::machine::FrameRange;
-use zonal::units::{PageCount, Pfn};
+use zonal::request::{PageKind, Urgency};
+use zonal::units::{Order, PageCount, Pfn};
 
 use crate::interleavings::checker::Checker;
 use crate::interleavings::world::{NoReclaimer, World, config, on, start};
@@ -40,4 +42,89 @@ pub(crate) fn offline_against_allocation<C: Checker>() {
         world.check_to_the_last_frame();
     }
     assert_eq!(world.check().managed.get(), FRAMES);
+}
+
+/// A CPU frees its frame while another CPU fences the frame and then allocates. A free that begins after the fence
+/// exists must leave the frame to the fence.
+pub(crate) fn fence_against_free<C: Checker>() {
+    let world = World::<C>::new(&[(&[0, 1], FRAMES)], &config(4), Box::new(NoReclaimer));
+    C::set_cpu(0);
+    let frame = world.page();
+    // Not part of the model: one operating-system thread runs all threads, so relaxed accesses are in order.
+    let (is_fenced, is_late) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (fenced, late) = (Arc::clone(&is_fenced), Arc::clone(&is_late));
+    world.at_once(
+        on(0, move |world| {
+            is_late.store(is_fenced.load(Relaxed), Relaxed);
+            world.free(frame);
+        }),
+        on(1, move |world| {
+            let range = FrameRange { start: Pfn::new(frame.get() & !3), count: PageCount::new(4) };
+            let fence = world.allocator().fence(range).expect("there is no other fence");
+            fenced.store(true, Relaxed);
+            let page = world.page();
+            assert!(page != frame || !late.load(Relaxed), "a fenced frame was allocated");
+            drop(fence);
+        }),
+    );
+    world.check_to_the_last_frame();
+}
+
+/// A CPU frees its frame while another CPU retires it. The frame must then be retired once, and no other is lost.
+pub(crate) fn retire_against_free<C: Checker>() {
+    let world = World::<C>::new(&[(&[0, 1], FRAMES)], &config(4), Box::new(NoReclaimer));
+    C::set_cpu(0);
+    let frame = world.page();
+    world.at_once(on(0, move |world| world.free(frame)), on(1, move |world| retire(world, frame)));
+    check_retired(&world, frame);
+}
+
+/// A CPU frees a run while another CPU retires one of its frames.
+pub(crate) fn retire_against_free_of_a_run<C: Checker>() {
+    let world = World::<C>::new(&[(&[0, 1], FRAMES)], &config(4), Box::new(NoReclaimer));
+    let run = FrameRange { start: Pfn::new(start(0) + 5), count: PageCount::new(4) }; // blocks of 1, 2 and 1 frames
+    world.allocator().alloc_range(run, PageKind::User).expect("all frames are free");
+    let frame = run.start.plus(PageCount::new(2));
+    world.at_once(
+        on(0, move |world| world.allocator().free_frames(run.start, run.count).expect("it is allocated")),
+        on(1, move |world| retire(world, frame)),
+    );
+    check_retired(&world, frame);
+}
+
+/// A CPU splits a block and frees one part while another CPU retires a frame of that part.
+pub(crate) fn retire_against_split<C: Checker>() {
+    let world = World::<C>::new(&[(&[0, 1], FRAMES)], &config(4), Box::new(NoReclaimer));
+    let block = FrameRange { start: Pfn::new(start(0) + 4), count: PageCount::new(2) };
+    world.allocator().alloc_range(block, PageKind::User).expect("all frames are free");
+    let order = Order::new(1).expect("it is small");
+    world.at_once(
+        on(0, move |world| {
+            world.allocator().split(block.start, order, Order::PAGE).expect("it is allocated");
+            for frame in [block.start, block.start.plus(PageCount::new(1))] {
+                world.allocator().free(frame, Order::PAGE).expect("it was split");
+            }
+        }),
+        on(1, move |world| retire(world, block.start)),
+    );
+    check_retired(&world, block.start);
+}
+
+fn retire<C: Checker>(world: &World<C>, frame: Pfn) {
+    let retired = world.allocator().retire(frame);
+    assert!(retired.is_ok(), "{retired:?}");
+}
+
+/// Checks that a frame is retired, and that all others can be allocated. Then forgets that it is retired.
+fn check_retired<C: Checker>(world: &World<C>, frame: Pfn) {
+    let all = Request::page().urgency(Urgency::Reserve);
+    while world.alloc(&all).is_ok() {}
+    let zone = world.allocator().zones().next().expect("there is one zone");
+    assert_eq!((zone.retired.get(), zone.retiring.get()), (1, 0));
+    assert_eq!(world.owned().len() as u64, FRAMES - 1);
+    assert!(!world.owned().contains(&frame), "a retired frame was allocated");
+    let alone = FrameRange { start: frame, count: PageCount::new(1) };
+    world.allocator().offline_memory(alone).expect("it is retired");
+    world.allocator().online_memory(alone).expect("it is offline");
+    world.check_to_the_last_frame();
 }
