@@ -44,27 +44,30 @@ pub(crate) fn offline_against_allocation<C: Checker>() {
     assert_eq!(world.check().managed.get(), FRAMES);
 }
 
-/// A CPU frees its frame while another CPU fences the frame and then allocates. A free that begins after the fence
+/// All frames are in use. A CPU frees one while another CPU fences it and then allocates. A free that begins after the fence
 /// exists must leave the frame to the fence.
 pub(crate) fn fence_against_free<C: Checker>() {
     let world = World::<C>::new(&[(&[0, 1], FRAMES)], &config(4), Box::new(NoReclaimer));
     C::set_cpu(0);
-    let frame = world.page();
+    let all = || world.alloc(&Request::page().urgency(Urgency::Reserve));
+    while all().is_ok() {}
+    let frame = Pfn::new(start(0) + 9);
     // Not part of the model: one operating-system thread runs all threads, so relaxed accesses are in order.
     let (is_fenced, is_late) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let (fenced, late) = (Arc::clone(&is_fenced), Arc::clone(&is_late));
     world.at_once(
+        on(1, move |world| {
+            let range = FrameRange { start: Pfn::new(frame.get() - 1), count: PageCount::new(3) };
+            let fence = world.allocator().fence(range).expect("there is no other fence");
+            fenced.store(true, Relaxed);
+            // No other frame is free.
+            let page = world.alloc(&Request::page().urgency(Urgency::Reserve));
+            assert!(page.is_err() || !late.load(Relaxed), "a fenced frame was allocated");
+            drop(fence);
+        }),
         on(0, move |world| {
             is_late.store(is_fenced.load(Relaxed), Relaxed);
             world.free(frame);
-        }),
-        on(1, move |world| {
-            let range = FrameRange { start: Pfn::new(frame.get() & !3), count: PageCount::new(4) };
-            let fence = world.allocator().fence(range).expect("there is no other fence");
-            fenced.store(true, Relaxed);
-            let page = world.page();
-            assert!(page != frame || !late.load(Relaxed), "a fenced frame was allocated");
-            drop(fence);
         }),
     );
     world.check_to_the_last_frame();
