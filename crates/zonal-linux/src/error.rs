@@ -105,6 +105,23 @@ pub enum PoolError {
         /// The kernel's reason.
         source: io::Error,
     },
+    /// The largest size of the pool is less than its size.
+    #[error("the pool's largest size of {} is less than its size of {}", Bytes(*max), Bytes(*asked))]
+    MaxSize {
+        /// Bytes requested.
+        asked: u64,
+        /// Largest size in bytes.
+        max: u64,
+    },
+    /// A largest size and explicit huge pages, which are populated for the whole pool when it is built.
+    #[error(
+        "a pool that can grow cannot have explicit huge pages, because these are reserved at once; \
+         use transparent ones, or leave the largest size out"
+    )]
+    ReservedHugePages,
+    /// Something that was required of the pool cannot be had.
+    #[error("the pool lacks what was required of it: {0}")]
+    Required(Warning),
     /// The progress callback requested a stop.
     #[error("the progress callback stopped the build")]
     Interrupted,

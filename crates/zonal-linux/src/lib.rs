@@ -23,7 +23,7 @@
 //! - Use transparent or explicit huge pages ([`HugePages`]), and populate memory before its first use ([`Prefault`]).
 //! - Allow caches to grow until memory runs short, and shrink them from background threads
 //!   ([`Pool::register_reclaimer`]).
-//! - Return memory to the kernel while the pool is in use ([`Pool::offline_memory`]), and obtain it again later
+//! - Return memory to the kernel while the pool is in use ([`Pool::shrink`], [`Pool::offline_memory`]), and obtain it again later
 //!   ([`Pool::online_memory`]).
 //! - Refuse to free frames that are not allocated; a refused free does not affect the accounting.
 //! - Emulate the nodes of other machines ([`PoolBuilder::fake_nodes`], [`PoolBuilder::machine`]).

@@ -21,6 +21,8 @@ pub(crate) struct ZonePlan {
     pub(crate) node: NodeId,
     pub(crate) kind: ZoneKind,
     pub(crate) frames: PageCount,
+    /// The first frames, which are online when the pool is built.
+    pub(crate) online: PageCount,
 }
 
 /// Splits `asked` bytes, rounded down to whole units, among the zones of `topology` whose weight is not zero.
@@ -46,7 +48,28 @@ pub(crate) fn plan(topology: &Topology, asked: u64, page_bytes: u32) -> Result<V
             node: node.id,
             kind: zone.kind,
             frames: PageCount::new(frames),
+            online: PageCount::new(frames),
         }));
+    }
+    Ok(plans)
+}
+
+/// Splits `max` bytes among the zones like [`plan`], of which `asked` bytes are online at first.
+///
+/// The online memory is rounded down to units of 2 MiB in each zone. The first zone has at least one unit.
+pub(crate) fn plan_to_grow(
+    topology: &Topology,
+    asked: u64,
+    max: u64,
+    page_bytes: u32,
+) -> Result<Vec<ZonePlan>, PoolError> {
+    let mut plans = plan(topology, max, page_bytes)?;
+    let unit = (HUGE_PAGE_BYTES as u64 / u64::from(page_bytes)).max(1);
+    for (at, plan) in plans.iter_mut().enumerate() {
+        let share = u128::from(plan.frames.get()) * u128::from(asked) / u128::from(max);
+        let least = if at == 0 { unit } else { 0 };
+        let online = (share as u64 / unit * unit).max(least).min(plan.frames.get()); // at most `frames`
+        plan.online = PageCount::new(online);
     }
     Ok(plans)
 }
@@ -74,6 +97,19 @@ mod tests {
         let plans = plan(&topology, (8 << 20) + 4096, 4096).unwrap();
         let found: Vec<_> = plans.iter().map(|one| (one.node.get(), one.kind, one.frames.get())).collect();
         assert_eq!(found, [(0, Dma32, 512), (0, Normal, 1024), (2, Normal, 512)]);
+    }
+
+    #[test]
+    fn memory_that_is_online_at_first_is_divided_like_the_whole() {
+        let topology = machine(&[&[(ZoneKind::Normal, 1)], &[(ZoneKind::Normal, 3)]]);
+        let online = |asked| {
+            let plans = plan_to_grow(&topology, asked, 1 << 40, 4096).unwrap();
+            assert_eq!(plans.iter().map(|plan| plan.frames.get()).sum::<u64>(), 1 << 28);
+            plans.iter().map(|plan| plan.online.get()).collect::<Vec<_>>()
+        };
+        assert_eq!(online(64 << 20), [4096, 12288]);
+        assert_eq!(online(1 << 40), [1 << 26, 3 << 26]);
+        assert_eq!(online(1), [512, 0]);
     }
 
     #[test]

@@ -75,6 +75,8 @@ pub(crate) struct ZoneMemory {
     pub(crate) node: NodeId,
     pub(crate) kind: ZoneKind,
     pub(crate) range: FrameRange,
+    /// Number of frames, from the first one on, that are online when the pool is built.
+    pub(crate) online: PageCount,
     pub(crate) mapping: Mapping,
     /// Whether the mapping is already populated.
     pub(crate) populated: bool,
@@ -140,7 +142,7 @@ impl PoolMemory {
         let unbacked = zones.iter().filter(|zone| !zone.populated);
         let _committed = CommittedMemory::count(unbacked.map(|zone| {
             let start = zone.mapping.base().as_ptr().addr();
-            start..start + zone.range.count.get() as usize * page_bytes
+            start..start + zone.online.get() as usize * page_bytes
         }));
         Ok(Self { page_bytes, zones, by_address, is_prefaulted: false, _committed })
     }
@@ -297,7 +299,7 @@ impl ZoneMemory {
         mapping.name(&format!("zonal node {} {}", plan.node, plan.kind));
         let start = Pfn::new((mapping.base().as_ptr().expose_provenance() / page_bytes) as u64);
         let range = FrameRange { start, count: plan.frames };
-        Ok(Self { node: plan.node, kind: plan.kind, range, mapping, populated })
+        Ok(Self { node: plan.node, kind: plan.kind, range, online: plan.online, mapping, populated })
     }
 }
 
@@ -385,6 +387,7 @@ mod tests {
             node: NodeId::new(at as u16).unwrap(),
             kind: ZoneKind::Normal,
             frames: PageCount::new(frames),
+            online: PageCount::new(frames),
         };
         let plans: Vec<_> = frames.iter().enumerate().map(plan).collect();
         let options = MapOptions {
@@ -454,6 +457,7 @@ mod tests {
             node: NodeId::new(1023).unwrap(),
             kind: ZoneKind::Normal,
             frames: PageCount::new(100),
+            online: PageCount::new(100),
         };
         let mut options = MapOptions {
             page_bytes: 4096,

@@ -17,7 +17,7 @@ use super::prefault::{OnProgress, Progress, prefault};
 use crate::error::{Limit, PoolError, Warning, Warnings};
 use crate::memory::committed::overcommitment;
 use crate::memory::page_sizes::{HUGE_PAGE_BYTES, os_page_bytes};
-use crate::memory::plan::{ZonePlan, plan};
+use crate::memory::plan::{ZonePlan, plan, plan_to_grow};
 use crate::memory::zones::{Binding, HugePages, MapOptions, PoolMemory, free_huge_pages};
 use crate::sequences::Sequences;
 use crate::topology::Topology;
@@ -73,6 +73,8 @@ enum Source {
 /// | [`config`](Self::config) | `Config::default()`: see the [crate's page](crate#defaults) |
 /// | [`huge_pages`](Self::huge_pages) | [`HugePages::Transparent`] |
 /// | [`prefault`](Self::prefault) | [`Prefault::OnUse`] |
+/// | [`max_size`](Self::max_size) | the size |
+/// | [`require_huge_pages`](Self::require_huge_pages), [`require_binding`](Self::require_binding) | warn instead |
 ///
 /// ```
 /// use zonal_linux::{HugePages, Pool};
@@ -94,6 +96,9 @@ pub struct PoolBuilder<'a> {
     prefault: Prefault,
     on_progress: OnProgress<'a>,
     sequences: Option<Sequences>,
+    max_size: Option<u64>,
+    requires_huge_pages: bool,
+    requires_binding: bool,
 }
 
 impl Default for PoolBuilder<'_> {
@@ -107,6 +112,9 @@ impl Default for PoolBuilder<'_> {
             prefault: Prefault::default(),
             on_progress: &|_: Progress| ControlFlow::Continue(()),
             sequences: None,
+            max_size: None,
+            requires_huge_pages: false,
+            requires_binding: false,
         }
     }
 }
@@ -131,6 +139,50 @@ impl<'a> PoolBuilder<'a> {
     /// ```
     pub fn size(self, bytes: u64) -> Self {
         Self { size: Some(bytes), ..self }
+    }
+
+    /// Reserves addresses for a pool of up to `bytes`, of which only [`size`](Self::size) is online at first. Default:
+    /// the pool cannot grow beyond its size.
+    ///
+    /// [`Pool::grow`] brings the rest online. Addresses and metadata of offline memory use no physical memory, so the
+    /// largest size may exceed the memory of the machine. The size is divided among the zones as the largest size is, and
+    /// rounded down to 2 MiB in each.
+    ///
+    /// ```
+    /// use zonal_linux::Pool;
+    ///
+    /// let pool = Pool::builder().size(64 << 20).max_size(1 << 40).fake_nodes(1).build()?;
+    /// assert_eq!(pool.accounting().managed.get(), 16384);
+    /// pool.grow(32 << 20)?;
+    /// assert!(pool.accounting().managed.get() >= 24576);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn max_size(self, bytes: u64) -> Self {
+        Self { max_size: Some(bytes), ..self }
+    }
+
+    /// Makes [`build`](Self::build) fail with [`PoolError::Required`] if the pool cannot have the huge pages of
+    /// [`huge_pages`](Self::huge_pages). Default: the pool uses other pages and has a [`Warning`].
+    ///
+    /// ```
+    /// use zonal_linux::{HugePages, Pool, PoolError};
+    ///
+    /// let builder = Pool::builder().size(64 << 20).huge_pages(HugePages::Explicit).require_huge_pages();
+    /// match builder.build() {
+    ///     Ok(pool) => assert!(pool.warnings().is_empty()),
+    ///     Err(PoolError::Required(warning)) => eprintln!("{warning}"), // names the node and vm.nr_hugepages
+    ///     Err(other) => return Err(other.into()),
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn require_huge_pages(self) -> Self {
+        Self { requires_huge_pages: true, ..self }
+    }
+
+    /// Makes [`build`](Self::build) fail with [`PoolError::Required`] if the kernel does not bind the pool's memory to
+    /// its nodes, or does not report the nodes. Default: the pool has a [`Warning`].
+    pub fn require_binding(self) -> Self {
+        Self { requires_binding: true, ..self }
     }
 
     /// Restricts the pool to the memory of these nodes. Default: all nodes.
@@ -300,7 +352,7 @@ impl<'a> PoolBuilder<'a> {
         let options = self.map_options(&topology)?;
         let root = Path::new("/");
         let available = limits::available(root)?;
-        let plans = plan(&topology, self.checked_size(available)?, self.config.page_bytes)?;
+        let plans = self.plans(&topology, self.checked_size(available)?)?;
         self.check_nodes(&topology, &plans)?;
         let mut memory = PoolMemory::map(&plans, options, &mut warnings)?;
         let limited_by = available.limited_by;
@@ -313,7 +365,33 @@ impl<'a> PoolBuilder<'a> {
             prefault(&memory, self.on_progress)?;
             memory.is_prefaulted = true;
         }
-        Pool::start(PoolCore::new(topology, memory, &self.config, options, self.sequences, warnings)?)
+        let core = PoolCore::new(topology, memory, &self.config, options, self.sequences, warnings)?;
+        match core.warnings.iter().find(|warning| self.refuses(warning)) {
+            Some(warning) => Err(PoolError::Required(warning.clone())),
+            None => Pool::start(core),
+        }
+    }
+
+    /// Whether a pool with this warning lacks what was required.
+    fn refuses(&self, warning: &Warning) -> bool {
+        match warning {
+            Warning::NoExplicitHugePages { .. } | Warning::NoTransparentHugePages { .. } => {
+                self.requires_huge_pages
+            }
+            Warning::NotBound { .. } | Warning::NoTopology { .. } => self.requires_binding,
+            Warning::Overcommitted { .. } => false,
+        }
+    }
+
+    fn plans(&self, topology: &Topology, size: u64) -> Result<Vec<ZonePlan>, PoolError> {
+        let Some(max) = self.max_size else { return plan(topology, size, self.config.page_bytes) };
+        if max < size {
+            return Err(PoolError::MaxSize { asked: size, max });
+        }
+        if self.huge_pages == HugePages::Explicit {
+            return Err(PoolError::ReservedHugePages);
+        }
+        plan_to_grow(topology, size, max, self.config.page_bytes)
     }
 
     fn resolve_topology(&self) -> Result<Topology, PoolError> {
@@ -361,7 +439,7 @@ impl<'a> PoolBuilder<'a> {
             return Ok(());
         }
         for plan in plans {
-            let asked = plan.frames.get() * u64::from(self.config.page_bytes);
+            let asked = plan.online.get() * u64::from(self.config.page_bytes);
             let on_node = topology.available_on(plan.node);
             let on_node = on_node.map(|bytes| bytes + self.reserve(Some(plan.node)));
             if let Some(available) = on_node.filter(|&bytes| bytes < asked) {

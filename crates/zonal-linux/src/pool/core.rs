@@ -8,6 +8,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use zonal::error::ConfigError;
 use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
+use zonal::units::PageCount;
 use zonal::{Allocator, Config, Machine};
 
 use super::cpu_map::{ActAs, CpuMap};
@@ -15,7 +16,7 @@ use super::key::PoolKey;
 use super::platform::LinuxPlatform;
 use crate::error::{PoolError, Warning, Warnings};
 use crate::memory::metadata::Metadata;
-use crate::memory::zones::{MapOptions, PoolMemory};
+use crate::memory::zones::{MapOptions, PoolMemory, ZoneMemory};
 use crate::sequences::Sequences;
 use crate::topology::Topology;
 
@@ -63,7 +64,19 @@ impl PoolCore {
         sequences: Option<Sequences>,
         mut warnings: Warnings,
     ) -> Result<Arc<Self>, PoolError> {
-        let ranges: Vec<[FrameRange; 1]> = memory.zones().iter().map(|zone| [zone.range]).collect();
+        let online = |zone: &ZoneMemory| FrameRange { start: zone.range.start, count: zone.online };
+        let has_frames = |range: &FrameRange| range.count != PageCount::ZERO;
+        let ranges: Vec<Vec<FrameRange>> = memory
+            .zones()
+            .iter()
+            .map(|zone| [online(zone)].into_iter().filter(has_frames).collect())
+            .collect();
+        let later = memory.zones().iter().map(|zone| FrameRange {
+            start: online(zone).end(),
+            count: zone.range.count.saturating_minus(zone.online),
+        });
+        let mut later: Vec<FrameRange> = later.filter(has_frames).collect();
+        later.sort_by_key(|range| range.start);
         let zones = memory.zones().iter().zip(&ranges);
         let zones: Vec<_> = zones
             .map(|(zone, managed)| ZoneDescription {
@@ -77,7 +90,7 @@ impl PoolCore {
         let nodes: Vec<_> = nodes
             .map(|node| NodeDescription { id: node.id, cpus: &node.cpus, distances: &node.distances })
             .collect();
-        let machine = Machine::new(&nodes, &zones)?;
+        let machine = Machine::new(&nodes, &zones)?.with_hotplug(&later)?;
         let key = PoolKey::fresh();
         let act_as = if topology.is_emulated() { ActAs::AllowedIn(key) } else { ActAs::Forbidden };
         let detect = || if topology.has_real_cpus() { Sequences::detect() } else { Sequences::none() };

@@ -56,7 +56,7 @@ impl From<PoolError> for Stop {
     }
 }
 
-/// Populates all of `memory`. The call may overwrite contents, so the memory must not be in use yet.
+/// Populates all of `memory` that is online at first. The call may overwrite contents, so the memory must not be in use yet.
 pub(super) fn prefault(memory: &PoolMemory, on_progress: OnProgress<'_>) -> Result<(), PoolError> {
     let pieces = pieces(memory);
     let total = pieces.iter().map(|piece| piece.bytes as u64).sum();
@@ -115,7 +115,7 @@ pub(super) fn prefault(memory: &PoolMemory, on_progress: OnProgress<'_>) -> Resu
 fn pieces(memory: &PoolMemory) -> Vec<Piece<'_>> {
     let mut pieces = Vec::new();
     for zone in memory.zones().iter().filter(|zone| !zone.populated) {
-        let length = memory.bytes(zone.range.count);
+        let length = memory.bytes(zone.online);
         let of_zone = (0..length).step_by(PIECE_BYTES);
         pieces.extend(of_zone.map(|offset| Piece { zone, offset, bytes: PIECE_BYTES.min(length - offset) }));
     }
@@ -142,6 +142,7 @@ mod tests {
             node: NodeId::new(id).unwrap(),
             kind: ZoneKind::Normal,
             frames: PageCount::new(frames),
+            online: PageCount::new(frames),
         };
         let options = MapOptions {
             page_bytes: 4096,

@@ -12,6 +12,7 @@ use zonal::units::{PageCount, Pfn};
 
 use super::change::{OfflineError, OnlineMemoryError};
 use super::handle::Pool;
+use crate::topology::limits::available_bytes;
 
 /// Maximum number of parts of a pool, so that a search of all parts takes less than a second.
 const PARTS_MAX: u64 = 1 << 16;
@@ -62,6 +63,14 @@ pub enum GrowError {
         available: u64,
         /// Size of the pool with all its memory online, in bytes.
         max: u64,
+    },
+    /// The system has less memory available; the pool has not grown.
+    #[error("the pool cannot grow by {asked} bytes; {available} bytes are available")]
+    NotAvailable {
+        /// Bytes to bring online.
+        asked: u64,
+        /// Bytes available.
+        available: u64,
     },
     /// The kernel has too little memory.
     #[error("the pool grew by {done} of {asked} bytes; the kernel has no more memory: {why}")]
@@ -158,8 +167,9 @@ impl Pool {
     /// The memory is divided over the zones in proportion to their offline parts.
     ///
     /// # Errors
-    /// [`GrowError::TooLarge`] when less memory is offline; nothing has changed then. [`GrowError::NoMemory`] when the
-    /// kernel has too little memory, which is possible as for [`Pool::online_memory`].
+    /// [`GrowError::TooLarge`] when less memory is offline, [`GrowError::NotAvailable`] when less memory is
+    /// [available](crate::available_bytes); nothing has changed then. [`GrowError::NoMemory`] when the kernel has too
+    /// little memory, which is possible as for [`Pool::online_memory`].
     pub fn grow(&self, bytes: u64) -> Result<u64, GrowError> {
         let page_bytes = self.page_bytes() as u64;
         let mut offline = Vec::new();
@@ -168,6 +178,10 @@ impl Pool {
         if available < bytes {
             let max = self.frames().get() * page_bytes;
             return Err(GrowError::TooLarge { asked: bytes, available, max });
+        }
+        // Where the system does not report its memory, the pool grows without this check.
+        if let Some(available) = available_bytes().ok().filter(|&available| available < bytes) {
+            return Err(GrowError::NotAvailable { asked: bytes, available });
         }
         let mut done = 0;
         for part in spread(&offline, |part| self.ranges().position(|zone| zone.frames.contains(part))) {

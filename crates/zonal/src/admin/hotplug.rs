@@ -146,13 +146,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// The result is exact if no memory goes online or offline during the call.
     #[must_use]
     pub fn online_frames(&self, range: FrameRange) -> PageCount {
-        let (start, end) = (range.start.get(), range.start.get().saturating_add(range.count.get()));
         let of_zone = |zone: &Zone<'_, P>| {
-            let within = start.max(zone.span.start.get())..end.min(zone.span.end().get());
-            let state = |frame| zone.frames.state(zone.offset(Pfn::new(frame)));
-            within.filter(|&frame| state(frame) != FrameState::NotManaged).count() as u64
+            let within = range.intersection(&zone.span)?;
+            Some(zone.frames.count_managed(zone.offset(within.start), within.count.get()))
         };
-        PageCount::new(self.state.zones.iter().map(of_zone).sum())
+        PageCount::new(self.state.zones.iter().filter_map(of_zone).sum())
     }
 
     /// Returns the zone whose span contains all of a range.

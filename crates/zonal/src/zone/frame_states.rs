@@ -4,6 +4,7 @@
 //! its frames is managed. The bytes of absent sections are therefore never written. Related files: `zone/frame_state.rs`
 //! encodes the states, `alloc/mod.rs` and `alloc/free.rs` change the states of blocks.
 
+use core::cell::Cell;
 use core::ops::Range;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -280,6 +281,20 @@ impl<'m, P: Platform> FrameTable<'m, P> {
             from = section_end;
         }
         None
+    }
+
+    /// Returns how many of `count` frames from `first` are managed.
+    pub(crate) fn count_managed(&self, first: u32, count: u64) -> u64 {
+        let total = Cell::new(0);
+        self.for_each_section(first, count, |section, _, part| {
+            if self.is_present(section) {
+                let bytes = &self.states[part.start as usize..part.end as usize];
+                // Relaxed: an observation only.
+                let managed = bytes.iter().filter(|cell| cell.load(Relaxed) != NOT_MANAGED).count();
+                total.set(total.get() + managed as u64);
+            }
+        });
+        total.get()
     }
 
     /// Marks `count` frames from `first` as managed and free.
