@@ -23,8 +23,8 @@
 //! - Use transparent or explicit huge pages ([`HugePages`]), and populate memory before its first use ([`Prefault`]).
 //! - Allow caches to grow until memory runs short, and shrink them from background threads
 //!   ([`Pool::register_reclaimer`]).
-//! - Return memory to the kernel while the pool is in use ([`Pool::shrink`], [`Pool::offline_memory`]), and obtain it again later
-//!   ([`Pool::online_memory`]).
+//! - Return memory to the kernel while the pool is in use ([`Pool::shrink`], [`Pool::offline_memory`]), and obtain it
+//!   again later ([`Pool::grow`], [`Pool::online_memory`]).
 //! - Refuse to free frames that are not allocated; a refused free does not affect the accounting.
 //! - Emulate the nodes of other machines ([`PoolBuilder::fake_nodes`], [`PoolBuilder::machine`]).
 //! - Report its state in its own formats and in those of Linux ([`Pool::snapshot`]), and check the consistency of its
@@ -120,7 +120,7 @@ pub use memory::zones::HugePages;
 pub use pool::{
     ActError, ActingCpu, AllocFailure, FrameBuffer, Frames, GrowError, Lease, LinuxPlatform, OfflineError,
     OnProgress, OnlineMemoryError, Placement, Pool, PoolBuilder, PoolCore, PoolPolicy, PoolRequest,
-    PoolWeights, Prefault, Progress, Registration, ShrinkError, ZoneRange,
+    PoolWeights, Prefault, Progress, Registration, SharedFrames, ShrinkError, ZoneRange,
 };
 #[doc(hidden)]
 pub use threads::lock::SleepingLock;

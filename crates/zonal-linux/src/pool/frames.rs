@@ -103,6 +103,16 @@ impl<K: Deref<Target = PoolCore>> Frames<K> {
         self.block
     }
 
+    /// Returns the address of the first byte, for [`SharedFrames`](super::shared_frames::SharedFrames).
+    pub(super) const fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// Returns the number of bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.pool.memory().bytes(self.count())
+    }
+
     /// Returns the address of the first byte, which is valid while this value exists.
     #[must_use]
     pub const fn as_ptr(&self) -> *const u8 {

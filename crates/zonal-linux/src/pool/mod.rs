@@ -31,6 +31,7 @@ mod pressure;
 mod reclaimers;
 mod registry;
 mod request;
+mod shared_frames;
 mod workers;
 
 pub use self::core::PoolCore;
@@ -46,4 +47,5 @@ pub use platform::LinuxPlatform;
 pub use prefault::{OnProgress, Progress};
 pub use registry::Registration;
 pub use request::{PoolPolicy, PoolRequest, PoolWeights};
+pub use shared_frames::SharedFrames;
 pub use shrink::{GrowError, ShrinkError};
