@@ -77,6 +77,23 @@ impl Pool {
         Policy::preferred(self.core.allocator(), node)
     }
 
+    /// Returns a policy that tries `nodes` first, in their order, and then all others; see [`Policy::preferred_many`].
+    ///
+    /// ```
+    /// # use zonal_linux::{NodeId, Pool, PoolRequest};
+    /// let pool = Pool::builder().size(64 << 20).fake_nodes(4).build()?;
+    /// let nodes = [3, 1].map(|id| NodeId::new(id).unwrap());
+    /// let policy = pool.preferred_many(&nodes)?;
+    /// assert_eq!(pool.alloc(&PoolRequest::page().policy(&policy))?.node().get(), 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`Pool::bind`].
+    pub fn preferred_many<'n>(&self, nodes: &'n [NodeId]) -> Result<PoolPolicy<'n>, PolicyError> {
+        Policy::preferred_many(self.core.allocator(), nodes)
+    }
+
     /// Returns a policy that allocates only from `nodes`; see [`Policy::bind`].
     ///
     /// ```

@@ -49,6 +49,8 @@ pub(super) struct AllocContext<'r> {
     pub(super) may_retry: bool,
     /// Nodes that the request's cpuset allows.
     pub(super) cpuset: Option<&'r NodeMask>,
+    /// Nodes to try first, in order, before those of the zonelist.
+    pub(super) first: &'r [NodeId],
     /// Nodes that a binding policy allows.
     bound: Option<&'r NodeMask>,
     /// Number of nodes with memory that both `cpuset` and `bound` allow.
@@ -62,6 +64,11 @@ impl<'r> AllocContext<'r> {
             && self.reaches(zone)
             && (!self.strict || zone.node == self.target)
             && self.allows_node(zone.node_id)
+    }
+
+    /// Returns the context of a request that only the node with index `target` may serve, without reclaim.
+    pub(super) fn only_from(&self, target: usize) -> Self {
+        Self { target, strict: true, may_reclaim: false, ..*self }
     }
 
     /// Returns the nodes that may serve the request; `None` means all nodes.
@@ -140,6 +147,7 @@ impl<P: Platform> Allocator<'_, P> {
             may_reclaim: request.may_wait() && !reclaiming,
             may_retry: request.may_retry(),
             cpuset: request.allowed.filter(|_| urgency != Urgency::Atomic),
+            first: &[],
             bound: None,
             nodes: 0,
         };
@@ -172,6 +180,12 @@ impl<'m, P: Platform> MachineState<'m, P> {
         none(&policy.nodes().intersection(&memory))?;
         let target = match policy.mode() {
             Mode::Local => None,
+            Mode::PreferredMany => {
+                if !context.strict {
+                    context.first = policy.order();
+                }
+                None
+            }
             Mode::Preferred(node) => Some(node),
             Mode::Bind => {
                 let nodes = policy.nodes().intersection(&usable);

@@ -49,6 +49,8 @@ pub struct Policy<'w, P: Platform> {
     nodes: NodeMask,
     /// Weights of a weighted interleaving policy.
     weights: Option<&'w WeightTable<P>>,
+    /// Nodes of a policy that prefers several nodes, in order; otherwise empty.
+    order: &'w [NodeId],
     /// Number of turns used so far under an interleaving policy.
     turn: P::U64,
 }
@@ -58,6 +60,7 @@ pub struct Policy<'w, P: Platform> {
 pub(super) enum Mode {
     Local,
     Preferred(NodeId),
+    PreferredMany,
     Bind,
     /// One node after another, weighted or not.
     Interleave,
@@ -69,6 +72,8 @@ pub(super) trait RequestPolicy: Sync {
     fn mode(&self) -> Mode;
     /// Returns the nodes that the policy names.
     fn nodes(&self) -> &NodeMask;
+    /// Returns the nodes that are tried first, in order, before those of the zonelist.
+    fn order(&self) -> &[NodeId];
     /// Returns the policy's node for `turn` among the nodes of `usable`.
     ///
     /// Returns `None` if there is no such node or the policy does not interleave.
@@ -96,7 +101,7 @@ pub(super) enum Turn {
 
 impl<'w, P: Platform> Policy<'w, P> {
     fn new(mode: Mode, nodes: NodeMask) -> Self {
-        Self { mode, nodes, weights: None, turn: P::U64::new(0) }
+        Self { mode, nodes, weights: None, order: &[], turn: P::U64::new(0) }
     }
 
     /// Creates a policy that starts at the requesting CPU's node and follows that node's fallback order.
@@ -112,6 +117,45 @@ impl<'w, P: Platform> Policy<'w, P> {
     pub fn preferred(machine: &impl PolicyNodes<Platform = P>, node: NodeId) -> Result<Self, PolicyError> {
         let nodes = check(machine, NodeMask::from_iter([node]))?;
         Ok(Self::new(Mode::Preferred(node), nodes))
+    }
+
+    /// Creates a policy that tries `nodes` first, in their order, and then all other nodes in the fallback order of the
+    /// requesting CPU's node.
+    ///
+    /// The nodes are tried without reclaim, down to the watermark `min`. Each of them counts as the preferred node while it
+    /// is tried. A request for [this node](crate::Request::this_node) only ignores the policy. Linux:
+    /// `MPOL_PREFERRED_MANY`.
+    ///
+    /// ```
+    /// # use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
+    /// # use zonal::platform::one_thread::OneThread;
+    /// # use zonal::units::{CpuId, NodeId, PageCount, Pfn, ZoneKind};
+    /// # use zonal::{Allocator, Buffer, Config, Machine, Policy, Request};
+    /// # let ids = [0, 1, 2].map(|id| NodeId::new(id).unwrap());
+    /// # let memory = [1, 2, 3].map(|at| FrameRange { start: Pfn::new(at << 14), count: PageCount::new(1 << 14) });
+    /// # let cpu = [CpuId::new(0)];
+    /// # let node = |at: usize| NodeDescription { id: ids[at], cpus: &cpu[..usize::from(at == 0)], distances: [&[10, 20, 20], &[20, 10, 20], &[20, 20, 10]][at] };
+    /// # let nodes = [0, 1, 2].map(node);
+    /// # let zones = [0, 1, 2].map(|at| ZoneDescription { node: ids[at], kind: ZoneKind::Normal, span: memory[at], managed: &memory[at..=at] });
+    /// # let machine = Machine::new(&nodes, &zones)?;
+    /// # let metadata = |bytes| Buffer::uninit(Box::leak(vec![std::mem::MaybeUninit::uninit(); bytes].into_boxed_slice()));
+    /// # let allocator = Allocator::new(OneThread::new(), &machine, &Config::default(), |r| Some(metadata(r.bytes)))?;
+    /// // Nodes 2 and 1 have fast memory; the CPU is on node 0.
+    /// let fast = [ids[2], ids[1]];
+    /// let policy = Policy::preferred_many(&allocator, &fast)?;
+    /// let block = allocator.alloc(&Request::page().policy(&policy))?;
+    /// assert_eq!(block.node, ids[2]);
+    /// # Ok::<(), Box<dyn core::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns an error if a node is not part of this machine, or none of the nodes has memory.
+    pub fn preferred_many(
+        machine: &impl PolicyNodes<Platform = P>,
+        nodes: &'w [NodeId],
+    ) -> Result<Self, PolicyError> {
+        let named = check(machine, nodes.iter().copied().collect())?;
+        Ok(Self { order: nodes, ..Self::new(Mode::PreferredMany, named) })
     }
 
     /// Creates a policy that allows only `nodes`, in the fallback order of the requesting CPU's node.
@@ -180,6 +224,10 @@ impl<P: Platform> RequestPolicy for Policy<'_, P> {
 
     fn nodes(&self) -> &NodeMask {
         &self.nodes
+    }
+
+    fn order(&self) -> &[NodeId] {
+        self.order
     }
 
     fn target(&self, usable: &NodeMask, turn: Turn) -> Option<NodeId> {

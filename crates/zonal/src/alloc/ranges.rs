@@ -376,6 +376,12 @@ impl<'m, P: Platform> MachineState<'m, P> {
         context: &AllocContext<'_>,
         mut find: impl FnMut(&'m Zone<'m, P>) -> Option<T>,
     ) -> Option<T> {
+        for place in context.first.iter().filter_map(|&node| self.place_of(node)) {
+            let zones = self.node_zones(place).iter().rev().filter(|zone| context.allows(zone));
+            if let Some(found) = zones.into_iter().find_map(&mut find) {
+                return Some(found);
+            }
+        }
         for _ in 0..RESTARTS {
             let mut candidates = Candidates::new(self.lists.read(context.target), context.limit, None);
             let mut from = 0;

@@ -78,6 +78,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     fn find(&self, context: &AllocContext<'_>) -> Option<Block> {
+        if !context.first.is_empty()
+            && let Some(block) = self.scan_first(context)
+        {
+            return Some(block);
+        }
         if let Some(block) = self.scan(context, Watermark::Low) {
             return Some(block);
         }
@@ -93,6 +98,24 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         self.state.drain_allowed(context);
         self.scan_last(context).or_else(|| self.reclaim_block(context))
+    }
+
+    /// Scans the zones of the nodes that the policy prefers, one node after the other, first at `low`, then at `min`.
+    #[cold]
+    fn scan_first(&self, context: &AllocContext<'_>) -> Option<Block> {
+        let places = || context.first.iter().filter_map(|&node| self.state.place_of(node));
+        for watermark in [Watermark::Low, Watermark::Min] {
+            for target in places() {
+                let only = context.only_from(target);
+                if let Some(block) = self.scan(&only, watermark) {
+                    return Some(block);
+                }
+                if watermark == Watermark::Low {
+                    self.state.wake_background(&only);
+                }
+            }
+        }
+        None
     }
 
     /// Runs rounds of direct reclaim, each followed by a scan.

@@ -445,3 +445,40 @@ fn a_few_nodes_of_many_serve_in_order_and_alone() {
         }
     }
 }
+
+#[test]
+fn several_preferred_nodes_serve_in_the_order_of_the_caller() {
+    let world = world(4);
+    let a = &world.allocator;
+    let order = [node(2), node(1)];
+    let policy = Policy::preferred_many(a, &order).unwrap();
+    let request = Request::page().policy(&policy);
+    let (blocks, error) = exhaust(&world, &request);
+    assert_eq!(shortage(error).zones, 4, "every node is in reach");
+    // The preferred nodes serve down to `low`, then down to `min`, and then all nodes in the CPU's fallback order.
+    let mut served: Vec<usize> = blocks.iter().map(|block| block.node.index()).collect();
+    served.dedup();
+    assert_eq!(served[..6], [2, 1, 2, 1, 0, 3], "{served:?}");
+    free_all(&world, &blocks);
+    // A node that has gone is skipped, and a cpuset applies.
+    a.offline_memory(world.zone(2).span).unwrap();
+    assert_eq!(a.alloc(&request).unwrap().node, node(1));
+    assert_eq!(a.alloc(&request.allowed(&mask(&[3]))).unwrap().node, node(3));
+    assert_eq!(a.alloc(&request.this_node()).unwrap().node, node(0));
+    assert_eq!(a.alloc_contiguous(&request, PageCount::new(5000)).unwrap().node, node(1));
+    // Atomic requests and blocks of other orders follow it too.
+    assert_eq!(a.alloc(&Request::new(crate::common::order(9)).policy(&policy)).unwrap().node, node(1));
+}
+
+#[test]
+fn preferred_nodes_must_exist_and_one_must_have_memory() {
+    let world = world(2);
+    let a = &world.allocator;
+    let unknown = [node(0), node(7)];
+    assert_eq!(Policy::preferred_many(a, &unknown).err(), Some(PolicyError::UnknownNode(node(7))));
+    assert_eq!(Policy::preferred_many(a, &[]).err(), Some(PolicyError::NoMemory));
+    let only = [node(1)];
+    let policy = Policy::preferred_many(a, &only).unwrap();
+    a.offline_memory(world.zone(1).span).unwrap();
+    assert_eq!(a.alloc(&Request::page().policy(&policy)).err(), Some(AllocError::NoNodeInPolicy));
+}
