@@ -120,7 +120,7 @@ pub use memory::zones::HugePages;
 pub use pool::{
     ActError, ActingCpu, AllocFailure, FrameBuffer, Frames, GrowError, Lease, LinuxPlatform, OfflineError,
     OnProgress, OnlineMemoryError, Placement, Pool, PoolBuilder, PoolCore, PoolPolicy, PoolRequest,
-    PoolWeights, Prefault, Progress, Registration, SharedFrames, ShrinkError, ZoneRange,
+    PoolWeights, Prefault, Progress, Registration, SharedFrames, ShrinkError, TrimError, ZoneRange,
 };
 #[doc(hidden)]
 pub use threads::lock::SleepingLock;

@@ -14,7 +14,7 @@ use zonal::platform::FrameContents;
 use zonal::units::{NodeId, Order, PageCount, Pfn, ZoneKind};
 
 use super::committed::CommittedMemory;
-use super::mapping::{Backing, Mapping, Transparent};
+use super::mapping::{Backing, Mapping, Transparent, resident_bytes};
 use super::page_sizes::HUGE_PAGE_BYTES;
 use super::plan::ZonePlan;
 use crate::error::{PoolError, Warning, Warnings};
@@ -80,6 +80,8 @@ pub(crate) struct ZoneMemory {
     pub(crate) mapping: Mapping,
     /// Whether the mapping is already populated.
     pub(crate) populated: bool,
+    /// Whether the kernel was asked for huge pages of either kind.
+    pub(crate) huge_pages_wanted: bool,
 }
 
 /// The first and the last unit of the kernel's memory (page or huge page) that a range overlaps, limited to the zone.
@@ -224,6 +226,12 @@ impl PoolMemory {
         populated.inspect_err(|_| _ = self.discard(range, online))
     }
 
+    /// Returns how many bytes of `range`, which must be within one zone, are in memory now.
+    pub(crate) fn resident_bytes(&self, range: FrameRange) -> u64 {
+        let start = self.pointer(range.start).map_or(0, |first| first.as_ptr().addr());
+        resident_bytes(start..start + self.bytes(range.count)) as u64
+    }
+
     fn zone_around(&self, range: FrameRange) -> io::Result<&ZoneMemory> {
         let zone = self.zone_of(range.start).filter(|zone| zone.range.contains(&range));
         Ok(zone.filter(|_| range.count > PageCount::ZERO).ok_or(io::ErrorKind::InvalidInput)?)
@@ -299,7 +307,14 @@ impl ZoneMemory {
         mapping.name(&format!("zonal node {} {}", plan.node, plan.kind));
         let start = Pfn::new((mapping.base().as_ptr().expose_provenance() / page_bytes) as u64);
         let range = FrameRange { start, count: plan.frames };
-        Ok(Self { node: plan.node, kind: plan.kind, range, online: plan.online, mapping, populated })
+        let huge_pages_wanted = options.huge_pages != HugePages::Never;
+        let (node, kind, online) = (plan.node, plan.kind, plan.online);
+        Ok(Self { node, kind, range, online, mapping, populated, huge_pages_wanted })
+    }
+
+    /// Whether the kernel provides memory for a frame at its first use, and can take it back at any time.
+    pub(crate) fn comes_on_use(&self) -> bool {
+        self.mapping.backing() == Backing::Ordinary
     }
 }
 

@@ -28,6 +28,8 @@ pub struct PoolCore {
     _metadata: Metadata,
     pub(super) topology: Topology,
     pub(super) warnings: Vec<Warning>,
+    /// Whether free frames hold the poison pattern.
+    pub(super) poisons: bool,
     /// Held while memory goes offline or comes online. Without this lock, one thread could discard the contents of
     /// memory that another thread is bringing online.
     pub(super) hotplug: Mutex<()>,
@@ -110,6 +112,7 @@ impl PoolCore {
             _metadata: metadata,
             topology,
             warnings: warnings.into_vec(),
+            poisons: config.hardening.poison.is_some(),
             hotplug: Mutex::new(()),
         }))
     }

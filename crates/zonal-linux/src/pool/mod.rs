@@ -17,6 +17,8 @@ mod change;
 
 mod shrink;
 
+mod trim;
+
 mod callback;
 mod core;
 mod cpu_map;
@@ -49,3 +51,4 @@ pub use registry::Registration;
 pub use request::{PoolPolicy, PoolRequest, PoolWeights};
 pub use shared_frames::SharedFrames;
 pub use shrink::{GrowError, ShrinkError};
+pub use trim::TrimError;
