@@ -44,6 +44,7 @@ const LAYERS: [Layers; 4] = [
             "rules",
             "error",
             "config",
+            "settings",
             "platform",
             "metadata",
             "buddy",

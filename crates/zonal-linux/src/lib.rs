@@ -144,6 +144,7 @@ pub use zonal::rules::pageset_limits::PagesetLimits;
 pub use zonal::rules::pageset_tuning::PagesetTuning;
 pub use zonal::rules::stat_threshold::{CounterRules, FoldRule, PressureRule, ThresholdRule, TotalsRule};
 pub use zonal::rules::watermarks::{MovableMin, WatermarkSettings, Watermarks};
+pub use zonal::settings::{Access, Setting, SettingError, SettingInfo, SettingValue, SettingValues};
 pub use zonal::snapshot::{
     Accounting, Events, Locality, NodeSnapshot, PagesetSnapshot, Settings, Snapshot, ZoneSnapshot,
 };

@@ -55,7 +55,8 @@
 //!
 //! # Modules
 //! Callers use the types of `config`, `machine`, `request`, `mempolicy`, `units` and `error`. Embedders also need
-//! `platform` and `layout`. `snapshot` and `verify` report and check the state. `rules` has the arithmetic behind the
+//! `platform` and `layout`. `settings` has the names and ranges of
+//! settings. `snapshot` and `verify` report and check the state. `rules` has the arithmetic behind the
 //! settings, and can be used without an allocator. `metadata` is for tools that attribute memory accesses to parts of
 //! the metadata.
 #![no_std]
@@ -72,6 +73,7 @@ pub mod units;
 pub mod platform;
 
 pub mod rules;
+pub mod settings;
 
 mod buddy;
 // For tools and tests that attribute memory accesses to parts of the metadata.

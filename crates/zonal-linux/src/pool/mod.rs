@@ -17,6 +17,7 @@ mod change;
 
 mod shrink;
 
+mod settings;
 mod trim;
 
 mod callback;

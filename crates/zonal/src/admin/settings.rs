@@ -165,7 +165,17 @@ impl<P: Platform> Allocator<'_, P> {
     /// # Errors
     /// Returns an error, and changes nothing, if the minimum exceeds the managed frames.
     pub fn set_watermarks(&self, watermarks: WatermarkSettings) -> Result<(), ConfigError> {
+        self.change_watermarks(|all| *all = watermarks)
+    }
+
+    /// Applies `change` to the current watermarks and lowmem reserves, as [`Self::set_watermarks`] does.
+    pub(super) fn change_watermarks(
+        &self,
+        change: impl FnOnce(&mut WatermarkSettings),
+    ) -> Result<(), ConfigError> {
         let held = self.state.shared.change();
+        let mut watermarks = self.state.shared.watermarks();
+        change(&mut watermarks);
         self.state.check_min_free(&watermarks, PageCount::ZERO)?;
         self.state.shared.set_watermarks(&watermarks);
         self.apply_settings(&held);

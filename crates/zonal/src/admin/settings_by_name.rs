@@ -1,0 +1,147 @@
+//! Reads and changes settings by their names.
+//!
+//! Related files: `settings.rs` has the table of settings, and `admin/settings.rs` the typed methods.
+
+use crate::Allocator;
+use crate::config::{InvalidFree, NodeReclaim, StatInterval, ZonelistCache};
+use crate::error::ConfigError;
+use crate::platform::Platform;
+use crate::rules::fallback_order::NodeLoad;
+use crate::rules::pageset_tuning::PagesetTuning;
+use crate::rules::watermarks::{MovableMin, WatermarkSettings};
+use crate::settings::{Access, Setting, SettingError, SettingValue, SettingValues};
+use crate::units::PageCount;
+use crate::zone::Zone;
+
+impl<P: Platform> Allocator<'_, P> {
+    /// Returns the value of a setting in [the table](crate::settings).
+    ///
+    /// `min_free_kbytes` is the value in force, even if it is computed from the size of the machine.
+    ///
+    /// # Errors
+    /// [`SettingError::Unknown`], and [`SettingError::WriteOnly`] for `stat_refresh`.
+    pub fn setting(&self, name: &str) -> Result<SettingValue, SettingError> {
+        let setting = Setting::named(name)?;
+        let (typed, watermarks) = (self.settings(), self.state.shared.watermarks());
+        Ok(match setting {
+            Setting::MinFreeKbytes => SettingValue::Number(self.min_free_kib(&watermarks)),
+            Setting::WatermarkScaleFactor => SettingValue::Number(watermarks.scale_factor.into()),
+            Setting::LowmemReserveRatio => SettingValue::PerKind(watermarks.lowmem_reserve_ratio),
+            Setting::MovableMin => name_of(setting, &MOVABLE_MINS, watermarks.movable_min),
+            Setting::ZoneReclaimMode => SettingValue::Number(typed.node_reclaim.mode().into()),
+            Setting::ReclaimDistance => SettingValue::Number(typed.reclaim_distance.into()),
+            Setting::MinUnmappedRatio => SettingValue::Number(typed.min_unmapped_percent.into()),
+            Setting::PercpuPagelistHighFraction => SettingValue::Number(typed.high_fraction.into()),
+            Setting::PagesetTuning => name_of(setting, &TUNINGS, typed.tuning),
+            Setting::ZonelistCache => name_of(setting, &CACHES, typed.zonelist_cache),
+            Setting::StatInterval => SettingValue::Number(typed.stat_interval.seconds().into()),
+            Setting::StatRefresh => return Err(SettingError::WriteOnly(setting)),
+            Setting::NodeLoad => name_of(setting, &NODE_LOADS, typed.node_load),
+            Setting::InvalidFree => name_of(setting, &INVALID_FREES, typed.invalid_free),
+        })
+    }
+
+    /// Changes a setting in [the table](crate::settings) to the value that `text` says.
+    ///
+    /// The effect is that of the typed method, for example [`Allocator::set_watermarks`]. Other settings do not change,
+    /// even if threads change them at the same time. As for [`Allocator::stat_refresh`], a reclaimer must not set
+    /// `stat_refresh`.
+    ///
+    /// # Errors
+    /// [`SettingError::Unknown`], [`SettingError::Value`], [`SettingError::ReadOnly`] and [`SettingError::Refused`].
+    /// Nothing has changed then.
+    pub fn set_setting(&self, name: &str, text: &str) -> Result<(), SettingError> {
+        let setting = Setting::named(name)?;
+        if setting.info().access == Access::ReadOnly {
+            return Err(SettingError::ReadOnly(setting));
+        }
+        let value = setting.parse(text)?;
+        self.store_setting(setting, value).map_err(|why| SettingError::Refused { setting, why })
+    }
+
+    /// Stores a value that [`Setting::parse`] returned.
+    fn store_setting(&self, setting: Setting, value: SettingValue) -> Result<(), ConfigError> {
+        let number = if let SettingValue::Number(number) = value { number } else { 0 };
+        match setting {
+            Setting::MinFreeKbytes => {
+                let frames = PageCount::new((u128::from(number) * 1024 / u128::from(self.page_bytes)) as u64);
+                let min_free = (value != SettingValue::Auto).then_some(frames);
+                self.change_watermarks(|all| all.min_free = min_free)
+            }
+            Setting::WatermarkScaleFactor => self.change_watermarks(|all| all.scale_factor = number as u32),
+            Setting::LowmemReserveRatio => self.change_watermarks(|all| {
+                if let SettingValue::PerKind(ratios) = value {
+                    all.lowmem_reserve_ratio = ratios;
+                }
+            }),
+            Setting::MovableMin => {
+                let rule = rule_of(setting, &MOVABLE_MINS, value);
+                self.change_watermarks(|all| all.movable_min = rule)
+            }
+            Setting::ZoneReclaimMode => {
+                self.set_node_reclaim(NodeReclaim::from_mode(number as u32)?);
+                Ok(())
+            }
+            Setting::ReclaimDistance => {
+                self.set_reclaim_distance(number as u8);
+                Ok(())
+            }
+            Setting::MinUnmappedRatio => self.set_min_unmapped_percent(number as u8),
+            Setting::PercpuPagelistHighFraction => {
+                self.set_high_fraction(number as u32);
+                Ok(())
+            }
+            Setting::PagesetTuning => self.set_tuning(rule_of(setting, &TUNINGS, value)),
+            Setting::ZonelistCache => {
+                self.set_zonelist_cache(rule_of(setting, &CACHES, value));
+                Ok(())
+            }
+            Setting::StatInterval => {
+                self.set_stat_interval(StatInterval::from_seconds(number as u32).unwrap_or_default());
+                Ok(())
+            }
+            Setting::StatRefresh => {
+                self.stat_refresh();
+                Ok(())
+            }
+            Setting::NodeLoad | Setting::InvalidFree => Ok(()), // refused before
+        }
+    }
+
+    /// Returns the machine-wide minimum of free frames in KiB.
+    fn min_free_kib(&self, watermarks: &WatermarkSettings) -> u64 {
+        let zones = self.state.zones.iter().map(|zone: &Zone<'_, P>| (zone.kind, zone.managed()));
+        let frames = watermarks.basis(zones, self.page_bytes).min_free();
+        (u128::from(frames.get()) * u128::from(self.page_bytes) / 1024) as u64
+    }
+}
+
+// The rules in the order of their names in the table.
+const TUNINGS: [PagesetTuning; 4] =
+    [PagesetTuning::Depth, PagesetTuning::DepthPublished, PagesetTuning::Stepwise, PagesetTuning::Fixed];
+const CACHES: [ZonelistCache; 5] = [
+    ZonelistCache::On,
+    ZonelistCache::Published,
+    ZonelistCache::CacheFirst,
+    ZonelistCache::Original,
+    ZonelistCache::Off,
+];
+const NODE_LOADS: [NodeLoad; 3] = [NodeLoad::Accumulate, NodeLoad::AccumulateRemaining, NodeLoad::Assign];
+const MOVABLE_MINS: [MovableMin; 2] = [MovableMin::OwnMinimum, MovableMin::Ordinary];
+const INVALID_FREES: [InvalidFree; 2] = [InvalidFree::Exact, InvalidFree::Checked];
+
+/// Returns the name that the table has for `rule`.
+fn name_of<R: PartialEq>(setting: Setting, rules: &[R], rule: R) -> SettingValue {
+    let SettingValues::Names(names) = setting.info().values else { return SettingValue::None };
+    let named = names.iter().zip(rules).find(|(_, other)| **other == rule);
+    named.map_or(SettingValue::None, |(name, _)| SettingValue::Name(name))
+}
+
+/// Returns the rule with the name in `value`, or the default if `value` is not a name of the table.
+fn rule_of<R: Copy + Default>(setting: Setting, rules: &[R], value: SettingValue) -> R {
+    let (SettingValues::Names(names), SettingValue::Name(name)) = (setting.info().values, value) else {
+        return R::default();
+    };
+    let named = names.iter().zip(rules).find(|(other, _)| **other == name);
+    named.map_or_else(R::default, |(_, rule)| *rule)
+}
