@@ -83,7 +83,7 @@ const LAYERS: [Layers; 4] = [
     },
     Layers {
         name: "zonal-linux",
-        order: &["error", "topology", "memory", "threads", "sequences", "pool"],
+        order: &["error", "topology", "memory", "threads", "sequences", "pool", "publish"],
         circles: &[],
     },
     Layers {

@@ -2,7 +2,7 @@
 //!
 //! Exit codes: 0 = success, 1 = the work failed, 2 = bad usage or bad input, 130 = interrupted by Ctrl-C. An error is
 //! one line on standard error; standard output contains only results. Related files: `run.rs`, `bench.rs`,
-//! `machine.rs`, `lab.rs` and `mechanisms.rs` are the commands; `outcome.rs` contains the code for errors and output
+//! `machine.rs`, `lab.rs`, `mechanisms.rs` and `settings.rs` are the commands; `outcome.rs` contains the code for errors and output
 //! that all commands use.
 
 mod bench;
@@ -14,6 +14,7 @@ mod mechanisms;
 mod outcome;
 mod progress;
 mod run;
+mod settings;
 mod values;
 
 use std::process::ExitCode;
@@ -43,6 +44,8 @@ enum Command {
     Machine(machine::MachineArgs),
     Lab(lab::LabArgs),
     Mechanisms(mechanisms::MechanismArgs),
+    Settings(settings::SettingsArgs),
+    Set(settings::SetArgs),
 }
 
 fn main() -> ExitCode {
@@ -59,6 +62,8 @@ fn main() -> ExitCode {
         Some(Command::Machine(args)) => machine::run(&args),
         Some(Command::Lab(args)) => lab::run(&args),
         Some(Command::Mechanisms(args)) => mechanisms::run(&args),
+        Some(Command::Settings(args)) => settings::run(&args),
+        Some(Command::Set(args)) => settings::run_set(&args),
     }
 }
 

@@ -29,6 +29,11 @@ impl Failure {
         Self { code: 130, message: message.to_string() }
     }
 
+    /// Adds `text` to the message.
+    pub(crate) fn with(self, text: &str) -> Self {
+        Self { message: self.message + text, ..self }
+    }
+
     /// Prints the message and returns the exit code.
     pub(crate) fn report(self) -> ExitCode {
         print_message(one_line(&self.message));

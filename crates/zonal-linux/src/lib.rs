@@ -111,6 +111,7 @@ compile_error!("zonal-linux makes pools of a 64-bit Linux machine's memory");
 mod error;
 mod memory;
 mod pool;
+mod publish;
 mod sequences;
 mod threads;
 mod topology;
@@ -128,6 +129,7 @@ pub use topology::limits::available_bytes;
 pub use topology::{Topology, TopologyNode, ZoneShare};
 
 // Types that appear in the signatures of the methods of `Pool`.
+pub use publish::{PROTOCOL_VERSION, Publication, PublishError};
 pub use zonal::config::{
     Config, Faults, Hardening, InvalidFree, NodeReclaim, StatInterval, ZeroOn, ZonelistCache,
 };

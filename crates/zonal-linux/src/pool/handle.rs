@@ -20,7 +20,7 @@ use super::failure::AllocFailure;
 use super::frames::{Frames, Lease};
 use super::registry::Registration;
 use super::request::PoolRequest;
-use super::workers::Workers;
+use super::workers::{Present, Workers};
 use crate::error::{Bytes, PoolError, node_list};
 
 /// A handle to a pool: memory that this process maps, and a zonal allocator that manages its frames.
@@ -392,6 +392,17 @@ impl Pool {
     pub fn with_threads_paused<R>(&self, then: impl FnOnce(usize) -> R) -> R {
         let pause = self.core.platform().presence.pause();
         then(pause.in_reclaimers)
+    }
+
+    /// Counts the calling thread as one of the pool's threads until the result is dropped.
+    pub(crate) fn count_thread(&self) -> Present {
+        Present::count(&self.core.platform().presence)
+    }
+
+    /// Runs `work` on a thread that is counted, when the pool's threads are not paused.
+    pub(crate) fn at_work<R>(&self, work: impl FnOnce() -> R) -> R {
+        let _at_work = self.core.platform().presence.work();
+        work()
     }
 
     /// Starts the pool's threads.

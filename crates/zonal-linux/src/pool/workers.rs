@@ -72,10 +72,10 @@ impl Drop for Held {
 }
 
 /// Counts one running thread.
-struct Present(Arc<Presence>);
+pub(crate) struct Present(Arc<Presence>);
 
 impl Present {
-    fn count(presence: &Arc<Presence>) -> Self {
+    pub(super) fn count(presence: &Arc<Presence>) -> Self {
         presence.join();
         Self(Arc::clone(presence))
     }

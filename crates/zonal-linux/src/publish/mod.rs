@@ -1,0 +1,101 @@
+//! A pool that publishes itself on a Unix socket, where other programs of the same user read its state and settings.
+//!
+//! A client sends one request as a line of JSON, receives one line, and the connection ends. All members are in
+//! `publish/answer.rs`. One thread serves the clients in turn, each for at most a few seconds, so a client that does not
+//! read or write delays other clients but never the pool.
+
+mod answer;
+mod error;
+mod server;
+mod socket;
+
+use std::mem;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::thread::{self, JoinHandle};
+
+use crate::memory::origin::Origin;
+use crate::pool::Pool;
+use crate::sequences::resident::stays_in_memory;
+use crate::threads::attributes::SignalsBlocked;
+pub use answer::PROTOCOL_VERSION;
+pub use error::PublishError;
+use socket::OwnSocket;
+
+/// A published pool. Dropping it ends the thread and removes the socket; it holds a handle to the pool until then.
+///
+/// In a child made by `fork`, dropping it does nothing, and the child's copy of the pool stays mapped.
+#[derive(Debug)]
+pub struct Publication {
+    origin: Origin,
+    socket: OwnSocket,
+    /// Closed to stop the thread.
+    stop: Option<UnixStream>,
+    thread: Option<JoinHandle<()>>,
+    _pool: Pool,
+}
+
+impl Pool {
+    /// Publishes the pool on a Unix socket at `path`, which only this user and the superuser can use.
+    ///
+    /// `zonal settings --pool PATH` shows the settings of the pool, and `zonal set --pool PATH NAME=VALUE` changes them.
+    /// A socket that an ended program left at `path` is replaced. The path must be at most 107 bytes long.
+    ///
+    /// ```
+    /// # use std::io::{BufRead, BufReader, Write};
+    /// # use std::os::unix::net::UnixStream;
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("pool");
+    /// let pool = zonal_linux::Pool::builder().size(64 << 20).build()?;
+    /// let published = pool.publish(&path)?;
+    /// let mut client = UnixStream::connect(&path)?; // another program, usually `zonal`
+    /// client.write_all(b"{\"zonal\": 1, \"request\": \"settings\"}\n")?;
+    /// let mut answer = String::new();
+    /// BufReader::new(client).read_line(&mut answer)?;
+    /// assert!(answer.contains("min_free_kbytes"));
+    /// drop(published); // removes the socket
+    /// assert!(!path.exists());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When something other than an old socket of this user is at `path`, when a program listens there, and when the
+    /// system refuses the socket or the thread. Nothing has changed then.
+    pub fn publish(&self, path: impl AsRef<Path>) -> Result<Publication, PublishError> {
+        let path = path.as_ref();
+        let refused = |why| PublishError::Thread { path: path.to_path_buf(), why };
+        let (listener, socket) = OwnSocket::listen(path)?;
+        let (stop, stopped) = UnixStream::pair().map_err(refused)?;
+        stays_in_memory();
+        let pool = self.clone();
+        // A new thread inherits the blocked signals of the thread that starts it.
+        let blocked = SignalsBlocked::begin().map_err(refused)?;
+        let serve = move || server::serve(&pool, &listener, &stopped);
+        let thread = thread::Builder::new().name("zonal-publish".into()).spawn(serve).map_err(refused)?;
+        drop(blocked);
+        let origin = Origin::here();
+        Ok(Publication { origin, socket, stop: Some(stop), thread: Some(thread), _pool: self.clone() })
+    }
+}
+
+impl Publication {
+    /// Returns the path of the socket.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.socket.path()
+    }
+}
+
+impl Drop for Publication {
+    fn drop(&mut self) {
+        if !self.origin.is_here() {
+            // The thread and the socket belong to the parent.
+            mem::forget(self.thread.take());
+            self.socket.leave();
+            return;
+        }
+        drop(self.stop.take());
+        // A panic of the thread has been reported already.
+        self.thread.take().into_iter().for_each(|thread| _ = thread.join());
+    }
+}

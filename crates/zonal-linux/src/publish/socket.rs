@@ -1,0 +1,96 @@
+//! The socket of a published pool: a file that is created safely and removed by its owner, and who may connect.
+
+use std::io;
+use std::mem::size_of;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::{fs, mem};
+
+use super::error::PublishError;
+
+/// The file of a socket that this process created. Dropping it removes the file, if it is still the same one.
+#[derive(Debug)]
+pub(super) struct OwnSocket {
+    /// Empty if the file is not to be removed.
+    path: PathBuf,
+    /// Device and inode of the file.
+    file: (u64, u64),
+}
+
+impl OwnSocket {
+    /// Creates a socket at `path` and listens. Replaces a socket of this user at which no program listens.
+    pub(super) fn listen(path: &Path) -> Result<(UnixListener, Self), PublishError> {
+        let refused = |why| PublishError::Socket { path: path.to_path_buf(), why };
+        make_way(path)?;
+        let listener = UnixListener::bind(path).map_err(refused)?;
+        let created = fs::symlink_metadata(path).map_err(refused)?;
+        // The file removes itself if one of the next steps fails.
+        let socket = Self { path: path.to_path_buf(), file: (created.dev(), created.ino()) };
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(refused)?;
+        listener.set_nonblocking(true).map_err(refused)?;
+        Ok((listener, socket))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Leaves the file in its place.
+    pub(super) fn leave(&mut self) {
+        self.path = PathBuf::new();
+    }
+}
+
+impl Drop for OwnSocket {
+    fn drop(&mut self) {
+        let found = fs::symlink_metadata(&self.path);
+        if found.is_ok_and(|found| (found.dev(), found.ino()) == self.file) {
+            // If the directory has become read-only, the next program replaces the socket.
+            fs::remove_file(&self.path).unwrap_or(());
+        }
+    }
+}
+
+/// Removes a socket that an ended program of this user left at `path`.
+fn make_way(path: &Path) -> Result<(), PublishError> {
+    let refused = |why| PublishError::Socket { path: path.to_path_buf(), why };
+    let found = match fs::symlink_metadata(path) {
+        Ok(found) => found,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(refused(error)),
+    };
+    if !found.file_type().is_socket() {
+        return Err(PublishError::NotASocket(path.to_path_buf()));
+    }
+    if found.uid() != own_user() {
+        return Err(PublishError::NotOwned(path.to_path_buf()));
+    }
+    match UnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            fs::remove_file(path).map_err(refused)
+        }
+        // A listener whose queue is full lets a connection wait, so it does not come here either.
+        Ok(_) => Err(PublishError::InUse(path.to_path_buf())),
+        Err(error) => Err(refused(error)),
+    }
+}
+
+/// Whether the program at the other end belongs to this user or to the superuser.
+pub(super) fn may_ask(client: &UnixStream) -> bool {
+    // SAFETY: the structure consists of numbers, for which zeros are valid.
+    let mut peer: libc::ucred = unsafe { mem::zeroed() };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    let place = (&raw mut peer).cast();
+    // SAFETY: the call writes at most `length` bytes to `peer`, and the descriptor is open.
+    let failed = unsafe {
+        libc::getsockopt(client.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, place, &raw mut length)
+    };
+    failed == 0 && (peer.uid == own_user() || peer.uid == 0)
+}
+
+fn own_user() -> u32 {
+    // SAFETY: the call has no preconditions.
+    unsafe { libc::geteuid() }
+}

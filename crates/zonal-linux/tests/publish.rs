@@ -1,0 +1,190 @@
+//! Tests of pools that publish themselves, through their sockets.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use zonal_linux::{Pool, PoolRequest, PublishError};
+
+fn pool() -> Pool {
+    Pool::builder().size(32 << 20).fake_nodes(2).build().unwrap()
+}
+
+fn place() -> (TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pool");
+    (directory, path)
+}
+
+fn ask_line(path: &Path, line: &[u8]) -> Value {
+    let mut client = UnixStream::connect(path).unwrap();
+    client.write_all(line).unwrap();
+    let mut answer = String::new();
+    BufReader::new(client).read_line(&mut answer).unwrap();
+    serde_json::from_str(&answer).unwrap()
+}
+
+fn ask(path: &Path, request: &Value) -> Value {
+    ask_line(path, format!("{request}\n").as_bytes())
+}
+
+fn set(path: &Path, name: &str, value: &str) -> Value {
+    ask(path, &json!({ "zonal": 1, "request": "set", "name": name, "value": value }))
+}
+
+#[test]
+fn clients_read_and_change_settings() {
+    let (_directory, path) = place();
+    let pool = pool();
+    let _published = pool.publish(&path).unwrap();
+    let all = ask(&path, &json!({ "zonal": 1, "request": "settings" }));
+    let row = |name: &str| {
+        let rows = all["settings"].as_array().unwrap();
+        rows.iter().find(|row| row["name"] == name).unwrap().clone()
+    };
+    assert_eq!(row("zone_reclaim_mode")["value"], "0");
+    assert_eq!(row("zone_reclaim_mode")["allowed"], "a number from 0 to 7");
+    assert_eq!(
+        (row("stat_refresh")["value"].clone(), row("stat_refresh")["access"].clone()),
+        (Value::Null, "write-only".into())
+    );
+    assert_eq!(
+        set(&path, "zone_reclaim_mode", "5")["set"],
+        json!({ "name": "zone_reclaim_mode", "value": "5" })
+    );
+    assert_eq!(pool.setting("zone_reclaim_mode").unwrap().to_string(), "5");
+    let error = set(&path, "zone_reclaim_mode", "8");
+    assert_eq!(error["error"], "zone_reclaim_mode cannot be `8`; allowed: a number from 0 to 7");
+    assert_eq!(pool.setting("zone_reclaim_mode").unwrap().to_string(), "5");
+}
+
+#[test]
+fn the_snapshot_has_the_state_of_the_pool() {
+    let (_directory, path) = place();
+    let pool = pool();
+    let _published = pool.publish(&path).unwrap();
+    let pages: Vec<_> = (0..1000).map(|_| pool.alloc(&PoolRequest::page()).unwrap()).collect();
+    let state = ask(&path, &json!({ "zonal": 1, "request": "snapshot" }))["snapshot"].clone();
+    let sum = |member: &str| {
+        state["zones"].as_array().unwrap().iter().map(|zone| zone[member].as_u64().unwrap()).sum::<u64>()
+    };
+    assert_eq!(sum("managed"), pool.accounting().managed.get());
+    assert_eq!(sum("managed") - sum("free") - sum("in_pagesets"), 1000);
+    let count = |pageset: &Value| pageset["count"].as_u64().unwrap();
+    assert_eq!(state["pagesets"].as_array().unwrap().iter().map(count).sum::<u64>(), sum("in_pagesets"));
+    assert_eq!(state["nodes"][1]["fallback_order"], json!([1, 0]));
+    drop(pages);
+}
+
+#[test]
+fn bad_requests_are_answered_with_what_is_wrong() {
+    let (_directory, path) = place();
+    let pool = pool();
+    let _published = pool.publish(&path).unwrap();
+    for (request, expected) in [
+        (b"hello\n".to_vec(), "the request is not JSON"),
+        (
+            b"{\"request\": \"settings\"}\n".to_vec(),
+            "the version of the request is null; this program knows 1",
+        ),
+        (b"{\"zonal\": 2, \"request\": \"settings\"}\n".to_vec(), "version of the request is 2"),
+        (b"[1]\n".to_vec(), "version"),
+        (
+            b"{\"zonal\": 1, \"request\": \"stop\"}\n".to_vec(),
+            "\"stop\" is not a request; requests are settings, set and snapshot",
+        ),
+        (b"{\"zonal\": 1, \"request\": \"set\", \"name\": 3}\n".to_vec(), "`name` is 3; it must be a text"),
+        (vec![b'['; 4096], "longer than 4096 bytes"),
+        (vec![0xff, b'\n'], "not JSON"),
+    ] {
+        let answer = ask_line(&path, &request);
+        let error = answer["error"].as_str().unwrap_or_default();
+        assert!(error.contains(expected), "{answer}");
+    }
+    assert_eq!(set(&path, "stat_interval", "2")["set"]["value"], "2", "others are served afterwards");
+}
+
+/// Clients that send nothing, send without an end, or read nothing delay others but end.
+#[test]
+fn silent_clients_do_not_stop_the_service() {
+    let (_directory, path) = place();
+    let pool = pool();
+    let published = pool.publish(&path).unwrap();
+    let silent = UnixStream::connect(&path).unwrap();
+    let mut unfinished = UnixStream::connect(&path).unwrap();
+    unfinished.write_all(b"{\"zonal\"").unwrap();
+    let mut deaf = UnixStream::connect(&path).unwrap();
+    deaf.write_all(b"{\"zonal\": 1, \"request\": \"snapshot\"}\n").unwrap();
+    drop(UnixStream::connect(&path).unwrap());
+    thread::scope(|scope| {
+        let served = (0..4).map(|_| scope.spawn(|| set(&path, "stat_interval", "3")));
+        for client in served.collect::<Vec<_>>() {
+            assert_eq!(client.join().unwrap()["set"]["value"], "3");
+        }
+    });
+    drop(published);
+    drop((silent, unfinished, deaf));
+    assert_eq!(pool.setting("stat_interval").unwrap().to_string(), "3");
+}
+
+#[test]
+fn the_socket_belongs_to_its_user_and_is_removed() {
+    let (_directory, path) = place();
+    let pool = pool();
+    let published = pool.publish(&path).unwrap();
+    assert_eq!(fs::symlink_metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(published.path(), path);
+    let second = pool.publish(&path).unwrap_err();
+    assert!(matches!(second, PublishError::InUse(_)), "{second}");
+    drop(published);
+    assert!(!path.exists());
+}
+
+#[test]
+fn only_sockets_that_ended_programs_left_are_replaced() {
+    let (directory, path) = place();
+    let pool = pool();
+    drop(UnixListener::bind(&path).unwrap());
+    drop(pool.publish(&path).unwrap());
+    fs::write(&path, "precious").unwrap();
+    let refused = pool.publish(&path).unwrap_err();
+    assert!(matches!(refused, PublishError::NotASocket(_)), "{refused}");
+    assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+    let target = directory.path().join("target");
+    drop(UnixListener::bind(&target).unwrap());
+    let link = directory.path().join("link");
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    assert!(matches!(pool.publish(&link).unwrap_err(), PublishError::NotASocket(_)));
+    assert!(target.exists());
+    for missing in [directory.path().join("none/pool"), directory.path().join("x".repeat(200))] {
+        let refused = pool.publish(&missing).unwrap_err();
+        assert!(matches!(refused, PublishError::Socket { .. }), "{refused}");
+    }
+}
+
+/// A file that replaced the socket is not removed.
+#[test]
+fn another_file_at_the_path_is_left_alone() {
+    let (_directory, path) = place();
+    let published = pool().publish(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    fs::write(&path, "precious").unwrap();
+    drop(published);
+    assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+}
+
+#[test]
+fn a_pool_lives_as_long_as_its_publication() {
+    let (_directory, path) = place();
+    let pool = pool();
+    let published = pool.publish(&path).unwrap();
+    drop(pool);
+    assert_eq!(set(&path, "stat_interval", "4")["set"]["value"], "4");
+    drop(published);
+    assert!(UnixStream::connect(&path).is_err());
+}
