@@ -27,6 +27,9 @@
 //!   again later ([`Pool::grow`], [`Pool::online_memory`]).
 //! - Refuse to free frames that are not allocated; a refused free does not affect the accounting.
 //! - Emulate the nodes of other machines ([`PoolBuilder::fake_nodes`], [`PoolBuilder::machine`]).
+//! - Change settings by name ([`Pool::set_setting`]), from other programs too ([`Pool::publish`]), and return the memory
+//!   of free frames ([`Pool::trim`]).
+//! - Explain which zones a request tries, and why each of them does not serve ([`Pool::explain`]).
 //! - Report its state in its own formats and in those of Linux ([`Pool::snapshot`]), and check the consistency of its
 //!   state ([`Pool::verify`]).
 //!
@@ -137,6 +140,7 @@ pub use zonal::error::{
     AllocError, ConfigError, FreeBulkError, FreeError, OnlineError, PolicyError, Shortage, SplitError,
     UsedFrames, UsedState, Verdict, VerdictCounts, ZoneShortage, ZoneSpan,
 };
+pub use zonal::explain::{Exclusion, Outcome, ReclaimStep, Step, ZoneName};
 pub use zonal::machine::{FrameRange, TopologyError};
 pub use zonal::platform::pressure::{PressureEvent, PressureKind, StallShares};
 pub use zonal::platform::reclaimer::{ReclaimReason, ReclaimRequest, Reclaimer};

@@ -56,7 +56,8 @@
 //! # Modules
 //! Callers use the types of `config`, `machine`, `request`, `mempolicy`, `units` and `error`. Embedders also need
 //! `platform` and `layout`. `settings` has the names and ranges of
-//! settings. `snapshot` and `verify` report and check the state. `rules` has the arithmetic behind the
+//! settings. `explain` has the steps of requests. `snapshot` and `verify` report and check
+//! the state. `rules` has the arithmetic behind the
 //! settings, and can be used without an allocator. `metadata` is for tools that attribute memory accesses to parts of
 //! the metadata.
 #![no_std]
@@ -94,7 +95,7 @@ pub use alloc::allocator::Allocator;
 pub use alloc::fences::Fence;
 pub use alloc::retire::Retirement;
 pub use alloc::runs::FrameRun;
-pub use alloc::{layout, mempolicy, request};
+pub use alloc::{explain, layout, mempolicy, request};
 pub use config::Config;
 pub use layout::Layout;
 pub use machine::Machine;

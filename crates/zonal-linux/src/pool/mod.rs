@@ -17,6 +17,7 @@ mod change;
 
 mod shrink;
 
+mod explain;
 mod settings;
 mod trim;
 

@@ -104,7 +104,7 @@ impl<'r> AllocContext<'r> {
         self.bound.is_some()
     }
 
-    fn allows_node(&self, node: NodeId) -> bool {
+    pub(super) fn allows_node(&self, node: NodeId) -> bool {
         self.nodes().is_none_or(|nodes| nodes.contains(node))
     }
 }

@@ -97,6 +97,8 @@ pub(super) enum Turn {
     Next,
     /// The turn used last, to examine a request that failed.
     Last,
+    /// The turn that the next request uses, to examine it before.
+    Upcoming,
 }
 
 impl<'w, P: Platform> Policy<'w, P> {
@@ -213,6 +215,7 @@ impl<'w, P: Platform> Policy<'w, P> {
         match turn {
             Turn::Next => self.turn.fetch_add(1, Relaxed),
             Turn::Last => self.turn.load(Relaxed).saturating_sub(1),
+            Turn::Upcoming => self.turn.load(Relaxed),
         }
     }
 }

@@ -11,6 +11,7 @@
 pub(crate) mod allocator;
 mod bulk;
 mod context;
+pub mod explain;
 mod failed_reclaim;
 pub(crate) mod fences;
 mod free;
@@ -27,6 +28,7 @@ pub(crate) mod runs;
 mod scan;
 mod shortage;
 mod slow_path;
+mod watch;
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 

@@ -89,7 +89,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Returns the nearest zone whose full bit is not set, if `preferred` has its full bit set and still fails its
     /// watermark.
     #[inline(never)]
-    fn first_not_full(
+    pub(super) fn first_not_full(
         &self,
         request: &Request<'_>,
         preferred: &Zone<'m, P>,

@@ -308,30 +308,35 @@ impl<'m, P: Platform> Allocator<'m, P> {
         outcome
     }
 
-    fn try_node_reclaim(&self, zone: &Zone<'m, P>, context: &AllocContext<'_>) -> NodeReclaimOutcome {
+    /// Returns the outcome of node reclaim if it would not be tried, without trying it.
+    pub(super) fn expected_node_reclaim(
+        &self,
+        zone: &Zone<'m, P>,
+        context: &AllocContext<'_>,
+    ) -> Option<NodeReclaimOutcome> {
+        let (node, extent) = (&self.state.nodes[zone.node], self.state.extent_of(zone));
         // Even counting reclaimable frames calls the reclaimer. The reclaimer must not be called from within one of its
         // own calls, nor for a request that may not wait. Such a request may come from a signal handler, or from a
         // caller that holds a lock that the reclaimer acquires. Linux counts first, because it maintains the counts
         // itself, and so even a request that may not wait can mark a zone with too little to reclaim as full. Here such
         // a request does not, not even in the mode `Original`.
         if !context.may_reclaim {
-            return NodeReclaimOutcome::NoScan;
+            return Some(NodeReclaimOutcome::NoScan);
         }
-        let (node, extent) = (&self.state.nodes[zone.node], self.state.extent_of(zone));
-        let request = ReclaimRequest {
-            zone: extent.alone,
-            zone_limit: context.limit,
-            order: context.order,
-            ..ReclaimRequest::new(ReclaimReason::Node, node.id, reclaim_target(context.order))
-                .under(self.state.shared.node_reclaim())
-        };
+        let request = self.state.node_request(&extent, context);
         let too_few = extent.managed().get() * u64::from(self.state.shared.min_unmapped_percent()) / 100;
         if self.state.count_reclaimable(&request).get() <= too_few {
-            return NodeReclaimOutcome::Full;
+            return Some(NodeReclaimOutcome::Full);
         }
-        if node.cpus_online() > 0 && context.from != zone.node {
-            return NodeReclaimOutcome::NoScan;
+        (node.cpus_online() > 0 && context.from != zone.node).then_some(NodeReclaimOutcome::NoScan)
+    }
+
+    fn try_node_reclaim(&self, zone: &Zone<'m, P>, context: &AllocContext<'_>) -> NodeReclaimOutcome {
+        if let Some(outcome) = self.expected_node_reclaim(zone, context) {
+            return outcome;
         }
+        let (node, extent) = (&self.state.nodes[zone.node], self.state.extent_of(zone));
+        let request = self.state.node_request(&extent, context);
         let Some(_turn) = self.state.try_turn(&extent) else { return NodeReclaimOutcome::NoScan };
         let freed = self.call_reclaimers(&extent, &request);
         node.counters.add_total(NodeItem::ReclaimedNode, freed.get() as i64);
@@ -372,6 +377,18 @@ impl<'m, P: Platform> MachineState<'m, P> {
     fn count_reclaimable(&self, request: &ReclaimRequest) -> PageCount {
         let _reclaiming = Reclaiming::begin(&self.platform);
         self.platform.reclaimer().count(request)
+    }
+
+    /// Returns the request for node reclaim of an extent.
+    fn node_request(&self, extent: &Extent<'m, P>, context: &AllocContext<'_>) -> ReclaimRequest {
+        let node = self.nodes[extent.place].id;
+        ReclaimRequest {
+            zone: extent.alone,
+            zone_limit: context.limit,
+            order: context.order,
+            ..ReclaimRequest::new(ReclaimReason::Node, node, reclaim_target(context.order))
+                .under(self.shared.node_reclaim())
+        }
     }
 
     /// Whether direct reclaim could free frames of an allowed node.

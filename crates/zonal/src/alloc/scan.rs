@@ -12,10 +12,12 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::Allocator;
 use crate::alloc::context::AllocContext;
+use crate::alloc::explain::{Exclusion, Outcome, ReclaimStep};
 use crate::alloc::failed_reclaim::{FailedReclaim, Past};
 use crate::alloc::reclaim::NodeReclaimOutcome;
 use crate::alloc::request::Block;
 use crate::alloc::slow_path::IDLE_ROUNDS;
+use crate::alloc::watch::Watch;
 use crate::config::ZonelistCache;
 use crate::pageset::full_zones::note_full;
 use crate::pageset::session::PagesetSession;
@@ -52,7 +54,8 @@ enum CacheUse {
     Ignored,
 }
 
-struct Scan<'s, 'm, P: Platform> {
+struct Scan<'s, 'm, P: Platform, W> {
+    watch: W,
     allocator: &'s Allocator<'m, P>,
     context: &'s AllocContext<'s>,
     watermark: Watermark,
@@ -68,24 +71,31 @@ struct Scan<'s, 'm, P: Platform> {
     past: Past,
     /// Whether node reclaim freed frames.
     freed: bool,
+    /// Whether a dry walk ignores the full bits, because a real scan would have cleared them first.
+    bits_are_stale: bool,
 }
 
 impl<'m, P: Platform> Allocator<'m, P> {
     /// Scans the request's list at `watermark`.
-    pub(super) fn scan(&self, context: &AllocContext<'_>, watermark: Watermark) -> Option<Block> {
-        self.scan_by(context, watermark, Past::Heeded).0
+    pub(super) fn scan<W: Watch>(
+        &self,
+        context: &AllocContext<'_>,
+        watermark: Watermark,
+        watch: W,
+    ) -> Option<Block> {
+        self.scan_by(context, watermark, Past::Heeded, watch).0
     }
 
     /// Scans the request's list a last time before the request fails.
     ///
     /// Ignores full bits, and repeats the scan as long as node reclaim frees frames. A request therefore never fails
     /// because of the zonelist cache. In the published form, this method runs one ordinary scan.
-    pub(super) fn scan_last(&self, context: &AllocContext<'_>) -> Option<Block> {
+    pub(super) fn scan_last<W: Watch>(&self, context: &AllocContext<'_>, watch: W) -> Option<Block> {
         if self.state.shared.zonelist_cache().is_published_form() {
-            return self.scan(context, Watermark::Min);
+            return self.scan(context, Watermark::Min, watch);
         }
         for _ in 0..LAST_SCANS {
-            let (found, freed) = self.scan_by(context, Watermark::Min, Past::Ignored);
+            let (found, freed) = self.scan_by(context, Watermark::Min, Past::Ignored, watch);
             if found.is_some() || !freed {
                 return found;
             }
@@ -94,13 +104,21 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     /// Scans the list, and restarts if the list changes; also returns whether node reclaim freed frames.
-    fn scan_by(&self, context: &AllocContext<'_>, watermark: Watermark, past: Past) -> (Option<Block>, bool) {
+    fn scan_by<W: Watch>(
+        &self,
+        context: &AllocContext<'_>,
+        watermark: Watermark,
+        past: Past,
+        watch: W,
+    ) -> (Option<Block>, bool) {
         let mut freed = false;
         for _ in 0..RESTARTS {
             let mut listed = None;
-            let mut scan = Scan::new(self, context, watermark, past, &mut listed);
+            let mut scan = Scan::new(self, context, watermark, past, &mut listed, watch);
             let found = scan.run();
-            self.state.count_probes(context, scan.probes);
+            if !W::IS_DRY {
+                self.state.count_probes(context, scan.probes);
+            }
             freed |= scan.freed;
             if let Ok(found) = found {
                 return (found, freed);
@@ -110,7 +128,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 }
 
-impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
+impl<'s, 'm, P: Platform, W: Watch> Scan<'s, 'm, P, W> {
     /// Creates a scan at `watermark`; `listed` is storage for the positions of allowed nodes.
     fn new(
         allocator: &'s Allocator<'m, P>,
@@ -118,6 +136,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
         watermark: Watermark,
         past: Past,
         listed: &'s mut Option<PositionMask>,
+        watch: W,
     ) -> Self {
         let node = &allocator.state.nodes[context.target];
         let mode = allocator.state.shared.zonelist_cache();
@@ -133,6 +152,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
             ScanClass::new(context.order, watermark, context.urgency, context.limit)
         };
         Self {
+            watch,
             allocator,
             context,
             watermark,
@@ -154,6 +174,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
             probes: 0,
             past,
             freed: false,
+            bits_are_stale: false,
         }
     }
 
@@ -177,18 +198,73 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
     fn pass(&mut self) -> Result<Option<Block>, ListChanged> {
         let mut from = 0;
         loop {
-            let marked = (self.cache == CacheUse::Active).then(|| self.full.bitmap(self.class));
-            let Some((position, zone)) = self.candidates.next(from, marked)? else { return Ok(None) };
+            let marked = self.heeds_bits().then(|| self.full.bitmap(self.class));
+            let next = self.candidates.next(from, marked)?;
+            if W::WATCHES {
+                self.report_skipped(from, next.map(|(position, _)| position))?;
+            }
+            let Some((position, zone)) = next else { return Ok(None) };
             let zone = &self.allocator.state.zones[zone.index()];
             if self.context.strict && zone.node != self.context.target {
                 return Ok(None); // the zones of the target come first in its list
+            }
+            from = position + 1;
+            if W::IS_DRY && self.would_be_marked(zone) {
+                self.watch.zone(zone, self.watermark, Outcome::MarkedFull { within_ns: 0 });
+                continue;
             }
             let found = self.try_zone(zone, position);
             if found.is_some() {
                 return Ok(found);
             }
-            from = position + 1;
         }
+    }
+
+    /// Whether zones with full bits are skipped.
+    fn heeds_bits(&self) -> bool {
+        self.cache == CacheUse::Active && !(W::IS_DRY && self.bits_are_stale)
+    }
+
+    /// Whether the scan at `low`, which failed before this one, would have marked `zone` for this scan too.
+    ///
+    /// In the default mode, the marks of a scan at `low` do not apply to scans at `min`.
+    fn would_be_marked(&self, zone: &Zone<'m, P>) -> bool {
+        if self.cache != CacheUse::Active
+            || !self.mode.is_published_form()
+            || self.watermark == Watermark::Low
+        {
+            return false;
+        }
+        !self.may_reclaim(zone)
+            || match self.allocator.expected_node_reclaim(zone, self.context) {
+                Some(NodeReclaimOutcome::NoScan) => false,
+                Some(NodeReclaimOutcome::Full) => self.mode.marks_unreclaimable(),
+                _ => true,
+            }
+    }
+
+    /// Reports the zones at positions from `from` to before `end`, or to the end of the list, which are not tried.
+    #[cold]
+    fn report_skipped(&self, from: usize, end: Option<usize>) -> Result<(), ListChanged> {
+        let skipped = end.map_or(usize::MAX, |end| end - from);
+        for zone in self.candidates.zones_from(from)?.take(skipped) {
+            let zone = &self.allocator.state.zones[zone.index()];
+            let outcome = self.allocator.state.why_skipped(zone, self.context);
+            self.watch.zone(zone, self.watermark, outcome);
+        }
+        Ok(())
+    }
+
+    /// Reports why a zone that was tried did not serve.
+    fn report_failed(&self, zone: &Zone<'m, P>) {
+        if W::WATCHES {
+            let why = self.allocator.state.why_failed(zone, self.context, self.watermark);
+            self.watch.zone(zone, self.watermark, why);
+        }
+    }
+
+    fn report_reclaim(&self, zone: &Zone<'m, P>, step: ReclaimStep) {
+        self.watch.zone(zone, self.watermark, Outcome::Reclaim(step));
     }
 
     /// Whether the first zone within the request's zone limit is on a node that the cpuset excludes.
@@ -203,6 +279,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
     /// Tries to allocate from one zone that may serve the request.
     fn try_zone(&mut self, zone: &'s Zone<'m, P>, position: usize) -> Option<Block> {
         if !self.context.reaches(zone) {
+            self.watch.zone(zone, self.watermark, Outcome::NotAllowed(Exclusion::AddressLimit));
             return None;
         }
         self.preferred.get_or_insert(zone);
@@ -211,6 +288,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
         if taken.is_some() {
             return taken;
         }
+        self.report_failed(zone);
         if self.mode.consults_before_reclaim() {
             self.set_up_cache();
         }
@@ -227,7 +305,8 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
             self.set_full_bit(zone, position);
             return None;
         }
-        if self.cache == CacheUse::Active && self.full.is_full(self.class, position) {
+        if self.heeds_bits() && self.full.is_full(self.class, position) {
+            self.report_reclaim(zone, ReclaimStep::FailedRecently);
             return None; // The full bit was set within the last second, so the zone is not reclaimed again (M3).
         }
         self.reclaim_and_retry(zone, position)
@@ -236,10 +315,17 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
     /// Runs node reclaim and tries the zone again.
     fn reclaim_and_retry(&mut self, zone: &'s Zone<'m, P>, position: usize) -> Option<Block> {
         if self.recently_failed(zone) {
+            self.report_reclaim(zone, ReclaimStep::FailedRecently);
             self.set_full_bit(zone, position);
             return None;
         }
+        if W::IS_DRY {
+            let expected = self.allocator.expected_node_reclaim(zone, self.context);
+            self.report_reclaim(zone, expected.map_or(ReclaimStep::WouldRun, reclaim_step));
+            return None;
+        }
         let outcome = self.allocator.node_reclaim(zone, self.context);
+        self.report_reclaim(zone, reclaim_step(outcome));
         self.freed |= matches!(outcome, NodeReclaimOutcome::Some | NodeReclaimOutcome::Success);
         if matches!(outcome, NodeReclaimOutcome::NoScan | NodeReclaimOutcome::Full) {
             // The zone is skipped, but its full bit is not set, because direct reclaim may free frames that node
@@ -268,10 +354,19 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
         if !self.passes(zone) {
             return None;
         }
+        if W::IS_DRY {
+            if !self.context.has_block_in_reach(zone) {
+                return None;
+            }
+            self.watch.zone(zone, self.watermark, Outcome::Serves);
+            let AllocContext { order, .. } = *self.context;
+            return Some(Block { first: zone.span.start, order, zone: zone.id, node: zone.node_id });
+        }
         let block = self.allocator.alloc_from(zone, preferred, self.context, self.watermark)?;
         if zone.node != preferred.node {
             self.allocator.state.count_foreign(preferred, self.context.cpu);
         }
+        self.watch.zone(zone, self.watermark, Outcome::Serves);
         Some(block)
     }
 
@@ -297,7 +392,9 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
     /// Makes the cache active, at most once per scan.
     fn set_up_cache(&mut self) {
         if self.cache == CacheUse::Later {
-            if self.full.set_up(self.allocator.state.platform.now()) {
+            if W::IS_DRY {
+                self.bits_are_stale = self.full.is_stale(self.allocator.state.platform.now());
+            } else if self.full.set_up(self.allocator.state.platform.now()) {
                 self.events.add(Event::Wipes, 1);
             }
             self.cache = CacheUse::Active;
@@ -305,7 +402,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
     }
 
     fn set_full_bit(&self, zone: &Zone<'_, P>, position: usize) {
-        if self.cache == CacheUse::None {
+        if W::IS_DRY || self.cache == CacheUse::None {
             return;
         }
         let is_new = if self.mode.is_published_form() {
@@ -350,6 +447,17 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
             }
             note_full(zone, self.class.bound_orders());
         }
+    }
+}
+
+/// Returns the outcome of node reclaim as a step.
+fn reclaim_step(outcome: NodeReclaimOutcome) -> ReclaimStep {
+    match outcome {
+        NodeReclaimOutcome::NoScan => ReclaimStep::NotTried,
+        NodeReclaimOutcome::Full => ReclaimStep::TooFew,
+        NodeReclaimOutcome::Nothing => ReclaimStep::Nothing,
+        NodeReclaimOutcome::Some => ReclaimStep::Some,
+        NodeReclaimOutcome::Success => ReclaimStep::Success,
     }
 }
 

@@ -9,7 +9,9 @@
 
 use crate::Allocator;
 use crate::alloc::context::AllocContext;
+use crate::alloc::explain::Step;
 use crate::alloc::request::{Block, Request};
+use crate::alloc::watch::Watch;
 use crate::config::Faults;
 use crate::error::AllocError;
 use crate::node_mask::NodeMask;
@@ -41,7 +43,17 @@ impl<'m, P: Platform> Allocator<'m, P> {
         request: &Request<'_>,
         context: &AllocContext<'_>,
     ) -> Result<Block, AllocError> {
-        let block = self.find(context).ok_or_else(|| self.state.failure(context))?;
+        self.serve_watched(request, context, ())
+    }
+
+    /// Serves a request and reports its steps.
+    pub(super) fn serve_watched<W: Watch>(
+        &self,
+        request: &Request<'_>,
+        context: &AllocContext<'_>,
+        watch: W,
+    ) -> Result<Block, AllocError> {
+        let block = self.find(context, watch).ok_or_else(|| self.state.failure(context))?;
         if self.zeroes(request) {
             let count = context.placement.map_or(context.order.pages(), |placement| placement.count);
             self.state.zero(block.first, count);
@@ -77,40 +89,66 @@ impl<'m, P: Platform> Allocator<'m, P> {
         self.resolve(request).map_or_else(|error| error, |context| self.state.failure(&context))
     }
 
-    fn find(&self, context: &AllocContext<'_>) -> Option<Block> {
+    /// Finds a block. A dry walk returns a block of the zone that would serve, which stays free, and ends before
+    /// reclaim.
+    pub(super) fn find<W: Watch>(&self, context: &AllocContext<'_>, watch: W) -> Option<Block> {
         if !context.first.is_empty()
-            && let Some(block) = self.scan_first(context)
+            && let Some(block) = self.scan_first(context, watch)
         {
             return Some(block);
         }
-        if let Some(block) = self.scan(context, Watermark::Low) {
+        if let Some(block) = self.scan(context, Watermark::Low, watch) {
             return Some(block);
         }
-        self.state.wake_background(context);
-        self.state.report_low(context);
-        if let Some(block) = self.scan(context, Watermark::Min) {
+        watch.step(Step::BackgroundWoken);
+        if !W::IS_DRY {
+            self.state.wake_background(context);
+            self.state.report_low(context);
+        }
+        if let Some(block) = self.scan(context, Watermark::Min, watch) {
             return Some(block);
+        }
+        if W::IS_DRY {
+            self.say_what_follows(context, watch);
+            return None;
         }
         if context.may_reclaim
-            && let Some(block) = self.reclaim_and_scan(context)
+            && let Some(block) = self.reclaim_and_scan(context, watch)
         {
             return Some(block);
         }
+        if W::WATCHES {
+            watch.step(Step::PagesetsDrained { frames: self.state.in_allowed_pagesets(context) });
+        }
         self.state.drain_allowed(context);
-        self.scan_last(context).or_else(|| self.reclaim_block(context))
+        self.scan_last(context, watch).or_else(|| {
+            let block = self.reclaim_block(context);
+            if block.is_some() {
+                watch.step(Step::RangeReclaimed);
+            }
+            block
+        })
+    }
+
+    /// Reports what a request would try after its scans.
+    fn say_what_follows<W: Watch>(&self, context: &AllocContext<'_>, watch: W) {
+        if context.may_reclaim {
+            watch.step(Step::WouldReclaim { has_reclaimable: self.state.has_reclaimable(context) });
+        }
+        watch.step(Step::PagesetsDrained { frames: self.state.in_allowed_pagesets(context) });
     }
 
     /// Scans the zones of the nodes that the policy prefers, one node after the other, first at `low`, then at `min`.
     #[cold]
-    fn scan_first(&self, context: &AllocContext<'_>) -> Option<Block> {
+    fn scan_first<W: Watch>(&self, context: &AllocContext<'_>, watch: W) -> Option<Block> {
         let places = || context.first.iter().filter_map(|&node| self.state.place_of(node));
         for watermark in [Watermark::Low, Watermark::Min] {
             for target in places() {
                 let only = context.only_from(target);
-                if let Some(block) = self.scan(&only, watermark) {
+                if let Some(block) = self.scan(&only, watermark, watch) {
                     return Some(block);
                 }
-                if watermark == Watermark::Low {
+                if watermark == Watermark::Low && !W::IS_DRY {
                     self.state.wake_background(&only);
                 }
             }
@@ -122,12 +160,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
     ///
     /// Direct reclaim clears the full bits of the zones that it reclaimed, so that the scan checks these zones
     /// (mechanism M3 of the README).
-    fn reclaim_and_scan(&self, context: &AllocContext<'_>) -> Option<Block> {
+    fn reclaim_and_scan<W: Watch>(&self, context: &AllocContext<'_>, watch: W) -> Option<Block> {
         let mut idle = 0;
         for round in 1..=ROUNDS {
             let freed = self.direct_reclaim(context);
+            watch.step(Step::DirectReclaim { freed });
             idle = if freed == PageCount::ZERO { idle + 1 } else { 0 };
-            if let Some(block) = self.scan(context, Watermark::Min) {
+            if let Some(block) = self.scan(context, Watermark::Min, watch) {
                 return Some(block);
             }
             let costly = context.order.get() > COSTLY_ORDER && round >= IDLE_ROUNDS;

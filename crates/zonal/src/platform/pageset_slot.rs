@@ -194,6 +194,13 @@ impl<P: Platform> PagesetSlot<'_, P> {
     pub(crate) fn has_frames(&self) -> bool {
         free_slots_of(self.head.word.load(Relaxed)) < self.slots.len() // relaxed: may be stale
     }
+
+    /// Whether a pop without the pageset's lock would succeed; the result may be stale.
+    pub(crate) fn allows_pop(&self, step: Step) -> bool {
+        let next = self.head.word.load(Relaxed).wrapping_add(step.bits());
+        let limited = next.wrapping_add(self.head.pop_limit.load(Relaxed));
+        self.has_frames() && limited & self.head.load_lock_word().bits() == 0
+    }
 }
 
 /// The pageset slots of all CPUs, and the slot that each CPU currently uses.

@@ -118,8 +118,13 @@ impl<'m, P: Platform> FullBits<'m, P> {
 
     /// Whether the last wipe was more than a second ago, or the clock was set back.
     pub(crate) fn is_stale(&self, now: Moment) -> bool {
-        let wiped_at = Moment::from_ns(self.wiped_at.load(Relaxed));
+        let wiped_at = self.wiped_at();
         now.ns_since(wiped_at) > SECOND_NS || now < wiped_at
+    }
+
+    /// Returns the time of the last wipe.
+    pub(crate) fn wiped_at(&self) -> Moment {
+        Moment::from_ns(self.wiped_at.load(Relaxed))
     }
 
     /// Clears every full bit.

@@ -210,7 +210,7 @@ impl<P: Platform> ListReader<'_, '_, P> {
 
     /// Returns the zone at `position`, which must be within the list.
     #[inline]
-    fn zone_at(&self, position: usize) -> Result<ZoneId, ListChanged> {
+    pub(crate) fn zone_at(&self, position: usize) -> Result<ZoneId, ListChanged> {
         let entry = self.entry(position);
         self.check()?;
         Ok(entry.zone())

@@ -3,6 +3,7 @@
 mod basics;
 mod bulk;
 mod exhaustion;
+mod explained;
 mod faults;
 mod fragmentation;
 mod limits;
