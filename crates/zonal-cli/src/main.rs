@@ -1,11 +1,12 @@
 //! The `zonal` command: parses arguments, calls the libraries and prints their results.
 //!
 //! Exit codes: 0 = success, 1 = the work failed, 2 = bad usage or bad input, 130 = interrupted by Ctrl-C. An error is
-//! one line on standard error; standard output contains only results. Related files: `run.rs`, `bench.rs`,
+//! one line on standard error; standard output contains only results. Related files: `run.rs`, `bench.rs`, `explain.rs`,
 //! `machine.rs`, `lab.rs`, `mechanisms.rs` and `settings.rs` are the commands; `outcome.rs` contains the code for errors and output
 //! that all commands use.
 
 mod bench;
+mod explain;
 mod interrupt;
 mod lab;
 mod layout;
@@ -42,6 +43,7 @@ enum Command {
     Run(run::RunArgs),
     Bench(bench::BenchArgs),
     Machine(machine::MachineArgs),
+    Explain(explain::ExplainArgs),
     Lab(lab::LabArgs),
     Mechanisms(mechanisms::MechanismArgs),
     Settings(settings::SettingsArgs),
@@ -60,6 +62,7 @@ fn main() -> ExitCode {
         Some(Command::Run(args)) => run::run(&args),
         Some(Command::Bench(args)) => bench::run(&args),
         Some(Command::Machine(args)) => machine::run(&args),
+        Some(Command::Explain(args)) => explain::run(&args),
         Some(Command::Lab(args)) => lab::run(&args),
         Some(Command::Mechanisms(args)) => mechanisms::run(&args),
         Some(Command::Settings(args)) => settings::run(&args),

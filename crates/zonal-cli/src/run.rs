@@ -58,7 +58,7 @@ pub(crate) struct RunArgs {
     #[arg(long = "node", value_name = "N", allow_hyphen_values = true)]
     nodes: Vec<Nodes>,
 
-    /// The placement of requests, as in local, preferred:1, bind:0,2-3, interleave:0-3 or weighted:0=3,1=1
+    /// The placement of requests, as in local, preferred:1, preferred-many:2,1, bind:0,2-3, interleave:0-3 or weighted:0=3,1=1
     #[arg(long, value_name = "P", default_value = "local")]
     policy: PolicyChoice,
 
@@ -253,12 +253,13 @@ pub(crate) fn refused(error: PoolError) -> Failure {
 
 fn policy<'w>(
     pool: &Pool,
-    choice: &PolicyChoice,
+    choice: &'w PolicyChoice,
     weights: &'w WeightTable<zonal_linux::LinuxPlatform>,
 ) -> Result<PoolPolicy<'w>, Failure> {
     let policy = match choice {
         PolicyChoice::Local => Ok(PoolPolicy::local()),
         PolicyChoice::Preferred(node) => pool.preferred(*node),
+        PolicyChoice::PreferredMany(nodes) => pool.preferred_many(nodes),
         PolicyChoice::Bind(nodes) => pool.bind(nodes.0.iter().copied().collect()),
         PolicyChoice::Interleave(nodes) => pool.interleave(nodes.0.iter().copied().collect()),
         PolicyChoice::Weighted(pairs) => {

@@ -182,6 +182,8 @@ fn node(text: &str) -> Result<NodeId, String> {
 pub(crate) enum PolicyChoice {
     Local,
     Preferred(NodeId),
+    /// Nodes in the order in which they are preferred.
+    PreferredMany(Vec<NodeId>),
     Bind(Nodes),
     Interleave(Nodes),
     Weighted(Vec<(NodeId, u8)>),
@@ -193,6 +195,7 @@ impl PolicyChoice {
         match self {
             Self::Local => Vec::new(),
             Self::Preferred(node) => vec![*node],
+            Self::PreferredMany(nodes) => nodes.clone(),
             Self::Bind(nodes) | Self::Interleave(nodes) => nodes.0.clone(),
             Self::Weighted(weights) => weights.iter().map(|(node, _)| *node).collect(),
         }
@@ -207,12 +210,34 @@ impl FromStr for PolicyChoice {
         match (name, rest) {
             ("local", "") => Ok(Self::Local),
             ("preferred", one) if !one.is_empty() => node(one).map(Self::Preferred),
+            ("preferred-many", list) if !list.is_empty() => {
+                list.split(',').map(node).collect::<Result<_, _>>().map(Self::PreferredMany)
+            }
             ("bind", list) if !list.is_empty() => list.parse().map(Self::Bind),
             ("interleave", list) if !list.is_empty() => list.parse().map(Self::Interleave),
             ("weighted", list) if !list.is_empty() => weights(list).map(Self::Weighted),
             _ => Err(format!(
-                "`{text}` is not a policy; policies look like local, preferred:1, bind:0,2-3, interleave:0-3 and weighted:0=3,1=1"
+                "`{text}` is not a policy; policies look like local, preferred:1, preferred-many:2,1, bind:0,2-3, interleave:0-3 and weighted:0=3,1=1"
             )),
+        }
+    }
+}
+
+/// Formats in the form that the option accepts.
+impl fmt::Display for PolicyChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let joined = |nodes: &[NodeId]| nodes.iter().map(NodeId::to_string).collect::<Vec<_>>().join(",");
+        match self {
+            Self::Local => f.write_str("local"),
+            Self::Preferred(node) => write!(f, "preferred:{node}"),
+            Self::PreferredMany(nodes) => write!(f, "preferred-many:{}", joined(nodes)),
+            Self::Bind(nodes) => write!(f, "bind:{}", joined(&nodes.0)),
+            Self::Interleave(nodes) => write!(f, "interleave:{}", joined(&nodes.0)),
+            Self::Weighted(pairs) => {
+                let pairs: Vec<String> =
+                    pairs.iter().map(|(node, weight)| format!("{node}={weight}")).collect();
+                write!(f, "weighted:{}", pairs.join(","))
+            }
         }
     }
 }
@@ -358,8 +383,10 @@ mod tests {
             ("bind:0,2-3", PolicyChoice::Bind(ids(&[0, 2, 3]))),
             ("interleave:0-3", PolicyChoice::Interleave(ids(&[0, 1, 2, 3]))),
             ("weighted:0=3,1=1", PolicyChoice::Weighted(vec![(id(0), 3), (id(1), 1)])),
+            ("preferred-many:3,1", PolicyChoice::PreferredMany(vec![id(3), id(1)])),
         ];
         for (text, policy) in all {
+            assert_eq!(policy.to_string().parse(), Ok(policy.clone()), "{text}");
             assert_eq!(text.parse(), Ok(policy), "{text}");
         }
         for text in [
@@ -370,6 +397,8 @@ mod tests {
             "preferred",
             "preferred:",
             "preferred:0,1",
+            "preferred-many:",
+            "preferred-many:0-1",
             "bind",
             "bind:",
             "bind:x",

@@ -10,6 +10,7 @@
 
 use crate::Allocator;
 use crate::alloc::context::AllocContext;
+use crate::alloc::explain::ReclaimStep;
 use crate::alloc::slow_path::{IDLE_ROUNDS, reclaim_target};
 use crate::error::OnlineError;
 use crate::machine::FrameRange;
@@ -37,6 +38,19 @@ pub(super) enum NodeReclaimOutcome {
     Some,
     /// At least as many frames were freed as the request needs.
     Success,
+}
+
+impl NodeReclaimOutcome {
+    /// Returns the outcome as a step of a request.
+    pub(super) const fn step(self) -> ReclaimStep {
+        match self {
+            Self::NoScan => ReclaimStep::NotTried,
+            Self::Full => ReclaimStep::TooFew,
+            Self::Nothing => ReclaimStep::Nothing,
+            Self::Some => ReclaimStep::Some,
+            Self::Success => ReclaimStep::Success,
+        }
+    }
 }
 
 /// Marks the caller as reclaiming until dropped; meanwhile the caller's own requests may use the reserve.

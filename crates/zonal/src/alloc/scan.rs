@@ -73,6 +73,8 @@ struct Scan<'s, 'm, P: Platform, W> {
     freed: bool,
     /// Whether a dry walk ignores the full bits, because a real scan would have cleared them first.
     bits_are_stale: bool,
+    /// Whether a dry walk has passed over a zone that is marked as full.
+    met_marks: bool,
 }
 
 impl<'m, P: Platform> Allocator<'m, P> {
@@ -175,6 +177,7 @@ impl<'s, 'm, P: Platform, W: Watch> Scan<'s, 'm, P, W> {
             past,
             freed: false,
             bits_are_stale: false,
+            met_marks: false,
         }
     }
 
@@ -189,6 +192,9 @@ impl<'s, 'm, P: Platform, W: Watch> Scan<'s, 'm, P, W> {
         let found = self.pass()?;
         if found.is_some() || self.cache != CacheUse::Active {
             return Ok(found);
+        }
+        if W::IS_DRY && !self.met_marks {
+            return Ok(None); // every zone has been explained
         }
         self.cache = CacheUse::Ignored;
         self.pass()
@@ -211,6 +217,7 @@ impl<'s, 'm, P: Platform, W: Watch> Scan<'s, 'm, P, W> {
             from = position + 1;
             if W::IS_DRY && self.would_be_marked(zone) {
                 self.watch.zone(zone, self.watermark, Outcome::MarkedFull { within_ns: 0 });
+                self.met_marks = true;
                 continue;
             }
             let found = self.try_zone(zone, position);
@@ -245,11 +252,12 @@ impl<'s, 'm, P: Platform, W: Watch> Scan<'s, 'm, P, W> {
 
     /// Reports the zones at positions from `from` to before `end`, or to the end of the list, which are not tried.
     #[cold]
-    fn report_skipped(&self, from: usize, end: Option<usize>) -> Result<(), ListChanged> {
+    fn report_skipped(&mut self, from: usize, end: Option<usize>) -> Result<(), ListChanged> {
         let skipped = end.map_or(usize::MAX, |end| end - from);
         for zone in self.candidates.zones_from(from)?.take(skipped) {
             let zone = &self.allocator.state.zones[zone.index()];
             let outcome = self.allocator.state.why_skipped(zone, self.context);
+            self.met_marks |= matches!(outcome, Outcome::MarkedFull { .. });
             self.watch.zone(zone, self.watermark, outcome);
         }
         Ok(())
@@ -321,11 +329,11 @@ impl<'s, 'm, P: Platform, W: Watch> Scan<'s, 'm, P, W> {
         }
         if W::IS_DRY {
             let expected = self.allocator.expected_node_reclaim(zone, self.context);
-            self.report_reclaim(zone, expected.map_or(ReclaimStep::WouldRun, reclaim_step));
+            self.report_reclaim(zone, expected.map_or(ReclaimStep::WouldRun, NodeReclaimOutcome::step));
             return None;
         }
         let outcome = self.allocator.node_reclaim(zone, self.context);
-        self.report_reclaim(zone, reclaim_step(outcome));
+        self.report_reclaim(zone, outcome.step());
         self.freed |= matches!(outcome, NodeReclaimOutcome::Some | NodeReclaimOutcome::Success);
         if matches!(outcome, NodeReclaimOutcome::NoScan | NodeReclaimOutcome::Full) {
             // The zone is skipped, but its full bit is not set, because direct reclaim may free frames that node
@@ -447,17 +455,6 @@ impl<'s, 'm, P: Platform, W: Watch> Scan<'s, 'm, P, W> {
             }
             note_full(zone, self.class.bound_orders());
         }
-    }
-}
-
-/// Returns the outcome of node reclaim as a step.
-fn reclaim_step(outcome: NodeReclaimOutcome) -> ReclaimStep {
-    match outcome {
-        NodeReclaimOutcome::NoScan => ReclaimStep::NotTried,
-        NodeReclaimOutcome::Full => ReclaimStep::TooFew,
-        NodeReclaimOutcome::Nothing => ReclaimStep::Nothing,
-        NodeReclaimOutcome::Some => ReclaimStep::Some,
-        NodeReclaimOutcome::Success => ReclaimStep::Success,
     }
 }
 

@@ -1,0 +1,139 @@
+//! Checks `zonal explain` as people and scripts call it: machines, fills, policies, bad input.
+
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+fn zonal(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_zonal"));
+    command.arg("explain").args(arguments).env_remove("COLUMNS").output().unwrap()
+}
+
+fn text(arguments: &[&str]) -> String {
+    let output = zonal(arguments);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn document(arguments: &[&str]) -> Value {
+    serde_json::from_str(&text(&[arguments, &["--json"]].concat())).unwrap()
+}
+
+const QUAD: [&str; 2] = ["--preset", "quad-10-12-32"];
+
+#[test]
+fn a_full_node_is_passed_over_for_the_nearest() {
+    let arguments = [&QUAD[..], &["--node", "2", "--fill", "2=100"]].concat();
+    let text = text(&arguments);
+    let rows: Vec<Vec<&str>> = text
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .filter(|row: &Vec<&str>| !row.is_empty())
+        .collect();
+    assert_eq!(rows[1], ["zone", "mark", "outcome"], "{text}");
+    assert_eq!((&rows[2][..4], rows[2][5]), (&["node", "2", "Normal", "low"][..], "frames"), "{text}");
+    assert_eq!(rows[3], ["node", "3", "Normal", "low", "serves"], "{text}");
+    assert_eq!(text.lines().last(), Some("node 3 Normal serves the request."), "{text}");
+}
+
+#[test]
+fn the_json_document_has_a_row_for_each_zone() {
+    let found = document(
+        &[&QUAD[..], &["--node", "2", "--fill", "2=100", "--policy", "bind:1-2", "--order", "3"]].concat(),
+    );
+    assert_eq!(found["schema"], "zonal.explain.v1");
+    let request = json!({
+        "node": 2, "order": 3, "policy": "bind:1,2", "cpuset": null, "urgency": "normal",
+        "fill": [{ "node": 2, "percent": 100 }],
+    });
+    assert_eq!(found["request"], request);
+    let short_by = found["steps"][0]["short_by"].as_u64().unwrap();
+    let zone = |node| json!({ "node": node, "kind": "Normal" });
+    let expected = json!([
+        { "zone": zone(2), "outcome": "below", "mark": "low", "short_by": short_by, "detail": null },
+        { "zone": zone(3), "outcome": "not-allowed", "mark": "low", "short_by": null,
+          "detail": "excluded by the policy or the allowed nodes" },
+        { "zone": { "node": 0, "kind": "Normal" }, "outcome": "not-allowed", "mark": "low", "short_by": null,
+          "detail": "excluded by the policy or the allowed nodes" },
+    ]);
+    assert_eq!(found["steps"].as_array().unwrap()[..3], expected.as_array().unwrap()[..]);
+    assert_eq!((&found["served_by"], &found["slow_path"]), (&zone(1), &json!([])));
+}
+
+#[test]
+fn a_full_machine_serves_nothing_before_reclaim() {
+    let fills = ["--fill", "0=100", "--fill", "1=100", "--fill", "2=100", "--fill", "3=100"];
+    let found = document(&[&QUAD[..], &fills].concat());
+    assert_eq!(found["served_by"], Value::Null);
+    assert_eq!(found["slow_path"], json!(["background-reclaim", "direct-reclaim", "drain-pagesets"]));
+    // One row for each zone at each mark.
+    let zones: Vec<String> = found["steps"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|step| format!("{}{}", step["zone"], step["mark"]))
+        .collect();
+    let distinct: std::collections::BTreeSet<&String> = zones.iter().collect();
+    assert_eq!(zones.len(), distinct.len(), "{zones:?}");
+    assert!(
+        text(&[&QUAD[..], &fills].concat()).ends_with("No zone serves the request before memory is freed.\n")
+    );
+}
+
+#[test]
+fn preferred_nodes_come_in_the_order_given() {
+    let found = document(&[&QUAD[..], &["--policy", "preferred-many:3,1", "--fill", "3=100"]].concat());
+    let nodes: Vec<u64> = found["steps"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|step| step["zone"]["node"].as_u64().unwrap())
+        .collect();
+    assert_eq!(nodes, [3, 1]);
+}
+
+#[test]
+fn this_machine_is_explained_as_full_as_it_is() {
+    let found = document(&[]);
+    assert!(!found["steps"].as_array().unwrap().is_empty());
+    let served = &found["steps"].as_array().unwrap().last().unwrap()["outcome"];
+    assert!(found["served_by"].is_null() || served == "serves", "{found}");
+}
+
+#[test]
+fn every_preset_can_be_explained() {
+    for preset in zonal_machine::PRESETS {
+        let found = document(&["--preset", preset.name, "--fill", "0=50"]);
+        assert!(found["served_by"].is_object(), "{}: {found}", preset.name);
+    }
+}
+
+#[test]
+fn bad_input_exits_with_2_and_one_line_that_names_what_is_allowed() {
+    for (arguments, right) in [
+        (&["--node", "9"][..], "--node: node 9 does not exist; the machine has nodes 0-3"),
+        (&["--node", "0,1"], "more than one node"),
+        (&["--fill", "0"], "NODE=PERCENT"),
+        (&["--fill", "0=101"], "percentage from 0 to 100"),
+        (&["--fill", "7=10"], "--fill: node 7 does not exist"),
+        (&["--order", "11"], "order from 0 to 10"),
+        (&["--policy", "bind:8"], "--policy: node 8 does not exist"),
+        (&["--policy", "best"], "policies look like"),
+        (&["--cpuset", "7"], "--cpuset: node 7 does not exist"),
+        (&["--urgency", "huge"], "urgency"),
+        (&["--live"], "cannot be used with"),
+        (&["--policy", "bind:1", "--cpuset", "2"], "no node in both"),
+    ] {
+        let output = zonal(&[&QUAD[..], arguments].concat());
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
+        assert!(output.stdout.is_empty(), "{arguments:?}");
+        assert!(errors.lines().count() == 1 && errors.contains(right), "{arguments:?}: {errors}");
+    }
+    let nodes = zonal(&["--preset", "cxl4", "--node", "2"]);
+    let errors = String::from_utf8(nodes.stderr).unwrap();
+    assert!(errors.contains("node 2 has no CPUs; nodes 0-1 can make requests"), "{errors}");
+    for arguments in [&["--preset", "none"][..], &["--machine", "/none.json"]] {
+        assert_eq!(zonal(arguments).status.code(), Some(2), "{arguments:?}");
+    }
+}
