@@ -6,10 +6,10 @@ use std::vec::Vec;
 
 use ::vm_memory::bitmap::{BS, Bitmap, NewBitmap};
 use ::vm_memory::guest_memory::Result as AccessResult;
-use ::vm_memory::mmap::MmapRegionError;
+use ::vm_memory::mmap::{MmapRegionBuilder, MmapRegionError};
 use ::vm_memory::{
     FileOffset, GuestAddress, GuestMemoryRegion, GuestMemoryRegionBytes, GuestRegionCollection,
-    GuestRegionCollectionError, GuestRegionMmap, GuestUsize, MemoryRegionAddress, MmapRegion, VolatileSlice,
+    GuestRegionCollectionError, GuestRegionMmap, GuestUsize, MemoryRegionAddress, VolatileSlice,
 };
 use zonal_linux::{
     AllocFailure, FrameBuffer, NodeId, NodeMask, Order, PageCount, PolicyError, Pool, PoolRequest,
@@ -69,12 +69,65 @@ impl<B: NewBitmap> PoolRegion<B> {
         if base.0.checked_add(bytes as u64).is_none() {
             return Err(RegionError::End { base: base.0, bytes });
         }
-        let frames = allocate(pool, request, bytes)?;
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: the frames are `bytes` bytes of a private mapping that is readable and writable. `PoolRegion` keeps them
-        // at least as long as the region: only unsafe methods and `into_permanent` separate the two.
-        let region = unsafe { MmapRegion::build_raw(frames.as_ptr().cast_mut(), bytes, protection, flags) }?;
+        Self::over(allocate(pool, request, bytes)?, base, None)
+    }
+
+    /// Allocates a region like [`new`](Self::new) in a pool with
+    /// [`shared_memory`](zonal_linux::PoolBuilder::shared_memory), which other processes can map.
+    ///
+    /// [`file_offset`](GuestMemoryRegion::file_offset) returns the file of the region and the offset of its first byte, for
+    /// the processes of devices (vhost-user).
+    ///
+    /// ```
+    /// use vm_memory::{GuestAddress, GuestMemoryRegion};
+    /// use zonal_adapters::vm_memory::PoolRegion;
+    /// use zonal_linux::{Pool, PoolRequest};
+    ///
+    /// let pool = Pool::builder().size(64 << 20).shared_memory().build()?;
+    /// // SAFETY: the processes that get the file access only this region.
+    /// let region = unsafe { PoolRegion::<()>::shared(&pool, &PoolRequest::page(), GuestAddress(0), 8 << 20) }?;
+    /// let file = region.file_offset().expect("the pool has files");
+    /// println!("map {:?} at {}", file.file(), file.start());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Safety
+    /// The obligations of [`Pool::memory_files`] apply to all users of the file.
+    ///
+    /// # Errors
+    /// The errors of [`new`](Self::new). Also returns an error if the pool has no files, or the kernel refuses a
+    /// duplicate of the descriptor.
+    pub unsafe fn shared(
+        pool: &Pool,
+        request: &PoolRequest<'_>,
+        base: GuestAddress,
+        bytes: usize,
+    ) -> Result<Self, RegionError> {
+        let Self { frames, .. } = Self::new(pool, request, base, bytes)?;
+        // SAFETY: the caller guarantees that users of the file access only frames that they may.
+        let files = unsafe { pool.memory_files() };
+        let mut places = files.filter_map(|file| Some((file.offset_of(frames.first())?, file)));
+        let (offset, file) = places.next().ok_or(RegionError::NoFile)?;
+        let file = file.descriptor().try_clone_to_owned().map_err(RegionError::File)?;
+        Self::over(frames, base, Some(FileOffset::new(file.into(), offset)))
+    }
+
+    /// Makes a region of frames, which `file` holds if it is given.
+    fn over(frames: FrameBuffer, base: GuestAddress, file: Option<FileOffset>) -> Result<Self, RegionError> {
+        let (start, bytes) = (frames.as_ptr().cast_mut(), frames.len());
+        let kind = match file {
+            Some(_) => libc::MAP_SHARED,
+            None => libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+        };
+        let mut region = MmapRegionBuilder::new_with_bitmap(bytes, B::with_len(bytes))
+            .with_mmap_prot(libc::PROT_READ | libc::PROT_WRITE)
+            .with_mmap_flags(kind | libc::MAP_NORESERVE);
+        if let Some(file) = file {
+            region = region.with_file_offset(file);
+        }
+        // SAFETY: the frames are `bytes` bytes of a mapping that is readable and writable. `PoolRegion` keeps them at least
+        // as long as the region: only unsafe methods and `into_permanent` separate the two.
+        let region = unsafe { region.with_raw_mmap_pointer(start) }.build()?;
         match GuestRegionMmap::new(region, base) {
             Some(region) => Ok(Self { region, frames }),
             None => Err(RegionError::End { base: base.0, bytes }),
@@ -232,6 +285,12 @@ pub enum RegionError {
     /// The kernel's pages are larger than the pool's frames.
     #[error("the frames of the pool are not aligned to the pages of the kernel: {0}")]
     Alignment(#[from] MmapRegionError),
+    /// The memory of the pool is in no files.
+    #[error("the pool has no files that processes can share; build it with `shared_memory`")]
+    NoFile,
+    /// The descriptor of the pool's file could not be duplicated.
+    #[error("the descriptor of the pool's file could not be duplicated: {0}")]
+    File(std::io::Error),
     /// Regions are missing, overlap or do not ascend.
     #[error("{0}")]
     Regions(#[from] GuestRegionCollectionError),

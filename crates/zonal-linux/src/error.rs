@@ -12,6 +12,9 @@ use zonal::error::ConfigError;
 use zonal::machine::TopologyError;
 use zonal::units::{NodeId, ZoneKind};
 
+/// Size in bytes of the smaller explicit huge pages.
+const HUGE_PAGE_BYTES: u64 = 2 << 20;
+
 /// Why a pool could not be built.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -170,12 +173,14 @@ pub enum Warning {
         /// The kernel's reason.
         reason: String,
     },
-    /// Explicit huge pages were requested, but transparent huge pages are used.
+    /// Explicit huge pages of a size were requested, but other pages are used.
     NoExplicitHugePages {
         /// The node.
         node: NodeId,
         /// The zone.
         kind: ZoneKind,
+        /// Size of the huge pages in bytes: 2 MiB or 1 GiB.
+        bytes: u64,
         /// Huge pages needed.
         needed: u64,
         /// Free huge pages, where the kernel reports them.
@@ -212,15 +217,19 @@ impl fmt::Display for Warning {
                 "memory of {} is not bound to its node, so frames may be on other nodes: {reason}",
                 node_list(nodes.iter().copied())
             ),
-            Self::NoExplicitHugePages { node, kind, needed, free, reason } => {
-                write!(f, "node {node} {kind}: {needed} huge pages of 2 MiB requested")?;
+            Self::NoExplicitHugePages { node, kind, bytes, needed, free, reason } => {
+                write!(f, "node {node} {kind}: {needed} huge pages of {} requested", Bytes(*bytes))?;
                 if let Some(free) = free {
                     write!(f, ", {free} free")?;
                 }
-                write!(
-                    f,
-                    " ({reason}); transparent huge pages are used instead; raise vm.nr_hugepages to {needed} or more"
-                )
+                let (instead, setting) = match *bytes {
+                    ..=HUGE_PAGE_BYTES => ("transparent huge pages are used", "vm.nr_hugepages"),
+                    _ => (
+                        "smaller ones are tried",
+                        "/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages",
+                    ),
+                };
+                write!(f, " ({reason}); {instead} instead; raise {setting} to {needed} or more")
             }
             Self::NoTransparentHugePages { reason } => {
                 write!(f, "transparent huge pages are not available, so ordinary pages are used: {reason}")

@@ -20,7 +20,7 @@
 //! - Serve single frames and naturally aligned blocks of 2, 4, 8, ... frames, up to 4 MiB by default.
 //! - Choose nodes for each request: [local](PoolRequest), [preferred](Pool::preferred), [bound](Pool::bind),
 //!   [interleaved](Pool::interleave), or [interleaved by weight](Pool::weighted_interleave).
-//! - Use transparent or explicit huge pages ([`HugePages`]), and populate memory before its first use ([`Prefault`]).
+//! - Use transparent or explicit huge pages of 2 MiB and 1 GiB ([`HugePages`]), and populate memory before its first use ([`Prefault`]).
 //! - Allow caches to grow until memory runs short, and shrink them from background threads
 //!   ([`Pool::register_reclaimer`]).
 //! - Return memory to the kernel while the pool is in use ([`Pool::shrink`], [`Pool::offline_memory`]), and obtain it
@@ -34,12 +34,12 @@
 //!   state ([`Pool::verify`]).
 //!
 //! # What a pool cannot do
-//! - Grow beyond the size that it was built with. Memory that was taken offline can come online again, but the pool
-//!   cannot add other memory.
+//! - Grow beyond the [largest size](PoolBuilder::max_size) that it was built with.
 //! - Replace `malloc`: the smallest block is a frame. A pool is not a `GlobalAlloc`.
 //! - Move, compact or swap frames. If allocated frames are scattered over the whole pool, large requests can fail
 //!   although many frames are free.
-//! - Share memory between processes.
+//! - Allocate in several processes. Other processes can map the memory of a pool ([`PoolBuilder::shared_memory`]), but
+//!   only the one that built the pool allocates from it.
 //! - Resize a block. A larger one must be allocated and the contents copied.
 //! - Protect its memory from other code in the process, or erase data when a block is freed. The next owner of the
 //!   block finds the old data, unless the request is for zeroed frames or [`Hardening`] overwrites it.
@@ -120,11 +120,12 @@ mod threads;
 mod topology;
 
 pub use error::{Limit, PoolError, Warning};
-pub use memory::zones::HugePages;
+pub use memory::huge_pages::HugePages;
 pub use pool::{
-    ActError, ActingCpu, AllocFailure, FrameBuffer, Frames, GrowError, Lease, LinuxPlatform, OfflineError,
-    OnProgress, OnlineMemoryError, Placement, Pool, PoolBuilder, PoolCore, PoolPolicy, PoolRequest,
-    PoolWeights, Prefault, Progress, Registration, SharedFrames, ShrinkError, TrimError, ZoneRange,
+    ActError, ActingCpu, AllocFailure, FrameBuffer, Frames, GrowError, Lease, LinuxPlatform, MemoryFile,
+    OfflineError, OnProgress, OnlineMemoryError, Placement, Pool, PoolBuilder, PoolCore, PoolPolicy,
+    PoolRequest, PoolWeights, Prefault, Progress, Registration, SharedFrames, ShrinkError, TrimError,
+    ZoneRange,
 };
 #[doc(hidden)]
 pub use threads::lock::SleepingLock;

@@ -12,7 +12,9 @@ use seccompiler::{
 };
 use zonal::error::AllocError;
 use zonal::units::NodeId;
-use zonal_linux::{HugePages, Pool, PoolBuilder, PoolError, PoolRequest, Prefault, Warning};
+use zonal_linux::{
+    HugePages, Pool, PoolBuilder, PoolError, PoolRequest, Prefault, ShrinkError, TrimError, Warning,
+};
 use zonal_testing::skipped;
 
 const MIB: u64 = 1 << 20;
@@ -220,6 +222,38 @@ fn huge_pages_refused() {
     let taken = Refusal { error: libc::EEXIST, ..huge };
     let warnings = warns(&taken, || builder().huge_pages(HugePages::Explicit).build());
     assert!(warnings[0].to_string().contains("File exists"), "{warnings:?}");
+}
+
+#[test]
+fn files_refused() {
+    let _alone = ALONE.lock();
+    if !can_filter() {
+        return;
+    }
+    let create = Refusal { call: libc::SYS_memfd_create, when: None, error: libc::EPERM };
+    let text = fails(&create, || builder().shared_memory().build());
+    assert!(text.contains("refused to map 64 MiB for node 0") && text.contains("not permitted"), "{text}");
+    // A kernel that does not support a flag returns `EINVAL`, and the pool does without the flag.
+    let sealed = u64::from(8_u32); // MFD_NOEXEC_SEAL
+    let when = Some((1, SeccompCmpOp::MaskedEq(sealed), sealed));
+    let old = Refusal { call: libc::SYS_memfd_create, when, error: libc::EINVAL };
+    warns(&old, || builder().shared_memory().build());
+    // Huge pages are missing, and the error is only a warning.
+    let huge = u64::from(libc::MFD_HUGETLB);
+    let when = Some((1, SeccompCmpOp::MaskedEq(huge), huge));
+    let huge = Refusal { call: libc::SYS_memfd_create, when, error: libc::ENOSYS };
+    let warnings = warns(&huge, || builder().shared_memory().huge_pages(HugePages::Explicit).build());
+    assert!(matches!(warnings[0], Warning::NoExplicitHugePages { needed: 32, .. }), "{warnings:?}");
+    // The pool is built, and memory that leaves stays in its file.
+    let hole = advice(libc::MADV_REMOVE, libc::EPERM);
+    warns(&hole, || {
+        let pool = builder().shared_memory().huge_pages(HugePages::Never).build()?;
+        drop(pool.alloc(&PoolRequest::page().zeroed()).unwrap());
+        let refused = pool.trim().unwrap_err();
+        assert!(matches!(refused, TrimError::Refused { done: 0, .. }), "{refused}");
+        assert!(matches!(pool.shrink(1), Err(ShrinkError::NotReturned { .. })));
+        Ok(pool)
+    });
 }
 
 #[test]

@@ -338,15 +338,23 @@ fn ordinary_memory_is_copied() {
     }
 }
 
-/// A child has no copy of explicit huge pages, and can detect that. Its parent is unaffected, even if the reserve of
-/// huge pages is used up.
 fn explicit_huge_pages_are_not_copied() {
     let reserve = match Reserve::with_free(17) {
         Ok(reserve) => reserve,
         Err(why) => return skipped!("children and explicit huge pages: {why}"),
     };
-    let builder = || Pool::builder().size(32 << 20).huge_pages(HugePages::Explicit);
-    let pool = builder().build().unwrap();
+    memory_is_not_copied(Pool::builder().size(32 << 20).huge_pages(HugePages::Explicit));
+    drop(reserve);
+}
+
+fn shared_memory_is_not_copied() {
+    memory_is_not_copied(Pool::builder().size(32 << 20).huge_pages(HugePages::Never).shared_memory());
+}
+
+/// A child has no copy of the pool's memory, and can detect that. Its parent is unaffected, even if the reserve of huge
+/// pages is used up.
+fn memory_is_not_copied(builder: PoolBuilder<'static>) {
+    let pool = builder.build().unwrap();
     assert_eq!(pool.warnings(), []);
     let mut held = pages(&pool, 8000);
     stamp(&mut held, 8);
@@ -355,11 +363,13 @@ fn explicit_huge_pages_are_not_copied() {
         start_child(|| {
             of_parent.read_exact(&mut [0]).unwrap();
             assert_eq!(pool.ptr_of(held[0].first()), None);
+            // SAFETY: the child maps no file.
+            assert_eq!(unsafe { pool.memory_files() }.count(), 0);
             // SAFETY: the child uses only the results, and ends by `_exit`.
             let (pool, held) = unsafe { own_both(&pool, &held) };
             let taken = catch_unwind(AssertUnwindSafe(|| pool.alloc(&PoolRequest::page()))).unwrap_err();
             let why = taken.downcast::<String>().unwrap();
-            assert!(why.contains("a child made by fork has no copy of explicit huge pages"), "{why}");
+            assert!(why.contains("a child made by fork has no copy of this pool's memory"), "{why}");
             pool.alloc_raw(&PoolRequest::page().zeroed()).unwrap();
             // New mappings of the child are not at the addresses of the parent's frames.
             let heap: Vec<Vec<u8>> = (0..64).map(|_| vec![1; 1 << 20]).collect();
@@ -378,7 +388,7 @@ fn explicit_huge_pages_are_not_copied() {
     let reads = in_a_child(&pool, || (), || assert_eq!(held[0][0], 9));
     assert_eq!(reads, Err(format!("ended by signal {}", libc::SIGSEGV)));
     assert!(is_stamped(&held, 9));
-    drop((held, pool, reserve));
+    drop((held, pool));
 }
 
 /// Pool that a child builds in a fork handler which was registered before the first pool was built.
@@ -441,6 +451,7 @@ fn forked_children_use_pools() {
     a_child_drops_a_registration();
     ordinary_memory_is_copied();
     explicit_huge_pages_are_not_copied();
+    shared_memory_is_not_copied();
     a_child_goes_on_with_a_quiet_pool();
     a_child_reads_and_drops_its_frames_whatever_other_threads_did();
 }

@@ -121,3 +121,28 @@ fn plans_that_make_no_sense_are_refused_and_take_nothing() {
     assert!(matches!(refused(&[plan(0, 16, 0), plan(1 << 20, 16, 1)]), RegionError::Regions(_)));
     assert!(matches!(refused(&[]), RegionError::Regions(_)));
 }
+
+#[test]
+fn regions_of_files_can_be_mapped_a_second_time() {
+    let pool = Pool::builder().size(64 << 20).fake_nodes(2).shared_memory().build().unwrap();
+    let make = |pool: &Pool| {
+        // SAFETY: the file is used only for the frames of the region.
+        unsafe { PoolRegion::<()>::shared(pool, &PoolRequest::page(), GuestAddress(0), 8 << 20) }
+    };
+    let regions = [make(&pool).unwrap(), make(&pool).unwrap()];
+    let place = |region: &PoolRegion| region.file_offset().unwrap().start();
+    let region = regions.iter().max_by_key(|region| place(region)).unwrap();
+    assert!(place(region) >= 8 << 20, "two regions of one file");
+    let file = region.file_offset().unwrap().clone();
+    // As the process of a device does.
+    let device =
+        GuestMemoryMmap::<()>::from_ranges_with_files([(GuestAddress(0), 8 << 20, Some(file))]).unwrap();
+    let last = (8 << 20) - 8;
+    region.write_obj(7_u64, vm_memory::MemoryRegionAddress(last)).unwrap();
+    assert_eq!(device.read_obj::<u64>(GuestAddress(last)).unwrap(), 7);
+    device.write_obj(8_u64, GuestAddress(0)).unwrap();
+    assert_eq!(region.read_obj::<u64>(vm_memory::MemoryRegionAddress(0)).unwrap(), 8);
+    let private = self::pool(64);
+    assert!(matches!(make(&private), Err(RegionError::NoFile)));
+    assert_eq!(private.accounting().allocated.get(), 0);
+}

@@ -8,9 +8,10 @@ use zonal::Buffer;
 use zonal::layout::{BufferRequest, Place};
 use zonal::units::NodeId;
 
+use super::huge_pages::HugePages;
 use super::mapping::{Backing, Mapping, Transparent};
 use super::page_sizes::{HUGE_PAGE_BYTES, os_page_bytes};
-use super::zones::{Binding, HugePages, MapOptions, bind_or_warn};
+use super::zones::{Binding, MapOptions, bind_or_warn};
 use crate::error::{PoolError, Warnings};
 use crate::topology::Topology;
 
@@ -96,6 +97,7 @@ fn bind_near(mapping: &Mapping, node: NodeId, topology: &Topology, warnings: &mu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::zones::Sharing;
     use crate::topology::{TopologyNode, ZoneShare};
     use zonal::units::{CpuId, Order, ZoneKind};
 
@@ -115,6 +117,7 @@ mod tests {
             max_order: Order::DEFAULT_MAX,
             huge_pages: HugePages::Never,
             binding: Binding::ToNodes,
+            sharing: Sharing::Private,
         };
         let (mut metadata, mut warnings) = (Metadata::new(options), Warnings::default());
         let mut supply = |id: u16, warnings: &mut Warnings| {

@@ -2,11 +2,12 @@
 //!
 //! `memory/plan.rs` determines the sizes of zones, using `memory/split.rs`. `memory/zones.rs` maps the zones and
 //! converts between frames and addresses, and `memory/metadata.rs` maps the metadata of the allocator. Both use
-//! `memory/mapping.rs`, which makes the system calls. `memory/committed.rs` counts the memory of all pools of a
+//! `memory/mapping.rs`, which makes the system calls; `memory/shared_file.rs` creates files that other processes can map. `memory/committed.rs` counts the memory of all pools of a
 //! process. `memory/origin.rs` and `memory/not_copied.rs` handle children made by `fork`, and `memory/range_list.rs` is
 //! a list that such children can read. No file in this folder depends on the allocator or on the threads of a pool.
 
 pub(crate) mod committed;
+pub(crate) mod huge_pages;
 pub(crate) mod mapping;
 pub(crate) mod metadata;
 mod not_copied;
@@ -14,5 +15,6 @@ pub(crate) mod origin;
 pub(crate) mod page_sizes;
 pub(crate) mod plan;
 mod range_list;
+mod shared_file;
 mod split;
 pub(crate) mod zones;

@@ -2,6 +2,7 @@
 //!
 //! Nodes share the pool in units of 2 MiB, so that huge pages can back it. If the pool has fewer units of 2 MiB than
 //! nodes, nodes share it in units of 64 frames. The zones of a node share the part of the node in units of one frame.
+//! Pools in huge pages of 1 GiB are divided in whole GiB, also among the zones of a node.
 //!
 //! Related files: `memory/split.rs` computes shares, and `memory/zones.rs` maps the planned zones.
 
@@ -27,22 +28,36 @@ pub(crate) struct ZonePlan {
 
 /// Splits `asked` bytes, rounded down to whole units, among the zones of `topology` whose weight is not zero.
 ///
-/// The result is in the order of the topology and counts frames of `page_bytes`.
-pub(crate) fn plan(topology: &Topology, asked: u64, page_bytes: u32) -> Result<Vec<ZonePlan>, PoolError> {
+/// The result is in the order of the topology and counts frames of `page_bytes`. `unit_bytes` is the size of the largest
+/// huge pages.
+pub(crate) fn plan(
+    topology: &Topology,
+    asked: u64,
+    page_bytes: u32,
+    unit_bytes: usize,
+) -> Result<Vec<ZonePlan>, PoolError> {
     let page_bytes = u64::from(page_bytes);
     let small = page_bytes * SMALL_PIECE;
+    let large = (unit_bytes as u64).max(small);
     let weight = |zones: &[ZoneShare]| zones.iter().fold(0, |sum: u64, zone| sum.saturating_add(zone.weight));
     let weights: Vec<u64> = topology.nodes().iter().map(|node| weight(&node.zones)).collect();
     let in_pieces = |piece: u64| split(asked / piece, &weights).map(|parts| (piece, parts));
-    let parts = in_pieces(small.max(HUGE_PAGE_BYTES as u64)).or_else(|| in_pieces(small));
+    let is_gigantic = unit_bytes > HUGE_PAGE_BYTES;
+    let least = if is_gigantic { large } else { small };
+    let parts = in_pieces(large).or_else(|| in_pieces(least));
     let (piece, parts) = parts.ok_or_else(|| {
         let nodes = weights.iter().filter(|&&weight| weight > 0).count();
-        PoolError::TooSmall { asked, needed: small * nodes.max(1) as u64, nodes }
+        PoolError::TooSmall { asked, needed: least * nodes.max(1) as u64, nodes }
     })?;
     let mut plans = Vec::new();
     for (node, pieces) in topology.nodes().iter().zip(parts) {
         let weights: Vec<u64> = node.zones.iter().map(|zone| zone.weight).collect();
-        let frames = split(pieces * (piece / page_bytes), &weights).unwrap_or_default();
+        let frames = piece / page_bytes;
+        let frames = if is_gigantic {
+            split_or_largest(pieces, &weights).into_iter().map(|pieces| pieces * frames).collect()
+        } else {
+            split(pieces * frames, &weights).unwrap_or_default()
+        };
         let zones = node.zones.iter().zip(frames).filter(|(_, frames)| *frames > 0);
         plans.extend(zones.map(|(zone, frames)| ZonePlan {
             node: node.id,
@@ -54,6 +69,14 @@ pub(crate) fn plan(topology: &Topology, asked: u64, page_bytes: u32) -> Result<V
     Ok(plans)
 }
 
+/// Splits `pieces` like [`split`], or assigns them all to the largest weight if they are fewer than the weights.
+fn split_or_largest(pieces: u64, weights: &[u64]) -> Vec<u64> {
+    split(pieces, weights).unwrap_or_else(|| {
+        let largest = (0..weights.len()).max_by_key(|&at| weights[at]);
+        (0..weights.len()).map(|at| if Some(at) == largest { pieces } else { 0 }).collect()
+    })
+}
+
 /// Splits `max` bytes among the zones like [`plan`], of which `asked` bytes are online at first.
 ///
 /// The online memory is rounded down to units of 2 MiB in each zone. The first zone has at least one unit.
@@ -63,7 +86,7 @@ pub(crate) fn plan_to_grow(
     max: u64,
     page_bytes: u32,
 ) -> Result<Vec<ZonePlan>, PoolError> {
-    let mut plans = plan(topology, max, page_bytes)?;
+    let mut plans = plan(topology, max, page_bytes, HUGE_PAGE_BYTES)?;
     let unit = (HUGE_PAGE_BYTES as u64 / u64::from(page_bytes)).max(1);
     for (at, plan) in plans.iter_mut().enumerate() {
         let share = u128::from(plan.frames.get()) * u128::from(asked) / u128::from(max);
@@ -94,7 +117,7 @@ mod tests {
     fn nodes_get_whole_units_and_zones_share_them() {
         use ZoneKind::{Dma32, Normal};
         let topology = machine(&[&[(Dma32, 1), (Normal, 2)], &[], &[(Normal, 1)]]);
-        let plans = plan(&topology, (8 << 20) + 4096, 4096).unwrap();
+        let plans = plan(&topology, (8 << 20) + 4096, 4096, HUGE_PAGE_BYTES).unwrap();
         let found: Vec<_> = plans.iter().map(|one| (one.node.get(), one.kind, one.frames.get())).collect();
         assert_eq!(found, [(0, Dma32, 512), (0, Normal, 1024), (2, Normal, 512)]);
     }
@@ -115,11 +138,28 @@ mod tests {
     #[test]
     fn too_small_error_names_the_size_needed() {
         let topology = machine(&[&[(ZoneKind::Normal, 9)][..]; 3]);
-        let error = plan(&topology, (768 << 10) - 1, 4096).unwrap_err();
+        let error = plan(&topology, (768 << 10) - 1, 4096, HUGE_PAGE_BYTES).unwrap_err();
         assert!(matches!(error, PoolError::TooSmall { needed: 0xc_0000, nodes: 3, .. }));
-        let frames =
-            |asked| plan(&topology, asked, 4096).unwrap().iter().map(|zone| zone.frames.get()).sum::<u64>();
+        let plan = |asked| plan(&topology, asked, 4096, HUGE_PAGE_BYTES);
+        let frames = |asked| plan(asked).unwrap().iter().map(|zone| zone.frames.get()).sum::<u64>();
         assert_eq!([768 << 10, (1 << 20) + 1, 6 << 20].map(frames), [192, 256, 1536]);
-        assert!(plan(&topology, 0, 4096).is_err());
+        assert!(plan(0).is_err());
+    }
+
+    #[test]
+    fn gigantic_pages_are_divided_as_whole_pages() {
+        use ZoneKind::{Dma32, Normal};
+        const GIB: u64 = 1 << 30;
+        let topology = machine(&[&[(Dma32, 3), (Normal, 61)], &[(Normal, 64)]]);
+        let found = |asked| {
+            let plans = plan(&topology, asked, 4096, GIB as usize)?;
+            Ok(plans.iter().map(|one| (one.node.get(), one.kind, one.frames.get() >> 18)).collect::<Vec<_>>())
+        };
+        let whole: Result<_, PoolError> = found(9 * GIB - 1);
+        assert_eq!(whole.unwrap(), [(0, Dma32, 1), (0, Normal, 3), (1, Normal, 4)]);
+        // A node with fewer pages than zones has them all in its largest zone.
+        assert_eq!(found(2 * GIB).unwrap(), [(0, Normal, 1), (1, Normal, 1)]);
+        let error = found(2 * GIB - 1).unwrap_err();
+        assert!(matches!(error, PoolError::TooSmall { needed: 0x8000_0000, nodes: 2, .. }), "{error}");
     }
 }

@@ -3,10 +3,11 @@
 //! The number of a frame is its address divided by the page size. The conversion in both directions is therefore
 //! arithmetic, and frames of different pools have different numbers.
 //!
-//! Related files: `memory/mapping.rs` makes the system calls, `memory/plan.rs` determines the sizes of zones, and
-//! `pool/platform.rs` gives the allocator access to the contents of frames.
+//! Related files: `memory/mapping.rs` makes the system calls, `memory/plan.rs` determines the sizes of zones,
+//! `memory/huge_pages.rs` has the kinds of huge pages, and `pool/platform.rs` gives the allocator access to the contents of frames.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
 use zonal::machine::FrameRange;
@@ -14,8 +15,9 @@ use zonal::platform::FrameContents;
 use zonal::units::{NodeId, Order, PageCount, Pfn, ZoneKind};
 
 use super::committed::CommittedMemory;
+use super::huge_pages::{HugePages, free_huge_pages, transparent_refused};
 use super::mapping::{Backing, Mapping, Transparent, resident_bytes};
-use super::page_sizes::HUGE_PAGE_BYTES;
+use super::page_sizes::HugePageSize;
 use super::plan::ZonePlan;
 use crate::error::{PoolError, Warning, Warnings};
 
@@ -23,30 +25,14 @@ use crate::error::{PoolError, Warning, Warnings};
 /// a block of this order.
 const ALIGN_ORDER: u8 = 12;
 
-/// The kind of huge pages that back a pool.
+/// Which processes can map the memory of a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum HugePages {
-    /// No huge pages, not even if the kernel would use them without a request.
-    Never,
-    /// Transparent huge pages, which the kernel allocates by itself where possible.
+pub(crate) enum Sharing {
+    /// Only the process that built the pool.
     #[default]
-    Transparent,
-    /// Explicit huge pages from the kernel's reserve (`vm.nr_hugepages`), populated when the pool is built. If the
-    /// reserve is too small for a zone, the zone uses transparent huge pages, and the pool has a [`Warning`].
-    ///
-    /// A child made by `fork` gets no copy of explicit huge pages, because the pool reserves them only for the parent.
-    /// In the child, any access to the frames raises `SIGSEGV`, [`Pool::ptr_of`](crate::Pool::ptr_of) returns `None`,
-    /// and allocating [`Frames`](crate::Frames) panics. The child may drop frames and handles.
-    ///
-    /// In the child, inaccessible pages replace the huge pages, with two exceptions. No pages replace them if the child
-    /// was made by `_Fork` or by the bare system call instead of `fork`, or if the kernel refuses the child more
-    /// addresses (for example because `RLIMIT_AS` was lowered). The child may then map other memory at the addresses of
-    /// frames that it inherited.
-    ///
-    /// If the program registers a handler for children (`pthread_atfork`) before it builds its first pool with explicit
-    /// huge pages, that handler must not leave new memory mapped. If such memory is at the addresses of the pool, the
-    /// child is aborted.
-    Explicit,
+    Private,
+    /// Each process that gets the pool's files.
+    Files,
 }
 
 /// Whether memory is bound to its node.
@@ -65,6 +51,7 @@ pub(crate) struct MapOptions {
     pub(crate) max_order: Order,
     pub(crate) huge_pages: HugePages,
     pub(crate) binding: Binding,
+    pub(crate) sharing: Sharing,
 }
 
 /// The memory of one zone.
@@ -212,7 +199,7 @@ impl PoolMemory {
         online: impl Fn(FrameRange) -> PageCount,
     ) -> io::Result<()> {
         let Ok(zone) = self.zone_around(range) else { return Ok(()) };
-        let comes_by_itself = zone.mapping.backing() == Backing::Ordinary && !self.is_prefaulted;
+        let comes_by_itself = zone.comes_on_use() && !self.is_prefaulted;
         if comes_by_itself || online(range) > PageCount::ZERO {
             return Ok(());
         }
@@ -291,25 +278,31 @@ impl FrameContents for PoolMemory {
 impl ZoneMemory {
     fn map(plan: &ZonePlan, options: MapOptions, warnings: &mut Warnings) -> Result<Self, PoolError> {
         let page_bytes = options.page_bytes as usize;
-        let bytes = (plan.frames.get() as usize * page_bytes).next_multiple_of(HUGE_PAGE_BYTES);
-        let align = (1_usize << options.max_order.get().max(ALIGN_ORDER)) * page_bytes;
         let mut explicit = None;
-        if options.huge_pages == HugePages::Explicit {
-            explicit = explicit_mapping(bytes, align, plan, options)
-                .map_err(|why| warnings.add(no_huge_pages(plan, bytes, options, &why)))
-                .ok();
+        for &size in options.huge_pages.explicit_sizes() {
+            match explicit_mapping(size, plan, options) {
+                Ok(mapping) => {
+                    explicit = Some(mapping);
+                    break;
+                }
+                Err(why) => warnings.add(no_huge_pages(size, plan, options, &why)),
+            }
         }
         let populated = explicit.is_some();
         let mapping = match explicit {
             Some(mapping) => mapping,
-            None => ordinary_mapping(bytes, align, plan, options, warnings)?,
+            None => ordinary_mapping(plan, options, warnings)?,
         };
-        mapping.name(&format!("zonal node {} {}", plan.node, plan.kind));
         let start = Pfn::new((mapping.base().as_ptr().expose_provenance() / page_bytes) as u64);
         let range = FrameRange { start, count: plan.frames };
         let huge_pages_wanted = options.huge_pages != HugePages::Never;
         let (node, kind, online) = (plan.node, plan.kind, plan.online);
         Ok(Self { node, kind, range, online, mapping, populated, huge_pages_wanted })
+    }
+
+    /// Returns the file that other processes can map. Returns `None` if there is none, and in a child made by `fork`.
+    pub(crate) fn file(&self) -> Option<BorrowedFd<'_>> {
+        self.mapping.file().filter(|_| !self.mapping.is_gap())
     }
 
     /// Whether the kernel provides memory for a frame at its first use, and can take it back at any time.
@@ -320,26 +313,42 @@ impl ZoneMemory {
 
 /// Maps and populates explicit huge pages. They are populated at once because a page fault would kill the process if
 /// the kernel's reserve were exhausted.
-fn explicit_mapping(bytes: usize, align: usize, plan: &ZonePlan, options: MapOptions) -> io::Result<Mapping> {
-    let mapping = Mapping::new(bytes, align, Backing::Huge)?;
+fn explicit_mapping(size: HugePageSize, plan: &ZonePlan, options: MapOptions) -> io::Result<Mapping> {
+    let mapping = new_mapping(Backing::Huge(size), plan, options)?;
     if options.binding == Binding::ToNodes {
         mapping.bind(plan.node)?;
     }
-    mapping.populate(0, bytes)?;
+    mapping.populate(0, bytes_in_huge_pages(size, plan, options))?;
     Ok(mapping)
 }
 
+/// Returns the size of a zone, rounded up to whole huge pages.
+fn bytes_in_huge_pages(size: HugePageSize, plan: &ZonePlan, options: MapOptions) -> usize {
+    (plan.frames.get() as usize * options.page_bytes as usize).next_multiple_of(size.bytes())
+}
+
+fn new_mapping(backing: Backing, plan: &ZonePlan, options: MapOptions) -> io::Result<Mapping> {
+    let size = match backing {
+        Backing::Ordinary => HugePageSize::TwoMiB,
+        Backing::Huge(size) => size,
+    };
+    let bytes = bytes_in_huge_pages(size, plan, options);
+    let block_bytes = (1_usize << options.max_order.get().max(ALIGN_ORDER)) * options.page_bytes as usize;
+    let (align, name) = (block_bytes.max(size.bytes()), format!("zonal node {} {}", plan.node, plan.kind));
+    match options.sharing {
+        Sharing::Files => Mapping::in_file(&name, bytes, align, backing),
+        Sharing::Private => Mapping::new(bytes, align, backing).inspect(|mapping| mapping.name(&name)),
+    }
+}
+
 fn ordinary_mapping(
-    bytes: usize,
-    align: usize,
     plan: &ZonePlan,
     options: MapOptions,
     warnings: &mut Warnings,
 ) -> Result<Mapping, PoolError> {
-    let purpose = || format!("node {} {}", plan.node, plan.kind);
-    let mapping = Mapping::new(bytes, align, Backing::Ordinary).map_err(|source| PoolError::Map {
-        purpose: purpose(),
-        bytes: bytes as u64,
+    let mapping = new_mapping(Backing::Ordinary, plan, options).map_err(|source| PoolError::Map {
+        purpose: format!("node {} {}", plan.node, plan.kind),
+        bytes: bytes_in_huge_pages(HugePageSize::TwoMiB, plan, options) as u64,
         source,
     })?;
     if options.binding == Binding::ToNodes {
@@ -348,8 +357,9 @@ fn ordinary_mapping(
     match options.huge_pages {
         // A kernel without huge pages refuses this advice too, which has no effect on the mapping.
         HugePages::Never => mapping.advise(Transparent::Unwanted).unwrap_or(()),
-        HugePages::Transparent | HugePages::Explicit => {
-            if let Some(reason) = transparent_refused(mapping.advise(Transparent::Wanted)) {
+        HugePages::Transparent | HugePages::Explicit | HugePages::Explicit1G => {
+            let advised = mapping.advise(Transparent::Wanted);
+            if let Some(reason) = transparent_refused(advised, options.sharing == Sharing::Files) {
                 warnings.add(Warning::NoTransparentHugePages { reason });
             }
         }
@@ -364,33 +374,15 @@ pub(super) fn bind_or_warn(mapping: &Mapping, node: NodeId, warnings: &mut Warni
     }
 }
 
-/// Returns the reason if transparent huge pages are not used: the kernel refused the advice, or they are disabled.
-/// Otherwise returns `None`.
-fn transparent_refused(advised: io::Result<()>) -> Option<String> {
-    if let Err(why) = advised {
-        return Some(why.to_string());
-    }
-    let file = "/sys/kernel/mm/transparent_hugepage/enabled";
-    let setting = std::fs::read_to_string(file).ok()?;
-    setting.contains("[never]").then(|| format!("{file} is set to never"))
-}
-
-fn no_huge_pages(plan: &ZonePlan, bytes: usize, options: MapOptions, why: &io::Error) -> Warning {
+fn no_huge_pages(size: HugePageSize, plan: &ZonePlan, options: MapOptions, why: &io::Error) -> Warning {
     Warning::NoExplicitHugePages {
         node: plan.node,
         kind: plan.kind,
-        needed: (bytes / HUGE_PAGE_BYTES) as u64,
-        free: free_huge_pages(Some(plan.node).filter(|_| options.binding == Binding::ToNodes)),
+        bytes: size.bytes() as u64,
+        needed: (bytes_in_huge_pages(size, plan, options) / size.bytes()) as u64,
+        free: free_huge_pages(size, Some(plan.node).filter(|_| options.binding == Binding::ToNodes)),
         reason: why.to_string(),
     }
-}
-
-/// Returns the number of free huge pages in the kernel's reserve, on one node or, for `None`, on all nodes. Returns
-/// `None` if the kernel does not report the number.
-pub(crate) fn free_huge_pages(node: Option<NodeId>) -> Option<u64> {
-    let dir = node.map_or("/sys/kernel/mm".into(), |node| format!("/sys/devices/system/node/node{node}"));
-    let free = std::fs::read_to_string(format!("{dir}/hugepages/hugepages-2048kB/free_hugepages"));
-    free.ok()?.trim().parse().ok()
 }
 
 #[cfg(test)]
@@ -410,6 +402,7 @@ mod tests {
             max_order: Order::DEFAULT_MAX,
             huge_pages,
             binding: Binding::None,
+            sharing: Sharing::Private,
         };
         let mut warnings = Warnings::default();
         let memory = PoolMemory::map(&plans, options, &mut warnings).unwrap();
@@ -479,6 +472,7 @@ mod tests {
             max_order: Order::DEFAULT_MAX,
             huge_pages: HugePages::Never,
             binding: Binding::ToNodes,
+            sharing: Sharing::Private,
         };
         for huge_pages in [HugePages::Never, HugePages::Explicit] {
             options.huge_pages = huge_pages;

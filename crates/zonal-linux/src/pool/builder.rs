@@ -16,9 +16,10 @@ use super::handle::Pool;
 use super::prefault::{OnProgress, Progress, prefault};
 use crate::error::{Limit, PoolError, Warning, Warnings};
 use crate::memory::committed::overcommitment;
-use crate::memory::page_sizes::{HUGE_PAGE_BYTES, os_page_bytes};
+use crate::memory::huge_pages::{HugePages, free_huge_pages};
+use crate::memory::page_sizes::os_page_bytes;
 use crate::memory::plan::{ZonePlan, plan, plan_to_grow};
-use crate::memory::zones::{Binding, HugePages, MapOptions, PoolMemory, free_huge_pages};
+use crate::memory::zones::{Binding, MapOptions, PoolMemory, Sharing};
 use crate::sequences::Sequences;
 use crate::topology::Topology;
 use crate::topology::limits;
@@ -74,6 +75,7 @@ enum Source {
 /// | [`huge_pages`](Self::huge_pages) | [`HugePages::Transparent`] |
 /// | [`prefault`](Self::prefault) | [`Prefault::OnUse`] |
 /// | [`max_size`](Self::max_size) | the size |
+/// | [`shared_memory`](Self::shared_memory) | memory of this process alone |
 /// | [`require_huge_pages`](Self::require_huge_pages), [`require_binding`](Self::require_binding) | warn instead |
 ///
 /// ```
@@ -97,6 +99,7 @@ pub struct PoolBuilder<'a> {
     on_progress: OnProgress<'a>,
     sequences: Option<Sequences>,
     max_size: Option<u64>,
+    sharing: Sharing,
     requires_huge_pages: bool,
     requires_binding: bool,
 }
@@ -113,6 +116,7 @@ impl Default for PoolBuilder<'_> {
             on_progress: &|_: Progress| ControlFlow::Continue(()),
             sequences: None,
             max_size: None,
+            sharing: Sharing::Private,
             requires_huge_pages: false,
             requires_binding: false,
         }
@@ -123,7 +127,8 @@ impl<'a> PoolBuilder<'a> {
     /// Sets the size of the pool in bytes. Default: 1 GiB, or half of the available memory if that is less.
     ///
     /// The size is rounded down to a multiple of 2 MiB, and so is the share of each node. If that would leave a node
-    /// without memory, the size and all shares are rounded down to multiples of 64 frames instead.
+    /// without memory, the size and all shares are rounded down to multiples of 64 frames instead. With
+    /// [`HugePages::Explicit1G`], all shares are whole GiB.
     ///
     /// ```
     /// use zonal_linux::{Pool, PoolError, available_bytes};
@@ -159,6 +164,31 @@ impl<'a> PoolBuilder<'a> {
     /// ```
     pub fn max_size(self, bytes: u64) -> Self {
         Self { max_size: Some(bytes), ..self }
+    }
+
+    /// Puts the memory of each zone in a file in memory (`memfd_create`) that other processes can map. Default: the memory
+    /// is mapped in this process alone.
+    ///
+    /// [`Pool::memory_files`] returns the files. Only this process allocates from the pool. A child made by `fork` gets no
+    /// copy of the memory and shares none of it either: it may drop its frames and handles, as with
+    /// [`HugePages::Explicit`]. All other options work as without this one; transparent huge pages depend on
+    /// `/sys/kernel/mm/transparent_hugepage/shmem_enabled`.
+    ///
+    /// ```
+    /// use zonal_linux::{Pool, PoolRequest, SharedFrames};
+    ///
+    /// let pool = Pool::builder().size(64 << 20).shared_memory().build()?;
+    /// let frames = SharedFrames::from(pool.alloc(&PoolRequest::page())?); // for the ring of a device, for example
+    /// // SAFETY: all frames that other processes access are `SharedFrames`.
+    /// for file in unsafe { pool.memory_files() } {
+    ///     if let Some(offset) = file.offset_of(frames.first()) {
+    ///         println!("map descriptor {:?} at {offset}", file.descriptor());
+    ///     }
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn shared_memory(self) -> Self {
+        Self { sharing: Sharing::Files, ..self }
     }
 
     /// Makes [`build`](Self::build) fail with [`PoolError::Required`] if the pool cannot have the huge pages of
@@ -268,6 +298,19 @@ impl<'a> PoolBuilder<'a> {
     ///         assert!(free.is_none_or(|free| free < *needed));
     ///     }
     /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// Pages of 1 GiB back blocks of up to 1 GiB:
+    ///
+    /// ```no_run
+    /// use zonal_linux::{Config, HugePages, Order, Pool, PoolRequest};
+    ///
+    /// let gib = Order::new(18).unwrap();
+    /// let config = Config { max_order: gib, ..Config::default() };
+    /// let builder = Pool::builder().size(8 << 30).config(config).huge_pages(HugePages::Explicit1G);
+    /// let pool = builder.require_huge_pages().build()?; // an error if the reserve has fewer than 8
+    /// assert_eq!(pool.alloc(&PoolRequest::new(gib))?.len(), 1 << 30);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn huge_pages(self, huge_pages: HugePages) -> Self {
@@ -384,11 +427,13 @@ impl<'a> PoolBuilder<'a> {
     }
 
     fn plans(&self, topology: &Topology, size: u64) -> Result<Vec<ZonePlan>, PoolError> {
-        let Some(max) = self.max_size else { return plan(topology, size, self.config.page_bytes) };
+        let Some(max) = self.max_size else {
+            return plan(topology, size, self.config.page_bytes, self.huge_pages.unit_bytes());
+        };
         if max < size {
             return Err(PoolError::MaxSize { asked: size, max });
         }
-        if self.huge_pages == HugePages::Explicit {
+        if !self.huge_pages.explicit_sizes().is_empty() {
             return Err(PoolError::ReservedHugePages);
         }
         plan_to_grow(topology, size, max, self.config.page_bytes)
@@ -410,7 +455,7 @@ impl<'a> PoolBuilder<'a> {
         }
         let binding = if topology.can_be_bound() { Binding::ToNodes } else { Binding::None };
         let (max_order, huge_pages) = (self.config.max_order, self.huge_pages);
-        Ok(MapOptions { page_bytes, max_order, huge_pages, binding })
+        Ok(MapOptions { page_bytes, max_order, huge_pages, binding, sharing: self.sharing })
     }
 
     fn checked_size(&self, available: limits::Available) -> Result<u64, PoolError> {
@@ -427,10 +472,8 @@ impl<'a> PoolBuilder<'a> {
     ///
     /// Callers add the result to the available memory, because the kernel does not count these pages as available.
     fn reserve(&self, node: Option<NodeId>) -> u64 {
-        match self.huge_pages {
-            HugePages::Explicit => free_huge_pages(node).unwrap_or(0) * HUGE_PAGE_BYTES as u64,
-            HugePages::Never | HugePages::Transparent => 0,
-        }
+        let sizes = self.huge_pages.explicit_sizes().iter();
+        sizes.map(|&size| free_huge_pages(size, node).unwrap_or(0) * size.bytes() as u64).sum()
     }
 
     /// Checks that each node has enough available memory for the zones that will be bound to it.

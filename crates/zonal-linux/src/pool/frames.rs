@@ -151,8 +151,7 @@ impl<K: Deref<Target = PoolCore>> Frames<K> {
 #[cold]
 pub(super) fn no_memory(first: Pfn, node: NodeId) -> ! {
     panic!(
-        "frame {first} of node {node} is not mapped in this process: a child made by fork has no copy of explicit huge \
-         pages; build a pool in the child, or use another kind of pages"
+        "frame {first} of node {node} is not mapped in this process: a child made by fork has no copy of this pool's memory; build a pool in the child, or one of private memory without explicit huge pages in the parent"
     )
 }
 

@@ -50,7 +50,8 @@ use crate::error::{Bytes, PoolError, node_list};
 ///
 /// # Fork
 /// A child process made by `fork` has a copy of the pool and of its frames. It may read, write and drop the frames in
-/// its copy. The child has no copy of [explicit huge pages](crate::HugePages::Explicit).
+/// its copy. The child has no copy of [explicit huge pages](crate::HugePages::Explicit) and of [shared
+/// memory](crate::PoolBuilder::shared_memory).
 ///
 /// The child has none of the pool's threads, so it has no background reclaim, and the pool's clock does not advance in
 /// it. The child may allocate and free only if, at the time of the fork, no other thread was executing code of the

@@ -18,6 +18,7 @@ mod change;
 mod shrink;
 
 mod explain;
+mod memory_file;
 mod settings;
 mod trim;
 
@@ -46,6 +47,7 @@ pub use failure::AllocFailure;
 pub use frame_buffer::FrameBuffer;
 pub use frames::{Frames, Lease};
 pub use handle::Pool;
+pub use memory_file::MemoryFile;
 pub use observe::{Placement, ZoneRange};
 pub use platform::LinuxPlatform;
 pub use prefault::{OnProgress, Progress};

@@ -132,9 +132,10 @@ fn populate(piece: &Piece<'_>) -> Result<(), PoolError> {
 mod tests {
     use super::*;
     use crate::error::Warnings;
+    use crate::memory::huge_pages::HugePages;
     use crate::memory::mapping::tests::resident;
     use crate::memory::plan::ZonePlan;
-    use crate::memory::zones::{Binding, HugePages, MapOptions};
+    use crate::memory::zones::{Binding, MapOptions, Sharing};
     use zonal::units::{NodeId, Order, PageCount, ZoneKind};
 
     fn memory(frames: u64) -> PoolMemory {
@@ -149,6 +150,7 @@ mod tests {
             max_order: Order::DEFAULT_MAX,
             huge_pages: HugePages::Never,
             binding: Binding::None,
+            sharing: Sharing::Private,
         };
         PoolMemory::map(&[plan(0), plan(1)], options, &mut Warnings::default()).unwrap()
     }

@@ -38,6 +38,16 @@ impl Files {
             lock: "/run/zonal-huge-page-reserve".into(),
         }
     }
+
+    /// Returns the files of this machine's reserve of 1 GiB pages.
+    pub fn gigantic() -> Self {
+        let folder = PathBuf::from("/sys/kernel/mm/hugepages/hugepages-1048576kB");
+        Self {
+            pages: folder.join("nr_hugepages"),
+            free: folder.join("free_hugepages"),
+            lock: "/run/zonal-gigantic-page-reserve".into(),
+        }
+    }
 }
 
 fn number(file: &Path) -> Option<u64> {
@@ -53,7 +63,7 @@ pub fn free_huge_pages() -> u64 {
     number(&Files::of_the_machine().free).unwrap_or(0)
 }
 
-/// Exclusive use of the reserve of 2 MiB huge pages. Its size is restored when this is dropped.
+/// Exclusive use of a reserve of huge pages. Its size is restored when this is dropped.
 pub struct Reserve {
     files: Files,
     /// The locked file.
