@@ -12,9 +12,6 @@ use zonal::error::ConfigError;
 use zonal::machine::TopologyError;
 use zonal::units::{NodeId, ZoneKind};
 
-/// Size in bytes of the smaller explicit huge pages.
-const HUGE_PAGE_BYTES: u64 = 2 << 20;
-
 /// Why a pool could not be built.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -222,14 +219,14 @@ impl fmt::Display for Warning {
                 if let Some(free) = free {
                     write!(f, ", {free} free")?;
                 }
-                let (instead, setting) = match *bytes {
-                    ..=HUGE_PAGE_BYTES => ("transparent huge pages are used", "vm.nr_hugepages"),
-                    _ => (
-                        "smaller ones are tried",
-                        "/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages",
-                    ),
-                };
-                write!(f, " ({reason}); {instead} instead; raise {setting} to {needed} or more")
+                write!(f, " ({reason}); ")?;
+                if *bytes < 1 << 30 {
+                    write!(f, "transparent huge pages are used instead; raise vm.nr_hugepages")?;
+                } else {
+                    write!(f, "smaller ones are tried instead; raise ")?;
+                    write!(f, "/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages")?;
+                }
+                write!(f, " to {needed} or more")
             }
             Self::NoTransparentHugePages { reason } => {
                 write!(f, "transparent huge pages are not available, so ordinary pages are used: {reason}")

@@ -20,7 +20,8 @@
 //! - Serve single frames and naturally aligned blocks of 2, 4, 8, ... frames, up to 4 MiB by default.
 //! - Choose nodes for each request: [local](PoolRequest), [preferred](Pool::preferred), [bound](Pool::bind),
 //!   [interleaved](Pool::interleave), or [interleaved by weight](Pool::weighted_interleave).
-//! - Use transparent or explicit huge pages of 2 MiB and 1 GiB ([`HugePages`]), and populate memory before its first use ([`Prefault`]).
+//! - Use transparent huge pages, or explicit ones of 2 MiB or 1 GiB ([`HugePages`]), and populate memory before its first
+//!   use ([`Prefault`]).
 //! - Allow caches to grow until memory runs short, and shrink them from background threads
 //!   ([`Pool::register_reclaimer`]).
 //! - Return memory to the kernel while the pool is in use ([`Pool::shrink`], [`Pool::offline_memory`]), and obtain it

@@ -15,9 +15,12 @@ use zonal_linux::{
 };
 use zonal_testing::skipped;
 
+#[path = "common/pages.rs"]
+mod pages;
 #[path = "common/reserve.rs"]
 mod reserve;
 
+use pages::filled;
 use reserve::{Reserve, free_huge_pages};
 
 const MIB: u64 = 1 << 20;
@@ -41,19 +44,10 @@ fn memory(pool: &Pool) -> u64 {
     files(pool).iter().map(|(file, _)| file.metadata().unwrap().blocks() * 512).sum()
 }
 
-fn pages(pool: &Pool, count: usize) -> Vec<Frames> {
-    let page = |at: usize| {
-        let mut page = pool.alloc(&PoolRequest::page()).unwrap();
-        page.fill(at as u8 | 1);
-        page
-    };
-    (0..count).map(page).collect()
-}
-
 #[test]
 fn files_hold_the_bytes_of_all_zones() {
     let pool = shared(64, 4).build().unwrap();
-    let held = pages(&pool, 12_000);
+    let held = filled(&pool, 12_000);
     let files = files(&pool);
     assert_eq!(files.len(), 4);
     assert_eq!(memory(&pool), 12_000 * 4096);
@@ -114,7 +108,7 @@ fn second_process() {
 #[test]
 fn another_process_writes_to_frames() {
     let pool = shared(16, 2).build().unwrap();
-    let other = pages(&pool, 100);
+    let other = filled(&pool, 100);
     let page = SharedFrames::from(pool.alloc(&PoolRequest::page().zeroed()).unwrap());
     let files = files(&pool);
     let (file, frames) = files.iter().find(|(_, frames)| node_of(&pool, *frames) == page.node()).unwrap();
@@ -144,13 +138,13 @@ fn another_process_writes_to_frames() {
 #[test]
 fn memory_that_leaves_makes_holes() {
     let pool = shared(64, 2).build().unwrap();
-    drop(pages(&pool, 12_000));
+    drop(filled(&pool, 12_000));
     assert_eq!(memory(&pool), 12_000 * 4096);
     let shrunk = pool.shrink(32 * MIB).unwrap();
     assert_eq!(shrunk, 32 * MIB);
     assert!(memory(&pool) <= 32 * MIB, "{}", memory(&pool));
     assert_eq!(pool.grow(shrunk).unwrap(), shrunk);
-    let held = pages(&pool, 100);
+    let held = filled(&pool, 100);
     let before = memory(&pool);
     assert_eq!(pool.trim().unwrap(), before - 100 * 4096, "all but the frames in use");
     assert_eq!(memory(&pool), 100 * 4096);
@@ -201,11 +195,11 @@ fn shared_explicit_huge_pages_return_to_the_reserve() {
     let pool = shared(16, 1).huge_pages(HugePages::Explicit).build().unwrap();
     assert_eq!(pool.warnings(), []);
     assert_eq!(free_huge_pages(), before - 8);
-    drop(pages(&pool, 3500));
+    drop(filled(&pool, 3500));
     assert_eq!(pool.shrink(6 * MIB).unwrap(), 6 * MIB);
     assert_eq!(free_huge_pages(), before - 5);
     assert_eq!(pool.grow(6 * MIB).unwrap(), 6 * MIB);
-    drop(pages(&pool, 3500));
+    drop(filled(&pool, 3500));
     drop(pool);
     assert_eq!(free_huge_pages(), before);
 }

@@ -3,7 +3,12 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
-use zonal_linux::{Config, Frames, Hardening, HugePages, Pool, PoolBuilder, PoolRequest, TrimError};
+use zonal_linux::{Config, Hardening, HugePages, Pool, PoolBuilder, PoolRequest, TrimError};
+
+#[path = "common/pages.rs"]
+mod pages;
+
+use pages::filled;
 
 const MIB: u64 = 1 << 20;
 
@@ -22,15 +27,6 @@ fn resident(pool: &Pool) -> u64 {
         total += pages.iter().filter(|page| **page & 1 == 1).count() as u64 * 4096;
     }
     total
-}
-
-fn filled(pool: &Pool, count: usize) -> Vec<Frames> {
-    let page = |at: usize| {
-        let mut page = pool.alloc(&PoolRequest::page()).unwrap();
-        page.fill(at as u8 | 1);
-        page
-    };
-    (0..count).map(page).collect()
 }
 
 #[test]

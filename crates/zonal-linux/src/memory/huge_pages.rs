@@ -18,7 +18,8 @@ pub enum HugePages {
     #[default]
     Transparent,
     /// Explicit huge pages from the kernel's reserve (`vm.nr_hugepages`), populated when the pool is built. If the
-    /// reserve is too small for a zone, the zone uses transparent huge pages, and the pool has a [`Warning`](crate::Warning).
+    /// reserve is too small for a zone, the zone uses transparent huge pages, and the pool has a
+    /// [`Warning`](crate::Warning).
     ///
     /// A child made by `fork` gets no copy of explicit huge pages, because the pool reserves them only for the parent.
     /// In the child, any access to the frames raises `SIGSEGV`, [`Pool::ptr_of`](crate::Pool::ptr_of) returns `None`,

@@ -53,8 +53,8 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `bytes` zeroed bytes at a multiple of `align`, which must be a power of two, at least a page, and at least a
-    /// huge page if such pages back the mapping.
+    /// Maps `bytes` zeroed bytes at a multiple of `align`, which must be a power of two, at least a page, and at least
+    /// a huge page if such pages back the mapping.
     pub(super) fn new(bytes: usize, align: usize, backing: Backing) -> io::Result<Self> {
         match backing {
             Backing::Ordinary => Self::ordinary(bytes, align),
@@ -100,13 +100,13 @@ impl Mapping {
 
     /// Maps memory of which children made by `fork` get no copy: explicit huge pages, and files.
     ///
-    /// The kernel must reserve explicit huge pages for this mapping (no `MAP_NORESERVE`), because otherwise an access could
-    /// kill the process. An oversized mapping would reserve pages for its margin too, so a temporary ordinary mapping finds
-    /// an aligned address instead. Another thread may map that address first.
+    /// The kernel must reserve explicit huge pages for this mapping (no `MAP_NORESERVE`), because otherwise an access
+    /// could kill the process. An oversized mapping would reserve pages for its margin too, so a temporary ordinary
+    /// mapping finds an aligned address instead. Another thread may map that address first.
     ///
     /// The kernel reserves no huge pages for children. With a copy, the kernel could kill a child with `SIGBUS` at any
-    /// access, if the parent wrote to the page while the reserve was exhausted. A copy of a mapped file would be no copy:
-    /// parent and child would write to the same frames, which each of them believes to own.
+    /// access, if the parent wrote to the page while the reserve was exhausted. A child that inherited the mapping of a
+    /// file would write to the frames of its parent.
     fn not_copied(
         bytes: usize,
         align: usize,
@@ -163,7 +163,6 @@ impl Mapping {
     }
 
     /// Returns the length in bytes.
-    #[cfg(test)]
     pub(super) const fn bytes(&self) -> usize {
         self.bytes
     }
@@ -336,7 +335,8 @@ fn unmap(start: NonNull<u8>, bytes: usize) -> io::Result<()> {
     Err(io::Error::last_os_error())
 }
 
-/// Unmaps a range. If the kernel refuses, discards its memory instead, and the addresses stay mapped.
+/// Unmaps a range. If the kernel refuses, discards its memory instead, and the addresses stay mapped. The memory of a
+/// file then stays too, because another process may use it.
 fn unmap_or_empty(start: NonNull<u8>, bytes: usize) {
     if unmap(start, bytes).is_err() {
         // SAFETY: the caller owns the range. If the kernel refuses this call too, the memory is leaked.

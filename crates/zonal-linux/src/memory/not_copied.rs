@@ -90,7 +90,8 @@ extern "C" fn fill_gaps() {
         } else if filled != libc::MAP_FAILED
             || io::Error::last_os_error().raw_os_error() == Some(libc::EEXIST)
         {
-            const WHY: &[u8] = b"zonal: other memory is mapped at the addresses of a pool in a child process; aborting the child\n";
+            const WHY: &[u8] =
+                b"zonal: other memory is mapped at the addresses of a pool in a child process; aborting the child\n";
             // SAFETY: the call only reads a constant.
             unsafe { libc::write(libc::STDERR_FILENO, WHY.as_ptr().cast(), WHY.len()) };
             // SAFETY: the call ends the process. Without it, the child would treat other memory as memory of the pool.

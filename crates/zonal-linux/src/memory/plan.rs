@@ -28,8 +28,8 @@ pub(crate) struct ZonePlan {
 
 /// Splits `asked` bytes, rounded down to whole units, among the zones of `topology` whose weight is not zero.
 ///
-/// The result is in the order of the topology and counts frames of `page_bytes`. `unit_bytes` is the size of the largest
-/// huge pages.
+/// The result is in the order of the topology and counts frames of `page_bytes`. `unit_bytes` is the size of the
+/// largest huge pages.
 pub(crate) fn plan(
     topology: &Topology,
     asked: u64,

@@ -12,8 +12,9 @@ use super::page_sizes::HugePageSize;
 /// Forbids executing the file, also to processes that receive it (kernels since 6.3).
 const MFD_NOEXEC_SEAL: c_uint = 8;
 
-/// Creates a file of `bytes` zeroed bytes, of explicit huge pages if `size` is given. Its length cannot change any more,
-/// so that no process that receives the file can make accesses of others fail.
+/// Creates a file of `bytes` zeroed bytes, in explicit huge pages if `size` is given.
+///
+/// The length of the file cannot change, so no process that receives the file can make accesses of others fail.
 ///
 /// # Errors
 /// Those of the kernel. Also returns an error if the file would exceed the process's limit of file sizes, because the
@@ -22,7 +23,8 @@ pub(super) fn create(name: &str, bytes: usize, size: Option<HugePageSize>) -> io
     let limit = file_size_limit()?;
     if bytes as u64 > limit {
         let why = format!(
-            "a file of {bytes} bytes exceeds the limit of file sizes (RLIMIT_FSIZE), {limit} bytes; raise it with `ulimit -f`"
+            "a file of {bytes} bytes exceeds the limit of file sizes (RLIMIT_FSIZE), {limit} bytes; raise it with \
+             `ulimit -f`"
         );
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
     }

@@ -4,7 +4,8 @@
 //! arithmetic, and frames of different pools have different numbers.
 //!
 //! Related files: `memory/mapping.rs` makes the system calls, `memory/plan.rs` determines the sizes of zones,
-//! `memory/huge_pages.rs` has the kinds of huge pages, and `pool/platform.rs` gives the allocator access to the contents of frames.
+//! `memory/huge_pages.rs` has the kinds of huge pages, and `pool/platform.rs` gives the allocator access to the contents
+//! of frames.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -318,7 +319,7 @@ fn explicit_mapping(size: HugePageSize, plan: &ZonePlan, options: MapOptions) ->
     if options.binding == Binding::ToNodes {
         mapping.bind(plan.node)?;
     }
-    mapping.populate(0, bytes_in_huge_pages(size, plan, options))?;
+    mapping.populate(0, mapping.bytes())?;
     Ok(mapping)
 }
 

@@ -166,13 +166,12 @@ impl<'a> PoolBuilder<'a> {
         Self { max_size: Some(bytes), ..self }
     }
 
-    /// Puts the memory of each zone in a file in memory (`memfd_create`) that other processes can map. Default: the memory
-    /// is mapped in this process alone.
+    /// Puts the memory of each zone in a file in memory (`memfd_create`) that other processes can map. Default: the
+    /// memory is mapped in this process alone.
     ///
-    /// [`Pool::memory_files`] returns the files. Only this process allocates from the pool. A child made by `fork` gets no
-    /// copy of the memory and shares none of it either: it may drop its frames and handles, as with
-    /// [`HugePages::Explicit`]. All other options work as without this one; transparent huge pages depend on
-    /// `/sys/kernel/mm/transparent_hugepage/shmem_enabled`.
+    /// [`Pool::memory_files`] returns the files. Only this process allocates from the pool. A child made by `fork` neither
+    /// copies nor shares the memory. It may drop its frames and handles, as with [`HugePages::Explicit`]. The other
+    /// options do not change. Transparent huge pages depend on `/sys/kernel/mm/transparent_hugepage/shmem_enabled`.
     ///
     /// ```
     /// use zonal_linux::{Pool, PoolRequest, SharedFrames};

@@ -151,7 +151,9 @@ impl<K: Deref<Target = PoolCore>> Frames<K> {
 #[cold]
 pub(super) fn no_memory(first: Pfn, node: NodeId) -> ! {
     panic!(
-        "frame {first} of node {node} is not mapped in this process: a child made by fork has no copy of this pool's memory; build a pool in the child, or one of private memory without explicit huge pages in the parent"
+        "frame {first} of node {node} is not mapped in this process: a child made by fork has no copy of this \
+         pool's memory; build a pool in the child, or build the parent's pool of private memory without explicit huge \
+         pages"
     )
 }
 
