@@ -120,7 +120,9 @@ pub enum PoolError {
     )]
     ReservedHugePages,
     /// Something that was required of the pool cannot be had.
-    #[error("the pool lacks what was required of it: {0}")]
+    #[error(
+        "the pool lacks what was required of it: {0}. A pool that does not require it is built with this warning"
+    )]
     Required(Warning),
     /// The progress callback requested a stop.
     #[error("the progress callback stopped the build")]
@@ -211,7 +213,8 @@ impl fmt::Display for Warning {
         match self {
             Self::NotBound { nodes, reason } => write!(
                 f,
-                "memory of {} is not bound to its node, so frames may be on other nodes: {reason}",
+                "memory of {} is not bound to its node, so frames may be on other nodes: {reason}; allow the \
+                 process to call mbind (in a container, add the capability SYS_NICE)",
                 node_list(nodes.iter().copied())
             ),
             Self::NoExplicitHugePages { node, kind, bytes, needed, free, reason } => {
@@ -265,6 +268,10 @@ impl Warnings {
         if !self.0.contains(&warning) {
             self.0.push(warning);
         }
+    }
+
+    pub(crate) fn as_slice(&self) -> &[Warning] {
+        &self.0
     }
 
     pub(crate) fn into_vec(self) -> Vec<Warning> {
@@ -354,6 +361,15 @@ mod tests {
         assert!(
             text.contains("64 GiB") && text.contains("16 GiB available") && text.contains("14 GiB or less")
         );
+    }
+
+    #[test]
+    fn errors_of_requirements_say_what_to_do() {
+        let text = |warning| PoolError::Required(warning).to_string();
+        let not_bound = text(Warning::NotBound { nodes: nodes(&[1, 2]), reason: "not permitted".into() });
+        assert!(not_bound.contains("nodes 1-2") && not_bound.contains("not permitted"), "{not_bound}");
+        assert!(not_bound.contains("allow the process to call mbind") && not_bound.contains("SYS_NICE"));
+        assert!(not_bound.contains("does not require it"), "{not_bound}");
     }
 
     #[test]

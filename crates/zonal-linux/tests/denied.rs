@@ -5,7 +5,10 @@
 //! files: `address_limit.rs` lowers the address limit of a child process instead.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
@@ -204,6 +207,18 @@ fn huge_pages_refused() {
     for error in [libc::EINVAL, libc::EPERM] {
         let warnings = warns(&advice(libc::MADV_HUGEPAGE, error), || builder().build());
         assert!(matches!(warnings[..], [Warning::NoTransparentHugePages { .. }]), "{warnings:?}");
+        let text = fails(&advice(libc::MADV_HUGEPAGE, error), || {
+            let prefaulted = AtomicBool::new(false);
+            let report = |_| {
+                prefaulted.store(true, Relaxed);
+                ControlFlow::Continue(())
+            };
+            let required = builder().require_huge_pages().prefault(Prefault::AtOnce);
+            let built = required.on_progress(&report).build();
+            assert_eq!(prefaulted.into_inner(), built.is_ok(), "a pool that is refused is not prefaulted");
+            built
+        });
+        assert!(text.contains("required") && text.contains("huge pages are not available"), "{text}");
         let warnings =
             warns(&advice(libc::MADV_NOHUGEPAGE, error), || builder().huge_pages(HugePages::Never).build());
         assert!(warnings.is_empty(), "none were wanted: {warnings:?}");

@@ -397,6 +397,7 @@ impl<'a> PoolBuilder<'a> {
         let plans = self.plans(&topology, self.checked_size(available)?)?;
         self.check_nodes(&topology, &plans)?;
         let mut memory = PoolMemory::map(&plans, options, &mut warnings)?;
+        self.check_requirements(warnings.as_slice())?; // before prefaulting, which may take minutes
         let limited_by = available.limited_by;
         if let Some((committed, available)) =
             overcommitment(available, || limits::available(root).unwrap_or(available))
@@ -408,21 +409,20 @@ impl<'a> PoolBuilder<'a> {
             memory.is_prefaulted = true;
         }
         let core = PoolCore::new(topology, memory, &self.config, options, self.sequences, warnings)?;
-        match core.warnings.iter().find(|warning| self.refuses(warning)) {
-            Some(warning) => Err(PoolError::Required(warning.clone())),
-            None => Pool::start(core),
-        }
+        self.check_requirements(&core.warnings)?;
+        Pool::start(core)
     }
 
-    /// Whether a pool with this warning lacks what was required.
-    fn refuses(&self, warning: &Warning) -> bool {
-        match warning {
+    /// Returns an error if a pool with these warnings lacks what was required.
+    fn check_requirements(&self, warnings: &[Warning]) -> Result<(), PoolError> {
+        let is_refused = |warning: &&Warning| match warning {
             Warning::NoExplicitHugePages { .. } | Warning::NoTransparentHugePages { .. } => {
                 self.requires_huge_pages
             }
             Warning::NotBound { .. } | Warning::NoTopology { .. } => self.requires_binding,
             Warning::Overcommitted { .. } => false,
-        }
+        };
+        warnings.iter().find(is_refused).map_or(Ok(()), |warning| Err(PoolError::Required(warning.clone())))
     }
 
     fn plans(&self, topology: &Topology, size: u64) -> Result<Vec<ZonePlan>, PoolError> {

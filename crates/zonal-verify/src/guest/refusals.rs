@@ -42,6 +42,10 @@ pub(super) fn binding() -> Verdict {
             found = format!("unbound pages lie on {:?}", tally(&elsewhere));
         }
     }
+    let required = Pool::builder().size(POOL_BYTES).require_binding();
+    let built = refusing(&calls, libc::EPERM, || required.build().map(drop).map_err(text));
+    let why = built.err().ok_or("binding was required and refused, yet the pool was built")?;
+    ensure!(why.contains("is not bound to its node"), "the error of a required binding is: {why}");
     Ok(Found::Holds(format!("{found}{}", the_command_says_so(&calls)?)))
 }
 

@@ -19,6 +19,7 @@ use crate::rules::watermarks::Watermark;
 use crate::units::{Order, PageCount, PageKind, Pfn, ZoneId};
 use crate::zone::Zone;
 use crate::zone::events::Event;
+use crate::zone::fences::FenceOwner;
 use crate::zone::frame_state::FrameState;
 use crate::zone::runs::Run;
 use crate::zonelist::candidates::Candidates;
@@ -27,8 +28,6 @@ use crate::zonelist::candidates::Candidates;
 const RETRIES: u32 = 8;
 /// Number of windows of a zone whose free frames are counted before the reclaimers are called for the best of them.
 const WINDOWS: u64 = 64;
-/// Number of a zone's fences that requests may use, so that others remain for callers of [`Allocator::fence`].
-const REQUEST_FENCES: usize = 2;
 /// Maximum number of windows of a zone that a request reclaims.
 const WINDOW_TRIES: usize = 4;
 
@@ -199,7 +198,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             self.reclaim_range(window).ok()?;
             return self.find_frames_in(zone, context, window.count);
         }
-        let fence = self.fence_in(window, REQUEST_FENCES).ok()?;
+        let fence = self.fence_for(window, FenceOwner::Request).ok()?;
         // The fence holds the frames, so only one of them is added to the free frames, as in `has_above_min`.
         let is_allowed =
             || self.stays_above_min(zone, context, PageCount::new(zone.free_areas.free_pages() + 1));

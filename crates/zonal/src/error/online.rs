@@ -126,7 +126,8 @@ impl fmt::Display for OnlineError {
             Self::Fenced { range, fenced } => {
                 write!(
                     f,
-                    "the range ({range}) overlaps the fenced range ({fenced}); release that fence first"
+                    "the range ({range}) overlaps the fenced range ({fenced}); release that fence first, \
+                     or repeat the call if it belongs to a request for a large block"
                 )
             }
             Self::TooManyFences { range, max } => write!(

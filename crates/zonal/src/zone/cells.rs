@@ -10,7 +10,10 @@ use crate::zone::counters::{TOTAL_CELLS, ThresholdCells};
 use crate::zone::order_classes::OrderClasses;
 
 /// Maximum number of fences of a zone.
-pub(crate) const FENCES_MAX: usize = 8;
+pub(crate) const FENCES_MAX: usize = CALLER_FENCES + 2;
+/// Number of these fences for callers of [`Allocator::fence`](crate::Allocator::fence). The others are for requests that
+/// empty a range with the reclaimers.
+pub(crate) const CALLER_FENCES: usize = 8;
 /// Maximum number of frames of a zone that wait for their blocks to be freed.
 pub(crate) const PENDING_MAX: usize = 64;
 

@@ -5,6 +5,7 @@
 //! allocate them. Fenced frames count as allocated. Linux: `start_isolate_page_range` and `zone_pcp_disable`.
 //! Related files: `alloc/fences.rs` creates and releases fences, `alloc/free.rs` frees blocks.
 
+use core::ops::Range;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::buddy::ranges::Sought;
@@ -12,7 +13,7 @@ use crate::machine::FrameRange;
 use crate::platform::{Atomic, Platform};
 use crate::units::{Order, PageCount};
 use crate::zone::Zone;
-use crate::zone::cells::FENCES_MAX;
+use crate::zone::cells::{CALLER_FENCES, FENCES_MAX};
 use crate::zone::counters::ZoneItem;
 use crate::zone::frame_state::FrameState;
 use crate::zone::free_areas::{AREA_FRAMES_MIN, Entered};
@@ -25,6 +26,25 @@ const STEP: u64 = AREA_FRAMES_MIN;
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Kept(pub(crate) u64);
+
+/// The owner of a fence, which determines the slots that the fence may use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FenceOwner {
+    /// A caller of [`Allocator::fence`](crate::Allocator::fence).
+    Caller,
+    /// A request that empties a range with the reclaimers.
+    Request,
+}
+
+impl FenceOwner {
+    /// Returns the slots for fences of this owner.
+    pub(crate) const fn slots(self) -> Range<usize> {
+        match self {
+            Self::Caller => 0..CALLER_FENCES,
+            Self::Request => CALLER_FENCES..FENCES_MAX,
+        }
+    }
+}
 
 /// Word of an unused slot before it is combined with [`encode`]: a range that ends before it begins.
 const UNUSED: u64 = 1 << 32;
@@ -59,7 +79,16 @@ impl<'m, P: Platform> Zone<'m, P> {
 
     /// Returns the first fence that overlaps a range.
     pub(crate) fn fence_over(&self, run: Run) -> Option<FrameRange> {
-        let fence = self.fenced_parts(run).next().and_then(|(at, _)| self.fence(at))?;
+        self.fence_in_slots(0..FENCES_MAX, run)
+    }
+
+    /// Whether a caller's fence overlaps a range.
+    pub(crate) fn caller_fences(&self, run: Run) -> bool {
+        self.fence_in_slots(FenceOwner::Caller.slots(), run).is_some()
+    }
+
+    fn fence_in_slots(&self, mut slots: Range<usize>, run: Run) -> Option<FrameRange> {
+        let fence = slots.find_map(|at| self.fence(at).filter(|&fence| overlap(fence, run).is_some()))?;
         Some(FrameRange { start: self.pfn(fence.first), count: PageCount::new(fence.count) })
     }
 
@@ -84,12 +113,12 @@ impl<'m, P: Platform> Zone<'m, P> {
         PageCount::new(free + run.frames().filter(is_kept).count() as u64)
     }
 
-    /// Adds a fence, which holds no frames yet; returns its slot, or `None` if the first `slots` slots are in use.
+    /// Adds a fence, which holds no frames yet; returns its slot, or `None` if all slots of the owner are in use.
     ///
     /// The caller holds the lock for run-time changes, and then closes the zone's pagesets and calls
     /// [`Self::fence_free`].
-    pub(crate) fn add_fence(&self, run: Run, slots: usize) -> Option<usize> {
-        let at = (0..slots).find(|&at| self.fence(at).is_none())?;
+    pub(crate) fn add_fence(&self, run: Run, owner: FenceOwner) -> Option<usize> {
+        let at = owner.slots().find(|&at| self.fence(at).is_none())?;
         self.cells.fences.range[at].store(encode(run), Release); // release: pairs with `fence`
         self.cells.rules.0.fences.fetch_add(1, Relaxed);
         self.free_areas.pass_locks_of(run);

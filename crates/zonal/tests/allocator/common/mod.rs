@@ -106,6 +106,7 @@ pub struct Controls {
     woken: Mutex<Vec<NodeId>>,
     pressure: Mutex<Vec<PressureEvent>>,
     on_pressure: OnceLock<OnPressure>,
+    on_relax: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 impl Controls {
@@ -142,6 +143,11 @@ impl Controls {
         assert!(self.on_pressure.set(Box::new(each)).is_ok(), "it is set once");
     }
 
+    /// Calls `each` whenever a thread waits for another one from now on.
+    pub fn on_relax(&self, each: impl Fn() + Send + Sync + 'static) {
+        assert!(self.on_relax.set(Box::new(each)).is_ok(), "it is set once");
+    }
+
     pub fn take_woken(&self) -> Vec<NodeId> {
         std::mem::take(&mut self.woken.lock().unwrap())
     }
@@ -170,6 +176,7 @@ impl Platform for TestPlatform {
     }
 
     fn relax(&self, _round: u32) {
+        self.0.on_relax.get().inspect(|each| each());
         std::thread::yield_now();
     }
 
