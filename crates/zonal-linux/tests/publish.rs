@@ -9,7 +9,8 @@ use std::thread;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use zonal_linux::{Pool, PoolRequest, PublishError};
+use zonal::snapshot::Events;
+use zonal_linux::{Pool, PoolRequest, PublishError, StallShares};
 
 fn pool() -> Pool {
     Pool::builder().size(32 << 20).fake_nodes(2).build().unwrap()
@@ -78,6 +79,61 @@ fn the_snapshot_has_the_state_of_the_pool() {
     let count = |pageset: &Value| pageset["count"].as_u64().unwrap();
     assert_eq!(state["pagesets"].as_array().unwrap().iter().map(count).sum::<u64>(), sum("in_pagesets"));
     assert_eq!(state["nodes"][1]["fallback_order"], json!([1, 0]));
+    drop(pages);
+}
+
+/// Returns a snapshot, and the pool's events and stalled shares, which did not change while it was made.
+fn steady_snapshot(pool: &Pool, path: &Path) -> (Value, Events, Vec<StallShares>) {
+    let own = || {
+        let shares = pool.topology().nodes().iter().map(|node| pool.stall_shares(node.id).unwrap());
+        (pool.events(), shares.collect::<Vec<_>>())
+    };
+    loop {
+        let (events, shares) = own();
+        let state = ask(path, &json!({ "zonal": 1, "request": "snapshot" }))["snapshot"].clone();
+        if own() == (events, shares.clone()) {
+            return (state, events, shares);
+        }
+    }
+}
+
+#[test]
+fn the_snapshot_has_events_distances_orders_and_stalled_shares() {
+    let (_directory, path) = place();
+    let pool = Pool::builder().size(32 << 20).fake_nodes(3).build().unwrap();
+    let _published = pool.publish(&path).unwrap();
+    let mut pages = Vec::new();
+    while let Ok(page) = pool.alloc(&PoolRequest::page()) {
+        pages.push(page);
+    }
+    pages.drain(..2000);
+    let (state, events, shares) = steady_snapshot(&pool, &path);
+    for (name, own) in [
+        ("probes", events.probes),
+        ("marks", events.marks),
+        ("wipes", events.wipes),
+        ("background_wakes", events.background_wakes),
+        ("direct_stalls", events.direct_stalls),
+        ("failures", events.failures),
+        ("refills", events.refills),
+        ("drains", events.drains),
+    ] {
+        assert_eq!(state["events"][name], own, "{name}");
+    }
+    assert!(events.probes > 0 && events.refills > 0 && events.drains > 0, "{events:?}");
+    let nodes = pool.topology().nodes();
+    assert_eq!(state["nodes"].as_array().unwrap().len(), nodes.len());
+    for ((node, found), own) in nodes.iter().zip(state["nodes"].as_array().unwrap()).zip(shares) {
+        let order: Vec<_> = pool.fallback_order(node.id).iter().map(|node| node.get()).collect();
+        assert_eq!(found["fallback_order"], json!(order));
+        for (to, distance) in nodes.iter().zip(&node.distances) {
+            assert_eq!(found["distances"][to.id.to_string()], json!(distance), "{} to {}", node.id, to.id);
+        }
+        assert_eq!(found["distances"].as_object().unwrap().len(), nodes.len());
+        let StallShares { last_10s, last_60s, last_300s } = own;
+        let own = json!({ "last_10s": last_10s, "last_60s": last_60s, "last_300s": last_300s });
+        assert_eq!(found["stalled"], own);
+    }
     drop(pages);
 }
 

@@ -2,9 +2,16 @@
 //!
 //! A request is an object with `zonal` (the version) and `request`: `settings`, `set` (with `name` and `value`) or
 //! `snapshot`. An answer is an object with `zonal` and either `error`, a text, or a member with the name of the request.
+//!
+//! The members of a snapshot are `page_bytes`, `events`, `nodes`, `zones` and `pagesets`. `events` has the counts of
+//! [`Events`] under their names, since the pool was built. A node has its `distances`, an object with the distance to
+//! each node by id; its `fallback_order`, a list of ids; and `stalled`, the shares of the recent time in which direct
+//! reclaim stalled a caller, as in [`StallShares`], in hundredths of a percent. Counts of memory are in frames.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
+use zonal::platform::pressure::StallShares;
 use zonal::settings::{Access, Setting};
+use zonal::snapshot::{Events, NodeSnapshot};
 use zonal::units::NodeId;
 
 use crate::pool::Pool;
@@ -82,15 +89,7 @@ fn set(pool: &Pool, request: &Value) -> Result<Value, String> {
 
 /// Returns the state of the pool; counts are in frames.
 fn snapshot(pool: &Pool) -> Value {
-    let nodes = pool.nodes().map(|node| {
-        let order = pool.fallback_order(node.id);
-        json!({
-            "id": node.id.get(),
-            "allocated": { "user": node.allocated[0].get(), "cache": node.allocated[1].get(), "kernel": node.allocated[2].get() },
-            "reclaimed": { "background": node.reclaimed[0].get(), "direct": node.reclaimed[1].get(), "node": node.reclaimed[2].get() },
-            "fallback_order": order.into_iter().map(NodeId::get).collect::<Vec<_>>(),
-        })
-    });
+    let nodes = pool.nodes().map(|found| node(pool, &found));
     let zones = pool.zones().map(|zone| {
         json!({
             "id": zone.id.index(),
@@ -135,8 +134,59 @@ fn snapshot(pool: &Pool) -> Value {
     });
     json!({
         "page_bytes": pool.page_bytes(),
+        "events": events(&pool.events()),
         "nodes": nodes.collect::<Vec<_>>(),
         "zones": zones.collect::<Vec<_>>(),
         "pagesets": pagesets.collect::<Vec<_>>(),
+    })
+}
+
+fn node(pool: &Pool, node: &NodeSnapshot) -> Value {
+    let order = pool.fallback_order(node.id);
+    json!({
+        "id": node.id.get(),
+        "allocated": { "user": node.allocated[0].get(), "cache": node.allocated[1].get(), "kernel": node.allocated[2].get() },
+        "reclaimed": { "background": node.reclaimed[0].get(), "direct": node.reclaimed[1].get(), "node": node.reclaimed[2].get() },
+        "distances": distances(pool, node.id),
+        "fallback_order": order.into_iter().map(NodeId::get).collect::<Vec<_>>(),
+        "stalled": pool.stall_shares(node.id).map(stalled),
+    })
+}
+
+fn distances(pool: &Pool, from: NodeId) -> Map<String, Value> {
+    let nodes = pool.topology().nodes();
+    let row = nodes.iter().find(|node| node.id == from).map(|node| &node.distances);
+    let columns = nodes.iter().zip(row.into_iter().flatten());
+    columns.map(|(to, &distance)| (to.id.to_string(), distance.into())).collect()
+}
+
+fn stalled(shares: StallShares) -> Value {
+    let StallShares { last_10s, last_60s, last_300s } = shares;
+    json!({ "last_10s": last_10s, "last_60s": last_60s, "last_300s": last_300s })
+}
+
+fn events(events: &Events) -> Value {
+    json!({
+        "probes": events.probes,
+        "marks": events.marks,
+        "wipes": events.wipes,
+        "early_clears": events.early_clears,
+        "node_reclaim_no_scan": events.node_reclaim_no_scan,
+        "node_reclaim_full": events.node_reclaim_full,
+        "node_reclaim_some": events.node_reclaim_some,
+        "node_reclaim_success": events.node_reclaim_success,
+        "background_wakes": events.background_wakes,
+        "background_rounds": events.background_rounds,
+        "background_reclaimed": events.background_reclaimed,
+        "direct_stalls": events.direct_stalls,
+        "direct_reclaimed": events.direct_reclaimed,
+        "direct_ns": events.direct_ns,
+        "retired": events.retired,
+        "poison_found": events.poison_found,
+        "failures": events.failures,
+        "bad_frames": events.bad_frames,
+        "refills": events.refills,
+        "drains": events.drains,
+        "remote_drains": events.remote_drains,
     })
 }

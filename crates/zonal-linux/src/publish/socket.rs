@@ -10,6 +10,9 @@ use std::{fs, mem};
 
 use super::error::PublishError;
 
+/// Longest path of a Unix socket, in bytes.
+const PATH_BYTES_MAX: usize = 107;
+
 /// The file of a socket that this process created. Dropping it removes the file, if it is still the same one.
 #[derive(Debug)]
 pub(super) struct OwnSocket {
@@ -23,6 +26,13 @@ impl OwnSocket {
     /// Creates a socket at `path` and listens. Replaces a socket of this user at which no program listens.
     pub(super) fn listen(path: &Path) -> Result<(UnixListener, Self), PublishError> {
         let refused = |why| PublishError::Socket { path: path.to_path_buf(), why };
+        if path.as_os_str().len() > PATH_BYTES_MAX {
+            let problem = format!(
+                "the path has {} bytes; at most {PATH_BYTES_MAX} are possible",
+                path.as_os_str().len()
+            );
+            return Err(refused(io::Error::new(io::ErrorKind::InvalidInput, problem)));
+        }
         make_way(path)?;
         let listener = UnixListener::bind(path).map_err(refused)?;
         let created = fs::symlink_metadata(path).map_err(refused)?;
