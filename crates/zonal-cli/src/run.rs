@@ -23,7 +23,7 @@ use zonal::config::Config;
 use zonal::mempolicy::WeightTable;
 use zonal::units::NodeId;
 use zonal_bench::{PoolReport, run_on_pool};
-use zonal_linux::{Pool, PoolError, PoolPolicy, Prefault, Topology};
+use zonal_linux::{Pool, PoolError, PoolPolicy, Prefault, Publication, PublishError, Topology};
 use zonal_machine::{MachineModel, check_tree, write_tree};
 use zonal_workload::{Latencies, Plan, Workload};
 
@@ -79,6 +79,11 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DIR")]
     export_tree: Option<PathBuf>,
 
+    /// Publish the pool at SOCKET while the workload runs, for `zonal settings --pool SOCKET` and
+    /// `zonal set --pool SOCKET NAME=VALUE` in another terminal
+    #[arg(long, value_name = "SOCKET")]
+    publish: Option<PathBuf>,
+
     #[command(flatten)]
     force: ForceArg,
 
@@ -104,6 +109,8 @@ pub(crate) fn examples() -> String {
         ("zonal run orders --fake-nodes 4 --policy interleave:0-3", ""),
         ("zonal machine --preset quad-10-12-32 --export quad.json", ""),
         ("zonal run fill --machine quad.json --node-load assign --verbose", ""),
+        ("zonal run random --seconds 600 --publish /tmp/run.zonal", "a pool whose settings can be changed:"),
+        ("zonal set --pool /tmp/run.zonal zone_reclaim_mode=1", "... from another terminal"),
         ("zonal run pair --counters fixed:32,to-zero --high-fraction 8 --invalid-free checked", ""),
     ];
     let end = "Ctrl-C ends the run early and still checks the accounting; a second one ends at once.";
@@ -160,10 +167,12 @@ fn measure(args: &RunArgs) -> Result<(), Failure> {
     };
     let weights = WeightTable::new();
     let policy = policy(&pool, &args.policy, &weights)?;
+    let published = publish(args, &pool)?;
     let bar = progress::of_run(&plan);
     let report = run_on_pool(&pool, &policy, &plan, &interrupted, |now| bar.show(now))
         .map_err(|error| Failure::failed(format!("cannot start {} threads: {error}", plan.threads)))?;
     bar.clear();
+    drop(published);
     if let Some(root) = &args.export_tree {
         write_tree(pool.snapshot(), root, args.force.replace()).map_err(Failure::failed)?;
         print_message(format_args!("wrote {}", root.display()));
@@ -249,6 +258,15 @@ pub(crate) fn refused(error: PoolError) -> Failure {
         | PoolError::Thread(_) => Failure::failed(error),
         _ => Failure::bad_input(error),
     }
+}
+
+/// Publishes the pool if the arguments name a socket.
+fn publish(args: &RunArgs, pool: &Pool) -> Result<Option<Publication>, Failure> {
+    let published = args.publish.as_ref().map(|path| pool.publish(path)).transpose();
+    published.map_err(|error| match error {
+        PublishError::Thread { .. } => Failure::failed(error),
+        _ => Failure::bad_input(format!("--publish: {error}")),
+    })
 }
 
 fn policy<'w>(

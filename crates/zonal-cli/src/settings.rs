@@ -32,7 +32,7 @@ pub(crate) struct SettingsArgs {
 #[derive(Args, Clone, Debug)]
 #[command(after_help = examples())]
 pub(crate) struct SetArgs {
-    /// Socket of the program, which publishes its pool with `Pool::publish`
+    /// Socket of the program, which publishes its pool with `Pool::publish`, or of `zonal run --publish`
     #[arg(long, value_name = "SOCKET", required = true)]
     pool: PathBuf,
 

@@ -45,7 +45,7 @@ fn exchange(path: &Path, request: &Value) -> io::Result<Vec<u8>> {
 fn refused(shown: &str, error: &io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::NotFound => Failure::bad_input(format!(
-            "{shown} does not exist; a program creates the socket of its pool with Pool::publish"
+            "{shown} does not exist; a program creates the socket of its pool with Pool::publish, zonal run with --publish"
         )),
         io::ErrorKind::ConnectionRefused => Failure::bad_input(format!("no pool is published at {shown}")),
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Failure::failed(format!(
