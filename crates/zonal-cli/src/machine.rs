@@ -20,7 +20,8 @@ use zonal_machine::{
 use crate::layout::{self, Width};
 use crate::outcome::{print, print_message};
 use crate::values::ForceArg;
-use crate::values::rules::NodeLoadArg;
+use crate::values::rules::rule;
+use zonal::rules::fallback_order::NodeLoad;
 
 /// Exit code if a check found a difference.
 const DIFFERS: u8 = 1;
@@ -44,9 +45,10 @@ pub(crate) struct MachineArgs {
     #[arg(long, value_name = "VERSION", default_value = "auto", value_parser = rules_choice)]
     rules: RulesChoice,
 
-    /// How node load grows, overriding the version's rule
-    #[arg(long, value_name = "RULE")]
-    node_load: Option<NodeLoadArg>,
+    /// How node load grows, overriding the version's rule: by one (from 5.18), by the number of nodes left (5.16 and
+    /// 5.17), or set to that number (before 5.16)
+    #[arg(long, value_name = "RULE", value_parser = rule::<NodeLoad>())]
+    node_load: Option<NodeLoad>,
 
     /// Compare predictions with what the machine's kernel reports; exit with 1 if any differs, except values
     /// computed at boot, before all memory was released to the zones
@@ -160,7 +162,7 @@ fn report(args: &MachineArgs) -> Result<(MachineModel, Rules, Report), (u8, Stri
         RulesChoice::Auto => observed.unwrap_or(KernelVersion::NEWEST),
     });
     if let Some(node_load) = args.node_load {
-        rules.node_load = node_load.into();
+        rules.node_load = node_load;
     }
     let report = explain(&model, &rules);
     if args.check && report.checks.is_empty() {

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use clap::Args;
 use zonal::config::NodeReclaim;
+use zonal::settings::{Setting, SettingValue};
 use zonal::units::{MAX_NODES, NodeId};
 use zonal_machine::output::Replace;
 
@@ -101,9 +102,7 @@ pub(crate) fn node_reclaim(text: &str) -> Result<NodeReclaim, String> {
         "on" => Ok(NodeReclaim::ON),
         "off" => Ok(NodeReclaim::OFF),
         number => {
-            let mode = number
-                .parse()
-                .map_err(|_| format!("`{text}` is not a mode; modes are on, off and 0 to 7"))?;
+            let mode = setting(Setting::ZoneReclaimMode, number).map_err(|error| error + ", on or off")?;
             NodeReclaim::from_mode(mode).map_err(|error| error.to_string())
         }
     }
@@ -111,14 +110,25 @@ pub(crate) fn node_reclaim(text: &str) -> Result<NodeReclaim, String> {
 
 /// Parses the distance up to which node reclaim is allowed.
 pub(crate) fn reclaim_distance(text: &str) -> Result<u8, String> {
-    text.trim().parse().map_err(|_| format!("`{text}` is not a distance from 0 to {}", u8::MAX))
+    setting(Setting::ReclaimDistance, text)
 }
 
 /// Parses the denominator of the fraction of a zone that fixes the size of its pagesets. 0 means that the size is
 /// tuned.
 pub(crate) fn high_fraction(text: &str) -> Result<u32, String> {
-    let wrong = || format!("`{text}` is not a number from 0 (tuned) to {}", u32::MAX);
-    text.trim().parse().map_err(|_| wrong())
+    setting(Setting::PercpuPagelistHighFraction, text)
+}
+
+/// Parses the percentage of a node that must be reclaimable before node reclaim runs.
+pub(crate) fn min_unmapped(text: &str) -> Result<u8, String> {
+    setting(Setting::MinUnmappedRatio, text)
+}
+
+/// Parses the number of a setting, within its range in the table of settings.
+fn setting<N: TryFrom<u64>>(setting: Setting, text: &str) -> Result<N, String> {
+    let value = setting.parse(text).map_err(|error| error.to_string())?;
+    let number = if let SettingValue::Number(number) = value { N::try_from(number).ok() } else { None };
+    number.ok_or_else(|| format!("`{text}` is not a number for {setting}"))
 }
 
 /// A percentage, 0 to 100.
@@ -294,7 +304,10 @@ mod tests {
         for (text, mode) in [("on", 1), ("off", 0), ("0", 0), ("1", 1), ("7", 7), (" 5 ", 5)] {
             assert_eq!(node_reclaim(text).map(NodeReclaim::mode), Ok(mode), "{text}");
         }
-        assert_eq!(node_reclaim("9").unwrap_err(), "zone_reclaim_mode is 9; allowed values are 0 to 7");
+        assert_eq!(
+            node_reclaim("9").unwrap_err(),
+            "zone_reclaim_mode cannot be `9`; allowed: a number from 0 to 7, on or off"
+        );
         for text in ["", "ON", "yes", "-1", "8", "4294967296"] {
             node_reclaim(text).unwrap_err();
         }
@@ -304,13 +317,21 @@ mod tests {
     fn settings_within_their_ranges() {
         assert_eq!([" 0 ", "30", "255"].map(reclaim_distance), [Ok(0), Ok(30), Ok(255)]);
         assert_eq!(["0", "8", "4294967295"].map(high_fraction), [Ok(0), Ok(8), Ok(u32::MAX)]);
-        assert_eq!(["0", "100"].map(str::parse), [Ok(Percent(0)), Ok(Percent(100))]);
+        assert_eq!(["0", "100"].map(min_unmapped), [Ok(0), Ok(100)]);
         for text in ["", "-1", "256", "1.5", "x"] {
             assert!(reclaim_distance(text).unwrap_err().ends_with("from 0 to 255"), "{text}");
         }
         for text in ["", "-1", "4294967296", "1/8"] {
             assert!(high_fraction(text).unwrap_err().ends_with("to 4294967295"), "{text}");
         }
+        for text in ["", "-1", "101", "256", "1%"] {
+            assert!(min_unmapped(text).unwrap_err().ends_with("from 0 to 100 (%)"), "{text}");
+        }
+    }
+
+    #[test]
+    fn percentages() {
+        assert_eq!(["0", "100"].map(str::parse), [Ok(Percent(0)), Ok(Percent(100))]);
         for text in ["", "-1", "101", "256", "1%"] {
             assert!(text.parse::<Percent>().unwrap_err().ends_with("from 0 to 100"), "{text}");
         }

@@ -43,7 +43,7 @@ fn values_out_of_range_are_refused_with_the_option_and_the_range() {
     for (option, values, range) in [
         ("--reclaim-distance", ["300", "-1", "near"], "from 0 to 255"),
         ("--min-unmapped", ["101", "-1", "1%"], "from 0 to 100"),
-        ("--high-fraction", ["-8", "4294967296", "1/8"], "from 0 (tuned) to 4294967295"),
+        ("--high-fraction", ["-8", "4294967296", "1/8"], "from 0 to 4294967295"),
         ("--counters", ["fixed:0", "fixed:126", "fixed:x"], "from 1 to 125"),
         ("--counters", ["deep", "", "-"], "scaled, first-posting and fixed:N"),
         ("--counters", ["scaled,fast", "fixed:3,", "scaled,fixed:3"], "to-zero, and-machine and unchanged"),

@@ -281,7 +281,7 @@ const BAD: [(&str, &str, &str, &str); 41] = [
         "node_load = \"assign\"",
         "node_load = \"more\"",
         "\"more\"",
-        "node_load: unknown variant `more`, expected one of `accumulate`",
+        "node_load: cannot be `more`; allowed: accumulate, remaining, assign",
     ),
     ("node_load = \"assign\"", "min_free_kbytes = 99999999", "9999", "min_free_kbytes: min_free is"),
     ("node_load = \"assign\"", "min_unmapped_ratio = 101", "ratio = 101", "101"),
@@ -289,7 +289,7 @@ const BAD: [(&str, &str, &str, &str); 41] = [
         "node_load = \"assign\"",
         "stat_interval = 0",
         "val = 0",
-        "0 seconds; allowed values are 1 to 4294967295",
+        "stat_interval: cannot be 0; allowed: a number from 1 to 4294967295",
     ),
     (
         "threshold = 32",

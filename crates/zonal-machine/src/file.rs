@@ -10,9 +10,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-use serde::de::{MapAccess, Visitor};
+use serde::de::{Error, MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use zonal::settings::Setting;
 use zonal::units::ZoneKind;
 
 use crate::error::MachineError;
@@ -86,8 +87,8 @@ pub(crate) enum FileKind {
     Movable,
 }
 
-#[derive(Serialize, Deserialize, Clone, Debug, Default)]
-#[serde(deny_unknown_fields)]
+/// Settings of a kernel. Their names are those of the table of settings.
+#[derive(Serialize, Clone, Debug, Default)]
 pub(crate) struct FileSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) min_free_kbytes: Option<u64>,
@@ -223,4 +224,55 @@ impl<'de> Deserialize<'de> for FileRow {
         }
         deserializer.deserialize_map(Row)
     }
+}
+
+impl<'de> Deserialize<'de> for FileSettings {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Settings;
+        impl<'de> Visitor<'de> for Settings {
+            type Value = FileSettings;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map from names of settings to values, as in {\"min_free_kbytes\": 11263}")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<FileSettings, A::Error> {
+                let mut settings = FileSettings::default();
+                while let Some(name) = map.next_key::<String>()? {
+                    settings.read(Setting::named(&name).map_err(A::Error::custom)?, &mut map)?;
+                }
+                Ok(settings)
+            }
+        }
+        deserializer.deserialize_map(Settings)
+    }
+}
+
+impl FileSettings {
+    /// Reads the value of a setting.
+    fn read<'de, A: MapAccess<'de>>(&mut self, setting: Setting, map: &mut A) -> Result<(), A::Error> {
+        match setting {
+            Setting::MinFreeKbytes => value(setting, &mut self.min_free_kbytes, map),
+            Setting::WatermarkScaleFactor => value(setting, &mut self.watermark_scale_factor, map),
+            Setting::LowmemReserveRatio => value(setting, &mut self.lowmem_reserve_ratio, map),
+            Setting::ZoneReclaimMode => value(setting, &mut self.zone_reclaim_mode, map),
+            Setting::PercpuPagelistHighFraction => {
+                value(setting, &mut self.percpu_pagelist_high_fraction, map)
+            }
+            Setting::MinUnmappedRatio => value(setting, &mut self.min_unmapped_ratio, map),
+            _ => Err(A::Error::custom(format_args!("{setting} is a setting of pools; a machine has none"))),
+        }
+    }
+}
+
+fn value<'de, A: MapAccess<'de>, T: Deserialize<'de>>(
+    setting: Setting,
+    field: &mut Option<T>,
+    map: &mut A,
+) -> Result<(), A::Error> {
+    if field.is_some() {
+        return Err(A::Error::custom(format_args!("{setting} is listed twice; it must occur once")));
+    }
+    *field = map.next_value()?;
+    Ok(())
 }

@@ -7,8 +7,8 @@
 
 use std::collections::BTreeMap;
 
+use zonal::Config;
 use zonal::rules::fallback_order::{CpuPenalty, FallbackNodes};
-use zonal::rules::watermarks::WatermarkSettings;
 use zonal::units::{CpuId, NodeId, PageCount, Pfn, ZoneKind};
 
 use crate::kernel::KernelVersion;
@@ -92,15 +92,15 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        let core = WatermarkSettings::default();
-        let [dma, dma32, normal, movable] = core.lowmem_reserve_ratio;
+        let default = Config::default();
+        let [dma, dma32, normal, movable] = default.watermarks.lowmem_reserve_ratio;
         Self {
             min_free_kib: None,
-            watermark_scale_factor: core.scale_factor,
+            watermark_scale_factor: default.watermarks.scale_factor,
             lowmem_reserve_ratio: [dma, dma32, normal, movable, 0],
-            zone_reclaim_mode: 0,
-            high_fraction: 0,
-            min_unmapped_percent: 1,
+            zone_reclaim_mode: default.node_reclaim.mode(),
+            high_fraction: default.high_fraction,
+            min_unmapped_percent: default.min_unmapped_percent,
         }
     }
 }

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use zonal::machine::LOCAL_DISTANCE;
 use zonal::rules::fallback_order::CpuPenalty;
+use zonal::settings::{Setting, SettingValues};
 use zonal::units::{CpuId, MAX_NODES, NodeId, PageCount, Pfn, ZoneKind};
 
 use crate::error::{FALLBACK_ORDER, MachineError, Problem};
@@ -217,9 +218,11 @@ fn settings(file: &FileSettings) -> Found<Settings> {
         value if value > most => Err((format!("settings.{name}"), Problem::TooLarge { value, most })),
         _ => Ok(()),
     };
+    // Kernels accept more than the table of settings: any scale factor, mode and fraction in old versions, and a ratio
+    // for device memory. Only what would overflow or has no meaning is refused.
     at_most("min_free_kbytes", file.min_free_kbytes.unwrap_or(0), MOST)?;
     let unmapped = file.min_unmapped_ratio.unwrap_or(u32::from(defaults.min_unmapped_percent));
-    at_most("min_unmapped_ratio", u64::from(unmapped), 100)?;
+    at_most("min_unmapped_ratio", u64::from(unmapped), largest(Setting::MinUnmappedRatio))?;
     let mut ratios = defaults.lowmem_reserve_ratio;
     if let Some(given) = &file.lowmem_reserve_ratio {
         if !(4..=5).contains(&given.len()) {
@@ -235,6 +238,14 @@ fn settings(file: &FileSettings) -> Found<Settings> {
         high_fraction: file.percpu_pagelist_high_fraction.unwrap_or(defaults.high_fraction),
         min_unmapped_percent: unmapped as u8,
     })
+}
+
+/// Returns the largest number that the table of settings has for a setting.
+fn largest(setting: Setting) -> u64 {
+    match setting.info().values {
+        SettingValues::Number { max, .. } | SettingValues::NumberOrAuto { max, .. } => max,
+        _ => u64::MAX,
+    }
 }
 
 fn observed(file: &FileObserved, nodes: &[NodeModel], zones: &[ZoneModel]) -> Found<Observed> {

@@ -38,6 +38,30 @@ fn broken(pointer: &str, value: Value) -> String {
 }
 
 #[test]
+fn each_invalid_setting_is_named() {
+    for (pointer, value, expected) in [
+        ("/settings/lowmem_reserve_ratio", json!([256]), "settings.lowmem_reserve_ratio: 1 ratios;"),
+        ("/settings/min_unmapped_ratio", json!(101), "settings.min_unmapped_ratio: 101 is too large"),
+        (
+            "/settings/swappiness",
+            json!(60),
+            "no setting is named `swappiness`; the settings are min_free_kbytes",
+        ),
+        ("/settings/min_free_kbyte", json!(60), "the nearest name is min_free_kbytes"),
+        ("/settings/pageset_tuning", json!("depth"), "pageset_tuning is a setting of pools"),
+        (
+            "/settings/watermark_scale_factor",
+            json!(1.5),
+            "settings.watermark_scale_factor: invalid type: floating",
+        ),
+    ] {
+        let message = broken(pointer, value);
+        assert!(message.contains(expected), "{pointer}: {message}");
+        assert!(message.starts_with("duo.json: ") && !message.contains('\n'), "{message}");
+    }
+}
+
+#[test]
 fn each_invalid_field_is_named() {
     let zone = |start: i64| json!({"node": 1, "kind": "DMA32", "start": start, "spanned": 10, "present": 10, "managed": 10});
     let cases = [
@@ -89,14 +113,6 @@ fn each_invalid_field_is_named() {
         ("/zones/1/spanned", json!(1_u64 << 53), "zones[1].spanned: node 1 DMA32 spans 9007199254"),
         ("/zones/1/start", json!(u64::MAX), "zones[1].spanned: node 1 DMA32 spans 1000 frames from"),
         ("/zones/1", json!({"node": 1}), "zones[1]: missing field `kind`"),
-        ("/settings/lowmem_reserve_ratio", json!([256]), "settings.lowmem_reserve_ratio: 1 ratios;"),
-        ("/settings/min_unmapped_ratio", json!(101), "settings.min_unmapped_ratio: 101 is too large"),
-        ("/settings/swappiness", json!(60), "unknown field `swappiness`, expected one of `min_free_kbytes`"),
-        (
-            "/settings/watermark_scale_factor",
-            json!(1.5),
-            "settings.watermark_scale_factor: invalid type: floating",
-        ),
         ("/observed/kernel", json!("new"), "observed.kernel: \"new\" is not a kernel version"),
         ("/observed/fallback_order", json!({"0": [0, 5]}), "observed.fallback_order.0: node 5 is not a node"),
         ("/observed/zones", json!([zone(1)]), "unknown field `managed`, expected one of `node`"),

@@ -3,10 +3,15 @@
 //! Settings that Linux has too have the names of its sysctls. Related files: `config.rs` has the same settings as typed
 //! fields, and `admin/settings_by_name.rs` reads and changes them at run time.
 
+mod excerpt;
+mod named_rule;
+
 use core::fmt;
 
 use crate::error::ConfigError;
 use crate::units::ZoneKind;
+pub use excerpt::Excerpt;
+pub use named_rule::NamedRule;
 
 /// A setting of an allocator.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -140,14 +145,6 @@ pub enum SettingError {
     },
 }
 
-/// The first bytes of a text that an error quotes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Excerpt {
-    bytes: [u8; Excerpt::BYTES],
-    length: u8,
-    is_cut: bool,
-}
-
 const fn info(
     name: &'static str,
     values: SettingValues,
@@ -241,7 +238,7 @@ static TABLE: [SettingInfo; Setting::ALL.len()] = [
         access: Access::ReadOnly,
         ..info(
             "invalid_free",
-            SettingValues::Names(&["exact", "checked"]),
+            SettingValues::Names(&["checked", "exact"]),
             "exact",
             "How frees of frames that are not allocated are detected.",
         )
@@ -325,32 +322,6 @@ fn per_kind(text: &str) -> Option<[u32; ZoneKind::COUNT]> {
         count += 1;
     }
     (count >= ZoneKind::COUNT).then(|| core::array::from_fn(|at| numbers[at]))
-}
-
-impl Excerpt {
-    const BYTES: usize = 48;
-
-    fn new(text: &str) -> Self {
-        let mut end = text.len().min(Self::BYTES);
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        let mut bytes = [0; Self::BYTES];
-        bytes[..end].copy_from_slice(&text.as_bytes()[..end]);
-        Self { bytes, length: end as u8, is_cut: end < text.len() }
-    }
-
-    fn text(&self) -> &str {
-        core::str::from_utf8(&self.bytes[..usize::from(self.length)]).unwrap_or_default()
-    }
-}
-
-/// Prints the text within one line.
-impl fmt::Display for Excerpt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.text().escape_debug())?;
-        f.write_str(if self.is_cut { "..." } else { "" })
-    }
 }
 
 impl fmt::Display for SettingValue {

@@ -13,7 +13,7 @@ use zonal_machine::{
 
 use crate::layout::Content::{Numbers, Text};
 use crate::layout::{Content, Grid, Width};
-use crate::values::rules::NodeLoadArg;
+use zonal::settings::NamedRule;
 
 /// Maximum number of nodes for which the distances are shown as a matrix.
 const MATRIX_NODES_MAX: usize = 16;
@@ -53,7 +53,7 @@ fn heading(model: &MachineModel, rules: &Rules, report: &Report, width: Width) -
         counted(report.zones.len(), "zone"),
         size(1, report.page_bytes),
     );
-    let node_load = NodeLoadArg::name(rules.node_load);
+    let node_load = rules.node_load.name();
     let rules = format!("Rules of Linux {} ({whose}), node load: {node_load}", rules.version);
     width.labelled("", &machine) + &width.labelled("", &rules)
 }

@@ -5,18 +5,20 @@
 
 use clap::Args;
 use zonal::Config;
-use zonal::config::NodeReclaim;
+use zonal::config::{InvalidFree, NodeReclaim, ZonelistCache};
+use zonal::rules::fallback_order::NodeLoad;
+use zonal::rules::pageset_tuning::PagesetTuning;
 
-use crate::values::rules::{CacheArg, Counters, InvalidFreeArg, NodeLoadArg, TuningArg};
-use crate::values::{self, Percent};
+use crate::values;
+use crate::values::rules::{Counters, rule};
 
 /// The allocator's rules and settings; each default is that of [`Config`].
 #[derive(Args, Clone, Copy, Debug)]
 #[command(next_help_heading = "Rules and settings of the allocator")]
 pub(crate) struct AllocatorArgs {
     /// How the size of per-CPU pagesets is tuned
-    #[arg(long, value_name = "HOW", default_value = "depth")]
-    tuning: TuningArg,
+    #[arg(long, value_name = "HOW", value_parser = rule::<PagesetTuning>(), default_value = "depth")]
+    tuning: PagesetTuning,
 
     /// Fix the size of pagesets at 1/F of each zone, divided among the CPUs of its node; 0 tunes it
     #[arg(long, value_name = "F", value_parser = values::high_fraction, default_value = "0",
@@ -24,8 +26,8 @@ pub(crate) struct AllocatorArgs {
     high_fraction: u32,
 
     /// How full zones are remembered
-    #[arg(long, value_name = "HOW", default_value = "on")]
-    zonelist_cache: CacheArg,
+    #[arg(long, value_name = "HOW", value_parser = rule::<ZonelistCache>(), default_value = "on")]
+    zonelist_cache: ZonelistCache,
 
     /// Reclaim nearby nodes before falling back to others: on, off, or a value of Linux's
     /// zone_reclaim_mode (0 to 7)
@@ -39,12 +41,13 @@ pub(crate) struct AllocatorArgs {
     reclaim_distance: u8,
 
     /// Do not reclaim a node unless more than this percentage of its memory is reclaimable
-    #[arg(long, value_name = "PERCENT", default_value = "1", allow_hyphen_values = true)]
-    min_unmapped: Percent,
+    #[arg(long, value_name = "PERCENT", value_parser = values::min_unmapped, default_value = "1",
+          allow_hyphen_values = true)]
+    min_unmapped: u8,
 
     /// How node load grows while fallback orders are built
-    #[arg(long, value_name = "RULE", default_value = "accumulate")]
-    node_load: NodeLoadArg,
+    #[arg(long, value_name = "RULE", value_parser = rule::<NodeLoad>(), default_value = "accumulate")]
+    node_load: NodeLoad,
 
     /// How far the counters of a CPU may differ: scaled with the machine, first-posting (scaled as first
     /// posted in 2006: at most 120, by present memory) or fixed:N; then any of ,to-zero (folds do not
@@ -52,25 +55,26 @@ pub(crate) struct AllocatorArgs {
     #[arg(long, value_name = "RULE", default_value = "scaled", allow_hyphen_values = true)]
     counters: Counters,
 
-    /// How invalid frees are detected
-    #[arg(long, value_name = "HOW", default_value = "exact")]
-    invalid_free: InvalidFreeArg,
+    /// How invalid frees are detected: with plain loads and stores, so that an invalid free that races with a
+    /// valid one may be detected late (checked), or with one atomic exchange per free (exact)
+    #[arg(long, value_name = "HOW", value_parser = rule::<InvalidFree>(), default_value = "exact")]
+    invalid_free: InvalidFree,
 }
 
 impl AllocatorArgs {
     /// Returns the configuration that the options describe.
     pub(super) fn config(&self) -> Config {
-        let (Counters(counters), Percent(min_unmapped_percent)) = (self.counters, self.min_unmapped);
+        let Counters(counters) = self.counters;
         Config {
-            tuning: self.tuning.into(),
+            tuning: self.tuning,
             high_fraction: self.high_fraction,
-            zonelist_cache: self.zonelist_cache.into(),
+            zonelist_cache: self.zonelist_cache,
             node_reclaim: self.node_reclaim,
             reclaim_distance: self.reclaim_distance,
-            min_unmapped_percent,
-            node_load: self.node_load.into(),
+            min_unmapped_percent: self.min_unmapped,
+            node_load: self.node_load,
             counters,
-            invalid_free: self.invalid_free.into(),
+            invalid_free: self.invalid_free,
             ..Config::default()
         }
     }

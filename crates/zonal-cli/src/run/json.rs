@@ -8,11 +8,12 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use zonal::settings::NamedRule;
 use zonal::snapshot::{Settings, ZoneSnapshot};
 use zonal_bench::PoolReport;
 use zonal_linux::{Placement, Pool};
 
-use crate::values::rules::{CacheArg, Counters, InvalidFreeArg, NodeLoadArg, TuningArg, name_of};
+use crate::values::rules::Counters;
 
 #[derive(Serialize)]
 struct Document {
@@ -131,16 +132,16 @@ pub(super) fn render(pool: &Pool, report: &PoolReport) -> String {
 /// Returns the names and values of settings.
 pub(super) fn named(settings: &Settings) -> NamedSettings {
     NamedSettings {
-        tuning: name_of::<TuningArg, _>(settings.tuning),
+        tuning: settings.tuning.name().to_owned(),
         percpu_pagelist_high_fraction: settings.high_fraction,
-        zonelist_cache: name_of::<CacheArg, _>(settings.zonelist_cache),
+        zonelist_cache: settings.zonelist_cache.name().to_owned(),
         zone_reclaim_mode: settings.node_reclaim.mode(),
         reclaim_distance: settings.reclaim_distance,
         min_unmapped_ratio: settings.min_unmapped_percent,
-        node_load: name_of::<NodeLoadArg, _>(settings.node_load),
+        node_load: settings.node_load.name().to_owned(),
         counters: Counters(settings.counters).to_string(),
         stat_interval: settings.stat_interval.seconds(),
-        invalid_free: name_of::<InvalidFreeArg, _>(settings.invalid_free),
+        invalid_free: settings.invalid_free.name().to_owned(),
     }
 }
 

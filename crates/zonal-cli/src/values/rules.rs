@@ -1,69 +1,21 @@
-//! Names of the allocator's rules. Options accept these names and reports print them.
+//! Parsers of options that choose rules of the allocator.
 //!
-//! Related files: `run/allocator.rs` and `machine.rs` define the options.
+//! Related files: `run/allocator.rs` and `machine.rs` define the options. `zonal::settings` has the names, except those
+//! of the rules of zoned counters, which are no setting of the table.
 
 use std::fmt;
 use std::str::FromStr;
 
-use clap::ValueEnum;
-use zonal::config::{InvalidFree, ZonelistCache};
-use zonal::rules::fallback_order::NodeLoad;
-use zonal::rules::pageset_tuning::PagesetTuning;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use zonal::rules::stat_threshold::{
     CounterRules, FoldRule, MAX_STAT_THRESHOLD, PressureRule, ThresholdRule, TotalsRule,
 };
+use zonal::settings::NamedRule;
 
-/// How node load grows.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum NodeLoadArg {
-    /// Add one each time (from 5.18)
-    Accumulate,
-    /// Add the number of nodes left (the published patch, 5.16 and 5.17)
-    Remaining,
-    /// Set to the number of nodes left (before 5.16)
-    Assign,
-}
-
-/// How the size of per-CPU pagesets is tuned.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum TuningArg {
-    Depth,
-    DepthPublished,
-    Stepwise,
-    Fixed,
-}
-
-/// How full zones are remembered.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum CacheArg {
-    On,
-    Published,
-    CacheFirst,
-    Original,
-    Off,
-}
-
-/// How invalid frees are detected.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum InvalidFreeArg {
-    /// Plain loads and stores: an invalid free that races with a valid one may be detected late
-    Checked,
-    /// One atomic exchange per free: exactly one of several concurrent frees of a block succeeds
-    Exact,
-}
-
-/// Returns the name with which an option selects a rule.
-pub(crate) fn name_of<A: ValueEnum + Copy + Into<Rule>, Rule: PartialEq>(rule: Rule) -> String {
-    let arg = A::value_variants().iter().find(|&&arg| arg.into() == rule);
-    let name = arg.and_then(ValueEnum::to_possible_value).expect("every rule has an argument");
-    name.get_name().to_owned()
-}
-
-impl NodeLoadArg {
-    /// Returns the name with which the option selects a rule.
-    pub(crate) fn name(rule: NodeLoad) -> String {
-        name_of::<Self, _>(rule)
-    }
+/// Returns the parser of an option that selects a rule by its name in the table of settings.
+pub(crate) fn rule<R: NamedRule>() -> impl TypedValueParser<Value = R> {
+    let names = PossibleValuesParser::new(R::names().iter().copied());
+    names.try_map(|name| R::from_name(&name))
 }
 
 /// The rules of zoned counters: the threshold rule, and those other rules that differ from the defaults.
@@ -141,48 +93,6 @@ impl fmt::Display for Counters {
     }
 }
 
-impl From<NodeLoadArg> for NodeLoad {
-    fn from(arg: NodeLoadArg) -> Self {
-        match arg {
-            NodeLoadArg::Accumulate => Self::Accumulate,
-            NodeLoadArg::Remaining => Self::AccumulateRemaining,
-            NodeLoadArg::Assign => Self::Assign,
-        }
-    }
-}
-
-impl From<TuningArg> for PagesetTuning {
-    fn from(arg: TuningArg) -> Self {
-        match arg {
-            TuningArg::Depth => Self::Depth,
-            TuningArg::DepthPublished => Self::DepthPublished,
-            TuningArg::Stepwise => Self::Stepwise,
-            TuningArg::Fixed => Self::Fixed,
-        }
-    }
-}
-
-impl From<CacheArg> for ZonelistCache {
-    fn from(arg: CacheArg) -> Self {
-        match arg {
-            CacheArg::On => Self::On,
-            CacheArg::Published => Self::Published,
-            CacheArg::CacheFirst => Self::CacheFirst,
-            CacheArg::Original => Self::Original,
-            CacheArg::Off => Self::Off,
-        }
-    }
-}
-
-impl From<InvalidFreeArg> for InvalidFree {
-    fn from(arg: InvalidFreeArg) -> Self {
-        match arg {
-            InvalidFreeArg::Checked => Self::Checked,
-            InvalidFreeArg::Exact => Self::Exact,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -226,13 +136,5 @@ mod tests {
             let error = rules(text).unwrap_err();
             assert!(error.contains(named) && !error.contains('\n'), "{text}: {error}");
         }
-    }
-
-    #[test]
-    fn rules_have_the_names_of_their_options() {
-        assert_eq!(name_of::<NodeLoadArg, _>(NodeLoad::AccumulateRemaining), "remaining");
-        assert_eq!(name_of::<TuningArg, _>(PagesetTuning::DepthPublished), "depth-published");
-        assert_eq!(name_of::<CacheArg, _>(ZonelistCache::CacheFirst), "cache-first");
-        assert_eq!(name_of::<InvalidFreeArg, _>(InvalidFree::Checked), "checked");
     }
 }

@@ -3,12 +3,15 @@
 //! If a file omits a setting, its value is taken from the machine's settings or, if they do not contain it, from the
 //! allocator's default. Related files: `experiment/resolve.rs` reads the settings, `zonal::Config` documents them.
 
-use serde::Deserialize;
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, de};
 use zonal::config::{NodeReclaim, StatInterval, ZonelistCache};
 use zonal::rules::fallback_order::{CpuPenalty, NodeLoad};
 use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::rules::stat_threshold::{CounterRules, FoldRule, PressureRule, ThresholdRule, TotalsRule};
 use zonal::rules::watermarks::MovableMin;
+use zonal::settings::{NamedRule, Setting, SettingValue};
 use zonal::units::PageCount;
 use zonal::{Config, error::ConfigError};
 use zonal_machine::MachineModel;
@@ -17,17 +20,17 @@ use zonal_machine::MachineModel;
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Choices {
-    tuning: Option<Tuning>,
-    zonelist_cache: Option<CacheMode>,
+    tuning: Option<Named<PagesetTuning>>,
+    zonelist_cache: Option<Named<ZonelistCache>>,
     node_reclaim: Option<ReclaimMode>,
-    node_load: Option<Load>,
+    node_load: Option<Named<NodeLoad>>,
     cpu_penalty: Option<Switch>,
-    high_fraction: Option<u32>,
+    high_fraction: Option<HighFraction>,
     free_areas: Option<FreeAreaCount>,
-    min_free_kbytes: Option<u64>,
-    watermark_scale_factor: Option<u32>,
-    reclaim_distance: Option<u8>,
-    min_unmapped_ratio: Option<u8>,
+    min_free_kbytes: Option<MinFree>,
+    watermark_scale_factor: Option<ScaleFactor>,
+    reclaim_distance: Option<Distance>,
+    min_unmapped_ratio: Option<UnmappedRatio>,
     stat_interval: Option<Seconds>,
     counters: Counters,
 }
@@ -89,44 +92,24 @@ enum Switch {
 #[serde(untagged, expecting = "must be \"on\", \"off\" or a mode from 0 to 7")]
 enum ReclaimMode {
     Named(Switch),
-    Number(ModeNumber),
+    Number(Mode),
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
-#[serde(try_from = "u32")]
-struct ModeNumber(NodeReclaim);
+/// A rule, by its name in the table of settings.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Named<R>(R);
 
-/// Whole seconds, at least one.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
-#[serde(try_from = "u32")]
-struct Seconds(StatInterval);
+/// A number within the range that the table of settings has for the setting at this place of [`Setting::ALL`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Number<const SETTING: usize>(u64);
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Tuning {
-    Depth,
-    DepthPublished,
-    Stepwise,
-    Fixed,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum CacheMode {
-    On,
-    Published,
-    CacheFirst,
-    Original,
-    Off,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Load {
-    Accumulate,
-    Remaining,
-    Assign,
-}
+type Mode = Number<{ Setting::ZoneReclaimMode as usize }>;
+type MinFree = Number<{ Setting::MinFreeKbytes as usize }>;
+type ScaleFactor = Number<{ Setting::WatermarkScaleFactor as usize }>;
+type HighFraction = Number<{ Setting::PercpuPagelistHighFraction as usize }>;
+type Distance = Number<{ Setting::ReclaimDistance as usize }>;
+type UnmappedRatio = Number<{ Setting::MinUnmappedRatio as usize }>;
+type Seconds = Number<{ Setting::StatInterval as usize }>;
 
 /// Number of free areas of a zone; each free area has its own lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
@@ -143,28 +126,37 @@ impl Choices {
     pub(super) fn config(&self, model: &MachineModel) -> Config {
         let default = Config::default();
         let mut settings = model.settings;
-        settings.min_free_kib = self.min_free_kbytes.or(settings.min_free_kib);
-        settings.watermark_scale_factor =
-            self.watermark_scale_factor.unwrap_or(settings.watermark_scale_factor);
+        settings.min_free_kib = self.min_free_kbytes.map(|Number(kib)| kib).or(settings.min_free_kib);
+        settings.watermark_scale_factor = self
+            .watermark_scale_factor
+            .map_or(settings.watermark_scale_factor, |Number(factor)| factor as u32);
         let node_reclaim = NodeReclaim::from_mode(settings.zone_reclaim_mode & 7).unwrap_or_default();
         let widest = model.zones.iter().map(|zone| zone.spanned).max().unwrap_or(PageCount::ZERO);
         Config {
             page_bytes: model.page_bytes,
             watermarks: settings.watermarks(model.page_bytes, MovableMin::default()),
-            node_load: self.node_load.map_or(default.node_load, Into::into),
+            node_load: self.node_load.map_or(default.node_load, |Named(rule)| rule),
             cpu_penalty: self.cpu_penalty.map_or(model.cpu_penalty(), Into::into),
-            tuning: self.tuning.map_or(default.tuning, Into::into),
-            high_fraction: self.high_fraction.unwrap_or(settings.high_fraction),
-            zonelist_cache: self.zonelist_cache.map_or(default.zonelist_cache, Into::into),
+            tuning: self.tuning.map_or(default.tuning, |Named(rule)| rule),
+            high_fraction: self
+                .high_fraction
+                .map_or(settings.high_fraction, |Number(fraction)| fraction as u32),
+            zonelist_cache: self.zonelist_cache.map_or(default.zonelist_cache, |Named(rule)| rule),
             node_reclaim: self.node_reclaim.map_or(node_reclaim, Into::into),
-            reclaim_distance: self.reclaim_distance.unwrap_or(default.reclaim_distance),
-            min_unmapped_percent: self.min_unmapped_ratio.unwrap_or(settings.min_unmapped_percent),
+            reclaim_distance: self
+                .reclaim_distance
+                .map_or(default.reclaim_distance, |Number(distance)| distance as u8),
+            min_unmapped_percent: self
+                .min_unmapped_ratio
+                .map_or(settings.min_unmapped_percent, |Number(percent)| percent as u8),
             free_area_min: match self.free_areas {
                 Some(FreeAreaCount::One) => widest,
                 _ => default.free_area_min,
             },
             counters: self.counters.rules(),
-            stat_interval: self.stat_interval.map_or(default.stat_interval, |Seconds(interval)| interval),
+            stat_interval: self.stat_interval.map_or(default.stat_interval, |Number(seconds)| {
+                StatInterval::from_seconds(seconds as u32).unwrap_or_default()
+            }),
             ..default
         }
     }
@@ -222,25 +214,8 @@ impl From<ReclaimMode> for NodeReclaim {
         match mode {
             ReclaimMode::Named(Switch::On) => Self::ON,
             ReclaimMode::Named(Switch::Off) => Self::OFF,
-            ReclaimMode::Number(ModeNumber(mode)) => mode,
+            ReclaimMode::Number(Number(mode)) => Self::from_mode(mode as u32).unwrap_or_default(),
         }
-    }
-}
-
-impl TryFrom<u32> for ModeNumber {
-    type Error = ConfigError;
-
-    fn try_from(mode: u32) -> Result<Self, ConfigError> {
-        NodeReclaim::from_mode(mode).map(Self)
-    }
-}
-
-impl TryFrom<u32> for Seconds {
-    type Error = String;
-
-    fn try_from(seconds: u32) -> Result<Self, String> {
-        let allowed = || format!("{seconds} seconds; allowed values are 1 to {}", u32::MAX);
-        StatInterval::from_seconds(seconds).map(Self).ok_or_else(allowed)
     }
 }
 
@@ -250,35 +225,25 @@ impl From<Switch> for CpuPenalty {
     }
 }
 
-impl From<Tuning> for PagesetTuning {
-    fn from(tuning: Tuning) -> Self {
-        match tuning {
-            Tuning::Depth => Self::Depth,
-            Tuning::DepthPublished => Self::DepthPublished,
-            Tuning::Stepwise => Self::Stepwise,
-            Tuning::Fixed => Self::Fixed,
+impl<'de, R: NamedRule> Deserialize<'de> for Named<R> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        R::from_name(&name).map(Self).map_err(|_| refused(R::SETTING, format_args!("`{name}`")))
+    }
+}
+
+impl<'de, const SETTING: usize> Deserialize<'de> for Number<SETTING> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (setting, number) = (Setting::ALL[SETTING], i64::deserialize(deserializer)?);
+        match setting.parse(&number.to_string()) {
+            Ok(SettingValue::Number(number)) => Ok(Self(number)),
+            _ => Err(refused(setting, format_args!("{number}"))),
         }
     }
 }
 
-impl From<CacheMode> for ZonelistCache {
-    fn from(cache: CacheMode) -> Self {
-        match cache {
-            CacheMode::On => Self::On,
-            CacheMode::Published => Self::Published,
-            CacheMode::CacheFirst => Self::CacheFirst,
-            CacheMode::Original => Self::Original,
-            CacheMode::Off => Self::Off,
-        }
-    }
-}
-
-impl From<Load> for NodeLoad {
-    fn from(load: Load) -> Self {
-        match load {
-            Load::Accumulate => Self::Accumulate,
-            Load::Remaining => Self::AccumulateRemaining,
-            Load::Assign => Self::Assign,
-        }
-    }
+/// Creates the error for a value that a setting cannot have. The reader adds the key, whose name may differ from the
+/// name of the setting.
+fn refused<E: de::Error>(setting: Setting, value: fmt::Arguments<'_>) -> E {
+    E::custom(format_args!("cannot be {value}; allowed: {}", setting.info().values))
 }

@@ -3,13 +3,11 @@
 //! Related files: `settings.rs` has the table of settings, and `admin/settings.rs` the typed methods.
 
 use crate::Allocator;
-use crate::config::{InvalidFree, NodeReclaim, StatInterval, ZonelistCache};
+use crate::config::{NodeReclaim, StatInterval};
 use crate::error::ConfigError;
 use crate::platform::Platform;
-use crate::rules::fallback_order::NodeLoad;
-use crate::rules::pageset_tuning::PagesetTuning;
-use crate::rules::watermarks::{MovableMin, WatermarkSettings};
-use crate::settings::{Access, Setting, SettingError, SettingValue, SettingValues};
+use crate::rules::watermarks::WatermarkSettings;
+use crate::settings::{Access, NamedRule, Setting, SettingError, SettingValue};
 use crate::units::PageCount;
 use crate::zone::Zone;
 
@@ -27,17 +25,17 @@ impl<P: Platform> Allocator<'_, P> {
             Setting::MinFreeKbytes => SettingValue::Number(self.min_free_kib(&watermarks)),
             Setting::WatermarkScaleFactor => SettingValue::Number(watermarks.scale_factor.into()),
             Setting::LowmemReserveRatio => SettingValue::PerKind(watermarks.lowmem_reserve_ratio),
-            Setting::MovableMin => name_of(setting, &MOVABLE_MINS, watermarks.movable_min),
+            Setting::MovableMin => name_of(watermarks.movable_min),
             Setting::ZoneReclaimMode => SettingValue::Number(typed.node_reclaim.mode().into()),
             Setting::ReclaimDistance => SettingValue::Number(typed.reclaim_distance.into()),
             Setting::MinUnmappedRatio => SettingValue::Number(typed.min_unmapped_percent.into()),
             Setting::PercpuPagelistHighFraction => SettingValue::Number(typed.high_fraction.into()),
-            Setting::PagesetTuning => name_of(setting, &TUNINGS, typed.tuning),
-            Setting::ZonelistCache => name_of(setting, &CACHES, typed.zonelist_cache),
+            Setting::PagesetTuning => name_of(typed.tuning),
+            Setting::ZonelistCache => name_of(typed.zonelist_cache),
             Setting::StatInterval => SettingValue::Number(typed.stat_interval.seconds().into()),
             Setting::StatRefresh => return Err(SettingError::WriteOnly(setting)),
-            Setting::NodeLoad => name_of(setting, &NODE_LOADS, typed.node_load),
-            Setting::InvalidFree => name_of(setting, &INVALID_FREES, typed.invalid_free),
+            Setting::NodeLoad => name_of(typed.node_load),
+            Setting::InvalidFree => name_of(typed.invalid_free),
         })
     }
 
@@ -75,7 +73,7 @@ impl<P: Platform> Allocator<'_, P> {
                 }
             }),
             Setting::MovableMin => {
-                let rule = rule_of(setting, &MOVABLE_MINS, value);
+                let rule = NamedRule::from_value(value);
                 self.change_watermarks(|all| all.movable_min = rule)
             }
             Setting::ZoneReclaimMode => {
@@ -91,9 +89,9 @@ impl<P: Platform> Allocator<'_, P> {
                 self.set_high_fraction(number as u32);
                 Ok(())
             }
-            Setting::PagesetTuning => self.set_tuning(rule_of(setting, &TUNINGS, value)),
+            Setting::PagesetTuning => self.set_tuning(NamedRule::from_value(value)),
             Setting::ZonelistCache => {
-                self.set_zonelist_cache(rule_of(setting, &CACHES, value));
+                self.set_zonelist_cache(NamedRule::from_value(value));
                 Ok(())
             }
             Setting::StatInterval => {
@@ -116,32 +114,6 @@ impl<P: Platform> Allocator<'_, P> {
     }
 }
 
-// The rules in the order of their names in the table.
-const TUNINGS: [PagesetTuning; 4] =
-    [PagesetTuning::Depth, PagesetTuning::DepthPublished, PagesetTuning::Stepwise, PagesetTuning::Fixed];
-const CACHES: [ZonelistCache; 5] = [
-    ZonelistCache::On,
-    ZonelistCache::Published,
-    ZonelistCache::CacheFirst,
-    ZonelistCache::Original,
-    ZonelistCache::Off,
-];
-const NODE_LOADS: [NodeLoad; 3] = [NodeLoad::Accumulate, NodeLoad::AccumulateRemaining, NodeLoad::Assign];
-const MOVABLE_MINS: [MovableMin; 2] = [MovableMin::OwnMinimum, MovableMin::Ordinary];
-const INVALID_FREES: [InvalidFree; 2] = [InvalidFree::Exact, InvalidFree::Checked];
-
-/// Returns the name that the table has for `rule`.
-fn name_of<R: PartialEq>(setting: Setting, rules: &[R], rule: R) -> SettingValue {
-    let SettingValues::Names(names) = setting.info().values else { return SettingValue::None };
-    let named = names.iter().zip(rules).find(|(_, other)| **other == rule);
-    named.map_or(SettingValue::None, |(name, _)| SettingValue::Name(name))
-}
-
-/// Returns the rule with the name in `value`, or the default if `value` is not a name of the table.
-fn rule_of<R: Copy + Default>(setting: Setting, rules: &[R], value: SettingValue) -> R {
-    let (SettingValues::Names(names), SettingValue::Name(name)) = (setting.info().values, value) else {
-        return R::default();
-    };
-    let named = names.iter().zip(rules).find(|(other, _)| **other == name);
-    named.map_or_else(R::default, |(_, rule)| *rule)
+fn name_of(rule: impl NamedRule) -> SettingValue {
+    SettingValue::Name(rule.name())
 }
