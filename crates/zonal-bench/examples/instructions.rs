@@ -3,14 +3,17 @@
 //! `instructions WORKLOAD` uses the processor's instruction counter. `instructions WORKLOAD --simulated` is for
 //! callgrind, which counts instructions itself but does not implement restartable sequences; the example then
 //! provides a substitute for their area. The output is `pairs N`, followed by `instructions N.N` if the processor
-//! counts them. `instructions --list` prints the workloads.
+//! counts them. `instructions --list` prints the workloads. The forms of requests (`zonal bench --forms`) are workloads
+//! of this example, with pairs of one block.
 
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use zonal::units::PageCount;
-use zonal_bench::{Latencies, Plan, Workload, zonal, zonal_in_simulator};
+use zonal_bench::{
+    Entry, Latencies, Plan, Workload, form_entries, form_names, forms_in_simulator, zonal, zonal_in_simulator,
+};
 
 /// Number of frames: 4 GiB, as in `zonal bench`.
 const FRAMES: PageCount = PageCount::new(1 << 20);
@@ -25,6 +28,7 @@ fn main() -> ExitCode {
     let workloads = Workload::ALL.into_iter().filter(|workload| *workload != Workload::Touch);
     if arguments == ["--list"] {
         workloads.for_each(|workload| println!("{}", workload.name()));
+        form_names().iter().for_each(|form| println!("{form}"));
         return ExitCode::SUCCESS;
     }
     let (name, simulated, warm_up) = match arguments[..] {
@@ -33,12 +37,16 @@ fn main() -> ExitCode {
         [name] => (name, false, WARM_UP),
         _ => return fail("usage: instructions WORKLOAD [--simulated] | --list"),
     };
-    let Some(workload) = workloads.into_iter().find(|workload| workload.name() == name) else {
-        return fail("there is no such workload; see --list");
+    let workload = workloads.into_iter().find(|workload| workload.name() == name);
+    let entry = match workload {
+        // SAFETY: the plan has one thread, and `--simulated` must be used only in simulators. If the kernel does maintain
+        // the area, building the pool fails.
+        Some(_) if simulated => Some(unsafe { zonal_in_simulator() }),
+        Some(_) => Some(zonal()),
+        None => form(name, simulated),
     };
-    // SAFETY: the plan has one thread, and `--simulated` must be used only in simulators. If the kernel does maintain
-    // the area, building the pool fails.
-    let entry = if simulated { unsafe { zonal_in_simulator() } } else { zonal() };
+    let Some(entry) = entry else { return fail("there is no such workload; see --list") };
+    let workload = workload.unwrap_or(Workload::Pair);
     let plan = Plan {
         workload,
         threads: NonZeroUsize::MIN,
@@ -56,6 +64,13 @@ fn main() -> ExitCode {
         }
         Err(reason) => fail(&reason),
     }
+}
+
+/// Returns the entry of a form of requests.
+fn form(name: &str, simulated: bool) -> Option<Entry> {
+    // SAFETY: as in `main`.
+    let forms = if simulated { unsafe { forms_in_simulator() } } else { form_entries() };
+    forms.into_iter().find(|entry| entry.name() == name)
 }
 
 fn fail(why: &str) -> ExitCode {

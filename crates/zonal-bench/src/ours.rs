@@ -3,10 +3,10 @@
 use rustix::thread::{MembarrierCommand, membarrier};
 use zonal::Allocator;
 use zonal::units::{Order, PageCount, Pfn};
-use zonal_linux::{LinuxPlatform, Pool, PoolError, PoolRequest};
+use zonal_linux::{LinuxPlatform, Pool, PoolBuilder, PoolError, PoolRequest};
 use zonal_workload::PageSource;
 
-use crate::contender::{Contender, Entry};
+use crate::contender::{Contender, Entry, Reason};
 use crate::floor::area;
 
 /// Name of the row of `zonal`.
@@ -67,14 +67,24 @@ impl Contender for Simulated {
 #[must_use]
 pub unsafe fn zonal_in_simulator() -> Entry {
     Entry::new(NAME, env!("CARGO_PKG_VERSION"), |frames| {
-        let offset = area::unregistered_offset()?;
-        // A pool normally makes this registration itself, but only if it finds registered areas.
-        membarrier(MembarrierCommand::RegisterPrivateExpeditedRseq).map_err(|error| error.to_string())?;
-        let builder = Pool::builder().size(bytes(frames));
-        // SAFETY: the caller guarantees a single thread, and the source of that thread sets its area to CPU 0.
-        let pool = unsafe { builder.assume_area(offset) }.build();
-        pool.map(|pool| Simulated(pool, offset)).map_err(|error| error.to_string())
+        // SAFETY: the caller makes the same promises.
+        let (pool, offset) = unsafe { pool_in_simulator(Pool::builder().size(bytes(frames))) }?;
+        Ok(Simulated(pool, offset))
     })
+}
+
+/// Builds a pool whose restartable-sequence areas are not registered with a kernel, and returns the offset of these areas
+/// from the thread pointer.
+///
+/// # Safety
+/// As for [`zonal_in_simulator`]. The thread that uses the pool must set its area to CPU 0 first.
+pub(crate) unsafe fn pool_in_simulator(builder: PoolBuilder<'_>) -> Result<(Pool, isize), Reason> {
+    let offset = area::unregistered_offset()?;
+    // A pool normally makes this registration itself, but only if it finds registered areas.
+    membarrier(MembarrierCommand::RegisterPrivateExpeditedRseq).map_err(|error| error.to_string())?;
+    // SAFETY: the caller guarantees a single thread, whose area is set to CPU 0.
+    let pool = unsafe { builder.assume_area(offset) }.build();
+    pool.map(|pool| (pool, offset)).map_err(|error| error.to_string())
 }
 
 impl Contender for Zonal {
@@ -93,7 +103,7 @@ pub fn pool(frames: PageCount) -> Result<Pool, PoolError> {
     Pool::builder().size(bytes(frames)).build()
 }
 
-const fn bytes(frames: PageCount) -> u64 {
+pub(crate) const fn bytes(frames: PageCount) -> u64 {
     frames.get() << crate::PAGE_SHIFT
 }
 

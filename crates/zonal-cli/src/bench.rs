@@ -5,6 +5,7 @@
 //! the subcommand `figures`.
 
 mod figures;
+mod forms;
 mod json;
 mod text;
 
@@ -54,6 +55,10 @@ struct PairArgs {
     /// Workload of each thread; see below [default: all]
     #[arg(value_name = "WORKLOAD", value_parser = workload)]
     workloads: Vec<Workload>,
+
+    /// Measure the forms of requests instead: zone limits, nodes, policies, orders, owned blocks
+    #[arg(long, conflicts_with_all = ["workloads", "svg", "peers"])]
+    forms: bool,
 
     #[command(flatten)]
     peers: PeerArgs,
@@ -120,6 +125,7 @@ fn examples() -> String {
         ("zonal bench pair batch --threads 1,2", "two workloads on one and on two threads"),
         ("zonal bench random --peer frame-alloc --json", ""),
         ("zonal bench --svg bench.svg", "also writes a chart"),
+        ("zonal bench --forms", "requests with limits, nodes, policies and orders"),
         ("zonal bench figures", "other figures: fragmentation, start-up, ..."),
     ];
     let end = "Ctrl-C ends the bench and prints the finished measurements; a second one ends at once.";
@@ -193,6 +199,9 @@ fn pairs(args: &PairArgs) -> Result<(), Failure> {
         output::check(file, Kind::Drawing, args.force.replace()).map_err(Failure::bad_input)?;
     }
     let bench = bench(args)?;
+    if args.forms {
+        return forms::run(&bench, args.json, &interrupted);
+    }
     let entries = entries(&args.peers);
     let bar = progress::bar(0, "{msg} {wide_bar} {eta} left");
     let report = bench.run(&entries, &interrupted, |now| {

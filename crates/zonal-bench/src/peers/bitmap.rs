@@ -5,10 +5,11 @@ use std::thread;
 
 use bitmap_allocator::{BitAlloc, BitAlloc1M, BitAlloc16M};
 use spin::mutex::SpinMutex;
-use zonal::units::{Order, Pfn};
+use zonal::units::{Order, PageCount, Pfn};
 use zonal_workload::PageSource;
 
-use crate::contender::{Contender, Entry, Ready, Reason};
+use super::AtOrder;
+use crate::contender::{Contender, Entry, Reason};
 
 /// Version of the crate.
 const VERSION: &str = "0.4.6";
@@ -58,20 +59,36 @@ pub(super) fn entry() -> Entry {
     Entry::of_any("bitmap-allocator", VERSION, |frames| {
         let count = frames.get() as usize;
         if count <= BitAlloc1M::CAP {
-            ready::<BitAlloc1M>(count)
+            Ok(Box::new(make::<BitAlloc1M>(count)?))
         } else if count <= BitAlloc16M::CAP {
-            ready::<BitAlloc16M>(count)
+            Ok(Box::new(make::<BitAlloc16M>(count)?))
         } else {
-            Err(format!("its trees hold at most {} frames, not {frames}", BitAlloc16M::CAP))
+            Err(too_many(frames))
         }
     })
 }
 
-fn ready<B: BitAlloc + Send + 'static>(count: usize) -> Result<Box<dyn Ready>, Reason> {
+/// Returns an entry for workloads of single frames that use blocks of `order` instead.
+pub(super) fn entry_at(name: String, order: Order) -> Entry {
+    Entry::of_any(name, VERSION, move |frames| {
+        let count = frames.get() as usize;
+        if count <= BitAlloc1M::CAP {
+            Ok(Box::new(AtOrder(make::<BitAlloc1M>(count)?, order)))
+        } else {
+            Err(too_many(frames))
+        }
+    })
+}
+
+fn too_many(frames: PageCount) -> Reason {
+    format!("its trees hold at most {} frames, not {frames}", BitAlloc16M::CAP)
+}
+
+fn make<B: BitAlloc + Send + 'static>(count: usize) -> Result<Bitmap<B>, Reason> {
     // The crate creates its trees on the stack, so a thread with a large stack creates the tree.
     let make = thread::Builder::new().stack_size(STACK_BYTES).spawn(Box::<B>::default);
     let tree = make.map_err(|error| format!("cannot start a thread to build its tree: {error}"))?.join();
     let mut tree = tree.map_err(|_| "its tree could not be built")?;
     tree.insert(0..count);
-    Ok(Box::new(Bitmap(SpinMutex::new(tree))))
+    Ok(Bitmap(SpinMutex::new(tree)))
 }

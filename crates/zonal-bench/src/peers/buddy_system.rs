@@ -12,9 +12,9 @@ const ORDERS: usize = 11;
 /// Version of the crate.
 const VERSION: &str = "0.13.0";
 
-struct BuddySystem(LockedFrameAllocator<ORDERS>);
+pub(super) struct BuddySystem(LockedFrameAllocator<ORDERS>);
 
-struct Source<'a>(&'a BuddySystem);
+pub(super) struct Source<'a>(&'a BuddySystem);
 
 impl PageSource for Source<'_> {
     type Page = Pfn;
@@ -41,9 +41,11 @@ impl Contender for BuddySystem {
 
 /// Returns the entry. Its pool has frame numbers from 0.
 pub(super) fn entry() -> Entry {
-    Entry::new("buddy_system_allocator", VERSION, |frames: PageCount| {
-        let allocator = LockedFrameAllocator::new();
-        allocator.lock().add_frame(0, frames.get() as usize);
-        Ok(BuddySystem(allocator))
-    })
+    Entry::new("buddy_system_allocator", VERSION, |frames| Ok(make(frames)))
+}
+
+pub(super) fn make(frames: PageCount) -> BuddySystem {
+    let allocator = LockedFrameAllocator::new();
+    allocator.lock().add_frame(0, frames.get() as usize);
+    BuddySystem(allocator)
 }

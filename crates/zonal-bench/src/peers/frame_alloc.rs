@@ -56,13 +56,13 @@ unsafe impl Provenance for Exposed {
     }
 }
 
-struct FrameAlloc {
+pub(super) struct FrameAlloc {
     depot: Box<Depot>,
     /// The memory that `depot` manages.
     _memory: MmapMut,
 }
 
-struct Source<'a>(&'a Depot);
+pub(super) struct Source<'a>(&'a Depot);
 
 #[inline]
 fn count(order: Order) -> NonZeroUsize {
@@ -99,7 +99,7 @@ pub(super) fn entry() -> Entry {
     Entry::new("frame-alloc", VERSION, make)
 }
 
-fn make(frames: PageCount) -> Result<FrameAlloc, Reason> {
+pub(super) fn make(frames: PageCount) -> Result<FrameAlloc, Reason> {
     let bytes = (frames.get() as usize) << PAGE_SHIFT;
     let mapped = MmapOptions::new().len(bytes + BLOCK_BYTES).no_reserve_swap().map_anon();
     let mut memory =

@@ -1,5 +1,7 @@
 //! The rows of a bench as text: a table for each workload, followed by remarks.
 
+use std::num::NonZeroUsize;
+
 use zonal_bench::{Bench, Report, Row, Skipped};
 
 use crate::layout::Content::{Numbers, Text};
@@ -14,7 +16,7 @@ pub(super) fn render(bench: &Bench, report: &Report, width: Width) -> String {
     let groups = report.rows.chunk_by(|a, b| (a.workload, a.threads) == (b.workload, b.threads));
     for rows in groups {
         let first = &rows[0];
-        let threads = counted(first.threads.get() as u64, "thread");
+        let threads = counted_threads(first.threads);
         let title = format!("{}, {threads}: {}", first.workload.name(), first.workload.summary());
         text += "\n";
         text += &width.labelled("", &title);
@@ -27,15 +29,25 @@ pub(super) fn render(bench: &Bench, report: &Report, width: Width) -> String {
     remarks.iter().fold(text, |text, line| text + &width.labelled("", line))
 }
 
-fn heading(bench: &Bench, width: Width) -> String {
-    let plan = format!(
+/// Returns the parameters of a bench as one line.
+pub(super) fn plan(bench: &Bench) -> String {
+    format!(
         "Pools of {}, {} of {:.3} s after a warm-up of {:.3} s, seed {}, threads not pinned",
         size(bench.frames.get() * super::PAGE_BYTES),
         counted(bench.rounds.get() as u64, "round"),
         bench.round_time.as_secs_f64(),
         bench.warm_up.as_secs_f64(),
         bench.seed,
-    );
+    )
+}
+
+/// Returns a number of threads as text.
+pub(super) fn counted_threads(threads: NonZeroUsize) -> String {
+    counted(threads.get() as u64, "thread")
+}
+
+fn heading(bench: &Bench, width: Width) -> String {
+    let plan = plan(bench);
     let columns = "ns: CPU time per pair, the median over the rounds; x zonal, x floor: medians of the ratios \
                    within a round; the floor is floor-rseq, for zonal-locked floor-spin";
     width.labelled("", &plan) + &width.paragraph("", "", columns)
@@ -62,7 +74,7 @@ fn table(rows: &[Row], width: Width) -> String {
     grid.render("  ", width)
 }
 
-fn ns(ns: f64) -> String {
+pub(super) fn ns(ns: f64) -> String {
     if ns < 1000.0 { format!("{ns:.1}") } else { format!("{ns:.0}") }
 }
 
