@@ -109,6 +109,17 @@ impl CpuLocal<Lab> for LabCpus {
     }
 
     #[inline(always)]
+    fn pop_current_if<'m>(
+        &self,
+        lab: &Lab,
+        slots: &PagesetSlots<'m, Lab>,
+        step: Step,
+        accepts: impl FnOnce(&PagesetSlot<'m, Lab>) -> bool,
+    ) -> Option<(&'m PagesetSlot<'m, Lab>, Popped)> {
+        undisturbed(|| PINNED.pop_current_if(lab, slots, step, accepts))
+    }
+
+    #[inline(always)]
     fn push_current<'m>(
         &self,
         lab: &Lab,

@@ -87,6 +87,37 @@ pub(super) unsafe fn pop(
     (slot, frame)
 }
 
+/// Pops the top frame of the stack of `cpu` at `slots`. Returns the frame or, on failure, all bits set.
+///
+/// # Safety
+/// `area` must be the offset of the registered area, and `head` must be the head of the stack at `slots`.
+#[inline(always)]
+pub(super) unsafe fn pop_from(area: NonZeroIsize, cpu: u64, head: *const u8, slots: usize, step: u64) -> u64 {
+    let frame;
+    // SAFETY: the caller guarantees valid addresses. A pop that commits moves the word by one step within the limits.
+    unsafe {
+        sequence!([
+            "cmp {t:w}, {cpu:w}"
+            "b.ne 50f"
+            "ldar {lock_word}, [{head}]"
+            "ldr {t}, [{head}, #8]"
+            "add {next}, {t}, {step}"
+            "ldr {other}, [{head}, #16]"
+            "add {other}, {other}, {next}"
+            "tst {other}, {lock_word}"
+            "b.ne 50f"
+            "and {t}, {t}, #0x7ffffff"
+            "ldr {t:w}, [{slots}, {t}, lsl #2]"
+            "str {next}, [{head}, #8]"
+        ] ["mov {t}, #-1"]
+            area = in(reg) area.get(), cpu = in(reg) cpu, head = in(reg) head, slots = in(reg) slots,
+            step = in(reg) step, t = out(reg) frame, next = out(reg) _, other = out(reg) _,
+            lock_word = out(reg) _,
+        );
+    }
+    frame
+}
+
 /// Pushes a frame on the stack of `cpu` and returns true, or returns the result of `refused`.
 ///
 /// # Safety

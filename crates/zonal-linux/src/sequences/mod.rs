@@ -86,6 +86,30 @@ impl<P: Platform<U32 = AtomicU32, U64 = AtomicU64>> CpuLocal<P> for Sequences {
     }
 
     #[inline(always)]
+    fn pop_current_if<'m>(
+        &self,
+        platform: &P,
+        slots: &PagesetSlots<'m, P>,
+        step: Step,
+        accepts: impl FnOnce(&PagesetSlot<'m, P>) -> bool,
+    ) -> Option<(&'m PagesetSlot<'m, P>, Popped)> {
+        const { assert_layout::<P>() };
+        let Some(area) = self.area else { return pop_if_by_lock(platform, slots, step, accepts) };
+        // SAFETY: `area` is valid for all threads.
+        let cpu = unsafe { instructions::current_cpu(area) };
+        // SAFETY: the entry is one of `slots`.
+        let slot: &'m PagesetSlot<'m, P> = unsafe { slot_of(slots.current().get(cpu as usize)?) };
+        if !accepts(slot) {
+            return None;
+        }
+        let head = std::ptr::from_ref(slot.head).cast();
+        // SAFETY: `area` is valid for all threads. The limits keep the index into the stack below its number of
+        // slots.
+        let frame = unsafe { instructions::pop_from(area, cpu, head, slot.slots_at, step.bits()) };
+        Some((slot, Popped::from_bits(frame)))
+    }
+
+    #[inline(always)]
     fn push_current<'m>(
         &self,
         platform: &P,
@@ -97,12 +121,9 @@ impl<P: Platform<U32 = AtomicU32, U64 = AtomicU64>> CpuLocal<P> for Sequences {
         let Some(area) = self.area else { return push_by_lock(platform, slots, prepare, refused) };
         // SAFETY: `area` is valid for all threads.
         let cpu = unsafe { instructions::current_cpu(area) };
-        // Relaxed: the entry belongs to this CPU, and every pageset slot is initialized before its address is
-        // published in the table.
-        let Some(address) = slots.current().get(cpu as usize) else { return false };
-        let address = address.load(Relaxed) as usize;
-        // SAFETY: the table contains only addresses of pageset slots that live as long as `slots`.
-        let slot: &'m PagesetSlot<'m, P> = unsafe { &*std::ptr::with_exposed_provenance(address) };
+        let Some(entry) = slots.current().get(cpu as usize) else { return false };
+        // SAFETY: the entry is one of `slots`.
+        let slot: &'m PagesetSlot<'m, P> = unsafe { slot_of(entry) };
         let Some(push) = prepare(slot) else { return false };
         let head = std::ptr::from_ref(slot.head).cast();
         let refused = || refused(slot, push);
@@ -130,6 +151,19 @@ impl<P: Platform<U32 = AtomicU32, U64 = AtomicU64>> CpuLocal<P> for Sequences {
     }
 }
 
+/// Returns the pageset slot whose address an entry of [`PagesetSlots::current`] contains.
+///
+/// # Safety
+/// `entry` must be an entry of the table of slots that live as long as `'m`.
+#[inline(always)]
+unsafe fn slot_of<'m, P: Platform>(entry: &AtomicU64) -> &'m PagesetSlot<'m, P> {
+    // Relaxed: the entry belongs to this CPU, and every pageset slot is initialized before its address is published in
+    // the table.
+    let address = entry.load(Relaxed) as usize;
+    // SAFETY: the table contains only addresses of pageset slots that live as long as the table.
+    unsafe { &*std::ptr::with_exposed_provenance(address) }
+}
+
 // The fallbacks are separate functions, so that each caller contains the instructions of one implementation only.
 
 #[inline(never)]
@@ -139,6 +173,16 @@ fn pop_by_lock<'m, P: Platform>(
     step: Step,
 ) -> (&'m PagesetSlot<'m, P>, Popped) {
     TryLock.pop_current(platform, slots, step)
+}
+
+#[inline(never)]
+fn pop_if_by_lock<'m, P: Platform>(
+    platform: &P,
+    slots: &PagesetSlots<'m, P>,
+    step: Step,
+    accepts: impl FnOnce(&PagesetSlot<'m, P>) -> bool,
+) -> Option<(&'m PagesetSlot<'m, P>, Popped)> {
+    TryLock.pop_current_if(platform, slots, step, accepts)
 }
 
 #[inline(never)]

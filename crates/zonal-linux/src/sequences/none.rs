@@ -16,6 +16,14 @@ pub(super) unsafe fn pop(_: NonZeroIsize, slots: *const AtomicU64, _: usize, _: 
     (std::ptr::with_exposed_provenance(first as usize), u64::MAX)
 }
 
+/// Pops nothing.
+///
+/// # Safety
+/// This function has no safety requirements.
+pub(super) unsafe fn pop_from(_: NonZeroIsize, _: u64, _: *const u8, _: usize, _: u64) -> u64 {
+    u64::MAX
+}
+
 /// Pushes nothing, and returns the result of `refused`.
 ///
 /// # Safety

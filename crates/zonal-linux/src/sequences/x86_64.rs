@@ -85,6 +85,36 @@ pub(super) unsafe fn pop(
     (slot, frame)
 }
 
+/// Pops the top frame of the stack of `cpu` at `slots`. Returns the frame or, on failure, all bits set.
+///
+/// # Safety
+/// `area` must be the offset of the registered area, and `head` must be the head of the stack at `slots`.
+#[inline(always)]
+pub(super) unsafe fn pop_from(area: NonZeroIsize, cpu: u64, head: *const u8, slots: usize, step: u64) -> u64 {
+    let frame;
+    // SAFETY: the caller guarantees valid addresses. A pop that commits moves the word by one step within the limits.
+    unsafe {
+        sequence!([
+            "cmp dword ptr fs:[{area} + 4], {cpu_lock_word:e}"
+            "jne 50f"
+            "mov {cpu_lock_word}, [{head}]"
+            "mov {t}, [{head} + 8]"
+            "add {next}, {t}"
+            "mov {limit}, [{head} + 16]"
+            "add {limit}, {next}"
+            "test {cpu_lock_word}, {limit}"
+            "jnz 50f"
+            "and {t:e}, 0x7ffffff"
+            "mov {t:e}, [{slots} + {t} * 4]"
+            "mov [{head} + 8], {next}"
+        ] ["mov {t}, -1" "jmp 60f"]
+            area = in(reg) area.get(), cpu_lock_word = inout(reg) cpu => _, head = in(reg) head,
+            slots = in(reg) slots, next = inout(reg) step => _, t = out(reg) frame, limit = out(reg) _,
+        );
+    }
+    frame
+}
+
 /// Pushes a frame on the stack of `cpu` and returns true, or returns the result of `refused`.
 ///
 /// # Safety

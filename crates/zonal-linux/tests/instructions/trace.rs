@@ -12,6 +12,8 @@ use crate::found::Found;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Kind {
     Pop,
+    /// Pop from a given pageset slot.
+    PopFrom,
     Push,
     Lock,
 }
@@ -77,11 +79,11 @@ pub(crate) fn check(found: &Found) -> Result<Kind, String> {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 3] = [Self::Pop, Self::Push, Self::Lock];
+    pub(crate) const ALL: [Self; 4] = [Self::Pop, Self::PopFrom, Self::Push, Self::Lock];
 
     const fn table(self) -> Accesses {
         match self {
-            Self::Pop => POP,
+            Self::Pop | Self::PopFrom => POP,
             Self::Push => PUSH,
             Self::Lock => LOCK,
         }
@@ -150,8 +152,14 @@ struct Trace {
 impl Trace {
     fn kind(&self) -> Kind {
         let does = |wanted: fn(&Event) -> bool| self.events.iter().any(wanted);
+        let loads_a_slot = |event: &Event| {
+            use Access::{Load, LoadAcquire};
+            matches!(event, Event::Accesses(Load(Field::Slot) | LoadAcquire(Field::Slot), _))
+        };
         if does(|event| matches!(event, Event::Address(Source::PagesetSlot))) {
             Kind::Pop
+        } else if does(loads_a_slot) {
+            Kind::PopFrom
         } else if does(|event| matches!(event, Event::Accesses(Access::Store(Field::Slot), _))) {
             Kind::Push
         } else {

@@ -198,6 +198,18 @@ impl<C: Checker> CpuLocal<Model<C>> for Restartable<C> {
         (slot, frame.map_or(Popped::NOTHING, Popped::frame))
     }
 
+    fn pop_current_if<'m>(
+        &self,
+        platform: &Model<C>,
+        slots: &PagesetSlots<'m, Model<C>>,
+        step: Step,
+        accepts: impl FnOnce(&PagesetSlot<'m, Model<C>>) -> bool,
+    ) -> Option<(&'m PagesetSlot<'m, Model<C>>, Popped)> {
+        let slot = slots.of(platform.current_cpu()).filter(|slot| accepts(slot))?;
+        let frame = self.begin(slot.head, slot.slots).run(self.orders.pop, Change::Pop(step));
+        Some((slot, frame.map_or(Popped::NOTHING, Popped::frame)))
+    }
+
     fn push_current<'m>(
         &self,
         platform: &Model<C>,

@@ -70,6 +70,20 @@ impl<C: Checker> CpuLocal<Model<C>> for Way<C> {
         }
     }
 
+    fn pop_current_if<'m>(
+        &self,
+        platform: &Model<C>,
+        slots: &PagesetSlots<'m, Model<C>>,
+        step: Step,
+        accepts: impl FnOnce(&PagesetSlot<'m, Model<C>>) -> bool,
+    ) -> Option<(&'m PagesetSlot<'m, Model<C>>, Popped)> {
+        match self {
+            Self::Locks => TryLock.pop_current_if(platform, slots, step, accepts),
+            Self::Interrupts(pinned) => pinned.pop_current_if(platform, slots, step, accepts),
+            Self::Sequences(sequences) => sequences.pop_current_if(platform, slots, step, accepts),
+        }
+    }
+
     fn push_current<'m>(
         &self,
         platform: &Model<C>,

@@ -31,8 +31,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         let mut came = 0;
         while came < frames.len() {
-            if request.is_plain() {
-                came += self.pop_bulk(request.flags.kind, &mut frames[came..]);
+            if request.may_pop() {
+                came += self.pop_bulk(request, &mut frames[came..]);
             }
             let Some(next) = frames.get_mut(came) else { break };
             match self.alloc(request) {
@@ -61,10 +61,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
         Ok(())
     }
 
-    /// Allocates as many frames as the pageset of the preferred zone holds.
-    fn pop_bulk(&self, kind: PageKind, frames: &mut [Pfn]) -> usize {
+    /// Allocates as many frames as the CPU's pageset holds, if the zone of this pageset suits the request.
+    fn pop_bulk(&self, request: &Request<'_>, frames: &mut [Pfn]) -> usize {
         let Some(guard) = self.lock_slot_for_bulk() else { return 0 };
-        let zone = guard.zone;
+        let (zone, kind) = (guard.zone, request.flags.kind);
+        if !request.is_plain() && (guard.serves_for_another() || !request.accepts_zone(zone, guard.cpu)) {
+            return 0;
+        }
         let count = guard.len(StackId::PAGES).min(u32::try_from(frames.len()).unwrap_or(u32::MAX));
         let claim = |&frame: &u32| {
             zone.frames.mark_allocated(frame, FrameState::Cached(Order::PAGE), Order::PAGE, kind)

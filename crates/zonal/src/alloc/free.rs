@@ -40,6 +40,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     //     refusal                     explains an invalid free (`free_refusal.rs`)
     //     free_hardened               poisons the block and puts it into quarantine, if enabled
     //     free_block                  frees a block that is marked as cached
+    //       push_block                pushes a larger block, if no limit is reached (`pageset/block_steps.rs`)
     //       push                      pushes it onto a stack of the pageset
     //         add                     drains the pageset if it is full (`pageset/drain.rs`)
     //       free_to_buddy             merges it into the buddy (`zone/free_areas.rs`)
@@ -181,8 +182,12 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Frees a block that is marked as cached, to the pageset or to the buddy.
     fn free_block(&self, zone: &Zone<'m, P>, frame: u32, order: Order, kind: PageKind) {
         let stack = self.cached.stack(order);
-        let session = match stack.and(self.current_cpu_info()) {
-            Some(cpu) => self.own_pageset(zone, cpu),
+        let session = match stack.zip(self.current_cpu_info()) {
+            Some((StackId::PAGES, cpu)) => self.own_pageset(zone, cpu),
+            Some((stack, cpu)) => match self.push_block(zone, cpu, stack, frame, order, kind) {
+                Ok(()) => return,
+                Err(session) => session,
+            },
             None => None,
         };
         let stack = stack.unwrap_or(StackId::PAGES);

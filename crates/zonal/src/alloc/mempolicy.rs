@@ -51,6 +51,8 @@ pub struct Policy<'w, P: Platform> {
     weights: Option<&'w WeightTable<P>>,
     /// Nodes of a policy that prefers several nodes, in order; otherwise empty.
     order: &'w [NodeId],
+    /// Nodes from whose preferred zone any request may be served without a choice among nodes.
+    near: NodeMask,
     /// Number of turns used so far under an interleaving policy.
     turn: P::U64,
 }
@@ -103,7 +105,21 @@ pub(super) enum Turn {
 
 impl<'w, P: Platform> Policy<'w, P> {
     fn new(mode: Mode, nodes: NodeMask) -> Self {
-        Self { mode, nodes, weights: None, order: &[], turn: P::U64::new(0) }
+        let near = if mode == Mode::Interleave { NodeMask::EMPTY } else { nodes };
+        Self { mode, nodes, weights: None, order: &[], near, turn: P::U64::new(0) }
+    }
+
+    /// Returns how the policy chooses among its nodes.
+    pub(super) const fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Returns the nodes from whose preferred zone any request may be served, if it is the preferred zone of the CPU.
+    ///
+    /// These are the nodes of a binding policy, the first node of a policy that prefers nodes, and no node of an
+    /// interleaving policy.
+    pub(super) const fn near(&self) -> &NodeMask {
+        &self.near
     }
 
     /// Creates a policy that starts at the requesting CPU's node and follows that node's fallback order.
@@ -157,7 +173,8 @@ impl<'w, P: Platform> Policy<'w, P> {
         nodes: &'w [NodeId],
     ) -> Result<Self, PolicyError> {
         let named = check(machine, nodes.iter().copied().collect())?;
-        Ok(Self { order: nodes, ..Self::new(Mode::PreferredMany, named) })
+        let near = nodes.first().copied().into_iter().collect();
+        Ok(Self { order: nodes, near, ..Self::new(Mode::PreferredMany, named) })
     }
 
     /// Creates a policy that allows only `nodes`, in the fallback order of the requesting CPU's node.

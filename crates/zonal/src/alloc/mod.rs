@@ -16,6 +16,7 @@ mod failed_reclaim;
 pub(crate) mod fences;
 mod free;
 mod free_refusal;
+mod from_zone;
 pub mod layout;
 pub mod mempolicy;
 mod past_full;
@@ -33,7 +34,7 @@ mod watch;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::Allocator;
-use crate::alloc::context::AllocContext;
+use crate::alloc::from_zone::{block_at, spare};
 use crate::alloc::mempolicy::RequestPolicy;
 use crate::alloc::request::{Block, PageKind, Request, RequestFlags};
 use crate::config::{InvalidFree, ZeroOn};
@@ -47,9 +48,9 @@ use crate::platform::pageset_slot::{PagesetSlot, Popped};
 use crate::platform::pageset_word::POP_STEPS;
 use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_tuning::PagesetTuning;
-use crate::rules::watermarks::{Urgency, Watermark};
-use crate::units::{Order, PageCount, Pfn, ZoneKind};
-use crate::zone::counters::{NodeItem, ZoneItem};
+use crate::rules::watermarks::Watermark;
+use crate::units::{Order, PageCount, Pfn};
+use crate::zone::counters::NodeItem;
 use crate::zone::events::Event;
 use crate::zone::frame_state::FrameState;
 use crate::zone::frame_states::{CACHED_PAGE, allocated_page};
@@ -62,6 +63,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     //   pop_current                   fast path, for plain requests for one frame
     //     CpuLocal::pop_current       pops the top frame of the CPU's pageset slot with one committing store;
     //                                 on Linux a restartable sequence (`zonal-linux/src/sequences`)
+    //   pop_current_for               the same for requests with a zone limit, nodes or a policy, if the zone suits them
     //     mark_popped                 marks the frame as allocated
     //       retire_popped             counts a frame that an invalid free pushed twice
     //   alloc_beyond                  all other requests
@@ -72,7 +74,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
     //         pop                     pops a block and marks it as allocated (`admit`)
     //         pop_refilled            checks `low`, refills the pageset and pops
     //           refill                moves batches from the buddy (`pageset/refill.rs`)
-    //       pop_near                  handles larger cached orders, and slots that are empty or of another zone
+    //       pop_larger                pops a larger block (`pageset/block_steps.rs`)
+    //       pop_near                  handles stacks that are empty, and slots of another zone
     //         zone_past_full          chooses the serving zone while the preferred zone is full (`past_full.rs`)
     //         pop_past_full           pops from the serving zone's pageset and makes it the CPU's slot
     //       split_preferred           checks `low`, for orders that are not cached
@@ -98,17 +101,26 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// that fails with `OutOfMemory` may have reclaimed frames and drained pagesets.
     #[inline(always)]
     pub fn alloc(&self, request: &Request<'_>) -> Result<Block, AllocError> {
-        if request.flags.order == Order::PAGE
-            && request.is_plain()
-            && let Some(block) = self.pop_current(request.flags.kind)
-        {
+        if let Some(block) = self.pop_fast(request) {
             return Ok(block);
         }
         // The fields are passed separately, so that a request built for this call never has to be stored in memory.
         if let Some(below) = request.address_limit() {
             return self.alloc_below(request.flags, request.policy, request.allowed, below);
         }
-        self.alloc_beyond(request.flags, request.policy, request.allowed)
+        self.alloc_beyond(request.flags, request.policy, request.near, request.allowed)
+    }
+
+    /// Pops a frame from the current CPU's pageset slot, if the slot suits the request and the pop needs no lock.
+    #[inline(always)]
+    fn pop_fast(&self, request: &Request<'_>) -> Option<Block> {
+        if request.flags.order != Order::PAGE {
+            None
+        } else if request.is_plain() {
+            self.pop_current(request.flags.kind)
+        } else {
+            self.pop_current_for(request)
+        }
     }
 
     /// Pops a frame from the current CPU's pageset slot, or returns `None` if the pop needs the pageset's lock.
@@ -117,6 +129,19 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let local = self.state.platform.cpu_local();
         let (slot, popped) =
             local.pop_current(&self.state.platform, &self.state.slots, POP_STEPS[kind as usize]);
+        self.mark_popped(slot, popped, kind)
+    }
+
+    /// Pops a frame as [`Self::pop_current`] does, if the slot belongs to the zone at which a scan for the request would
+    /// begin.
+    #[inline(always)]
+    fn pop_current_for(&self, request: &Request<'_>) -> Option<Block> {
+        if !request.may_pop() {
+            return None;
+        }
+        let (kind, local) = (request.flags.kind, self.state.platform.cpu_local());
+        let (step, accepts) = (POP_STEPS[kind as usize], |slot: &_| request.accepts_slot(slot));
+        let (slot, popped) = local.pop_current_if(&self.state.platform, &self.state.slots, step, accepts)?;
         self.mark_popped(slot, popped, kind)
     }
 
@@ -150,9 +175,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
         &self,
         flags: RequestFlags,
         policy: Option<&dyn RequestPolicy>,
+        near: Option<&NodeMask>,
         allowed: Option<&NodeMask>,
     ) -> Result<Block, AllocError> {
-        let request = &Request { flags, policy, allowed, below: Pfn::new(0) };
+        let request = &Request { flags, policy, allowed, near, below: Pfn::new(0) };
         self.may_begin(request)?;
         if request.may_pop()
             && let Some(block) = self.alloc_near(request)
@@ -174,7 +200,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let cpu = self.state.current_cpu_info()?;
         let node = &self.state.nodes[usize::from(cpu.node)];
         let preferred = node.preferred_zone()?;
-        if request.is_strict() && !self.state.zones[preferred].is_own(cpu) {
+        if !request.accepts_zone(&self.state.zones[preferred], cpu) {
             return None;
         }
         if order == Order::PAGE
@@ -190,13 +216,40 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         let preferred = &self.state.zones[preferred];
         match self.state.cached.stack(order) {
+            Some(stack)
+                if stack != StackId::PAGES && self.state.pagesets_of(preferred).of(cpu).has(stack) =>
+            {
+                self.pop_larger(request, stack, preferred, cpu)
+            }
             Some(stack) => self.pop_near(request, stack, preferred, cpu),
             None => self.split_preferred(preferred, cpu, &request.flags),
         }
     }
 
+    /// Pops a block of more than one frame from the preferred zone's pageset, which probably holds one.
+    fn pop_larger(
+        &self,
+        request: &Request<'_>,
+        stack: StackId,
+        preferred: &Zone<'m, P>,
+        cpu: CpuInfo,
+    ) -> Option<Block> {
+        let RequestFlags { order, kind, .. } = request.flags;
+        match self.state.pop_block(preferred, cpu, stack, order, kind) {
+            Ok(frame) => {
+                let is_allocated = self.admit(preferred, frame, FrameState::Cached(order), order, kind);
+                if is_allocated {
+                    Some(block_at(preferred, frame, order))
+                } else {
+                    self.pop_near(request, stack, preferred, cpu)
+                }
+            }
+            Err(session) => self.pop_preferred(&session?, stack, &request.flags),
+        }
+    }
+
     /// Handles the cases of [`Allocator::alloc_near`] in which the CPU's slot is empty or belongs to another zone, and
-    /// the larger cached orders.
+    /// stacks of larger blocks that are empty.
     #[inline(never)]
     fn pop_near(
         &self,
@@ -337,129 +390,6 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         true
     }
-
-    /// Allocates a block from `zone`, whose watermark the caller has checked.
-    ///
-    /// The block comes from the pageset, which is refilled if it is empty, or otherwise directly from the buddy.
-    fn alloc_from(
-        &self,
-        zone: &Zone<'m, P>,
-        preferred: &Zone<'m, P>,
-        context: &AllocContext<'_>,
-        watermark: Watermark,
-    ) -> Option<Block> {
-        let Some((stack, cpu)) = self.cached_for(context) else {
-            return self.alloc_from_buddy(zone, preferred, context);
-        };
-        let Some(guard) = self.state.own_pageset_still(zone, cpu) else {
-            return self.alloc_from_buddy(zone, preferred, context);
-        };
-        let block = loop {
-            if let Some(block) = self.pop(&guard, stack, context.order, context.kind) {
-                break block;
-            }
-            let spare = spare(zone, context.limit, watermark);
-            if guard.refill(stack, spare) == 0 {
-                guard.update_limits();
-                drop(guard);
-                return self.alloc_from_buddy(zone, preferred, context);
-            }
-        };
-        // While the pageset serves for another zone, the counter that otherwise counts hits counts misses, so a hit is
-        // counted separately.
-        let is_hit = preferred.node == zone.node && (context.from == zone.node) == zone.is_own(cpu);
-        if is_hit && !context.interleaved && !guard.serves_for_another() {
-            guard.count_hits(1);
-        } else {
-            // Two words hold differences of the locality counters. One word is folded first, so that the sum of both
-            // differences stays below the threshold.
-            guard.fold_all_served();
-            let word = &guard.zone_diffs;
-            count_numa(zone, preferred, context, |item| zone.counters().increment(word, item, &guard));
-        }
-        guard.update_limits();
-        Some(block)
-    }
-
-    /// Returns the stack that caches blocks for a request, and the current CPU; `None` if pagesets cannot serve it.
-    fn cached_for(&self, context: &AllocContext<'_>) -> Option<(StackId, CpuInfo)> {
-        let stack = self.state.cached.stack(context.order).filter(|_| context.placement.is_none());
-        stack.zip(context.cpu)
-    }
-
-    /// Allocates a block directly from the buddy.
-    ///
-    /// Used for orders that are not cached, for CPUs that are offline, and while another thread holds the pageset's
-    /// lock.
-    fn alloc_from_buddy(
-        &self,
-        zone: &Zone<'_, P>,
-        preferred: &Zone<'_, P>,
-        context: &AllocContext<'_>,
-    ) -> Option<Block> {
-        let block = match context.placement {
-            None => self.split_free(zone, context.cpu, context.order, context.kind)?,
-            Some(placement) => self.alloc_placed(zone, context, placement)?,
-        };
-        count_numa(zone, preferred, context, |item| zone.counters().add_total(item, 1));
-        Some(block)
-    }
-
-    /// Allocates the next block of the buddy that can be marked as allocated.
-    fn split_free(
-        &self,
-        zone: &Zone<'_, P>,
-        cpu: Option<CpuInfo>,
-        order: Order,
-        kind: PageKind,
-    ) -> Option<Block> {
-        loop {
-            let pages = order.pages().get() as i64;
-            // The buddy calls this function under the free area's lock, as in a refill.
-            let leaving = || zone.counters().add_total(ZoneItem::Free, -pages);
-            let frame = zone.free_areas.alloc(order, zone.preferred_area(cpu), leaving)?;
-            self.state.nodes[zone.node].counters.add_total(kind.item(), pages);
-            if self.admit(zone, frame, FrameState::Free, order, kind) {
-                return Some(block_at(zone, frame, order));
-            }
-        }
-    }
-}
-
-fn block_at<P: Platform>(zone: &Zone<'_, P>, frame: u32, order: Order) -> Block {
-    Block { first: zone.pfn(frame), order, zone: zone.id, node: zone.node_id }
-}
-
-/// Counts which zone and node served a block.
-///
-/// `preferred` is the first zone that could have served the block.
-fn count_numa<P: Platform>(
-    zone: &Zone<'_, P>,
-    preferred: &Zone<'_, P>,
-    context: &AllocContext<'_>,
-    count: impl Fn(ZoneItem),
-) {
-    if preferred.node == zone.node {
-        count(ZoneItem::NumaHit);
-    } else {
-        count(ZoneItem::NumaMiss); // the scan counts `NumaForeign` for `preferred`
-    }
-    count(if context.from == zone.node { ZoneItem::NumaLocal } else { ZoneItem::NumaOther });
-    if context.interleaved && context.target == zone.node {
-        count(ZoneItem::InterleaveHit);
-    }
-}
-
-/// Largest number of frames that one refill moves: 32 batches, plus rounding up to whole words.
-const LARGEST_REFILL: PageCount = PageCount::new(32 * 63 + 64);
-
-/// Returns how many frames a refill may move from `zone` to a pageset in addition to the requested block.
-///
-/// A refill stops at the watermark of the scan, without the discount that an urgent request gets. Frames below `min`
-/// are reserved for urgent requests, which could not allocate them from other CPUs' pagesets.
-fn spare<P: Platform>(zone: &Zone<'_, P>, limit: ZoneKind, watermark: Watermark) -> PageCount {
-    let keep = zone.watermarks().discounted(watermark, Urgency::Normal).plus(zone.reserve(limit));
-    zone.free_before(LARGEST_REFILL).saturating_minus(keep)
 }
 
 impl PageKind {

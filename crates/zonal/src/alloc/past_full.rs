@@ -70,9 +70,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         preferred: &Zone<'m, P>,
         cpu: CpuInfo,
     ) -> Option<&Zone<'m, P>> {
-        // Requests for 2 MiB blocks do not pass, because a CPU's pagesets of other nodes' zones rarely hold such
-        // blocks.
-        let may_pass = !request.is_strict() && stack != StackId::LARGE;
+        let may_pass = request.may_pass(stack);
         let instead = (may_pass && !self.pagesets_of(preferred).of(cpu).has(stack))
             .then(|| self.first_not_full(request, preferred, cpu))
             .flatten();

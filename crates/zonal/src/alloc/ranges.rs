@@ -5,7 +5,7 @@
 
 use crate::Allocator;
 use crate::alloc::context::AllocContext;
-use crate::alloc::count_numa;
+use crate::alloc::from_zone::count_numa;
 use crate::alloc::request::{Block, Request};
 use crate::alloc::runs::FrameRun;
 use crate::alloc::scan::RESTARTS;

@@ -8,10 +8,13 @@
 use crate::alloc::mempolicy::{Mode, Policy, RequestPolicy};
 use crate::machine::FrameRange;
 use crate::node_mask::NodeMask;
+use crate::pageset::StackId;
 use crate::platform::Platform;
+use crate::platform::pageset_slot::PagesetSlot;
 pub use crate::rules::watermarks::Urgency;
 pub use crate::units::PageKind;
 use crate::units::{NodeId, Order, Pfn, ZoneId, ZoneKind};
+use crate::zone::{CpuInfo, Zone};
 
 /// An allocated block: `order.pages()` frames from `first`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,6 +59,8 @@ pub struct Request<'a> {
     pub(super) flags: RequestFlags,
     pub(super) policy: Option<&'a dyn RequestPolicy>,
     pub(super) allowed: Option<&'a NodeMask>,
+    /// Nodes from whose preferred zone the policy lets any request be served; `None` for all nodes.
+    pub(super) near: Option<&'a NodeMask>,
     /// The address limit; without meaning unless the flag is set.
     pub(super) below: Pfn,
 }
@@ -68,7 +73,7 @@ impl<'a> Request<'a> {
     pub const fn new(order: Order) -> Self {
         let (kind, zone_limit) = (PageKind::User, ZoneKind::Movable);
         let flags = RequestFlags { order, kind, zone_limit, urgency: Urgency::Normal, bits: 0 };
-        Self { flags, policy: None, allowed: None, below: Pfn::new(0) }
+        Self { flags, policy: None, allowed: None, near: None, below: Pfn::new(0) }
     }
 
     /// Creates a request for one frame, with the defaults of [`Request::new`].
@@ -100,8 +105,10 @@ impl<'a> Request<'a> {
     /// The default is the local policy.
     #[must_use]
     pub fn policy<P: Platform>(self, policy: &'a Policy<'a, P>) -> Self {
-        let policy: &dyn RequestPolicy = policy;
-        Self { policy: Some(policy).filter(|policy| policy.mode() != Mode::Local), ..self }
+        if policy.mode() == Mode::Local {
+            return Self { policy: None, near: None, ..self };
+        }
+        Self { policy: Some(policy), near: Some(policy.near()), ..self }
     }
 
     /// Restricts the request to these nodes (a cpuset). Requests with [`Urgency::Atomic`] ignore this restriction.
@@ -176,18 +183,49 @@ impl<'a> Request<'a> {
     /// Whether the current CPU's pageset slot may serve the request without further checks.
     #[inline(always)]
     pub(super) const fn is_plain(&self) -> bool {
-        self.flags.bits & THIS_NODE == 0 && self.may_pop()
+        self.flags.bits & (THIS_NODE | ZEROED | BELOW) == 0 && !self.is_restricted()
     }
 
-    /// Whether the preferred zone of the current CPU's node may serve the request.
-    ///
-    /// If the CPU's node has no memory, the preferred zone is on another node and cannot serve a request with
-    /// [`Self::this_node`]. The caller must check that case.
+    /// Whether a pageset may serve the request, if its zone does.
     #[inline(always)]
     pub(super) const fn may_pop(&self) -> bool {
         self.flags.bits & (ZEROED | BELOW) == 0
-            && self.policy.is_none()
-            && self.allowed.is_none()
-            && matches!(self.flags.zone_limit, ZoneKind::Movable)
+    }
+
+    /// Whether a zone limit, a cpuset or a policy excludes some zones.
+    #[inline(always)]
+    pub(super) const fn is_restricted(&self) -> bool {
+        self.policy.is_some() || self.allowed.is_some() || !matches!(self.flags.zone_limit, ZoneKind::Movable)
+    }
+
+    /// Whether a preferred zone of this kind on `node` may serve the request, and would be the first zone of a scan.
+    #[inline(always)]
+    fn accepts(&self, kind: ZoneKind, node: NodeId) -> bool {
+        kind <= self.flags.zone_limit
+            && self.allowed.is_none_or(|nodes| nodes.contains(node))
+            && self.near.is_none_or(|nodes| nodes.contains(node))
+    }
+
+    /// Whether a CPU's pageset slot belongs to the zone at which a scan for the request would begin.
+    ///
+    /// If the CPU's node has no memory, its preferred zone is on another node and cannot serve a request with
+    /// [`Self::this_node`].
+    #[inline(always)]
+    pub(super) fn accepts_slot<P: Platform>(&self, slot: &PagesetSlot<'_, P>) -> bool {
+        self.accepts(slot.kind, slot.node) && (slot.is_own || !self.is_strict()) && slot.is_preferred()
+    }
+
+    /// Whether a scan for the request would begin at `preferred`, the preferred zone of the CPU.
+    #[inline(always)]
+    pub(super) fn accepts_zone<P: Platform>(&self, preferred: &Zone<'_, P>, cpu: CpuInfo) -> bool {
+        self.accepts(preferred.kind, preferred.node_id) && (!self.is_strict() || preferred.is_own(cpu))
+    }
+
+    /// Whether the short scan past a full preferred zone (`alloc/past_full.rs`) may serve the request.
+    ///
+    /// It does not check which nodes are allowed. 2 MiB blocks are left out, because a CPU's pagesets of other nodes' zones
+    /// rarely hold such blocks.
+    pub(super) fn may_pass(&self, stack: StackId) -> bool {
+        !self.is_strict() && !self.is_restricted() && stack != StackId::LARGE
     }
 }

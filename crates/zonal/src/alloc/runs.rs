@@ -5,8 +5,8 @@
 //! allocate and free blocks, `alloc/free_refusal.rs` explains refusals.
 
 use crate::Allocator;
-use crate::alloc::block_at;
 use crate::alloc::context::{AllocContext, Placement};
+use crate::alloc::from_zone::block_at;
 use crate::alloc::mempolicy::RequestPolicy;
 use crate::alloc::request::{Block, Request, RequestFlags};
 use crate::error::{AllocError, FreeError, SplitError};
@@ -98,7 +98,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         allowed: Option<&NodeMask>,
         below: Pfn,
     ) -> Result<Block, AllocError> {
-        self.alloc_run(&Request { flags, policy, allowed, below }, flags.order.pages())
+        self.alloc_run(&Request { flags, policy, allowed, near: None, below }, flags.order.pages())
     }
 
     /// Allocates at most as many frames as a block of the request's order has, without pagesets.

@@ -14,7 +14,6 @@ use crate::alloc::mempolicy::Turn;
 use crate::alloc::request::{Block, Request};
 use crate::config::ZeroOn;
 use crate::error::AllocError;
-use crate::pageset::StackId;
 use crate::pageset::state::MachineState;
 use crate::platform::Platform;
 use crate::platform::pageset_word::POP_STEPS;
@@ -162,8 +161,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Serves a request without a scan, in the order of [`Allocator::alloc`]. Returns `None` if it needs one.
     #[cold]
     fn alloc_without_scan(&self, request: &Request<'_>) -> Result<Option<Block>, AllocError> {
-        let is_popped = request.flags.order == Order::PAGE && request.is_plain();
-        if let Some(block) = is_popped.then(|| self.pop_current(request.flags.kind)).flatten() {
+        if let Some(block) = self.pop_fast(request) {
             return Ok(Some(block));
         }
         self.may_begin(request)?;
@@ -184,14 +182,14 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         let cpu = self.state.current_cpu_info()?;
         if order == Order::PAGE
-            && request.is_plain()
             && let Some(slot) = self.state.slots.of(cpu.id)
+            && (request.is_plain() || request.accepts_slot(slot))
             && slot.allows_pop(POP_STEPS[request.flags.kind as usize])
         {
             return Some(&self.state.zones[slot.zone.index()]);
         }
         let preferred = &self.state.zones[self.state.nodes[usize::from(cpu.node)].preferred_zone()?];
-        if request.is_strict() && !preferred.is_own(cpu) {
+        if !request.accepts_zone(preferred, cpu) {
             return None;
         }
         let stack = self.state.cached.stack(order)?;
@@ -199,8 +197,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if has(preferred) {
             return Some(preferred);
         }
-        let may_pass = !request.is_strict() && stack != StackId::LARGE;
-        let instead = may_pass.then(|| self.state.first_not_full(request, preferred, cpu)).flatten();
+        let instead =
+            request.may_pass(stack).then(|| self.state.first_not_full(request, preferred, cpu)).flatten();
         instead.filter(|zone| has(zone))
     }
 }

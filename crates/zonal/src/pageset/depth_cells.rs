@@ -62,9 +62,27 @@ impl<'a, P: Platform> DepthCells<'a, P> {
     ///
     /// All steps must have been within [`DepthCells::leeway`], except a last run of steps in one direction.
     pub(crate) fn moved(&self, frames: i64, _guard: &impl CpuGuard) {
+        self.moved_to(self.position_after(frames));
+    }
+
+    /// Returns the position after `frames` pops of single frames, or after pushes if `frames` is negative.
+    #[inline]
+    pub(super) fn position_after(&self, frames: i64) -> Depths {
         let (position, pages) = (self.depths(POSITION), frames.unsigned_abs() as u32);
-        let moved = if frames > 0 { position.after_pop(pages) } else { position.after_push(pages) };
-        self.moved_to(moved);
+        if frames > 0 { position.after_pop(pages) } else { position.after_push(pages) }
+    }
+
+    /// Returns the deepest positions of the period.
+    #[inline]
+    pub(super) fn deepest(&self) -> Depths {
+        self.depths(DEEPEST)
+    }
+
+    /// Stores a position that is not deeper than `deepest`, and the deepest positions.
+    #[inline]
+    pub(super) fn set_within(&self, position: Depths, deepest: Depths, _guard: &impl CpuGuard) {
+        self.0[POSITION].store(position.word(), Relaxed);
+        self.0[DEEPEST].store(deepest.word(), Relaxed);
     }
 
     /// Returns how many single frames may be popped or pushed before one of them goes deeper than all before in this

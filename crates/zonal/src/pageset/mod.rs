@@ -6,6 +6,7 @@
 //! once. `pageset/refill.rs` and `pageset/drain.rs` move frames between the stacks and the buddy.
 //! `rules/pageset_tuning.rs` decides how deep the stacks may grow. Linux: `struct per_cpu_pages`.
 
+mod block_steps;
 mod depth_cells;
 mod drain;
 pub(crate) mod full_zones;
@@ -27,7 +28,7 @@ use crate::platform::cells::{all_zero, copy_view};
 use crate::platform::pageset_slot::{Head, LockWord};
 use crate::platform::pageset_word::{Limits, PagesetWord};
 use crate::platform::{Atomic, Platform};
-use crate::units::{Moment, Order, PageCount};
+use crate::units::{Moment, Order, PageCount, PageKind};
 use crate::zone::CpuInfo;
 use depth_cells::{DEPTH_CELLS, DepthCells};
 pub(crate) use guard::PagesetGuard;
@@ -169,6 +170,9 @@ impl<'m, P: Platform> ZonePagesets<'m, P> {
     }
 }
 
+/// Number of page kinds.
+const KINDS: usize = PageKind::COUNT;
+
 const CLOSED: u64 = 1;
 const WATCHED: u64 = 2;
 
@@ -192,10 +196,10 @@ all_zero! {
         /// Differences of the zone's counters.
         pub(crate) zone_diffs: u64,
         depth: [u64; DEPTH_CELLS],
+        /// Frames of larger blocks that were allocated, less those that were freed, since the last fold, by page kind.
+        /// The word has only the differences of other allocations.
+        block_kinds: [u64; KINDS],
         stepwise: u64,
-        /// 1 + index of the preferred zone for which this pageset serves blocks (`served.rs`); 0 if its own zone is
-        /// preferred.
-        serves_for: u64,
         /// [`CLOSED`] while the CPU is offline; [`WATCHED`] while each free checks whether the period of the depth rule
         /// is over.
         flags: u64,
@@ -228,6 +232,12 @@ impl<P: Platform> Pageset<P> {
     pub(crate) fn count(&self) -> PageCount {
         let singles = self.capacity.load(Relaxed).saturating_sub(self.word().free_slots());
         PageCount::new(u64::from(singles) + self.large.load(Relaxed))
+    }
+
+    /// Returns how many frames allocated as `kind` through this pageset are not in the totals; the number may be out of
+    /// date.
+    pub(crate) fn kind_difference(&self, kind: PageKind) -> i64 {
+        self.word().difference(kind as usize) + self.block_kinds[kind as usize].load(Relaxed) as i64
     }
 
     /// Whether `stack` holds a block; the answer may be out of date.

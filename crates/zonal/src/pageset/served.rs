@@ -74,13 +74,13 @@ impl<P: Platform> Pageset<P> {
 
     /// Returns the preferred zone for which this pageset serves, or `None` if its own zone is preferred.
     fn serves_for(&self) -> Option<ZoneId> {
-        (self.serves_for.load(Relaxed) as usize).checked_sub(1).map(ZoneId::from_index)
+        (self.head.serves_for.load(Relaxed) as usize).checked_sub(1).map(ZoneId::from_index)
     }
 }
 
 impl<P: Platform> PagesetGuard<'_, P> {
     fn set_serves_for(&self, zone: Option<ZoneId>) {
-        self.serves_for.store(zone.map_or(0, |zone| zone.index() as u64 + 1), Relaxed);
+        self.head.serves_for.store(zone.map_or(0, |zone| zone.index() as u32 + 1), Relaxed);
     }
 }
 

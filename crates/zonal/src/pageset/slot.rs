@@ -13,7 +13,7 @@ use crate::pageset::state::MachineState;
 use crate::pageset::{PagesetGuard, ZonePagesets};
 use crate::platform::pageset_slot::{Head, LockWord, PagesetSlot, PagesetSlots};
 use crate::platform::{Atomic, Platform};
-use crate::units::{CpuId, Pfn, ZoneId};
+use crate::units::{CpuId, Pfn, ZoneId, ZoneKind};
 use crate::zone::{CpuInfo, Zone};
 
 /// Maximum number of slots; this many occupy 4 MiB. If the number of CPUs times the number of zones is larger, each CPU
@@ -53,6 +53,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
             base: Pfn::default(),
             zone: ZoneId::from_index(0),
             node: self.nodes[0].id,
+            kind: ZoneKind::Movable,
+            is_own: false,
         };
         let existing = || self.cpus.iter().copied().filter(CpuInfo::exists);
         let (cpus, zones) = (existing().count(), self.zones.len());
@@ -164,5 +166,7 @@ fn slot_for<'m, P: Platform>(
         base: zone.base,
         zone: zone.id,
         node: zone.node_id,
+        kind: zone.kind,
+        is_own: zone.is_own(cpu),
     }
 }

@@ -71,7 +71,8 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         self.folded_at.store(self.state.platform.now().ns(), Relaxed); // relaxed: the guard orders it
         self.zone.counters().fold(&self.zone_diffs, self);
         for kind in PageKind::ALL {
-            self.state.nodes[self.zone.node].counters.fold_difference(&[kind.item()], self.clear_kind(kind));
+            let difference = self.clear_kind(kind) + self.clear_blocks(kind);
+            self.state.nodes[self.zone.node].counters.fold_difference(&[kind.item()], difference);
         }
         self.fold_all_served();
     }
@@ -116,7 +117,10 @@ impl<'m, P: Platform> MachineState<'m, P> {
 impl<P: Platform> Pageset<P> {
     /// Whether the pageset has counter differences that are not in the totals; the answer may be out of date.
     pub(crate) fn has_differences(&self) -> bool {
-        self.zone_diffs.load(Relaxed) != 0 || !self.word().is_clean() // relaxed: an observation
+        // Relaxed: an observation.
+        self.zone_diffs.load(Relaxed) != 0
+            || !self.word().is_clean()
+            || self.block_kinds.iter().any(|difference| difference.load(Relaxed) != 0)
     }
 }
 

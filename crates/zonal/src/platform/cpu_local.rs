@@ -91,6 +91,20 @@ pub trait CpuLocal<P: Platform>: Send + Sync {
         step: Step,
     ) -> (&'m PagesetSlot<'m, P>, Popped);
 
+    /// Pops the top frame of the current CPU's pageset slot if `accepts` returns `true` for that slot. Returns the slot
+    /// and the frame.
+    ///
+    /// The frame comes from the slot that `accepts` was called with, or the method returns `None`. The accesses are
+    /// those of [`POP`]. Returns `None` if `accepts` refuses the slot, or in the cases in which
+    /// [`CpuLocal::pop_current`] returns nothing.
+    fn pop_current_if<'m>(
+        &self,
+        platform: &P,
+        slots: &PagesetSlots<'m, P>,
+        step: Step,
+        accepts: impl FnOnce(&PagesetSlot<'m, P>) -> bool,
+    ) -> Option<(&'m PagesetSlot<'m, P>, Popped)>;
+
     /// Pushes a frame onto the stack of the current CPU's pageset slot. Returns `true` if the frame was pushed, or if
     /// `refused` accepted the frame.
     ///
@@ -141,6 +155,20 @@ impl<P: Platform> CpuLocal<P> for TryLock {
         let Some(slot) = slots.of(cpu) else { return (slots.null_slot(), Popped::NOTHING) };
         let frame = under_lock(self, cpu, slot, |head| head.pop(slot.slots, step, LockWord::OPEN));
         (slot, frame.unwrap_or(Popped::NOTHING))
+    }
+
+    #[inline(always)]
+    fn pop_current_if<'m>(
+        &self,
+        platform: &P,
+        slots: &PagesetSlots<'m, P>,
+        step: Step,
+        accepts: impl FnOnce(&PagesetSlot<'m, P>) -> bool,
+    ) -> Option<(&'m PagesetSlot<'m, P>, Popped)> {
+        let cpu = platform.current_cpu();
+        let slot = slots.of(cpu).filter(|slot| accepts(slot))?;
+        let frame = under_lock(self, cpu, slot, |head| head.pop(slot.slots, step, LockWord::OPEN))?;
+        Some((slot, frame))
     }
 
     #[inline(always)]
@@ -265,6 +293,18 @@ impl<P: Platform, Q: Quiesce> CpuLocal<P> for Pinned<Q> {
         let cpu = platform.current_cpu();
         let Some(slot) = slots.of(cpu) else { return (slots.null_slot(), Popped::NOTHING) };
         (slot, slot.head.pop(slot.slots, step, slot.head.load_lock_word()))
+    }
+
+    #[inline(always)]
+    fn pop_current_if<'m>(
+        &self,
+        platform: &P,
+        slots: &PagesetSlots<'m, P>,
+        step: Step,
+        accepts: impl FnOnce(&PagesetSlot<'m, P>) -> bool,
+    ) -> Option<(&'m PagesetSlot<'m, P>, Popped)> {
+        let slot = slots.of(platform.current_cpu()).filter(|slot| accepts(slot))?;
+        Some((slot, slot.head.pop(slot.slots, step, slot.head.load_lock_word())))
     }
 
     #[inline(always)]

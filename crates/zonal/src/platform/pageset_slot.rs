@@ -13,7 +13,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::platform::cells::{all_zero, copy_view};
 use crate::platform::pageset_word::{GUARDS, Step, free_slots_of};
 use crate::platform::{Atomic, Platform};
-use crate::units::{CpuId, NodeId, Pfn, ZoneId};
+use crate::units::{CpuId, NodeId, Pfn, ZoneId, ZoneKind};
 
 /// The value of a head's lock word.
 ///
@@ -118,13 +118,16 @@ all_zero! {
         /// `(push_limit - next) & lock_word != 0`.
         pub push_limit: u64,
         /// Remote-lock flag: 1 while another CPU attempts to lock the head.
-        remote_lock: u64,
+        remote_lock: u32,
+        /// 1 + index of the preferred zone for which the pageset serves blocks (`pageset/served.rs`); 0 if its own zone
+        /// is preferred.
+        pub(crate) serves_for: u32,
     }
 }
 
 impl<P: Platform> Head<P> {
     /// Returns the remote-lock flag: 1 while another CPU attempts to lock the head.
-    pub(super) const fn remote_lock(&self) -> &P::U64 {
+    pub(super) const fn remote_lock(&self) -> &P::U32 {
         &self.remote_lock
     }
 
@@ -184,6 +187,9 @@ pub struct PagesetSlot<'m, P: Platform> {
     pub(crate) base: Pfn,
     pub(crate) zone: ZoneId,
     pub(crate) node: NodeId,
+    pub(crate) kind: ZoneKind,
+    /// Whether the CPU of the pageset is on the zone's node.
+    pub(crate) is_own: bool,
 }
 
 copy_view!(PagesetSlot);
@@ -193,6 +199,12 @@ impl<P: Platform> PagesetSlot<'_, P> {
     #[inline]
     pub(crate) fn has_frames(&self) -> bool {
         free_slots_of(self.head.word.load(Relaxed)) < self.slots.len() // relaxed: may be stale
+    }
+
+    /// Whether the zone of the pageset is the preferred zone of its CPU; the result may be stale.
+    #[inline(always)]
+    pub(crate) fn is_preferred(&self) -> bool {
+        self.head.serves_for.load(Relaxed) == 0 // relaxed: may be stale
     }
 
     /// Whether a pop without the pageset's lock would succeed; the result may be stale.

@@ -91,13 +91,17 @@ const REQUESTS: u64 = 10;
 
 /// Returns the maximum number of accesses that the cpuset `mask` adds to a request.
 fn accesses_beside(world: &World, mask: &NodeMask, server: u16) -> u64 {
-    // Any zone limit, even one that excludes no zone, makes a request leave the fast path.
-    let any = Request::page().zone_limit(ZoneKind::Normal);
-    let (probes, free) = costs_of(world, &any, 0, REQUESTS as usize);
-    let (probes_allowed, allowed) = costs_of(world, &any.allowed(mask), server, REQUESTS as usize);
-    assert_eq!((probes, probes_allowed), (REQUESTS, REQUESTS), "no disallowed zone is looked at");
+    // An interleaving policy makes a request leave the fast path.
+    let scans = Policy::interleave(world, NodeMask::from_iter([node(0)])).unwrap();
+    let (probes, free) = costs_of(world, &Request::page().policy(&scans), 0, REQUESTS as usize);
+    assert_eq!(probes, REQUESTS);
+    // The CPU's pageset serves requests for which its node is allowed. All others scan, and look at no other zone.
+    let scans = if mask.contains(node(0)) { 0 } else { REQUESTS };
+    let request = Request::page().allowed(mask);
+    let (probes, allowed) = costs_of(world, &request, server, REQUESTS as usize);
+    assert_eq!(probes, scans, "no disallowed zone is looked at");
     let bound = Policy::bind(world, *mask).unwrap();
-    assert_eq!(costs_of(world, &any.policy(&bound), server, REQUESTS as usize).0, REQUESTS);
+    assert_eq!(costs_of(world, &Request::page().policy(&bound), server, REQUESTS as usize).0, scans);
     allowed.saturating_sub(free) / REQUESTS
 }
 

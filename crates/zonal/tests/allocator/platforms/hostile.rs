@@ -56,6 +56,16 @@ impl CpuLocal<Hostile> for Disturbed {
         }
     }
 
+    fn pop_current_if<'m>(
+        &self,
+        platform: &Hostile,
+        slots: &PagesetSlots<'m, Hostile>,
+        step: Step,
+        accepts: impl FnOnce(&PagesetSlot<'m, Hostile>) -> bool,
+    ) -> Option<(&'m PagesetSlot<'m, Hostile>, Popped)> {
+        if throw(4) == 1 { None } else { TryLock.pop_current_if(platform, slots, step, accepts) }
+    }
+
     fn push_current<'m>(
         &self,
         platform: &Hostile,

@@ -32,6 +32,16 @@ impl CpuLocal<Sleepy> for OnItsCpu {
         TryLock.pop_current(platform, slots, step)
     }
 
+    fn pop_current_if<'m>(
+        &self,
+        platform: &Sleepy,
+        slots: &PagesetSlots<'m, Sleepy>,
+        step: Step,
+        accepts: impl FnOnce(&PagesetSlot<'m, Sleepy>) -> bool,
+    ) -> Option<(&'m PagesetSlot<'m, Sleepy>, Popped)> {
+        TryLock.pop_current_if(platform, slots, step, accepts)
+    }
+
     fn push_current<'m>(
         &self,
         platform: &Sleepy,

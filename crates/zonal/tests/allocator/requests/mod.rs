@@ -5,6 +5,7 @@ mod bulk;
 mod exhaustion;
 mod explained;
 mod faults;
+mod forms;
 mod fragmentation;
 mod limits;
 mod owner_table;
