@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -243,4 +244,80 @@ fn a_pool_lives_as_long_as_its_publication() {
     assert_eq!(set(&path, "stat_interval", "4")["set"]["value"], "4");
     drop(published);
     assert!(UnixStream::connect(&path).is_err());
+}
+
+/// A child has copies of the descriptors with which the thread is stopped.
+#[test]
+fn dropping_does_not_wait_for_children() {
+    let (_directory, path) = place();
+    let published = pool().publish(&path).unwrap();
+    let child = sleeping_child();
+    drop(published);
+    let is_running = ended(child, libc::WNOHANG) == 0;
+    assert!(is_running, "the publication ended with the child");
+    // SAFETY: the child exists until it is waited for.
+    assert_eq!(unsafe { libc::kill(child, libc::SIGKILL) }, 0);
+    assert_eq!(ended(child, 0), child);
+}
+
+/// Returns the id of a new child, which sleeps until a signal ends it.
+fn sleeping_child() -> libc::pid_t {
+    // SAFETY: the child only makes system calls that are async-signal-safe.
+    let id = unsafe { libc::fork() };
+    if id == 0 {
+        // SAFETY: the signal ends the child, so that a test that waits for it fails after a minute.
+        unsafe { libc::alarm(60) };
+        loop {
+            // SAFETY: the call waits for a signal.
+            unsafe { libc::pause() };
+        }
+    }
+    id
+}
+
+/// Waits for a child as `options` say. Returns its id if it has ended.
+fn ended(child: libc::pid_t, options: libc::c_int) -> libc::pid_t {
+    // SAFETY: the call waits for a child of this process, and stores no status.
+    unsafe { libc::waitpid(child, std::ptr::null_mut(), options) }
+}
+
+/// Waits until the program at the other end has read all that was sent.
+fn until_read(client: &UnixStream) {
+    let mut left = 1;
+    while left > 0 {
+        // SAFETY: the call writes one number, and the descriptor is open.
+        assert_eq!(unsafe { libc::ioctl(client.as_raw_fd(), libc::TIOCOUTQ, &raw mut left) }, 0);
+        thread::yield_now();
+    }
+}
+
+/// The thread waits for the end of the pause in order to answer, so the publication must not wait for the answer.
+#[test]
+fn a_publication_can_end_while_threads_are_paused() {
+    let (_directory, path) = place();
+    let pool = pool();
+    let published = pool.publish(&path).unwrap();
+    let mut client = UnixStream::connect(&path).unwrap();
+    let request = b"{\"zonal\": 1, \"request\": \"set\", \"name\": \"stat_interval\", \"value\": \"9\"}\n";
+    pool.with_threads_paused(|_| {
+        client.write_all(request).unwrap();
+        until_read(&client);
+        drop(published);
+    });
+    let mut answer = String::new();
+    BufReader::new(client).read_line(&mut answer).unwrap();
+    assert_eq!(answer, "", "the request was not served");
+    assert_ne!(pool.setting("stat_interval").unwrap().to_string(), "9");
+}
+
+#[test]
+fn a_relative_path_does_not_depend_on_later_directories() {
+    let (directory, path) = place();
+    let before = std::env::current_dir().unwrap();
+    std::env::set_current_dir(&directory).unwrap();
+    let published = pool().publish("pool").unwrap();
+    std::env::set_current_dir(before).unwrap();
+    assert_eq!(published.path(), path);
+    drop(published);
+    assert!(!path.exists(), "the socket stays");
 }

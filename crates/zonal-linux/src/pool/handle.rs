@@ -400,10 +400,16 @@ impl Pool {
         Present::count(&self.core.platform().presence)
     }
 
-    /// Runs `work` on a thread that is counted, when the pool's threads are not paused.
-    pub(crate) fn at_work<R>(&self, work: impl FnOnce() -> R) -> R {
-        let _at_work = self.core.platform().presence.work();
-        work()
+    /// Runs `work` on a thread that is counted, when the pool's threads are not paused. Returns `None` if `is_stopped`
+    /// returns true before that; [`recheck_stopped`](Self::recheck_stopped) makes a waiting thread call it again.
+    pub(crate) fn at_work<R>(&self, is_stopped: impl Fn() -> bool, work: impl FnOnce() -> R) -> Option<R> {
+        let _at_work = self.core.platform().presence.work_unless(is_stopped)?;
+        Some(work())
+    }
+
+    /// Makes threads that wait in [`at_work`](Self::at_work) check whether they are stopped.
+    pub(crate) fn recheck_stopped(&self) {
+        self.core.platform().presence.notify();
     }
 
     /// Starts the pool's threads.

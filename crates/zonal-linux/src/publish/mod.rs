@@ -10,6 +10,7 @@ mod server;
 mod socket;
 
 use std::mem;
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::thread::{self, JoinHandle};
@@ -29,10 +30,10 @@ use socket::OwnSocket;
 pub struct Publication {
     origin: Origin,
     socket: OwnSocket,
-    /// Closed to stop the thread.
-    stop: Option<UnixStream>,
+    /// Shut down to stop the thread.
+    stop: UnixStream,
     thread: Option<JoinHandle<()>>,
-    _pool: Pool,
+    pool: Pool,
 }
 
 impl Pool {
@@ -64,7 +65,8 @@ impl Pool {
     pub fn publish(&self, path: impl AsRef<Path>) -> Result<Publication, PublishError> {
         let path = path.as_ref();
         let refused = |why| PublishError::Thread { path: path.to_path_buf(), why };
-        let (listener, socket) = OwnSocket::listen(path)?;
+        let socket = OwnSocket::listen(path)?;
+        let listener = socket.listener();
         let (stop, stopped) = UnixStream::pair().map_err(refused)?;
         stays_in_memory();
         let pool = self.clone();
@@ -74,12 +76,12 @@ impl Pool {
         let thread = thread::Builder::new().name("zonal-publish".into()).spawn(serve).map_err(refused)?;
         drop(blocked);
         let origin = Origin::here();
-        Ok(Publication { origin, socket, stop: Some(stop), thread: Some(thread), _pool: self.clone() })
+        Ok(Publication { origin, socket, stop, thread: Some(thread), pool: self.clone() })
     }
 }
 
 impl Publication {
-    /// Returns the path of the socket.
+    /// Returns the absolute path of the socket.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.socket.path()
@@ -94,7 +96,9 @@ impl Drop for Publication {
             self.socket.leave();
             return;
         }
-        drop(self.stop.take());
+        // A child may have copies of the descriptors, so closing this one would not stop the thread.
+        self.stop.shutdown(Shutdown::Both).unwrap_or(());
+        self.pool.recheck_stopped();
         // A panic of the thread has been reported already.
         self.thread.take().into_iter().for_each(|thread| _ = thread.join());
     }

@@ -5,7 +5,8 @@ use std::mem::size_of;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::{self, Path, PathBuf};
+use std::sync::Arc;
 use std::{fs, mem};
 
 use super::error::PublishError;
@@ -16,15 +17,18 @@ const PATH_BYTES_MAX: usize = 107;
 /// The file of a socket that this process created. Dropping it removes the file, if it is still the same one.
 #[derive(Debug)]
 pub(super) struct OwnSocket {
-    /// Empty if the file is not to be removed.
+    /// Absolute, because the program may change its directory. Empty if the file is not to be removed.
     path: PathBuf,
+    /// Closed after the file is removed. Otherwise another program could replace the file meanwhile, with one of the same
+    /// inode number, and its file would be removed.
+    listener: Arc<UnixListener>,
     /// Device and inode of the file.
     file: (u64, u64),
 }
 
 impl OwnSocket {
     /// Creates a socket at `path` and listens. Replaces a socket of this user at which no program listens.
-    pub(super) fn listen(path: &Path) -> Result<(UnixListener, Self), PublishError> {
+    pub(super) fn listen(path: &Path) -> Result<Self, PublishError> {
         let refused = |why| PublishError::Socket { path: path.to_path_buf(), why };
         if path.as_os_str().len() > PATH_BYTES_MAX {
             let problem = format!(
@@ -33,14 +37,20 @@ impl OwnSocket {
             );
             return Err(refused(io::Error::new(io::ErrorKind::InvalidInput, problem)));
         }
+        let absolute = path::absolute(path).map_err(refused)?;
         make_way(path)?;
-        let listener = UnixListener::bind(path).map_err(refused)?;
+        let listener = Arc::new(UnixListener::bind(path).map_err(refused)?);
         let created = fs::symlink_metadata(path).map_err(refused)?;
         // The file removes itself if one of the next steps fails.
-        let socket = Self { path: path.to_path_buf(), file: (created.dev(), created.ino()) };
+        let socket = Self { path: absolute, listener, file: (created.dev(), created.ino()) };
         fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(refused)?;
-        listener.set_nonblocking(true).map_err(refused)?;
-        Ok((listener, socket))
+        socket.listener.set_nonblocking(true).map_err(refused)?;
+        Ok(socket)
+    }
+
+    /// Returns the socket on which clients connect.
+    pub(super) fn listener(&self) -> Arc<UnixListener> {
+        Arc::clone(&self.listener)
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -103,4 +113,22 @@ pub(super) fn may_ask(client: &UnixStream) -> bool {
 fn own_user() -> u32 {
     // SAFETY: the call has no preconditions.
     unsafe { libc::geteuid() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_in_use_until_its_file_is_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pool");
+        let socket = OwnSocket::listen(&path).unwrap();
+        drop(socket.listener()); // as the thread does when it ends
+        let second = OwnSocket::listen(&path).unwrap_err();
+        assert!(matches!(second, PublishError::InUse(_)), "{second}");
+        drop(socket);
+        assert!(!path.exists());
+        OwnSocket::listen(&path).unwrap();
+    }
 }

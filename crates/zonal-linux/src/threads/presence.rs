@@ -84,6 +84,26 @@ impl Presence {
         AtWork(self)
     }
 
+    /// Counts the calling thread like [`Presence::work`]. Returns `None`, also during a [`Pause`], once `is_stopped` returns
+    /// true. The caller that changes its result must call [`Presence::notify`] afterwards.
+    pub(crate) fn work_unless(&self, is_stopped: impl Fn() -> bool) -> Option<AtWork<'_>> {
+        let mut stops = false;
+        self.change(
+            |_| (),
+            |state| state.pauses == 0 || is_stopped(),
+            |state| {
+                stops = state.pauses > 0 || is_stopped();
+                state.at_work += usize::from(!stops);
+            },
+        );
+        (!stops).then(|| AtWork(self))
+    }
+
+    /// Makes waiting threads check their conditions again.
+    pub(crate) fn notify(&self) {
+        self.change_now(|_| ());
+    }
+
     fn begin_work(&self) {
         self.change(|_| (), |state| state.pauses == 0, |state| state.at_work += 1);
     }
