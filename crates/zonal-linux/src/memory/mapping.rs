@@ -21,6 +21,7 @@ use super::shared_file;
 const MPOL_BIND: c_int = 2;
 const PR_SET_VMA: c_int = 0x5356_4d41;
 const PR_SET_VMA_ANON_NAME: c_ulong = 0;
+const ACCESSIBLE: c_int = libc::PROT_READ | libc::PROT_WRITE;
 /// Number of attempts to map memory at a free address, because another thread may map that address first.
 const PLACING_ATTEMPTS: usize = 8;
 
@@ -34,7 +35,8 @@ pub(super) enum Backing {
 }
 
 /// An address range. Invariant: until this value is dropped, `base..base + bytes` is mapped readable and
-/// writable, and no other code may unmap it. The exception is a child that has no copy of the range.
+/// writable, and no other code may unmap it. The exceptions are a child that has no copy of the range, and the temporary
+/// mapping of `not_copied`.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: NonNull<u8>,
@@ -76,11 +78,17 @@ impl Mapping {
     }
 
     fn ordinary(bytes: usize, align: usize) -> io::Result<Self> {
+        Self::anonymous(bytes, align, ACCESSIBLE)
+    }
+
+    /// Maps anonymous memory with these access rights. Memory without any is not counted by the kernel, and only keeps its
+    /// addresses.
+    fn anonymous(bytes: usize, align: usize, access: c_int) -> io::Result<Self> {
         let Some(reserved) = bytes.checked_add(align) else {
             return Err(io::ErrorKind::OutOfMemory.into());
         };
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        let start = map(null_mut(), reserved, flags, None)?;
+        let start = map_with(access, null_mut(), reserved, flags, None)?;
         let head = start.as_ptr().align_offset(align);
         // SAFETY: `head < align`, so the result is inside the `bytes + align` bytes that were just mapped.
         let base = unsafe { start.add(head) };
@@ -101,8 +109,8 @@ impl Mapping {
     /// Maps memory of which children made by `fork` get no copy: explicit huge pages, and files.
     ///
     /// The kernel must reserve explicit huge pages for this mapping (no `MAP_NORESERVE`), because otherwise an access
-    /// could kill the process. An oversized mapping would reserve pages for its margin too, so a temporary ordinary
-    /// mapping finds an aligned address instead. Another thread may map that address first.
+    /// could kill the process. An oversized mapping would reserve pages for its margin too, so a temporary
+    /// inaccessible mapping finds an aligned address instead. Another thread may map that address first.
     ///
     /// The kernel reserves no huge pages for children. With a copy, the kernel could kill a child with `SIGBUS` at any
     /// access, if the parent wrote to the page while the reserve was exhausted. A child that inherited the mapping of a
@@ -116,7 +124,7 @@ impl Mapping {
     ) -> io::Result<Self> {
         let mut attempt = 1;
         loop {
-            let place = Self::ordinary(bytes, align)?.base;
+            let place = Self::anonymous(bytes, align, libc::PROT_NONE)?.base;
             match map_at(place, bytes, flags | libc::MAP_FIXED_NOREPLACE, file.as_ref()) {
                 Ok(base) => return Self { base, bytes, backing, file, not_copied: None }.without_copies(),
                 Err(e) if e.raw_os_error() == Some(libc::EEXIST) && attempt < PLACING_ATTEMPTS => {
@@ -303,7 +311,17 @@ pub(super) fn resident_bytes(range: Range<usize>) -> usize {
 }
 
 fn map(place: *mut c_void, bytes: usize, flags: c_int, file: Option<&OwnedFd>) -> io::Result<NonNull<u8>> {
-    let (access, fd) = (libc::PROT_READ | libc::PROT_WRITE, file.map_or(-1, AsRawFd::as_raw_fd));
+    map_with(ACCESSIBLE, place, bytes, flags, file)
+}
+
+fn map_with(
+    access: c_int,
+    place: *mut c_void,
+    bytes: usize,
+    flags: c_int,
+    file: Option<&OwnedFd>,
+) -> io::Result<NonNull<u8>> {
+    let fd = file.map_or(-1, AsRawFd::as_raw_fd);
     // SAFETY: the call creates a mapping, and callers pass no flag that replaces existing mappings.
     let start = unsafe { libc::mmap(place, bytes, access, flags, fd, 0) };
     if start == libc::MAP_FAILED {

@@ -51,7 +51,10 @@ fn open(name: &str, flags: c_uint) -> io::Result<OwnedFd> {
     let fd = unsafe { libc::memfd_create(name.as_ptr(), flags) };
     done(fd)?;
     // SAFETY: the descriptor is open, and this function is its only owner.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    let file = unsafe { OwnedFd::from_raw_fd(fd) };
+    // In a program that has closed its standard streams, the file may have become one of them. The output of the program
+    // would then be written to frames. A duplicate is never a standard stream.
+    if fd > libc::STDERR_FILENO { Ok(file) } else { file.try_clone() }
 }
 
 /// Returns the largest size in bytes of files that this process writes.
@@ -102,6 +105,17 @@ mod tests {
                     .is_err_and(|why| why.to_string().contains("(RLIMIT_FSIZE), 65536 bytes"))
         };
         assert_eq!(in_a_child(false, refused), 0);
+    }
+
+    /// The output of a program that has closed its standard streams must not be written to frames.
+    #[test]
+    fn descriptors_of_standard_streams_are_not_used() {
+        let of_child = in_a_child(false, || {
+            // SAFETY: the child uses none of these descriptors.
+            let are_closed = (0..3).all(|fd| unsafe { libc::close(fd) } == 0);
+            are_closed && create("test", 4096, None).is_ok_and(|file| file.as_raw_fd() > 2)
+        });
+        assert_eq!(of_child, 0);
     }
 
     #[test]

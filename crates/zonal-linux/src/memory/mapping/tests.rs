@@ -192,6 +192,20 @@ fn fixed_mappings_are_never_placed_elsewhere() {
     assert_eq!(in_a_child(false, is_gone), 0);
 }
 
+/// Memory of a file does not count towards the limits of private memory.
+#[test]
+fn files_are_mapped_without_private_memory() {
+    let of_child = in_a_child(false, || {
+        let limit = libc::rlimit { rlim_cur: 16 << 20, rlim_max: libc::RLIM_INFINITY };
+        // SAFETY: the call reads the limit, and changes only limits of this child.
+        let is_set = unsafe { libc::setrlimit(libc::RLIMIT_DATA, &raw const limit) } == 0;
+        is_set
+            && Mapping::new(64 << 20, 2 << 20, Backing::Ordinary).is_err()
+            && Mapping::in_file("test", 64 << 20, 2 << 20, Backing::Ordinary).is_ok()
+    });
+    assert_eq!(of_child, 0);
+}
+
 #[test]
 fn mappings_larger_than_the_address_space_are_refused() {
     assert!(Mapping::new(usize::MAX - 5, 4096, Backing::Ordinary).is_err());
