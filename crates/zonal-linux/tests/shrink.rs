@@ -177,3 +177,22 @@ fn a_pool_shrinks_and_grows_while_threads_use_it() {
     let accounting = pool.verify().unwrap();
     assert_eq!((accounting.allocated, accounting.managed.get() * 4096), (PageCount::ZERO, 128 * MIB));
 }
+
+/// The parts of a pool of 1 TiB are 16 MiB. A part of which less is online can leave and come back too.
+#[test]
+fn parts_that_are_partly_online_shrink_and_grow() {
+    let pool = Pool::builder().size(8 * MIB).max_size(1 << 40).fake_nodes(1).build().unwrap();
+    assert_eq!(pool.accounting().managed.get() * 4096, 8 * MIB);
+    assert_eq!(pool.shrink(2 * MIB).unwrap(), 8 * MIB);
+    assert_eq!(pool.accounting().managed, PageCount::ZERO);
+    pool.grow(24 * MIB).unwrap();
+    let zone = pool.ranges().next().unwrap().frames;
+    pool.offline_memory(FrameRange {
+        start: zone.start.plus(PageCount::new(512)),
+        count: PageCount::new(512),
+    })
+    .unwrap();
+    let managed = pool.accounting().managed.get() * 4096;
+    assert_eq!(pool.shrink(managed).unwrap(), managed);
+    pool.verify().unwrap();
+}

@@ -128,11 +128,12 @@ impl Pool {
     /// The errors of [`Pool::shrink`].
     pub fn shrink_with(&self, bytes: u64, mut mover: impl FnMut(UsedFrames)) -> Result<u64, ShrinkError> {
         let (allocator, page_bytes) = (self.core.allocator(), self.page_bytes() as u64);
-        let mut parts: Vec<(PageCount, FrameRange)> = self
-            .parts()
-            .filter(|part| allocator.online_frames(*part) == part.count)
-            .map(|part| (allocator.free_in(part), part))
-            .collect();
+        let mut online = Vec::new();
+        // Less than a unit of the kernel's memory would not be returned.
+        let least = self.core.memory().unit_frames();
+        self.parts().for_each(|part| self.add_ranges(part, PartState::Online, least, &mut online));
+        let mut parts: Vec<(PageCount, FrameRange)> =
+            online.into_iter().map(|part| (allocator.free_in(part), part)).collect();
         parts.sort_by_key(|&(free, part)| (Reverse(free), Reverse(part.start)));
         let (mut done, mut failures, mut in_use) = (0, 0, Vec::new());
         for (_, part) in parts {
@@ -173,18 +174,21 @@ impl Pool {
     pub fn grow(&self, bytes: u64) -> Result<u64, GrowError> {
         let page_bytes = self.page_bytes() as u64;
         let mut offline = Vec::new();
-        self.parts().for_each(|part| self.add_offline(part, &mut offline));
+        let least = PageCount::new(1);
+        self.parts().for_each(|part| self.add_ranges(part, PartState::Offline, least, &mut offline));
         let available = offline.iter().map(|part| part.count.get()).sum::<u64>() * page_bytes;
         if available < bytes {
             let max = self.frames().get() * page_bytes;
             return Err(GrowError::TooLarge { asked: bytes, available, max });
         }
+        let parts = spread(&offline, |part| self.ranges().position(|zone| zone.frames.contains(part)));
         // Where the system does not report its memory, the pool grows without this check.
-        if let Some(available) = available_bytes().ok().filter(|&available| available < bytes) {
+        let needed = self.available_bytes_needed(&parts, bytes);
+        if let Some(available) = available_bytes().ok().filter(|&available| available < needed) {
             return Err(GrowError::NotAvailable { asked: bytes, available });
         }
         let mut done = 0;
-        for part in spread(&offline, |part| self.ranges().position(|zone| zone.frames.contains(part))) {
+        for part in parts {
             if done >= bytes {
                 break;
             }
@@ -213,18 +217,46 @@ impl Pool {
         })
     }
 
-    /// Adds the ranges of `range` that are offline as a whole to `offline`.
-    fn add_offline(&self, range: FrameRange, offline: &mut Vec<FrameRange>) {
+    /// Returns how many of the first `bytes` of `parts` the kernel takes from the available memory. Explicit huge pages
+    /// come from the kernel's reserve, which does not count as available.
+    fn available_bytes_needed(&self, parts: &[FrameRange], bytes: u64) -> u64 {
+        let zones = self.core.memory().zones();
+        let comes_on_use =
+            |part: &FrameRange| zones.iter().any(|zone| zone.comes_on_use() && zone.range.contains(part));
+        let (mut left, mut needed) = (bytes, 0);
+        for part in parts {
+            let of_part = left.min(part.count.get() * self.page_bytes() as u64);
+            left -= of_part;
+            needed += if comes_on_use(part) { of_part } else { 0 };
+        }
+        needed
+    }
+
+    /// Adds the ranges of `range` that are in `state` as a whole to `found`. Ranges are divided if they have more than
+    /// `least` frames.
+    fn add_ranges(&self, range: FrameRange, state: PartState, least: PageCount, found: &mut Vec<FrameRange>) {
         let online = self.core.allocator().online_frames(range);
-        if online == PageCount::ZERO {
-            offline.push(range);
-        } else if online < range.count {
+        let count = match state {
+            PartState::Online => online,
+            PartState::Offline => range.count.saturating_minus(online),
+        };
+        if count == range.count {
+            found.push(range);
+        } else if count > PageCount::ZERO && range.count > least {
             let half = PageCount::new(range.count.get() / 2);
-            self.add_offline(FrameRange { start: range.start, count: half }, offline);
-            let rest = range.count.saturating_minus(half);
-            self.add_offline(FrameRange { start: range.start.plus(half), count: rest }, offline);
+            self.add_ranges(FrameRange { start: range.start, count: half }, state, least, found);
+            let rest =
+                FrameRange { start: range.start.plus(half), count: range.count.saturating_minus(half) };
+            self.add_ranges(rest, state, least, found);
         }
     }
+}
+
+/// Whether a part of a pool is online.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum PartState {
+    Online,
+    Offline,
 }
 
 /// Orders ranges so that every prefix has about the same share of each group.
