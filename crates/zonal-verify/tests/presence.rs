@@ -134,6 +134,30 @@ fn no_thread_works_during_a_pause_under_the_lock_of_a_reclaimer() {
 }
 
 #[test]
+fn a_thread_that_is_stopped_ends_even_during_a_pause() {
+    check("a thread, a pause, a stop during it", || {
+        let world = World::new();
+        let is_stopped = Arc::new(AtomicU32::new(0));
+        let (works, stop) = (Arc::clone(&world), Arc::clone(&is_stopped));
+        let thread = thread::spawn(move || {
+            // Relaxed: the presence orders it.
+            if let Some(_at_work) = works.presence.work_unless(|| stop.load(Relaxed) == 1) {
+                works.step(1);
+                works.step(1_u32.wrapping_neg());
+            }
+            works.presence.leave();
+        });
+        let pause = world.presence.pause();
+        world.assert_no_thread_works();
+        is_stopped.store(1, Relaxed);
+        world.presence.notify();
+        thread.join().expect("the thread ends before the pause");
+        world.assert_no_thread_works();
+        drop(pause);
+    });
+}
+
+#[test]
 fn pauses_of_both_kinds_can_overlap() {
     check("a thread, a rest, one outside reclaimers", || {
         let world = World::new();
