@@ -13,7 +13,7 @@ use std::ptr::NonNull;
 
 use zonal::machine::FrameRange;
 use zonal::platform::FrameContents;
-use zonal::units::{NodeId, Order, PageCount, Pfn, ZoneKind};
+use zonal::units::{NodeId, Order, PageCount, Pfn, ZoneId, ZoneKind};
 
 use super::committed::CommittedMemory;
 use super::huge_pages::{HugePages, free_huge_pages, transparent_refused};
@@ -102,6 +102,15 @@ impl PoolMemory {
         let offset = self.bytes(frame.offset_from(zone.range.start)?);
         // SAFETY: `zone_of` found the frame inside the zone's range, which the mapping covers.
         Some(unsafe { zone.mapping.base().add(offset) })
+    }
+
+    /// Returns the address of a frame as [`Self::pointer`] does, for a frame of the zone with this id, which is usually known.
+    #[inline]
+    pub(crate) fn pointer_in(&self, zone: ZoneId, frame: Pfn) -> Option<NonNull<u8>> {
+        let memory = self.zones.get(zone.index()).filter(|memory| frame < memory.range.end())?;
+        let offset = frame.offset_from(memory.range.start).filter(|_| !memory.mapping.is_gap())?;
+        // SAFETY: the frame is inside the zone's range, which the mapping covers.
+        Some(unsafe { memory.mapping.base().add(self.bytes(offset)) })
     }
 
     /// Returns the frame that contains `address`, or `None` if `address` is outside this pool.

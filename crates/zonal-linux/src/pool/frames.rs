@@ -66,7 +66,7 @@ impl<K: Deref<Target = PoolCore>> Frames<K> {
     /// # Safety
     /// `block` must be allocated from `pool`, and no other code may use or free it.
     pub(super) unsafe fn own(pool: K, block: Block) -> Self {
-        let Some(start) = pool.memory().pointer(block.first) else {
+        let Some(start) = pool.memory().pointer_in(block.zone, block.first) else {
             pool.allocator().free(block.first, block.order).ok();
             no_memory(block.first, block.node)
         };

@@ -11,9 +11,9 @@ use crate::error::ConfigError;
 use crate::machine::{FrameRange, Machine};
 use crate::metadata::arena::{Arena, Buffer};
 use crate::node_mask::NodeMask;
+use crate::pageset::Pageset;
 use crate::pageset::slot::FastPath;
 use crate::pageset::state::MachineState;
-use crate::pageset::{CachedOrders, Pageset};
 use crate::platform::Platform;
 use crate::platform::cpu_local::CpuLocal;
 use crate::platform::pageset_slot::PagesetSlots;
@@ -126,7 +126,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             slots: PagesetSlots::NONE,
             cpus: local.cpus,
             cpus_online,
-            cached: CachedOrders::new(config.huge_order()),
+            cached: layout.cached_orders(),
         };
         let mut allocator = Self {
             state,

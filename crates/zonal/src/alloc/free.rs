@@ -16,11 +16,11 @@ use crate::platform::cpu_local::CpuLocal;
 use crate::platform::pageset_slot::{PagesetSlot, Push};
 use crate::platform::pageset_word::{PUSH_STEPS, Step};
 use crate::units::{Order, PageCount, Pfn};
-use crate::zone::Zone;
 use crate::zone::events::Event;
 use crate::zone::frame_state::FrameState;
 use crate::zone::frame_states::{CACHED_PAGE, allocated_page, mark_freed, mark_page_freed};
 use crate::zone::quarantine::{Entry, Quarantined};
+use crate::zone::{Shortness, Zone};
 
 impl<'m, P: Platform> Allocator<'m, P> {
     // Call tree of a free, fast path first:
@@ -181,8 +181,13 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Frees a block that is marked as cached, to the pageset or to the buddy.
     fn free_block(&self, zone: &Zone<'m, P>, frame: u32, order: Order, kind: PageKind) {
-        let stack = self.cached.stack(order);
-        let session = match stack.zip(self.current_cpu_info()) {
+        let cached = self.cached.stack(order).zip(self.current_cpu_info());
+        let cached = cached.filter(|&(stack, cpu)| {
+            !stack.is_middle()
+                || self.pagesets_of(zone).of(cpu).is_last_middle(frame)
+                    && !zone.is_short(Shortness::HugeBlocks)
+        });
+        let session = match cached {
             Some((StackId::PAGES, cpu)) => self.own_pageset(zone, cpu),
             Some((stack, cpu)) => match self.push_block(zone, cpu, stack, frame, order, kind) {
                 Ok(()) => return,
@@ -190,7 +195,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             },
             None => None,
         };
-        let stack = stack.unwrap_or(StackId::PAGES);
+        let stack = cached.map_or(StackId::PAGES, |(stack, _)| stack);
         let pushed = self.push(session.as_ref(), zone, stack, frame, order, kind);
         drop(session);
         if !pushed {

@@ -60,7 +60,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Returns the stack that caches blocks for a request, and the current CPU; `None` if pagesets cannot serve it.
     fn cached_for(&self, context: &AllocContext<'_>) -> Option<(StackId, CpuInfo)> {
-        let stack = self.state.cached.stack(context.order).filter(|_| context.placement.is_none());
+        let is_kept = |stack: &StackId| context.placement.is_none() && !stack.is_middle();
+        let stack = self.state.cached.stack(context.order).filter(is_kept);
         stack.zip(context.cpu)
     }
 

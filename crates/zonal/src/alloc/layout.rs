@@ -10,7 +10,7 @@ use crate::error::ConfigError;
 use crate::machine::{Machine, NodeDescription, TopologyError, ZONE_FRAMES_MAX, ZoneDescription};
 use crate::metadata::arena::{Arena, Measure};
 use crate::pageset::slot::measure_slots;
-use crate::pageset::{Pageset, STACKS, StackShape, ZonePagesets};
+use crate::pageset::{CachedOrders, Pageset, STACKS, StackShape, ZonePagesets};
 use crate::platform::Platform;
 use crate::platform::pageset_word::SLOTS_MAX;
 use crate::rules::pageset_limits::{BatchRule, published_high_max};
@@ -62,8 +62,9 @@ const SLOTS_SHARE: u64 = 13;
 const SLOTS_SPARE: u64 = 64;
 /// A zone's pagesets for CPUs of other nodes together have slots for 1/64 of the zone, but each holds at least a batch.
 const FOREIGN_SHARE: u64 = 64;
-const OWN_LARGE_SLOTS: [u32; STACKS - 1] = [32, 16, 8, 2];
-const FOREIGN_LARGE_SLOTS: [u32; STACKS - 1] = [8, 4, 2, 0];
+/// Depths of the stacks of larger blocks, by order, and of 2 MiB blocks.
+const OWN_LARGE_SLOTS: [u32; STACKS - 1] = [32, 16, 8, 1, 1, 1, 1, 1, 2];
+const FOREIGN_LARGE_SLOTS: [u32; STACKS - 1] = [8, 4, 2, 0, 0, 0, 0, 0, 0];
 
 impl<'a> Layout<'a> {
     /// Checks the configuration and measures the machine under it.
@@ -188,7 +189,7 @@ impl<'a> Layout<'a> {
             let published = self.published_stacks(zone.span.count, own_cpus);
             (published, published)
         } else {
-            (stacks(own_depth as u32, OWN_LARGE_SLOTS), stacks(foreign_depth as u32, FOREIGN_LARGE_SLOTS))
+            (self.stacks(own_depth, OWN_LARGE_SLOTS), self.stacks(foreign_depth, FOREIGN_LARGE_SLOTS))
         };
         let free_areas = FreeAreasPlan {
             frames,
@@ -214,9 +215,30 @@ impl<'a> Layout<'a> {
     fn published_stacks(&self, frames: PageCount, own_cpus: usize) -> StackShape {
         let cpus = if own_cpus == 0 { self.cpus() } else { own_cpus };
         let high_max = published_high_max(frames, cpus, self.config.page_bytes).get();
-        let most = (high_max + SLOTS_SPARE).min(u64::from(SLOTS_MAX)) as u32;
-        let huge = self.config.huge_order().get();
-        stacks(most, [most / 2, most / 4, most / 8, most.checked_shr(huge.into()).unwrap_or(0)])
+        let most = (high_max + SLOTS_SPARE).min(u64::from(SLOTS_MAX));
+        let huge = most.checked_shr(self.config.huge_order().get().into()).unwrap_or(0);
+        self.stacks(most, [most / 2, most / 4, most / 8, 0, 0, 0, 0, 0, huge].map(|slots| slots as u32))
+    }
+
+    /// Returns the shape of stacks with these numbers of slots: for single frames, for larger blocks by order, and for 2 MiB
+    /// blocks. Orders that are not cached have no slots.
+    fn stacks(&self, pages: u64, larger: [u32; STACKS - 1]) -> StackShape {
+        let cached = self.cached_orders();
+        let is_cached = |at: usize| Order::new(at as u8).is_some_and(|order| cached.stack(order).is_some());
+        StackShape::new(core::array::from_fn(|at| match at {
+            0 => pages as u32,
+            _ if at + 1 == STACKS || is_cached(at) => larger[at - 1],
+            _ => 0,
+        }))
+    }
+
+    /// Returns the orders that pagesets cache.
+    pub(super) fn cached_orders(&self) -> CachedOrders {
+        let huge = self.config.huge_order();
+        match self.config.tuning {
+            PagesetTuning::DepthPublished => CachedOrders::published(huge),
+            _ => CachedOrders::all(huge),
+        }
     }
 
     /// Returns the number of CPUs of the machine.
@@ -358,9 +380,4 @@ pub(super) struct ZonePlan {
     foreign: StackShape,
     slots: usize,
     quarantine: usize,
-}
-
-fn stacks(pages: u32, large: [u32; STACKS - 1]) -> StackShape {
-    let [one, two, three, huge] = large;
-    StackShape::new([pages, one, two, three, huge])
 }

@@ -221,8 +221,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
             {
                 self.pop_larger(request, stack, preferred, cpu)
             }
-            Some(stack) => self.pop_near(request, stack, preferred, cpu),
-            None => self.split_preferred(preferred, cpu, &request.flags),
+            Some(stack) if !stack.is_middle() => self.pop_near(request, stack, preferred, cpu),
+            _ => self.split_preferred(preferred, cpu, &request.flags),
         }
     }
 
@@ -291,7 +291,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         Some(block)
     }
 
-    /// Allocates a block from the preferred zone's buddy, for an order that is not cached; checks `low` as a scan
+    /// Allocates a block from the preferred zone's buddy, for an order that is not cached or a middle order; checks `low` as a scan
     /// would.
     fn split_preferred(&self, zone: &Zone<'m, P>, cpu: CpuInfo, flags: &RequestFlags) -> Option<Block> {
         let order = flags.order;
@@ -300,6 +300,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         let guard = self.state.own_pageset(zone, cpu)?;
         let block = self.split_free(zone, Some(cpu), order, flags.kind)?;
+        guard.set_last_middle(zone.offset(block.first));
         guard.add_to(|pageset| &pageset.probes, 1);
         guard.count_hits(1); // the fast path's limits need no update
         Some(block)

@@ -223,9 +223,9 @@ impl<'a> Request<'a> {
 
     /// Whether the short scan past a full preferred zone (`alloc/past_full.rs`) may serve the request.
     ///
-    /// It does not check which nodes are allowed. 2 MiB blocks are left out, because a CPU's pagesets of other nodes' zones
+    /// It does not check which nodes are allowed. Large blocks are left out, because a CPU's pagesets of other nodes' zones
     /// rarely hold such blocks.
     pub(super) fn may_pass(&self, stack: StackId) -> bool {
-        !self.is_strict() && !self.is_restricted() && stack != StackId::LARGE
+        !self.is_strict() && !self.is_restricted() && stack.is_small()
     }
 }

@@ -75,8 +75,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         {
             return session();
         }
-        let (slots, shape) = pagesets.stacks(cpu);
-        let frame = slots[shape.slot(stack, len - 1)].load(Relaxed);
+        let frame = pagesets.slot(cpu, stack, len - 1).load(Relaxed);
         pageset.lens[stack.0].store(len - 1, Relaxed);
         pageset.large.store(pageset.large.load(Relaxed) - u64::from(pages), Relaxed);
         pageset.head.word.store(next, Relaxed);
@@ -105,18 +104,17 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let session = || Err(Some(PagesetSession::of_locked(self, zone, cpu, lock_word)));
         let Some(locked) = self.begin_step(pageset, lock_word) else { return session() };
         let pages = order.pages().get() as u32;
-        let (slots, shape) = pagesets.stacks(cpu);
         let len = pageset.lens[stack.0].load(Relaxed);
         let position = locked.position.after_push(pages);
         let least = Limits::least_of(locked.push_limit).saturating_add(pages);
-        if len == shape.depth(stack)
+        if len == pagesets.depth(cpu, stack)
             || position.free > locked.deepest.free
             || locked.free_slots < least // the pageset would reach `high`
             || pageset.depth().is_period_over(self.platform.now())
         {
             return session();
         }
-        slots[shape.slot(stack, len)].store(frame, Relaxed);
+        pagesets.slot(cpu, stack, len).store(frame, Relaxed);
         pageset.lens[stack.0].store(len + 1, Relaxed);
         pageset.large.store(pageset.large.load(Relaxed) + u64::from(pages), Relaxed);
         locked.end(position, least, kind, -i64::from(pages));

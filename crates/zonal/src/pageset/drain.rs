@@ -12,7 +12,7 @@ use crate::platform::Platform;
 use crate::rules::pageset_tuning::{PagesetTuning, words};
 use crate::units::{Order, PageCount};
 use crate::zone::counters::ZoneItem;
-use crate::zone::{CpuInfo, Zone};
+use crate::zone::{CpuInfo, Shortness, Zone};
 
 /// How often a drain tries to lock a pageset before it skips the pageset.
 const DRAIN_TRIES: u32 = 32;
@@ -109,6 +109,18 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         }
         self.note_shortness();
         self.state.clear_full_bits_early(self.zone);
+    }
+
+    /// Drains the blocks of middle orders, if 2 MiB blocks are scarce.
+    pub(super) fn drain_middles(&self) {
+        if self.zone.is_short(Shortness::HugeBlocks) {
+            for stack in CachedOrders::stacks_downwards().filter(|stack| stack.is_middle()) {
+                let len = self.len(stack);
+                if len > 0 {
+                    self.drain_stack(stack, len);
+                }
+            }
+        }
     }
 
     /// Drains one batch of blocks from the top of `stack`; returns how many frames left the pageset.

@@ -33,10 +33,13 @@ use crate::zone::CpuInfo;
 use depth_cells::{DEPTH_CELLS, DepthCells};
 pub(crate) use guard::PagesetGuard;
 
-/// Number of stacks: orders 0 to 3, and 2 MiB.
-pub(crate) const STACKS: usize = 5;
+/// Number of stacks: orders 0 to 8, and 2 MiB.
+pub(crate) const STACKS: usize = 10;
 /// The stack of 2 MiB blocks.
 const HUGE: usize = STACKS - 1;
+
+/// Number of orders of single frames and small blocks, which are cached whatever the order of 2 MiB blocks.
+const SMALL_ORDERS: u8 = 4;
 
 /// The stack that holds blocks of an order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,10 +56,22 @@ pub(crate) struct StackShape {
 impl StackId {
     /// The stack of single frames.
     pub(crate) const PAGES: Self = Self(0);
-    /// The stack of the largest cached blocks below 2 MiB.
-    const SMALL: Self = Self(HUGE - 1);
+    /// The stack of the largest small blocks. The stacks between it and [`Self::LARGE`] have *middle* orders. A pageset
+    /// caches a block of a middle order only if its CPU allocated no other one since, so that blocks in temporary use are
+    /// fast. All other blocks are placed by the buddy, so that 2 MiB blocks remain whole.
+    const SMALL: Self = Self(SMALL_ORDERS as usize - 1);
     /// The stack of 2 MiB blocks.
     pub(crate) const LARGE: Self = Self(HUGE);
+
+    /// Whether the stack holds single frames or small blocks.
+    pub(crate) const fn is_small(self) -> bool {
+        self.0 <= Self::SMALL.0
+    }
+
+    /// Whether the stack has a middle order.
+    pub(crate) const fn is_middle(self) -> bool {
+        !self.is_small() && self.0 < HUGE
+    }
 }
 
 impl StackShape {
@@ -83,26 +98,35 @@ impl StackShape {
         self.starts[stack.0 + 1] - self.starts[stack.0]
     }
 
+    #[inline]
     const fn slot(&self, stack: StackId, at: u32) -> usize {
         (self.starts[stack.0] + at) as usize
     }
 }
 
-/// The orders of blocks that pagesets cache: 0 to 3, and the order of 2 MiB blocks.
+/// The orders of blocks that pagesets cache: the order of 2 MiB blocks, and those below a limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CachedOrders {
     huge: Order,
+    /// Number of smaller orders that are cached, from order 0.
+    smaller: u8,
 }
 
 impl CachedOrders {
-    pub(crate) const fn new(huge: Order) -> Self {
-        Self { huge }
+    /// Returns the orders that are cached by default: all up to 2 MiB.
+    pub(crate) fn all(huge: Order) -> Self {
+        Self { huge, smaller: huge.get().clamp(SMALL_ORDERS, HUGE as u8) }
+    }
+
+    /// Returns the orders that Linux caches: 0 to 3, and 2 MiB.
+    pub(crate) fn published(huge: Order) -> Self {
+        Self { huge, smaller: SMALL_ORDERS }
     }
 
     /// Returns the stack for blocks of `order`, or `None` if they are not cached.
     #[inline]
     pub(crate) fn stack(&self, order: Order) -> Option<StackId> {
-        if usize::from(order.get()) < HUGE {
+        if order.get() < self.smaller {
             Some(StackId(usize::from(order.get())))
         } else {
             (order == self.huge).then_some(StackId(HUGE))
@@ -111,7 +135,7 @@ impl CachedOrders {
 
     /// Returns the order of the blocks on `stack`.
     pub(crate) fn order(&self, stack: StackId) -> Order {
-        if stack.0 == HUGE { self.huge } else { Order::new(stack.0 as u8).expect("below 4") }
+        if stack.0 == HUGE { self.huge } else { Order::new(stack.0 as u8).expect("below 9") }
     }
 
     /// Returns all stacks in the order in which a pageset is emptied, with the largest blocks first.
@@ -147,14 +171,33 @@ impl<'m, P: Platform> ZonePagesets<'m, P> {
     /// Returns the slots of a CPU's pageset, and the shape that divides them among its stacks.
     #[inline]
     pub(crate) fn stacks(&self, cpu: CpuInfo) -> (&'m [P::U32], &'m StackShape) {
+        let (start, shape) = self.start(cpu);
+        (&self.slots[start..][..shape.slots()], shape)
+    }
+
+    /// Returns the slot at `at` of a stack of a CPU's pageset.
+    #[inline]
+    fn slot(&self, cpu: CpuInfo, stack: StackId, at: u32) -> &'m P::U32 {
+        let (start, shape) = self.start(cpu);
+        &self.slots[start + shape.slot(stack, at)]
+    }
+
+    /// Returns the index of the first slot of a CPU's pageset, and the shape of its stacks.
+    #[inline]
+    fn start(&self, cpu: CpuInfo) -> (usize, &'m StackShape) {
         let own = self.own_stacks.slots();
         if usize::from(cpu.node) == self.zone_node {
-            (&self.slots[cpu.rank as usize * own..][..own], self.own_stacks)
+            (cpu.rank as usize * own, self.own_stacks)
         } else {
             let foreign = self.foreign_stacks.slots();
-            let start = self.own_cpus * own + cpu.index as usize * foreign;
-            (&self.slots[start..][..foreign], self.foreign_stacks)
+            (self.own_cpus * own + cpu.index as usize * foreign, self.foreign_stacks)
         }
+    }
+
+    /// Returns the maximum number of blocks on a stack of a CPU's pageset.
+    #[inline]
+    fn depth(&self, cpu: CpuInfo, stack: StackId) -> u32 {
+        self.start(cpu).1.depth(stack)
     }
 
     /// Returns how many frames the pagesets hold.
@@ -200,6 +243,8 @@ all_zero! {
         /// The word has only the differences of other allocations.
         block_kinds: [u64; KINDS],
         stepwise: u64,
+        /// 1 + offset of the block of a middle order that the CPU allocated last, or 0.
+        last_middle: u64,
         /// [`CLOSED`] while the CPU is offline; [`WATCHED`] while each free checks whether the period of the depth rule
         /// is over.
         flags: u64,
@@ -238,6 +283,13 @@ impl<P: Platform> Pageset<P> {
     /// date.
     pub(crate) fn kind_difference(&self, kind: PageKind) -> i64 {
         self.word().difference(kind as usize) + self.block_kinds[kind as usize].load(Relaxed) as i64
+    }
+
+    /// Whether the block at `frame` is the block of a middle order that the CPU allocated last; the answer may be out of
+    /// date.
+    #[inline]
+    pub(crate) fn is_last_middle(&self, frame: u32) -> bool {
+        self.last_middle.load(Relaxed) == u64::from(frame) + 1
     }
 
     /// Whether `stack` holds a block; the answer may be out of date.

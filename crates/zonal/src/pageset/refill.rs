@@ -34,7 +34,8 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         self.set_first_high();
         let spare = spare.min(self.refill_most());
         let size = self.refill_size(order).min(spare);
-        let blocks = (blocks_of(size, order) as u32).min(self.free_slots(stack));
+        let blocks = if stack.is_middle() { 1 } else { blocks_of(size, order) as u32 };
+        let blocks = blocks.min(self.free_slots(stack));
         if blocks == 0 {
             return 0;
         }

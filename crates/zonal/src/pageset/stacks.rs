@@ -108,7 +108,11 @@ mod tests {
     /// Runs `work` on an empty pageset for 256 single frames.
     fn with_pageset<R>(work: impl FnOnce(&PagesetGuard<'_, Native>) -> R) -> R {
         let pageset = Pageset::<Native>::all_zero();
-        let shape = StackShape::new([256, 0, 0, 0, 0]);
+        let shape = {
+            let mut depths = [0; crate::pageset::STACKS];
+            depths[0] = 256;
+            StackShape::new(depths)
+        };
         let slots: Vec<AtomicU32> = (0..shape.slots()).map(|_| AtomicU32::new(0)).collect();
         work(&PagesetGuard::new(&pageset, (&slots, &shape), LockWord::UNINIT))
     }

@@ -29,6 +29,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         if surplus != PageCount::ZERO {
             self.drain(StackId::PAGES, surplus.min(self.count()));
         }
+        self.drain_middles();
         if self.is_fold_due() {
             self.fold();
         }

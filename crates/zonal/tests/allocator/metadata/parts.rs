@@ -89,8 +89,8 @@ fn machine_totals_are_touched_only_if_configured() {
                 break;
             }
         }
-        // A block of order 5 bypasses the pagesets, so its counter change is added to the totals at once.
-        let (_, parts) = touched(&world, || world.alloc(&Request::new(order(5))).unwrap());
+        // A block of order 10 bypasses the pagesets, so its counter change is added to the totals at once.
+        let (_, parts) = touched(&world, || world.alloc(&Request::new(order(10))).unwrap());
         assert!(parts.contains(&Part::NodeTotals(node(0))));
         assert_eq!(parts.contains(&Part::MachineTotals), is_touched);
     }
