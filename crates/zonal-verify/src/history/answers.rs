@@ -101,6 +101,7 @@ impl<C: Cells> Executor<'_, '_, C> {
         if !execution.effects.are_none() {
             return; // the reclaimer freed frames, so more were free than before
         }
+        self.check_preference(spec, block, execution);
         if let Some(found) =
             execution.before.iter().find(|found| found.node == block.node && found.kind == planned.kind)
             && !execution.stocked.contains(&block.zone)
@@ -121,7 +122,7 @@ impl<C: Cells> Executor<'_, '_, C> {
     /// Returns the maximum error of the free count in a watermark check. If the error of the approximate count could
     /// hide that a zone crosses `min`, the allocator counts exactly, and the error is 0, or one frame if `high` equals
     /// `min`.
-    fn error_max(&self, managed: PageCount, marks: &Watermarks) -> PageCount {
+    pub(super) fn error_max(&self, managed: PageCount, marks: &Watermarks) -> PageCount {
         let online = self.model.cpus_online() as u32;
         let page_bytes = self.world.allocator.page_bytes();
         let threshold = self.rules.threshold(online, managed, page_bytes);
@@ -492,6 +493,6 @@ impl<C: Cells> Executor<'_, '_, C> {
     }
 }
 
-fn marks_of(found: &ZoneShortage) -> Watermarks {
+pub(super) fn marks_of(found: &ZoneShortage) -> Watermarks {
     Watermarks { min: found.min, low: found.low, high: found.high }
 }

@@ -20,7 +20,7 @@ use super::model::{Model, Shape};
 use super::operation::{FenceEnd, FrameSpec, Operation, RequestSpec, Scope, Setting, Wait};
 use super::plan::{Plan, World, mask_of, node_id, range};
 use super::platform::Cells;
-use super::policies::{Policies, PolicyCase, Start};
+use super::policies::{Policies, PolicyCase, PolicyData, Start};
 use super::reclaimer::{Effects, TestReclaimer};
 
 /// An operation that was executed, and its answer.
@@ -100,8 +100,8 @@ impl Plan {
     ) -> Result<R, ConfigError> {
         self.with_world(config, |world| {
             let model = Model::new(self);
-            let weights = zonal::mempolicy::WeightTable::new();
-            let policies = Policies::new(&world.allocator, &model, &weights);
+            let data = PolicyData::new(self);
+            let policies = Policies::new(&world.allocator, &model, &data);
             let quarantined_max = config.hardening.quarantine.get() * self.zones.len() as u64;
             let rules = config.counters;
             work(Executor { world, model, policies: &policies, quarantined_max, rules })

@@ -14,6 +14,7 @@ mod operation;
 mod plan;
 mod platform;
 mod policies;
+mod preference;
 mod reclaimer;
 mod recording;
 mod search;
