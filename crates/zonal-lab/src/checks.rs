@@ -102,4 +102,12 @@ impl Owners {
     pub fn held(&self) -> u64 {
         self.held.get()
     }
+
+    /// Returns the number of frames of a range that programs hold.
+    #[must_use]
+    pub fn held_in(&self, frames: &FrameRange) -> u64 {
+        let word = |frame: u64| self.taken.get((frame / 64) as usize).map_or(0, Cell::get);
+        let all = frames.start.get()..frames.end().get();
+        all.map(|frame| word(frame) >> (frame % 64) & 1).sum()
+    }
 }

@@ -6,6 +6,7 @@
 use std::cell::{Cell, RefCell};
 
 use zonal::error::{AllocError, SplitError};
+use zonal::machine::FrameRange;
 use zonal::units::{CpuId, NodeId, Order, PageCount};
 use zonal::{Block, FrameRun, Request};
 
@@ -54,6 +55,37 @@ impl<'s, 'm> System<'s, 'm> {
         self.owners.held()
     }
 
+    /// Returns the number of frames of a range that programs hold.
+    #[must_use]
+    pub fn held_in(&self, frames: &FrameRange) -> u64 {
+        self.owners.held_in(frames)
+    }
+
+    /// Records that a program allocated frames, which [`System::alloc`] does for blocks.
+    ///
+    /// # Panics
+    /// Panics with a [`Fault`] if a frame is already allocated.
+    #[inline]
+    pub fn take(&self, frames: &FrameRange) {
+        if let Err(frame) = self.owners.take(frames) {
+            self.fault(format!("frame {frame} was allocated, but it is allocated already"));
+        }
+    }
+
+    /// Frees frames that were allocated together, on the running CPU.
+    ///
+    /// # Panics
+    /// Panics in the same cases as [`System::free`].
+    pub fn free_frames(&self, frames: &FrameRange) {
+        self.operations.set(self.operations.get() + 1);
+        if let Err(frame) = self.owners.give(frames) {
+            self.fault(format!("frame {frame} was freed, but it is not allocated"));
+        }
+        if let Err(error) = self.sim.allocator.free_frames(frames.start, frames.count) {
+            self.fault(error.to_string());
+        }
+    }
+
     /// Allocates a block on the running CPU.
     ///
     /// # Errors
@@ -65,9 +97,7 @@ impl<'s, 'm> System<'s, 'm> {
     pub fn alloc(&self, request: &Request<'_>) -> Result<Block, AllocError> {
         self.operations.set(self.operations.get() + 1);
         let block = self.sim.allocator.alloc(request)?;
-        if let Err(frame) = self.owners.take(&block.range()) {
-            self.fault(format!("frame {frame} was allocated, but it is allocated already"));
-        }
+        self.take(&block.range());
         Ok(block)
     }
 
@@ -103,9 +133,7 @@ impl<'s, 'm> System<'s, 'm> {
     ) -> Result<Vec<Block>, AllocError> {
         self.operations.set(self.operations.get() + 1);
         let FrameRun { range, zone, node } = self.sim.allocator.alloc_frames(request, count)?;
-        if let Err(frame) = self.owners.take(&range) {
-            self.fault(format!("frame {frame} was allocated, but it is allocated already"));
-        }
+        self.take(&range);
         match self.sim.allocator.split_frames(range.start, count, order) {
             Err(SplitError::NotLower { order, .. }) => {
                 return Ok(vec![Block { first: range.start, order, zone, node }]);
@@ -140,17 +168,28 @@ impl<'s, 'm> System<'s, 'm> {
     /// # Panics
     /// Panics with a [`Fault`] if the accounting does not balance.
     pub fn check_accounting(&self) {
+        self.check_allocated(PageCount::ZERO);
+    }
+
+    /// Checks that the accounting balances if `unused` frames are fenced or retired, which count as allocated. No other
+    /// thread may be running.
+    ///
+    /// # Panics
+    /// Panics with a [`Fault`] if the accounting does not balance.
+    pub fn check_allocated(&self, unused: PageCount) {
         let world = self.sim.world;
         world.free_of_charge(|| match self.sim.allocator.verify() {
             Err(error) => self.fault(error.to_string()),
             Ok(accounting) if !accounting.balance() => {
                 self.fault(format!("the accounting does not balance: {accounting:?}"))
             }
-            Ok(accounting) if accounting.allocated.get() != self.owners.held() => self.fault(format!(
-                "programs hold {} frames, but the allocator counts {}",
-                self.owners.held(),
-                accounting.allocated
-            )),
+            Ok(accounting) if accounting.allocated.get() != self.owners.held() + unused.get() => {
+                self.fault(format!(
+                    "programs hold {} frames and {unused} are out of use, but the allocator counts {}",
+                    self.owners.held(),
+                    accounting.allocated
+                ))
+            }
             Ok(_) => {}
         });
     }

@@ -46,7 +46,8 @@ impl<C: Cells> Executor<'_, '_, C> {
     fn must_serve(&self, spec: &RequestSpec, zone: &ZoneShortage, watermark: Watermark) -> bool {
         let marks = marks_of(zone);
         let free = zone.free.saturating_minus(self.error_max(zone.managed, &marks));
-        has_block(spec, zone.largest) && marks.allow(free, order_of(spec), watermark, spec.urgency, zone.reserve)
+        has_block(spec, zone.largest)
+            && marks.allow(free, order_of(spec), watermark, spec.urgency, zone.reserve)
     }
 
     /// Whether a zone has enough free frames for a request, with some error of its counters.

@@ -38,26 +38,42 @@ impl Accounting {
 
     /// Records that a program on a CPU of node `from` allocated blocks of the node with index `place` by one request.
     pub(super) fn alloc(&self, blocks: &[Block], kind: PageKind, place: usize, from: NodeId) {
+        self.hold(blocks.iter().map(|block| block.order.pages()).sum(), kind, place);
+        self.serve(blocks[0].node, place, from);
+    }
+
+    /// Records that a request on a CPU of node `from` was served by `node`, which has index `place`.
+    pub(super) fn serve(&self, node: NodeId, place: usize, from: NodeId) {
         let entry = &mut self.nodes.borrow_mut()[place].1;
-        entry.held[kind as usize] += blocks.iter().map(|block| block.order.pages().get()).sum::<u64>();
-        *(if blocks.iter().all(|block| block.node == from) { &mut entry.local } else { &mut entry.other }) +=
-            1;
+        *(if node == from { &mut entry.local } else { &mut entry.other }) += 1;
         self.blocks.set(self.blocks.get() + 1);
     }
 
-    /// Records that a program frees a block of the node with index `place`.
-    pub(super) fn free(&self, block: &Block, kind: PageKind, place: usize) {
-        self.nodes.borrow_mut()[place].1.held[kind as usize] -= block.order.pages().get();
+    /// Records that a program has frames of the node with index `place`.
+    pub(super) fn hold(&self, frames: PageCount, kind: PageKind, place: usize) {
+        self.nodes.borrow_mut()[place].1.held[kind as usize] += frames.get();
     }
 
-    /// Compares the allocator's counters with these counts. Returns the first difference as an error.
-    pub(super) fn check(&self, allocator: &Allocator<'_, Lab>) -> Result<(), String> {
+    /// Records that a program frees frames of the node with index `place`.
+    pub(super) fn release(&self, frames: PageCount, kind: PageKind, place: usize) {
+        self.nodes.borrow_mut()[place].1.held[kind as usize] -= frames.get();
+    }
+
+    /// Compares the allocator's counters with these counts and, for each node, with the frames that are `unused`: fenced
+    /// or retired. Returns the first difference as an error.
+    pub(super) fn check(
+        &self,
+        allocator: &Allocator<'_, Lab>,
+        unused: impl Fn(NodeId) -> [u64; PageKind::COUNT],
+    ) -> Result<(), String> {
         let mut sum = Locality::default();
         for ((id, entry), node) in self.nodes.borrow().iter().zip(allocator.nodes()) {
-            let counted = node.allocated.map(PageCount::get);
-            if counted != entry.held || node.id != *id {
+            let (counted, unused) = (node.allocated.map(PageCount::get), unused(*id));
+            let expected: [u64; PageKind::COUNT] =
+                std::array::from_fn(|kind| entry.held[kind] + unused[kind]);
+            if counted != expected || node.id != *id {
                 return Err(format!(
-                    "node {id} says that {counted:?} frames (user, cache, kernel) are allocated, but programs have {:?}",
+                    "node {id} says that {counted:?} frames (user, cache, kernel) are allocated, but programs have {:?} and {unused:?} are out of use",
                     entry.held
                 ));
             }
@@ -80,10 +96,16 @@ impl Accounting {
 
     /// Compares the allocator's approximate totals, which are exact because all CPUs have just folded their
     /// differences.
-    pub(super) fn check_totals(&self, allocator: &Allocator<'_, Lab>) -> Result<(), String> {
+    pub(super) fn check_totals(
+        &self,
+        allocator: &Allocator<'_, Lab>,
+        unused: impl Fn(NodeId) -> [u64; PageKind::COUNT],
+    ) -> Result<(), String> {
         let mut held = [0; PageKind::COUNT];
-        for (_, entry) in self.nodes.borrow().iter() {
-            held.iter_mut().zip(entry.held).for_each(|(sum, frames)| *sum += frames);
+        for (id, entry) in self.nodes.borrow().iter() {
+            for frames in [entry.held, unused(*id)] {
+                held.iter_mut().zip(frames).for_each(|(sum, frames)| *sum += frames);
+            }
         }
         let totals = allocator.allocated_approximate().map(PageCount::get);
         if totals != held {

@@ -107,7 +107,7 @@ impl World<'_, '_, '_, '_> {
     fn check_full(&self, zone: &ZoneSnapshot) {
         let keeps = zone.watermarks.min.plus(kept_for_others(zone)).get();
         let (free, drift) = (zone.free.get(), self.drift(zone));
-        if free + drift < keeps.min(zone.managed.get()) {
+        if free + drift < keeps.min(zone.managed.saturating_minus(zone.retired).get()) {
             self.system.fault(format!(
                 "node {} {}: ordinary requests left {free} frames, less than the {keeps} below which only urgent requests may allocate",
                 zone.node, zone.kind

@@ -5,15 +5,17 @@
 //! *rests*, the programs free everything.
 //!
 //! Related files: `round.rs` generates machines and `world.rs` has the state that threads share. `course.rs` runs the
-//! threads, `worker.rs` has their work, and `mutator.rs` changes settings meanwhile. `pause.rs`, `full_nodes.rs` and
-//! `accounting.rs` contain the checks.
+//! threads, `worker.rs` has their work, `mutator.rs` changes settings meanwhile, and `fences.rs` fences ranges and retires
+//! frames. `pause.rs`, `full_nodes.rs`, `accounting.rs` and `unused.rs` contain the checks.
 
 mod accounting;
 mod course;
+mod fences;
 mod full_nodes;
 mod mutator;
 mod pause;
 mod round;
+mod unused;
 mod worker;
 mod world;
 

@@ -69,14 +69,22 @@ impl World<'_, '_, '_, '_> {
         }
         let range = self.some_range(random);
         match self.allocator().offline_memory(range) {
-            Ok(()) => self.offline.borrow_mut().push(range),
-            Err(OnlineError::InUse { .. } | OnlineError::NotOnline(_) | OnlineError::Fenced { .. }) => {}
+            Ok(()) => {
+                self.unused.forget(&range);
+                self.offline.borrow_mut().push(range);
+            }
+            Err(
+                OnlineError::InUse { .. }
+                | OnlineError::NotOnline(_)
+                | OnlineError::Fenced { .. }
+                | OnlineError::TooManyFences { .. },
+            ) => {}
             Err(error) => self.system.fault(error.to_string()),
         }
     }
 
     /// Returns a random part of a zone, or all its managed frames.
-    fn some_range(&self, random: &mut Rng) -> FrameRange {
+    pub(super) fn some_range(&self, random: &mut Rng) -> FrameRange {
         let zone = one_of(random, &self.round.machine.model.zones);
         let managed = zone.managed.get();
         if random.u8(..4) == 0 {

@@ -37,14 +37,23 @@ impl World<'_, '_, '_, '_> {
         while self.reclaiming.get() != 0 {
             self.machine().sleep_until(self.machine().now() + MOMENT);
         }
-        self.system.check_accounting();
+        self.retire_lost();
+        let unused = self.machine().free_of_charge(|| self.out_of_use());
+        self.system.check_allocated(unused);
         self.machine().free_of_charge(|| {
-            self.demand(self.accounting.check(self.allocator()));
+            self.demand(self.check_unused());
+            self.demand(self.accounting.check(self.allocator(), |node| self.unused_of(node)));
             self.demand(self.check_lists());
         });
     }
 
-    fn demand(&self, holds: Result<(), String>) {
+    /// Returns the number of frames of the machine that are fenced or retired.
+    fn out_of_use(&self) -> PageCount {
+        let nodes = self.round.machine.model.nodes.iter();
+        PageCount::new(nodes.flat_map(|node| self.unused_of(node.id)).sum())
+    }
+
+    pub(super) fn demand(&self, holds: Result<(), String>) {
         if let Err(what) = holds {
             self.system.fault(what);
         }
@@ -52,6 +61,7 @@ impl World<'_, '_, '_, '_> {
 
     /// Runs the experiments, and checks the machine after programs have freed everything.
     fn rest(&self, random: &mut fastrand::Rng) {
+        self.end_fences();
         self.free_shared();
         if random.bool() {
             self.bring_cpus_back();
@@ -62,7 +72,7 @@ impl World<'_, '_, '_, '_> {
         self.allocator().tick();
         self.check();
         self.machine().free_of_charge(|| {
-            self.demand(self.accounting.check_totals(self.allocator()));
+            self.demand(self.accounting.check_totals(self.allocator(), |node| self.unused_of(node)));
             self.demand(self.check_all_free());
         });
     }
@@ -100,15 +110,15 @@ impl World<'_, '_, '_, '_> {
         Ok(())
     }
 
-    /// Checks that all frames are free, and that they form as many blocks of the maximum order as possible.
+    /// Checks that all frames are free or retired, and that the free ones form as many blocks of the maximum order as possible.
     fn check_all_free(&self) -> Result<(), String> {
         let max = self.allocator().max_order();
         for zone in self.allocator().zones() {
             let (node, kind) = (zone.node, zone.kind);
-            if zone.free != zone.managed || zone.in_pagesets != PageCount::ZERO {
+            if zone.free.plus(zone.retired) != zone.managed || zone.in_pagesets != PageCount::ZERO {
                 return Err(format!(
-                    "node {node} {kind}: all blocks were freed, but {} of {} frames are free and {} in pagesets",
-                    zone.free, zone.managed, zone.in_pagesets
+                    "node {node} {kind}: all blocks were freed, but {} of {} frames are free, {} retired and {} in pagesets",
+                    zone.free, zone.managed, zone.retired, zone.in_pagesets
                 ));
             }
             if self.offline.borrow().iter().any(|gone| zone.span.contains(gone)) {
@@ -119,6 +129,7 @@ impl World<'_, '_, '_, '_> {
             let size = max.pages().get();
             let end = (all.start.get() + all.count.get()) / size;
             let expected = end.saturating_sub(all.start.get().div_ceil(size));
+            let expected = expected - self.blocks_with_retired(&zone, size);
             let found = zone.free_blocks[usize::from(max.get())];
             if found != expected {
                 return Err(format!(

@@ -81,6 +81,12 @@ impl<'y, 'g, 'h, 's, 'm> Worker<'y, 'g, 'h, 's, 'm> {
         if self.random.u16(..400) == 0 {
             return self.world.mutate(&mut self.random);
         }
+        if self.random.u16(..100) == 0 {
+            return self.world.change_frames(&mut self.random);
+        }
+        if self.random.u16(..64) == 0 {
+            self.split_one();
+        }
         let blocks = self.random.u32(1..=style.burst);
         let is_below_target = self.pages < self.target;
         // Four steps in five move toward the target, and the others away from it.
@@ -154,7 +160,7 @@ impl<'y, 'g, 'h, 's, 'm> Worker<'y, 'g, 'h, 's, 'm> {
         };
         let nodes = some_nodes(random, &world.memory);
         let here = world.allocator().node_of_cpu(zonal::units::CpuId::new(world.machine().cpu() as u32))?;
-        let only = match random.u8(..6) {
+        let only = match random.u8(..7) {
             0 => return world.alloc(&request.policy(&self.policies.interleave), kind),
             1 => return world.alloc(&request.policy(&self.policies.weighted), kind),
             2 => return self.alloc_preferred(&request, nodes.nth(0)?, kind),
@@ -168,6 +174,12 @@ impl<'y, 'g, 'h, 's, 'm> Worker<'y, 'g, 'h, 's, 'm> {
                 return world
                     .alloc(&request.urgency(Urgency::Normal).allowed(&nodes), kind)
                     .map(|held| world.checked(held, &nodes, limit));
+            }
+            5 => {
+                let mut order: Vec<NodeId> = nodes.iter().collect();
+                random.shuffle(&mut order);
+                let policy = Policy::preferred_many(world.allocator(), &order).ok()?;
+                return world.alloc(&request.policy(&policy), kind);
             }
             _ => NodeMask::from_iter([here]),
         };
@@ -199,6 +211,15 @@ impl<'y, 'g, 'h, 's, 'm> Worker<'y, 'g, 'h, 's, 'm> {
                 self.free(held);
             }
         }
+    }
+
+    /// Splits one of the larger blocks.
+    fn split_one(&mut self) {
+        let Some(at) = self.held.iter().rposition(|held| held.block.order > Order::PAGE) else { return };
+        let held = self.held.swap_remove(at);
+        let lowest = held.block.order.get().saturating_sub(6);
+        let to = Order::new(self.random.u8(lowest..held.block.order.get())).expect("it is lower");
+        self.held.extend(self.world.split(held, to));
     }
 
     fn free(&mut self, held: Held) {

@@ -18,7 +18,9 @@ use zonal_lab::sim::{Lab, ProgramReclaimer, World as Machine};
 use zonal_lab::system::System;
 
 use super::accounting::Accounting;
+use super::fences::HeldRun;
 use super::round::Round;
+use super::unused::UnusedFrames;
 
 /// A block that a program has allocated.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +47,9 @@ pub(super) struct World<'g, 'h, 's, 'm> {
     pub(super) round: &'g Round,
     pub(super) system: &'h System<'s, 'm>,
     pub(super) accounting: Accounting,
+    pub(super) unused: UnusedFrames<'s, 'm>,
+    /// Frames that were allocated together, for any thread to free.
+    pub(super) runs: RefCell<Vec<HeldRun>>,
     pub(super) cpus: Vec<Cpu>,
     /// Nodes that had memory at the start.
     pub(super) memory: NodeMask,
@@ -86,6 +91,8 @@ impl<'g, 'h, 's, 'm> World<'g, 'h, 's, 'm> {
             round,
             system,
             accounting: Accounting::new(system.sim),
+            unused: UnusedFrames::new(),
+            runs: RefCell::default(),
             cpus: cpus.collect(),
             memory: model.zones.iter().map(|zone| zone.node).collect(),
             left: RefCell::default(),
@@ -112,10 +119,12 @@ impl<'g, 'h, 's, 'm> World<'g, 'h, 's, 'm> {
 
     /// Allocates a block on the running CPU. Returns `None` if no memory can serve the request.
     pub(super) fn alloc(&self, request: &Request<'_>, kind: PageKind) -> Option<Held> {
+        let begun = self.unused.moment();
         match self.system.alloc(&request.kind(kind)) {
             Ok(block) => {
+                self.demand(self.unused.check_allocated(&block.range(), begun));
                 let place = self.system.place_of(block.node);
-                self.accounting.alloc(&[block], kind, place, self.node_of(self.machine().cpu()));
+                self.accounting.alloc(&[block], kind, place, self.here());
                 if !block.first.is_aligned_to(block.order) {
                     self.system.fault(format!("a block of order {} begins at {}", block.order, block.first));
                 }
@@ -134,10 +143,13 @@ impl<'g, 'h, 's, 'm> World<'g, 'h, 's, 'm> {
         kind: PageKind,
         to: Order,
     ) -> Vec<Held> {
+        let begun = self.unused.moment();
         match self.system.alloc_in_parts(&request.kind(kind), PageCount::new(count), to) {
             Ok(blocks) => {
+                let check = |block: &Block| self.demand(self.unused.check_allocated(&block.range(), begun));
+                blocks.iter().for_each(check);
                 let place = self.system.place_of(blocks[0].node);
-                self.accounting.alloc(&blocks, kind, place, self.node_of(self.machine().cpu()));
+                self.accounting.alloc(&blocks, kind, place, self.here());
                 blocks.into_iter().map(|block| Held { block, kind }).collect()
             }
             Err(AllocError::OutOfMemory(_) | AllocError::NoNodeInPolicy) => Vec::new(),
@@ -147,11 +159,14 @@ impl<'g, 'h, 's, 'm> World<'g, 'h, 's, 'm> {
 
     /// Frees a block on the running CPU.
     pub(super) fn free(&self, held: Held) {
-        self.accounting.free(&held.block, held.kind, self.system.place_of(held.block.node));
+        let range = held.block.range();
+        self.accounting.release(range.count, held.kind, self.system.place_of(held.block.node));
+        let begun = self.unused.begin_free(&range, held.kind);
         self.system.free(&held.block);
+        self.unused.end_free(&range, begun);
     }
 
-    fn node_of(&self, cpu: usize) -> NodeId {
+    pub(super) fn node_of(&self, cpu: usize) -> NodeId {
         let there = self.cpus.iter().find(|there| there.id.index() == cpu);
         there.expect("threads run on CPUs of the machine").node
     }
@@ -161,8 +176,9 @@ impl<'g, 'h, 's, 'm> World<'g, 'h, 's, 'm> {
         self.caches.borrow_mut()[self.system.place_of(held.block.node)].push(held);
     }
 
-    /// Frees the cached blocks and the blocks that were left for other threads.
+    /// Frees the runs, the cached blocks and the blocks that were left for other threads.
     pub(super) fn free_shared(&self) {
+        self.free_runs();
         let caches = || self.caches.borrow_mut().iter_mut().find_map(Vec::pop);
         while let Some(held) = self.left.borrow_mut().pop().or_else(caches) {
             self.free(held);
