@@ -14,7 +14,7 @@ use zonal::{Block, Fence, FrameRun, Request};
 use zonal_lab::sim::Lab;
 
 use super::round::one_of;
-use super::world::{Held, World};
+use super::world::{Held, HeldRun, World};
 
 /// Maximum number of fences of a round at a time.
 const FENCES_MAX: usize = 4;
@@ -24,13 +24,6 @@ const BAD_MAX: usize = 48;
 const FRAMES_MAX: u64 = 4000;
 /// Maximum number of runs that wait for a thread to free them.
 const RUNS_MAX: usize = 8;
-
-/// Frames that a program allocated together.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct HeldRun {
-    frames: FrameRun,
-    kind: PageKind,
-}
 
 impl<'s, 'm> World<'_, '_, 's, 'm> {
     /// Makes one random change.

@@ -6,7 +6,7 @@
 //!
 //! Related files: `round.rs` generates machines and `world.rs` has the state that threads share. `course.rs` runs the
 //! threads, `worker.rs` has their work, `mutator.rs` changes settings meanwhile, and `fences.rs` fences ranges and retires
-//! frames. `pause.rs`, `full_nodes.rs`, `accounting.rs` and `unused.rs` contain the checks.
+//! frames. `pause.rs`, `full_nodes.rs`, `accounting.rs` and `unused_counts.rs` contain the checks.
 
 mod accounting;
 mod course;
@@ -16,6 +16,7 @@ mod mutator;
 mod pause;
 mod round;
 mod unused;
+mod unused_counts;
 mod worker;
 mod world;
 

@@ -2,25 +2,19 @@
 //!
 //! A second record of both, with which the allocator must agree. No allocation may return such a frame. *Moments* are
 //! the numbers of starts and ends of operations. An allocation that begins after a range was fenced, and ends before the
-//! fence ends, must return no frame of it. At a pause, a fence holds the frames of its range that are neither allocated
-//! nor retired, and a bad frame is retired unless its block is allocated.
+//! fence ends, must return no frame of it.
 //!
-//! Related files: `fences.rs` fences ranges and retires frames, `pause.rs` calls the checks.
+//! Related files: `fences.rs` fences ranges and retires frames, `unused_counts.rs` compares counts with this record.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::mem::ManuallyDrop;
 
-use zonal::config::InvalidFree;
-use zonal::error::UsedState;
 use zonal::machine::FrameRange;
 use zonal::request::PageKind;
-use zonal::snapshot::ZoneSnapshot;
-use zonal::units::{NodeId, PageCount, Pfn};
+use zonal::units::{PageCount, Pfn};
 use zonal::{Fence, Retirement};
 use zonal_lab::sim::Lab;
-
-use super::world::World;
 
 /// The time of an operation, relative to those of other operations.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -33,31 +27,22 @@ pub(super) struct LiveFence<'s, 'm> {
 }
 
 /// A frame that was reported as bad.
-struct BadFrame {
+pub(super) struct BadFrame {
     /// Kind as which it is counted once it is retired.
-    kind: PageKind,
+    pub(super) kind: PageKind,
     /// When the allocator said that it retires the frame when its block is freed.
     promised: Option<Moment>,
     /// From when on no allocation may return the frame.
-    since: Option<Moment>,
+    pub(super) since: Option<Moment>,
 }
 
 /// The frames of a round that are out of use.
 ///
 /// Fences are not dropped with the record, because a round that ended early has no threads that could release them.
 pub(super) struct UnusedFrames<'s, 'm> {
-    fences: RefCell<ManuallyDrop<Vec<LiveFence<'s, 'm>>>>,
-    bad: RefCell<BTreeMap<u64, BadFrame>>,
+    pub(super) fences: RefCell<ManuallyDrop<Vec<LiveFence<'s, 'm>>>>,
+    pub(super) bad: RefCell<BTreeMap<u64, BadFrame>>,
     moments: Cell<u64>,
-}
-
-/// Numbers of frames of a zone that are out of use.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Counts {
-    fenced: u64,
-    /// Retired frames, by kind.
-    retired: [u64; PageKind::COUNT],
-    retiring: u64,
 }
 
 impl<'s, 'm> UnusedFrames<'s, 'm> {
@@ -155,99 +140,4 @@ impl<'s, 'm> UnusedFrames<'s, 'm> {
 /// Returns the range of one frame.
 pub(super) fn one(frame: Pfn) -> FrameRange {
     FrameRange { start: frame, count: PageCount::new(1) }
-}
-
-impl World<'_, '_, '_, '_> {
-    /// Lets the allocator retire frames whose blocks were freed while they were reported, which only the tick does.
-    pub(super) fn retire_lost(&self) {
-        let mut lost = false;
-        for (&frame, entry) in self.unused.bad.borrow_mut().iter_mut() {
-            let range = one(Pfn::new(frame));
-            let mut is_retired = false;
-            self.allocator().for_each_used(range, |used| is_retired = used.state == UsedState::Retired);
-            if is_retired || self.system.held_in(&range) != 0 {
-                continue;
-            }
-            if entry.since.is_some() || self.round.config.invalid_free == InvalidFree::Exact {
-                self.system.fault(format!("frame {frame} is not retired, but its block was freed"));
-            }
-            (entry.kind, lost) = (PageKind::Kernel, true);
-        }
-        if lost {
-            self.allocator().tick();
-        }
-    }
-
-    /// Compares the allocator's counts of fenced and bad frames with the record.
-    pub(super) fn check_unused(&self) -> Result<(), String> {
-        for zone in self.allocator().zones() {
-            let Counts { fenced, retired, retiring } = self.unused_in(&zone.span);
-            let expected = [fenced, retired.iter().sum(), retiring];
-            let found = [zone.fenced, zone.retired, zone.retiring].map(PageCount::get);
-            if found != expected {
-                return Err(format!(
-                    "node {} {} has {found:?} fenced, retired and retiring frames; {expected:?} were expected",
-                    zone.node, zone.kind
-                ));
-            }
-        }
-        for LiveFence { fence, .. } in self.unused.fences.borrow().iter() {
-            let (range, in_use) = (fence.range(), self.system.held_in(&fence.range()));
-            if fence.in_use().get() != in_use {
-                return Err(format!(
-                    "programs hold {in_use} frames of the fenced range ({range}), but {} are in use",
-                    fence.in_use()
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns the numbers of frames of a range that are out of use. Fences must not cross the range's ends.
-    fn unused_in(&self, frames: &FrameRange) -> Counts {
-        let mut counts = Counts { fenced: 0, retired: [0; PageKind::COUNT], retiring: 0 };
-        let bad = self.unused.bad.borrow();
-        let mut retired = Vec::new();
-        for (&frame, entry) in bad.range(frames.start.get()..frames.end().get()) {
-            if self.system.held_in(&one(Pfn::new(frame))) != 0 {
-                counts.retiring += 1;
-            } else {
-                counts.retired[entry.kind as usize] += 1;
-                retired.push(frame);
-            }
-        }
-        for LiveFence { fence, .. } in self.unused.fences.borrow().iter() {
-            let range = fence.range();
-            if frames.contains(&range) {
-                let bad = retired.iter().filter(|&&frame| range.contains(&one(Pfn::new(frame)))).count();
-                counts.fenced += range.count.get() - self.system.held_in(&range) - bad as u64;
-            }
-        }
-        counts
-    }
-
-    /// Returns the numbers of fenced and retired frames of a node, by the kind as which they are counted.
-    pub(super) fn unused_of(&self, node: NodeId) -> [u64; PageKind::COUNT] {
-        let mut sums = [0; PageKind::COUNT];
-        for zone in self.allocator().zones().filter(|zone| zone.node == node) {
-            let Counts { fenced, retired, .. } = self.unused_in(&zone.span);
-            sums.iter_mut().zip(retired).for_each(|(sum, frames)| *sum += frames);
-            sums[PageKind::Kernel as usize] += fenced;
-        }
-        sums
-    }
-
-    /// Returns the number of blocks of `size` frames, aligned to their size, that have retired frames among the first
-    /// `count` frames of a zone.
-    pub(super) fn blocks_with_retired(&self, zone: &ZoneSnapshot, size: u64) -> u64 {
-        let managed = FrameRange { start: zone.span.start, count: zone.managed };
-        let is_whole = |&block: &u64| {
-            let start = Pfn::new(block * size);
-            managed.contains(&FrameRange { start, count: PageCount::new(size) })
-        };
-        let bad = self.unused.bad.borrow();
-        let mut blocks: Vec<u64> = bad.keys().map(|frame| frame / size).filter(is_whole).collect();
-        blocks.dedup();
-        blocks.len() as u64
-    }
 }

@@ -13,12 +13,11 @@ use zonal::mempolicy::WeightTable;
 use zonal::platform::reclaimer::ReclaimRequest;
 use zonal::request::PageKind;
 use zonal::units::{CpuId, NodeId, Order, PageCount};
-use zonal::{Allocator, Block, NodeMask, Policy, Request};
+use zonal::{Allocator, Block, FrameRun, NodeMask, Policy, Request};
 use zonal_lab::sim::{Lab, ProgramReclaimer, World as Machine};
 use zonal_lab::system::System;
 
 use super::accounting::Accounting;
-use super::fences::HeldRun;
 use super::round::Round;
 use super::unused::UnusedFrames;
 
@@ -33,6 +32,13 @@ impl Held {
     pub(super) fn pages(&self) -> u64 {
         self.block.order.pages().get()
     }
+}
+
+/// Frames that a program allocated together.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HeldRun {
+    pub(super) frames: FrameRun,
+    pub(super) kind: PageKind,
 }
 
 /// A CPU of the machine.
