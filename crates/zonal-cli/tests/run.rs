@@ -191,8 +191,12 @@ fn a_machine_file_is_emulated() {
     )
     .unwrap();
     let file = file.to_str().unwrap();
-    let result = json(&["run", "pair", "--machine", file, "--policy", "preferred:3", "--threads", "1"]);
-    assert_eq!(result["accounting"]["balanced"], true);
+    for policy in ["preferred:3", "preferred-many:3,0"] {
+        let result = json(&["run", "pair", "--machine", file, "--policy", policy, "--threads", "1"]);
+        assert_eq!(result["accounting"]["balanced"], true);
+    }
+    let output = zonal(&["run", "--machine", file, "--policy", "preferred-many:3,1"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("the machine has nodes 0,3"));
     let output = zonal(&["run", "--machine", file, "--policy", "bind:1"]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("the machine has nodes 0,3"));
 }

@@ -8,7 +8,7 @@ use zonal::Config;
 use zonal_lab::experiment::{Failure, FileError, Options, Plan, Source, load, run};
 use zonal_lab::sim::{Hardware, SimulatedMachine};
 use zonal_lab::system::System;
-use zonal_lab::workload::{FirstTouch, Program};
+use zonal_lab::workload::{FirstTouch, Placement, Program};
 use zonal_machine::preset;
 
 /// The parts of an experiment file that surround the tables of a part.
@@ -173,7 +173,8 @@ fn runs_have_limits_of_operations_and_memory() {
 fn a_long_run_needs_no_more_memory_than_a_short_one() {
     let machine = SimulatedMachine { model: preset("quad-10-12-32").unwrap(), hardware: Hardware::default() };
     for cpus in [1, 2] {
-        let program = FirstTouch { cpus, gib_each: 0.125, fault_ns: 1e9, user_ns: 0.0 };
+        let program =
+            FirstTouch { cpus, gib_each: 0.125, fault_ns: 1e9, user_ns: 0.0, policy: Placement::Local };
         program.check(&machine).unwrap();
         let play = |sim: &zonal_lab::sim::Simulation<'_, '_>| {
             program.run(&System::new(sim), &AtomicBool::new(false)).unwrap()

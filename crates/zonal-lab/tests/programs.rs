@@ -11,7 +11,7 @@ use zonal_lab::outcome::Outcome;
 use zonal_lab::sim::{Hardware, SimulatedMachine};
 use zonal_lab::system::System;
 use zonal_lab::workload::{
-    Build, Exchange, FallbackList, FirstTouch, Hog, MappedWriter, PageFaults, Program, Stream,
+    Build, Exchange, FallbackList, FirstTouch, Hog, MappedWriter, PageFaults, Placement, Program, Stream,
 };
 use zonal_machine::preset;
 
@@ -38,7 +38,8 @@ fn lists(tuning: PagesetTuning) -> Config {
 
 #[test]
 fn a_page_costs_fault_zeroing_and_program() {
-    let program = FirstTouch { cpus: 4, gib_each: 0.05, fault_ns: 1000.0, user_ns: 500.0 };
+    let program =
+        FirstTouch { cpus: 4, gib_each: 0.05, fault_ns: 1000.0, user_ns: 500.0, policy: Placement::Local };
     let hardware = Hardware { cpu_gb_s: 4.096, node_gb_s: 0.0, ..Hardware::default() };
     let outcome = run("quad-10-12-32", hardware, &Config::default(), &program);
     let pages = 0.05 * f64::from(1 << 30) / 4096.0;
@@ -46,6 +47,27 @@ fn a_page_costs_fault_zeroing_and_program() {
     near(&outcome, "sys", 4.0 * pages * 2.0e-6, 5.0);
     near(&outcome, "user", 4.0 * pages * 0.5e-6, 0.1);
     near(&outcome, "wall", outcome.get("min_wall").unwrap(), 1.0);
+}
+
+#[test]
+fn pages_go_to_the_preferred_nodes_in_order() {
+    let touched = |policy: &str, gib_each| {
+        let policy = Placement::try_from(policy.to_owned()).unwrap();
+        let program = FirstTouch { cpus: 1, gib_each, fault_ns: 1.0, user_ns: 1.0, policy };
+        let machine =
+            SimulatedMachine { model: preset("quad-10-12-32").unwrap(), hardware: Hardware::default() };
+        program.check(&machine).unwrap();
+        let allocated = machine.simulate(&Config::default(), 1, |sim| {
+            program.run(&System::new(sim), &AtomicBool::new(false)).unwrap();
+            sim.allocator.nodes().map(|node| node.allocated[0].get()).collect::<Vec<_>>()
+        });
+        allocated.unwrap()
+    };
+    let pages = 0.25 * f64::from(1 << 18);
+    assert_eq!(touched("local", 0.25), [pages as u64, 0, 0, 0]);
+    assert_eq!(touched("preferred-many:3,1", 0.25), [0, 0, 0, pages as u64]);
+    assert_eq!(touched("preferred-many:1,3", 0.25), [0, pages as u64, 0, 0]);
+    assert_eq!(touched("bind:2", 0.25), [0, 0, pages as u64, 0]);
 }
 
 #[test]
@@ -166,11 +188,15 @@ fn positions_in_fallback_lists() {
 fn programs_refuse_unsuitable_machines() {
     let machine = SimulatedMachine { model: preset("desktop").unwrap(), hardware: Hardware::default() };
     let refused = |program: &dyn Program| program.check(&machine).unwrap_err();
-    let touch = |cpus| FirstTouch { cpus, gib_each: 0.1, fault_ns: 1.0, user_ns: 1.0 };
+    let touch =
+        |cpus| FirstTouch { cpus, gib_each: 0.1, fault_ns: 1.0, user_ns: 1.0, policy: Placement::Local };
     assert_eq!(refused(&touch(0)).field, "cpus");
     let many = refused(&touch(9));
     assert!(many.problem.contains("9 threads") && many.problem.contains("8 CPUs"), "{}", many.problem);
     assert_eq!(refused(&FirstTouch { fault_ns: f64::NAN, ..touch(1) }).field, "fault_ns");
+    let policy = Placement::try_from("preferred-many:0,9".to_owned()).unwrap();
+    let error = refused(&FirstTouch { policy, ..touch(1) });
+    assert!(error.field == "policy" && error.problem.contains("node 9 does not exist"), "{error:?}");
     let stream = Stream { cpu_nodes: vec![0], memory_nodes: vec![7], array_mib: 1.0 };
     assert_eq!(refused(&stream).field, "memory_nodes");
     assert_eq!(refused(&FallbackList { node: 0, position: 1 }).field, "position");

@@ -1,6 +1,6 @@
 //! Processes that concurrently allocate and touch their own memory, as measured by Lameter in 2006.
 //!
-//! Each process has its own address space, stays on its CPU and allocates pages from its node. The cost of a page
+//! Each process has its own address space, stays on its CPU and allocates pages, by default from its node. The cost of a page
 //! consists of the kernel's fault handling, the allocation, zeroing, and the program's own work.
 
 use std::sync::atomic::AtomicBool;
@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 use serde::Deserialize;
 use zonal::Request;
 
+use super::placement::Placement;
 use super::program::{Program, Unfit, check_figure, check_pinned, cpus, memory_mib};
 use crate::bounds::WORK_NS;
 use crate::outcome::Outcome;
@@ -26,6 +27,9 @@ pub struct FirstTouch {
     pub fault_ns: f64,
     /// The program's own work for each page, in nanoseconds.
     pub user_ns: f64,
+    /// Placement of the pages. Local if omitted.
+    #[serde(default)]
+    pub policy: Placement,
 }
 
 impl Program for FirstTouch {
@@ -33,7 +37,8 @@ impl Program for FirstTouch {
         check_pinned("cpus", self.cpus, machine)?;
         check_figure("gib_each", self.gib_each, 0.0..=memory_mib(machine) / 1024.0)?;
         check_figure("fault_ns", self.fault_ns, WORK_NS)?;
-        check_figure("user_ns", self.user_ns, WORK_NS)
+        check_figure("user_ns", self.user_ns, WORK_NS)?;
+        self.policy.check(machine)
     }
 
     fn operations(&self, machine: &SimulatedMachine) -> f64 {
@@ -45,11 +50,20 @@ impl Program for FirstTouch {
         let page_bytes = u64::from(machine.model.page_bytes);
         let pages = (self.gib_each * f64::from(1 << 30)) as u64 / page_bytes;
         let (fault, user) = (Time::from_ns(self.fault_ns), Time::from_ns(self.user_ns));
+        let policy = match self.policy.policy(system.sim.allocator) {
+            Ok(policy) => policy,
+            Err(error) => system.fault(error.to_string()),
+        };
+        let mut request = Request::page();
+        if let Some(policy) = &policy {
+            request = request.policy(policy);
+        }
+        let request = &request;
         let mut threads = Threads::new();
         for &cpu in cpus(machine).iter().take(self.cpus) {
             threads.add(cpu, Role::Foreground, Time::ZERO, move || {
                 for _ in 0..pages {
-                    let Ok(block) = system.alloc(&Request::page()) else {
+                    let Ok(block) = system.alloc(request) else {
                         system.fault("the machine has too little memory for the processes".to_owned())
                     };
                     world.spend(fault);

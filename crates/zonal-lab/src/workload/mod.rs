@@ -19,6 +19,7 @@ mod measured;
 mod observer;
 mod overflow;
 mod page_faults;
+mod placement;
 mod program;
 mod stream;
 
@@ -34,6 +35,7 @@ pub use self::hog::Hog;
 pub use self::mapped_writer::MappedWriter;
 pub use self::overflow::Overflow;
 pub use self::page_faults::PageFaults;
+pub use self::placement::Placement;
 pub use self::program::{Program, Unfit};
 pub use self::stream::Stream;
 
