@@ -15,6 +15,17 @@ fn a_short_soak_finds_nothing_and_has_tried() {
     assert!(tally.operations > 10_000 && tally.simulated > 10_000, "{tally:?}");
     let faults = tally.faults;
     let wrong = [faults.invalid_frees, faults.raced_frees];
-    let kinds = [&wrong[..], &[tally.visits, faults.failed_requests, faults.settings]].concat();
+    let kinds = [
+        &wrong[..],
+        &[
+            tally.visits,
+            tally.shared_rounds,
+            faults.failed_requests,
+            faults.settings,
+            faults.resizes,
+            faults.trims,
+        ],
+    ]
+    .concat();
     assert!(kinds.iter().all(|&count| count > 0), "{faults:?}");
 }

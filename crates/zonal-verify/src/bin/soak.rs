@@ -66,9 +66,9 @@ fn main() -> ExitCode {
 }
 
 fn report(time: Duration, tally: &Tally) {
-    let Tally { rounds, operations, verified, held_max, visits, faults, simulated } = tally;
+    let Tally { rounds, operations, verified, held_max, visits, faults, shared_rounds, simulated } = tally;
     println!(
-        "{:5.1} min: {rounds} rounds, {operations} operations, {simulated} simulated, {verified} walks, at most {held_max} \
+        "{:5.1} min: {rounds} rounds ({shared_rounds} with shared memory), {operations} operations, {simulated} simulated, {verified} walks, at most {held_max} \
          frames held, {visits} visits to pagesets, {} faults survived, {} MiB resident",
         time.as_secs_f64() / 60.0,
         faults.sum(),

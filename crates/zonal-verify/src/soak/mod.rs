@@ -7,14 +7,16 @@
 //! at once. Every few rounds on the host are followed by a round of `stress` on a simulated machine.
 //!
 //! Related files: `round.rs` makes pools, `worker.rs` is a thread, and `owners.rs` records the owner of each frame.
-//! `mutator.rs` changes settings, `remote.rs` works on other CPUs' pagesets, and `shrinkers.rs` has the reclaimers.
-//! `pause.rs` has the checks of a pause.
+//! `mutator.rs` changes settings, `resizer.rs` shrinks, grows and trims pools, `remote.rs` works on other CPUs' pagesets,
+//! and `shrinkers.rs` has the reclaimers. `second_mapping.rs` maps shared memory again. `pause.rs` has the checks of a pause.
 
 mod mutator;
 mod owners;
 mod pause;
 mod remote;
+mod resizer;
 mod round;
+mod second_mapping;
 mod shrinkers;
 mod tally;
 mod worker;
@@ -30,6 +32,7 @@ use fastrand::Rng;
 use self::mutator::Mutator;
 use self::owners::Owners;
 use self::remote::RemoteWorker;
+use self::resizer::Resizer;
 use self::round::Round;
 use self::shrinkers::Shrinkers;
 pub use self::tally::{Faults, Tally};
@@ -91,18 +94,23 @@ pub fn soak(
 fn host_round(seed: u64, pace: Pace, stop: &AtomicBool, tally: &mut Tally) -> Result<(), String> {
     let round = Round::new(seed).map_err(|error| format!("soak, seed {seed}: no pool: {error}"))?;
     let found = |what: String| format!("soak, seed {seed}, {round}: {what}");
-    let owners = Arc::new(Owners::new(&round.pool));
+    let owners = Owners::new(&round.pool, round.is_shared);
+    let owners = Arc::new(owners.map_err(|error| found(format!("no second mapping: {error}")))?);
     let shrinkers = Shrinkers::register(&round.pool, &owners, seed);
     let mut workers: Vec<Worker<'_>> =
         (0..round.threads).map(|at| Worker::new(&round, &owners, &shrinkers, seed, at)).collect();
     let mut mutator = Mutator::new(&round, seed);
     let mut remote = RemoteWorker::new(&round, seed);
+    let mut resizer = Resizer::new(&round, seed);
     let mut random = Rng::with_seed(!seed);
     for _ in 0..pace.phases {
         let over = AtomicBool::new(false);
         thread::scope(|scope| {
-            let others =
-                [scope.spawn(|| mutator.work_until(&over)), scope.spawn(|| remote.work_until(&over))];
+            let others = [
+                scope.spawn(|| mutator.work_until(&over)),
+                scope.spawn(|| remote.work_until(&over)),
+                scope.spawn(|| resizer.work_until(&over)),
+            ];
             let working: Vec<_> =
                 workers.iter_mut().map(|worker| scope.spawn(|| worker.phase(pace.steps))).collect();
             let ended: Vec<_> = working.into_iter().map(thread::ScopedJoinHandle::join).collect();
@@ -118,6 +126,7 @@ fn host_round(seed: u64, pace: Pace, stop: &AtomicBool, tally: &mut Tally) -> Re
         }
     }
     mutator.restore().map_err(&found)?;
+    resizer.restore().map_err(&found)?;
     for worker in &mut workers {
         worker.give_all();
         tally.operations += worker.operations();
@@ -126,6 +135,8 @@ fn host_round(seed: u64, pace: Pace, stop: &AtomicBool, tally: &mut Tally) -> Re
     shrinkers.give_all();
     tally.faults.add(&shrinkers.faults());
     tally.faults.add(mutator.faults());
+    tally.faults.add(resizer.faults());
+    tally.shared_rounds += u64::from(round.is_shared);
     tally.visits += remote.visits();
     tally.faults.panics += round.pool.reclaimer_panics();
     pause::nothing_is_left(&round, &owners).map_err(found)

@@ -26,6 +26,8 @@ pub(super) struct Mutator {
     /// CPUs in `cpus` that are offline.
     away: Vec<CpuId>,
     ranges: Vec<FrameRange>,
+    /// Whether ranges go offline; not if the pool shrinks and grows.
+    removes_ranges: bool,
     random: Rng,
     faults: Faults,
 }
@@ -37,6 +39,7 @@ impl Mutator {
             cpus: round.cpus.clone(),
             away: Vec::new(),
             ranges: Vec::new(),
+            removes_ranges: !round.resizes,
             random: Rng::with_seed(seed ^ 0x71_2c),
             faults: Faults::default(),
         }
@@ -50,7 +53,8 @@ impl Mutator {
                 1 => self.change_watermarks(),
                 2 => self.pool.drain_pagesets(),
                 3 => self.change_cpus(),
-                _ => self.change_memory(),
+                _ if self.removes_ranges => self.change_memory(),
+                _ => {}
             }
             sleep(REST);
         }

@@ -20,6 +20,10 @@ pub(super) struct Round {
     pub(super) threads: usize,
     /// CPUs of the emulated machine. The list is empty if the pool has the host's CPUs.
     pub(super) cpus: Vec<CpuId>,
+    /// Whether the pool shrinks and grows; no single ranges go offline then.
+    pub(super) resizes: bool,
+    /// Whether the pool's memory is in files that are mapped twice.
+    pub(super) is_shared: bool,
 }
 
 impl fmt::Display for Round {
@@ -29,8 +33,12 @@ impl fmt::Display for Round {
         let how = if self.pool.uses_sequences() { "restartable sequences" } else { "locks" };
         write!(
             f,
-            "{frames} frames on {nodes} nodes, {} threads, {how}, {:?} {:?}",
-            self.threads, self.config.tuning, self.config.invalid_free
+            "{frames} frames on {nodes} nodes, {} threads, {how}, {:?} {:?}{}{}",
+            self.threads,
+            self.config.tuning,
+            self.config.invalid_free,
+            if self.resizes { ", resized" } else { "" },
+            if self.is_shared { ", shared memory" } else { "" }
         )
     }
 }
@@ -47,11 +55,16 @@ impl Round {
         if random.u8(..3) == 0 {
             builder = builder.without_sequences();
         }
+        let mut of_memory = Rng::with_seed(seed ^ 0x3e3_0e7);
+        let (resizes, is_shared) = (of_memory.bool(), of_memory.u8(..3) == 0);
+        if is_shared {
+            builder = builder.shared_memory();
+        }
         let pool = builder.build()?;
         let nodes = pool.topology().nodes();
         let cpus: Vec<CpuId> = nodes.iter().flat_map(|node| node.cpus.iter().copied()).collect();
         let cpus = if pool.topology().is_emulated() { cpus } else { Vec::new() };
-        Ok(Self { threads: random.usize(2..=6), pool, config, cpus })
+        Ok(Self { threads: random.usize(2..=6), pool, config, cpus, resizes, is_shared })
     }
 }
 

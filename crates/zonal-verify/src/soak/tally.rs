@@ -15,6 +15,8 @@ pub struct Tally {
     pub visits: u64,
     /// Faults that the pools handled correctly.
     pub faults: Faults,
+    /// Rounds in which the pool's memory was mapped a second time.
+    pub shared_rounds: u64,
     /// Operations on simulated machines.
     pub simulated: u64,
 }
@@ -38,6 +40,10 @@ pub struct Faults {
     pub ranges: u64,
     /// Settings changed under load.
     pub settings: u64,
+    /// Times that a pool shrank or grew by parts under load.
+    pub resizes: u64,
+    /// Times that the memory of a pool's free frames was returned under load, or that a pool with poison refused to.
+    pub trims: u64,
 }
 
 impl Faults {
@@ -52,6 +58,8 @@ impl Faults {
             + self.cpus
             + self.ranges
             + self.settings
+            + self.resizes
+            + self.trims
     }
 
     pub(super) fn add(&mut self, other: &Self) {
@@ -63,5 +71,7 @@ impl Faults {
         self.cpus += other.cpus;
         self.ranges += other.ranges;
         self.settings += other.settings;
+        self.resizes += other.resizes;
+        self.trims += other.trims;
     }
 }

@@ -59,8 +59,8 @@ impl<'g> Worker<'g> {
     pub(super) fn phase(&mut self, steps: u32) {
         let cpu = (!self.round.cpus.is_empty()).then(|| pick(&mut self.random, &self.round.cpus));
         let _acting = cpu.map(|cpu| self.pool().act_as(cpu).expect("the machine has this CPU"));
-        // The shares of all threads together may exceed the pool's memory.
-        let share = self.pool().frames().get() / self.round.threads as u64;
+        // The shares of all threads together may exceed the memory that is online.
+        let share = self.pool().accounting().managed.get() / self.round.threads as u64;
         let most = share * self.random.u64(20..=115) / 100;
         for _ in 0..steps {
             let wants = self.frames < most && self.random.u64(..most.max(1)) >= self.frames / 2;
