@@ -15,6 +15,8 @@ use super::world::World;
 
 /// Time between two tests of whether the background workers are idle.
 const MOMENT: Time = Time::from_ps(50_000_000);
+/// Number of experiments on full nodes at each rest.
+const EXPERIMENTS: u32 = 2;
 /// Maximum by which the distance of a node may exceed that of the next one in a fallback list. The order adds one unit
 /// to a distance if the other node has a lower id, and one if it has CPUs.
 const DISTANCE_SLACK: u8 = 2;
@@ -66,8 +68,10 @@ impl World<'_, '_, '_, '_> {
         if random.bool() {
             self.bring_cpus_back();
         }
-        self.fill_and_probe(random);
-        self.check();
+        for _ in 0..EXPERIMENTS {
+            self.fill_and_probe(random);
+            self.check();
+        }
         self.allocator().drain_pagesets();
         self.allocator().tick();
         self.check();

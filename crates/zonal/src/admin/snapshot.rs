@@ -327,7 +327,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// The result can temporarily be negative.
     fn allocated(&self, place: usize, kind: PageKind) -> i64 {
         let pagesets = self.node_zones(place).iter().flat_map(|zone| self.pagesets_of(zone).pagesets);
-        let differences = pagesets.map(|pageset| pageset.kind_difference(kind));
+        let differences = pagesets.map(|pageset| pageset.word().difference(kind as usize));
         self.nodes[place].counters.total(kind.item()) + differences.sum::<i64>()
     }
 

@@ -1,8 +1,8 @@
 //! Pops and pushes of blocks of more than one frame under the lock, for the usual case.
 //!
 //! In the usual case, the pageset holds a block or has a free slot for one, the step reaches no new depth of the depth
-//! rule (M2 of the README), and the pageset stays below `high`. The step then changes one stack, the depths and the
-//! limits of the fast path, and counts its frames in the pageset. In all other cases the caller receives a session.
+//! rule (M2 of the README), and the pageset stays below `high`. The step then changes one stack, the word, the depths and
+//! the limits of the fast path. In all other cases the caller receives a session.
 //!
 //! A block of `pages` frames changes the number of frames in the pageset without a change of the free slots, so the limits
 //! move by `pages`. With `full` = the free slots at which the pageset reaches `high`, and the leeways of
@@ -33,7 +33,7 @@ use crate::zone::{CpuInfo, Zone};
 /// A pageset that was just locked, and its state after the single frames that the depth rule has not accounted for.
 struct Locked<'a, P: Platform> {
     pageset: &'a Pageset<P>,
-    free_slots: u32,
+    word: PagesetWord,
     position: Depths,
     deepest: Depths,
     pop_limit: u64,
@@ -65,8 +65,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let session = || Err(Some(PagesetSession::of_locked(self, zone, cpu, lock_word)));
         let Some(locked) = self.begin_step(pageset, lock_word) else { return session() };
         let pages = order.pages().get() as u32;
-        let (len, next) =
-            (pageset.lens[stack.0].load(Relaxed), pageset.head.word.load(Relaxed) + SERVED_STEP);
+        let (len, next) = (pageset.lens[stack.0].load(Relaxed), locked.word.bits() + SERVED_STEP);
         let position = locked.position.after_pop(pages);
         if len == 0
             || position.alloc > locked.deepest.alloc
@@ -78,9 +77,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let frame = pagesets.slot(cpu, stack, len - 1).load(Relaxed);
         pageset.lens[stack.0].store(len - 1, Relaxed);
         pageset.large.store(pageset.large.load(Relaxed) - u64::from(pages), Relaxed);
-        pageset.head.word.store(next, Relaxed);
         let least = Limits::least_of(locked.push_limit).saturating_sub(pages);
-        locked.end(position, least, kind, i64::from(pages));
+        let word = self.counted(zone, PagesetWord::from_bits(next), kind, i64::from(pages));
+        locked.end(word, position, least);
         Ok(frame)
     }
 
@@ -109,7 +108,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let least = Limits::least_of(locked.push_limit).saturating_add(pages);
         if len == pagesets.depth(cpu, stack)
             || position.free > locked.deepest.free
-            || locked.free_slots < least // the pageset would reach `high`
+            || locked.word.free_slots() < least // the pageset would reach `high`
             || pageset.depth().is_period_over(self.platform.now())
         {
             return session();
@@ -117,7 +116,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
         pagesets.slot(cpu, stack, len).store(frame, Relaxed);
         pageset.lens[stack.0].store(len + 1, Relaxed);
         pageset.large.store(pageset.large.load(Relaxed) + u64::from(pages), Relaxed);
-        locked.end(position, least, kind, -i64::from(pages));
+        let word = self.counted(zone, locked.word, kind, -i64::from(pages));
+        locked.end(word, position, least);
         Ok(())
     }
 
@@ -134,31 +134,38 @@ impl<'m, P: Platform> MachineState<'m, P> {
         {
             return None;
         }
-        let free_slots = PagesetWord::from_bits(head.word.load(Relaxed)).free_slots();
-        let moved = i64::from(free_slots) - pageset.settled.load(Relaxed) as i64;
+        let word = PagesetWord::from_bits(head.word.load(Relaxed));
+        let moved = i64::from(word.free_slots()) - pageset.settled.load(Relaxed) as i64;
         let position = pageset.depth().position_after(moved);
         let deepest = pageset.depth().deepest().deepest(position);
-        Some(Locked { pageset, free_slots, position, deepest, pop_limit, push_limit })
+        Some(Locked { pageset, word, position, deepest, pop_limit, push_limit })
+    }
+
+    /// Returns the word after `frames` frames were allocated as `kind`, or freed if the number is negative. A difference
+    /// beyond the threshold moves to the totals.
+    #[inline]
+    fn counted(&self, zone: &Zone<'m, P>, word: PagesetWord, kind: PageKind, frames: i64) -> PagesetWord {
+        let counters = &self.nodes[zone.node].counters;
+        let left = counters.leave(kind.item(), word.difference(kind as usize), frames);
+        word.with_difference(kind as usize, left)
     }
 }
 
 impl<P: Platform> Locked<'_, P> {
-    /// Stores the new position, limits and count, and unlocks the pageset. `frames` frames were allocated as `kind`, or
-    /// freed if the number is negative.
+    /// Stores the new word, position and limits, and unlocks the pageset.
     #[inline]
-    fn end(self, position: Depths, least: u32, kind: PageKind, frames: i64) {
+    fn end(self, word: PagesetWord, position: Depths, least: u32) {
         // Relaxed throughout: the lock orders the accesses.
         let (pageset, head, deepest) = (self.pageset, &self.pageset.head, self.deepest);
         pageset.depth().set_within(position, deepest, &self);
-        pageset.settled.store(u64::from(self.free_slots), Relaxed);
-        let capacity = pageset.capacity.load(Relaxed);
+        let (capacity, free_slots) = (pageset.capacity.load(Relaxed), word.free_slots());
+        pageset.settled.store(u64::from(free_slots), Relaxed);
         let (pops, pushes) = (deepest.alloc - position.alloc, deepest.free - position.free);
-        let most = capacity.min(self.free_slots.saturating_add(pops));
-        let least = least.max(self.free_slots.saturating_sub(pushes)).min(capacity);
+        let most = capacity.min(free_slots.saturating_add(pops));
+        let least = least.max(free_slots.saturating_sub(pushes)).min(capacity);
         head.pop_limit.store(Limits::with_most(self.pop_limit, most), Relaxed);
         head.push_limit.store(Limits::with_least(self.push_limit, least), Relaxed);
-        let counted = &pageset.block_kinds[kind as usize];
-        counted.store(counted.load(Relaxed).wrapping_add(frames as u64), Relaxed);
+        head.word.store(word.bits(), Relaxed);
         head.open();
     }
 }

@@ -202,14 +202,6 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
         self.clear(kind as usize)
     }
 
-    /// Returns the frames of larger blocks that were allocated as `kind` and sets their number to zero.
-    pub(super) fn clear_blocks(&self, kind: PageKind) -> i64 {
-        let cell = &self.pageset.block_kinds[kind as usize];
-        let frames = cell.load(Relaxed) as i64;
-        cell.store(0, Relaxed);
-        frames
-    }
-
     /// Returns the difference of blocks served from the slot and sets it to zero.
     pub(super) fn clear_served(&self) -> i64 {
         self.clear(SERVED_LANE)

@@ -28,7 +28,7 @@ use crate::platform::cells::{all_zero, copy_view};
 use crate::platform::pageset_slot::{Head, LockWord};
 use crate::platform::pageset_word::{Limits, PagesetWord};
 use crate::platform::{Atomic, Platform};
-use crate::units::{Moment, Order, PageCount, PageKind};
+use crate::units::{Moment, Order, PageCount};
 use crate::zone::CpuInfo;
 use depth_cells::{DEPTH_CELLS, DepthCells};
 pub(crate) use guard::PagesetGuard;
@@ -213,9 +213,6 @@ impl<'m, P: Platform> ZonePagesets<'m, P> {
     }
 }
 
-/// Number of page kinds.
-const KINDS: usize = PageKind::COUNT;
-
 const CLOSED: u64 = 1;
 const WATCHED: u64 = 2;
 
@@ -239,9 +236,6 @@ all_zero! {
         /// Differences of the zone's counters.
         pub(crate) zone_diffs: u64,
         depth: [u64; DEPTH_CELLS],
-        /// Frames of larger blocks that were allocated, less those that were freed, since the last fold, by page kind.
-        /// The word has only the differences of other allocations.
-        block_kinds: [u64; KINDS],
         stepwise: u64,
         /// 1 + offset of the block of a middle order that the CPU allocated last, or 0.
         last_middle: u64,
@@ -277,12 +271,6 @@ impl<P: Platform> Pageset<P> {
     pub(crate) fn count(&self) -> PageCount {
         let singles = self.capacity.load(Relaxed).saturating_sub(self.word().free_slots());
         PageCount::new(u64::from(singles) + self.large.load(Relaxed))
-    }
-
-    /// Returns how many frames allocated as `kind` through this pageset are not in the totals; the number may be out of
-    /// date.
-    pub(crate) fn kind_difference(&self, kind: PageKind) -> i64 {
-        self.word().difference(kind as usize) + self.block_kinds[kind as usize].load(Relaxed) as i64
     }
 
     /// Whether the block at `frame` is the block of a middle order that the CPU allocated last; the answer may be out of

@@ -72,8 +72,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         self.folded_at.store(self.state.platform.now().ns(), Relaxed); // relaxed: the guard orders it
         self.zone.counters().fold(&self.zone_diffs, self);
         for kind in PageKind::ALL {
-            let difference = self.clear_kind(kind) + self.clear_blocks(kind);
-            self.state.nodes[self.zone.node].counters.fold_difference(&[kind.item()], difference);
+            self.state.nodes[self.zone.node].counters.fold_difference(&[kind.item()], self.clear_kind(kind));
         }
         self.fold_all_served();
     }
@@ -118,10 +117,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
 impl<P: Platform> Pageset<P> {
     /// Whether the pageset has counter differences that are not in the totals; the answer may be out of date.
     pub(crate) fn has_differences(&self) -> bool {
-        // Relaxed: an observation.
-        self.zone_diffs.load(Relaxed) != 0
-            || !self.word().is_clean()
-            || self.block_kinds.iter().any(|difference| difference.load(Relaxed) != 0)
+        self.zone_diffs.load(Relaxed) != 0 || !self.word().is_clean() // relaxed: an observation
     }
 }
 
