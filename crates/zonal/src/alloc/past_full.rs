@@ -45,7 +45,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         session.add_to(|pageset| &pageset.probes, PROBES);
         if flags.order == Order::PAGE && self.state.shared.zonelist_cache() == ZonelistCache::On {
             self.state.nodes[usize::from(cpu.node)].note_served_elsewhere();
-            session.serve_for(missed.then_some(preferred.id));
+            session.serve_instead_of(preferred);
             self.state.use_pageset(zone, &session, cpu);
         }
         session.update_limits();

@@ -10,12 +10,15 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use crate::pageset::session::PagesetSession;
 use crate::pageset::state::MachineState;
-use crate::pageset::{Pageset, PagesetGuard};
+use crate::pageset::Pageset;
 use crate::platform::pageset_word::SERVED_LANE;
 use crate::platform::{Atomic, Platform};
 use crate::units::ZoneId;
 use crate::zone::counters::ZoneItem;
 use crate::zone::{CpuInfo, Zone};
+
+/// Value of `serves_for` if the preferred zone is on the same node. Blocks then count as hits.
+const SAME_NODE: u32 = u32::MAX;
 
 impl<'m, P: Platform> MachineState<'m, P> {
     /// Adds a difference of served blocks, which the caller has removed from the word, to the totals.
@@ -44,7 +47,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Makes every pageset serve for its own zone again, because preferred zones have changed.
     pub(crate) fn end_serving_for_others(&self) {
         for (zone, cpu) in self.used_pagesets() {
-            if self.pagesets_of(zone).of(cpu).serves_for().is_some() {
+            // Relaxed: checked again under the lock.
+            if self.pagesets_of(zone).of(cpu).head.serves_for.load(Relaxed) != 0 {
                 self.pageset(zone, cpu).serve_for(None);
             }
         }
@@ -72,15 +76,12 @@ impl<P: Platform> Pageset<P> {
         self.serves_for().is_some()
     }
 
-    /// Returns the preferred zone for which this pageset serves, or `None` if its own zone is preferred.
+    /// Returns the preferred zone for which this pageset serves, or `None` if the preferred zone is on the same node.
     fn serves_for(&self) -> Option<ZoneId> {
-        (self.head.serves_for.load(Relaxed) as usize).checked_sub(1).map(ZoneId::from_index)
-    }
-}
-
-impl<P: Platform> PagesetGuard<'_, P> {
-    fn set_serves_for(&self, zone: Option<ZoneId>) {
-        self.head.serves_for.store(zone.map_or(0, |zone| zone.index() as u32 + 1), Relaxed);
+        match self.head.serves_for.load(Relaxed) {
+            SAME_NODE => None,
+            other => (other as usize).checked_sub(1).map(ZoneId::from_index),
+        }
     }
 }
 
@@ -102,17 +103,33 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
 
     /// Counts served blocks as hits.
     pub(crate) fn count_hits(&self, blocks: i64) {
-        self.serve_for(None);
+        if self.serves_for_another() {
+            self.serve_for(None);
+        }
         let most = self.served_leeway();
         let items = served_items(self.zone, self, self.cpu);
         self.count_served(|before| self.zone.counters().leave_all(items, before, blocks, most));
     }
 
     /// Sets the preferred zone for which a pageset serves; `None` means its own zone.
-    pub(crate) fn serve_for(&self, other: Option<ZoneId>) {
-        if self.serves_for() != other {
+    fn serve_for(&self, other: Option<ZoneId>) {
+        self.set_serves_for(other.map_or(0, |zone| zone.index() as u32 + 1));
+    }
+
+    /// Makes the pageset serve for `preferred`, which is full.
+    pub(crate) fn serve_instead_of(&self, preferred: &Zone<'m, P>) {
+        if preferred.node == self.zone.node {
+            self.set_serves_for(SAME_NODE);
+        } else {
+            self.serve_for(Some(preferred.id));
+        }
+    }
+
+    fn set_serves_for(&self, value: u32) {
+        let cell = &self.head.serves_for;
+        if cell.load(Relaxed) != value {
             self.fold_all_served();
-            self.set_serves_for(other);
+            cell.store(value, Relaxed);
         }
     }
 

@@ -120,7 +120,7 @@ all_zero! {
         /// Remote-lock flag: 1 while another CPU attempts to lock the head.
         remote_lock: u32,
         /// 1 + index of the preferred zone for which the pageset serves blocks (`pageset/served.rs`); 0 if its own zone
-        /// is preferred.
+        /// is preferred, and `u32::MAX` if the preferred zone is on the same node.
         pub(crate) serves_for: u32,
     }
 }
