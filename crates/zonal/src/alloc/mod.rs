@@ -300,7 +300,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         let guard = self.state.own_pageset(zone, cpu)?;
         let block = self.split_free(zone, Some(cpu), order, flags.kind)?;
-        guard.set_last_middle(zone.offset(block.first));
+        guard.note_last_middle(zone.offset(block.first));
         guard.add_to(|pageset| &pageset.probes, 1);
         guard.count_hits(1); // the fast path's limits need no update
         Some(block)
@@ -344,6 +344,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
             guard.count_kind(kind, order.pages().get() as i64, &self.state.nodes[zone.node].counters);
             if !self.admit(zone, frame, FrameState::Cached(order), order, kind) {
                 continue;
+            }
+            if stack.is_middle() {
+                guard.note_last_middle(frame);
             }
             match self.state.shared.tuning() {
                 PagesetTuning::Depth | PagesetTuning::DepthPublished => {

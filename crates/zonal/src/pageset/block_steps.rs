@@ -75,6 +75,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
             return session();
         }
         let frame = pagesets.slot(cpu, stack, len - 1).load(Relaxed);
+        if stack.is_middle() {
+            pageset.note_last_middle(frame);
+        }
         pageset.lens[stack.0].store(len - 1, Relaxed);
         pageset.large.store(pageset.large.load(Relaxed) - u64::from(pages), Relaxed);
         let least = Limits::least_of(locked.push_limit).saturating_sub(pages);

@@ -213,11 +213,6 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
         word.difference(lane)
     }
 
-    /// Records the block of a middle order that the CPU allocated last.
-    pub(crate) fn set_last_middle(&self, frame: u32) {
-        self.pageset.last_middle.store(u64::from(frame) + 1, Relaxed);
-    }
-
     /// Returns the tuning state of the stepwise rule.
     #[inline]
     pub(crate) fn stepwise(&self) -> StepwiseCell<'_, P> {

@@ -280,6 +280,12 @@ impl<P: Platform> Pageset<P> {
         self.last_middle.load(Relaxed) == u64::from(frame) + 1
     }
 
+    /// Records the block of a middle order that the CPU allocated last; the caller has locked the pageset.
+    #[inline]
+    pub(crate) fn note_last_middle(&self, frame: u32) {
+        self.last_middle.store(u64::from(frame) + 1, Relaxed);
+    }
+
     /// Whether `stack` holds a block; the answer may be out of date.
     #[inline]
     pub(crate) fn has(&self, stack: StackId) -> bool {

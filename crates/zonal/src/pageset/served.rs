@@ -8,9 +8,9 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
+use crate::pageset::Pageset;
 use crate::pageset::session::PagesetSession;
 use crate::pageset::state::MachineState;
-use crate::pageset::Pageset;
 use crate::platform::pageset_word::SERVED_LANE;
 use crate::platform::{Atomic, Platform};
 use crate::units::ZoneId;

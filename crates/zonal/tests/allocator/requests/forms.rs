@@ -1,6 +1,7 @@
 //! Tests of requests with limits, nodes and policies that the CPU's pageset can serve without a scan.
 
-use crate::common::{Plan, World, node, run_on};
+use crate::common::scenarios::with_min;
+use crate::common::{Plan, World, node, order, run_on};
 use zonal::mempolicy::Policy;
 use zonal::request::Block;
 use zonal::units::{NodeId, ZoneKind};
@@ -69,5 +70,84 @@ fn every_form_is_served_and_counted_as_a_scan_would() {
         }
         held.iter().for_each(|block| a.free(block.first, block.order).unwrap());
         a.verify().unwrap();
+    }
+}
+
+/// A request with a zone limit begins at the highest zone that the limit permits, even while the CPU's pageset slot
+/// belongs to a lower zone of the same node.
+#[test]
+fn a_lower_zone_of_the_node_serves_no_request_that_begins_at_a_higher_one() {
+    run_on(0);
+    let mut plan = Plan {
+        nodes: vec![(0, vec![0]), (1, vec![])],
+        distances: vec![vec![10, 20], vec![20, 10]],
+        ..Plan::default()
+    };
+    for (at, kind, frames) in
+        [(1, ZoneKind::Dma32, FRAMES), (2, ZoneKind::Normal, FRAMES), (3, ZoneKind::Movable, 16 * FRAMES)]
+    {
+        plan.zones.push((0, kind, at * FRAMES, frames, vec![(at * FRAMES, frames)]));
+    }
+    plan.zones.push((1, ZoneKind::Normal, 1 << 20, FRAMES, vec![(1 << 20, FRAMES)]));
+    let world = plan.build(&with_min(64));
+    let a = &world.allocator;
+    let kind_of = |block: &Block| a.zones().find(|zone| zone.id == block.zone).unwrap().kind;
+    let mut held = vec![a.alloc(&Request::page()).unwrap()];
+    while kind_of(held.last().unwrap()) != ZoneKind::Dma32 {
+        held.push(a.alloc(&Request::page().no_wait()).unwrap());
+    }
+    held.extend((0..5).map(|_| a.alloc(&Request::page()).unwrap())); // the pageset of `Dma32` becomes the CPU's slot
+    assert_eq!(kind_of(held.last().unwrap()), ZoneKind::Dma32);
+    let limited = Request::page().zone_limit(ZoneKind::Normal);
+    let before = kind_of(&a.alloc(&limited.below(zonal::units::Pfn::new(1 << 30))).unwrap());
+    for _ in 0..20 {
+        let block = a.alloc(&limited).unwrap();
+        assert_eq!(kind_of(&block), before, "the zone at which a scan begins");
+        held.push(block);
+    }
+}
+
+/// The block of order 4 to 8 that a CPU allocated last stays in its pageset when it is freed, also if it came from there.
+#[test]
+fn the_last_block_of_a_middle_order_stays_with_the_cpu() {
+    let world = world(1);
+    let a = &world.allocator;
+    run_on(0);
+    let free = |block: Block| {
+        let before = a.accounting().in_pagesets;
+        a.free(block.first, block.order).unwrap();
+        a.accounting().in_pagesets != before
+    };
+    let of = |at| a.alloc(&Request::new(order(at))).unwrap();
+    assert!(free(of(5)));
+    assert!(free(of(6)));
+    for round in 0..4 {
+        assert!(free(of(5)), "{round}");
+        assert!(free(of(6)), "{round}");
+    }
+    let first = of(6);
+    let second = of(5);
+    assert!(!free(first), "another block was allocated since");
+    assert!(free(second));
+}
+
+/// Larger blocks that the pageset serves change the approximate numbers of allocated frames within the documented error.
+#[test]
+fn approximate_numbers_include_larger_blocks() {
+    for at in [1, 3] {
+        let world = world(1);
+        let a = &world.allocator;
+        run_on(0);
+        let all = || -> Vec<Block> { (0..400).map(|_| a.alloc(&Request::new(order(at))).unwrap()).collect() };
+        for _ in 0..3 {
+            all().iter().for_each(|block| a.free(block.first, block.order).unwrap());
+        }
+        let held = all();
+        let there_is = a.accounting().allocated.get();
+        let [user, ..] = a.allocated_approximate();
+        assert!(there_is.abs_diff(user.get()) <= 125 + (1 << at));
+        held.iter().for_each(|block| a.free(block.first, block.order).unwrap());
+        let [user, ..] = a.allocated_approximate();
+        assert!(user.get() <= 125 + (1 << at));
     }
 }
