@@ -20,7 +20,7 @@ use crate::zone::events::Event;
 use crate::zone::frame_state::FrameState;
 use crate::zone::frame_states::{CACHED_PAGE, allocated_page, mark_freed, mark_page_freed};
 use crate::zone::quarantine::{Entry, Quarantined};
-use crate::zone::{Shortness, Zone};
+use crate::zone::{CpuInfo, Shortness, Zone};
 
 impl<'m, P: Platform> Allocator<'m, P> {
     // Call tree of a free, fast path first:
@@ -35,7 +35,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
     //         push_and_fold           pushes onto the slot and folds counters (`pageset/steps.rs`)
     //         push_beyond             pushes and drains a full pageset: `push`
     //         free_to_buddy           frees to the buddy if the pageset is not available
-    //   free_beyond                   all other frees: other orders, other zones, invalid frees
+    //   free_larger                   blocks of more than one frame in the slot's zone (`blocks.rs`): `free_block`
+    //   free_beyond                   all other frees: other zones, invalid frees
     //     free_watched                frees a block with a frame to retire (`retire.rs`)
     //     refusal                     explains an invalid free (`free_refusal.rs`)
     //     free_hardened               poisons the block and puts it into quarantine, if enabled
@@ -53,7 +54,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// and its accounting are unchanged in both cases.
     #[inline(always)]
     pub fn free(&self, first: Pfn, order: Order) -> Result<(), FreeError> {
-        if order == Order::PAGE && self.push_current(first) { Ok(()) } else { self.free_beyond(first, order) }
+        if order != Order::PAGE {
+            self.free_larger(first, order)
+        } else if self.push_current(first) {
+            Ok(())
+        } else {
+            self.free_beyond(first, order)
+        }
     }
 
     /// Pushes a frame onto the current CPU's pageset slot.
@@ -92,9 +99,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         Some(PUSH_STEPS[kind as usize])
     }
 
-    /// Frees every block that [`Allocator::push_current`] cannot.
+    /// Frees every block that the short paths cannot.
     #[inline(never)]
-    fn free_beyond(&self, first: Pfn, order: Order) -> Result<(), FreeError> {
+    pub(super) fn free_beyond(&self, first: Pfn, order: Order) -> Result<(), FreeError> {
         let Some(zone) = self.zone_of(first) else { return Err(FreeError::NotManaged(first)) };
         if self.state.platform.is_reentered() {
             return Err(FreeError::Reentered(first));
@@ -180,22 +187,42 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 
     /// Frees a block that is marked as cached, to the pageset or to the buddy.
-    fn free_block(&self, zone: &Zone<'m, P>, frame: u32, order: Order, kind: PageKind) {
-        let cached = self.cached.stack(order).zip(self.current_cpu_info());
-        let cached = cached.filter(|&(stack, cpu)| {
+    #[inline]
+    pub(super) fn free_block(&self, zone: &Zone<'m, P>, frame: u32, order: Order, kind: PageKind) {
+        let cpu = self.current_cpu_info();
+        let stack = cpu.and_then(|cpu| self.stack_for(zone, cpu, frame, order));
+        if let (Some(cpu), Some(stack)) = (cpu, stack)
+            && order != Order::PAGE
+            && self.push_block(zone, cpu, stack, frame, order, kind)
+        {
+            return;
+        }
+        self.free_block_beyond(zone, stack, frame, order, kind);
+    }
+
+    /// Returns the stack that caches the block at `frame` when it is freed by `cpu`; `None` if none does.
+    #[inline]
+    fn stack_for(&self, zone: &Zone<'m, P>, cpu: CpuInfo, frame: u32, order: Order) -> Option<StackId> {
+        let is_kept = |stack: &StackId| {
             !stack.is_middle()
                 || self.pagesets_of(zone).of(cpu).is_last_middle(frame)
                     && !zone.is_short(Shortness::HugeBlocks)
-        });
-        let session = match cached {
-            Some((StackId::PAGES, cpu)) => self.own_pageset(zone, cpu),
-            Some((stack, cpu)) => match self.push_block(zone, cpu, stack, frame, order, kind) {
-                Ok(()) => return,
-                Err(session) => session,
-            },
-            None => None,
         };
-        let stack = cached.map_or(StackId::PAGES, |(stack, _)| stack);
+        self.cached.stack(order).filter(is_kept)
+    }
+
+    /// Frees a block that [`Self::push_block`] did not push onto `stack`.
+    #[inline(never)]
+    fn free_block_beyond(
+        &self,
+        zone: &Zone<'m, P>,
+        stack: Option<StackId>,
+        frame: u32,
+        order: Order,
+        kind: PageKind,
+    ) {
+        let session = stack.and_then(|_| self.own_pageset(zone, self.current_cpu_info()?));
+        let stack = stack.unwrap_or(StackId::PAGES);
         let pushed = self.push(session.as_ref(), zone, stack, frame, order, kind);
         drop(session);
         if !pushed {

@@ -9,6 +9,7 @@
 //! frees blocks, and `pageset/refill.rs` refills pagesets.
 
 pub(crate) mod allocator;
+mod blocks;
 mod bulk;
 mod context;
 pub mod explain;
@@ -66,6 +67,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
     //   pop_current_for               the same for requests with a zone limit, nodes or a policy, if the zone suits them
     //     mark_popped                 marks the frame as allocated
     //       retire_popped             counts a frame that an invalid free pushed twice
+    //   alloc_larger                  blocks of more than one frame (`blocks.rs`)
+    //     pop_larger                  pops a block that the CPU's pageset of the preferred zone holds
     //   alloc_beyond                  all other requests
     //     refuse                      fails the request if fault injection chose it
     //     alloc_near                  tries the current CPU's pageset, under its lock
@@ -74,7 +77,6 @@ impl<'m, P: Platform> Allocator<'m, P> {
     //         pop                     pops a block and marks it as allocated (`admit`)
     //         pop_refilled            checks `low`, refills the pageset and pops
     //           refill                moves batches from the buddy (`pageset/refill.rs`)
-    //       pop_larger                pops a larger block (`pageset/block_steps.rs`)
     //       pop_near                  handles stacks that are empty, and slots of another zone
     //         zone_past_full          chooses the serving zone while the preferred zone is full (`past_full.rs`)
     //         pop_past_full           pops from the serving zone's pageset and makes it the CPU's slot
@@ -101,6 +103,15 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// that fails with `OutOfMemory` may have reclaimed frames and drained pagesets.
     #[inline(always)]
     pub fn alloc(&self, request: &Request<'_>) -> Result<Block, AllocError> {
+        if request.flags.order != Order::PAGE {
+            return self.alloc_larger(
+                request.flags,
+                request.policy,
+                request.near,
+                request.allowed,
+                request.below,
+            );
+        }
         if let Some(block) = self.pop_fast(request) {
             return Ok(block);
         }
@@ -111,16 +122,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
         self.alloc_beyond(request.flags, request.policy, request.near, request.allowed)
     }
 
-    /// Pops a frame from the current CPU's pageset slot, if the slot suits the request and the pop needs no lock.
+    /// Pops a frame from the current CPU's pageset slot, if the slot suits the request and the pop needs no lock. The
+    /// request is for a single frame.
     #[inline(always)]
     fn pop_fast(&self, request: &Request<'_>) -> Option<Block> {
-        if request.flags.order != Order::PAGE {
-            None
-        } else if request.is_plain() {
-            self.pop_current(request.flags.kind)
-        } else {
-            self.pop_current_for(request)
-        }
+        debug_assert!(request.flags.order == Order::PAGE);
+        if request.is_plain() { self.pop_current(request.flags.kind) } else { self.pop_current_for(request) }
     }
 
     /// Pops a frame from the current CPU's pageset slot, or returns `None` if the pop needs the pageset's lock.
@@ -169,7 +176,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         Some(Block { first, order: Order::PAGE, zone: slot.zone, node: slot.node })
     }
 
-    /// Serves every request that [`Allocator::pop_current`] cannot serve.
+    /// Serves every request that the short paths cannot serve.
     #[inline(never)]
     fn alloc_beyond(
         &self,
@@ -219,32 +226,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
             Some(stack)
                 if stack != StackId::PAGES && self.state.pagesets_of(preferred).of(cpu).has(stack) =>
             {
-                self.pop_larger(request, stack, preferred, cpu)
+                self.pop_preferred(&self.state.own_pageset(preferred, cpu)?, stack, &request.flags)
             }
             Some(stack) if !stack.is_middle() => self.pop_near(request, stack, preferred, cpu),
             _ => self.split_preferred(preferred, cpu, &request.flags),
-        }
-    }
-
-    /// Pops a block of more than one frame from the preferred zone's pageset, which probably holds one.
-    fn pop_larger(
-        &self,
-        request: &Request<'_>,
-        stack: StackId,
-        preferred: &Zone<'m, P>,
-        cpu: CpuInfo,
-    ) -> Option<Block> {
-        let RequestFlags { order, kind, .. } = request.flags;
-        match self.state.pop_block(preferred, cpu, stack, order, kind) {
-            Ok(frame) => {
-                let is_allocated = self.admit(preferred, frame, FrameState::Cached(order), order, kind);
-                if is_allocated {
-                    Some(block_at(preferred, frame, order))
-                } else {
-                    self.pop_near(request, stack, preferred, cpu)
-                }
-            }
-            Err(session) => self.pop_preferred(&session?, stack, &request.flags),
         }
     }
 
@@ -344,6 +329,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
             guard.count_kind(kind, order.pages().get() as i64, &self.state.nodes[zone.node].counters);
             if !self.admit(zone, frame, FrameState::Cached(order), order, kind) {
                 continue;
+            }
+            if stack != StackId::PAGES {
+                guard.note_block(order.pages().get() as u32);
             }
             if stack.is_middle() {
                 guard.note_last_middle(frame);

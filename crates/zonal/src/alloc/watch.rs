@@ -161,7 +161,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Serves a request without a scan, in the order of [`Allocator::alloc`]. Returns `None` if it needs one.
     #[cold]
     fn alloc_without_scan(&self, request: &Request<'_>) -> Result<Option<Block>, AllocError> {
-        if let Some(block) = self.pop_fast(request) {
+        let is_single = request.flags.order == Order::PAGE;
+        if let Some(block) = if is_single { self.pop_fast(request) } else { self.pop_larger(request) } {
             return Ok(Some(block));
         }
         self.may_begin(request)?;

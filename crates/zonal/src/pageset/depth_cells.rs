@@ -18,6 +18,32 @@ pub(super) struct Leeway {
     pub(super) pushes: u32,
 }
 
+impl Leeway {
+    pub(super) const NONE: Self = Self { pops: 0, pushes: 0 };
+
+    /// Returns the leeway after a pop of `pages` frames, or `None` if there is too little.
+    #[inline]
+    pub(super) fn after_pop(self, pages: u32) -> Option<Self> {
+        Some(Self { pops: self.pops.checked_sub(pages)?, pushes: self.pushes + pages })
+    }
+
+    /// Returns the leeway after a push of `pages` frames, or `None` if there is too little.
+    #[inline]
+    pub(super) fn after_push(self, pages: u32) -> Option<Self> {
+        Some(Self { pops: self.pops + pages, pushes: self.pushes.checked_sub(pages)? })
+    }
+
+    #[inline]
+    pub(super) const fn from_word(word: u64) -> Self {
+        Self { pops: word as u32, pushes: (word >> 32) as u32 }
+    }
+
+    #[inline]
+    pub(super) const fn word(self) -> u64 {
+        self.pops as u64 | (self.pushes as u64) << 32
+    }
+}
+
 /// The run to which the last step belongs.
 ///
 /// In a *climb* each pop, and in a *dive* each push, goes deeper than all earlier steps of its direction in the period.
@@ -58,35 +84,21 @@ impl<'a, P: Platform> DepthCells<'a, P> {
         if self.depths(DEEPEST).alloc > before.alloc { Run::Climb } else { Run::None }
     }
 
-    /// Accounts for `frames` pops of single frames, or for pushes if `frames` is negative.
+    /// Accounts for `frames` frames that were popped, or pushed if the number is negative.
     ///
     /// All steps must have been within [`DepthCells::leeway`], except a last run of steps in one direction.
     pub(crate) fn moved(&self, frames: i64, _guard: &impl CpuGuard) {
         self.moved_to(self.position_after(frames));
     }
 
-    /// Returns the position after `frames` pops of single frames, or after pushes if `frames` is negative.
+    /// Returns the position after `frames` frames were popped, or pushed if the number is negative.
     #[inline]
-    pub(super) fn position_after(&self, frames: i64) -> Depths {
+    fn position_after(&self, frames: i64) -> Depths {
         let (position, pages) = (self.depths(POSITION), frames.unsigned_abs() as u32);
         if frames > 0 { position.after_pop(pages) } else { position.after_push(pages) }
     }
 
-    /// Returns the deepest positions of the period.
-    #[inline]
-    pub(super) fn deepest(&self) -> Depths {
-        self.depths(DEEPEST)
-    }
-
-    /// Stores a position that is not deeper than `deepest`, and the deepest positions.
-    #[inline]
-    pub(super) fn set_within(&self, position: Depths, deepest: Depths, _guard: &impl CpuGuard) {
-        self.0[POSITION].store(position.word(), Relaxed);
-        self.0[DEEPEST].store(deepest.word(), Relaxed);
-    }
-
-    /// Returns how many single frames may be popped or pushed before one of them goes deeper than all before in this
-    /// period.
+    /// Returns how many frames may be popped or pushed before one of them goes deeper than all before in this period.
     pub(super) fn leeway(&self, _guard: &impl CpuGuard) -> Leeway {
         let (position, deepest) = (self.depths(POSITION), self.depths(DEEPEST));
         let left = |deepest: u32, position: u32| deepest.saturating_sub(position);

@@ -29,6 +29,9 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
             return false;
         }
         self.push(stack, order, frame);
+        if stack != StackId::PAGES {
+            self.note_block(order.pages().get() as u32);
+        }
         match self.state.shared.tuning() {
             PagesetTuning::Depth | PagesetTuning::DepthPublished => {
                 self.set_run(self.depth().on_push(order, self));

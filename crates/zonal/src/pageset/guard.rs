@@ -6,7 +6,7 @@
 use core::cell::Cell;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::pageset::depth_cells::Run;
+use crate::pageset::depth_cells::{Leeway, Run};
 use crate::pageset::stepwise_cell::StepwiseCell;
 use crate::pageset::{CLOSED, Pageset, StackId, StackShape, WATCHED};
 use crate::platform::pageset_slot::LockWord;
@@ -56,7 +56,8 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
         if lock_word == LockWord::UNINIT {
             guard.begin();
         }
-        let moved = i64::from(guard.word().free_slots()) - pageset.settled.load(Relaxed) as i64;
+        let singles = i64::from(guard.word().free_slots()) - pageset.settled.load(Relaxed) as i64;
+        let moved = singles + pageset.settle_blocks();
         if moved != 0 {
             guard.depth().moved(moved, &guard);
         }
@@ -95,6 +96,20 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
     /// Makes every pop and push bail out.
     pub(crate) fn always_bail_out(&self) {
         self.set_limits(Limits::POP_NONE, Limits::PUSH_NONE);
+        self.set_block_leeway(Leeway::NONE);
+    }
+
+    /// Sets how many frames may be popped and pushed as larger blocks without a session.
+    pub(super) fn set_block_leeway(&self, leeway: Leeway) {
+        self.pageset.block_leeway.store(leeway.word(), Relaxed);
+        self.pageset.block_leeway_settled.store(leeway.word(), Relaxed);
+    }
+
+    /// Records a pop or push of a larger block, so that the next such steps have leeway; `pages` = 0 ends that.
+    pub(crate) fn note_block(&self, pages: u32) {
+        if self.pageset.block_pages.load(Relaxed) != pages {
+            self.pageset.block_pages.store(pages, Relaxed);
+        }
     }
 
     /// Returns the run to which the holder's last step belongs.

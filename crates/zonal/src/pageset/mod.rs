@@ -223,7 +223,7 @@ all_zero! {
     /// first of these frames is popped next. The stack of each larger order is the first `len` of its slots, and the
     /// last of these blocks is popped next. `large` = frames on the larger stacks. `high` is 0 before first use, and
     /// otherwise within the zone's limits. `settled` = the number of free slots for which the depth rule has accounted.
-    /// A closed pageset accepts no blocks.
+    /// A closed pageset accepts no blocks, and has no leeway of blocks.
     #[repr(C, align(64))]
     pub(crate) struct Pageset<P> {
         pub(crate) head: {Head<P>},
@@ -233,6 +233,12 @@ all_zero! {
         lens: [u32; STACKS],
         /// Number of slots of the stack of single frames; 0 before first use.
         capacity: u32,
+        /// Number of frames of the last larger block that a session popped or pushed; 0 if there was none since the last
+        /// tick.
+        block_pages: u32,
+        /// Leeway of blocks (`pageset/block_steps.rs`) now, and when the depth rule last accounted for their steps.
+        block_leeway: u64,
+        block_leeway_settled: u64,
         /// Differences of the zone's counters.
         pub(crate) zone_diffs: u64,
         depth: [u64; DEPTH_CELLS],

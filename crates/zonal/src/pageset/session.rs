@@ -4,20 +4,26 @@
 //! out. The limits follow from the ends of the stack, `pageset.high`, the depths that the depth rule has recorded (M2
 //! in the README), and the thresholds of counter differences (M4). While every pop or every push reaches a new depth (a
 //! *climb* or a *dive*), further steps in that direction do not bail out. The first step in the other direction bails
-//! out, and the depth rule then records how deep the run went. Related files: `platform/cpu_local.rs` compares with the
+//! out, and the depth rule then records how deep the run went. Steps of larger blocks (`pageset/block_steps.rs`) get a part
+//! of the leeway. Related files: `platform/cpu_local.rs` compares with the
 //! limits, and `pageset/guard.rs` stores them.
+
+use core::sync::atomic::Ordering::Relaxed;
 
 use crate::pageset::depth_cells::{Leeway, Run};
 use crate::pageset::state::MachineState;
 use crate::pageset::{PagesetGuard, StackId};
-use crate::platform::Platform;
 use crate::platform::cpu_local::CpuLocal;
 use crate::platform::pageset_slot::LockWord;
 use crate::platform::pageset_word::Limits;
+use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_limits::PagesetLimits;
 use crate::rules::pageset_tuning::PagesetTuning;
 use crate::zone::counters::CpuGuard;
 use crate::zone::{CpuInfo, Zone};
+
+/// Largest leeway of blocks, so that it cannot overflow.
+const BLOCK_LEEWAY_MAX: u32 = 1 << 24;
 
 /// One pageset of a zone, locked until dropped.
 pub(crate) struct PagesetSession<'a, 'm, P: Platform> {
@@ -141,18 +147,24 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
         let full = self.free_slots_at(self.high_now()) + 1;
         let (mut most, mut least) = (capacity, full.max(0));
         let (mut pops_bail_out, mut pushes_bail_out) = (false, least > capacity);
+        let mut of_blocks = Leeway::NONE;
         if tuning.follows_depth() {
-            let Leeway { pops, pushes } = self.depth().leeway(self);
+            let all = self.depth().leeway(self);
             let free_slots = i64::from(self.word().free_slots());
             match self.run() {
                 Run::Climb => pushes_bail_out = true,
                 Run::Dive => pops_bail_out = true,
                 Run::None => {
-                    most = most.min(free_slots + i64::from(pops));
-                    least = least.max(free_slots - i64::from(pushes));
+                    if tuning == PagesetTuning::Depth && !self.is_watched() {
+                        of_blocks = self.share_of_blocks(all, free_slots - least);
+                    }
+                    most = most.min(free_slots + i64::from(all.pops - of_blocks.pops));
+                    least = (least + i64::from(of_blocks.pushes))
+                        .max(free_slots - i64::from(all.pushes - of_blocks.pushes));
                 }
             }
         }
+        self.set_block_leeway(of_blocks);
         let limits = Limits {
             free_slots_max: most as u32,
             free_slots_min: least.min(capacity) as u32,
@@ -165,5 +177,16 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
             if pops_bail_out { Limits::POP_NONE } else { limits.for_pops() },
             if pushes_bail_out { Limits::PUSH_NONE } else { limits.for_pushes() },
         );
+    }
+
+    /// Returns the part of the leeway that is for blocks of more than one frame, if such blocks were popped or pushed since
+    /// the last tick: half of it, but at least one block of the size used last. `below_high` is the number of frames that may
+    /// be pushed before the pageset reaches `high`.
+    fn share_of_blocks(&self, all: Leeway, below_high: i64) -> Leeway {
+        // Relaxed: the guard orders it.
+        let pages = self.block_pages.load(Relaxed);
+        let share = |all: u32| if pages == 0 { 0 } else { all.min(BLOCK_LEEWAY_MAX).min(pages.max(all / 2)) };
+        let below_high = below_high.clamp(0, i64::from(BLOCK_LEEWAY_MAX)) as u32;
+        Leeway { pops: share(all.pops), pushes: share(all.pushes.min(below_high)) }
     }
 }

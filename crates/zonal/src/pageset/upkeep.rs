@@ -30,6 +30,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
             self.drain(StackId::PAGES, surplus.min(self.count()));
         }
         self.drain_middles();
+        self.note_block(0);
         if self.is_fold_due() {
             self.fold();
         }

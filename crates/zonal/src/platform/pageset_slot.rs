@@ -138,6 +138,12 @@ impl<P: Platform> Head<P> {
         self.lock_word.store(LockWord::OPEN.bits(), Release);
     }
 
+    /// Unlocks a head whose lock word was `before`.
+    #[inline]
+    pub(crate) fn unlock(&self, before: LockWord) {
+        self.lock_word.store(before.bits(), Release); // Release: as in `open`.
+    }
+
     // Loads of the word, the limits and the slots are relaxed, because the acquire of the lock word orders them.
 
     #[inline(always)]
@@ -195,6 +201,19 @@ pub struct PagesetSlot<'m, P: Platform> {
 copy_view!(PagesetSlot);
 
 impl<P: Platform> PagesetSlot<'_, P> {
+    /// Whether the slot belongs to a pageset.
+    #[inline]
+    pub(crate) fn is_used(&self) -> bool {
+        self.slots_at != 0
+    }
+
+    /// Returns the offset of `frame` from the base of the zone, if the zone may have that frame.
+    #[inline]
+    pub(crate) fn offset(&self, frame: Pfn) -> Option<u32> {
+        let offset = frame.get().wrapping_sub(self.base.get());
+        (offset < self.states.len() as u64).then_some(offset as u32) // a zone spans at most 2^32 frames
+    }
+
     /// Whether the stack has a frame; the result may be stale.
     #[inline]
     pub(crate) fn has_frames(&self) -> bool {

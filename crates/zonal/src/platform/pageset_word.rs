@@ -89,10 +89,25 @@ pub(crate) const POP_STEPS: [Step; PageKind::COUNT] = {
     steps
 };
 
-/// The value that the pop of a block of more than one frame adds to the word.
+/// The value that the pop of a block of more than one frame adds to the word, without the difference of its kind.
 pub(crate) const SERVED_STEP: u64 = 1 << shift(SERVED_LANE);
 /// The guard of the lane of served blocks.
 pub(crate) const SERVED_GUARD: u64 = 1 << (shift(SERVED_LANE) + LANE_BITS);
+
+/// Largest number of frames that [`kind_step`] accepts: with it, no lane exceeds its field and its guard.
+pub(crate) const KIND_STEP_MAX: u32 = 1 << 6;
+
+/// Returns the value that a pop of `frames` frames of a kind adds to the word, and a push subtracts from it.
+#[inline(always)]
+pub(crate) const fn kind_step(kind: PageKind, frames: u32) -> u64 {
+    (frames as u64) << shift(kind as usize)
+}
+
+/// Returns the guard of the lane of a kind.
+#[inline(always)]
+pub(crate) const fn kind_guard(kind: PageKind) -> u64 {
+    1 << (shift(kind as usize) + LANE_BITS)
+}
 
 /// The value that the push of one frame subtracts from the word, by page kind.
 pub(crate) const PUSH_STEPS: [Step; PageKind::COUNT] =
@@ -191,24 +206,6 @@ impl Limits {
             | ((KIND_LANES | 1 << shift(SERVED_LANE)) * (LANE_MAX - BIAS) - most)
     }
 
-    /// Returns a limit of pops with another largest number of free slots.
-    #[inline(always)]
-    pub(crate) const fn with_most(pop_limit: u64, free_slots_max: u32) -> u64 {
-        pop_limit & !(FREE_SLOTS_MAX as u64) | (FREE_SLOTS_MAX - free_slots_max) as u64
-    }
-
-    /// Returns a limit of pushes with another smallest number of free slots.
-    #[inline(always)]
-    pub(crate) const fn with_least(push_limit: u64, free_slots_min: u32) -> u64 {
-        push_limit & !Self::PUSH_NONE | (FREE_SLOTS_MAX as u64 + free_slots_min as u64)
-    }
-
-    /// Returns the smallest number of free slots of a limit of pushes other than [`Self::PUSH_NONE`].
-    #[inline(always)]
-    pub(crate) const fn least_of(push_limit: u64) -> u32 {
-        ((push_limit & Self::PUSH_NONE) - FREE_SLOTS_MAX as u64) as u32
-    }
-
     /// Returns the value from which to subtract the word after a push. In the result, a guard is set if its field is
     /// below its limit.
     pub(crate) const fn for_pushes(self) -> u64 {
@@ -236,23 +233,6 @@ mod tests {
             assert_eq!(core::array::from_fn(|lane| word.difference(lane)), differences);
             assert_eq!(word.is_clean(), differences == [0; LANES]);
             assert_eq!(word.bits() & GUARDS, 0);
-        }
-    }
-
-    #[test]
-    fn limits_of_free_slots_can_be_replaced() {
-        let mut random = Random::new(5);
-        let mut limits = || Limits {
-            free_slots_max: random.below(u64::from(SLOTS_MAX)) as u32,
-            free_slots_min: random.below(u64::from(SLOTS_MAX)) as u32,
-            kinds: 120,
-            served: 77,
-        };
-        for _ in 0..1000 {
-            let (old, new) = (limits(), limits());
-            assert_eq!(Limits::with_most(old.for_pops(), new.free_slots_max), new.for_pops());
-            assert_eq!(Limits::with_least(old.for_pushes(), new.free_slots_min), new.for_pushes());
-            assert_eq!(Limits::least_of(old.for_pushes()), old.free_slots_min);
         }
     }
 
