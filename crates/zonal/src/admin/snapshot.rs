@@ -236,13 +236,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Returns the approximate numbers of frames allocated on the whole machine: user, cache, kernel.
     ///
-    /// The error is at most the drift of all CPUs. Each number costs one read if machine-wide totals are maintained
-    /// ([`TotalsRule::AndMachine`]), and one read per node otherwise.
+    /// The error is at most the drift of all CPUs. Each number costs one read per CPU and zone of its node, and in addition
+    /// one read if machine-wide totals are maintained ([`TotalsRule::AndMachine`]), or else one read per node.
     pub fn allocated_approximate(&self) -> [PageCount; 3] {
         PageKind::ALL.map(|kind| {
             let total =
                 self.machine_total(kind.item()).unwrap_or_else(|| self.state.nodes_total(kind.item()));
-            PageCount::new(total.max(0) as u64)
+            PageCount::new((total + self.state.block_frames(kind)).max(0) as u64)
         })
     }
 
@@ -327,8 +327,20 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// The result can temporarily be negative.
     fn allocated(&self, place: usize, kind: PageKind) -> i64 {
         let pagesets = self.node_zones(place).iter().flat_map(|zone| self.pagesets_of(zone).pagesets);
-        let differences = pagesets.map(|pageset| pageset.word().difference(kind as usize));
+        let differences =
+            pagesets.map(|pageset| pageset.word().difference(kind as usize) + pageset.block_frames(kind));
         self.nodes[place].counters.total(kind.item()) + differences.sum::<i64>()
+    }
+
+    /// Returns the number of frames allocated as `kind` in the cells of pagesets, which only the pagesets of CPUs on a zone's
+    /// own node use.
+    fn block_frames(&self, kind: PageKind) -> i64 {
+        let cpus = self.cpus.iter().filter(|cpu| cpu.exists());
+        let of_cpu = |&cpu: &CpuInfo| {
+            let zones = self.node_zones(usize::from(cpu.node)).iter();
+            zones.map(|zone| self.pagesets_of(zone).of(cpu).block_frames(kind)).sum::<i64>()
+        };
+        cpus.map(of_cpu).sum()
     }
 
     /// Returns the number of frames allocated on the node with index `place`.

@@ -4,20 +4,27 @@
 //! (`pageset/block_steps.rs`). Related files: `alloc/mod.rs` and `alloc/free.rs` handle all other cases.
 
 use crate::Allocator;
-use crate::alloc::from_zone::block_at;
 use crate::alloc::mempolicy::RequestPolicy;
 use crate::alloc::request::{Block, Request, RequestFlags};
 use crate::error::{AllocError, FreeError};
 use crate::node_mask::NodeMask;
 use crate::platform::Platform;
-use crate::units::{Order, Pfn};
+use crate::units::{Order, Pfn, ZoneId};
 use crate::zone::events::Event;
-use crate::zone::frame_state::FrameState;
+use crate::zone::frame_states::{mark_block_allocated, release_block};
 
-impl<'m, P: Platform> Allocator<'m, P> {
-    /// Allocates a block of more than one frame; the arguments are the fields of the request.
+impl<P: Platform> Allocator<'_, P> {
+    /// Allocates a block of more than one frame.
+    #[inline(always)]
+    pub(super) fn alloc_larger(&self, request: &Request<'_>) -> Result<Block, AllocError> {
+        if let Some(block) = self.pop_larger(request.flags, request.near, request.allowed) {
+            return Ok(block);
+        }
+        self.alloc_larger_beyond(request.flags, request.policy, request.near, request.allowed, request.below)
+    }
+
     #[inline(never)]
-    pub(super) fn alloc_larger(
+    fn alloc_larger_beyond(
         &self,
         flags: RequestFlags,
         policy: Option<&dyn RequestPolicy>,
@@ -25,51 +32,67 @@ impl<'m, P: Platform> Allocator<'m, P> {
         allowed: Option<&NodeMask>,
         below: Pfn,
     ) -> Result<Block, AllocError> {
-        let request = Request { flags, policy, allowed, near, below };
-        if let Some(block) = self.pop_larger(&request) {
-            return Ok(block);
-        }
-        match request.address_limit() {
+        match (Request { flags, policy, allowed, near, below }).address_limit() {
             Some(below) => self.alloc_below(flags, policy, allowed, below),
             None => self.alloc_beyond(flags, policy, near, allowed),
         }
     }
 
     /// Pops a block from the current CPU's pageset of the preferred zone, if it holds one and the CPU uses this pageset.
-    #[inline(always)]
-    pub(super) fn pop_larger(&self, request: &Request<'_>) -> Option<Block> {
+    ///
+    /// A function of its own with few arguments, so that the usual case needs few registers. The arguments are the fields of
+    /// the request that [`Request::accepts_slot`] checks.
+    #[inline(never)]
+    pub(super) fn pop_larger(
+        &self,
+        flags: RequestFlags,
+        near: Option<&NodeMask>,
+        allowed: Option<&NodeMask>,
+    ) -> Option<Block> {
+        let request = Request { flags, policy: None, allowed, near, below: Pfn::new(0) };
         if !request.may_pop() {
             return None;
         }
-        let RequestFlags { order, kind, .. } = request.flags;
+        let RequestFlags { order, kind, .. } = flags;
         let cpu = self.state.platform.current_cpu();
         let slot = self.state.slots.of(cpu).filter(|slot| slot.is_used() && request.accepts_slot(slot))?;
         let (stack, cpu) = (self.state.cached.stack(order)?, self.state.cpu_info(cpu)?);
-        let zone = &self.state.zones[slot.zone.index()];
-        let frame = self.state.pop_block(zone, cpu, stack, order, kind)?;
-        let is_allocated = zone.frames.mark_allocated(frame, FrameState::Cached(order), order, kind);
-        if !is_allocated {
-            self.state.nodes[zone.node].events.add(Event::Retired, order.pages().get());
+        let frame = self.state.pop_block(&self.state.zones[slot.zone.index()], cpu, stack, order, kind)?;
+        // Hardening leaves CPUs without slots, so the block needs no other check than that of its state.
+        let state = slot.states.get(frame as usize)?;
+        if !mark_block_allocated(state, order, kind) {
+            self.count_retired(slot.zone, order);
             return None;
         }
-        Some(block_at(zone, frame, order))
+        let first = Pfn::new(slot.base.get().wrapping_add(u64::from(frame)));
+        Some(Block { first, order, zone: slot.zone, node: slot.node })
+    }
+
+    #[cold]
+    fn count_retired(&self, zone: ZoneId, order: Order) {
+        let node = self.state.zones[zone.index()].node;
+        self.state.nodes[node].events.add(Event::Retired, order.pages().get());
     }
 
     /// Frees a block of more than one frame.
     #[inline(never)]
     pub(super) fn free_larger(&self, first: Pfn, order: Order) -> Result<(), FreeError> {
-        let cpu = self.state.current_cpu_info();
-        if let Some(cpu) = cpu
+        if let Some(cpu) = self.state.current_cpu_info()
             && let Some(slot) = self.state.slots.of(cpu.id)
             && let Some(frame) = slot.offset(first)
             && !self.state.platform.is_reentered()
+            // A frame outside the zone's span has no state of an allocated block here, so this fails for it.
+            && let Ok(kind) = release_block(&slot.states[frame as usize], order, self.invalid_free)
         {
-            // A frame outside the zone's span has no state of an allocated block here, so the release fails.
             let zone = &self.state.zones[slot.zone.index()];
-            if let Ok(kind) = zone.frames.release(frame, order, self.invalid_free) {
-                self.state.free_block(zone, frame, order, kind);
+            let stack = self.state.stack_for(zone, cpu, frame, order);
+            if let Some(stack) = stack
+                && self.state.push_block(zone, cpu, stack, frame, order, kind)
+            {
                 return Ok(());
             }
+            self.state.free_block_beyond(zone, stack, frame, order, kind);
+            return Ok(());
         }
         self.free_beyond(first, order)
     }

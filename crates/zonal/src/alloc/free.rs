@@ -187,7 +187,6 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 
     /// Frees a block that is marked as cached, to the pageset or to the buddy.
-    #[inline]
     pub(super) fn free_block(&self, zone: &Zone<'m, P>, frame: u32, order: Order, kind: PageKind) {
         let cpu = self.current_cpu_info();
         let stack = cpu.and_then(|cpu| self.stack_for(zone, cpu, frame, order));
@@ -202,7 +201,13 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Returns the stack that caches the block at `frame` when it is freed by `cpu`; `None` if none does.
     #[inline]
-    fn stack_for(&self, zone: &Zone<'m, P>, cpu: CpuInfo, frame: u32, order: Order) -> Option<StackId> {
+    pub(super) fn stack_for(
+        &self,
+        zone: &Zone<'m, P>,
+        cpu: CpuInfo,
+        frame: u32,
+        order: Order,
+    ) -> Option<StackId> {
         let is_kept = |stack: &StackId| {
             !stack.is_middle()
                 || self.pagesets_of(zone).of(cpu).is_last_middle(frame)
@@ -213,7 +218,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Frees a block that [`Self::push_block`] did not push onto `stack`.
     #[inline(never)]
-    fn free_block_beyond(
+    pub(super) fn free_block_beyond(
         &self,
         zone: &Zone<'m, P>,
         stack: Option<StackId>,
@@ -221,7 +226,13 @@ impl<'m, P: Platform> MachineState<'m, P> {
         order: Order,
         kind: PageKind,
     ) {
-        let session = stack.and_then(|_| self.own_pageset(zone, self.current_cpu_info()?));
+        let cpu = self.current_cpu_info();
+        if let (Some(cpu), None) = (cpu, stack)
+            && self.count_merge(zone, cpu, order, kind)
+        {
+            return self.free_to_buddy(zone, frame, order);
+        }
+        let session = stack.and_then(|_| self.own_pageset(zone, cpu?));
         let stack = stack.unwrap_or(StackId::PAGES);
         let pushed = self.push(session.as_ref(), zone, stack, frame, order, kind);
         drop(session);

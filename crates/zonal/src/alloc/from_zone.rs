@@ -7,10 +7,12 @@ use crate::Allocator;
 use crate::alloc::context::AllocContext;
 use crate::alloc::request::{Block, PageKind};
 use crate::pageset::StackId;
+use crate::pageset::state::MachineState;
 use crate::platform::Platform;
 use crate::rules::watermarks::{Urgency, Watermark};
 use crate::units::{Order, PageCount, ZoneKind};
 use crate::zone::counters::ZoneItem;
+use crate::zone::events::Event;
 use crate::zone::frame_state::FrameState;
 use crate::zone::{CpuInfo, Zone};
 
@@ -91,16 +93,45 @@ impl<'m, P: Platform> Allocator<'m, P> {
         order: Order,
         kind: PageKind,
     ) -> Option<Block> {
+        let frame = self.take_free(zone, cpu, order, kind)?;
+        self.state.count_taken(zone, order, kind);
+        Some(block_at(zone, frame, order))
+    }
+
+    /// Removes the next block from the buddy that can be marked as allocated. The caller counts its frames as allocated.
+    pub(super) fn take_free(
+        &self,
+        zone: &Zone<'_, P>,
+        cpu: Option<CpuInfo>,
+        order: Order,
+        kind: PageKind,
+    ) -> Option<u32> {
         loop {
             let pages = order.pages().get() as i64;
             // The buddy calls this function under the free area's lock, as in a refill.
             let leaving = || zone.counters().add_total(ZoneItem::Free, -pages);
             let frame = zone.free_areas.alloc(order, zone.preferred_area(cpu), leaving)?;
-            self.state.nodes[zone.node].counters.add_total(kind.item(), pages);
             if self.admit(zone, frame, FrameState::Free, order, kind) {
-                return Some(block_at(zone, frame, order));
+                return Some(frame);
             }
+            self.state.count_taken(zone, order, kind); // the block is retired
         }
+    }
+}
+
+impl<'m, P: Platform> MachineState<'m, P> {
+    /// Counts a block that left the buddy as allocated, in the totals.
+    pub(super) fn count_taken(&self, zone: &Zone<'_, P>, order: Order, kind: PageKind) {
+        self.nodes[zone.node].counters.add_total(kind.item(), order.pages().get() as i64);
+    }
+
+    /// Counts a probe and a block that the preferred zone served to a CPU, while the CPU's pageset is locked.
+    #[cold]
+    pub(super) fn count_split_in_totals(&self, zone: &Zone<'_, P>, cpu: CpuInfo) {
+        self.nodes[zone.node].events.add(Event::Probes, 1);
+        zone.counters().add_total(ZoneItem::NumaHit, 1);
+        let local = if zone.is_own(cpu) { ZoneItem::NumaLocal } else { ZoneItem::NumaOther };
+        zone.counters().add_total(local, 1);
     }
 }
 

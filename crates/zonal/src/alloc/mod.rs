@@ -104,13 +104,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     #[inline(always)]
     pub fn alloc(&self, request: &Request<'_>) -> Result<Block, AllocError> {
         if request.flags.order != Order::PAGE {
-            return self.alloc_larger(
-                request.flags,
-                request.policy,
-                request.near,
-                request.allowed,
-                request.below,
-            );
+            return self.alloc_larger(request);
         }
         if let Some(block) = self.pop_fast(request) {
             return Ok(block);
@@ -283,12 +277,18 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if order > self.max_order || !self.state.preferred_passes(zone, cpu, flags) {
             return None;
         }
-        let guard = self.state.own_pageset(zone, cpu)?;
-        let block = self.split_free(zone, Some(cpu), order, flags.kind)?;
-        guard.note_last_middle(zone.offset(block.first));
-        guard.add_to(|pageset| &pageset.probes, 1);
-        guard.count_hits(1); // the fast path's limits need no update
-        Some(block)
+        let frame = self.take_free(zone, Some(cpu), order, flags.kind)?;
+        if !self.state.count_split(zone, cpu, frame, order, flags.kind) {
+            self.state.count_taken(zone, order, flags.kind);
+            match self.state.own_pageset(zone, cpu) {
+                Some(guard) => {
+                    guard.add_to(|pageset| &pageset.probes, 1);
+                    guard.count_hits(1); // the fast path's limits need no update
+                }
+                None => self.state.count_split_in_totals(zone, cpu),
+            }
+        }
+        Some(block_at(zone, frame, order))
     }
 
     /// Refills the empty pageset of the preferred zone and pops a block from it; checks `low` as a scan would.

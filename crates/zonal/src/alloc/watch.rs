@@ -162,7 +162,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
     #[cold]
     fn alloc_without_scan(&self, request: &Request<'_>) -> Result<Option<Block>, AllocError> {
         let is_single = request.flags.order == Order::PAGE;
-        if let Some(block) = if is_single { self.pop_fast(request) } else { self.pop_larger(request) } {
+        let short = if is_single {
+            self.pop_fast(request)
+        } else {
+            self.pop_larger(request.flags, request.near, request.allowed)
+        };
+        if let Some(block) = short {
             return Ok(Some(block));
         }
         self.may_begin(request)?;

@@ -6,6 +6,9 @@
 //! and blocks, so that neither kind of step needs to know about the other. A step changes one stack, the word and the
 //! leeway. In all other cases it changes nothing.
 //!
+//! Blocks above the small orders are larger than the threshold of most counters (M4), so their frames are counted in cells of
+//! the pageset, which every reader of the counter adds.
+//!
 //! Related files: `pageset/steps.rs` does the same for single frames, and `pageset/session.rs` divides the leeway.
 
 use core::sync::atomic::Ordering::Relaxed;
@@ -13,10 +16,8 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::pageset::depth_cells::Leeway;
 use crate::pageset::state::MachineState;
 use crate::pageset::{Pageset, StackId};
-use crate::platform::cpu_local::CpuLocal;
-use crate::platform::pageset_word::{
-    KIND_STEP_MAX, Limits, PagesetWord, SERVED_GUARD, SERVED_STEP, kind_guard, kind_step,
-};
+use crate::platform::cpu_local::{CpuLocal, LockWord};
+use crate::platform::pageset_word::{Limits, PagesetWord, SERVED_GUARD, SERVED_STEP, kind_guard, kind_step};
 use crate::platform::{Atomic, Platform};
 use crate::units::{Order, PageKind};
 use crate::zone::{CpuInfo, Zone};
@@ -57,13 +58,15 @@ impl<'m, P: Platform> MachineState<'m, P> {
         lens.store(len - 1, Relaxed);
         pageset.large.store(pageset.large.load(Relaxed) - u64::from(pages), Relaxed);
         pageset.block_leeway.store(left.word(), Relaxed);
-        let after = next.wrapping_add(kind_step(kind, pages));
-        let trips = after.wrapping_add(head.pop_limit.load(Relaxed)) & kind_guard(kind) != 0;
-        let after = if pages > KIND_STEP_MAX || trips {
-            self.folded(zone, PagesetWord::from_bits(next), kind, i64::from(pages))
+        let mut after = next;
+        if stack.is_small() {
+            after = next.wrapping_add(kind_step(kind, pages));
+            if after.wrapping_add(head.pop_limit.load(Relaxed)) & kind_guard(kind) != 0 {
+                after = self.folded(zone, PagesetWord::from_bits(next), kind, i64::from(pages));
+            }
         } else {
-            after
-        };
+            pageset.add_block_frames(kind, u64::from(pages));
+        }
         head.word.store(after, Relaxed);
         head.open();
         Some(frame)
@@ -72,7 +75,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Pushes a block onto a stack of larger blocks of the caller's CPU, and counts it as freed.
     ///
     /// Returns `false` if more work is necessary, for example a drain.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push_block(
         &self,
         zone: &Zone<'m, P>,
@@ -101,20 +104,66 @@ impl<'m, P: Platform> MachineState<'m, P> {
         lens.store(len + 1, Relaxed);
         pageset.large.store(pageset.large.load(Relaxed) + u64::from(pages), Relaxed);
         pageset.block_leeway.store(left.word(), Relaxed);
-        let after = word.wrapping_sub(kind_step(kind, pages));
-        let after = if pages > KIND_STEP_MAX || push_limit.wrapping_sub(after) & kind_guard(kind) != 0 {
-            self.folded(zone, PagesetWord::from_bits(word), kind, -i64::from(pages))
+        if stack.is_small() {
+            let after = word.wrapping_sub(kind_step(kind, pages));
+            let trips = push_limit.wrapping_sub(after) & kind_guard(kind) != 0;
+            let folded = || self.folded(zone, PagesetWord::from_bits(word), kind, -i64::from(pages));
+            head.word.store(if trips { folded() } else { after }, Relaxed);
         } else {
-            after
-        };
-        head.word.store(after, Relaxed);
+            pageset.add_block_frames(kind, u64::from(pages).wrapping_neg());
+        }
         head.open();
+        true
+    }
+
+    /// Counts a block that the buddy of the preferred zone served to the caller's CPU, and that no pageset held.
+    ///
+    /// Returns `false`, and counts nothing, if more work is necessary.
+    pub(crate) fn count_split(
+        &self,
+        zone: &Zone<'m, P>,
+        cpu: CpuInfo,
+        frame: u32,
+        order: Order,
+        kind: PageKind,
+    ) -> bool {
+        let pageset = self.pagesets_of(zone).of(cpu);
+        let head = &pageset.head;
+        if !zone.is_own(cpu) {
+            return false; // readers add only the cells of CPUs on the node
+        }
+        let Some(lock_word) = self.platform.cpu_local().lock(cpu.id, head) else { return false };
+        let (next, pop_limit) =
+            (head.word.load(Relaxed).wrapping_add(SERVED_STEP), head.pop_limit.load(Relaxed));
+        // Without limits of pops, the served blocks have no limit either.
+        let trips = pop_limit == Limits::POP_NONE || next.wrapping_add(pop_limit) & SERVED_GUARD != 0;
+        if lock_word != LockWord::OPEN || trips || pageset.serves_for_another() {
+            head.unlock(lock_word);
+            return false;
+        }
+        pageset.note_last_middle(frame);
+        pageset.probes.store(pageset.probes.load(Relaxed) + 1, Relaxed);
+        pageset.add_block_frames(kind, order.pages().get());
+        head.word.store(next, Relaxed);
+        head.open();
+        true
+    }
+
+    /// Counts a block as freed by the caller's CPU; returns `false`, and counts nothing, if more work is necessary.
+    pub(crate) fn count_merge(&self, zone: &Zone<'m, P>, cpu: CpuInfo, order: Order, kind: PageKind) -> bool {
+        if !zone.is_own(cpu) {
+            return false;
+        }
+        let pageset = self.pagesets_of(zone).of(cpu);
+        let Some(lock_word) = self.platform.cpu_local().lock(cpu.id, &pageset.head) else { return false };
+        pageset.add_block_frames(kind, order.pages().get().wrapping_neg());
+        pageset.head.unlock(lock_word);
         true
     }
 
     /// Returns the word after `frames` frames were allocated as `kind`, or freed if the number is negative. A difference
     /// beyond the threshold moves to the totals.
-    #[inline(never)]
+    #[cold]
     fn folded(&self, zone: &Zone<'m, P>, word: PagesetWord, kind: PageKind, frames: i64) -> u64 {
         let counters = &self.nodes[zone.node].counters;
         let left = counters.leave(kind.item(), word.difference(kind as usize), frames);
@@ -127,6 +176,18 @@ impl<P: Platform> Pageset<P> {
     #[inline]
     fn block_leeway(&self) -> Leeway {
         Leeway::from_word(self.block_leeway.load(Relaxed))
+    }
+
+    #[inline]
+    fn add_block_frames(&self, kind: PageKind, frames: u64) {
+        let cell = &self.block_frames[kind as usize];
+        cell.store(cell.load(Relaxed).wrapping_add(frames), Relaxed);
+    }
+
+    /// Returns how many frames were allocated as `kind` minus how many were freed by steps of middle orders and 2 MiB; the
+    /// number may be out of date.
+    pub(crate) fn block_frames(&self, kind: PageKind) -> i64 {
+        self.block_frames[kind as usize].load(Relaxed) as i64
     }
 
     /// Returns how many frames were popped as blocks since the depth rule last accounted for them; the number is negative if

@@ -265,11 +265,11 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
         self.clear_flag(WATCHED);
     }
 
-    fn set_flag(&self, flag: u64) {
+    fn set_flag(&self, flag: u32) {
         self.pageset.flags.store(self.pageset.flags.load(Relaxed) | flag, Relaxed);
     }
 
-    fn clear_flag(&self, flag: u64) {
+    fn clear_flag(&self, flag: u32) {
         self.pageset.flags.store(self.pageset.flags.load(Relaxed) & !flag, Relaxed);
     }
 

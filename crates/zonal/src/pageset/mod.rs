@@ -28,7 +28,7 @@ use crate::platform::cells::{all_zero, copy_view};
 use crate::platform::pageset_slot::{Head, LockWord};
 use crate::platform::pageset_word::{Limits, PagesetWord};
 use crate::platform::{Atomic, Platform};
-use crate::units::{Moment, Order, PageCount};
+use crate::units::{Moment, Order, PageCount, PageKind};
 use crate::zone::CpuInfo;
 use depth_cells::{DEPTH_CELLS, DepthCells};
 pub(crate) use guard::PagesetGuard;
@@ -213,8 +213,8 @@ impl<'m, P: Platform> ZonePagesets<'m, P> {
     }
 }
 
-const CLOSED: u64 = 1;
-const WATCHED: u64 = 2;
+const CLOSED: u32 = 1;
+const WATCHED: u32 = 2;
 
 all_zero! {
     /// State of one pageset. If all fields are zero, the pageset is empty, open and has never been used.
@@ -243,11 +243,14 @@ all_zero! {
         pub(crate) zone_diffs: u64,
         depth: [u64; DEPTH_CELLS],
         stepwise: u64,
-        /// 1 + offset of the block of a middle order that the CPU allocated last, or 0.
-        last_middle: u64,
+        /// Frames allocated minus frames freed by steps of blocks above the small orders, by kind; 0 unless the CPU is on the
+        /// zone's node.
+        block_frames: [u64; PageKind::COUNT],
         /// [`CLOSED`] while the CPU is offline; [`WATCHED`] while each free checks whether the period of the depth rule
         /// is over.
-        flags: u64,
+        flags: u32,
+        /// 1 + offset of the block of a middle order that the CPU allocated last, or 0.
+        last_middle: u32,
         /// Hash of the state at the last tick, and the number of ticks for which the hash has not changed.
         seen: u64,
         idle_ticks: u64,
@@ -283,13 +286,13 @@ impl<P: Platform> Pageset<P> {
     /// date.
     #[inline]
     pub(crate) fn is_last_middle(&self, frame: u32) -> bool {
-        self.last_middle.load(Relaxed) == u64::from(frame) + 1
+        self.last_middle.load(Relaxed) == frame + 1 // the block is aligned, so there is no overflow
     }
 
     /// Records the block of a middle order that the CPU allocated last; the caller has locked the pageset.
     #[inline]
     pub(crate) fn note_last_middle(&self, frame: u32) {
-        self.last_middle.store(u64::from(frame) + 1, Relaxed);
+        self.last_middle.store(frame + 1, Relaxed);
     }
 
     /// Whether `stack` holds a block; the answer may be out of date.

@@ -94,10 +94,9 @@ pub(crate) const SERVED_STEP: u64 = 1 << shift(SERVED_LANE);
 /// The guard of the lane of served blocks.
 pub(crate) const SERVED_GUARD: u64 = 1 << (shift(SERVED_LANE) + LANE_BITS);
 
-/// Largest number of frames that [`kind_step`] accepts: with it, no lane exceeds its field and its guard.
-pub(crate) const KIND_STEP_MAX: u32 = 1 << 6;
-
 /// Returns the value that a pop of `frames` frames of a kind adds to the word, and a push subtracts from it.
+///
+/// With at most 64 frames, a sum with a limit does not carry beyond the guard of the kind.
 #[inline(always)]
 pub(crate) const fn kind_step(kind: PageKind, frames: u32) -> u64 {
     (frames as u64) << shift(kind as usize)

@@ -68,7 +68,7 @@ pub(crate) enum FrameState {
 }
 
 impl FrameState {
-    #[inline]
+    #[inline(always)]
     pub(super) const fn encode(self) -> u8 {
         match self {
             Self::Free => 0,

@@ -70,6 +70,43 @@ pub(crate) fn mark_page_freed<A: Atomic<u8>>(cell: &A, invalid_free: InvalidFree
     mark_freed(cell, allocated, CACHED_PAGE, invalid_free)
 }
 
+/// Marks the allocated block with this state as cached, for a free with `order`; returns the block's kind.
+///
+/// # Errors
+/// Returns the state found if it is not the state of an allocated block of this order.
+#[inline(always)]
+pub(crate) fn release_block<A: Atomic<u8>>(
+    cell: &A,
+    order: Order,
+    invalid_free: InvalidFree,
+) -> Result<PageKind, u8> {
+    let byte = cell.load(Relaxed); // relaxed: the exchange checks again, or the caller owns the block
+    if byte & (ORDER_MASK | QUARANTINED) != order.get() + 1 || byte & CACHED == CACHED {
+        return Err(byte);
+    }
+    mark_freed(cell, byte, FrameState::Cached(order).encode(), invalid_free)?;
+    Ok(kind_of(byte))
+}
+
+/// Marks a cached block, which the caller has removed from a pageset, as allocated; returns `false` if it has another
+/// state.
+#[inline(always)]
+pub(crate) fn mark_block_allocated<A: Atomic<u8>>(cell: &A, order: Order, kind: PageKind) -> bool {
+    step_state(cell, FrameState::Cached(order), FrameState::Allocated(order, kind))
+}
+
+#[inline(always)]
+fn step_state<A: Atomic<u8>>(cell: &A, from: FrameState, to: FrameState) -> bool {
+    // Acquire and release: the next owner of the block sees the writes of this owner. A separate load and store are
+    // enough, because only the holder of the block changes its state here. The check finds second copies of a block that
+    // racing frees made under `InvalidFree::Checked`.
+    if cell.load(Acquire) != from.encode() {
+        return false;
+    }
+    cell.store(to.encode(), Release);
+    true
+}
+
 /// The states of a zone's frames, by offset from the zone's base.
 pub(crate) struct FrameTable<'m, P: Platform> {
     states: &'m [P::U8],
@@ -163,15 +200,7 @@ impl<'m, P: Platform> FrameTable<'m, P> {
 
     #[inline]
     fn step(&self, frame: u32, from: FrameState, to: FrameState) -> bool {
-        let cell = self.cell(frame);
-        // Acquire and release: the next owner of the block sees the writes of this owner. A separate load and store are
-        // enough, because only the holder of the block changes its state here. The check finds second copies of a block
-        // that racing frees made under `InvalidFree::Checked`.
-        if cell.load(Acquire) != from.encode() {
-            return false;
-        }
-        cell.store(to.encode(), Release);
-        true
+        step_state(self.cell(frame), from, to)
     }
 
     /// Performs [`FrameTable::step`] for some frames of a word of 64 frames; returns the frames whose state changed, as
@@ -220,14 +249,7 @@ impl<'m, P: Platform> FrameTable<'m, P> {
         order: Order,
         invalid_free: InvalidFree,
     ) -> Result<PageKind, FrameState> {
-        let cell = self.cell(frame);
-        let byte = cell.load(Relaxed); // relaxed: the exchange checks again, or the caller owns the block
-        if byte & (ORDER_MASK | QUARANTINED) != order.get() + 1 || byte & CACHED == CACHED {
-            return Err(self.state_of(frame, byte));
-        }
-        let cached = FrameState::Cached(order).encode();
-        mark_freed(cell, byte, cached, invalid_free).map_err(|found| self.state_of(frame, found))?;
-        Ok(kind_of(byte))
+        release_block(self.cell(frame), order, invalid_free).map_err(|found| self.state_of(frame, found))
     }
 
     /// Reverts the release of a single frame, which the caller has not yet pushed onto a stack: marks it as allocated.
