@@ -81,7 +81,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
     //         zone_past_full          chooses the serving zone while the preferred zone is full (`past_full.rs`)
     //         pop_past_full           pops from the serving zone's pageset and makes it the CPU's slot
     //       split_preferred           checks `low`, for orders that are not cached, and orders 4 to 8
-    //         split_free                allocates from the buddy (`zone/free_areas.rs`)
+    //         take_free                 takes a block from the buddy (`zone/free_areas.rs`)
+    //         count_split               counts it without a session (`pageset/block_steps.rs`)
     //     alloc_slow                  slow path (`slow_path.rs`)
     //       resolve                   builds the allocation context (`context.rs`)
     //       find
