@@ -50,7 +50,7 @@ fn sequences_whose_lock_word_does_not_acquire_are_found() {
 }
 
 fn must_fail((what, orders, scenario): broken_sequences::Broken) {
-    let bounds = Bounds { preemptions: 2, interleavings: MOST };
+    let bounds = Bounds { preemptions: 2, interleavings: MOST_OF_SEQUENCES };
     let explored = std::panic::catch_unwind(|| explore(bounds, move || scenario(orders)));
     assert!(
         explored.is_err(),

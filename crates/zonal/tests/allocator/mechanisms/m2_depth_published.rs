@@ -145,6 +145,51 @@ fn history(seed: u64) {
     world.check();
 }
 
+/// Runs a random history of single frames and larger blocks under the default rule. A tick shortly before the end of each
+/// period makes the first free after it close the period. Compares `high` with the model after each step.
+fn mixed_history(seed: u64) {
+    let world = one_node(PagesetTuning::Depth);
+    let limits = pageset_of(&world, 0, 0).limits;
+    let mut model = Model::new(limits.high_min.get(), limits.high_max.get());
+    let (mut random, mut held, mut now_ms, mut raised) = (Random(seed), Vec::new(), 5000, 0);
+    for period in 0..60 {
+        // In some periods no run is long, so that few frames may move before a depth grows.
+        let (most, steps) = random.pick(&[(3, 400), (40, 200), (6000, 12)]);
+        for moment in [0, 400, 970, 1001] {
+            world.controls.set_ms(now_ms + moment);
+            for step in 0..steps {
+                let of = random.pick(&[0, 0, 0, 0, 1, 2, 3, 9]);
+                let run = if of == 9 { random.below(4) } else { random.below(most) };
+                if random.below(2) == 0 && held.len() < 20_000 {
+                    for _ in 0..run {
+                        held.extend(take(&world, of, 1));
+                        model.take(1 << of);
+                    }
+                } else {
+                    for _ in 0..run.min(held.len() as u64) {
+                        let block: Block = held.swap_remove(random.below(held.len() as u64) as usize);
+                        world.free([block]);
+                        model.give(block.order.pages().get(), now_ms + moment);
+                        let at = || format!("seed {seed}, period {period}, {moment} ms, step {step}");
+                        assert_eq!(high(&world), model.high as u64, "{}", at());
+                    }
+                }
+            }
+            world.allocator.tick();
+        }
+        raised += u64::from(model.high > model.high_min);
+        now_ms += 1001;
+    }
+    assert!(raised > 10, "seed {seed} tests too little: {raised}");
+    world.free(held);
+    world.check();
+}
+
+#[test]
+fn high_follows_the_rule_with_larger_blocks() {
+    (1..6).for_each(mixed_history);
+}
+
 #[test]
 fn high_follows_the_text_of_the_rule_step_by_step() {
     (1..4).for_each(history);
