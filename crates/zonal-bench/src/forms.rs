@@ -25,6 +25,8 @@ use crate::spread::Spread;
 
 /// Name of the row of the plain request, with which all others are compared.
 const PLAIN: &str = "plain";
+/// Name of the row of bulk calls: the time of a frame that one call allocates with others and another call frees.
+const BULK_NAME: &str = "bulk";
 /// Largest order of the forms.
 const ORDER_MAX: u8 = 10;
 
@@ -237,6 +239,73 @@ impl Contender for Owning<true> {
     }
 }
 
+/// Number of frames of a bulk call.
+const BULK: usize = 512;
+
+/// A pool from which frames are allocated and to which they are freed in bulk.
+struct InBulk {
+    pool: Pool,
+    /// As in [`Formed`].
+    simulated: Option<isize>,
+}
+
+/// Serves single frames from a bulk call, and frees them by another one when all were given back.
+struct BulkSource<'a> {
+    allocator: &'a Allocator<'static, LinuxPlatform>,
+    /// Frames of the last bulk call, of which `frames[..out]` are out or wait for the next bulk call, which frees all.
+    frames: [Pfn; BULK],
+    out: usize,
+}
+
+impl PageSource for BulkSource<'_> {
+    type Page = Pfn;
+
+    #[inline(always)]
+    fn alloc(&mut self, _order: Order) -> Option<Pfn> {
+        if self.out == self.frames.len() {
+            self.allocator.free_bulk(&self.frames).expect("the frames were allocated");
+            let came = self.allocator.alloc_bulk(&PoolRequest::page(), &mut self.frames);
+            assert_eq!(came, Ok(BULK), "the pool is much larger");
+            self.out = 0;
+        }
+        self.out += 1;
+        Some(self.frames[self.out - 1])
+    }
+
+    #[inline(always)]
+    fn free(&mut self, _page: Pfn, _order: Order) {}
+}
+
+impl Drop for BulkSource<'_> {
+    fn drop(&mut self) {
+        self.allocator.free_bulk(&self.frames).expect("the frames were allocated");
+    }
+}
+
+impl Contender for InBulk {
+    type Source<'a> = BulkSource<'a>;
+
+    fn source(&self) -> BulkSource<'_> {
+        if let Some(offset) = self.simulated {
+            // SAFETY: as in `Formed::source`.
+            unsafe { area::set_simulated_cpu(offset) };
+        }
+        // SAFETY: as in `Formed::source`.
+        let allocator = unsafe { self.pool.allocator() };
+        let mut frames = [Pfn::default(); BULK];
+        let came = allocator.alloc_bulk(&PoolRequest::page(), &mut frames);
+        assert_eq!(came, Ok(BULK), "the pool is much larger");
+        BulkSource { allocator, frames, out: 0 }
+    }
+}
+
+fn in_bulk() -> Entry {
+    Entry::new(BULK_NAME, env!("CARGO_PKG_VERSION"), |frames| {
+        let pool = ours::pool(frames).map_err(|error| error.to_string())?;
+        Ok(InBulk { pool, simulated: None })
+    })
+}
+
 fn own<const LEASED: bool>(name: &str) -> Entry
 where
     Owning<LEASED>: Contender,
@@ -256,7 +325,7 @@ fn entry(form: Form) -> Entry {
 /// Returns the entries of the forms with raw blocks.
 #[must_use]
 pub fn form_entries() -> Vec<Entry> {
-    Form::all().map(entry).collect()
+    Form::all().map(entry).chain([in_bulk()]).collect()
 }
 
 /// Returns the entries of the forms with raw blocks, for simulators that do not support restartable sequences.
@@ -272,13 +341,18 @@ pub unsafe fn forms_in_simulator() -> Vec<Entry> {
             Formed::new(form, pool, Some(offset))
         })
     };
-    Form::all().map(entry).collect()
+    let in_bulk = Entry::new(BULK_NAME, env!("CARGO_PKG_VERSION"), |frames| {
+        // SAFETY: the caller makes the same promises.
+        let (pool, offset) = unsafe { ours::pool_in_simulator(Pool::builder().size(bytes(frames))) }?;
+        Ok(InBulk { pool, simulated: Some(offset) })
+    });
+    Form::all().map(entry).chain([in_bulk]).collect()
 }
 
 /// Returns the names of the forms that [`forms_in_simulator`] has.
 #[must_use]
 pub fn form_names() -> Vec<String> {
-    Form::all().map(Form::name).collect()
+    Form::all().map(Form::name).chain([BULK_NAME.into()]).collect()
 }
 
 /// One form of request.
@@ -310,7 +384,7 @@ pub fn forms(
 ) -> std::io::Result<(Vec<FormRow>, Report)> {
     let bench = Bench { workloads: vec![Workload::Pair], threads: vec![threads], ..bench.clone() };
     let ours = [ours::zonal()].into_iter().chain(Form::all().map(entry));
-    let owned = [own::<false>("owned"), own::<true>("lease")];
+    let owned = [own::<false>("owned"), own::<true>("lease"), in_bulk()];
     let peers = peers().into_iter().chain(orders().flat_map(peers_at));
     let entries: Vec<Entry> = ours.chain(owned).chain(peers).collect();
     let report = bench.run(&entries, stop, on_progress)?;
@@ -320,8 +394,9 @@ pub fn forms(
     Ok((ours.map(|row| form_row(row, &peers)).collect(), report))
 }
 
-/// Number of entries before those of the peers: the plain request, nine forms, the orders, and two forms that own blocks.
-const PEERS_FROM: usize = 1 + 9 + ORDER_MAX as usize + 2;
+/// Number of entries before those of the peers: the plain request, nine forms, the orders, two forms that own blocks, and
+/// bulk calls.
+const PEERS_FROM: usize = 1 + 9 + ORDER_MAX as usize + 3;
 
 fn form_row(row: &Row, peers: &[&Row]) -> FormRow {
     let form = if row.contender == ours::NAME { PLAIN } else { &row.contender };
@@ -363,7 +438,7 @@ mod tests {
         assert!(report.skipped.is_empty(), "{:?}", report.skipped);
         let names: Vec<&str> = rows.iter().map(|row| &*row.form).collect();
         assert_eq!(names[..3], ["plain", "zone-limit", "this-node"]);
-        assert_eq!(names[names.len() - 3..], ["order-10", "owned", "lease"]);
+        assert_eq!(names[names.len() - 4..], ["order-10", "owned", "lease", "bulk"]);
         for row in rows {
             assert!(row.cpu_ns.median > 0.0 && row.ratio_to_plain.is_some_and(|ratio| ratio > 0.0));
             let has_peer = row.form == PLAIN || row.form.starts_with("order-");
