@@ -61,6 +61,7 @@ const LAYERS: [Layers; 4] = [
                     "platform/cells.rs",
                     "platform/cpu_local.rs",
                     "platform/pageset_slot.rs",
+                    "platform/whole_words.rs",
                 ],
                 why: "the contract of a platform, whose parts name each other",
             },
@@ -83,7 +84,7 @@ const LAYERS: [Layers; 4] = [
     },
     Layers {
         name: "zonal-linux",
-        order: &["error", "topology", "memory", "threads", "sequences", "pool", "publish"],
+        order: &["error", "topology", "memory", "threads", "sequences", "whole_words", "pool", "publish"],
         circles: &[],
     },
     Layers {

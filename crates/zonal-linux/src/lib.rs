@@ -119,6 +119,7 @@ mod publish;
 mod sequences;
 mod threads;
 mod topology;
+mod whole_words;
 
 pub use error::{Limit, PoolError, Warning};
 pub use memory::huge_pages::HugePages;

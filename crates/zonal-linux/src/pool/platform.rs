@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use zonal::platform::pressure::PressureEvent;
 use zonal::platform::reclaimer::Reclaimer;
+use zonal::platform::whole_words::{Direction, WORD_FRAMES};
 use zonal::platform::{FrameContents, Platform, ZeroedCells};
 use zonal::units::{CpuId, Moment, NodeId};
 
@@ -24,6 +25,7 @@ use crate::threads::lock::{SleepingLock, nap};
 use crate::threads::presence::Presence;
 use crate::threads::reentrancy::{self, Inside};
 use crate::threads::wake::WakeBoard;
+use crate::whole_words;
 
 /// Period at which the clock is updated. The allocator requires 10 ms or less.
 pub(super) const CLOCK_PERIOD: Duration = Duration::from_millis(4);
@@ -132,6 +134,26 @@ impl Platform for LinuxPlatform {
 
     fn contents(&self) -> Option<&dyn FrameContents> {
         Some(&self.memory)
+    }
+
+    #[inline]
+    fn replace_all(cells: &[AtomicU8; WORD_FRAMES], from: u8, to: u8) -> bool {
+        whole_words::replace_all(cells, from, to)
+    }
+
+    #[inline]
+    fn exchange_each(cells: &[AtomicU8; WORD_FRAMES], from: u8, to: u8) -> u64 {
+        whole_words::exchange_each(cells, from, to)
+    }
+
+    #[inline]
+    fn store_ascending(cells: &[AtomicU32; WORD_FRAMES], first: u32) {
+        whole_words::store_ascending(cells, first);
+    }
+
+    #[inline]
+    fn holds_run(cells: &[AtomicU32; WORD_FRAMES], direction: Direction) -> bool {
+        whole_words::holds_run(cells, direction)
     }
 }
 

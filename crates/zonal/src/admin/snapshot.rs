@@ -145,6 +145,8 @@ pub struct PagesetSnapshot {
     pub drains: u64,
     /// Batches that another CPU drained.
     pub remote_drains: u64,
+    /// Largest number of frames that moved under one hold of the pageset's lock; never more than 512.
+    pub longest_hold: PageCount,
 }
 
 /// The state of one node.
@@ -365,6 +367,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             refills: pageset.refills.load(Relaxed),
             drains: pageset.drains.load(Relaxed),
             remote_drains: pageset.remote_drains.load(Relaxed),
+            longest_hold: PageCount::new(pageset.longest_hold.load(Relaxed)),
         }
     }
 

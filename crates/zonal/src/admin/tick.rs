@@ -7,6 +7,7 @@
 //! pageset.
 
 use crate::Allocator;
+use crate::pageset::session::PagesetSession;
 use crate::pageset::state::MachineState;
 use crate::platform::Platform;
 use crate::rules::pageset_tuning::PagesetTuning;
@@ -70,6 +71,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             {
                 guard.tick();
                 guard.update_limits();
+                guard.end_with(PagesetSession::note_seen);
             }
         }
     }

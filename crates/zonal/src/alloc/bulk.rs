@@ -6,15 +6,17 @@
 
 use crate::Allocator;
 use crate::alloc::request::{PageKind, Request};
+use crate::config::InvalidFree;
 use crate::error::{AllocError, FreeBulkError};
-use crate::pageset::StackId;
 use crate::pageset::session::PagesetSession;
 use crate::pageset::state::MachineState;
+use crate::pageset::{PagesetGuard, StackId};
 use crate::platform::Platform;
+use crate::platform::whole_words::WORD_FRAMES;
 use crate::rules::pageset_tuning::PagesetTuning;
 use crate::units::{Order, PageCount, Pfn};
+use crate::zone::Zone;
 use crate::zone::events::Event;
-use crate::zone::frame_state::FrameState;
 
 impl<'m, P: Platform> Allocator<'m, P> {
     /// Allocates single frames, stores them in `frames` from its start, and returns how many were allocated.
@@ -68,16 +70,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if !request.is_plain() && (guard.serves_for_another() || !request.accepts_zone(zone, guard.cpu)) {
             return 0;
         }
-        let count = guard.len(StackId::PAGES).min(u32::try_from(frames.len()).unwrap_or(u32::MAX));
-        let claim = |&frame: &u32| {
-            zone.frames.mark_allocated(frame, FrameState::Cached(Order::PAGE), Order::PAGE, kind)
-        };
-        let mut came = 0;
-        for (frame, place) in guard.pop_frames(count).filter(claim).zip(frames) {
-            *place = zone.pfn(frame);
-            came += 1;
-        }
+        // A longer run continues after the lock was released.
+        let most = guard.len(StackId::PAGES).min(guard.may_move());
+        let count = most.min(u32::try_from(frames.len()).unwrap_or(u32::MAX));
+        let came = guard.pop_allocated(count, zone, kind, frames);
         let moved = i64::from(count);
+        guard.count_moved(count);
         guard.count_kind(kind, moved, &self.state.nodes[zone.node].counters);
         guard.count_hits(came as i64);
         self.state.nodes[zone.node].events.add(Event::Retired, u64::from(count) - came as u64);
@@ -94,11 +92,20 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let below_high = guard.high_now().saturating_minus(guard.count());
         // The push that reaches `high` drains the pageset, so it is not part of a bulk run.
         let free_slots = below_high.saturating_minus(PageCount::new(1)).get();
-        let free_slots = free_slots.min(u64::from(guard.free_slots(StackId::PAGES)));
+        let most = guard.free_slots(StackId::PAGES).min(guard.may_move());
+        let most = u64::from(most).min(free_slots) as usize;
         let (mut freed, mut of_kinds) = (0, [0; PageKind::COUNT]);
-        for &first in frames.iter().take(usize::try_from(free_slots).unwrap_or(usize::MAX)) {
+        let run = &frames[..most.min(frames.len())];
+        while let Some(&first) = run.get(freed) {
             if first < zone.span.start || first >= zone.span.end() {
                 break;
+            }
+            if let Some(word) = run[freed..].first_chunk()
+                && guard.push_freed_word(zone, word, self.invalid_free)
+            {
+                of_kinds[PageKind::User as usize] += WORD_FRAMES as i64;
+                freed += WORD_FRAMES;
+                continue;
             }
             let Ok(kind) = zone.frames.release(zone.offset(first), Order::PAGE, self.invalid_free) else {
                 break;
@@ -107,6 +114,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             of_kinds[kind as usize] += 1;
             freed += 1;
         }
+        guard.count_moved(freed as u32);
         for kind in PageKind::ALL {
             guard.count_kind(kind, -of_kinds[kind as usize], &self.state.nodes[zone.node].counters);
         }
@@ -122,6 +130,54 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let zone = &self.state.zones[self.state.nodes[usize::from(cpu.node)].preferred_zone()?];
         let guard = self.state.own_pageset(zone, cpu).filter(|guard| !guard.is_closed())?;
         (!self.state.shared.tuning().sees_every_free()).then_some(guard)
+    }
+}
+
+impl<P: Platform> PagesetGuard<'_, P> {
+    /// Pops the top `count` single frames, marks them as allocated and stores them in `frames`, which must be as long;
+    /// returns how many were stored. The others are second copies of frames that were freed twice.
+    fn pop_allocated(&self, count: u32, zone: &Zone<'_, P>, kind: PageKind, frames: &mut [Pfn]) -> usize {
+        const WORD: u32 = WORD_FRAMES as u32;
+        let (mut left, mut came) = (count, 0);
+        while left > 0 {
+            let word = if left >= WORD { self.whole_word_on_top() } else { None };
+            let claimed = word.is_some_and(|word| zone.frames.mark_word_allocated(word, kind));
+            let part = left.min(WORD);
+            let claim = |&frame: &u32| claimed || zone.frames.mark_page_allocated(frame, kind);
+            for (frame, place) in self.pop_frames(part).filter(claim).zip(&mut frames[came..]) {
+                *place = zone.pfn(frame);
+                came += 1;
+            }
+            left -= part;
+        }
+        came
+    }
+
+    /// Pushes frames of kind `User` that are being freed, if they are one whole word in ascending or descending order
+    /// and all are allocated; returns whether it did. The stack must have enough free slots.
+    fn push_freed_word(
+        &self,
+        zone: &Zone<'_, P>,
+        frames: &[Pfn; WORD_FRAMES],
+        invalid_free: InvalidFree,
+    ) -> bool {
+        let (first, last) = (frames[0].min(frames[WORD_FRAMES - 1]), frames[0].max(frames[WORD_FRAMES - 1]));
+        let within = zone.span.start <= first && last < zone.span.end();
+        if last.get() - first.get() != WORD_FRAMES as u64 - 1 || !within {
+            return false;
+        }
+        let word = zone.offset(first);
+        let (start, step) = if frames[0] == first { (first.get(), 1) } else { (last.get(), u64::MAX) };
+        let differences = frames
+            .iter()
+            .zip(0..)
+            .fold(0, |all, (frame, at)| all | frame.get() ^ start.wrapping_add(step.wrapping_mul(at)));
+        let is_word = word.is_multiple_of(WORD_FRAMES as u32) && differences == 0;
+        if is_word && zone.frames.mark_word_freed(word, invalid_free) {
+            self.push_word(word, !0);
+            return true;
+        }
+        false
     }
 }
 

@@ -179,7 +179,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             };
         }
         let pushed = self.push_beyond(session.as_ref(), zone, frame, kind);
-        drop(session);
+        session.into_iter().for_each(PagesetSession::end);
         if !pushed {
             self.free_to_buddy(zone, frame, Order::PAGE);
         }
@@ -235,7 +235,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let session = stack.and_then(|_| self.own_pageset(zone, cpu?));
         let stack = stack.unwrap_or(StackId::PAGES);
         let pushed = self.push(session.as_ref(), zone, stack, frame, order, kind);
-        drop(session);
+        session.into_iter().for_each(PagesetSession::end);
         if !pushed {
             self.free_to_buddy(zone, frame, order);
         }

@@ -6,8 +6,8 @@
 use crate::Allocator;
 use crate::alloc::context::AllocContext;
 use crate::alloc::request::{Block, PageKind};
-use crate::pageset::StackId;
 use crate::pageset::state::MachineState;
+use crate::pageset::{HOLD_MAX, StackId};
 use crate::platform::Platform;
 use crate::rules::watermarks::{Urgency, Watermark};
 use crate::units::{Order, PageCount, ZoneKind};
@@ -159,14 +159,11 @@ pub(super) fn count_numa<P: Platform>(
     }
 }
 
-/// Largest number of frames that one refill moves: 32 batches, plus rounding up to whole words.
-const LARGEST_REFILL: PageCount = PageCount::new(32 * 63 + 64);
-
 /// Returns how many frames a refill may move from `zone` to a pageset in addition to the requested block.
 ///
 /// A refill stops at the watermark of the scan, without the discount that an urgent request gets. Frames below `min`
 /// are reserved for urgent requests, which could not allocate them from other CPUs' pagesets.
 pub(super) fn spare<P: Platform>(zone: &Zone<'_, P>, limit: ZoneKind, watermark: Watermark) -> PageCount {
     let keep = zone.watermarks().discounted(watermark, Urgency::Normal).plus(zone.reserve(limit));
-    zone.free_before(LARGEST_REFILL).saturating_minus(keep)
+    zone.free_before(PageCount::new(HOLD_MAX as u64)).saturating_minus(keep)
 }

@@ -70,9 +70,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
     //   alloc_larger                  blocks of more than one frame (`blocks.rs`)
     //     pop_larger                  pops a block that the CPU's pageset of the preferred zone holds
     //   alloc_beyond                  all other requests
+    //     pop_folding                 pops from the slot and folds counters (`pageset/steps.rs`)
     //     refuse                      fails the request if fault injection chose it
     //     alloc_near                  tries the current CPU's pageset, under its lock
-    //       pop_and_fold              pops from the slot and folds counters (`pageset/steps.rs`)
     //       pop_preferred             pops from the preferred zone's pageset
     //         pop                     pops a block and marks it as allocated (`admit`)
     //         pop_refilled            checks `low`, refills the pageset and pops
@@ -181,6 +181,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
         allowed: Option<&NodeMask>,
     ) -> Result<Block, AllocError> {
         let request = &Request { flags, policy, allowed, near, below: Pfn::new(0) };
+        // Needs no permission to begin: it does not wait, and no requests are refused while there are slots.
+        if request.flags.order == Order::PAGE
+            && request.may_pop()
+            && let Some(block) = self.pop_folding(request)
+        {
+            return Ok(block);
+        }
         self.may_begin(request)?;
         if request.may_pop()
             && let Some(block) = self.alloc_near(request)
@@ -193,12 +200,24 @@ impl<'m, P: Platform> Allocator<'m, P> {
         self.alloc_slow(request)
     }
 
+    /// Pops a frame from the current CPU's pageset slot when the fast path failed only because a counter must be folded.
+    #[inline]
+    fn pop_folding(&self, request: &Request<'_>) -> Option<Block> {
+        let (kind, cpu) = (request.flags.kind, self.state.current_cpu_info()?);
+        let slot = self.state.slots.of(cpu.id)?;
+        if !slot.needs_only_a_fold(POP_STEPS[kind as usize]) || !request.accepts_slot(slot) {
+            return None;
+        }
+        let frame = self.state.lock_slot(slot, cpu)?.pop_and_fold(kind).ok()?;
+        self.mark_popped(slot, Popped::frame(frame), kind)
+    }
+
     /// Allocates from the current CPU's pageset of the preferred zone or, while that zone is full, of the serving zone.
     ///
     /// Orders that are not cached are allocated from the preferred zone's buddy. Returns `None` when no block is
     /// available without waiting.
     fn alloc_near(&self, request: &Request<'_>) -> Option<Block> {
-        let RequestFlags { order, kind, .. } = request.flags;
+        let order = request.flags.order;
         let cpu = self.state.current_cpu_info()?;
         let node = &self.state.nodes[usize::from(cpu.node)];
         let preferred = node.preferred_zone()?;
@@ -210,11 +229,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
             && slot.zone.index() == preferred
             && slot.has_frames()
         {
-            return match self.state.lock_slot(slot, cpu)?.pop_and_fold(kind) {
-                // Returns `None` when the frame is the second copy of one that was freed twice.
-                Ok(frame) => self.mark_popped(slot, Popped::frame(frame), kind),
-                Err(session) => self.pop_preferred(&session, StackId::PAGES, &request.flags),
-            };
+            let session = self.state.own_pageset(&self.state.zones[preferred], cpu)?;
+            return self.pop_preferred(&session, StackId::PAGES, &request.flags);
         }
         let preferred = &self.state.zones[preferred];
         match self.state.cached.stack(order) {

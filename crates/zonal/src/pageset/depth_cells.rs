@@ -98,6 +98,12 @@ impl<'a, P: Platform> DepthCells<'a, P> {
         if frames > 0 { position.after_pop(pages) } else { position.after_push(pages) }
     }
 
+    /// Returns how far the count of allocated frames is above its minimum and below its maximum in the period.
+    #[inline]
+    pub(super) fn position(&self) -> Depths {
+        self.depths(POSITION)
+    }
+
     /// Returns how many frames may be popped or pushed before one of them goes deeper than all before in this period.
     pub(super) fn leeway(&self, _guard: &impl CpuGuard) -> Leeway {
         let (position, deepest) = (self.depths(POSITION), self.depths(DEEPEST));

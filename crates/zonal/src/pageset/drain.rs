@@ -7,8 +7,10 @@ use crate::buddy::word_batch::{BATCH_MAX, WordBatch};
 use crate::pageset::high::zone_level;
 use crate::pageset::session::PagesetSession;
 use crate::pageset::state::MachineState;
-use crate::pageset::{CachedOrders, PagesetGuard, StackId};
+use crate::pageset::{CachedOrders, HOLD_MAX, PagesetGuard, StackId};
 use crate::platform::Platform;
+use crate::platform::whole_words::WORD_FRAMES;
+use crate::rules::pageset_tuning::depth::Depths;
 use crate::rules::pageset_tuning::{PagesetTuning, words};
 use crate::units::{Order, PageCount};
 use crate::zone::counters::ZoneItem;
@@ -17,8 +19,8 @@ use crate::zone::{CpuInfo, Shortness, Zone};
 /// How often a drain tries to lock a pageset before it skips the pageset.
 const DRAIN_TRIES: u32 = 32;
 
-/// Maximum number of frames that a drain moves in one batch, under one lock; a larger block moves alone.
-const FRAMES_MAX: u64 = 512;
+/// Maximum number of whole words that a drain moves in one batch.
+const WORDS_MAX: usize = HOLD_MAX as usize / WORD_FRAMES;
 
 impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     /// Pushes a block onto its stack, and drains the pageset if it has reached `high`.
@@ -54,8 +56,8 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         let order = self.state.cached.order(stack);
         let half = u64::from(self.len(stack)).div_ceil(2) << order.get();
         let batch = self.zone_limits().batch;
-        let size =
-            if self.state.shared.tuning().rounds_to_words() { words::drain_size(batch) } else { batch };
+        let rounds = self.state.shared.tuning().rounds_to_words();
+        let size = if rounds { words::drain_size(batch, PageCount::ZERO, PageCount::ZERO) } else { batch };
         self.drain(stack, size.min(PageCount::new(half)));
         self.free_slots(stack) > 0
     }
@@ -82,8 +84,10 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
             PagesetTuning::DepthPublished if !self.zone.is_reclaimed() => batch,
             PagesetTuning::DepthPublished => batch.max(count.saturating_minus(threshold)),
             PagesetTuning::Depth | PagesetTuning::Fixed => {
-                let size = words::drain_size(batch);
                 let single = stack == StackId::PAGES;
+                // A run of frees that has come far below the maximum of the period probably goes on.
+                let run = if single { self.run_so_far(Depths::free) } else { PageCount::ZERO };
+                let size = words::drain_size(batch, run, count);
                 let size = if single { PageCount::new(self.until_whole_words(size.get())) } else { size };
                 size.max(words::drain_least(threshold, count))
             }
@@ -96,6 +100,8 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
 
     /// Drains at least `frames` frames to the zone, first from the stack `first`, then from the other stacks in
     /// descending order.
+    ///
+    /// Frames that may not move under this hold of the lock are left for [`Self::end`].
     pub(super) fn drain(&self, first: StackId, frames: PageCount) {
         let mut left = frames.get();
         for stack in core::iter::once(first).chain(CachedOrders::stacks_downwards()) {
@@ -103,13 +109,14 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
                 break;
             }
             let order = self.state.cached.order(stack);
-            while left > 0 && self.len(stack) > 0 {
-                let most = (FRAMES_MAX >> order.get()).clamp(1, BATCH_MAX as u64);
+            while left > 0 && self.len(stack) > 0 && self.may_move() >> order.get() > 0 {
+                let most = u64::from(self.may_move() >> order.get());
                 let blocks = (left >> order.get()).clamp(1, most) as u32;
                 let gone = self.drain_stack(stack, blocks.min(self.len(stack)));
                 left = left.saturating_sub(gone.get());
             }
         }
+        self.undrained.set(left.min(self.count().get()));
         self.note_shortness();
         self.state.clear_full_bits_early(self.zone);
     }
@@ -118,22 +125,25 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     pub(super) fn drain_middles(&self) {
         if self.zone.is_short(Shortness::HugeBlocks) {
             for stack in CachedOrders::stacks_downwards().filter(|stack| stack.is_middle()) {
-                let len = self.len(stack);
-                if len > 0 {
-                    self.drain_stack(stack, len);
+                // Blocks that may not move now are drained by a later tick.
+                let blocks = self.len(stack).min(self.may_move() >> self.state.cached.order(stack).get());
+                if blocks > 0 {
+                    self.drain_stack(stack, blocks);
                 }
             }
         }
     }
 
-    /// Drains one batch of blocks from the top of `stack`; returns how many frames left the pageset.
+    /// Drains one batch of at most `blocks` blocks from the top of `stack`; returns how many frames left the pageset.
     fn drain_stack(&self, stack: StackId, blocks: u32) -> PageCount {
         let order = self.state.cached.order(stack);
-        let refused = if order == Order::PAGE {
+        let (blocks, refused) = if order == Order::PAGE {
             drain_frames(self.zone, self, blocks)
         } else {
-            drain_blocks(self.zone, self, stack, order, blocks)
+            let blocks = blocks.min(BATCH_MAX as u32);
+            (blocks, drain_blocks(self.zone, self, stack, order, blocks))
         };
+        self.count_moved(blocks << order.get());
         let moved = u64::from(blocks) << order.get();
         let refused = refused << order.get();
         self.zone.counters().add(&self.zone_diffs, ZoneItem::Free, (moved - refused) as i64, self);
@@ -141,43 +151,90 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         self.bump(|pageset| &pageset.drains);
         PageCount::new(moved)
     }
+
+    /// Ends the session, and then finishes its drain under further holds of the lock, each followed by `after`.
+    pub(crate) fn end_with(self, after: impl Fn(&Self)) {
+        let (state, zone, cpu) = (self.state, self.zone, self.cpu);
+        let mut left = self.undrained.get();
+        drop(self);
+        while left > 0 {
+            let Some(session) = state.pageset_to_drain(zone, cpu) else { return };
+            session.drain(StackId::PAGES, PageCount::new(left).min(session.count()));
+            after(&session);
+            session.update_limits();
+            left = session.undrained.get();
+        }
+    }
+
+    /// Ends the session, and then finishes its drain under further holds of the lock.
+    #[inline]
+    pub(crate) fn end(self) {
+        if self.undrained.get() != 0 {
+            self.end_with(|_| {});
+        }
+    }
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
     /// Empties the pageset of a CPU.
     ///
-    /// The number of tries is limited, because the holder of the lock may be a context that the caller has interrupted.
+    /// The CPU may push frames between the holds of the lock. The drain ends when it has seen the pageset empty, or
+    /// after twice as many holds as the frames needed that were there when it began.
     pub(crate) fn drain_cpu(&self, zone: &Zone<'m, P>, cpu: CpuInfo) {
-        if self.pagesets_of(zone).of(cpu).count() == PageCount::ZERO {
-            return;
-        }
-        for round in 0..DRAIN_TRIES {
-            if let Some(guard) = self.try_pageset(zone, cpu) {
-                guard.drain(StackId::PAGES, guard.count());
-                if cpu.id != self.platform.current_cpu() {
-                    guard.bump(|pageset| &pageset.remote_drains);
-                }
-                guard.update_limits();
+        let count = self.pagesets_of(zone).of(cpu).count().get();
+        for hold in 0..2 * count.div_ceil(HOLD_MAX.into()) {
+            let Some(session) = self.pageset_to_drain(zone, cpu) else { return };
+            session.drain(StackId::PAGES, session.count());
+            if hold == 0 && cpu.id != self.platform.current_cpu() {
+                session.bump(|pageset| &pageset.remote_drains);
+            }
+            session.update_limits();
+            if session.undrained.get() == 0 {
                 return;
             }
-            self.platform.relax(round);
         }
+    }
+
+    /// Locks a pageset for a drain.
+    ///
+    /// The number of tries is limited, because the holder of the lock may be a context that the caller has interrupted.
+    fn pageset_to_drain<'a>(
+        &'a self,
+        zone: &'a Zone<'m, P>,
+        cpu: CpuInfo,
+    ) -> Option<PagesetSession<'a, 'm, P>> {
+        (0..DRAIN_TRIES).find_map(|round| {
+            let session = self.try_pageset(zone, cpu);
+            if session.is_none() {
+                self.platform.relax(round);
+            }
+            session
+        })
     }
 }
 
-/// Drains the top `count` single frames; returns how many were refused, because their states or the buddy showed an
-/// invalid free.
-fn drain_frames<P: Platform>(zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, count: u32) -> u64 {
-    if count == u64::BITS
+/// Drains a batch of at most `count` frames from the top of the stack of single frames; returns how many left the stack,
+/// and how many of them were refused, because their states or the buddy showed an invalid free.
+///
+/// The batch has the whole words on top or, if there is none, at most [`BATCH_MAX`] frames.
+fn drain_frames<P: Platform>(zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, count: u32) -> (u32, u64) {
+    const WORD: u32 = WORD_FRAMES as u32;
+    let (mut words, mut len, mut strange) = ([(0, 0); WORDS_MAX], 0, 0);
+    while len < words.len().min((count / WORD) as usize)
         && let Some(word) = guard.whole_word_on_top()
     {
-        guard.drop_frames(count);
+        guard.drop_frames(WORD);
         let gone = zone.frames.mark_word_free(word, !0);
-        return u64::from(gone.count_zeros()) + zone.free_areas.free_word(word, gone);
+        strange += u64::from(gone.count_zeros());
+        words[len] = (word, gone);
+        len += 1;
     }
-    let (mut batch, mut strange) = (WordBatch::new(), 0);
+    if len > 0 {
+        return (WORD * len as u32, strange + zone.free_areas.free_words(&words[..len]));
+    }
+    let (mut batch, count) = (WordBatch::new(), count.min(BATCH_MAX as u32));
     let twice = batch.add(guard.pop_frames(count).filter(mark_free_blocks(zone, Order::PAGE, &mut strange)));
-    u64::from(twice) + strange + zone.free_areas.free_batch(&batch)
+    (count, u64::from(twice) + strange + zone.free_areas.free_batch(&batch))
 }
 
 /// Drains the top blocks of a larger order; returns how many were refused, as in [`drain_frames`].

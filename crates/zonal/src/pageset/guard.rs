@@ -22,7 +22,13 @@ pub(crate) struct PagesetGuard<'a, P: Platform> {
     shape: &'a StackShape,
     /// The run to which the holder's last step belongs.
     run: Cell<Run>,
+    /// Frames that refills, drains and bulk operations have moved under this hold of the lock; at most [`HOLD_MAX`].
+    moved: Cell<u32>,
 }
+
+/// Maximum number of frames that move between a pageset and the buddy, or its caller, under one hold of the pageset's
+/// lock. The locks of free areas are held only for parts of such a move. No cached block is larger.
+pub(crate) const HOLD_MAX: u32 = 512;
 
 impl<P: Platform> CpuGuard for PagesetGuard<'_, P> {}
 
@@ -30,6 +36,10 @@ impl<P: Platform> Drop for PagesetGuard<'_, P> {
     #[inline]
     fn drop(&mut self) {
         self.pageset.settled.store(u64::from(self.word().free_slots()), Relaxed);
+        let moved = u64::from(self.moved.get());
+        if moved > self.pageset.longest_hold.load(Relaxed) {
+            self.pageset.longest_hold.store(moved, Relaxed);
+        }
         self.pageset.head.open();
     }
 }
@@ -52,7 +62,7 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
         (slots, shape): (&'a [P::U32], &'a StackShape),
         lock_word: LockWord,
     ) -> Self {
-        let guard = Self { pageset, slots, shape, run: Cell::new(Run::None) };
+        let guard = Self { pageset, slots, shape, run: Cell::new(Run::None), moved: Cell::new(0) };
         if lock_word == LockWord::UNINIT {
             guard.begin();
         }
@@ -122,6 +132,19 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
     #[inline]
     pub(crate) fn set_run(&self, run: Run) {
         self.run.set(run);
+    }
+
+    /// Returns how many more frames may move under this hold of the lock.
+    #[inline]
+    pub(crate) fn may_move(&self) -> u32 {
+        HOLD_MAX - self.moved.get()
+    }
+
+    /// Counts frames that have moved under this hold of the lock.
+    #[inline]
+    pub(crate) fn count_moved(&self, frames: u32) {
+        self.moved.set(self.moved.get() + frames);
+        debug_assert!(self.moved.get() <= HOLD_MAX, "{} frames moved under one hold", self.moved.get());
     }
 
     /// Pops the block that was pushed onto `stack` last.

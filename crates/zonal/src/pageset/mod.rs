@@ -31,7 +31,7 @@ use crate::platform::{Atomic, Platform};
 use crate::units::{Moment, Order, PageCount, PageKind};
 use crate::zone::CpuInfo;
 use depth_cells::{DEPTH_CELLS, DepthCells};
-pub(crate) use guard::PagesetGuard;
+pub(crate) use guard::{HOLD_MAX, PagesetGuard};
 
 /// Number of stacks: orders 0 to 8, and 2 MiB.
 pub(crate) const STACKS: usize = 10;
@@ -258,6 +258,8 @@ all_zero! {
         pub(crate) refills: u64,
         pub(crate) drains: u64,
         pub(crate) remote_drains: u64,
+        /// Largest number of frames that moved under one hold of the lock.
+        pub(crate) longest_hold: u64,
         /// Zones checked by scans that found a block in this pageset.
         pub(crate) probes: u64,
         /// Time at which differences were last folded, in clock nanoseconds.

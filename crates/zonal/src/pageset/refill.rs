@@ -7,11 +7,12 @@
 use core::ops::RangeInclusive;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::buddy::word_batch::{BATCH_MAX, WordBatch};
+use crate::buddy::word_batch::WordBatch;
 use crate::pageset::high::zone_level;
 use crate::pageset::session::PagesetSession;
-use crate::pageset::{PagesetGuard, StackId};
+use crate::pageset::{HOLD_MAX, PagesetGuard, StackId};
 use crate::platform::{Atomic, Platform};
+use crate::rules::pageset_tuning::depth::Depths;
 use crate::rules::pageset_tuning::words;
 use crate::rules::pageset_tuning::{PagesetTuning, ZoneLevel, blocks_of};
 use crate::units::{Order, PageCount, PageKind};
@@ -27,12 +28,17 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     ///
     /// `spare` is the number of free frames above the watermark of the request. A refill moves at most these frames, or
     /// one block if there are fewer. Pagesets therefore do not cache the frames that are reserved for urgent requests.
+    /// Nor does it move more than may move under one hold of the lock; what is missing comes with the next refill.
     #[cold]
     pub(crate) fn refill(&self, stack: StackId, spare: PageCount) -> u32 {
         let preferred = self.zone.preferred_area(Some(self.cpu));
         let order = self.state.cached.order(stack);
         self.set_first_high();
-        let spare = spare.min(self.refill_most());
+        let may_move = PageCount::new(self.may_move().into());
+        if may_move < order.pages() {
+            return self.len(stack);
+        }
+        let spare = spare.min(self.refill_most()).min(may_move);
         let size = self.refill_size(order).min(spare);
         let blocks = if stack.is_middle() { 1 } else { blocks_of(size, order) as u32 };
         let blocks = blocks.min(self.free_slots(stack));
@@ -45,13 +51,14 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
             let kept_before = self.len(stack);
             let came = if order == Order::PAGE {
                 let most = self.free_slots(stack).min(spare.clamp(1, u64::from(u32::MAX)) as u32);
-                refill_frames(self.zone, self, preferred, left.min(BATCH_MAX as u32)..=most)
+                refill_frames(self.zone, self, preferred, left..=most)
             } else {
-                refill_blocks(self.zone, self, stack, order, preferred, left.min(BATCH_MAX as u32))
+                refill_blocks(self.zone, self, stack, order, preferred, left)
             };
             let retired = came - (self.len(stack) - kept_before);
             self.count_retired(u64::from(retired) << order.get());
             self.bump(|pageset| &pageset.refills);
+            self.count_moved(came << order.get());
             if came == 0 {
                 break;
             }
@@ -81,15 +88,23 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     fn refill_size(&self, order: Order) -> PageCount {
         let (tuning, batch) = (self.state.shared.tuning(), self.zone_limits().batch);
         if tuning.rounds_to_words() && order == Order::PAGE {
-            return words::refill_size(batch);
+            // A run of allocations that has come far above the minimum of the period probably goes on.
+            return words::refill_size(batch, self.run_so_far(Depths::alloc));
         }
         if tuning != PagesetTuning::Stepwise {
             return batch;
         }
         let figures = self.figures();
         let resize = self.stepwise().refill(&figures, order, zone_level(self.zone), self);
-        self.set_high(resize.high);
+        // `high` rises by the size of the refill, which is cut if it may not move under one hold of the lock.
+        self.set_high(resize.high.min(self.high().plus(PageCount::new(HOLD_MAX.into()))));
         resize.size
+    }
+
+    /// Returns how far the depth rule has seen the count of allocated frames rise, or fall, in this period.
+    pub(super) fn run_so_far(&self, direction: impl FnOnce(Depths) -> PageCount) -> PageCount {
+        let is_known = self.state.shared.tuning() == PagesetTuning::Depth;
+        if is_known { direction(self.depth().position()) } else { PageCount::ZERO }
     }
 
     /// Counts frames as allocated again, to correct for an invalid free that pushed and subtracted them a second time.
@@ -133,7 +148,7 @@ fn refill_frames<P: Platform>(
     preferred: usize,
     range: RangeInclusive<u32>,
 ) -> u32 {
-    // Usually the batch is a single whole word.
+    // Often the batch is a single whole word.
     let (mut first, mut others) = (None, None);
     let mut push = |word, frames| match first {
         None => first = Some((word, frames)),

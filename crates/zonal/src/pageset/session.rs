@@ -8,6 +8,7 @@
 //! of the leeway. Related files: `platform/cpu_local.rs` compares with the
 //! limits, and `pageset/guard.rs` stores them.
 
+use core::cell::Cell;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::pageset::depth_cells::{Leeway, Run};
@@ -32,6 +33,8 @@ pub(crate) struct PagesetSession<'a, 'm, P: Platform> {
     /// CPU to which the pageset belongs.
     pub(crate) cpu: CpuInfo,
     guard: PagesetGuard<'a, P>,
+    /// Frames that a drain left for further holds of the lock.
+    pub(super) undrained: Cell<u64>,
 }
 
 impl<'a, P: Platform> core::ops::Deref for PagesetSession<'a, '_, P> {
@@ -115,7 +118,7 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
     ) -> Self {
         let pagesets = state.pagesets_of(zone);
         let guard = PagesetGuard::new(pagesets.of(cpu), pagesets.stacks(cpu), lock_word);
-        PagesetSession { state, zone, cpu, guard }
+        PagesetSession { state, zone, cpu, guard, undrained: Cell::new(0) }
     }
 
     /// Whether the pageset's CPU is on the zone's node.

@@ -7,6 +7,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::pageset::{PagesetGuard, StackId};
+use crate::platform::whole_words::Direction;
 use crate::platform::{Atomic, Platform};
 
 // Every access is relaxed, because the lock that the guard represents orders the accesses.
@@ -15,20 +16,16 @@ impl<P: Platform> PagesetGuard<'_, P> {
     ///
     /// The stack must have enough free slots.
     #[inline]
-    pub(super) fn push_word(&self, first: u32, frames: u64) {
+    pub(crate) fn push_word(&self, first: u32, frames: u64) {
         let word = self.word();
         let free_slots = word.free_slots() - frames.count_ones();
         let slots = &self.page_slots()[free_slots as usize..word.free_slots() as usize];
         self.set_word(word.with_free_slots(free_slots));
-        if frames == !0 {
-            // Most words are whole. This case stores eight frames per iteration, so that the compiler can unroll the
-            // inner loop.
-            for (eight, slots) in slots.as_chunks::<8>().0.iter().enumerate() {
-                for (at, slot) in slots.iter().enumerate() {
-                    slot.store(first + (8 * eight + at) as u32, Relaxed);
-                }
-            }
-            return;
+        // Most words are whole.
+        if frames == !0
+            && let Some(slots) = slots.first_chunk()
+        {
+            return P::store_ascending(slots, first);
         }
         let mut left = frames;
         for slot in slots {
@@ -39,11 +36,16 @@ impl<P: Platform> PagesetGuard<'_, P> {
 
     /// Returns the first frame of a word if the top 64 entries of the stack are the frames of that word, in any order.
     #[inline]
-    pub(super) fn whole_word_on_top(&self) -> Option<u32> {
-        let slots = self.page_slots()[self.word().free_slots() as usize..].get(..64)?;
-        let top = slots[0].load(Relaxed);
-        if (slots[63].load(Relaxed) ^ top) >= 64 {
+    pub(crate) fn whole_word_on_top(&self) -> Option<u32> {
+        let slots = self.page_slots()[self.word().free_slots() as usize..].first_chunk()?;
+        let (top, last) = (slots[0].load(Relaxed), slots[63].load(Relaxed));
+        if (last ^ top) >= 64 {
             return None; // This is the usual case for scattered frames.
+        }
+        // The frames were usually freed in ascending or descending order.
+        let direction = if top < last { Direction::Ascending } else { Direction::Descending };
+        if (last ^ top) == 63 && P::holds_run(slots, direction) {
+            return Some(top & !63);
         }
         let (mut others, mut frames) = (0, 0_u64);
         for slots in slots.as_chunks::<8>().0 {

@@ -34,9 +34,12 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         if self.is_fold_due() {
             self.fold();
         }
-        // Relaxed: the guard orders it. The hash is computed after the fold, because the fold changes the counters in
-        // it.
-        self.seen.store(seen(self), Relaxed);
+        self.note_seen();
+    }
+
+    /// Stores the hash of the state, at the end of a tick: the tick itself changes the state.
+    pub(crate) fn note_seen(&self) {
+        self.seen.store(seen(self), Relaxed); // relaxed: the guard orders it
     }
 
     /// Ends the period of the depth rule if it is over.
@@ -78,12 +81,6 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         self.fold_all_served();
     }
 
-    /// Drains all frames of the pageset and folds its counters.
-    pub(crate) fn empty(&self) {
-        self.drain(StackId::PAGES, self.count());
-        self.fold();
-    }
-
     /// Restarts the tuning of the pageset with `high` at its lower limit.
     pub(crate) fn restart_tuning(&self) {
         self.depth().reset(self);
@@ -108,10 +105,17 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Closes the pageset of a CPU, and frees its frames to the zone.
     pub(crate) fn close_pageset(&self, zone: &Zone<'m, P>, cpu: CpuInfo) {
-        let guard = self.pageset(zone, cpu);
-        guard.close();
-        guard.always_bail_out();
-        guard.empty();
+        // A closed pageset accepts no frames, so it is empty in the end.
+        loop {
+            let session = self.pageset(zone, cpu);
+            session.close();
+            session.always_bail_out();
+            session.drain(StackId::PAGES, session.count());
+            session.fold();
+            if session.undrained.get() == 0 {
+                return;
+            }
+        }
     }
 }
 

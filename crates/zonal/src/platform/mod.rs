@@ -16,6 +16,7 @@ pub mod pageset_slot;
 pub(crate) mod pageset_word;
 pub mod pressure;
 pub mod reclaimer;
+pub mod whole_words;
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -25,6 +26,7 @@ use crate::platform::cpu_local::CpuLocal;
 use crate::platform::pressure::PressureEvent;
 use crate::units::{CpuId, Moment, NodeId, PageCount, Pfn};
 use reclaimer::{NoReclaimer, Reclaimer};
+use whole_words::{Direction, WORD_FRAMES};
 
 /// An atomic integer that holds a `T`, with the operations and orderings of `core::sync::atomic`.
 pub trait Atomic<T: Copy>: Send + Sync {
@@ -312,5 +314,41 @@ pub trait Platform: Send + Sync {
     /// zero frames and to fill them with a poison pattern.
     fn contents(&self) -> Option<&dyn FrameContents> {
         None
+    }
+
+    /// Replaces the value of 64 adjacent cells by `to` if each holds `from`, and returns whether it did.
+    ///
+    /// An implementation loads each cell (acquire) and, if all hold `from`, stores `to` to each cell (release). It may
+    /// access several cells with one instruction and in any order, but it must not store to any cell unless all cells
+    /// held `from`. The operation as a whole is not atomic, and need not be: while a cell holds `from`, only the caller
+    /// changes the cell.
+    #[inline]
+    fn replace_all(cells: &[Self::U8; WORD_FRAMES], from: u8, to: u8) -> bool {
+        whole_words::replace_all(cells, from, to)
+    }
+
+    /// Exchanges `from` for `to` in each of 64 adjacent cells that holds `from` (acquire and release, as one exchange for
+    /// each cell), and returns these cells as bits.
+    ///
+    /// An implementation may exchange several cells with one instruction.
+    #[inline]
+    fn exchange_each(cells: &[Self::U8; WORD_FRAMES], from: u8, to: u8) -> u64 {
+        whole_words::exchange_each(cells, from, to)
+    }
+
+    /// Stores `first`, `first + 1` and so on in adjacent cells (relaxed).
+    ///
+    /// The caller holds the lock of the cells. An implementation may access several cells with one instruction.
+    #[inline]
+    fn store_ascending(cells: &[Self::U32; WORD_FRAMES], first: u32) {
+        whole_words::store_ascending(cells, first);
+    }
+
+    /// Whether adjacent cells hold consecutive numbers in this direction, wrapping (relaxed).
+    ///
+    /// The caller holds the lock of the cells. An implementation may access several cells with one instruction.
+    #[inline]
+    fn holds_run(cells: &[Self::U32; WORD_FRAMES], direction: Direction) -> bool {
+        whole_words::holds_run(cells, direction)
     }
 }

@@ -11,7 +11,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::platform::cells::{all_zero, copy_view};
-use crate::platform::pageset_word::{GUARDS, Step, free_slots_of};
+use crate::platform::pageset_word::{FREE_SLOTS_GUARD, GUARDS, Step, free_slots_of};
 use crate::platform::{Atomic, Platform};
 use crate::units::{CpuId, NodeId, Pfn, ZoneId, ZoneKind};
 
@@ -218,6 +218,16 @@ impl<P: Platform> PagesetSlot<'_, P> {
     #[inline]
     pub(crate) fn has_frames(&self) -> bool {
         free_slots_of(self.head.word.load(Relaxed)) < self.slots.len() // relaxed: may be stale
+    }
+
+    /// Whether the stack has a frame, and the limit of free slots allows a pop, so that only a counter can make a pop
+    /// fail; the result may be stale.
+    #[inline]
+    pub(crate) fn needs_only_a_fold(&self, step: Step) -> bool {
+        // Relaxed: may be stale.
+        let (word, limit) = (self.head.word.load(Relaxed), self.head.pop_limit.load(Relaxed));
+        free_slots_of(word) < self.slots.len()
+            && word.wrapping_add(step.bits()).wrapping_add(limit) & FREE_SLOTS_GUARD == 0
     }
 
     /// Whether the zone of the pageset is the preferred zone of its CPU; the result may be stale.

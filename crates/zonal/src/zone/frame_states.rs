@@ -46,7 +46,7 @@ pub(crate) fn mark_freed<A: Atomic<u8>>(
         // AcqRel: the next owner of the block sees the writes of this owner. Relaxed: a failure is only reported.
         InvalidFree::Exact => cell.compare_exchange(allocated, cached, AcqRel, Relaxed).map(|_| ()),
         InvalidFree::Checked => {
-            cell.store(cached, Release); // release: pairs with the acquire in `step`
+            cell.store(cached, Release); // release: pairs with the acquire in `step_byte`
             Ok(())
         }
     }
@@ -92,19 +92,7 @@ pub(crate) fn release_block<A: Atomic<u8>>(
 /// state.
 #[inline(always)]
 pub(crate) fn mark_block_allocated<A: Atomic<u8>>(cell: &A, order: Order, kind: PageKind) -> bool {
-    step_state(cell, FrameState::Cached(order), FrameState::Allocated(order, kind))
-}
-
-#[inline(always)]
-fn step_state<A: Atomic<u8>>(cell: &A, from: FrameState, to: FrameState) -> bool {
-    // Acquire and release: the next owner of the block sees the writes of this owner. A separate load and store are
-    // enough, because only the holder of the block changes its state here. The check finds second copies of a block that
-    // racing frees made under `InvalidFree::Checked`.
-    if cell.load(Acquire) != from.encode() {
-        return false;
-    }
-    cell.store(to.encode(), Release);
-    true
+    step_byte(cell, FrameState::Cached(order).encode(), FrameState::Allocated(order, kind).encode())
 }
 
 /// The states of a zone's frames, by offset from the zone's base.
@@ -179,6 +167,41 @@ impl<'m, P: Platform> FrameTable<'m, P> {
         self.step_word::<CACHED_PAGE, FREE>(first, frames)
     }
 
+    /// Marks a single cached frame as allocated; returns `false` in the cases of [`FrameTable::mark_allocated`].
+    #[inline]
+    pub(crate) fn mark_page_allocated(&self, frame: u32, kind: PageKind) -> bool {
+        step_byte(self.cell(frame), CACHED_PAGE, allocated_page(kind))
+    }
+
+    /// Marks the single frames of a word as allocated if all are cached; otherwise changes nothing and returns `false`.
+    #[inline]
+    pub(crate) fn mark_word_allocated(&self, first: u32, kind: PageKind) -> bool {
+        self.replace_word(first, CACHED_PAGE, allocated_page(kind))
+    }
+
+    /// Applies [`mark_page_freed`] to all frames of a word; returns `false` if one of them is not allocated as a single
+    /// frame of kind `User`, and leaves the states of the others as they were.
+    #[inline]
+    pub(crate) fn mark_word_freed(&self, first: u32, invalid_free: InvalidFree) -> bool {
+        let allocated = allocated_page(PageKind::User);
+        if invalid_free == InvalidFree::Checked {
+            return self.replace_word(first, allocated, CACHED_PAGE);
+        }
+        let Some(word) = self.states[first as usize..].first_chunk() else { return false };
+        let freed = P::exchange_each(word, allocated, CACHED_PAGE);
+        if freed != !0 {
+            // Release: as in `mark_allocated_again`. The frames marked here belong to this free.
+            let marked = word.iter().enumerate().filter(|&(at, _)| freed >> at & 1 != 0);
+            marked.for_each(|(_, cell)| cell.store(allocated, Release));
+        }
+        freed == !0
+    }
+
+    #[inline]
+    fn replace_word(&self, first: u32, from: u8, to: u8) -> bool {
+        self.states[first as usize..].first_chunk().is_some_and(|word| P::replace_all(word, from, to))
+    }
+
     /// Marks a cached block as quarantined; returns `false` in the cases of [`FrameTable::mark_allocated`].
     pub(crate) fn mark_quarantined(&self, frame: u32, order: Order, kind: PageKind) -> bool {
         self.step(frame, FrameState::Cached(order), FrameState::Quarantined(order, kind))
@@ -200,7 +223,7 @@ impl<'m, P: Platform> FrameTable<'m, P> {
 
     #[inline]
     fn step(&self, frame: u32, from: FrameState, to: FrameState) -> bool {
-        step_state(self.cell(frame), from, to)
+        step_byte(self.cell(frame), from.encode(), to.encode())
     }
 
     /// Performs [`FrameTable::step`] for some frames of a word of 64 frames; returns the frames whose state changed, as
@@ -208,30 +231,17 @@ impl<'m, P: Platform> FrameTable<'m, P> {
     #[inline]
     fn step_word<const FROM: u8, const TO: u8>(&self, first: u32, frames: u64) -> u64 {
         let states = &self.states[first as usize..];
-        let (mut stepped, mut left) = (frames, frames);
-        // Orderings as in `step`.
-        if frames == !0 {
-            // Most words are whole. This case processes eight frames per iteration, so that the compiler can unroll the
-            // inner loop.
-            for (eight, states) in states[..64].as_chunks::<8>().0.iter().enumerate() {
-                for (bit, cell) in states.iter().enumerate() {
-                    if cell.load(Acquire) == FROM {
-                        cell.store(TO, Release);
-                    } else {
-                        stepped &= !(1 << (8 * eight + bit));
-                    }
-                }
-            }
-            return stepped;
+        // Most words are whole, and their frames belong to the caller, so all their states can change together.
+        // Orderings as in `step_byte`.
+        if frames == !0 && self.replace_word(first, FROM, TO) {
+            return frames;
         }
+        let (mut stepped, mut left) = (frames, frames);
         let states = &states[..states.len().min(64)];
         while left != 0 {
             let bit = left.trailing_zeros();
             left &= left - 1;
-            let cell = &states[bit as usize];
-            if cell.load(Acquire) == FROM {
-                cell.store(TO, Release);
-            } else {
+            if !step_byte(&states[bit as usize], FROM, TO) {
                 stepped &= !(1 << bit);
             }
         }
@@ -362,7 +372,7 @@ impl<'m, P: Platform> FrameTable<'m, P> {
     }
 
     fn put(&self, frame: u64, byte: u8) {
-        self.states[frame as usize].store(byte, Release); // release: pairs with the acquire in `step`
+        self.states[frame as usize].store(byte, Release); // release: pairs with the acquire in `step_byte`
     }
 
     /// Sets the state of `frame`, which no other CPU may change.
@@ -379,6 +389,19 @@ impl<'m, P: Platform> FrameTable<'m, P> {
         let exchanged = self.cell(frame).compare_exchange(from.encode(), to.encode(), AcqRel, Relaxed);
         exchanged.map(|_| ()).map_err(|found| self.state_of(frame, found))
     }
+}
+
+/// Replaces the state `from` of a block by `to`; returns `false` if the block has another state.
+#[inline]
+fn step_byte<A: Atomic<u8>>(cell: &A, from: u8, to: u8) -> bool {
+    // Acquire and release: the next owner of the block sees the writes of this owner. A separate load and store are
+    // enough, because only the holder of the block changes its state here. The check finds second copies of a block
+    // that racing frees made under `InvalidFree::Checked`.
+    if cell.load(Acquire) != from {
+        return false;
+    }
+    cell.store(to, Release);
+    true
 }
 
 /// Returns the index of the first byte that is not zero.

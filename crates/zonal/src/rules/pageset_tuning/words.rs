@@ -16,6 +16,12 @@ pub(crate) const HALF_WORD: PageCount = PageCount::new(32);
 /// The minimum drain threshold.
 pub(crate) const THRESHOLD_MIN: PageCount = PageCount::new(96);
 
+/// Number of frames of a word.
+const WORD: u64 = 64;
+
+/// Maximum number of words that move at once, because a lock is held for 512 frames at most.
+const WORDS_MAX: u64 = 8;
+
 /// The smallest target size of a drain, equal to the batch of a zone of 1 GiB.
 /// [`until_whole_words`](crate::pageset::PagesetGuard::until_whole_words) rounds the size up to a whole word.
 const DRAIN_MIN: PageCount = PageCount::new(63);
@@ -35,14 +41,24 @@ pub(crate) fn refill_most(threshold: PageCount, count: PageCount) -> PageCount {
     threshold.saturating_minus(headroom(threshold)).saturating_minus(count)
 }
 
-/// Returns the target size of a refill.
-pub(crate) fn refill_size(batch: PageCount) -> PageCount {
-    batch.max(HALF_WORD)
+/// Returns the target size of a refill after a run of `run` allocations.
+pub(crate) fn refill_size(batch: PageCount, run: PageCount) -> PageCount {
+    batch.max(HALF_WORD).max(PageCount::new(WORD * words_of(run)))
 }
 
-/// Returns the target size of a drain.
-pub(crate) fn drain_size(batch: PageCount) -> PageCount {
-    batch.max(DRAIN_MIN)
+/// Returns the target size of a drain of a pageset of `count` frames after a run of `run` frees.
+pub(crate) fn drain_size(batch: PageCount, run: PageCount, count: PageCount) -> PageCount {
+    let words = words_of(run).min(count.get() / 2 / WORD);
+    batch.max(DRAIN_MIN).max(PageCount::new((WORD * words).saturating_sub(WORD - 1)))
+}
+
+/// Returns how many words to move after a run of `run` frames in one direction: a quarter of the run.
+///
+/// The frames that move early are then few compared with those that the run moved, and the overhead of a refill or a
+/// drain is shared by many.
+const fn words_of(run: PageCount) -> u64 {
+    let words = run.get() / 4 / WORD;
+    if words < WORDS_MAX { words } else { WORDS_MAX }
 }
 
 /// Returns the minimum number of frames that a drain moves from a pageset of `count` frames.
@@ -53,6 +69,7 @@ pub(crate) fn drain_least(threshold: PageCount, count: PageCount) -> PageCount {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pageset::HOLD_MAX;
 
     const fn pages(count: u64) -> PageCount {
         PageCount::new(count)
@@ -74,6 +91,19 @@ mod tests {
     }
 
     #[test]
+    fn long_runs_move_up_to_eight_words_at_once() {
+        let runs = [0, 255, 256, 511, 512, 1024, 2047, 2048, 1 << 20].map(pages);
+        let refills = runs.map(|run| refill_size(pages(63), run).get());
+        assert_eq!(refills, [63, 63, 64, 64, 128, 256, 448, 512, 512]);
+        let drains = runs.map(|run| drain_size(pages(63), run, pages(10_000)).get());
+        assert_eq!(drains, [63, 63, 63, 63, 65, 193, 385, 449, 449]);
+        // Rounded up to a whole word, the largest drain still moves under one hold of the lock, and half stays.
+        assert_eq!(drains[8].next_multiple_of(WORD), HOLD_MAX.into());
+        let at_once = |count| drain_size(pages(63), pages(1 << 20), pages(count)).get();
+        assert_eq!([96, 252, 600].map(at_once), [63, 63, 193]);
+    }
+
+    #[test]
     fn thresholds_below_a_word_are_halved() {
         for threshold in [4, 12, 28, 60] {
             assert_eq!(refill_most(pages(threshold), pages(1)), pages(threshold - threshold / 2 - 1));
@@ -84,8 +114,9 @@ mod tests {
 
     #[test]
     fn batches_of_large_zones_stay_as_they_are() {
-        assert_eq!([1, 7, 31, 63].map(|batch| refill_size(pages(batch)).get()), [32, 32, 32, 63]);
-        assert_eq!([1, 7, 31, 63].map(|batch| drain_size(pages(batch)).get()), [63; 4]);
+        let none = pages(0);
+        assert_eq!([1, 7, 31, 63].map(|batch| refill_size(pages(batch), none).get()), [32, 32, 32, 63]);
+        assert_eq!([1, 7, 31, 63].map(|batch| drain_size(pages(batch), none, none).get()), [63; 4]);
         assert_eq!(threshold(pages(252), pages(400)), pages(252));
     }
 }

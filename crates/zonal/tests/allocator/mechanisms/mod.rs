@@ -1,6 +1,7 @@
 //! Tests of the five mechanisms, M1 to M5. Each mechanism is compared with the description by its authors.
 
 mod full_nodes;
+mod lock_holds;
 mod m1_zonelist_cache;
 mod m2_batches;
 mod m2_depth_published;
