@@ -14,57 +14,62 @@ use std::sync::atomic::{AtomicU8, AtomicU32};
 
 use zonal::platform::whole_words::{self, Direction, WORD_FRAMES};
 
-/// Loads 16 bytes of cells.
-///
-/// # Safety
-/// The bytes must be cells that a shared reference covers.
-#[inline(always)]
-unsafe fn load(at: *const __m128i) -> __m128i {
-    let vector;
-    // SAFETY: the caller guarantees valid cells. The block may be the acquire of other memory, so it is not `readonly`.
-    unsafe {
-        asm!("movdqu {vector}, [{at}]", at = in(reg) at, vector = lateout(xmm_reg) vector,
-            options(nostack, preserves_flags));
-    }
-    vector
-}
+/// Defines a load and a store of 16 bytes of cells.
+macro_rules! vector_access {
+    ($load:ident, $store:ident: $($cells:tt)*) => {
+        #[inline(always)]
+        fn $load(cells: &$($cells)*) -> __m128i {
+            const { assert!(size_of::<$($cells)*>() == 16) };
+            let vector;
+            // SAFETY: the access is to the cells. The load may be an acquire of other memory, so the block is not
+            // `readonly`.
+            unsafe {
+                asm!("movdqu {vector}, [{at}]", at = in(reg) cells.as_ptr(), vector = lateout(xmm_reg) vector,
+                    options(nostack, preserves_flags));
+            }
+            vector
+        }
 
-/// Stores 16 bytes to cells.
-///
-/// # Safety
-/// The bytes must be cells that a shared reference covers.
-#[inline(always)]
-unsafe fn store(at: *const __m128i, vector: __m128i) {
-    // SAFETY: the caller guarantees valid cells, which may change through shared references.
-    unsafe {
-        asm!("movdqu [{at}], {vector}", at = in(reg) at, vector = in(xmm_reg) vector,
-            options(nostack, preserves_flags));
-    }
+        #[inline(always)]
+        fn $store(cells: &$($cells)*, vector: __m128i) {
+            // SAFETY: the access is to the cells, whose type permits shared mutation.
+            unsafe {
+                asm!("movdqu [{at}], {vector}", at = in(reg) cells.as_ptr(), vector = in(xmm_reg) vector,
+                    options(nostack, preserves_flags));
+            }
+        }
+    };
 }
-
-/// Whether all bytes of a vector are zero.
-#[inline(always)]
-fn is_zero(vector: __m128i) -> bool {
-    // SAFETY: every x86-64 processor that runs Linux has SSE2, here and below.
-    unsafe { _mm_movemask_epi8(_mm_cmpeq_epi8(vector, _mm_setzero_si128())) == 0xffff }
-}
+vector_access!(load_bytes, store_bytes: [AtomicU8; 16]);
+vector_access!(load_numbers, store_numbers: [AtomicU32; 4]);
 
 /// Implements [`zonal::Platform::replace_all`].
 #[inline]
 pub(crate) fn replace_all(cells: &[AtomicU8; WORD_FRAMES], from: u8, to: u8) -> bool {
-    let at = cells.as_ptr().cast::<__m128i>();
-    // SAFETY: the four vectors are the 64 cells.
-    unsafe {
-        let [from, to] = [from, to].map(|byte| _mm_set1_epi8(byte.cast_signed()));
-        let differences = (0..4).fold(_mm_setzero_si128(), |all, step| {
-            _mm_or_si128(all, _mm_xor_si128(load(at.add(step)), from))
-        });
-        if !is_zero(differences) {
-            return false;
-        }
-        (0..4).for_each(|step| store(at.add(step), to));
+    // SAFETY: every x86-64 processor that runs Linux has SSE2, here and below.
+    unsafe { replace_all_by_vectors(cells, from, to) }
+}
+
+#[inline]
+#[target_feature(enable = "sse2")]
+fn replace_all_by_vectors(cells: &[AtomicU8; WORD_FRAMES], from: u8, to: u8) -> bool {
+    let [from, to] = [_mm_set1_epi8(from.cast_signed()), _mm_set1_epi8(to.cast_signed())];
+    let (vectors, mut differences) = (cells.as_chunks::<16>().0, _mm_setzero_si128());
+    for cells in vectors {
+        differences = _mm_or_si128(differences, _mm_xor_si128(load_bytes(cells), from));
     }
+    if !is_zero(differences) {
+        return false;
+    }
+    vectors.iter().for_each(|cells| store_bytes(cells, to));
     true
+}
+
+/// Whether all bytes of a vector are zero.
+#[inline]
+#[target_feature(enable = "sse2")]
+fn is_zero(vector: __m128i) -> bool {
+    _mm_movemask_epi8(_mm_cmpeq_epi8(vector, _mm_setzero_si128())) == 0xffff
 }
 
 /// Implements [`zonal::Platform::exchange_each`].
@@ -94,15 +99,17 @@ fn exchange_eight(cells: &[AtomicU8; 8], from: u8, to: u8) -> u64 {
 /// Implements [`zonal::Platform::store_ascending`].
 #[inline]
 pub(crate) fn store_ascending(cells: &[AtomicU32; WORD_FRAMES], first: u32) {
-    let at = cells.as_ptr().cast::<__m128i>();
-    // SAFETY: the 16 vectors are the 64 cells.
-    unsafe {
-        let four = _mm_set1_epi32(4);
-        let mut numbers = run_from(first, 1);
-        for step in 0..16 {
-            store(at.add(step), numbers);
-            numbers = _mm_add_epi32(numbers, four);
-        }
+    // SAFETY: as in `replace_all`.
+    unsafe { store_ascending_by_vectors(cells, first) }
+}
+
+#[inline]
+#[target_feature(enable = "sse2")]
+fn store_ascending_by_vectors(cells: &[AtomicU32; WORD_FRAMES], first: u32) {
+    let (mut numbers, four) = (run_from(first, 1), _mm_set1_epi32(4));
+    for cells in cells.as_chunks::<4>().0 {
+        store_numbers(cells, numbers);
+        numbers = _mm_add_epi32(numbers, four);
     }
 }
 
@@ -113,23 +120,25 @@ pub(crate) fn holds_run(cells: &[AtomicU32; WORD_FRAMES], direction: Direction) 
         Direction::Ascending => 1,
         Direction::Descending => -1,
     };
-    let first = cells[0].load(Relaxed);
-    let at = cells.as_ptr().cast::<__m128i>();
-    // SAFETY: the 16 vectors are the 64 cells.
-    unsafe {
-        let (mut expected, by) = (run_from(first, step), _mm_set1_epi32(4 * step));
-        let mut differences = _mm_setzero_si128();
-        for step in 0..16 {
-            differences = _mm_or_si128(differences, _mm_xor_si128(load(at.add(step)), expected));
-            expected = _mm_add_epi32(expected, by);
-        }
-        is_zero(differences)
+    // SAFETY: as in `replace_all`.
+    unsafe { holds_run_by_vectors(cells, step) }
+}
+
+#[inline]
+#[target_feature(enable = "sse2")]
+fn holds_run_by_vectors(cells: &[AtomicU32; WORD_FRAMES], step: i32) -> bool {
+    let (mut expected, by) = (run_from(cells[0].load(Relaxed), step), _mm_set1_epi32(4 * step));
+    let mut differences = _mm_setzero_si128();
+    for cells in cells.as_chunks::<4>().0 {
+        differences = _mm_or_si128(differences, _mm_xor_si128(load_numbers(cells), expected));
+        expected = _mm_add_epi32(expected, by);
     }
+    is_zero(differences)
 }
 
 /// Returns `first` and the next three numbers, `step` apart.
-#[inline(always)]
+#[inline]
+#[target_feature(enable = "sse2")]
 fn run_from(first: u32, step: i32) -> __m128i {
-    // SAFETY: as in `is_zero`.
-    unsafe { _mm_add_epi32(_mm_set1_epi32(first.cast_signed()), _mm_set_epi32(3 * step, 2 * step, step, 0)) }
+    _mm_add_epi32(_mm_set1_epi32(first.cast_signed()), _mm_set_epi32(3 * step, 2 * step, step, 0))
 }

@@ -165,5 +165,5 @@ pub(super) fn count_numa<P: Platform>(
 /// are reserved for urgent requests, which could not allocate them from other CPUs' pagesets.
 pub(super) fn spare<P: Platform>(zone: &Zone<'_, P>, limit: ZoneKind, watermark: Watermark) -> PageCount {
     let keep = zone.watermarks().discounted(watermark, Urgency::Normal).plus(zone.reserve(limit));
-    zone.free_before(PageCount::new(HOLD_MAX as u64)).saturating_minus(keep)
+    zone.free_before(PageCount::new(HOLD_MAX.into())).saturating_minus(keep)
 }

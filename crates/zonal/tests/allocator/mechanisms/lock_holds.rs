@@ -172,7 +172,7 @@ fn deep(tuning: PagesetTuning) -> World {
 }
 
 /// Allocates `count` frames, or all, and frees them in an order given by `sort`.
-fn out_and_back(world: &World, count: usize, sort: impl FnOnce(&mut Vec<Pfn>)) {
+fn out_and_back(world: &World, count: usize, sort: impl FnOnce(&mut [Pfn])) {
     let mut frames: Vec<Pfn> = std::iter::from_fn(|| world.alloc(&Request::page()).ok())
         .map(|block| block.first)
         .take(count)
@@ -181,7 +181,7 @@ fn out_and_back(world: &World, count: usize, sort: impl FnOnce(&mut Vec<Pfn>)) {
     frames.iter().for_each(|&frame| world.free(frame, Order::PAGE).unwrap());
 }
 
-fn shuffle(frames: &mut Vec<Pfn>) {
+fn shuffle(frames: &mut [Pfn]) {
     let mut random = Random(5);
     (1..frames.len()).for_each(|at| frames.swap(at, random.below(at as u64 + 1) as usize));
 }
@@ -202,14 +202,14 @@ fn fill_pagesets(world: &World) {
 
 /// Does everything that moves many frames.
 fn exercise(world: &World, tuning: PagesetTuning) {
-    out_and_back(world, usize::MAX, |frames| frames.reverse());
+    out_and_back(world, usize::MAX, <[Pfn]>::reverse);
     out_and_back(world, usize::MAX, |_| ());
     out_and_back(world, FRAMES as usize / 4, shuffle);
     fill_pagesets(world);
     world.drain_pagesets();
     assert_eq!([count(world, 0), count(world, 1)], [0, 0]);
     let mut many = vec![Pfn::default(); 10_000];
-    for sort in [|_: &mut Vec<Pfn>| (), |frames: &mut Vec<Pfn>| frames.reverse(), shuffle] {
+    for sort in [|_: &mut [Pfn]| (), <[Pfn]>::reverse, shuffle] {
         assert_eq!(world.alloc_bulk(&Request::page(), &mut many), Ok(many.len()));
         sort(&mut many);
         world.free_bulk(&many).unwrap();
