@@ -124,12 +124,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Locks the current CPU's pageset of its preferred zone for a bulk run.
     ///
-    /// Returns `None` if hardening or fault injection is configured, or the tuning rule counts frames one by one.
+    /// Returns `None` if hardening or fault injection is configured, or the tuning rule checks the time at every free.
     fn lock_slot_for_bulk(&self) -> Option<PagesetSession<'_, 'm, P>> {
         let cpu = self.state.current_cpu_info().filter(|_| self.is_plain())?;
         let zone = &self.state.zones[self.state.nodes[usize::from(cpu.node)].preferred_zone()?];
         let guard = self.state.own_pageset(zone, cpu).filter(|guard| !guard.is_closed())?;
-        (!self.state.shared.tuning().sees_every_free()).then_some(guard)
+        (self.state.shared.tuning() != PagesetTuning::DepthPublished).then_some(guard)
     }
 }
 
@@ -182,17 +182,15 @@ impl<P: Platform> PagesetGuard<'_, P> {
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
-    /// Reports `moved` frames (negative for frees) to the depth rule, and updates the limits of the fast path.
+    /// Reports `moved` frames (negative for frees) to the tuning rule, and updates the limits of the fast path.
     fn unlock_slot(&self, guard: &PagesetSession<'_, '_, P>, moved: i64) {
-        if moved != 0 && self.shared.tuning() == PagesetTuning::Depth {
-            // Counts the first free and ends the period if it is over, then counts the remaining frames.
-            let first = moved.clamp(-1, 0);
-            guard.depth().moved(first, guard);
-            if first < 0 {
-                guard.end_period();
-            }
-            guard.depth().moved(moved - first, guard);
+        // Counts the first free and ends the period of the depth rule if it is over, then counts the remaining frames.
+        let first = moved.clamp(-1, 0);
+        guard.account(first);
+        if first < 0 && self.shared.tuning() == PagesetTuning::Depth {
+            guard.end_period();
         }
+        guard.account(moved - first);
         guard.update_limits();
     }
 }

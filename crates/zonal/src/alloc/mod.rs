@@ -357,7 +357,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 PagesetTuning::Depth | PagesetTuning::DepthPublished => {
                     guard.set_run(guard.depth().on_pop(order, guard));
                 }
-                PagesetTuning::Stepwise => guard.stepwise().on_pop(guard),
+                PagesetTuning::Stepwise => guard.set_run(guard.stepwise().on_pop(guard)),
                 PagesetTuning::Fixed => {}
             }
             return Some(block_at(zone, frame, order));

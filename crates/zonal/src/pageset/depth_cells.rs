@@ -11,7 +11,8 @@ use crate::rules::pageset_tuning::depth::{DepthState, Depths, WATCH_NS, is_perio
 use crate::units::{Moment, Order, PageCount};
 use crate::zone::counters::CpuGuard;
 
-/// The number of frames that may be popped or pushed before a depth grows; see [`DepthCells::leeway`].
+/// The number of frames that may be popped or pushed before a tuning rule needs more than the sum of these steps; see
+/// [`DepthCells::leeway`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Leeway {
     pub(super) pops: u32,
@@ -46,7 +47,8 @@ impl Leeway {
 
 /// The run to which the last step belongs.
 ///
-/// In a *climb* each pop, and in a *dive* each push, goes deeper than all earlier steps of its direction in the period.
+/// Under the depth rule, each pop of a *climb* and each push of a *dive* goes deeper than all earlier steps of its
+/// direction in the period. Under the stepwise rule, the last step of a climb or a dive left the cycle of that rule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Run {
     Climb,

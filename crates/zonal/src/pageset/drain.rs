@@ -40,7 +40,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
                 self.end_period();
             }
             PagesetTuning::Stepwise => {
-                self.stepwise().on_push(order, self.zone_limits().batch, self);
+                self.set_run(self.stepwise().on_push(order, self.zone_limits().batch, self));
             }
             PagesetTuning::Fixed => {}
         }

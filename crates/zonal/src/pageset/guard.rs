@@ -66,12 +66,13 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
         if lock_word == LockWord::UNINIT {
             guard.begin();
         }
-        let singles = i64::from(guard.word().free_slots()) - pageset.settled.load(Relaxed) as i64;
-        let moved = singles + pageset.settle_blocks();
-        if moved != 0 {
-            guard.depth().moved(moved, &guard);
-        }
         guard
+    }
+
+    /// Returns how many more single frames were popped than pushed without the lock since it was last held.
+    #[inline]
+    pub(super) fn moved(&self) -> i64 {
+        i64::from(self.word().free_slots()) - self.pageset.settled.load(Relaxed) as i64
     }
 
     /// Initializes a pageset at its first use; the fast path's pops and pushes bail out until limits are set.

@@ -132,7 +132,10 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
             }
         }
         if stepwise && zone_level(self.zone) == ZoneLevel::Below {
-            self.zone.note_shortage(Shortness::BelowHigh);
+            if self.zone.note_shortage(Shortness::BelowHigh) {
+                // The next push onto each pageset of the zone must drain it down to the lower limit of `high`.
+                self.state.pagesets_of(self.zone).let_next_pushes_bail_out();
+            }
         } else {
             self.zone.note_plenty(Shortness::BelowHigh);
         }

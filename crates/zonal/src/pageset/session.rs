@@ -1,11 +1,12 @@
 //! Sessions: a session locks a pageset, and at its end sets the limits of pops and pushes without the lock.
 //!
 //! A CPU pops and pushes single frames through the head, without the lock, until an operation exceeds a limit and bails
-//! out. The limits follow from the ends of the stack, `pageset.high`, the depths that the depth rule has recorded (M2
-//! in the README), and the thresholds of counter differences (M4). While every pop or every push reaches a new depth (a
-//! *climb* or a *dive*), further steps in that direction do not bail out. The first step in the other direction bails
-//! out, and the depth rule then records how deep the run went. Steps of larger blocks (`pageset/block_steps.rs`) get a part
-//! of the leeway. Related files: `platform/cpu_local.rs` compares with the
+//! out. The limits follow from the ends of the stack, `pageset.high`, the state of the tuning rule (M2 in the README), and
+//! the thresholds of counter differences (M4). The tuning rule does not see single steps. It accounts for their sum at the
+//! next session, so the limits allow only steps whose sum is sufficient: within the depths that the depth rule has
+//! recorded, or within the cycle of the stepwise rule. Beyond that, steps in one direction (a *climb* or a *dive*) do not
+//! bail out, but the first step in the other direction does. Steps of larger blocks (`pageset/block_steps.rs`) get a part of the
+//! leeway of the depth rule. Related files: `platform/cpu_local.rs` compares with the
 //! limits, and `pageset/guard.rs` stores them.
 
 use core::cell::Cell;
@@ -118,7 +119,23 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
     ) -> Self {
         let pagesets = state.pagesets_of(zone);
         let guard = PagesetGuard::new(pagesets.of(cpu), pagesets.stacks(cpu), lock_word);
-        PagesetSession { state, zone, cpu, guard, undrained: Cell::new(0) }
+        let session = PagesetSession { state, zone, cpu, guard, undrained: Cell::new(0) };
+        session.account(session.moved() + session.settle_blocks());
+        session
+    }
+
+    /// Makes the tuning rule account for `frames` frames that were popped, or pushed if the number is negative.
+    ///
+    /// The steps must have been a run in one direction, or within the limits that [`Self::update_limits`] has set.
+    #[inline]
+    pub(crate) fn account(&self, frames: i64) {
+        if frames != 0 {
+            match self.state.shared.tuning() {
+                PagesetTuning::Depth | PagesetTuning::DepthPublished => self.depth().moved(frames, self),
+                PagesetTuning::Stepwise => self.stepwise().moved(frames, || self.zone_limits().batch, self),
+                PagesetTuning::Fixed => {}
+            }
+        }
     }
 
     /// Whether the pageset's CPU is on the zone's node.
@@ -135,7 +152,7 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
     /// Sets the limits of pops and pushes without the lock; must be called before the session ends.
     pub(crate) fn update_limits(&self) {
         let tuning = self.state.shared.tuning();
-        if self.is_closed() || tuning == PagesetTuning::Stepwise {
+        if self.is_closed() {
             return self.always_bail_out();
         }
         if !self.state.uses(self.zone, self.cpu) {
@@ -151,8 +168,9 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
         let (mut most, mut least) = (capacity, full.max(0));
         let (mut pops_bail_out, mut pushes_bail_out) = (false, least > capacity);
         let mut of_blocks = Leeway::NONE;
-        if tuning.follows_depth() {
-            let all = self.depth().leeway(self);
+        if tuning != PagesetTuning::Fixed {
+            let stepwise = tuning == PagesetTuning::Stepwise;
+            let all = if stepwise { self.stepwise().leeway(self) } else { self.depth().leeway(self) };
             let free_slots = i64::from(self.word().free_slots());
             match self.run() {
                 Run::Climb => pushes_bail_out = true,
@@ -175,7 +193,7 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
             served: self.served_leeway() as u8,
         };
         pops_bail_out |= most > capacity;
-        pushes_bail_out |= tuning.sees_every_free() || self.is_watched();
+        pushes_bail_out |= tuning == PagesetTuning::DepthPublished || self.is_watched();
         self.set_limits(
             if pops_bail_out { Limits::POP_NONE } else { limits.for_pops() },
             if pushes_bail_out { Limits::PUSH_NONE } else { limits.for_pushes() },

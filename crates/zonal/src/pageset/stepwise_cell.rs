@@ -4,6 +4,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
+use crate::pageset::depth_cells::{Leeway, Run};
 use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_tuning::stepwise::{PagesetFigures, Resize, StepwiseState, ZoneLevel};
 use crate::units::{Order, PageCount};
@@ -21,16 +22,42 @@ impl<'a, P: Platform> StepwiseCell<'a, P> {
         Self(cell)
     }
 
-    /// Calls [`StepwiseState::on_pop`].
+    /// Calls [`StepwiseState::on_pop`]; returns [`Run::None`] if both pops and pushes may follow without the lock, and
+    /// otherwise [`Run::Climb`].
     #[inline]
-    pub(crate) fn on_pop(&self, guard: &impl CpuGuard) {
-        self.update(guard, StepwiseState::on_pop);
+    pub(crate) fn on_pop(&self, guard: &impl CpuGuard) -> Run {
+        self.update(guard, |state| {
+            state.on_pop();
+            if state.steps_in_cycle().0 > 0 { Run::None } else { Run::Climb }
+        })
     }
 
-    /// Calls [`StepwiseState::on_push`].
+    /// Calls [`StepwiseState::on_push`]; returns [`Run::None`] if both pops and pushes may follow without the lock, and
+    /// otherwise [`Run::Dive`].
     #[inline]
-    pub(super) fn on_push(&self, order: Order, batch: PageCount, guard: &impl CpuGuard) {
-        self.update(guard, |state| state.on_push(order, batch));
+    pub(super) fn on_push(&self, order: Order, batch: PageCount, guard: &impl CpuGuard) -> Run {
+        self.update(guard, |state| {
+            state.on_push(order, batch);
+            if state.steps_in_cycle().0 > 0 { Run::None } else { Run::Dive }
+        })
+    }
+
+    /// Accounts for `frames` pops of single frames, or for pushes if `frames` is negative.
+    ///
+    /// The steps must have been a run in one direction, or within [`StepwiseCell::leeway`].
+    pub(crate) fn moved(&self, frames: i64, batch: impl FnOnce() -> PageCount, guard: &impl CpuGuard) {
+        let steps = frames.unsigned_abs() as u32;
+        self.update(guard, |state| match frames {
+            1.. => state.on_pops(steps),
+            0 => {}
+            _ => state.on_pushes(steps, batch()),
+        });
+    }
+
+    /// Returns how many single frames may be popped or pushed before the state depends on the order of these steps.
+    pub(super) fn leeway(&self, _guard: &impl CpuGuard) -> Leeway {
+        let (pops, pushes) = self.load().steps_in_cycle();
+        Leeway { pops, pushes }
     }
 
     /// Calls [`StepwiseState::refill`].
@@ -92,7 +119,7 @@ mod tests {
         for _ in 0..10_000 {
             let pageset = pageset(random.index(3000) as u64, 252 + random.index(3000) as u64);
             let level = [ZoneLevel::Above, ZoneLevel::Below][random.index(2)];
-            match random.index(4) {
+            match random.index(5) {
                 0 => {
                     cell.on_pop(&Unshared);
                     plain.on_pop();
@@ -101,7 +128,13 @@ mod tests {
                     cell.on_push(Order::PAGE, pageset.batch, &Unshared);
                     plain.on_push(Order::PAGE, pageset.batch);
                 }
-                2 => assert_eq!(
+                2 => {
+                    let frames = random.index(21) as i64 - 10;
+                    cell.moved(frames, || pageset.batch, &Unshared);
+                    (0..frames).for_each(|_| plain.on_pop());
+                    (frames..0).for_each(|_| plain.on_push(Order::PAGE, pageset.batch));
+                }
+                3 => assert_eq!(
                     cell.refill(&pageset, Order::PAGE, level, &Unshared),
                     plain.refill(&pageset, Order::PAGE, level)
                 ),

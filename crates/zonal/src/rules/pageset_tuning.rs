@@ -40,16 +40,6 @@ pub enum PagesetTuning {
 }
 
 impl PagesetTuning {
-    /// Whether `high` is computed from depths.
-    pub(crate) const fn follows_depth(self) -> bool {
-        matches!(self, Self::Depth | Self::DepthPublished)
-    }
-
-    /// Whether the rule must count every free individually, so that every free must acquire the pageset's lock.
-    pub(crate) const fn sees_every_free(self) -> bool {
-        matches!(self, Self::DepthPublished | Self::Stepwise)
-    }
-
     /// Whether refills and drains are rounded to whole words: see `rules/pageset_tuning/words.rs`. The rules of
     /// [`DepthPublished`](Self::DepthPublished) and [`Stepwise`](Self::Stepwise) compute the exact number of frames
     /// to move.

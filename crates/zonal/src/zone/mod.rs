@@ -271,11 +271,11 @@ impl<'m, P: Platform> Zone<'m, P> {
         self.cells.held_down.0.fetch_add(1_u64.wrapping_neg(), Relaxed);
     }
 
-    /// Records that the zone is short of `of`; does not write if nothing changes, to keep the cache line shared.
-    pub(crate) fn note_shortage(&self, of: Shortness) {
-        if !self.is_short(of) {
-            self.cells.held_down.0.fetch_or(1 << of as u64, Relaxed);
-        }
+    /// Records that the zone is short of `of`; returns `true` if that was not recorded before.
+    ///
+    /// Does not write if nothing changes, to keep the cache line shared.
+    pub(crate) fn note_shortage(&self, of: Shortness) -> bool {
+        !self.is_short(of) && self.cells.held_down.0.fetch_or(1 << of as u64, Relaxed) & (1 << of as u64) == 0
     }
 
     /// Records that the zone is no longer short of `of`; does not write if nothing changes.

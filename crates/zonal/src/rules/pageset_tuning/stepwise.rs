@@ -13,6 +13,8 @@ use crate::units::{Order, PageCount};
 const SHIFT_MAX: u32 = 5;
 /// Shift that determines the decay: each tick lowers `high` by an eighth.
 const DECAY_SHIFT: u32 = 3;
+/// Largest free count of the cycle; see [`StepwiseState::is_in_cycle`].
+const CYCLE_MAX: u32 = 2;
 
 /// Whether a zone's free frames are above its `watermarks.high`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -104,6 +106,32 @@ impl StepwiseState {
         if (self.free_count as u64) < batch.get() << SHIFT_MAX {
             self.free_count += order.pages().get() as u32;
         }
+    }
+
+    /// Records the allocation of `frames` single frames in a row.
+    pub(crate) const fn on_pops(&mut self, frames: u32) {
+        self.free_count = if frames < u32::BITS { self.free_count >> frames } else { 0 };
+    }
+
+    /// Records the free of `frames` single frames in a row.
+    pub(crate) fn on_pushes(&mut self, frames: u32, batch: PageCount) {
+        self.refill_shift = if frames < u32::BITS { self.refill_shift >> frames } else { 0 };
+        let most = u32::try_from(batch.get() << SHIFT_MAX).unwrap_or(u32::MAX);
+        self.free_count = self.free_count.max(self.free_count.saturating_add(frames).min(most));
+    }
+
+    /// Whether the state is in the *cycle*: the refill shift is 0 and the free count is at most [`CYCLE_MAX`].
+    ///
+    /// Within the cycle, an allocation lowers the free count by one and a free raises it by one, because half of 2 is 1
+    /// and half of 1 is 0. The state after any number of steps within the cycle therefore depends only on how many more
+    /// frames were allocated than freed.
+    const fn is_in_cycle(self) -> bool {
+        self.refill_shift == 0 && self.free_count <= CYCLE_MAX
+    }
+
+    /// Returns how many single frames may be allocated and how many may be freed before the state leaves the cycle.
+    pub(crate) const fn steps_in_cycle(self) -> (u32, u32) {
+        if self.is_in_cycle() { (self.free_count, CYCLE_MAX - self.free_count) } else { (0, 0) }
     }
 
     /// Returns the number of frames to refill for a request of `order`, and the new `high`.

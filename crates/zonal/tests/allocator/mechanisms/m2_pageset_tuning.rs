@@ -1,7 +1,10 @@
 //! Tests of M2, tuned pagesets: they are deep where many frames are allocated and freed, and shallow elsewhere.
 
+use std::num::NonZeroU64;
+
 use crate::common::scenarios::{one_cpu, order, pages, with_min};
-use crate::common::{Plan, World, node, run_on};
+use crate::common::{Plan, Random, World, node, run_on};
+use zonal::config::Faults;
 use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::snapshot::{Events, PagesetSnapshot};
 use zonal::units::{CpuId, ZoneKind};
@@ -230,6 +233,53 @@ fn stepwise_refills_grow_during_a_run_of_allocations() {
         pageset(&world).count.get()
     });
     assert_eq!(counts.max(), Some(511), "a refill is cut at 512 frames, one of which was allocated");
+}
+
+/// Compares the fast path of the stepwise rule with one step at a time under the lock, on the same random steps: runs of
+/// allocations, runs of frees, mixtures of both, larger blocks, and ticks.
+#[test]
+#[cfg_attr(miri, ignore = "takes Miri too long")]
+fn stepwise_is_exact_without_the_lock() {
+    let tuning = PagesetTuning::Stepwise;
+    // Fault injection turns off the fast path; no request has this number.
+    let each_locked = Config { tuning, faults: Faults::EveryNth(NonZeroU64::MAX), ..Config::default() };
+    let worlds = [Config { tuning, ..Config::default() }, each_locked]
+        .map(|config| one_cpu(&[1 << 16], ZoneKind::Normal).build(&config));
+    let mut held = worlds.each_ref().map(|world| take(world, 20_000));
+    let mut large = [(); 2].map(|()| Vec::new());
+    let mut random = Random(9);
+    let (mut moved, mut drains) = (0_u64, 0);
+    for round in 0..3000 {
+        let most = random.pick(&[6, 40, 900]);
+        let (steps, pops_of_8) = (random.below(most), random.pick(&[0, 3, 4, 4, 5, 8]));
+        for _ in 0..steps {
+            let pops = random.below(8) < pops_of_8;
+            let before = pageset(&worlds[0]).drains;
+            for (world, held) in worlds.iter().zip(&mut held) {
+                if pops && held.len() < 40_000 {
+                    held.push(world.allocator.alloc(&Request::page()).unwrap());
+                } else {
+                    world.free(held.pop());
+                }
+            }
+            let [fast, locked] = worlds.each_ref().map(pageset);
+            assert_eq!(fast, locked, "round {round}");
+            moved += 1;
+            drains += u64::from(fast.drains > before);
+        }
+        let other = random.below(80);
+        for (world, large) in worlds.iter().zip(&mut large) {
+            match other {
+                0..8 => world.allocator.tick(),
+                8..12 => large.extend(world.allocator.alloc(&Request::new(order(2)))),
+                12..16 => world.free(large.pop()),
+                16 => world.allocator.drain_pagesets(),
+                _ => {}
+            }
+        }
+    }
+    assert!(moved > 100_000 && drains > 100, "{moved} steps, {drains} drains");
+    worlds.iter().for_each(World::check);
 }
 
 #[test]

@@ -151,3 +151,60 @@ fn sizes_are_at_least_one_and_high_stays_within_its_limits() {
         assert_eq!(pageset.decay().high, limits.clamp(pageset.decay().high));
     }
 }
+
+/// Compares runs of steps in one direction with single steps, for states on both sides of every bound.
+#[test]
+fn runs_equal_single_steps() {
+    for shift in 0..=5 {
+        for free_count in [0, 1, 2, 3, 7, 63, 500, 2010, 2015, 2016, 2017, 2600] {
+            let (mut pops, mut pushes) = (state(shift, free_count), state(shift, free_count));
+            for steps in 0..40 {
+                let mut run = state(shift, free_count);
+                run.on_pops(steps);
+                assert_eq!(run, pops, "{steps} pops");
+                let mut run = state(shift, free_count);
+                run.on_pushes(steps, pages(BATCH));
+                assert_eq!(run, pushes, "{steps} pushes");
+                pops.on_pop();
+                pushes.on_push(Order::PAGE, pages(BATCH));
+            }
+        }
+    }
+}
+
+/// Checks for all orders of 12 steps that the state depends only on the number of pops minus the number of pushes, as
+/// long as all steps stay within the cycle.
+#[test]
+fn the_order_of_steps_within_the_cycle_has_no_effect() {
+    let (mut within, mut outside) = (0, 0);
+    for free_count in 0..4 {
+        for steps in 0..1_u32 << 12 {
+            let (mut single, mut moved) = (state(0, free_count), 0_i32);
+            let (pops, pushes) = single.steps_in_cycle();
+            for step in 0..12 {
+                let pop = steps >> step & 1 == 1;
+                moved += if pop { 1 } else { -1 };
+                if moved > pops as i32 || -moved > pushes as i32 {
+                    outside += 1;
+                    break;
+                }
+                if pop {
+                    single.on_pop();
+                } else {
+                    single.on_push(Order::PAGE, pages(BATCH));
+                }
+                let mut summed = state(0, free_count);
+                if moved > 0 {
+                    summed.on_pops(moved as u32);
+                } else {
+                    summed.on_pushes(-moved as u32, pages(BATCH));
+                }
+                assert_eq!(single, summed);
+                within += 1;
+            }
+        }
+    }
+    assert!(within > 1000 && outside > 1000, "{within} {outside}");
+    assert_eq!(state(0, 3).steps_in_cycle(), (0, 0));
+    assert_eq!(state(1, 0).steps_in_cycle(), (0, 0));
+}
