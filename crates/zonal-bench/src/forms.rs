@@ -27,6 +27,9 @@ use crate::spread::Spread;
 const PLAIN: &str = "plain";
 /// Name of the row of bulk calls: the time of a frame that one call allocates with others and another call frees.
 const BULK_NAME: &str = "bulk";
+/// Names of the rows of blocks that are owned by values.
+const OWNED: &str = "owned";
+const LEASE: &str = "lease";
 /// Largest order of the forms.
 const ORDER_MAX: u8 = 10;
 
@@ -165,14 +168,19 @@ impl PageSource for Source<'_> {
     }
 }
 
+/// Sets the calling thread's area to CPU 0 if the areas are simulated.
+fn set_simulated_cpu(offset: Option<isize>) {
+    if let Some(offset) = offset {
+        // SAFETY: as in `ours::zonal_in_simulator`, whose promises the caller of `forms_in_simulator` has made.
+        unsafe { area::set_simulated_cpu(offset) };
+    }
+}
+
 impl Contender for Formed {
     type Source<'a> = Source<'a>;
 
     fn source(&self) -> Source<'_> {
-        if let Some(offset) = self.simulated {
-            // SAFETY: as in `ours::zonal_in_simulator`, whose promises the caller of `forms_in_simulator` has made.
-            unsafe { area::set_simulated_cpu(offset) };
-        }
+        set_simulated_cpu(self.simulated);
         // SAFETY: no frames of the pool are ever owned in another way, and no memory goes offline.
         let allocator = unsafe { self.pool.allocator() };
         Source { allocator, request: self.request(), order: self.form.order() }
@@ -180,7 +188,11 @@ impl Contender for Formed {
 }
 
 /// A pool whose blocks are owned by values, as most users of the library use it.
-struct Owning<const LEASED: bool>(Pool);
+struct Owning<const LEASED: bool> {
+    pool: Pool,
+    /// As in [`Formed`].
+    simulated: Option<isize>,
+}
 
 /// Holds the block of the pair that is under way.
 struct OwnedSource<'a> {
@@ -227,7 +239,8 @@ impl Contender for Owning<false> {
     type Source<'a> = OwnedSource<'a>;
 
     fn source(&self) -> OwnedSource<'_> {
-        OwnedSource { pool: &self.0, held: None }
+        set_simulated_cpu(self.simulated);
+        OwnedSource { pool: &self.pool, held: None }
     }
 }
 
@@ -235,7 +248,8 @@ impl Contender for Owning<true> {
     type Source<'a> = LeasedSource<'a>;
 
     fn source(&self) -> LeasedSource<'_> {
-        LeasedSource { pool: &self.0, held: None }
+        set_simulated_cpu(self.simulated);
+        LeasedSource { pool: &self.pool, held: None }
     }
 }
 
@@ -311,7 +325,23 @@ where
     Owning<LEASED>: Contender,
 {
     Entry::new(name, env!("CARGO_PKG_VERSION"), |frames| {
-        ours::pool(frames).map(Owning::<LEASED>).map_err(|error| error.to_string())
+        let pool = ours::pool(frames).map_err(|error| error.to_string())?;
+        Ok(Owning::<LEASED> { pool, simulated: None })
+    })
+}
+
+/// Returns the entry of blocks owned by values, for simulators.
+///
+/// # Safety
+/// As for [`zonal_in_simulator`](crate::zonal_in_simulator).
+unsafe fn own_in_simulator<const LEASED: bool>(name: &str) -> Entry
+where
+    Owning<LEASED>: Contender,
+{
+    Entry::new(name, env!("CARGO_PKG_VERSION"), |frames| {
+        // SAFETY: the caller makes the same promises.
+        let (pool, offset) = unsafe { ours::pool_in_simulator(Pool::builder().size(bytes(frames))) }?;
+        Ok(Owning::<LEASED> { pool, simulated: Some(offset) })
     })
 }
 
@@ -322,13 +352,7 @@ fn entry(form: Form) -> Entry {
     })
 }
 
-/// Returns the entries of the forms with raw blocks.
-#[must_use]
-pub fn form_entries() -> Vec<Entry> {
-    Form::all().map(entry).chain([in_bulk()]).collect()
-}
-
-/// Returns the entries of the forms with raw blocks, for simulators that do not support restartable sequences.
+/// Returns the entries of all forms, for simulators that do not support restartable sequences.
 ///
 /// # Safety
 /// As for [`zonal_in_simulator`](crate::zonal_in_simulator).
@@ -346,13 +370,21 @@ pub unsafe fn forms_in_simulator() -> Vec<Entry> {
         let (pool, offset) = unsafe { ours::pool_in_simulator(Pool::builder().size(bytes(frames))) }?;
         Ok(InBulk { pool, simulated: Some(offset) })
     });
-    Form::all().map(entry).chain([in_bulk]).collect()
+    // SAFETY: the caller makes the same promises.
+    let owned = unsafe { [own_in_simulator::<false>(OWNED), own_in_simulator::<true>(LEASE)] };
+    Form::all().map(entry).chain(owned).chain([in_bulk]).collect()
 }
 
-/// Returns the names of the forms that [`forms_in_simulator`] has.
+/// Returns the entries of all forms.
+#[must_use]
+pub fn form_entries() -> Vec<Entry> {
+    Form::all().map(entry).chain([own::<false>(OWNED), own::<true>(LEASE), in_bulk()]).collect()
+}
+
+/// Returns the names of all forms.
 #[must_use]
 pub fn form_names() -> Vec<String> {
-    Form::all().map(Form::name).chain([BULK_NAME.into()]).collect()
+    Form::all().map(Form::name).chain([OWNED.into(), LEASE.into(), BULK_NAME.into()]).collect()
 }
 
 /// One form of request.
@@ -383,10 +415,9 @@ pub fn forms(
     on_progress: impl FnMut(Progress<'_>),
 ) -> std::io::Result<(Vec<FormRow>, Report)> {
     let bench = Bench { workloads: vec![Workload::Pair], threads: vec![threads], ..bench.clone() };
-    let ours = [ours::zonal()].into_iter().chain(Form::all().map(entry));
-    let owned = [own::<false>("owned"), own::<true>("lease"), in_bulk()];
+    let ours = [ours::zonal()].into_iter().chain(form_entries());
     let peers = peers().into_iter().chain(orders().flat_map(peers_at));
-    let entries: Vec<Entry> = ours.chain(owned).chain(peers).collect();
+    let entries: Vec<Entry> = ours.chain(peers).collect();
     let report = bench.run(&entries, stop, on_progress)?;
     let is_peer = |row: &&Row| entries[PEERS_FROM..].iter().any(|entry| entry.name() == row.contender);
     let peers: Vec<&Row> = report.rows.iter().filter(is_peer).collect();

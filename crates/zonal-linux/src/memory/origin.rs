@@ -29,8 +29,10 @@ impl Origin {
     }
 
     /// Whether the calling process is the one that `self` identifies, and not a child of it.
+    #[inline]
     pub(crate) fn is_here(self) -> bool {
-        self.0 == number()
+        // Relaxed: as in `number`. In a new child the word is zero, which is the number of no process.
+        self.0 == word().load(Ordering::Relaxed)
     }
 }
 

@@ -107,8 +107,8 @@ impl PoolMemory {
     /// Returns the address of a frame as [`Self::pointer`] does, for a frame of the zone with this id, which is usually known.
     #[inline]
     pub(crate) fn pointer_in(&self, zone: ZoneId, frame: Pfn) -> Option<NonNull<u8>> {
-        let memory = self.zones.get(zone.index()).filter(|memory| frame < memory.range.end())?;
-        let offset = frame.offset_from(memory.range.start).filter(|_| !memory.mapping.is_gap())?;
+        let memory = self.zones.get(zone.index()).filter(|memory| !memory.mapping.is_gap())?;
+        let offset = frame.offset_from(memory.range.start).filter(|&offset| offset < memory.range.count)?;
         // SAFETY: the frame is inside the zone's range, which the mapping covers.
         Some(unsafe { memory.mapping.base().add(self.bytes(offset)) })
     }

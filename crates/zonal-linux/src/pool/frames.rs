@@ -65,6 +65,7 @@ impl<K: Deref<Target = PoolCore>> Frames<K> {
     ///
     /// # Safety
     /// `block` must be allocated from `pool`, and no other code may use or free it.
+    #[inline(always)]
     pub(super) unsafe fn own(pool: K, block: Block) -> Self {
         let Some(start) = pool.memory().pointer_in(block.zone, block.first) else {
             pool.allocator().free(block.first, block.order).ok();
@@ -178,6 +179,7 @@ impl<K: Deref<Target = PoolCore>> DerefMut for Frames<K> {
 }
 
 impl<K: Deref<Target = PoolCore>> Drop for Frames<K> {
+    #[inline]
     fn drop(&mut self) {
         let freed = self.pool.allocator().free(self.block.first, self.block.order);
         if let Err(error) = freed {

@@ -113,7 +113,7 @@ impl Pool {
     /// # Errors
     /// When no allowed zone can serve the request. The error reports the state of each of these zones; see
     /// [`AllocError`] for the reasons.
-    #[inline]
+    #[inline(always)]
     pub fn alloc(&self, request: &PoolRequest<'_>) -> Result<Frames, AllocFailure> {
         let block = self.alloc_block(request)?;
         // SAFETY: the block was allocated just now, so no other code uses or frees it.
@@ -139,7 +139,7 @@ impl Pool {
     ///
     /// # Errors
     /// The errors of [`Pool::alloc`].
-    #[inline]
+    #[inline(always)]
     pub fn lease(&self, request: &PoolRequest<'_>) -> Result<Lease<'_>, AllocFailure> {
         let block = self.alloc_block(request)?;
         // SAFETY: the block was allocated just now, so no other code uses or frees it.
@@ -418,9 +418,18 @@ impl Pool {
         Ok(Self { core, _workers: workers })
     }
 
-    #[inline]
+    #[inline(always)]
     fn alloc_block(&self, request: &PoolRequest<'_>) -> Result<Block, AllocFailure> {
-        let allocator = self.core.allocator();
-        allocator.alloc(request).map_err(|error| AllocFailure::new(allocator, request, error))
+        match self.core.allocator().alloc(request) {
+            Ok(block) => Ok(block),
+            // Passes a copy, so that a request built for this call is stored in memory only if the call fails.
+            Err(error) => Err(self.failure(*request, error)),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn failure(&self, request: PoolRequest<'_>, error: AllocError) -> AllocFailure {
+        AllocFailure::new(self.core.allocator(), &request, error)
     }
 }
