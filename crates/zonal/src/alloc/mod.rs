@@ -299,6 +299,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             self.state.count_taken(zone, order, flags.kind);
             match self.state.own_pageset(zone, cpu) {
                 Some(guard) => {
+                    guard.note_last_middle(frame);
                     guard.add_to(|pageset| &pageset.probes, 1);
                     guard.count_hits(1); // the fast path's limits need no update
                 }

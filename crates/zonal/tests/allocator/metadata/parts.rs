@@ -89,8 +89,12 @@ fn machine_totals_are_touched_only_if_configured() {
                 break;
             }
         }
-        // A block of order 10 bypasses the pagesets, so its counter change is added to the totals at once.
-        let (_, parts) = touched(&world, || world.alloc(&Request::new(order(10))).unwrap());
+        // A block of order 10 bypasses the pagesets. A CPU of its node counts it in a cell of its own, and a CPU of another
+        // node in the totals.
+        let (block, parts) = touched(&world, || world.alloc(&Request::new(order(10))).unwrap());
+        assert!(!parts.contains(&Part::NodeTotals(node(0))) && !parts.contains(&Part::MachineTotals));
+        world.platform().set_current_cpu(CpuId::new(2));
+        let ((), parts) = touched(&world, || world.free(block.first, block.order).unwrap());
         assert!(parts.contains(&Part::NodeTotals(node(0))));
         assert_eq!(parts.contains(&Part::MachineTotals), is_touched);
     }

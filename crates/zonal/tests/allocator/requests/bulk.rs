@@ -7,6 +7,7 @@ use zonal::config::{Hardening, InvalidFree};
 use zonal::error::{AllocError, FreeBulkError, FreeError};
 use zonal::request::PageKind;
 use zonal::rules::pageset_tuning::PagesetTuning;
+use zonal::snapshot::PagesetSnapshot;
 use zonal::units::{Order, PageCount, Pfn};
 use zonal::{Config, Request};
 
@@ -82,7 +83,11 @@ fn bulk_calls_are_single_steps_of_the_stepwise_rule() {
     let config = Config { tuning: PagesetTuning::Stepwise, ..Config::default() };
     let [in_bulk, one_by_one] = [(), ()].map(|()| Plan::even(1, 1, 1 << 16).build(&config));
     run_on(0);
-    let pageset = |world: &World| world.allocator.pagesets().next().unwrap();
+    // A bulk call moves more frames under one hold of the lock.
+    let pageset = |world: &World| PagesetSnapshot {
+        longest_hold: PageCount::ZERO,
+        ..world.allocator.pagesets().next().unwrap()
+    };
     let mut frames = vec![Pfn::new(0); 1500];
     for size in (0..40).map(|round: usize| 1 + round * 379 % 1500) {
         let frames = &mut frames[..size];
