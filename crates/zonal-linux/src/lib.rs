@@ -124,10 +124,10 @@ mod whole_words;
 pub use error::{Limit, PoolError, Warning};
 pub use memory::huge_pages::HugePages;
 pub use pool::{
-    ActError, ActingCpu, AllocFailure, FrameBuffer, Frames, GrowError, Lease, LinuxPlatform, MemoryFile,
-    OfflineError, OnProgress, OnlineMemoryError, Placement, Pool, PoolBuilder, PoolCore, PoolPolicy,
-    PoolRequest, PoolWeights, Prefault, Progress, Registration, SharedFrames, ShrinkError, TrimError,
-    ZoneRange,
+    ActError, ActingCpu, AllocFailure, CoreRef, FrameBuffer, Frames, GrowError, Lease, LinuxPlatform,
+    MemoryFile, OfflineError, OnProgress, OnlineMemoryError, Placement, Pool, PoolBuilder, PoolCore,
+    PoolPolicy, PoolRequest, PoolWeights, Prefault, Progress, Registration, SharedFrames, ShrinkError,
+    TrimError, ZoneRange,
 };
 #[doc(hidden)]
 pub use threads::lock::SleepingLock;

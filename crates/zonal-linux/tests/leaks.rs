@@ -2,7 +2,7 @@
 //! the threads of the process.
 
 use std::fs;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 
 use zonal::platform::reclaimer::{ReclaimReason, ReclaimRequest, Reclaimer};
@@ -91,6 +91,36 @@ fn threads_that_use_it_keep_it() {
     assert!(!is_mapped(address));
 }
 
+/// Drops frames on several threads while another thread drops the last handle.
+fn frames_race_with_the_last_handle() {
+    for round in 0..40 {
+        let pool = pool();
+        let start = Arc::new(Barrier::new(4));
+        let page = || pool.alloc(&PoolRequest::page()).unwrap();
+        let address = page().as_ptr() as usize;
+        let buffer = pool.alloc_bytes(&PoolRequest::page(), 5 << 12).unwrap();
+        let threads = [(); 3].map(|()| {
+            let (start, mut held) = (Arc::clone(&start), (0..200).map(|_| page()).collect::<Vec<_>>());
+            thread::spawn(move || {
+                start.wait();
+                held.truncate(round);
+                held.pop()
+            })
+        });
+        start.wait();
+        drop(pool);
+        let last = threads.map(|thread| thread.join().unwrap());
+        assert_no_pool_threads();
+        let mut pages = buffer.into_pages();
+        assert!(is_mapped(address), "round {round}");
+        drop(last);
+        pages.iter_mut().for_each(|page| page.fill(1));
+        assert!(is_mapped(address), "round {round}");
+        drop(pages);
+        assert!(!is_mapped(address), "round {round}");
+    }
+}
+
 fn a_reclaimer_may_drop_the_last_handle() {
     let pool = pool();
     let cache = Arc::new(DropsLastHandle(Mutex::new(None)));
@@ -120,5 +150,6 @@ fn dropped_pools_leave_no_mappings_or_threads() {
     within_patience("ends_with_its_last_handle", ends_with_its_last_handle);
     within_patience("frames_outlive_their_pool", frames_outlive_their_pool);
     within_patience("threads_that_use_it_keep_it", threads_that_use_it_keep_it);
+    within_patience("frames_race_with_the_last_handle", frames_race_with_the_last_handle);
     within_patience("a_reclaimer_may_drop_the_last_handle", a_reclaimer_may_drop_the_last_handle);
 }

@@ -18,6 +18,7 @@ use crate::error::{PoolError, Warning, Warnings};
 use crate::memory::metadata::Metadata;
 use crate::memory::zones::{MapOptions, PoolMemory, ZoneMemory};
 use crate::sequences::Sequences;
+use crate::sequences::shared_count::SharedCount;
 use crate::topology::Topology;
 
 /// A pool without its threads. Each [`Frames`](crate::Frames) holds a reference to it. The type is opaque.
@@ -33,6 +34,8 @@ pub struct PoolCore {
     /// Held while memory goes offline or comes online. Without this lock, one thread could discard the contents of
     /// memory that another thread is bringing online.
     pub(super) hotplug: Mutex<()>,
+    /// Counts the references that blocks hold.
+    pub(super) owners: SharedCount,
 }
 
 impl std::fmt::Debug for PoolCore {
@@ -97,6 +100,7 @@ impl PoolCore {
         let act_as = if topology.is_emulated() { ActAs::AllowedIn(key) } else { ActAs::Forbidden };
         let detect = || if topology.has_real_cpus() { Sequences::detect() } else { Sequences::none() };
         let sequences = sequences.unwrap_or_else(detect);
+        let owners = SharedCount::new(sequences, topology.cpus_by_real_cpu().len());
         let platform =
             LinuxPlatform::new(key, CpuMap::new(topology.cpus_by_real_cpu(), act_as), sequences, memory);
         let mut metadata = Metadata::new(options);
@@ -114,6 +118,7 @@ impl PoolCore {
             warnings: warnings.into_vec(),
             poisons: config.hardening.poison.is_some(),
             hotplug: Mutex::new(()),
+            owners,
         }))
     }
 }

@@ -1,7 +1,5 @@
 //! Explanations of requests to a pool.
 
-use std::sync::Arc;
-
 use zonal::error::AllocError;
 use zonal::explain::{Step, ZoneName};
 
@@ -49,6 +47,6 @@ impl Pool {
         let block = allocator.alloc_explained(request, each);
         let block = block.map_err(|error| AllocFailure::new(allocator, request, error))?;
         // SAFETY: the block was allocated just now, so no other code uses or frees it.
-        Ok(unsafe { Frames::own(Arc::clone(&self.core), block) })
+        Ok(unsafe { Frames::own(self.core_ref(), block) })
     }
 }

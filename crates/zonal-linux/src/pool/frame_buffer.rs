@@ -7,14 +7,13 @@ use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::slice;
-use std::sync::Arc;
 
 use zonal::FrameRun;
 use zonal::error::{AllocError, FreeError, SplitError};
 use zonal::request::Block;
 use zonal::units::{NodeId, Order, PageCount, Pfn};
 
-use super::core::PoolCore;
+use super::core_ref::CoreRef;
 use super::failure::AllocFailure;
 use super::frames::Frames;
 use super::handle::Pool;
@@ -37,7 +36,7 @@ use super::request::PoolRequest;
 ///
 /// Invariant: the frames are allocated together, and only this value may use or free them.
 pub struct FrameBuffer {
-    pool: Arc<PoolCore>,
+    pool: CoreRef,
     run: FrameRun,
     start: NonNull<u8>,
 }
@@ -97,7 +96,7 @@ impl FrameBuffer {
             let first = range.start.plus(PageCount::new(at));
             let block = Block { first, order: Order::PAGE, zone, node };
             // SAFETY: the frame is an allocated block since the split, and the buffer, which owned it, is forgotten.
-            unsafe { Frames::own(Arc::clone(&pool), block) }
+            unsafe { Frames::own(pool.clone(), block) }
         });
         pages.collect()
     }
@@ -242,6 +241,6 @@ impl Pool {
             allocator.free_frames(run.range.start, run.range.count).ok();
             super::frames::no_memory(run.range.start, run.node)
         };
-        Ok(FrameBuffer { pool: Arc::clone(&self.core), run, start })
+        Ok(FrameBuffer { pool: self.core_ref(), run, start })
     }
 }

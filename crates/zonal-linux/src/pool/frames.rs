@@ -1,19 +1,19 @@
 //! The type [`Frames`], which owns a block of frames, is a byte slice, and frees the block when it is dropped.
 //!
-//! Related files: `pool/handle.rs` creates values of this type. Each value holds a reference to the `PoolCore` of
-//! `pool/core.rs`, so that the memory stays mapped.
+//! Related files: `pool/handle.rs` creates values of this type. Each value holds a reference to the pool
+//! (`pool/core_ref.rs`), so that the memory stays mapped.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::slice;
-use std::sync::Arc;
 
 use zonal::request::Block;
 use zonal::units::{NodeId, Order, PageCount, Pfn};
 
 use super::core::PoolCore;
+use super::core_ref::CoreRef;
 
 /// A block of frames of a pool, readable and writable as bytes.
 ///
@@ -33,7 +33,7 @@ use super::core::PoolCore;
 /// ```
 ///
 /// Invariant: the block is allocated, and only this value may use or free it.
-pub struct Frames<K: Deref<Target = PoolCore> = Arc<PoolCore>> {
+pub struct Frames<K: Deref<Target = PoolCore> = CoreRef> {
     pool: K,
     block: Block,
     start: NonNull<u8>,
@@ -41,8 +41,8 @@ pub struct Frames<K: Deref<Target = PoolCore> = Arc<PoolCore>> {
 
 /// [`Frames`] that borrow their pool.
 ///
-/// They are cheaper to allocate and free than frames that share ownership of the pool, because no reference count
-/// changes.
+/// They are a little cheaper to allocate and free than frames that share ownership of the pool, because no count of
+/// references changes.
 ///
 /// ```
 /// use zonal_linux::{Lease, Pool, PoolRequest};

@@ -16,6 +16,7 @@ use zonal::request::Block;
 use zonal::units::{Order, PageCount, Pfn};
 
 use super::core::PoolCore;
+use super::core_ref::CoreRef;
 use super::failure::AllocFailure;
 use super::frames::{Frames, Lease};
 use super::registry::Registration;
@@ -117,7 +118,7 @@ impl Pool {
     pub fn alloc(&self, request: &PoolRequest<'_>) -> Result<Frames, AllocFailure> {
         let block = self.alloc_block(request)?;
         // SAFETY: the block was allocated just now, so no other code uses or frees it.
-        Ok(unsafe { Frames::own(Arc::clone(&self.core), block) })
+        Ok(unsafe { Frames::own(self.core_ref(), block) })
     }
 
     /// Allocates a block as [`Pool::alloc`] does, but borrows the pool instead of changing its reference count.
@@ -341,7 +342,7 @@ impl Pool {
     pub unsafe fn from_raw(&self, block: Block) -> Frames {
         // SAFETY: the caller guarantees that the block is allocated from this pool and that no other code uses or
         // frees it.
-        unsafe { Frames::own(Arc::clone(&self.core), block) }
+        unsafe { Frames::own(self.core_ref(), block) }
     }
 
     /// Returns the address of a frame, or `None` for a frame outside this pool.
@@ -416,6 +417,13 @@ impl Pool {
     pub(super) fn start(core: Arc<PoolCore>) -> Result<Self, PoolError> {
         let workers = Arc::new(Workers::start(Arc::clone(&core))?);
         Ok(Self { core, _workers: workers })
+    }
+
+    /// Returns a reference with which a block keeps the memory mapped.
+    #[inline(always)]
+    pub(super) fn core_ref(&self) -> CoreRef {
+        // SAFETY: this is a handle of the pool.
+        unsafe { CoreRef::of(&self.core) }
     }
 
     #[inline(always)]

@@ -24,6 +24,7 @@ mod trim;
 
 mod callback;
 mod core;
+mod core_ref;
 mod cpu_map;
 mod failure;
 mod frame_buffer;
@@ -40,6 +41,7 @@ mod shared_frames;
 mod workers;
 
 pub use self::core::PoolCore;
+pub use self::core_ref::CoreRef;
 pub use builder::{PoolBuilder, Prefault};
 pub use change::{ActError, OfflineError, OnlineMemoryError};
 pub use cpu_map::ActingCpu;

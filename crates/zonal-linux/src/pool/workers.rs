@@ -16,6 +16,7 @@ use std::time::Duration;
 use zonal::units::{NodeId, PageCount};
 
 use super::core::PoolCore;
+use super::core_ref::Owned;
 use super::platform::CLOCK_PERIOD;
 use super::reclaimers;
 use crate::error::PoolError;
@@ -33,6 +34,8 @@ const FUTILE_REST: Duration = Duration::from_millis(4);
 /// The running threads of one pool.
 #[derive(Debug)]
 pub(super) struct Workers {
+    /// Lets blocks hold references to the core. Declared first, because it is dropped while `core` still keeps the core.
+    _owned: Owned,
     core: Arc<PoolCore>,
     threads: Vec<JoinHandle<()>>,
     /// Number of references to the core that threads hold.
@@ -93,7 +96,8 @@ impl Workers {
         // A thread that is never joined executes code of this library until it exits, so the library must not be
         // unloaded before that.
         stays_in_memory();
-        let mut workers = Self { core, threads: Vec::new(), held: Arc::default() };
+        let mut workers =
+            Self { _owned: Owned::begin(&core), core, threads: Vec::new(), held: Arc::default() };
         workers.spawn("zonal-clock".into(), run_clock)?;
         workers.spawn("zonal-tick".into(), run_tick)?;
         for worker in 0..workers.core.platform().wakes.workers() {

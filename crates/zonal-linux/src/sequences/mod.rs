@@ -14,6 +14,7 @@
 pub(crate) mod current_cpu;
 mod once;
 pub(crate) mod resident;
+pub(crate) mod shared_count;
 
 #[cfg(target_arch = "aarch64")]
 #[path = "aarch64.rs"]
@@ -259,6 +260,11 @@ fn restart_sequences(cpu: CpuId) -> bool {
         || membarrier(BARRIER_RSEQ, 0, 0)
         // The last resort if a seccomp filter, installed after registration, denies `membarrier`.
         || move_to(cpu)
+}
+
+/// Restarts the sequences running on all of `cpus`, and returns whether that succeeded.
+fn restart_all_sequences(mut cpus: impl Iterator<Item = CpuId>) -> bool {
+    membarrier(BARRIER_RSEQ, 0, 0) || cpus.all(restart_sequences)
 }
 
 /// Moves the calling thread to `cpu` and back. The move preempts the thread running on `cpu`, which restarts its
