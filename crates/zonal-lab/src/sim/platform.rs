@@ -143,6 +143,16 @@ impl CpuLocal<Lab> for LabCpus {
     }
 
     #[inline(always)]
+    fn pop_from(&self, cpu: CpuId, slot: &PagesetSlot<'_, Lab>, step: Step) -> Popped {
+        undisturbed(|| PINNED.pop_from(cpu, slot, step))
+    }
+
+    #[inline(always)]
+    fn push_to(&self, cpu: CpuId, slot: &PagesetSlot<'_, Lab>, push: Push) -> bool {
+        undisturbed(|| PINNED.push_to(cpu, slot, push))
+    }
+
+    #[inline(always)]
     fn lock(&self, cpu: CpuId, head: &Head<Lab>) -> Option<LockWord> {
         undisturbed(|| PINNED.lock(cpu, head))
     }

@@ -133,6 +133,26 @@ impl<P: Platform<U32 = AtomicU32, U64 = AtomicU64>> CpuLocal<P> for Sequences {
         unsafe { instructions::push(area, cpu, head, slot.slots_at, push, refused) }
     }
 
+    #[inline(always)]
+    fn pop_from(&self, cpu: CpuId, slot: &PagesetSlot<'_, P>, step: Step) -> Popped {
+        const { assert_layout::<P>() };
+        let Some(area) = self.area else { return TryLock.pop_from(cpu, slot, step) };
+        let (cpu, head) = (u64::from(cpu.get()), std::ptr::from_ref(slot.head).cast());
+        // SAFETY: `area` is valid for all threads. The limits keep the index into the stack below its number of
+        // slots.
+        Popped::from_bits(unsafe { instructions::pop_from(area, cpu, head, slot.slots_at, step.bits()) })
+    }
+
+    #[inline(always)]
+    fn push_to(&self, cpu: CpuId, slot: &PagesetSlot<'_, P>, push: Push) -> bool {
+        const { assert_layout::<P>() };
+        let Some(area) = self.area else { return TryLock.push_to(cpu, slot, push) };
+        let (cpu, head) = (u64::from(cpu.get()), std::ptr::from_ref(slot.head).cast());
+        // SAFETY: `area` is valid for all threads. The limits keep the index into the stack below its number of
+        // slots.
+        unsafe { instructions::push(area, cpu, head, slot.slots_at, push, || false) }
+    }
+
     #[inline]
     fn lock(&self, cpu: CpuId, head: &Head<P>) -> Option<LockWord> {
         const { assert_layout::<P>() };

@@ -224,6 +224,19 @@ impl<C: Checker> CpuLocal<Model<C>> for Restartable<C> {
         sequence.run(self.orders.push, Change::Push(push.step)).is_ok() || refused(slot, push)
     }
 
+    fn pop_from(&self, cpu: CpuId, slot: &PagesetSlot<'_, Model<C>>, step: Step) -> Popped {
+        assert_eq!(cpu.get(), C::cpu(), "threads of a model stay on their CPU");
+        let frame = self.begin(slot.head, slot.slots).run(self.orders.pop, Change::Pop(step));
+        frame.map_or(Popped::NOTHING, Popped::frame)
+    }
+
+    fn push_to(&self, cpu: CpuId, slot: &PagesetSlot<'_, Model<C>>, push: Push) -> bool {
+        assert_eq!(cpu.get(), C::cpu(), "threads of a model stay on their CPU");
+        let mut sequence = self.begin(slot.head, slot.slots);
+        sequence.slot = push.frame;
+        sequence.run(self.orders.push, Change::Push(push.step)).is_ok()
+    }
+
     fn lock(&self, cpu: CpuId, head: &Head<Model<C>>) -> Option<LockWord> {
         assert_eq!(cpu.get(), C::cpu(), "threads of a model stay on their CPU");
         self.begin(head, &[]).run_lock(self.orders.lock).ok()

@@ -98,6 +98,22 @@ impl<C: Checker> CpuLocal<Model<C>> for Way<C> {
         }
     }
 
+    fn pop_from(&self, cpu: CpuId, slot: &PagesetSlot<'_, Model<C>>, step: Step) -> Popped {
+        match self {
+            Self::Locks => TryLock.pop_from(cpu, slot, step),
+            Self::Interrupts(pinned) => pinned.pop_from(cpu, slot, step),
+            Self::Sequences(sequences) => sequences.pop_from(cpu, slot, step),
+        }
+    }
+
+    fn push_to(&self, cpu: CpuId, slot: &PagesetSlot<'_, Model<C>>, push: Push) -> bool {
+        match self {
+            Self::Locks => TryLock.push_to(cpu, slot, push),
+            Self::Interrupts(pinned) => pinned.push_to(cpu, slot, push),
+            Self::Sequences(sequences) => sequences.push_to(cpu, slot, push),
+        }
+    }
+
     fn lock(&self, cpu: CpuId, head: &Head<Model<C>>) -> Option<LockWord> {
         match self {
             Self::Locks => TryLock.lock(cpu, head),

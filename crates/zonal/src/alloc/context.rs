@@ -99,6 +99,11 @@ impl<'r> AllocContext<'r> {
         limit.is_none_or(|limit| zone.free_areas.has_block_below(self.order, zone.frames_below(limit)))
     }
 
+    /// Whether a block of `zone` is one that interleaving requested from this node.
+    pub(super) const fn is_interleave_hit<P: Platform>(&self, zone: &Zone<'_, P>) -> bool {
+        self.interleaved && self.target == zone.node
+    }
+
     /// Whether a binding policy restricts the request to some nodes.
     pub(super) const fn is_bound(&self) -> bool {
         self.bound.is_some()
@@ -194,7 +199,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
                 None
             }
             Mode::Interleave => {
-                let node = policy.target(&usable, turn);
+                let cpu = self.platform.current_cpu();
+                let node = policy.target(cpu, &|at| usable.words()[at], turn);
                 context.interleaved = node.is_some();
                 node
             }

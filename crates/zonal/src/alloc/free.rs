@@ -37,6 +37,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     //         free_to_buddy           frees to the buddy if the pageset is not available
     //   free_larger                   blocks of more than one frame in the slot's zone (`blocks.rs`): `free_block`
     //   free_beyond                   all other frees: other zones, invalid frees
+    //     push_elsewhere              pushes one frame of another zone as `push_current` does
     //     free_watched                frees a block with a frame to retire (`retire.rs`)
     //     refusal                     explains an invalid free (`free_refusal.rs`)
     //     free_hardened               poisons the block and puts it into quarantine, if enabled
@@ -69,15 +70,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// the caller's own thread.
     #[inline(always)]
     fn push_current(&self, first: Pfn) -> bool {
-        let prepare = move |slot: &PagesetSlot<'m, P>| {
-            let offset = first.get().wrapping_sub(slot.base.get());
-            let state = slot.states.get(usize::try_from(offset).ok()?)?;
-            let step = match mark_page_freed(state, self.invalid_free) {
-                Ok(()) => PUSH_STEPS[PageKind::User as usize],
-                Err(found) => self.mark_other_kind_freed(state, found)?,
-            };
-            Some(Push { step, frame: offset as u32 }) // a zone spans at most 2^32 frames
-        };
+        let prepare = move |slot: &PagesetSlot<'m, P>| self.prepare_push(slot, first);
         let refused =
             move |slot: &PagesetSlot<'m, P>, push: Push| self.state.free_slow(slot.zone.index(), push);
         self.state.platform.cpu_local().push_current(
@@ -86,6 +79,30 @@ impl<'m, P: Platform> Allocator<'m, P> {
             prepare,
             refused,
         )
+    }
+
+    /// Pushes a frame of `zone`, which is not the zone of the current CPU's pageset slot, onto the CPU's pageset of `zone`.
+    ///
+    /// The result is that of [`Self::push_current`].
+    fn push_elsewhere(&self, zone: &Zone<'m, P>, first: Pfn) -> bool {
+        let Some(cpu) = self.state.current_cpu_info() else { return false };
+        let Some(slot) = self.state.slot_beside(zone, cpu) else { return false };
+        let Some(push) = self.prepare_push(slot, first) else { return false };
+        self.state.platform.cpu_local().push_to(cpu.id, slot, push)
+            || self.state.free_slow(zone.id.index(), push)
+    }
+
+    /// Marks a frame as cached, before it is pushed onto `slot`; returns what to push, or `None` if the frame is not an
+    /// allocated frame of the slot's zone.
+    #[inline(always)]
+    fn prepare_push(&self, slot: &PagesetSlot<'m, P>, first: Pfn) -> Option<Push> {
+        let offset = first.get().wrapping_sub(slot.base.get());
+        let state = slot.states.get(usize::try_from(offset).ok()?)?;
+        let step = match mark_page_freed(state, self.invalid_free) {
+            Ok(()) => PUSH_STEPS[PageKind::User as usize],
+            Err(found) => self.mark_other_kind_freed(state, found)?,
+        };
+        Some(Push { step, frame: offset as u32 }) // a zone spans at most 2^32 frames
     }
 
     /// Marks a frame of a kind other than `User`, whose state was `byte`, as cached.
@@ -103,6 +120,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
     #[inline(never)]
     pub(super) fn free_beyond(&self, first: Pfn, order: Order) -> Result<(), FreeError> {
         let Some(zone) = self.zone_of(first) else { return Err(FreeError::NotManaged(first)) };
+        if order == Order::PAGE && self.push_elsewhere(zone, first) {
+            return Ok(());
+        }
         if self.state.platform.is_reentered() {
             return Err(FreeError::Reentered(first));
         }
@@ -169,7 +189,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let zone = &self.zones[zone];
         let mut session = None;
         if let Some(cpu) = self.current_cpu_info() {
-            session = match self.slot_of(zone, cpu).map(|slot| self.lock_slot(slot, cpu)) {
+            let slot = self.slot_of(zone, cpu).or_else(|| self.slot_beside(zone, cpu));
+            session = match slot.map(|slot| self.lock_slot(slot, cpu)) {
                 Some(Some(locked)) => match locked.push_and_fold(frame, kind) {
                     Ok(()) => return true,
                     Err(session) => Some(session),

@@ -47,7 +47,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         // While the pageset serves for another zone, the counter that otherwise counts hits counts misses, so a hit is
         // counted separately.
         let is_hit = preferred.node == zone.node && (context.from == zone.node) == zone.is_own(cpu);
-        if is_hit && !context.interleaved && !guard.serves_for_another() {
+        if is_hit && !guard.serves_for_another() {
             guard.count_hits(1);
         } else {
             // Two words hold differences of the locality counters. One word is folded first, so that the sum of both
@@ -55,6 +55,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
             guard.fold_all_served();
             let word = &guard.zone_diffs;
             count_numa(zone, preferred, context, |item| zone.counters().increment(word, item, &guard));
+        }
+        if context.is_interleave_hit(zone) {
+            self.state.count_interleave_hit(zone.id, &guard.head);
         }
         guard.update_limits();
         Some(block)
@@ -82,6 +85,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
             Some(placement) => self.alloc_placed(zone, context, placement)?,
         };
         count_numa(zone, preferred, context, |item| zone.counters().add_total(item, 1));
+        if context.is_interleave_hit(zone) {
+            zone.counters().add_total(ZoneItem::InterleaveHit, 1);
+        }
         Some(block)
     }
 
@@ -154,9 +160,6 @@ pub(super) fn count_numa<P: Platform>(
         count(ZoneItem::NumaMiss); // the scan counts `NumaForeign` for `preferred`
     }
     count(if context.from == zone.node { ZoneItem::NumaLocal } else { ZoneItem::NumaOther });
-    if context.interleaved && context.target == zone.node {
-        count(ZoneItem::InterleaveHit);
-    }
 }
 
 /// Returns how many frames a refill may move from `zone` to a pageset in addition to the requested block.

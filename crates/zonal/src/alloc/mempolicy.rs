@@ -3,12 +3,13 @@
 //! Related files: a request in `alloc/request.rs` refers to a policy, and `alloc/context.rs` applies the policy. Linux:
 //! the `MPOL_*` modes of `set_mempolicy(2)`.
 
+use core::num::NonZeroU32;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::error::PolicyError;
 use crate::node_mask::NodeMask;
 use crate::platform::{Atomic, Platform};
-use crate::units::{MAX_NODES, NodeId};
+use crate::units::{CpuId, MAX_NODES, NodeId};
 
 /// Weights of nodes under [`Policy::weighted_interleave`]: 0 to 255 for each node id.
 ///
@@ -53,8 +54,8 @@ pub struct Policy<'w, P: Platform> {
     order: &'w [NodeId],
     /// Nodes from whose preferred zone any request may be served without a choice among nodes.
     near: NodeMask,
-    /// Number of turns used so far under an interleaving policy.
-    turn: P::U64,
+    /// The turns of an interleaving policy.
+    turns: Option<Turns<P>>,
 }
 
 /// The way in which a policy chooses among its nodes. Linux: `MPOL_*`.
@@ -76,10 +77,26 @@ pub(super) trait RequestPolicy: Sync {
     fn nodes(&self) -> &NodeMask;
     /// Returns the nodes that are tried first, in order, before those of the zonelist.
     fn order(&self) -> &[NodeId];
-    /// Returns the policy's node for `turn` among the nodes of `usable`.
+    /// Returns the turn that the next request on `cpu` uses if it may use all nodes, or `None` if no node has a turn.
+    fn next_turn(&self, cpu: CpuId) -> Option<NodeTurn>;
+    /// Returns the turn that the next request on `cpu` uses among the usable nodes.
     ///
-    /// Returns `None` if there is no such node or the policy does not interleave.
-    fn target(&self, usable: &NodeMask, turn: Turn) -> Option<NodeId>;
+    /// `usable` returns a word of the mask of nodes that the request may use.
+    fn next_usable_turn(&self, cpu: CpuId, usable: &dyn Fn(usize) -> u64) -> Option<NodeTurn>;
+    /// Returns the turn that a request on `cpu` used last.
+    fn last_turn(&self, cpu: CpuId) -> Option<NodeTurn>;
+    /// Records that a request on `cpu` uses `turn`.
+    fn use_turn(&self, cpu: CpuId, turn: NodeTurn);
+
+    /// Returns the policy's node for `turn` of a request on `cpu` among the usable nodes.
+    fn target(&self, cpu: CpuId, usable: &dyn Fn(usize) -> u64, turn: Turn) -> Option<NodeId> {
+        let last = self.last_turn(cpu).filter(|last| turn == Turn::Last && is_in(last.node(), usable));
+        let found = last.or_else(|| self.next_usable_turn(cpu, usable))?;
+        if turn == Turn::Next {
+            self.use_turn(cpu, found);
+        }
+        Some(found.node())
+    }
 }
 
 /// The information about a machine's nodes that a policy needs; implemented by [`Allocator`](crate::Allocator).
@@ -103,10 +120,105 @@ pub(super) enum Turn {
     Upcoming,
 }
 
+/// A turn of one node: a node serves requests with the numbers 1 to its weight.
+///
+/// Bits 0 to 15 are the node, bits 16 to 23 the number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct NodeTurn(NonZeroU32);
+
+impl NodeTurn {
+    #[inline]
+    fn new(node: NodeId, number: u8) -> Option<Self> {
+        NonZeroU32::new(node.index() as u32 | u32::from(number) << 16).filter(|_| number > 0).map(Self)
+    }
+
+    #[inline]
+    pub(super) fn node(self) -> NodeId {
+        NodeId::from_index(self.0.get() as usize & (MAX_NODES - 1))
+    }
+
+    #[inline]
+    const fn number(self) -> u8 {
+        (self.0.get() >> 16) as u8
+    }
+}
+
+/// Number of cells of an interleaving policy. If a machine has more CPUs, some of them share a cell.
+const TURN_CELLS: usize = 16;
+
+/// The turns of an interleaving policy.
+struct Turns<P: Platform> {
+    /// The turn used last on each CPU, on a cache line of its own; 0 before the first.
+    last: [Line<P::U32>; TURN_CELLS],
+    /// Number of nodes, and of words of their mask up to the last that is not zero.
+    nodes: usize,
+    words: usize,
+}
+
+#[repr(align(64))]
+struct Line<T>(T);
+
+impl<P: Platform> Turns<P> {
+    fn new(nodes: &NodeMask) -> Self {
+        let words = nodes.words().iter().rposition(|&word| word != 0).map_or(0, |last| last + 1);
+        Self { last: core::array::from_fn(|_| Line(P::U32::new(0))), nodes: nodes.len(), words }
+    }
+
+    // Relaxed: a turn orders no other memory accesses. A load and a separate store are enough. If another thread uses a turn
+    // between them, on the same CPU or on one that shares the cell, then both use the same turn, and a node serves one
+    // request more than its share.
+
+    #[inline]
+    fn last(&self, cpu: CpuId) -> Option<NodeTurn> {
+        NonZeroU32::new(self.last[cpu.index() % TURN_CELLS].0.load(Relaxed)).map(NodeTurn)
+    }
+
+    #[inline]
+    fn set_last(&self, cpu: CpuId, turn: NodeTurn) {
+        self.last[cpu.index() % TURN_CELLS].0.store(turn.0.get(), Relaxed);
+    }
+
+    /// Returns the next usable node of `nodes` after `after` in cyclic order; `after` itself comes last.
+    #[inline]
+    fn node_after(
+        &self,
+        after: Option<NodeId>,
+        nodes: &NodeMask,
+        usable: impl Fn(usize) -> u64,
+    ) -> Option<NodeId> {
+        let words = nodes.words().get(..self.words)?;
+        let (mut at, mut mask) = after.map_or((0, u64::MAX), |node| (node.index() / 64, bits_above(node)));
+        // The first word is visited twice: first its bits above `after`, in the end all of its bits.
+        for _ in 0..=words.len() {
+            let named = words.get(at)? & mask;
+            let found = if named == 0 { 0 } else { named & usable(at) };
+            if found != 0 {
+                return Some(NodeId::from_index(at * 64 + found.trailing_zeros() as usize));
+            }
+            at = if at + 1 == words.len() { 0 } else { at + 1 };
+            mask = u64::MAX;
+        }
+        None
+    }
+}
+
+/// Returns the bits above that of `node` in its word of a mask.
+#[inline]
+const fn bits_above(node: NodeId) -> u64 {
+    (u64::MAX - 1) << (node.index() % 64)
+}
+
+/// Whether `node` is in the mask whose words `usable` returns.
+#[inline]
+pub(super) fn is_in(node: NodeId, usable: impl Fn(usize) -> u64) -> bool {
+    usable(node.index() / 64) >> (node.index() % 64) & 1 != 0
+}
+
 impl<'w, P: Platform> Policy<'w, P> {
     fn new(mode: Mode, nodes: NodeMask) -> Self {
         let near = if mode == Mode::Interleave { NodeMask::EMPTY } else { nodes };
-        Self { mode, nodes, weights: None, order: &[], near, turn: P::U64::new(0) }
+        let turns = (mode == Mode::Interleave).then(|| Turns::new(&nodes));
+        Self { mode, nodes, weights: None, order: &[], near, turns }
     }
 
     /// Returns how the policy chooses among its nodes.
@@ -213,27 +325,32 @@ impl<'w, P: Platform> Policy<'w, P> {
         Ok(Self { weights: Some(weights), ..Self::new(Mode::Interleave, nodes) })
     }
 
-    fn weighted_target(&self, nodes: &NodeMask, weights: &WeightTable<P>, turn: Turn) -> Option<NodeId> {
-        let total: u64 = nodes.iter().map(|node| u64::from(weights.get(node))).sum();
-        let mut rest = self.turn(turn).checked_rem(total)?;
-        for node in nodes.iter() {
-            let weight = u64::from(weights.get(node));
-            if rest < weight {
-                return Some(node);
-            }
-            rest -= weight;
-        }
-        // Another thread has decreased the weights since they were summed. Use the first usable node.
-        nodes.nth(0)
+    /// Returns the number of consecutive requests that a node of the policy serves.
+    #[inline(always)]
+    fn weight(&self, node: NodeId) -> u8 {
+        self.weights.map_or(1, |weights| weights.get(node))
     }
 
-    fn turn(&self, turn: Turn) -> u64 {
-        // Relaxed: turns must be distinct, but they order no other memory accesses.
-        match turn {
-            Turn::Next => self.turn.fetch_add(1, Relaxed),
-            Turn::Last => self.turn.load(Relaxed).saturating_sub(1),
-            Turn::Upcoming => self.turn.load(Relaxed),
+    /// Returns the turn after the last one on `cpu`, among the usable nodes.
+    #[inline(always)]
+    fn turn_after_last(&self, cpu: CpuId, usable: impl Fn(usize) -> u64) -> Option<NodeTurn> {
+        let turns = self.turns.as_ref()?;
+        let last = turns.last(cpu);
+        if let Some(last) = last
+            && last.number() < self.weight(last.node())
+            && is_in(last.node(), &usable)
+        {
+            return NodeTurn::new(last.node(), last.number() + 1);
         }
+        let mut after = last.map(NodeTurn::node);
+        for _ in 0..turns.nodes {
+            let node = turns.node_after(after, &self.nodes, &usable)?;
+            if self.weight(node) > 0 {
+                return NodeTurn::new(node, 1);
+            }
+            after = Some(node);
+        }
+        None
     }
 }
 
@@ -250,16 +367,37 @@ impl<P: Platform> RequestPolicy for Policy<'_, P> {
         self.order
     }
 
-    fn target(&self, usable: &NodeMask, turn: Turn) -> Option<NodeId> {
-        if self.mode != Mode::Interleave {
-            return None;
+    fn next_turn(&self, cpu: CpuId) -> Option<NodeTurn> {
+        let turns = self.turns.as_ref()?;
+        if let Some(last) = turns.last(cpu) {
+            let (number, node) = (last.number(), last.node());
+            if number < self.weight(node) {
+                return NodeTurn::new(node, number + 1);
+            }
+            // The next node is nearly always in the same word of the mask.
+            let word = self.nodes.words()[node.index() / 64];
+            let above = word & bits_above(node);
+            let found = if above == 0 && turns.words == 1 { word } else { above };
+            let next = NodeId::from_index(node.index() / 64 * 64 + found.trailing_zeros() as usize % 64);
+            if found != 0 && self.weight(next) > 0 {
+                return NodeTurn::new(next, 1);
+            }
         }
-        let nodes = self.nodes.intersection(usable);
-        if let Some(weights) = self.weights {
-            return self.weighted_target(&nodes, weights, turn);
+        self.turn_after_last(cpu, |_| u64::MAX)
+    }
+
+    fn next_usable_turn(&self, cpu: CpuId, usable: &dyn Fn(usize) -> u64) -> Option<NodeTurn> {
+        self.turn_after_last(cpu, usable)
+    }
+
+    fn last_turn(&self, cpu: CpuId) -> Option<NodeTurn> {
+        self.turns.as_ref()?.last(cpu)
+    }
+
+    fn use_turn(&self, cpu: CpuId, turn: NodeTurn) {
+        if let Some(turns) = &self.turns {
+            turns.set_last(cpu, turn);
         }
-        let turn = self.turn(turn).checked_rem(nodes.len() as u64)?;
-        nodes.nth(turn as usize)
     }
 }
 
@@ -271,4 +409,69 @@ fn check(machine: &impl PolicyNodes, nodes: NodeMask) -> Result<NodeMask, Policy
         return Err(PolicyError::NoMemory);
     }
     Ok(nodes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::vec::Vec;
+
+    use super::*;
+    use crate::testing::Native;
+
+    fn node(id: u16) -> NodeId {
+        NodeId::new(id).unwrap()
+    }
+
+    fn served(policy: &Policy<'_, Native>, cpu: u32, usable: &NodeMask, count: usize) -> Vec<u16> {
+        let next = || policy.target(CpuId::new(cpu), &|at| usable.words()[at], Turn::Next);
+        (0..count).map_while(|_| next()).map(NodeId::get).collect()
+    }
+
+    #[test]
+    fn turns_go_round_the_usable_nodes_on_each_cpu() {
+        let nodes: NodeMask = [3, 63, 64, 1023].map(node).into_iter().collect();
+        let policy = Policy::<Native>::new(Mode::Interleave, nodes);
+        assert_eq!(served(&policy, 0, &NodeMask::ALL, 6), [3, 63, 64, 1023, 3, 63]);
+        assert_eq!(served(&policy, 1, &NodeMask::ALL, 2), [3, 63], "each CPU has turns of its own");
+        let usable = [0, 63, 1023].map(node).into_iter().collect();
+        assert_eq!(served(&policy, 0, &usable, 4), [1023, 63, 1023, 63]);
+        assert_eq!(served(&policy, 0, &NodeMask::EMPTY, 1), []);
+        let all = |at: usize| NodeMask::ALL.words()[at];
+        let target = |turn| policy.target(CpuId::new(0), &all, turn);
+        assert_eq!(
+            [Turn::Last, Turn::Upcoming, Turn::Upcoming].map(target),
+            [63, 64, 64].map(|id| Some(node(id)))
+        );
+    }
+
+    #[test]
+    fn turns_that_may_use_all_nodes_are_those_that_may_use_any() {
+        let weights = WeightTable::new();
+        for (id, weight) in [(0, 3), (1, 0), (2, 1), (64, 2), (65, 0)] {
+            weights.set(node(id), weight);
+        }
+        let sets: [&[u16]; 4] = [&[0], &[0, 1, 2], &[1, 2, 64, 65], &[65]];
+        for (nodes, table) in sets.iter().flat_map(|set| [(set, None), (set, Some(&weights))]) {
+            let nodes = nodes.iter().copied().map(node).collect();
+            let policy = Policy { weights: table, ..Policy::<Native>::new(Mode::Interleave, nodes) };
+            for _ in 0..20 {
+                let next = policy.next_turn(CpuId::new(5));
+                assert_eq!(next, policy.next_usable_turn(CpuId::new(5), &|_| u64::MAX));
+                next.into_iter().for_each(|turn| policy.use_turn(CpuId::new(5), turn));
+            }
+        }
+    }
+
+    #[test]
+    fn changed_weights_apply_to_the_next_turn() {
+        let weights = WeightTable::new();
+        let nodes = [0, 1].map(node).into_iter().collect();
+        let policy = Policy { weights: Some(&weights), ..Policy::<Native>::new(Mode::Interleave, nodes) };
+        [3, 1].into_iter().zip([0, 1]).for_each(|(weight, id)| weights.set(node(id), weight));
+        assert_eq!(served(&policy, 0, &NodeMask::ALL, 6), [0, 0, 0, 1, 0, 0]);
+        weights.set(node(0), 0);
+        assert_eq!(served(&policy, 0, &NodeMask::ALL, 3), [1, 1, 1]);
+        weights.set(node(1), 0);
+        assert_eq!(served(&policy, 0, &NodeMask::ALL, 3), []);
+    }
 }

@@ -18,6 +18,7 @@ pub(crate) mod fences;
 mod free;
 mod free_refusal;
 mod from_zone;
+mod in_turn;
 pub mod layout;
 pub mod mempolicy;
 mod past_full;
@@ -69,10 +70,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
     //       retire_popped             counts a frame that an invalid free pushed twice
     //   alloc_larger                  blocks of more than one frame (`blocks.rs`)
     //     pop_larger                  pops a block that the CPU's pageset of the preferred zone holds
+    //   alloc_in_turn                 requests for one frame under an interleaving policy (`in_turn.rs`)
+    //     pop_in_turn                 pops as `pop_current` does, from the CPU's pageset of the node whose turn it is
     //   alloc_beyond                  all other requests
     //     pop_folding                 pops from the slot and folds counters (`pageset/steps.rs`)
     //     refuse                      fails the request if fault injection chose it
     //     alloc_near                  tries the current CPU's pageset, under its lock
+    //       pop_in_turn_by_lock       the same for interleaving policies
     //       pop_preferred             pops from the preferred zone's pageset
     //         pop                     pops a block and marks it as allocated (`admit`)
     //         pop_refilled            checks `low`, refills the pageset and pops
@@ -114,6 +118,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if let Some(below) = request.address_limit() {
             return self.alloc_below(request.flags, request.policy, request.allowed, below);
         }
+        if request.is_in_turn() {
+            return self.alloc_in_turn(request.flags, request.policy, request.near, request.allowed);
+        }
         self.alloc_beyond(request.flags, request.policy, request.near, request.allowed)
     }
 
@@ -138,7 +145,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// begin.
     #[inline(always)]
     fn pop_current_for(&self, request: &Request<'_>) -> Option<Block> {
-        if !request.may_pop() {
+        if !request.may_pop_current() {
             return None;
         }
         let (kind, local) = (request.flags.kind, self.state.platform.cpu_local());
@@ -217,6 +224,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Orders that are not cached are allocated from the preferred zone's buddy. Returns `None` when no block is
     /// available without waiting.
     fn alloc_near(&self, request: &Request<'_>) -> Option<Block> {
+        if request.is_in_turn() {
+            return self.pop_in_turn_by_lock(request);
+        }
         let order = request.flags.order;
         let cpu = self.state.current_cpu_info()?;
         let node = &self.state.nodes[usize::from(cpu.node)];

@@ -42,6 +42,8 @@ const NO_RETRY: u8 = 2;
 const THIS_NODE: u8 = 4;
 const ZEROED: u8 = 8;
 const BELOW: u8 = 16;
+/// The policy interleaves.
+const IN_TURN: u8 = 32;
 
 /// The part of a request that contains no references.
 #[derive(Clone, Copy)]
@@ -105,10 +107,13 @@ impl<'a> Request<'a> {
     /// The default is the local policy.
     #[must_use]
     pub fn policy<P: Platform>(self, policy: &'a Policy<'a, P>) -> Self {
+        let bits = self.flags.bits & !IN_TURN;
+        let of_mode = if policy.mode() == Mode::Interleave { IN_TURN } else { 0 };
+        let flags = RequestFlags { bits: bits | of_mode, ..self.flags };
         if policy.mode() == Mode::Local {
-            return Self { policy: None, near: None, ..self };
+            return Self { flags, policy: None, near: None, ..self };
         }
-        Self { policy: Some(policy), near: Some(policy.near()), ..self }
+        Self { flags, policy: Some(policy), near: Some(policy.near()), ..self }
     }
 
     /// Restricts the request to these nodes (a cpuset). Requests with [`Urgency::Atomic`] ignore this restriction.
@@ -175,6 +180,12 @@ impl<'a> Request<'a> {
         self.flags.bits & ZEROED != 0
     }
 
+    /// Whether a pageset may serve the request, if it is that of the node whose turn it is under an interleaving policy.
+    #[inline(always)]
+    pub(super) fn is_in_turn(&self) -> bool {
+        self.flags.bits & (ZEROED | BELOW | IN_TURN) == IN_TURN && self.flags.order == Order::PAGE
+    }
+
     /// Returns the address limit.
     pub(super) const fn address_limit(&self) -> Option<Pfn> {
         if self.flags.bits & BELOW == 0 { None } else { Some(self.below) }
@@ -190,6 +201,12 @@ impl<'a> Request<'a> {
     #[inline(always)]
     pub(super) const fn may_pop(&self) -> bool {
         self.flags.bits & (ZEROED | BELOW) == 0
+    }
+
+    /// Whether the current CPU's pageset slot may serve the request, if its zone does.
+    #[inline(always)]
+    pub(super) const fn may_pop_current(&self) -> bool {
+        self.flags.bits & (ZEROED | BELOW | IN_TURN) == 0
     }
 
     /// Whether a zone limit, a cpuset or a policy excludes some zones.

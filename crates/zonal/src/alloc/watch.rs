@@ -186,6 +186,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if !request.may_pop() {
             return None;
         }
+        if request.is_in_turn() {
+            return self.zone_in_turn(request);
+        }
         let cpu = self.state.current_cpu_info()?;
         if order == Order::PAGE
             && let Some(slot) = self.state.slots.of(cpu.id)

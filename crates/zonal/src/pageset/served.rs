@@ -3,7 +3,8 @@
 //! Normally a served block is a *hit*, because its zone was the preferred zone. While the CPU uses the pageset of
 //! another zone (`alloc/past_full.rs`), a served block is a *miss*. The pageset then *serves for* the preferred zone,
 //! which counts the block as foreign. The zone for which a pageset serves changes only while the lane is zero, because
-//! the lane cannot distinguish the two cases. Related files: `zone/counters.rs` has the totals, and `pageset/steps.rs`
+//! the lane cannot distinguish the two cases. Hits of interleaving requests are counted in a cell of their own in
+//! addition. Related files: `zone/counters.rs` has the totals, and `pageset/steps.rs`
 //! folds most of these counts.
 
 use core::sync::atomic::Ordering::Relaxed;
@@ -11,6 +12,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::pageset::Pageset;
 use crate::pageset::session::PagesetSession;
 use crate::pageset::state::MachineState;
+use crate::platform::pageset_slot::Head;
 use crate::platform::pageset_word::SERVED_LANE;
 use crate::platform::{Atomic, Platform};
 use crate::units::ZoneId;
@@ -29,6 +31,20 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
     }
 
+    /// Counts a block that an interleaving policy requested from the node of `zone`, and that the pageset with this head
+    /// served.
+    ///
+    /// The difference is changed by atomic additions, because pops without the lock count too. After each call it is at
+    /// most the threshold.
+    #[inline]
+    pub(crate) fn count_interleave_hit(&self, zone: ZoneId, head: &Head<P>) {
+        let counters = self.zones[zone.index()].counters();
+        // Relaxed: additions commute, and order no other accesses.
+        if head.interleave_hits.fetch_add(1, Relaxed) >= u32::from(counters.threshold()) {
+            fold_interleave_hits(&self.zones[zone.index()], head);
+        }
+    }
+
     /// Returns the sum of the differences of served blocks that count as `item` of `zone`; the sum may be out of date.
     pub(crate) fn served(&self, zone: &Zone<'m, P>, item: ZoneItem) -> i64 {
         let cpus = self.cpus.iter().filter(|cpu| cpu.exists());
@@ -40,6 +56,10 @@ impl<'m, P: Platform> MachineState<'m, P> {
             return pagesets.filter(|pageset| pageset.serves_for() == Some(zone.id)).map(difference).sum();
         }
         let pagesets = cpus.map(|&cpu| (cpu, self.pagesets_of(zone).of(cpu)));
+        if item == ZoneItem::InterleaveHit {
+            // Relaxed: the sum may be out of date.
+            return pagesets.map(|(_, pageset)| i64::from(pageset.head.interleave_hits.load(Relaxed))).sum();
+        }
         let counted = pagesets.filter(|&(cpu, pageset)| served_items(zone, pageset, cpu).contains(&item));
         counted.map(|(_, pageset)| difference(pageset)).sum()
     }
@@ -52,6 +72,15 @@ impl<'m, P: Platform> MachineState<'m, P> {
                 self.pageset(zone, cpu).serve_for(None);
             }
         }
+    }
+}
+
+/// Moves the difference of interleaving requests' hits to the totals.
+pub(super) fn fold_interleave_hits<P: Platform>(zone: &Zone<'_, P>, head: &Head<P>) {
+    // Relaxed: the cell is read before it is written, because most pagesets never count such hits.
+    if head.interleave_hits.load(Relaxed) != 0 {
+        let hits = head.interleave_hits.swap(0, Relaxed);
+        zone.counters().fold_difference(&[ZoneItem::InterleaveHit], i64::from(hits));
     }
 }
 

@@ -149,18 +149,30 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
         self.zone.pageset_limits(self.zone.locality(self.cpu))
     }
 
+    /// Whether pops and pushes without the lock may use this pageset, which is not the one in the CPU's slot.
+    ///
+    /// Requests and frees that name the zone do so (`alloc/in_turn.rs`, `alloc/free.rs`). A frame of the preferred zone makes
+    /// the CPU use that zone's pageset again, so the push of its first frame takes the lock.
+    fn may_bypass_slot(&self) -> bool {
+        let node = &self.state.nodes[usize::from(self.cpu.node)];
+        if node.preferred_zone() != Some(self.zone.id.index()) {
+            return self.state.slots.at(self.cpu.index, self.zone.id).is_some();
+        }
+        let has_frames = self.len(StackId::PAGES) != 0;
+        if has_frames {
+            self.state.use_pageset(self.zone, self, self.cpu); // the preferred zone's pageset has priority
+        }
+        has_frames
+    }
+
     /// Sets the limits of pops and pushes without the lock; must be called before the session ends.
     pub(crate) fn update_limits(&self) {
         let tuning = self.state.shared.tuning();
         if self.is_closed() {
             return self.always_bail_out();
         }
-        if !self.state.uses(self.zone, self.cpu) {
-            let node = &self.state.nodes[usize::from(self.cpu.node)];
-            if self.len(StackId::PAGES) == 0 || node.preferred_zone() != Some(self.zone.id.index()) {
-                return self.always_bail_out();
-            }
-            self.state.use_pageset(self.zone, self, self.cpu); // the preferred zone's pageset has priority
+        if !self.state.uses(self.zone, self.cpu) && !self.may_bypass_slot() {
+            return self.always_bail_out();
         }
         let capacity = self.page_slots().len() as i64;
         // A push that fills the pageset up to `high` must take the lock, because it drains the pageset.

@@ -110,6 +110,18 @@ impl<'m, P: Platform> MachineState<'m, P> {
         self.slots.of(cpu.id).filter(|slot| slot.zone == zone.id && slot.slots_at != 0)
     }
 
+    /// Returns the initialized slot of a CPU for `zone`, which is not its preferred zone, whether the CPU uses it or not.
+    ///
+    /// While a CPU is served elsewhere, a frame of its preferred zone must make it use that zone's pageset again. Such
+    /// frames therefore take the lock.
+    #[inline]
+    pub(crate) fn slot_beside(&self, zone: &Zone<'m, P>, cpu: CpuInfo) -> Option<&'m PagesetSlot<'m, P>> {
+        if self.nodes[usize::from(cpu.node)].preferred_zone() == Some(zone.id.index()) {
+            return None;
+        }
+        self.slots.initialized(cpu.index, zone.id)
+    }
+
     /// Whether a CPU pops and pushes single frames through its pageset of `zone`.
     #[inline]
     pub(crate) fn uses(&self, zone: &Zone<'m, P>, cpu: CpuInfo) -> bool {

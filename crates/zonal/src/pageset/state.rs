@@ -87,7 +87,17 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 
     /// Returns the index of the node with this id.
+    #[inline]
     pub(crate) fn place_of(&self, id: NodeId) -> Option<usize> {
+        // On most machines ids have no gaps, so the index equals the id.
+        if self.nodes.get(id.index()).is_some_and(|node| node.id == id) {
+            return Some(id.index());
+        }
+        self.search_place_of(id)
+    }
+
+    #[cold]
+    fn search_place_of(&self, id: NodeId) -> Option<usize> {
         self.nodes.binary_search_by_key(&id, |node| node.id).ok()
     }
 }

@@ -4,6 +4,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
+use crate::pageset::served::fold_interleave_hits;
 use crate::pageset::session::PagesetSession;
 use crate::pageset::state::MachineState;
 use crate::pageset::{Pageset, PagesetGuard, StackId};
@@ -75,6 +76,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     pub(crate) fn fold(&self) {
         self.folded_at.store(self.state.platform.now().ns(), Relaxed); // relaxed: the guard orders it
         self.zone.counters().fold(&self.zone_diffs, self);
+        fold_interleave_hits(self.zone, &self.head);
         for kind in PageKind::ALL {
             self.state.nodes[self.zone.node].counters.fold_difference(&[kind.item()], self.clear_kind(kind));
         }
@@ -122,7 +124,10 @@ impl<'m, P: Platform> MachineState<'m, P> {
 impl<P: Platform> Pageset<P> {
     /// Whether the pageset has counter differences that are not in the totals; the answer may be out of date.
     pub(crate) fn has_differences(&self) -> bool {
-        self.zone_diffs.load(Relaxed) != 0 || !self.word().is_clean() // relaxed: an observation
+        // Relaxed: an observation.
+        self.zone_diffs.load(Relaxed) != 0
+            || self.head.interleave_hits.load(Relaxed) != 0
+            || !self.word().is_clean()
     }
 }
 

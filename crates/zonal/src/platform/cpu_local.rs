@@ -119,6 +119,24 @@ pub trait CpuLocal<P: Platform>: Send + Sync {
         refused: impl FnOnce(&'m PagesetSlot<'m, P>, Push) -> bool,
     ) -> bool;
 
+    /// Pops the top frame of a slot of `cpu`, whose head is initialized, whichever slot the CPU uses. The calling thread
+    /// runs on `cpu`, or ran on it until recently.
+    ///
+    /// The accesses are those of [`POP`], or those of a pop under the lock. Returns [`Popped::NOTHING`] in the cases of
+    /// [`CpuLocal::pop_current`].
+    #[inline(always)]
+    fn pop_from(&self, cpu: CpuId, slot: &PagesetSlot<'_, P>, step: Step) -> Popped {
+        let frame = under_lock(self, cpu, slot, |head| head.pop(slot.slots, step, LockWord::OPEN));
+        frame.unwrap_or(Popped::NOTHING)
+    }
+
+    /// Pushes a frame onto the stack of a slot of `cpu`, with the conditions of [`CpuLocal::pop_from`]. Returns whether
+    /// the frame was pushed.
+    #[inline(always)]
+    fn push_to(&self, cpu: CpuId, slot: &PagesetSlot<'_, P>, push: Push) -> bool {
+        under_lock(self, cpu, slot, |head| head.push(slot.slots, push, LockWord::OPEN)) == Some(true)
+    }
+
     /// Locks a head of `cpu` and returns the previous lock word. The calling thread runs on `cpu`, or ran on it until
     /// recently.
     ///
@@ -200,8 +218,8 @@ impl<P: Platform> CpuLocal<P> for TryLock {
 }
 
 #[inline(always)]
-fn under_lock<P: Platform, R>(
-    local: &TryLock,
+fn under_lock<P: Platform, L: CpuLocal<P> + ?Sized, R>(
+    local: &L,
     cpu: CpuId,
     slot: &PagesetSlot<'_, P>,
     work: impl FnOnce(&Head<P>) -> R,
@@ -319,6 +337,16 @@ impl<P: Platform, Q: Quiesce> CpuLocal<P> for Pinned<Q> {
         let Some(slot) = slots.of(cpu) else { return false };
         let Some(push) = prepare(slot) else { return false };
         slot.head.push(slot.slots, push, slot.head.load_lock_word()) || refused(slot, push)
+    }
+
+    #[inline(always)]
+    fn pop_from(&self, _cpu: CpuId, slot: &PagesetSlot<'_, P>, step: Step) -> Popped {
+        slot.head.pop(slot.slots, step, slot.head.load_lock_word())
+    }
+
+    #[inline(always)]
+    fn push_to(&self, _cpu: CpuId, slot: &PagesetSlot<'_, P>, push: Push) -> bool {
+        slot.head.push(slot.slots, push, slot.head.load_lock_word())
     }
 
     #[inline(always)]

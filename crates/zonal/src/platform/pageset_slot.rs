@@ -122,6 +122,9 @@ all_zero! {
         /// 1 + index of the preferred zone for which the pageset serves blocks (`pageset/served.rs`); 0 if its own zone
         /// is preferred, and `u32::MAX` if the preferred zone is on the same node.
         pub(crate) serves_for: u32,
+        /// Blocks served from the pageset to interleaving requests that chose its node, not yet counted in the totals
+        /// (`pageset/served.rs`).
+        pub(crate) interleave_hits: u32,
     }
 }
 
@@ -285,10 +288,18 @@ impl<'m, P: Platform> PagesetSlots<'m, P> {
     }
 
     /// Returns the slot of the CPU with index `cpu` for a zone, if there is one.
+    #[inline]
     pub(crate) fn at(&self, cpu: u32, zone: ZoneId) -> Option<&'m PagesetSlot<'m, P>> {
         let at = if self.of_each == 1 { 0 } else { zone.index() };
         let slot = self.table.get(1 + cpu as usize * self.of_each + at)?;
         (slot.slots_at != 0 && slot.zone == zone).then_some(slot)
+    }
+
+    /// Returns the slot as [`Self::at`] does, if its head is initialized.
+    #[inline]
+    pub(crate) fn initialized(&self, cpu: u32, zone: ZoneId) -> Option<&'m PagesetSlot<'m, P>> {
+        // Relaxed: an initialized head remains so, and the next operation acquires the lock word again.
+        self.at(cpu, zone).filter(|slot| slot.head.lock_word.load(Relaxed) != LockWord::UNINIT.bits())
     }
 
     pub(crate) fn set(&self, cpu: CpuId, slot: &'m PagesetSlot<'m, P>) {

@@ -91,9 +91,10 @@ const REQUESTS: u64 = 10;
 
 /// Returns the maximum number of accesses that the cpuset `mask` adds to a request.
 fn accesses_beside(world: &World, mask: &NodeMask, server: u16) -> u64 {
-    // An interleaving policy makes a request leave the fast path.
-    let scans = Policy::interleave(world, NodeMask::from_iter([node(0)])).unwrap();
-    let (probes, free) = costs_of(world, &Request::page().policy(&scans), 0, REQUESTS as usize);
+    costs_of(world, &Request::page(), 0, 1); // refills the CPU's pageset
+    // A policy that prefers another node makes a request leave the fast path.
+    let scans = Policy::preferred(world, node(1)).unwrap();
+    let (probes, free) = costs_of(world, &Request::page().policy(&scans), 1, REQUESTS as usize);
     assert_eq!(probes, REQUESTS);
     // The CPU's pageset serves requests for which its node is allowed. All others scan, and look at no other zone.
     let scans = if mask.contains(node(0)) { 0 } else { REQUESTS };

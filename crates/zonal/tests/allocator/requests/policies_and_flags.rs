@@ -8,7 +8,7 @@ use zonal::request::{Block, Urgency};
 use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::rules::watermarks::WatermarkSettings;
 use zonal::snapshot::ZoneSnapshot;
-use zonal::units::{Order, PageCount, ZoneKind};
+use zonal::units::{CpuId, Order, PageCount, ZoneKind};
 use zonal::{Config, NodeMask, Request};
 
 const FRAMES: u64 = 1 << 14;
@@ -153,6 +153,42 @@ fn interleaving_is_even_and_counts_its_hits() {
     let allowed = mask(&[0, 2]);
     let take = |_| world.allocator.alloc(&Request::page().policy(&policy).allowed(&allowed)).unwrap();
     assert_eq!(nodes_of(&(0..100).map(take).collect::<Vec<_>>(), 3), [50, 0, 50]);
+}
+
+#[test]
+fn interleaving_requests_are_served_by_the_pagesets_of_their_nodes() {
+    const ROUNDS: u64 = 2000;
+    let world = world(3);
+    let nodes = mask(&[0, 1, 2]);
+    let weights = WeightTable::new();
+    nodes.iter().for_each(|node| weights.set(node, 2));
+    let even = Policy::interleave(&world.allocator, nodes).unwrap();
+    let weighted = Policy::weighted_interleave(&world.allocator, nodes, &weights).unwrap();
+    for (policy, cpu) in [(&even, 0), (&weighted, 1)] {
+        run_on(cpu);
+        let here = world.allocator.node_of_cpu(CpuId::new(cpu)).unwrap();
+        let round = || {
+            let take = |_| world.allocator.alloc(&Request::page().policy(policy)).unwrap();
+            let blocks: Vec<Block> = (0..6).map(take).collect();
+            blocks.iter().for_each(|block| world.allocator.free(block.first, block.order).unwrap());
+            assert_eq!(nodes_of(&blocks, 3), [2, 2, 2]);
+        };
+        round();
+        let zones = || world.allocator.zones().collect::<Vec<_>>();
+        let (events, before) = (world.allocator.events(), zones());
+        (0..ROUNDS).for_each(|_| round());
+        assert_eq!(world.allocator.events().probes, events.probes, "no request scans");
+        for (before, after) in before.iter().zip(zones()) {
+            let (served, here) = (2 * ROUNDS, u64::from(after.node == here));
+            let now = after.locality;
+            assert_eq!(now.hit - before.locality.hit, served);
+            assert_eq!(now.interleave_hit - before.locality.interleave_hit, served);
+            assert_eq!(now.local - before.locality.local, here * served);
+            assert_eq!(now.other - before.locality.other, (1 - here) * served);
+            assert_eq!((now.miss, now.foreign), (before.locality.miss, before.locality.foreign));
+        }
+    }
+    world.check();
 }
 
 #[test]
