@@ -142,8 +142,8 @@ impl Platform for LinuxPlatform {
     }
 
     #[inline]
-    fn exchange_each(cells: &[AtomicU8; WORD_FRAMES], from: u8, to: u8) -> u64 {
-        whole_words::exchange_each(cells, from, to)
+    fn exchange_leading(cells: &[AtomicU8; WORD_FRAMES], from: u8, to: u8) -> usize {
+        whole_words::exchange_leading(cells, from, to)
     }
 
     #[inline]

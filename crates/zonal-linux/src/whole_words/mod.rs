@@ -7,10 +7,10 @@
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod x86_64;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-pub(crate) use x86_64::{exchange_each, holds_run, replace_all, store_ascending};
+pub(crate) use x86_64::{exchange_leading, holds_run, replace_all, store_ascending};
 
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-pub(crate) use zonal::platform::whole_words::{exchange_each, holds_run, replace_all, store_ascending};
+pub(crate) use zonal::platform::whole_words::{exchange_leading, holds_run, replace_all, store_ascending};
 
 #[cfg(test)]
 mod tests {
@@ -40,9 +40,9 @@ mod tests {
                 assert_eq!(replace_all(ours, 3, 0x84), other.is_none(), "{start} {other:?}");
                 assert_eq!(whole_words::replace_all(plain, 3, 0x84), other.is_none());
                 let from = if other.is_none() { 0x84 } else { 3 };
-                let expected = other.map_or(!0, |at| !(1 << at));
-                assert_eq!(exchange_each(ours, from, 0x61), expected, "{start} {other:?}");
-                assert_eq!(whole_words::exchange_each(plain, from, 0x61), expected);
+                let expected = other.unwrap_or(WORD_FRAMES);
+                assert_eq!(exchange_leading(ours, from, 0x61), expected, "{start} {other:?}");
+                assert_eq!(whole_words::exchange_leading(plain, from, 0x61), expected);
                 let [ours, plain] =
                     cells.each_ref().map(|cells| cells.each_ref().map(|cell| cell.load(Relaxed)));
                 assert_eq!(ours, plain);

@@ -72,20 +72,27 @@ fn is_zero(vector: __m128i) -> bool {
     _mm_movemask_epi8(_mm_cmpeq_epi8(vector, _mm_setzero_si128())) == 0xffff
 }
 
-/// Implements [`zonal::Platform::exchange_each`].
+/// Implements [`zonal::Platform::exchange_leading`].
 #[inline]
-pub(crate) fn exchange_each(cells: &[AtomicU8; WORD_FRAMES], from: u8, to: u8) -> u64 {
+pub(crate) fn exchange_leading(cells: &[AtomicU8; WORD_FRAMES], from: u8, to: u8) -> usize {
     // An exchange that crosses cache lines would be very slow.
     if !cells.as_ptr().addr().is_multiple_of(size_of::<u64>()) {
-        return whole_words::exchange_each(cells, from, to);
+        return whole_words::exchange_leading(cells, from, to);
     }
-    let eights = cells.as_chunks::<8>().0.iter().enumerate();
-    eights.fold(0, |bits, (at, eight)| bits | exchange_eight(eight, from, to) << (8 * at))
+    let mut exchanged = 0;
+    for eight in cells.as_chunks::<8>().0 {
+        let of_eight = exchange_eight(eight, from, to);
+        exchanged += of_eight;
+        if of_eight != eight.len() {
+            break;
+        }
+    }
+    exchanged
 }
 
-/// Performs [`exchange_each`] for eight cells, which are aligned, with one exchange if all hold `from`.
+/// Performs [`exchange_leading`] for eight cells, which are aligned, with one exchange if all hold `from`.
 #[inline]
-fn exchange_eight(cells: &[AtomicU8; 8], from: u8, to: u8) -> u64 {
+fn exchange_eight(cells: &[AtomicU8; 8], from: u8, to: u8) -> usize {
     let [all_from, all_to] = [from, to].map(|byte| u64::from_ne_bytes([byte; 8]));
     let found: u64;
     // SAFETY: the access is to the eight cells, whose type permits shared mutation.
@@ -93,7 +100,7 @@ fn exchange_eight(cells: &[AtomicU8; 8], from: u8, to: u8) -> u64 {
         asm!("lock cmpxchg [{cells}], {all_to}", cells = in(reg) cells.as_ptr(), all_to = in(reg) all_to,
             inout("rax") all_from => found, options(nostack));
     }
-    if found == all_from { 0xff } else { whole_words::exchange_each(cells, from, to) }
+    if found == all_from { 8 } else { whole_words::exchange_leading(cells, from, to) }
 }
 
 /// Implements [`zonal::Platform::store_ascending`].

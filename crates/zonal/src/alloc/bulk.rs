@@ -100,11 +100,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
             if first < zone.span.start || first >= zone.span.end() {
                 break;
             }
-            if let Some(word) = run[freed..].first_chunk()
-                && guard.push_freed_word(zone, word, self.invalid_free)
-            {
-                of_kinds[PageKind::User as usize] += WORD_FRAMES as i64;
-                freed += WORD_FRAMES;
+            let of_word =
+                run[freed..].first_chunk().map_or(0, |word| guard.push_freed(zone, word, self.invalid_free));
+            if of_word > 0 {
+                of_kinds[PageKind::User as usize] += of_word as i64;
+                freed += of_word;
                 continue;
             }
             let Ok(kind) = zone.frames.release(zone.offset(first), Order::PAGE, self.invalid_free) else {
@@ -153,31 +153,30 @@ impl<P: Platform> PagesetGuard<'_, P> {
         came
     }
 
-    /// Pushes frames of kind `User` that are being freed, if they are one whole word in ascending or descending order
-    /// and all are allocated; returns whether it did. The stack must have enough free slots.
-    fn push_freed_word(
+    /// Frees frames of kind `User` if they are one whole word in ascending order: marks them as cached, up to the first that
+    /// is not allocated, and pushes them. Returns how many were freed. The stack must have enough free slots.
+    fn push_freed(
         &self,
         zone: &Zone<'_, P>,
         frames: &[Pfn; WORD_FRAMES],
         invalid_free: InvalidFree,
-    ) -> bool {
-        let (first, last) = (frames[0].min(frames[WORD_FRAMES - 1]), frames[0].max(frames[WORD_FRAMES - 1]));
+    ) -> usize {
+        let (first, last) = (frames[0], frames[WORD_FRAMES - 1]);
         let within = zone.span.start <= first && last < zone.span.end();
-        if last.get() - first.get() != WORD_FRAMES as u64 - 1 || !within {
-            return false;
+        if last.get().wrapping_sub(first.get()) != WORD_FRAMES as u64 - 1 || !within {
+            return 0;
         }
+        let ascending = frames.iter().zip(first.get()..);
+        let differences = ascending.fold(0, |all, (frame, expected)| all | frame.get() ^ expected);
         let word = zone.offset(first);
-        let (start, step) = if frames[0] == first { (first.get(), 1) } else { (last.get(), u64::MAX) };
-        let differences = frames
-            .iter()
-            .zip(0..)
-            .fold(0, |all, (frame, at)| all | frame.get() ^ start.wrapping_add(step.wrapping_mul(at)));
-        let is_word = word.is_multiple_of(WORD_FRAMES as u32) && differences == 0;
-        if is_word && zone.frames.mark_word_freed(word, invalid_free) {
-            self.push_word(word, !0);
-            return true;
+        if !word.is_multiple_of(WORD_FRAMES as u32) || differences != 0 {
+            return 0;
         }
-        false
+        let freed = zone.frames.mark_word_freed(word, invalid_free);
+        if freed > 0 {
+            self.push_word(word, !0 >> (WORD_FRAMES - freed));
+        }
+        freed
     }
 }
 

@@ -47,7 +47,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         // While the pageset serves for another zone, the counter that otherwise counts hits counts misses, so a hit is
         // counted separately.
         let is_hit = preferred.node == zone.node && (context.from == zone.node) == zone.is_own(cpu);
-        if is_hit && !guard.serves_for_another() {
+        if is_hit && (!guard.serves_for_another() || !self.state.uses(zone, cpu)) {
             guard.count_hits(1);
         } else {
             // Two words hold differences of the locality counters. One word is folded first, so that the sum of both

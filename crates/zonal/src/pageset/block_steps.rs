@@ -39,7 +39,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let pagesets = self.pagesets_of(zone);
         let pageset = pagesets.of(cpu);
         let (head, lens, pages) = (&pageset.head, &pageset.lens[stack.0], order.pages().get() as u32);
-        if lens.load(Relaxed) == 0 {
+        if lens.load(Relaxed) == 0 || !is_counted(zone, cpu, stack) {
             return None;
         }
         let lock_word = self.platform.cpu_local().lock(cpu.id, head)?;
@@ -88,6 +88,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let pagesets = self.pagesets_of(zone);
         let pageset = pagesets.of(cpu);
         let (head, lens, pages) = (&pageset.head, &pageset.lens[stack.0], order.pages().get() as u32);
+        if !is_counted(zone, cpu, stack) {
+            return false;
+        }
         let Some(lock_word) = self.platform.cpu_local().lock(cpu.id, head) else { return false };
         let (len, word) = (lens.load(Relaxed), head.word.load(Relaxed));
         let push_limit = head.push_limit.load(Relaxed);
@@ -169,6 +172,12 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let left = counters.leave(kind.item(), word.difference(kind as usize), frames);
         word.with_difference(kind as usize, left).bits()
     }
+}
+
+/// Whether a step can count blocks of `stack`: in the word, or in the cells, which readers add for CPUs on the zone's node.
+#[inline]
+fn is_counted<P: Platform>(zone: &Zone<'_, P>, cpu: CpuInfo, stack: StackId) -> bool {
+    stack.is_small() || zone.is_own(cpu)
 }
 
 impl<P: Platform> Pageset<P> {

@@ -327,13 +327,14 @@ pub trait Platform: Send + Sync {
         whole_words::replace_all(cells, from, to)
     }
 
-    /// Exchanges `from` for `to` in each of 64 adjacent cells that holds `from` (acquire and release, as one exchange for
-    /// each cell), and returns these cells as bits.
+    /// Exchanges `from` for `to` in 64 adjacent cells, one after another, up to the first that does not hold `from` (acquire
+    /// and release, as one exchange for each cell); returns how many cells it exchanged.
     ///
-    /// An implementation may exchange several cells with one instruction.
+    /// An implementation may exchange several cells with one instruction. It must not change a cell after the first that
+    /// does not hold `from`.
     #[inline]
-    fn exchange_each(cells: &[Self::U8; WORD_FRAMES], from: u8, to: u8) -> u64 {
-        whole_words::exchange_each(cells, from, to)
+    fn exchange_leading(cells: &[Self::U8; WORD_FRAMES], from: u8, to: u8) -> usize {
+        whole_words::exchange_leading(cells, from, to)
     }
 
     /// Stores `first`, `first + 1` and so on in adjacent cells (relaxed).

@@ -35,11 +35,10 @@ pub fn replace_all<A: Atomic<u8>>(cells: &[A; WORD_FRAMES], from: u8, to: u8) ->
     true
 }
 
-/// Implements [`Platform::exchange_each`](super::Platform::exchange_each).
-pub fn exchange_each<A: Atomic<u8>>(cells: &[A], from: u8, to: u8) -> u64 {
+/// Implements [`Platform::exchange_leading`](super::Platform::exchange_leading).
+pub fn exchange_leading<A: Atomic<u8>>(cells: &[A], from: u8, to: u8) -> usize {
     // Relaxed: a cell with another value is only reported.
-    let exchanged = |cell: &A| cell.compare_exchange(from, to, AcqRel, Relaxed).is_ok();
-    cells.iter().enumerate().fold(0, |bits, (at, cell)| bits | u64::from(exchanged(cell)) << at)
+    cells.iter().take_while(|cell| cell.compare_exchange(from, to, AcqRel, Relaxed).is_ok()).count()
 }
 
 /// Implements [`Platform::store_ascending`](super::Platform::store_ascending).
@@ -88,9 +87,11 @@ mod tests {
             cells[at].store(5, Relaxed);
             assert_eq!(bytes(), [5; WORD_FRAMES]);
             cells[at].store(9, Relaxed);
-            assert_eq!(exchange_each(&cells, 5, 7), !(1 << at));
-            assert_eq!(exchange_each(&cells, 7, 5), !(1 << at));
-            assert_eq!(exchange_each(&cells, 9, 5), 1 << at);
+            assert_eq!(exchange_leading(&cells, 5, 7), at);
+            assert_eq!(cells[at].load(Relaxed), 9);
+            assert!(cells[at + 1..].iter().all(|cell| cell.load(Relaxed) == 5), "{at}");
+            assert_eq!(exchange_leading(&cells, 7, 5), at);
+            assert_eq!(exchange_leading(&cells[at..], 9, 5), 1);
         }
     }
 

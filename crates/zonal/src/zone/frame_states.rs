@@ -10,6 +10,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::config::InvalidFree;
 use crate::platform::cells::copy_view;
+use crate::platform::whole_words::WORD_FRAMES;
 use crate::platform::{Atomic, Platform};
 use crate::units::{Order, PageKind};
 use crate::zone::frame_state::{CACHED, FREE, FrameState, NOT_MANAGED, ORDER_MASK, QUARANTINED, kind_of};
@@ -179,22 +180,18 @@ impl<'m, P: Platform> FrameTable<'m, P> {
         self.replace_word(first, CACHED_PAGE, allocated_page(kind))
     }
 
-    /// Applies [`mark_page_freed`] to all frames of a word; returns `false` if one of them is not allocated as a single
-    /// frame of kind `User`, and leaves the states of the others as they were.
+    /// Applies [`mark_page_freed`] to the frames of a word, from the first up to one that is not allocated as a single frame
+    /// of kind `User`; returns how many are now cached.
     #[inline]
-    pub(crate) fn mark_word_freed(&self, first: u32, invalid_free: InvalidFree) -> bool {
+    pub(crate) fn mark_word_freed(&self, first: u32, invalid_free: InvalidFree) -> usize {
         let allocated = allocated_page(PageKind::User);
-        if invalid_free == InvalidFree::Checked {
-            return self.replace_word(first, allocated, CACHED_PAGE);
+        match self.states[first as usize..].first_chunk::<WORD_FRAMES>() {
+            Some(word) if invalid_free == InvalidFree::Exact => {
+                P::exchange_leading(word, allocated, CACHED_PAGE)
+            }
+            Some(word) if P::replace_all(word, allocated, CACHED_PAGE) => WORD_FRAMES,
+            _ => 0,
         }
-        let Some(word) = self.states[first as usize..].first_chunk() else { return false };
-        let freed = P::exchange_each(word, allocated, CACHED_PAGE);
-        if freed != !0 {
-            // Release: as in `mark_allocated_again`. The frames marked here belong to this free.
-            let marked = word.iter().enumerate().filter(|&(at, _)| freed >> at & 1 != 0);
-            marked.for_each(|(_, cell)| cell.store(allocated, Release));
-        }
-        freed == !0
     }
 
     #[inline]

@@ -75,6 +75,29 @@ fn a_bulk_free_stops_at_an_invalid_frame() {
     assert_eq!(a.alloc_bulk(&Request::new(order(1)), &mut frames), Err(AllocError::NotSingle(order(1))));
 }
 
+/// A bulk free of a whole word in which one frame is not allocated frees exactly the frames before it.
+#[test]
+fn a_bulk_free_of_a_word_stops_at_a_frame_that_is_not_allocated() {
+    for invalid_free in [InvalidFree::Exact, InvalidFree::Checked] {
+        for bad in [0, 1, 7, 8, 37, 63] {
+            let world = Plan::even(1, 1, 8192).build(&Config { invalid_free, ..Config::default() });
+            let a = &world.allocator;
+            run_on(0);
+            let mut frames = [Pfn::new(0); 512];
+            assert_eq!(a.alloc_bulk(&Request::page(), &mut frames), Ok(512));
+            frames.sort_unstable();
+            let start = frames.iter().position(|frame| frame.get().is_multiple_of(64)).unwrap();
+            let word = &frames[start..start + 64];
+            assert_eq!(word[63].get() - word[0].get(), 63);
+            a.free(word[bad], Order::PAGE).unwrap();
+            let error = FreeBulkError { freed: bad, error: FreeError::NotAllocated(word[bad]) };
+            assert_eq!(a.free_bulk(word), Err(error), "{invalid_free:?} {bad}");
+            assert_eq!(a.verify().unwrap().allocated.get(), 511 - bad as u64);
+            word[bad + 1..].iter().for_each(|&frame| a.free(frame, Order::PAGE).unwrap());
+        }
+    }
+}
+
 /// The stepwise rule counts each allocation and free of a bulk call, so batches grow and shrink as without bulk
 /// calls.
 #[test]
