@@ -54,7 +54,8 @@ impl Cell {
 
 /// A count of references.
 ///
-/// Invariant: while open, references = Σ cells / [`ONE`] + `common` - [`BIAS`]; once closed, references = `common`.
+/// Invariant: while open, references = Σ cells / [`ONE`] + `common` - [`BIAS`], modulo 2^36; once closed, references =
+/// `common`.
 #[derive(Debug)]
 pub(crate) struct SharedCount {
     sequences: Sequences,
@@ -138,9 +139,15 @@ impl SharedCount {
         }
         // After the barrier no sequence changes a cell, and all changes are visible here. Acquire: documents that.
         let sum = self.cells.iter().fold(0_u64, |sum, cell| sum.wrapping_add(cell.word.load(Acquire)));
-        let change = (sum.cast_signed() >> ONE_SHIFT) - BIAS;
+        let of_cells = sum >> ONE_SHIFT;
+        // The cells count modulo 2^36, as they wrap. References that are added on some CPUs and removed in the common cell
+        // make both sums grow without bound, so only their sum modulo 2^36 is the number of references.
+        let references =
+            |common: i64| of_cells.wrapping_add((common - BIAS).cast_unsigned()) & (u64::MAX >> ONE_SHIFT);
         // Acquire and release: as in `remove_from_common`.
-        Self::left(self.common.fetch_add(change, AcqRel) + change)
+        let common =
+            self.common.fetch_update(AcqRel, Acquire, |common| Some(references(common).cast_signed()));
+        Self::left(common.map_or(0, |common| references(common).cast_signed()))
     }
 }
 
@@ -155,6 +162,18 @@ mod tests {
 
     fn count(sequences: Sequences) -> SharedCount {
         SharedCount::new(sequences, 4096)
+    }
+
+    #[test]
+    fn references_that_are_added_and_removed_in_different_cells_do_not_accumulate() {
+        for changes in [0, 1_i64 << 35, (1 << 35) + 7, 1 << 40] {
+            let count = count(Sequences::detect());
+            let Some(cell) = count.cells.first() else { return }; // without sequences, there is only the common cell
+            cell.word.store((changes + 1).cast_unsigned().wrapping_mul(ONE), Relaxed);
+            count.common.store(BIAS - changes, Relaxed);
+            assert_eq!(count.close(), Left::Some, "one reference is left of {changes}");
+            assert_eq!(count.remove(), Left::None);
+        }
     }
 
     #[test]

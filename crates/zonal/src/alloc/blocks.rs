@@ -4,9 +4,8 @@
 //! (`pageset/block_steps.rs`). Related files: `alloc/mod.rs` and `alloc/free.rs` handle all other cases.
 
 use crate::Allocator;
-use crate::alloc::mempolicy::RequestPolicy;
 use crate::alloc::request::{Block, Request, RequestFlags};
-use crate::error::{AllocError, FreeError};
+use crate::error::FreeError;
 use crate::node_mask::NodeMask;
 use crate::platform::Platform;
 use crate::units::{Order, Pfn, ZoneId};
@@ -14,30 +13,6 @@ use crate::zone::events::Event;
 use crate::zone::frame_states::{mark_block_allocated, release_block};
 
 impl<P: Platform> Allocator<'_, P> {
-    /// Allocates a block of more than one frame.
-    #[inline(always)]
-    pub(super) fn alloc_larger(&self, request: &Request<'_>) -> Result<Block, AllocError> {
-        if let Some(block) = self.pop_larger(request.flags, request.near, request.allowed) {
-            return Ok(block);
-        }
-        self.alloc_larger_beyond(request.flags, request.policy, request.near, request.allowed, request.below)
-    }
-
-    #[inline(never)]
-    fn alloc_larger_beyond(
-        &self,
-        flags: RequestFlags,
-        policy: Option<&dyn RequestPolicy>,
-        near: Option<&NodeMask>,
-        allowed: Option<&NodeMask>,
-        below: Pfn,
-    ) -> Result<Block, AllocError> {
-        match (Request { flags, policy, allowed, near, below }).address_limit() {
-            Some(below) => self.alloc_below(flags, policy, allowed, below),
-            None => self.alloc_beyond(flags, policy, near, allowed),
-        }
-    }
-
     /// Pops a block from the current CPU's pageset of the preferred zone, if it holds one and the CPU uses this pageset.
     ///
     /// A function of its own with few arguments, so that the usual case needs few registers. The arguments are the fields of

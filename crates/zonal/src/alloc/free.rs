@@ -200,7 +200,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
             };
         }
         let pushed = self.push_beyond(session.as_ref(), zone, frame, kind);
-        session.into_iter().for_each(PagesetSession::end);
+        if let Some(session) = session {
+            session.end();
+        }
         if !pushed {
             self.free_to_buddy(zone, frame, Order::PAGE);
         }
@@ -256,7 +258,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let session = stack.and_then(|_| self.own_pageset(zone, cpu?));
         let stack = stack.unwrap_or(StackId::PAGES);
         let pushed = self.push(session.as_ref(), zone, stack, frame, order, kind);
-        session.into_iter().for_each(PagesetSession::end);
+        if let Some(session) = session {
+            session.end();
+        }
         if !pushed {
             self.free_to_buddy(zone, frame, order);
         }

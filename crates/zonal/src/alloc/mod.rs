@@ -68,8 +68,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     //   pop_current_for               the same for requests with a zone limit, nodes or a policy, if the zone suits them
     //     mark_popped                 marks the frame as allocated
     //       retire_popped             counts a frame that an invalid free pushed twice
-    //   alloc_larger                  blocks of more than one frame (`blocks.rs`)
-    //     pop_larger                  pops a block that the CPU's pageset of the preferred zone holds
+    //   pop_larger                    pops a block of more than one frame that the pageset in the slot holds (`blocks.rs`)
     //   alloc_in_turn                 requests for one frame under an interleaving policy (`in_turn.rs`)
     //     pop_in_turn                 pops as `pop_current` does, from the CPU's pageset of the node whose turn it is
     //   alloc_beyond                  all other requests
@@ -108,9 +107,6 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// that fails with `OutOfMemory` may have reclaimed frames and drained pagesets.
     #[inline(always)]
     pub fn alloc(&self, request: &Request<'_>) -> Result<Block, AllocError> {
-        if request.flags.order != Order::PAGE {
-            return self.alloc_larger(request);
-        }
         if let Some(block) = self.pop_fast(request) {
             return Ok(block);
         }
@@ -124,12 +120,16 @@ impl<'m, P: Platform> Allocator<'m, P> {
         self.alloc_beyond(request.flags, request.policy, request.near, request.allowed)
     }
 
-    /// Pops a frame from the current CPU's pageset slot, if the slot suits the request and the pop needs no lock. The
-    /// request is for a single frame.
+    /// Pops a block from the pageset in the current CPU's slot, if the slot suits the request and no more work is necessary.
     #[inline(always)]
     fn pop_fast(&self, request: &Request<'_>) -> Option<Block> {
-        debug_assert!(request.flags.order == Order::PAGE);
-        if request.is_plain() { self.pop_current(request.flags.kind) } else { self.pop_current_for(request) }
+        if request.flags.order != Order::PAGE {
+            self.pop_larger(request.flags, request.near, request.allowed)
+        } else if request.is_plain() {
+            self.pop_current(request.flags.kind)
+        } else {
+            self.pop_current_for(request)
+        }
     }
 
     /// Pops a frame from the current CPU's pageset slot, or returns `None` if the pop needs the pageset's lock.

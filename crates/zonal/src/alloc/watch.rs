@@ -161,13 +161,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Serves a request without a scan, in the order of [`Allocator::alloc`]. Returns `None` if it needs one.
     #[cold]
     fn alloc_without_scan(&self, request: &Request<'_>) -> Result<Option<Block>, AllocError> {
-        let is_single = request.flags.order == Order::PAGE;
-        let short = if is_single {
-            self.pop_fast(request)
-        } else {
-            self.pop_larger(request.flags, request.near, request.allowed)
-        };
-        if let Some(block) = short {
+        if let Some(block) = self.pop_fast(request) {
             return Ok(Some(block));
         }
         self.may_begin(request)?;

@@ -193,8 +193,8 @@ impl<P: Platform> Pageset<P> {
         cell.store(cell.load(Relaxed).wrapping_add(frames), Relaxed);
     }
 
-    /// Returns how many frames were allocated as `kind` minus how many were freed by steps of middle orders and 2 MiB; the
-    /// number may be out of date.
+    /// Returns how many frames were allocated as `kind` minus how many were freed by steps of blocks above the small orders;
+    /// the number may be out of date.
     pub(crate) fn block_frames(&self, kind: PageKind) -> i64 {
         self.block_frames[kind as usize].load(Relaxed) as i64
     }

@@ -9,7 +9,6 @@ use crate::pageset::session::PagesetSession;
 use crate::pageset::state::MachineState;
 use crate::pageset::{CachedOrders, HOLD_MAX, PagesetGuard, StackId};
 use crate::platform::Platform;
-use crate::platform::whole_words::WORD_FRAMES;
 use crate::rules::pageset_tuning::depth::Depths;
 use crate::rules::pageset_tuning::{PagesetTuning, words};
 use crate::units::{Order, PageCount};
@@ -18,9 +17,6 @@ use crate::zone::{CpuInfo, Shortness, Zone};
 
 /// How often a drain tries to lock a pageset before it skips the pageset.
 const DRAIN_TRIES: u32 = 32;
-
-/// Maximum number of whole words that a drain moves in one batch.
-const WORDS_MAX: usize = HOLD_MAX as usize / WORD_FRAMES;
 
 impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     /// Pushes a block onto its stack, and drains the pageset if it has reached `high`.
@@ -216,23 +212,17 @@ impl<'m, P: Platform> MachineState<'m, P> {
 /// Drains a batch of at most `count` frames from the top of the stack of single frames; returns how many left the stack,
 /// and how many of them were refused, because their states or the buddy showed an invalid free.
 ///
-/// The batch has the whole words on top or, if there is none, at most [`BATCH_MAX`] frames.
+/// The batch is the whole word on top, if there is one.
 fn drain_frames<P: Platform>(zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, count: u32) -> (u32, u64) {
-    const WORD: u32 = WORD_FRAMES as u32;
-    let (mut words, mut len, mut strange) = ([(0, 0); WORDS_MAX], 0, 0);
-    while len < words.len().min((count / WORD) as usize)
+    let count = count.min(BATCH_MAX as u32);
+    if count == u64::BITS
         && let Some(word) = guard.whole_word_on_top()
     {
-        guard.drop_frames(WORD);
+        guard.drop_frames(count);
         let gone = zone.frames.mark_word_free(word, !0);
-        strange += u64::from(gone.count_zeros());
-        words[len] = (word, gone);
-        len += 1;
+        return (count, u64::from(gone.count_zeros()) + zone.free_areas.free_word(word, gone));
     }
-    if len > 0 {
-        return (WORD * len as u32, strange + zone.free_areas.free_words(&words[..len]));
-    }
-    let (mut batch, count) = (WordBatch::new(), count.min(BATCH_MAX as u32));
+    let (mut batch, mut strange) = (WordBatch::new(), 0);
     let twice = batch.add(guard.pop_frames(count).filter(mark_free_blocks(zone, Order::PAGE, &mut strange)));
     (count, u64::from(twice) + strange + zone.free_areas.free_batch(&batch))
 }

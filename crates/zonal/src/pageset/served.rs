@@ -4,8 +4,7 @@
 //! another zone (`alloc/past_full.rs`), a served block is a *miss*. The pageset then *serves for* the preferred zone,
 //! which counts the block as foreign. The zone for which a pageset serves changes only while the lane is zero, because
 //! the lane cannot distinguish the two cases. Hits of interleaving requests are counted in a cell of their own in
-//! addition. Related files: `zone/counters.rs` has the totals, and `pageset/steps.rs`
-//! folds most of these counts.
+//! addition. Related files: `zone/counters.rs` has the totals, and `pageset/steps.rs` folds most of these counts.
 
 use core::sync::atomic::Ordering::Relaxed;
 

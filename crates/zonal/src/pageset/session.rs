@@ -5,9 +5,9 @@
 //! the thresholds of counter differences (M4). The tuning rule does not see single steps. It accounts for their sum at the
 //! next session, so the limits allow only steps whose sum is sufficient: within the depths that the depth rule has
 //! recorded, or within the cycle of the stepwise rule. Beyond that, steps in one direction (a *climb* or a *dive*) do not
-//! bail out, but the first step in the other direction does. Steps of larger blocks (`pageset/block_steps.rs`) get a part of the
-//! leeway of the depth rule. Related files: `platform/cpu_local.rs` compares with the
-//! limits, and `pageset/guard.rs` stores them.
+//! bail out, but the first step in the other direction does. Steps of larger blocks (`pageset/block_steps.rs`) get a
+//! part of the leeway of the depth rule. Related files: `platform/cpu_local.rs` compares with the limits, and
+//! `pageset/guard.rs` stores them.
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering::Relaxed;

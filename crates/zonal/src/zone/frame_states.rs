@@ -185,12 +185,12 @@ impl<'m, P: Platform> FrameTable<'m, P> {
     #[inline]
     pub(crate) fn mark_word_freed(&self, first: u32, invalid_free: InvalidFree) -> usize {
         let allocated = allocated_page(PageKind::User);
-        match self.states[first as usize..].first_chunk::<WORD_FRAMES>() {
-            Some(word) if invalid_free == InvalidFree::Exact => {
-                P::exchange_leading(word, allocated, CACHED_PAGE)
-            }
-            Some(word) if P::replace_all(word, allocated, CACHED_PAGE) => WORD_FRAMES,
-            _ => 0,
+        match invalid_free {
+            InvalidFree::Exact => self.states[first as usize..]
+                .first_chunk()
+                .map_or(0, |word| P::exchange_leading(word, allocated, CACHED_PAGE)),
+            InvalidFree::Checked if self.replace_word(first, allocated, CACHED_PAGE) => WORD_FRAMES,
+            InvalidFree::Checked => 0,
         }
     }
 
