@@ -57,7 +57,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
             return Some(Part::Views);
         }
         let current = index(slots.current, address).map(|at| Part::CurrentSlot(cpu(at)));
-        current.or_else(|| {
+        let nearest = || {
+            let at = index(self.state.nearest.cells, address)?;
+            self.state.cpu_at(self.state.nearest.cpu_of(at)).map(Part::NearestZone)
+        };
+        current.or_else(nearest).or_else(|| {
             let at = index(&slots.table[1..], address)?;
             self.state.cpu_at(at / slots.of_each).map(Part::PagesetSlots)
         })
@@ -219,6 +223,7 @@ mod tests {
             "list versions",
             "machine totals",
             "memory nodes",
+            "nearest zone",
             "node rules",
             "node state",
             "node totals",
@@ -272,6 +277,8 @@ mod tests {
                 is(at(slots.last().unwrap()), &std::format!("zone {} slots of CPU {cpu}", zone.id));
             }
             is(at(&allocator.state.slots.current[cpu.index()]), &std::format!("current slot of CPU {cpu}"));
+            let nearest = &allocator.state.nearest.cells[8 * info.index as usize + 7];
+            is(at(nearest), &std::format!("nearest zone of CPU {cpu}"));
             is(
                 at(&allocator.state.slots.table[1 + 4 * info.index as usize + 3]),
                 &std::format!("pageset slots of CPU {cpu}"),

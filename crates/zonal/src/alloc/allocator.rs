@@ -23,6 +23,7 @@ use crate::units::{CpuId, NodeId, Order, PageCount, Pfn};
 use crate::zone::shared::SharedCells;
 use crate::zone::{CpuInfo, Zone};
 use crate::zonelist::Zonelists;
+use crate::zonelist::nearest_zones::NearestZones;
 
 /// A NUMA-aware page-frame allocator for the memory of one machine.
 ///
@@ -124,6 +125,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             lists: Zonelists::new(lists.finish(), &shared.lists_current, &shared.lists_begun),
             pagesets: pagesets.finish(),
             slots: PagesetSlots::NONE,
+            nearest: NearestZones::NONE,
             cpus: local.cpus,
             cpus_online,
             cached: layout.cached_orders(),
@@ -146,6 +148,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         allocator.start(machine, config)?;
         let fast_path = if allocator.is_plain() { FastPath::On } else { FastPath::Off };
         allocator.state.make_slots(&mut local_arena, null_slot, fast_path);
+        allocator.state.nearest = NearestZones::build(&mut local_arena, cpus, layout.node_ids());
         Ok(allocator)
     }
 

@@ -37,6 +37,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     //         free_to_buddy           frees to the buddy if the pageset is not available
     //   free_larger                   blocks of more than one frame in the slot's zone (`blocks.rs`): `free_block`
     //   free_beyond                   all other frees: other zones, invalid frees
+    //     push_nearest                pushes one frame of the zone that serves the cpuset of the CPU
     //     push_elsewhere              pushes one frame of another zone as `push_current` does
     //     free_watched                frees a block with a frame to retire (`retire.rs`)
     //     refusal                     explains an invalid free (`free_refusal.rs`)
@@ -86,10 +87,26 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// The result is that of [`Self::push_current`].
     fn push_elsewhere(&self, zone: &Zone<'m, P>, first: Pfn) -> bool {
         let Some(cpu) = self.state.current_cpu_info() else { return false };
-        let Some(slot) = self.state.slot_beside(zone, cpu) else { return false };
+        self.state.slot_beside(zone, cpu).is_some_and(|slot| self.push_to(slot, cpu, first))
+    }
+
+    /// Pushes a frame onto the CPU's pageset of the zone that serves its cpuset, if the frame is of that zone.
+    ///
+    /// The result is that of [`Self::push_current`].
+    #[inline(always)]
+    fn push_nearest(&self, first: Pfn) -> bool {
+        let Some(cpu) = self.state.current_cpu_info() else { return false };
+        let zone =
+            self.state.nearest.last_zone(cpu.index).and_then(|zone| self.state.zones.get(zone.index()));
+        zone.and_then(|zone| self.state.slot_beside(zone, cpu))
+            .is_some_and(|slot| self.push_to(slot, cpu, first))
+    }
+
+    #[inline(always)]
+    fn push_to(&self, slot: &PagesetSlot<'m, P>, cpu: CpuInfo, first: Pfn) -> bool {
         let Some(push) = self.prepare_push(slot, first) else { return false };
         self.state.platform.cpu_local().push_to(cpu.id, slot, push)
-            || self.state.free_slow(zone.id.index(), push)
+            || self.state.free_slow(slot.zone.index(), push)
     }
 
     /// Marks a frame as cached, before it is pushed onto `slot`; returns what to push, or `None` if the frame is not an
@@ -119,6 +136,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Frees every block that the short paths cannot.
     #[inline(never)]
     pub(super) fn free_beyond(&self, first: Pfn, order: Order) -> Result<(), FreeError> {
+        if order == Order::PAGE && self.push_nearest(first) {
+            return Ok(());
+        }
         let Some(zone) = self.zone_of(first) else { return Err(FreeError::NotManaged(first)) };
         if order == Order::PAGE && self.push_elsewhere(zone, first) {
             return Ok(());

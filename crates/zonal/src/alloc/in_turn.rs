@@ -12,13 +12,12 @@ use crate::alloc::mempolicy::{NodeTurn, RequestPolicy, is_in};
 use crate::alloc::request::{Block, Request, RequestFlags};
 use crate::error::AllocError;
 use crate::node_mask::NodeMask;
-use crate::pageset::StackId;
 use crate::platform::cpu_local::CpuLocal;
-use crate::platform::pageset_slot::{PagesetSlot, Popped};
+use crate::platform::pageset_slot::PagesetSlot;
 use crate::platform::pageset_word::POP_STEPS;
 use crate::platform::{Atomic, Platform};
 use crate::rules::watermarks::Urgency;
-use crate::units::{CpuId, Order, ZoneId};
+use crate::units::{CpuId, ZoneId};
 use crate::zone::{CpuInfo, Zone};
 
 /// The pageset slot of the node whose turn it is, and that turn.
@@ -65,20 +64,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let (policy, kind) = (request.policy?, request.flags.kind);
         let cpu = self.state.current_cpu_info()?;
         let (slot, turn) = self.slot_in_turn(request.flags, policy, request.allowed, cpu)?;
-        if !slot.has_frames() {
-            return None;
-        }
-        let block = match self.state.lock_slot(slot, cpu)?.pop_and_fold(kind) {
-            // Returns `None` when the frame is the second copy of one that was freed twice.
-            Ok(frame) => self.mark_popped(slot, Popped::frame(frame), kind)?,
-            Err(session) if session.serves_for_another() => return None,
-            Err(session) => {
-                let block = self.pop(&session, StackId::PAGES, Order::PAGE, kind);
-                session.count_hits(i64::from(block.is_some()));
-                session.update_limits();
-                block?
-            }
-        };
+        let block = self.pop_slot_by_lock(slot, cpu, kind)?;
         policy.use_turn(cpu.id, turn);
         self.state.count_interleave_hit(slot.zone, slot.head);
         Some(block)

@@ -27,6 +27,7 @@ use crate::zone::node::{Node, NodeCells};
 use crate::zone::shared::SharedCells;
 use crate::zone::{CpuInfo, Zone};
 use crate::zonelist::Zonelist;
+use crate::zonelist::nearest_zones::NearestZones;
 
 /// The place in which a metadata buffer should be allocated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -140,6 +141,7 @@ impl<'a> Layout<'a> {
         measure.add::<Zonelist<'_, P>>(nodes);
         measure.add::<ZonePagesets<'_, P>>(zones);
         measure_slots::<P>(&mut measure, self.machine.cpu_ids(), self.cpus(), zones);
+        NearestZones::<P>::measure(&mut measure, self.cpus(), self.node_ids());
         measure.total()
     }
 
@@ -164,7 +166,7 @@ impl<'a> Layout<'a> {
     }
 
     /// Returns one more than the largest node id.
-    fn node_ids(&self) -> usize {
+    pub(super) fn node_ids(&self) -> usize {
         self.machine.nodes().last().map_or(0, |node| node.id.index() + 1)
     }
 

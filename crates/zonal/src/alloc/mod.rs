@@ -21,6 +21,7 @@ mod from_zone;
 mod in_turn;
 pub mod layout;
 pub mod mempolicy;
+mod nearest;
 mod past_full;
 mod pressure;
 mod ranges;
@@ -71,11 +72,14 @@ impl<'m, P: Platform> Allocator<'m, P> {
     //   pop_larger                    pops a block of more than one frame that the pageset in the slot holds (`blocks.rs`)
     //   alloc_in_turn                 requests for one frame under an interleaving policy (`in_turn.rs`)
     //     pop_in_turn                 pops as `pop_current` does, from the CPU's pageset of the node whose turn it is
+    //   alloc_confined                requests for one frame under a cpuset or a binding policy (`nearest.rs`)
+    //     pop_nearest                 pops from the CPU's pageset of the nearest zone that may serve the request
     //   alloc_beyond                  all other requests
     //     pop_folding                 pops from the slot and folds counters (`pageset/steps.rs`)
     //     refuse                      fails the request if fault injection chose it
     //     alloc_near                  tries the current CPU's pageset, under its lock
     //       pop_in_turn_by_lock       the same for interleaving policies
+    //       pop_nearest_by_lock       the same for a cpuset or a binding policy without the CPU's own node
     //       pop_preferred             pops from the preferred zone's pageset
     //         pop                     pops a block and marks it as allocated (`admit`)
     //         pop_refilled            checks `low`, refills the pageset and pops
@@ -116,6 +120,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         if request.is_in_turn() {
             return self.alloc_in_turn(request.flags, request.policy, request.near, request.allowed);
+        }
+        if request.is_confined() {
+            return self.alloc_confined(request.flags, request.policy, request.near, request.allowed);
         }
         self.alloc_beyond(request.flags, request.policy, request.near, request.allowed)
     }
@@ -232,7 +239,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let node = &self.state.nodes[usize::from(cpu.node)];
         let preferred = node.preferred_zone()?;
         if !request.accepts_zone(&self.state.zones[preferred], cpu) {
-            return None;
+            return if request.is_confined() { self.pop_nearest_by_lock(request, cpu) } else { None };
         }
         if order == Order::PAGE
             && let Some(slot) = self.state.slots.of(cpu.id)

@@ -215,6 +215,12 @@ impl<'a> Request<'a> {
         self.policy.is_some() || self.allowed.is_some() || !matches!(self.flags.zone_limit, ZoneKind::Movable)
     }
 
+    /// Whether a cpuset or a policy confines the request to some nodes.
+    #[inline(always)]
+    pub(super) const fn is_confined(&self) -> bool {
+        self.allowed.is_some() || self.near.is_some()
+    }
+
     /// Whether a preferred zone of this kind on `node` may serve the request, and would be the first zone of a scan.
     #[inline(always)]
     fn accepts(&self, kind: ZoneKind, node: NodeId) -> bool {

@@ -164,6 +164,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if let Some(block) = self.pop_fast(request) {
             return Ok(Some(block));
         }
+        if request.is_confined()
+            && let Some(block) = self.pop_nearest(request)
+        {
+            return Ok(Some(block));
+        }
         self.may_begin(request)?;
         let near = request.may_pop().then(|| self.alloc_near(request)).flatten();
         if let Some(block) = near
@@ -193,7 +198,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         let preferred = &self.state.zones[self.state.nodes[usize::from(cpu.node)].preferred_zone()?];
         if !request.accepts_zone(preferred, cpu) {
-            return None;
+            return self.nearest_zone(request, cpu);
         }
         let stack = self.state.cached.stack(order)?;
         let has = |zone: &Zone<'m, P>| self.state.pagesets_of(zone).of(cpu).has(stack);

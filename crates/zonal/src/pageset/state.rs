@@ -15,6 +15,7 @@ use crate::zone::node::Node;
 use crate::zone::shared::SharedCells;
 use crate::zone::{CpuInfo, Zone};
 use crate::zonelist::Zonelists;
+use crate::zonelist::nearest_zones::NearestZones;
 
 /// The state of the machine, and the platform on which the allocator runs.
 pub(crate) struct MachineState<'m, P: Platform> {
@@ -26,6 +27,7 @@ pub(crate) struct MachineState<'m, P: Platform> {
     /// Pagesets by zone.
     pub(crate) pagesets: &'m [ZonePagesets<'m, P>],
     pub(crate) slots: PagesetSlots<'m, P>,
+    pub(crate) nearest: NearestZones<'m, P>,
     /// CPU info by CPU id.
     pub(crate) cpus: &'m [CpuInfo],
     /// One value for each CPU id: 1 while the CPU is online.

@@ -9,6 +9,7 @@
 pub(crate) mod allowed_nodes;
 pub(crate) mod candidates;
 pub(crate) mod full_cache;
+pub(crate) mod nearest_zones;
 
 use core::ops::Range;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -200,6 +201,12 @@ pub(crate) struct ListReader<'a, 'm, P: Platform> {
 pub(crate) struct ListChanged;
 
 impl<P: Platform> ListReader<'_, '_, P> {
+    /// Returns the version of the list.
+    #[inline]
+    pub(crate) const fn version(&self) -> u64 {
+        self.version
+    }
+
     /// Returns how many zones are listed.
     #[inline]
     pub(crate) fn len(&self) -> Result<usize, ListChanged> {

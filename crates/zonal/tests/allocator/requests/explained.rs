@@ -174,6 +174,7 @@ fn each_zone_has_its_reason() {
     let (_, steps) = explained(&world, &request);
     assert!(matches!(outcomes(&steps)[1], (1, Watermark::Low, Outcome::MarkedFull { .. })), "{steps:?}");
     let others: NodeMask = [2, 3].map(node).into_iter().collect();
+    world.allocator.drain_pagesets(); // the CPU's pageset of node 2 would serve
     let (_, steps) = explained(&world, &Request::page().allowed(&others));
     assert_eq!(outcomes(&steps)[0].2, Outcome::NotAllowed(Exclusion::Node));
     let text: Vec<String> = steps.iter().map(Step::to_string).collect();

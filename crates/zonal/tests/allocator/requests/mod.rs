@@ -2,6 +2,7 @@
 
 mod basics;
 mod bulk;
+mod confined;
 mod exhaustion;
 mod explained;
 mod faults;

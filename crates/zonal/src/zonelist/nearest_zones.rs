@@ -1,0 +1,182 @@
+//! For each CPU, the last set of nodes that was looked up in its zonelist, and the nearest zone on these nodes.
+//!
+//! Threads in a cpuset make many requests with the same set, and to find its nearest zone takes a step for each node that is
+//! nearer or for each node of the set. To compare the set takes a step for 64 nodes. Readers and writers never wait: a
+//! CPU's record has a *version*, which is odd while a thread writes the record. Related files: `zonelist/candidates.rs`
+//! finds the zone, and `alloc/nearest.rs` serves requests from it.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::metadata::arena::{Arena, Measure};
+use crate::platform::cells::copy_view;
+use crate::platform::{Atomic, Platform};
+use crate::units::{ZoneId, ZoneKind};
+use crate::zonelist::allowed_nodes::AllowedNodes;
+
+/// Cells of a record: its version, the version of the zonelists, the zone with the zone limit, and the set.
+const VERSION: usize = 0;
+const LISTS: usize = 1;
+const FOUND: usize = 2;
+const SET: usize = 3;
+
+/// Number of cells of a cache line.
+const LINE: usize = 8;
+
+/// The records of all CPUs, by CPU index.
+pub(crate) struct NearestZones<'m, P: Platform> {
+    pub(crate) cells: &'m [P::U64],
+    /// Number of words of a set.
+    words: usize,
+}
+
+copy_view!(NearestZones);
+
+/// What a record depends on, besides the set of nodes.
+#[derive(Clone, Copy)]
+pub(crate) struct Lookup {
+    /// Index of the CPU.
+    pub(crate) cpu: u32,
+    pub(crate) limit: ZoneKind,
+    /// Version of the zonelists.
+    pub(crate) lists: u64,
+}
+
+impl Lookup {
+    /// Returns the cell of a found zone; it is never zero.
+    const fn found(self, zone: ZoneId) -> u64 {
+        ((self.limit.index() as u64 + 1) << 32) | zone.index() as u64
+    }
+
+    /// Returns the zone of a cell, if the zone was found with the same zone limit.
+    const fn zone(self, found: u64) -> Option<ZoneId> {
+        if found >> 32 == self.limit.index() as u64 + 1 {
+            Some(ZoneId::from_index(found as u32 as usize))
+        } else {
+            None
+        }
+    }
+}
+
+impl<'m, P: Platform> NearestZones<'m, P> {
+    /// The value before the records are built.
+    pub(crate) const NONE: Self = Self { cells: &[], words: 0 };
+
+    /// Adds the size of the records for `cpus` CPUs and node ids below `node_ids`.
+    pub(crate) fn measure(measure: &mut Measure, cpus: usize, node_ids: usize) {
+        measure.add::<P::U64>(cpus * Self::stride(node_ids.div_ceil(64)));
+    }
+
+    /// Allocates the records from the arena.
+    pub(crate) fn build(arena: &mut Arena<'m>, cpus: usize, node_ids: usize) -> Self {
+        let words = node_ids.div_ceil(64);
+        Self { cells: arena.u64s::<P>(cpus * Self::stride(words)), words }
+    }
+
+    /// Returns the number of cells of a record, which is a number of whole lines.
+    const fn stride(words: usize) -> usize {
+        (SET + words).next_multiple_of(LINE)
+    }
+
+    /// Returns the CPU index of the record with the cell `at`.
+    pub(crate) const fn cpu_of(&self, at: usize) -> usize {
+        at / Self::stride(self.words)
+    }
+
+    #[inline(always)]
+    fn record(&self, cpu: u32) -> Option<&'m [P::U64]> {
+        let stride = Self::stride(self.words);
+        self.cells.get(cpu as usize * stride..)?.get(..SET + self.words)
+    }
+
+    /// Returns the zone that was found last for the CPU, if one was found.
+    #[inline(always)]
+    pub(crate) fn last_zone(&self, cpu: u32) -> Option<ZoneId> {
+        let found = self.record(cpu)?[FOUND].load(Relaxed); // relaxed: any zone of the machine will do
+        (found != 0).then(|| ZoneId::from_index(found as u32 as usize))
+    }
+
+    /// Returns the nearest zone on `nodes`, if the CPU's record has it.
+    #[inline(always)]
+    pub(crate) fn recall(&self, lookup: Lookup, nodes: &AllowedNodes<'_>) -> Option<ZoneId> {
+        let record = self.record(lookup.cpu)?;
+        // Acquire: pairs with the release of the version in `record_zone`. The other loads pair with its other stores: a
+        // reader that sees one of them also sees that the version is odd, or newer.
+        let version = record[VERSION].load(Acquire);
+        let is_same = record[LISTS].load(Acquire) == lookup.lists;
+        let zone = lookup.zone(record[FOUND].load(Acquire))?;
+        let different = record[SET..]
+            .iter()
+            .enumerate()
+            .fold(0, |different, (at, word)| different | (word.load(Acquire) ^ nodes.word(at)));
+        // Relaxed: the acquire loads above come first.
+        let is_whole = version.is_multiple_of(2) && record[VERSION].load(Relaxed) == version;
+        (is_same && different == 0 && is_whole).then_some(zone)
+    }
+
+    /// Records the nearest zone on `nodes`, unless another thread is writing the CPU's record.
+    pub(crate) fn record_zone(&self, lookup: Lookup, nodes: &AllowedNodes<'_>, zone: ZoneId) {
+        let Some(record) = self.record(lookup.cpu) else { return };
+        let version = record[VERSION].load(Relaxed); // relaxed: the exchange decides
+        // Acquire: pairs with the release of the writer before. Relaxed: a record that another thread writes is left alone.
+        if !version.is_multiple_of(2)
+            || record[VERSION].compare_exchange(version, version + 1, Acquire, Relaxed).is_err()
+        {
+            return;
+        }
+        // Release: orders the odd version before each of these stores.
+        record[LISTS].store(lookup.lists, Release);
+        record[FOUND].store(lookup.found(zone), Release);
+        record[SET..].iter().enumerate().for_each(|(at, word)| word.store(nodes.word(at), Release));
+        record[VERSION].store(version + 2, Release); // release: pairs with the acquire in `recall`
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::sync::atomic::AtomicU64;
+
+    use super::*;
+    use crate::node_mask::NodeMask;
+    use crate::testing::Native;
+    use crate::units::NodeId;
+
+    /// Threads record and recall the nearest zone of different sets in one record.
+    #[test]
+    fn a_record_is_never_a_mixture() {
+        const WORDS: usize = 16;
+        let rounds = if cfg!(miri) { 20 } else { 20_000 };
+        let cells: [AtomicU64; NearestZones::<Native>::stride(WORDS)] =
+            core::array::from_fn(|_| AtomicU64::new(0));
+        let nearest = NearestZones::<Native> { cells: &cells, words: WORDS };
+        // The nodes of a set follow from its zone.
+        let set = |zone: usize| -> NodeMask {
+            (0..WORDS).map(|word| NodeId::from_index(64 * word + (zone + word) % 64)).collect()
+        };
+        let recalled: usize = std::thread::scope(|scope| {
+            let threads: std::vec::Vec<_> = (0..4_usize)
+                .map(|thread| {
+                    scope.spawn(move || {
+                        let mut recalled = 0;
+                        for round in 0..rounds {
+                            let number = (round / 2 + thread) % 4;
+                            let lookup = Lookup { cpu: 0, limit: ZoneKind::Movable, lists: 1 };
+                            let (mask, zone) = (set(number), ZoneId::from_index(number));
+                            let nodes = AllowedNodes::new(&mask, None, WORDS);
+                            if round % 2 == thread % 2 {
+                                nearest.record_zone(lookup, &nodes, zone);
+                            }
+                            if let Some(found) = nearest.recall(lookup, &nodes) {
+                                assert_eq!(found, zone);
+                                recalled += 1;
+                            }
+                        }
+                        recalled
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        assert!(recalled > 0);
+        assert!(nearest.last_zone(0).is_some());
+    }
+}
