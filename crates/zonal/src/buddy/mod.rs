@@ -26,9 +26,9 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::buddy::active_block::Open;
 use crate::buddy::find_first::FindFirst;
 use crate::buddy::shape::{BuddyShape, Stretch};
+use crate::buddy::word_batch::BATCH_MAX;
 use crate::buddy::words::{RUNS, WORD_BITS, WORD_BITS_LOG2, count_of, from_smallest, ones};
-use crate::platform::cells::all_zero;
-use crate::platform::cells::copy_view;
+use crate::platform::cells::{all_zero, copy_view};
 use crate::platform::lock::Held;
 use crate::platform::{Atomic, Platform};
 use crate::units::{MAX_ORDER_LIMIT, Order};
@@ -142,7 +142,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
     ///
     /// Repeatedly allocates from the first word of the lowest of the smallest free blocks. Each step allocates all
     /// free frames of that word, within `most`, so the result can exceed `want` by 63. Each step calls `sink` with
-    /// the first frame of the word and the allocated frames, one bit each.
+    /// the first frame of the word and the allocated frames, one bit each. There are at most [`BATCH_MAX`] steps.
     #[inline]
     pub(crate) fn alloc_pages(
         &self,
@@ -153,9 +153,9 @@ impl<'m, P: Platform> Buddy<'m, P> {
     ) -> u32 {
         let want = want.min(most);
         let mut taken = 0;
-        while taken < want {
+        for _ in 0..BATCH_MAX {
             let orders = self.orders();
-            if orders == 0 {
+            if orders == 0 || taken >= want {
                 break;
             }
             let (word, frames) = self.alloc_word(orders, most - taken);

@@ -7,8 +7,9 @@ use crate::buddy::word_batch::{BATCH_MAX, WordBatch};
 use crate::pageset::high::zone_level;
 use crate::pageset::session::PagesetSession;
 use crate::pageset::state::MachineState;
-use crate::pageset::{CachedOrders, HOLD_MAX, PagesetGuard, StackId};
+use crate::pageset::{AREA_HOLD_MAX, CachedOrders, HOLD_MAX, PagesetGuard, StackId};
 use crate::platform::Platform;
+use crate::platform::whole_words::WORD_FRAMES;
 use crate::rules::pageset_tuning::depth::Depths;
 use crate::rules::pageset_tuning::{PagesetTuning, words};
 use crate::units::{Order, PageCount};
@@ -17,6 +18,9 @@ use crate::zone::{CpuInfo, Shortness, Zone};
 
 /// How often a drain tries to lock a pageset before it skips the pageset.
 const DRAIN_TRIES: u32 = 32;
+
+/// Maximum number of whole words that a drain moves in one batch.
+const WORDS_MAX: usize = AREA_HOLD_MAX as usize / WORD_FRAMES;
 
 impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     /// Pushes a block onto its stack, and drains the pageset if it has reached `high`.
@@ -212,17 +216,23 @@ impl<'m, P: Platform> MachineState<'m, P> {
 /// Drains a batch of at most `count` frames from the top of the stack of single frames; returns how many left the stack,
 /// and how many of them were refused, because their states or the buddy showed an invalid free.
 ///
-/// The batch is the whole word on top, if there is one.
+/// The batch has the whole words on top or, if there is none, at most [`BATCH_MAX`] frames.
 fn drain_frames<P: Platform>(zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, count: u32) -> (u32, u64) {
-    let count = count.min(BATCH_MAX as u32);
-    if count == u64::BITS
+    const WORD: u32 = WORD_FRAMES as u32;
+    let (mut words, mut len, mut strange) = ([(0, 0); WORDS_MAX], 0, 0);
+    while len < words.len().min((count / WORD) as usize)
         && let Some(word) = guard.whole_word_on_top()
     {
-        guard.drop_frames(count);
+        guard.drop_frames(WORD);
         let gone = zone.frames.mark_word_free(word, !0);
-        return (count, u64::from(gone.count_zeros()) + zone.free_areas.free_word(word, gone));
+        strange += u64::from(gone.count_zeros());
+        words[len] = (word, gone);
+        len += 1;
     }
-    let (mut batch, mut strange) = (WordBatch::new(), 0);
+    if len > 0 {
+        return (WORD * len as u32, strange + zone.free_areas.free_words(&words[..len]));
+    }
+    let (mut batch, count) = (WordBatch::new(), count.min(BATCH_MAX as u32));
     let twice = batch.add(guard.pop_frames(count).filter(mark_free_blocks(zone, Order::PAGE, &mut strange)));
     (count, u64::from(twice) + strange + zone.free_areas.free_batch(&batch))
 }

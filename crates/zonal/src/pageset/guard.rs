@@ -30,6 +30,11 @@ pub(crate) struct PagesetGuard<'a, P: Platform> {
 /// lock. The locks of free areas are held only for parts of such a move. No cached block is larger.
 pub(crate) const HOLD_MAX: u32 = 512;
 
+/// Maximum number of frames that a refill or a drain moves in whole words under one hold of a free area's lock.
+///
+/// Two words at a time take fewer instructions than one. With four, CPUs that all allocate wait for each other longer.
+pub(crate) const AREA_HOLD_MAX: u32 = 128;
+
 impl<P: Platform> CpuGuard for PagesetGuard<'_, P> {}
 
 impl<P: Platform> Drop for PagesetGuard<'_, P> {

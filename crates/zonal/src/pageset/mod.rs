@@ -31,7 +31,7 @@ use crate::platform::{Atomic, Platform};
 use crate::units::{Moment, Order, PageCount, PageKind};
 use crate::zone::CpuInfo;
 use depth_cells::{DEPTH_CELLS, DepthCells};
-pub(crate) use guard::{HOLD_MAX, PagesetGuard};
+pub(crate) use guard::{AREA_HOLD_MAX, HOLD_MAX, PagesetGuard};
 
 /// Number of stacks: orders 0 to 8, and 2 MiB.
 pub(crate) const STACKS: usize = 10;

@@ -7,10 +7,10 @@
 use core::ops::RangeInclusive;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::buddy::word_batch::{BATCH_MAX, WordBatch};
+use crate::buddy::word_batch::WordBatch;
 use crate::pageset::high::zone_level;
 use crate::pageset::session::PagesetSession;
-use crate::pageset::{HOLD_MAX, PagesetGuard, StackId};
+use crate::pageset::{AREA_HOLD_MAX, HOLD_MAX, PagesetGuard, StackId};
 use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_tuning::depth::Depths;
 use crate::rules::pageset_tuning::words;
@@ -51,9 +51,9 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
             let kept_before = self.len(stack);
             let came = if order == Order::PAGE {
                 let most = self.free_slots(stack).min(spare.clamp(1, u64::from(u32::MAX)) as u32);
-                refill_frames(self.zone, self, preferred, left.min(BATCH_MAX as u32)..=most)
+                refill_frames(self.zone, self, preferred, left.min(AREA_HOLD_MAX)..=most)
             } else {
-                refill_blocks(self.zone, self, stack, order, preferred, left.min(BATCH_MAX as u32))
+                refill_blocks(self.zone, self, stack, order, preferred, left.min(AREA_HOLD_MAX))
             };
             let retired = came - (self.len(stack) - kept_before);
             self.count_retired(u64::from(retired) << order.get());
@@ -151,7 +151,7 @@ fn refill_frames<P: Platform>(
     preferred: usize,
     range: RangeInclusive<u32>,
 ) -> u32 {
-    // Usually the batch is a single whole word.
+    // Often the batch is a single whole word.
     let (mut first, mut others) = (None, None);
     let mut push = |word, frames| match first {
         None => first = Some((word, frames)),

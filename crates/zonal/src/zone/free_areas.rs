@@ -218,8 +218,9 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
 
     /// Allocates single frames in bulk like [`Buddy::alloc_pages`], from `preferred` first if possible.
     ///
-    /// Returns how many were allocated: at least the start of `range` if available, and at most its end. Calls
-    /// `leaving` as [`Self::alloc_blocks`] does.
+    /// Returns how many were allocated: at least the start of `range`, or as many as [`BATCH_MAX`] words have if these
+    /// are fewer, and at most its end. Calls `leaving` as [`Self::alloc_blocks`] does, and `sink` for at most
+    /// [`BATCH_MAX`] words.
     pub(crate) fn alloc_pages(
         &self,
         preferred: usize,
@@ -230,6 +231,8 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         let (want, most) = (*range.start().min(range.end()), *range.end());
         let first = self.first_for(Order::PAGE, preferred);
         let mut came = self.alloc_pages_of(first, want..=most, sink, leaving);
+        // Other areas are used for one batch only. As each word has a frame at least, all words then fit the batch.
+        let want = want.min(BATCH_MAX as u32);
         if came < want {
             for at in self.from(preferred).filter(|&at| at != first) {
                 came += self.alloc_pages_of(at, want - came..=most - came, sink, leaving);
@@ -318,10 +321,18 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         refused
     }
 
-    /// Frees the frames of the word (64 frames) at `first` whose bits are set; returns how many were refused because
-    /// they were free already.
-    pub(crate) fn free_word(&self, first: u32, frames: u64) -> u64 {
-        self.enter(self.area_of(first)).free_word(first, frames)
+    /// Frees frames of words (64 frames), each given by its first frame and one bit for each frame to free; returns how
+    /// many were refused because they were free already.
+    ///
+    /// Consecutive words in the same area are freed under one acquisition of its lock.
+    pub(crate) fn free_words(&self, words: &[(u32, u64)]) -> u64 {
+        let of_one_area = |a: &(u32, u64), b: &(u32, u64)| self.area_of(a.0) == self.area_of(b.0);
+        let mut refused = 0;
+        for words in words.chunk_by(of_one_area) {
+            let area = self.enter(self.area_of(words[0].0));
+            refused += words.iter().map(|&(first, frames)| area.free_word(first, frames)).sum::<u64>();
+        }
+        refused
     }
 
     /// Returns the number of free frames.
