@@ -10,7 +10,6 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::Allocator;
 use crate::alloc::mempolicy::{NodeTurn, RequestPolicy, is_in};
 use crate::alloc::request::{Block, Request, RequestFlags};
-use crate::error::AllocError;
 use crate::node_mask::NodeMask;
 use crate::platform::cpu_local::CpuLocal;
 use crate::platform::pageset_slot::PagesetSlot;
@@ -24,26 +23,9 @@ use crate::zone::{CpuInfo, Zone};
 type SlotInTurn<'m, P> = (&'m PagesetSlot<'m, P>, NodeTurn);
 
 impl<'m, P: Platform> Allocator<'m, P> {
-    /// Allocates for a request that [`Request::is_in_turn`].
-    #[inline(never)]
-    pub(super) fn alloc_in_turn(
-        &self,
-        flags: RequestFlags,
-        policy: Option<&dyn RequestPolicy>,
-        near: Option<&NodeMask>,
-        allowed: Option<&NodeMask>,
-    ) -> Result<Block, AllocError> {
-        if let Some(policy) = policy
-            && let Some(block) = self.pop_in_turn(flags, policy, allowed)
-        {
-            return Ok(block);
-        }
-        self.alloc_beyond(flags, policy, near, allowed)
-    }
-
     /// Pops a frame from the node whose turn it is, or returns `None` if the pop needs the pageset's lock.
     #[inline(always)]
-    fn pop_in_turn(
+    pub(super) fn pop_in_turn(
         &self,
         flags: RequestFlags,
         policy: &dyn RequestPolicy,

@@ -70,9 +70,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
     //     mark_popped                 marks the frame as allocated
     //       retire_popped             counts a frame that an invalid free pushed twice
     //   pop_larger                    pops a block of more than one frame that the pageset in the slot holds (`blocks.rs`)
-    //   alloc_in_turn                 requests for one frame under an interleaving policy (`in_turn.rs`)
+    //   alloc_confined                requests under a cpuset or a policy (`nearest.rs`)
     //     pop_in_turn                 pops as `pop_current` does, from the CPU's pageset of the node whose turn it is
-    //   alloc_confined                requests for one frame under a cpuset or a binding policy (`nearest.rs`)
     //     pop_nearest                 pops from the CPU's pageset of the nearest zone that may serve the request
     //   alloc_beyond                  all other requests
     //     pop_folding                 pops from the slot and folds counters (`pageset/steps.rs`)
@@ -117,9 +116,6 @@ impl<'m, P: Platform> Allocator<'m, P> {
         // The fields are passed separately, so that a request built for this call never has to be stored in memory.
         if let Some(below) = request.address_limit() {
             return self.alloc_below(request.flags, request.policy, request.allowed, below);
-        }
-        if request.is_in_turn() {
-            return self.alloc_in_turn(request.flags, request.policy, request.near, request.allowed);
         }
         if request.is_confined() {
             return self.alloc_confined(request.flags, request.policy, request.near, request.allowed);

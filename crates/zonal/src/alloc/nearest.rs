@@ -35,7 +35,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
         allowed: Option<&NodeMask>,
     ) -> Result<Block, AllocError> {
         let request = &Request { flags, policy, allowed, near, below: Pfn::new(0) };
-        match self.pop_nearest(request) {
+        let popped = match policy {
+            Some(policy) if request.is_in_turn() => self.pop_in_turn(flags, policy, allowed),
+            _ => self.pop_nearest(request),
+        };
+        match popped {
             Some(block) => Ok(block),
             None => self.alloc_beyond(flags, policy, near, allowed),
         }
@@ -45,6 +49,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
     #[inline(always)]
     pub(super) fn pop_nearest(&self, request: &Request<'_>) -> Option<Block> {
         let cpu = self.state.current_cpu_info()?;
+        // The pop from the CPU's slot has failed, if the slot belongs to the nearest zone.
+        if self.state.slots.of(cpu.id).is_some_and(|slot| request.accepts_slot(slot)) {
+            return None;
+        }
         let slot = self.nearest_slot(self.nearest(request, cpu)?, cpu)?;
         let kind = request.flags.kind;
         let popped = self.state.platform.cpu_local().pop_from(cpu.id, slot, POP_STEPS[kind as usize]);

@@ -215,7 +215,7 @@ impl<'a> Request<'a> {
         self.policy.is_some() || self.allowed.is_some() || !matches!(self.flags.zone_limit, ZoneKind::Movable)
     }
 
-    /// Whether a cpuset or a policy confines the request to some nodes.
+    /// Whether a cpuset or a policy chooses the nodes of the request.
     #[inline(always)]
     pub(super) const fn is_confined(&self) -> bool {
         self.allowed.is_some() || self.near.is_some()
