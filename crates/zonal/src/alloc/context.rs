@@ -54,7 +54,7 @@ pub(super) struct AllocContext<'r> {
     /// Nodes that a binding policy allows.
     bound: Option<&'r NodeMask>,
     /// Number of nodes with memory that both `cpuset` and `bound` allow.
-    nodes: usize,
+    pub(super) nodes: usize,
 }
 
 impl<'r> AllocContext<'r> {
@@ -76,7 +76,7 @@ impl<'r> AllocContext<'r> {
     pub(super) fn nodes(&self) -> Option<AllowedNodes<'r>> {
         let first = self.bound.or(self.cpuset)?;
         let other = self.bound.and(self.cpuset);
-        Some(AllowedNodes::new(first, other, self.nodes))
+        Some(AllowedNodes::new(first, other))
     }
 
     /// Whether the request has an address limit. Such a request neither sets nor checks full bits, because a zone

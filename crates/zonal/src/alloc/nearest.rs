@@ -5,6 +5,8 @@
 //! checked when the frames left the zone. Related files: `alloc/in_turn.rs` does the same for interleaving policies,
 //! `zonelist/nearest_zones.rs` remembers the zone, and `alloc/mod.rs` tries these functions first.
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use crate::Allocator;
 use crate::alloc::mempolicy::{Mode, RequestPolicy};
 use crate::alloc::request::{Block, Request, RequestFlags};
@@ -12,10 +14,10 @@ use crate::error::AllocError;
 use crate::node_mask::NodeMask;
 use crate::pageset::StackId;
 use crate::pageset::session::PagesetSession;
-use crate::platform::Platform;
 use crate::platform::cpu_local::CpuLocal;
 use crate::platform::pageset_slot::{PagesetSlot, Popped};
 use crate::platform::pageset_word::POP_STEPS;
+use crate::platform::{Atomic, Platform};
 use crate::rules::watermarks::Urgency;
 use crate::units::{Order, PageKind, Pfn, ZoneId};
 
@@ -74,33 +76,32 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Returns the zone whose pageset would serve the request on the current CPU.
     pub(super) fn nearest_zone(&self, request: &Request<'_>, cpu: CpuInfo) -> Option<&Zone<'m, P>> {
         let zone = &self.state.zones[self.nearest(request, cpu)?.index()];
-        self.state.pagesets_of(zone).of(cpu).has(StackId::PAGES).then_some(zone)
+        let pageset = self.state.pagesets_of(zone).of(cpu);
+        // Relaxed: may be stale.
+        let serves = pageset.has(StackId::PAGES) && pageset.head.serves_for.load(Relaxed) == 0;
+        serves.then_some(zone)
     }
 
     /// Returns the zone at which a scan for the request would begin.
     #[inline(always)]
     fn nearest(&self, request: &Request<'_>, cpu: CpuInfo) -> Option<ZoneId> {
-        let (first, other) = request.nearest_of()?;
+        if self.state.shared.zonelist_cache().sets_up_past_disallowed() {
+            return None; // the scan may skip this zone
+        }
+        let nodes = request.nearest_of()?;
         let lists = self.state.lists.read(usize::from(cpu.node)).version();
         let lookup = Lookup { cpu: cpu.index, limit: request.flags.zone_limit, lists };
-        let recalled = self.state.nearest.recall(lookup, &AllowedNodes::new(first, other, 0));
-        recalled.or_else(|| self.look_up(lookup, first, other, cpu))
+        let recalled = self.state.nearest.recall(lookup, &nodes);
+        recalled.or_else(|| self.look_up(lookup, nodes, cpu))
     }
 
     /// Finds the nearest zone in the CPU's zonelist, and records it.
     #[cold]
-    fn look_up(
-        &self,
-        lookup: Lookup,
-        first: &NodeMask,
-        other: Option<&NodeMask>,
-        cpu: CpuInfo,
-    ) -> Option<ZoneId> {
-        let count = other.map_or_else(|| first.len(), |other| first.intersection(other).len());
-        let (nodes, mut listed) = (AllowedNodes::new(first, other, count), None);
+    fn look_up(&self, lookup: Lookup, nodes: AllowedNodes<'_>, cpu: CpuInfo) -> Option<ZoneId> {
+        let mut listed = None;
         let list = self.state.lists.read(usize::from(cpu.node));
         let lookup = Lookup { lists: list.version(), ..lookup };
-        let filter = NodeFilter::new(nodes, &mut listed);
+        let filter = NodeFilter::new(nodes, nodes.len(), &mut listed);
         let (_, zone) = Candidates::new(list, lookup.limit, Some(filter)).next(0, None).ok()??;
         self.state.nearest.record_zone(lookup, &nodes, zone);
         Some(zone)
@@ -139,18 +140,20 @@ impl<'m, P: Platform> Allocator<'m, P> {
 }
 
 impl<'r> Request<'r> {
-    /// Returns the masks of the nodes of which the nearest to the CPU serves the request first, or `None` if another rule
+    /// Returns the nodes of which the nearest to the CPU serves the request first, or `None` if another rule
     /// chooses the first node.
     #[inline(always)]
-    fn nearest_of(&self) -> Option<(&'r NodeMask, Option<&'r NodeMask>)> {
+    fn nearest_of(&self) -> Option<AllowedNodes<'r>> {
         // Urgent requests ignore cpusets, but not those of a caller that is reclaiming.
         let follows = self.allowed.is_none() || self.flags.urgency != Urgency::Atomic;
         if !follows || self.is_strict() || self.flags.order != Order::PAGE || !self.may_pop_current() {
             return None;
         }
         match self.policy {
-            None => Some((self.allowed?, None)),
-            Some(policy) if policy.mode() == Mode::Bind => Some((policy.nodes(), self.allowed)),
+            None => Some(AllowedNodes::new(self.allowed?, None)),
+            Some(policy) if policy.mode() == Mode::Bind => {
+                Some(AllowedNodes::new(policy.nodes(), self.allowed))
+            }
             Some(_) => None,
         }
     }

@@ -161,7 +161,7 @@ impl<'s, 'm, P: Platform, W: Watch> Scan<'s, 'm, P, W> {
             candidates: Candidates::new(
                 allocator.state.lists.read(context.target),
                 context.limit,
-                context.nodes().map(|nodes| NodeFilter::new(nodes, listed)),
+                context.nodes().map(|nodes| NodeFilter::new(nodes, context.nodes, listed)),
             ),
             full: allocator.state.lists.full(context.target),
             events: node.events,

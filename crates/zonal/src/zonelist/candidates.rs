@@ -27,6 +27,8 @@ pub(crate) struct Candidates<'s, 'm, P: Platform> {
 /// A filter for the positions of the nodes that may serve a request.
 pub(crate) struct NodeFilter<'s> {
     nodes: AllowedNodes<'s>,
+    /// Number of allowed nodes.
+    count: usize,
     /// Positions tested so far.
     tests: usize,
     /// The positions of the allowed nodes, once they have been collected. This field is a reference, because the bitmap
@@ -89,10 +91,16 @@ impl<'s, 'm, P: Platform> Candidates<'s, 'm, P> {
 }
 
 impl<'s> NodeFilter<'s> {
-    /// Creates a filter that allows only `nodes`; `listed` stores their positions.
+    /// Creates a filter that allows only the `count` nodes of `nodes`; `listed` stores their positions.
+    ///
+    /// Nodes without memory may be counted; they make no difference to the result.
     #[inline]
-    pub(crate) const fn new(nodes: AllowedNodes<'s>, listed: &'s mut Option<PositionMask>) -> Self {
-        Self { nodes, tests: 0, listed }
+    pub(crate) const fn new(
+        nodes: AllowedNodes<'s>,
+        count: usize,
+        listed: &'s mut Option<PositionMask>,
+    ) -> Self {
+        Self { nodes, count, tests: 0, listed }
     }
 
     /// Removes the leading positions of nodes that are not allowed from `open`, one word of positions in a list of
@@ -108,8 +116,8 @@ impl<'s> NodeFilter<'s> {
         len: usize,
     ) -> Result<u64, ListChanged> {
         // If most nodes are allowed, a few tests find an allowed one.
-        let few = 2 * self.nodes.count < len;
-        let most = if few { self.nodes.count.min(TESTS) } else { usize::MAX };
+        let few = 2 * self.count < len;
+        let most = if few { self.count.min(TESTS) } else { usize::MAX };
         while open != 0 && self.listed.is_none() {
             if self.nodes.contains(list.node_at(word * 64 + open.trailing_zeros() as usize)) {
                 break;

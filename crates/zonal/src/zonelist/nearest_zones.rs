@@ -161,7 +161,7 @@ mod tests {
                             let number = (round / 2 + thread) % 4;
                             let lookup = Lookup { cpu: 0, limit: ZoneKind::Movable, lists: 1 };
                             let (mask, zone) = (set(number), ZoneId::from_index(number));
-                            let nodes = AllowedNodes::new(&mask, None, WORDS);
+                            let nodes = AllowedNodes::new(&mask, None);
                             if round % 2 == thread % 2 {
                                 nearest.record_zone(lookup, &nodes, zone);
                             }

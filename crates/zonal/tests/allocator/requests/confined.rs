@@ -2,9 +2,10 @@
 
 use crate::common::scenarios::with_min;
 use crate::common::{Plan, node, run_on};
+use zonal::config::ZonelistCache;
 use zonal::mempolicy::Policy;
 use zonal::units::ZoneKind;
-use zonal::{NodeMask, Request};
+use zonal::{Config, NodeMask, Request};
 
 /// The record of the nearest zone follows the set, the zone limit and the zonelists.
 #[test]
@@ -46,4 +47,28 @@ fn the_nearest_zone_of_a_cpuset_is_looked_up_anew_when_anything_changes() {
     world.allocator.online_memory(zone).unwrap();
     assert_eq!(served(&[2, 3], Request::page()), node(2));
     world.check();
+}
+
+/// A scan that heeds full bits from its start skips the nearest zone, so that requests are not served from its pageset.
+#[test]
+fn a_full_bit_of_the_nearest_zone_counts_only_as_first_published() {
+    for (mode, server) in [(ZonelistCache::Original, 2), (ZonelistCache::On, 1)] {
+        let world = Plan::even(4, 1, 4096).build(&Config { zonelist_cache: mode, ..with_min(64) });
+        run_on(0);
+        let mask: NodeMask = [1, 2].map(node).into_iter().collect();
+        let request = Request::page().allowed(&mask);
+        let mut held = Vec::new();
+        let past = loop {
+            let block = world.allocator.alloc(&request).unwrap();
+            if block.node == node(2) {
+                break block;
+            }
+            held.push(block);
+        };
+        world.free(held.drain(..8)); // to the CPU's pageset of node 1
+        let block = world.allocator.alloc(&request).unwrap();
+        assert_eq!(block.node, node(server), "{mode:?}");
+        world.free(held.into_iter().chain([past, block]));
+        world.check();
+    }
 }
