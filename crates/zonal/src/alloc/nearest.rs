@@ -1,11 +1,9 @@
-//! Requests whose cpuset or binding policy excludes the CPU's own node: a frame from the current CPU's pageset of the
-//! nearest zone that may serve the request.
+//! Requests under a cpuset or a binding policy for which the CPU's pageset slot is of the wrong zone, mostly because they
+//! exclude the CPU's own node: a frame from the current CPU's pageset of the nearest zone that may serve the request.
 //!
 //! A scan of the CPU's zonelist would begin at this zone. As for plain requests, no watermark is checked, because it was
 //! checked when the frames left the zone. Related files: `alloc/in_turn.rs` does the same for interleaving policies,
 //! `zonelist/nearest_zones.rs` remembers the zone, and `alloc/mod.rs` tries these functions first.
-
-use core::sync::atomic::Ordering::Relaxed;
 
 use crate::Allocator;
 use crate::alloc::mempolicy::{Mode, RequestPolicy};
@@ -14,10 +12,10 @@ use crate::error::AllocError;
 use crate::node_mask::NodeMask;
 use crate::pageset::StackId;
 use crate::pageset::session::PagesetSession;
+use crate::platform::Platform;
 use crate::platform::cpu_local::CpuLocal;
 use crate::platform::pageset_slot::{PagesetSlot, Popped};
 use crate::platform::pageset_word::POP_STEPS;
-use crate::platform::{Atomic, Platform};
 use crate::rules::watermarks::Urgency;
 use crate::units::{Order, PageKind, Pfn, ZoneId};
 
@@ -77,8 +75,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     pub(super) fn nearest_zone(&self, request: &Request<'_>, cpu: CpuInfo) -> Option<&Zone<'m, P>> {
         let zone = &self.state.zones[self.nearest(request, cpu)?.index()];
         let pageset = self.state.pagesets_of(zone).of(cpu);
-        // Relaxed: may be stale.
-        let serves = pageset.has(StackId::PAGES) && pageset.head.serves_for.load(Relaxed) == 0;
+        let serves = pageset.has(StackId::PAGES) && !pageset.serves_for_another();
         serves.then_some(zone)
     }
 
@@ -123,7 +120,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if !slot.has_frames() {
             return None;
         }
-        match self.state.lock_slot(slot, cpu)?.pop_and_fold(kind) {
+        let locked = self.state.lock_slot(slot, cpu)?;
+        let popped = if slot.is_preferred() { locked.pop_and_fold(kind) } else { Err(locked.session()) };
+        match popped {
             // Returns `None` when the frame is the second copy of one that was freed twice.
             Ok(frame) => self.mark_popped(slot, Popped::frame(frame), kind),
             Err(session) if session.serves_for_another() => None,

@@ -103,7 +103,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     ///
     /// Frames that may not move under this hold of the lock are left for [`Self::end`].
     pub(super) fn drain(&self, first: StackId, frames: PageCount) {
-        let mut left = frames.get();
+        let (mut left, batches) = (frames.get(), self.batches());
         for stack in core::iter::once(first).chain(CachedOrders::stacks_downwards()) {
             if left == 0 {
                 break;
@@ -117,7 +117,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
             }
         }
         self.undrained.set(left.min(self.count().get()));
-        self.note_shortness();
+        self.note_shortness(batches);
         self.state.clear_full_bits_early(self.zone);
     }
 

@@ -30,8 +30,9 @@ pub(crate) struct PagesetGuard<'a, P: Platform> {
 /// lock. The locks of free areas are held only for parts of such a move. No cached block is larger.
 pub(crate) const HOLD_MAX: u32 = 512;
 
-/// Maximum number of frames that a refill or a drain moves in whole words under one hold of a free area's lock.
+/// Number of frames that a refill asks a free area for, and that a drain moves in whole words, under one hold of its lock.
 ///
+/// A refill may get up to a word more, because it takes whole words. A larger block moves alone.
 /// Two words at a time take fewer instructions than one. With four, CPUs that all allocate wait for each other longer.
 pub(crate) const AREA_HOLD_MAX: u32 = 128;
 

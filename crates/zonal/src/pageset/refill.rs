@@ -46,6 +46,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
             return 0;
         }
         let exact = self.state.shared.tuning() == PagesetTuning::DepthPublished;
+        let batches = self.batches();
         let (mut left, mut spare) = (blocks, if exact { u64::from(blocks) } else { spare.get() });
         while left > 0 {
             let kept_before = self.len(stack);
@@ -53,7 +54,14 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
                 let most = self.free_slots(stack).min(spare.clamp(1, u64::from(u32::MAX)) as u32);
                 refill_frames(self.zone, self, preferred, left.min(AREA_HOLD_MAX)..=most)
             } else {
-                refill_blocks(self.zone, self, stack, order, preferred, left.min(AREA_HOLD_MAX))
+                refill_blocks(
+                    self.zone,
+                    self,
+                    stack,
+                    order,
+                    preferred,
+                    left.min((AREA_HOLD_MAX >> order.get()).max(1)),
+                )
             };
             let retired = came - (self.len(stack) - kept_before);
             self.count_retired(u64::from(retired) << order.get());
@@ -65,7 +73,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
             left = left.saturating_sub(came);
             spare = spare.saturating_sub(u64::from(came) << order.get());
         }
-        self.note_shortness();
+        self.note_shortness(batches);
         self.len(stack)
     }
 
@@ -115,14 +123,21 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         }
     }
 
-    /// Updates the record of whether the zone is short of huge blocks or of free frames.
-    pub(super) fn note_shortness(&self) {
-        let stepwise = self.state.shared.tuning() == PagesetTuning::Stepwise;
+    /// Returns how many batches refills and drains have moved.
+    pub(super) fn batches(&self) -> u64 {
         // Relaxed: the guard orders these accesses.
-        let batches = self.refills.load(Relaxed).wrapping_add(self.drains.load(Relaxed));
+        self.refills.load(Relaxed).wrapping_add(self.drains.load(Relaxed))
+    }
+
+    /// Updates the record of whether the zone is short of huge blocks or of free frames, after a refill or a drain.
+    ///
+    /// `before` is the number of batches before it.
+    pub(super) fn note_shortness(&self, before: u64) {
+        let stepwise = self.state.shared.tuning() == PagesetTuning::Stepwise;
         // The check reads every free area, so it does not run for every batch, except while the stepwise rule lets
         // batches grow.
-        if batches % LOOK_EVERY == 0 || (stepwise && !self.zone.is_short(Shortness::HugeBlocks)) {
+        let is_time = self.batches() / LOOK_EVERY != before / LOOK_EVERY;
+        if is_time || (stepwise && !self.zone.is_short(Shortness::HugeBlocks)) {
             let huge = self.state.cached.order(StackId::LARGE).get();
             let enough = ((self.zone.managed().get() >> huge) / 64) << huge;
             if self.zone.free_areas.has_in_large(enough) {

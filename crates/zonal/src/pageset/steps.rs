@@ -91,7 +91,7 @@ impl<'a, 'm, P: Platform> LockedSlot<'a, 'm, P> {
     }
 
     #[cold]
-    fn session(self) -> PagesetSession<'a, 'm, P> {
+    pub(crate) fn session(self) -> PagesetSession<'a, 'm, P> {
         PagesetSession::of_locked(
             self.state,
             &self.state.zones[self.slot.zone.index()],

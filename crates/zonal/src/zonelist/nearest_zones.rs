@@ -2,7 +2,8 @@
 //!
 //! Threads in a cpuset make many requests with the same set, and to find its nearest zone takes a step for each node that is
 //! nearer or for each node of the set. To compare the set takes a step for 64 nodes. Readers and writers never wait: a
-//! CPU's record has a *version*, which is odd while a thread writes the record. Related files: `zonelist/candidates.rs`
+//! CPU's record has a *version*, which is odd while a thread writes the record. Meanwhile other threads look the zone up
+//! each time; after a `fork` during a write, the child does so for good. Related files: `zonelist/candidates.rs`
 //! finds the zone, and `alloc/nearest.rs` serves requests from it.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
