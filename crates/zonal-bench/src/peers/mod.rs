@@ -8,6 +8,7 @@ mod buddy_system;
 #[cfg(feature = "c-peers")]
 mod c_heaps;
 mod frame_alloc;
+mod regions;
 
 use zonal::units::Order;
 use zonal_workload::PageSource;
@@ -24,6 +25,8 @@ pub fn peers() -> Vec<Entry> {
         frame_alloc::entry(),
         buddy_system::entry(),
         bitmap::entry(),
+        regions::buddy_slab(),
+        regions::talc(),
         #[cfg(feature = "c-peers")]
         c_heaps::mimalloc(),
         #[cfg(feature = "c-peers")]
