@@ -38,8 +38,9 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         if may_move < order.pages() {
             return self.len(stack);
         }
+        let run_max = self.run_that_counts(spare);
         let spare = spare.min(self.refill_most()).min(may_move);
-        let size = self.refill_size(order).min(spare);
+        let size = self.refill_size(order, run_max).min(spare);
         let blocks = if stack.is_middle() { 1 } else { blocks_of(size, order) as u32 };
         let blocks = blocks.min(self.free_slots(stack));
         if blocks == 0 {
@@ -93,11 +94,20 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         words::refill_most(self.high_now(), self.count()).max(words::HALF_WORD)
     }
 
-    fn refill_size(&self, order: Order) -> PageCount {
+    /// Returns the longest run of allocations that lets a refill grow, with `spare` frames above the watermark.
+    ///
+    /// It is a quarter of the CPU's share of the spare frames. If refills grew regardless of what is left, the last
+    /// free frames would be in the pagesets of a few CPUs, and the other CPUs would have to drain them.
+    fn run_that_counts(&self, spare: PageCount) -> PageCount {
+        let cpus = self.state.nodes[self.zone.node].cpus_online().max(1);
+        PageCount::new(spare.get() / 4 / u64::from(cpus))
+    }
+
+    fn refill_size(&self, order: Order, run_max: PageCount) -> PageCount {
         let (tuning, batch) = (self.state.shared.tuning(), self.zone_limits().batch);
         if tuning.rounds_to_words() && order == Order::PAGE {
             // A run of allocations that has come far above the minimum of the period probably goes on.
-            return words::refill_size(batch, self.run_so_far(Depths::alloc));
+            return words::refill_size(batch, self.run_so_far(Depths::alloc).min(run_max));
         }
         if tuning != PagesetTuning::Stepwise {
             return batch;

@@ -67,6 +67,26 @@ fn repeat_raises_high_and_spares_refills() {
     assert!(depth.drains * 10 <= fixed.drains, "{} drains against {}", depth.drains, fixed.drains);
 }
 
+/// At the end of a long run of allocations, no pageset takes a large part of the frames that are left.
+#[test]
+fn refills_of_a_long_run_leave_frames_for_other_cpus() {
+    let world = one_node(PagesetTuning::Depth);
+    let mut counts = (0, 0);
+    loop {
+        let zone = world.zone(0);
+        let spare = zone.free.get().saturating_sub(zone.watermarks.low.get());
+        if spare < 1024 {
+            break;
+        }
+        let before = pageset(&world).count.get();
+        world.allocator.alloc(&Request::page()).unwrap();
+        let came = (pageset(&world).count.get() + 1).saturating_sub(before);
+        assert!(came <= 128.max(spare / 8), "{came} frames came while {spare} were left");
+        counts = (counts.0 + u64::from(came >= 512), counts.1 + u64::from(came > 0));
+    }
+    assert!(counts.0 > 0 && counts.1 > counts.0, "large refills and all refills: {counts:?}");
+}
+
 #[test]
 fn another_tuning_starts_afresh_and_holds_from_then_on() {
     let world = one_node(PagesetTuning::Depth);
