@@ -1,0 +1,106 @@
+//! The owner of every frame, which the kernel records itself to check the allocator.
+//!
+//! Each frame has an entry in a table: the owner that allocated the frame, or none. The first and the last eight bytes
+//! of the frame have a stamp that follows from its number and its owner. A frame in two hands, or a frame that changed
+//! in the hands of its owner, is noticed at once.
+
+use core::mem::MaybeUninit;
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::AcqRel;
+
+use arrayvec::ArrayVec;
+use spin::Once;
+use zonal::machine::FrameRange;
+use zonal::units::{NodeId, PageCount, Pfn};
+
+use crate::firmware::{FRAME_BYTES, Firmware, NodeFrames, RANGES_MAX};
+use crate::memory_map::BootMemory;
+
+/// Owner of the frames of the page cache. Tasks and interrupt handlers have smaller numbers above 0.
+pub(crate) const PAGE_CACHE: u32 = 1 << 16;
+
+/// Of a block of more frames than this, only the first and the last frame are stamped.
+const STAMPED_MAX: u64 = 16;
+
+struct Table {
+    owners: &'static [AtomicU32],
+    /// The memory of each node, as the firmware describes it.
+    memory: ArrayVec<NodeFrames, RANGES_MAX>,
+}
+
+static TABLE: Once<Table> = Once::new();
+
+/// Creates the table for all memory.
+pub(crate) fn start(firmware: &Firmware, memory: &mut BootMemory) {
+    let frames = memory.end().get() as usize;
+    let bytes = memory.take(firmware.processors[0].node, frames * size_of::<AtomicU32>());
+    let bytes = bytes.expect("memory for the table of owners");
+    bytes.fill(MaybeUninit::new(0));
+    let start = bytes.as_ptr().cast::<AtomicU32>();
+    // SAFETY: the memory begins at a frame, has the size of this many numbers, is zeroed, and is taken for good.
+    let owners = unsafe { core::slice::from_raw_parts(start, frames) };
+    TABLE.call_once(|| Table { owners, memory: firmware.memory.clone() });
+}
+
+/// Records that `owner` allocated frames of `node`, and stamps them.
+///
+/// # Panics
+/// Panics if a frame has an owner, or if it is not memory of this node.
+pub(crate) fn claim(range: FrameRange, node: NodeId, owner: u32) {
+    let table = TABLE.get().expect("the table exists");
+    let home = table.memory.iter().find(|memory| memory.frames.contains(&range)).map(|memory| memory.node);
+    assert!(home == Some(node), "frames {range:?} came as memory of node {node}, but are of node {home:?}");
+    for frame in frames(range) {
+        // AcqRel: orders the contents of the frame between its owners.
+        let before = table.owners[frame.get() as usize].swap(owner, AcqRel);
+        assert!(before == 0, "frame {frame} was allocated by {owner}, but {before} has it");
+    }
+    stamped(range).flat_map(stamps).for_each(|stamp| {
+        // SAFETY: the frame was just allocated, so only its owner uses it.
+        unsafe { stamp.write_volatile(value(stamp, owner)) };
+    });
+}
+
+/// Checks the stamps of frames that `owner` is about to free, and records that they have no owner.
+///
+/// # Panics
+/// Panics if `owner` does not have a frame, or if a stamp has changed.
+pub(crate) fn release(start: Pfn, count: PageCount, owner: u32) {
+    let table = TABLE.get().expect("the table exists");
+    let range = FrameRange { start, count };
+    stamped(range).flat_map(stamps).for_each(|stamp| {
+        // SAFETY: the frame is still allocated to its owner.
+        let found = unsafe { stamp.read_volatile() };
+        assert!(found == value(stamp, owner), "the stamp at {stamp:?} of {owner} changed to {found:#x}");
+    });
+    for frame in frames(range) {
+        let before = table.owners[frame.get() as usize].swap(0, AcqRel); // as in `claim`
+        assert!(before == owner, "frame {frame} is freed by {owner}, but {before} has it");
+    }
+}
+
+/// Returns how many frames have an owner.
+pub(crate) fn owned() -> usize {
+    let table = TABLE.get().expect("the table exists");
+    table.owners.iter().filter(|owner| owner.load(core::sync::atomic::Ordering::Acquire) != 0).count()
+}
+
+fn frames(range: FrameRange) -> impl Iterator<Item = Pfn> {
+    (range.start.get()..range.end().get()).map(Pfn::new)
+}
+
+fn stamped(range: FrameRange) -> impl Iterator<Item = Pfn> {
+    let all = range.count.get() <= STAMPED_MAX;
+    let last = Pfn::new(range.end().get() - 1);
+    frames(range).filter(move |&frame| all || frame == range.start || frame == last)
+}
+
+/// Returns the places of a frame's stamps.
+fn stamps(frame: Pfn) -> [*mut u64; 2] {
+    let start = frame.get() * FRAME_BYTES;
+    [start as *mut u64, (start + FRAME_BYTES - 8) as *mut u64]
+}
+
+fn value(stamp: *mut u64, owner: u32) -> u64 {
+    stamp.addr() as u64 ^ u64::from(owner) << 40 ^ 0x5A5A_5A5A_5A5A_5A5A
+}
