@@ -17,6 +17,7 @@ pub(crate) const TRAMPOLINE: u64 = 0x8000;
 pub(crate) const STACK_BYTES: usize = 64 << 10;
 
 /// Address of the end of the stack of the CPU that starts next. Only one CPU starts at a time.
+// SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 static NEXT_STACK: AtomicU64 = AtomicU64::new(0);
 
@@ -25,6 +26,7 @@ static NEXT_STACK: AtomicU64 = AtomicU64::new(0);
 struct Table([u64; 512]);
 
 /// Maps the first 512 GiB. Bits: present, writable, page of 1 GiB.
+// SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 static GIGABYTES: Table = {
     let mut table = [0; 512];
@@ -38,6 +40,7 @@ static GIGABYTES: Table = {
 
 pvh::xen_elfnote_phys32_entry!(pvh_start);
 
+// SAFETY: the symbols are those of the instructions below.
 unsafe extern "C" {
     fn pvh_start() -> !;
     static trampoline_start: [u8; 0];

@@ -143,6 +143,7 @@ exception_common:
     exception = sym on_exception,
 );
 
+// SAFETY: the symbols are those of the instructions above.
 unsafe extern "C" {
     fn timer_entry();
     fn request_entry();
@@ -172,6 +173,10 @@ extern "C" fn on_exception(pushed: &[u64; 6]) -> ! {
     fail(format_args!("exception {} at {:#x?}, address {address:#x}", pushed[0], &pushed[1..]));
 }
 
+/// The code that the processor runs at an interrupt.
+// SAFETY: only the processor calls it.
+type Entry = unsafe extern "C" fn();
+
 static TABLE: Once<InterruptDescriptorTable> = Once::new();
 
 /// Loads the table of handlers on the calling CPU.
@@ -181,7 +186,7 @@ pub(crate) fn load_table() {
         let entry =
             |vector: u8| VirtAddr::from_ptr(&raw const exception_entries).as_u64() + 16 * u64::from(vector);
         let own = [
-            (TIMER, timer_entry as unsafe extern "C" fn()),
+            (TIMER, timer_entry as Entry),
             (REQUEST, request_entry),
             (YIELD, yield_entry),
             (SPURIOUS, spurious_entry),

@@ -105,17 +105,17 @@ pub(crate) fn wait_ms(ms: u32) {
     let [low, high, ..] = count.to_le_bytes();
     // SAFETY: only this function uses channel 2, and the speaker stays off.
     unsafe {
-        let mut gate = Port::<u8>::new(PIT_GATE);
-        let before = gate.read() & !0b11;
-        gate.write(before);
+        let mut enable = Port::<u8>::new(PIT_GATE);
+        let before = enable.read() & !0b11;
+        enable.write(before);
         Port::new(PIT_COMMAND).write(0b1011_0000_u8); // channel 2, both bytes, mode 0
         Port::new(PIT_CHANNEL_2).write(low);
         Port::new(PIT_CHANNEL_2).write(high);
-        gate.write(before | 1);
-        while gate.read() & 0x20 == 0 {
+        enable.write(before | 1);
+        while enable.read() & 0x20 == 0 {
             core::hint::spin_loop();
         }
-        gate.write(before);
+        enable.write(before);
     }
 }
 

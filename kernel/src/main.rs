@@ -56,7 +56,7 @@ const WORKERS_PER_CPU: usize = 3;
 /// A race of this many seconds does everything that it can do at least once.
 const COMPLETE_SECONDS: u64 = 20;
 
-/// The Rust code of the first CPU. `start` is the address of the start information.
+/// Starts the kernel on the first CPU. `start` is the address of the start information.
 extern "C" fn kernel_main(start: u32) -> ! {
     smp::start_current(CpuId::new(0));
     local_apic::mask_old_controllers();

@@ -18,6 +18,7 @@ const ZONE_ENDS: [(ZoneKind, u64); 3] =
 /// The largest number of zones.
 const ZONES_MAX: usize = ZONE_ENDS.len() * NODES_MAX;
 
+// SAFETY: every linker defines this symbol.
 unsafe extern "C" {
     /// First byte after the kernel. The linker defines it.
     static _end: u8;

@@ -48,8 +48,12 @@ pub(crate) fn start(firmware: &Firmware, memory: &mut BootMemory) {
 /// Panics if a frame has an owner, or if it is not memory of this node.
 pub(crate) fn claim(range: FrameRange, node: NodeId, owner: u32) {
     let table = TABLE.get().expect("the table exists");
-    let home = table.memory.iter().find(|memory| memory.frames.contains(&range)).map(|memory| memory.node);
-    assert!(home == Some(node), "frames {range:?} came as memory of node {node}, but are of node {home:?}");
+    let its_node =
+        table.memory.iter().find(|memory| memory.frames.contains(&range)).map(|memory| memory.node);
+    assert!(
+        its_node == Some(node),
+        "frames {range:?} came as memory of node {node}, but are of node {its_node:?}"
+    );
     for frame in frames(range) {
         // AcqRel: orders the contents of the frame between its owners.
         let before = table.owners[frame.get() as usize].swap(owner, AcqRel);

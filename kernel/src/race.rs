@@ -99,7 +99,7 @@ struct Worker {
     policies: ArrayVec<(Policy<'static, Kernel>, NodeMask), 4>,
 }
 
-/// The code of a task of the race.
+/// Runs a task of the race.
 pub(crate) fn work(owner: u32) {
     let nodes = pinned(|allocator| allocator.nodes().count());
     let random = Rng::with_seed(u64::from(owner));

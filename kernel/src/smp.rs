@@ -61,7 +61,7 @@ fn stack_of(processor: &Processor) -> u64 {
     stack.expect("memory for a stack").range().end().get() * FRAME_BYTES
 }
 
-/// The Rust code of a CPU other than the first.
+/// Starts a CPU other than the first.
 pub(crate) extern "C" fn other_cpu_main() -> ! {
     start_current(CpuId::new(NEXT_ID.load(Relaxed))); // relaxed: written before this CPU was started
     start_timer();

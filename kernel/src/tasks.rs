@@ -72,7 +72,7 @@ pub(crate) fn spawn(code: Code) {
     });
 }
 
-/// The first code of a task.
+/// Runs the code of a task, which is the task with this number.
 extern "C" fn begin(place: usize) -> ! {
     let code = without_interrupts(|| TASKS.lock().list[place].code).expect("the task has code");
     code(place as u32 + 1);
@@ -106,7 +106,7 @@ pub(crate) fn switches() -> [u64; 2] {
     [&PREEMPTED, &MIGRATED].map(|count| count.load(Relaxed)) // relaxed: a statistic
 }
 
-/// Gives up the CPU.
+/// Lets the CPU run another task.
 pub(crate) fn yield_now() {
     // SAFETY: the handler of this vector switches tasks, and returns here when this task goes on.
     unsafe { asm!("int {vector}", vector = const YIELD, options(nostack)) };
@@ -224,7 +224,7 @@ impl Tasks {
     }
 }
 
-/// The clock of the kernel, in milliseconds.
+/// Returns the time of the kernel, in milliseconds.
 pub(crate) fn now_ms() -> u64 {
     pinned(|allocator| Kernel::now_ms(allocator.platform()))
 }

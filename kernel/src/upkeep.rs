@@ -20,7 +20,7 @@ const EXHAUST_MS: u64 = 3000;
 /// Number of frames of a range that leaves: 4 MiB.
 const LEAVING: PageCount = PageCount::new(1024);
 
-/// Gives up the CPU until the clock has advanced by `ms`, or the tasks should end.
+/// Waits until the clock has advanced by `ms`, or the tasks should end.
 fn sleep_ms(ms: u64) {
     let start = tasks::now_ms();
     while tasks::now_ms() - start < ms && !should_stop() {
@@ -28,8 +28,8 @@ fn sleep_ms(ms: u64) {
     }
 }
 
-/// The allocator's housekeeping, as every embedder does it: a tick each second, and reclaim of the nodes that ask for
-/// it. This one also drains all pagesets again and again, which interrupts all CPUs.
+/// Calls the allocator as every embedder does: a tick each second, and reclaim of the nodes that ask for it. Also drains
+/// all pagesets again and again, which interrupts all CPUs.
 pub(crate) fn keep_house(_: u32) {
     let mut last_tick = tasks::now_ms();
     while !should_stop() {

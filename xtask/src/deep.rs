@@ -1,5 +1,5 @@
 //! Checks that take too long for everyday use, or that need more than the standard toolchain. They are Miri,
-//! sanitizers, the oldest compiler, licences, packaging, coverage, mutants, and virtual machines with several nodes.
+//! sanitizers, the oldest compiler, licences, packaging, coverage, mutants, virtual machines with several nodes, and the kernel.
 //! They also include the long forms of checks whose short forms are among the tests.
 //!
 //! A step whose tool is missing is skipped, and prints how to install the tool. Related files: `plan.rs` has the
@@ -8,6 +8,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::kernel;
 use crate::mutants;
 use crate::numa;
 use crate::skips;
@@ -99,6 +100,7 @@ fn all() -> Vec<Step> {
     steps.push(Step::new("licences, sources and duplicates", licences));
     steps.push(Step::new("packages", packages));
     steps.extend(numa::deep());
+    steps.extend(kernel::deep());
     steps.extend(soak(&["--minutes".into(), "60".into()]));
     steps
 }

@@ -4,7 +4,7 @@
 //! *skipped*, and the summary lists it. Related files: `steps.rs` runs steps, and `plan.rs` lists them. `style.rs`,
 //! `prose.rs`, `arrows.rs`, `folders.rs` and `inventory.rs` check the sources, and `layers.rs` draws the layers.
 //! `bare.rs` builds the core without std, and `aarch64.rs` checks code that is assembled for another processor. `numa/`
-//! runs pools on emulated machines with several nodes. `planted.rs` checks that faults in the core are detected, and
+//! runs pools on emulated machines with several nodes, and `kernel/` boots the kernel on them. `planted.rs` checks that faults in the core are detected, and
 //! `skips.rs` lists the checks that tests skipped. `deep.rs` has the long checks, including `mutants.rs`.
 //! `bench_guard.rs` counts instructions, `quick.rs` is for use between edits, and `release.rs` is for releases.
 
@@ -15,6 +15,7 @@ mod bench_guard;
 mod deep;
 mod folders;
 mod inventory;
+mod kernel;
 mod layers;
 mod mutants;
 mod numa;
@@ -35,6 +36,7 @@ const PLANTED: &str = "planted";
 const SOAK: &str = "soak";
 const DEEP: &str = "deep";
 const NUMA: &str = "numa";
+const KERNEL: &str = "kernel";
 
 /// Name, description, and the steps of a command.
 type Command = (&'static str, &'static str, fn(&Path) -> Vec<steps::Step>);
@@ -93,11 +95,15 @@ fn steps(root: &Path, arguments: &[String]) -> Result<Vec<steps::Step>, String> 
     if let Some((NUMA, options)) = arguments.split_first().map(|(first, options)| (first.as_str(), options)) {
         return numa::steps(options);
     }
+    if let Some((KERNEL, options)) = arguments.split_first().map(|(first, options)| (first.as_str(), options))
+    {
+        return kernel::steps(root, options);
+    }
     let wanted = arguments.join(" ");
     let Some((_, _, steps)) = COMMANDS.iter().find(|(name, ..)| *name == wanted) else {
         let known = COMMANDS.map(|(name, ..)| name).join(", ");
         return Err(format!(
-            "there is no command `{wanted}`; commands are: {known}, {PLANTED}, {SOAK}, {DEEP}, {NUMA}"
+            "there is no command `{wanted}`; commands are: {known}, {PLANTED}, {SOAK}, {DEEP}, {NUMA}, {KERNEL}"
         ));
     };
     Ok(steps(root))
@@ -115,6 +121,8 @@ fn usage() -> String {
     let does =
         "pools in virtual machines with several nodes; --kernel 6.1|6.12, --short, or --fetch the kernels";
     text.push_str(&format!("  {:<21}{does}\n", format!("{NUMA} [OPTION...]")));
+    let does = "boots kernel/ under QEMU: --nodes 1|2|4, --seconds N, or --faults [NAME...]";
+    text.push_str(&format!("  {:<21}{does}\n", format!("{KERNEL} [OPTION...]")));
     let does = "all kinds of load at once on pools and simulated machines, for N minutes";
     text.push_str(&format!("  {:<21}{does}\n", format!("{SOAK} --minutes N")));
     text

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::steps::{Outcome, Step, cargo, succeeds, target_folder};
-use crate::{aarch64, arrows, bare, folders, inventory, layers, numa, planted, prose, style};
+use crate::{aarch64, arrows, bare, folders, inventory, kernel, layers, numa, planted, prose, style};
 
 /// Returns all everyday steps.
 pub(crate) fn all(root: &Path) -> Vec<Step> {
@@ -16,6 +16,7 @@ pub(crate) fn all(root: &Path) -> Vec<Step> {
     steps.push(Step::new("tests", tests));
     steps.push(Step::new(format!("sequences for {}", aarch64::TARGET), aarch64::sequences));
     steps.push(numa::every_day());
+    steps.push(kernel::every_day());
     steps.push(Step::new("documentation", documentation));
     steps.extend(bare(root));
     steps.extend(examples(root));
@@ -56,16 +57,22 @@ pub(crate) fn bare(_root: &Path) -> Vec<Step> {
 }
 
 fn format(root: &Path) -> Outcome {
+    let own = |manifest| succeeds(cargo(root, ["fmt", "--check", "--manifest-path"]).arg(manifest));
     both(
         || succeeds(&mut cargo(root, ["fmt", "--all", "--check"])),
-        || succeeds(cargo(root, ["fmt", "--check", "--manifest-path"]).arg(bare::MANIFEST)),
+        || both(|| own(bare::MANIFEST), || own(kernel::MANIFEST)),
     )
 }
 
 fn lints(root: &Path) -> Outcome {
     both(
         || succeeds(&mut cargo(root, ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])),
-        || succeeds(&mut bare::cargo(root, ["clippy"], &["--", "-D", "warnings"])),
+        || {
+            both(
+                || succeeds(&mut bare::cargo(root, ["clippy"], &["--", "-D", "warnings"])),
+                || kernel::lints(root),
+            )
+        },
     )
 }
 

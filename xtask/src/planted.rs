@@ -3,7 +3,7 @@
 //! A *mutant* is a file of `xtask/mutants` with a text that occurs exactly once in one source file, and its
 //! replacement. The copy is in `target/mutants/workspace` and is built in `target/mutants/build`. The program `stress`
 //! of `zonal-verify` runs on it, and must stop with the operation at which it detected the fault. The unchanged core
-//! must pass. Related files: `plan.rs` includes these steps.
+//! must pass. Related files: `plan.rs` includes these steps, and `kernel/faults.rs` plants faults for the kernel.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,8 +18,10 @@ use crate::steps::{Outcome, Step, cargo, succeeds, target_folder};
 
 /// Folder of the descriptions of mutants, relative to the root.
 const MUTANTS: &str = "xtask/mutants";
+/// Folder of the descriptions of faults that the kernel must detect.
+pub(crate) const KERNEL_MUTANTS: &str = "xtask/kernel-mutants";
 /// Parts of the workspace that are copied.
-const PARTS: [&str; 4] = ["Cargo.toml", "Cargo.lock", "crates", "xtask"];
+const PARTS: [&str; 5] = ["Cargo.toml", "Cargo.lock", "crates", "kernel", "xtask"];
 /// First seed and number of rounds of a run.
 const SEED: &str = "1";
 const ROUNDS: &str = "16";
@@ -30,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A fault to plant.
 #[derive(Debug)]
-struct Mutant {
+pub(crate) struct Mutant {
     name: String,
     what: String,
     noticed_by: String,
@@ -56,6 +58,16 @@ impl Mutant {
             replace: field("replace")?,
             name,
         })
+    }
+
+    /// Returns the name, which is that of the file.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns what the fault is, and what should detect it.
+    pub(crate) fn describe(&self) -> String {
+        format!("{}\nexpected to be detected by: {}", self.what, self.noticed_by)
     }
 
     /// Returns the source with the fault in it.
@@ -86,7 +98,7 @@ pub(crate) fn steps(root: &Path, names: &[String]) -> Result<Vec<Step>, String> 
 /// # Errors
 /// Returns an error in the same cases as [`steps`].
 pub(crate) fn planted(root: &Path, names: &[String]) -> Result<Vec<Step>, String> {
-    let mutants = mutants(root)?;
+    let mutants = mutants(root, MUTANTS)?;
     let known = || mutants.iter().map(|mutant| &*mutant.name).collect::<Vec<_>>().join(", ");
     if let Some(name) = names.iter().find(|name| mutants.iter().all(|mutant| mutant.name != **name)) {
         return Err(format!("there is no mutant `{name}`; mutants are: {}", known()));
@@ -104,14 +116,16 @@ pub(crate) fn violations(root: &Path) -> Vec<String> {
         let source = source.map_err(|error| format!("{}: {error}", mutant.file.display()))?;
         mutant.plant(&source)
     };
-    match mutants(root) {
+    let found = |folder| match mutants(root, folder) {
         Ok(mutants) => mutants.into_iter().filter_map(|mutant| planted(mutant).err()).collect(),
         Err(error) => vec![error],
-    }
+    };
+    [MUTANTS, KERNEL_MUTANTS].into_iter().flat_map(found).collect()
 }
 
-fn mutants(root: &Path) -> Result<Vec<Mutant>, String> {
-    let files = WalkDir::new(root.join(MUTANTS)).sort_by_file_name().into_iter();
+/// Returns all mutants of a folder.
+pub(crate) fn mutants(root: &Path, folder: &str) -> Result<Vec<Mutant>, String> {
+    let files = WalkDir::new(root.join(folder)).sort_by_file_name().into_iter();
     let files = files.map(|entry| entry.map_err(|error| error.to_string()));
     let files = files.filter(|entry| !matches!(entry, Ok(entry) if entry.file_type().is_dir()));
     files.map(|entry| Mutant::read(entry?.path())).collect()
@@ -129,7 +143,7 @@ fn unbroken(root: &Path) -> Outcome {
 }
 
 fn judge(root: &Path, mutant: &Mutant) -> Outcome {
-    println!("{}\nexpected to be detected by: {}", mutant.what, mutant.noticed_by);
+    println!("{}", mutant.describe());
     match copy(root, Some(mutant)).and_then(|copy| stress(root, &copy)) {
         Ok(Ended::Caught(line)) => {
             println!("caught: {line}");
@@ -193,6 +207,11 @@ fn copy(root: &Path, mutant: Option<&Mutant>) -> Result<PathBuf, String> {
     Ok(target)
 }
 
+/// Updates `target` to the current workspace with the fault of a mutant.
+pub(crate) fn copy_with(root: &Path, target: &Path, mutant: &Mutant) -> Result<(), String> {
+    copy_to(root, target, Some(mutant))
+}
+
 /// Updates `target` to the current workspace. Files that are already correct are not written.
 pub(crate) fn copy_unchanged(root: &Path, target: &Path) -> Result<(), String> {
     copy_to(root, target, None)
@@ -249,7 +268,9 @@ mod tests {
     #[test]
     fn every_mutant_finds_its_place() {
         let root = crate::workspace_root();
-        assert!(mutants(&root).unwrap().len() >= 8);
+        assert!(
+            mutants(&root, MUTANTS).unwrap().len() >= 8 && mutants(&root, KERNEL_MUTANTS).unwrap().len() >= 3
+        );
         assert!(violations(&root).is_empty(), "{:?}", violations(&root));
     }
 
