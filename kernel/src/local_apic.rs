@@ -38,7 +38,7 @@ const BY_16: u32 = 0b0011;
 const PIT_HZ: u32 = 1_193_182;
 const PIT_CHANNEL_2: u16 = 0x42;
 const PIT_COMMAND: u16 = 0x43;
-const PIT_GATE: u16 = 0x61;
+const PIT_ENABLE: u16 = 0x61;
 /// Mask registers of the two interrupt controllers of a PC.
 const OLD_CONTROLLER_MASKS: [u16; 2] = [0x21, 0xA1];
 
@@ -105,7 +105,7 @@ pub(crate) fn wait_ms(ms: u32) {
     let [low, high, ..] = count.to_le_bytes();
     // SAFETY: only this function uses channel 2, and the speaker stays off.
     unsafe {
-        let mut enable = Port::<u8>::new(PIT_GATE);
+        let mut enable = Port::<u8>::new(PIT_ENABLE);
         let before = enable.read() & !0b11;
         enable.write(before);
         Port::new(PIT_COMMAND).write(0b1011_0000_u8); // channel 2, both bytes, mode 0

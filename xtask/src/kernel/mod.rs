@@ -3,9 +3,10 @@
 //! The kernel races over its memory for some seconds and checks every frame. It reports faults, and its exit status
 //! says whether it passed. Its files in the formats of Linux are then read with `zonal machine --sysfs`. Related files:
 //! `kernel/machine.rs` has the machines, `kernel/run.rs` runs QEMU and evaluates the output, and `kernel/faults.rs`
-//! plants faults in a copy of the sources, which the kernel must detect.
+//! plants faults in a copy of the sources, which the kernel must detect. `kernel/guide.rs` follows `docs/embedding.md`.
 
 mod faults;
+mod guide;
 mod machine;
 mod run;
 
@@ -33,11 +34,12 @@ struct Options {
     nodes: Option<usize>,
     seconds: u64,
     faults: Option<Vec<String>>,
+    guide: bool,
 }
 
 impl Options {
     fn parse(arguments: &[String]) -> Result<Self, String> {
-        let mut options = Self { nodes: None, seconds: SECONDS, faults: None };
+        let mut options = Self { nodes: None, seconds: SECONDS, faults: None, guide: false };
         let mut words = arguments.iter().map(String::as_str);
         while let Some(word) = words.next() {
             match word {
@@ -56,10 +58,11 @@ impl Options {
                     options.seconds =
                         seconds.ok_or_else(|| format!("--seconds {text}: must be from 1 to 86400"))?;
                 }
+                "--guide" => options.guide = true,
                 "--faults" => options.faults = Some(words.by_ref().map(str::to_owned).collect()),
                 other => {
                     return Err(format!(
-                        "kernel has no option `{other}`; it has --nodes, --seconds and --faults [NAME...]"
+                        "kernel has no option `{other}`; it has --nodes, --seconds, --guide and --faults [NAME...]"
                     ));
                 }
             }
@@ -71,7 +74,10 @@ impl Options {
 /// Returns the steps of `cargo xtask kernel`. A missing tool is a failure in these steps, because the user requested the
 /// run.
 pub(crate) fn steps(root: &Path, arguments: &[String]) -> Result<Vec<Step>, String> {
-    let Options { nodes, seconds, faults } = Options::parse(arguments)?;
+    let Options { nodes, seconds, faults, guide } = Options::parse(arguments)?;
+    if guide {
+        return Ok(vec![guide::step(Outcome::Failed)]);
+    }
     if let Some(names) = faults {
         return faults::steps(root, &names);
     }
@@ -90,6 +96,7 @@ pub(crate) fn deep() -> Vec<Step> {
     let [others @ .., largest] = &MACHINES;
     let mut steps: Vec<Step> = others.iter().map(|shape| race(shape, 60, Outcome::Skipped)).collect();
     steps.push(race(largest, LONG_SECONDS, Outcome::Skipped));
+    steps.push(guide::step(Outcome::Skipped));
     let faults = faults::steps(&crate::workspace_root(), &[]);
     steps.extend(
         faults.unwrap_or_else(|why| vec![Step::new("faults in the kernel", |_| Outcome::Failed(why))]),
@@ -209,7 +216,11 @@ mod tests {
 
     #[test]
     fn options_name_machines_times_and_faults() {
-        assert_eq!(parse(&[]).unwrap(), Options { nodes: None, seconds: SECONDS, faults: None });
+        assert_eq!(
+            parse(&[]).unwrap(),
+            Options { nodes: None, seconds: SECONDS, faults: None, guide: false }
+        );
+        assert!(parse(&["--guide"]).unwrap().guide);
         let given = parse(&["--nodes", "2", "--seconds", "5"]).unwrap();
         assert_eq!((given.nodes, given.seconds), (Some(2), 5));
         assert_eq!(parse(&["--faults"]).unwrap().faults, Some(Vec::new()));
