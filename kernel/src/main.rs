@@ -8,7 +8,8 @@
 //!   embedding;
 //! - `handlers.rs`, `local_apic.rs` and `tasks.rs`: a timer that preempts tasks at any instruction;
 //! - `race.rs`, `upkeep.rs`, `owners.rs`, `page_cache.rs` and `paging.rs`: tasks that use the allocator on all CPUs at
-//!   once, and check every frame.
+//!   once, and check every frame;
+//! - `report.rs` and `measure.rs`: what it prints, and calls whose instructions are counted.
 #![no_std]
 #![no_main]
 
@@ -18,6 +19,7 @@ mod cpu;
 mod firmware;
 mod handlers;
 mod local_apic;
+mod measure;
 mod memory;
 mod memory_map;
 mod owners;
@@ -78,10 +80,19 @@ extern "C" fn kernel_main(start: u32) -> ! {
         before.managed,
         pinned(|allocator| allocator.metadata_bytes())
     );
+    if option(start.cmdline(), "measure").is_some() {
+        measure::run();
+        exit();
+    }
     run(firmware.processors.len(), seconds);
     report::print_counts();
     report::print_files();
     check(&before, firmware.nodes, seconds);
+    exit()
+}
+
+/// Reports success and ends the machine.
+fn exit() -> ! {
     println!("passed");
     // SAFETY: QEMU has the device at this port, or the write has no effect.
     unsafe { X86::new(EXIT_PORT, SUCCESS) }.exit_success()

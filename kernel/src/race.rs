@@ -12,6 +12,7 @@ use zonal::machine::FrameRange;
 use zonal::units::{NodeId, Order, PageCount, PageKind, Pfn, ZoneKind};
 use zonal::{Allocator, NodeMask, Policy, Request};
 
+use crate::console::println;
 use crate::page_cache::CACHE;
 use crate::platform::{Kernel, pinned};
 use crate::{owners, tasks};
@@ -75,6 +76,14 @@ pub(crate) fn counts() -> impl Iterator<Item = (&'static str, u64)> {
 /// Lets the race end after some seconds.
 pub(crate) fn end_after(seconds: u64) {
     END_MS.store(tasks::now_ms() + 1000 * seconds, Relaxed); // relaxed: only the number itself is read
+}
+
+/// Prints every ten seconds how far the race is. It is called about once a second.
+pub(crate) fn print_progress() {
+    let left = END_MS.load(Relaxed).saturating_sub(tasks::now_ms()) / 1000; // relaxed: as in `end_after`
+    if left % 10 == 0 {
+        println!("{left} s left, {} blocks allocated", COUNTS[Count::Allocated as usize].load(Relaxed));
+    }
 }
 
 /// Whether the tasks should end.

@@ -31,6 +31,8 @@ impl RawLock for Lock {
         Self(AtomicBool::new(false))
     }
 
+    // Not inlined, so that a plugin can count the instructions between `lock` and `unlock`.
+    #[inline(never)]
     fn lock(&self) {
         while !self.try_lock() {
             // Relaxed: the exchange in `try_lock` acquires the lock.
@@ -44,6 +46,7 @@ impl RawLock for Lock {
         self.0.compare_exchange(false, true, Acquire, Relaxed).is_ok() // acquire: pairs with the release in `unlock`
     }
 
+    #[inline(never)]
     fn unlock(&self) {
         self.0.store(false, Release); // pairs with the acquire in `try_lock`
     }

@@ -11,7 +11,7 @@ use zonal::{Allocator, Request};
 use crate::cpu;
 use crate::firmware::FRAME_BYTES;
 use crate::platform::{Kernel, pinned};
-use crate::race::{Count, count, should_stop};
+use crate::race::{self, Count, count, should_stop};
 use crate::{owners, paging, smp, tasks};
 
 /// Time between two drains of all pagesets, and between two exhaustions, in milliseconds.
@@ -36,6 +36,7 @@ pub(crate) fn keep_house(_: u32) {
         if tasks::now_ms() - last_tick >= 1000 {
             pinned(Allocator::tick);
             last_tick = tasks::now_ms();
+            race::print_progress();
         }
         let nodes = pinned(|allocator| allocator.platform().take_nodes_to_reclaim());
         for node in (0..64).filter(|node| nodes >> node & 1 != 0).filter_map(NodeId::new) {

@@ -121,7 +121,7 @@ fn usage() -> String {
     let does =
         "pools in virtual machines with several nodes; --kernel 6.1|6.12, --short, or --fetch the kernels";
     text.push_str(&format!("  {:<21}{does}\n", format!("{NUMA} [OPTION...]")));
-    let does = "boots kernel/ under QEMU: --nodes 1|2|4, --seconds N; --guide; or --faults [NAME...]";
+    let does = "boots kernel/ under QEMU: --nodes 1|2|4, --seconds N; --guide; --compare; --faults [NAME...]";
     text.push_str(&format!("  {:<21}{does}\n", format!("{KERNEL} [OPTION...]")));
     let does = "all kinds of load at once on pools and simulated machines, for N minutes";
     text.push_str(&format!("  {:<21}{does}\n", format!("{SOAK} --minutes N")));

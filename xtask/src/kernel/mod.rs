@@ -3,8 +3,10 @@
 //! The kernel races over its memory for some seconds and checks every frame. It reports faults, and its exit status
 //! says whether it passed. Its files in the formats of Linux are then read with `zonal machine --sysfs`. Related files:
 //! `kernel/machine.rs` has the machines, `kernel/run.rs` runs QEMU and evaluates the output, and `kernel/faults.rs`
-//! plants faults in a copy of the sources, which the kernel must detect. `kernel/guide.rs` follows `docs/embedding.md`.
+//! plants faults in a copy of the sources, which the kernel must detect. `kernel/guide.rs` follows `docs/embedding.md`,
+//! and `kernel/compare.rs` compares instructions with those of Linux.
 
+mod compare;
 mod faults;
 mod guide;
 mod machine;
@@ -35,11 +37,12 @@ struct Options {
     seconds: u64,
     faults: Option<Vec<String>>,
     guide: bool,
+    compare: bool,
 }
 
 impl Options {
     fn parse(arguments: &[String]) -> Result<Self, String> {
-        let mut options = Self { nodes: None, seconds: SECONDS, faults: None, guide: false };
+        let mut options = Self { nodes: None, seconds: SECONDS, faults: None, guide: false, compare: false };
         let mut words = arguments.iter().map(String::as_str);
         while let Some(word) = words.next() {
             match word {
@@ -59,10 +62,12 @@ impl Options {
                         seconds.ok_or_else(|| format!("--seconds {text}: must be from 1 to 86400"))?;
                 }
                 "--guide" => options.guide = true,
+                "--compare" => options.compare = true,
                 "--faults" => options.faults = Some(words.by_ref().map(str::to_owned).collect()),
                 other => {
                     return Err(format!(
-                        "kernel has no option `{other}`; it has --nodes, --seconds, --guide and --faults [NAME...]"
+                        "kernel has no option `{other}`; it has --nodes, --seconds, --guide, --compare and --faults \
+                         [NAME...]"
                     ));
                 }
             }
@@ -74,7 +79,10 @@ impl Options {
 /// Returns the steps of `cargo xtask kernel`. A missing tool is a failure in these steps, because the user requested the
 /// run.
 pub(crate) fn steps(root: &Path, arguments: &[String]) -> Result<Vec<Step>, String> {
-    let Options { nodes, seconds, faults, guide } = Options::parse(arguments)?;
+    let Options { nodes, seconds, faults, guide, compare } = Options::parse(arguments)?;
+    if compare {
+        return Ok(vec![compare::step()]);
+    }
     if guide {
         return Ok(vec![guide::step(Outcome::Failed)]);
     }
@@ -161,6 +169,18 @@ fn build(root: &Path, folder: &Path) -> Result<PathBuf, String> {
     }
 }
 
+/// Builds the kernel without assertions and overflow checks, as an embedder would ship it, and returns its program.
+fn build_plain(root: &Path, folder: &Path) -> Result<PathBuf, String> {
+    let mut call = cargo_in(root, "build", folder);
+    for check in ["debug-assertions", "overflow-checks"] {
+        call.arg("--config").arg(format!("profile.release.{check}=false"));
+    }
+    match succeeds(&mut call) {
+        Outcome::Passed => Ok(folder.join(TARGET).join("release/zonal-kernel")),
+        Outcome::Failed(why) | Outcome::Skipped(why) => Err(format!("the kernel does not build: {why}")),
+    }
+}
+
 /// Writes the kernel's files to a folder, and lets `zonal machine` explain and check them.
 fn explain(root: &Path, lines: &[String], folder: &Path) -> Result<(), String> {
     run::write_files(lines, folder)?;
@@ -218,7 +238,7 @@ mod tests {
     fn options_name_machines_times_and_faults() {
         assert_eq!(
             parse(&[]).unwrap(),
-            Options { nodes: None, seconds: SECONDS, faults: None, guide: false }
+            Options { nodes: None, seconds: SECONDS, faults: None, guide: false, compare: false }
         );
         assert!(parse(&["--guide"]).unwrap().guide);
         let given = parse(&["--nodes", "2", "--seconds", "5"]).unwrap();

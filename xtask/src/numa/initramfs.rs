@@ -19,14 +19,14 @@ const LIBRARIES: &str = "lib";
 
 /// Files of a guest by their paths without a leading slash.
 #[derive(Default)]
-pub(super) struct Initramfs {
+pub(crate) struct Initramfs {
     files: BTreeMap<String, Vec<u8>>,
     folders: BTreeMap<String, ()>,
 }
 
 impl Initramfs {
     /// Adds an executable file.
-    pub(super) fn add(&mut self, path: &str, content: Vec<u8>) {
+    pub(crate) fn add(&mut self, path: &str, content: Vec<u8>) {
         for (at, _) in path.match_indices('/') {
             self.folders.insert(path[..at].to_owned(), ());
         }
@@ -34,7 +34,7 @@ impl Initramfs {
     }
 
     /// Adds an empty folder.
-    pub(super) fn add_folder(&mut self, path: &str) {
+    pub(crate) fn add_folder(&mut self, path: &str) {
         self.add(&format!("{path}/"), Vec::new());
         self.files.remove(&format!("{path}/"));
     }
@@ -64,7 +64,7 @@ impl Initramfs {
     }
 
     /// Returns the archive.
-    pub(super) fn archive(&self) -> Vec<u8> {
+    pub(crate) fn archive(&self) -> Vec<u8> {
         let mut archive = Vec::new();
         let mut number = 1;
         for folder in self.folders.keys() {

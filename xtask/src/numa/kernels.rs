@@ -11,14 +11,14 @@ use crate::steps::target_folder;
 
 /// A series of kernels that Debian packages for cloud machines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Series(&'static str);
+pub(crate) struct Series(&'static str);
 
 /// The series to boot.
 pub(super) const SERIES: [Series; 2] = [Series("6.1"), Series("6.12")];
 
 impl Series {
     /// The newest of [`SERIES`].
-    pub(super) const NEWEST: Self = SERIES[SERIES.len() - 1];
+    pub(crate) const NEWEST: Self = SERIES[SERIES.len() - 1];
     /// The series that guests of [`Arch::Aarch64`] boot.
     pub(super) const AARCH64: Self = Self::NEWEST;
 
@@ -35,7 +35,7 @@ impl Series {
 
 /// An architecture of guests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Arch {
+pub(crate) enum Arch {
     X86_64,
     Aarch64,
 }
@@ -76,8 +76,8 @@ pub(super) enum Origin {
 
 /// The files that a guest boots.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Image {
-    pub(super) kernel: PathBuf,
+pub(crate) struct Image {
+    pub(crate) kernel: PathBuf,
     /// A statically linked busybox.
     pub(super) busybox: PathBuf,
 }
@@ -111,7 +111,7 @@ fn found_in(folder: &Path, series: Series, arch: Arch) -> Option<Image> {
 }
 
 /// Returns the files to boot, and downloads them if they are not on this machine.
-pub(super) fn fetched(root: &Path, series: Series, arch: Arch) -> Result<Image, String> {
+pub(crate) fn fetched(root: &Path, series: Series, arch: Arch) -> Result<Image, String> {
     if let Some(image) = present(root, series, arch) {
         return Ok(image);
     }

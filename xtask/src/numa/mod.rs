@@ -8,8 +8,8 @@
 
 mod boot;
 mod console;
-mod initramfs;
-mod kernels;
+pub(crate) mod initramfs;
+pub(crate) mod kernels;
 mod machine;
 mod programs;
 mod script;
