@@ -98,7 +98,8 @@ to_64_bits:
     movl %eax, %ss
     movl %eax, %fs
     movl %eax, %gs
-    movl %edi, %edi
+    movl %edi, %edi                 # clears the upper halves, which are undefined
+    movl %esp, %esp
     jmpq *%rdi
 
 start_boot_cpu:
@@ -138,6 +139,7 @@ other_cpu_32:
     movl %eax, %ss
     movl $start_other_cpu, %edi
     jmp to_64_bits
+    .code64                         # for the assembly that follows in the same unit
     .popsection
 
     .pushsection .data.boot, "aw"

@@ -63,8 +63,6 @@ pub(crate) struct Cpu {
     pub(crate) is_reclaiming: AtomicBool,
     /// Place of the task that the CPU runs, or [`NO_TASK`].
     pub(crate) task: AtomicUsize,
-    /// Random state of the interrupt handlers.
-    pub(crate) ticks: AtomicU64,
     tables: UnsafeCell<Tables>,
     stacks: [InterruptStack; 2],
 }
@@ -90,7 +88,6 @@ impl Cpu {
             is_parked: AtomicBool::new(false),
             is_reclaiming: AtomicBool::new(false),
             task: AtomicUsize::new(NO_TASK),
-            ticks: AtomicU64::new(0),
             tables: UnsafeCell::new(Tables {
                 segments: GlobalDescriptorTable::new(),
                 task_state: TaskStateSegment::new(),

@@ -1,5 +1,7 @@
 //! What the firmware says about the machine: memory, CPUs, nodes and distances.
 //!
+//! The kernel needs pages of 1 GiB and interrupt controllers in xAPIC mode, and uses the first 512 GiB of memory.
+//!
 //! The start information of the PVH protocol has the memory map and the address of the ACPI tables. The MADT has the
 //! CPUs, the SRAT says which node CPUs and memory belong to, and the SLIT has the distances between nodes. The tables
 //! are found with the crate `acpi`. The SRAT and the SLIT are read here.
@@ -8,7 +10,7 @@ use core::ptr::NonNull;
 
 use acpi::madt::{Madt, MadtEntry};
 use acpi::sdt::{SdtHeader, Signature};
-use acpi::{AcpiHandler, AcpiTable, AcpiTables, PhysicalMapping};
+use acpi::{AcpiError, AcpiHandler, AcpiTable, AcpiTables, PhysicalMapping};
 use arrayvec::ArrayVec;
 use pvh::start_info::MemmapType;
 use pvh::start_info::reader::{IdentityMap, StartInfoReader};
@@ -22,6 +24,8 @@ pub(crate) const FRAME_BYTES: u64 = 4096;
 /// The largest number of nodes, and of ranges of memory, that this kernel uses.
 pub(crate) const NODES_MAX: usize = 8;
 pub(crate) const RANGES_MAX: usize = 32;
+/// First frame that the page table of `boot.rs` does not map: 512 GiB.
+const FRAMES_END: u64 = 1 << 27;
 /// Distance to other nodes if the firmware has no SLIT. Linux: `REMOTE_DISTANCE`.
 const REMOTE_DISTANCE: u8 = 20;
 
@@ -60,7 +64,7 @@ impl Firmware {
         let rsdp = start.raw().rsdp_paddr as usize;
         // SAFETY: the start information has the address of the table, or zero, which is refused.
         let tables = unsafe { AcpiTables::from_rsdp(Identity, rsdp) }.expect("the firmware has ACPI tables");
-        let affinity = tables.find_table::<Srat>().ok();
+        let affinity = find::<Srat>(&tables);
         let affinity = affinity.as_ref().map_or(&[][..], |table| entries(table, SRAT_ENTRIES));
         let mut firmware = Self {
             processors: ArrayVec::new(),
@@ -99,7 +103,11 @@ impl Firmware {
             let place = if controller == boot_controller { 0 } else { self.processors.len() };
             self.processors.try_insert(place, Processor { controller, node }).expect("at most 16 CPUs");
         }
-        assert!(!self.processors.is_empty(), "the firmware lists no CPU");
+        let first = self.processors.first().map(|processor| processor.controller);
+        assert!(first == Some(boot_controller), "the firmware does not list the boot CPU {boot_controller}");
+        let ids = self.processors.iter().map(|processor| processor.controller);
+        let is_twice = |(at, id): (usize, u32)| ids.clone().skip(at + 1).any(|other| other == id);
+        assert!(!ids.clone().enumerate().any(is_twice), "the firmware lists a CPU twice");
     }
 
     fn read_memory(&mut self, start: &StartInfoReader<'_, IdentityMap>, affinity: &[u8]) {
@@ -108,25 +116,41 @@ impl Firmware {
             let mut has_node = false;
             for affinity in Affinities(affinity) {
                 let Affinity::Memory { node, base, bytes } = affinity else { continue };
-                has_node = true;
                 if let Some(frames) = memory.intersection(&whole_frames(base, bytes)) {
-                    self.memory
-                        .try_push(NodeFrames { node: node_id(node), frames })
-                        .expect("at most 32 ranges");
+                    has_node = true;
+                    self.add_memory(node_id(node), frames);
                 }
             }
-            if !has_node {
-                self.memory.push(NodeFrames { node: node_id(0), frames: memory });
+            if !has_node && memory.count > PageCount::ZERO {
+                self.add_memory(node_id(0), memory); // a machine without SRAT, or memory that it does not list
             }
         }
         self.memory.sort_unstable_by_key(|memory| memory.frames.start);
+        let overlap = self.memory.windows(2).find(|pair| pair[0].frames.end() > pair[1].frames.start);
+        assert!(overlap.is_none(), "the firmware lists memory twice: {overlap:?}");
+        self.memory = self.memory.iter().fold(ArrayVec::new(), |mut merged, memory| {
+            match merged.last_mut() {
+                Some(NodeFrames { node, frames })
+                    if *node == memory.node && frames.end() == memory.frames.start =>
+                {
+                    frames.count = frames.count.plus(memory.frames.count);
+                }
+                _ => merged.push(*memory),
+            }
+            merged
+        });
+    }
+
+    fn add_memory(&mut self, node: NodeId, frames: FrameRange) {
+        self.memory.try_push(NodeFrames { node, frames }).expect("at most 32 ranges of memory");
     }
 
     fn read_distances(&mut self, tables: &AcpiTables<Identity>) {
-        let table = tables.find_table::<Slit>().ok();
+        let table = find::<Slit>(tables);
         let matrix = table.as_ref().map_or(&[][..], |table| entries(table, SLIT_ENTRIES));
-        // The matrix is square.
-        let side = (0..=NODES_MAX).find(|side| side * side == matrix.len()).unwrap_or(0);
+        let side = table.as_ref().and_then(|table| entries(table, SLIT_SIDE).first());
+        let side = side.map_or(0, |&side| usize::from(side));
+        assert!(side * side <= matrix.len(), "the table of distances is too short for {side} nodes");
         for from in 0..self.nodes {
             self.distances[from][from] = LOCAL_DISTANCE;
             if from < side {
@@ -137,6 +161,15 @@ impl Firmware {
     }
 }
 
+/// Returns a table, if the firmware has it.
+fn find<T: AcpiTable>(tables: &AcpiTables<Identity>) -> Option<PhysicalMapping<Identity, T>> {
+    match tables.find_table::<T>() {
+        Ok(table) => Some(table),
+        Err(AcpiError::TableMissing(_)) => None,
+        Err(error) => panic!("the table {} is damaged: {error:?}", T::SIGNATURE),
+    }
+}
+
 fn node_id(proximity_domain: u32) -> NodeId {
     let id = u16::try_from(proximity_domain).ok().and_then(NodeId::new);
     id.filter(|id| id.index() < NODES_MAX).expect("at most 8 nodes, with ids from 0")
@@ -144,7 +177,8 @@ fn node_id(proximity_domain: u32) -> NodeId {
 
 /// Returns the frames that are entirely within a range of addresses.
 fn whole_frames(base: u64, bytes: u64) -> FrameRange {
-    let (first, end) = (base.div_ceil(FRAME_BYTES), (base + bytes) / FRAME_BYTES);
+    let first = base.div_ceil(FRAME_BYTES);
+    let end = (base.saturating_add(bytes) / FRAME_BYTES).min(FRAMES_END);
     FrameRange { start: Pfn::new(first), count: PageCount::new(end.saturating_sub(first)) }
 }
 
@@ -162,25 +196,30 @@ impl Iterator for Affinities<'_> {
 
     fn next(&mut self) -> Option<Affinity> {
         loop {
-            let (&kind, &length) = (self.0.first()?, self.0.get(1)?);
-            let (entry, rest) = self.0.split_at_checked(usize::from(length))?;
-            let u32_at =
-                |at: usize| entry.get(at..at + 4).map(|bytes| u32::from_le_bytes(bytes.try_into().unwrap()));
-            let u64_at = |at: usize| Some(u64::from(u32_at(at)?) | u64::from(u32_at(at + 4)?) << 32);
-            self.0 = if length < 2 { &[] } else { rest };
-            let found = match kind {
-                0 if u32_at(4)? & 1 != 0 => {
-                    let node = u32::from_le_bytes([entry[2], entry[9], entry[10], entry[11]]);
-                    Affinity::Cpu { controller: u32::from(entry[3]), node }
-                }
-                1 if u32_at(28)? & 1 != 0 => {
-                    Affinity::Memory { node: u32_at(2)?, base: u64_at(8)?, bytes: u64_at(16)? }
-                }
-                2 if u32_at(12)? & 1 != 0 => Affinity::Cpu { controller: u32_at(8)?, node: u32_at(4)? },
-                _ => continue,
-            };
-            return Some(found);
+            let length = usize::from(*self.0.get(1)?);
+            let (entry, rest) = self.0.split_at_checked(length.max(2))?;
+            self.0 = rest;
+            // An entry that is too short for its type is left out.
+            if let Some(affinity) = parse(entry) {
+                return Some(affinity);
+            }
         }
+    }
+}
+
+/// Returns what an entry of the SRAT says, if it is in use and of a type that matters here.
+fn parse(entry: &[u8]) -> Option<Affinity> {
+    let u32_at = |at: usize| Some(u32::from_le_bytes(entry.get(at..at + 4)?.try_into().ok()?));
+    let u64_at = |at: usize| Some(u64::from(u32_at(at)?) | u64::from(u32_at(at + 4)?) << 32);
+    let is_used = |flags: usize| u32_at(flags).is_some_and(|flags| flags & 1 != 0);
+    match entry.first()? {
+        0 if is_used(4) => {
+            let node = u32::from(entry[2]) | u32_at(8)? & !0xFF;
+            Some(Affinity::Cpu { controller: u32::from(entry[3]), node })
+        }
+        1 if is_used(28) => Some(Affinity::Memory { node: u32_at(2)?, base: u64_at(8)?, bytes: u64_at(16)? }),
+        2 if is_used(12) => Some(Affinity::Cpu { controller: u32_at(8)?, node: u32_at(4)? }),
+        _ => None,
     }
 }
 
@@ -203,8 +242,9 @@ macro_rules! table {
 table!(Srat, SRAT);
 table!(Slit, SLIT);
 
-/// Bytes before the entries of the SRAT, and before the matrix of the SLIT.
+/// Bytes before the entries of the SRAT, before the number of rows of the SLIT, and before its matrix.
 const SRAT_ENTRIES: usize = 48;
+const SLIT_SIDE: usize = 36;
 const SLIT_ENTRIES: usize = 44;
 
 /// Returns the bytes of a table from `at` on.

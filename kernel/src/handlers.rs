@@ -33,6 +33,7 @@ const EXCEPTIONS: u8 = 32;
 pub(crate) struct Context {
     /// Registers of the floating-point unit and SSE, as `fxsave64` writes them.
     pub(crate) floating: [u8; 512],
+    /// r15 to r8, rbp, rdi, rsi, rdx, rcx, rbx and rax.
     general: [u64; 15],
     pub(crate) instruction: u64,
     pub(crate) code_segment: u64,
@@ -130,6 +131,7 @@ exception_entries:
     .set number, number + 1
     .endr
 exception_common:
+    cld
     mov rdi, rsp
     and rsp, -16
     call {exception}

@@ -7,6 +7,7 @@ use x86_64::instructions::port::Port;
 
 use crate::boot::TRAMPOLINE;
 use crate::handlers::{SPURIOUS, TIMER};
+use crate::smp::wait_a_little;
 
 /// Address of the registers. The firmware leaves it at this value.
 const BASE: u64 = 0xFEE0_0000;
@@ -79,7 +80,7 @@ fn command(controller: u32, command: u32) {
     write(COMMAND_HIGH, controller << 24);
     write(COMMAND_LOW, command);
     while read(COMMAND_LOW) & DELIVERY_PENDING != 0 {
-        core::hint::spin_loop();
+        wait_a_little();
     }
 }
 
@@ -113,7 +114,7 @@ pub(crate) fn wait_ms(ms: u32) {
         Port::new(PIT_CHANNEL_2).write(high);
         enable.write(before | 1);
         while enable.read() & 0x20 == 0 {
-            core::hint::spin_loop();
+            wait_a_little();
         }
         enable.write(before);
     }

@@ -1,4 +1,7 @@
 //! The memory of each node: what boot code takes for itself, and the description of the rest for the allocator.
+//!
+//! Each node has one zone of each kind, so the memory of two nodes must not alternate. zonal itself allows several zones
+//! of a kind on a node.
 
 use core::mem::MaybeUninit;
 
@@ -58,6 +61,11 @@ impl BootMemory {
         Some(unsafe { core::slice::from_raw_parts_mut(start as *mut MaybeUninit<u8>, bytes) })
     }
 
+    /// Returns the memory that is not in use.
+    pub(crate) fn free(&self) -> impl Iterator<Item = FrameRange> {
+        self.free.iter().map(|memory| memory.frames)
+    }
+
     /// Returns the number of the first frame after all memory.
     pub(crate) fn end(&self) -> Pfn {
         self.free.iter().map(|memory| memory.frames.end()).max().unwrap_or_default()
@@ -83,7 +91,7 @@ impl BootMemory {
             .iter()
             .map(|&(node, kind, ref managed)| ZoneDescription { node, kind, span: hull(managed), managed })
             .collect();
-        let machine = Machine::new(&nodes, &zones).expect("the firmware describes the machine consistently");
+        let machine = Machine::new(&nodes, &zones).expect("a machine that this kernel can describe");
         use_it(&machine)
     }
 

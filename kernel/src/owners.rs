@@ -6,7 +6,7 @@
 
 use core::mem::MaybeUninit;
 use core::sync::atomic::AtomicU32;
-use core::sync::atomic::Ordering::AcqRel;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 use arrayvec::ArrayVec;
 use spin::Once;
@@ -18,6 +18,11 @@ use crate::memory_map::BootMemory;
 
 /// Owner of the frames of the page cache. Tasks and interrupt handlers have smaller numbers above 0.
 pub(crate) const PAGE_CACHE: u32 = 1 << 16;
+
+/// Owner of the stacks of CPUs and tasks, of mapped pages, and of memory that the allocator does not manage.
+pub(crate) const STACK: u32 = PAGE_CACHE + 1;
+pub(crate) const MAPPED: u32 = PAGE_CACHE + 2;
+const RESERVED: u32 = u32::MAX;
 
 /// Of a block of more frames than this, only the first and the last frame are stamped.
 const STAMPED_MAX: u64 = 16;
@@ -42,27 +47,44 @@ pub(crate) fn start(firmware: &Firmware, memory: &mut BootMemory) {
     TABLE.call_once(|| Table { owners, memory: firmware.memory.clone() });
 }
 
+/// Records that all memory is reserved except what boot code has left for the allocator.
+pub(crate) fn reserve(memory: &BootMemory) {
+    let table = TABLE.get().expect("the table exists");
+    table.owners.iter().for_each(|owner| owner.store(RESERVED, Release)); // pairs with the swaps below
+    for frame in memory.free().flat_map(frames) {
+        table.owners[frame.get() as usize].store(0, Release);
+    }
+}
+
 /// Records that `owner` allocated frames of `node`, and stamps them.
 ///
 /// # Panics
-/// Panics if a frame has an owner, or if it is not memory of this node.
+/// Panics if a frame has an owner or is not managed by the allocator, or if it is not memory of this node.
 pub(crate) fn claim(range: FrameRange, node: NodeId, owner: u32) {
+    claim_unstamped(range, Some(node), owner);
+    stamped(range).flat_map(stamps).for_each(|stamp| {
+        // SAFETY: the frame was just allocated, so only its owner uses it.
+        unsafe { stamp.write_volatile(value(stamp, owner)) };
+    });
+}
+
+/// Records that `owner` allocated frames whose contents it uses itself, of `node` if that is known.
+///
+/// # Panics
+/// Panics in the cases of [`claim`].
+pub(crate) fn claim_unstamped(range: FrameRange, node: Option<NodeId>, owner: u32) {
     let table = TABLE.get().expect("the table exists");
     let its_node =
         table.memory.iter().find(|memory| memory.frames.contains(&range)).map(|memory| memory.node);
     assert!(
-        its_node == Some(node),
-        "frames {range:?} came as memory of node {node}, but are of node {its_node:?}"
+        its_node.is_some() && node.is_none_or(|node| its_node == Some(node)),
+        "frames {range:?} came as memory of node {node:?}, but are of node {its_node:?}"
     );
     for frame in frames(range) {
         // AcqRel: orders the contents of the frame between its owners.
         let before = table.owners[frame.get() as usize].swap(owner, AcqRel);
         assert!(before == 0, "frame {frame} was allocated by {owner}, but {before} has it");
     }
-    stamped(range).flat_map(stamps).for_each(|stamp| {
-        // SAFETY: the frame was just allocated, so only its owner uses it.
-        unsafe { stamp.write_volatile(value(stamp, owner)) };
-    });
 }
 
 /// Checks the stamps of frames that `owner` is about to free, and records that they have no owner.
@@ -70,23 +92,31 @@ pub(crate) fn claim(range: FrameRange, node: NodeId, owner: u32) {
 /// # Panics
 /// Panics if `owner` does not have a frame, or if a stamp has changed.
 pub(crate) fn release(start: Pfn, count: PageCount, owner: u32) {
-    let table = TABLE.get().expect("the table exists");
     let range = FrameRange { start, count };
     stamped(range).flat_map(stamps).for_each(|stamp| {
         // SAFETY: the frame is still allocated to its owner.
         let found = unsafe { stamp.read_volatile() };
         assert!(found == value(stamp, owner), "the stamp at {stamp:?} of {owner} changed to {found:#x}");
     });
+    release_unstamped(range, owner);
+}
+
+/// Records that frames have no owner, after `owner` has used their contents.
+///
+/// # Panics
+/// Panics if `owner` does not have a frame.
+pub(crate) fn release_unstamped(range: FrameRange, owner: u32) {
+    let table = TABLE.get().expect("the table exists");
     for frame in frames(range) {
-        let before = table.owners[frame.get() as usize].swap(0, AcqRel); // as in `claim`
+        let before = table.owners[frame.get() as usize].swap(0, AcqRel); // as in `claim_unstamped`
         assert!(before == owner, "frame {frame} is freed by {owner}, but {before} has it");
     }
 }
 
-/// Returns how many frames have an owner.
+/// Returns how many frames the owners of managed memory have.
 pub(crate) fn owned() -> usize {
     let table = TABLE.get().expect("the table exists");
-    table.owners.iter().filter(|owner| owner.load(core::sync::atomic::Ordering::Acquire) != 0).count()
+    table.owners.iter().filter(|owner| !matches!(owner.load(Acquire), 0 | RESERVED)).count()
 }
 
 fn frames(range: FrameRange) -> impl Iterator<Item = Pfn> {

@@ -2,15 +2,19 @@
 
 use x86_64::VirtAddr;
 use x86_64::registers::control::Cr3;
-use x86_64::structures::paging::mapper::{CleanUp, Mapper};
+use x86_64::structures::paging::mapper::{CleanUp, MapToError, Mapper};
 use x86_64::structures::paging::page::PageRangeInclusive;
 use x86_64::structures::paging::{
     FrameAllocator, FrameDeallocator, OffsetPageTable, Page, PageSize, PageTable, PageTableFlags, Size2MiB,
     Size4KiB,
 };
+use zonal::machine::FrameRange;
+use zonal::units::{PageCount, Pfn};
 use zonal::{Allocator, Request};
 use zonal_adapters::x86_64::TableFrames;
 
+use crate::firmware::FRAME_BYTES;
+use crate::owners;
 use crate::platform::Kernel;
 
 /// First address of the area: the first of the upper half, which nothing else maps.
@@ -19,8 +23,8 @@ const START: u64 = 0xFFFF_8000_0000_0000;
 const STEP: u64 = 4 << 20;
 const STEPS: u64 = (1 << 46) / STEP;
 
-/// A range of virtual addresses. Each use maps pages at new addresses, because another CPU may still have the address
-/// of an earlier use in its translation buffer.
+/// A range of virtual addresses. Each use maps pages at new addresses, so no CPU has an old translation of them. A kernel
+/// that uses addresses again must flush the translation buffers of all CPUs before it frees a page table.
 pub(crate) struct Area {
     used: u64,
 }
@@ -58,7 +62,7 @@ impl Area {
 }
 
 /// Maps a page, checks it, and unmaps it again. Returns `None` if there was no frame.
-fn check_page<'t, S: PageSize>(
+fn check_page<'t, S: PageSize + core::fmt::Debug>(
     table: &mut OffsetPageTable<'t>,
     frames: &mut TableFrames<'_, 'static, Kernel>,
     page: Page<S>,
@@ -67,10 +71,22 @@ where
     OffsetPageTable<'t>: Mapper<S>,
 {
     let frame = FrameAllocator::<S>::allocate_frame(frames)?;
+    let range = FrameRange {
+        start: Pfn::new(frame.start_address().as_u64() / FRAME_BYTES),
+        count: PageCount::new(S::SIZE / FRAME_BYTES),
+    };
+    owners::claim_unstamped(range, None, owners::MAPPED);
     let flags = PageTableFlags::PRESENT | PageTableFlags::WRITABLE | PageTableFlags::NO_EXECUTE;
     // SAFETY: the frame was just allocated, so nothing else uses it.
-    let mapped = unsafe { table.map_to(page, frame, flags, frames) }.map(|flush| flush.flush());
-    if mapped.is_ok() {
+    let mapped = match unsafe { table.map_to(page, frame, flags, frames) } {
+        Ok(flush) => {
+            flush.flush();
+            true
+        }
+        Err(MapToError::FrameAllocationFailed) => false,
+        Err(error) => panic!("{page:?} cannot be mapped: {error:?}"),
+    };
+    if mapped {
         for at in [0, S::SIZE - 8] {
             let stamp = page.start_address().as_u64() + at;
             let physical = (frame.start_address().as_u64() + at) as *const u64;
@@ -85,7 +101,8 @@ where
         flush.flush();
         assert!(unmapped == frame, "the page {page:?} had another frame");
     }
+    owners::release_unstamped(range, owners::MAPPED);
     // SAFETY: nothing maps the frame any more.
     unsafe { frames.deallocate_frame(frame) };
-    mapped.ok()
+    mapped.then_some(())
 }

@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use spin::Once;
 use x86_64::instructions::interrupts::without_interrupts;
 use zonal::layout::{BufferRequest, Place};
+use zonal::machine::FrameRange;
 use zonal::platform::FrameContents;
 use zonal::platform::cpu_local::Pinned;
 use zonal::platform::pressure::{PressureEvent, PressureKind};
@@ -45,7 +46,8 @@ pub(crate) fn pinned<R>(work: impl FnOnce(&'static Allocator<'static, Kernel>) -
     without_interrupts(|| work(allocator))
 }
 
-/// Creates the allocator over all memory that is not in use. The metadata of each node is on that node.
+/// Creates the allocator over all memory that is not in use. The metadata of each node is on that node, if it has enough
+/// memory.
 pub(crate) fn start_allocator(firmware: &Firmware, memory: &mut BootMemory) {
     let config = Config::default();
     // The metadata is measured with all memory. What it takes is then missing from the description, so that the
@@ -164,6 +166,11 @@ impl Platform for Kernel {
     fn contents(&self) -> Option<&dyn FrameContents> {
         Some(&Identity)
     }
+}
+
+/// Whether frames, which the caller has, contain only zeros.
+pub(crate) fn is_zero(range: FrameRange) -> bool {
+    Identity.holds(range.start, range.count, 0)
 }
 
 /// The contents of frames. Physical memory is mapped to the same virtual addresses.

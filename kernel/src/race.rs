@@ -14,8 +14,8 @@ use zonal::{Allocator, NodeMask, Policy, Request};
 
 use crate::console::println;
 use crate::page_cache::CACHE;
-use crate::platform::{Kernel, pinned};
-use crate::{owners, tasks};
+use crate::platform::{self, Kernel, pinned};
+use crate::{cpu, owners, tasks};
 
 /// What a task counts. The last is the number of the others.
 #[derive(Clone, Copy)]
@@ -55,9 +55,19 @@ const NAMES: [&str; Count::Kinds as usize] = [
     "pages mapped",
 ];
 
+impl Count {
+    /// Returns the name of the count.
+    pub(crate) const fn name(self) -> &'static str {
+        NAMES[self as usize]
+    }
+}
+
 static COUNTS: [AtomicU64; Count::Kinds as usize] = [const { AtomicU64::new(0) }; Count::Kinds as usize];
 /// Time at which the race ends, in milliseconds.
 static END_MS: AtomicU64 = AtomicU64::new(0);
+
+/// First frame above 4 GiB.
+const DMA32_END: Pfn = Pfn::new(1 << 20);
 
 /// The largest number of blocks, and of frames, that a task has at a time.
 const HELD_MAX: usize = 48;
@@ -170,7 +180,8 @@ impl Worker {
         let nodes = self.nodes;
         let some = mask((0..nodes).filter(|_| nodes == 1 || self.random.bool()));
         let all = mask(0..nodes);
-        let (request, nodes) = match self.random.u32(0..10) {
+        let form = self.random.u32(0..10);
+        let (request, nodes) = match form {
             0 => (request.this_node(), all),
             1 if !some.is_empty() => (request.allowed(&some), some),
             2 => (request.zone_limit(ZoneKind::Dma32), all),
@@ -182,8 +193,13 @@ impl Worker {
             }
             _ => (request, all),
         };
-        match pinned(|allocator| allocator.alloc(&request)) {
+        let (block, own_node) =
+            pinned(|allocator| (allocator.alloc(&request), allocator.node_of_cpu(cpu::current_id())));
+        match block {
             Ok(block) => {
+                assert!(form != 0 || Some(block.node) == own_node, "{block:?} is not of node {own_node:?}");
+                assert!(form != 2 || block.range().end() <= DMA32_END, "{block:?} is above 4 GiB");
+                assert!(form != 4 || platform::is_zero(block.range()), "{block:?} has not only zeros");
                 assert!(nodes.contains(block.node), "{block:?} is not of one of the nodes {nodes:?}");
                 owners::claim(block.range(), block.node, self.owner);
                 self.hold(Held::Block(block.first, block.order));

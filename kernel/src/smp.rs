@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU32, AtomicUsize};
 
 use zonal::platform::cpu_local::Quiesce;
 use zonal::units::{CpuId, Order, PageCount, PageKind};
-use zonal::{Policy, Request};
+use zonal::{Block, Policy, Request};
 
 use crate::boot::{self, STACK_BYTES};
 use crate::cpu::{self, Cpu};
@@ -33,12 +33,14 @@ pub(crate) fn start_current(id: CpuId) {
 }
 
 /// Starts all CPUs but the first, one after another. Their stacks are in the memory of their nodes. The allocator uses
-/// the pagesets of a CPU from the time at which the CPU has started.
-pub(crate) fn start_others(firmware: &Firmware) {
+/// the pagesets of a CPU from the time at which the CPU has started. Calls `on_stack` with each stack.
+pub(crate) fn start_others(firmware: &Firmware, on_stack: impl Fn(Block)) {
     PERIOD.store(local_apic::timer_counts_per_ms() * TICK_MS, Relaxed); // relaxed: read by CPUs that start later
     boot::copy_trampoline();
     for (id, processor) in firmware.processors.iter().enumerate().skip(1) {
-        boot::set_next_stack(stack_of(processor));
+        let stack = stack_of(processor);
+        on_stack(stack);
+        boot::set_next_stack(stack.range().end().get() * FRAME_BYTES);
         NEXT_ID.store(id as u32, Relaxed); // relaxed: the CPU that reads it is started afterwards
         local_apic::start_cpu(processor.controller);
         let mut waits = 0;
@@ -51,14 +53,14 @@ pub(crate) fn start_others(firmware: &Firmware) {
     }
 }
 
-/// Allocates a stack for good, and returns its end.
-fn stack_of(processor: &Processor) -> u64 {
+/// Allocates a stack for good.
+fn stack_of(processor: &Processor) -> Block {
     let order = Order::holding(PageCount::new(STACK_BYTES as u64 / FRAME_BYTES)).expect("a small stack");
     let stack = pinned(|allocator| {
         let policy = Policy::preferred(allocator, processor.node).unwrap_or_else(|_| Policy::local());
         allocator.alloc(&Request::new(order).kind(PageKind::Kernel).policy(&policy))
     });
-    stack.expect("memory for a stack").range().end().get() * FRAME_BYTES
+    stack.expect("memory for a stack")
 }
 
 /// Starts a CPU other than the first.
@@ -115,6 +117,7 @@ pub(crate) struct Requests;
 impl Quiesce for Requests {
     fn quiesce(&self, id: CpuId) {
         let cpu = cpu::of(id);
+        // One operation adds the request and reads whether the CPU runs. In two steps, the CPU could wake in between.
         // AcqRel: publishes the caller's writes, and acquires the writes of a CPU that does not run.
         let before = cpu.asked.fetch_add(cpu::REQUEST, AcqRel);
         let request = before / cpu::REQUEST + 1;

@@ -16,7 +16,7 @@ use crate::firmware::FRAME_BYTES;
 use crate::handlers::{Context, YIELD};
 use crate::platform::{Kernel, pinned};
 use crate::sync::Mutex;
-use crate::{owners, smp};
+use crate::{owners, race, smp};
 
 /// The largest number of tasks.
 pub(crate) const TASKS_MAX: usize = 64;
@@ -39,6 +39,8 @@ struct Task {
 /// All tasks. A task is ready, or runs on one CPU, or has ended.
 struct Tasks {
     list: [Task; TASKS_MAX],
+    /// The registers of each CPU's idle loop while the CPU runs a task.
+    idle: [Context; cpu::CPUS_MAX],
     len: usize,
     /// Place from which the next ready task is searched.
     next: usize,
@@ -47,7 +49,12 @@ struct Tasks {
 const NONE: Task =
     Task { registers: Context::new(0, 0, 0), code: None, stack: None, is_ready: false, last_cpu: NO_TASK };
 
-static TASKS: Mutex<Tasks> = Mutex::new(Tasks { list: [NONE; TASKS_MAX], len: 0, next: 0 });
+static TASKS: Mutex<Tasks> = Mutex::new(Tasks {
+    list: [NONE; TASKS_MAX],
+    idle: [Context::new(0, 0, 0); cpu::CPUS_MAX],
+    len: 0,
+    next: 0,
+});
 /// Number of tasks that have not ended.
 static ALIVE: AtomicUsize = AtomicUsize::new(0);
 /// Number of switches from one task to another at a tick, and of tasks that went on on another CPU.
@@ -58,6 +65,7 @@ static MIGRATED: AtomicU64 = AtomicU64::new(0);
 pub(crate) fn spawn(code: Code) {
     let order = Order::new(STACK_ORDER).expect("a small order");
     let stack = pinned(|allocator| allocator.alloc(&Request::new(order))).expect("memory for a stack");
+    owners::claim_unstamped(stack.range(), Some(stack.node), owners::STACK);
     without_interrupts(|| {
         let mut tasks = TASKS.lock();
         let place = tasks.len;
@@ -96,6 +104,7 @@ pub(crate) fn free_stacks() {
     without_interrupts(|| {
         let mut tasks = TASKS.lock();
         for stack in tasks.list.iter_mut().filter_map(|task| task.stack.take()) {
+            owners::release_unstamped(stack.range(), owners::STACK);
             pinned(|allocator| allocator.free(stack.first, stack.order)).expect("a stack can be freed");
         }
     });
@@ -117,7 +126,7 @@ pub(crate) fn idle() -> ! {
     let cpu = cpu::current(); // the idle loop never changes its CPU
     loop {
         interrupts::disable();
-        // Acquire: pairs with the release in `hotplug.rs`.
+        // Acquire: pairs with the release in `smp::set_parked`.
         if cpu.should_park.load(Acquire) {
             park(cpu);
         }
@@ -147,7 +156,9 @@ pub(crate) fn on_tick(context: &mut Context) {
     if cpu.is_parked.load(Relaxed) {
         return; // relaxed: only this CPU writes it
     }
-    allocate_in_handler(cpu);
+    if !race::should_stop() {
+        allocate_in_handler(cpu);
+    }
     let before = cpu.task.load(Relaxed); // relaxed: only this CPU accesses it
     switch(context);
     if before != NO_TASK && before != cpu.task.load(Relaxed) {
@@ -168,50 +179,20 @@ fn allocate_in_handler(cpu: &Cpu) {
     });
 }
 
-/// Stores the registers of the interrupted task, and replaces them by those of the next ready task.
+/// Replaces the registers of the interrupted task by those of the next ready task, or of the idle loop.
 pub(crate) fn switch(context: &mut Context) {
     let cpu = cpu::current();
     let mut tasks = TASKS.lock();
     let current = cpu.task.load(Relaxed); // relaxed: only this CPU accesses it
     let parks = cpu.should_park.load(Relaxed); // relaxed: the idle loop looks again
     let next = if parks { None } else { tasks.take_ready() };
-    if current == NO_TASK && next.is_none() {
+    let goes_on = current == NO_TASK || (!parks && tasks.list[current].code.is_some());
+    if next.is_none() && goes_on {
         return;
     }
-    if current == NO_TASK {
-        IDLE.0[cpu.id().index()].lock().clone_from(context);
-    } else if next.is_none() && !parks && tasks.list[current].code.is_some() {
-        return; // no other task is ready
-    } else {
-        let task = &mut tasks.list[current];
-        task.registers = *context;
-        task.is_ready = task.code.is_some();
-        if !task.is_ready {
-            ALIVE.fetch_sub(1, Release); // it has ended, and its stack is not in use any more
-        }
-    }
-    let here = cpu.id().index();
-    match next {
-        Some(place) => {
-            let task = &mut tasks.list[place];
-            *context = task.registers;
-            if task.last_cpu != NO_TASK && task.last_cpu != here {
-                MIGRATED.fetch_add(1, Relaxed); // relaxed: a statistic
-            }
-            task.last_cpu = here;
-            cpu.task.store(place, Relaxed); // relaxed: only this CPU accesses it
-        }
-        None => {
-            *context = *IDLE.0[here].lock();
-            cpu.task.store(NO_TASK, Relaxed); // relaxed: as above
-        }
-    }
+    tasks.store(current, cpu, context);
+    tasks.load(next, cpu, context);
 }
-
-/// The registers of each CPU's idle loop while the CPU runs a task.
-struct Idle([Mutex<Context>; cpu::CPUS_MAX]);
-
-static IDLE: Idle = Idle([const { Mutex::new(Context::new(0, 0, 0)) }; cpu::CPUS_MAX]);
 
 impl Tasks {
     /// Finds the next ready task after the one that was found last. It is not ready any more.
@@ -221,6 +202,37 @@ impl Tasks {
         self.list[place].is_ready = false;
         self.next = place + 1;
         Some(place)
+    }
+
+    /// Stores the registers of the task `current`, or of the idle loop.
+    fn store(&mut self, current: usize, cpu: &Cpu, context: &Context) {
+        if current == NO_TASK {
+            self.idle[cpu.id().index()] = *context;
+            return;
+        }
+        let task = &mut self.list[current];
+        task.registers = *context;
+        task.is_ready = task.code.is_some();
+        if !task.is_ready {
+            // The task has ended. This handler has a stack of its own, so the task's stack is not in use any more.
+            ALIVE.fetch_sub(1, Release); // pairs with the acquire in `wait_for_all`
+        }
+    }
+
+    /// Loads the registers of the task `next`, or of the idle loop.
+    fn load(&mut self, next: Option<usize>, cpu: &Cpu, context: &mut Context) {
+        let here = cpu.id().index();
+        cpu.task.store(next.unwrap_or(NO_TASK), Relaxed); // relaxed: only this CPU accesses it
+        let Some(place) = next else {
+            *context = self.idle[here];
+            return;
+        };
+        let task = &mut self.list[place];
+        *context = task.registers;
+        if task.last_cpu != NO_TASK && task.last_cpu != here {
+            MIGRATED.fetch_add(1, Relaxed); // relaxed: a statistic
+        }
+        task.last_cpu = here;
     }
 }
 

@@ -54,16 +54,16 @@ pub(crate) fn exhaust(owner: u32) {
     while !should_stop() {
         sleep_ms(EXHAUST_MS);
         let mut list = None;
-        while let Ok(block) = pinned(|allocator| allocator.alloc(&Request::page())) {
+        while !should_stop() {
+            let Ok(block) = pinned(|allocator| allocator.alloc(&Request::page())) else {
+                count(Count::Exhausted, 1);
+                break;
+            };
             owners::claim(block.range(), block.node, owner);
             // SAFETY: this task has the frame. The place is not one of the stamps.
             unsafe { link(block.first).write(list) };
             list = Some(block.first);
-            if should_stop() {
-                break;
-            }
         }
-        count(Count::Exhausted, 1);
         while let Some(frame) = list {
             // SAFETY: this task has the frame, and has written the place.
             list = unsafe { link(frame).read() };

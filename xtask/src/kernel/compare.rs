@@ -13,8 +13,8 @@ use std::process::{Command, Stdio};
 
 use object::{Object, ObjectSymbol};
 
-use super::machine::{self, Shape};
-use super::{build_plain, machine::COMPARED};
+use super::build_plain;
+use super::machine::{self, COMPARED};
 use crate::numa::initramfs::Initramfs;
 use crate::numa::kernels::{self, Arch, Series};
 use crate::steps::{Outcome, Step, target_folder};
@@ -123,7 +123,7 @@ fn count_own(root: &Path, folder: &Path, plugin: &Path) -> Result<BTreeMap<Row, 
         return Err(format!("the kernel did not come to its end: {console}{counts}"));
     }
     console.lines().filter(|line| line.contains("bytes of metadata")).for_each(|line| println!("{line}"));
-    rows(&counts)
+    rows(&counts, own_row)
 }
 
 fn count_linux(
@@ -156,11 +156,11 @@ fn count_linux(
         return Err(format!("the guest did not come to its end: {console}{counts}"));
     }
     println!("Linux: {}", image.kernel.file_name().unwrap_or_default().display());
-    rows(&counts)
+    rows(&counts, linux_row)
 }
 
 /// Returns the rows of the table from the lines of the plugin.
-fn rows(lines: &str) -> Result<BTreeMap<Row, Calls>, String> {
+fn rows(lines: &str, row: fn(&Group<'_>) -> Option<Row>) -> Result<BTreeMap<Row, Calls>, String> {
     let mut rows = BTreeMap::new();
     for line in lines.lines() {
         let Some((section, rest)) =
@@ -175,7 +175,7 @@ fn rows(lines: &str) -> Result<BTreeMap<Row, Calls>, String> {
         let figures: Vec<u64> = figures.split(' ').filter_map(|word| word.parse().ok()).collect();
         let &[calls, _, median, mean, most] = &figures[..] else { return Err(wrong()) };
         let found = Calls { calls, median, sum: calls * mean, most };
-        if let Some(row) = row(section, name, within, called) {
+        if let Some(row) = row(&Group { section, name, within, called }) {
             let sum: &mut Calls = rows.entry(row).or_default();
             let median = if calls > sum.calls { median } else { sum.median };
             *sum = Calls {
@@ -189,18 +189,49 @@ fn rows(lines: &str) -> Result<BTreeMap<Row, Calls>, String> {
     Ok(rows)
 }
 
-/// Returns the row of a group of calls, or `None` if the table does not have it.
-fn row(section: u32, name: &str, within: &str, called: &str) -> Option<Row> {
-    let huge = section < 4;
-    let order = if huge { "9" } else { "0" };
-    let path = if called.contains("lock+") { "miss" } else { "hit" };
-    // In Linux, a fault of a huge page also allocates a page table, which is not within `huge`.
-    let in_linux = within.contains("huge");
-    match name {
-        "alloc" if huge == in_linux || within.is_empty() && !in_linux => Some((order, "alloc", path)),
-        "free-huge" if huge => Some((order, "free", path)),
-        "free" if within.is_empty() => Some((order, "free", path)),
-        "lock+" if within.contains("alloc") || within.contains("free") => Some((order, "lock", "held")),
+/// Calls of one function in one section, within the same functions and with calls of the same functions.
+struct Group<'a> {
+    section: u32,
+    name: &'a str,
+    within: &'a str,
+    called: &'a str,
+}
+
+impl Group<'_> {
+    /// Whether the section is one of 2 MiB blocks.
+    fn is_huge(&self) -> bool {
+        self.section < 4
+    }
+
+    fn order(&self) -> &'static str {
+        if self.is_huge() { "9" } else { "0" }
+    }
+
+    fn path(&self) -> &'static str {
+        if self.called.contains("lock+") { "miss" } else { "hit" }
+    }
+}
+
+/// Returns the row of calls in the kernel.
+fn own_row(group: &Group<'_>) -> Option<Row> {
+    match group.name {
+        "alloc" => Some((group.order(), "alloc", group.path())),
+        "free" => Some((group.order(), "free", group.path())),
+        "lock+" if !group.within.is_empty() => Some((group.order(), "lock", "held")),
+        _ => None,
+    }
+}
+
+/// Returns the row of calls in Linux, or `None` for calls of another order: a fault of a huge page also allocates page
+/// tables, and the sections of single pages have no huge pages.
+fn linux_row(group: &Group<'_>) -> Option<Row> {
+    let of_order = group.is_huge() == (group.within.contains("huge") || group.name == "free-huge");
+    match group.name {
+        "alloc" if of_order => Some((group.order(), "alloc", group.path())),
+        "free" | "free-huge" if of_order => Some((group.order(), "free", group.path())),
+        "lock+" if group.within.contains("alloc") || group.within.contains("free") => {
+            of_order.then_some((group.order(), "lock", "held"))
+        }
         _ => None,
     }
 }
@@ -232,11 +263,12 @@ mod tests {
         let text = "boot\n1 alloc within huge, called  calls 20 least 1 median 5 mean 6 most 9\n\
                     3 alloc within huge, called lock+,lock-, calls 2 least 1 median 7 mean 8 most 9\n\
                     3 alloc within huge, called  calls 4 least 1 median 4 mean 1 most 10\n\
+                    3 alloc within  called  calls 9 least 1 median 1 mean 1 most 1\n\
                     5 free within  called  calls 3 least 2 median 2 mean 2 most 2\n";
-        let rows = rows(text).unwrap();
-        assert_eq!(rows[&("9", "alloc", "hit")], Calls { calls: 24, median: 5, sum: 124, most: 10 });
-        assert_eq!(rows[&("9", "alloc", "miss")].calls, 2);
-        assert_eq!(rows[&("0", "free", "hit")].median, 2);
-        assert!(super::rows("1 alloc calls 3").unwrap_err().contains("1 alloc calls 3"));
+        let found = rows(text, linux_row).unwrap();
+        assert_eq!(found[&("9", "alloc", "hit")], Calls { calls: 24, median: 5, sum: 124, most: 10 });
+        assert_eq!(found[&("9", "alloc", "miss")].calls, 2);
+        assert_eq!(found[&("0", "free", "hit")].median, 2);
+        assert!(rows("1 alloc calls 3", own_row).unwrap_err().contains("1 alloc calls 3"));
     }
 }
