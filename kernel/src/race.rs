@@ -91,7 +91,7 @@ pub(crate) fn end_after(seconds: u64) {
 /// Prints every ten seconds how far the race is. It is called about once a second.
 pub(crate) fn print_progress() {
     let left = END_MS.load(Relaxed).saturating_sub(tasks::now_ms()) / 1000; // relaxed: as in `end_after`
-    if left % 10 == 0 {
+    if left.is_multiple_of(10) {
         println!("{left} s left, {} blocks allocated", COUNTS[Count::Allocated as usize].load(Relaxed));
     }
 }

@@ -14,6 +14,7 @@ use crate::boot::{self, STACK_BYTES};
 use crate::cpu::{self, Cpu};
 use crate::firmware::{FRAME_BYTES, Firmware, Processor};
 use crate::platform::{TICK_MS, pinned};
+use crate::sync::Wait;
 use crate::{handlers, local_apic, tasks};
 
 /// Number of CPUs that run or are parked.
@@ -125,9 +126,10 @@ impl Quiesce for Requests {
         if runs {
             local_apic::send(cpu.controller.load(Relaxed), handlers::REQUEST); // relaxed: written before it ran
         }
+        let mut wait = Wait::new("the answer of another CPU");
         // Acquire: pairs with the release in `answer`, or with the release in `sleep`.
         while runs && cpu.answered.load(Acquire) < request {
-            wait_a_little(); // the other CPU may be waiting for this one
+            wait.a_little(); // the other CPU may be waiting for this one
             runs = cpu.asked.load(Acquire) & cpu::RUNNING != 0;
         }
     }

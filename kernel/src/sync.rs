@@ -11,6 +11,29 @@ use zonal::platform::RawLock;
 
 use crate::smp::wait_a_little;
 
+/// A wait for another CPU with interrupts off, which ends the machine if it takes too long.
+pub(crate) struct Wait {
+    what: &'static str,
+    rounds: u32,
+}
+
+impl Wait {
+    /// Number of rounds after which a wait is a fault: seconds, while the longest waits take milliseconds.
+    const ROUNDS_MAX: u32 = 10_000_000;
+
+    /// Creates a wait for something with this name.
+    pub(crate) const fn new(what: &'static str) -> Self {
+        Self { what, rounds: 0 }
+    }
+
+    /// Waits for a short time.
+    pub(crate) fn a_little(&mut self) {
+        assert!(self.rounds < Self::ROUNDS_MAX, "waited too long for {}", self.what);
+        self.rounds += 1;
+        wait_a_little();
+    }
+}
+
 /// Answers other CPUs while the caller waits.
 pub(crate) struct Answering;
 
@@ -34,10 +57,11 @@ impl RawLock for Lock {
     // Not inlined, so that a plugin can count the instructions between `lock` and `unlock`.
     #[inline(never)]
     fn lock(&self) {
+        let mut wait = Wait::new("a lock of the allocator");
         while !self.try_lock() {
             // Relaxed: the exchange in `try_lock` acquires the lock.
             while self.0.load(Relaxed) {
-                wait_a_little();
+                wait.a_little();
             }
         }
     }
