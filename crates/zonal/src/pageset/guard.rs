@@ -22,6 +22,8 @@ pub(crate) struct PagesetGuard<'a, P: Platform> {
     shape: &'a StackShape,
     /// The run to which the holder's last step belongs.
     run: Cell<Run>,
+    /// Whether the holder's last step is that of a larger block.
+    moved_block: Cell<bool>,
     /// Frames that refills, drains and bulk operations have moved under this hold of the lock; at most [`HOLD_MAX`].
     moved: Cell<u32>,
 }
@@ -68,7 +70,8 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
         (slots, shape): (&'a [P::U32], &'a StackShape),
         lock_word: LockWord,
     ) -> Self {
-        let guard = Self { pageset, slots, shape, run: Cell::new(Run::None), moved: Cell::new(0) };
+        let (run, moved_block, moved) = (Cell::new(Run::None), Cell::new(false), Cell::new(0));
+        let guard = Self { pageset, slots, shape, run, moved_block, moved };
         if lock_word == LockWord::UNINIT {
             guard.begin();
         }
@@ -124,9 +127,16 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
 
     /// Records a pop or push of a larger block, so that the next such steps have leeway; `pages` = 0 ends that.
     pub(crate) fn note_block(&self, pages: u32) {
+        self.moved_block.set(pages != 0);
         if self.pageset.block_pages.load(Relaxed) != pages {
             self.pageset.block_pages.store(pages, Relaxed);
         }
+    }
+
+    /// Whether the holder's last step is that of a larger block.
+    #[inline]
+    pub(super) fn moved_block(&self) -> bool {
+        self.moved_block.get()
     }
 
     /// Returns the run to which the holder's last step belongs.

@@ -26,6 +26,8 @@ use crate::zone::{CpuInfo, Zone};
 
 /// Largest leeway of blocks, so that it cannot overflow.
 const BLOCK_LEEWAY_MAX: u32 = 1 << 24;
+/// Smallest leeway of single frames that is worth having: they then need the lock once in so many steps.
+const SINGLE_LEEWAY_MIN: u32 = 64;
 
 /// One pageset of a zone, locked until dropped.
 pub(crate) struct PagesetSession<'a, 'm, P: Platform> {
@@ -213,13 +215,38 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
     }
 
     /// Returns the part of the leeway that is for blocks of more than one frame, if such blocks were popped or pushed since
-    /// the last tick: half of it, but at least one block of the size used last. `below_high` is the number of frames that may
-    /// be pushed before the pageset reaches `high`.
+    /// the last tick. `below_high` is the number of frames that may be pushed before the pageset reaches `high`.
     fn share_of_blocks(&self, all: Leeway, below_high: i64) -> Leeway {
-        // Relaxed: the guard orders it.
-        let pages = self.block_pages.load(Relaxed);
-        let share = |all: u32| if pages == 0 { 0 } else { all.min(BLOCK_LEEWAY_MAX).min(pages.max(all / 2)) };
+        let pages = self.block_pages.load(Relaxed); // relaxed: the guard orders it
+        let share = |all| block_share(all, pages, self.moved_block());
         let below_high = below_high.clamp(0, i64::from(BLOCK_LEEWAY_MAX)) as u32;
         Leeway { pops: share(all.pops), pushes: share(all.pushes.min(below_high)) }
+    }
+}
+
+/// Returns how many of `all` frames of leeway are for blocks, the last of which had `pages` frames, or 0 if there were no
+/// blocks.
+///
+/// It is half of the leeway, or one block if that is more. If this leaves too little for single frames, the leeway is for
+/// what needed the lock now: for blocks if that was a block (`is_block`), or else for single frames.
+fn block_share(all: u32, pages: u32, is_block: bool) -> u32 {
+    let share = all.min(BLOCK_LEEWAY_MAX).min(pages.max(all / 2));
+    if pages == 0 || (!is_block && all - share < SINGLE_LEEWAY_MIN) { 0 } else { share }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leeway_is_shared_or_for_what_needed_the_lock() {
+        assert_eq!((block_share(1000, 0, true), block_share(1000, 0, false)), (0, 0), "there are no blocks");
+        for is_block in [false, true] {
+            assert_eq!(block_share(1000, 4, is_block), 500);
+            assert_eq!(block_share(1000, 512, is_block), 512);
+        }
+        assert_eq!((block_share(512, 512, true), block_share(512, 512, false)), (512, 0));
+        assert_eq!((block_share(2, 2, true), block_share(2, 2, false)), (2, 0));
+        assert_eq!(block_share(u32::MAX, 512, true), BLOCK_LEEWAY_MAX);
     }
 }
