@@ -35,7 +35,7 @@ const ARROWS: [(&str, &[&str]); 14] = [
             "zonal-lab",
         ],
     ),
-    ("zonal-capi", &["zonal", "zonal-machine", "zonal-linux", "zonal-lab"]),
+    ("zonal-c", &["zonal", "zonal-linux"]),
     ("zonal-python", &["zonal", "zonal-machine", "zonal-linux", "zonal-lab"]),
     ("zonal-verify", &[TESTING, "zonal", "zonal-machine", "zonal-linux", "zonal-lab"]),
     ("xtask", &[]),

@@ -6,7 +6,7 @@
 //! `bare.rs` builds the core without std, and `aarch64.rs` checks code that is assembled for another processor. `numa/`
 //! runs pools on emulated machines with several nodes, and `kernel/` boots the kernel on them. `planted.rs` checks that faults in the core are detected, and
 //! `skips.rs` lists the checks that tests skipped. `deep.rs` has the long checks, including `mutants.rs`.
-//! `bench_guard.rs` counts instructions, `quick.rs` is for use between edits, and `release.rs` is for releases.
+//! `install_c.rs` installs the C library, `bench_guard.rs` counts instructions, `quick.rs` is for use between edits, and `release.rs` is for releases.
 
 mod aarch64;
 mod arrows;
@@ -14,6 +14,7 @@ mod bare;
 mod bench_guard;
 mod deep;
 mod folders;
+mod install_c;
 mod inventory;
 mod kernel;
 mod layers;
@@ -37,6 +38,7 @@ const SOAK: &str = "soak";
 const DEEP: &str = "deep";
 const NUMA: &str = "numa";
 const KERNEL: &str = "kernel";
+const INSTALL_C: &str = "install-c";
 
 /// Name, description, and the steps of a command.
 type Command = (&'static str, &'static str, fn(&Path) -> Vec<steps::Step>);
@@ -99,11 +101,17 @@ fn steps(root: &Path, arguments: &[String]) -> Result<Vec<steps::Step>, String> 
     {
         return kernel::steps(root, options);
     }
+    if let Some((INSTALL_C, options)) =
+        arguments.split_first().map(|(first, options)| (first.as_str(), options))
+    {
+        return install_c::steps(options);
+    }
     let wanted = arguments.join(" ");
     let Some((_, _, steps)) = COMMANDS.iter().find(|(name, ..)| *name == wanted) else {
         let known = COMMANDS.map(|(name, ..)| name).join(", ");
         return Err(format!(
-            "there is no command `{wanted}`; commands are: {known}, {PLANTED}, {SOAK}, {DEEP}, {NUMA}, {KERNEL}"
+            "there is no command `{wanted}`; commands are: {known}, {PLANTED}, {SOAK}, {DEEP}, {NUMA}, {KERNEL}, \
+             {INSTALL_C}"
         ));
     };
     Ok(steps(root))
@@ -123,6 +131,8 @@ fn usage() -> String {
     text.push_str(&format!("  {:<21}{does}\n", format!("{NUMA} [OPTION...]")));
     let does = "boots kernel/ under QEMU: --nodes 1|2|4, --seconds N; --guide; --compare; --faults [NAME...]";
     text.push_str(&format!("  {:<21}{does}\n", format!("{KERNEL} [OPTION...]")));
+    let does = "builds the C library, and installs it with header, pkg-config and CMake files";
+    text.push_str(&format!("  {:<21}{does}\n", format!("{INSTALL_C} --prefix DIR")));
     let does = "all kinds of load at once on pools and simulated machines, for N minutes";
     text.push_str(&format!("  {:<21}{does}\n", format!("{SOAK} --minutes N")));
     text

@@ -7,7 +7,9 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::steps::{Outcome, Step, cargo, succeeds, target_folder};
-use crate::{aarch64, arrows, bare, folders, inventory, kernel, layers, numa, planted, prose, style};
+use crate::{
+    aarch64, arrows, bare, folders, install_c, inventory, kernel, layers, numa, planted, prose, style,
+};
 
 /// Returns all everyday steps.
 pub(crate) fn all(root: &Path) -> Vec<Step> {
@@ -17,6 +19,7 @@ pub(crate) fn all(root: &Path) -> Vec<Step> {
     steps.push(Step::new(format!("sequences for {}", aarch64::TARGET), aarch64::sequences));
     steps.push(numa::every_day());
     steps.push(kernel::every_day());
+    steps.push(install_c::every_day());
     steps.push(Step::new("documentation", documentation));
     steps.extend(bare(root));
     steps.extend(examples(root));

@@ -6,7 +6,8 @@ use serde_json::Value;
 
 const WORKLOADS: [&str; 8] =
     ["pair", "batch", "batch-random", "repeat", "random", "handoff", "orders", "fill"];
-const PEERS: [&str; 3] = ["frame-alloc", "buddy_system_allocator", "bitmap-allocator"];
+const PEERS: [&str; 5] =
+    ["frame-alloc", "buddy_system_allocator", "bitmap-allocator", "buddy-slab-allocator", "talc"];
 /// Options that make a bench short.
 const SHORT: [&str; 8] = ["--pool", "64MiB", "--seconds", "0.001", "--rounds", "2", "--warm-up", "0.001"];
 

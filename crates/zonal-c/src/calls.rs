@@ -1,0 +1,241 @@
+//! Which pools the threads of the process are using, so that a pool can be closed while other threads call it.
+//!
+//! Every call that uses a pool notes the pool's slot in a record of the calling thread, and then checks whether the pool
+//! is open. Closing a pool first marks it as closing, and then waits until no record names its slot. The two sides need
+//! a barrier between the store and the load. The frequent side, a call, has only a compiler fence; the rare side, closing,
+//! calls `membarrier(2)`, which executes a barrier on all running threads. Where the kernel denies that call, every call
+//! executes a barrier itself.
+
+use std::cell::Cell;
+use std::ptr;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, compiler_fence, fence};
+use std::sync::{Once, OnceLock};
+use std::thread;
+use std::time::Duration;
+
+/// The largest number of calls of one thread that are in progress at a time: calls from callbacks and signal handlers.
+const NESTED_MAX: usize = 8;
+/// Value of a place that names no slot.
+const NOTHING: u32 = u32::MAX;
+
+/// `membarrier` commands; Linux `membarrier(2)`.
+const PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
+const REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
+
+/// The calls of a thread that are in progress. Records are never freed; a thread that ends leaves its record to another.
+#[repr(align(128))]
+struct Record {
+    slots: [AtomicU32; NESTED_MAX],
+    depth: AtomicUsize,
+    is_taken: AtomicBool,
+    next: AtomicPtr<Record>,
+}
+
+/// The list of all records.
+static RECORDS: AtomicPtr<Record> = AtomicPtr::new(ptr::null_mut());
+
+thread_local! {
+    /// The record of the thread, or null before its first call.
+    static RECORD: Cell<*const Record> = const { Cell::new(ptr::null()) };
+    /// Gives the record back when the thread ends.
+    static OWNED: Owned = const { Owned };
+}
+
+struct Owned;
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        let record = RECORD.replace(ptr::null());
+        // SAFETY: records are never freed.
+        if let Some(record) = unsafe { record.as_ref() } {
+            record.is_taken.store(false, Release); // pairs with the acquire in `record`
+        }
+    }
+}
+
+fn membarrier(command: libc::c_int) -> bool {
+    // SAFETY: the call has no effect on the memory of the program.
+    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
+}
+
+/// Whether `membarrier` executes a barrier on all threads of the process.
+fn has_membarrier() -> bool {
+    static REGISTERED: OnceLock<bool> = OnceLock::new();
+    *REGISTERED.get_or_init(|| membarrier(REGISTER_PRIVATE_EXPEDITED) && membarrier(PRIVATE_EXPEDITED))
+}
+
+/// Returns the record of the calling thread.
+#[inline]
+fn record() -> &'static Record {
+    // SAFETY: records are never freed.
+    match unsafe { RECORD.get().as_ref() } {
+        Some(record) => record,
+        None => take_record(),
+    }
+}
+
+#[cold]
+fn take_record() -> &'static Record {
+    let mut at = RECORDS.load(Acquire);
+    // SAFETY: records are never freed.
+    while let Some(record) = unsafe { at.as_ref() } {
+        // Acquire: pairs with the release of the thread that had the record.
+        if record.is_taken.compare_exchange(false, true, Acquire, Relaxed).is_ok() {
+            return own(record);
+        }
+        at = record.next.load(Relaxed); // relaxed: written before the record was published
+    }
+    static FORKS: Once = Once::new();
+    // SAFETY: the handler only accesses atomic integers and a thread-local without destructor. If it cannot be
+    // registered, for lack of memory, a child cannot close pools that other threads were using.
+    FORKS.call_once(|| unsafe {
+        libc::pthread_atfork(None, None, Some(after_fork_in_child));
+    });
+    let record: &'static Record = Box::leak(Box::new(Record {
+        slots: [const { AtomicU32::new(NOTHING) }; NESTED_MAX],
+        depth: AtomicUsize::new(0),
+        is_taken: AtomicBool::new(true),
+        next: AtomicPtr::new(ptr::null_mut()),
+    }));
+    let mut first = RECORDS.load(Relaxed); // relaxed: the exchange below decides
+    loop {
+        record.next.store(first, Relaxed);
+        // Release: publishes the record.
+        match RECORDS.compare_exchange(first, ptr::from_ref(record).cast_mut(), AcqRel, Relaxed) {
+            Ok(_) => return own(record),
+            Err(now) => first = now,
+        }
+    }
+}
+
+fn own(record: &'static Record) -> &'static Record {
+    RECORD.set(record);
+    // A thread whose thread-locals are being destroyed keeps the record for good.
+    OWNED.try_with(|_| ()).ok();
+    record
+}
+
+/// A call in progress, which is noted until this value is dropped.
+pub(crate) struct Call {
+    record: &'static Record,
+    depth: usize,
+}
+
+impl Call {
+    /// Notes that the calling thread uses `slot`. Returns `None` if too many of its calls are in progress.
+    ///
+    /// A load that follows sees that the slot is closing, or else [`wait_for_calls`] sees the note.
+    #[inline]
+    pub(crate) fn begin(slot: u32) -> Option<Self> {
+        let record = record();
+        let depth = record.depth.load(Relaxed); // relaxed: only this thread accesses it
+        let place = record.slots.get(depth)?;
+        // A signal handler that interrupts this thread from here on uses the next place.
+        record.depth.store(depth + 1, Relaxed);
+        compiler_fence(SeqCst);
+        place.store(slot, Relaxed);
+        if has_membarrier() {
+            compiler_fence(SeqCst); // pairs with `membarrier` in `wait_for_calls`
+        } else {
+            fence(SeqCst); // pairs with the fence in `wait_for_calls`
+        }
+        Some(Self { record, depth })
+    }
+}
+
+impl Drop for Call {
+    #[inline]
+    fn drop(&mut self) {
+        // Release: the thread that closes the pool sees everything that this call did.
+        self.record.slots[self.depth].store(NOTHING, Release);
+        compiler_fence(SeqCst);
+        self.record.depth.store(self.depth, Relaxed);
+    }
+}
+
+/// Whether the calling thread has a call of `slot` in progress.
+pub(crate) fn is_calling(slot: u32) -> bool {
+    record().slots.iter().any(|place| place.load(Relaxed) == slot) // relaxed: only this thread writes them
+}
+
+/// Waits until no call of `slot` is in progress. Later calls must see that the slot is closing.
+///
+/// Returns `false` at once if calls in progress cannot be found out: the kernel has begun to deny `membarrier` since the
+/// first call, for example because the program uses seccomp.
+#[must_use]
+pub(crate) fn wait_for_calls(slot: u32) -> bool {
+    fence(SeqCst);
+    if has_membarrier() && !membarrier(PRIVATE_EXPEDITED) {
+        return false;
+    }
+    let mut at = RECORDS.load(Acquire);
+    // SAFETY: records are never freed.
+    while let Some(record) = unsafe { at.as_ref() } {
+        // Acquire: pairs with the release at the end of a call.
+        while record.slots.iter().any(|place| place.load(Acquire) == slot) {
+            thread::sleep(Duration::from_micros(50));
+        }
+        at = record.next.load(Relaxed); // relaxed: written before the record was published
+    }
+    true
+}
+
+/// In a child made by `fork`, forgets the calls of threads that the child does not have.
+extern "C" fn after_fork_in_child() {
+    let own = RECORD.get();
+    let mut at = RECORDS.load(Acquire);
+    // SAFETY: records are never freed.
+    while let Some(record) = unsafe { at.as_ref() } {
+        if !ptr::eq(record, own) {
+            record.slots.iter().for_each(|place| place.store(NOTHING, Relaxed)); // relaxed: the child has one thread
+            record.depth.store(0, Relaxed);
+            record.is_taken.store(false, Relaxed);
+        }
+        at = record.next.load(Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_nest_up_to_a_limit() {
+        let calls: Vec<_> = (0..NESTED_MAX as u32).map(|slot| Call::begin(slot).unwrap()).collect();
+        assert!(Call::begin(99).is_none() && is_calling(3) && !is_calling(99));
+        calls.into_iter().rev().for_each(drop);
+        assert!(!is_calling(3) && Call::begin(99).is_some());
+    }
+
+    #[test]
+    fn waiting_ends_when_the_last_call_ends() {
+        let is_done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let call = Call::begin(7).unwrap();
+            scope.spawn(|| {
+                assert!(wait_for_calls(8) && wait_for_calls(7));
+                assert!(is_done.load(Acquire), "the call was still in progress");
+            });
+            thread::sleep(Duration::from_millis(20));
+            is_done.store(true, Release);
+            drop(call);
+        });
+    }
+
+    #[test]
+    fn a_thread_that_ends_leaves_its_record() {
+        let count = || {
+            let (mut count, mut at) = (0, RECORDS.load(Acquire));
+            // SAFETY: records are never freed.
+            while let Some(record) = unsafe { at.as_ref() } {
+                (count, at) = (count + 1, record.next.load(Relaxed));
+            }
+            count
+        };
+        for _ in 0..100 {
+            thread::spawn(|| drop(Call::begin(1))).join().unwrap();
+        }
+        assert!(count() < 50, "{} records", count());
+    }
+}

@@ -1,0 +1,145 @@
+//! Handles of pools: numbers that are checked in every call.
+//!
+//! A handle names a *slot*, which has the pool. Slots are never freed and never used again, so a handle of a closed pool is
+//! refused for ever. A slot has 128 bytes.
+
+use std::cell::UnsafeCell;
+use std::ptr;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicPtr, AtomicU32};
+use std::sync::{Mutex, PoisonError};
+
+use zonal_linux::Pool;
+
+use crate::calls::{self, Call};
+use crate::status::{Failure, Status};
+use crate::types::zonal_pool;
+
+/// The upper half of every handle, so that other numbers are not handles.
+const TAG: u64 = 0x7A6F_6E61 << 32;
+/// Number of slots of a chunk, and of chunks: a million pools for the life of a process.
+const SLOTS: usize = 64;
+const CHUNKS: usize = 16_384;
+
+/// States of a slot.
+const EMPTY: u32 = 0;
+const OPEN: u32 = 1;
+const CLOSING: u32 = 2;
+
+/// A slot. Invariant: `pool` is `Some` while the state is `OPEN` or `CLOSING`.
+#[repr(align(128))]
+struct Slot {
+    state: AtomicU32,
+    pool: UnsafeCell<Option<Pool>>,
+}
+
+// SAFETY: `pool` is written only by the thread that opens the slot, before it is open, and by the thread that closes it,
+// when no call of the slot is in progress and no other can begin.
+unsafe impl Sync for Slot {}
+
+static CHUNK: [AtomicPtr<[Slot; SLOTS]>; CHUNKS] = [const { AtomicPtr::new(ptr::null_mut()) }; CHUNKS];
+/// Number of slots that are or were in use.
+static USED: Mutex<usize> = Mutex::new(0);
+
+/// Returns a slot, if it exists.
+#[inline]
+fn slot(index: usize) -> Option<&'static Slot> {
+    let chunk = CHUNK.get(index / SLOTS)?.load(Acquire); // pairs with the release in `open`
+    // SAFETY: chunks are never freed.
+    unsafe { chunk.as_ref() }.map(|chunk| &chunk[index % SLOTS])
+}
+
+/// Gives a pool to the interface, and returns its handle.
+pub(crate) fn open(pool: Pool) -> Result<zonal_pool, Failure> {
+    let index = {
+        let mut used = USED.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = *used;
+        let Some(chunk) = CHUNK.get(index / SLOTS) else {
+            let most = SLOTS * CHUNKS;
+            return Err(Failure::new(
+                Status::ZONAL_BUILD_FAILED,
+                format_args!("this process has built {most} pools, which is the limit"),
+            ));
+        };
+        if index.is_multiple_of(SLOTS) {
+            let empty = || Slot { state: AtomicU32::new(EMPTY), pool: UnsafeCell::new(None) };
+            let slots: Box<[Slot; SLOTS]> = Box::new(std::array::from_fn(|_| empty()));
+            chunk.store(Box::leak(slots), Release); // pairs with the acquire in `slot`
+        }
+        *used += 1;
+        index
+    };
+    let slot = slot(index).expect("the slot was just created");
+    // SAFETY: no handle names the slot yet, so no other thread accesses it.
+    unsafe { *slot.pool.get() = Some(pool) };
+    slot.state.store(OPEN, Release); // pairs with the acquire in `with_pool`
+    Ok(zonal_pool { id: TAG | (index as u64 + 1) })
+}
+
+/// Returns the number of the slot that a handle names, if it is a handle.
+fn index_of(handle: zonal_pool) -> Result<usize, Failure> {
+    let number = handle.id.wrapping_sub(TAG);
+    let not_a_pool =
+        || Failure::new(Status::ZONAL_NOT_A_POOL, format_args!("{:#x} is not a handle of a pool", handle.id));
+    if number == 0 || number > (SLOTS * CHUNKS) as u64 { Err(not_a_pool()) } else { Ok(number as usize - 1) }
+}
+
+fn closed(handle: zonal_pool) -> Failure {
+    Failure::new(Status::ZONAL_NOT_A_POOL, format_args!("the pool {:#x} has been closed", handle.id))
+}
+
+/// Runs `body` with the pool of a handle, which cannot be closed meanwhile.
+#[inline]
+pub(crate) fn with_pool<R>(
+    handle: zonal_pool,
+    body: impl FnOnce(&Pool) -> Result<R, Failure>,
+) -> Result<R, Failure> {
+    let index = index_of(handle)?;
+    let slot = slot(index).ok_or_else(|| closed(handle))?;
+    let _call = Call::begin(index as u32).ok_or_else(|| {
+        Failure::new(Status::ZONAL_REENTERED, "too many calls of this thread are in progress")
+    })?;
+    // Acquire: pairs with the release in `open`. A state that is open here is found by `wait_for_calls`.
+    if slot.state.load(Acquire) != OPEN {
+        return Err(closed(handle));
+    }
+    // SAFETY: the slot is open and this call is noted, so no thread changes the pool until the call ends.
+    match unsafe { &*slot.pool.get() } {
+        Some(pool) => body(pool),
+        None => Err(closed(handle)),
+    }
+}
+
+/// Closes the pool of a handle, if `may_close` agrees, when no other call of it is in progress.
+pub(crate) fn close(
+    handle: zonal_pool,
+    may_close: impl FnOnce(&Pool) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let index = index_of(handle)?;
+    let slot = slot(index).ok_or_else(|| closed(handle))?;
+    if calls::is_calling(index as u32) {
+        let why = "the pool is in use by a call of this thread, from which it cannot be closed";
+        return Err(Failure::new(Status::ZONAL_BUSY, why));
+    }
+    // Acquire: this thread alone has the pool from here on, once no call is in progress.
+    if slot.state.compare_exchange(OPEN, CLOSING, Acquire, Relaxed).is_err() {
+        return Err(closed(handle));
+    }
+    let reopen = |failure| {
+        slot.state.store(OPEN, Release); // pairs with the acquire in `with_pool`
+        Err(failure)
+    };
+    if !calls::wait_for_calls(index as u32) {
+        let why = "the kernel denies membarrier(2) since the first call, so calls in progress are unknown";
+        return reopen(Failure::new(Status::ZONAL_BUSY, why));
+    }
+    // SAFETY: no call of the slot is in progress, none can begin, and only one thread can be here.
+    let pool = unsafe { &mut *slot.pool.get() };
+    if let Some(Err(failure)) = pool.as_ref().map(may_close) {
+        return reopen(failure);
+    }
+    let pool = pool.take();
+    slot.state.store(EMPTY, Release);
+    drop(pool);
+    Ok(())
+}

@@ -1,0 +1,83 @@
+//! Builds the programs in `tests/programs` with the C and the C++ compiler against the static library, and runs them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Returns the folder of the static library, which cargo builds together with this test.
+fn library() -> PathBuf {
+    std::env::current_exe().unwrap().parent().unwrap().to_owned()
+}
+
+/// Builds a program in `folder`, and returns its path.
+fn build(compiler: &str, standard: &str, source: &str, folder: &Path, more: &[&str]) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let program = folder.join(source.replace('.', "-"));
+    let output = Command::new(compiler)
+        .args([standard, "-Wall", "-Wextra", "-Werror", "-O1", "-g"])
+        .args(more)
+        .arg("-I")
+        .arg(root.join("include"))
+        .arg(root.join("tests/programs").join(source))
+        .arg(library().join("libzonal_c.a"))
+        .args(["-lpthread", "-ldl", "-lm", "-lgcc_s", "-o"])
+        .arg(&program)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{source}: {}", String::from_utf8_lossy(&output.stderr));
+    program
+}
+
+fn run(program: &mut Command) {
+    let output = program.output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{}: {out}{err}", output.status);
+    assert!(out.ends_with("0 failures\n"), "{out}{err}");
+}
+
+#[test]
+fn the_interface_works_from_c() {
+    let folder = tempfile::tempdir().unwrap();
+    run(&mut Command::new(build("cc", "-std=gnu11", "interface.c", folder.path(), &[])));
+}
+
+#[test]
+fn the_interface_works_from_cpp() {
+    let folder = tempfile::tempdir().unwrap();
+    run(&mut Command::new(build("c++", "-std=c++11", "interface.cpp", folder.path(), &[])));
+}
+
+/// The sanitizers of the C compiler check the program, and everything that it passes to the library.
+#[test]
+fn the_interface_works_under_sanitizers() {
+    let folder = tempfile::tempdir().unwrap();
+    let flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+    let program = build("cc", "-std=gnu11", "interface.c", folder.path(), &flags);
+    // Pools are reserved address space, and records of threads live as long as the process.
+    run(Command::new(program).env("ASAN_OPTIONS", "detect_leaks=0"));
+}
+
+/// Every function of the header is exported, and nothing else.
+#[test]
+fn exported_symbols_are_those_of_the_header() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let header = std::fs::read_to_string(root.join("include/zonal.h")).unwrap();
+    let map = std::fs::read_to_string(root.join("zonal.map")).unwrap();
+    let mut exported: Vec<_> = map
+        .lines()
+        .filter_map(|line| line.trim().strip_suffix(';').filter(|name| name.starts_with("zonal_")))
+        .collect();
+    exported.sort_unstable();
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let mut declared: Vec<_> = header
+        .split('(')
+        .filter_map(|before| before.rsplit(|c: char| !is_name(c)).next())
+        .filter(|name| name.starts_with("zonal_") && !header.contains(&format!("(*{name})")))
+        .collect();
+    declared.sort_unstable();
+    declared.dedup();
+    let declared: Vec<_> = declared
+        .into_iter()
+        .filter(|name| header.contains(&format!(" {name}(")) || header.contains(&format!("*{name}(")))
+        .collect();
+    assert_eq!(declared, exported);
+}

@@ -1,0 +1,285 @@
+/* Uses every function of the interface, with good and with bad input. Prints what fails, and ends with 0 if nothing does. */
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "zonal.h"
+
+static int failures;
+
+#define CHECK(condition)                                                                              \
+	do {                                                                                          \
+		if (!(condition)) {                                                                   \
+			printf("line %d: %s (last error: %s)\n", __LINE__, #condition, zonal_last_error()); \
+			failures++;                                                                   \
+		}                                                                                     \
+	} while (0)
+
+#define REFUSED(call, status, text)                                      \
+	do {                                                             \
+		CHECK((call) == (status));                               \
+		CHECK(strstr(zonal_last_error(), text) != NULL);         \
+	} while (0)
+
+static zonal_pool build(zonal_pool_options options)
+{
+	zonal_pool pool;
+	options.struct_size = sizeof(options);
+	CHECK(zonal_pool_build(&options, &pool) == ZONAL_OK && pool.id != 0);
+	return pool;
+}
+
+static zonal_block alloc(zonal_pool pool, size_t bytes)
+{
+	zonal_request request = {.struct_size = sizeof(request), .bytes = bytes};
+	zonal_block block = {.struct_size = sizeof(block)};
+	CHECK(zonal_alloc(pool, &request, &block) == ZONAL_OK);
+	return block;
+}
+
+static zonal_accounting accounting(zonal_pool pool)
+{
+	zonal_accounting found = {.struct_size = sizeof(found)};
+	CHECK(zonal_pool_accounting(pool, &found) == ZONAL_OK);
+	CHECK(found.managed == found.free + found.in_pagesets + found.allocated);
+	return found;
+}
+
+static void test_blocks(void)
+{
+	zonal_pool pool = build((zonal_pool_options){.size = 64 << 20, .fake_nodes = 2});
+	size_t sizes[] = {1, 4096, 5000, 12 << 10, 2 << 20, 4 << 20, 9 << 20};
+	for (size_t at = 0; at < sizeof(sizes) / sizeof(*sizes); at++) {
+		zonal_block block = alloc(pool, sizes[at]);
+		CHECK(block.bytes >= sizes[at] && block.bytes < sizes[at] + 4096 && (size_t)block.address % 4096 == 0);
+		memset(block.address, 0x5A, block.bytes);
+		REFUSED(zonal_free(pool, block.address, block.bytes + 4096), ZONAL_NOT_ALLOCATED, "");
+		CHECK(zonal_free(pool, block.address, block.bytes) == ZONAL_OK);
+		REFUSED(zonal_free(pool, block.address, block.bytes), ZONAL_NOT_ALLOCATED, "not allocated");
+	}
+	zonal_block zeroed = {.struct_size = sizeof(zeroed)};
+	zonal_request request = {.struct_size = sizeof(request), .bytes = 4 << 20, .flags = ZONAL_REQUEST_ZEROED};
+	CHECK(zonal_alloc(pool, &request, &zeroed) == ZONAL_OK);
+	for (size_t at = 0; at < zeroed.bytes; at++)
+		if (((char *)zeroed.address)[at]) {
+			CHECK(!"the block has only zeros");
+			break;
+		}
+	CHECK(zonal_free(pool, zeroed.address, zeroed.bytes) == ZONAL_OK);
+	zonal_block page = {.struct_size = sizeof(page)};
+	CHECK(zonal_alloc(pool, NULL, &page) == ZONAL_OK && page.bytes == accounting(pool).page_bytes);
+	CHECK(accounting(pool).allocated == 1);
+	REFUSED(zonal_pool_close(pool, 0), ZONAL_BUSY, "1 pages");
+	CHECK(zonal_free(pool, page.address, page.bytes) == ZONAL_OK);
+	CHECK(accounting(pool).allocated == 0 && zonal_pool_verify(pool) == ZONAL_OK);
+	CHECK(zonal_pool_close(pool, 0) == ZONAL_OK);
+}
+
+static void test_nodes(void)
+{
+	zonal_pool pool = build((zonal_pool_options){.size = 64 << 20, .fake_nodes = 4});
+	for (uint16_t node = 0; node < 4; node++)
+		for (uint32_t policy = ZONAL_POLICY_PREFERRED; policy <= ZONAL_POLICY_BIND; policy++) {
+			zonal_request request = {
+				.struct_size = sizeof(request), .policy = policy, .nodes = &node, .nodes_len = 1};
+			zonal_block block = {.struct_size = sizeof(block)};
+			CHECK(zonal_alloc(pool, &request, &block) == ZONAL_OK && block.node == node);
+			CHECK(zonal_free(pool, block.address, block.bytes) == ZONAL_OK);
+		}
+	uint16_t missing[] = {9, 2000};
+	for (int at = 0; at < 2; at++) {
+		zonal_request request = {
+			.struct_size = sizeof(request), .policy = ZONAL_POLICY_BIND, .nodes = &missing[at], .nodes_len = 1};
+		zonal_block block = {.struct_size = sizeof(block)};
+		REFUSED(zonal_alloc(pool, &request, &block), ZONAL_INVALID_ARGUMENT, at ? "2000" : "9");
+		CHECK(block.address == NULL);
+	}
+	uint32_t placement = 9;
+	CHECK(zonal_pool_placement(pool, &placement) == ZONAL_OK && placement == 2);
+	/* A bound request fails when its node is full, and says so. */
+	uint16_t one = 1;
+	zonal_request bound = {.struct_size = sizeof(bound), .policy = ZONAL_POLICY_BIND, .nodes = &one, .nodes_len = 1};
+	zonal_block block = {.struct_size = sizeof(block)};
+	zonal_status status;
+	size_t count = 0;
+	while ((status = zonal_alloc(pool, &bound, &block)) == ZONAL_OK)
+		count++;
+	CHECK(status == ZONAL_OUT_OF_MEMORY && count > 1000 && strstr(zonal_last_error(), "node 1"));
+	CHECK(zonal_pool_close(pool, ZONAL_CLOSE_WITH_BLOCKS) == ZONAL_OK);
+}
+
+static void test_pages(void)
+{
+	enum { PAGES = 1000 };
+	zonal_pool pool = build((zonal_pool_options){.size = 64 << 20});
+	void *pages[PAGES];
+	size_t count = 0;
+	CHECK(zonal_alloc_pages(pool, pages, PAGES, &count) == ZONAL_OK && count == PAGES);
+	for (size_t at = 0; at < count; at++)
+		memset(pages[at], (int)at, 4096);
+	void *last = pages[PAGES - 1];
+	pages[PAGES - 1] = &pages;
+	REFUSED(zonal_free_pages(pool, pages, PAGES, &count), ZONAL_NOT_ALLOCATED, "addresses[999]");
+	CHECK(count == PAGES - 1);
+	REFUSED(zonal_free_pages(pool, pages, PAGES, &count), ZONAL_NOT_ALLOCATED, "addresses[0]");
+	CHECK(count == 0 && zonal_free_pages(pool, &last, 1, NULL) == ZONAL_OK);
+	CHECK(zonal_pool_close(pool, 0) == ZONAL_OK);
+}
+
+static int stop_at_once(void *context, uint64_t done, uint64_t total)
+{
+	*(volatile uint64_t *)context = total;
+	return done > 0;
+}
+
+static int go_on(void *context, uint64_t done, uint64_t total)
+{
+	(void)done;
+	*(volatile uint64_t *)context = total;
+	return 0;
+}
+
+static void test_builds(void)
+{
+	zonal_pool pool = {1};
+	volatile uint64_t total = 0;
+	zonal_pool_options prefault = {.struct_size = sizeof(prefault), .size = 64 << 20, .flags = ZONAL_POOL_PREFAULT,
+				       .progress = stop_at_once, .progress_context = (void *)&total};
+	CHECK(zonal_pool_build(&prefault, &pool) == ZONAL_INTERRUPTED && pool.id == 0 && total == 64 << 20);
+	prefault.progress = go_on;
+	CHECK(zonal_pool_build(&prefault, &pool) == ZONAL_OK && zonal_pool_close(pool, 0) == ZONAL_OK);
+	pool = build((zonal_pool_options){.size = 16 << 20, .max_size = 64 << 20, .flags = ZONAL_POOL_SHARED_MEMORY});
+	size_t needed = 99;
+	char text[8] = "xxxxxxx";
+	CHECK(zonal_pool_warnings(pool, text, sizeof(text), &needed) == ZONAL_OK && strlen(text) < sizeof(text));
+	CHECK(zonal_pool_warnings(pool, NULL, 0, NULL) == ZONAL_OK);
+	CHECK(zonal_pool_close(pool, 0) == ZONAL_OK);
+
+	zonal_pool_options bad = {.struct_size = 8};
+	REFUSED(zonal_pool_build(&bad, &pool), ZONAL_INVALID_ARGUMENT, "struct_size is 8");
+	REFUSED(zonal_pool_build(&bad, NULL), ZONAL_INVALID_ARGUMENT, "pool is 0x0");
+	bad = (zonal_pool_options){.struct_size = sizeof(bad), .size = (uint64_t)1 << 60};
+	REFUSED(zonal_pool_build(&bad, &pool), ZONAL_BUILD_FAILED, "available");
+	uint16_t nodes[] = {1000};
+	bad = (zonal_pool_options){.struct_size = sizeof(bad), .nodes = nodes, .nodes_len = 1};
+	REFUSED(zonal_pool_build(&bad, &pool), ZONAL_BUILD_FAILED, "1000");
+	bad = (zonal_pool_options){.struct_size = sizeof(bad), .nodes_len = 1};
+	REFUSED(zonal_pool_build(&bad, &pool), ZONAL_INVALID_ARGUMENT, "nodes_len 1");
+	bad = (zonal_pool_options){.struct_size = sizeof(bad), .huge_pages = 7};
+	REFUSED(zonal_pool_build(&bad, &pool), ZONAL_INVALID_ARGUMENT, "huge_pages is 7");
+	bad = (zonal_pool_options){.struct_size = sizeof(bad), .flags = 1u << 30};
+	REFUSED(zonal_pool_build(&bad, &pool), ZONAL_INVALID_ARGUMENT, "0x40000000");
+}
+
+static void test_bad_input(void)
+{
+	zonal_pool pool = build((zonal_pool_options){.size = 16 << 20});
+	zonal_block block = {.struct_size = sizeof(block)};
+	zonal_request request = {.struct_size = sizeof(request), .bytes = (size_t)-1};
+	CHECK(zonal_alloc(pool, &request, &block) != ZONAL_OK && block.address == NULL);
+	request = (zonal_request){.struct_size = 4};
+	REFUSED(zonal_alloc(pool, &request, &block), ZONAL_INVALID_ARGUMENT, "zonal_request.struct_size is 4");
+	request = (zonal_request){.struct_size = sizeof(request), .flags = 64};
+	REFUSED(zonal_alloc(pool, &request, &block), ZONAL_INVALID_ARGUMENT, "0x40");
+	request = (zonal_request){.struct_size = sizeof(request), .policy = ZONAL_POLICY_BIND};
+	REFUSED(zonal_alloc(pool, &request, &block), ZONAL_INVALID_ARGUMENT, "policy is 2 with 0 nodes");
+	REFUSED(zonal_alloc(pool, NULL, NULL), ZONAL_INVALID_ARGUMENT, "block is 0x0");
+	zonal_block unsized_block = {0};
+	REFUSED(zonal_alloc(pool, NULL, &unsized_block), ZONAL_INVALID_ARGUMENT, "zonal_block.struct_size is 0");
+	REFUSED(zonal_free(pool, &block, 4096), ZONAL_NOT_ALLOCATED, "not memory of the pool");
+	REFUSED(zonal_free(pool, NULL, 4096), ZONAL_NOT_ALLOCATED, "not memory of the pool");
+	block = alloc(pool, 8192);
+	REFUSED(zonal_free(pool, (char *)block.address + 1, 4096), ZONAL_NOT_ALLOCATED, "whole pages");
+	REFUSED(zonal_free(pool, block.address, 0), ZONAL_NOT_ALLOCATED, "whole pages");
+	REFUSED(zonal_free(pool, block.address, (size_t)-4096), ZONAL_NOT_ALLOCATED, "");
+	REFUSED(zonal_free(pool, (char *)block.address + 4096, 4096), ZONAL_NOT_ALLOCATED, "");
+	REFUSED(zonal_alloc_pages(pool, NULL, 1, NULL), ZONAL_INVALID_ARGUMENT, "count is 0x0");
+	REFUSED(zonal_free_pages(pool, NULL, 1, NULL), ZONAL_INVALID_ARGUMENT, "addresses is 0x0");
+	REFUSED(zonal_pool_accounting(pool, NULL), ZONAL_INVALID_ARGUMENT, "accounting is 0x0");
+	REFUSED(zonal_pool_placement(pool, NULL), ZONAL_INVALID_ARGUMENT, "placement is 0x0");
+	REFUSED(zonal_pool_close(pool, 8), ZONAL_INVALID_ARGUMENT, "0x8");
+	CHECK(zonal_free(pool, block.address, block.bytes) == ZONAL_OK);
+	CHECK(zonal_pool_close(pool, 0) == ZONAL_OK);
+	zonal_pool wrong[] = {{0}, {1}, {(uint64_t)-1}, {pool.id + 1000}, pool};
+	for (int at = 0; at < 5; at++) {
+		block = (zonal_block){.struct_size = sizeof(block)};
+		CHECK(zonal_alloc(wrong[at], NULL, &block) == ZONAL_NOT_A_POOL);
+		CHECK(zonal_free(wrong[at], &block, 4096) == ZONAL_NOT_A_POOL);
+		CHECK(zonal_pool_verify(wrong[at]) == ZONAL_NOT_A_POOL);
+		CHECK(zonal_pool_close(wrong[at], 0) == ZONAL_NOT_A_POOL);
+	}
+	REFUSED(zonal_pool_close(pool, 0), ZONAL_NOT_A_POOL, "has been closed");
+}
+
+static void *use_until_closed(void *argument)
+{
+	zonal_pool pool = *(zonal_pool *)argument;
+	for (;;) {
+		zonal_block block = {.struct_size = sizeof(block)};
+		zonal_status status = zonal_alloc(pool, NULL, &block);
+		if (status == ZONAL_NOT_A_POOL)
+			return NULL;
+		CHECK(status == ZONAL_OK);
+		/* The pool may be closed between the two calls, and the memory with it. */
+		status = zonal_free(pool, block.address, block.bytes);
+		CHECK(status == ZONAL_OK || status == ZONAL_NOT_A_POOL);
+	}
+}
+
+static void test_closing_in_use(void)
+{
+	enum { THREADS = 4, ROUNDS = 30 };
+	for (int round = 0; round < ROUNDS; round++) {
+		zonal_pool pool = build((zonal_pool_options){.size = 16 << 20});
+		pthread_t threads[THREADS];
+		for (int at = 0; at < THREADS; at++)
+			CHECK(pthread_create(&threads[at], NULL, use_until_closed, &pool) == 0);
+		usleep(2000);
+		CHECK(zonal_pool_close(pool, ZONAL_CLOSE_WITH_BLOCKS) == ZONAL_OK);
+		for (int at = 0; at < THREADS; at++)
+			pthread_join(threads[at], NULL);
+	}
+}
+
+static void test_fork(void)
+{
+	zonal_pool pool = build((zonal_pool_options){.size = 16 << 20});
+	pthread_t thread;
+	CHECK(pthread_create(&thread, NULL, use_until_closed, &pool) == 0);
+	for (int at = 0; at < 20; at++) {
+		pid_t child = fork();
+		if (child == 0) {
+			/* The child builds, uses and closes pools of its own. */
+			failures = 0;
+			zonal_pool own = build((zonal_pool_options){.size = 16 << 20});
+			zonal_block block = alloc(own, 4096);
+			CHECK(zonal_free(own, block.address, block.bytes) == ZONAL_OK);
+			CHECK(zonal_pool_close(own, 0) == ZONAL_OK);
+			_exit(failures != 0);
+		}
+		int status = 0;
+		CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+	}
+	CHECK(zonal_pool_close(pool, ZONAL_CLOSE_WITH_BLOCKS) == ZONAL_OK);
+	pthread_join(thread, NULL);
+}
+
+int main(int argc, char **argv)
+{
+	CHECK(zonal_last_error() != NULL && *zonal_last_error() == 0);
+	test_blocks();
+	test_nodes();
+	test_pages();
+	test_builds();
+	test_bad_input();
+	test_closing_in_use();
+	if (argc < 2 || strcmp(argv[1], "--no-fork"))
+		test_fork();
+	printf("%d failures\n", failures);
+	return failures != 0;
+}

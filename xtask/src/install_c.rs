@@ -1,0 +1,212 @@
+//! `cargo xtask install-c --prefix DIR` builds the C library and installs it: header, static and shared library, and the
+//! files by which pkg-config and CMake find it.
+//!
+//! The shared library is linked from the static one, with the version of its symbols from `crates/zonal-c/zonal.map`, which
+//! also hides all other symbols. Related files: `plan.rs` includes the check, which installs into the target folder and
+//! builds programs against the result.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::steps::{Outcome, Step, cargo, succeeds, target_folder};
+
+/// The crate, relative to the root.
+const CRATE: &str = "crates/zonal-c";
+/// Libraries that the static library needs.
+const LIBRARIES: &str = "-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc";
+
+/// A profile of cargo, and the folder of its output.
+#[derive(Clone, Copy)]
+enum Profile {
+    Dev,
+    Release,
+}
+
+/// Returns the steps of the command.
+///
+/// # Errors
+/// Returns an error if the prefix is missing or an argument is unknown.
+pub(crate) fn steps(arguments: &[String]) -> Result<Vec<Step>, String> {
+    let prefix = match arguments {
+        [option, prefix] if option == "--prefix" && !prefix.is_empty() => PathBuf::from(prefix),
+        _ => return Err("install-c needs --prefix DIR, the directory to install into".to_owned()),
+    };
+    Ok(vec![Step::new("C library", move |root| match install(root, &prefix, Profile::Release) {
+        Ok(files) => {
+            files.iter().for_each(|file| println!("{}", file.display()));
+            Outcome::Passed
+        }
+        Err(why) => Outcome::Failed(why),
+    })])
+}
+
+/// Returns the check of the everyday plan.
+pub(crate) fn every_day() -> Step {
+    Step::new("C library: installed, and used with pkg-config and CMake", |root| {
+        for tool in ["pkg-config", "cmake"] {
+            let there =
+                Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+            if !there.is_ok_and(|status| status.success()) {
+                return Outcome::Skipped(format!("no {tool} (apt-get install {tool})"));
+            }
+        }
+        match check(root) {
+            Ok(()) => Outcome::Passed,
+            Err(why) => Outcome::Failed(why),
+        }
+    })
+}
+
+/// Installs the library, and returns the installed files.
+fn install(root: &Path, prefix: &Path, profile: Profile) -> Result<Vec<PathBuf>, String> {
+    let prefix = std::path::absolute(prefix).map_err(|error| format!("{}: {error}", prefix.display()))?;
+    let (arguments, folder) = match profile {
+        Profile::Dev => (&["build", "-q", "-p", "zonal-c"][..], "debug"),
+        Profile::Release => (&["build", "-q", "-p", "zonal-c", "--release"][..], "release"),
+    };
+    expect(&mut cargo(root, arguments))?;
+    let archive = target_folder(root).join(folder).join("libzonal_c.a");
+    let version = version(root)?;
+    let (lib, include) = (prefix.join("lib"), prefix.join("include"));
+    let (pkg_config, cmake) = (lib.join("pkgconfig"), lib.join("cmake/zonal"));
+    for folder in [&lib, &include, &pkg_config, &cmake] {
+        fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    }
+    let shared = format!("libzonal.so.{version}");
+    let soname = format!("libzonal.so.{}", version.split('.').next().unwrap_or("0"));
+    link(root, &archive, &lib.join(&shared), &soname)?;
+    let mut files = vec![lib.join(&shared)];
+    for name in [&soname, "libzonal.so"] {
+        let place = lib.join(name);
+        let made = match fs::remove_file(&place) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+            _ => symlink(&shared, &place),
+        };
+        made.map_err(|error| format!("{}: {error}", place.display()))?;
+        files.push(place);
+    }
+    let mut add = |place: PathBuf, content: Result<Vec<u8>, String>| -> Result<(), String> {
+        fs::write(&place, content?).map_err(|error| format!("{}: {error}", place.display()))?;
+        files.push(place);
+        Ok(())
+    };
+    let read = |file: &Path| fs::read(file).map_err(|error| format!("{}: {error}", file.display()));
+    add(lib.join("libzonal.a"), read(&archive))?;
+    for header in ["zonal.h", "zonal.hpp"] {
+        add(include.join(header), read(&root.join(CRATE).join("include").join(header)))?;
+    }
+    add(pkg_config.join("zonal.pc"), Ok(pkg_config_file(&prefix, &version).into_bytes()))?;
+    add(cmake.join("zonal-config.cmake"), Ok(cmake_file(&shared, &soname).into_bytes()))?;
+    add(cmake.join("zonal-config-version.cmake"), Ok(cmake_version_file(&version).into_bytes()))?;
+    Ok(files)
+}
+
+fn expect(command: &mut Command) -> Result<(), String> {
+    match succeeds(command) {
+        Outcome::Passed => Ok(()),
+        Outcome::Failed(why) | Outcome::Skipped(why) => Err(why),
+    }
+}
+
+/// Returns the version of the workspace.
+fn version(root: &Path) -> Result<String, String> {
+    let text = fs::read_to_string(root.join("Cargo.toml")).map_err(|error| format!("Cargo.toml: {error}"))?;
+    let table: toml::Table = text.parse().map_err(|error| format!("Cargo.toml: {error}"))?;
+    let version = table.get("workspace").and_then(|workspace| workspace.get("package"));
+    let version = version.and_then(|package| package.get("version")).and_then(toml::Value::as_str);
+    version.map(str::to_owned).ok_or_else(|| "Cargo.toml has no workspace.package.version".to_owned())
+}
+
+/// Links the shared library from the static one.
+fn link(root: &Path, archive: &Path, output: &Path, soname: &str) -> Result<(), String> {
+    let map = root.join(CRATE).join("zonal.map");
+    let mut call = Command::new("cc");
+    call.args(["-shared", "-Wl,--whole-archive"]).arg(archive).arg("-Wl,--no-whole-archive");
+    call.arg(format!("-Wl,--version-script={}", map.display())).arg(format!("-Wl,-soname,{soname}"));
+    call.args(["-Wl,--gc-sections", "-Wl,-z,relro,-z,now", "-Wl,-z,defs"]).args(LIBRARIES.split(' '));
+    expect(call.arg("-o").arg(output))
+}
+
+fn pkg_config_file(prefix: &Path, version: &str) -> String {
+    format!(
+        "prefix={}\nlibdir=${{prefix}}/lib\nincludedir=${{prefix}}/include\n\n\
+         Name: zonal\nDescription: Pools of memory on chosen NUMA nodes, with huge pages\nVersion: {version}\n\
+         Libs: -L${{libdir}} -lzonal\nLibs.private: {LIBRARIES}\nCflags: -I${{includedir}}\n",
+        prefix.display()
+    )
+}
+
+fn cmake_file(shared: &str, soname: &str) -> String {
+    let libraries = LIBRARIES.replace("-l", "").replace(' ', ";");
+    format!(
+        "get_filename_component(_zonal_prefix \"${{CMAKE_CURRENT_LIST_DIR}}/../../..\" ABSOLUTE)\n\
+         if(NOT TARGET zonal::zonal)\n  \
+           add_library(zonal::zonal SHARED IMPORTED)\n  \
+           set_target_properties(zonal::zonal PROPERTIES\n    \
+             IMPORTED_LOCATION \"${{_zonal_prefix}}/lib/{shared}\"\n    IMPORTED_SONAME \"{soname}\"\n    \
+             INTERFACE_INCLUDE_DIRECTORIES \"${{_zonal_prefix}}/include\")\n  \
+           add_library(zonal::zonal-static STATIC IMPORTED)\n  \
+           set_target_properties(zonal::zonal-static PROPERTIES\n    \
+             IMPORTED_LOCATION \"${{_zonal_prefix}}/lib/libzonal.a\"\n    \
+             INTERFACE_INCLUDE_DIRECTORIES \"${{_zonal_prefix}}/include\"\n    \
+             INTERFACE_LINK_LIBRARIES \"{libraries}\")\n\
+         endif()\n"
+    )
+}
+
+/// Returns the file by which CMake decides whether this version serves: the same first number, and not older.
+fn cmake_version_file(version: &str) -> String {
+    format!(
+        "set(PACKAGE_VERSION \"{version}\")\n\
+         string(REGEX MATCH \"^[0-9]+\" _zonal_found \"${{PACKAGE_VERSION}}\")\n\
+         string(REGEX MATCH \"^[0-9]+\" _zonal_wanted \"${{PACKAGE_FIND_VERSION}}\")\n\
+         if(_zonal_found STREQUAL _zonal_wanted AND NOT PACKAGE_VERSION VERSION_LESS PACKAGE_FIND_VERSION)\n  \
+           set(PACKAGE_VERSION_COMPATIBLE TRUE)\n\
+         endif()\n\
+         if(PACKAGE_VERSION VERSION_EQUAL PACKAGE_FIND_VERSION)\n  set(PACKAGE_VERSION_EXACT TRUE)\nendif()\n"
+    )
+}
+
+/// Installs the library into the target folder, and builds and runs programs with it as others would.
+fn check(root: &Path) -> Result<(), String> {
+    let folder = target_folder(root).join("install-c");
+    let folder = std::path::absolute(&folder).unwrap_or(folder);
+    let prefix = folder.join("prefix");
+    install(root, &prefix, Profile::Dev)?;
+    let programs = std::path::absolute(root.join(CRATE).join("tests/programs")).map_err(|e| e.to_string())?;
+    let script = "set -eu\n\
+        cc -std=gnu11 $(pkg-config --cflags zonal) \"$PROGRAMS/interface.c\" -o interface $(pkg-config --libs zonal)\n\
+        LD_LIBRARY_PATH=\"$PREFIX/lib\" ./interface\n\
+        cc -std=gnu11 $(pkg-config --cflags zonal) \"$PROGRAMS/interface.c\" -o interface-static \\\n\
+            \"$PREFIX/lib/libzonal.a\" $(pkg-config --libs-only-l --static zonal | sed s/-lzonal//)\n\
+        ./interface-static\n\
+        cmake -S \"$PROGRAMS/cmake\" -B build -DCMAKE_PREFIX_PATH=\"$PREFIX\" >cmake.log\n\
+        cmake --build build >>cmake.log\n\
+        ./build/interface-c\n\
+        ./build/interface-cpp\n\
+        nm -D --defined-only \"$PREFIX/lib/libzonal.so\" | grep -v ' A ZONAL_' | grep -v '@@ZONAL_0.1$' && exit 1\n\
+        exit 0\n";
+    let build = folder.join("build");
+    if build.exists() {
+        fs::remove_dir_all(&build).map_err(|error| format!("{}: {error}", build.display()))?;
+    }
+    let mut call = Command::new("sh");
+    call.args(["-c", script]).current_dir(&folder).env("PREFIX", &prefix).env("PROGRAMS", programs);
+    expect(call.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_prefix_is_required() {
+        let parse = |words: &[&str]| steps(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
+        assert_eq!(parse(&["--prefix", "/opt/zonal"]).unwrap().len(), 1);
+        for wrong in [&[][..], &["--prefix"], &["--prefix", ""], &["/opt/zonal"], &["--prefix", "a", "b"]] {
+            assert!(parse(wrong).err().unwrap().contains("--prefix DIR"));
+        }
+    }
+}
