@@ -125,7 +125,9 @@ fn link(root: &Path, archive: &Path, output: &Path, soname: &str) -> Result<(), 
     let mut call = Command::new("cc");
     call.args(["-shared", "-Wl,--whole-archive"]).arg(archive).arg("-Wl,--no-whole-archive");
     call.arg(format!("-Wl,--version-script={}", map.display())).arg(format!("-Wl,-soname,{soname}"));
-    call.args(["-Wl,--gc-sections", "-Wl,-z,relro,-z,now", "-Wl,-z,defs"]).args(LIBRARIES.split(' '));
+    call.args(["-Wl,--gc-sections", "-Wl,-z,relro,-z,now", "-Wl,-z,defs"]);
+    // The threads of a pool run code of the library, so it must never be unloaded.
+    call.arg("-Wl,-z,nodelete").args(LIBRARIES.split(' '));
     expect(call.arg("-o").arg(output))
 }
 

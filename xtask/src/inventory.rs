@@ -1,7 +1,7 @@
 //! Checks `docs/unsafe.md`, the inventory of unsafe code, against the sources. Every file with unsafe code must have a
 //! row with the number of its unsafe places.
 //!
-//! The check covers the crates that are published as libraries. `style.rs` checks that each unsafe place states its
+//! The check covers the crates that are published or installed as libraries. `style.rs` checks that each unsafe place states its
 //! reason.
 
 use std::collections::BTreeMap;
@@ -11,9 +11,9 @@ use crate::style::{is_unsafe, sources};
 
 /// The inventory, relative to the root.
 const INVENTORY: &str = "docs/unsafe.md";
-/// Crates that are published as libraries.
-const CRATES: [&str; 6] =
-    ["zonal", "zonal-machine", "zonal-linux", "zonal-adapters", "zonal-workload", "zonal-lab"];
+/// Crates that are published or installed as libraries.
+const CRATES: [&str; 7] =
+    ["zonal", "zonal-machine", "zonal-linux", "zonal-adapters", "zonal-workload", "zonal-lab", "zonal-c"];
 
 /// Returns the files whose row is missing, wrong or obsolete.
 pub(crate) fn violations(root: &Path) -> Vec<String> {

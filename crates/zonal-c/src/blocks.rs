@@ -49,6 +49,8 @@ fn failure(pool: &Pool, request: &PoolRequest<'_>, error: AllocError) -> Failure
     Failure::new(status, message)
 }
 
+/// Allocates the block of a request.
+///
 /// # Safety
 /// As for [`policy_of`].
 unsafe fn alloc(pool: &Pool, request: &zonal_request) -> Result<zonal_block, Failure> {

@@ -14,7 +14,7 @@ use std::sync::{Once, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-/// The largest number of calls of one thread that are in progress at a time: calls from callbacks and signal handlers.
+/// The largest number of calls of one thread that are in progress at a time: calls from callbacks.
 const NESTED_MAX: usize = 8;
 /// Value of a place that names no slot.
 const NOTHING: u32 = u32::MAX;
@@ -131,9 +131,7 @@ impl Call {
         let record = record();
         let depth = record.depth.load(Relaxed); // relaxed: only this thread accesses it
         let place = record.slots.get(depth)?;
-        // A signal handler that interrupts this thread from here on uses the next place.
         record.depth.store(depth + 1, Relaxed);
-        compiler_fence(SeqCst);
         place.store(slot, Relaxed);
         if has_membarrier() {
             compiler_fence(SeqCst); // pairs with `membarrier` in `wait_for_calls`
@@ -149,7 +147,6 @@ impl Drop for Call {
     fn drop(&mut self) {
         // Release: the thread that closes the pool sees everything that this call did.
         self.record.slots[self.depth].store(NOTHING, Release);
-        compiler_fence(SeqCst);
         self.record.depth.store(self.depth, Relaxed);
     }
 }
@@ -181,7 +178,7 @@ pub(crate) fn wait_for_calls(slot: u32) -> bool {
     true
 }
 
-/// In a child made by `fork`, forgets the calls of threads that the child does not have.
+/// Forgets the calls of threads that a child made by `fork` does not have.
 extern "C" fn after_fork_in_child() {
     let own = RECORD.get();
     let mut at = RECORDS.load(Acquire);

@@ -49,7 +49,7 @@ fn slot(index: usize) -> Option<&'static Slot> {
     unsafe { chunk.as_ref() }.map(|chunk| &chunk[index % SLOTS])
 }
 
-/// Gives a pool to the interface, and returns its handle.
+/// Returns a handle of a pool.
 pub(crate) fn open(pool: Pool) -> Result<zonal_pool, Failure> {
     let index = {
         let mut used = USED.lock().unwrap_or_else(PoisonError::into_inner);

@@ -30,7 +30,7 @@ pub enum zonal_status {
     ZONAL_BUSY = 8,
     /// The structures of the pool do not agree.
     ZONAL_INCONSISTENT = 9,
-    /// Too many calls of this thread are in progress, or a signal handler would have to wait.
+    /// Too many calls of this thread are in progress: calls from callbacks of calls.
     ZONAL_REENTERED = 10,
     /// A fault of the library itself. The pool may be unusable.
     ZONAL_INTERNAL = 11,

@@ -49,6 +49,7 @@ pub const ZONAL_POLICY_BIND: u32 = 2;
 pub const ZONAL_CLOSE_WITH_BLOCKS: u32 = 1;
 
 /// Called while memory is provided. Several threads may call it. A result other than 0 stops the build.
+// SAFETY: `zonal_pool_build` states what the function must do.
 #[allow(non_camel_case_types)]
 pub type zonal_progress = Option<unsafe extern "C" fn(context: *mut c_void, done: u64, total: u64) -> i32>;
 

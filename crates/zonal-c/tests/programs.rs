@@ -8,22 +8,28 @@ fn library() -> PathBuf {
     std::env::current_exe().unwrap().parent().unwrap().to_owned()
 }
 
-/// Builds a program in `folder`, and returns its path.
+/// Builds a program of `tests/programs` in `folder`, and returns its path.
 fn build(compiler: &str, standard: &str, source: &str, folder: &Path, more: &[&str]) -> PathBuf {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
+    build_file(compiler, standard, &sources.join(source), folder, more)
+}
+
+fn build_file(compiler: &str, standard: &str, source: &Path, folder: &Path, more: &[&str]) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let program = folder.join(source.replace('.', "-"));
+    let name = source.file_name().unwrap().to_str().unwrap();
+    let program = folder.join(name.replace('.', "-"));
     let output = Command::new(compiler)
         .args([standard, "-Wall", "-Wextra", "-Werror", "-O1", "-g"])
         .args(more)
         .arg("-I")
         .arg(root.join("include"))
-        .arg(root.join("tests/programs").join(source))
+        .arg(source)
         .arg(library().join("libzonal_c.a"))
         .args(["-lpthread", "-ldl", "-lm", "-lgcc_s", "-o"])
         .arg(&program)
         .output()
         .unwrap();
-    assert!(output.status.success(), "{source}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
     program
 }
 
@@ -54,6 +60,27 @@ fn the_interface_works_under_sanitizers() {
     let program = build("cc", "-std=gnu11", "interface.c", folder.path(), &flags);
     // Pools are reserved address space, and records of threads live as long as the process.
     run(Command::new(program).env("ASAN_OPTIONS", "detect_leaks=0"));
+}
+
+/// The programs of the page are complete, and do what it says.
+#[test]
+fn programs_of_the_page_run() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/c.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    for (language, compiler, standard, expected) in [
+        ("c", "cc", "-std=c11", "2097152 bytes on node 0\nfreed twice: "),
+        ("cpp", "c++", "-std=c++11", "12288 bytes on node 0\n"),
+    ] {
+        let (_, text) = page.split_once(&format!("```{language}\n")).expect("the page has a program");
+        let (text, _) = text.split_once("```\n").expect("the program ends");
+        let source = folder.path().join(format!("page.{language}"));
+        std::fs::write(&source, text).unwrap();
+        let output =
+            Command::new(build_file(compiler, standard, &source, folder.path(), &[])).output().unwrap();
+        let out = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && out.starts_with(expected), "{language}: {out}");
+    }
 }
 
 /// Every function of the header is exported, and nothing else.
