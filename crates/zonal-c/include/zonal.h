@@ -131,7 +131,7 @@ typedef enum {
    */
   ZONAL_INCONSISTENT = 9,
   /**
-   * Too many calls of this thread are in progress, or a signal handler would have to wait.
+   * Too many calls of this thread are in progress: calls from callbacks of calls.
    */
   ZONAL_REENTERED = 10,
   /**

@@ -19,9 +19,9 @@ fn header_is_that_of_the_sources() {
     if std::env::var_os("ZONAL_BLESS").is_some() {
         fs::write(&file, &text).unwrap();
     }
-    assert_eq!(
-        fs::read_to_string(&file).unwrap(),
-        text,
-        "run the test with ZONAL_BLESS=1 and review the header"
-    );
+    let found = fs::read_to_string(&file).unwrap();
+    let differs = found.lines().zip(text.lines()).position(|(found, generated)| found != generated);
+    let at = differs.map_or_else(|| "at the end".to_owned(), |line| format!("from line {} on", line + 1));
+    let advice = "run the test with ZONAL_BLESS=1 and review the header";
+    assert!(found == text, "{} differs from the sources {at}: {advice}", file.display());
 }

@@ -2,10 +2,22 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
-/// Returns the folder of the static library, which cargo builds together with this test.
-fn library() -> PathBuf {
-    std::env::current_exe().unwrap().parent().unwrap().to_owned()
+/// Returns the static library of these sources.
+///
+/// cargo builds the library with this test too, but under a name that only cargo knows.
+fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let own = std::env::current_exe().unwrap();
+        let target = own.ancestors().nth(3).expect("the test is in a folder of the target folder");
+        let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "-q", "--manifest-path"]).arg(manifest).arg("--target-dir").arg(target);
+        assert!(build.status().unwrap().success(), "the library was not built");
+        target.join("debug/libzonal_c.a")
+    })
 }
 
 /// Builds a program of `tests/programs` in `folder`, and returns its path.
@@ -24,7 +36,7 @@ fn build_file(compiler: &str, standard: &str, source: &Path, folder: &Path, more
         .arg("-I")
         .arg(root.join("include"))
         .arg(source)
-        .arg(library().join("libzonal_c.a"))
+        .arg(library())
         .args(["-lpthread", "-ldl", "-lm", "-lgcc_s", "-o"])
         .arg(&program)
         .output()
