@@ -138,6 +138,10 @@ typedef enum {
    * A fault of the library itself. The pool may be unusable.
    */
   ZONAL_INTERNAL = 11,
+  /**
+   * The pool cannot grow or shrink as much as was asked for.
+   */
+  ZONAL_RESIZE_FAILED = 12,
 } zonal_status;
 
 /**
@@ -413,6 +417,55 @@ zonal_status zonal_free_pages(zonal_pool pool,
                               void *const *addresses,
                               size_t len,
                               size_t *freed);
+
+/**
+ * Brings `bytes` more of a pool's `max_size` into use, and stores in `done` how many, if that is not null.
+ *
+ * # Safety
+ * `done` must be null, or point to a number.
+ */
+zonal_status zonal_pool_grow(zonal_pool pool, uint64_t bytes, uint64_t *done);
+
+/**
+ * Returns `bytes` of a pool's free memory to the kernel, and stores in `done` how many, if that is not null.
+ *
+ * If less could be returned, because too much is in use, the call fails with `ZONAL_RESIZE_FAILED`. What was returned stays
+ * returned. `zonal_pool_grow` brings it back.
+ *
+ * # Safety
+ * `done` must be null, or point to a number.
+ */
+zonal_status zonal_pool_shrink(zonal_pool pool,
+                               uint64_t bytes,
+                               uint64_t *done);
+
+/**
+ * Writes the value of a setting as text into `buffer`, and stores the length of the whole text in `needed` if that is not
+ * null.
+ *
+ * Settings have the names of Linux's sysctls where Linux has them, such as `min_free_kbytes`. A wrong name is answered with
+ * all names.
+ *
+ * # Safety
+ * `name` must be a text that ends with a zero. `buffer` must be null, or have room for `len` bytes. `needed` must be null, or
+ * point to a number.
+ */
+zonal_status zonal_pool_setting(zonal_pool pool,
+                                const char *name,
+                                char *buffer,
+                                size_t len,
+                                size_t *needed);
+
+/**
+ * Changes a setting, whose value is given as text. A wrong name or value is refused with the right ones, and changes
+ * nothing.
+ *
+ * # Safety
+ * `name` and `value` must be texts that end with a zero.
+ */
+zonal_status zonal_pool_set_setting(zonal_pool pool,
+                                    const char *name,
+                                    const char *value);
 
 #ifdef __cplusplus
 }  // extern "C"

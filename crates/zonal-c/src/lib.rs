@@ -7,7 +7,8 @@
 //! - `types.rs`: the structures, each of which begins with its size;
 //! - `calls.rs` and `handle.rs`: handles of pools, which are checked in every call;
 //! - `pool.rs`: building, closing and observing pools;
-//! - `blocks.rs`: allocation and free.
+//! - `blocks.rs`: allocation and free;
+//! - `change.rs`: changes of size and settings.
 //!
 //! Every function catches panics, so that no unwinding leaves the library. `cargo xtask install-c` builds and installs the
 //! library.
@@ -15,6 +16,7 @@
 
 mod blocks;
 mod calls;
+mod change;
 mod handle;
 mod pool;
 mod status;

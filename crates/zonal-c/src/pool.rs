@@ -249,6 +249,31 @@ pub unsafe extern "C" fn zonal_pool_placement(pool: zonal_pool, placement: *mut 
     })
 }
 
+/// Writes a text for the caller: as much as fits, with a zero at its end, and the length of the whole text.
+///
+/// # Safety
+/// `buffer` must be null, or have room for `len` bytes. `needed` must be null, or point to a number.
+pub(crate) unsafe fn write_text(
+    text: &str,
+    buffer: *mut c_char,
+    len: usize,
+    needed: *mut usize,
+) -> Result<(), Failure> {
+    if !needed.is_null() {
+        check_pointer("needed", needed)?;
+        // SAFETY: guaranteed by the caller.
+        unsafe { needed.write(text.len()) };
+    }
+    if !buffer.is_null() && len > 0 {
+        let cut = text.len().min(len - 1);
+        // SAFETY: the buffer has room for `len` bytes, which the caller guarantees.
+        let buffer = unsafe { std::slice::from_raw_parts_mut(buffer.cast::<MaybeUninit<u8>>(), cut + 1) };
+        let ended = text.as_bytes()[..cut].iter().chain([&0]);
+        buffer.iter_mut().zip(ended).for_each(|(to, &from)| *to = MaybeUninit::new(from));
+    }
+    Ok(())
+}
+
 /// Writes the warnings of building a pool as text, a line for each, and stores the length of the whole text in `needed`
 /// if that is not null.
 ///
@@ -268,18 +293,7 @@ pub unsafe extern "C" fn zonal_pool_warnings(
         let text = with_pool(pool, |pool| {
             Ok(pool.warnings().iter().map(|warning| format!("{warning}\n")).collect::<String>())
         })?;
-        if !needed.is_null() {
-            check_pointer("needed", needed)?;
-            // SAFETY: guaranteed by the caller.
-            unsafe { needed.write(text.len()) };
-        }
-        if !buffer.is_null() && len > 0 {
-            let cut = text.len().min(len - 1);
-            // SAFETY: the buffer has room for `len` bytes, which the caller guarantees.
-            let buffer = unsafe { std::slice::from_raw_parts_mut(buffer.cast::<MaybeUninit<u8>>(), cut + 1) };
-            let ended = text.as_bytes()[..cut].iter().chain([&0]);
-            buffer.iter_mut().zip(ended).for_each(|(to, &from)| *to = MaybeUninit::new(from));
-        }
-        Ok(())
+        // SAFETY: guaranteed by the caller.
+        unsafe { write_text(&text, buffer, len, needed) }
     })
 }

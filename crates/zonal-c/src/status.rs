@@ -34,6 +34,8 @@ pub enum zonal_status {
     ZONAL_REENTERED = 10,
     /// A fault of the library itself. The pool may be unusable.
     ZONAL_INTERNAL = 11,
+    /// The pool cannot grow or shrink as much as was asked for.
+    ZONAL_RESIZE_FAILED = 12,
 }
 
 pub(crate) use zonal_status as Status;

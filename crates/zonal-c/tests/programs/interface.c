@@ -216,6 +216,34 @@ static void test_bad_input(void)
 	REFUSED(zonal_pool_close(pool, 0), ZONAL_NOT_A_POOL, "has been closed");
 }
 
+static void test_changes(void)
+{
+	zonal_pool pool = build((zonal_pool_options){.size = 64 << 20, .max_size = 128 << 20});
+	uint64_t done = 9, managed = accounting(pool).managed;
+	CHECK(zonal_pool_grow(pool, 32 << 20, &done) == ZONAL_OK && done == 32 << 20);
+	CHECK(accounting(pool).managed == managed + 8192);
+	REFUSED(zonal_pool_grow(pool, 1 << 30, &done), ZONAL_RESIZE_FAILED, "cannot grow");
+	CHECK(done == 0);
+	CHECK(zonal_pool_shrink(pool, 64 << 20, &done) == ZONAL_OK && done >= 64 << 20);
+	CHECK(accounting(pool).managed <= managed - 8192);
+	zonal_block block = alloc(pool, 4096);
+	REFUSED(zonal_pool_shrink(pool, 1 << 30, &done), ZONAL_RESIZE_FAILED, "in use");
+	CHECK(zonal_free(pool, block.address, block.bytes) == ZONAL_OK);
+	CHECK(zonal_pool_grow(pool, 1 << 20, NULL) == ZONAL_OK);
+
+	char value[32];
+	size_t needed = 0;
+	CHECK(zonal_pool_set_setting(pool, "zone_reclaim_mode", "1") == ZONAL_OK);
+	CHECK(zonal_pool_setting(pool, "zone_reclaim_mode", value, sizeof(value), &needed) == ZONAL_OK);
+	CHECK(needed == 1 && !strcmp(value, "1"));
+	REFUSED(zonal_pool_set_setting(pool, "zone_reclaim_mode", "9"), ZONAL_INVALID_ARGUMENT, "0 to 7");
+	REFUSED(zonal_pool_set_setting(pool, "nosuch", "9"), ZONAL_INVALID_ARGUMENT, "min_free_kbytes");
+	REFUSED(zonal_pool_setting(pool, "nosuch", value, sizeof(value), NULL), ZONAL_INVALID_ARGUMENT, "nosuch");
+	REFUSED(zonal_pool_setting(pool, NULL, value, sizeof(value), NULL), ZONAL_INVALID_ARGUMENT, "name is 0x0");
+	REFUSED(zonal_pool_set_setting(pool, "a\xFF", "1"), ZONAL_INVALID_ARGUMENT, "UTF-8");
+	CHECK(zonal_pool_close(pool, 0) == ZONAL_OK);
+}
+
 static void *use_until_closed(void *argument)
 {
 	zonal_pool pool = *(zonal_pool *)argument;
@@ -276,6 +304,7 @@ int main(int argc, char **argv)
 	test_nodes();
 	test_pages();
 	test_builds();
+	test_changes();
 	test_bad_input();
 	test_closing_in_use();
 	if (argc < 2 || strcmp(argv[1], "--no-fork"))
