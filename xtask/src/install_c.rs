@@ -66,7 +66,8 @@ fn install(root: &Path, prefix: &Path, profile: Profile) -> Result<Vec<PathBuf>,
         Profile::Dev => (&["build", "-q", "-p", "zonal-c"][..], "debug"),
         Profile::Release => (&["build", "-q", "-p", "zonal-c", "--release"][..], "release"),
     };
-    expect(&mut cargo(root, arguments))?;
+    // With a named target, the library would be in another folder.
+    expect(cargo(root, arguments).env_remove("CARGO_BUILD_TARGET"))?;
     let archive = target_folder(root).join(folder).join("libzonal_c.a");
     let version = version(root)?;
     let (lib, include) = (prefix.join("lib"), prefix.join("include"));
@@ -75,7 +76,7 @@ fn install(root: &Path, prefix: &Path, profile: Profile) -> Result<Vec<PathBuf>,
         fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     }
     let shared = format!("libzonal.so.{version}");
-    let soname = format!("libzonal.so.{}", version.split('.').next().unwrap_or("0"));
+    let soname = format!("libzonal.so.{}", compatible(&version));
     link(root, &archive, &lib.join(&shared), &soname)?;
     let mut files = vec![lib.join(&shared)];
     for name in [&soname, "libzonal.so"] {
@@ -119,6 +120,12 @@ fn version(root: &Path) -> Result<String, String> {
     version.map(str::to_owned).ok_or_else(|| "Cargo.toml has no workspace.package.version".to_owned())
 }
 
+/// Returns the part of a version that is the same in all versions of one binary interface: before 1.0, the first two numbers.
+fn compatible(version: &str) -> String {
+    let numbers: Vec<&str> = version.split('.').collect();
+    numbers[..numbers.len().min(if numbers[0] == "0" { 2 } else { 1 })].join(".")
+}
+
 /// Links the shared library from the static one.
 fn link(root: &Path, archive: &Path, output: &Path, soname: &str) -> Result<(), String> {
     let map = root.join(CRATE).join("zonal.map");
@@ -158,12 +165,13 @@ fn cmake_file(shared: &str, soname: &str) -> String {
     )
 }
 
-/// Returns the file by which CMake decides whether this version serves: the same first number, and not older.
+/// Returns the file by which CMake decides whether this version serves: one of the same interface, and not older.
 fn cmake_version_file(version: &str) -> String {
+    let numbers = if version.starts_with("0.") { "^[0-9]+.[0-9]+" } else { "^[0-9]+" };
     format!(
         "set(PACKAGE_VERSION \"{version}\")\n\
-         string(REGEX MATCH \"^[0-9]+\" _zonal_found \"${{PACKAGE_VERSION}}\")\n\
-         string(REGEX MATCH \"^[0-9]+\" _zonal_wanted \"${{PACKAGE_FIND_VERSION}}\")\n\
+         string(REGEX MATCH \"{numbers}\" _zonal_found \"${{PACKAGE_VERSION}}\")\n\
+         string(REGEX MATCH \"{numbers}\" _zonal_wanted \"${{PACKAGE_FIND_VERSION}}\")\n\
          if(_zonal_found STREQUAL _zonal_wanted AND NOT PACKAGE_VERSION VERSION_LESS PACKAGE_FIND_VERSION)\n  \
            set(PACKAGE_VERSION_COMPATIBLE TRUE)\n\
          endif()\n\
@@ -188,8 +196,9 @@ fn check(root: &Path) -> Result<(), String> {
         cmake --build build >>cmake.log\n\
         ./build/interface-c\n\
         ./build/interface-cpp\n\
-        nm -D --defined-only \"$PREFIX/lib/libzonal.so\" | grep -v ' A ZONAL_' | grep -v '@@ZONAL_0.1$' && exit 1\n\
-        exit 0\n";
+        nm -D --defined-only \"$PREFIX/lib/libzonal.so\" | sed -n 's/.* T \\(zonal_.*\\)@@ZONAL_0.1$/\\1/p' >exported\n\
+        sed -n 's/^ *\\(zonal_.*\\);$/\\1/p' \"$PROGRAMS/../../zonal.map\" | sort | diff - exported\n\
+        test \"$(nm -D --defined-only \"$PREFIX/lib/libzonal.so\" | grep -vc ' A ')\" = \"$(wc -l <exported)\"\n";
     let build = folder.join("build");
     if build.exists() {
         fs::remove_dir_all(&build).map_err(|error| format!("{}: {error}", build.display()))?;
@@ -202,6 +211,11 @@ fn check(root: &Path) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn versions_before_the_first_are_compatible_by_two_numbers() {
+        assert_eq!(["0.1.0", "0.12.3", "1.2.3", "10.0.1"].map(compatible), ["0.1", "0.12", "1", "10"]);
+    }
 
     #[test]
     fn the_prefix_is_required() {

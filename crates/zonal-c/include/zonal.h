@@ -145,7 +145,8 @@ typedef enum {
 } zonal_status;
 
 /**
- * Called while memory is provided. Several threads may call it. A result other than 0 stops the build.
+ * Called while memory is provided. Several threads may call it. A result other than 0 stops the build. It must return: an
+ * exception or `longjmp` must not leave it.
  */
 typedef int32_t (*zonal_progress)(void *context, uint64_t done, uint64_t total);
 
@@ -278,7 +279,7 @@ typedef struct {
    */
   size_t struct_size;
   /**
-   * The memory, aligned to a page, and to the next power of two of `bytes` up to the largest block.
+   * The memory, aligned to a page. If `bytes` is a power of two of at most 4 MiB, it is aligned to `bytes`.
    */
   void *address;
   /**

@@ -1,6 +1,7 @@
 /// The interface of zonal for C++: pools and blocks that free themselves. Needs C++11.
 ///
-/// Functions that fail throw zonal::error. A block keeps no pool open: close or destroy the pool after its blocks.
+/// Functions that fail throw zonal::error. Destroy a pool after its blocks: a pool with blocks stays open for good when its
+/// object is destroyed. The progress callback of a pool must not throw.
 
 #ifndef ZONAL_HPP
 #define ZONAL_HPP
@@ -35,10 +36,11 @@ inline void check(zonal_status status) {
 class block {
 public:
   block(zonal_pool pool, const zonal_block &block) noexcept : pool_(pool), block_(block) {}
-  block(block &&other) noexcept : pool_(other.pool_), block_(other.block_) { other.block_.address = nullptr; }
+  block(block &&other) noexcept : pool_(other.pool_), block_(other.release()) {}
   block &operator=(block &&other) noexcept {
-    std::swap(pool_, other.pool_);
-    std::swap(block_, other.block_);
+    block moved(std::move(other));
+    std::swap(pool_, moved.pool_);
+    std::swap(block_, moved.block_);
     return *this;
   }
   block(const block &) = delete;
@@ -57,6 +59,7 @@ public:
   zonal_block release() noexcept {
     zonal_block given = block_;
     block_.address = nullptr;
+    block_.bytes = 0;
     return given;
   }
 
@@ -87,7 +90,8 @@ public:
   }
   pool(pool &&other) noexcept : pool_(other.pool_) { other.pool_.id = 0; }
   pool &operator=(pool &&other) noexcept {
-    std::swap(pool_, other.pool_);
+    pool moved(std::move(other));
+    std::swap(pool_, moved.pool_);
     return *this;
   }
   pool(const pool &) = delete;

@@ -5,11 +5,11 @@ use std::ffi::c_void;
 use zonal_linux::{AllocError, NodeMask, PageCount, Pfn, Pool, PoolPolicy, PoolRequest};
 
 use crate::handle::with_pool;
-use crate::pool::{check_pointer, node_list};
+use crate::pool::{check_pointer, node_list, sized};
 use crate::status::{Failure, Status, call, zonal_status};
 use crate::types::{
     ZONAL_POLICY_BIND, ZONAL_POLICY_LOCAL, ZONAL_POLICY_PREFERRED, ZONAL_REQUEST_NO_WAIT,
-    ZONAL_REQUEST_THIS_NODE, ZONAL_REQUEST_ZEROED, check_size, zonal_block, zonal_pool, zonal_request,
+    ZONAL_REQUEST_THIS_NODE, ZONAL_REQUEST_ZEROED, zonal_block, zonal_pool, zonal_request,
 };
 
 /// Returns the policy of a request.
@@ -49,6 +49,18 @@ fn failure(pool: &Pool, request: &PoolRequest<'_>, error: AllocError) -> Failure
     Failure::new(status, message)
 }
 
+/// Returns an error if this process has no copy of the pool's memory: a child made by `fork` has none of shared memory and of
+/// reserved huge pages.
+fn check_mapped(pool: &Pool) -> Result<(), Failure> {
+    match pool.ranges().next() {
+        Some(zone) if pool.ptr_of(zone.frames.start).is_none() => Err(Failure::new(
+            Status::ZONAL_NOT_A_POOL,
+            "a child process has no copy of the memory of this pool",
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// Allocates the block of a request.
 ///
 /// # Safety
@@ -59,6 +71,7 @@ unsafe fn alloc(pool: &Pool, request: &zonal_request) -> Result<zonal_block, Fai
         let flags = request.flags;
         return Err(Failure::invalid(format_args!("flags is {flags:#x}, of which {known:#x} are known")));
     }
+    check_mapped(pool)?;
     // SAFETY: guaranteed by the caller.
     let policy = unsafe { policy_of(pool, request) }?;
     let mut wanted = PoolRequest::page();
@@ -117,19 +130,17 @@ pub unsafe extern "C" fn zonal_alloc(
         nodes_len: 0,
     };
     call(|| {
-        check_pointer("block", block)?;
         // SAFETY: guaranteed by the caller.
+        unsafe { sized("block", block) }?;
+        // SAFETY: as above, and the size is right.
         let block = unsafe { &mut *block };
-        check_size("zonal_block", block.struct_size, size_of::<zonal_block>())?;
         block.address = std::ptr::null_mut();
         let request = if request.is_null() {
             &PAGE
         } else {
-            check_pointer("request", request)?;
             // SAFETY: guaranteed by the caller.
-            unsafe { &*request }
+            unsafe { sized("request", request) }?
         };
-        check_size("zonal_request", request.struct_size, size_of::<zonal_request>())?;
         // SAFETY: guaranteed by the caller.
         *block = with_pool(pool, |pool| unsafe { alloc(pool, request) })?;
         Ok(())
@@ -183,8 +194,11 @@ pub unsafe extern "C" fn zonal_alloc_pages(
         check_pointer("count", count)?;
         // SAFETY: guaranteed by the caller.
         unsafe { count.write(0) };
-        check_pointer("addresses", addresses)?;
+        if len > 0 {
+            check_pointer("addresses", addresses)?;
+        }
         with_pool(pool, |pool| {
+            check_mapped(pool)?;
             let mut frames = [Pfn::default(); 64];
             let mut done = 0;
             while done < len {
@@ -229,7 +243,13 @@ pub unsafe extern "C" fn zonal_free_pages(
 ) -> zonal_status {
     call(|| {
         let mut done = 0;
-        let result = check_pointer("addresses", addresses).and_then(|()| {
+        if !freed.is_null() {
+            check_pointer("freed", freed)?;
+            // SAFETY: guaranteed by the caller.
+            unsafe { freed.write(0) };
+        }
+        let list = if len > 0 { check_pointer("addresses", addresses) } else { Ok(()) };
+        let result = list.and_then(|()| {
             with_pool(pool, |pool| {
                 while done < len {
                     let place = addresses.wrapping_add(done);
@@ -256,7 +276,6 @@ pub unsafe extern "C" fn zonal_free_pages(
             })
         });
         if !freed.is_null() {
-            check_pointer("freed", freed)?;
             // SAFETY: guaranteed by the caller.
             unsafe { freed.write(done) };
         }

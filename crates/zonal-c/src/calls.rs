@@ -9,8 +9,7 @@
 use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, compiler_fence, fence};
-use std::sync::{Once, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, compiler_fence, fence};
 use std::thread;
 use std::time::Duration;
 
@@ -60,23 +59,39 @@ fn membarrier(command: libc::c_int) -> bool {
 }
 
 /// Whether `membarrier` executes a barrier on all threads of the process.
+///
+/// Several threads may find it out at the same time. There is no lock, which a thread could hold when another forks.
+#[inline]
 fn has_membarrier() -> bool {
-    static REGISTERED: OnceLock<bool> = OnceLock::new();
-    *REGISTERED.get_or_init(|| membarrier(REGISTER_PRIVATE_EXPEDITED) && membarrier(PRIVATE_EXPEDITED))
+    const UNKNOWN: u8 = 0;
+    const YES: u8 = 1;
+    const NO: u8 = 2;
+    static KNOWN: AtomicU8 = AtomicU8::new(UNKNOWN);
+    #[cold]
+    fn find_out() -> u8 {
+        let has = membarrier(REGISTER_PRIVATE_EXPEDITED) && membarrier(PRIVATE_EXPEDITED);
+        let found = if has { YES } else { NO };
+        // The first answer holds, so that both sides of the protocol act on the same one.
+        KNOWN.compare_exchange(UNKNOWN, found, AcqRel, Acquire).map_or_else(|first| first, |_| found)
+    }
+    match KNOWN.load(Relaxed) {
+        UNKNOWN => find_out() == YES,
+        known => known == YES,
+    }
 }
 
-/// Returns the record of the calling thread.
+/// Returns the record of the calling thread, and whether the thread keeps it after the call.
 #[inline]
-fn record() -> &'static Record {
+fn record() -> (&'static Record, bool) {
     // SAFETY: records are never freed.
     match unsafe { RECORD.get().as_ref() } {
-        Some(record) => record,
+        Some(record) => (record, true),
         None => take_record(),
     }
 }
 
 #[cold]
-fn take_record() -> &'static Record {
+fn take_record() -> (&'static Record, bool) {
     let mut at = RECORDS.load(Acquire);
     // SAFETY: records are never freed.
     while let Some(record) = unsafe { at.as_ref() } {
@@ -86,12 +101,12 @@ fn take_record() -> &'static Record {
         }
         at = record.next.load(Relaxed); // relaxed: written before the record was published
     }
-    static FORKS: Once = Once::new();
-    // SAFETY: the handler only accesses atomic integers and a thread-local without destructor. If it cannot be
-    // registered, for lack of memory, a child cannot close pools that other threads were using.
-    FORKS.call_once(|| unsafe {
-        libc::pthread_atfork(None, None, Some(after_fork_in_child));
-    });
+    static HAS_HANDLER: AtomicBool = AtomicBool::new(false);
+    if !HAS_HANDLER.swap(true, Relaxed) {
+        // SAFETY: the handler only accesses atomic integers and a thread-local without destructor. If it cannot be
+        // registered, for lack of memory, a child cannot close pools that other threads were using.
+        unsafe { libc::pthread_atfork(None, None, Some(after_fork_in_child)) };
+    }
     let record: &'static Record = Box::leak(Box::new(Record {
         slots: [const { AtomicU32::new(NOTHING) }; NESTED_MAX],
         depth: AtomicUsize::new(0),
@@ -109,17 +124,20 @@ fn take_record() -> &'static Record {
     }
 }
 
-fn own(record: &'static Record) -> &'static Record {
-    RECORD.set(record);
-    // A thread whose thread-locals are being destroyed keeps the record for good.
-    OWNED.try_with(|_| ()).ok();
-    record
+/// Makes the thread keep a record until it ends, unless its thread-locals are being destroyed.
+fn own(record: &'static Record) -> (&'static Record, bool) {
+    let keeps = OWNED.try_with(|_| ()).is_ok();
+    if keeps {
+        RECORD.set(record);
+    }
+    (record, keeps)
 }
 
 /// A call in progress, which is noted until this value is dropped.
 pub(crate) struct Call {
     record: &'static Record,
     depth: usize,
+    keeps_record: bool,
 }
 
 impl Call {
@@ -128,17 +146,18 @@ impl Call {
     /// A load that follows sees that the slot is closing, or else [`wait_for_calls`] sees the note.
     #[inline]
     pub(crate) fn begin(slot: u32) -> Option<Self> {
-        let record = record();
+        let (record, keeps_record) = record();
         let depth = record.depth.load(Relaxed); // relaxed: only this thread accesses it
         let place = record.slots.get(depth)?;
         record.depth.store(depth + 1, Relaxed);
-        place.store(slot, Relaxed);
+        // Release: a thread that waits for an earlier call in this place sees everything that the earlier call did.
+        place.store(slot, Release);
         if has_membarrier() {
             compiler_fence(SeqCst); // pairs with `membarrier` in `wait_for_calls`
         } else {
             fence(SeqCst); // pairs with the fence in `wait_for_calls`
         }
-        Some(Self { record, depth })
+        Some(Self { record, depth, keeps_record })
     }
 }
 
@@ -148,12 +167,18 @@ impl Drop for Call {
         // Release: the thread that closes the pool sees everything that this call did.
         self.record.slots[self.depth].store(NOTHING, Release);
         self.record.depth.store(self.depth, Relaxed);
+        if !self.keeps_record {
+            self.record.is_taken.store(false, Release); // pairs with the acquire in `take_record`
+        }
     }
 }
 
 /// Whether the calling thread has a call of `slot` in progress.
 pub(crate) fn is_calling(slot: u32) -> bool {
-    record().slots.iter().any(|place| place.load(Relaxed) == slot) // relaxed: only this thread writes them
+    // SAFETY: records are never freed. A thread without a record has no call in progress.
+    let record = unsafe { RECORD.get().as_ref() };
+    // Relaxed: only this thread writes them.
+    record.is_some_and(|record| record.slots.iter().any(|place| place.load(Relaxed) == slot))
 }
 
 /// Waits until no call of `slot` is in progress. Later calls must see that the slot is closing.
@@ -180,6 +205,7 @@ pub(crate) fn wait_for_calls(slot: u32) -> bool {
 
 /// Forgets the calls of threads that a child made by `fork` does not have.
 extern "C" fn after_fork_in_child() {
+    crate::handle::after_fork_in_child();
     let own = RECORD.get();
     let mut at = RECORDS.load(Acquire);
     // SAFETY: records are never freed.

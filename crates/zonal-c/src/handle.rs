@@ -5,9 +5,10 @@
 
 use std::cell::UnsafeCell;
 use std::ptr;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicPtr, AtomicU32};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize};
+use std::thread;
+use std::time::Duration;
 
 use zonal_linux::Pool;
 
@@ -38,8 +39,8 @@ struct Slot {
 unsafe impl Sync for Slot {}
 
 static CHUNK: [AtomicPtr<[Slot; SLOTS]>; CHUNKS] = [const { AtomicPtr::new(ptr::null_mut()) }; CHUNKS];
-/// Number of slots that are or were in use.
-static USED: Mutex<usize> = Mutex::new(0);
+/// Number of slots that are or were in use. There is no lock, which a thread could hold when another forks.
+static USED: AtomicUsize = AtomicUsize::new(0);
 
 /// Returns a slot, if it exists.
 #[inline]
@@ -51,24 +52,23 @@ fn slot(index: usize) -> Option<&'static Slot> {
 
 /// Returns a handle of a pool.
 pub(crate) fn open(pool: Pool) -> Result<zonal_pool, Failure> {
-    let index = {
-        let mut used = USED.lock().unwrap_or_else(PoisonError::into_inner);
-        let index = *used;
-        let Some(chunk) = CHUNK.get(index / SLOTS) else {
-            let most = SLOTS * CHUNKS;
-            return Err(Failure::new(
-                Status::ZONAL_BUILD_FAILED,
-                format_args!("this process has built {most} pools, which is the limit"),
-            ));
-        };
-        if index.is_multiple_of(SLOTS) {
-            let empty = || Slot { state: AtomicU32::new(EMPTY), pool: UnsafeCell::new(None) };
-            let slots: Box<[Slot; SLOTS]> = Box::new(std::array::from_fn(|_| empty()));
-            chunk.store(Box::leak(slots), Release); // pairs with the acquire in `slot`
-        }
-        *used += 1;
-        index
+    let index = USED.fetch_add(1, Relaxed); // relaxed: only the number itself counts
+    let Some(chunk) = CHUNK.get(index / SLOTS) else {
+        let most = SLOTS * CHUNKS;
+        return Err(Failure::new(
+            Status::ZONAL_BUILD_FAILED,
+            format_args!("this process has built {most} pools, which is the limit"),
+        ));
     };
+    if chunk.load(Acquire).is_null() {
+        let empty = || Slot { state: AtomicU32::new(EMPTY), pool: UnsafeCell::new(None) };
+        let slots: *mut [Slot; SLOTS] = Box::into_raw(Box::new(std::array::from_fn(|_| empty())));
+        // AcqRel: publishes the slots; pairs with the acquire in `slot`.
+        if chunk.compare_exchange(ptr::null_mut(), slots, AcqRel, Acquire).is_err() {
+            // SAFETY: another thread was faster, so no thread has seen these slots.
+            drop(unsafe { Box::from_raw(slots) });
+        }
+    }
     let slot = slot(index).expect("the slot was just created");
     // SAFETY: no handle names the slot yet, so no other thread accesses it.
     unsafe { *slot.pool.get() = Some(pool) };
@@ -88,6 +88,11 @@ fn closed(handle: zonal_pool) -> Failure {
     Failure::new(Status::ZONAL_NOT_A_POOL, format_args!("the pool {:#x} has been closed", handle.id))
 }
 
+/// Waits a little while another thread decides whether a pool closes.
+fn wait_for_decision() {
+    thread::sleep(Duration::from_micros(50));
+}
+
 /// Runs `body` with the pool of a handle, which cannot be closed meanwhile.
 #[inline]
 pub(crate) fn with_pool<R>(
@@ -96,17 +101,22 @@ pub(crate) fn with_pool<R>(
 ) -> Result<R, Failure> {
     let index = index_of(handle)?;
     let slot = slot(index).ok_or_else(|| closed(handle))?;
-    let _call = Call::begin(index as u32).ok_or_else(|| {
-        Failure::new(Status::ZONAL_REENTERED, "too many calls of this thread are in progress")
-    })?;
-    // Acquire: pairs with the release in `open`. A state that is open here is found by `wait_for_calls`.
-    if slot.state.load(Acquire) != OPEN {
-        return Err(closed(handle));
-    }
-    // SAFETY: the slot is open and this call is noted, so no thread changes the pool until the call ends.
-    match unsafe { &*slot.pool.get() } {
-        Some(pool) => body(pool),
-        None => Err(closed(handle)),
+    loop {
+        let call = Call::begin(index as u32).ok_or_else(|| {
+            Failure::new(Status::ZONAL_REENTERED, "too many calls of this thread are in progress")
+        })?;
+        // Acquire: pairs with the release in `open`. A state that is open here is found by `wait_for_calls`.
+        match slot.state.load(Acquire) {
+            OPEN => {
+                // SAFETY: the slot is open and this call is noted, so no thread changes the pool until the call ends.
+                let pool = unsafe { &*slot.pool.get() };
+                return pool.as_ref().ok_or_else(|| closed(handle)).and_then(body);
+            }
+            EMPTY => return Err(closed(handle)),
+            _ => {} // another thread closes the pool, or finds that it cannot
+        }
+        drop(call);
+        wait_for_decision();
     }
 }
 
@@ -122,8 +132,11 @@ pub(crate) fn close(
         return Err(Failure::new(Status::ZONAL_BUSY, why));
     }
     // Acquire: this thread alone has the pool from here on, once no call is in progress.
-    if slot.state.compare_exchange(OPEN, CLOSING, Acquire, Relaxed).is_err() {
-        return Err(closed(handle));
+    while let Err(state) = slot.state.compare_exchange(OPEN, CLOSING, Acquire, Acquire) {
+        if state == EMPTY {
+            return Err(closed(handle));
+        }
+        wait_for_decision();
     }
     let reopen = |failure| {
         slot.state.store(OPEN, Release); // pairs with the acquire in `with_pool`
@@ -142,4 +155,14 @@ pub(crate) fn close(
     slot.state.store(EMPTY, Release);
     drop(pool);
     Ok(())
+}
+
+/// Decides about pools that threads were closing which a child made by `fork` does not have: they stay open.
+pub(crate) fn after_fork_in_child() {
+    // Relaxed: the child has one thread.
+    for index in 0..USED.load(Relaxed) {
+        if let Some(slot) = slot(index) {
+            slot.state.compare_exchange(CLOSING, OPEN, Relaxed, Relaxed).ok();
+        }
+    }
 }

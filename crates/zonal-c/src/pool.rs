@@ -11,7 +11,7 @@ use crate::status::{Failure, Status, call, zonal_status};
 use crate::types::{
     ZONAL_CLOSE_WITH_BLOCKS, ZONAL_HUGE_PAGES_1G, ZONAL_HUGE_PAGES_2M, ZONAL_HUGE_PAGES_NEVER,
     ZONAL_HUGE_PAGES_TRANSPARENT, ZONAL_POOL_PREFAULT, ZONAL_POOL_REQUIRE_BINDING,
-    ZONAL_POOL_REQUIRE_HUGE_PAGES, ZONAL_POOL_SHARED_MEMORY, check_size, zonal_accounting, zonal_pool,
+    ZONAL_POOL_REQUIRE_HUGE_PAGES, ZONAL_POOL_SHARED_MEMORY, zonal_accounting, zonal_pool,
     zonal_pool_options, zonal_progress,
 };
 
@@ -62,7 +62,6 @@ pub(crate) unsafe fn node_list(nodes: *const u16, len: usize) -> Result<Vec<Node
 }
 
 fn build(options: &zonal_pool_options) -> Result<Pool, Failure> {
-    check_size("zonal_pool_options", options.struct_size, size_of::<zonal_pool_options>())?;
     let known = ZONAL_POOL_PREFAULT
         | ZONAL_POOL_REQUIRE_HUGE_PAGES
         | ZONAL_POOL_REQUIRE_BINDING
@@ -132,6 +131,22 @@ pub(crate) fn check_pointer<T>(name: &str, pointer: *const T) -> Result<(), Fail
     Ok(())
 }
 
+/// Returns a structure of the caller, after checking its size.
+///
+/// # Safety
+/// `pointer` must be null, or point to a structure of this kind of any version, which begins with its size.
+pub(crate) unsafe fn sized<'a, T>(name: &str, pointer: *const T) -> Result<&'a T, Failure> {
+    check_pointer(name, pointer)?;
+    // SAFETY: guaranteed by the caller. No reference to more than the size exists before the size is checked.
+    let found = unsafe { pointer.cast::<usize>().read() };
+    let expected = size_of::<T>();
+    if found != expected {
+        return Err(Failure::invalid(format_args!("{name}->struct_size is {found}, but must be {expected}")));
+    }
+    // SAFETY: guaranteed by the caller, now that the version is that of this library.
+    Ok(unsafe { &*pointer })
+}
+
 /// Builds a pool, and stores its handle in `pool`. If it fails, `pool` becomes no pool.
 ///
 /// # Safety
@@ -150,9 +165,8 @@ pub unsafe extern "C" fn zonal_pool_build(
         let built = if options.is_null() {
             Pool::builder().build().map_err(|error| Failure::new(Status::ZONAL_BUILD_FAILED, error))?
         } else {
-            check_pointer("options", options)?;
             // SAFETY: guaranteed by the caller.
-            build(unsafe { &*options })?
+            build(unsafe { sized("options", options) }?)?
         };
         let handle = open(built)?;
         // SAFETY: guaranteed by the caller.
@@ -173,14 +187,13 @@ pub extern "C" fn zonal_pool_close(pool: zonal_pool, flags: u32) -> zonal_status
             return Err(Failure::invalid(format_args!("flags is {flags:#x}, of which 0x1 is known")));
         }
         close(pool, |pool| {
-            let allocated = pool.accounting().allocated;
-            if flags & ZONAL_CLOSE_WITH_BLOCKS == 0 && allocated.get() != 0 {
-                return Err(Failure::new(
-                    Status::ZONAL_BUSY,
-                    format_args!("{allocated} pages of the pool are allocated"),
-                ));
+            if flags & ZONAL_CLOSE_WITH_BLOCKS != 0 {
+                return Ok(());
             }
-            Ok(())
+            // The pool's own threads fold counters, so the count is exact only while they pause.
+            let allocated = pool.with_threads_paused(|_| pool.accounting().allocated);
+            let why = || format!("{allocated} pages of the pool are allocated");
+            if allocated.get() == 0 { Ok(()) } else { Err(Failure::new(Status::ZONAL_BUSY, why())) }
         })
     })
 }
@@ -196,10 +209,10 @@ pub unsafe extern "C" fn zonal_pool_accounting(
     accounting: *mut zonal_accounting,
 ) -> zonal_status {
     call(|| {
-        check_pointer("accounting", accounting)?;
         // SAFETY: guaranteed by the caller.
+        unsafe { sized("accounting", accounting) }?;
+        // SAFETY: as above, and the size is right.
         let out = unsafe { &mut *accounting };
-        check_size("zonal_accounting", out.struct_size, size_of::<zonal_accounting>())?;
         with_pool(pool, |pool| {
             let found = pool.accounting();
             *out = zonal_accounting {

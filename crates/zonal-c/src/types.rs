@@ -1,8 +1,6 @@
-//! The structures of the interface. Each begins with its size, so that later versions can add fields at the end.
+//! The structures of the interface. Each begins with its size, so that a program that was built for another version is refused.
 
 use std::ffi::c_void;
-
-use crate::status::Failure;
 
 /// A pool. A handle stays valid to pass after the pool was closed, and is then refused.
 #[repr(C)]
@@ -48,7 +46,8 @@ pub const ZONAL_POLICY_BIND: u32 = 2;
 /// Flag of closing: close the pool although blocks are allocated. Their memory is unmapped.
 pub const ZONAL_CLOSE_WITH_BLOCKS: u32 = 1;
 
-/// Called while memory is provided. Several threads may call it. A result other than 0 stops the build.
+/// Called while memory is provided. Several threads may call it. A result other than 0 stops the build. It must return: an
+/// exception or `longjmp` must not leave it.
 // SAFETY: `zonal_pool_build` states what the function must do.
 #[allow(non_camel_case_types)]
 pub type zonal_progress = Option<unsafe extern "C" fn(context: *mut c_void, done: u64, total: u64) -> i32>;
@@ -108,7 +107,7 @@ pub struct zonal_request {
 pub struct zonal_block {
     /// `sizeof(zonal_block)`, which the caller sets.
     pub struct_size: usize,
-    /// The memory, aligned to a page, and to the next power of two of `bytes` up to the largest block.
+    /// The memory, aligned to a page. If `bytes` is a power of two of at most 4 MiB, it is aligned to `bytes`.
     pub address: *mut c_void,
     /// Number of bytes, which are whole pages.
     pub bytes: usize,
@@ -137,12 +136,4 @@ pub struct zonal_accounting {
     pub in_pagesets: u64,
     /// Allocated pages.
     pub allocated: u64,
-}
-
-/// Returns an error if a structure has another size than this version's.
-pub(crate) fn check_size(name: &str, found: usize, expected: usize) -> Result<(), Failure> {
-    if found == expected {
-        return Ok(());
-    }
-    Err(Failure::invalid(format_args!("{name}.struct_size is {found}, but must be {expected}")))
 }

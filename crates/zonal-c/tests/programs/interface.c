@@ -10,7 +10,7 @@
 
 #include "zonal.h"
 
-static int failures;
+static _Atomic int failures;
 
 #define CHECK(condition)                                                                              \
 	do {                                                                                          \
@@ -58,7 +58,7 @@ static void test_blocks(void)
 		zonal_block block = alloc(pool, sizes[at]);
 		CHECK(block.bytes >= sizes[at] && block.bytes < sizes[at] + 4096 && (size_t)block.address % 4096 == 0);
 		memset(block.address, 0x5A, block.bytes);
-		REFUSED(zonal_free(pool, block.address, block.bytes + 4096), ZONAL_NOT_ALLOCATED, "");
+		REFUSED(zonal_free(pool, block.address, block.bytes + 4096), ZONAL_NOT_ALLOCATED, "bytes at");
 		CHECK(zonal_free(pool, block.address, block.bytes) == ZONAL_OK);
 		REFUSED(zonal_free(pool, block.address, block.bytes), ZONAL_NOT_ALLOCATED, "not allocated");
 	}
@@ -183,21 +183,21 @@ static void test_bad_input(void)
 	zonal_request request = {.struct_size = sizeof(request), .bytes = (size_t)-1};
 	CHECK(zonal_alloc(pool, &request, &block) != ZONAL_OK && block.address == NULL);
 	request = (zonal_request){.struct_size = 4};
-	REFUSED(zonal_alloc(pool, &request, &block), ZONAL_INVALID_ARGUMENT, "zonal_request.struct_size is 4");
+	REFUSED(zonal_alloc(pool, &request, &block), ZONAL_INVALID_ARGUMENT, "request->struct_size is 4");
 	request = (zonal_request){.struct_size = sizeof(request), .flags = 64};
 	REFUSED(zonal_alloc(pool, &request, &block), ZONAL_INVALID_ARGUMENT, "0x40");
 	request = (zonal_request){.struct_size = sizeof(request), .policy = ZONAL_POLICY_BIND};
 	REFUSED(zonal_alloc(pool, &request, &block), ZONAL_INVALID_ARGUMENT, "policy is 2 with 0 nodes");
 	REFUSED(zonal_alloc(pool, NULL, NULL), ZONAL_INVALID_ARGUMENT, "block is 0x0");
 	zonal_block unsized_block = {0};
-	REFUSED(zonal_alloc(pool, NULL, &unsized_block), ZONAL_INVALID_ARGUMENT, "zonal_block.struct_size is 0");
+	REFUSED(zonal_alloc(pool, NULL, &unsized_block), ZONAL_INVALID_ARGUMENT, "block->struct_size is 0");
 	REFUSED(zonal_free(pool, &block, 4096), ZONAL_NOT_ALLOCATED, "not memory of the pool");
 	REFUSED(zonal_free(pool, NULL, 4096), ZONAL_NOT_ALLOCATED, "not memory of the pool");
 	block = alloc(pool, 8192);
 	REFUSED(zonal_free(pool, (char *)block.address + 1, 4096), ZONAL_NOT_ALLOCATED, "whole pages");
 	REFUSED(zonal_free(pool, block.address, 0), ZONAL_NOT_ALLOCATED, "whole pages");
-	REFUSED(zonal_free(pool, block.address, (size_t)-4096), ZONAL_NOT_ALLOCATED, "");
-	REFUSED(zonal_free(pool, (char *)block.address + 4096, 4096), ZONAL_NOT_ALLOCATED, "");
+	REFUSED(zonal_free(pool, block.address, (size_t)-4096), ZONAL_NOT_ALLOCATED, "bytes at");
+	REFUSED(zonal_free(pool, (char *)block.address + 4096, 4096), ZONAL_NOT_ALLOCATED, "4096 bytes at");
 	REFUSED(zonal_alloc_pages(pool, NULL, 1, NULL), ZONAL_INVALID_ARGUMENT, "count is 0x0");
 	REFUSED(zonal_free_pages(pool, NULL, 1, NULL), ZONAL_INVALID_ARGUMENT, "addresses is 0x0");
 	REFUSED(zonal_pool_accounting(pool, NULL), ZONAL_INVALID_ARGUMENT, "accounting is 0x0");
@@ -274,16 +274,57 @@ static void test_closing_in_use(void)
 	}
 }
 
+/* A pool with blocks is not closed, and other threads' calls succeed while that is tried. */
+static void *close_in_vain(void *argument)
+{
+	zonal_pool pool = *(zonal_pool *)argument;
+	for (int at = 0; at < 500; at++)
+		CHECK(zonal_pool_close(pool, 0) == ZONAL_BUSY);
+	return NULL;
+}
+
+static void test_refused_closing(void)
+{
+	zonal_pool pool = build((zonal_pool_options){.size = 16 << 20});
+	zonal_block held = alloc(pool, 5 * 4096);
+	pthread_t threads[2];
+	for (int at = 0; at < 2; at++)
+		CHECK(pthread_create(&threads[at], NULL, close_in_vain, &pool) == 0);
+	for (int at = 0; at < 20000; at++) {
+		zonal_block block = alloc(pool, 4096);
+		CHECK(zonal_free(pool, block.address, block.bytes) == ZONAL_OK);
+	}
+	for (int at = 0; at < 2; at++)
+		pthread_join(threads[at], NULL);
+	CHECK(zonal_free(pool, held.address, held.bytes) == ZONAL_OK);
+	CHECK(zonal_pool_close(pool, 0) == ZONAL_OK);
+}
+
+static _Atomic int stop_building;
+
+static void *build_and_close(void *argument)
+{
+	(void)argument;
+	while (!stop_building) {
+		zonal_pool pool = build((zonal_pool_options){.size = 16 << 20});
+		CHECK(zonal_pool_close(pool, 0) == ZONAL_OK);
+	}
+	return NULL;
+}
+
 static void test_fork(void)
 {
 	zonal_pool pool = build((zonal_pool_options){.size = 16 << 20});
-	pthread_t thread;
+	pthread_t thread, builder;
 	CHECK(pthread_create(&thread, NULL, use_until_closed, &pool) == 0);
-	for (int at = 0; at < 20; at++) {
+	CHECK(pthread_create(&builder, NULL, build_and_close, NULL) == 0);
+	for (int at = 0; at < 50; at++) {
 		pid_t child = fork();
 		if (child == 0) {
-			/* The child builds, uses and closes pools of its own. */
+			/* The child closes its copy of the pool, which threads of the parent use, and has pools of its own. */
+			alarm(20);
 			failures = 0;
+			CHECK(zonal_pool_close(pool, ZONAL_CLOSE_WITH_BLOCKS) == ZONAL_OK);
 			zonal_pool own = build((zonal_pool_options){.size = 16 << 20});
 			zonal_block block = alloc(own, 4096);
 			CHECK(zonal_free(own, block.address, block.bytes) == ZONAL_OK);
@@ -293,6 +334,8 @@ static void test_fork(void)
 		int status = 0;
 		CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
 	}
+	stop_building = 1;
+	pthread_join(builder, NULL);
 	CHECK(zonal_pool_close(pool, ZONAL_CLOSE_WITH_BLOCKS) == ZONAL_OK);
 	pthread_join(thread, NULL);
 }
@@ -307,6 +350,7 @@ int main(int argc, char **argv)
 	test_changes();
 	test_bad_input();
 	test_closing_in_use();
+	test_refused_closing();
 	if (argc < 2 || strcmp(argv[1], "--no-fork"))
 		test_fork();
 	printf("%d failures\n", failures);

@@ -29,7 +29,8 @@ int main() {
     zonal::block on_one = pool.alloc(4096, zonal::placement::bind({1}), ZONAL_REQUEST_ZEROED);
     check(on_one.node() == 1, "the block is on node 1");
     moved = std::move(on_one);
-    check(pool.accounting().allocated == 4, "both blocks are allocated");
+    check(pool.accounting().allocated == 1, "the first block was freed by the assignment");
+    check(on_one.data() == nullptr && on_one.size() == 0, "nothing is left in a block that was moved");
     try {
       pool.close();
       check(false, "a pool with blocks is not closed");
