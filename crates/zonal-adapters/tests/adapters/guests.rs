@@ -126,8 +126,11 @@ fn plans_that_make_no_sense_are_refused_and_take_nothing() {
 fn regions_of_files_can_be_mapped_a_second_time() {
     let pool = Pool::builder().size(64 << 20).fake_nodes(2).shared_memory().build().unwrap();
     let make = |pool: &Pool| {
+        // Both regions are on one node, and so in one file, even if this thread moves to another CPU.
+        let one_node = pool.bind([NodeId::new(0).unwrap()].into_iter().collect()).unwrap();
+        let request = PoolRequest::page().policy(&one_node);
         // SAFETY: the file is used only for the frames of the region.
-        unsafe { PoolRegion::<()>::shared(pool, &PoolRequest::page(), GuestAddress(0), 8 << 20) }
+        unsafe { PoolRegion::<()>::shared(pool, &request, GuestAddress(0), 8 << 20) }
     };
     let regions = [make(&pool).unwrap(), make(&pool).unwrap()];
     let place = |region: &PoolRegion| region.file_offset().unwrap().start();
