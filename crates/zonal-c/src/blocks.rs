@@ -6,7 +6,7 @@ use zonal_linux::{AllocError, NodeMask, PageCount, Pfn, Pool, PoolPolicy, PoolRe
 
 use crate::handle::with_pool;
 use crate::pool::{check_pointer, node_list, sized};
-use crate::status::{Failure, Status, call, zonal_status};
+use crate::status::{Failure, Status, call, check_flags, zonal_status};
 use crate::types::{
     ZONAL_POLICY_BIND, ZONAL_POLICY_LOCAL, ZONAL_POLICY_PREFERRED, ZONAL_REQUEST_NO_WAIT,
     ZONAL_REQUEST_THIS_NODE, ZONAL_REQUEST_ZEROED, zonal_block, zonal_pool, zonal_request,
@@ -67,10 +67,7 @@ fn check_mapped(pool: &Pool) -> Result<(), Failure> {
 /// As for [`policy_of`].
 unsafe fn alloc(pool: &Pool, request: &zonal_request) -> Result<zonal_block, Failure> {
     let known = ZONAL_REQUEST_NO_WAIT | ZONAL_REQUEST_THIS_NODE | ZONAL_REQUEST_ZEROED;
-    if request.flags & !known != 0 {
-        let flags = request.flags;
-        return Err(Failure::invalid(format_args!("flags is {flags:#x}, of which {known:#x} are known")));
-    }
+    check_flags(request.flags, known)?;
     check_mapped(pool)?;
     // SAFETY: guaranteed by the caller.
     let policy = unsafe { policy_of(pool, request) }?;

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use zonal_linux::{HugePages, NodeId, Placement, Pool, PoolError, Prefault, Progress};
 
 use crate::handle::{close, open, with_pool};
-use crate::status::{Failure, Status, call, zonal_status};
+use crate::status::{Failure, Status, call, check_flags, zonal_status};
 use crate::types::{
     ZONAL_CLOSE_WITH_BLOCKS, ZONAL_HUGE_PAGES_1G, ZONAL_HUGE_PAGES_2M, ZONAL_HUGE_PAGES_NEVER,
     ZONAL_HUGE_PAGES_TRANSPARENT, ZONAL_POOL_PREFAULT, ZONAL_POOL_REQUIRE_BINDING,
@@ -66,11 +66,9 @@ fn build(options: &zonal_pool_options) -> Result<Pool, Failure> {
         | ZONAL_POOL_REQUIRE_HUGE_PAGES
         | ZONAL_POOL_REQUIRE_BINDING
         | ZONAL_POOL_SHARED_MEMORY;
-    if options.flags & !known != 0 || options.reserved != 0 {
-        let (flags, reserved) = (options.flags, options.reserved);
-        return Err(Failure::invalid(format_args!(
-            "flags is {flags:#x}, of which {known:#x} are known; reserved is {reserved}, and must be 0"
-        )));
+    check_flags(options.flags, known)?;
+    if options.reserved != 0 {
+        return Err(Failure::invalid(format_args!("reserved is {}, and must be 0", options.reserved)));
     }
     let huge_pages = match options.huge_pages {
         ZONAL_HUGE_PAGES_TRANSPARENT => HugePages::Transparent,
@@ -183,9 +181,7 @@ pub unsafe extern "C" fn zonal_pool_build(
 #[unsafe(no_mangle)]
 pub extern "C" fn zonal_pool_close(pool: zonal_pool, flags: u32) -> zonal_status {
     call(|| {
-        if flags & !ZONAL_CLOSE_WITH_BLOCKS != 0 {
-            return Err(Failure::invalid(format_args!("flags is {flags:#x}, of which 0x1 is known")));
-        }
+        check_flags(flags, ZONAL_CLOSE_WITH_BLOCKS)?;
         close(pool, |pool| {
             if flags & ZONAL_CLOSE_WITH_BLOCKS != 0 {
                 return Ok(());

@@ -56,6 +56,14 @@ impl Failure {
     }
 }
 
+/// Returns an error if flags other than the known ones are set.
+pub(crate) fn check_flags(flags: u32, known: u32) -> Result<(), Failure> {
+    if flags & !known == 0 {
+        return Ok(());
+    }
+    Err(Failure::invalid(format_args!("flags is {flags:#x}, of which {known:#x} are known")))
+}
+
 thread_local! {
     static MESSAGE: RefCell<CString> = RefCell::default();
 }

@@ -163,17 +163,19 @@ pub(crate) fn lints(root: &Path) -> Outcome {
 
 /// Builds the kernel of the workspace at `root` and returns its program.
 fn build(root: &Path, folder: &Path) -> Result<PathBuf, String> {
-    match succeeds(&mut cargo_in(root, "build", folder)) {
-        Outcome::Passed => Ok(folder.join(TARGET).join("release/zonal-kernel")),
-        Outcome::Failed(why) | Outcome::Skipped(why) => Err(format!("the kernel does not build: {why}")),
-    }
+    build_with(root, folder, &[])
 }
 
 /// Builds the kernel without assertions and overflow checks, as an embedder would ship it, and returns its program.
 fn build_plain(root: &Path, folder: &Path) -> Result<PathBuf, String> {
+    let unchecked = ["profile.release.debug-assertions=false", "profile.release.overflow-checks=false"];
+    build_with(root, folder, &unchecked)
+}
+
+fn build_with(root: &Path, folder: &Path, settings: &[&str]) -> Result<PathBuf, String> {
     let mut call = cargo_in(root, "build", folder);
-    for check in ["debug-assertions", "overflow-checks"] {
-        call.arg("--config").arg(format!("profile.release.{check}=false"));
+    for setting in settings {
+        call.args(["--config", setting]);
     }
     match succeeds(&mut call) {
         Outcome::Passed => Ok(folder.join(TARGET).join("release/zonal-kernel")),

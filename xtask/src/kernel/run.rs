@@ -2,12 +2,13 @@
 
 use std::fs::{self, File};
 use std::path::{Component, Path};
-use std::process::{Child, ExitStatus, Stdio};
+use std::process::{ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::machine::{self, PASSED, Shape};
 use super::patience;
+use crate::numa::boot::Running;
 
 /// Beginning of the kernel's report of a fault.
 const FAULT: &str = "failed on CPU ";
@@ -31,17 +32,6 @@ pub(super) struct Seen {
     pub(super) ended: Ended,
     /// The lines of the console.
     pub(super) lines: Vec<String>,
-}
-
-/// A QEMU process. Dropping it kills the process.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // Both calls fail only if the process has already ended.
-        self.0.kill().ok();
-        self.0.wait().ok();
-    }
 }
 
 /// Runs a kernel and stores all that it prints in `log`.

@@ -37,7 +37,7 @@ pub(super) struct Seen {
 }
 
 /// A QEMU process. Dropping it kills the process, so that it never outlives its reader.
-struct Running(Child);
+pub(crate) struct Running(pub(crate) Child);
 
 impl Drop for Running {
     fn drop(&mut self) {

@@ -6,7 +6,7 @@
 //! script that the guest runs. `numa/machine.rs` describes the machine, `numa/boot.rs` runs QEMU, and `numa/console.rs`
 //! evaluates the output.
 
-mod boot;
+pub(crate) mod boot;
 mod console;
 pub(crate) mod initramfs;
 pub(crate) mod kernels;
