@@ -94,9 +94,9 @@ fn compile(source: &Path, output: &Path, options: &[&str]) -> Result<PathBuf, St
 
 /// Runs a kernel and returns what it prints on the console, and what the plugin prints.
 fn boot(kernel: &Path, options: &str, more: &[String]) -> Result<(String, String), String> {
-    let mut command = machine::boot(kernel, &COMPARED, options);
     // With one thread, the plugin needs no locks.
-    let output = command.args(["-accel", "tcg,thread=single"]).args(more).stdin(Stdio::null()).output();
+    let mut command = machine::boot(kernel, &COMPARED, options, "single");
+    let output = command.args(more).stdin(Stdio::null()).output();
     let output = output.map_err(|error| format!("QEMU does not start: {error}"))?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Ok((text(&output.stdout), text(&output.stderr)))

@@ -39,11 +39,12 @@ pub(super) fn missing_tool() -> Option<String> {
     }
 }
 
-/// Returns the command that boots the kernel on a machine. `options` is the kernel's command line.
-pub(super) fn boot(kernel: &Path, shape: &Shape, options: &str) -> Command {
+/// Returns the command that boots the kernel on a machine. `options` is the kernel's command line, and `threads` says whether
+/// QEMU emulates the CPUs on one thread (`single`) or on several (`multi`).
+pub(super) fn boot(kernel: &Path, shape: &Shape, options: &str, threads: &str) -> Command {
     let mut command = Command::new(QEMU);
     command.args(["-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio", "-monitor", "none"]);
-    command.args(["-accel", "tcg,thread=multi", "-cpu", "max", "-machine", "q35"]);
+    command.arg("-accel").arg(format!("tcg,thread={threads}")).args(["-cpu", "max", "-machine", "q35"]);
     command.args(["-device", "isa-debug-exit,iobase=0xf4,iosize=0x04"]);
     command.arg("-m").arg(format!("{}M", shape.nodes * shape.mib));
     command.arg("-smp").arg(format!("{0},sockets={0}", shape.cpus));

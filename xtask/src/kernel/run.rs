@@ -38,7 +38,7 @@ pub(super) struct Seen {
 pub(super) fn run(kernel: &Path, shape: &Shape, seconds: u64, log: &Path) -> Result<Seen, String> {
     let place = |error: std::io::Error| format!("{}: {error}", log.display());
     let output = File::create(log).map_err(place)?;
-    let mut command = machine::boot(kernel, shape, &format!("seconds={seconds}"));
+    let mut command = machine::boot(kernel, shape, &format!("seconds={seconds}"), "multi");
     command.stdin(Stdio::null()).stdout(output);
     let mut running = Running(command.spawn().map_err(|error| format!("QEMU does not start: {error}"))?);
     let (begin, patience) = (Instant::now(), patience(seconds));

@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/reboot.h>
+#include <termios.h>
 #include <unistd.h>
 
 enum { PAGE = 4096, PIPE_PAGES = 16, PIPES = 200, ROUNDS = 200, HUGE_ROUNDS = 20 };
@@ -106,5 +107,6 @@ int main(void)
 	}
 	printf("done\n");
 	fflush(stdout);
+	tcdrain(STDOUT_FILENO); /* switching off loses what the console has not sent */
 	reboot(RB_POWER_OFF);
 }
