@@ -246,41 +246,6 @@ fn a_pool_lives_as_long_as_its_publication() {
     assert!(UnixStream::connect(&path).is_err());
 }
 
-/// A child has copies of the descriptors with which the thread is stopped.
-#[test]
-fn dropping_does_not_wait_for_children() {
-    let (_directory, path) = place();
-    let published = pool().publish(&path).unwrap();
-    let child = sleeping_child();
-    drop(published);
-    let is_running = ended(child, libc::WNOHANG) == 0;
-    assert!(is_running, "the publication ended with the child");
-    // SAFETY: the child exists until it is waited for.
-    assert_eq!(unsafe { libc::kill(child, libc::SIGKILL) }, 0);
-    assert_eq!(ended(child, 0), child);
-}
-
-/// Returns the id of a new child, which sleeps until a signal ends it.
-fn sleeping_child() -> libc::pid_t {
-    // SAFETY: the child only makes system calls that are async-signal-safe.
-    let id = unsafe { libc::fork() };
-    if id == 0 {
-        // SAFETY: the signal ends the child, so that a test that waits for it fails after a minute.
-        unsafe { libc::alarm(60) };
-        loop {
-            // SAFETY: the call waits for a signal.
-            unsafe { libc::pause() };
-        }
-    }
-    id
-}
-
-/// Waits for a child as `options` say. Returns its id if it has ended.
-fn ended(child: libc::pid_t, options: libc::c_int) -> libc::pid_t {
-    // SAFETY: the call waits for a child of this process, and stores no status.
-    unsafe { libc::waitpid(child, std::ptr::null_mut(), options) }
-}
-
 /// Waits until the program at the other end has read all that was sent.
 fn until_read(client: &UnixStream) {
     let mut left = 1;
