@@ -31,6 +31,7 @@
 //! - Change settings by name ([`Pool::set_setting`]), from other programs too ([`Pool::publish`]), and return the memory
 //!   of free frames ([`Pool::trim`]).
 //! - Explain which zones a request tries, and why each of them does not serve ([`Pool::explain`]).
+//! - Report where the kernel has put its memory, page by page ([`Pool::residency`]).
 //! - Report its state in its own formats and in those of Linux ([`Pool::snapshot`]), and check the consistency of its
 //!   state ([`Pool::verify`]).
 //!
@@ -125,9 +126,9 @@ pub use error::{Limit, PoolError, Warning};
 pub use memory::huge_pages::HugePages;
 pub use pool::{
     ActError, ActingCpu, AllocFailure, CoreRef, FrameBuffer, Frames, GrowError, Lease, LinuxPlatform,
-    MemoryFile, OfflineError, OnProgress, OnlineMemoryError, Placement, Pool, PoolBuilder, PoolCore,
-    PoolPolicy, PoolRequest, PoolWeights, Prefault, Progress, Registration, SharedFrames, ShrinkError,
-    TrimError, ZoneRange,
+    MemoryFile, NodeResidency, OfflineError, OnProgress, OnlineMemoryError, Placement, Pool, PoolBuilder,
+    PoolCore, PoolPolicy, PoolRequest, PoolWeights, Prefault, Progress, Registration, SharedFrames,
+    ShrinkError, TrimError, ZoneRange,
 };
 #[doc(hidden)]
 pub use threads::lock::SleepingLock;

@@ -3,6 +3,7 @@
 //! Settings that Linux has too have the names of its sysctls. Related files: `config.rs` has the same settings as typed
 //! fields, and `admin/settings_by_name.rs` reads and changes them at run time.
 
+pub(crate) mod at_creation;
 mod excerpt;
 mod named_rule;
 
@@ -136,6 +137,8 @@ pub enum SettingError {
     ReadOnly(Setting),
     /// The setting has no value that could be read.
     WriteOnly(Setting),
+    /// The setting is an action of a running allocator, so a configuration cannot have it.
+    NotYet(Setting),
     /// The value is not possible on this machine.
     Refused {
         /// The setting.
@@ -383,6 +386,7 @@ impl fmt::Display for SettingError {
                 )
             }
             Self::WriteOnly(setting) => write!(f, "{setting} has no value; it can only be set"),
+            Self::NotYet(setting) => write!(f, "{setting} can only be set once the allocator exists"),
             Self::Refused { setting, why } => write!(f, "{setting} was not changed: {why}"),
         }
     }

@@ -16,6 +16,7 @@ pub(crate) mod origin;
 pub(crate) mod page_sizes;
 pub(crate) mod plan;
 mod range_list;
+pub(crate) mod residency;
 mod shared_file;
 mod split;
 pub(crate) mod zones;

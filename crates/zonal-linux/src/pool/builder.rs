@@ -4,6 +4,7 @@
 //! determines the available memory, `memory/plan.rs` divides the size among zones, `memory/zones.rs` maps the memory,
 //! `pool/prefault.rs` populates it, and `pool/core.rs` starts the allocator.
 
+use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -96,6 +97,7 @@ pub struct PoolBuilder<'a> {
     config: Config,
     huge_pages: HugePages,
     prefault: Prefault,
+    prefault_threads: Option<NonZeroUsize>,
     on_progress: OnProgress<'a>,
     sequences: Option<Sequences>,
     max_size: Option<u64>,
@@ -113,6 +115,7 @@ impl Default for PoolBuilder<'_> {
             config: Config::default(),
             huge_pages: HugePages::default(),
             prefault: Prefault::default(),
+            prefault_threads: None,
             on_progress: &|_: Progress| ControlFlow::Continue(()),
             sequences: None,
             max_size: None,
@@ -333,6 +336,12 @@ impl<'a> PoolBuilder<'a> {
         Self { prefault, ..self }
     }
 
+    /// Sets the number of threads of [`Prefault::AtOnce`], including the calling thread. Default: the number of CPUs that the
+    /// program may use, at most 16.
+    pub fn prefault_threads(self, threads: NonZeroUsize) -> Self {
+        Self { prefault_threads: Some(threads), ..self }
+    }
+
     /// Sets a callback that receives the progress of [`Prefault::AtOnce`] and can stop the build.
     ///
     /// ```
@@ -405,7 +414,7 @@ impl<'a> PoolBuilder<'a> {
             warnings.add(Warning::Overcommitted { committed, available, limited_by });
         }
         if self.prefault == Prefault::AtOnce {
-            prefault(&memory, self.on_progress)?;
+            prefault(&memory, self.prefault_threads, self.on_progress)?;
             memory.is_prefaulted = true;
         }
         let core = PoolCore::new(topology, memory, &self.config, options, self.sequences, warnings)?;

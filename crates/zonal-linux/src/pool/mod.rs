@@ -19,6 +19,7 @@ mod shrink;
 
 mod explain;
 mod memory_file;
+mod residency;
 mod settings;
 mod trim;
 
@@ -55,6 +56,7 @@ pub use platform::LinuxPlatform;
 pub use prefault::{OnProgress, Progress};
 pub use registry::Registration;
 pub use request::{PoolPolicy, PoolRequest, PoolWeights};
+pub use residency::NodeResidency;
 pub use shared_frames::SharedFrames;
 pub use shrink::{GrowError, ShrinkError};
 pub use trim::TrimError;

@@ -6,6 +6,7 @@
 //! Related files: `pool/builder.rs` calls `prefault` once for each pool, and `memory/mapping.rs` populates a piece.
 
 use std::any::Any;
+use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -19,7 +20,7 @@ use crate::threads::attributes::{SignalsBlocked, reset_scheduling, take_own_sign
 
 /// Bytes populated by one system call. Between two calls, a thread reports progress and stops if requested.
 const PIECE_BYTES: usize = 32 << 20;
-/// Largest number of threads. With more threads, contention on locks of the kernel dominates.
+/// Largest number of threads unless the program chooses. With more threads, contention on locks of the kernel dominates.
 const THREADS_MAX: usize = 16;
 
 /// Progress of building a pool.
@@ -56,8 +57,13 @@ impl From<PoolError> for Stop {
     }
 }
 
-/// Populates all of `memory` that is online at first. The call may overwrite contents, so the memory must not be in use yet.
-pub(super) fn prefault(memory: &PoolMemory, on_progress: OnProgress<'_>) -> Result<(), PoolError> {
+/// Populates all of `memory` that is online at first, with `threads` or a number of threads that suits the machine. The call
+/// may overwrite contents, so the memory must not be in use yet.
+pub(super) fn prefault(
+    memory: &PoolMemory,
+    threads: Option<NonZeroUsize>,
+    on_progress: OnProgress<'_>,
+) -> Result<(), PoolError> {
     let pieces = pieces(memory);
     let total = pieces.iter().map(|piece| piece.bytes as u64).sum();
     let (next, done) = (AtomicUsize::new(0), AtomicU64::new(0));
@@ -86,11 +92,12 @@ pub(super) fn prefault(memory: &PoolMemory, on_progress: OnProgress<'_>) -> Resu
             }
         }
     };
-    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let of_machine = || std::thread::available_parallelism().map_or(1, |cpus| cpus.get().min(THREADS_MAX));
+    let threads = threads.map_or_else(of_machine, NonZeroUsize::get);
     std::thread::scope(|scope| {
         let blocked = SignalsBlocked::begin();
         // If signals cannot be blocked, no helper thread is started, because it would receive signals of the program.
-        let helpers = if blocked.is_ok() { threads.min(THREADS_MAX).min(pieces.len()) } else { 1 };
+        let helpers = if blocked.is_ok() { threads.min(pieces.len()) } else { 1 };
         for _ in 1..helpers {
             let help = || {
                 take_own_signals();
@@ -159,7 +166,7 @@ mod tests {
     fn prefault_backs_all_memory_and_reports_progress() {
         let memory = memory(20_000);
         let most = Mutex::new(Progress { done: 0, total: 0 });
-        prefault(&memory, &|progress| {
+        prefault(&memory, None, &|progress| {
             let mut most = most.lock();
             if progress.done > most.done {
                 *most = progress;
@@ -176,7 +183,7 @@ mod tests {
     fn prefault_stops_when_the_callback_breaks() {
         let memory = memory(20_000);
         let calls = AtomicU64::new(0);
-        let outcome = prefault(&memory, &|_| {
+        let outcome = prefault(&memory, None, &|_| {
             calls.fetch_add(1, Ordering::Relaxed); // one count
             ControlFlow::Break(())
         });
@@ -189,7 +196,7 @@ mod tests {
         let memory = memory(80_000);
         let calls = AtomicU64::new(0);
         let outcome = catch_unwind(AssertUnwindSafe(|| {
-            prefault(&memory, &|_| {
+            prefault(&memory, None, &|_| {
                 calls.fetch_add(1, Ordering::Relaxed); // one count
                 std::panic::panic_any("of the callback")
             })

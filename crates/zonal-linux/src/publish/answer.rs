@@ -88,7 +88,7 @@ fn set(pool: &Pool, request: &Value) -> Result<Value, String> {
 }
 
 /// Returns the state of the pool; counts are in frames.
-fn snapshot(pool: &Pool) -> Value {
+pub(super) fn snapshot(pool: &Pool) -> Value {
     let nodes = pool.nodes().map(|found| node(pool, &found));
     let zones = pool.zones().map(|zone| {
         json!({

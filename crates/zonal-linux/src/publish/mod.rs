@@ -80,6 +80,22 @@ impl Pool {
     }
 }
 
+impl Pool {
+    /// Returns the state of the pool as JSON, as clients of [`Pool::publish`] receive it in `snapshot`.
+    ///
+    /// ```
+    /// let pool = zonal_linux::Pool::builder().size(64 << 20).build()?;
+    /// let snapshot: serde_json::Value = serde_json::from_str(&pool.snapshot_json())?;
+    /// assert_eq!(snapshot["page_bytes"], 4096);
+    /// assert!(snapshot["zones"][0]["free"].as_u64() > Some(0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn snapshot_json(&self) -> String {
+        answer::snapshot(self).to_string()
+    }
+}
+
 impl Publication {
     /// Returns the absolute path of the socket.
     #[must_use]

@@ -7,8 +7,8 @@ use crate::config::{NodeReclaim, StatInterval};
 use crate::error::ConfigError;
 use crate::platform::Platform;
 use crate::rules::watermarks::WatermarkSettings;
+use crate::settings::at_creation::set_watermarks;
 use crate::settings::{Access, NamedRule, Setting, SettingError, SettingValue};
-use crate::units::PageCount;
 use crate::zone::Zone;
 
 impl<P: Platform> Allocator<'_, P> {
@@ -61,20 +61,11 @@ impl<P: Platform> Allocator<'_, P> {
     fn store_setting(&self, setting: Setting, value: SettingValue) -> Result<(), ConfigError> {
         let number = if let SettingValue::Number(number) = value { number } else { 0 };
         match setting {
-            Setting::MinFreeKbytes => {
-                let frames = PageCount::new((u128::from(number) * 1024 / u128::from(self.page_bytes)) as u64);
-                let min_free = (value != SettingValue::Auto).then_some(frames);
-                self.change_watermarks(|all| all.min_free = min_free)
-            }
-            Setting::WatermarkScaleFactor => self.change_watermarks(|all| all.scale_factor = number as u32),
-            Setting::LowmemReserveRatio => self.change_watermarks(|all| {
-                if let SettingValue::PerKind(ratios) = value {
-                    all.lowmem_reserve_ratio = ratios;
-                }
-            }),
-            Setting::MovableMin => {
-                let rule = NamedRule::from_value(value);
-                self.change_watermarks(|all| all.movable_min = rule)
+            Setting::MinFreeKbytes
+            | Setting::WatermarkScaleFactor
+            | Setting::LowmemReserveRatio
+            | Setting::MovableMin => {
+                self.change_watermarks(|all| set_watermarks(all, setting, value, self.page_bytes))
             }
             Setting::ZoneReclaimMode => {
                 self.set_node_reclaim(NodeReclaim::from_mode(number as u32)?);
