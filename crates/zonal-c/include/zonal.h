@@ -52,6 +52,16 @@
 #define ZONAL_POOL_SHARED_MEMORY 8
 
 /**
+ * Flag of a pool: overwrite freed pages with a pattern, and check it when they are allocated again.
+ */
+#define ZONAL_POOL_POISON 16
+
+/**
+ * Flag of a pool: fill every block with zeros when it is allocated.
+ */
+#define ZONAL_POOL_ZEROED 32
+
+/**
  * Flag of a request: do not wait for memory.
  */
 #define ZONAL_REQUEST_NO_WAIT 1
@@ -82,9 +92,109 @@
 #define ZONAL_POLICY_BIND 2
 
 /**
+ * Nodes of a created policy: each request starts at the next of `nodes`.
+ */
+#define ZONAL_POLICY_INTERLEAVE 3
+
+/**
+ * Nodes of a created policy: as many requests in turn start at each of `nodes` as its weight says.
+ */
+#define ZONAL_POLICY_WEIGHTED_INTERLEAVE 4
+
+/**
+ * Nodes of a created policy: use `nodes` in their order, and others if they are full.
+ */
+#define ZONAL_POLICY_PREFERRED_MANY 5
+
+/**
  * Flag of closing: close the pool although blocks are allocated. Their memory is unmapped.
  */
 #define ZONAL_CLOSE_WITH_BLOCKS 1
+
+/**
+ * Text of a snapshot: the state of the pool as JSON.
+ */
+#define ZONAL_SNAPSHOT_JSON 0
+
+/**
+ * Text of a snapshot: zones in the format of `/proc/zoneinfo`.
+ */
+#define ZONAL_SNAPSHOT_ZONEINFO 1
+
+/**
+ * Text of a snapshot: free blocks by order in the format of `/proc/buddyinfo`.
+ */
+#define ZONAL_SNAPSHOT_BUDDYINFO 2
+
+/**
+ * Text of a snapshot: counters in the format of `/proc/vmstat`.
+ */
+#define ZONAL_SNAPSHOT_VMSTAT 3
+
+/**
+ * Text of a snapshot: the fallback order of each node, as Linux prints it when it boots.
+ */
+#define ZONAL_SNAPSHOT_FALLBACK_LISTS 4
+
+/**
+ * Why a reclaimer is called: memory of a near node is preferred to free memory of far ones. It must be quick.
+ */
+#define ZONAL_RECLAIM_NODE 0
+
+/**
+ * Why a reclaimer is called: a request cannot be served otherwise, and waits.
+ */
+#define ZONAL_RECLAIM_DIRECT 1
+
+/**
+ * Why a reclaimer is called: free memory is below the watermark `low`; no request waits.
+ */
+#define ZONAL_RECLAIM_BACKGROUND 2
+
+/**
+ * Why a reclaimer is called: a range of pages is needed as a whole, to allocate it or to return it to the kernel.
+ */
+#define ZONAL_RECLAIM_RANGE 3
+
+/**
+ * Why a reclaimer is called: `zonal_pool_reclaim`.
+ */
+#define ZONAL_RECLAIM_SHRINK 4
+
+/**
+ * Flag of a request to a reclaimer: contents may be written to storage.
+ */
+#define ZONAL_RECLAIM_MAY_WRITE 1
+
+/**
+ * Flag of a request to a reclaimer: pages that are mapped somewhere may be unmapped.
+ */
+#define ZONAL_RECLAIM_MAY_UNMAP 2
+
+/**
+ * Kind of an event of memory pressure: a request found a zone of the node below its watermark `low`.
+ */
+#define ZONAL_PRESSURE_BELOW_LOW 0
+
+/**
+ * Kind of an event of memory pressure: all zones of the node are above their watermark `high` again.
+ */
+#define ZONAL_PRESSURE_ABOVE_HIGH 1
+
+/**
+ * Kind of an event of memory pressure: reclaim begins to stall requests that prefer the node.
+ */
+#define ZONAL_PRESSURE_STALLING 2
+
+/**
+ * Kind of an event of memory pressure: a request that prefers the node is about to fail.
+ */
+#define ZONAL_PRESSURE_FAILING 3
+
+/**
+ * Kind of an event of memory pressure: one that a later version of the library added.
+ */
+#define ZONAL_PRESSURE_OTHER 4
 
 /**
  * The result of a call.
@@ -142,6 +252,14 @@ typedef enum {
    * The pool cannot grow or shrink as much as was asked for.
    */
   ZONAL_RESIZE_FAILED = 12,
+  /**
+   * The kernel does not say what was asked for.
+   */
+  ZONAL_UNKNOWN = 13,
+  /**
+   * The pool cannot be published at the path.
+   */
+  ZONAL_PUBLISH_FAILED = 14,
 } zonal_status;
 
 /**
@@ -187,9 +305,25 @@ typedef struct {
    */
   uint32_t flags;
   /**
-   * Must be 0.
+   * Number of threads of `ZONAL_POOL_PREFAULT`. Default: the CPUs that the program may use, at most 16.
    */
-  uint32_t reserved;
+  uint32_t prefault_threads;
+  /**
+   * Bytes of a page: a power of two, at least the kernel's page. Default: 4096.
+   */
+  uint32_t page_bytes;
+  /**
+   * Pages that the quarantine of each node delays after they were freed. Default: none.
+   */
+  uint32_t quarantine_pages;
+  /**
+   * Bytes of the largest block that is aligned to its size: a power of two, 1024 to 262144 pages. Default: 1024 pages.
+   */
+  uint64_t block_bytes_max;
+  /**
+   * Settings by name, as `name=value` in lines or separated by semicolons; `zonal_pool_setting` has the names. Or null.
+   */
+  const char *settings;
   /**
    * Called with the progress of `ZONAL_POOL_PREFAULT`, or null.
    */
@@ -241,6 +375,16 @@ typedef struct {
 } zonal_accounting;
 
 /**
+ * A policy of requests. A handle stays valid to pass after the policy was destroyed, and is then refused.
+ */
+typedef struct {
+  /**
+   * Number of the policy. Zero is no policy.
+   */
+  uint64_t id;
+} zonal_policy;
+
+/**
  * A request for a block. Zero in every field but the first is the default: a page near the calling CPU.
  */
 typedef struct {
@@ -252,6 +396,11 @@ typedef struct {
    * Number of bytes, rounded up to whole pages. Default: one page.
    */
   size_t bytes;
+  /**
+   * Alignment of the block in bytes: a power of two up to the largest block. Default: a page, or `bytes` if that is a
+   * power of two up to the largest block.
+   */
+  size_t alignment;
   /**
    * `ZONAL_REQUEST_*`, or-ed.
    */
@@ -268,6 +417,10 @@ typedef struct {
    * Number of entries of `nodes`.
    */
   size_t nodes_len;
+  /**
+   * A policy of `zonal_policy_create`, instead of `policy` and `nodes`. Zero is none.
+   */
+  zonal_policy policy_handle;
 } zonal_request;
 
 /**
@@ -279,7 +432,7 @@ typedef struct {
    */
   size_t struct_size;
   /**
-   * The memory, aligned to a page. If `bytes` is a power of two of at most 4 MiB, it is aligned to `bytes`.
+   * The memory, aligned as the request says.
    */
   void *address;
   /**
@@ -300,6 +453,295 @@ typedef struct {
   uint16_t reserved[3];
 } zonal_block;
 
+/**
+ * Options of a policy.
+ */
+typedef struct {
+  /**
+   * `sizeof(zonal_policy_options)`.
+   */
+  size_t struct_size;
+  /**
+   * One of `ZONAL_POLICY_*`.
+   */
+  uint32_t policy;
+  /**
+   * Must be 0.
+   */
+  uint32_t reserved;
+  /**
+   * Numbers of the nodes.
+   */
+  const uint16_t *nodes;
+  /**
+   * Number of entries of `nodes`.
+   */
+  size_t nodes_len;
+  /**
+   * A weight for each of `nodes`, for `ZONAL_POLICY_WEIGHTED_INTERLEAVE`. A node with weight 0 is left out.
+   */
+  const uint8_t *weights;
+} zonal_policy_options;
+
+/**
+ * A function that runs while the threads of a pool pause. `in_reclaimers` is the number of those that do not, because they
+ * are in a reclaimer.
+ */
+typedef void (*zonal_while_paused)(void *context, size_t in_reclaimers);
+
+/**
+ * What a reclaimer should free.
+ */
+typedef struct {
+  /**
+   * `sizeof(zonal_reclaim_request)` of the library.
+   */
+  size_t struct_size;
+  /**
+   * One of `ZONAL_RECLAIM_NODE` to `ZONAL_RECLAIM_SHRINK`.
+   */
+  uint32_t reason;
+  /**
+   * `ZONAL_RECLAIM_MAY_*`, or-ed.
+   */
+  uint32_t flags;
+  /**
+   * Node whose pages are wanted.
+   */
+  uint16_t node;
+  /**
+   * Reserved.
+   */
+  uint16_t reserved[3];
+  /**
+   * Number of pages wanted.
+   */
+  uint64_t pages;
+  /**
+   * Bytes of the block that is needed. Pages that do not form such a block help less.
+   */
+  uint64_t block_bytes;
+  /**
+   * First page of the range that is wanted, if `range_pages` is not 0.
+   */
+  uint64_t range_frame;
+  /**
+   * Number of pages of the only range that is wanted, or 0 if any page of the node helps.
+   */
+  uint64_t range_pages;
+} zonal_reclaim_request;
+
+/**
+ * A function of a reclaimer. It returns a number of pages, and must return: an exception or `longjmp` must not leave it.
+ */
+typedef uint64_t (*zonal_reclaim)(void *context, const zonal_reclaim_request *request);
+
+/**
+ * Something that can free pages of a pool when memory is short, such as a cache.
+ */
+typedef struct {
+  /**
+   * `sizeof(zonal_reclaimer)`.
+   */
+  size_t struct_size;
+  /**
+   * Returns how many pages `reclaim` could free for the request.
+   */
+  zonal_reclaim count;
+  /**
+   * Frees pages for the request with `zonal_free`, and returns how many.
+   */
+  zonal_reclaim reclaim;
+  /**
+   * First argument of both.
+   */
+  void *context;
+} zonal_reclaimer;
+
+/**
+ * A registered reclaimer or callback. A handle stays valid to pass after it was unregistered, and is then refused.
+ */
+typedef struct {
+  /**
+   * Number of the registration. Zero is none.
+   */
+  uint64_t id;
+} zonal_registration;
+
+/**
+ * An event of memory pressure, with the state of the node when the callback is called. Counts are in pages.
+ */
+typedef struct {
+  /**
+   * `sizeof(zonal_pressure_event)` of the library.
+   */
+  size_t struct_size;
+  /**
+   * One of `ZONAL_PRESSURE_*`.
+   */
+  uint32_t kind;
+  /**
+   * Node whose memory is short.
+   */
+  uint16_t node;
+  /**
+   * Reserved.
+   */
+  uint16_t reserved;
+  /**
+   * Free pages of the node.
+   */
+  uint64_t free;
+  /**
+   * Sum of the watermarks `low` of its zones.
+   */
+  uint64_t low;
+  /**
+   * Sum of the watermarks `high` of its zones.
+   */
+  uint64_t high;
+  /**
+   * Share of the last 10, 60 and 300 seconds in which reclaim stalled requests, in hundredths of a percent.
+   */
+  uint16_t stalled[3];
+  /**
+   * Reserved.
+   */
+  uint16_t reserved_2;
+} zonal_pressure_event;
+
+/**
+ * A callback for events of memory pressure. It must return: an exception or `longjmp` must not leave it.
+ */
+typedef void (*zonal_on_pressure)(void *context, const zonal_pressure_event *event);
+
+/**
+ * A place in the memory of a pool.
+ */
+typedef struct {
+  /**
+   * `sizeof(zonal_location)`, which the caller sets.
+   */
+  size_t struct_size;
+  /**
+   * Address of the first byte of the page.
+   */
+  void *address;
+  /**
+   * Number of the page in the pool.
+   */
+  uint64_t frame;
+  /**
+   * Offset of the page in `file`.
+   */
+  uint64_t file_offset;
+  /**
+   * Descriptor of the file that holds the page, or -1: only pools with `ZONAL_POOL_SHARED_MEMORY` have files. The pool
+   * owns the descriptor; duplicate it to use it after the pool was closed.
+   */
+  int32_t file;
+  /**
+   * Node of the memory.
+   */
+  uint16_t node;
+  /**
+   * Reserved.
+   */
+  uint16_t reserved;
+} zonal_location;
+
+/**
+ * The state of a zone: the memory of a node, or the movable part of it. Counts are in pages.
+ */
+typedef struct {
+  /**
+   * `sizeof(zonal_zone)`, which the caller sets.
+   */
+  size_t struct_size;
+  /**
+   * Node of the zone.
+   */
+  uint16_t node;
+  /**
+   * Reserved.
+   */
+  uint16_t reserved[3];
+  /**
+   * Address of its first byte.
+   */
+  void *address;
+  /**
+   * Number of its first page in the pool.
+   */
+  uint64_t first_frame;
+  /**
+   * Number of pages from the first to the last.
+   */
+  uint64_t spanned;
+  /**
+   * Pages that the pool manages.
+   */
+  uint64_t managed;
+  /**
+   * Free pages.
+   */
+  uint64_t free;
+  /**
+   * Free pages in the caches of CPUs.
+   */
+  uint64_t in_pagesets;
+  /**
+   * Watermark `min`: ordinary requests leave this many pages free.
+   */
+  uint64_t watermark_min;
+  /**
+   * Watermark `low`: background reclaim begins below it.
+   */
+  uint64_t watermark_low;
+  /**
+   * Watermark `high`: background reclaim ends at it.
+   */
+  uint64_t watermark_high;
+  /**
+   * Blocks that were served here and should have been: `numa_hit`.
+   */
+  uint64_t hits;
+  /**
+   * Blocks that were served here but were meant for another node: `numa_miss`.
+   */
+  uint64_t misses;
+  /**
+   * Blocks that were meant for this node but served by another: `numa_foreign`.
+   */
+  uint64_t foreign;
+} zonal_zone;
+
+/**
+ * Where the kernel has put the memory of a node of a pool, in bytes. `bytes` is the sum of the next three.
+ */
+typedef struct {
+  /**
+   * `sizeof(zonal_residency)`, which the caller sets.
+   */
+  size_t struct_size;
+  /**
+   * Bytes that the pool has mapped for the node, including memory that is offline.
+   */
+  uint64_t bytes;
+  /**
+   * Bytes that are in memory on the node.
+   */
+  uint64_t on_node;
+  /**
+   * Bytes that are in memory on other nodes.
+   */
+  uint64_t misplaced;
+  /**
+   * Bytes that are not in memory yet.
+   */
+  uint64_t absent;
+} zonal_residency;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -310,6 +752,11 @@ extern "C" {
  * The text is valid until the next call of this thread fails.
  */
 const char *zonal_last_error(void);
+
+/**
+ * Returns the version of the library, for example `0.1.0`.
+ */
+const char *zonal_version(void);
 
 /**
  * Builds a pool, and stores its handle in `pool`. If it fails, `pool` becomes no pool.
@@ -339,7 +786,8 @@ zonal_status zonal_pool_close(zonal_pool pool,
 zonal_status zonal_pool_accounting(zonal_pool pool, zonal_accounting *accounting);
 
 /**
- * Checks all structures of a pool. No thread may allocate or free during the call.
+ * Checks all structures of a pool. No thread may allocate or free during the call. Fails with `ZONAL_BUSY` from within a callback
+ * of the pool.
  */
 zonal_status zonal_pool_verify(zonal_pool pool);
 
@@ -392,15 +840,30 @@ zonal_status zonal_free(zonal_pool pool,
                         size_t bytes);
 
 /**
- * Allocates up to `len` single pages near the calling CPU, stores their addresses in `addresses`, and stores how many it
+ * Splits a block into pieces of `piece_bytes`, which must be a power of two and at least a page. Each piece is then freed on
+ * its own. If the block is not a multiple of `piece_bytes`, or is not aligned to it, there are smaller pieces, as many as
+ * necessary so that each is aligned to its size.
+ *
+ * A block that is a single piece already is left as it is. A wrong block is refused with `ZONAL_NOT_ALLOCATED`, and nothing
+ * has changed.
+ */
+zonal_status zonal_split(zonal_pool pool,
+                         void *address,
+                         size_t bytes,
+                         size_t piece_bytes);
+
+/**
+ * Allocates up to `len` single pages, stores their addresses in `addresses`, and stores how many it
  * allocated in `count`.
  *
- * It allocates fewer only if memory is short, and fails if there is none.
+ * It allocates fewer only if memory is short, and fails if there is none. The request says where and how; its size must be that
+ * of a page.
  *
  * # Safety
- * `addresses` must have room for `len` addresses, and `count` must point to a number.
+ * `request` must be null, for pages near the calling CPU, or point to a request. `addresses` must have room for `len` addresses, and `count` must point to a number.
  */
 zonal_status zonal_alloc_pages(zonal_pool pool,
+                               const zonal_request *request,
                                void **addresses,
                                size_t len,
                                size_t *count);
@@ -418,6 +881,24 @@ zonal_status zonal_free_pages(zonal_pool pool,
                               void *const *addresses,
                               size_t len,
                               size_t *freed);
+
+/**
+ * Creates a policy for requests to a pool, which name it in `policy_handle`, and stores its handle in `policy`.
+ *
+ * Several threads may use it at the same time. A policy that interleaves continues with the next node in every request. A
+ * policy is destroyed with its pool at the latest.
+ *
+ * # Safety
+ * `options` must point to options. `policy` must point to a handle.
+ */
+zonal_status zonal_policy_create(zonal_pool pool,
+                                 const zonal_policy_options *options,
+                                 zonal_policy *policy);
+
+/**
+ * Destroys a policy. Requests that are using it finish first; its handle is refused at once.
+ */
+zonal_status zonal_policy_destroy(zonal_policy policy);
 
 /**
  * Brings `bytes` more of a pool's `max_size` into use, and stores in `done` how many, if that is not null.
@@ -467,6 +948,175 @@ zonal_status zonal_pool_setting(zonal_pool pool,
 zonal_status zonal_pool_set_setting(zonal_pool pool,
                                     const char *name,
                                     const char *value);
+
+/**
+ * Returns the memory of a pool's free pages to the kernel, and stores in `bytes` how many bytes, if that is not null. The pages
+ * stay free for the pool, and the kernel provides zeroed memory on their next use. Explicit huge pages are not returned.
+ *
+ * # Safety
+ * `bytes` must be null, or point to a number.
+ */
+zonal_status zonal_pool_trim(zonal_pool pool,
+                             uint64_t *bytes);
+
+/**
+ * Runs a function while the threads of a pool pause, so that it can `fork` a child that uses the pool.
+ *
+ * The child may use the pool if `in_reclaimers` is 0.
+ *
+ * # Safety
+ * `function` must be null, which is refused, or do what its type says with `context`.
+ */
+zonal_status zonal_pool_pause_threads(zonal_pool pool, zonal_while_paused function, void *context);
+
+/**
+ * Registers a reclaimer, which the pool calls when memory is short, and stores its handle in `registration`.
+ *
+ * Any thread may call it: threads that allocate, and threads of the pool. It may free and allocate blocks of the pool. It must
+ * not acquire a lock that a thread holds while it makes a request without `ZONAL_REQUEST_NO_WAIT`, closes the pool or
+ * unregisters the reclaimer. A thread holds no lock of the library while it calls a reclaimer.
+ *
+ * # Safety
+ * `reclaimer` must point to a reclaimer, whose functions must do what their types say until it is unregistered or the pool is
+ * closed. `registration` must point to a handle.
+ */
+zonal_status zonal_reclaimer_register(zonal_pool pool,
+                                      const zonal_reclaimer *reclaimer,
+                                      zonal_registration *registration);
+
+/**
+ * Registers a callback for events of memory pressure, and stores its handle in `registration`.
+ *
+ * A thread of the pool calls it, at most once a second for each node and kind of event. It may call the library, except
+ * `zonal_pool_verify`.
+ *
+ * # Safety
+ * `callback` must do what its type says until it is unregistered or the pool is closed. `registration` must point to a handle.
+ */
+zonal_status zonal_pressure_register(zonal_pool pool,
+                                     zonal_on_pressure callback,
+                                     void *context,
+                                     zonal_registration *registration);
+
+/**
+ * Publishes a pool on a Unix socket at `path`, and stores a handle in `registration`. Until it is unregistered or the pool is
+ * closed, `zonal settings --pool PATH` and other tools of this user read its state and change its settings.
+ *
+ * # Safety
+ * `path` must be a text that ends with a zero. `registration` must point to a handle.
+ */
+zonal_status zonal_pool_publish(zonal_pool pool,
+                                const char *path,
+                                zonal_registration *registration);
+
+/**
+ * Unregisters a reclaimer or a callback, and waits until no thread runs it, or ends a publication. Closing its pool does the
+ * same.
+ *
+ * Fails with `ZONAL_BUSY` from within the callback itself, which then stays registered.
+ */
+zonal_status zonal_unregister(zonal_registration registration);
+
+/**
+ * Calls the reclaimers of a pool to free `pages` pages of a node, and stores in `freed` how many they freed, if that is not
+ * null.
+ *
+ * # Safety
+ * `freed` must be null, or point to a number.
+ */
+zonal_status zonal_pool_reclaim(zonal_pool pool,
+                                uint16_t node,
+                                uint64_t pages,
+                                uint64_t *freed);
+
+/**
+ * Stores what is known about the page that contains an address of a pool, whether it is allocated or not.
+ *
+ * # Safety
+ * `location` must point to a structure whose `struct_size` is set. The address is not accessed.
+ */
+zonal_status zonal_pool_locate(zonal_pool pool, const void *address, zonal_location *location);
+
+/**
+ * Stores what is known about a page with this number in a pool, whether it is allocated or not.
+ *
+ * # Safety
+ * `location` must point to a structure whose `struct_size` is set.
+ */
+zonal_status zonal_pool_locate_frame(zonal_pool pool, uint64_t frame, zonal_location *location);
+
+/**
+ * Stores the state of one zone of a pool. Zones have the indices from 0; beyond the last one, the call fails with
+ * `ZONAL_INVALID_ARGUMENT` and a message with their number.
+ *
+ * # Safety
+ * `zone` must point to a structure whose `struct_size` is set.
+ */
+zonal_status zonal_pool_zone(zonal_pool pool,
+                             size_t index,
+                             zonal_zone *zone);
+
+/**
+ * Stores the number of zones of a pool.
+ *
+ * # Safety
+ * `count` must point to a number.
+ */
+zonal_status zonal_pool_zones(zonal_pool pool, size_t *count);
+
+/**
+ * Asks the kernel where the memory of a node of a pool is, page by page, and stores the result. It takes about 10 ms for each GiB.
+ *
+ * Fails with `ZONAL_UNKNOWN` if the kernel denies `move_pages(2)`. For emulated nodes, `misplaced` says nothing.
+ *
+ * # Safety
+ * `residency` must point to a structure whose `struct_size` is set.
+ */
+zonal_status zonal_pool_residency(zonal_pool pool,
+                                  uint16_t node,
+                                  zonal_residency *residency);
+
+/**
+ * Stores how many bytes of a pool the kernel backs with huge pages of any kind now. Fails with `ZONAL_UNKNOWN` if
+ * `/proc/self/smaps` cannot be read.
+ *
+ * # Safety
+ * `bytes` must point to a number.
+ */
+zonal_status zonal_pool_huge_page_bytes(zonal_pool pool,
+                                        uint64_t *bytes);
+
+/**
+ * Writes the state of a pool as text, and stores the length of the whole text in `needed` if that is not null. `format` is
+ * one of `ZONAL_SNAPSHOT_*`.
+ *
+ * The text in `buffer` is cut to `len - 1` bytes and ends with a zero.
+ *
+ * # Safety
+ * `buffer` must be null, or have room for `len` bytes. `needed` must be null, or point to a number.
+ */
+zonal_status zonal_pool_snapshot(zonal_pool pool,
+                                 uint32_t format,
+                                 char *buffer,
+                                 size_t len,
+                                 size_t *needed);
+
+/**
+ * Writes the steps that a request would take now on the calling CPU as text, a line for each, and stores the length of the
+ * whole text in `needed` if that is not null. Nothing is allocated. A block larger than the largest aligned block has no steps, and
+ * is refused.
+ *
+ * The text in `buffer` is cut to `len - 1` bytes and ends with a zero.
+ *
+ * # Safety
+ * `request` must be null, for one page near the calling CPU, or point to a request. `buffer` must be null, or have room for
+ * `len` bytes. `needed` must be null, or point to a number.
+ */
+zonal_status zonal_explain(zonal_pool pool,
+                           const zonal_request *request,
+                           char *buffer,
+                           size_t len,
+                           size_t *needed);
 
 #ifdef __cplusplus
 }  // extern "C"

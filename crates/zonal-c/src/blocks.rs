@@ -2,37 +2,13 @@
 
 use std::ffi::c_void;
 
-use zonal_linux::{AllocError, NodeMask, PageCount, Pfn, Pool, PoolPolicy, PoolRequest};
+use zonal_linux::{AllocError, PageCount, Pfn, Pool, PoolRequest};
 
+use crate::arguments::{check_pointer, sized};
 use crate::handle::with_pool;
-use crate::pool::{check_pointer, node_list, sized};
-use crate::status::{Failure, Status, call, check_flags, zonal_status};
-use crate::types::{
-    ZONAL_POLICY_BIND, ZONAL_POLICY_LOCAL, ZONAL_POLICY_PREFERRED, ZONAL_REQUEST_NO_WAIT,
-    ZONAL_REQUEST_THIS_NODE, ZONAL_REQUEST_ZEROED, zonal_block, zonal_pool, zonal_request,
-};
-
-/// Returns the policy of a request.
-///
-/// # Safety
-/// The nodes of the request must be null, or point to as many numbers as it says.
-unsafe fn policy_of(pool: &Pool, request: &zonal_request) -> Result<Option<PoolPolicy<'static>>, Failure> {
-    // SAFETY: guaranteed by the caller.
-    let nodes = unsafe { node_list(request.nodes, request.nodes_len) }?;
-    let policy = match (request.policy, &nodes[..]) {
-        (ZONAL_POLICY_LOCAL, []) => return Ok(None),
-        (ZONAL_POLICY_PREFERRED, &[first]) => pool.preferred(first),
-        (ZONAL_POLICY_BIND, [_, ..]) => pool.bind(nodes.iter().copied().collect::<NodeMask>()),
-        (policy, nodes) => {
-            return Err(Failure::invalid(format_args!(
-                "policy is {policy} with {} nodes; ZONAL_POLICY_LOCAL (0) has none, ZONAL_POLICY_PREFERRED (1) has \
-                 one, and ZONAL_POLICY_BIND (2) has one or more",
-                nodes.len()
-            )));
-        }
-    };
-    policy.map(Some).map_err(Failure::invalid)
-}
+use crate::request::{PAGE, order_of, with_request};
+use crate::status::{Failure, Status, call, zonal_status};
+use crate::types::{zonal_block, zonal_pool, zonal_request};
 
 fn failure(pool: &Pool, request: &PoolRequest<'_>, error: AllocError) -> Failure {
     let status = match error {
@@ -61,37 +37,17 @@ fn check_mapped(pool: &Pool) -> Result<(), Failure> {
     }
 }
 
-/// Allocates the block of a request.
-///
-/// # Safety
-/// As for [`policy_of`].
-unsafe fn alloc(pool: &Pool, request: &zonal_request) -> Result<zonal_block, Failure> {
-    let known = ZONAL_REQUEST_NO_WAIT | ZONAL_REQUEST_THIS_NODE | ZONAL_REQUEST_ZEROED;
-    check_flags(request.flags, known)?;
+/// Allocates a block of at least `bytes`.
+#[inline]
+fn alloc(pool: &Pool, wanted: &PoolRequest<'_>, bytes: usize) -> Result<zonal_block, Failure> {
     check_mapped(pool)?;
-    // SAFETY: guaranteed by the caller.
-    let policy = unsafe { policy_of(pool, request) }?;
-    let mut wanted = PoolRequest::page();
-    if let Some(policy) = &policy {
-        wanted = wanted.policy(policy);
-    }
-    let has = |flag: u32| request.flags & flag != 0;
-    if has(ZONAL_REQUEST_NO_WAIT) {
-        wanted = wanted.no_wait();
-    }
-    if has(ZONAL_REQUEST_THIS_NODE) {
-        wanted = wanted.this_node();
-    }
-    if has(ZONAL_REQUEST_ZEROED) {
-        wanted = wanted.zeroed();
-    }
-    let count = PageCount::new(request.bytes.max(1).div_ceil(pool.page_bytes()) as u64);
-    let run = match pool.alloc_frames_raw(&wanted, count) {
+    let count = PageCount::new(bytes.max(1).div_ceil(pool.page_bytes()) as u64);
+    let run = match pool.alloc_frames_raw(wanted, count) {
         // SAFETY: the run is not owned by anything else, and is freed by `zonal_free` only.
-        Err(AllocError::Count { .. }) => unsafe { pool.allocator() }.alloc_contiguous(&wanted, count),
+        Err(AllocError::Count { .. }) => unsafe { pool.allocator() }.alloc_contiguous(wanted, count),
         other => other,
     };
-    let run = run.map_err(|error| failure(pool, &wanted, error))?;
+    let run = run.map_err(|error| failure(pool, wanted, error))?;
     let Some(address) = pool.ptr_of(run.range.start) else {
         let first = run.range.start;
         return Err(Failure::new(Status::ZONAL_INTERNAL, format_args!("page {first} has no address")));
@@ -118,14 +74,6 @@ pub unsafe extern "C" fn zonal_alloc(
     request: *const zonal_request,
     block: *mut zonal_block,
 ) -> zonal_status {
-    const PAGE: zonal_request = zonal_request {
-        struct_size: size_of::<zonal_request>(),
-        bytes: 0,
-        flags: 0,
-        policy: ZONAL_POLICY_LOCAL,
-        nodes: std::ptr::null(),
-        nodes_len: 0,
-    };
     call(|| {
         // SAFETY: guaranteed by the caller.
         unsafe { sized("block", block) }?;
@@ -138,8 +86,10 @@ pub unsafe extern "C" fn zonal_alloc(
             // SAFETY: guaranteed by the caller.
             unsafe { sized("request", request) }?
         };
-        // SAFETY: guaranteed by the caller.
-        *block = with_pool(pool, |pool| unsafe { alloc(pool, request) })?;
+        *block = with_pool(pool, |found| {
+            // SAFETY: guaranteed by the caller.
+            unsafe { with_request(pool, found, request, |wanted| alloc(found, wanted, request.bytes)) }
+        })?;
         Ok(())
     })
 }
@@ -156,33 +106,85 @@ pub unsafe extern "C" fn zonal_alloc(
 pub unsafe extern "C" fn zonal_free(pool: zonal_pool, address: *mut c_void, bytes: usize) -> zonal_status {
     call(|| {
         with_pool(pool, |pool| {
-            let refused = |why: String| Err(Failure::new(Status::ZONAL_NOT_ALLOCATED, why));
-            let page = pool.page_bytes();
-            let Some(first) = pool.pfn_of(address.cast_const().cast::<u8>()) else {
-                return refused(format!("{address:?} is not memory of the pool"));
-            };
-            if !address.addr().is_multiple_of(page) || bytes == 0 || !bytes.is_multiple_of(page) {
-                return refused(format!("{bytes} bytes at {address:?} are not whole pages of {page} bytes"));
-            }
-            let count = PageCount::new((bytes / page) as u64);
+            let (first, count) = whole_pages(pool, address, bytes)?;
             // SAFETY: the interface hands out blocks without an owner, and the caller gives up the memory.
             let freed = unsafe { pool.free_frames_raw(first, count) };
-            freed.or_else(|error| refused(format!("{bytes} bytes at {address:?}: {error}")))
+            freed.map_err(|error| not_allocated(address, bytes, &error))
         })
     })
 }
 
-/// Allocates up to `len` single pages near the calling CPU, stores their addresses in `addresses`, and stores how many it
+/// Returns the pages that `bytes` at `address` are.
+#[inline]
+fn whole_pages(pool: &Pool, address: *mut c_void, bytes: usize) -> Result<(Pfn, PageCount), Failure> {
+    let page = pool.page_bytes();
+    let first = pool.pfn_of(address.cast_const().cast::<u8>());
+    let is_whole = address.addr() & (page - 1) == 0 && bytes != 0 && bytes & (page - 1) == 0;
+    match first {
+        Some(first) if is_whole => Ok((first, PageCount::new((bytes / page) as u64))),
+        _ => Err(not_pages(address, bytes, page, first.is_some())),
+    }
+}
+
+#[cold]
+fn not_pages(address: *mut c_void, bytes: usize, page: usize, is_in_pool: bool) -> Failure {
+    let status = Status::ZONAL_NOT_ALLOCATED;
+    if is_in_pool {
+        Failure::new(status, format_args!("{bytes} bytes at {address:?} are not whole pages of {page} bytes"))
+    } else {
+        Failure::new(status, format_args!("{address:?} is not memory of the pool"))
+    }
+}
+
+#[cold]
+fn not_allocated(address: *mut c_void, bytes: usize, error: &dyn std::fmt::Display) -> Failure {
+    Failure::new(Status::ZONAL_NOT_ALLOCATED, format_args!("{bytes} bytes at {address:?}: {error}"))
+}
+
+/// Splits a block into pieces of `piece_bytes`, which must be a power of two and at least a page. Each piece is then freed on
+/// its own. If the block is not a multiple of `piece_bytes`, or is not aligned to it, there are smaller pieces, as many as
+/// necessary so that each is aligned to its size.
+///
+/// A block that is a single piece already is left as it is. A wrong block is refused with `ZONAL_NOT_ALLOCATED`, and nothing
+/// has changed.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn zonal_split(
+    pool: zonal_pool,
+    address: *mut c_void,
+    bytes: usize,
+    piece_bytes: usize,
+) -> zonal_status {
+    call(|| {
+        with_pool(pool, |pool| {
+            let order = order_of("piece_bytes", pool, piece_bytes)?;
+            if piece_bytes < pool.page_bytes() {
+                let page = pool.page_bytes();
+                return Err(Failure::invalid(format_args!(
+                    "piece_bytes is {piece_bytes}; a page has {page}"
+                )));
+            }
+            let (first, count) = whole_pages(pool, address, bytes)?;
+            // SAFETY: the interface hands out blocks without an owner.
+            let split = unsafe { pool.split_frames_raw(first, count, order) };
+            split.map_err(|error| not_allocated(address, bytes, &error))
+        })
+    })
+}
+
+/// Allocates up to `len` single pages, stores their addresses in `addresses`, and stores how many it
 /// allocated in `count`.
 ///
-/// It allocates fewer only if memory is short, and fails if there is none.
+/// It allocates fewer only if memory is short, and fails if there is none. The request says where and how; its size must be that
+/// of a page.
 ///
 /// # Safety
-/// `addresses` must have room for `len` addresses, and `count` must point to a number.
+/// `request` must be null, for pages near the calling CPU, or point to a request. `addresses` must have room for `len` addresses, and `count` must point to a number.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_alloc_pages(
     pool: zonal_pool,
+    request: *const zonal_request,
     addresses: *mut *mut c_void,
     len: usize,
     count: *mut usize,
@@ -194,33 +196,56 @@ pub unsafe extern "C" fn zonal_alloc_pages(
         if len > 0 {
             check_pointer("addresses", addresses)?;
         }
-        with_pool(pool, |pool| {
-            check_mapped(pool)?;
-            let mut frames = [Pfn::default(); 64];
-            let mut done = 0;
-            while done < len {
-                let most = frames.len().min(len - done);
-                let came = match pool.alloc_bulk_raw(&PoolRequest::page(), &mut frames[..most]) {
-                    Ok(came) => came,
-                    Err(error) if done == 0 => return Err(failure(pool, &PoolRequest::page(), error)),
-                    Err(_) => break,
-                };
-                for frame in &frames[..came] {
-                    let address = pool.ptr_of(*frame).map_or(std::ptr::null_mut(), |at| at.as_ptr().cast());
-                    let place = addresses.wrapping_add(done);
-                    // SAFETY: `done` is less than `len`, for which the caller has room.
-                    unsafe { place.write(address) };
-                    done += 1;
-                }
-                if came < most {
-                    break;
-                }
+        // SAFETY: guaranteed by the caller.
+        let request = if request.is_null() { &PAGE } else { unsafe { sized("request", request) }? };
+        let done = with_pool(pool, |found| {
+            let page = found.page_bytes();
+            if request.bytes > page || request.alignment > page {
+                let (bytes, alignment) = (request.bytes, request.alignment);
+                return Err(Failure::invalid(format_args!(
+                    "bytes is {bytes} and alignment {alignment}; pages have {page} bytes"
+                )));
             }
             // SAFETY: guaranteed by the caller.
-            unsafe { count.write(done) };
-            Ok(())
-        })
+            unsafe { with_request(pool, found, request, |wanted| alloc_pages(found, wanted, addresses, len)) }
+        })?;
+        // SAFETY: guaranteed by the caller.
+        unsafe { count.write(done) };
+        Ok(())
     })
+}
+
+/// Allocates up to `len` pages, and returns how many.
+///
+/// # Safety
+/// `addresses` must have room for `len` addresses.
+unsafe fn alloc_pages(
+    pool: &Pool,
+    wanted: &PoolRequest<'_>,
+    addresses: *mut *mut c_void,
+    len: usize,
+) -> Result<usize, Failure> {
+    check_mapped(pool)?;
+    let mut frames = [Pfn::default(); 64];
+    let mut done = 0;
+    while done < len {
+        let most = frames.len().min(len - done);
+        let came = match pool.alloc_bulk_raw(wanted, &mut frames[..most]) {
+            Ok(came) => came,
+            Err(error) if done == 0 => return Err(failure(pool, wanted, error)),
+            Err(_) => break,
+        };
+        for frame in &frames[..came] {
+            let address = pool.ptr_of(*frame).map_or(std::ptr::null_mut(), |at| at.as_ptr().cast());
+            // SAFETY: `done` is less than `len`, for which the caller has room.
+            unsafe { addresses.wrapping_add(done).write(address) };
+            done += 1;
+        }
+        if came < most {
+            break;
+        }
+    }
+    Ok(done)
 }
 
 /// Frees single pages, in order, and stores in `freed` how many it freed if that is not null.

@@ -1,4 +1,5 @@
-//! Which pools the threads of the process are using, so that a pool can be closed while other threads call it.
+//! Which pools the threads of the process are using, so that a pool can be closed while other threads call it, and which
+//! callbacks they are running.
 //!
 //! Every call that uses a pool notes the pool's slot in a record of the calling thread, and then checks whether the pool
 //! is open. Closing a pool first marks it as closing, and then waits until no record names its slot. The two sides need
@@ -15,6 +16,8 @@ use std::time::Duration;
 
 /// The largest number of calls of one thread that are in progress at a time: calls from callbacks.
 const NESTED_MAX: usize = 8;
+/// Bit of a number that is not a slot but a registered callback, which is noted in the same way while it runs.
+pub(crate) const CALLBACK: u32 = 1 << 31;
 /// Value of a place that names no slot.
 const NOTHING: u32 = u32::MAX;
 
@@ -158,6 +161,15 @@ impl Call {
             fence(SeqCst); // pairs with the fence in `wait_for_calls`
         }
         Some(Self { record, depth, keeps_record })
+    }
+}
+
+impl Call {
+    /// Whether an outer call of this thread uses the same slot, so that nobody can close it before that call ends.
+    pub(crate) fn is_nested(&self) -> bool {
+        // Relaxed: only this thread writes them.
+        let own = self.record.slots[self.depth].load(Relaxed);
+        self.record.slots[..self.depth].iter().any(|place| place.load(Relaxed) == own)
     }
 }
 

@@ -1,26 +1,13 @@
 //! Changes of a pool at run time: its size, and its settings by name.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{c_char, c_void};
 
 use zonal_linux::ShrinkError;
 
+use crate::arguments::{store, text_of, write_text};
 use crate::handle::with_pool;
-use crate::pool::{check_pointer, write_text};
 use crate::status::{Failure, Status, call, zonal_status};
-use crate::types::zonal_pool;
-
-/// Stores a number of bytes for the caller, if it wants it.
-///
-/// # Safety
-/// `place` must be null, or point to a number.
-unsafe fn store(place: *mut u64, number: u64) -> Result<(), Failure> {
-    if !place.is_null() {
-        check_pointer("done", place)?;
-        // SAFETY: guaranteed by the caller.
-        unsafe { place.write(number) };
-    }
-    Ok(())
-}
+use crate::types::{zonal_pool, zonal_while_paused};
 
 /// Brings `bytes` more of a pool's `max_size` into use, and stores in `done` how many, if that is not null.
 ///
@@ -31,12 +18,12 @@ unsafe fn store(place: *mut u64, number: u64) -> Result<(), Failure> {
 pub unsafe extern "C" fn zonal_pool_grow(pool: zonal_pool, bytes: u64, done: *mut u64) -> zonal_status {
     call(|| {
         // SAFETY: guaranteed by the caller.
-        unsafe { store(done, 0) }?;
+        unsafe { store("done", done, 0) }?;
         let grown = with_pool(pool, |pool| {
             pool.grow(bytes).map_err(|error| Failure::new(Status::ZONAL_RESIZE_FAILED, error))
         })?;
         // SAFETY: as above.
-        unsafe { store(done, grown) }
+        unsafe { store("done", done, grown) }
     })
 }
 
@@ -52,7 +39,7 @@ pub unsafe extern "C" fn zonal_pool_grow(pool: zonal_pool, bytes: u64, done: *mu
 pub unsafe extern "C" fn zonal_pool_shrink(pool: zonal_pool, bytes: u64, done: *mut u64) -> zonal_status {
     call(|| {
         // SAFETY: guaranteed by the caller.
-        unsafe { store(done, 0) }?;
+        unsafe { store("done", done, 0) }?;
         let (returned, failure) = with_pool(pool, |pool| {
             Ok(match pool.shrink(bytes) {
                 Ok(returned) => (returned, None),
@@ -63,20 +50,9 @@ pub unsafe extern "C" fn zonal_pool_shrink(pool: zonal_pool, bytes: u64, done: *
             })
         })?;
         // SAFETY: as above.
-        unsafe { store(done, returned) }?;
+        unsafe { store("done", done, returned) }?;
         failure.map_or(Ok(()), Err)
     })
-}
-
-/// Returns a text of the caller.
-///
-/// # Safety
-/// `text` must be null, or a text that ends with a zero and does not change during the call.
-unsafe fn text_of<'a>(name: &str, text: *const c_char) -> Result<&'a str, Failure> {
-    check_pointer(name, text)?;
-    // SAFETY: guaranteed by the caller.
-    let text = unsafe { CStr::from_ptr(text) };
-    text.to_str().map_err(|error| Failure::invalid(format_args!("{name} is not UTF-8: {error}")))
 }
 
 /// Writes the value of a setting as text into `buffer`, and stores the length of the whole text in `needed` if that is not
@@ -124,5 +100,47 @@ pub unsafe extern "C" fn zonal_pool_set_setting(
         // SAFETY: guaranteed by the caller.
         let value = unsafe { text_of("value", value) }?;
         with_pool(pool, |pool| pool.set_setting(name, value).map_err(Failure::invalid))
+    })
+}
+
+/// Returns the memory of a pool's free pages to the kernel, and stores in `bytes` how many bytes, if that is not null. The pages
+/// stay free for the pool, and the kernel provides zeroed memory on their next use. Explicit huge pages are not returned.
+///
+/// # Safety
+/// `bytes` must be null, or point to a number.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zonal_pool_trim(pool: zonal_pool, bytes: *mut u64) -> zonal_status {
+    call(|| {
+        // SAFETY: guaranteed by the caller.
+        unsafe { store("bytes", bytes, 0) }?;
+        let returned = with_pool(pool, |pool| {
+            pool.trim().map_err(|error| Failure::new(Status::ZONAL_RESIZE_FAILED, error))
+        })?;
+        // SAFETY: as above.
+        unsafe { store("bytes", bytes, returned) }
+    })
+}
+
+/// Runs a function while the threads of a pool pause, so that it can `fork` a child that uses the pool.
+///
+/// The child may use the pool if `in_reclaimers` is 0.
+///
+/// # Safety
+/// `function` must be null, which is refused, or do what its type says with `context`.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zonal_pool_pause_threads(
+    pool: zonal_pool,
+    function: zonal_while_paused,
+    context: *mut c_void,
+) -> zonal_status {
+    call(|| {
+        let function = function.ok_or_else(|| Failure::invalid("function is null"))?;
+        with_pool(pool, |pool| {
+            // SAFETY: guaranteed by the caller.
+            pool.with_threads_paused(|in_reclaimers| unsafe { function(context, in_reclaimers) });
+            Ok(())
+        })
     })
 }

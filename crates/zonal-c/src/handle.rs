@@ -15,6 +15,7 @@ use zonal_linux::Pool;
 use crate::calls::{self, Call};
 use crate::status::{Failure, Status};
 use crate::types::zonal_pool;
+use crate::{callbacks, policy};
 
 /// The upper half of every handle, so that other numbers are not handles.
 const TAG: u64 = 0x7A6F_6E61 << 32;
@@ -77,7 +78,7 @@ pub(crate) fn open(pool: Pool) -> Result<zonal_pool, Failure> {
 }
 
 /// Returns the number of the slot that a handle names, if it is a handle.
-fn index_of(handle: zonal_pool) -> Result<usize, Failure> {
+pub(crate) fn index_of(handle: zonal_pool) -> Result<usize, Failure> {
     let number = handle.id.wrapping_sub(TAG);
     let not_a_pool =
         || Failure::new(Status::ZONAL_NOT_A_POOL, format_args!("{:#x} is not a handle of a pool", handle.id));
@@ -107,12 +108,14 @@ pub(crate) fn with_pool<R>(
         })?;
         // Acquire: pairs with the release in `open`. A state that is open here is found by `wait_for_calls`.
         match slot.state.load(Acquire) {
-            OPEN => {
-                // SAFETY: the slot is open and this call is noted, so no thread changes the pool until the call ends.
+            EMPTY => return Err(closed(handle)),
+            // A thread that closes the pool waits for the outer call of this thread, which therefore must go on.
+            state if state == OPEN || call.is_nested() => {
+                // SAFETY: the slot was open when this call, or an outer one, was noted, so no thread changes the pool until
+                // it ends.
                 let pool = unsafe { &*slot.pool.get() };
                 return pool.as_ref().ok_or_else(|| closed(handle)).and_then(body);
             }
-            EMPTY => return Err(closed(handle)),
             _ => {} // another thread closes the pool, or finds that it cannot
         }
         drop(call);
@@ -127,8 +130,8 @@ pub(crate) fn close(
 ) -> Result<(), Failure> {
     let index = index_of(handle)?;
     let slot = slot(index).ok_or_else(|| closed(handle))?;
-    if calls::is_calling(index as u32) {
-        let why = "the pool is in use by a call of this thread, from which it cannot be closed";
+    if calls::is_calling(index as u32) || callbacks::is_in_one_of(index as u32) {
+        let why = "the pool is in use by a call or callback of this thread, from which it cannot be closed";
         return Err(Failure::new(Status::ZONAL_BUSY, why));
     }
     // Acquire: this thread alone has the pool from here on, once no call is in progress.
@@ -153,6 +156,8 @@ pub(crate) fn close(
     }
     let pool = pool.take();
     slot.state.store(EMPTY, Release);
+    callbacks::end_all_of(index as u32);
+    policy::destroy_all_of(index as u32);
     drop(pool);
     Ok(())
 }

@@ -14,10 +14,16 @@
 //! library.
 #![allow(unreachable_pub)] // the public items are reached by their symbols, not by their paths
 
+mod arguments;
 mod blocks;
+mod callbacks;
 mod calls;
 mod change;
 mod handle;
+mod policy;
 mod pool;
+mod request;
+mod state;
 mod status;
+mod table;
 mod types;

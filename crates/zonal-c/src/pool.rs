@@ -1,22 +1,23 @@
 //! Building, closing and observing pools.
 
 use std::ffi::{c_char, c_void};
-use std::mem::MaybeUninit;
+use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 
-use zonal_linux::{HugePages, NodeId, Placement, Pool, PoolError, Prefault, Progress};
+use zonal_linux::{
+    Config, Hardening, HugePages, Order, PageCount, Placement, Pool, PoolError, Prefault, Progress, ZeroOn,
+};
 
-use crate::handle::{close, open, with_pool};
+use crate::arguments::{check_pointer, node_id, node_numbers, sized, text_of, write_text};
+use crate::callbacks::is_in_one_of;
+use crate::handle::{close, index_of, open, with_pool};
 use crate::status::{Failure, Status, call, check_flags, zonal_status};
 use crate::types::{
     ZONAL_CLOSE_WITH_BLOCKS, ZONAL_HUGE_PAGES_1G, ZONAL_HUGE_PAGES_2M, ZONAL_HUGE_PAGES_NEVER,
-    ZONAL_HUGE_PAGES_TRANSPARENT, ZONAL_POOL_PREFAULT, ZONAL_POOL_REQUIRE_BINDING,
-    ZONAL_POOL_REQUIRE_HUGE_PAGES, ZONAL_POOL_SHARED_MEMORY, zonal_accounting, zonal_pool,
+    ZONAL_HUGE_PAGES_TRANSPARENT, ZONAL_POOL_POISON, ZONAL_POOL_PREFAULT, ZONAL_POOL_REQUIRE_BINDING,
+    ZONAL_POOL_REQUIRE_HUGE_PAGES, ZONAL_POOL_SHARED_MEMORY, ZONAL_POOL_ZEROED, zonal_accounting, zonal_pool,
     zonal_pool_options, zonal_progress,
 };
-
-/// Number of node ids.
-const NODES_MAX: usize = 1024;
 
 /// The progress callback of the caller.
 struct OnProgress {
@@ -38,57 +39,88 @@ impl OnProgress {
     }
 }
 
-/// Returns the nodes of a list, in its order.
+/// Pattern with which freed pages are overwritten.
+const POISON: u64 = 0x6B6B_6B6B_6B6B_6B6B;
+
+/// Returns the configuration that options describe.
 ///
 /// # Safety
-/// `nodes` must be null, or point to `len` numbers.
-pub(crate) unsafe fn node_list(nodes: *const u16, len: usize) -> Result<Vec<NodeId>, Failure> {
-    if len == 0 {
-        return Ok(Vec::new());
+/// The settings must be null, or a text that ends with a zero.
+unsafe fn config_of(options: &zonal_pool_options) -> Result<Config, Failure> {
+    let mut config = Config::default();
+    if options.page_bytes != 0 {
+        if !options.page_bytes.is_power_of_two() {
+            let bytes = options.page_bytes;
+            return Err(Failure::invalid(format_args!("page_bytes is {bytes}; it must be a power of two")));
+        }
+        config.page_bytes = options.page_bytes;
     }
-    if nodes.is_null() || !nodes.is_aligned() || len > NODES_MAX {
-        let most = NODES_MAX;
-        return Err(Failure::invalid(format_args!(
-            "nodes is {nodes:?} with nodes_len {len}; it must point to 1 to {most} numbers"
-        )));
+    let block = options.block_bytes_max;
+    if block != 0 {
+        let pages = block / u64::from(config.page_bytes);
+        let order = u8::try_from(pages.trailing_zeros()).ok().and_then(Order::new);
+        let order = order.filter(|_| block.is_power_of_two() && (1 << 10..=1 << 18).contains(&pages));
+        config.max_order = order.ok_or_else(|| {
+            let page = u64::from(config.page_bytes);
+            let (least, most) = (page << 10, page << 18);
+            Failure::invalid(format_args!(
+                "block_bytes_max is {block}; it must be a power of two from {least} to {most}"
+            ))
+        })?;
     }
-    // SAFETY: guaranteed by the caller.
-    let numbers = unsafe { std::slice::from_raw_parts(nodes, len) };
-    let id = |&number: &u16| {
-        NodeId::new(number)
-            .ok_or_else(|| Failure::invalid(format_args!("there is no node {number}; nodes are 0 to 1023")))
+    let has = |flag: u32| options.flags & flag != 0;
+    config.hardening = Hardening {
+        poison: has(ZONAL_POOL_POISON).then_some(POISON),
+        zero: if has(ZONAL_POOL_ZEROED) { ZeroOn::EveryAllocation } else { ZeroOn::Request },
+        quarantine: PageCount::new(options.quarantine_pages.into()),
     };
-    numbers.iter().map(id).collect()
+    if !options.settings.is_null() {
+        // SAFETY: guaranteed by the caller.
+        let text = unsafe { text_of("settings", options.settings) }?;
+        for setting in text.split(['\n', ';']).map(str::trim).filter(|setting| !setting.is_empty()) {
+            let (name, value) = setting.split_once('=').ok_or_else(|| {
+                Failure::invalid(format_args!("settings has `{setting}`, which is not `name=value`"))
+            })?;
+            config.set(name.trim(), value).map_err(Failure::invalid)?;
+        }
+    }
+    Ok(config)
 }
 
-fn build(options: &zonal_pool_options) -> Result<Pool, Failure> {
+/// Returns the huge pages that options name.
+fn huge_pages_of(options: &zonal_pool_options) -> Result<HugePages, Failure> {
+    match options.huge_pages {
+        ZONAL_HUGE_PAGES_TRANSPARENT => Ok(HugePages::Transparent),
+        ZONAL_HUGE_PAGES_NEVER => Ok(HugePages::Never),
+        ZONAL_HUGE_PAGES_2M => Ok(HugePages::Explicit),
+        ZONAL_HUGE_PAGES_1G => Ok(HugePages::Explicit1G),
+        other => Err(Failure::invalid(format_args!(
+            "huge_pages is {other}; values are ZONAL_HUGE_PAGES_*, 0 to 3"
+        ))),
+    }
+}
+
+/// # Safety
+/// As for [`zonal_pool_build`].
+unsafe fn build(options: &zonal_pool_options) -> Result<Pool, Failure> {
     let known = ZONAL_POOL_PREFAULT
         | ZONAL_POOL_REQUIRE_HUGE_PAGES
         | ZONAL_POOL_REQUIRE_BINDING
-        | ZONAL_POOL_SHARED_MEMORY;
+        | ZONAL_POOL_SHARED_MEMORY
+        | ZONAL_POOL_POISON
+        | ZONAL_POOL_ZEROED;
     check_flags(options.flags, known)?;
-    if options.reserved != 0 {
-        return Err(Failure::invalid(format_args!("reserved is {}, and must be 0", options.reserved)));
-    }
-    let huge_pages = match options.huge_pages {
-        ZONAL_HUGE_PAGES_TRANSPARENT => HugePages::Transparent,
-        ZONAL_HUGE_PAGES_NEVER => HugePages::Never,
-        ZONAL_HUGE_PAGES_2M => HugePages::Explicit,
-        ZONAL_HUGE_PAGES_1G => HugePages::Explicit1G,
-        other => {
-            return Err(Failure::invalid(format_args!(
-                "huge_pages is {other}; values are ZONAL_HUGE_PAGES_*, 0 to 3"
-            )));
-        }
-    };
     let on_progress = OnProgress { callback: options.progress, context: options.progress_context };
     let report = |progress: Progress| on_progress.report(progress);
     let has = |flag: u32| options.flags & flag != 0;
-    let mut builder = Pool::builder().huge_pages(huge_pages).on_progress(&report);
-    // SAFETY: `zonal_pool_build` requires it.
-    let nodes = unsafe { node_list(options.nodes, options.nodes_len) }?;
+    // SAFETY: guaranteed by the caller.
+    let config = unsafe { config_of(options) }?;
+    let mut builder = Pool::builder().config(config).huge_pages(huge_pages_of(options)?).on_progress(&report);
+    // SAFETY: guaranteed by the caller.
+    let nodes = unsafe { node_numbers(options.nodes, options.nodes_len) }?;
     if !nodes.is_empty() {
-        builder = builder.nodes(nodes);
+        let ids = nodes.iter().map(|&number| node_id(number));
+        builder = builder.nodes(ids.collect::<Result<Vec<_>, _>>()?);
     }
     if options.size != 0 {
         builder = builder.size(options.size);
@@ -101,6 +133,9 @@ fn build(options: &zonal_pool_options) -> Result<Pool, Failure> {
     }
     if has(ZONAL_POOL_PREFAULT) {
         builder = builder.prefault(Prefault::AtOnce);
+    }
+    if let Some(threads) = NonZeroUsize::new(options.prefault_threads as usize) {
+        builder = builder.prefault_threads(threads);
     }
     if has(ZONAL_POOL_REQUIRE_HUGE_PAGES) {
         builder = builder.require_huge_pages();
@@ -119,30 +154,6 @@ fn build(options: &zonal_pool_options) -> Result<Pool, Failure> {
         };
         Failure::new(status, error)
     })
-}
-
-/// Checks a pointer of the caller for null and alignment.
-pub(crate) fn check_pointer<T>(name: &str, pointer: *const T) -> Result<(), Failure> {
-    if pointer.is_null() || !pointer.is_aligned() {
-        return Err(Failure::invalid(format_args!("{name} is {pointer:?}, which points to no value")));
-    }
-    Ok(())
-}
-
-/// Returns a structure of the caller, after checking its size.
-///
-/// # Safety
-/// `pointer` must be null, or point to a structure of this kind of any version, which begins with its size.
-pub(crate) unsafe fn sized<'a, T>(name: &str, pointer: *const T) -> Result<&'a T, Failure> {
-    check_pointer(name, pointer)?;
-    // SAFETY: guaranteed by the caller. No reference to more than the size exists before the size is checked.
-    let found = unsafe { pointer.cast::<usize>().read() };
-    let expected = size_of::<T>();
-    if found != expected {
-        return Err(Failure::invalid(format_args!("{name}->struct_size is {found}, but must be {expected}")));
-    }
-    // SAFETY: guaranteed by the caller, now that the version is that of this library.
-    Ok(unsafe { &*pointer })
 }
 
 /// Builds a pool, and stores its handle in `pool`. If it fails, `pool` becomes no pool.
@@ -164,7 +175,7 @@ pub unsafe extern "C" fn zonal_pool_build(
             Pool::builder().build().map_err(|error| Failure::new(Status::ZONAL_BUILD_FAILED, error))?
         } else {
             // SAFETY: guaranteed by the caller.
-            build(unsafe { sized("options", options) }?)?
+            unsafe { build(sized("options", options)?) }?
         };
         let handle = open(built)?;
         // SAFETY: guaranteed by the caller.
@@ -224,13 +235,17 @@ pub unsafe extern "C" fn zonal_pool_accounting(
     })
 }
 
-/// Checks all structures of a pool. No thread may allocate or free during the call.
+/// Checks all structures of a pool. No thread may allocate or free during the call. Fails with `ZONAL_BUSY` from within a callback
+/// of the pool.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn zonal_pool_verify(pool: zonal_pool) -> zonal_status {
     call(|| {
-        with_pool(pool, |pool| {
-            pool.verify().map_err(|error| Failure::new(Status::ZONAL_INCONSISTENT, error)).map(|_| ())
+        with_pool(pool, |found| {
+            if is_in_one_of(index_of(pool)? as u32) {
+                return Err(Failure::new(Status::ZONAL_BUSY, "a callback of a pool cannot verify the pool"));
+            }
+            found.verify().map_err(|error| Failure::new(Status::ZONAL_INCONSISTENT, error)).map(|_| ())
         })
     })
 }
@@ -256,31 +271,6 @@ pub unsafe extern "C" fn zonal_pool_placement(pool: zonal_pool, placement: *mut 
             Ok(())
         })
     })
-}
-
-/// Writes a text for the caller: as much as fits, with a zero at its end, and the length of the whole text.
-///
-/// # Safety
-/// `buffer` must be null, or have room for `len` bytes. `needed` must be null, or point to a number.
-pub(crate) unsafe fn write_text(
-    text: &str,
-    buffer: *mut c_char,
-    len: usize,
-    needed: *mut usize,
-) -> Result<(), Failure> {
-    if !needed.is_null() {
-        check_pointer("needed", needed)?;
-        // SAFETY: guaranteed by the caller.
-        unsafe { needed.write(text.len()) };
-    }
-    if !buffer.is_null() && len > 0 {
-        let cut = text.len().min(len - 1);
-        // SAFETY: the buffer has room for `len` bytes, which the caller guarantees.
-        let buffer = unsafe { std::slice::from_raw_parts_mut(buffer.cast::<MaybeUninit<u8>>(), cut + 1) };
-        let ended = text.as_bytes()[..cut].iter().chain([&0]);
-        buffer.iter_mut().zip(ended).for_each(|(to, &from)| *to = MaybeUninit::new(from));
-    }
-    Ok(())
 }
 
 /// Writes the warnings of building a pool as text, a line for each, and stores the length of the whole text in `needed`

@@ -36,6 +36,10 @@ pub enum zonal_status {
     ZONAL_INTERNAL = 11,
     /// The pool cannot grow or shrink as much as was asked for.
     ZONAL_RESIZE_FAILED = 12,
+    /// The kernel does not say what was asked for.
+    ZONAL_UNKNOWN = 13,
+    /// The pool cannot be published at the path.
+    ZONAL_PUBLISH_FAILED = 14,
 }
 
 pub(crate) use zonal_status as Status;
@@ -96,4 +100,11 @@ pub(crate) fn call(body: impl FnOnce() -> Result<(), Failure>) -> Status {
 #[unsafe(no_mangle)]
 pub extern "C" fn zonal_last_error() -> *const c_char {
     MESSAGE.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
+}
+
+/// Returns the version of the library, for example `0.1.0`.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn zonal_version() -> *const c_char {
+    concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
 }

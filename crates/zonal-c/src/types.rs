@@ -1,6 +1,6 @@
 //! The structures of the interface. Each begins with its size, so that a program that was built for another version is refused.
 
-use std::ffi::c_void;
+use std::ffi::{c_char, c_void};
 
 /// A pool. A handle stays valid to pass after the pool was closed, and is then refused.
 #[repr(C)]
@@ -29,6 +29,11 @@ pub const ZONAL_POOL_REQUIRE_BINDING: u32 = 4;
 /// Flag of a pool: memory in files that other processes can map.
 pub const ZONAL_POOL_SHARED_MEMORY: u32 = 8;
 
+/// Flag of a pool: overwrite freed pages with a pattern, and check it when they are allocated again.
+pub const ZONAL_POOL_POISON: u32 = 16;
+/// Flag of a pool: fill every block with zeros when it is allocated.
+pub const ZONAL_POOL_ZEROED: u32 = 32;
+
 /// Flag of a request: do not wait for memory.
 pub const ZONAL_REQUEST_NO_WAIT: u32 = 1;
 /// Flag of a request: use the node of the calling CPU only.
@@ -42,6 +47,12 @@ pub const ZONAL_POLICY_LOCAL: u32 = 0;
 pub const ZONAL_POLICY_PREFERRED: u32 = 1;
 /// Nodes of a request: use only `nodes`.
 pub const ZONAL_POLICY_BIND: u32 = 2;
+/// Nodes of a created policy: each request starts at the next of `nodes`.
+pub const ZONAL_POLICY_INTERLEAVE: u32 = 3;
+/// Nodes of a created policy: as many requests in turn start at each of `nodes` as its weight says.
+pub const ZONAL_POLICY_WEIGHTED_INTERLEAVE: u32 = 4;
+/// Nodes of a created policy: use `nodes` in their order, and others if they are full.
+pub const ZONAL_POLICY_PREFERRED_MANY: u32 = 5;
 
 /// Flag of closing: close the pool although blocks are allocated. Their memory is unmapped.
 pub const ZONAL_CLOSE_WITH_BLOCKS: u32 = 1;
@@ -73,8 +84,16 @@ pub struct zonal_pool_options {
     pub huge_pages: u32,
     /// `ZONAL_POOL_*`, or-ed.
     pub flags: u32,
-    /// Must be 0.
-    pub reserved: u32,
+    /// Number of threads of `ZONAL_POOL_PREFAULT`. Default: the CPUs that the program may use, at most 16.
+    pub prefault_threads: u32,
+    /// Bytes of a page: a power of two, at least the kernel's page. Default: 4096.
+    pub page_bytes: u32,
+    /// Pages that the quarantine of each node delays after they were freed. Default: none.
+    pub quarantine_pages: u32,
+    /// Bytes of the largest block that is aligned to its size: a power of two, 1024 to 262144 pages. Default: 1024 pages.
+    pub block_bytes_max: u64,
+    /// Settings by name, as `name=value` in lines or separated by semicolons; `zonal_pool_setting` has the names. Or null.
+    pub settings: *const c_char,
     /// Called with the progress of `ZONAL_POOL_PREFAULT`, or null.
     pub progress: zonal_progress,
     /// First argument of `progress`.
@@ -90,6 +109,9 @@ pub struct zonal_request {
     pub struct_size: usize,
     /// Number of bytes, rounded up to whole pages. Default: one page.
     pub bytes: usize,
+    /// Alignment of the block in bytes: a power of two up to the largest block. Default: a page, or `bytes` if that is a
+    /// power of two up to the largest block.
+    pub alignment: usize,
     /// `ZONAL_REQUEST_*`, or-ed.
     pub flags: u32,
     /// One of `ZONAL_POLICY_*`.
@@ -98,6 +120,36 @@ pub struct zonal_request {
     pub nodes: *const u16,
     /// Number of entries of `nodes`.
     pub nodes_len: usize,
+    /// A policy of `zonal_policy_create`, instead of `policy` and `nodes`. Zero is none.
+    pub policy_handle: zonal_policy,
+}
+
+/// A policy of requests. A handle stays valid to pass after the policy was destroyed, and is then refused.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[allow(non_camel_case_types)]
+pub struct zonal_policy {
+    /// Number of the policy. Zero is no policy.
+    pub id: u64,
+}
+
+/// Options of a policy.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[allow(non_camel_case_types)]
+pub struct zonal_policy_options {
+    /// `sizeof(zonal_policy_options)`.
+    pub struct_size: usize,
+    /// One of `ZONAL_POLICY_*`.
+    pub policy: u32,
+    /// Must be 0.
+    pub reserved: u32,
+    /// Numbers of the nodes.
+    pub nodes: *const u16,
+    /// Number of entries of `nodes`.
+    pub nodes_len: usize,
+    /// A weight for each of `nodes`, for `ZONAL_POLICY_WEIGHTED_INTERLEAVE`. A node with weight 0 is left out.
+    pub weights: *const u8,
 }
 
 /// A block of memory that was allocated.
@@ -107,7 +159,7 @@ pub struct zonal_request {
 pub struct zonal_block {
     /// `sizeof(zonal_block)`, which the caller sets.
     pub struct_size: usize,
-    /// The memory, aligned to a page. If `bytes` is a power of two of at most 4 MiB, it is aligned to `bytes`.
+    /// The memory, aligned as the request says.
     pub address: *mut c_void,
     /// Number of bytes, which are whole pages.
     pub bytes: usize,
@@ -137,3 +189,209 @@ pub struct zonal_accounting {
     /// Allocated pages.
     pub allocated: u64,
 }
+
+/// A place in the memory of a pool.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[allow(non_camel_case_types)]
+pub struct zonal_location {
+    /// `sizeof(zonal_location)`, which the caller sets.
+    pub struct_size: usize,
+    /// Address of the first byte of the page.
+    pub address: *mut c_void,
+    /// Number of the page in the pool.
+    pub frame: u64,
+    /// Offset of the page in `file`.
+    pub file_offset: u64,
+    /// Descriptor of the file that holds the page, or -1: only pools with `ZONAL_POOL_SHARED_MEMORY` have files. The pool
+    /// owns the descriptor; duplicate it to use it after the pool was closed.
+    pub file: i32,
+    /// Node of the memory.
+    pub node: u16,
+    /// Reserved.
+    pub reserved: u16,
+}
+
+/// The state of a zone: the memory of a node, or the movable part of it. Counts are in pages.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[allow(non_camel_case_types)]
+pub struct zonal_zone {
+    /// `sizeof(zonal_zone)`, which the caller sets.
+    pub struct_size: usize,
+    /// Node of the zone.
+    pub node: u16,
+    /// Reserved.
+    pub reserved: [u16; 3],
+    /// Address of its first byte.
+    pub address: *mut c_void,
+    /// Number of its first page in the pool.
+    pub first_frame: u64,
+    /// Number of pages from the first to the last.
+    pub spanned: u64,
+    /// Pages that the pool manages.
+    pub managed: u64,
+    /// Free pages.
+    pub free: u64,
+    /// Free pages in the caches of CPUs.
+    pub in_pagesets: u64,
+    /// Watermark `min`: ordinary requests leave this many pages free.
+    pub watermark_min: u64,
+    /// Watermark `low`: background reclaim begins below it.
+    pub watermark_low: u64,
+    /// Watermark `high`: background reclaim ends at it.
+    pub watermark_high: u64,
+    /// Blocks that were served here and should have been: `numa_hit`.
+    pub hits: u64,
+    /// Blocks that were served here but were meant for another node: `numa_miss`.
+    pub misses: u64,
+    /// Blocks that were meant for this node but served by another: `numa_foreign`.
+    pub foreign: u64,
+}
+
+/// Where the kernel has put the memory of a node of a pool, in bytes. `bytes` is the sum of the next three.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[allow(non_camel_case_types)]
+pub struct zonal_residency {
+    /// `sizeof(zonal_residency)`, which the caller sets.
+    pub struct_size: usize,
+    /// Bytes that the pool has mapped for the node, including memory that is offline.
+    pub bytes: u64,
+    /// Bytes that are in memory on the node.
+    pub on_node: u64,
+    /// Bytes that are in memory on other nodes.
+    pub misplaced: u64,
+    /// Bytes that are not in memory yet.
+    pub absent: u64,
+}
+
+/// Text of a snapshot: the state of the pool as JSON.
+pub const ZONAL_SNAPSHOT_JSON: u32 = 0;
+/// Text of a snapshot: zones in the format of `/proc/zoneinfo`.
+pub const ZONAL_SNAPSHOT_ZONEINFO: u32 = 1;
+/// Text of a snapshot: free blocks by order in the format of `/proc/buddyinfo`.
+pub const ZONAL_SNAPSHOT_BUDDYINFO: u32 = 2;
+/// Text of a snapshot: counters in the format of `/proc/vmstat`.
+pub const ZONAL_SNAPSHOT_VMSTAT: u32 = 3;
+/// Text of a snapshot: the fallback order of each node, as Linux prints it when it boots.
+pub const ZONAL_SNAPSHOT_FALLBACK_LISTS: u32 = 4;
+
+/// Why a reclaimer is called: memory of a near node is preferred to free memory of far ones. It must be quick.
+pub const ZONAL_RECLAIM_NODE: u32 = 0;
+/// Why a reclaimer is called: a request cannot be served otherwise, and waits.
+pub const ZONAL_RECLAIM_DIRECT: u32 = 1;
+/// Why a reclaimer is called: free memory is below the watermark `low`; no request waits.
+pub const ZONAL_RECLAIM_BACKGROUND: u32 = 2;
+/// Why a reclaimer is called: a range of pages is needed as a whole, to allocate it or to return it to the kernel.
+pub const ZONAL_RECLAIM_RANGE: u32 = 3;
+/// Why a reclaimer is called: `zonal_pool_reclaim`.
+pub const ZONAL_RECLAIM_SHRINK: u32 = 4;
+
+/// Flag of a request to a reclaimer: contents may be written to storage.
+pub const ZONAL_RECLAIM_MAY_WRITE: u32 = 1;
+/// Flag of a request to a reclaimer: pages that are mapped somewhere may be unmapped.
+pub const ZONAL_RECLAIM_MAY_UNMAP: u32 = 2;
+
+/// What a reclaimer should free.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[allow(non_camel_case_types)]
+pub struct zonal_reclaim_request {
+    /// `sizeof(zonal_reclaim_request)` of the library.
+    pub struct_size: usize,
+    /// One of `ZONAL_RECLAIM_NODE` to `ZONAL_RECLAIM_SHRINK`.
+    pub reason: u32,
+    /// `ZONAL_RECLAIM_MAY_*`, or-ed.
+    pub flags: u32,
+    /// Node whose pages are wanted.
+    pub node: u16,
+    /// Reserved.
+    pub reserved: [u16; 3],
+    /// Number of pages wanted.
+    pub pages: u64,
+    /// Bytes of the block that is needed. Pages that do not form such a block help less.
+    pub block_bytes: u64,
+    /// First page of the range that is wanted, if `range_pages` is not 0.
+    pub range_frame: u64,
+    /// Number of pages of the only range that is wanted, or 0 if any page of the node helps.
+    pub range_pages: u64,
+}
+
+/// A function of a reclaimer. It returns a number of pages, and must return: an exception or `longjmp` must not leave it.
+// SAFETY: `zonal_reclaimer_register` states what the function must do.
+#[allow(non_camel_case_types)]
+pub type zonal_reclaim =
+    Option<unsafe extern "C" fn(context: *mut c_void, request: *const zonal_reclaim_request) -> u64>;
+
+/// Something that can free pages of a pool when memory is short, such as a cache.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[allow(non_camel_case_types)]
+pub struct zonal_reclaimer {
+    /// `sizeof(zonal_reclaimer)`.
+    pub struct_size: usize,
+    /// Returns how many pages `reclaim` could free for the request.
+    pub count: zonal_reclaim,
+    /// Frees pages for the request with `zonal_free`, and returns how many.
+    pub reclaim: zonal_reclaim,
+    /// First argument of both.
+    pub context: *mut c_void,
+}
+
+/// A registered reclaimer or callback. A handle stays valid to pass after it was unregistered, and is then refused.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[allow(non_camel_case_types)]
+pub struct zonal_registration {
+    /// Number of the registration. Zero is none.
+    pub id: u64,
+}
+
+/// Kind of an event of memory pressure: a request found a zone of the node below its watermark `low`.
+pub const ZONAL_PRESSURE_BELOW_LOW: u32 = 0;
+/// Kind of an event of memory pressure: all zones of the node are above their watermark `high` again.
+pub const ZONAL_PRESSURE_ABOVE_HIGH: u32 = 1;
+/// Kind of an event of memory pressure: reclaim begins to stall requests that prefer the node.
+pub const ZONAL_PRESSURE_STALLING: u32 = 2;
+/// Kind of an event of memory pressure: a request that prefers the node is about to fail.
+pub const ZONAL_PRESSURE_FAILING: u32 = 3;
+/// Kind of an event of memory pressure: one that a later version of the library added.
+pub const ZONAL_PRESSURE_OTHER: u32 = 4;
+
+/// An event of memory pressure, with the state of the node when the callback is called. Counts are in pages.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[allow(non_camel_case_types)]
+pub struct zonal_pressure_event {
+    /// `sizeof(zonal_pressure_event)` of the library.
+    pub struct_size: usize,
+    /// One of `ZONAL_PRESSURE_*`.
+    pub kind: u32,
+    /// Node whose memory is short.
+    pub node: u16,
+    /// Reserved.
+    pub reserved: u16,
+    /// Free pages of the node.
+    pub free: u64,
+    /// Sum of the watermarks `low` of its zones.
+    pub low: u64,
+    /// Sum of the watermarks `high` of its zones.
+    pub high: u64,
+    /// Share of the last 10, 60 and 300 seconds in which reclaim stalled requests, in hundredths of a percent.
+    pub stalled: [u16; 3],
+    /// Reserved.
+    pub reserved_2: u16,
+}
+
+/// A callback for events of memory pressure. It must return: an exception or `longjmp` must not leave it.
+// SAFETY: `zonal_pressure_register` states what the function must do.
+#[allow(non_camel_case_types)]
+pub type zonal_on_pressure =
+    Option<unsafe extern "C" fn(context: *mut c_void, event: *const zonal_pressure_event)>;
+
+/// A function that runs while the threads of a pool pause. `in_reclaimers` is the number of those that do not, because they
+/// are in a reclaimer.
+// SAFETY: `zonal_pool_pause_threads` states what the function must do.
+#[allow(non_camel_case_types)]
+pub type zonal_while_paused = Option<unsafe extern "C" fn(context: *mut c_void, in_reclaimers: usize)>;

@@ -1,0 +1,109 @@
+//! Checks of what callers pass: pointers, structures, nodes and texts.
+
+use std::ffi::{CStr, c_char};
+use std::mem::MaybeUninit;
+
+use zonal_linux::NodeId;
+
+use crate::status::Failure;
+
+/// Number of node ids.
+const NODES_MAX: usize = 1024;
+
+/// Returns the numbers of a list of nodes.
+///
+/// # Safety
+/// `nodes` must be null, or point to `len` numbers that do not change while the result is used.
+#[inline]
+pub(crate) unsafe fn node_numbers<'a>(nodes: *const u16, len: usize) -> Result<&'a [u16], Failure> {
+    if len == 0 {
+        return Ok(&[]);
+    }
+    if nodes.is_null() || !nodes.is_aligned() || len > NODES_MAX {
+        let most = NODES_MAX;
+        return Err(Failure::invalid(format_args!(
+            "nodes is {nodes:?} with nodes_len {len}; it must point to 1 to {most} numbers"
+        )));
+    }
+    // SAFETY: guaranteed by the caller.
+    Ok(unsafe { std::slice::from_raw_parts(nodes, len) })
+}
+
+/// Returns the node with this number, if numbers go that far.
+pub(crate) fn node_id(number: u16) -> Result<NodeId, Failure> {
+    let unknown = || Failure::invalid(format_args!("there is no node {number}; nodes are 0 to 1023"));
+    NodeId::new(number).ok_or_else(unknown)
+}
+
+/// Checks a pointer of the caller for null and alignment.
+pub(crate) fn check_pointer<T>(name: &str, pointer: *const T) -> Result<(), Failure> {
+    if pointer.is_null() || !pointer.is_aligned() {
+        return Err(Failure::invalid(format_args!("{name} is {pointer:?}, which points to no value")));
+    }
+    Ok(())
+}
+
+/// Returns a structure of the caller, after checking its size.
+///
+/// # Safety
+/// `pointer` must be null, or point to a structure of this kind of any version, which begins with its size.
+pub(crate) unsafe fn sized<'a, T>(name: &str, pointer: *const T) -> Result<&'a T, Failure> {
+    check_pointer(name, pointer)?;
+    // SAFETY: guaranteed by the caller. No reference to more than the size exists before the size is checked.
+    let found = unsafe { pointer.cast::<usize>().read() };
+    let expected = size_of::<T>();
+    if found != expected {
+        return Err(Failure::invalid(format_args!("{name}->struct_size is {found}, but must be {expected}")));
+    }
+    // SAFETY: guaranteed by the caller, now that the version is that of this library.
+    Ok(unsafe { &*pointer })
+}
+
+/// Writes a text for the caller: as much as fits, with a zero at its end, and the length of the whole text.
+///
+/// # Safety
+/// `buffer` must be null, or have room for `len` bytes. `needed` must be null, or point to a number.
+pub(crate) unsafe fn write_text(
+    text: &str,
+    buffer: *mut c_char,
+    len: usize,
+    needed: *mut usize,
+) -> Result<(), Failure> {
+    if !needed.is_null() {
+        check_pointer("needed", needed)?;
+        // SAFETY: guaranteed by the caller.
+        unsafe { needed.write(text.len()) };
+    }
+    if !buffer.is_null() && len > 0 {
+        let cut = text.len().min(len - 1);
+        // SAFETY: the buffer has room for `len` bytes, which the caller guarantees.
+        let buffer = unsafe { std::slice::from_raw_parts_mut(buffer.cast::<MaybeUninit<u8>>(), cut + 1) };
+        let ended = text.as_bytes()[..cut].iter().chain([&0]);
+        buffer.iter_mut().zip(ended).for_each(|(to, &from)| *to = MaybeUninit::new(from));
+    }
+    Ok(())
+}
+
+/// Returns a text of the caller.
+///
+/// # Safety
+/// `text` must be null, or a text that ends with a zero and does not change during the call.
+pub(crate) unsafe fn text_of<'a>(name: &str, text: *const c_char) -> Result<&'a str, Failure> {
+    check_pointer(name, text)?;
+    // SAFETY: guaranteed by the caller.
+    let text = unsafe { CStr::from_ptr(text) };
+    text.to_str().map_err(|error| Failure::invalid(format_args!("{name} is not UTF-8: {error}")))
+}
+
+/// Stores a number for the caller, if it wants it.
+///
+/// # Safety
+/// `place` must be null, or point to a number.
+pub(crate) unsafe fn store(name: &str, place: *mut u64, number: u64) -> Result<(), Failure> {
+    if !place.is_null() {
+        check_pointer(name, place)?;
+        // SAFETY: guaranteed by the caller.
+        unsafe { place.write(number) };
+    }
+    Ok(())
+}

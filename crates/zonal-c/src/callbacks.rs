@@ -1,0 +1,347 @@
+//! Functions of the program that a pool calls: reclaimers, and callbacks for memory pressure.
+//!
+//! A running callback is noted like a call of a pool (`calls.rs`), so that it can be unregistered by one thread while
+//! another runs it: `zonal_unregister` returns when no thread runs it.
+
+use std::ffi::{c_char, c_void};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use zonal_linux::{
+    PageCount, PressureEvent, PressureKind, Publication, ReclaimReason, ReclaimRequest, Reclaimer,
+    Registration,
+};
+
+use crate::arguments::{check_pointer, node_id, sized, store, text_of};
+use crate::calls::{self, CALLBACK, Call};
+use crate::handle::{index_of, with_pool};
+use crate::status::{Failure, Status, call, zonal_status};
+use crate::table::Table;
+use crate::types::*;
+
+static REGISTERED: Table<Registered> = Table::new(0x7265_0000);
+
+/// A registered callback.
+struct Registered {
+    /// Slot of the pool that calls it.
+    slot: u32,
+    gate: Arc<Gate>,
+    _kept: Kept,
+}
+
+/// What ends when it is dropped.
+enum Kept {
+    Callback(#[allow(dead_code)] Registration),
+    Publication(#[allow(dead_code)] Publication),
+}
+
+/// Says whether a callback may still be called, and by which number its calls are noted.
+struct Gate {
+    number: u32,
+    state: AtomicU32,
+}
+
+const OPEN: u32 = 0;
+const ENDED: u32 = 1;
+
+impl Gate {
+    fn new() -> Result<Arc<Self>, Failure> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let next = NEXT.fetch_add(1, Relaxed); // relaxed: only the number itself counts
+        let used_up = || {
+            Failure::new(Status::ZONAL_BUSY, "this process has registered 2^31 callbacks, which is the limit")
+        };
+        if next >= CALLBACK - 1 {
+            Err(used_up())
+        } else {
+            Ok(Arc::new(Self { number: CALLBACK | next, state: AtomicU32::new(OPEN) }))
+        }
+    }
+
+    /// Runs a callback unless it has been unregistered. Returns `None` if it did not run.
+    fn pass<R>(&self, callback: impl FnOnce() -> R) -> Option<R> {
+        let _noted = Call::begin(self.number)?;
+        // Acquire: pairs with the release in `end`. If the gate is open here, `wait_for_calls` waits for this call.
+        (self.state.load(Acquire) == OPEN).then(callback)
+    }
+
+    /// Prevents later calls, and waits for those in progress. Returns `false`, and changes nothing, if that is not possible.
+    fn end(&self) -> bool {
+        self.state.store(ENDED, Release);
+        let has_ended = calls::wait_for_calls(self.number);
+        if !has_ended {
+            self.state.store(OPEN, Release);
+        }
+        has_ended
+    }
+}
+
+/// Whether the calling thread runs a callback of the pool in `slot`.
+pub(crate) fn is_in_one_of(slot: u32) -> bool {
+    !REGISTERED.numbers(|one| one.slot == slot && calls::is_calling(one.gate.number)).is_empty()
+}
+
+/// Unregisters all callbacks of a pool that is being closed, and waits for those in progress.
+pub(crate) fn end_all_of(slot: u32) {
+    for number in REGISTERED.numbers(|one| one.slot == slot) {
+        let Some(registered) = REGISTERED.get(number) else { continue };
+        // If calls in progress cannot be found out, their results are ignored; the pool's memory stays until they end.
+        registered.gate.end();
+        REGISTERED.destroy(number);
+    }
+}
+
+/// A context of the program.
+struct Context(*mut c_void);
+
+// SAFETY: the interface says that any thread may call the callback, so the context of the program allows it.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+struct CReclaimer {
+    gate: Arc<Gate>,
+    count: unsafe extern "C" fn(*mut c_void, *const zonal_reclaim_request) -> u64,
+    reclaim: unsafe extern "C" fn(*mut c_void, *const zonal_reclaim_request) -> u64,
+    context: Context,
+    page_bytes: u64,
+}
+
+impl CReclaimer {
+    fn pass(
+        &self,
+        function: unsafe extern "C" fn(*mut c_void, *const zonal_reclaim_request) -> u64,
+        request: &ReclaimRequest,
+    ) -> PageCount {
+        let reason = match request.reason {
+            ReclaimReason::Node => ZONAL_RECLAIM_NODE,
+            ReclaimReason::Direct => ZONAL_RECLAIM_DIRECT,
+            ReclaimReason::Background => ZONAL_RECLAIM_BACKGROUND,
+            ReclaimReason::Range => ZONAL_RECLAIM_RANGE,
+            _ => ZONAL_RECLAIM_SHRINK,
+        };
+        let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
+        let passed = zonal_reclaim_request {
+            struct_size: size_of::<zonal_reclaim_request>(),
+            reason,
+            flags: flag(request.may_write, ZONAL_RECLAIM_MAY_WRITE)
+                | flag(request.may_unmap, ZONAL_RECLAIM_MAY_UNMAP),
+            node: request.node.get(),
+            reserved: [0; 3],
+            pages: request.target.get(),
+            block_bytes: self.page_bytes << request.order.get(),
+            range_frame: request.range.map_or(0, |range| range.start.get()),
+            range_pages: request.range.map_or(0, |range| range.count.get()),
+        };
+        // SAFETY: the program registered this function with this context, and has not unregistered it.
+        let pages = self.gate.pass(|| unsafe { function(self.context.0, &raw const passed) });
+        PageCount::new(pages.unwrap_or(0))
+    }
+}
+
+impl Reclaimer for CReclaimer {
+    fn count(&self, request: &ReclaimRequest) -> PageCount {
+        self.pass(self.count, request)
+    }
+
+    fn reclaim(&self, request: &ReclaimRequest) -> PageCount {
+        self.pass(self.reclaim, request)
+    }
+}
+
+/// Stores the handle of a new callback for the caller.
+///
+/// # Safety
+/// `place` must point to a handle.
+unsafe fn keep(
+    pool: zonal_pool,
+    gate: Arc<Gate>,
+    kept: Kept,
+    place: *mut zonal_registration,
+) -> Result<(), Failure> {
+    let slot = index_of(pool)? as u32;
+    let registered = Registered { slot, gate, _kept: kept };
+    let full = |_| Failure::new(Status::ZONAL_BUSY, "65536 registrations exist, which is the limit");
+    let id = REGISTERED.add(registered).map_err(full)?;
+    // SAFETY: guaranteed by the caller.
+    unsafe { place.write(zonal_registration { id }) };
+    Ok(())
+}
+
+/// Registers a reclaimer, which the pool calls when memory is short, and stores its handle in `registration`.
+///
+/// Any thread may call it: threads that allocate, and threads of the pool. It may free and allocate blocks of the pool. It must
+/// not acquire a lock that a thread holds while it makes a request without `ZONAL_REQUEST_NO_WAIT`, closes the pool or
+/// unregisters the reclaimer. A thread holds no lock of the library while it calls a reclaimer.
+///
+/// # Safety
+/// `reclaimer` must point to a reclaimer, whose functions must do what their types say until it is unregistered or the pool is
+/// closed. `registration` must point to a handle.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zonal_reclaimer_register(
+    pool: zonal_pool,
+    reclaimer: *const zonal_reclaimer,
+    registration: *mut zonal_registration,
+) -> zonal_status {
+    call(|| {
+        check_pointer("registration", registration)?;
+        // SAFETY: guaranteed by the caller.
+        unsafe { registration.write(zonal_registration::default()) };
+        // SAFETY: guaranteed by the caller.
+        let given = *unsafe { sized("reclaimer", reclaimer) }?;
+        let (Some(count), Some(reclaim)) = (given.count, given.reclaim) else {
+            return Err(Failure::invalid("a reclaimer needs both functions, count and reclaim"));
+        };
+        let gate = Gate::new()?;
+        with_pool(pool, |found| {
+            let page_bytes = found.page_bytes() as u64;
+            let context = Context(given.context);
+            let object =
+                Arc::new(CReclaimer { gate: Arc::clone(&gate), count, reclaim, context, page_bytes });
+            let registered = Kept::Callback(found.register_reclaimer(&object));
+            // SAFETY: guaranteed by the caller.
+            unsafe { keep(pool, gate, registered, registration) }
+        })
+    })
+}
+
+/// Registers a callback for events of memory pressure, and stores its handle in `registration`.
+///
+/// A thread of the pool calls it, at most once a second for each node and kind of event. It may call the library, except
+/// `zonal_pool_verify`.
+///
+/// # Safety
+/// `callback` must do what its type says until it is unregistered or the pool is closed. `registration` must point to a handle.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zonal_pressure_register(
+    pool: zonal_pool,
+    callback: zonal_on_pressure,
+    context: *mut c_void,
+    registration: *mut zonal_registration,
+) -> zonal_status {
+    call(|| {
+        check_pointer("registration", registration)?;
+        // SAFETY: guaranteed by the caller.
+        unsafe { registration.write(zonal_registration::default()) };
+        let callback = callback.ok_or_else(|| Failure::invalid("callback is null"))?;
+        let gate = Gate::new()?;
+        let (context, passes) = (Context(context), Arc::clone(&gate));
+        let report = move |event: &PressureEvent| {
+            let context = &context;
+            let event = event_of(event);
+            // SAFETY: the program registered this function with this context, and has not unregistered it.
+            passes.pass(|| unsafe { callback(context.0, &raw const event) });
+        };
+        with_pool(pool, |found| {
+            let registered = Kept::Callback(found.on_pressure(report));
+            // SAFETY: guaranteed by the caller.
+            unsafe { keep(pool, gate, registered, registration) }
+        })
+    })
+}
+
+fn event_of(event: &PressureEvent) -> zonal_pressure_event {
+    let kind = match event.kind {
+        PressureKind::BelowLow => ZONAL_PRESSURE_BELOW_LOW,
+        PressureKind::AboveHigh => ZONAL_PRESSURE_ABOVE_HIGH,
+        PressureKind::Stalling => ZONAL_PRESSURE_STALLING,
+        PressureKind::Failing => ZONAL_PRESSURE_FAILING,
+        _ => ZONAL_PRESSURE_OTHER,
+    };
+    zonal_pressure_event {
+        struct_size: size_of::<zonal_pressure_event>(),
+        kind,
+        node: event.node.get(),
+        reserved: 0,
+        free: event.free.get(),
+        low: event.low.get(),
+        high: event.high.get(),
+        stalled: [event.stalled.last_10s, event.stalled.last_60s, event.stalled.last_300s],
+        reserved_2: 0,
+    }
+}
+
+/// Publishes a pool on a Unix socket at `path`, and stores a handle in `registration`. Until it is unregistered or the pool is
+/// closed, `zonal settings --pool PATH` and other tools of this user read its state and change its settings.
+///
+/// # Safety
+/// `path` must be a text that ends with a zero. `registration` must point to a handle.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zonal_pool_publish(
+    pool: zonal_pool,
+    path: *const c_char,
+    registration: *mut zonal_registration,
+) -> zonal_status {
+    call(|| {
+        check_pointer("registration", registration)?;
+        // SAFETY: guaranteed by the caller.
+        unsafe { registration.write(zonal_registration::default()) };
+        // SAFETY: guaranteed by the caller.
+        let path = unsafe { text_of("path", path) }?;
+        let gate = Gate::new()?;
+        with_pool(pool, |found| {
+            let published =
+                found.publish(path).map_err(|why| Failure::new(Status::ZONAL_PUBLISH_FAILED, why))?;
+            // SAFETY: guaranteed by the caller.
+            unsafe { keep(pool, gate, Kept::Publication(published), registration) }
+        })
+    })
+}
+
+/// Unregisters a reclaimer or a callback, and waits until no thread runs it, or ends a publication. Closing its pool does the
+/// same.
+///
+/// Fails with `ZONAL_BUSY` from within the callback itself, which then stays registered.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn zonal_unregister(registration: zonal_registration) -> zonal_status {
+    call(|| {
+        let unknown =
+            || Failure::invalid(format_args!("{:#x} is not registered, or no longer", registration.id));
+        let registered = REGISTERED.get(registration.id).ok_or_else(unknown)?;
+        if calls::is_calling(registered.gate.number) {
+            return Err(Failure::new(
+                Status::ZONAL_BUSY,
+                "a callback cannot unregister itself while it runs",
+            ));
+        }
+        if !registered.gate.end() {
+            let why =
+                "the kernel denies membarrier(2) since the first call, so calls in progress are unknown";
+            return Err(Failure::new(Status::ZONAL_BUSY, why));
+        }
+        if REGISTERED.destroy(registration.id) { Ok(()) } else { Err(unknown()) }
+    })
+}
+
+/// Calls the reclaimers of a pool to free `pages` pages of a node, and stores in `freed` how many they freed, if that is not
+/// null.
+///
+/// # Safety
+/// `freed` must be null, or point to a number.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn zonal_pool_reclaim(
+    pool: zonal_pool,
+    node: u16,
+    pages: u64,
+    freed: *mut u64,
+) -> zonal_status {
+    call(|| {
+        // SAFETY: guaranteed by the caller.
+        unsafe { store("freed", freed, 0) }?;
+        let node = node_id(node)?;
+        let count = with_pool(pool, |found| {
+            if !found.memory_nodes().contains(node) {
+                return Err(Failure::invalid(format_args!("the pool has no memory on node {node}")));
+            }
+            Ok(found.shrink_caches(node, PageCount::new(pages)))
+        })?;
+        // SAFETY: as above.
+        unsafe { store("freed", freed, count.get()) }
+    })
+}

@@ -1,0 +1,104 @@
+//! Requests: what a program passes, as the request that a pool serves.
+
+use zonal_linux::{Order, Pool, PoolPolicy, PoolRequest};
+
+use crate::arguments::node_numbers;
+use crate::handle::index_of;
+use crate::policy::{Created, created, simple};
+use crate::status::{Failure, check_flags};
+use crate::table::Use;
+use crate::types::{
+    ZONAL_POLICY_LOCAL, ZONAL_REQUEST_NO_WAIT, ZONAL_REQUEST_THIS_NODE, ZONAL_REQUEST_ZEROED, zonal_policy,
+    zonal_pool, zonal_request,
+};
+
+/// A request for a page near the calling CPU.
+pub(crate) const PAGE: zonal_request = zonal_request {
+    struct_size: size_of::<zonal_request>(),
+    bytes: 0,
+    alignment: 0,
+    flags: 0,
+    policy: ZONAL_POLICY_LOCAL,
+    nodes: std::ptr::null(),
+    nodes_len: 0,
+    policy_handle: zonal_policy { id: 0 },
+};
+
+/// The policy of a request, which lives as long as the request is served.
+enum Chosen {
+    Local,
+    Simple(PoolPolicy<'static>),
+    Created(Use<Created>),
+}
+
+/// Runs `body` with the request that `request` describes.
+///
+/// # Safety
+/// The nodes of the request must be null, or point to as many numbers as it says.
+#[inline]
+pub(crate) unsafe fn with_request<R>(
+    handle: zonal_pool,
+    pool: &Pool,
+    request: &zonal_request,
+    body: impl FnOnce(&PoolRequest<'_>) -> Result<R, Failure>,
+) -> Result<R, Failure> {
+    let known = ZONAL_REQUEST_NO_WAIT | ZONAL_REQUEST_THIS_NODE | ZONAL_REQUEST_ZEROED;
+    check_flags(request.flags, known)?;
+    let is_local = request.policy == ZONAL_POLICY_LOCAL && request.nodes_len == 0;
+    let chosen = if request.policy_handle.id == 0 && is_local {
+        Chosen::Local
+    } else {
+        // SAFETY: guaranteed by the caller.
+        unsafe { choose(pool, request) }?
+    };
+    let mut wanted = PoolRequest::page();
+    match &chosen {
+        Chosen::Local => {}
+        Chosen::Simple(policy) => wanted = wanted.policy(policy),
+        Chosen::Created(created) => wanted = wanted.policy(created.policy(index_of(handle)? as u32)?),
+    }
+    let has = |flag: u32| request.flags & flag != 0;
+    if has(ZONAL_REQUEST_NO_WAIT) {
+        wanted = wanted.no_wait();
+    }
+    if has(ZONAL_REQUEST_THIS_NODE) {
+        wanted = wanted.this_node();
+    }
+    if has(ZONAL_REQUEST_ZEROED) {
+        wanted = wanted.zeroed();
+    }
+    if request.alignment != 0 {
+        wanted = wanted.with_order(order_of("alignment", pool, request.alignment)?);
+    }
+    body(&wanted)
+}
+
+/// # Safety
+/// As for [`with_request`].
+#[cold]
+unsafe fn choose(pool: &Pool, request: &zonal_request) -> Result<Chosen, Failure> {
+    // SAFETY: guaranteed by the caller.
+    let nodes = unsafe { node_numbers(request.nodes, request.nodes_len) }?;
+    if request.policy_handle.id == 0 {
+        return Ok(simple(pool, request.policy, nodes)?.map_or(Chosen::Local, Chosen::Simple));
+    }
+    if request.policy != ZONAL_POLICY_LOCAL || !nodes.is_empty() {
+        return Err(Failure::invalid(format_args!(
+            "policy_handle is set, and policy is {} with {} nodes; only one of the two is possible",
+            request.policy,
+            nodes.len()
+        )));
+    }
+    created(request.policy_handle).map(Chosen::Created)
+}
+
+/// Returns the order of blocks of `bytes`, which must be a power of two.
+pub(crate) fn order_of(name: &str, pool: &Pool, bytes: usize) -> Result<Order, Failure> {
+    let order = if bytes.is_power_of_two() { pool.order_holding(bytes) } else { None };
+    order.ok_or_else(|| {
+        // SAFETY: this only reads.
+        let max_order = unsafe { pool.allocator() }.max_order();
+        let most = (pool.page_bytes() as u64) << max_order.get();
+        Failure::invalid(format_args!("{name} is {bytes}; it must be a power of two of at most {most} bytes"))
+    })
+}

@@ -1,0 +1,249 @@
+//! Objects that programs name by numbers, and that are destroyed when their last use ends.
+//!
+//! An entry of the table is never freed, so a number that names nothing is found out without touching other memory. A number
+//! has the index of its entry and the entry's generation, which changes whenever an object is destroyed. There is no lock,
+//! which a thread could hold when another forks.
+
+use std::cell::UnsafeCell;
+use std::ops::Deref;
+use std::ptr;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
+
+/// Number of entries of a chunk, and of chunks: 65536 objects at a time.
+const ENTRIES: usize = 64;
+const CHUNKS: usize = 1024;
+
+/// Bits of an entry's word: the generation in the upper half, whether the object can be used, whether one thread has the
+/// entry, and the number of uses in progress.
+const GENERATION: u64 = 1 << 32;
+const LIVE: u64 = 1 << 31;
+const OWNED: u64 = 1 << 30;
+const USES: u64 = OWNED - 1;
+
+/// An entry. Invariant: `value` is `Some` while the word has `LIVE` or uses.
+struct Entry<T> {
+    word: AtomicU64,
+    value: UnsafeCell<Option<T>>,
+}
+
+/// A table of objects, for the life of the process.
+pub(crate) struct Table<T: 'static> {
+    chunks: [AtomicPtr<[Entry<T>; ENTRIES]>; CHUNKS],
+    /// Number of entries that are or were in use.
+    used: AtomicUsize,
+    /// The first generation, which differs between tables, so that a number of one table is not one of another.
+    first: u32,
+}
+
+// SAFETY: a value is written and dropped only by the thread that has made its word `OWNED`, when no use is in progress, and
+// otherwise only shared.
+unsafe impl<T: Send + Sync> Sync for Table<T> {}
+
+/// A use of an object, which is not destroyed before this value is dropped.
+pub(crate) struct Use<T: 'static> {
+    entry: &'static Entry<T>,
+}
+
+impl<T> Deref for Use<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: the use is counted, so no thread changes the value.
+        let value = unsafe { &*self.entry.value.get() };
+        value.as_ref().expect("an entry in use has a value")
+    }
+}
+
+impl<T> Drop for Use<T> {
+    fn drop(&mut self) {
+        // The last use of an object that was destroyed meanwhile takes the entry in the same step, so that no thread sees an
+        // entry with a value but without uses.
+        let end = |word: u64| Some(if word & (LIVE | USES) == 1 { word & !USES | OWNED } else { word - 1 });
+        // AcqRel: the thread that drops the object sees everything that was done with it.
+        let word = self.entry.word.fetch_update(AcqRel, Acquire, end).unwrap_or_default();
+        if word & (LIVE | USES) == 1 {
+            self.entry.drop_value();
+        }
+    }
+}
+
+impl<T> Entry<T> {
+    /// Drops the value, and lets the entry be used again under a new generation. The calling thread must have the entry.
+    fn drop_value(&self) {
+        let word = self.word.load(Relaxed); // relaxed: only this thread changes it
+        assert!(word & (LIVE | OWNED | USES) == OWNED, "an entry is dropped in use: {word:#x}");
+        // SAFETY: this thread has the entry, and no use is in progress.
+        let value = unsafe { (*self.value.get()).take() };
+        drop(value);
+        self.word.store((word & !OWNED).wrapping_add(GENERATION), Release); // pairs with the acquire in `claim`
+    }
+
+    /// Makes the calling thread have an entry without object.
+    fn claim(&self) -> bool {
+        let word = self.word.load(Relaxed); // relaxed: the exchange decides
+        word & (LIVE | OWNED | USES) == 0
+            && self.word.compare_exchange(word, word | OWNED, Acquire, Relaxed).is_ok()
+    }
+}
+
+impl<T: Send + Sync> Table<T> {
+    pub(crate) const fn new(first: u32) -> Self {
+        let chunks = [const { AtomicPtr::new(ptr::null_mut()) }; CHUNKS];
+        Self { chunks, used: AtomicUsize::new(0), first }
+    }
+
+    fn entry(&'static self, index: usize) -> Option<&'static Entry<T>> {
+        let chunk = self.chunks.get(index / ENTRIES)?.load(Acquire); // pairs with the release in `chunk_of`
+        // SAFETY: chunks are never freed.
+        unsafe { chunk.as_ref() }.map(|chunk| &chunk[index % ENTRIES])
+    }
+
+    /// Returns the entry with this index, which is created if necessary. Returns `None` beyond the end of the table.
+    fn entry_or_new(&'static self, index: usize) -> Option<&'static Entry<T>> {
+        let chunk = self.chunks.get(index / ENTRIES)?;
+        if chunk.load(Acquire).is_null() {
+            let word = u64::from(self.first) * GENERATION;
+            let empty = || Entry { word: AtomicU64::new(word), value: UnsafeCell::new(None) };
+            let entries: *mut [Entry<T>; ENTRIES] = Box::into_raw(Box::new(std::array::from_fn(|_| empty())));
+            // AcqRel: publishes the entries; pairs with the acquire in `entry`.
+            if chunk.compare_exchange(ptr::null_mut(), entries, AcqRel, Acquire).is_err() {
+                // SAFETY: another thread was faster, so no thread has seen these entries.
+                drop(unsafe { Box::from_raw(entries) });
+            }
+        }
+        self.entry(index)
+    }
+
+    /// Adds an object and returns its number, or returns the object if the table is full.
+    pub(crate) fn add(&'static self, value: T) -> Result<u64, T> {
+        let used = self.used.load(Relaxed); // relaxed: only a hint where to begin
+        let old = (0..used).filter_map(|index| Some((index, self.entry(index)?)));
+        let claimed = old.into_iter().find(|(_, entry)| entry.claim());
+        let claimed = claimed.or_else(|| {
+            let mut new = used..;
+            new.find_map(|index| match self.entry_or_new(index) {
+                None => Some(None),
+                Some(entry) => entry.claim().then_some(Some((index, entry))),
+            })?
+        });
+        let Some((index, entry)) = claimed else { return Err(value) };
+        self.used.fetch_max(index + 1, Relaxed);
+        // SAFETY: this thread has the entry, which has no object.
+        unsafe { *entry.value.get() = Some(value) };
+        let generation = entry.word.load(Relaxed) & !(LIVE | OWNED | USES); // relaxed: only this thread changes it
+        entry.word.store(generation | LIVE, Release); // pairs with the acquire in `get`
+        Ok(generation | (index as u64 + 1))
+    }
+
+    /// Returns the entry that a number names, with the generation of the number.
+    fn named(&'static self, number: u64) -> Option<(&'static Entry<T>, u64)> {
+        let index = (number % GENERATION).checked_sub(1)?;
+        Some((self.entry(index as usize)?, number / GENERATION * GENERATION))
+    }
+
+    /// Returns the object with this number, if it has not been destroyed.
+    pub(crate) fn get(&'static self, number: u64) -> Option<Use<T>> {
+        let (entry, generation) = self.named(number)?;
+        let begin = |word: u64| {
+            let is_live = word & !(OWNED | USES) == generation | LIVE && word & USES < USES;
+            is_live.then_some(word + 1)
+        };
+        // Acquire: pairs with the release in `add`.
+        entry.word.fetch_update(Acquire, Acquire, begin).ok().map(|_| Use { entry })
+    }
+
+    /// Destroys the object with this number, now or when its last use ends. Returns `false` if there is no such object.
+    pub(crate) fn destroy(&'static self, number: u64) -> bool {
+        let Some((entry, generation)) = self.named(number) else { return false };
+        let end = |word: u64| {
+            let is_live = word & !(OWNED | USES) == generation | LIVE;
+            is_live.then_some(if word & USES == 0 { generation | OWNED } else { word & !LIVE })
+        };
+        let Ok(word) = entry.word.fetch_update(AcqRel, Acquire, end) else { return false };
+        if word & USES == 0 {
+            entry.drop_value();
+        }
+        true
+    }
+
+    /// Returns the numbers of all objects for which `select` returns true.
+    pub(crate) fn numbers(&'static self, select: impl Fn(&T) -> bool) -> Vec<u64> {
+        let found = (0..self.used.load(Acquire)).filter_map(|index| {
+            let generation = self.entry(index)?.word.load(Acquire) / GENERATION * GENERATION;
+            let number = generation | (index as u64 + 1);
+            select(&*self.get(number)?).then_some(number)
+        });
+        found.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+    use std::thread;
+
+    use super::*;
+
+    /// Says when it is dropped, and that it is dropped once.
+    struct Object(u64, Arc<AtomicUsize>);
+
+    impl Drop for Object {
+        fn drop(&mut self) {
+            self.1.fetch_add(1, AcqRel);
+        }
+    }
+
+    #[test]
+    fn numbers_name_objects_until_they_are_destroyed() {
+        static TABLE: Table<Object> = Table::new(77);
+        let drops = Arc::new(AtomicUsize::new(0));
+        let first = TABLE.add(Object(1, Arc::clone(&drops))).ok().unwrap();
+        let second = TABLE.add(Object(2, Arc::clone(&drops))).ok().unwrap();
+        assert_eq!((TABLE.get(first).unwrap().0, TABLE.get(second).unwrap().0), (1, 2));
+        let used = TABLE.get(first).unwrap();
+        assert!(TABLE.destroy(first) && !TABLE.destroy(first) && TABLE.get(first).is_none());
+        assert_eq!((used.0, drops.load(Acquire)), (1, 0), "an object in use is not dropped");
+        drop(used);
+        assert_eq!(drops.load(Acquire), 1);
+        let third = TABLE.add(Object(3, Arc::clone(&drops))).ok().unwrap();
+        assert!(third != first && TABLE.get(first).is_none() && !TABLE.destroy(first));
+        assert_eq!(TABLE.numbers(|object| object.0 >= 2), [third, second]);
+        for wrong in [0, 1, 2, u64::MAX, first + 1, second + GENERATION, 78 * GENERATION] {
+            assert!(TABLE.get(wrong).is_none() || [second, third].contains(&wrong), "{wrong:#x}");
+        }
+    }
+
+    #[test]
+    fn threads_use_and_destroy_each_object_once() {
+        static TABLE: Table<Object> = Table::new(1);
+        const OBJECTS: u64 = 2000;
+        let drops = Arc::new(AtomicUsize::new(0));
+        let newest = AtomicU64::new(0);
+        let is_done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !is_done.load(Acquire) {
+                        if let Some(object) = TABLE.get(newest.load(Acquire)) {
+                            assert!(object.0 < OBJECTS);
+                        }
+                    }
+                });
+                scope.spawn(|| {
+                    while !is_done.load(Acquire) {
+                        TABLE.destroy(newest.load(Acquire));
+                    }
+                });
+            }
+            for number in 0..OBJECTS {
+                newest.store(TABLE.add(Object(number, Arc::clone(&drops))).ok().unwrap(), Release);
+                thread::yield_now();
+            }
+            is_done.store(true, Release);
+        });
+        TABLE.numbers(|_| true).into_iter().for_each(|number| _ = TABLE.destroy(number));
+        assert_eq!(drops.load(Acquire) as u64, OBJECTS);
+    }
+}
