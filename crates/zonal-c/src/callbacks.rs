@@ -1,7 +1,7 @@
 //! Functions of the program that a pool calls: reclaimers, and callbacks for memory pressure.
 //!
-//! A running callback is noted like a call of a pool (`calls.rs`), so that it can be unregistered by one thread while
-//! another runs it: `zonal_unregister` returns when no thread runs it.
+//! A running callback is noted twice (`calls.rs`): as a call of its pool, so that a thread that closes the pool waits for it,
+//! and under its own number, so that a thread that unregisters it waits for it.
 
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use zonal_linux::{
 
 use crate::arguments::{check_pointer, node_id, sized, store, text_of};
 use crate::calls::{self, CALLBACK, Call};
-use crate::handle::{index_of, with_pool};
+use crate::handle::{begin_callback, index_of, with_pool};
 use crate::status::{Failure, Status, call, zonal_status};
 use crate::table::Table;
 use crate::types::*;
@@ -24,8 +24,6 @@ static REGISTERED: Table<Registered> = Table::new(0x7265_0000);
 
 /// A registered callback.
 struct Registered {
-    /// Slot of the pool that calls it.
-    slot: u32,
     gate: Arc<Gate>,
     _kept: Kept,
 }
@@ -38,6 +36,8 @@ enum Kept {
 
 /// Says whether a callback may still be called, and by which number its calls are noted.
 struct Gate {
+    /// Slot of the pool.
+    slot: u32,
     number: u32,
     state: AtomicU32,
 }
@@ -46,7 +46,8 @@ const OPEN: u32 = 0;
 const ENDED: u32 = 1;
 
 impl Gate {
-    fn new() -> Result<Arc<Self>, Failure> {
+    fn new(pool: zonal_pool) -> Result<Arc<Self>, Failure> {
+        let slot = index_of(pool)? as u32;
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let next = NEXT.fetch_add(1, Relaxed); // relaxed: only the number itself counts
         let used_up = || {
@@ -55,12 +56,13 @@ impl Gate {
         if next >= CALLBACK - 1 {
             Err(used_up())
         } else {
-            Ok(Arc::new(Self { number: CALLBACK | next, state: AtomicU32::new(OPEN) }))
+            Ok(Arc::new(Self { slot, number: CALLBACK | next, state: AtomicU32::new(OPEN) }))
         }
     }
 
     /// Runs a callback unless it has been unregistered. Returns `None` if it did not run.
     fn pass<R>(&self, callback: impl FnOnce() -> R) -> Option<R> {
+        let _in_pool = begin_callback(self.slot)?;
         let _noted = Call::begin(self.number)?;
         // Acquire: pairs with the release in `end`. If the gate is open here, `wait_for_calls` waits for this call.
         (self.state.load(Acquire) == OPEN).then(callback)
@@ -77,19 +79,12 @@ impl Gate {
     }
 }
 
-/// Whether the calling thread runs a callback of the pool in `slot`.
-pub(crate) fn is_in_one_of(slot: u32) -> bool {
-    !REGISTERED.numbers(|one| one.slot == slot && calls::is_calling(one.gate.number)).is_empty()
-}
-
-/// Unregisters all callbacks of a pool that is being closed, and waits for those in progress.
-pub(crate) fn end_all_of(slot: u32) {
-    for number in REGISTERED.numbers(|one| one.slot == slot) {
-        let Some(registered) = REGISTERED.get(number) else { continue };
-        // If calls in progress cannot be found out, their results are ignored; the pool's memory stays until they end.
-        registered.gate.end();
-        REGISTERED.destroy(number);
-    }
+/// Unregisters all callbacks of a pool that is being closed, none of which is running.
+pub(crate) fn unregister_all_of(slot: u32) {
+    REGISTERED
+        .numbers(|one| one.gate.slot == slot)
+        .into_iter()
+        .for_each(|number| _ = REGISTERED.destroy(number));
 }
 
 /// A context of the program.
@@ -154,14 +149,8 @@ impl Reclaimer for CReclaimer {
 ///
 /// # Safety
 /// `place` must point to a handle.
-unsafe fn keep(
-    pool: zonal_pool,
-    gate: Arc<Gate>,
-    kept: Kept,
-    place: *mut zonal_registration,
-) -> Result<(), Failure> {
-    let slot = index_of(pool)? as u32;
-    let registered = Registered { slot, gate, _kept: kept };
+unsafe fn keep(gate: Arc<Gate>, kept: Kept, place: *mut zonal_registration) -> Result<(), Failure> {
+    let registered = Registered { gate, _kept: kept };
     let full = |_| Failure::new(Status::ZONAL_BUSY, "65536 registrations exist, which is the limit");
     let id = REGISTERED.add(registered).map_err(full)?;
     // SAFETY: guaranteed by the caller.
@@ -194,7 +183,7 @@ pub unsafe extern "C" fn zonal_reclaimer_register(
         let (Some(count), Some(reclaim)) = (given.count, given.reclaim) else {
             return Err(Failure::invalid("a reclaimer needs both functions, count and reclaim"));
         };
-        let gate = Gate::new()?;
+        let gate = Gate::new(pool)?;
         with_pool(pool, |found| {
             let page_bytes = found.page_bytes() as u64;
             let context = Context(given.context);
@@ -202,7 +191,7 @@ pub unsafe extern "C" fn zonal_reclaimer_register(
                 Arc::new(CReclaimer { gate: Arc::clone(&gate), count, reclaim, context, page_bytes });
             let registered = Kept::Callback(found.register_reclaimer(&object));
             // SAFETY: guaranteed by the caller.
-            unsafe { keep(pool, gate, registered, registration) }
+            unsafe { keep(gate, registered, registration) }
         })
     })
 }
@@ -227,7 +216,7 @@ pub unsafe extern "C" fn zonal_pressure_register(
         // SAFETY: guaranteed by the caller.
         unsafe { registration.write(zonal_registration::default()) };
         let callback = callback.ok_or_else(|| Failure::invalid("callback is null"))?;
-        let gate = Gate::new()?;
+        let gate = Gate::new(pool)?;
         let (context, passes) = (Context(context), Arc::clone(&gate));
         let report = move |event: &PressureEvent| {
             let context = &context;
@@ -238,7 +227,7 @@ pub unsafe extern "C" fn zonal_pressure_register(
         with_pool(pool, |found| {
             let registered = Kept::Callback(found.on_pressure(report));
             // SAFETY: guaranteed by the caller.
-            unsafe { keep(pool, gate, registered, registration) }
+            unsafe { keep(gate, registered, registration) }
         })
     })
 }
@@ -282,12 +271,12 @@ pub unsafe extern "C" fn zonal_pool_publish(
         unsafe { registration.write(zonal_registration::default()) };
         // SAFETY: guaranteed by the caller.
         let path = unsafe { text_of("path", path) }?;
-        let gate = Gate::new()?;
+        let gate = Gate::new(pool)?;
         with_pool(pool, |found| {
             let published =
                 found.publish(path).map_err(|why| Failure::new(Status::ZONAL_PUBLISH_FAILED, why))?;
             // SAFETY: guaranteed by the caller.
-            unsafe { keep(pool, gate, Kept::Publication(published), registration) }
+            unsafe { keep(gate, Kept::Publication(published), registration) }
         })
     })
 }

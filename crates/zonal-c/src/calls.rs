@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize,
 use std::thread;
 use std::time::Duration;
 
-/// The largest number of calls of one thread that are in progress at a time: calls from callbacks.
-const NESTED_MAX: usize = 8;
+/// The largest number of notes of one thread at a time: calls, the callbacks that they run, and calls of these.
+const NESTED_MAX: usize = 16;
 /// Bit of a number that is not a slot but a registered callback, which is noted in the same way while it runs.
 pub(crate) const CALLBACK: u32 = 1 << 31;
 /// Value of a place that names no slot.

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_void};
 use zonal_linux::ShrinkError;
 
 use crate::arguments::{store, text_of, write_text};
-use crate::handle::with_pool;
+use crate::handle::{is_in_use_here, with_pool};
 use crate::status::{Failure, Status, call, zonal_status};
 use crate::types::{zonal_pool, zonal_while_paused};
 
@@ -99,6 +99,9 @@ pub unsafe extern "C" fn zonal_pool_set_setting(
         let name = unsafe { text_of("name", name) }?;
         // SAFETY: guaranteed by the caller.
         let value = unsafe { text_of("value", value) }?;
+        if name == "stat_refresh" && is_in_use_here(pool) {
+            return Err(Failure::new(Status::ZONAL_BUSY, "a callback of a pool cannot set stat_refresh"));
+        }
         with_pool(pool, |pool| pool.set_setting(name, value).map_err(Failure::invalid))
     })
 }

@@ -123,6 +123,20 @@ pub(crate) fn with_pool<R>(
     }
 }
 
+/// Notes that the calling thread runs a callback of the pool in a slot, so that calls within it need not wait for a thread that
+/// closes the pool: that thread waits for the callback. Returns `None` if the pool is being closed.
+pub(crate) fn begin_callback(index: u32) -> Option<Call> {
+    let slot = slot(index as usize)?;
+    let noted = Call::begin(index)?;
+    // Acquire: as in `with_pool`. A callback of a call in progress runs, because the pool stays until that call ends.
+    (noted.is_nested() || slot.state.load(Acquire) == OPEN).then_some(noted)
+}
+
+/// Whether the calling thread is in a call or a callback of a pool.
+pub(crate) fn is_in_use_here(handle: zonal_pool) -> bool {
+    index_of(handle).is_ok_and(|index| calls::is_calling(index as u32))
+}
+
 /// Closes the pool of a handle, if `may_close` agrees, when no other call of it is in progress.
 pub(crate) fn close(
     handle: zonal_pool,
@@ -130,7 +144,7 @@ pub(crate) fn close(
 ) -> Result<(), Failure> {
     let index = index_of(handle)?;
     let slot = slot(index).ok_or_else(|| closed(handle))?;
-    if calls::is_calling(index as u32) || callbacks::is_in_one_of(index as u32) {
+    if calls::is_calling(index as u32) {
         let why = "the pool is in use by a call or callback of this thread, from which it cannot be closed";
         return Err(Failure::new(Status::ZONAL_BUSY, why));
     }
@@ -156,7 +170,7 @@ pub(crate) fn close(
     }
     let pool = pool.take();
     slot.state.store(EMPTY, Release);
-    callbacks::end_all_of(index as u32);
+    callbacks::unregister_all_of(index as u32);
     policy::destroy_all_of(index as u32);
     drop(pool);
     Ok(())

@@ -9,8 +9,7 @@ use zonal_linux::{
 };
 
 use crate::arguments::{check_pointer, node_id, node_numbers, sized, text_of, write_text};
-use crate::callbacks::is_in_one_of;
-use crate::handle::{close, index_of, open, with_pool};
+use crate::handle::{close, is_in_use_here, open, with_pool};
 use crate::status::{Failure, Status, call, check_flags, zonal_status};
 use crate::types::{
     ZONAL_CLOSE_WITH_BLOCKS, ZONAL_HUGE_PAGES_1G, ZONAL_HUGE_PAGES_2M, ZONAL_HUGE_PAGES_NEVER,
@@ -241,11 +240,11 @@ pub unsafe extern "C" fn zonal_pool_accounting(
 #[unsafe(no_mangle)]
 pub extern "C" fn zonal_pool_verify(pool: zonal_pool) -> zonal_status {
     call(|| {
-        with_pool(pool, |found| {
-            if is_in_one_of(index_of(pool)? as u32) {
-                return Err(Failure::new(Status::ZONAL_BUSY, "a callback of a pool cannot verify the pool"));
-            }
-            found.verify().map_err(|error| Failure::new(Status::ZONAL_INCONSISTENT, error)).map(|_| ())
+        if is_in_use_here(pool) {
+            return Err(Failure::new(Status::ZONAL_BUSY, "a callback of a pool cannot verify the pool"));
+        }
+        with_pool(pool, |pool| {
+            pool.verify().map_err(|error| Failure::new(Status::ZONAL_INCONSISTENT, error)).map(|_| ())
         })
     })
 }

@@ -52,10 +52,15 @@ fn run(program: &mut Command) {
     assert!(out.ends_with("0 failures\n"), "{out}{err}");
 }
 
+/// The programs in C, each of which checks a part of the interface.
+const PROGRAMS: [&str; 3] = ["interface.c", "placement.c", "callbacks.c"];
+
 #[test]
 fn the_interface_works_from_c() {
     let folder = tempfile::tempdir().unwrap();
-    run(&mut Command::new(build("cc", "-std=gnu11", "interface.c", folder.path(), &[])));
+    for program in PROGRAMS {
+        run(&mut Command::new(build("cc", "-std=gnu11", program, folder.path(), &[])));
+    }
 }
 
 #[test]
@@ -69,9 +74,11 @@ fn the_interface_works_from_cpp() {
 fn the_interface_works_under_sanitizers() {
     let folder = tempfile::tempdir().unwrap();
     let flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
-    let program = build("cc", "-std=gnu11", "interface.c", folder.path(), &flags);
-    // Records of threads live as long as the process. A child of several threads may not use the sanitizer's heap.
-    run(Command::new(program).arg("--no-fork").env("ASAN_OPTIONS", "detect_leaks=0"));
+    for program in PROGRAMS {
+        let program = build("cc", "-std=gnu11", program, folder.path(), &flags);
+        // Records of threads live as long as the process. A child of several threads may not use the sanitizer's heap.
+        run(Command::new(program).arg("--no-fork").env("ASAN_OPTIONS", "detect_leaks=0"));
+    }
 }
 
 /// The programs of the page are complete, and do what it says.

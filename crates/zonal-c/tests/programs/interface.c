@@ -8,47 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "zonal.h"
-
-static _Atomic int failures;
-
-#define CHECK(condition)                                                                              \
-	do {                                                                                          \
-		if (!(condition)) {                                                                   \
-			printf("line %d: %s (last error: %s)\n", __LINE__, #condition, zonal_last_error()); \
-			failures++;                                                                   \
-		}                                                                                     \
-	} while (0)
-
-#define REFUSED(call, status, text)                                      \
-	do {                                                             \
-		CHECK((call) == (status));                               \
-		CHECK(strstr(zonal_last_error(), text) != NULL);         \
-	} while (0)
-
-static zonal_pool build(zonal_pool_options options)
-{
-	zonal_pool pool;
-	options.struct_size = sizeof(options);
-	CHECK(zonal_pool_build(&options, &pool) == ZONAL_OK && pool.id != 0);
-	return pool;
-}
-
-static zonal_block alloc(zonal_pool pool, size_t bytes)
-{
-	zonal_request request = {.struct_size = sizeof(request), .bytes = bytes};
-	zonal_block block = {.struct_size = sizeof(block)};
-	CHECK(zonal_alloc(pool, &request, &block) == ZONAL_OK);
-	return block;
-}
-
-static zonal_accounting accounting(zonal_pool pool)
-{
-	zonal_accounting found = {.struct_size = sizeof(found)};
-	CHECK(zonal_pool_accounting(pool, &found) == ZONAL_OK);
-	CHECK(found.managed == found.free + found.in_pagesets + found.allocated);
-	return found;
-}
+#include "check.h"
 
 static void test_blocks(void)
 {
@@ -119,7 +79,7 @@ static void test_pages(void)
 	zonal_pool pool = build((zonal_pool_options){.size = 64 << 20});
 	void *pages[PAGES];
 	size_t count = 0;
-	CHECK(zonal_alloc_pages(pool, pages, PAGES, &count) == ZONAL_OK && count == PAGES);
+	CHECK(zonal_alloc_pages(pool, NULL, pages, PAGES, &count) == ZONAL_OK && count == PAGES);
 	for (size_t at = 0; at < count; at++)
 		memset(pages[at], (int)at, 4096);
 	void *last = pages[PAGES - 1];
@@ -198,7 +158,7 @@ static void test_bad_input(void)
 	REFUSED(zonal_free(pool, block.address, 0), ZONAL_NOT_ALLOCATED, "whole pages");
 	REFUSED(zonal_free(pool, block.address, (size_t)-4096), ZONAL_NOT_ALLOCATED, "bytes at");
 	REFUSED(zonal_free(pool, (char *)block.address + 4096, 4096), ZONAL_NOT_ALLOCATED, "4096 bytes at");
-	REFUSED(zonal_alloc_pages(pool, NULL, 1, NULL), ZONAL_INVALID_ARGUMENT, "count is 0x0");
+	REFUSED(zonal_alloc_pages(pool, NULL, NULL, 1, NULL), ZONAL_INVALID_ARGUMENT, "count is 0x0");
 	REFUSED(zonal_free_pages(pool, NULL, 1, NULL), ZONAL_INVALID_ARGUMENT, "addresses is 0x0");
 	REFUSED(zonal_pool_accounting(pool, NULL), ZONAL_INVALID_ARGUMENT, "accounting is 0x0");
 	REFUSED(zonal_pool_placement(pool, NULL), ZONAL_INVALID_ARGUMENT, "placement is 0x0");

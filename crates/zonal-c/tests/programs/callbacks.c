@@ -1,0 +1,232 @@
+/* Uses reclaimers, callbacks for memory pressure, publications and pauses, with good and with bad input. */
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "check.h"
+
+/* A cache of pages that frees the newest ones when it is asked to. */
+typedef struct cache {
+	pthread_mutex_t lock;
+	zonal_pool pool;
+	void *pages[16384];
+	size_t count;
+	_Atomic int running;
+	_Atomic unsigned long calls;
+	_Atomic int is_gone;
+	zonal_registration itself;
+	_Atomic int refusals;
+} cache;
+
+static uint64_t cache_count(void *context, const zonal_reclaim_request *request)
+{
+	cache *cache = context;
+	CHECK(!cache->is_gone && request->struct_size == sizeof(*request) && request->node == 0);
+	pthread_mutex_lock(&cache->lock);
+	uint64_t count = cache->count;
+	pthread_mutex_unlock(&cache->lock);
+	return count;
+}
+
+static uint64_t cache_reclaim(void *context, const zonal_reclaim_request *request)
+{
+	cache *cache = context;
+	uint64_t freed = 0;
+	cache->running++;
+	CHECK(!cache->is_gone && request->pages > 0);
+	pthread_mutex_lock(&cache->lock);
+	while (cache->count > 0 && freed < request->pages) {
+		CHECK(zonal_free(cache->pool, cache->pages[--cache->count], 4096) == ZONAL_OK);
+		freed++;
+	}
+	pthread_mutex_unlock(&cache->lock);
+	/* What a reclaimer cannot do: close its pool, end itself, verify. */
+	if (cache->calls++ == 0) {
+		CHECK(zonal_pool_close(cache->pool, ZONAL_CLOSE_WITH_BLOCKS) == ZONAL_BUSY);
+		CHECK(cache->itself.id == 0 || zonal_unregister(cache->itself) == ZONAL_BUSY);
+		CHECK(zonal_pool_verify(cache->pool) == ZONAL_BUSY);
+		cache->refusals++;
+	}
+	cache->running--;
+	return freed;
+}
+
+static void fill(cache *cache)
+{
+	zonal_request request = {.struct_size = sizeof(request), .flags = ZONAL_REQUEST_NO_WAIT};
+	for (;;) {
+		zonal_block block = {.struct_size = sizeof(block)};
+		if (zonal_alloc(cache->pool, &request, &block) != ZONAL_OK)
+			return;
+		pthread_mutex_lock(&cache->lock);
+		cache->pages[cache->count++] = block.address;
+		pthread_mutex_unlock(&cache->lock);
+	}
+}
+
+static zonal_registration register_cache(cache *cache)
+{
+	zonal_reclaimer reclaimer = {
+		.struct_size = sizeof(reclaimer), .count = cache_count, .reclaim = cache_reclaim, .context = cache};
+	zonal_registration registration;
+	CHECK(zonal_reclaimer_register(cache->pool, &reclaimer, &registration) == ZONAL_OK && registration.id != 0);
+	return registration;
+}
+
+static cache the_cache = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void test_reclaimers(void)
+{
+	cache *cache = &the_cache;
+	cache->pool = build((zonal_pool_options){.size = 32 << 20, .fake_nodes = 1});
+	zonal_registration registration = register_cache(cache);
+	cache->itself = registration;
+	fill(cache);
+	/* The pool is full of pages of the cache, which make way for other requests. */
+	void *pages[2000];
+	size_t count = 0;
+	for (; count < 2000; count++) {
+		zonal_block block = {.struct_size = sizeof(block)};
+		if (zonal_alloc(cache->pool, NULL, &block) != ZONAL_OK)
+			break;
+		pages[count] = block.address;
+	}
+	CHECK(count == 2000 && cache->calls > 0 && cache->refusals == 1);
+	CHECK(zonal_free_pages(cache->pool, pages, count, NULL) == ZONAL_OK);
+	uint64_t freed = 0, before = cache->count;
+	CHECK(before >= 100);
+	CHECK(zonal_pool_reclaim(cache->pool, 0, 100, &freed) == ZONAL_OK && freed >= 100);
+	REFUSED(zonal_pool_reclaim(cache->pool, 9, 100, NULL), ZONAL_INVALID_ARGUMENT, "no memory on node 9");
+	CHECK(zonal_unregister(registration) == ZONAL_OK && cache->running == 0);
+	cache->is_gone = 1;
+	REFUSED(zonal_unregister(registration), ZONAL_INVALID_ARGUMENT, "not registered, or no longer");
+	CHECK(zonal_pool_reclaim(cache->pool, 0, 100, &freed) == ZONAL_OK && freed == 0);
+	zonal_reclaimer empty = {.struct_size = sizeof(empty), .count = cache_count};
+	REFUSED(zonal_reclaimer_register(cache->pool, &empty, &registration), ZONAL_INVALID_ARGUMENT, "needs both");
+	CHECK(registration.id == 0);
+	REFUSED(zonal_reclaimer_register(cache->pool, NULL, &registration), ZONAL_INVALID_ARGUMENT, "reclaimer is 0x0");
+	CHECK(zonal_free_pages(cache->pool, cache->pages, cache->count, NULL) == ZONAL_OK);
+	CHECK(zonal_pool_close(cache->pool, 0) == ZONAL_OK);
+}
+
+static void *keep_allocating(void *argument)
+{
+	zonal_pool pool = *(zonal_pool *)argument;
+	for (;;) {
+		void *pages[256];
+		size_t count = 0;
+		if (zonal_alloc_pages(pool, NULL, pages, 256, &count) == ZONAL_NOT_A_POOL)
+			return NULL;
+		zonal_status status = zonal_free_pages(pool, pages, count, NULL);
+		CHECK(status == ZONAL_OK || status == ZONAL_NOT_A_POOL);
+	}
+}
+
+/* Reclaimers come and go, and the pool is closed, while threads run them. No reclaimer runs after it has gone. */
+static void test_ends_while_in_use(void)
+{
+	for (int round = 0; round < 6; round++) {
+		cache *cache = &the_cache;
+		cache->count = 0;
+		cache->itself.id = 0;
+		cache->is_gone = 0;
+		cache->pool = build((zonal_pool_options){.size = 32 << 20, .fake_nodes = 1});
+		pthread_t threads[2];
+		fill(cache);
+		for (int at = 0; at < 2; at++)
+			CHECK(pthread_create(&threads[at], NULL, keep_allocating, &cache->pool) == 0);
+		for (int turn = 0; turn < 20; turn++) {
+			cache->is_gone = 0;
+			zonal_registration registration = register_cache(cache);
+			if (turn % 4 == 3)
+				fill(cache);
+			usleep(500);
+			if (turn == 19)
+				break; /* closing ends it */
+			CHECK(zonal_unregister(registration) == ZONAL_OK && cache->running == 0);
+			cache->is_gone = 1;
+		}
+		CHECK(zonal_pool_close(cache->pool, ZONAL_CLOSE_WITH_BLOCKS) == ZONAL_OK && cache->running == 0);
+		cache->is_gone = 1;
+		for (int at = 0; at < 2; at++)
+			pthread_join(threads[at], NULL);
+	}
+}
+
+static _Atomic unsigned seen;
+
+static void on_pressure(void *context, const zonal_pressure_event *event)
+{
+	CHECK(context == &seen && event->struct_size == sizeof(*event) && event->node == 0 && event->low < event->high);
+	seen |= 1u << event->kind;
+}
+
+static void test_pressure(void)
+{
+	zonal_pool pool = build((zonal_pool_options){.size = 16 << 20, .fake_nodes = 1});
+	zonal_registration registration;
+	CHECK(zonal_pressure_register(pool, on_pressure, &seen, &registration) == ZONAL_OK);
+	zonal_request request = {.struct_size = sizeof(request), .flags = ZONAL_REQUEST_NO_WAIT};
+	zonal_block block = {.struct_size = sizeof(block)};
+	while (zonal_alloc(pool, &request, &block) == ZONAL_OK)
+		;
+	for (int wait = 0; wait < 10000 && !(seen & 1u << ZONAL_PRESSURE_BELOW_LOW); wait++)
+		usleep(1000);
+	CHECK(seen & 1u << ZONAL_PRESSURE_BELOW_LOW);
+	CHECK(zonal_unregister(registration) == ZONAL_OK);
+	REFUSED(zonal_pressure_register(pool, NULL, NULL, &registration), ZONAL_INVALID_ARGUMENT, "callback is null");
+	CHECK(zonal_pool_close(pool, ZONAL_CLOSE_WITH_BLOCKS) == ZONAL_OK);
+}
+
+static void test_publications(void)
+{
+	char folder[] = "/tmp/zonal-XXXXXX", path[64];
+	CHECK(mkdtemp(folder) != NULL);
+	snprintf(path, sizeof(path), "%s/pool", folder);
+	zonal_pool pool = build((zonal_pool_options){.size = 16 << 20});
+	zonal_registration first, second;
+	CHECK(zonal_pool_publish(pool, path, &first) == ZONAL_OK && access(path, F_OK) == 0);
+	REFUSED(zonal_pool_publish(pool, path, &second), ZONAL_PUBLISH_FAILED, path);
+	CHECK(second.id == 0 && zonal_unregister(first) == ZONAL_OK && access(path, F_OK) != 0);
+	CHECK(zonal_pool_publish(pool, path, &first) == ZONAL_OK && zonal_pool_close(pool, 0) == ZONAL_OK);
+	CHECK(access(path, F_OK) != 0 && rmdir(folder) == 0);
+}
+
+static zonal_pool paused;
+
+static void fork_child(void *context, size_t in_reclaimers)
+{
+	CHECK(context == &paused && in_reclaimers == 0);
+	pid_t child = fork();
+	if (child == 0) {
+		zonal_block block = alloc(paused, 8192);
+		memset(block.address, 1, block.bytes);
+		CHECK(zonal_free(paused, block.address, block.bytes) == ZONAL_OK);
+		CHECK(zonal_pool_close(paused, 0) == ZONAL_BUSY); /* this function is a callback of the pool */
+		_exit(failures != 0);
+	}
+	int status = 1;
+	CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+}
+
+static void test_pauses(void)
+{
+	paused = build((zonal_pool_options){.size = 16 << 20});
+	CHECK(zonal_pool_pause_threads(paused, fork_child, &paused) == ZONAL_OK);
+	REFUSED(zonal_pool_pause_threads(paused, NULL, NULL), ZONAL_INVALID_ARGUMENT, "function is null");
+	CHECK(zonal_pool_close(paused, 0) == ZONAL_OK);
+}
+
+int main(int argc, char **argv)
+{
+	test_reclaimers();
+	test_ends_while_in_use();
+	test_pressure();
+	test_publications();
+	if (argc < 2 || strcmp(argv[1], "--no-fork"))
+		test_pauses();
+	printf("%d failures\n", failures);
+	return failures != 0;
+}
