@@ -2,9 +2,10 @@
 
 use std::ffi::c_void;
 
-use zonal_linux::{AllocError, PageCount, Pfn, Pool, PoolRequest};
+use zonal_linux::{AllocError, NodeId, Order, PageCount, Pfn, Pool, PoolRequest};
 
 use crate::arguments::{check_pointer, sized};
+use crate::calls::is_child;
 use crate::handle::with_pool;
 use crate::request::{PAGE, order_of, with_request};
 use crate::status::{Failure, Status, call, zonal_status};
@@ -27,7 +28,13 @@ fn failure(pool: &Pool, request: &PoolRequest<'_>, error: AllocError) -> Failure
 
 /// Returns an error if this process has no copy of the pool's memory: a child made by `fork` has none of shared memory and of
 /// reserved huge pages.
+#[inline]
 fn check_mapped(pool: &Pool) -> Result<(), Failure> {
+    if is_child() { check_copied(pool) } else { Ok(()) }
+}
+
+#[cold]
+fn check_copied(pool: &Pool) -> Result<(), Failure> {
     match pool.ranges().next() {
         Some(zone) if pool.ptr_of(zone.frames.start).is_none() => Err(Failure::new(
             Status::ZONAL_NOT_A_POOL,
@@ -37,29 +44,44 @@ fn check_mapped(pool: &Pool) -> Result<(), Failure> {
     }
 }
 
-/// Allocates a block of at least `bytes`.
+/// Allocates the block of a request.
 #[inline]
-fn alloc(pool: &Pool, wanted: &PoolRequest<'_>, bytes: usize) -> Result<zonal_block, Failure> {
+fn alloc(pool: &Pool, wanted: &PoolRequest<'_>, request: &zonal_request) -> Result<zonal_block, Failure> {
     check_mapped(pool)?;
-    let count = PageCount::new(bytes.max(1).div_ceil(pool.page_bytes()) as u64);
-    let run = match pool.alloc_frames_raw(wanted, count) {
-        // SAFETY: the run is not owned by anything else, and is freed by `zonal_free` only.
-        Err(AllocError::Count { .. }) => unsafe { pool.allocator() }.alloc_contiguous(wanted, count),
-        other => other,
+    let bytes = request.bytes.max(1);
+    let page = pool.page_bytes();
+    let order = if bytes <= page { Some(Order::PAGE) } else { pool.order_holding(bytes) };
+    let count = PageCount::new(bytes.div_ceil(page) as u64);
+    let block = match order {
+        // A power of two of pages, which is aligned to its size.
+        Some(order) if order.pages() == count && request.alignment <= page << order.get() => {
+            let block = pool.alloc_raw(&wanted.with_order(order));
+            block.map(|block| (block.first, block.node))
+        }
+        _ => alloc_run(pool, wanted, count),
     };
-    let run = run.map_err(|error| failure(pool, wanted, error))?;
-    let Some(address) = pool.ptr_of(run.range.start) else {
-        let first = run.range.start;
+    let (first, node) = block.map_err(|error| failure(pool, wanted, error))?;
+    let Some(address) = pool.ptr_of(first) else {
         return Err(Failure::new(Status::ZONAL_INTERNAL, format_args!("page {first} has no address")));
     };
     Ok(zonal_block {
         struct_size: size_of::<zonal_block>(),
         address: address.as_ptr().cast::<c_void>(),
-        bytes: run.range.count.get() as usize * pool.page_bytes(),
-        frame: run.range.start.get(),
-        node: run.node.get(),
+        bytes: count.get() as usize * page,
+        frame: first.get(),
+        node: node.get(),
         reserved: [0; 3],
     })
+}
+
+/// Allocates any number of adjacent pages.
+fn alloc_run(pool: &Pool, wanted: &PoolRequest<'_>, count: PageCount) -> Result<(Pfn, NodeId), AllocError> {
+    let run = match pool.alloc_frames_raw(wanted, count) {
+        // SAFETY: the run is not owned by anything else, and is freed by `zonal_free` only.
+        Err(AllocError::Count { .. }) => unsafe { pool.allocator() }.alloc_contiguous(wanted, count),
+        other => other,
+    }?;
+    Ok((run.range.start, run.node))
 }
 
 /// Allocates a block and stores it in `block`. If it fails, the address of `block` becomes null.
@@ -88,7 +110,7 @@ pub unsafe extern "C" fn zonal_alloc(
         };
         *block = with_pool(pool, |found| {
             // SAFETY: guaranteed by the caller.
-            unsafe { with_request(pool, found, request, |wanted| alloc(found, wanted, request.bytes)) }
+            unsafe { with_request(pool, found, request, |wanted| alloc(found, wanted, request)) }
         })?;
         Ok(())
     })
@@ -107,8 +129,13 @@ pub unsafe extern "C" fn zonal_free(pool: zonal_pool, address: *mut c_void, byte
     call(|| {
         with_pool(pool, |pool| {
             let (first, count) = whole_pages(pool, address, bytes)?;
-            // SAFETY: the interface hands out blocks without an owner, and the caller gives up the memory.
-            let freed = unsafe { pool.free_frames_raw(first, count) };
+            let freed = if count == PageCount::new(1) {
+                // SAFETY: the interface hands out blocks without an owner, and the caller gives up the memory.
+                unsafe { pool.free_raw(first, Order::PAGE) }
+            } else {
+                // SAFETY: as above.
+                unsafe { pool.free_frames_raw(first, count) }
+            };
             freed.map_err(|error| not_allocated(address, bytes, &error))
         })
     })
@@ -226,7 +253,7 @@ unsafe fn alloc_pages(
     len: usize,
 ) -> Result<usize, Failure> {
     check_mapped(pool)?;
-    let mut frames = [Pfn::default(); 64];
+    let mut frames = [Pfn::default(); BATCH];
     let mut done = 0;
     while done < len {
         let most = frames.len().min(len - done);
@@ -274,25 +301,16 @@ pub unsafe extern "C" fn zonal_free_pages(
         let result = list.and_then(|()| {
             with_pool(pool, |pool| {
                 while done < len {
-                    let place = addresses.wrapping_add(done);
+                    let most = len.min(done + BATCH) - done;
                     // SAFETY: guaranteed by the caller.
-                    let address = unsafe { place.read() };
-                    let frame = pool.pfn_of(address.cast_const().cast::<u8>());
-                    let frame = frame.filter(|_| address.addr().is_multiple_of(pool.page_bytes()));
-                    let Some(frame) = frame else {
-                        return Err(Failure::new(
-                            Status::ZONAL_NOT_ALLOCATED,
-                            format_args!("addresses[{done}] is {address:?}, which is no page of the pool"),
-                        ));
-                    };
-                    // SAFETY: as in `zonal_free`.
-                    unsafe { pool.free_frames_raw(frame, PageCount::new(1)) }.map_err(|error| {
-                        Failure::new(
-                            Status::ZONAL_NOT_ALLOCATED,
-                            format_args!("addresses[{done}] is {address:?}: {error}"),
-                        )
+                    let batch = unsafe { std::slice::from_raw_parts(addresses.wrapping_add(done), most) };
+                    let (count, refused) = free_batch(pool, batch);
+                    done += count;
+                    refused.map_err(|why| {
+                        let address = batch[count];
+                        let why = format!("addresses[{done}] is {address:?}, {why}");
+                        Failure::new(Status::ZONAL_NOT_ALLOCATED, why)
                     })?;
-                    done += 1;
                 }
                 Ok(())
             })
@@ -303,4 +321,25 @@ pub unsafe extern "C" fn zonal_free_pages(
         }
         result
     })
+}
+
+/// Number of pages that are allocated or freed at a time.
+const BATCH: usize = 64;
+
+/// Frees up to [`BATCH`] pages, in order, and returns how many were freed and why the next one was not.
+fn free_batch(pool: &Pool, addresses: &[*mut c_void]) -> (usize, Result<(), String>) {
+    let mut frames = [Pfn::default(); BATCH];
+    let mut valid = 0;
+    for (frame, address) in frames.iter_mut().zip(addresses) {
+        let found = pool.pfn_of(address.cast_const().cast::<u8>());
+        let Some(found) = found.filter(|_| address.addr() & (pool.page_bytes() - 1) == 0) else { break };
+        *frame = found;
+        valid += 1;
+    }
+    // SAFETY: as in `zonal_free`.
+    match unsafe { pool.free_bulk_raw(&frames[..valid]) } {
+        Err(error) => (error.freed, Err(format!("which cannot be freed: {}", error.error))),
+        Ok(()) if valid < addresses.len() => (valid, Err("which is no page of the pool".to_owned())),
+        Ok(()) => (valid, Ok(())),
+    }
 }

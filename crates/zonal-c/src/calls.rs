@@ -215,8 +215,18 @@ pub(crate) fn wait_for_calls(slot: u32) -> bool {
     true
 }
 
+/// Whether this process is a child of one that used a pool.
+static IS_CHILD: AtomicBool = AtomicBool::new(false);
+
+/// Whether this process is a child, made by `fork`, of one that used a pool.
+#[inline]
+pub(crate) fn is_child() -> bool {
+    IS_CHILD.load(Relaxed) // relaxed: written before the child has a second thread
+}
+
 /// Forgets the calls of threads that a child made by `fork` does not have.
 extern "C" fn after_fork_in_child() {
+    IS_CHILD.store(true, Relaxed);
     crate::handle::after_fork_in_child();
     let own = RECORD.get();
     let mut at = RECORDS.load(Acquire);

@@ -26,4 +26,4 @@ mod request;
 mod state;
 mod status;
 mod table;
-mod types;
+pub mod types;

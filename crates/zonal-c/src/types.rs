@@ -395,3 +395,53 @@ pub type zonal_on_pressure =
 // SAFETY: `zonal_pool_pause_threads` states what the function must do.
 #[allow(non_camel_case_types)]
 pub type zonal_while_paused = Option<unsafe extern "C" fn(context: *mut c_void, in_reclaimers: usize)>;
+
+impl Default for zonal_pool_options {
+    fn default() -> Self {
+        Self {
+            struct_size: size_of::<Self>(),
+            size: 0,
+            max_size: 0,
+            nodes: std::ptr::null(),
+            nodes_len: 0,
+            fake_nodes: 0,
+            huge_pages: 0,
+            flags: 0,
+            prefault_threads: 0,
+            page_bytes: 0,
+            quarantine_pages: 0,
+            block_bytes_max: 0,
+            settings: std::ptr::null(),
+            progress: None,
+            progress_context: std::ptr::null_mut(),
+        }
+    }
+}
+
+impl Default for zonal_request {
+    fn default() -> Self {
+        Self {
+            struct_size: size_of::<Self>(),
+            bytes: 0,
+            alignment: 0,
+            flags: 0,
+            policy: ZONAL_POLICY_LOCAL,
+            nodes: std::ptr::null(),
+            nodes_len: 0,
+            policy_handle: zonal_policy { id: 0 },
+        }
+    }
+}
+
+impl Default for zonal_block {
+    fn default() -> Self {
+        Self {
+            struct_size: size_of::<Self>(),
+            address: std::ptr::null_mut(),
+            bytes: 0,
+            frame: 0,
+            node: 0,
+            reserved: [0; 3],
+        }
+    }
+}
