@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <mutex>
 
 #include "zonal.hpp"
 
@@ -12,6 +13,76 @@ static void check(bool fine, const char *what) {
     std::printf("%s\n", what);
     failures++;
   }
+}
+
+/// A cache of blocks, which frees the newest ones when memory is short.
+struct cache {
+  std::mutex lock;
+  std::vector<zonal::block> blocks;
+  int calls = 0;
+
+  std::uint64_t count(const zonal_reclaim_request &) {
+    std::lock_guard<std::mutex> held(lock);
+    return blocks.size();
+  }
+  std::uint64_t reclaim(const zonal_reclaim_request &request) {
+    std::lock_guard<std::mutex> held(lock);
+    std::uint64_t freed = 0;
+    for (calls++; freed < request.pages && !blocks.empty(); freed++)
+      blocks.pop_back();
+    if (freed == 0)
+      throw std::runtime_error("nothing to free");
+    return freed;
+  }
+};
+
+static void test_more(zonal::pool &pool) {
+  {
+    zonal::policy turns(pool.handle(), ZONAL_POLICY_INTERLEAVE, {0, 1});
+    std::uint16_t first = pool.alloc(4096, turns).node();
+    check(pool.alloc(4096, turns).node() != first, "the second block is on the other node");
+    zonal::policy weighted(pool.handle(), ZONAL_POLICY_WEIGHTED_INTERLEAVE, {0, 1}, {0, 3});
+    turns = std::move(weighted);
+    check(pool.alloc(4096, turns).node() == 1, "node 0 has no weight");
+    zonal_request aligned = zonal_request();
+    aligned.bytes = 4096;
+    aligned.alignment = 1 << 20;
+    check(reinterpret_cast<std::uintptr_t>(pool.alloc(aligned).data()) % (1 << 20) == 0, "the block is aligned");
+    check(pool.explain(aligned).find("served by") != std::string::npos, "the request is explained");
+  }
+  {
+    std::vector<zonal::block> pieces = pool.alloc(64 << 10).split(16 << 10);
+    check(pieces.size() == 4 && pool.accounting().allocated == 16, "the block has four pieces");
+    check(pool.locate(pieces[3].data()).frame == pool.locate(pieces[0].data()).frame + 12, "they follow each other");
+  }
+  check(pool.accounting().allocated == 0, "pieces free themselves");
+  check(pool.snapshot().find("\"zones\"") != std::string::npos, "the snapshot has zones");
+  check(pool.snapshot().back() == '}', "the snapshot is whole");
+  check(pool.zones().size() == 2 && pool.zones()[1].node == 1, "the pool has two zones");
+  check(pool.warnings().size() < 4096, "warnings are short");
+  cache cache;
+  {
+    zonal::registration registered = pool.register_reclaimer(cache);
+    zonal_request now = zonal_request();
+    now.flags = ZONAL_REQUEST_NO_WAIT;
+    try {
+      for (;;) {
+        zonal::block page = pool.alloc(now);
+        std::lock_guard<std::mutex> held(cache.lock);
+        cache.blocks.push_back(std::move(page));
+      }
+    } catch (const zonal::error &error) {
+      check(error.status() == ZONAL_OUT_OF_MEMORY, "the pool is full");
+    }
+    std::vector<zonal::block> more;
+    for (int at = 0; at < 1000; at++)
+      more.push_back(pool.alloc(4096));
+    check(cache.calls > 0, "the cache made room");
+  }
+  cache.blocks.clear();
+  check(pool.accounting().allocated == 0, "all blocks are free again");
+  auto ignore = [](const zonal_pressure_event &) {};
+  zonal::registration listens = pool.on_pressure(ignore);
 }
 
 int main() {
@@ -47,6 +118,7 @@ int main() {
   } catch (const zonal::error &error) {
     check(std::strstr(error.what(), "available") != nullptr, "the error says why");
   }
+  test_more(pool);
   zonal::pool other = std::move(pool);
   other.close();
   std::printf("%d failures\n", failures);
