@@ -345,7 +345,7 @@ typedef struct {
 } zonal_pool;
 
 /**
- * The pages of a pool. `managed` is the sum of the other three.
+ * The pages of a pool. `managed` is the sum of the next four.
  */
 typedef struct {
   /**
@@ -369,9 +369,13 @@ typedef struct {
    */
   uint64_t in_pagesets;
   /**
-   * Allocated pages.
+   * Pages of blocks that the program has.
    */
   uint64_t allocated;
+  /**
+   * Pages of freed blocks that are not free yet or never will be: those in quarantine, and those that were found damaged.
+   */
+  uint64_t unavailable;
 } zonal_accounting;
 
 /**
@@ -844,8 +848,8 @@ zonal_status zonal_free(zonal_pool pool,
  * its own. If the block is not a multiple of `piece_bytes`, or is not aligned to it, there are smaller pieces, as many as
  * necessary so that each is aligned to its size.
  *
- * A block that is a single piece already is left as it is. A wrong block is refused with `ZONAL_NOT_ALLOCATED`, and nothing
- * has changed.
+ * A wrong block is refused with `ZONAL_NOT_ALLOCATED`, and a block that would be a single piece with
+ * `ZONAL_INVALID_ARGUMENT`. Nothing has changed then.
  */
 zonal_status zonal_split(zonal_pool pool,
                          void *address,

@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use zonal_linux::{AllocError, NodeId, Order, PageCount, Pfn, Pool, PoolRequest};
+use zonal_linux::{AllocError, NodeId, Order, PageCount, Pfn, Pool, PoolRequest, SplitError};
 
 use crate::arguments::{check_pointer, sized};
 use crate::calls::is_child;
@@ -172,8 +172,8 @@ fn not_allocated(address: *mut c_void, bytes: usize, error: &dyn std::fmt::Displ
 /// its own. If the block is not a multiple of `piece_bytes`, or is not aligned to it, there are smaller pieces, as many as
 /// necessary so that each is aligned to its size.
 ///
-/// A block that is a single piece already is left as it is. A wrong block is refused with `ZONAL_NOT_ALLOCATED`, and nothing
-/// has changed.
+/// A wrong block is refused with `ZONAL_NOT_ALLOCATED`, and a block that would be a single piece with
+/// `ZONAL_INVALID_ARGUMENT`. Nothing has changed then.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn zonal_split(
@@ -194,7 +194,12 @@ pub extern "C" fn zonal_split(
             let (first, count) = whole_pages(pool, address, bytes)?;
             // SAFETY: the interface hands out blocks without an owner.
             let split = unsafe { pool.split_frames_raw(first, count, order) };
-            split.map_err(|error| not_allocated(address, bytes, &error))
+            split.map_err(|error| match error {
+                SplitError::NotLower { .. } => Failure::invalid(format_args!(
+                    "piece_bytes is {piece_bytes}, so the block of {bytes} bytes would be a single piece"
+                )),
+                SplitError::NotAllocated(_) => not_allocated(address, bytes, &error),
+            })
         })
     })
 }

@@ -5,25 +5,27 @@
 //!
 //! - `status.rs`: status codes, and the message of the last failed call;
 //! - `types.rs`: the structures, each of which begins with its size;
+//! - `arguments.rs` and `request.rs`: checks of what callers pass;
 //! - `calls.rs` and `handle.rs`: handles of pools, which are checked in every call;
-//! - `pool.rs`: building, closing and observing pools;
-//! - `blocks.rs`: allocation and free;
-//! - `change.rs`: changes of size and settings.
+//! - `table.rs`: handles of policies and registrations;
+//! - `pool.rs`, `change.rs` and `state.rs`: building, closing, changing and observing pools;
+//! - `blocks.rs` and `policy.rs`: allocation and free, and where blocks are;
+//! - `callbacks.rs`: what a pool calls when memory is short.
 //!
 //! Every function catches panics, so that no unwinding leaves the library. `cargo xtask install-c` builds and installs the
 //! library.
 #![allow(unreachable_pub)] // the public items are reached by their symbols, not by their paths
 
 mod arguments;
-mod blocks;
-mod callbacks;
+pub mod blocks;
+pub mod callbacks;
 mod calls;
-mod change;
+pub mod change;
 mod handle;
-mod policy;
-mod pool;
+pub mod policy;
+pub mod pool;
 mod request;
-mod state;
-mod status;
+pub mod state;
+pub mod status;
 mod table;
 pub mod types;

@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 
 use zonal_linux::{
     Config, Hardening, HugePages, Order, PageCount, Placement, Pool, PoolError, Prefault, Progress, ZeroOn,
+    ZoneSnapshot,
 };
 
 use crate::arguments::{check_pointer, node_id, node_numbers, sized, text_of, write_text};
@@ -197,11 +198,28 @@ pub extern "C" fn zonal_pool_close(pool: zonal_pool, flags: u32) -> zonal_status
                 return Ok(());
             }
             // The pool's own threads fold counters, so the count is exact only while they pause.
-            let allocated = pool.with_threads_paused(|_| pool.accounting().allocated);
+            let allocated = pool.with_threads_paused(|_| pages_of(pool).allocated);
             let why = || format!("{allocated} pages of the pool are allocated");
-            if allocated.get() == 0 { Ok(()) } else { Err(Failure::new(Status::ZONAL_BUSY, why())) }
+            if allocated == 0 { Ok(()) } else { Err(Failure::new(Status::ZONAL_BUSY, why())) }
         })
     })
+}
+
+fn pages_of(pool: &Pool) -> zonal_accounting {
+    let found = pool.accounting();
+    let kept = |zone: ZoneSnapshot| zone.quarantined.get() + zone.retired.get() + zone.fenced.get();
+    // The allocator counts these pages as allocated.
+    let unavailable = pool.zones().map(kept).sum::<u64>() + pool.events().retired;
+    let unavailable = unavailable.min(found.allocated.get());
+    zonal_accounting {
+        struct_size: size_of::<zonal_accounting>(),
+        page_bytes: pool.page_bytes() as u64,
+        managed: found.managed.get(),
+        free: found.free.get(),
+        in_pagesets: found.in_pagesets.get(),
+        allocated: found.allocated.get() - unavailable,
+        unavailable,
+    }
 }
 
 /// Stores the numbers of pages of a pool. They balance if no thread allocates or frees during the call.
@@ -220,15 +238,7 @@ pub unsafe extern "C" fn zonal_pool_accounting(
         // SAFETY: as above, and the size is right.
         let out = unsafe { &mut *accounting };
         with_pool(pool, |pool| {
-            let found = pool.accounting();
-            *out = zonal_accounting {
-                struct_size: out.struct_size,
-                page_bytes: pool.page_bytes() as u64,
-                managed: found.managed.get(),
-                free: found.free.get(),
-                in_pagesets: found.in_pagesets.get(),
-                allocated: found.allocated.get(),
-            };
+            *out = pages_of(pool);
             Ok(())
         })
     })

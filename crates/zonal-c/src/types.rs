@@ -171,7 +171,7 @@ pub struct zonal_block {
     pub reserved: [u16; 3],
 }
 
-/// The pages of a pool. `managed` is the sum of the other three.
+/// The pages of a pool. `managed` is the sum of the next four.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 #[allow(non_camel_case_types)]
@@ -186,8 +186,10 @@ pub struct zonal_accounting {
     pub free: u64,
     /// Free pages in the caches of CPUs.
     pub in_pagesets: u64,
-    /// Allocated pages.
+    /// Pages of blocks that the program has.
     pub allocated: u64,
+    /// Pages of freed blocks that are not free yet or never will be: those in quarantine, and those that were found damaged.
+    pub unavailable: u64,
 }
 
 /// A place in the memory of a pool.

@@ -41,6 +41,6 @@ static inline zonal_accounting accounting(zonal_pool pool)
 {
 	zonal_accounting found = {.struct_size = sizeof(found)};
 	CHECK(zonal_pool_accounting(pool, &found) == ZONAL_OK);
-	CHECK(found.managed == found.free + found.in_pagesets + found.allocated);
+	CHECK(found.managed == found.free + found.in_pagesets + found.allocated + found.unavailable);
 	return found;
 }

@@ -117,6 +117,7 @@ static void test_alignment_and_splits(void)
 	REFUSED(zonal_split(pool, block.address, 1 << 20, 4096), ZONAL_NOT_ALLOCATED, "1048576 bytes at");
 	REFUSED(zonal_split(pool, block.address, block.bytes, 12288), ZONAL_INVALID_ARGUMENT, "piece_bytes is 12288");
 	REFUSED(zonal_split(pool, block.address, block.bytes, 64), ZONAL_INVALID_ARGUMENT, "piece_bytes is 64");
+	REFUSED(zonal_split(pool, block.address, block.bytes, 2 << 20), ZONAL_INVALID_ARGUMENT, "a single piece");
 	REFUSED(zonal_split(pool, &pool, 4096, 4096), ZONAL_NOT_ALLOCATED, "not memory of the pool");
 	CHECK(zonal_split(pool, block.address, block.bytes, 64 << 10) == ZONAL_OK);
 	for (size_t at = 0; at < block.bytes; at += 64 << 10)
@@ -227,7 +228,12 @@ static void test_options(void)
 	CHECK(zonal_pool_setting(pool, "invalid_free", value, sizeof(value), NULL) == ZONAL_OK && !strcmp(value, "checked"));
 	zonal_block block = alloc(pool, 32 << 20);
 	CHECK((size_t)block.address % (32 << 20) == 0 && ((char *)block.address)[12345] == 0);
-	CHECK(zonal_free(pool, block.address, block.bytes) == ZONAL_OK && zonal_pool_close(pool, 0) == ZONAL_OK);
+	CHECK(zonal_free(pool, block.address, block.bytes) == ZONAL_OK);
+	/* A freed page in quarantine does not count as allocated, and does not keep the pool open. */
+	block = alloc(pool, 4096);
+	CHECK(zonal_free(pool, block.address, block.bytes) == ZONAL_OK);
+	CHECK(accounting(pool).allocated == 0 && accounting(pool).unavailable > 0);
+	CHECK(zonal_pool_close(pool, 0) == ZONAL_OK);
 
 	struct {
 		zonal_pool_options options;

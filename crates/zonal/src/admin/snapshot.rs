@@ -106,6 +106,8 @@ pub struct ZoneSnapshot {
     pub in_pagesets: PageCount,
     /// Frames that fences keep, which count as allocated.
     pub fenced: PageCount,
+    /// Frames of freed blocks in quarantine, which count as allocated.
+    pub quarantined: PageCount,
     /// Retired bad frames, which count as allocated.
     pub retired: PageCount,
     /// Bad frames in use, which are retired when their blocks are freed.
@@ -181,6 +183,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             free: PageCount::new(zone.free_areas.free_pages()),
             in_pagesets: self.state.pagesets_of(zone).frames(),
             fenced: zone.fenced(),
+            quarantined: PageCount::new(zone.quarantined()),
             retired: PageCount::new(zone.retired()),
             retiring: PageCount::new(zone.pending()),
             watermarks: zone.watermarks(),

@@ -34,6 +34,11 @@ pub(crate) enum Entry {
 // Every access is relaxed, because the quarantine's lock orders the accesses. Invariant: `quarantine_frames` = frames
 // of the blocks in the ring <= number of blocks that the ring can hold.
 impl<P: Platform> Zone<'_, P> {
+    /// Returns the number of frames in quarantine.
+    pub(crate) fn quarantined(&self) -> u64 {
+        self.cells.quarantine_frames.load(Relaxed)
+    }
+
     /// Puts a block into quarantine, or removes the oldest block if the quarantine has no space.
     pub(crate) fn enter_quarantine(&self, frame: u32, order: Order, kind: PageKind) -> Entry {
         let (free_slots, pages) = (self.quarantine.len() as u64 / 2, order.pages().get());
