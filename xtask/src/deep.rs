@@ -90,7 +90,7 @@ fn all() -> Vec<Step> {
     steps.push(Step::new("restartable restartable sequences of an optimised program", |root| {
         succeeds(&mut cargo(root, ["test", "--release", "-p", "zonal-linux", "--test=instructions"]))
     }));
-    for target in ["operations", "machine_file", "captured_tree", "experiment_file"] {
+    for target in ["operations", "machine_file", "captured_tree", "experiment_file", "c_interface"] {
         steps.push(Step::new(format!("fuzz: {target}"), move |root| fuzz(root, target)));
     }
     steps.push(Step::new("coverage of the core", coverage));
@@ -141,9 +141,10 @@ fn fuzz(root: &Path, target: &str) -> Outcome {
     if let Err(error) = std::fs::create_dir_all(&found) {
         return Outcome::Failed(format!("{}: {error}", found.display()));
     }
-    let (found, kept) = (found.display().to_string(), format!("../crates/zonal-verify/corpus/{target}"));
-    let time = format!("-max_total_time={FUZZ_SECONDS}");
-    let mut run = of_toolchain(root, "nightly", &["fuzz", "run", target, &found, &kept, "--", &time]);
+    let kept = root.join("crates/zonal-verify/corpus").join(target);
+    let folders = [found, kept].into_iter().filter(|folder| folder.exists());
+    let mut run = of_toolchain(root, "nightly", &["fuzz", "run", target]);
+    run.args(folders).args(["--", &format!("-max_total_time={FUZZ_SECONDS}")]);
     succeeds(run.current_dir(root.join("fuzz")))
 }
 

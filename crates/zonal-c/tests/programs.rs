@@ -81,6 +81,19 @@ fn the_interface_works_under_sanitizers() {
     }
 }
 
+#[test]
+fn the_interface_works_under_valgrind() {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        return zonal_testing::skipped!("no valgrind (apt-get install valgrind)");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for program in PROGRAMS {
+        let program = build("cc", "-std=gnu11", program, folder.path(), &[]);
+        // Children would run their checks under valgrind too, which takes long.
+        run(Command::new("valgrind").args(["-q", "--error-exitcode=9"]).arg(program).arg("--no-fork"));
+    }
+}
+
 /// The programs of the page are complete, and do what it says.
 #[test]
 fn programs_of_the_page_run() {
