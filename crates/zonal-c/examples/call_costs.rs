@@ -6,28 +6,11 @@ use std::ffi::c_void;
 use std::hint::black_box;
 use std::time::Instant;
 
+use zonal_c::blocks::{zonal_alloc, zonal_alloc_pages, zonal_free, zonal_free_pages};
+use zonal_c::pool::{zonal_pool_build, zonal_pool_close};
+use zonal_c::status::zonal_status::ZONAL_OK;
 use zonal_c::types::{zonal_block, zonal_pool, zonal_pool_options, zonal_request};
 use zonal_linux::{NodeId, Order, Pfn, Pool, PoolRequest};
-
-unsafe extern "C" {
-    fn zonal_pool_build(options: *const zonal_pool_options, pool: *mut zonal_pool) -> u32;
-    fn zonal_pool_close(pool: zonal_pool, flags: u32) -> u32;
-    fn zonal_alloc(pool: zonal_pool, request: *const zonal_request, block: *mut zonal_block) -> u32;
-    fn zonal_free(pool: zonal_pool, address: *mut c_void, bytes: usize) -> u32;
-    fn zonal_alloc_pages(
-        pool: zonal_pool,
-        request: *const zonal_request,
-        addresses: *mut *mut c_void,
-        len: usize,
-        count: *mut usize,
-    ) -> u32;
-    fn zonal_free_pages(
-        pool: zonal_pool,
-        addresses: *const *mut c_void,
-        len: usize,
-        freed: *mut usize,
-    ) -> u32;
-}
 
 const ROUNDS: usize = 21;
 const BULK: usize = 64;
@@ -59,13 +42,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let options = zonal_pool_options { size: 256 << 20, ..zonal_pool_options::default() };
     let mut handle = zonal_pool::default();
     // SAFETY: both point to values.
-    assert_eq!(unsafe { zonal_pool_build(&raw const options, &raw mut handle) }, 0);
+    assert_eq!(unsafe { zonal_pool_build(&raw const options, &raw mut handle) }, ZONAL_OK);
     let alloc = |request: &zonal_request| {
         let mut block = zonal_block::default();
         // SAFETY: both point to structures with their sizes.
-        assert_eq!(unsafe { zonal_alloc(handle, request, &raw mut block) }, 0);
+        assert_eq!(unsafe { zonal_alloc(handle, request, &raw mut block) }, ZONAL_OK);
         // SAFETY: the block was allocated just now.
-        assert_eq!(unsafe { zonal_free(handle, black_box(block.address), block.bytes) }, 0);
+        assert_eq!(unsafe { zonal_free(handle, black_box(block.address), block.bytes) }, ZONAL_OK);
     };
     let raw = |request: &PoolRequest<'_>| {
         let block = pool.alloc_raw(request).expect("the pool has free memory");
@@ -92,12 +75,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let mut count = 0;
         let (places, null) = (addresses.as_mut_ptr(), std::ptr::null_mut());
         // SAFETY: there is room for the addresses.
-        assert_eq!(unsafe { zonal_alloc_pages(handle, null, places, BULK, &raw mut count) }, 0);
+        assert_eq!(unsafe { zonal_alloc_pages(handle, null, places, BULK, &raw mut count) }, ZONAL_OK);
         // SAFETY: the pages were allocated just now.
-        assert_eq!(unsafe { zonal_free_pages(handle, places, count, null.cast()) }, 0);
+        assert_eq!(unsafe { zonal_free_pages(handle, places, count, null.cast()) }, ZONAL_OK);
     };
     compare("64 pages, each", 5_000, BULK as f64, bulk_raw, bulk_c);
-    // SAFETY: the pool is open, and none of its blocks is allocated.
-    assert_eq!(unsafe { zonal_pool_close(handle, 0) }, 0);
+    assert_eq!(zonal_pool_close(handle, 0), ZONAL_OK);
     Ok(())
 }

@@ -238,8 +238,10 @@ pub unsafe extern "C" fn zonal_alloc_pages(
                     "bytes is {bytes} and alignment {alignment}; pages have {page} bytes"
                 )));
             }
+            // SAFETY: the caller has room for the addresses.
+            let pages = |wanted: &PoolRequest<'_>| unsafe { alloc_pages(found, wanted, addresses, len) };
             // SAFETY: guaranteed by the caller.
-            unsafe { with_request(pool, found, request, |wanted| alloc_pages(found, wanted, addresses, len)) }
+            unsafe { with_request(pool, found, request, pages) }
         })?;
         // SAFETY: guaranteed by the caller.
         unsafe { count.write(done) };

@@ -24,7 +24,7 @@ static REGISTERED: Table<Registered> = Table::new(0x7265_0000);
 
 /// A registered callback.
 struct Registered {
-    gate: Arc<Gate>,
+    admission: Arc<Admission>,
     _kept: Kept,
 }
 
@@ -35,7 +35,7 @@ enum Kept {
 }
 
 /// Says whether a callback may still be called, and by which number its calls are noted.
-struct Gate {
+struct Admission {
     /// Slot of the pool.
     slot: u32,
     number: u32,
@@ -45,7 +45,7 @@ struct Gate {
 const OPEN: u32 = 0;
 const ENDED: u32 = 1;
 
-impl Gate {
+impl Admission {
     fn new(pool: zonal_pool) -> Result<Arc<Self>, Failure> {
         let slot = index_of(pool)? as u32;
         static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -64,7 +64,7 @@ impl Gate {
     fn pass<R>(&self, callback: impl FnOnce() -> R) -> Option<R> {
         let _in_pool = begin_callback(self.slot)?;
         let _noted = Call::begin(self.number)?;
-        // Acquire: pairs with the release in `end`. If the gate is open here, `wait_for_calls` waits for this call.
+        // Acquire: pairs with the release in `end`. If callbacks are admitted here, `wait_for_calls` waits for this call.
         (self.state.load(Acquire) == OPEN).then(callback)
     }
 
@@ -82,7 +82,7 @@ impl Gate {
 /// Unregisters all callbacks of a pool that is being closed, none of which is running.
 pub(crate) fn unregister_all_of(slot: u32) {
     REGISTERED
-        .numbers(|one| one.gate.slot == slot)
+        .numbers(|one| one.admission.slot == slot)
         .into_iter()
         .for_each(|number| _ = REGISTERED.destroy(number));
 }
@@ -95,20 +95,20 @@ unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
 
+/// A function of a reclaimer of the program.
+// SAFETY: `zonal_reclaimer_register` states what the function must do.
+type Function = unsafe extern "C" fn(*mut c_void, *const zonal_reclaim_request) -> u64;
+
 struct CReclaimer {
-    gate: Arc<Gate>,
-    count: unsafe extern "C" fn(*mut c_void, *const zonal_reclaim_request) -> u64,
-    reclaim: unsafe extern "C" fn(*mut c_void, *const zonal_reclaim_request) -> u64,
+    admission: Arc<Admission>,
+    count: Function,
+    reclaim: Function,
     context: Context,
     page_bytes: u64,
 }
 
 impl CReclaimer {
-    fn pass(
-        &self,
-        function: unsafe extern "C" fn(*mut c_void, *const zonal_reclaim_request) -> u64,
-        request: &ReclaimRequest,
-    ) -> PageCount {
+    fn pass(&self, function: Function, request: &ReclaimRequest) -> PageCount {
         let reason = match request.reason {
             ReclaimReason::Node => ZONAL_RECLAIM_NODE,
             ReclaimReason::Direct => ZONAL_RECLAIM_DIRECT,
@@ -130,7 +130,7 @@ impl CReclaimer {
             range_pages: request.range.map_or(0, |range| range.count.get()),
         };
         // SAFETY: the program registered this function with this context, and has not unregistered it.
-        let pages = self.gate.pass(|| unsafe { function(self.context.0, &raw const passed) });
+        let pages = self.admission.pass(|| unsafe { function(self.context.0, &raw const passed) });
         PageCount::new(pages.unwrap_or(0))
     }
 }
@@ -149,8 +149,8 @@ impl Reclaimer for CReclaimer {
 ///
 /// # Safety
 /// `place` must point to a handle.
-unsafe fn keep(gate: Arc<Gate>, kept: Kept, place: *mut zonal_registration) -> Result<(), Failure> {
-    let registered = Registered { gate, _kept: kept };
+unsafe fn keep(admission: Arc<Admission>, kept: Kept, place: *mut zonal_registration) -> Result<(), Failure> {
+    let registered = Registered { admission, _kept: kept };
     let full = |_| Failure::new(Status::ZONAL_BUSY, "65536 registrations exist, which is the limit");
     let id = REGISTERED.add(registered).map_err(full)?;
     // SAFETY: guaranteed by the caller.
@@ -183,15 +183,20 @@ pub unsafe extern "C" fn zonal_reclaimer_register(
         let (Some(count), Some(reclaim)) = (given.count, given.reclaim) else {
             return Err(Failure::invalid("a reclaimer needs both functions, count and reclaim"));
         };
-        let gate = Gate::new(pool)?;
+        let admission = Admission::new(pool)?;
         with_pool(pool, |found| {
             let page_bytes = found.page_bytes() as u64;
             let context = Context(given.context);
-            let object =
-                Arc::new(CReclaimer { gate: Arc::clone(&gate), count, reclaim, context, page_bytes });
+            let object = Arc::new(CReclaimer {
+                admission: Arc::clone(&admission),
+                count,
+                reclaim,
+                context,
+                page_bytes,
+            });
             let registered = Kept::Callback(found.register_reclaimer(&object));
             // SAFETY: guaranteed by the caller.
-            unsafe { keep(gate, registered, registration) }
+            unsafe { keep(admission, registered, registration) }
         })
     })
 }
@@ -216,8 +221,8 @@ pub unsafe extern "C" fn zonal_pressure_register(
         // SAFETY: guaranteed by the caller.
         unsafe { registration.write(zonal_registration::default()) };
         let callback = callback.ok_or_else(|| Failure::invalid("callback is null"))?;
-        let gate = Gate::new(pool)?;
-        let (context, passes) = (Context(context), Arc::clone(&gate));
+        let admission = Admission::new(pool)?;
+        let (context, passes) = (Context(context), Arc::clone(&admission));
         let report = move |event: &PressureEvent| {
             let context = &context;
             let event = event_of(event);
@@ -227,7 +232,7 @@ pub unsafe extern "C" fn zonal_pressure_register(
         with_pool(pool, |found| {
             let registered = Kept::Callback(found.on_pressure(report));
             // SAFETY: guaranteed by the caller.
-            unsafe { keep(gate, registered, registration) }
+            unsafe { keep(admission, registered, registration) }
         })
     })
 }
@@ -271,12 +276,12 @@ pub unsafe extern "C" fn zonal_pool_publish(
         unsafe { registration.write(zonal_registration::default()) };
         // SAFETY: guaranteed by the caller.
         let path = unsafe { text_of("path", path) }?;
-        let gate = Gate::new(pool)?;
+        let admission = Admission::new(pool)?;
         with_pool(pool, |found| {
             let published =
                 found.publish(path).map_err(|why| Failure::new(Status::ZONAL_PUBLISH_FAILED, why))?;
             // SAFETY: guaranteed by the caller.
-            unsafe { keep(gate, Kept::Publication(published), registration) }
+            unsafe { keep(admission, Kept::Publication(published), registration) }
         })
     })
 }
@@ -292,13 +297,13 @@ pub extern "C" fn zonal_unregister(registration: zonal_registration) -> zonal_st
         let unknown =
             || Failure::invalid(format_args!("{:#x} is not registered, or no longer", registration.id));
         let registered = REGISTERED.get(registration.id).ok_or_else(unknown)?;
-        if calls::is_calling(registered.gate.number) {
+        if calls::is_calling(registered.admission.number) {
             return Err(Failure::new(
                 Status::ZONAL_BUSY,
                 "a callback cannot unregister itself while it runs",
             ));
         }
-        if !registered.gate.end() {
+        if !registered.admission.end() {
             let why =
                 "the kernel denies membarrier(2) since the first call, so calls in progress are unknown";
             return Err(Failure::new(Status::ZONAL_BUSY, why));

@@ -165,7 +165,7 @@ impl Call {
 }
 
 impl Call {
-    /// Whether an outer call of this thread uses the same slot, so that nobody can close it before that call ends.
+    /// Whether an outer call of this thread uses the same slot, so that no thread can close it before that call ends.
     pub(crate) fn is_nested(&self) -> bool {
         // Relaxed: only this thread writes them.
         let own = self.record.slots[self.depth].load(Relaxed);

@@ -27,7 +27,7 @@ enum Borrowed {
 pub(crate) struct Created {
     /// Slot of the pool that it was created for.
     slot: u32,
-    /// `None` only while the object is dropped.
+    /// `None` only while the object is created.
     policy: Option<PoolPolicy<'static>>,
     borrowed: Borrowed,
 }
@@ -49,10 +49,9 @@ impl Created {
 
 impl Drop for Created {
     fn drop(&mut self) {
-        drop(self.policy.take());
         match self.borrowed {
             Borrowed::Nothing => {}
-            // SAFETY: the pointer comes from a box, and the policy that borrowed it has been dropped.
+            // SAFETY: the pointer comes from a box, and the policy that borrows it cannot be used any more. It has no destructor.
             Borrowed::Weights(weights) => drop(unsafe { Box::from_raw(weights) }),
             // SAFETY: as above.
             Borrowed::Nodes(nodes) => drop(unsafe { Box::from_raw(nodes) }),

@@ -100,6 +100,8 @@ fn huge_pages_of(options: &zonal_pool_options) -> Result<HugePages, Failure> {
     }
 }
 
+/// Builds the pool that options describe.
+///
 /// # Safety
 /// As for [`zonal_pool_build`].
 unsafe fn build(options: &zonal_pool_options) -> Result<Pool, Failure> {
@@ -175,7 +177,9 @@ pub unsafe extern "C" fn zonal_pool_build(
             Pool::builder().build().map_err(|error| Failure::new(Status::ZONAL_BUILD_FAILED, error))?
         } else {
             // SAFETY: guaranteed by the caller.
-            unsafe { build(sized("options", options)?) }?
+            let options = unsafe { sized("options", options) }?;
+            // SAFETY: as above.
+            unsafe { build(options) }?
         };
         let handle = open(built)?;
         // SAFETY: guaranteed by the caller.

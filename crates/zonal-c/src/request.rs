@@ -25,6 +25,7 @@ pub(crate) const PAGE: zonal_request = zonal_request {
 };
 
 /// The policy of a request, which lives as long as the request is served.
+#[allow(clippy::large_enum_variant)] // it stays on the stack
 enum Chosen {
     Local,
     Simple(PoolPolicy<'static>),
@@ -73,6 +74,8 @@ pub(crate) unsafe fn with_request<R>(
     body(&wanted)
 }
 
+/// Returns the policy of a request that names nodes or a created policy.
+///
 /// # Safety
 /// As for [`with_request`].
 #[cold]

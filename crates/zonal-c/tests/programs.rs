@@ -94,25 +94,33 @@ fn the_interface_works_under_valgrind() {
     }
 }
 
-/// The programs of the page are complete, and do what it says.
-#[test]
-fn programs_of_the_page_run() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/c.md");
-    let page = std::fs::read_to_string(page).unwrap();
+/// Builds the programs of a page, and compares the first lines that they print.
+fn run_programs_of(page: &str, language: &str, compiler: &str, standard: &str, expected: &[&str]) {
+    let text =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(page)).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    for (language, compiler, standard, expected) in [
-        ("c", "cc", "-std=c11", "2097152 bytes on node 0\nfreed twice: "),
-        ("cpp", "c++", "-std=c++11", "12288 bytes on node 0\n"),
-    ] {
-        let (_, text) = page.split_once(&format!("```{language}\n")).expect("the page has a program");
-        let (text, _) = text.split_once("```\n").expect("the program ends");
-        let source = folder.path().join(format!("page.{language}"));
-        std::fs::write(&source, text).unwrap();
-        let output =
-            Command::new(build_file(compiler, standard, &source, folder.path(), &[])).output().unwrap();
+    let programs: Vec<_> = text.split(&format!("```{language}\n")).skip(1).collect();
+    assert_eq!(programs.len(), expected.len(), "{page}: programs in {language}");
+    for (at, (program, expected)) in programs.into_iter().zip(expected).enumerate() {
+        let (program, _) = program.split_once("```\n").expect("the program ends");
+        let source = folder.path().join(format!("page-{at}.{language}"));
+        std::fs::write(&source, program).unwrap();
+        let built = build_file(compiler, standard, &source, folder.path(), &[]);
+        let output = Command::new(built).output().unwrap();
         let out = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success() && out.starts_with(expected), "{language}: {out}");
+        assert!(output.status.success() && out.starts_with(expected), "{page}, {language} {at}: {out}");
     }
+}
+
+/// The programs of the pages are complete, and do what the pages say.
+#[test]
+fn programs_of_the_pages_run() {
+    let c = ["2097152 bytes on node 0\nfreed twice: ", "node 0: "];
+    run_programs_of("docs/c.md", "c", "cc", "-std=c11", &c);
+    let cpp = ["12288 bytes on node 0\n", "the cache has "];
+    run_programs_of("docs/c.md", "cpp", "c++", "-std=c++11", &cpp);
+    run_programs_of("README.md", "c", "cc", "-std=c11", &["2097152 bytes on node 0\n"]);
+    run_programs_of("README.md", "cpp", "c++", "-std=c++11", &["2097152 bytes on node 0\n"]);
 }
 
 /// Every function of the header is exported, and nothing else.

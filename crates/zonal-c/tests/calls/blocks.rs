@@ -31,7 +31,7 @@ impl World {
             ..zonal_request::default()
         };
         let mut nodes = Vec::new();
-        if bytes.byte() % 4 == 0 {
+        if bytes.is_wrong(4) {
             let policy = bytes
                 .index(self.policies.len())
                 .map_or(zonal_policy { id: 0 }, |at| self.policies[at].handle);
@@ -105,8 +105,9 @@ impl World {
         }
         if request.raw.flags & ZONAL_REQUEST_ZEROED != 0 {
             for at in (0..block.bytes).step_by(page / 2 + 8) {
+                let place = block.address.cast::<u8>().wrapping_add(at);
                 // SAFETY: the block was allocated just now.
-                assert_eq!(unsafe { block.address.cast::<u8>().add(at).read() }, 0, "byte {at} of {block:?}");
+                assert_eq!(unsafe { place.read() }, 0, "byte {at} of {block:?}");
             }
         }
         self.add(pool, address, block.bytes);

@@ -1,6 +1,5 @@
 //! Calls that build, close, change and observe pools, and calls about policies and callbacks.
 
-use std::cell::Cell;
 use std::ffi::{CString, c_char, c_void};
 
 use zonal_c::blocks::{zonal_alloc, zonal_free};
@@ -32,18 +31,13 @@ fn text(bytes: &mut Bytes<'_>, choices: &[&str]) -> CString {
     CString::new(choices.get(at).map_or_else(other, |text| text.as_bytes().to_vec())).unwrap()
 }
 
-thread_local! {
-    /// The pool of the reclaimers that this thread runs, for the calls that they make.
-    static POOL_OF_RECLAIMER: Cell<zonal_pool> = const { Cell::new(zonal_pool { id: 0 }) };
-}
-
 /// A reclaimer that frees nothing, and makes calls, of which closing must be refused.
+// SAFETY: the library calls it with a request.
 unsafe extern "C" fn reclaim(context: *mut c_void, request: *const zonal_reclaim_request) -> u64 {
     let id = context.expose_provenance() as u64;
     // SAFETY: the library passes a request.
     assert_eq!(unsafe { (*request).struct_size }, size_of::<zonal_reclaim_request>());
     let pool = zonal_pool { id };
-    POOL_OF_RECLAIMER.set(pool);
     let status = zonal_pool_close(pool, ZONAL_CLOSE_WITH_BLOCKS);
     assert!([ZONAL_BUSY, ZONAL_NOT_A_POOL].contains(&status), "{status:?}");
     assert_eq!(zonal_pool_verify(pool), ZONAL_BUSY);
@@ -57,6 +51,7 @@ unsafe extern "C" fn reclaim(context: *mut c_void, request: *const zonal_reclaim
     id % 3
 }
 
+// SAFETY: it does nothing.
 unsafe extern "C" fn ignore(_: *mut c_void, _: *const zonal_pressure_event) {}
 
 impl World {
@@ -177,7 +172,7 @@ impl World {
             reserved: 0,
             nodes: nodes.as_ptr(),
             nodes_len: nodes.len(),
-            weights: if bytes.byte() % 2 == 0 { std::ptr::null() } else { weights.as_ptr() },
+            weights: if bytes.is_wrong(2) { std::ptr::null() } else { weights.as_ptr() },
         };
         let mut policy = zonal_policy { id: 99 };
         // SAFETY: the options point to what they say.
@@ -294,14 +289,15 @@ impl World {
         let (start, size): (*mut c_char, _) = (buffer.as_mut_ptr().cast(), &raw mut needed);
         let format = u32::from(bytes.byte()) % 6;
         let name = text(bytes, &["min_free_kbytes", "node_load", "stat_refresh", ""]);
-        // SAFETY: the buffer has room for `len` bytes.
-        let status = unsafe {
-            match bytes.byte() % 4 {
-                0 => zonal_pool_snapshot(handle, format, start, len, size),
-                1 => zonal_explain(handle, request.raw(), start, len, size),
-                2 => zonal_pool_setting(handle, name.as_ptr(), start, len, size),
-                _ => zonal_pool_warnings(handle, start, len, size),
-            }
+        let status = match bytes.byte() % 4 {
+            // SAFETY: the buffer has room for `len` bytes, here and below.
+            0 => unsafe { zonal_pool_snapshot(handle, format, start, len, size) },
+            // SAFETY: as above, and the request points to what it says.
+            1 => unsafe { zonal_explain(handle, request.raw(), start, len, size) },
+            // SAFETY: as above, and the name ends with a zero.
+            2 => unsafe { zonal_pool_setting(handle, name.as_ptr(), start, len, size) },
+            // SAFETY: as above.
+            _ => unsafe { zonal_pool_warnings(handle, start, len, size) },
         };
         let possible: &[_] = match pool {
             None => &[ZONAL_NOT_A_POOL, ZONAL_INVALID_ARGUMENT],
@@ -321,13 +317,13 @@ impl World {
         let amount = if bytes.is_wrong(8) { bytes.number() } else { u64::from(bytes.byte()) << 16 };
         let mut done = 99;
         let place = &raw mut done;
-        // SAFETY: the number has a place.
-        let status = unsafe {
-            match bytes.byte() % 4 {
-                0 => zonal_pool_grow(handle, amount, place),
-                1 | 2 => zonal_pool_shrink(handle, amount, place),
-                _ => zonal_pool_trim(handle, place),
-            }
+        let status = match bytes.byte() % 4 {
+            // SAFETY: the number has a place, here and below.
+            0 => unsafe { zonal_pool_grow(handle, amount, place) },
+            // SAFETY: as above.
+            1 | 2 => unsafe { zonal_pool_shrink(handle, amount, place) },
+            // SAFETY: as above.
+            _ => unsafe { zonal_pool_trim(handle, place) },
         };
         let possible: &[_] =
             if pool.is_some() { &[ZONAL_OK, ZONAL_RESIZE_FAILED] } else { &[ZONAL_NOT_A_POOL] };

@@ -126,7 +126,8 @@ impl World {
         let overlaps =
             |other: &BlockModel| other.address < address + bytes && address < other.address + other.bytes;
         assert!(!self.blocks.iter().any(overlaps), "{bytes} bytes at {address:#x} are allocated twice");
-        assert!(address != 0 && address % self.pools[pool].page == 0 && bytes % self.pools[pool].page == 0);
+        let page = self.pools[pool].page;
+        assert!(address != 0 && address.is_multiple_of(page) && bytes.is_multiple_of(page));
         self.next_pattern += 1;
         let block = BlockModel { pool, address, bytes, pattern: self.next_pattern };
         block.ends().for_each(|at| {

@@ -96,9 +96,11 @@ mod tests {
                      Private_Hugetlb:        0 kB\n\
                      7fff00000000-7fff00200000 rw-p 00000000 00:00 0\nAnonHugePages:      2048 kB\n";
         let start = 0x7f00_0000_0000;
-        assert_eq!(huge_page_bytes_in(smaps, &[start..start + (10 << 20)]), 6 << 20);
-        assert_eq!(huge_page_bytes_in(smaps, &[start..start + (1 << 20)]), 1 << 20, "more than the range");
-        assert_eq!(huge_page_bytes_in(smaps, &[0x1000..0x2000]), 0);
-        assert_eq!(huge_page_bytes_in("", &[start..start + 1]), 0);
+        let in_range =
+            |start, bytes: usize| huge_page_bytes_in(smaps, std::slice::from_ref(&(start..start + bytes)));
+        assert_eq!(in_range(start, 10 << 20), 6 << 20);
+        assert_eq!(in_range(start, 1 << 20), 1 << 20, "more than the range");
+        assert_eq!(in_range(0x1000, 0x1000), 0);
+        assert_eq!(huge_page_bytes_in("", &[]), 0);
     }
 }
