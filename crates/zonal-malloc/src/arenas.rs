@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use zonal_linux::{FrameBuffer, NodeId, NodeMask, PageCount, Pool, PoolRequest, Urgency};
 
+use crate::errno;
 use crate::mimalloc::{self, Piece};
 use crate::nodes;
 
@@ -81,7 +82,7 @@ impl Arena {
     }
 }
 
-/// Gives mimalloc all memory of the pool, node by node.
+/// Makes arenas of all memory of the pool, node by node.
 ///
 /// # Errors
 /// Says which memory mimalloc refused, or that no part of the pool is large enough.
@@ -143,10 +144,15 @@ fn give(buffer: FrameBuffer, purge: Purge) -> Result<&'static Arena, String> {
     // buffer, which owns them, is forgotten below, so they are never freed. `arena` lives forever.
     let is_accepted = unsafe { mimalloc::manage(&piece, function, (&raw const *arena).cast_mut().cast()) };
     std::mem::forget(buffer);
-    if is_accepted { Ok(arena) } else { Err(format!("mimalloc refused {bytes} bytes of node {node} at {start:#x}")) }
+    if is_accepted {
+        Ok(arena)
+    } else {
+        Err(format!("mimalloc refused {bytes} bytes of node {node} at {start:#x}"))
+    }
 }
 
-/// The commit function of arenas that keep their pages.
+/// Records what is committed, in arenas that keep their pages.
+// SAFETY: mimalloc calls it with a range of an arena, and with the argument that `give` passed.
 unsafe extern "C" fn keep_pages(
     commit: bool,
     start: *mut c_void,
@@ -164,7 +170,8 @@ unsafe extern "C" fn keep_pages(
     commit // nothing is decommitted
 }
 
-/// The commit function of arenas that return their free pages.
+/// Records what is committed, and returns the pages of what is decommitted to the kernel.
+// SAFETY: mimalloc calls it with a range of an arena, and with the argument that `give` passed.
 unsafe extern "C" fn return_pages(
     commit: bool,
     start: *mut c_void,
@@ -179,12 +186,10 @@ unsafe extern "C" fn return_pages(
     // SAFETY: as in `keep_pages`.
     let arena = unsafe { &*arena.cast::<Arena>() };
     // `free` may not change `errno`.
-    // SAFETY: the C library returns the address of the thread's own word.
-    let errno = unsafe { &mut *libc::__errno_location() };
-    let saved = *errno;
+    let saved = errno::get();
     // SAFETY: mimalloc owns these free pages of the arena, which are private memory of this process.
     let is_returned = unsafe { libc::madvise(start, bytes, libc::MADV_DONTNEED) } == 0;
-    *errno = saved;
+    errno::set(saved);
     if is_returned {
         let offset = start.addr() - arena.start;
         arena.mark(offset.div_ceil(SLICE), (offset + bytes) / SLICE, false);

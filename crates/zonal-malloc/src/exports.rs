@@ -7,6 +7,7 @@
 use std::ffi::{c_int, c_void};
 
 use crate::arenas::node_of;
+use crate::errno;
 use crate::mimalloc;
 use crate::nodes::refresh_now;
 
@@ -14,6 +15,7 @@ use crate::nodes::refresh_now;
 const LARGE: usize = 64 << 10;
 
 /// Allocates a block. Jumps to mimalloc, except for large requests, which update the node of the thread before.
+// SAFETY: the function replaces that of the C library, with the same contract.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn malloc(bytes: usize) -> *mut c_void {
     if bytes >= LARGE {
@@ -23,7 +25,7 @@ unsafe extern "C" fn malloc(bytes: usize) -> *mut c_void {
     unsafe { mimalloc::mi_malloc(bytes) }
 }
 
-/// A function of its own, so that `malloc` saves no registers.
+/// Allocates a large block. Separate, so that `malloc` saves no registers.
 #[cold]
 #[inline(never)]
 extern "C" fn malloc_large(bytes: usize) -> *mut c_void {
@@ -33,6 +35,7 @@ extern "C" fn malloc_large(bytes: usize) -> *mut c_void {
 }
 
 /// Frees a block.
+// SAFETY: the function replaces that of the C library, with the same contract.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn free(block: *mut c_void) {
     // SAFETY: the caller passes a block that it owns, or null.
@@ -40,6 +43,7 @@ unsafe extern "C" fn free(block: *mut c_void) {
 }
 
 /// Changes the size of a block, as [`malloc`].
+// SAFETY: the function replaces that of the C library, with the same contract.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn realloc(old: *mut c_void, bytes: usize) -> *mut c_void {
     if bytes >= LARGE {
@@ -52,6 +56,7 @@ unsafe extern "C" fn realloc(old: *mut c_void, bytes: usize) -> *mut c_void {
 
 #[cold]
 #[inline(never)]
+// SAFETY: the contract is that of `realloc`.
 unsafe extern "C" fn realloc_large(old: *mut c_void, bytes: usize) -> *mut c_void {
     refresh_now();
     // SAFETY: the caller passes a block that it owns, or null.
@@ -59,6 +64,7 @@ unsafe extern "C" fn realloc_large(old: *mut c_void, bytes: usize) -> *mut c_voi
 }
 
 /// Allocates zeroed memory, as [`malloc`].
+// SAFETY: the function replaces that of the C library, with the same contract.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn calloc(count: usize, bytes: usize) -> *mut c_void {
     if count.saturating_mul(bytes) >= LARGE {
@@ -73,6 +79,7 @@ unsafe extern "C" fn calloc(count: usize, bytes: usize) -> *mut c_void {
 }
 
 /// Changes the size of an array.
+// SAFETY: the function replaces that of the C library, with the same contract.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn reallocarray(old: *mut c_void, count: usize, bytes: usize) -> *mut c_void {
     // SAFETY: the caller passes a block that it owns, or null.
@@ -86,13 +93,13 @@ unsafe extern "C" fn reallocarray(old: *mut c_void, count: usize, bytes: usize) 
 /// Sets `errno`, which mimalloc does not set if the number of bytes overflows.
 #[cold]
 fn no_memory() {
-    // SAFETY: the C library returns the address of the thread's own word.
-    unsafe { *libc::__errno_location() = libc::ENOMEM };
+    errno::set(libc::ENOMEM);
 }
 
 /// Defines functions with the names of the C library, each of which calls a function of mimalloc.
 macro_rules! forward {
     ($($name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)? = $function:ident;)*) => {$(
+        // SAFETY: the function replaces that of the C library, with the same contract.
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($argument: $type),*) $(-> $result)? {
             // SAFETY: the caller keeps to the contract of the C library, which is that of mimalloc's function.
@@ -120,6 +127,7 @@ forward! {
 }
 
 /// Frees a block of a known size (C23).
+// SAFETY: the function replaces that of the C library, with the same contract.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn free_sized(block: *mut c_void, _bytes: usize) {
     // SAFETY: the caller passes a block that it owns, or null.
@@ -127,6 +135,7 @@ unsafe extern "C" fn free_sized(block: *mut c_void, _bytes: usize) {
 }
 
 /// Frees a block of a known alignment and size (C23).
+// SAFETY: the function replaces that of the C library, with the same contract.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn free_aligned_sized(block: *mut c_void, _alignment: usize, _bytes: usize) {
     // SAFETY: the caller passes a block that it owns, or null.
@@ -134,6 +143,7 @@ unsafe extern "C" fn free_aligned_sized(block: *mut c_void, _alignment: usize, _
 }
 
 /// Returns the node of the pool's memory at `address`, or -1 if it is not in the pool. The address is not accessed.
+// SAFETY: no other library has a function of this name.
 #[unsafe(no_mangle)]
 extern "C" fn zonal_malloc_node_of(address: *const c_void) -> c_int {
     node_of(address.addr()).map_or(-1, c_int::from)

@@ -15,6 +15,7 @@
 #![cfg_attr(test, allow(dead_code))]
 
 mod arenas;
+mod errno;
 // In a test program, these would replace the allocator of the tests themselves.
 #[cfg(not(test))]
 mod exports;

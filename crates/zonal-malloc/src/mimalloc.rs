@@ -5,13 +5,21 @@ use std::ffi::{c_int, c_long, c_ulonglong, c_void};
 
 use libmimalloc_sys as _; // links the code
 
+// SAFETY: the types of functions that mimalloc calls are those of `mimalloc.h`.
 /// Commits (`true`) or decommits a part of an arena. Called while a program allocates, so it must not allocate.
-pub(crate) type CommitFunction =
-    unsafe extern "C" fn(commit: bool, start: *mut c_void, bytes: usize, is_zero: *mut bool, arena: *mut c_void) -> bool;
+pub(crate) type CommitFunction = unsafe extern "C" fn(
+    commit: bool,
+    start: *mut c_void,
+    bytes: usize,
+    is_zero: *mut bool,
+    arena: *mut c_void,
+) -> bool;
 /// Receives every error of mimalloc.
 pub(crate) type ErrorFunction = unsafe extern "C" fn(error: c_int, argument: *mut c_void);
+// SAFETY: as above.
 /// Called by a thread that allocates, once in 1000 calls that the thread's free lists cannot serve.
-pub(crate) type DeferredFunction = unsafe extern "C" fn(force: bool, beat: c_ulonglong, argument: *mut c_void);
+pub(crate) type DeferredFunction =
+    unsafe extern "C" fn(force: bool, beat: c_ulonglong, argument: *mut c_void);
 
 /// An option of mimalloc, by its number in `mimalloc.h`.
 #[derive(Clone, Copy)]
@@ -26,6 +34,7 @@ pub(crate) enum MiOption {
     ArenaMaxObjectSize = 45,
 }
 
+// SAFETY: the declarations are those of `mimalloc.h` and `native/thread_node.c`. Safe functions accept every argument.
 unsafe extern "C" {
     pub(crate) fn mi_malloc(bytes: usize) -> *mut c_void;
     pub(crate) fn mi_calloc(count: usize, bytes: usize) -> *mut c_void;
@@ -102,7 +111,7 @@ pub(crate) fn on_slow_path(handler: DeferredFunction) {
     unsafe { mi_register_deferred_free(Some(handler), std::ptr::null_mut()) };
 }
 
-/// Gives mimalloc memory from which all threads allocate. Returns whether mimalloc accepted it.
+/// Makes an arena of memory, from which all threads allocate. Returns whether mimalloc accepted it.
 ///
 /// # Safety
 /// The memory is readable, writable and zero, stays mapped, and is used by nothing else from now on. `argument` is what
@@ -112,7 +121,18 @@ pub(crate) unsafe fn manage(piece: &Piece, commit: CommitFunction, argument: *mu
     let mut arena = std::ptr::null_mut();
     // SAFETY: the caller guarantees what mimalloc requires of the memory and of the function.
     unsafe {
-        mi_manage_memory(start, bytes, false, is_pinned, true, node, false, Some(commit), argument, &raw mut arena)
+        mi_manage_memory(
+            start,
+            bytes,
+            false,
+            is_pinned,
+            true,
+            node,
+            false,
+            Some(commit),
+            argument,
+            &raw mut arena,
+        )
     }
 }
 

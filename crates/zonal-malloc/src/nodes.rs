@@ -37,7 +37,8 @@ fn nearest(pool: &Pool) -> Vec<Option<u16>> {
     nodes
 }
 
-/// Called by mimalloc in the thread that allocates.
+/// Updates the node of the calling thread, which allocates.
+// SAFETY: it may be called with any arguments.
 unsafe extern "C" fn refresh(_force: bool, _beat: c_ulonglong, _argument: *mut c_void) {
     refresh_now();
 }

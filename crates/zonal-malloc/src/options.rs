@@ -64,7 +64,8 @@ impl Options {
         for (name, value) in variables {
             let Some(name) = name.to_str().and_then(|name| name.strip_prefix(PREFIX)) else { continue };
             let Some((_, right)) = VARIABLES.iter().find(|(known, _)| *known == name) else {
-                let known: Vec<_> = VARIABLES.iter().map(|(name, _)| *name).filter(|n| *n != "OWNER").collect();
+                let known: Vec<_> =
+                    VARIABLES.iter().map(|(name, _)| *name).filter(|n| *n != "OWNER").collect();
                 return Err(format!(
                     "{PREFIX}{name} is not a variable of this library; the variables are {PREFIX}{}",
                     known.join(&format!(", {PREFIX}"))
@@ -134,7 +135,8 @@ fn size(value: &str) -> Option<u64> {
         _ => return None,
     };
     // `parse` would accept a sign.
-    let number: u64 = digits.parse().ok().filter(|_| digits.starts_with(|digit: char| digit.is_ascii_digit()))?;
+    let number: u64 =
+        digits.parse().ok().filter(|_| digits.starts_with(|digit: char| digit.is_ascii_digit()))?;
     number.checked_mul(unit).filter(|&bytes| bytes > 0)
 }
 

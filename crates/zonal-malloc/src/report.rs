@@ -109,7 +109,11 @@ pub(crate) fn at_exit(pool: &Pool, output: Output) -> Result<(), String> {
     });
     // SAFETY: the function is part of this library, which is never unloaded.
     let error = unsafe { libc::atexit(write_at_exit) };
-    if error == 0 { Ok(()) } else { Err("ZONAL_MALLOC_REPORT: the C library refused a function at exit".into()) }
+    if error == 0 {
+        Ok(())
+    } else {
+        Err("ZONAL_MALLOC_REPORT: the C library refused a function at exit".into())
+    }
 }
 
 extern "C" fn write_at_exit() {
@@ -174,9 +178,7 @@ impl Facts {
             for arena in arenas::all().iter().filter(|arena| arena.node == node) {
                 bytes += arena.bytes;
                 used += arena.used_bytes();
-                pages = pages.and_then(|sum| {
-                    Ok(sum.plus(residency::of_range(arena.start, arena.bytes)?))
-                });
+                pages = pages.and_then(|sum| Ok(sum.plus(residency::of_range(arena.start, arena.bytes)?)));
             }
             let _ = write!(text, "  node {node}: arenas {}, used or kept {}; ", MiB(bytes), MiB(used));
             match pages {
@@ -237,6 +239,9 @@ mod tests {
     #[test]
     fn files_that_cannot_be_written_are_named() {
         let error = open(&Destination::File("/dev/null/report".into())).unwrap_err();
-        assert!(error.starts_with("ZONAL_MALLOC_REPORT is /dev/null/report, which cannot be written: "), "{error}");
+        assert!(
+            error.starts_with("ZONAL_MALLOC_REPORT is /dev/null/report, which cannot be written: "),
+            "{error}"
+        );
     }
 }

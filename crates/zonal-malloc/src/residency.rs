@@ -130,8 +130,9 @@ mod tests {
         let start = unsafe { libc::mmap(ptr::null_mut(), bytes, access, kind, -1, 0) };
         assert_ne!(start, libc::MAP_FAILED);
         for at in 0..3 {
+            let byte = start.cast::<u8>().wrapping_add(at * page);
             // SAFETY: the byte is in the mapping.
-            unsafe { start.cast::<u8>().add(at * page).write(1) };
+            unsafe { byte.write(1) };
         }
         match of_range(start.addr(), bytes) {
             Err(error) => zonal_testing::skipped!("move_pages: {error}"),
@@ -154,6 +155,9 @@ mod tests {
                     5000-6000 rw-p 00000000 00:00 0\nPrivate_Hugetlb: 2048 kB\nSwap: 16 kB\n";
         let found = parse_smaps(text, &[(0x1000, 0x3000), (0x5000, 0x6000)]);
         assert_eq!(found, Ok(Huge { transparent: 4 << 10, explicit: 2 << 20, swapped: 16 << 10 }));
-        assert_eq!(parse_smaps(text, &[(0x1000, 0x2000)]), Err("the mapping at 1000 is larger than the pool".into()));
+        assert_eq!(
+            parse_smaps(text, &[(0x1000, 0x2000)]),
+            Err("the mapping at 1000 is larger than the pool".into())
+        );
     }
 }

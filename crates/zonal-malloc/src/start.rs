@@ -12,6 +12,7 @@ use std::{panic, sync::Once};
 use zonal_linux::{HugePages, Pool, Prefault, Warning, available_bytes};
 
 use crate::arenas::{self, Purge};
+use crate::errno;
 use crate::mimalloc::{self, MiOption};
 use crate::nodes;
 use crate::options::{OWNER, Options, WhenFull};
@@ -26,6 +27,7 @@ const LARGEST_OBJECT: c_long = 16 << 20;
 
 /// Runs before `main` and before the constructors of the program, but after those of the libraries that it uses. Called
 /// by `native/constructor.c`; later calls have no effect.
+// SAFETY: no other library has a function of this name.
 #[cfg(not(test))]
 #[unsafe(no_mangle)]
 extern "C" fn zonal_malloc_start() {
@@ -133,7 +135,8 @@ fn build(options: &Options) -> Result<Pool, String> {
 
 /// Returns the variables on which a failure to build the pool depends.
 fn described(options: &Options) -> String {
-    let size = options.size.map_or("not set (half of the available memory)".into(), |size| format!("{size} bytes"));
+    let size =
+        options.size.map_or("not set (half of the available memory)".into(), |size| format!("{size} bytes"));
     let nodes = options.nodes.as_ref().map_or("not set (all nodes)".into(), |nodes| {
         let nodes: Vec<_> = nodes.iter().map(|node| node.get().to_string()).collect();
         nodes.join(",")
@@ -142,9 +145,9 @@ fn described(options: &Options) -> String {
 }
 
 /// Handles errors of mimalloc, which returns null for a failed request but does not always set `errno`.
+// SAFETY: it may be called with any arguments.
 unsafe extern "C" fn set_errno(error: c_int, _argument: *mut c_void) {
     if matches!(error, libc::ENOMEM | libc::EOVERFLOW) {
-        // SAFETY: the C library returns the address of the thread's own word.
-        unsafe { *libc::__errno_location() = libc::ENOMEM };
+        errno::set(libc::ENOMEM);
     }
 }

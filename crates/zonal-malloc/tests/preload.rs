@@ -150,7 +150,8 @@ fn a_process_that_becomes_another_program_keeps_its_pool() {
 fn a_full_pool_continues_with_memory_of_the_kernel_or_fails() {
     let Some(program) = Program::build("full.c") else { return };
     // One emulated node has one zone, so that arenas have all of the size.
-    let counts = |out: &str| -> Vec<u32> { out.split(' ').filter_map(|word| word.trim().parse().ok()).collect() };
+    let counts =
+        |out: &str| -> Vec<u32> { out.split(' ').filter_map(|word| word.trim().parse().ok()).collect() };
     let (out, _) = program.run(&["SIZE=64M", "FAKE_NODES=1"]);
     let [inside, outside, failed] = counts(out.lines().next().unwrap())[..] else { panic!("{out}") };
     assert!(inside > 40 && outside > 40 && failed == 0, "{out}");
@@ -173,7 +174,7 @@ fn threads_get_memory_of_their_node_and_later_of_another() {
 }
 
 #[test]
-fn the_report_tells_populated_pages_from_others() {
+fn the_report_separates_populated_pages_from_others() {
     let Some(program) = Program::build("full.c") else { return };
     let run = |prefault: &str| {
         let mut call = program.call(&["SIZE=512M", "FAKE_NODES=1", "HUGE_PAGES=never", prefault]);
@@ -194,6 +195,16 @@ fn the_report_tells_populated_pages_from_others() {
     let report = run("PREFAULT=yes");
     assert_eq!(mib(&report, "node 0:", "MiB on node"), 512.0, "{report}");
     assert!((128.0..140.0).contains(&mib(&report, "node 0:", "MiB; pages")), "{report}");
+}
+
+/// Programs such as `ls` close their standard error before the report is written.
+#[test]
+fn the_report_is_written_although_the_program_closes_its_standard_error() {
+    let mut call = Command::new("ls");
+    call.args(["-d", "/"]);
+    let output = preloaded(call, &["SIZE=256M", "REPORT=stderr"]).output().unwrap();
+    assert_eq!(text(&output.stdout), "/\n");
+    assert!(text(&output.stderr).starts_with("zonal-malloc: ls, process "), "{}", text(&output.stderr));
 }
 
 #[test]
@@ -229,7 +240,10 @@ fn explicit_huge_pages_are_used_or_refused() {
     let output = call();
     if output.status.code() == Some(2) {
         let error = text(&output.stderr);
-        assert!(error.contains("huge pages of 2 MiB requested") && error.contains("vm.nr_hugepages"), "{error}");
+        assert!(
+            error.contains("huge pages of 2 MiB requested") && error.contains("vm.nr_hugepages"),
+            "{error}"
+        );
         return skipped!("explicit huge pages: {}", error.trim());
     }
     assert!(output.status.success());

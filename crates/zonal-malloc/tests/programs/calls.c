@@ -108,6 +108,18 @@ static void check_large_blocks(void)
 	}
 }
 
+/* mimalloc gets these from the kernel. */
+static void check_large_alignments(void)
+{
+	for (size_t alignment = 64 << 10; alignment <= 4 << 20; alignment *= 2) {
+		void *block = NULL;
+		CHECK(posix_memalign(&block, alignment, 3 * alignment) == 0 && (uintptr_t)block % alignment == 0);
+		memset(block, 1, 3 * alignment);
+		CHECK(malloc_usable_size(block) >= 3 * alignment);
+		free(block);
+	}
+}
+
 static void check_errors(void)
 {
 	volatile size_t most = SIZE_MAX;
@@ -164,6 +176,7 @@ int main(void)
 	CHECK(threads() == 1); /* those of the pool have ended */
 	check_random_calls();
 	check_large_blocks();
+	check_large_alignments();
 	check_errors();
 	check_the_library();
 	return finish();
