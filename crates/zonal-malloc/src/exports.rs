@@ -1,5 +1,4 @@
-//! The functions that replace those of the C library. Each calls the function of mimalloc; the call tree of the most
-//! frequent ones is in [`malloc`] and [`free`].
+//! The functions that replace those of the C library. Each calls the function of mimalloc.
 //!
 //! The operators of C++ are not among them: those of the C++ library call these functions, and throw `std::bad_alloc` when
 //! memory is short, which functions in C cannot do. `docs/decisions/0024-malloc-through-mimalloc.md` has the reasons.
