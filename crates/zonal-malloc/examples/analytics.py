@@ -79,6 +79,7 @@ def main():
             run()
         results.append((name, (time.perf_counter() - start) / 2))
     usage = resource.getrusage(resource.RUSAGE_SELF)
+    results.append(("cpu", usage.ru_utime + usage.ru_stime))
     results.append(("faults", usage.ru_minflt))
     results.append(("resident", usage.ru_maxrss / 1024))
     print(*(f"{name} {value:.4f}" for name, value in results), flush=True)

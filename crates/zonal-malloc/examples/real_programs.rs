@@ -185,7 +185,11 @@ fn server(name: &str, library: &Path, variant: usize) -> Result<Numbers, Failure
         numbers.push((name_of.to_owned(), rate.ok_or_else(|| format!("{name}-benchmark: {csv}"))?));
     }
     let process = server.0.id();
-    numbers.push(("page faults".into(), faults(process)?));
+    let [faults, user, system] = fields(process)?;
+    // SAFETY: the call only reads a setting.
+    let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64;
+    numbers.push(("CPU, s".into(), (user + system) / ticks));
+    numbers.push(("page faults".into(), faults));
     numbers.push(("resident MiB".into(), resident(process)?));
     client(&["bgsave"])?;
     while !client(&["info", "persistence"])?.contains("rdb_bgsave_in_progress:0") {
@@ -203,11 +207,13 @@ fn server(name: &str, library: &Path, variant: usize) -> Result<Numbers, Failure
     Ok(numbers)
 }
 
-/// Returns the minor page faults of a process.
-fn faults(process: u32) -> Result<f64, Failure> {
+/// Returns the minor page faults of a process, and its ticks of user and of system time.
+fn fields(process: u32) -> Result<[f64; 3], Failure> {
     let text = fs::read_to_string(format!("/proc/{process}/stat"))?;
     let (_, fields) = text.rsplit_once(") ").ok_or("no name in stat")?;
-    Ok(fields.split(' ').nth(7).ok_or("no faults in stat")?.parse()?)
+    let fields: Vec<&str> = fields.split(' ').collect();
+    let field = |at: usize| -> Result<f64, Failure> { Ok(fields.get(at).ok_or("stat is short")?.parse()?) };
+    Ok([field(7)?, field(11)?, field(12)?])
 }
 
 fn resident(process: u32) -> Result<f64, Failure> {
@@ -232,6 +238,7 @@ fn queries(python: &str, name: &str, library: &Path, variant: usize) -> Result<N
     let mut numbers = Vec::new();
     while let (Some(name), Some(value)) = (words.next(), words.next()) {
         let name = match name {
+            "cpu" => "CPU, s".into(),
             "faults" => "page faults".into(),
             "resident" => "resident MiB".into(),
             query => format!("{query}, s"),
