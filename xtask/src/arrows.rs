@@ -12,7 +12,7 @@ use toml::Table;
 const TESTING: &str = "zonal-testing";
 
 /// Each crate of the workspace and the workspace crates that it may use.
-const ARROWS: [(&str, &[&str]); 14] = [
+const ARROWS: [(&str, &[&str]); 15] = [
     (TESTING, &[]),
     ("zonal", &[]),
     ("zonal-machine", &["zonal"]),
@@ -36,6 +36,7 @@ const ARROWS: [(&str, &[&str]); 14] = [
         ],
     ),
     ("zonal-c", &["zonal", "zonal-linux"]),
+    ("zonal-malloc", &["zonal-linux"]),
     ("zonal-python", &["zonal", "zonal-machine", "zonal-linux", "zonal-lab"]),
     ("zonal-verify", &[TESTING, "zonal", "zonal-machine", "zonal-linux", "zonal-lab"]),
     ("xtask", &[]),

@@ -12,8 +12,16 @@ use crate::style::{is_unsafe, sources};
 /// The inventory, relative to the root.
 const INVENTORY: &str = "docs/unsafe.md";
 /// Crates that are published or installed as libraries.
-const CRATES: [&str; 7] =
-    ["zonal", "zonal-machine", "zonal-linux", "zonal-adapters", "zonal-workload", "zonal-lab", "zonal-c"];
+const CRATES: [&str; 8] = [
+    "zonal",
+    "zonal-machine",
+    "zonal-linux",
+    "zonal-adapters",
+    "zonal-workload",
+    "zonal-lab",
+    "zonal-c",
+    "zonal-malloc",
+];
 
 /// Returns the files whose row is missing, wrong or obsolete.
 pub(crate) fn violations(root: &Path) -> Vec<String> {

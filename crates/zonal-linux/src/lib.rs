@@ -37,7 +37,8 @@
 //!
 //! # What a pool cannot do
 //! - Grow beyond the [largest size](PoolBuilder::max_size) that it was built with.
-//! - Replace `malloc`: the smallest block is a frame. A pool is not a `GlobalAlloc`.
+//! - Replace `malloc`: the smallest block is a frame. A pool is not a `GlobalAlloc`. The library `zonal-malloc` gives the
+//!   memory of a pool to mimalloc, which replaces `malloc`.
 //! - Move, compact or swap frames. If allocated frames are scattered over the whole pool, large requests can fail
 //!   although many frames are free.
 //! - Allocate in several processes. Other processes can map the memory of a pool ([`PoolBuilder::shared_memory`]), but

@@ -1,0 +1,148 @@
+//! The functions of mimalloc that this library calls. `libmimalloc-sys` contains the code, but does not declare all of
+//! them.
+
+use std::ffi::{c_int, c_long, c_ulonglong, c_void};
+
+use libmimalloc_sys as _; // links the code
+
+// SAFETY: the types of functions that mimalloc calls are those of `mimalloc.h`.
+/// Commits (`true`) or decommits a part of an arena. Called while a program allocates, so it must not allocate.
+pub(crate) type CommitFunction = unsafe extern "C" fn(
+    commit: bool,
+    start: *mut c_void,
+    bytes: usize,
+    is_zero: *mut bool,
+    arena: *mut c_void,
+) -> bool;
+/// Receives every error of mimalloc.
+pub(crate) type ErrorFunction = unsafe extern "C" fn(error: c_int, argument: *mut c_void);
+// SAFETY: as above.
+/// Called by a thread that allocates, once in 1000 calls that the thread's free lists cannot serve.
+pub(crate) type DeferredFunction =
+    unsafe extern "C" fn(force: bool, beat: c_ulonglong, argument: *mut c_void);
+
+/// An option of mimalloc, by its number in `mimalloc.h`.
+#[derive(Clone, Copy)]
+pub(crate) enum MiOption {
+    /// Whether mimalloc may only use its arenas.
+    DisallowOsAlloc = 17,
+    /// KiB that mimalloc maps at once when its arenas are full, or 0 to map single pieces.
+    ArenaReserve = 23,
+    /// Smallest number of KiB that mimalloc returns to the kernel at once.
+    MinimalPurgeSize = 44,
+    /// Largest object in arenas in KiB.
+    ArenaMaxObjectSize = 45,
+}
+
+// SAFETY: the declarations are those of `mimalloc.h` and `native/thread_node.c`. Safe functions accept every argument.
+unsafe extern "C" {
+    pub(crate) fn mi_malloc(bytes: usize) -> *mut c_void;
+    pub(crate) fn mi_calloc(count: usize, bytes: usize) -> *mut c_void;
+    pub(crate) fn mi_realloc(old: *mut c_void, bytes: usize) -> *mut c_void;
+    pub(crate) fn mi_reallocarray(old: *mut c_void, count: usize, bytes: usize) -> *mut c_void;
+    pub(crate) fn mi_free(block: *mut c_void);
+    pub(crate) fn mi_usable_size(block: *const c_void) -> usize;
+    pub(crate) fn mi_posix_memalign(place: *mut *mut c_void, alignment: usize, bytes: usize) -> c_int;
+    pub(crate) fn mi_aligned_alloc(alignment: usize, bytes: usize) -> *mut c_void;
+    pub(crate) fn mi_memalign(alignment: usize, bytes: usize) -> *mut c_void;
+    pub(crate) fn mi_valloc(bytes: usize) -> *mut c_void;
+    pub(crate) fn mi_pvalloc(bytes: usize) -> *mut c_void;
+    safe fn mi_version() -> c_int;
+    safe fn _mi_preloading() -> bool;
+    safe fn mi_option_get(option: c_int) -> c_long;
+    safe fn mi_option_set(option: c_int, value: c_long);
+    fn mi_heap_set_numa_affinity(heap: *mut c_void, node: c_int);
+    fn mi_register_error(handler: Option<ErrorFunction>, argument: *mut c_void);
+    fn mi_register_deferred_free(handler: Option<DeferredFunction>, argument: *mut c_void);
+    fn mi_manage_memory(
+        start: *mut c_void,
+        bytes: usize,
+        is_committed: bool,
+        is_pinned: bool,
+        is_zero: bool,
+        node: c_int,
+        is_exclusive: bool,
+        commit: Option<CommitFunction>,
+        argument: *mut c_void,
+        arena: *mut *mut c_void,
+    ) -> bool;
+    safe fn zonal_malloc_set_thread_node(node: c_int) -> c_int;
+}
+
+/// Memory that becomes an arena. The memory is zero, and nothing else uses it from then on.
+pub(crate) struct Piece {
+    pub(crate) start: *mut c_void,
+    pub(crate) bytes: usize,
+    pub(crate) node: c_int,
+    /// Whether mimalloc keeps the pages of free memory.
+    pub(crate) is_pinned: bool,
+}
+
+/// Whether mimalloc's constructor has not run. Until then it does not release the memory of threads that end.
+pub(crate) fn is_preloading() -> bool {
+    _mi_preloading()
+}
+
+/// Returns the version of mimalloc, for example 3.3.2.
+pub(crate) fn version() -> String {
+    let packed = mi_version();
+    format!("{}.{}.{}", packed / 10000, packed / 100 % 100, packed % 100)
+}
+
+/// Returns the value of an option.
+pub(crate) fn option(option: MiOption) -> c_long {
+    mi_option_get(option as c_int)
+}
+
+/// Sets an option. Called before the program has threads, because options are not synchronised.
+pub(crate) fn set_option(option: MiOption, value: c_long) {
+    mi_option_set(option as c_int, value);
+}
+
+/// Registers a handler of errors, which replaces that of mimalloc.
+pub(crate) fn on_error(handler: ErrorFunction) {
+    // SAFETY: the handler is a function of this library, which is never unloaded. It ignores its argument.
+    unsafe { mi_register_error(Some(handler), std::ptr::null_mut()) };
+}
+
+/// Registers a function that every thread calls from time to time while it allocates.
+pub(crate) fn on_slow_path(handler: DeferredFunction) {
+    // SAFETY: as in `on_error`.
+    unsafe { mi_register_deferred_free(Some(handler), std::ptr::null_mut()) };
+}
+
+/// Makes an arena of memory, from which all threads allocate. Returns whether mimalloc accepted it.
+///
+/// # Safety
+/// The memory is readable, writable and zero, stays mapped, and is used by nothing else from now on. `argument` is what
+/// `commit` requires, and stays valid.
+pub(crate) unsafe fn manage(piece: &Piece, commit: CommitFunction, argument: *mut c_void) -> bool {
+    let &Piece { start, bytes, node, is_pinned } = piece;
+    let mut arena = std::ptr::null_mut();
+    // SAFETY: the caller guarantees what mimalloc requires of the memory and of the function.
+    unsafe {
+        mi_manage_memory(
+            start,
+            bytes,
+            false,
+            is_pinned,
+            true,
+            node,
+            false,
+            Some(commit),
+            argument,
+            &raw mut arena,
+        )
+    }
+}
+
+/// Makes mimalloc prefer the nodes of threads. The heap that all threads use has node 0 at first.
+pub(crate) fn prefer_nodes_of_threads() {
+    // SAFETY: null is the heap that `malloc` uses.
+    unsafe { mi_heap_set_numa_affinity(std::ptr::null_mut(), -1) };
+}
+
+/// Makes mimalloc prefer arenas of `node` for new memory of the calling thread. Returns whether it knows the thread.
+pub(crate) fn set_thread_node(node: u16) -> bool {
+    zonal_malloc_set_thread_node(c_int::from(node)) != 0
+}

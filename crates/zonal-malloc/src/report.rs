@@ -1,0 +1,247 @@
+//! The report at exit: what is placed where. The numbers are measured when the program calls `exit` or returns from
+//! `main`, before its memory is released.
+
+use std::fmt::{self, Write as _};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::fd::FromRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::{fs, panic, process};
+
+use zonal_linux::Pool;
+
+use crate::arenas;
+use crate::mimalloc;
+use crate::options::Destination;
+use crate::residency::{self, Residency};
+
+/// An opened destination.
+#[derive(Debug)]
+pub(crate) enum Output {
+    /// A copy of the descriptor, because programs close their own before this library's function runs, and the file that
+    /// it refers to.
+    Copy(File, (u64, u64)),
+    File(PathBuf),
+}
+
+/// What was known when the pool was built.
+#[derive(Debug)]
+struct Facts {
+    output: Output,
+    /// The process that built the pool. Its children made by `fork` write no report.
+    process: u32,
+    pool_bytes: u64,
+    placement: String,
+    /// Start and end of each mapping of the pool.
+    mappings: Vec<(usize, usize)>,
+    warnings: Vec<String>,
+}
+
+static FACTS: OnceLock<Facts> = OnceLock::new();
+
+/// A number of bytes, printed in MiB.
+struct MiB(usize);
+
+impl fmt::Display for MiB {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.1} MiB", self.0 as f64 / f64::from(1 << 20))
+    }
+}
+
+/// Checks at start-up that the destination can be written.
+///
+/// # Errors
+/// Names the destination and the reason.
+pub(crate) fn open(destination: &Destination) -> Result<Output, String> {
+    match destination {
+        Destination::Stderr => copy_of_stderr().map_err(|error| {
+            format!("ZONAL_MALLOC_REPORT is stderr, which cannot be written: {error}; right is a file")
+        }),
+        Destination::File(file) => match append(file, "") {
+            Ok(()) => Ok(Output::File(file.clone())),
+            Err(error) => {
+                let file = file.display();
+                Err(format!(
+                    "ZONAL_MALLOC_REPORT is {file}, which cannot be written: {error}; right is stderr or another file"
+                ))
+            }
+        },
+    }
+}
+
+/// Copies the descriptor to a number that programs rarely use.
+fn copy_of_stderr() -> io::Result<Output> {
+    let copy = [500, 3].into_iter().find_map(|least| {
+        // SAFETY: the call only makes a new descriptor.
+        let copy = unsafe { libc::fcntl(libc::STDERR_FILENO, libc::F_DUPFD_CLOEXEC, least) };
+        (copy >= 0).then_some(copy)
+    });
+    let copy = copy.ok_or_else(io::Error::last_os_error)?;
+    // SAFETY: the descriptor was made just now, and has no other owner.
+    let file = unsafe { File::from_raw_fd(copy) };
+    let identity = identity(&file)?;
+    Ok(Output::Copy(file, identity))
+}
+
+fn identity(file: &File) -> io::Result<(u64, u64)> {
+    let found = file.metadata()?;
+    Ok((found.dev(), found.ino()))
+}
+
+/// Arranges for the report to be written when the process exits.
+///
+/// # Errors
+/// The C library has no memory for a function that runs at exit.
+pub(crate) fn at_exit(pool: &Pool, output: Output) -> Result<(), String> {
+    let mappings = pool.ranges().filter_map(|zone| {
+        let start = pool.ptr_of(zone.frames.start)?.as_ptr().addr();
+        Some((start, start + zone.frames.count.get() as usize * pool.page_bytes()))
+    });
+    FACTS.get_or_init(|| Facts {
+        output,
+        process: process::id(),
+        pool_bytes: pool.frames().get() * pool.page_bytes() as u64,
+        placement: pool.placement().to_string(),
+        mappings: mappings.collect(),
+        warnings: pool.warnings().iter().map(ToString::to_string).collect(),
+    });
+    // SAFETY: the function is part of this library, which is never unloaded.
+    let error = unsafe { libc::atexit(write_at_exit) };
+    if error == 0 {
+        Ok(())
+    } else {
+        Err("ZONAL_MALLOC_REPORT: the C library refused a function at exit".into())
+    }
+}
+
+extern "C" fn write_at_exit() {
+    let Some(facts) = FACTS.get().filter(|facts| facts.process == process::id()) else { return };
+    // No failure of the report may end the program, which is exiting with a status of its own.
+    let _ = panic::catch_unwind(|| match &facts.output {
+        // The program may have closed the copy, and the number may be another file.
+        Output::Copy(file, known) if identity(file).is_ok_and(|found| found == *known) => {
+            let mut file: &File = file;
+            file.write_all(facts.text().as_bytes())
+        }
+        Output::Copy(..) => Ok(()),
+        Output::File(file) => append(file, &facts.text()),
+    });
+}
+
+/// Appends with one write, so that reports of several processes are not mixed.
+fn append(file: &Path, text: &str) -> io::Result<()> {
+    OpenOptions::new().create(true).append(true).open(file)?.write_all(text.as_bytes())
+}
+
+impl Facts {
+    fn text(&self) -> String {
+        let program = fs::read_to_string("/proc/self/comm").unwrap_or_default();
+        let (program, process, version) = (program.trim(), self.process, mimalloc::version());
+        let mut text = format!("zonal-malloc: {program}, process {process}, mimalloc {version}\n");
+        let in_arenas: usize = arenas::all().iter().map(|arena| arena.bytes).sum();
+        let pool = MiB(usize::try_from(self.pool_bytes).unwrap_or(usize::MAX));
+        let _ = writeln!(text, "  pool: {pool}, {}; arenas: {}", self.placement, MiB(in_arenas));
+        let resident = self.nodes(&mut text);
+        let huge = residency::huge_pages(&self.mappings);
+        let _ = match &huge {
+            Ok(huge) => writeln!(
+                text,
+                "  huge pages: transparent {}, explicit {}; swapped out: {}",
+                MiB(huge.transparent),
+                MiB(huge.explicit),
+                MiB(huge.swapped)
+            ),
+            Err(error) => writeln!(text, "  huge pages: unknown: {error}"),
+        };
+        if let (Some(resident), Some(anonymous), Ok(huge)) = (resident, residency::anonymous_bytes(), huge) {
+            // Explicit huge pages are not counted as anonymous memory.
+            let outside = anonymous.saturating_sub(resident.saturating_sub(huge.explicit));
+            let _ = writeln!(text, "  outside the pool: {} of anonymous memory", MiB(outside));
+        }
+        for warning in &self.warnings {
+            let _ = writeln!(text, "  warning: {warning}");
+        }
+        text
+    }
+
+    /// Writes a line for each node, and returns the resident bytes of all arenas if the kernel reports them.
+    fn nodes(&self, text: &mut String) -> Option<usize> {
+        let mut nodes: Vec<u16> = arenas::all().iter().map(|arena| arena.node).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        let mut resident = Some(0);
+        for node in nodes {
+            let (mut bytes, mut used) = (0, 0);
+            let mut pages: io::Result<Residency> = Ok(Residency::default());
+            for arena in arenas::all().iter().filter(|arena| arena.node == node) {
+                bytes += arena.bytes;
+                used += arena.used_bytes();
+                pages = pages.and_then(|sum| Ok(sum.plus(residency::of_range(arena.start, arena.bytes)?)));
+            }
+            let _ = write!(text, "  node {node}: arenas {}, used or kept {}; ", MiB(bytes), MiB(used));
+            match pages {
+                Ok(pages) => {
+                    let _ = writeln!(text, "{}", Places(&pages));
+                    resident = resident.map(|sum: usize| sum + pages.on_nodes.values().sum::<usize>());
+                }
+                Err(error) => {
+                    let _ = writeln!(text, "pages: unknown: {error}");
+                    resident = None;
+                }
+            }
+        }
+        resident
+    }
+}
+
+impl Residency {
+    fn plus(mut self, other: Self) -> Self {
+        for (node, bytes) in other.on_nodes {
+            *self.on_nodes.entry(node).or_default() += bytes;
+        }
+        Self { absent: self.absent + other.absent, unknown: self.unknown + other.unknown, ..self }
+    }
+}
+
+/// Prints where pages are.
+struct Places<'a>(&'a Residency);
+
+impl fmt::Display for Places<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("pages:")?;
+        for (node, bytes) in &self.0.on_nodes {
+            write!(f, " {} on node {node},", MiB(*bytes))?;
+        }
+        write!(f, " {} not populated", MiB(self.0.absent))?;
+        if self.0.unknown > 0 {
+            write!(f, ", {} unknown", MiB(self.0.unknown))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_of_pages_are_printed_by_node() {
+        let one = |node, bytes| Residency { on_nodes: [(node, bytes)].into(), absent: 1 << 20, unknown: 0 };
+        let sum = one(0, 3 << 20).plus(one(1, 1 << 19)).plus(one(0, 1 << 20));
+        let expected = "pages: 4.0 MiB on node 0, 0.5 MiB on node 1, 3.0 MiB not populated";
+        assert_eq!(Places(&sum).to_string(), expected);
+        let odd = Residency { unknown: 4 << 20, ..Residency::default() };
+        assert_eq!(Places(&odd).to_string(), "pages: 0.0 MiB not populated, 4.0 MiB unknown");
+    }
+
+    #[test]
+    fn files_that_cannot_be_written_are_named() {
+        let error = open(&Destination::File("/dev/null/report".into())).unwrap_err();
+        assert!(
+            error.starts_with("ZONAL_MALLOC_REPORT is /dev/null/report, which cannot be written: "),
+            "{error}"
+        );
+    }
+}

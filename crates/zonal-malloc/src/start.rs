@@ -1,0 +1,153 @@
+//! The steps before `main`: read the options, build the pool, give its memory to mimalloc.
+//!
+//! Until the last step, mimalloc serves this library and the constructors of others from the kernel, in single pieces. If
+//! a step fails, the program does not start: the message names the variable, and the exit status is 2.
+
+use std::ffi::{c_int, c_long, c_void};
+use std::fmt::Display;
+use std::{env, process, thread};
+#[cfg(not(test))]
+use std::{panic, sync::Once};
+
+use zonal_linux::{HugePages, Pool, Prefault, Warning, available_bytes};
+
+use crate::arenas::{self, Purge};
+use crate::errno;
+use crate::mimalloc::{self, MiOption};
+use crate::nodes;
+use crate::options::{OWNER, Options, WhenFull};
+use crate::report;
+
+/// Exit status of a program that cannot start with these variables.
+#[cfg(not(test))]
+const REFUSED: c_int = 2;
+
+/// The size in KiB up to which objects are in arenas: that of the largest arena. mimalloc's default is 2 GiB.
+const LARGEST_OBJECT: c_long = 16 << 20;
+
+/// Runs before `main` and before the constructors of the program, but after those of the libraries that it uses. Called
+/// by `native/constructor.c`; later calls have no effect.
+// SAFETY: no other library has a function of this name.
+#[cfg(not(test))]
+#[unsafe(no_mangle)]
+extern "C" fn zonal_malloc_start() {
+    static STARTED: Once = Once::new();
+    STARTED.call_once(start);
+}
+
+#[cfg(not(test))]
+fn start() {
+    let Err(message) = panic::catch_unwind(run).unwrap_or_else(|_| Err("an internal error".into())) else {
+        return;
+    };
+    eprintln!("zonal-malloc: {message}");
+    // SAFETY: the call does not return. Nothing of the program has run, so nothing must be flushed or released.
+    unsafe { libc::_exit(REFUSED) };
+}
+
+fn run() -> Result<(), String> {
+    // mimalloc would use an arena that it maps itself before those of the pool, so it maps none until they exist.
+    let reserve = mimalloc::option(MiOption::ArenaReserve);
+    mimalloc::set_option(MiOption::ArenaReserve, 0);
+    if mimalloc::is_preloading() {
+        return Err("the library was linked wrongly: its constructor runs before that of mimalloc".into());
+    }
+    mimalloc::on_error(set_errno);
+    let options = Options::read(env::vars_os())?;
+    if options.with_children || options.owner.is_none_or(|owner| owner == process::id()) {
+        // SAFETY: no other thread runs before `main`, except those of libraries that start threads when they are loaded.
+        unsafe { env::set_var(OWNER, process::id().to_string()) };
+        on_another_thread(&options)?;
+        nodes::refresh_now();
+    }
+    mimalloc::set_option(MiOption::ArenaReserve, reserve);
+    Ok(())
+}
+
+/// Builds the pool on a thread that ends before `main`.
+///
+/// Each thread has memory of its own for small objects, and mimalloc has none of the pool yet. On the main thread, the
+/// program would use the rest of the memory that this library needs to build the pool.
+fn on_another_thread(options: &Options) -> Result<(), String> {
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().name("zonal-start".into()).spawn_scoped(scope, || serve(options));
+        let thread = thread.map_err(|error| format!("no thread can be started: {error}"))?;
+        thread.join().unwrap_or_else(|_| Err("an internal error".into()))
+    })
+}
+
+/// Builds the pool of this process.
+fn serve(options: &Options) -> Result<(), String> {
+    let output = options.report.as_ref().map(report::open).transpose()?;
+    let pool = build(options)?;
+    let keeps_pages = options.is_prefaulted || is_explicit(options);
+    arenas::give_all(&pool, if keeps_pages { Purge::Never } else { Purge::Allowed })?;
+    if !keeps_pages && options.huge_pages != Some(HugePages::Never) {
+        // Whole huge pages, which the kernel would split otherwise.
+        mimalloc::set_option(MiOption::MinimalPurgeSize, 2 << 10);
+    }
+    mimalloc::set_option(MiOption::ArenaMaxObjectSize, LARGEST_OBJECT);
+    if options.when_full == WhenFull::Fail {
+        mimalloc::set_option(MiOption::DisallowOsAlloc, 1);
+    }
+    nodes::follow(&pool);
+    if let Some(output) = output {
+        report::at_exit(&pool, output)?;
+    }
+    // Dropping the handle stops the pool's threads. The memory stays, because its owners were forgotten.
+    drop(pool);
+    Ok(())
+}
+
+fn is_explicit(options: &Options) -> bool {
+    matches!(options.huge_pages, Some(HugePages::Explicit | HugePages::Explicit1G))
+}
+
+fn build(options: &Options) -> Result<Pool, String> {
+    let failed = |error: &dyn Display| format!("the pool cannot be built: {error}; {}", described(options));
+    let size = match options.size {
+        Some(size) => size,
+        None => available_bytes().map_err(|error| failed(&error))? / 2,
+    };
+    let mut builder = Pool::builder().size(size);
+    // What a variable asks for is required. Defaults are used as far as the machine has them.
+    if let Some(count) = options.fake_nodes {
+        builder = builder.fake_nodes(count);
+    }
+    if let Some(nodes) = &options.nodes {
+        builder = builder.nodes(nodes.iter().copied()).require_binding();
+    }
+    if let Some(huge_pages) = options.huge_pages {
+        builder = builder.huge_pages(huge_pages);
+        if huge_pages != HugePages::Never {
+            builder = builder.require_huge_pages();
+        }
+    }
+    if options.is_prefaulted {
+        builder = builder.prefault(Prefault::AtOnce);
+    }
+    let pool = builder.build().map_err(|error| failed(&error))?;
+    match pool.warnings().iter().find(|warning| matches!(warning, Warning::Overcommitted { .. })) {
+        Some(warning) => Err(failed(warning)),
+        None => Ok(pool),
+    }
+}
+
+/// Returns the variables on which a failure to build the pool depends.
+fn described(options: &Options) -> String {
+    let size =
+        options.size.map_or("not set (half of the available memory)".into(), |size| format!("{size} bytes"));
+    let nodes = options.nodes.as_ref().map_or("not set (all nodes)".into(), |nodes| {
+        let nodes: Vec<_> = nodes.iter().map(|node| node.get().to_string()).collect();
+        nodes.join(",")
+    });
+    format!("ZONAL_MALLOC_SIZE is {size}, ZONAL_MALLOC_NODES is {nodes}")
+}
+
+/// Handles errors of mimalloc, which returns null for a failed request but does not always set `errno`.
+// SAFETY: it may be called with any arguments.
+unsafe extern "C" fn set_errno(error: c_int, _argument: *mut c_void) {
+    if matches!(error, libc::ENOMEM | libc::EOVERFLOW) {
+        errno::set(libc::ENOMEM);
+    }
+}

@@ -1,0 +1,252 @@
+//! Builds the programs in `tests/programs`, and runs them with the library preloaded.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+use tempfile::TempDir;
+use zonal_testing::skipped;
+
+/// Returns the library of these sources. cargo does not build it with this test.
+fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let own = std::env::current_exe().unwrap();
+        let target = own.ancestors().nth(3).expect("the test is in a folder of the target folder");
+        let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "-q", "--manifest-path"]).arg(manifest).arg("--target-dir").arg(target);
+        assert!(build.status().unwrap().success(), "the library was not built");
+        target.join("debug/libzonal_malloc.so")
+    })
+}
+
+/// A program of `tests/programs` in a folder of its own.
+struct Program {
+    path: PathBuf,
+    folder: TempDir,
+}
+
+impl Program {
+    /// Builds a program, or reports the skip if the compiler is missing.
+    fn build(source: &str) -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("program");
+        let (compiler, standard) =
+            if source.ends_with(".cpp") { ("c++", "-std=c++17") } else { ("cc", "-std=gnu11") };
+        let mut call = Command::new(compiler);
+        call.args([standard, "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-fno-builtin"]);
+        call.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(source));
+        match call.args(["-lpthread", "-ldl", "-o"]).arg(&path).output() {
+            Ok(output) => assert!(output.status.success(), "{}", text(&output.stderr)),
+            Err(error) => {
+                skipped!("{source}: no {compiler}: {error}");
+                return None;
+            }
+        }
+        Some(Self { path, folder })
+    }
+
+    fn report(&self) -> PathBuf {
+        self.folder.path().join("report")
+    }
+
+    /// Returns a call with the library, the variables of `settings` such as `SIZE=1G`, and a report.
+    fn call(&self, settings: &[&str]) -> Command {
+        preloaded(Command::new(&self.path), &[settings, &[&report_in(&self.report())]].concat())
+    }
+
+    /// Runs the program, which must report no failures, and returns its output and the report.
+    fn run(&self, settings: &[&str]) -> (String, String) {
+        let output = self.call(settings).output().unwrap();
+        (self.checked(&output), std::fs::read_to_string(self.report()).unwrap())
+    }
+
+    /// Returns the output of a run that reported no failures.
+    fn checked(&self, output: &Output) -> String {
+        let (out, error) = (text(&output.stdout), text(&output.stderr));
+        assert!(output.status.success() && out.ends_with("0 failures\n"), "{}: {out}{error}", output.status);
+        assert_eq!(error, "");
+        out
+    }
+}
+
+fn report_in(file: &Path) -> String {
+    format!("REPORT={}", file.display())
+}
+
+/// Adds the library and variables to a call.
+fn preloaded(mut call: Command, settings: &[&str]) -> Command {
+    let inherited: Vec<_> = std::env::vars_os().map(|(name, _)| name).collect();
+    for name in inherited.iter().filter(|name| name.to_string_lossy().starts_with("ZONAL_MALLOC_")) {
+        call.env_remove(name);
+    }
+    for setting in settings {
+        let (name, value) = setting.split_once('=').unwrap();
+        call.env(format!("ZONAL_MALLOC_{name}"), value);
+    }
+    call.env("LD_PRELOAD", library());
+    call
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Returns the number of MiB before `after` in the line of the report that begins with `line`.
+fn mib(report: &str, line: &str, after: &str) -> f64 {
+    let found = report.lines().find(|found| found.trim_start().starts_with(line));
+    let found = found.unwrap_or_else(|| panic!("no line {line} in {report}"));
+    let (before, _) = found.split_once(after).unwrap_or_else(|| panic!("no {after} in {found}"));
+    before.rsplit([' ', ',']).find(|part| !part.is_empty()).unwrap().parse().unwrap()
+}
+
+#[test]
+fn every_function_serves_from_the_pool() {
+    let Some(program) = Program::build("calls.c") else { return };
+    let (_, report) = program.run(&["SIZE=512M"]);
+    assert!(report.starts_with("zonal-malloc: program, process "), "{report}");
+    assert!(report.contains("mimalloc 3."), "{report}");
+    assert_eq!(mib(&report, "pool:", " MiB, "), 512.0);
+}
+
+#[test]
+fn operators_of_cpp_serve_from_the_pool_and_throw_when_it_is_full() {
+    let Some(program) = Program::build("objects.cpp") else { return };
+    program.run(&["SIZE=512M", "WHEN_FULL=fail"]);
+    let full = program.call(&["SIZE=64M", "FAKE_NODES=1", "WHEN_FULL=fail"]).arg("full").output().unwrap();
+    program.checked(&full);
+}
+
+#[test]
+fn threads_free_blocks_of_other_threads() {
+    let Some(program) = Program::build("threads.c") else { return };
+    program.run(&["SIZE=512M"]);
+    program.run(&["SIZE=512M", "PREFAULT=yes", "WHEN_FULL=fail", "HUGE_PAGES=never"]);
+}
+
+#[test]
+fn children_have_copies_and_programs_that_are_started_have_no_pool() {
+    let Some(program) = Program::build("fork.c") else { return };
+    let (out, report) = program.run(&["SIZE=256M"]);
+    assert_eq!(out, "no pool\n0 failures\n");
+    assert_eq!(report.matches("zonal-malloc: program").count(), 1, "{report}");
+    let (out, report) = program.run(&["SIZE=256M", "CHILDREN=yes"]);
+    assert_eq!(out, "a pool\n0 failures\n");
+    // That of the first run, that of the shell, if it does not become the program, and those of both programs.
+    assert_eq!(report.matches("zonal-malloc: program").count(), 3, "{report}");
+}
+
+#[test]
+fn a_process_that_becomes_another_program_keeps_its_pool() {
+    let Some(program) = Program::build("fork.c") else { return };
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", "exec \"$0\" child"]).arg(&program.path);
+    let output = preloaded(shell, &["SIZE=256M"]).output().unwrap();
+    assert_eq!((text(&output.stdout).as_str(), text(&output.stderr).as_str()), ("a pool\n", ""));
+}
+
+#[test]
+fn a_full_pool_continues_with_memory_of_the_kernel_or_fails() {
+    let Some(program) = Program::build("full.c") else { return };
+    // One emulated node has one zone, so that arenas have all of the size.
+    let counts =
+        |out: &str| -> Vec<u32> { out.split(' ').filter_map(|word| word.trim().parse().ok()).collect() };
+    let (out, _) = program.run(&["SIZE=64M", "FAKE_NODES=1"]);
+    let [inside, outside, failed] = counts(out.lines().next().unwrap())[..] else { panic!("{out}") };
+    assert!(inside > 40 && outside > 40 && failed == 0, "{out}");
+    let (out, _) = program.run(&["SIZE=64M", "FAKE_NODES=1", "WHEN_FULL=fail"]);
+    let [inside, outside, failed] = counts(out.lines().next().unwrap())[..] else { panic!("{out}") };
+    assert!(inside > 40 && outside == 0 && failed > 40, "{out}");
+}
+
+#[test]
+fn threads_get_memory_of_their_node_and_later_of_another() {
+    let Some(program) = Program::build("nodes.c") else { return };
+    let output = program.call(&["SIZE=512M", "FAKE_NODES=2", "WHEN_FULL=fail"]).output().unwrap();
+    if text(&output.stdout) == "one CPU\n" {
+        return skipped!("this process may use only one CPU");
+    }
+    program.checked(&output);
+    let report = std::fs::read_to_string(program.report()).unwrap();
+    assert!(report.contains("nodes emulated"), "{report}");
+    assert_eq!([mib(&report, "node 0:", " MiB,"), mib(&report, "node 1:", " MiB,")], [256.0; 2], "{report}");
+}
+
+#[test]
+fn the_report_separates_populated_pages_from_others() {
+    let Some(program) = Program::build("full.c") else { return };
+    let run = |prefault: &str| {
+        let mut call = program.call(&["SIZE=512M", "FAKE_NODES=1", "HUGE_PAGES=never", prefault]);
+        program.checked(&call.arg("keep").output().unwrap());
+        let report = std::fs::read_to_string(program.report()).unwrap();
+        std::fs::remove_file(program.report()).unwrap();
+        report
+    };
+    let report = run("PREFAULT=no");
+    if report.contains("pages: unknown") {
+        return skipped!("the kernel does not report nodes of pages: {report}");
+    }
+    let [used, present, absent] =
+        ["MiB; pages", "MiB on node", "MiB not populated"].map(|after| mib(&report, "node 0:", after));
+    assert!(used >= 128.0 && (128.0..140.0).contains(&present), "{report}");
+    assert_eq!(present + absent, 512.0, "{report}");
+    assert_eq!(mib(&report, "huge pages:", " MiB, explicit"), 0.0, "{report}");
+    let report = run("PREFAULT=yes");
+    assert_eq!(mib(&report, "node 0:", "MiB on node"), 512.0, "{report}");
+    assert!((128.0..140.0).contains(&mib(&report, "node 0:", "MiB; pages")), "{report}");
+}
+
+/// Programs such as `ls` close their standard error before the report is written.
+#[test]
+fn the_report_is_written_although_the_program_closes_its_standard_error() {
+    let mut call = Command::new("ls");
+    call.args(["-d", "/"]);
+    let output = preloaded(call, &["SIZE=256M", "REPORT=stderr"]).output().unwrap();
+    assert_eq!(text(&output.stdout), "/\n");
+    assert!(text(&output.stderr).starts_with("zonal-malloc: ls, process "), "{}", text(&output.stderr));
+}
+
+#[test]
+fn wrong_variables_stop_the_program_before_it_starts() {
+    let Some(program) = Program::build("full.c") else { return };
+    for (setting, message) in [
+        ("SIZE=8GB", "ZONAL_MALLOC_SIZE is \"8GB\"; right is bytes, "),
+        ("SIZE=900T", "900 TiB was requested"),
+        ("SIZE=4M", "ZONAL_MALLOC_SIZE must be larger"),
+        ("NODES=none", "ZONAL_MALLOC_NODES is \"none\"; right is "),
+        ("NODES=1000", "ZONAL_MALLOC_NODES is 1000"),
+        ("HUGE_PAGES=4m", "ZONAL_MALLOC_HUGE_PAGES is \"4m\"; right is transparent, "),
+        ("PREFAULT=on", "ZONAL_MALLOC_PREFAULT is \"on\"; right is yes or no"),
+        ("WHEN_FULL=die", "ZONAL_MALLOC_WHEN_FULL is \"die\"; right is kernel or fail"),
+        ("REPORT=/dev/null/x", "ZONAL_MALLOC_REPORT is /dev/null/x, which cannot be written: "),
+        ("CHILDREN=1", "ZONAL_MALLOC_CHILDREN is \"1\"; right is yes or no"),
+        ("FAKE_NODES=99999", "the pool cannot be built: "),
+        ("SZIE=1G", "ZONAL_MALLOC_SZIE is not a variable of this library"),
+    ] {
+        let Output { status, stdout, stderr } =
+            preloaded(Command::new(&program.path), &[setting]).output().unwrap();
+        let error = text(&stderr);
+        assert_eq!((status.code(), text(&stdout).as_str()), (Some(2), ""), "{setting}: {error}");
+        assert!(error.starts_with("zonal-malloc: ") && error.contains(message), "{setting}: {error}");
+        assert_eq!(error.lines().count(), 1, "{setting}: {error}");
+    }
+}
+
+#[test]
+fn explicit_huge_pages_are_used_or_refused() {
+    let Some(program) = Program::build("full.c") else { return };
+    let call = || program.call(&["SIZE=64M", "FAKE_NODES=1", "HUGE_PAGES=2m"]).output().unwrap();
+    let output = call();
+    if output.status.code() == Some(2) {
+        let error = text(&output.stderr);
+        assert!(
+            error.contains("huge pages of 2 MiB requested") && error.contains("vm.nr_hugepages"),
+            "{error}"
+        );
+        return skipped!("explicit huge pages: {}", error.trim());
+    }
+    assert!(output.status.success());
+    let report = std::fs::read_to_string(program.report()).unwrap();
+    assert_eq!(mib(&report, "huge pages:", " MiB; swapped"), 64.0, "{report}");
+}
