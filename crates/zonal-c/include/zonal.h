@@ -776,7 +776,7 @@ zonal_status zonal_pool_build(const zonal_pool_options *options,
  * Closes a pool, after other threads' calls of it have ended, and unmaps its memory. The handle is refused afterwards.
  *
  * Fails with `ZONAL_BUSY`, and changes nothing, if blocks are allocated and `flags` has no `ZONAL_CLOSE_WITH_BLOCKS`, or if
- * a callback of the pool makes the call.
+ * a callback makes the call. While it waits, calls of other threads are delayed by up to 2 ms.
  */
 zonal_status zonal_pool_close(zonal_pool pool,
                               uint32_t flags);
@@ -977,8 +977,9 @@ zonal_status zonal_pool_pause_threads(zonal_pool pool, zonal_while_paused functi
  * Registers a reclaimer, which the pool calls when memory is short, and stores its handle in `registration`.
  *
  * Any thread may call it: threads that allocate, and threads of the pool. It may free and allocate blocks of the pool. It must
- * not acquire a lock that a thread holds while it makes a request without `ZONAL_REQUEST_NO_WAIT`, closes the pool or
- * unregisters the reclaimer. A thread holds no lock of the library while it calls a reclaimer.
+ * not acquire a lock that a thread holds while it makes a request without `ZONAL_REQUEST_NO_WAIT`, unregisters the
+ * reclaimer, or calls `zonal_pool_close`, `zonal_pool_reclaim`, `zonal_pool_shrink` or `zonal_pool_verify`. A thread holds no
+ * lock of the library while it calls a reclaimer. A callback cannot close pools or unregister callbacks.
  *
  * # Safety
  * `reclaimer` must point to a reclaimer, whose functions must do what their types say until it is unregistered or the pool is
@@ -1017,7 +1018,7 @@ zonal_status zonal_pool_publish(zonal_pool pool,
  * Unregisters a reclaimer or a callback, and waits until no thread runs it, or ends a publication. Closing its pool does the
  * same.
  *
- * Fails with `ZONAL_BUSY` from within the callback itself, which then stays registered.
+ * Fails with `ZONAL_BUSY` from within a callback, and changes nothing then.
  */
 zonal_status zonal_unregister(zonal_registration registration);
 

@@ -8,6 +8,7 @@
 #define ZONAL_HPP
 
 #include <cstdint>
+#include <exception>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -119,7 +120,8 @@ public:
   }
   policy(policy &&other) noexcept : policy_(other.policy_) { other.policy_.id = 0; }
   policy &operator=(policy &&other) noexcept {
-    std::swap(policy_, other.policy_);
+    policy moved(std::move(other));
+    std::swap(policy_, moved.policy_);
     return *this;
   }
   policy(const policy &) = delete;
@@ -136,21 +138,23 @@ private:
   zonal_policy policy_ = zonal_policy();
 };
 
-/// A registered reclaimer, callback or publication, which ends with the object. The destructor waits until no thread runs it.
+/// A registered reclaimer, callback or publication, which ends with the object. The destructor waits until no thread runs it,
+/// so a callback must not destroy a registration: the program is terminated then.
 class registration {
 public:
   explicit registration(zonal_registration registered) noexcept : registered_(registered) {}
   registration(registration &&other) noexcept : registered_(other.registered_) { other.registered_.id = 0; }
   registration &operator=(registration &&other) noexcept {
-    std::swap(registered_, other.registered_);
+    registration moved(std::move(other));
+    std::swap(registered_, moved.registered_);
     return *this;
   }
   registration(const registration &) = delete;
   registration &operator=(const registration &) = delete;
   ~registration() {
-    // It may have ended with its pool.
-    if (registered_.id)
-      zonal_unregister(registered_);
+    // It may have ended with its pool. If it cannot end, its object would be called after its end.
+    if (registered_.id && zonal_unregister(registered_) == ZONAL_BUSY)
+      std::terminate();
   }
 
 private:
@@ -192,6 +196,8 @@ public:
   }
 
   block alloc(std::size_t bytes, const policy &where, std::uint32_t flags = 0) {
+    if (!where.handle().id)
+      throw std::invalid_argument("the policy has been moved to another object");
     zonal_request request = zonal_request();
     request.bytes = bytes;
     request.flags = flags;

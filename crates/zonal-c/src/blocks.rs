@@ -29,19 +29,15 @@ fn failure(pool: &Pool, request: &PoolRequest<'_>, error: AllocError) -> Failure
 /// Returns an error if this process has no copy of the pool's memory: a child made by `fork` has none of shared memory and of
 /// reserved huge pages.
 #[inline]
-fn check_mapped(pool: &Pool) -> Result<(), Failure> {
+pub(crate) fn check_mapped(pool: &Pool) -> Result<(), Failure> {
     if is_child() { check_copied(pool) } else { Ok(()) }
 }
 
 #[cold]
 fn check_copied(pool: &Pool) -> Result<(), Failure> {
-    match pool.ranges().next() {
-        Some(zone) if pool.ptr_of(zone.frames.start).is_none() => Err(Failure::new(
-            Status::ZONAL_NOT_A_POOL,
-            "a child process has no copy of the memory of this pool",
-        )),
-        _ => Ok(()),
-    }
+    let is_missing = pool.ranges().any(|zone| pool.ptr_of(zone.frames.start).is_none());
+    let why = "a child process has no copy of the memory of this pool";
+    if is_missing { Err(Failure::new(Status::ZONAL_NOT_A_POOL, why)) } else { Ok(()) }
 }
 
 /// Allocates the block of a request.

@@ -6,7 +6,7 @@
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use zonal_linux::{
     PageCount, PressureEvent, PressureKind, Publication, ReclaimReason, ReclaimRequest, Reclaimer,
@@ -14,13 +14,13 @@ use zonal_linux::{
 };
 
 use crate::arguments::{check_pointer, node_id, sized, store, text_of};
-use crate::calls::{self, CALLBACK, Call};
+use crate::calls::{self, CALLBACK, Call, Calls};
 use crate::handle::{begin_callback, index_of, with_pool};
 use crate::status::{Failure, Status, call, zonal_status};
 use crate::table::Table;
 use crate::types::*;
 
-static REGISTERED: Table<Registered> = Table::new(0x7265_0000);
+static REGISTERED: Table<Registered> = Table::new(2);
 
 /// A registered callback.
 struct Registered {
@@ -70,9 +70,9 @@ impl Admission {
 
     /// Prevents later calls, and waits for those in progress. Returns `false`, and changes nothing, if that is not possible.
     fn end(&self) -> bool {
-        self.state.store(ENDED, Release);
-        let has_ended = calls::wait_for_calls(self.number);
-        if !has_ended {
+        let was_open = self.state.swap(ENDED, AcqRel) == OPEN;
+        let has_ended = calls::wait_for_calls(self.number, None) == Calls::Ended;
+        if !has_ended && was_open {
             self.state.store(OPEN, Release);
         }
         has_ended
@@ -81,10 +81,7 @@ impl Admission {
 
 /// Unregisters all callbacks of a pool that is being closed, none of which is running.
 pub(crate) fn unregister_all_of(slot: u32) {
-    REGISTERED
-        .numbers(|one| one.admission.slot == slot)
-        .into_iter()
-        .for_each(|number| _ = REGISTERED.destroy(number));
+    REGISTERED.destroy_all_of(slot);
 }
 
 /// A context of the program.
@@ -150,9 +147,10 @@ impl Reclaimer for CReclaimer {
 /// # Safety
 /// `place` must point to a handle.
 unsafe fn keep(admission: Arc<Admission>, kept: Kept, place: *mut zonal_registration) -> Result<(), Failure> {
+    let slot = admission.slot;
     let registered = Registered { admission, _kept: kept };
     let full = |_| Failure::new(Status::ZONAL_BUSY, "65536 registrations exist, which is the limit");
-    let id = REGISTERED.add(registered).map_err(full)?;
+    let id = REGISTERED.add(slot, registered).map_err(full)?;
     // SAFETY: guaranteed by the caller.
     unsafe { place.write(zonal_registration { id }) };
     Ok(())
@@ -161,8 +159,9 @@ unsafe fn keep(admission: Arc<Admission>, kept: Kept, place: *mut zonal_registra
 /// Registers a reclaimer, which the pool calls when memory is short, and stores its handle in `registration`.
 ///
 /// Any thread may call it: threads that allocate, and threads of the pool. It may free and allocate blocks of the pool. It must
-/// not acquire a lock that a thread holds while it makes a request without `ZONAL_REQUEST_NO_WAIT`, closes the pool or
-/// unregisters the reclaimer. A thread holds no lock of the library while it calls a reclaimer.
+/// not acquire a lock that a thread holds while it makes a request without `ZONAL_REQUEST_NO_WAIT`, unregisters the
+/// reclaimer, or calls `zonal_pool_close`, `zonal_pool_reclaim`, `zonal_pool_shrink` or `zonal_pool_verify`. A thread holds no
+/// lock of the library while it calls a reclaimer. A callback cannot close pools or unregister callbacks.
 ///
 /// # Safety
 /// `reclaimer` must point to a reclaimer, whose functions must do what their types say until it is unregistered or the pool is
@@ -289,7 +288,7 @@ pub unsafe extern "C" fn zonal_pool_publish(
 /// Unregisters a reclaimer or a callback, and waits until no thread runs it, or ends a publication. Closing its pool does the
 /// same.
 ///
-/// Fails with `ZONAL_BUSY` from within the callback itself, which then stays registered.
+/// Fails with `ZONAL_BUSY` from within a callback, and changes nothing then.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn zonal_unregister(registration: zonal_registration) -> zonal_status {
@@ -308,7 +307,8 @@ pub extern "C" fn zonal_unregister(registration: zonal_registration) -> zonal_st
                 "the kernel denies membarrier(2) since the first call, so calls in progress are unknown";
             return Err(Failure::new(Status::ZONAL_BUSY, why));
         }
-        if REGISTERED.destroy(registration.id) { Ok(()) } else { Err(unknown()) }
+        drop(registered);
+        if REGISTERED.destroy_and_wait(registration.id) { Ok(()) } else { Err(unknown()) }
     })
 }
 

@@ -12,7 +12,7 @@ use std::ptr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, compiler_fence, fence};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The largest number of notes of one thread at a time: calls, the callbacks that they run, and calls of these.
 const NESTED_MAX: usize = 16;
@@ -38,20 +38,42 @@ struct Record {
 static RECORDS: AtomicPtr<Record> = AtomicPtr::new(ptr::null_mut());
 
 thread_local! {
-    /// The record of the thread, or null before its first call.
+    /// The record of the thread, or null before its first call. It has no destructor, so it is there until the thread ends.
     static RECORD: Cell<*const Record> = const { Cell::new(ptr::null()) };
-    /// Gives the record back when the thread ends.
-    static OWNED: Owned = const { Owned };
 }
 
-struct Owned;
+/// Number of the key of `pthread_setspecific` plus 1 whose destructor gives records back; 0 before it exists.
+///
+/// A destructor of a thread-local would not run for a thread whose first call comes from the destructor of another key.
+static KEY: AtomicUsize = AtomicUsize::new(0);
 
-impl Drop for Owned {
-    fn drop(&mut self) {
-        let record = RECORD.replace(ptr::null());
-        // SAFETY: records are never freed.
-        if let Some(record) = unsafe { record.as_ref() } {
-            record.is_taken.store(false, Release); // pairs with the acquire in `record`
+/// Returns the record of an ending thread to the list of free ones. The C library calls it with the destructors of keys.
+// SAFETY: the C library calls it with the value of the key.
+unsafe extern "C" fn give_back(_record: *mut libc::c_void) {
+    let record = RECORD.replace(ptr::null());
+    // SAFETY: records are never freed.
+    if let Some(record) = unsafe { record.as_ref() } {
+        record.is_taken.store(false, Release); // pairs with the acquire in `take_record`
+    }
+}
+
+/// Returns the key, which is created if necessary.
+fn key() -> Option<libc::pthread_key_t> {
+    let known = KEY.load(Acquire);
+    if known != 0 {
+        return Some((known - 1) as libc::pthread_key_t);
+    }
+    let mut key = 0;
+    // SAFETY: the key has a place, and the destructor may be called by any thread.
+    if unsafe { libc::pthread_key_create(&raw mut key, Some(give_back)) } != 0 {
+        return None;
+    }
+    match KEY.compare_exchange(0, key as usize + 1, AcqRel, Acquire) {
+        Ok(_) => Some(key),
+        Err(first) => {
+            // SAFETY: no thread has set a value for this key.
+            unsafe { libc::pthread_key_delete(key) };
+            Some((first - 1) as libc::pthread_key_t)
         }
     }
 }
@@ -105,10 +127,12 @@ fn take_record() -> (&'static Record, bool) {
         at = record.next.load(Relaxed); // relaxed: written before the record was published
     }
     static HAS_HANDLER: AtomicBool = AtomicBool::new(false);
-    if !HAS_HANDLER.swap(true, Relaxed) {
+    if !HAS_HANDLER.load(Acquire) {
+        // Several threads may register it; it may run several times.
         // SAFETY: the handler only accesses atomic integers and a thread-local without destructor. If it cannot be
         // registered, for lack of memory, a child cannot close pools that other threads were using.
         unsafe { libc::pthread_atfork(None, None, Some(after_fork_in_child)) };
+        HAS_HANDLER.store(true, Release);
     }
     let record: &'static Record = Box::leak(Box::new(Record {
         slots: [const { AtomicU32::new(NOTHING) }; NESTED_MAX],
@@ -127,13 +151,13 @@ fn take_record() -> (&'static Record, bool) {
     }
 }
 
-/// Makes the thread keep a record until it ends, unless its thread-locals are being destroyed.
+/// Makes the thread keep a record until it ends. If that is not possible, for lack of keys or memory, the thread keeps the
+/// record until its outermost call ends.
 fn own(record: &'static Record) -> (&'static Record, bool) {
-    let keeps = OWNED.try_with(|_| ()).is_ok();
-    if keeps {
-        RECORD.set(record);
-    }
-    (record, keeps)
+    RECORD.set(record);
+    // SAFETY: the key exists, and its destructor ignores the value, which must not be null.
+    let set = |key| unsafe { libc::pthread_setspecific(key, ptr::from_ref(record).cast()) == 0 };
+    (record, key().is_some_and(set))
 }
 
 /// A call in progress, which is noted until this value is dropped.
@@ -180,9 +204,20 @@ impl Drop for Call {
         self.record.slots[self.depth].store(NOTHING, Release);
         self.record.depth.store(self.depth, Relaxed);
         if !self.keeps_record {
+            // Calls within this one had the record too, and have ended.
+            RECORD.set(ptr::null());
             self.record.is_taken.store(false, Release); // pairs with the acquire in `take_record`
         }
     }
+}
+
+/// Whether the calling thread runs a callback.
+pub(crate) fn is_in_callback() -> bool {
+    // SAFETY: records are never freed.
+    let record = unsafe { RECORD.get().as_ref() };
+    let is_callback = |noted: u32| noted != NOTHING && noted & CALLBACK != 0;
+    // Relaxed: only this thread writes them.
+    record.is_some_and(|record| record.slots.iter().any(|place| is_callback(place.load(Relaxed))))
 }
 
 /// Whether the calling thread has a call of `slot` in progress.
@@ -193,26 +228,38 @@ pub(crate) fn is_calling(slot: u32) -> bool {
     record.is_some_and(|record| record.slots.iter().any(|place| place.load(Relaxed) == slot))
 }
 
-/// Waits until no call of `slot` is in progress. Later calls must see that the slot is closing.
-///
-/// Returns `false` at once if calls in progress cannot be found out: the kernel has begun to deny `membarrier` since the
-/// first call, for example because the program uses seccomp.
+/// The state of calls in progress.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Calls {
+    /// No call is in progress.
+    Ended,
+    /// A call is in progress.
+    Running,
+    /// The kernel has begun to deny `membarrier` since the first call, for example because the program uses seccomp.
+    Unknown,
+}
+
+/// Waits until no call of `slot` is in progress, but at most for `time`. Later calls must see that the slot is closing.
 #[must_use]
-pub(crate) fn wait_for_calls(slot: u32) -> bool {
+pub(crate) fn wait_for_calls(slot: u32, time: Option<Duration>) -> Calls {
     fence(SeqCst);
     if has_membarrier() && !membarrier(PRIVATE_EXPEDITED) {
-        return false;
+        return Calls::Unknown;
     }
+    let start = Instant::now();
     let mut at = RECORDS.load(Acquire);
     // SAFETY: records are never freed.
     while let Some(record) = unsafe { at.as_ref() } {
         // Acquire: pairs with the release at the end of a call.
         while record.slots.iter().any(|place| place.load(Acquire) == slot) {
+            if time.is_some_and(|time| start.elapsed() >= time) {
+                return Calls::Running;
+            }
             thread::sleep(Duration::from_micros(50));
         }
         at = record.next.load(Relaxed); // relaxed: written before the record was published
     }
-    true
+    Calls::Ended
 }
 
 /// Whether this process is a child of one that used a pool.
@@ -259,7 +306,8 @@ mod tests {
         thread::scope(|scope| {
             let call = Call::begin(7).unwrap();
             scope.spawn(|| {
-                assert!(wait_for_calls(8) && wait_for_calls(7));
+                assert_eq!(wait_for_calls(7, Some(Duration::from_millis(1))), Calls::Running);
+                assert_eq!([8, 7].map(|slot| wait_for_calls(slot, None)), [Calls::Ended; 2]);
                 assert!(is_done.load(Acquire), "the call was still in progress");
             });
             thread::sleep(Duration::from_millis(20));

@@ -4,6 +4,7 @@
 //! refused for ever. A slot has 128 bytes.
 
 use std::cell::UnsafeCell;
+use std::mem;
 use std::ptr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize};
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use zonal_linux::Pool;
 
-use crate::calls::{self, Call};
+use crate::calls::{self, Call, Calls};
 use crate::status::{Failure, Status};
 use crate::types::zonal_pool;
 use crate::{callbacks, policy};
@@ -89,6 +90,10 @@ fn closed(handle: zonal_pool) -> Failure {
     Failure::new(Status::ZONAL_NOT_A_POOL, format_args!("the pool {:#x} has been closed", handle.id))
 }
 
+/// The longest time for which a thread that closes a pool keeps other threads from calling it. If their calls have not ended
+/// then, one of them may wait for a thread that cannot call the pool, for example for a lock.
+const CLOSING_TIME: Duration = Duration::from_millis(2);
+
 /// Waits a little while another thread decides whether a pool closes.
 fn wait_for_decision() {
     thread::sleep(Duration::from_micros(50));
@@ -127,14 +132,50 @@ pub(crate) fn with_pool<R>(
 /// closes the pool: that thread waits for the callback. Returns `None` if the pool is being closed.
 pub(crate) fn begin_callback(index: u32) -> Option<Call> {
     let slot = slot(index as usize)?;
-    let noted = Call::begin(index)?;
-    // Acquire: as in `with_pool`. A callback of a call in progress runs, because the pool stays until that call ends.
-    (noted.is_nested() || slot.state.load(Acquire) == OPEN).then_some(noted)
+    loop {
+        let noted = Call::begin(index)?;
+        // Acquire: as in `with_pool`. A callback of a call in progress runs, because the pool stays until that call ends.
+        match slot.state.load(Acquire) {
+            EMPTY => return None,
+            state if state == OPEN || noted.is_nested() => return Some(noted),
+            _ => drop(noted),
+        }
+        wait_for_decision();
+    }
 }
 
 /// Whether the calling thread is in a call or a callback of a pool.
 pub(crate) fn is_in_use_here(handle: zonal_pool) -> bool {
     index_of(handle).is_ok_and(|index| calls::is_calling(index as u32))
+}
+
+/// A slot that the calling thread is closing. It is open again when this value is dropped.
+struct Closing(&'static Slot);
+
+impl Closing {
+    /// Begins to close a slot, when no other thread does. Returns `None` if its pool has been closed.
+    fn begin(slot: &'static Slot) -> Option<Self> {
+        // Acquire: this thread alone has the pool from here on, once no call is in progress.
+        while let Err(state) = slot.state.compare_exchange(OPEN, CLOSING, Acquire, Acquire) {
+            if state == EMPTY {
+                return None;
+            }
+            wait_for_decision();
+        }
+        Some(Self(slot))
+    }
+
+    /// Leaves the slot empty for good.
+    fn end(self) {
+        self.0.state.store(EMPTY, Release); // pairs with the acquire in `with_pool`
+        mem::forget(self);
+    }
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.state.store(OPEN, Release); // pairs with the acquire in `with_pool`
+    }
 }
 
 /// Closes the pool of a handle, if `may_close` agrees, when no other call of it is in progress.
@@ -144,32 +185,29 @@ pub(crate) fn close(
 ) -> Result<(), Failure> {
     let index = index_of(handle)?;
     let slot = slot(index).ok_or_else(|| closed(handle))?;
-    if calls::is_calling(index as u32) {
-        let why = "the pool is in use by a call or callback of this thread, from which it cannot be closed";
+    if calls::is_calling(index as u32) || calls::is_in_callback() {
+        let why = "a call of the pool, or a callback, is in progress on this thread, from which no pool can be closed";
         return Err(Failure::new(Status::ZONAL_BUSY, why));
     }
-    // Acquire: this thread alone has the pool from here on, once no call is in progress.
-    while let Err(state) = slot.state.compare_exchange(OPEN, CLOSING, Acquire, Acquire) {
-        if state == EMPTY {
-            return Err(closed(handle));
+    // If this function returns early or panics, the slot is open again.
+    let closing = loop {
+        let closing = Closing::begin(slot).ok_or_else(|| closed(handle))?;
+        match calls::wait_for_calls(index as u32, Some(CLOSING_TIME)) {
+            Calls::Ended => break closing,
+            Calls::Running => drop(closing),
+            Calls::Unknown => {
+                let why =
+                    "the kernel denies membarrier(2) since the first call, so calls in progress are unknown";
+                return Err(Failure::new(Status::ZONAL_BUSY, why));
+            }
         }
-        wait_for_decision();
-    }
-    let reopen = |failure| {
-        slot.state.store(OPEN, Release); // pairs with the acquire in `with_pool`
-        Err(failure)
+        thread::sleep(CLOSING_TIME);
     };
-    if !calls::wait_for_calls(index as u32) {
-        let why = "the kernel denies membarrier(2) since the first call, so calls in progress are unknown";
-        return reopen(Failure::new(Status::ZONAL_BUSY, why));
-    }
     // SAFETY: no call of the slot is in progress, none can begin, and only one thread can be here.
     let pool = unsafe { &mut *slot.pool.get() };
-    if let Some(Err(failure)) = pool.as_ref().map(may_close) {
-        return reopen(failure);
-    }
+    pool.as_ref().map_or(Ok(()), may_close)?;
     let pool = pool.take();
-    slot.state.store(EMPTY, Release);
+    closing.end();
     callbacks::unregister_all_of(index as u32);
     policy::destroy_all_of(index as u32);
     drop(pool);

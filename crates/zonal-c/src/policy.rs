@@ -14,7 +14,7 @@ use crate::types::{
     zonal_pool,
 };
 
-static POLICIES: Table<Created> = Table::new(0x7061_0000);
+static POLICIES: Table<Created> = Table::new(1);
 
 /// What a policy borrows: the weights, or the order of its nodes.
 enum Borrowed {
@@ -68,10 +68,7 @@ pub(crate) fn created(policy: zonal_policy) -> Result<Use<Created>, Failure> {
 
 /// Destroys the policies of a pool that is being closed.
 pub(crate) fn destroy_all_of(slot: u32) {
-    POLICIES
-        .numbers(|created| created.slot == slot)
-        .into_iter()
-        .for_each(|number| _ = POLICIES.destroy(number));
+    POLICIES.destroy_all_of(slot);
 }
 
 /// Returns the simple policy that a request or an option names, or `None` for the local one.
@@ -175,10 +172,11 @@ pub unsafe extern "C" fn zonal_policy_create(
         // SAFETY: guaranteed by the caller.
         let options = unsafe { sized("options", options) }?;
         with_pool(pool, |found| {
+            let slot = index_of(pool)? as u32;
             // SAFETY: guaranteed by the caller.
-            let created = unsafe { create(found, index_of(pool)? as u32, options) }?;
+            let created = unsafe { create(found, slot, options) }?;
             let full = |_| Failure::new(Status::ZONAL_BUSY, "65536 policies exist, which is the limit");
-            let id = POLICIES.add(created).map_err(full)?;
+            let id = POLICIES.add(slot, created).map_err(full)?;
             // SAFETY: guaranteed by the caller.
             unsafe { policy.write(zonal_policy { id }) };
             Ok(())

@@ -191,7 +191,7 @@ pub unsafe extern "C" fn zonal_pool_build(
 /// Closes a pool, after other threads' calls of it have ended, and unmaps its memory. The handle is refused afterwards.
 ///
 /// Fails with `ZONAL_BUSY`, and changes nothing, if blocks are allocated and `flags` has no `ZONAL_CLOSE_WITH_BLOCKS`, or if
-/// a callback of the pool makes the call.
+/// a callback makes the call. While it waits, calls of other threads are delayed by up to 2 ms.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn zonal_pool_close(pool: zonal_pool, flags: u32) -> zonal_status {
@@ -213,7 +213,8 @@ fn pages_of(pool: &Pool) -> zonal_accounting {
     let found = pool.accounting();
     let kept = |zone: ZoneSnapshot| zone.quarantined.get() + zone.retired.get() + zone.fenced.get();
     // The allocator counts these pages as allocated.
-    let unavailable = pool.zones().map(kept).sum::<u64>() + pool.events().retired;
+    let (zones, events) = (pool.zones().map(kept).sum::<u64>(), pool.events());
+    let unavailable = zones + events.retired + events.poison_found;
     let unavailable = unavailable.min(found.allocated.get());
     zonal_accounting {
         struct_size: size_of::<zonal_accounting>(),

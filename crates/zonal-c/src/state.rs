@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd;
 use zonal_linux::{Locality, Pfn, Pool, PoolRequest, ZoneSnapshot};
 
 use crate::arguments::{check_pointer, node_id, sized, write_text};
+use crate::blocks::check_mapped;
 use crate::handle::with_pool;
 use crate::request::{PAGE, with_request};
 use crate::status::{Failure, Status, call, zonal_status};
@@ -172,6 +173,7 @@ pub unsafe extern "C" fn zonal_pool_residency(
         unsafe { sized("residency", residency) }?;
         let node = node_id(node)?;
         let all = with_pool(pool, |pool| {
+            check_mapped(pool)?;
             let denied = |why| format!("the kernel does not say where the memory is: move_pages(2): {why}");
             pool.residency().map_err(|why| Failure::new(Status::ZONAL_UNKNOWN, denied(why)))
         })?;

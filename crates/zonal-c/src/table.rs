@@ -6,11 +6,14 @@
 
 use std::cell::UnsafeCell;
 use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
+use std::thread;
+use std::time::Duration;
 
-/// Number of entries of a chunk, and of chunks: 65536 objects at a time.
+/// Number of entries of a chunk, and of chunks: 65536 objects at a time. An entry can be used 2^28 times.
 const ENTRIES: usize = 64;
 const CHUNKS: usize = 1024;
 
@@ -19,11 +22,20 @@ const CHUNKS: usize = 1024;
 const GENERATION: u64 = 1 << 32;
 const LIVE: u64 = 1 << 31;
 const OWNED: u64 = 1 << 30;
-const USES: u64 = OWNED - 1;
+const USES: u64 = LAST - 1;
+/// Set with `OWNED` in an entry that cannot be used again.
+const LAST: u64 = 1 << 29;
+/// Bits of the generation that count. The others are the kind of the table, so that a number of one table is not one of another.
+const COUNTER: u64 = 0x0FFF_FFFF * GENERATION;
+
+/// Time between two looks at an object that another thread uses.
+const PAUSE: Duration = Duration::from_micros(50);
 
 /// An entry. Invariant: `value` is `Some` while the word has `LIVE` or uses.
 struct Entry<T> {
     word: AtomicU64,
+    /// Slot of the pool to which the object belongs.
+    slot: AtomicU32,
     value: UnsafeCell<Option<T>>,
 }
 
@@ -32,8 +44,8 @@ pub(crate) struct Table<T: 'static> {
     chunks: [AtomicPtr<[Entry<T>; ENTRIES]>; CHUNKS],
     /// Number of entries that are or were in use.
     used: AtomicUsize,
-    /// The first generation, which differs between tables, so that a number of one table is not one of another.
-    first: u32,
+    /// The kind of the objects: 1 to 15.
+    kind: u8,
 }
 
 // SAFETY: a value is written and dropped only by the thread that has made its word `OWNED`, when no use is in progress, and
@@ -72,11 +84,17 @@ impl<T> Entry<T> {
     /// Drops the value, and lets the entry be used again under a new generation. The calling thread must have the entry.
     fn drop_value(&self) {
         let word = self.word.load(Relaxed); // relaxed: only this thread changes it
-        assert!(word & (LIVE | OWNED | USES) == OWNED, "an entry is dropped in use: {word:#x}");
+        assert!(word & (LIVE | OWNED | USES | LAST) == OWNED, "an entry is dropped in use: {word:#x}");
         // SAFETY: this thread has the entry, and no use is in progress.
         let value = unsafe { (*self.value.get()).take() };
-        drop(value);
-        self.word.store((word & !OWNED).wrapping_add(GENERATION), Release); // pairs with the acquire in `claim`
+        // The panic has been reported. It must not leave the entry in a state for which other threads wait.
+        catch_unwind(AssertUnwindSafe(|| drop(value))).ok();
+        let next = if word & COUNTER == COUNTER {
+            word | LAST // the numbers are used up
+        } else {
+            (word & !OWNED) + GENERATION
+        };
+        self.word.store(next, Release); // pairs with the acquire in `claim`, `wait_for_end` and `wait_for_all`
     }
 
     /// Makes the calling thread have an entry without object.
@@ -88,9 +106,9 @@ impl<T> Entry<T> {
 }
 
 impl<T: Send + Sync> Table<T> {
-    pub(crate) const fn new(first: u32) -> Self {
+    pub(crate) const fn new(kind: u8) -> Self {
         let chunks = [const { AtomicPtr::new(ptr::null_mut()) }; CHUNKS];
-        Self { chunks, used: AtomicUsize::new(0), first }
+        Self { chunks, used: AtomicUsize::new(0), kind }
     }
 
     fn entry(&'static self, index: usize) -> Option<&'static Entry<T>> {
@@ -103,8 +121,12 @@ impl<T: Send + Sync> Table<T> {
     fn entry_or_new(&'static self, index: usize) -> Option<&'static Entry<T>> {
         let chunk = self.chunks.get(index / ENTRIES)?;
         if chunk.load(Acquire).is_null() {
-            let word = u64::from(self.first) * GENERATION;
-            let empty = || Entry { word: AtomicU64::new(word), value: UnsafeCell::new(None) };
+            let word = (u64::from(self.kind) << 28 | 1) * GENERATION;
+            let empty = || Entry {
+                word: AtomicU64::new(word),
+                slot: AtomicU32::new(0),
+                value: UnsafeCell::new(None),
+            };
             let entries: *mut [Entry<T>; ENTRIES] = Box::into_raw(Box::new(std::array::from_fn(|_| empty())));
             // AcqRel: publishes the entries; pairs with the acquire in `entry`.
             if chunk.compare_exchange(ptr::null_mut(), entries, AcqRel, Acquire).is_err() {
@@ -115,8 +137,8 @@ impl<T: Send + Sync> Table<T> {
         self.entry(index)
     }
 
-    /// Adds an object and returns its number, or returns the object if the table is full.
-    pub(crate) fn add(&'static self, value: T) -> Result<u64, T> {
+    /// Adds an object of the pool in `slot` and returns its number, or returns the object if the table is full.
+    pub(crate) fn add(&'static self, slot: u32, value: T) -> Result<u64, T> {
         let used = self.used.load(Relaxed); // relaxed: only a hint where to begin
         let old = (0..used).filter_map(|index| Some((index, self.entry(index)?)));
         let claimed = old.into_iter().find(|(_, entry)| entry.claim());
@@ -129,6 +151,7 @@ impl<T: Send + Sync> Table<T> {
         });
         let Some((index, entry)) = claimed else { return Err(value) };
         self.used.fetch_max(index + 1, Relaxed);
+        entry.slot.store(slot, Relaxed); // published by the release below
         // SAFETY: this thread has the entry, which has no object.
         unsafe { *entry.value.get() = Some(value) };
         let generation = entry.word.load(Relaxed) & !(LIVE | OWNED | USES); // relaxed: only this thread changes it
@@ -146,7 +169,7 @@ impl<T: Send + Sync> Table<T> {
     pub(crate) fn get(&'static self, number: u64) -> Option<Use<T>> {
         let (entry, generation) = self.named(number)?;
         let begin = |word: u64| {
-            let is_live = word & !(OWNED | USES) == generation | LIVE && word & USES < USES;
+            let is_live = word & !(OWNED | USES | LAST) == generation | LIVE && word & USES < USES;
             is_live.then_some(word + 1)
         };
         // Acquire: pairs with the release in `add`.
@@ -157,7 +180,7 @@ impl<T: Send + Sync> Table<T> {
     pub(crate) fn destroy(&'static self, number: u64) -> bool {
         let Some((entry, generation)) = self.named(number) else { return false };
         let end = |word: u64| {
-            let is_live = word & !(OWNED | USES) == generation | LIVE;
+            let is_live = word & !(OWNED | USES | LAST) == generation | LIVE;
             is_live.then_some(if word & USES == 0 { generation | OWNED } else { word & !LIVE })
         };
         let Ok(word) = entry.word.fetch_update(AcqRel, Acquire, end) else { return false };
@@ -167,24 +190,43 @@ impl<T: Send + Sync> Table<T> {
         true
     }
 
-    /// Returns the numbers of all objects for which `select` returns true.
-    pub(crate) fn numbers(&'static self, select: impl Fn(&T) -> bool) -> Vec<u64> {
-        let found = (0..self.used.load(Acquire)).filter_map(|index| {
-            let generation = self.entry(index)?.word.load(Acquire) / GENERATION * GENERATION;
-            let number = generation | (index as u64 + 1);
-            select(&*self.get(number)?).then_some(number)
-        });
-        found.collect()
+    /// Destroys the object with this number like [`destroy`](Self::destroy), and waits until it has been dropped. The calling
+    /// thread must have no use of it.
+    pub(crate) fn destroy_and_wait(&'static self, number: u64) -> bool {
+        let is_destroyed = self.destroy(number);
+        if let Some((entry, generation)) = self.named(number).filter(|_| is_destroyed) {
+            let is_there = |word: u64| word & !(LIVE | OWNED | USES | LAST) == generation && word & LAST == 0;
+            // Acquire: sees what the destructor did.
+            while is_there(entry.word.load(Acquire)) {
+                thread::sleep(PAUSE);
+            }
+        }
+        is_destroyed
+    }
+
+    /// Destroys all objects of the pool in `slot`, to which none is added any more, and waits until they have been dropped.
+    pub(crate) fn destroy_all_of(&'static self, slot: u32) {
+        for index in 0..self.used.load(Acquire) {
+            let Some(entry) = self.entry(index) else { continue };
+            loop {
+                let word = entry.word.load(Acquire);
+                let is_free = word & (LIVE | OWNED | USES) == 0 || word & LAST != 0;
+                if is_free || entry.slot.load(Relaxed) != slot {
+                    break;
+                }
+                if !self.destroy((word / GENERATION * GENERATION) | (index as u64 + 1)) {
+                    thread::sleep(PAUSE); // another thread destroys it, or adds an object of another pool
+                }
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use std::sync::Arc;
     use std::sync::atomic::AtomicBool;
-    use std::thread;
-
-    use super::*;
 
     /// Says when it is dropped, and that it is dropped once.
     struct Object(u64, Arc<AtomicUsize>);
@@ -197,22 +239,57 @@ mod tests {
 
     #[test]
     fn numbers_name_objects_until_they_are_destroyed() {
-        static TABLE: Table<Object> = Table::new(77);
+        static TABLE: Table<Object> = Table::new(7);
         let drops = Arc::new(AtomicUsize::new(0));
-        let first = TABLE.add(Object(1, Arc::clone(&drops))).ok().unwrap();
-        let second = TABLE.add(Object(2, Arc::clone(&drops))).ok().unwrap();
+        let first = TABLE.add(5, Object(1, Arc::clone(&drops))).ok().unwrap();
+        let second = TABLE.add(5, Object(2, Arc::clone(&drops))).ok().unwrap();
         assert_eq!((TABLE.get(first).unwrap().0, TABLE.get(second).unwrap().0), (1, 2));
         let used = TABLE.get(first).unwrap();
         assert!(TABLE.destroy(first) && !TABLE.destroy(first) && TABLE.get(first).is_none());
         assert_eq!((used.0, drops.load(Acquire)), (1, 0), "an object in use is not dropped");
         drop(used);
         assert_eq!(drops.load(Acquire), 1);
-        let third = TABLE.add(Object(3, Arc::clone(&drops))).ok().unwrap();
+        let third = TABLE.add(5, Object(3, Arc::clone(&drops))).ok().unwrap();
         assert!(third != first && TABLE.get(first).is_none() && !TABLE.destroy(first));
-        assert_eq!(TABLE.numbers(|object| object.0 >= 2), [third, second]);
-        for wrong in [0, 1, 2, u64::MAX, first + 1, second + GENERATION, 78 * GENERATION] {
-            assert!(TABLE.get(wrong).is_none() || [second, third].contains(&wrong), "{wrong:#x}");
+        for wrong in [0, 1, 2, u64::MAX, first, first + 1, second + GENERATION, third + GENERATION, 7 << 60] {
+            assert!(TABLE.get(wrong).is_none() || wrong == second, "{wrong:#x}");
         }
+        let other = TABLE.add(6, Object(4, Arc::clone(&drops))).ok().unwrap();
+        TABLE.destroy_all_of(5);
+        assert_eq!(drops.load(Acquire), 3, "the objects of one pool are dropped");
+        assert!(TABLE.get(second).is_none() && TABLE.get(third).is_none() && TABLE.get(other).is_some());
+    }
+
+    #[test]
+    fn an_entry_whose_numbers_are_used_up_is_not_used_again() {
+        static TABLE: Table<Object> = Table::new(2);
+        let drops = Arc::new(AtomicUsize::new(0));
+        let first = TABLE.add(5, Object(1, Arc::clone(&drops))).ok().unwrap();
+        assert!(TABLE.destroy_and_wait(first));
+        TABLE.entry(0).unwrap().word.store(2 << 60 | COUNTER, Release);
+        let last = TABLE.add(5, Object(2, Arc::clone(&drops))).ok().unwrap();
+        assert_eq!((last, TABLE.get(last).unwrap().0), (2 << 60 | COUNTER | 1, 2));
+        assert!(TABLE.destroy_and_wait(last) && !TABLE.destroy(last) && TABLE.get(last).is_none());
+        let next = TABLE.add(5, Object(3, Arc::clone(&drops))).ok().unwrap();
+        assert_eq!(next % GENERATION, 2, "the second entry");
+        TABLE.destroy_all_of(5);
+        assert_eq!(drops.load(Acquire), 3);
+    }
+
+    #[test]
+    fn waiting_for_the_end_of_an_object_ends_with_its_last_use() {
+        static TABLE: Table<Object> = Table::new(3);
+        let drops = Arc::new(AtomicUsize::new(0));
+        let number = TABLE.add(5, Object(1, Arc::clone(&drops))).ok().unwrap();
+        let used = TABLE.get(number).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                assert!(TABLE.destroy_and_wait(number));
+                assert_eq!(drops.load(Acquire), 1, "the object was still in use");
+            });
+            thread::sleep(Duration::from_millis(10));
+            drop(used);
+        });
     }
 
     #[test]
@@ -238,12 +315,12 @@ mod tests {
                 });
             }
             for number in 0..OBJECTS {
-                newest.store(TABLE.add(Object(number, Arc::clone(&drops))).ok().unwrap(), Release);
+                newest.store(TABLE.add(5, Object(number, Arc::clone(&drops))).ok().unwrap(), Release);
                 thread::yield_now();
             }
             is_done.store(true, Release);
         });
-        TABLE.numbers(|_| true).into_iter().for_each(|number| _ = TABLE.destroy(number));
+        TABLE.destroy_all_of(5);
         assert_eq!(drops.load(Acquire) as u64, OBJECTS);
     }
 }

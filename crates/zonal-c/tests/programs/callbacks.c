@@ -155,6 +155,113 @@ static void test_ends_while_in_use(void)
 	}
 }
 
+static pthread_mutex_t program_lock = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic int is_reclaiming;
+static zonal_pool locked_pool;
+static zonal_block locked_block;
+
+static uint64_t count_one(void *context, const zonal_reclaim_request *request)
+{
+	(void)context, (void)request;
+	return 1;
+}
+
+/* Takes a lock of the program, which another thread holds while it frees. */
+static uint64_t reclaim_with_lock(void *context, const zonal_reclaim_request *request)
+{
+	(void)context, (void)request;
+	is_reclaiming = 1;
+	usleep(20000);
+	pthread_mutex_lock(&program_lock);
+	pthread_mutex_unlock(&program_lock);
+	return 0;
+}
+
+static void *call_reclaimers(void *argument)
+{
+	CHECK(zonal_pool_reclaim(*(zonal_pool *)argument, 0, 1, NULL) == ZONAL_OK);
+	return NULL;
+}
+
+static void *free_with_lock(void *argument)
+{
+	(void)argument;
+	while (!is_reclaiming)
+		usleep(100);
+	pthread_mutex_lock(&program_lock);
+	usleep(10000);
+	CHECK(zonal_free(locked_pool, locked_block.address, locked_block.bytes) == ZONAL_OK);
+	pthread_mutex_unlock(&program_lock);
+	return NULL;
+}
+
+/* A thread that closes a pool waits for a reclaimer, which waits for a thread that frees. */
+static void test_locks_of_the_program(void)
+{
+	zonal_pool other = build((zonal_pool_options){.size = 16 << 20});
+	locked_pool = build((zonal_pool_options){.size = 16 << 20, .fake_nodes = 1});
+	locked_block = alloc(locked_pool, 4096);
+	zonal_block kept = alloc(locked_pool, 4096);
+	zonal_reclaimer reclaimer = {.struct_size = sizeof(reclaimer), .count = count_one, .reclaim = reclaim_with_lock};
+	zonal_registration registration;
+	CHECK(zonal_reclaimer_register(locked_pool, &reclaimer, &registration) == ZONAL_OK);
+	pthread_t threads[2];
+	CHECK(pthread_create(&threads[0], NULL, call_reclaimers, &locked_pool) == 0);
+	CHECK(pthread_create(&threads[1], NULL, free_with_lock, NULL) == 0);
+	while (!is_reclaiming)
+		usleep(100);
+	CHECK(zonal_pool_close(locked_pool, 0) == ZONAL_BUSY);
+	for (int at = 0; at < 2; at++)
+		pthread_join(threads[at], NULL);
+	CHECK(zonal_free(locked_pool, kept.address, kept.bytes) == ZONAL_OK);
+	CHECK(zonal_pool_close(locked_pool, 0) == ZONAL_OK && zonal_pool_close(other, 0) == ZONAL_OK);
+}
+
+static pthread_key_t late_key;
+static zonal_pool late_pool;
+static _Atomic int late_calls;
+
+static uint64_t late_reclaim(void *context, const zonal_reclaim_request *request)
+{
+	zonal_registration *own = context;
+	(void)request;
+	CHECK(zonal_pool_close(late_pool, ZONAL_CLOSE_WITH_BLOCKS) == ZONAL_BUSY);
+	CHECK(zonal_unregister(*own) == ZONAL_BUSY);
+	CHECK(zonal_pool_verify(late_pool) == ZONAL_BUSY);
+	late_calls++;
+	return 0;
+}
+
+/* Runs after the thread-locals of the thread have been destroyed. */
+static void use_late(void *argument)
+{
+	(void)argument;
+	CHECK(zonal_pool_reclaim(late_pool, 0, 1, NULL) == ZONAL_OK);
+}
+
+static void *end_with_calls(void *argument)
+{
+	pthread_setspecific(late_key, argument);
+	return NULL;
+}
+
+static void test_ending_threads(void)
+{
+	zonal_registration registration;
+	zonal_reclaimer reclaimer = {
+		.struct_size = sizeof(reclaimer), .count = count_one, .reclaim = late_reclaim, .context = &registration};
+	late_pool = build((zonal_pool_options){.size = 16 << 20, .fake_nodes = 1});
+	CHECK(zonal_reclaimer_register(late_pool, &reclaimer, &registration) == ZONAL_OK);
+	CHECK(pthread_key_create(&late_key, use_late) == 0);
+	for (int at = 0; at < 200; at++) {
+		pthread_t thread;
+		CHECK(pthread_create(&thread, NULL, end_with_calls, &late_key) == 0);
+		pthread_join(thread, NULL);
+	}
+	CHECK(late_calls == 200);
+	CHECK(zonal_pool_close(late_pool, 0) == ZONAL_OK && pthread_key_delete(late_key) == 0);
+}
+
 static _Atomic unsigned seen;
 
 static void on_pressure(void *context, const zonal_pressure_event *event)
@@ -223,6 +330,8 @@ int main(int argc, char **argv)
 {
 	test_reclaimers();
 	test_ends_while_in_use();
+	test_locks_of_the_program();
+	test_ending_threads();
 	test_pressure();
 	test_publications();
 	if (argc < 2 || strcmp(argv[1], "--no-fork"))

@@ -44,6 +44,11 @@ static void test_more(zonal::pool &pool) {
     zonal::policy weighted(pool.handle(), ZONAL_POLICY_WEIGHTED_INTERLEAVE, {0, 1}, {0, 3});
     turns = std::move(weighted);
     check(pool.alloc(4096, turns).node() == 1, "node 0 has no weight");
+    try {
+      pool.alloc(4096, weighted);
+      check(false, "a policy that was moved is refused");
+    } catch (const std::invalid_argument &) {
+    }
     zonal_request aligned = zonal_request();
     aligned.bytes = 4096;
     aligned.alignment = 1 << 20;
@@ -83,6 +88,15 @@ static void test_more(zonal::pool &pool) {
   check(pool.accounting().allocated == 0, "all blocks are free again");
   auto ignore = [](const zonal_pressure_event &) {};
   zonal::registration listens = pool.on_pressure(ignore);
+  {
+    struct cache temporary;
+    zonal::registration reclaims = pool.register_reclaimer(temporary);
+    listens = std::move(reclaims);
+    listens = pool.on_pressure(ignore); // ends the reclaimer, which is destroyed now
+  }
+  std::uint64_t freed = 1;
+  zonal::check(zonal_pool_reclaim(pool.handle(), 0, 100, &freed));
+  check(freed == 0, "no reclaimer is left");
 }
 
 int main() {

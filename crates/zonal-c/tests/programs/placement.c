@@ -234,6 +234,18 @@ static void test_options(void)
 	CHECK(zonal_free(pool, block.address, block.bytes) == ZONAL_OK);
 	CHECK(accounting(pool).allocated == 0 && accounting(pool).unavailable > 0);
 	CHECK(zonal_pool_close(pool, 0) == ZONAL_OK);
+	/* Nor do pages that were written after they were freed, which are not used again. */
+	pool = build((zonal_pool_options){.size = 16 << 20, .fake_nodes = 1, .flags = ZONAL_POOL_POISON});
+	void *pages[400];
+	size_t count = 0;
+	CHECK(zonal_alloc_pages(pool, NULL, pages, 400, &count) == ZONAL_OK && count == 400);
+	CHECK(zonal_free_pages(pool, pages, count, NULL) == ZONAL_OK);
+	for (size_t at = 0; at < 50; at++)
+		*(char *)pages[at] = 1;
+	CHECK(zonal_alloc_pages(pool, NULL, pages, 400, &count) == ZONAL_OK && count == 400);
+	CHECK(accounting(pool).allocated == 400 && accounting(pool).unavailable > 0);
+	CHECK(zonal_free_pages(pool, pages, count, NULL) == ZONAL_OK && accounting(pool).allocated == 0);
+	CHECK(zonal_pool_close(pool, 0) == ZONAL_OK);
 
 	struct {
 		zonal_pool_options options;

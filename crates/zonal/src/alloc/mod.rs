@@ -416,6 +416,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if let Some(poison) = self.hardening.poison
             && !self.state.is_poisoned(zone, frame, order, poison)
         {
+            self.state.nodes[zone.node].events.add(Event::PoisonFound, order.pages().get());
             zone.frames.retire(frame, from, order, kind);
             return false;
         }
@@ -457,11 +458,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     #[cold]
     fn is_poisoned(&self, zone: &Zone<'_, P>, frame: u32, order: Order, poison: u64) -> bool {
         let contents = self.platform.contents().expect("checked when the allocator was made");
-        let unchanged = contents.holds(zone.pfn(frame), order.pages(), poison);
-        if !unchanged {
-            self.nodes[zone.node].events.add(Event::PoisonFound, order.pages().get());
-        }
-        unchanged
+        contents.holds(zone.pfn(frame), order.pages(), poison)
     }
 
     /// Zeroes a block.

@@ -67,7 +67,8 @@ pub struct Events {
     pub direct_ns: u64,
     /// Frames retired because invalid frees had put them onto two stacks or into free memory twice.
     pub retired: u64,
-    /// Frames whose poison was found changed on allocation, if poisoning is enabled.
+    /// Frames whose poison was found changed on allocation, if poisoning is enabled. They are not used again, and count as
+    /// allocated.
     pub poison_found: u64,
     /// Requests that failed.
     pub failures: u64,
