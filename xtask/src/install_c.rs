@@ -72,7 +72,8 @@ fn install(root: &Path, prefix: &Path, profile: Profile) -> Result<Vec<PathBuf>,
     let version = version(root)?;
     let (lib, include) = (prefix.join("lib"), prefix.join("include"));
     let (pkg_config, cmake) = (lib.join("pkgconfig"), lib.join("cmake/zonal"));
-    for folder in [&lib, &include, &pkg_config, &cmake] {
+    let share = prefix.join("share/zonal");
+    for folder in [&lib, &include, &pkg_config, &cmake, &share] {
         fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     }
     let shared = format!("libzonal.so.{version}");
@@ -97,6 +98,12 @@ fn install(root: &Path, prefix: &Path, profile: Profile) -> Result<Vec<PathBuf>,
     add(lib.join("libzonal.a"), read(&archive))?;
     for header in ["zonal.h", "zonal.hpp"] {
         add(include.join(header), read(&root.join(CRATE).join("include").join(header)))?;
+    }
+    // The provider for UMF is compiled with the program, because the headers of UMF may not be here.
+    let bridge = root.join(CRATE).join("bridges/umf");
+    for (folder, name) in [(&include, "zonal_umf.h"), (&share, "zonal_umf.c"), (&share, "zonal_umf_record.h")]
+    {
+        add(folder.join(name), read(&bridge.join(name)))?;
     }
     add(pkg_config.join("zonal.pc"), Ok(pkg_config_file(&prefix, &version).into_bytes()))?;
     add(cmake.join("zonal-config.cmake"), Ok(cmake_file(&shared, &soname).into_bytes()))?;
@@ -161,6 +168,13 @@ fn cmake_file(shared: &str, soname: &str) -> String {
              IMPORTED_LOCATION \"${{_zonal_prefix}}/lib/libzonal.a\"\n    \
              INTERFACE_INCLUDE_DIRECTORIES \"${{_zonal_prefix}}/include\"\n    \
              INTERFACE_LINK_LIBRARIES \"{libraries}\")\n\
+         endif()\n\
+         if(TARGET umf::umf AND NOT TARGET zonal::umf)\n  \
+           add_library(zonal::umf INTERFACE IMPORTED)\n  \
+           set_target_properties(zonal::umf PROPERTIES\n    \
+             INTERFACE_SOURCES \"${{_zonal_prefix}}/share/zonal/zonal_umf.c\"\n    \
+             INTERFACE_INCLUDE_DIRECTORIES \"${{_zonal_prefix}}/include\"\n    \
+             INTERFACE_LINK_LIBRARIES \"umf::umf;pthread\")\n\
          endif()\n"
     )
 }

@@ -844,6 +844,15 @@ zonal_status zonal_free(zonal_pool pool,
                         size_t bytes);
 
 /**
+ * Checks that exactly this block, or this piece of a block that was split, is allocated: that `zonal_free` would free it.
+ *
+ * Nothing changes, and other threads may free the block at any time. Fails with `ZONAL_NOT_ALLOCATED` as `zonal_free` does.
+ */
+zonal_status zonal_check_block(zonal_pool pool,
+                               void *address,
+                               size_t bytes);
+
+/**
  * Splits a block into pieces of `piece_bytes`, which must be a power of two and at least a page. Each piece is then freed on
  * its own. If the block is not a multiple of `piece_bytes`, or is not aligned to it, there are smaller pieces, as many as
  * necessary so that each is aligned to its size.

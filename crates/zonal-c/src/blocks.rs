@@ -2,7 +2,9 @@
 
 use std::ffi::c_void;
 
-use zonal_linux::{AllocError, NodeId, Order, PageCount, Pfn, Pool, PoolRequest, SplitError};
+use zonal_linux::{
+    AllocError, FrameRange, NodeId, Order, PageCount, Pfn, Pool, PoolRequest, SplitError, UsedState,
+};
 
 use crate::arguments::{check_pointer, sized};
 use crate::calls::is_child;
@@ -162,6 +164,45 @@ fn not_pages(address: *mut c_void, bytes: usize, page: usize, is_in_pool: bool) 
 #[cold]
 fn not_allocated(address: *mut c_void, bytes: usize, error: &dyn std::fmt::Display) -> Failure {
     Failure::new(Status::ZONAL_NOT_ALLOCATED, format_args!("{bytes} bytes at {address:?}: {error}"))
+}
+
+/// Checks that exactly this block, or this piece of a block that was split, is allocated: that `zonal_free` would free it.
+///
+/// Nothing changes, and other threads may free the block at any time. Fails with `ZONAL_NOT_ALLOCATED` as `zonal_free` does.
+// SAFETY: no other symbol has this name.
+#[unsafe(no_mangle)]
+pub extern "C" fn zonal_check_block(pool: zonal_pool, address: *mut c_void, bytes: usize) -> zonal_status {
+    call(|| {
+        with_pool(pool, |pool| {
+            let (first, count) = whole_pages(pool, address, bytes)?;
+            if is_block(pool, first, count) {
+                return Ok(());
+            }
+            Err(not_allocated(address, bytes, &"they are not exactly one allocated block"))
+        })
+    })
+}
+
+/// Whether exactly these frames are allocated together: a block, or a run with all its parts.
+fn is_block(pool: &Pool, first: Pfn, count: PageCount) -> bool {
+    // One frame more, to see whether the run goes on.
+    let Some(around) = count.get().checked_add(1).filter(|_| count <= pool.frames()) else { return false };
+    let end = first.get() + count.get();
+    let (mut next, mut is_one) = (first.get(), true);
+    // SAFETY: this only reads.
+    let allocator = unsafe { pool.allocator() };
+    allocator.for_each_used(FrameRange { start: first, count: PageCount::new(around) }, |used| {
+        let start = used.block.start.get();
+        is_one &= match used.state {
+            UsedState::Allocated(_) => start == first.get() || start >= end,
+            UsedState::InRun => start == next && start != first.get() && start < end,
+            _ => start >= end,
+        };
+        if start < end {
+            next = start + used.block.count.get();
+        }
+    });
+    is_one && next == end
 }
 
 /// Splits a block into pieces of `piece_bytes`, which must be a power of two and at least a page. Each piece is then freed on
