@@ -1,5 +1,5 @@
 //! `cargo xtask install-c --prefix DIR` builds the C library and installs it: header, static and shared library, and the
-//! files by which pkg-config and CMake find it.
+//! files by which pkg-config and CMake find it. It also installs the library that replaces `malloc`.
 //!
 //! The shared library is linked from the static one, with the version of its symbols from `crates/zonal-c/zonal.map`, which
 //! also hides all other symbols. Related files: `plan.rs` includes the check, which installs into the target folder and
@@ -15,7 +15,7 @@ use crate::steps::{Outcome, Step, cargo, succeeds, target_folder};
 /// The crate, relative to the root.
 const CRATE: &str = "crates/zonal-c";
 /// Libraries that the static library needs.
-const LIBRARIES: &str = "-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc";
+const LIBRARIES: &str = "-lutil -lrt -lpthread -lm -ldl -lc";
 
 /// A profile of cargo, and the folder of its output.
 #[derive(Clone, Copy)]
@@ -24,16 +24,64 @@ enum Profile {
     Release,
 }
 
+/// Where the library is installed.
+#[derive(PartialEq, Eq, Debug)]
+struct Places {
+    /// The directory below which the files are used.
+    prefix: PathBuf,
+    /// The directory of libraries, relative to the prefix.
+    libdir: String,
+    /// A directory in front of the prefix, in which packages are made. It is not part of any installed file.
+    staged: Option<PathBuf>,
+}
+
+impl Places {
+    /// Reads the options of the command. `staged` is the value of the variable `DESTDIR`.
+    fn parse(arguments: &[String], staged: Option<PathBuf>) -> Result<Self, String> {
+        let usage = "install-c needs --prefix DIR, the directory to install into, and accepts --libdir NAME, its directory \
+                     of libraries (lib)";
+        let (mut prefix, mut libdir) = (None, "lib".to_owned());
+        for pair in arguments.chunks(2) {
+            match pair {
+                [option, value] if option == "--prefix" && !value.is_empty() => {
+                    prefix = Some(PathBuf::from(value))
+                }
+                [option, value] if option == "--libdir" && is_within(value) => libdir.clone_from(value),
+                [option, value] if option == "--libdir" => {
+                    return Err(format!(
+                        "--libdir is {value}; it must be a path within the prefix, such as lib64"
+                    ));
+                }
+                _ => return Err(usage.to_owned()),
+            }
+        }
+        let prefix = prefix.ok_or(usage)?;
+        let prefix =
+            std::path::absolute(&prefix).map_err(|error| format!("{}: {error}", prefix.display()))?;
+        Ok(Self { prefix, libdir, staged })
+    }
+
+    /// Returns the directory into which the files of the prefix are written.
+    fn target(&self) -> PathBuf {
+        let Some(staged) = &self.staged else { return self.prefix.clone() };
+        staged.join(self.prefix.strip_prefix("/").unwrap_or(&self.prefix))
+    }
+}
+
+/// Whether a path consists of plain names.
+fn is_within(path: &str) -> bool {
+    let is_name = |part| matches!(part, std::path::Component::Normal(_));
+    !path.is_empty() && Path::new(path).components().all(is_name)
+}
+
 /// Returns the steps of the command.
 ///
 /// # Errors
-/// Returns an error if the prefix is missing or an argument is unknown.
+/// Returns an error if the prefix is missing or an argument is wrong.
 pub(crate) fn steps(arguments: &[String]) -> Result<Vec<Step>, String> {
-    let prefix = match arguments {
-        [option, prefix] if option == "--prefix" && !prefix.is_empty() => PathBuf::from(prefix),
-        _ => return Err("install-c needs --prefix DIR, the directory to install into".to_owned()),
-    };
-    Ok(vec![Step::new("C library", move |root| match install(root, &prefix, Profile::Release) {
+    let staged = std::env::var_os("DESTDIR").filter(|folder| !folder.is_empty()).map(PathBuf::from);
+    let places = Places::parse(arguments, staged)?;
+    Ok(vec![Step::new("C library", move |root| match install(root, &places, Profile::Release) {
         Ok(files) => {
             files.iter().for_each(|file| println!("{}", file.display()));
             Outcome::Passed
@@ -60,19 +108,22 @@ pub(crate) fn every_day() -> Step {
 }
 
 /// Installs the library, and returns the installed files.
-fn install(root: &Path, prefix: &Path, profile: Profile) -> Result<Vec<PathBuf>, String> {
-    let prefix = std::path::absolute(prefix).map_err(|error| format!("{}: {error}", prefix.display()))?;
+fn install(root: &Path, places: &Places, profile: Profile) -> Result<Vec<PathBuf>, String> {
+    let target = places.target();
     let (arguments, folder) = match profile {
-        Profile::Dev => (&["build", "-q", "-p", "zonal-c"][..], "debug"),
-        Profile::Release => (&["build", "-q", "-p", "zonal-c", "--release"][..], "release"),
+        Profile::Dev => (&["build", "-q", "-p", "zonal-c", "-p", "zonal-malloc"][..], "debug"),
+        Profile::Release => {
+            (&["build", "-q", "-p", "zonal-c", "-p", "zonal-malloc", "--release"][..], "release")
+        }
     };
     // With a named target, the library would be in another folder.
     expect(cargo(root, arguments).env_remove("CARGO_BUILD_TARGET"))?;
-    let archive = target_folder(root).join(folder).join("libzonal_c.a");
+    let built = target_folder(root).join(folder);
+    let archive = built.join("libzonal_c.a");
     let version = version(root)?;
-    let (lib, include) = (prefix.join("lib"), prefix.join("include"));
+    let (lib, include) = (target.join(&places.libdir), target.join("include"));
     let (pkg_config, cmake) = (lib.join("pkgconfig"), lib.join("cmake/zonal"));
-    let share = prefix.join("share/zonal");
+    let share = target.join("share/zonal");
     for folder in [&lib, &include, &pkg_config, &cmake, &share] {
         fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     }
@@ -96,6 +147,7 @@ fn install(root: &Path, prefix: &Path, profile: Profile) -> Result<Vec<PathBuf>,
     };
     let read = |file: &Path| fs::read(file).map_err(|error| format!("{}: {error}", file.display()));
     add(lib.join("libzonal.a"), read(&archive))?;
+    add(lib.join("libzonal_malloc.so"), read(&built.join("libzonal_malloc.so")))?;
     for header in ["zonal.h", "zonal.hpp"] {
         add(include.join(header), read(&root.join(CRATE).join("include").join(header)))?;
     }
@@ -105,8 +157,8 @@ fn install(root: &Path, prefix: &Path, profile: Profile) -> Result<Vec<PathBuf>,
     {
         add(folder.join(name), read(&bridge.join(name)))?;
     }
-    add(pkg_config.join("zonal.pc"), Ok(pkg_config_file(&prefix, &version).into_bytes()))?;
-    add(cmake.join("zonal-config.cmake"), Ok(cmake_file(&shared, &soname).into_bytes()))?;
+    add(pkg_config.join("zonal.pc"), Ok(pkg_config_file(places, &version).into_bytes()))?;
+    add(cmake.join("zonal-config.cmake"), Ok(cmake_file(places, &shared, &soname).into_bytes()))?;
     add(cmake.join("zonal-config-version.cmake"), Ok(cmake_version_file(&version).into_bytes()))?;
     Ok(files)
 }
@@ -145,27 +197,31 @@ fn link(root: &Path, archive: &Path, output: &Path, soname: &str) -> Result<(), 
     expect(call.arg("-o").arg(output))
 }
 
-fn pkg_config_file(prefix: &Path, version: &str) -> String {
+fn pkg_config_file(places: &Places, version: &str) -> String {
     format!(
-        "prefix={}\nlibdir=${{prefix}}/lib\nincludedir=${{prefix}}/include\n\n\
+        "prefix={}\nlibdir=${{prefix}}/{}\nincludedir=${{prefix}}/include\n\n\
          Name: zonal\nDescription: Pools of memory on chosen NUMA nodes, with huge pages\nVersion: {version}\n\
          Libs: -L${{libdir}} -lzonal\nLibs.private: {LIBRARIES}\nCflags: -I${{includedir}}\n",
-        prefix.display()
+        places.prefix.display(),
+        places.libdir
     )
 }
 
-fn cmake_file(shared: &str, soname: &str) -> String {
+fn cmake_file(places: &Places, shared: &str, soname: &str) -> String {
+    let libdir = &places.libdir;
+    // The file is in LIBDIR/cmake/zonal.
+    let up = "/..".repeat(Path::new(libdir).components().count() + 2);
     let libraries = LIBRARIES.replace("-l", "").replace(' ', ";");
     format!(
-        "get_filename_component(_zonal_prefix \"${{CMAKE_CURRENT_LIST_DIR}}/../../..\" ABSOLUTE)\n\
+        "get_filename_component(_zonal_prefix \"${{CMAKE_CURRENT_LIST_DIR}}{up}\" ABSOLUTE)\n\
          if(NOT TARGET zonal::zonal)\n  \
            add_library(zonal::zonal SHARED IMPORTED)\n  \
            set_target_properties(zonal::zonal PROPERTIES\n    \
-             IMPORTED_LOCATION \"${{_zonal_prefix}}/lib/{shared}\"\n    IMPORTED_SONAME \"{soname}\"\n    \
+             IMPORTED_LOCATION \"${{_zonal_prefix}}/{libdir}/{shared}\"\n    IMPORTED_SONAME \"{soname}\"\n    \
              INTERFACE_INCLUDE_DIRECTORIES \"${{_zonal_prefix}}/include\")\n  \
            add_library(zonal::zonal-static STATIC IMPORTED)\n  \
            set_target_properties(zonal::zonal-static PROPERTIES\n    \
-             IMPORTED_LOCATION \"${{_zonal_prefix}}/lib/libzonal.a\"\n    \
+             IMPORTED_LOCATION \"${{_zonal_prefix}}/{libdir}/libzonal.a\"\n    \
              INTERFACE_INCLUDE_DIRECTORIES \"${{_zonal_prefix}}/include\"\n    \
              INTERFACE_LINK_LIBRARIES \"{libraries}\")\n\
          endif()\n\
@@ -198,7 +254,8 @@ fn check(root: &Path) -> Result<(), String> {
     let folder = target_folder(root).join("install-c");
     let folder = std::path::absolute(&folder).unwrap_or(folder);
     let prefix = folder.join("prefix");
-    install(root, &prefix, Profile::Dev)?;
+    let places = Places { prefix: prefix.clone(), libdir: "lib".to_owned(), staged: None };
+    install(root, &places, Profile::Dev)?;
     let programs = std::path::absolute(root.join(CRATE).join("tests/programs")).map_err(|e| e.to_string())?;
     let script = "set -eu\n\
         cc -std=gnu11 $(pkg-config --cflags zonal) \"$PROGRAMS/interface.c\" -o interface $(pkg-config --libs zonal)\n\
@@ -206,6 +263,11 @@ fn check(root: &Path) -> Result<(), String> {
         cc -std=gnu11 $(pkg-config --cflags zonal) \"$PROGRAMS/interface.c\" -o interface-static \\\n\
             \"$PREFIX/lib/libzonal.a\" $(pkg-config --libs-only-l --static zonal | sed s/-lzonal//)\n\
         ./interface-static\n\
+        cc -std=gnu11 -static $(pkg-config --cflags zonal) \"$PROGRAMS/callbacks.c\" -o callbacks-static \\\n\
+            $(pkg-config --libs --static zonal) 2>static.log || { cat static.log; exit 1; }\n\
+        ./callbacks-static\n\
+        LD_PRELOAD=\"$PREFIX/lib/libzonal_malloc.so\" ZONAL_MALLOC_SIZE=64M ZONAL_MALLOC_REPORT=malloc.log true\n\
+        grep -q 'pool: 64.0 MiB' malloc.log\n\
         cmake -S \"$PROGRAMS/cmake\" -B build -DCMAKE_PREFIX_PATH=\"$PREFIX\" >cmake.log\n\
         cmake --build build >>cmake.log\n\
         ./build/interface-c\n\
@@ -231,12 +293,37 @@ mod tests {
         assert_eq!(["0.1.0", "0.12.3", "1.2.3", "10.0.1"].map(compatible), ["0.1", "0.12", "1", "10"]);
     }
 
+    fn parse(words: &[&str], staged: Option<&str>) -> Result<Places, String> {
+        let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
+        Places::parse(&words, staged.map(PathBuf::from))
+    }
+
     #[test]
     fn the_prefix_is_required() {
-        let parse = |words: &[&str]| steps(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
-        assert_eq!(parse(&["--prefix", "/opt/zonal"]).unwrap().len(), 1);
+        assert_eq!(parse(&["--prefix", "/opt/zonal"], None).unwrap().target(), Path::new("/opt/zonal"));
         for wrong in [&[][..], &["--prefix"], &["--prefix", ""], &["/opt/zonal"], &["--prefix", "a", "b"]] {
-            assert!(parse(wrong).err().unwrap().contains("--prefix DIR"));
+            assert!(parse(wrong, None).unwrap_err().contains("--prefix DIR"));
+        }
+    }
+
+    #[test]
+    fn packages_have_their_own_directories() {
+        let places =
+            parse(&["--libdir", "lib/x86_64-linux-gnu", "--prefix", "/usr"], Some("/tmp/stage")).unwrap();
+        assert_eq!(places.target(), Path::new("/tmp/stage/usr"));
+        let (pc, cmake) =
+            (pkg_config_file(&places, "0.1.0"), cmake_file(&places, "libzonal.so.0.1.0", "libzonal.so.0.1"));
+        assert!(pc.starts_with("prefix=/usr\nlibdir=${prefix}/lib/x86_64-linux-gnu\n"), "{pc}");
+        assert!(
+            cmake.contains("LIST_DIR}/../../../..\"") && cmake.contains("/lib/x86_64-linux-gnu/libzonal.a"),
+            "{cmake}"
+        );
+        for wrong in ["/lib", "../lib", ""] {
+            assert!(
+                parse(&["--prefix", "/usr", "--libdir", wrong], None)
+                    .unwrap_err()
+                    .contains("within the prefix")
+            );
         }
     }
 }

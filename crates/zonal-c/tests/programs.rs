@@ -37,7 +37,7 @@ fn build_file(compiler: &str, standard: &str, source: &Path, folder: &Path, more
         .arg(root.join("include"))
         .arg(source)
         .arg(library())
-        .args(["-lpthread", "-ldl", "-lm", "-lgcc_s", "-o"])
+        .args(["-lpthread", "-ldl", "-lm", "-o"])
         .arg(&program)
         .output()
         .unwrap();
