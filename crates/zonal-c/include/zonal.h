@@ -721,7 +721,7 @@ typedef struct {
 } zonal_zone;
 
 /**
- * Where the kernel has put the memory of a node of a pool, in bytes. `bytes` is the sum of the next three.
+ * Where the kernel has put the memory of a node of a pool, in bytes. `bytes` is the sum of the next four.
  */
 typedef struct {
   /**
@@ -744,6 +744,10 @@ typedef struct {
    * Bytes that are not in memory yet.
    */
   uint64_t absent;
+  /**
+   * Bytes whose place the kernel does not say.
+   */
+  uint64_t unknown;
 } zonal_residency;
 
 #ifdef __cplusplus

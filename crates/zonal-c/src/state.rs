@@ -184,9 +184,10 @@ pub unsafe extern "C" fn zonal_pool_residency(
         let filled = zonal_residency {
             struct_size: size_of::<zonal_residency>(),
             bytes: found.bytes,
-            on_node: found.bytes_on.get(&node).copied().unwrap_or(0),
+            on_node: found.on_node(),
             misplaced: found.misplaced(),
-            absent: found.absent,
+            absent: found.pages.absent,
+            unknown: found.pages.unknown,
         };
         // SAFETY: as above, and the size is right.
         unsafe { residency.write(filled) };
@@ -206,7 +207,8 @@ pub unsafe extern "C" fn zonal_pool_huge_page_bytes(pool: zonal_pool, bytes: *mu
         check_pointer("bytes", bytes)?;
         let found = with_pool(pool, |pool| {
             let denied = |why| format!("/proc/self/smaps cannot be read: {why}");
-            pool.huge_page_bytes().map_err(|why| Failure::new(Status::ZONAL_UNKNOWN, denied(why)))
+            let backing = pool.backing().map_err(|why| Failure::new(Status::ZONAL_UNKNOWN, denied(why)))?;
+            Ok(backing.transparent_huge + backing.explicit_huge)
         })?;
         // SAFETY: guaranteed by the caller.
         unsafe { bytes.write(found) };

@@ -251,7 +251,7 @@ pub struct zonal_zone {
     pub foreign: u64,
 }
 
-/// Where the kernel has put the memory of a node of a pool, in bytes. `bytes` is the sum of the next three.
+/// Where the kernel has put the memory of a node of a pool, in bytes. `bytes` is the sum of the next four.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 #[allow(non_camel_case_types)]
@@ -266,6 +266,8 @@ pub struct zonal_residency {
     pub misplaced: u64,
     /// Bytes that are not in memory yet.
     pub absent: u64,
+    /// Bytes whose place the kernel does not say.
+    pub unknown: u64,
 }
 
 /// Text of a snapshot: the state of the pool as JSON.

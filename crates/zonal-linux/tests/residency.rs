@@ -13,17 +13,18 @@ const MIB: u64 = 1 << 20;
 #[test]
 fn memory_counts_once_it_is_used() {
     let pool = Pool::builder().size(8 * MIB).huge_pages(HugePages::Never).fake_nodes(2).build().unwrap();
-    let absent =
-        |pool: &Pool| -> Vec<u64> { pool.residency().unwrap().iter().map(|node| node.absent).collect() };
+    let absent = |pool: &Pool| -> Vec<u64> {
+        pool.residency().unwrap().iter().map(|node| node.pages.absent).collect()
+    };
     assert_eq!(absent(&pool), [4 * MIB, 4 * MIB]);
     let policy = pool.preferred(zonal_linux::NodeId::new(1).unwrap()).unwrap();
     let mut page = pool.alloc(&PoolRequest::page().policy(&policy)).unwrap();
     page[0] = 1;
     assert_eq!(absent(&pool), [4 * MIB, 4 * MIB - 4096]);
     for node in pool.residency().unwrap() {
-        assert_eq!(node.bytes_on.values().sum::<u64>() + node.absent, node.bytes);
+        assert_eq!(node.pages.resident() + node.pages.absent, node.bytes);
     }
-    assert_eq!(pool.huge_page_bytes().unwrap(), 0);
+    assert_eq!(pool.backing().unwrap().transparent_huge, 0);
 }
 
 #[test]
@@ -32,8 +33,8 @@ fn memory_of_a_node_is_reported_on_it() {
     let residency = pool.residency().unwrap();
     assert_eq!(residency.iter().map(|node| node.bytes).sum::<u64>(), 64 * MIB);
     for node in residency {
-        assert_eq!((node.absent, node.misplaced()), (0, 0), "{node:?}");
-        assert_eq!(node.bytes_on.get(&node.node), Some(&node.bytes));
+        assert_eq!((node.pages.absent, node.misplaced()), (0, 0), "{node:?}");
+        assert_eq!(node.on_node(), node.bytes);
     }
 }
 
@@ -41,14 +42,14 @@ fn memory_of_a_node_is_reported_on_it() {
 fn memory_that_was_returned_is_absent() {
     let pool = Pool::builder().size(64 * MIB).fake_nodes(1).prefault(Prefault::AtOnce).build().unwrap();
     let returned = pool.shrink(32 * MIB).unwrap();
-    assert_eq!(pool.residency().unwrap()[0].absent, returned);
+    assert_eq!(pool.residency().unwrap()[0].pages.absent, returned);
 }
 
 #[test]
 fn shared_memory_is_reported_too() {
     let builder = Pool::builder().size(16 * MIB).shared_memory().huge_pages(HugePages::Never);
     let pool = builder.prefault(Prefault::AtOnce).build().unwrap();
-    assert!(pool.residency().unwrap().iter().all(|node| node.absent == 0));
+    assert!(pool.residency().unwrap().iter().all(|node| node.pages.absent == 0));
 }
 
 #[test]
@@ -61,5 +62,5 @@ fn the_program_chooses_the_threads_that_prefault() {
     let builder = Pool::builder().size(256 * MIB).huge_pages(HugePages::Never).prefault(Prefault::AtOnce);
     let pool = builder.prefault_threads(NonZeroUsize::MIN).on_progress(&report).build().unwrap();
     assert!(seen.into_inner().unwrap() == HashSet::from([thread::current().id()]));
-    assert!(pool.residency().unwrap().iter().all(|node| node.absent == 0));
+    assert!(pool.residency().unwrap().iter().all(|node| node.pages.absent == 0));
 }

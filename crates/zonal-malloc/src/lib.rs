@@ -6,7 +6,7 @@
 //! |- options   environment variables, checked before anything is built
 //! |- arenas    the pool's memory, given to mimalloc in pieces of up to 16 GiB
 //! |- nodes     the node of each thread
-//! `- report    what is placed where, measured at exit (`residency`)
+//! `- report    what is placed where, measured at exit
 //! exports    the functions that programs call
 //! mimalloc   the functions of mimalloc
 //! ```
@@ -23,5 +23,4 @@ mod mimalloc;
 mod nodes;
 mod options;
 mod report;
-mod residency;
 mod start;

@@ -4,18 +4,18 @@
 use std::fmt::{self, Write as _};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
+use std::ops::Range;
 use std::os::fd::FromRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::{fs, panic, process};
 
-use zonal_linux::Pool;
+use zonal_linux::{Backing, Pool, Residency};
 
 use crate::arenas;
 use crate::mimalloc;
 use crate::options::Destination;
-use crate::residency::{self, Residency};
 
 /// An opened destination.
 #[derive(Debug)]
@@ -35,14 +35,14 @@ struct Facts {
     pool_bytes: u64,
     placement: String,
     /// Start and end of each mapping of the pool.
-    mappings: Vec<(usize, usize)>,
+    mappings: Vec<Range<usize>>,
     warnings: Vec<String>,
 }
 
 static FACTS: OnceLock<Facts> = OnceLock::new();
 
 /// A number of bytes, printed in MiB.
-struct MiB(usize);
+struct MiB(u64);
 
 impl fmt::Display for MiB {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -97,7 +97,7 @@ fn identity(file: &File) -> io::Result<(u64, u64)> {
 pub(crate) fn at_exit(pool: &Pool, output: Output) -> Result<(), String> {
     let mappings = pool.ranges().filter_map(|zone| {
         let start = pool.ptr_of(zone.frames.start)?.as_ptr().addr();
-        Some((start, start + zone.frames.count.get() as usize * pool.page_bytes()))
+        Some(start..start + zone.frames.count.get() as usize * pool.page_bytes())
     });
     FACTS.get_or_init(|| Facts {
         output,
@@ -141,23 +141,23 @@ impl Facts {
         let (program, process, version) = (program.trim(), self.process, mimalloc::version());
         let mut text = format!("zonal-malloc: {program}, process {process}, mimalloc {version}\n");
         let in_arenas: usize = arenas::all().iter().map(|arena| arena.bytes).sum();
-        let pool = MiB(usize::try_from(self.pool_bytes).unwrap_or(usize::MAX));
-        let _ = writeln!(text, "  pool: {pool}, {}; arenas: {}", self.placement, MiB(in_arenas));
+        let pool = MiB(self.pool_bytes);
+        let _ = writeln!(text, "  pool: {pool}, {}; arenas: {}", self.placement, MiB(in_arenas as u64));
         let resident = self.nodes(&mut text);
-        let huge = residency::huge_pages(&self.mappings);
+        let huge = Backing::of(&self.mappings);
         let _ = match &huge {
             Ok(huge) => writeln!(
                 text,
                 "  huge pages: transparent {}, explicit {}; swapped out: {}",
-                MiB(huge.transparent),
-                MiB(huge.explicit),
+                MiB(huge.transparent_huge),
+                MiB(huge.explicit_huge),
                 MiB(huge.swapped)
             ),
             Err(error) => writeln!(text, "  huge pages: unknown: {error}"),
         };
-        if let (Some(resident), Some(anonymous), Ok(huge)) = (resident, residency::anonymous_bytes(), huge) {
+        if let (Some(resident), Some(anonymous), Ok(huge)) = (resident, anonymous_bytes(), huge) {
             // Explicit huge pages are not counted as anonymous memory.
-            let outside = anonymous.saturating_sub(resident.saturating_sub(huge.explicit));
+            let outside = anonymous.saturating_sub(resident.saturating_sub(huge.explicit_huge));
             let _ = writeln!(text, "  outside the pool: {} of anonymous memory", MiB(outside));
         }
         for warning in &self.warnings {
@@ -167,7 +167,7 @@ impl Facts {
     }
 
     /// Writes a line for each node, and returns the resident bytes of all arenas if the kernel reports them.
-    fn nodes(&self, text: &mut String) -> Option<usize> {
+    fn nodes(&self, text: &mut String) -> Option<u64> {
         let mut nodes: Vec<u16> = arenas::all().iter().map(|arena| arena.node).collect();
         nodes.sort_unstable();
         nodes.dedup();
@@ -178,13 +178,21 @@ impl Facts {
             for arena in arenas::all().iter().filter(|arena| arena.node == node) {
                 bytes += arena.bytes;
                 used += arena.used_bytes();
-                pages = pages.and_then(|sum| Ok(sum.plus(residency::of_range(arena.start, arena.bytes)?)));
+                pages = pages.and_then(|mut sum| {
+                    sum.add(&Residency::of(arena.start..arena.start + arena.bytes)?);
+                    Ok(sum)
+                });
             }
-            let _ = write!(text, "  node {node}: arenas {}, used or kept {}; ", MiB(bytes), MiB(used));
+            let _ = write!(
+                text,
+                "  node {node}: arenas {}, used or kept {}; ",
+                MiB(bytes as u64),
+                MiB(used as u64)
+            );
             match pages {
                 Ok(pages) => {
                     let _ = writeln!(text, "{}", Places(&pages));
-                    resident = resident.map(|sum: usize| sum + pages.on_nodes.values().sum::<usize>());
+                    resident = resident.map(|sum: u64| sum + pages.resident());
                 }
                 Err(error) => {
                     let _ = writeln!(text, "pages: unknown: {error}");
@@ -196,13 +204,11 @@ impl Facts {
     }
 }
 
-impl Residency {
-    fn plus(mut self, other: Self) -> Self {
-        for (node, bytes) in other.on_nodes {
-            *self.on_nodes.entry(node).or_default() += bytes;
-        }
-        Self { absent: self.absent + other.absent, unknown: self.unknown + other.unknown, ..self }
-    }
+/// Returns the resident anonymous memory of the process in bytes, from `/proc/self/status`.
+fn anonymous_bytes() -> Option<u64> {
+    let text = fs::read_to_string("/proc/self/status").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
+    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
 }
 
 /// Prints where pages are.
@@ -211,7 +217,7 @@ struct Places<'a>(&'a Residency);
 impl fmt::Display for Places<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("pages:")?;
-        for (node, bytes) in &self.0.on_nodes {
+        for (node, bytes) in &self.0.bytes_on {
             write!(f, " {} on node {node},", MiB(*bytes))?;
         }
         write!(f, " {} not populated", MiB(self.0.absent))?;
@@ -224,12 +230,15 @@ impl fmt::Display for Places<'_> {
 
 #[cfg(test)]
 mod tests {
+    use zonal_linux::NodeId;
+
     use super::*;
 
     #[test]
     fn places_of_pages_are_printed_by_node() {
-        let one = |node, bytes| Residency { on_nodes: [(node, bytes)].into(), absent: 1 << 20, unknown: 0 };
-        let sum = one(0, 3 << 20).plus(one(1, 1 << 19)).plus(one(0, 1 << 20));
+        let [zero, one] = [0, 1].map(|id| NodeId::new(id).unwrap());
+        let bytes_on = [(zero, 4 << 20), (one, 1 << 19)].into();
+        let sum = Residency { bytes_on, absent: 3 << 20, unknown: 0 };
         let expected = "pages: 4.0 MiB on node 0, 0.5 MiB on node 1, 3.0 MiB not populated";
         assert_eq!(Places(&sum).to_string(), expected);
         let odd = Residency { unknown: 4 << 20, ..Residency::default() };

@@ -363,6 +363,7 @@ impl World {
             on_node: 0,
             misplaced: 0,
             absent: 0,
+            unknown: 0,
         };
         let (mut number, mut wide) = (0, 0);
         match bytes.byte() % 4 {
@@ -386,7 +387,10 @@ impl World {
             ),
             _ => self.expect("verify", zonal_pool_verify(handle), &or(&[ZONAL_OK])),
         }
-        assert_eq!(residency.on_node + residency.misplaced + residency.absent, residency.bytes);
+        assert_eq!(
+            residency.on_node + residency.misplaced + residency.absent + residency.unknown,
+            residency.bytes
+        );
     }
 
     pub(super) fn reclaim(&mut self, bytes: &mut Bytes<'_>) {

@@ -13,69 +13,117 @@ use super::page_sizes::os_page_bytes;
 /// Largest number of pages per query.
 const PAGES_MAX: usize = 1 << 14;
 
-/// Adds the bytes of a mapped range that are in memory to the counts of their nodes. Populates nothing.
-///
-/// # Errors
-/// When the kernel denies `move_pages(2)`, and with `EPROTO` when it returns something else than a node for a page.
-pub(crate) fn count_nodes(range: Range<usize>, bytes_on: &mut BTreeMap<NodeId, u64>) -> io::Result<()> {
-    let page = os_page_bytes();
-    let mut places = Vec::with_capacity(PAGES_MAX.min(range.len().div_ceil(page)));
-    let mut found: Vec<c_int> = Vec::new();
-    for start in range.clone().step_by(PAGES_MAX * page) {
-        places.clear();
-        let pages = (start..range.end.min(start + PAGES_MAX * page)).step_by(page);
-        places.extend(pages.map(std::ptr::without_provenance::<c_void>));
-        found.clear();
-        found.resize(places.len(), -libc::ENOENT);
-        let (no_process, no_nodes): (libc::pid_t, *const c_int) = (0, std::ptr::null());
-        let (from, to) = (places.as_ptr(), found.as_mut_ptr());
-        // SAFETY: without nodes, the call moves nothing, and writes a number for each of `places` to `found`.
-        if unsafe { libc::syscall(libc::SYS_move_pages, no_process, places.len(), from, no_nodes, to, 0) } < 0
-        {
-            return Err(io::Error::last_os_error());
-        }
-        for &node in &found {
-            match u16::try_from(node).ok().and_then(NodeId::new) {
-                Some(node) => *bytes_on.entry(node).or_default() += page as u64,
-                // The page does not exist yet, or only as the page of zeros that the whole machine shares.
-                None if [-libc::ENOENT, -libc::EFAULT].contains(&node) => {}
-                None => {
-                    return Err(io::Error::from_raw_os_error(if node < 0 { -node } else { libc::EPROTO }));
-                }
+/// Where the pages of mapped memory are, in bytes, as the kernel says.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Residency {
+    /// Bytes in memory on each node.
+    pub bytes_on: BTreeMap<NodeId, u64>,
+    /// Bytes that are not in memory, or only as the page of zeros that the whole machine shares.
+    pub absent: u64,
+    /// Bytes for which the kernel returns another error than that.
+    pub unknown: u64,
+}
+
+impl Residency {
+    /// Asks the kernel for the node of each page of a range of addresses, with `move_pages(2)`. Populates nothing.
+    ///
+    /// # Errors
+    /// When the kernel denies the call: in a container, add the capability `SYS_NICE`.
+    pub fn of(range: Range<usize>) -> io::Result<Self> {
+        let page = os_page_bytes();
+        let mut found = Self::default();
+        let mut places = Vec::with_capacity(PAGES_MAX.min(range.len().div_ceil(page)));
+        let mut states: Vec<c_int> = Vec::new();
+        for start in range.clone().step_by(PAGES_MAX * page) {
+            places.clear();
+            let pages = (start..range.end.min(start + PAGES_MAX * page)).step_by(page);
+            places.extend(pages.map(std::ptr::without_provenance::<c_void>));
+            states.clear();
+            states.resize(places.len(), -libc::ENOENT);
+            let (no_process, no_nodes): (libc::pid_t, *const c_int) = (0, std::ptr::null());
+            let (count, from, to) = (places.len(), places.as_ptr(), states.as_mut_ptr());
+            // SAFETY: without nodes, the call moves nothing, and writes a number for each of `places` to `states`.
+            let result =
+                unsafe { libc::syscall(libc::SYS_move_pages, no_process, count, from, no_nodes, to, 0) };
+            if result < 0 {
+                return Err(io::Error::last_os_error());
             }
+            states.iter().for_each(|&state| found.count(state, page as u64));
+        }
+        Ok(found)
+    }
+
+    /// Counts a page with the state that the kernel returned: its node, or a negative error.
+    fn count(&mut self, state: c_int, bytes: u64) {
+        let node = u16::try_from(state).ok().and_then(NodeId::new);
+        match node {
+            Some(node) => *self.bytes_on.entry(node).or_default() += bytes,
+            None if [-libc::ENOENT, -libc::EFAULT].contains(&state) => self.absent += bytes,
+            None => self.unknown += bytes,
         }
     }
-    Ok(())
+
+    /// Returns the number of bytes in memory.
+    #[must_use]
+    pub fn resident(&self) -> u64 {
+        self.bytes_on.values().sum()
+    }
+
+    /// Adds the pages of other memory.
+    pub fn add(&mut self, other: &Self) {
+        other.bytes_on.iter().for_each(|(&node, bytes)| *self.bytes_on.entry(node).or_default() += bytes);
+        self.absent += other.absent;
+        self.unknown += other.unknown;
+    }
 }
 
-/// Returns how many bytes of mapped ranges the kernel backs with huge pages of any kind.
-///
-/// The kernel reports them per mapping. If it has merged a range with foreign memory next to it, the result counts huge pages
-/// of that memory as the range's, up to the length of the range.
-pub(crate) fn huge_page_bytes(ranges: &[Range<usize>]) -> io::Result<u64> {
-    Ok(huge_page_bytes_in(&fs::read_to_string("/proc/self/smaps")?, ranges))
+/// How the kernel backs mapped memory, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Backing {
+    /// In transparent huge pages.
+    pub transparent_huge: u64,
+    /// In explicit huge pages.
+    pub explicit_huge: u64,
+    /// Swapped out.
+    pub swapped: u64,
 }
 
-/// Fields of a mapping in `smaps` that count huge pages in KiB; Linux `Documentation/filesystems/proc.rst`.
-const HUGE_FIELDS: [&str; 5] =
-    ["AnonHugePages:", "ShmemPmdMapped:", "FilePmdMapped:", "Shared_Hugetlb:", "Private_Hugetlb:"];
+impl Backing {
+    /// Reads how the kernel backs ranges of addresses from `/proc/self/smaps`.
+    ///
+    /// The kernel reports this per mapping. If it has merged a range with foreign memory next to it, the result may count bytes
+    /// of that memory as the range's, up to the length of the range.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn of(ranges: &[Range<usize>]) -> io::Result<Self> {
+        Ok(Self::from_smaps(&fs::read_to_string("/proc/self/smaps")?, ranges))
+    }
 
-fn huge_page_bytes_in(smaps: &str, ranges: &[Range<usize>]) -> u64 {
-    let (mut sum, mut overlap) = (0, 0);
-    for line in smaps.lines() {
-        let mut words = line.split_ascii_whitespace();
-        let Some(first) = words.next() else { continue };
-        if let Some(mapped) = addresses(first) {
-            let common = |range: &Range<usize>| {
-                mapped.end.min(range.end).saturating_sub(mapped.start.max(range.start)) as u64
+    /// Reads the text of `smaps`; Linux `Documentation/filesystems/proc.rst`.
+    fn from_smaps(text: &str, ranges: &[Range<usize>]) -> Self {
+        let (mut found, mut overlap) = (Self::default(), 0);
+        for line in text.lines() {
+            let mut words = line.split_ascii_whitespace();
+            let Some(first) = words.next() else { continue };
+            if let Some(mapped) = addresses(first) {
+                let common = |range: &Range<usize>| {
+                    mapped.end.min(range.end).saturating_sub(mapped.start.max(range.start)) as u64
+                };
+                overlap = ranges.iter().map(common).sum();
+                continue;
+            }
+            let sum = match first {
+                "AnonHugePages:" | "ShmemPmdMapped:" | "FilePmdMapped:" => &mut found.transparent_huge,
+                "Shared_Hugetlb:" | "Private_Hugetlb:" => &mut found.explicit_huge,
+                "Swap:" => &mut found.swapped,
+                _ => continue,
             };
-            overlap = ranges.iter().map(common).sum();
-        } else if HUGE_FIELDS.contains(&first) {
             let kib: u64 = words.next().and_then(|number| number.parse().ok()).unwrap_or(0);
-            sum += (kib << 10).min(overlap);
+            *sum += (kib << 10).min(overlap);
         }
+        found
     }
-    sum
 }
 
 /// Returns the addresses in the first word of a mapping's first line.
@@ -93,14 +141,29 @@ mod tests {
     fn huge_pages_count_within_the_ranges() {
         let smaps = "7f0000000000-7f0000800000 rw-p 00000000 00:00 0\nSize: 8192 kB\nAnonHugePages:      4096 kB\n\
                      7f0000800000-7f0000a00000 rw-s 00000000 00:00 0 /memfd:pool\nShmemPmdMapped:      2048 kB\n\
-                     Private_Hugetlb:        0 kB\n\
-                     7fff00000000-7fff00200000 rw-p 00000000 00:00 0\nAnonHugePages:      2048 kB\n";
+                     Private_Hugetlb:        64 kB\nSwap: 16 kB\n\
+                     7fff00000000-7fff00200000 rw-p 00000000 00:00 0\nAnonHugePages:   2048 kB\nSwap: 4 kB\n";
+        let of = |start: usize, bytes: usize| {
+            let found = Backing::from_smaps(smaps, std::slice::from_ref(&(start..start + bytes)));
+            [found.transparent_huge, found.explicit_huge, found.swapped]
+        };
         let start = 0x7f00_0000_0000;
-        let in_range =
-            |start, bytes: usize| huge_page_bytes_in(smaps, std::slice::from_ref(&(start..start + bytes)));
-        assert_eq!(in_range(start, 10 << 20), 6 << 20);
-        assert_eq!(in_range(start, 1 << 20), 1 << 20, "more than the range");
-        assert_eq!(in_range(0x1000, 0x1000), 0);
-        assert_eq!(huge_page_bytes_in("", &[]), 0);
+        assert_eq!(of(start, 10 << 20), [6 << 20, 64 << 10, 16 << 10]);
+        assert_eq!(of(start, 1 << 20), [1 << 20, 0, 0], "more than the range");
+        assert_eq!(of(0x1000, 0x1000), [0; 3]);
+        assert_eq!(Backing::from_smaps("", &[]), Backing::default());
+    }
+
+    #[test]
+    fn pages_are_counted_by_state() {
+        let mut found = Residency::default();
+        for state in [0, 1, 0, -libc::ENOENT, -libc::EFAULT, -libc::EACCES, 5000] {
+            found.count(state, 10);
+        }
+        let mut sum = found.clone();
+        sum.add(&found);
+        assert_eq!((found.resident(), found.absent, found.unknown), (30, 20, 20));
+        assert_eq!((sum.resident(), sum.absent, sum.unknown), (60, 40, 40));
+        assert_eq!(sum.bytes_on.get(&NodeId::default()), Some(&40));
     }
 }

@@ -2,35 +2,38 @@
 //!
 //! Related files: `memory/residency.rs` asks the kernel, and `pool/observe.rs` has `Placement`.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 
 use zonal::units::NodeId;
 
 use super::handle::Pool;
-use crate::memory::residency::{count_nodes, huge_page_bytes};
+use crate::memory::residency::{Backing, Residency};
 
 /// Where the memory of the zones of one node is.
 ///
-/// Invariant: `bytes` = sum of `bytes_on` + `absent`.
+/// Invariant: `bytes` = `pages.resident()` + `pages.absent` + `pages.unknown`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeResidency {
     /// Node to which the memory belongs.
     pub node: NodeId,
     /// Bytes that the pool has mapped for the node, including memory that is offline.
     pub bytes: u64,
-    /// Bytes that are in memory, by the node that the kernel reports.
-    pub bytes_on: BTreeMap<NodeId, u64>,
-    /// Bytes that are not in memory yet.
-    pub absent: u64,
+    /// Where they are.
+    pub pages: Residency,
 }
 
 impl NodeResidency {
+    /// Returns how many bytes are in memory on the node itself.
+    #[must_use]
+    pub fn on_node(&self) -> u64 {
+        self.pages.bytes_on.get(&self.node).copied().unwrap_or(0)
+    }
+
     /// Returns how many bytes are in memory on other nodes. For emulated nodes this says nothing.
     #[must_use]
     pub fn misplaced(&self) -> u64 {
-        self.bytes_on.iter().filter(|&(&node, _)| node != self.node).map(|(_, bytes)| bytes).sum()
+        self.pages.resident() - self.on_node()
     }
 }
 
@@ -44,7 +47,7 @@ impl Pool {
     ///
     /// let pool = Pool::builder().size(64 << 20).prefault(Prefault::AtOnce).build()?;
     /// for node in pool.residency()? {
-    ///     assert_eq!(node.absent, 0);
+    ///     assert_eq!(node.pages.absent, 0);
     ///     println!("node {}: {} bytes, {} on other nodes", node.node, node.bytes, node.misplaced());
     /// }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -55,33 +58,33 @@ impl Pool {
     pub fn residency(&self) -> io::Result<Vec<NodeResidency>> {
         let mut found: Vec<NodeResidency> = Vec::new();
         for (node, range) in self.mapped_ranges() {
-            let at = found.iter().position(|one| one.node == node).unwrap_or_else(|| {
-                found.push(NodeResidency { node, bytes: 0, bytes_on: BTreeMap::new(), absent: 0 });
-                found.len() - 1
-            });
-            found[at].bytes += range.len() as u64;
-            count_nodes(range, &mut found[at].bytes_on)?;
-        }
-        for one in &mut found {
-            one.absent = one.bytes - one.bytes_on.values().sum::<u64>();
+            let (bytes, pages) = (range.len() as u64, Residency::of(range)?);
+            match found.iter_mut().find(|one| one.node == node) {
+                Some(one) => {
+                    one.bytes += bytes;
+                    one.pages.add(&pages);
+                }
+                None => found.push(NodeResidency { node, bytes, pages }),
+            }
         }
         Ok(found)
     }
 
-    /// Returns how many bytes of the pool the kernel backs with huge pages of any kind now.
+    /// Returns how the kernel backs the memory of the pool now: with huge pages of either kind, or not at all.
     ///
     /// ```
     /// # use zonal_linux::Pool;
     /// let pool = Pool::builder().size(64 << 20).build()?;
-    /// assert!(pool.huge_page_bytes()? <= 64 << 20);
+    /// let backing = pool.backing()?;
+    /// assert!(backing.transparent_huge + backing.explicit_huge <= 64 << 20);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
     /// When `/proc/self/smaps` cannot be read.
-    pub fn huge_page_bytes(&self) -> io::Result<u64> {
+    pub fn backing(&self) -> io::Result<Backing> {
         let ranges: Vec<_> = self.mapped_ranges().map(|(_, range)| range).collect();
-        huge_page_bytes(&ranges)
+        Backing::of(&ranges)
     }
 
     /// Returns the addresses of each zone's memory with its node. A child made by `fork` has no shared memory.
