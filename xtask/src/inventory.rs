@@ -21,6 +21,7 @@ const CRATES: [&str; 8] = [
     "zonal-lab",
     "zonal-c",
     "zonal-malloc",
+    "zonal-python",
 ];
 
 /// Returns the files whose row is missing, wrong or obsolete.
