@@ -12,7 +12,7 @@ use crate::style::{is_unsafe, sources};
 /// The inventory, relative to the root.
 const INVENTORY: &str = "docs/unsafe.md";
 /// Crates that are published or installed as libraries.
-const CRATES: [&str; 8] = [
+const CRATES: [&str; 9] = [
     "zonal",
     "zonal-machine",
     "zonal-linux",
