@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 
-/// The native part of the package.
+/// Defines the native part of the package.
 #[pymodule]
 fn _zonal(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))
