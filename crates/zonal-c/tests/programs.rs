@@ -147,4 +147,7 @@ fn exported_symbols_are_those_of_the_header() {
         .filter(|name| header.contains(&format!(" {name}(")) || header.contains(&format!("*{name}(")))
         .collect();
     assert_eq!(declared, exported);
+    let page = std::fs::read_to_string(root.join("../../docs/c.md")).unwrap();
+    let missing: Vec<_> = exported.iter().filter(|name| !page.contains(&format!("`{name}`"))).collect();
+    assert!(missing.is_empty(), "docs/c.md does not list {missing:?}");
 }
