@@ -2,7 +2,9 @@
 
 use std::ffi::c_void;
 
-use zonal_c::blocks::{zonal_alloc, zonal_alloc_pages, zonal_free, zonal_free_pages, zonal_split};
+use zonal_c::blocks::{
+    zonal_alloc, zonal_alloc_pages, zonal_check_block, zonal_free, zonal_free_pages, zonal_split,
+};
 use zonal_c::status::zonal_status::{self, *};
 use zonal_c::types::*;
 
@@ -163,13 +165,15 @@ impl World {
         if let Some(at) = block {
             self.check(&self.blocks[at]);
         }
-        // SAFETY: if the call succeeds, the block is not used any more.
-        let status = unsafe { zonal_free(handle, std::ptr::with_exposed_provenance_mut(address), length) };
         let possible = match (pool, block) {
             (None, _) => ZONAL_NOT_A_POOL,
             (_, None) => ZONAL_NOT_ALLOCATED,
             _ => ZONAL_OK,
         };
+        let place = std::ptr::with_exposed_provenance_mut(address);
+        self.expect("check_block", zonal_check_block(handle, place, length), &[possible]);
+        // SAFETY: if the call succeeds, the block is not used any more.
+        let status = unsafe { zonal_free(handle, place, length) };
         self.expect("free", status, &[possible]);
         block.into_iter().for_each(|at| self.remove(at));
     }
