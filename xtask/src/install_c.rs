@@ -44,7 +44,7 @@ impl Places {
         for pair in arguments.chunks(2) {
             match pair {
                 [option, value] if option == "--prefix" && !value.is_empty() => {
-                    prefix = Some(PathBuf::from(value))
+                    prefix = Some(PathBuf::from(value));
                 }
                 [option, value] if option == "--libdir" && is_within(value) => libdir.clone_from(value),
                 [option, value] if option == "--libdir" => {
@@ -266,7 +266,7 @@ fn check(root: &Path) -> Result<(), String> {
         cc -std=gnu11 -static $(pkg-config --cflags zonal) \"$PROGRAMS/callbacks.c\" -o callbacks-static \\\n\
             $(pkg-config --libs --static zonal) 2>static.log || { cat static.log; exit 1; }\n\
         ./callbacks-static\n\
-        LD_PRELOAD=\"$PREFIX/lib/libzonal_malloc.so\" ZONAL_MALLOC_SIZE=64M ZONAL_MALLOC_REPORT=malloc.log true\n\
+        LD_PRELOAD=\"$PREFIX/lib/libzonal_malloc.so\" ZONAL_MALLOC_SIZE=64M ZONAL_MALLOC_REPORT=malloc.log ls >/dev/null\n\
         grep -q 'pool: 64.0 MiB' malloc.log\n\
         cmake -S \"$PROGRAMS/cmake\" -B build -DCMAKE_PREFIX_PATH=\"$PREFIX\" >cmake.log\n\
         cmake --build build >>cmake.log\n\
