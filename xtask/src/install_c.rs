@@ -45,7 +45,7 @@ impl Places {
         for pair in arguments.chunks(2) {
             match pair {
                 [option, value] if option == "--prefix" && !value.is_empty() => {
-                    prefix = Some(PathBuf::from(value))
+                    prefix = Some(PathBuf::from(value));
                 }
                 [option, value] if option == "--libdir" && is_within(value) => libdir.clone_from(value),
                 [option, value] if option == "--libdir" => {
