@@ -158,9 +158,9 @@ fn add(roff: &mut Roff, block: &Block) {
             roff.control("SH", [&*title.to_uppercase()]);
             for (label, text) in entries {
                 roff.control("TP", []).text([bold(label)]);
-                // A label without a text must not take the next line as its text.
-                let text = if text.is_empty() { "\u{a0}" } else { text };
-                roff.text([roman(text)]);
+                if !text.is_empty() {
+                    roff.text([roman(text)]);
+                }
             }
         }
         Block::Paragraph(text) => {
