@@ -8,6 +8,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::deb;
 use crate::kernel;
 use crate::mutants;
 use crate::numa;
@@ -99,6 +100,7 @@ fn all() -> Vec<Step> {
     steps.push(Step::new(format!("Rust {OLDEST}"), oldest));
     steps.push(Step::new("licences, sources and duplicates", licences));
     steps.push(Step::new("packages", packages));
+    steps.extend(deb::deep());
     steps.extend(numa::deep());
     steps.extend(kernel::deep());
     steps.extend(soak(&["--minutes".into(), "60".into()]));

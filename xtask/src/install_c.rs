@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::steps::{Outcome, Step, cargo, succeeds, target_folder};
+use crate::versions;
 
 /// The crate, relative to the root.
 const CRATE: &str = "crates/zonal-c";
@@ -120,7 +121,7 @@ fn install(root: &Path, places: &Places, profile: Profile) -> Result<Vec<PathBuf
     expect(cargo(root, arguments).env_remove("CARGO_BUILD_TARGET"))?;
     let built = target_folder(root).join(folder);
     let archive = built.join("libzonal_c.a");
-    let version = version(root)?;
+    let version = versions::of_workspace(root)?;
     let (lib, include) = (target.join(&places.libdir), target.join("include"));
     let (pkg_config, cmake) = (lib.join("pkgconfig"), lib.join("cmake/zonal"));
     let share = target.join("share/zonal");
@@ -168,15 +169,6 @@ fn expect(command: &mut Command) -> Result<(), String> {
         Outcome::Passed => Ok(()),
         Outcome::Failed(why) | Outcome::Skipped(why) => Err(why),
     }
-}
-
-/// Returns the version of the workspace.
-fn version(root: &Path) -> Result<String, String> {
-    let text = fs::read_to_string(root.join("Cargo.toml")).map_err(|error| format!("Cargo.toml: {error}"))?;
-    let table: toml::Table = text.parse().map_err(|error| format!("Cargo.toml: {error}"))?;
-    let version = table.get("workspace").and_then(|workspace| workspace.get("package"));
-    let version = version.and_then(|package| package.get("version")).and_then(toml::Value::as_str);
-    version.map(str::to_owned).ok_or_else(|| "Cargo.toml has no workspace.package.version".to_owned())
 }
 
 /// Returns the part of a version that is the same in all versions of one binary interface: before 1.0, the first two numbers.
@@ -249,11 +241,16 @@ fn cmake_version_file(version: &str) -> String {
     )
 }
 
+/// Returns the prefix of the everyday check.
+pub(crate) fn checked_prefix(root: &Path) -> PathBuf {
+    let prefix = target_folder(root).join("install-c/prefix");
+    std::path::absolute(&prefix).unwrap_or(prefix)
+}
+
 /// Installs the library into the target folder, and builds and runs programs with it as others would.
 fn check(root: &Path) -> Result<(), String> {
-    let folder = target_folder(root).join("install-c");
-    let folder = std::path::absolute(&folder).unwrap_or(folder);
-    let prefix = folder.join("prefix");
+    let prefix = checked_prefix(root);
+    let folder = prefix.parent().expect("the prefix is in the folder of the check").to_path_buf();
     let places = Places { prefix: prefix.clone(), libdir: "lib".to_owned(), staged: None };
     install(root, &places, Profile::Dev)?;
     let programs = std::path::absolute(root.join(CRATE).join("tests/programs")).map_err(|e| e.to_string())?;

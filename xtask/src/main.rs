@@ -6,12 +6,13 @@
 //! `bare.rs` builds the core without std, and `aarch64.rs` checks code that is assembled for another processor. `numa/`
 //! runs pools on emulated machines with several nodes, and `kernel/` boots the kernel on them. `planted.rs` checks that faults in the core are detected, and
 //! `skips.rs` lists the checks that tests skipped. `deep.rs` has the long checks, including `mutants.rs`.
-//! `install_c.rs` installs the C library, `bench_guard.rs` counts instructions, `quick.rs` is for use between edits, and `release.rs` is for releases.
+//! `install_c.rs` installs the C library, `deb.rs` builds the Debian package, `versions.rs` compares versions, `bench_guard.rs` counts instructions, `quick.rs` is for use between edits, and `release.rs` is for releases.
 
 mod aarch64;
 mod arrows;
 mod bare;
 mod bench_guard;
+mod deb;
 mod deep;
 mod folders;
 mod install_c;
@@ -28,6 +29,7 @@ mod release;
 mod skips;
 mod steps;
 mod style;
+mod versions;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -43,7 +45,7 @@ const INSTALL_C: &str = "install-c";
 /// Name, description, and the steps of a command.
 type Command = (&'static str, &'static str, fn(&Path) -> Vec<steps::Step>);
 
-const COMMANDS: [Command; 8] = [
+const COMMANDS: [Command; 10] = [
     ("quick", "format, house rules, lints and unit tests of changed packages; under a minute", quick::steps),
     (
         "test",
@@ -64,6 +66,8 @@ const COMMANDS: [Command; 8] = [
         "checks before a release: versions, changelog, public interface, packages",
         release::steps,
     ),
+    ("deb", "builds the Debian package of the command, with manual and completions", deb::steps),
+    ("deb --check", "only the checks of the package and of all versions", deb::every_day),
 ];
 
 fn main() -> ExitCode {

@@ -5,6 +5,7 @@
 //! repeats the columns that identify a row. Long text wraps within its column. Related files: the `text.rs` of each
 //! command describes its tables with [`Grid`].
 
+use std::cell::Cell;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal};
 
@@ -21,6 +22,19 @@ const GAP: usize = 2;
 /// Minimum width of a text column that is wrapped.
 const TEXT_COLUMNS_MIN: usize = 8;
 
+thread_local! {
+    /// Whether this thread runs [`unlimited`].
+    static IS_UNLIMITED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Calls `make` as if the output had no width, for text that is fitted to a width later.
+pub(crate) fn unlimited<T>(make: impl FnOnce() -> T) -> T {
+    let before = IS_UNLIMITED.replace(true);
+    let made = make();
+    IS_UNLIMITED.set(before);
+    made
+}
+
 /// The width of the output in columns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Width(Option<usize>);
@@ -28,6 +42,9 @@ pub(crate) struct Width(Option<usize>);
 impl Width {
     /// Returns the width of standard output.
     pub(crate) fn of_output() -> Self {
+        if IS_UNLIMITED.get() {
+            return Self(None);
+        }
         let columns = std::env::var("COLUMNS").ok().and_then(|text| text.trim().parse().ok());
         let columns = columns.filter(|&columns| columns > 0).or_else(terminal_columns);
         Self(columns.map(|columns: usize| columns.max(COLUMNS_MIN)))

@@ -2,15 +2,17 @@
 //!
 //! Exit codes: 0 = success, 1 = the work failed, 2 = bad usage or bad input, 130 = interrupted by Ctrl-C. An error is
 //! one line on standard error; standard output contains only results. Related files: `run.rs`, `bench.rs`, `explain.rs`,
-//! `machine.rs`, `lab.rs`, `mechanisms.rs` and `settings.rs` are the commands; `outcome.rs` contains the code for errors and output
-//! that all commands use.
+//! `machine.rs`, `lab.rs`, `mechanisms.rs`, `settings.rs`, `completions.rs` and `man.rs` are the commands; `outcome.rs`
+//! contains the code for errors and output that all commands use.
 
 mod bench;
+mod completions;
 mod explain;
 mod interrupt;
 mod lab;
 mod layout;
 mod machine;
+mod man;
 mod mechanisms;
 mod outcome;
 mod progress;
@@ -48,6 +50,8 @@ enum Command {
     Mechanisms(mechanisms::MechanismArgs),
     Settings(settings::SettingsArgs),
     Set(settings::SetArgs),
+    Completions(completions::CompletionsArgs),
+    Man(man::ManArgs),
 }
 
 fn main() -> ExitCode {
@@ -67,6 +71,8 @@ fn main() -> ExitCode {
         Some(Command::Mechanisms(args)) => mechanisms::run(&args),
         Some(Command::Settings(args)) => settings::run(&args),
         Some(Command::Set(args)) => settings::run_set(&args),
+        Some(Command::Completions(args)) => completions::run(&args, Cli::command()),
+        Some(Command::Man(args)) => man::run(&args, Cli::command),
     }
 }
 

@@ -4,7 +4,9 @@
 //! number of the thread's CPU. Without an area (other C libraries, tunables, old kernels), `sched_getcpu` is called.
 //! Related files: `pool/cpu_map.rs` maps the real CPU to a CPU of the pool's machine.
 
-use std::ffi::{CStr, c_uint};
+use std::ffi::c_uint;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+use std::ffi::c_void;
 
 /// Offset of `cpu_id` in the area.
 const CPU_ID_OFFSET: isize = 4;
@@ -78,10 +80,14 @@ fn load_cpu_id(_offset: isize) -> i32 {
 /// areas that are too small.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(super) fn area_offset(area_use: AreaUse) -> Option<isize> {
-    // SAFETY: the symbol, where it exists, is an `unsigned int` that is constant after start-up.
-    let size: c_uint = unsafe { symbol(c"__rseq_size") }?;
-    // SAFETY: the symbol, where it exists, is a `ptrdiff_t` that is constant after start-up.
-    let offset: isize = unsafe { symbol(c"__rseq_offset") }?;
+    let [size, offset] = area_symbols();
+    if size.is_null() || offset.is_null() {
+        return None;
+    }
+    // SAFETY: the symbol is an `unsigned int` that is constant after start-up.
+    let size: c_uint = unsafe { size.cast::<c_uint>().read() };
+    // SAFETY: the symbol is a `ptrdiff_t` that is constant after start-up.
+    let offset: isize = unsafe { offset.cast::<isize>().read() };
     (size >= area_use as c_uint).then_some(offset)
 }
 
@@ -90,16 +96,43 @@ pub(super) fn area_offset(_area_use: AreaUse) -> Option<isize> {
     None
 }
 
-/// Returns the value of a variable of the C library, if it exists.
-///
-/// # Safety
-/// If the symbol exists, it must be a `T` that is no longer written.
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-unsafe fn symbol<T: Copy>(name: &CStr) -> Option<T> {
-    // SAFETY: `name` is a valid C string.
-    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-    // SAFETY: the caller guarantees that the symbol is a `T`.
-    (!found.is_null()).then(|| unsafe { found.cast::<T>().read() })
+/// Returns the addresses of the C library's variables `__rseq_size` and `__rseq_offset`, null if it does not have them.
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(target_feature = "crt-static")))]
+fn area_symbols() -> [*const c_void; 2] {
+    [c"__rseq_size", c"__rseq_offset"].map(|name| {
+        // SAFETY: `name` is a valid C string.
+        unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()).cast_const() }
+    })
+}
+
+/// Does the same in static programs, which have no table of symbols to search: the linker fills in the addresses, and
+/// weak symbols that it does not find are null.
+#[cfg(all(target_arch = "x86_64", target_feature = "crt-static"))]
+fn area_symbols() -> [*const c_void; 2] {
+    let (size, offset): (*const c_void, *const c_void);
+    // SAFETY: the instructions only read the table of addresses that the linker made.
+    unsafe {
+        std::arch::asm!(
+            ".weak __rseq_size", ".weak __rseq_offset",
+            "mov {size}, [rip + __rseq_size@GOTPCREL]", "mov {offset}, [rip + __rseq_offset@GOTPCREL]",
+            size = out(reg) size, offset = out(reg) offset, options(pure, readonly, nostack, preserves_flags));
+    }
+    [size, offset]
+}
+
+/// Does the same in static programs for aarch64.
+#[cfg(all(target_arch = "aarch64", target_feature = "crt-static"))]
+fn area_symbols() -> [*const c_void; 2] {
+    let (size, offset): (*const c_void, *const c_void);
+    // SAFETY: as for x86-64.
+    unsafe {
+        std::arch::asm!(
+            ".weak __rseq_size", ".weak __rseq_offset",
+            "adrp {size}, :got:__rseq_size", "ldr {size}, [{size}, :got_lo12:__rseq_size]",
+            "adrp {offset}, :got:__rseq_offset", "ldr {offset}, [{offset}, :got_lo12:__rseq_offset]",
+            size = out(reg) size, offset = out(reg) offset, options(pure, readonly, nostack, preserves_flags));
+    }
+    [size, offset]
 }
 
 /// Returns the CPU that runs the caller, by a system call; 0 if the kernel does not have that call.

@@ -68,9 +68,10 @@ pub(crate) fn take_own_signals() {
 /// Sets the default scheduling policy for the calling thread, and allows all CPUs if the thread is bound to only one.
 /// A setting that the kernel refuses stays unchanged.
 pub(crate) fn reset_scheduling() {
-    let ordinary = libc::sched_param { sched_priority: 0 };
-    // SAFETY: the call only reads the parameters.
-    unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const ordinary) };
+    // The kernel's `sched_param` is the priority alone. musl has further members, and its function always fails.
+    let priority: libc::c_int = 0;
+    // SAFETY: the call only reads the parameter.
+    unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_OTHER, &raw const priority) };
     if CpuSet::of_this_thread().is_some_and(|cpus| cpus.count() == 1) {
         // The kernel removes the CPUs that the thread's control group does not allow.
         CpuSet::all().apply();
