@@ -138,7 +138,7 @@ impl Block {
         match state.exports {
             0 => Ok(state.run.take()),
             count => Err(Kind::InUse.error(format_args!(
-                "the buffer has {count} views, such as memoryviews or arrays; delete them first"
+                "views of the buffer exist, such as memoryviews or arrays ({count}); delete them first"
             ))),
         }
     }

@@ -86,6 +86,16 @@ impl Reclaimer for Callee {
     }
 }
 
+/// The callbacks of all pools.
+static REGISTERED: Mutex<Vec<Weak<Registered>>> = Mutex::new(Vec::new());
+
+/// Unregisters the callbacks of all pools, before the interpreter ends. Threads of pools could not call them afterwards.
+#[pyfunction]
+pub(crate) fn end_callbacks(py: Python<'_>) {
+    let all: Vec<_> = held(&REGISTERED).iter().filter_map(Weak::upgrade).collect();
+    all.iter().for_each(|registered| registered.end(py));
+}
+
 /// A registered callback.
 pub(crate) struct Registered {
     callee: Arc<Callee>,
@@ -128,6 +138,10 @@ impl Registered {
     fn keep(shared: &Shared, callee: Arc<Callee>, registration: Registration) -> Arc<Self> {
         let registered = Arc::new(Self { callee, registration: Mutex::new(Some(registration)) });
         held(&shared.registered).push(Arc::clone(&registered));
+        let mut all = held(&REGISTERED);
+        all.retain(|one| one.strong_count() > 0);
+        all.push(Arc::downgrade(&registered));
+        drop(all);
         registered
     }
 

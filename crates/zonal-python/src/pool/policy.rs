@@ -12,7 +12,8 @@ use super::state::Shared;
 #[pyclass(frozen, module = "zonal")]
 pub(crate) struct Policy {
     shared: Arc<Shared>,
-    policy: PoolPolicy<'static>,
+    /// In a box, because Python's objects have an alignment of 16 bytes at most.
+    policy: Box<PoolPolicy<'static>>,
     /// What `policy` borrows.
     weights: Option<*mut PoolWeights>,
     text: String,
@@ -51,13 +52,13 @@ impl Policy {
     /// Returns a policy that prefers one node.
     pub(crate) fn preferred(shared: &Arc<Shared>, pool: &Pool, node: i64) -> PyResult<Self> {
         let policy = pool.preferred(shared.node(pool, node)?).map_err(invalid)?;
-        Ok(Self { shared: Arc::clone(shared), policy, weights: None, text: format!("pool.preferred({node})") })
+        Ok(Self { shared: Arc::clone(shared), policy: Box::new(policy), weights: None, text: format!("pool.preferred({node})") })
     }
 
     /// Returns a policy that allocates from these nodes only.
     pub(crate) fn bind(shared: &Arc<Shared>, pool: &Pool, nodes: &[i64]) -> PyResult<Self> {
         let policy = pool.bind(mask(shared, pool, nodes)?).map_err(invalid)?;
-        Ok(Self { shared: Arc::clone(shared), policy, weights: None, text: format!("pool.bind({nodes:?})") })
+        Ok(Self { shared: Arc::clone(shared), policy: Box::new(policy), weights: None, text: format!("pool.bind({nodes:?})") })
     }
 
     /// Returns a policy that uses these nodes, or all, in turn.
@@ -65,7 +66,7 @@ impl Policy {
         let wanted = nodes.map_or_else(|| Ok(pool.memory_nodes()), |nodes| mask(shared, pool, nodes))?;
         let policy = pool.interleave(wanted).map_err(invalid)?;
         let text = nodes.map_or_else(|| "pool.interleave()".to_owned(), |nodes| format!("pool.interleave({nodes:?})"));
-        Ok(Self { shared: Arc::clone(shared), policy, weights: None, text })
+        Ok(Self { shared: Arc::clone(shared), policy: Box::new(policy), weights: None, text })
     }
 
     /// Returns a policy that uses nodes in turn, in the ratio of their weights.
@@ -97,7 +98,7 @@ impl Policy {
         }
         let policy = pool.weighted_interleave(mask(shared, pool, &nodes)?, table_ref).map_err(invalid)?;
         let text = format!("pool.weighted_interleave({{{}}})", listed(weights));
-        Ok(Self { shared: Arc::clone(shared), policy, weights: Some(table), text })
+        Ok(Self { shared: Arc::clone(shared), policy: Box::new(policy), weights: Some(table), text })
     }
 }
 

@@ -108,7 +108,7 @@ impl Shared {
         let arrays: usize = self.array_memory().iter().map(|memory| memory.count()).sum();
         if views + arrays > 0 {
             return Err(Kind::InUse.error(format_args!(
-                "{views} buffers of the pool have views, and {arrays} arrays have their data in it; delete them first"
+                "the memory of the pool is in use: buffers with views: {views}, arrays: {arrays}; delete these first"
             )));
         }
         let runs = self.blocks.take_all();
