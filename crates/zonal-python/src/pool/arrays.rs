@@ -33,8 +33,11 @@ pub(crate) struct ArrayMemory {
     /// Whether the heap serves arrays for which the pool has no memory.
     pub(crate) falls_back: bool,
     process: Process,
-    runs: Mutex<HashMap<usize, Run>>,
+    runs: Mutex<Runs>,
 }
+
+/// The data of arrays, by address.
+type Runs = HashMap<usize, Run>;
 
 /// `PyDataMemAllocator` of NumPy.
 #[repr(C)]
@@ -130,28 +133,30 @@ impl ArrayMemory {
         run
     }
 
-    /// Takes the memory at an address, if it is the pool's.
-    fn remove(&self, address: *mut c_void) -> Option<Run> {
+    /// Looks an address up. In a child, the lock may be held for ever; then the result is `None`.
+    fn look<R>(&self, address: *mut c_void, found: impl FnOnce(&mut Runs, usize) -> Option<R>) -> Option<R> {
         if address.addr() % PAGE != 0 {
             return None;
         }
-        match self.process.is_current() {
-            true => held(&self.runs).remove(&address.addr()),
-            // The lock may be held for ever, and then the address is not freed either.
+        let mut runs = match self.process.is_current() {
+            true => held(&self.runs),
             false => match self.runs.try_lock() {
-                Ok(mut runs) => runs.remove(&address.addr()),
-                Err(TryLockError::Poisoned(runs)) => runs.into_inner().remove(&address.addr()),
-                Err(TryLockError::WouldBlock) => None,
+                Ok(runs) => runs,
+                Err(TryLockError::Poisoned(runs)) => runs.into_inner(),
+                Err(TryLockError::WouldBlock) => return None,
             },
-        }
+        };
+        found(&mut runs, address.addr())
+    }
+
+    /// Takes the memory at an address, if it is the pool's.
+    fn remove(&self, address: *mut c_void) -> Option<Run> {
+        self.look(address, |runs, at| runs.remove(&at))
     }
 
     /// Returns the length of the pool's memory at an address.
     fn capacity(&self, address: *mut c_void) -> Option<usize> {
-        if address.addr() % PAGE != 0 || !self.process.is_current() {
-            return None;
-        }
-        held(&self.runs).get(&address.addr()).map(Run::len)
+        self.look(address, |runs, at| runs.get(&at).map(Run::len))
     }
 
     fn release(&self, address: *mut c_void) {
@@ -220,7 +225,9 @@ unsafe extern "C" fn realloc(context: *const ArrayMemory, old: *mut c_void, byte
         // SAFETY: as above.
         None => unsafe { libc::malloc_usable_size(old) },
     };
-    let new = memory.allocate(bytes, false);
+    // An array that outlives its pool moves to the heap.
+    let is_gone = memory.shared.is_closed();
+    let new = if is_gone { on_heap(bytes, false) } else { memory.allocate(bytes, false) };
     if !new.is_null() {
         // SAFETY: both have this many bytes, and are different.
         unsafe { ptr::copy_nonoverlapping(old.cast::<u8>(), new.cast::<u8>(), used.min(bytes)) };
