@@ -1,4 +1,4 @@
-"""The type stubs, and the programs of docs/python.md."""
+"""The type stubs, and the programs of docs/python.md and of the README."""
 
 import re
 import subprocess
@@ -26,7 +26,7 @@ def test_mypy_accepts_a_right_program_and_refuses_a_wrong_one(tmp_path):
     right = check(HERE / "typed_pool.py")
     assert right.returncode == 0, right.stdout + right.stderr
     wrong = tmp_path / "wrong.py"
-    wrong.write_text('import zonal\nzonal.Pool("1M").alloc(1).nbytes = "x"\nzonal.Pool("1M", huge_pages="4m")\n')
+    wrong.write_text('import zonal\nzonal.Pool("1M").alloc(1).nbytes = 3\nzonal.Pool("1M", huge_pages="4m")\n')
     assert "Found 2 errors" in check(wrong).stdout
 
 
@@ -46,15 +46,15 @@ def test_stubs_name_every_member():
 
 
 def programs():
-    page = HERE.parents[2] / "docs" / "python.md"
-    if not page.exists():
-        return []
-    return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.S | re.M)
+    root = HERE.parents[2]
+    pages = [root / "docs" / "python.md", root / "README.md"]
+    texts = [page.read_text() for page in pages if page.exists()]
+    return [program for text in texts for program in re.findall(r"^```python\n(.*?)^```", text, re.S | re.M)]
 
 
 @pytest.mark.parametrize("number", range(len(programs())))
 def test_programs_of_the_documentation_run(number, run):
     program = programs()[number]
-    for module in re.findall(r"^import (numpy|torch|pandas|polars|pyarrow)", program, re.M):
+    for module in re.findall(r"^import (numpy|torch|pandas|polars|pyarrow)\b", program, re.M):
         pytest.importorskip(module, reason=f"{module} is not installed")
     run(program)

@@ -135,7 +135,7 @@ impl ArrayMemory {
 
     /// Looks an address up. In a child, the lock may be held for ever; then the result is `None`.
     fn look<R>(&self, address: *mut c_void, found: impl FnOnce(&mut Runs, usize) -> Option<R>) -> Option<R> {
-        if address.addr() % PAGE != 0 {
+        if !address.addr().is_multiple_of(PAGE) {
             return None;
         }
         let mut runs = match self.process.is_current() {

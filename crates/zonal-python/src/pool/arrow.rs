@@ -77,7 +77,10 @@ struct ArrayParts {
 enum Buffers {
     None,
     Numbers(#[expect(dead_code, reason = "keeps what `buffers` point to")] Vec<u64>),
-    Texts(#[expect(dead_code, reason = "as above")] Vec<i32>, #[expect(dead_code, reason = "as above")] String),
+    Texts(
+        #[expect(dead_code, reason = "as above")] Vec<i32>,
+        #[expect(dead_code, reason = "as above")] String,
+    ),
 }
 
 /// Returns a stream of the table. The caller or a consumer must release it.

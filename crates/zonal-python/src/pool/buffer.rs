@@ -48,31 +48,31 @@ impl Buffer {
 
 #[pymethods]
 impl Buffer {
-    /// The address of the first byte.
+    /// Returns the address of the first byte.
     #[getter]
     fn address(&self) -> PyResult<usize> {
         self.check().map(|()| self.address)
     }
 
-    /// The number of bytes that were requested.
+    /// Returns the number of bytes that were requested.
     #[getter]
     pub(crate) fn nbytes(&self) -> usize {
         self.nbytes
     }
 
-    /// The node that the pages belong to.
+    /// Returns the node that the pages belong to.
     #[getter]
     fn node(&self) -> u16 {
         self.node
     }
 
-    /// The number of the first page within the pool.
+    /// Returns the number of the first page within the pool.
     #[getter]
     fn frame(&self) -> u64 {
         self.frame
     }
 
-    /// The number of pages.
+    /// Returns the number of pages.
     #[getter]
     fn pages(&self) -> u64 {
         self.pages.get()
@@ -121,6 +121,8 @@ impl Buffer {
         self.block.take().map(drop)
     }
 
+    /// Fills a view of the memory, which ends with `__releasebuffer__`.
+    ///
     /// # Safety
     /// The interpreter passes a view to fill.
     unsafe fn __getbuffer__(slf: Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
@@ -139,6 +141,8 @@ impl Buffer {
         Err(PyErr::fetch(slf.py()))
     }
 
+    /// Ends a view.
+    ///
     /// # Safety
     /// The interpreter passes a view that `__getbuffer__` filled.
     unsafe fn __releasebuffer__(&self, _view: *mut ffi::Py_buffer) {
@@ -156,10 +160,15 @@ impl Buffer {
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
         if let Some(stream) = stream {
-            return Err(PyBufferError::new_err(format!("stream is {}; memory of a CPU has none", stream.repr()?)));
+            return Err(PyBufferError::new_err(format!(
+                "stream is {}; memory of a CPU has none",
+                stream.repr()?
+            )));
         }
         if let Some(device) = dl_device.filter(|&device| device != dlpack::CPU) {
-            return Err(PyBufferError::new_err(format!("dl_device is {device:?}; the memory is on the CPU, (1, 0)")));
+            return Err(PyBufferError::new_err(format!(
+                "dl_device is {device:?}; the memory is on the CPU, (1, 0)"
+            )));
         }
         if copy == Some(true) {
             return Err(PyBufferError::new_err("copy is True; a buffer is exported without a copy only"));

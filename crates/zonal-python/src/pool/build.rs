@@ -95,7 +95,11 @@ impl Options<'_, '_> {
 }
 
 /// Calls the callback. Any of the threads that prefault may do so.
-fn report(callback: Option<&Py<PyAny>>, progress: Progress, raised: &Mutex<Option<PyErr>>) -> ControlFlow<()> {
+fn report(
+    callback: Option<&Py<PyAny>>,
+    progress: Progress,
+    raised: &Mutex<Option<PyErr>>,
+) -> ControlFlow<()> {
     let Some(callback) = callback else { return ControlFlow::Continue(()) };
     Python::attach(|py| match callback.call1(py, (progress.done, progress.total)) {
         Ok(result) if result.bind(py).is(PyBool::new(py, false)) => ControlFlow::Break(()),
@@ -110,7 +114,9 @@ fn report(callback: Option<&Py<PyAny>>, progress: Progress, raised: &Mutex<Optio
 fn node_ids(nodes: &[i64]) -> PyResult<Vec<NodeId>> {
     let id = |&node| {
         let id = u16::try_from(node).ok().and_then(NodeId::new);
-        id.ok_or_else(|| invalid(format_args!("node {node} does not exist; nodes have numbers from 0 to 1023")))
+        id.ok_or_else(|| {
+            invalid(format_args!("node {node} does not exist; nodes have numbers from 0 to 1023"))
+        })
     };
     nodes.iter().map(id).collect()
 }

@@ -104,7 +104,11 @@ pub(crate) struct Registered {
 
 impl Registered {
     /// Registers a reclaimer.
-    pub(crate) fn reclaimer(py: Python<'_>, shared: &Shared, object: Bound<'_, PyAny>) -> PyResult<Arc<Self>> {
+    pub(crate) fn reclaimer(
+        py: Python<'_>,
+        shared: &Shared,
+        object: Bound<'_, PyAny>,
+    ) -> PyResult<Arc<Self>> {
         for method in ["count", "reclaim"] {
             if !object.getattr(method).is_ok_and(|found| found.is_callable()) {
                 let class = object.get_type().name()?;

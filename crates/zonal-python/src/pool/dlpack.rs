@@ -89,7 +89,13 @@ impl Form for Versioned {
     const NAME: &'static CStr = c"dltensor_versioned";
 
     fn new(tensor: Tensor) -> Self {
-        Self { version: [1, 0], context: std::ptr::null_mut(), deleter: Some(delete::<Self>), flags: 0, tensor }
+        Self {
+            version: [1, 0],
+            context: std::ptr::null_mut(),
+            deleter: Some(delete::<Self>),
+            flags: 0,
+            tensor,
+        }
     }
 
     fn tensor(&mut self) -> &mut Tensor {
@@ -144,7 +150,8 @@ fn fill<'py, T: Form>(py: Python<'py>, buffer: &Buffer) -> PyResult<Bound<'py, P
         byte_offset: 0,
     };
     let numbers = [buffer.nbytes() as i64, 1];
-    let kept = Box::into_raw(Box::new(Kept { managed: T::new(tensor), numbers, block: Arc::clone(&buffer.block) }));
+    let kept =
+        Box::into_raw(Box::new(Kept { managed: T::new(tensor), numbers, block: Arc::clone(&buffer.block) }));
     // SAFETY: the box was just made, and nothing else refers to it.
     let owner = unsafe { &mut *kept };
     let numbers = owner.numbers.as_mut_ptr();

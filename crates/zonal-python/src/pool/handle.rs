@@ -46,7 +46,11 @@ impl Pool {
         progress=None, shared_memory=false, fake_nodes=None, require_huge_pages=false, require_binding=false,
         settings=None
     ))]
-    #[expect(clippy::too_many_arguments, clippy::fn_params_excessive_bools, reason = "they have names in Python")]
+    #[expect(
+        clippy::too_many_arguments,
+        clippy::fn_params_excessive_bools,
+        reason = "they have names in Python"
+    )]
     fn new(
         py: Python<'_>,
         size: &Bound<'_, PyAny>,
@@ -160,7 +164,13 @@ impl Pool {
     }
 
     /// Closes the pool. If an exception is on its way and views exist, the pool stays open until it is no longer used.
-    fn __exit__(&self, py: Python<'_>, kind: Bound<'_, PyAny>, _value: Py<PyAny>, _traceback: Py<PyAny>) -> PyResult<()> {
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        kind: Bound<'_, PyAny>,
+        _value: Py<PyAny>,
+        _traceback: Py<PyAny>,
+    ) -> PyResult<()> {
         match self.close(py) {
             Err(_) if !kind.is_none() => Ok(()),
             other => other,
@@ -175,31 +185,31 @@ impl Pool {
         text.unwrap_or_else(|_| "<zonal.Pool, closed>".to_owned())
     }
 
-    /// The size in bytes, including memory that is offline.
+    /// Returns the size in bytes, including memory that is offline.
     #[getter]
     fn size(&self, py: Python<'_>) -> PyResult<u64> {
         self.shared.with(py, |pool| pool.frames().get() * pool.page_bytes() as u64)
     }
 
-    /// The size of a page in bytes.
+    /// Returns the size of a page in bytes.
     #[getter]
     fn page_bytes(&self, py: Python<'_>) -> PyResult<usize> {
         self.shared.with(py, zonal_linux::Pool::page_bytes)
     }
 
-    /// The nodes that have memory in the pool.
+    /// Returns the nodes that have memory in the pool.
     #[getter]
     fn node_ids(&self, py: Python<'_>) -> PyResult<Vec<u16>> {
         self.shared.with(py, |pool| pool.memory_nodes().iter().map(NodeId::get).collect())
     }
 
-    /// Ways in which the pool differs from what was requested, and what could not be found out.
+    /// Returns the ways in which the pool differs from what was requested, and what could not be found out.
     #[getter]
     fn warnings(&self) -> Vec<String> {
         held(&self.shared.warnings).clone()
     }
 
-    /// How the memory is bound: "each node's memory on that node", "not bound to nodes", or "nodes emulated".
+    /// Returns how the memory is bound: "each node's memory on that node", "not bound to nodes", or "nodes emulated".
     #[getter]
     fn binding(&self, py: Python<'_>) -> PyResult<String> {
         self.shared.with(py, |pool| pool.placement().to_string())
@@ -264,10 +274,11 @@ impl Pool {
         let asked = Asked { node, policy: policy.as_deref(), zeroed: false, wait };
         let explained = self.shared.with(py, |pool| {
             let order: Option<Order> = pool.order_holding(count);
-            let order =
-                order.ok_or_else(|| invalid(format_args!("nbytes is {count}, more than the largest block")))?;
+            let order = order
+                .ok_or_else(|| invalid(format_args!("nbytes is {count}, more than the largest block")))?;
             asked.with(&self.shared, pool, |request| {
-                let request = if wait { request.with_order(order) } else { request.with_order(order).no_wait() };
+                let request =
+                    if wait { request.with_order(order) } else { request.with_order(order).no_wait() };
                 let mut text = String::new();
                 let explain = || pool.explain(&request, |step| text.push_str(&format!("{step}\n")));
                 py.detach(explain).map(|served| (text, served))
@@ -277,7 +288,7 @@ impl Pool {
         Ok(served.map_or_else(|| format!("{text}not served\n"), |zone| format!("{text}served by {zone}\n")))
     }
 
-    /// The settings, as a mapping.
+    /// Returns the settings, as a mapping.
     #[getter]
     fn settings(&self) -> Settings {
         Settings(Arc::clone(&self.shared))

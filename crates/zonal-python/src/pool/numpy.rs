@@ -32,10 +32,13 @@ fn set_function(py: Python<'_>) -> PyResult<Set> {
     let module = py
         .import("numpy._core._multiarray_umath")
         .or_else(|_| py.import("numpy.core._multiarray_umath"))
-        .map_err(|error| PyImportError::new_err(format!("numpy_arrays needs NumPy 1.22 or later: {error}")))?;
+        .map_err(|error| {
+            PyImportError::new_err(format!("numpy_arrays needs NumPy 1.22 or later: {error}"))
+        })?;
     let capsule = module.getattr("_ARRAY_API")?;
     // SAFETY: the capsule of NumPy has no name.
-    let table = unsafe { ffi::PyCapsule_GetPointer(capsule.as_ptr(), std::ptr::null()) }.cast::<*mut c_void>();
+    let table =
+        unsafe { ffi::PyCapsule_GetPointer(capsule.as_ptr(), std::ptr::null()) }.cast::<*mut c_void>();
     if table.is_null() {
         return Err(PyErr::fetch(py));
     }
@@ -89,7 +92,7 @@ impl NumpyArrays {
 
 #[pymethods]
 impl NumpyArrays {
-    /// The number of arrays that have their data in the pool through this object.
+    /// Returns the number of arrays that have their data in the pool through this object.
     #[getter]
     fn count(&self) -> usize {
         self.memory.count()

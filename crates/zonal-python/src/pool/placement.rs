@@ -59,13 +59,13 @@ impl Placement {
 
 #[pymethods]
 impl Placement {
-    /// The bytes in memory.
+    /// Returns the bytes in memory.
     #[getter]
     fn resident(&self) -> u64 {
         self.bytes_on.values().sum()
     }
 
-    /// The bytes in memory on other nodes, or `None` if that is not known. With emulated nodes it says nothing.
+    /// Returns the bytes in memory on other nodes, or `None` if that is not known. With emulated nodes it says nothing.
     #[getter]
     fn misplaced(&self) -> Option<u64> {
         let here = self.bytes_on.get(&self.node).copied().unwrap_or(0);
@@ -76,7 +76,9 @@ impl Placement {
         let Self { node, bytes_on, absent, unknown, .. } = self;
         match &self.why {
             Some(why) => format!("Placement(node={node}, unknown: {why})"),
-            None => format!("Placement(node={node}, bytes_on={bytes_on:?}, absent={absent}, unknown={unknown})"),
+            None => {
+                format!("Placement(node={node}, bytes_on={bytes_on:?}, absent={absent}, unknown={unknown})")
+            }
         }
     }
 }

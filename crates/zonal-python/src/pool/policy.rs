@@ -52,20 +52,31 @@ impl Policy {
     /// Returns a policy that prefers one node.
     pub(crate) fn preferred(shared: &Arc<Shared>, pool: &Pool, node: i64) -> PyResult<Self> {
         let policy = pool.preferred(shared.node(pool, node)?).map_err(invalid)?;
-        Ok(Self { shared: Arc::clone(shared), policy: Box::new(policy), weights: None, text: format!("pool.preferred({node})") })
+        Ok(Self {
+            shared: Arc::clone(shared),
+            policy: Box::new(policy),
+            weights: None,
+            text: format!("pool.preferred({node})"),
+        })
     }
 
     /// Returns a policy that allocates from these nodes only.
     pub(crate) fn bind(shared: &Arc<Shared>, pool: &Pool, nodes: &[i64]) -> PyResult<Self> {
         let policy = pool.bind(mask(shared, pool, nodes)?).map_err(invalid)?;
-        Ok(Self { shared: Arc::clone(shared), policy: Box::new(policy), weights: None, text: format!("pool.bind({nodes:?})") })
+        Ok(Self {
+            shared: Arc::clone(shared),
+            policy: Box::new(policy),
+            weights: None,
+            text: format!("pool.bind({nodes:?})"),
+        })
     }
 
     /// Returns a policy that uses these nodes, or all, in turn.
     pub(crate) fn interleave(shared: &Arc<Shared>, pool: &Pool, nodes: Option<&[i64]>) -> PyResult<Self> {
         let wanted = nodes.map_or_else(|| Ok(pool.memory_nodes()), |nodes| mask(shared, pool, nodes))?;
         let policy = pool.interleave(wanted).map_err(invalid)?;
-        let text = nodes.map_or_else(|| "pool.interleave()".to_owned(), |nodes| format!("pool.interleave({nodes:?})"));
+        let text = nodes
+            .map_or_else(|| "pool.interleave()".to_owned(), |nodes| format!("pool.interleave({nodes:?})"));
         Ok(Self { shared: Arc::clone(shared), policy: Box::new(policy), weights: None, text })
     }
 
@@ -91,8 +102,9 @@ impl Policy {
         let mut nodes = Vec::new();
         for &(node, weight) in weights {
             let allowed = u8::try_from(weight).ok().filter(|&weight| weight > 0);
-            let allowed =
-                allowed.ok_or_else(|| invalid(format_args!("the weight of node {node} is {weight}; use 1 to 255")))?;
+            let allowed = allowed.ok_or_else(|| {
+                invalid(format_args!("the weight of node {node} is {weight}; use 1 to 255"))
+            })?;
             table_ref.set(shared.node(pool, node)?, allowed);
             nodes.push(node);
         }

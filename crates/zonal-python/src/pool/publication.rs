@@ -32,7 +32,7 @@ impl Drop for Published {
 
 #[pymethods]
 impl Published {
-    /// The path of the socket.
+    /// Returns the path of the socket.
     #[getter]
     fn path(&self) -> PathBuf {
         self.path.clone()

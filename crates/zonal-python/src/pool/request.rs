@@ -63,7 +63,7 @@ impl Asked<'_> {
         }
         match (self.node, self.policy) {
             (Some(node), Some(_)) => {
-                return Err(invalid(format_args!("node is {node} and a policy is given; pass one of them")));
+                Err(invalid(format_args!("node is {node} and a policy is given; pass one of them")))
             }
             (Some(node), None) => {
                 preferred = pool.preferred(shared.node(pool, node)?).map_err(invalid)?;
@@ -75,7 +75,13 @@ impl Asked<'_> {
     }
 
     /// Allocates a run. A request that may take long releases the interpreter lock.
-    pub(crate) fn run(&self, py: Python<'_>, shared: &Arc<Shared>, pool: &Pool, wanted: Wanted) -> PyResult<Run> {
+    pub(crate) fn run(
+        &self,
+        py: Python<'_>,
+        shared: &Arc<Shared>,
+        pool: &Pool,
+        wanted: Wanted,
+    ) -> PyResult<Run> {
         let is_short = !self.zeroed || wanted.bytes <= ZEROED_ATTACHED;
         let is_block = pool.order_holding(wanted.bytes).is_some();
         let taken = self.with(shared, pool, |request| {
@@ -110,7 +116,9 @@ pub(crate) fn alignment(pool: &Pool, align: Option<&Bound<'_, PyAny>>) -> PyResu
     if bytes.is_power_of_two() && pool.order_holding(bytes).is_some() {
         return Ok(bytes);
     }
-    Err(invalid(format_args!("align is {bytes}; it must be a power of two, at most the size of the largest block")))
+    Err(invalid(format_args!(
+        "align is {bytes}; it must be a power of two, at most the size of the largest block"
+    )))
 }
 
 /// Returns a number of bytes, which Python passes as a number or as a text such as "8G" or "64 KiB".
@@ -122,7 +130,9 @@ pub(crate) fn bytes(name: &str, value: &Bound<'_, PyAny>) -> PyResult<u64> {
             .ok_or_else(|| invalid(format_args!("{name} is {number}; it must be 1 or more")));
     }
     let wrong = |shown: &str| {
-        invalid(format_args!("{name} is {shown}; pass a number of bytes, or a text such as \"512M\" or \"8G\""))
+        invalid(format_args!(
+            "{name} is {shown}; pass a number of bytes, or a text such as \"512M\" or \"8G\""
+        ))
     };
     match value.extract::<String>() {
         Ok(text) => parse(&text).ok_or_else(|| wrong(&format!("\"{text}\""))),

@@ -16,7 +16,8 @@ pub(crate) struct Settings(pub(crate) Arc<Shared>);
 
 /// Returns the exception for an error of a setting.
 pub(crate) fn error_of(error: &SettingError) -> PyErr {
-    let kind = if matches!(error, SettingError::Unknown { .. }) { Kind::UnknownSetting } else { Kind::Setting };
+    let kind =
+        if matches!(error, SettingError::Unknown { .. }) { Kind::UnknownSetting } else { Kind::Setting };
     kind.error(error)
 }
 
@@ -120,7 +121,9 @@ impl Settings {
 fn allowed(values: &SettingValues) -> String {
     match values {
         SettingValues::Number { min, max, unit } => format!("{min} to {max} {unit}").trim_end().to_owned(),
-        SettingValues::NumberOrAuto { min, max, unit } => format!("auto, or {min} to {max} {unit}").trim_end().to_owned(),
+        SettingValues::NumberOrAuto { min, max, unit } => {
+            format!("auto, or {min} to {max} {unit}").trim_end().to_owned()
+        }
         SettingValues::PerKind => "a number for each of DMA, DMA32, Normal, Movable".to_owned(),
         SettingValues::Names(names) => names.join(", "),
         SettingValues::Any => "any".to_owned(),

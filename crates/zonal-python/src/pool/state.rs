@@ -69,7 +69,11 @@ impl Shared {
     }
 
     /// Runs a call with the pool while other threads can run Python code.
-    pub(crate) fn without<R: Send>(&self, py: Python<'_>, call: impl FnOnce(&Pool) -> R + Send) -> PyResult<R> {
+    pub(crate) fn without<R: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&Pool) -> R + Send,
+    ) -> PyResult<R> {
         let pool = self.pool()?;
         Ok(py.detach(move || {
             let result = call(&pool);
@@ -95,7 +99,10 @@ impl Shared {
         let found = u16::try_from(node).ok().and_then(NodeId::new).filter(|&id| nodes.contains(id));
         found.ok_or_else(|| {
             let existing: Vec<String> = nodes.iter().map(|id| id.to_string()).collect();
-            invalid(format_args!("the pool has no memory on node {node}; it has memory on {}", existing.join(", ")))
+            invalid(format_args!(
+                "the pool has no memory on node {node}; it has memory on {}",
+                existing.join(", ")
+            ))
         })
     }
 

@@ -71,7 +71,7 @@ impl Table {
 
 #[pymethods]
 impl Table {
-    /// The names of the columns.
+    /// Returns the names of the columns.
     #[getter]
     fn columns(&self) -> Vec<&'static str> {
         self.columns.iter().map(|column| column.name).collect()
@@ -125,7 +125,8 @@ impl Table {
         }
         let stream = Box::into_raw(Box::new(arrow::stream(&self.columns, self.rows)));
         // SAFETY: the pointer is not null, and the destructor frees it.
-        let capsule = unsafe { ffi::PyCapsule_New(stream.cast(), arrow::NAME.as_ptr(), Some(arrow::destroy)) };
+        let capsule =
+            unsafe { ffi::PyCapsule_New(stream.cast(), arrow::NAME.as_ptr(), Some(arrow::destroy)) };
         // SAFETY: a new reference, or null with an exception set.
         unsafe { Bound::from_owned_ptr_or_err(py, capsule) }
     }
