@@ -190,3 +190,76 @@ def test_the_interpreter_ends_while_callbacks_run(run):
         time.sleep(0.2)  # the threads must be in the midst of it
         """
     )
+
+
+def grow_and_shrink(pool):
+    pool.grow("2M")
+    pool.shrink("2M")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda pool: pool.alloc("1M", zeroed=True),
+        lambda pool: pool.alloc("6M"),
+        lambda pool: pool.verify(),
+        lambda pool: pool.trim(),
+        lambda pool: pool.reclaim(0, 1),
+        lambda pool: zonal.Pool("4M", prefault=True).close(),
+        grow_and_shrink,
+    ],
+    ids=["alloc zeroed", "alloc contiguous", "verify", "trim", "reclaim", "build", "grow and shrink"],
+)
+def test_long_calls_release_the_interpreter_lock(call):
+    """Another thread can run only while a call has released the lock, because no thread is made to yield."""
+    pool = zonal.Pool("32M", fake_nodes=1, max_size="64M")
+    lock, ran = threading.Lock(), []
+
+    def wait():
+        with lock:
+            ran.append(True)
+
+    lock.acquire()
+    thread = threading.Thread(target=wait)
+    thread.start()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1000)
+    try:
+        lock.release()
+        turns = 0
+        while not ran and turns < 20_000:
+            call(pool)
+            turns += 1
+        assert ran
+    finally:
+        sys.setswitchinterval(interval)
+    thread.join()
+    pool.close()
+
+
+def test_a_full_pool_waits_without_the_interpreter_lock(pool):
+    """The background thread reclaims, and needs the interpreter lock, while a request waits."""
+    inside, leave = threading.Event(), threading.Event()
+
+    class Slow:
+        def count(self, request):
+            return 1000
+
+        def reclaim(self, request):
+            if request.reason == "background":
+                inside.set()
+                leave.wait(30)
+            return 0
+
+    with pool.register_reclaimer(Slow()):
+        held = []
+        with pytest.raises(MemoryError):
+            while True:
+                held.append(pool.alloc("64k", wait=False))
+        assert inside.wait(30)
+        timer = threading.Timer(0.05, leave.set)
+        timer.start()
+        pool.verify()  # waits until the background thread has left the reclaimer
+        assert leave.is_set()
+        timer.join()
+        held.clear()
