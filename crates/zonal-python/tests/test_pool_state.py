@@ -139,8 +139,9 @@ buffer = pool.alloc("1M", zeroed=True)
 placement = buffer.placement()
 assert not placement.known and "SYS_NICE" in placement.why, placement
 assert placement.misplaced is None
-assert all(not part.known for part in pool.placement())
 assert any("placement" in warning for warning in pool.warnings), pool.warnings
+assert all(not part.known for part in pool.placement())
+assert sum("placement" in warning for warning in pool.warnings) == 1, pool.warnings
 print("denied")
 """
 

@@ -85,7 +85,10 @@ pub(crate) struct NumpyArrays {
 impl NumpyArrays {
     pub(crate) fn new(memory: ArrayMemory, pool: Py<Pool>) -> Self {
         let memory = Arc::new(memory);
-        held(&memory.shared.arrays).push(Arc::downgrade(&memory));
+        let mut all = held(&memory.shared.arrays);
+        all.retain(|one| one.strong_count() > 0);
+        all.push(Arc::downgrade(&memory));
+        drop(all);
         Self { memory, _pool: pool, before: Mutex::new(None) }
     }
 }

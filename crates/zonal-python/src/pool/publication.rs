@@ -19,7 +19,10 @@ impl Published {
     pub(crate) fn new(shared: &Shared, publication: Publication) -> Self {
         let path = publication.path().to_owned();
         let publication = Arc::new(Mutex::new(Some(publication)));
-        held(&shared.publications).push(Arc::downgrade(&publication));
+        let mut all = held(&shared.publications);
+        all.retain(|one| one.strong_count() > 0);
+        all.push(Arc::downgrade(&publication));
+        drop(all);
         Self { publication, path }
     }
 }
