@@ -52,6 +52,38 @@ def test_pandas_reads_tables(pool2):
     assert list(frame["node"]) == [0, 1]
 
 
+def test_nothing_is_leaked(run):
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    run(
+        """
+        import gc, pyarrow, zonal
+        pool = zonal.Pool("8M", fake_nodes=1, prefault=True)
+        class Idle:
+            def count(self, request): return 0
+            def reclaim(self, request): return 0
+        def use():
+            buffer = pool.alloc(4096)
+            memoryview(buffer)
+            buffer.__dlpack__()
+            buffer.placement()
+            pyarrow.table(pool.zones())
+            pool.zones().__arrow_c_stream__()
+            pool.weighted_interleave({0: 3})
+            with pool.register_reclaimer(Idle()):
+                pool.reclaim(0, 1)
+        def resident():
+            gc.collect()
+            with open("/proc/self/statm") as file:
+                return 4 * int(file.read().split()[1])
+        [use() for _ in range(2000)]
+        before = resident()
+        [use() for _ in range(10_000)]
+        grown = resident() - before
+        assert grown < 400, f"{grown} KiB"  # 40 bytes each
+        """
+    )
+
+
 def test_explanations(pool2):
     assert "served by zone Normal of node 1" in pool2.explain("2M", node=1)
     assert "served by" in pool2.explain()

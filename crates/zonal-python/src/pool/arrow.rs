@@ -54,6 +54,20 @@ pub(crate) struct Stream {
     private: *mut c_void,
 }
 
+/// The end of a stream, which owns nothing.
+const END: Array = Array {
+    length: 0,
+    null_count: 0,
+    offset: 0,
+    buffers_count: 0,
+    children_count: 0,
+    buffers: ptr::null_mut(),
+    children: ptr::null_mut(),
+    dictionary: ptr::null_mut(),
+    release: None,
+    private: ptr::null_mut(),
+};
+
 /// What a stream owns.
 struct Source {
     columns: Vec<Column>,
@@ -156,7 +170,7 @@ unsafe extern "C" fn get_next(stream: *mut Stream, place: *mut Array) -> c_int {
     // SAFETY: as above.
     let source = unsafe { source(stream) };
     let next = if source.is_read {
-        Array { release: None, ..array(0, Buffers::None, Vec::new(), Vec::new()) }
+        END
     } else {
         source.is_read = true;
         let child = |column: &Column| Box::into_raw(Box::new(column_array(column)));
