@@ -1,0 +1,137 @@
+//! The options of a pool.
+
+use std::num::NonZeroUsize;
+use std::ops::ControlFlow;
+use std::sync::Mutex;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict};
+use zonal_linux::{Config, HugePages, NodeId, Pool, PoolError, Prefault, Progress, SettingError};
+
+use super::errors::{Kind, invalid};
+use super::request::bytes;
+use super::settings::{error_of, text_of};
+use super::state::held;
+
+/// Options as Python passes them.
+pub(crate) struct Options<'a, 'py> {
+    pub(crate) size: &'a Bound<'py, PyAny>,
+    pub(crate) nodes: Option<Vec<i64>>,
+    pub(crate) max_size: Option<&'a Bound<'py, PyAny>>,
+    pub(crate) huge_pages: &'a str,
+    pub(crate) prefault: bool,
+    pub(crate) prefault_threads: Option<usize>,
+    pub(crate) progress: Option<Py<PyAny>>,
+    pub(crate) shared_memory: bool,
+    pub(crate) fake_nodes: Option<usize>,
+    pub(crate) require_huge_pages: bool,
+    pub(crate) require_binding: bool,
+    pub(crate) settings: Option<&'a Bound<'py, PyDict>>,
+}
+
+impl Options<'_, '_> {
+    /// Builds the pool while other threads can run Python code.
+    pub(crate) fn build(&self, py: Python<'_>) -> PyResult<Pool> {
+        let callback = self.progress.as_ref();
+        let raised: Mutex<Option<PyErr>> = Mutex::new(None);
+        let on_progress = |progress: Progress| report(callback, progress, &raised);
+        let mut builder = Pool::builder().size(bytes("size", self.size)?).config(self.config()?);
+        if let Some(nodes) = &self.nodes {
+            builder = builder.nodes(node_ids(nodes)?);
+        }
+        if let Some(max_size) = self.max_size {
+            builder = builder.max_size(bytes("max_size", max_size)?);
+        }
+        builder = builder.huge_pages(self.huge_pages()?);
+        if self.prefault {
+            builder = builder.prefault(Prefault::AtOnce);
+        }
+        if let Some(threads) = self.prefault_threads {
+            let zero = || invalid("prefault_threads is 0; it must be 1 or more");
+            builder = builder.prefault_threads(NonZeroUsize::new(threads).ok_or_else(zero)?);
+        }
+        if self.progress.is_some() {
+            builder = builder.on_progress(&on_progress);
+        }
+        if self.shared_memory {
+            builder = builder.shared_memory();
+        }
+        if let Some(count) = self.fake_nodes {
+            builder = builder.fake_nodes(count);
+        }
+        if self.require_huge_pages {
+            builder = builder.require_huge_pages();
+        }
+        if self.require_binding {
+            builder = builder.require_binding();
+        }
+        let built = py.detach(|| builder.build());
+        if let Some(error) = held(&raised).take() {
+            return Err(error);
+        }
+        built.map_err(|error| error_of_build(&error))
+    }
+
+    fn huge_pages(&self) -> PyResult<HugePages> {
+        match self.huge_pages {
+            "transparent" => Ok(HugePages::Transparent),
+            "never" => Ok(HugePages::Never),
+            "2m" => Ok(HugePages::Explicit),
+            "1g" => Ok(HugePages::Explicit1G),
+            other => Err(invalid(format_args!(
+                "huge_pages is \"{other}\"; allowed: \"transparent\", \"never\", \"2m\", \"1g\""
+            ))),
+        }
+    }
+
+    fn config(&self) -> PyResult<Config> {
+        let mut config = Config::default();
+        for (name, value) in self.settings.into_iter().flatten() {
+            let set: Result<(), SettingError> = config.set(&name.extract::<String>()?, &text_of(&value)?);
+            set.map_err(|error| error_of(&error))?;
+        }
+        Ok(config)
+    }
+}
+
+/// Calls the callback. Any of the threads that prefault may do so.
+fn report(
+    callback: Option<&Py<PyAny>>,
+    progress: Progress,
+    raised: &Mutex<Option<PyErr>>,
+) -> ControlFlow<()> {
+    let Some(callback) = callback else { return ControlFlow::Continue(()) };
+    Python::attach(|py| match callback.call1(py, (progress.done, progress.total)) {
+        Ok(result) if result.bind(py).is(PyBool::new(py, false)) => ControlFlow::Break(()),
+        Ok(_) => ControlFlow::Continue(()),
+        Err(error) => {
+            held(raised).get_or_insert(error);
+            ControlFlow::Break(())
+        }
+    })
+}
+
+fn node_ids(nodes: &[i64]) -> PyResult<Vec<NodeId>> {
+    let id = |&node| {
+        let id = u16::try_from(node).ok().and_then(NodeId::new);
+        id.ok_or_else(|| {
+            invalid(format_args!("node {node} does not exist; nodes have numbers from 0 to 1023"))
+        })
+    };
+    nodes.iter().map(id).collect()
+}
+
+fn error_of_build(error: &PoolError) -> PyErr {
+    let kind = match error {
+        PoolError::UnknownNode { .. }
+        | PoolError::NodeWithoutMemory { .. }
+        | PoolError::FakeNodes { .. }
+        | PoolError::TooSmall { .. }
+        | PoolError::MaxSize { .. }
+        | PoolError::ReservedHugePages
+        | PoolError::Config(_) => Kind::InvalidArgument,
+        PoolError::TooLarge { .. } | PoolError::Prefault { .. } => Kind::OutOfMemory,
+        _ => Kind::Build,
+    };
+    kind.error(error)
+}

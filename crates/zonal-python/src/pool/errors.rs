@@ -1,0 +1,57 @@
+//! The exceptions of the package, which `python/zonal/_errors.py` defines.
+
+use std::fmt::Display;
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
+
+/// An exception of the package.
+#[derive(Clone, Copy)]
+pub(crate) enum Kind {
+    InvalidArgument,
+    Build,
+    OutOfMemory,
+    Closed,
+    InUse,
+    Forked,
+    Reentry,
+    Setting,
+    UnknownSetting,
+    Resize,
+    Corruption,
+}
+
+const NAMES: [&str; 11] = [
+    "InvalidArgumentError",
+    "BuildError",
+    "OutOfMemoryError",
+    "ClosedError",
+    "InUseError",
+    "ForkedError",
+    "ReentryError",
+    "SettingError",
+    "UnknownSettingError",
+    "ResizeError",
+    "CorruptionError",
+];
+
+impl Kind {
+    /// Returns an exception of this kind.
+    #[cold]
+    pub(crate) fn error(self, message: impl Display) -> PyErr {
+        static TYPES: [PyOnceLock<Py<PyType>>; NAMES.len()] = [const { PyOnceLock::new() }; NAMES.len()];
+        let message = message.to_string();
+        Python::attach(|py| match TYPES[self as usize].import(py, "zonal._errors", NAMES[self as usize]) {
+            Ok(class) => PyErr::from_type(class.clone(), message),
+            Err(error) => PyRuntimeError::new_err(format!("{message} ({error})")),
+        })
+    }
+}
+
+/// Returns an error about an argument.
+#[cold]
+pub(crate) fn invalid(message: impl Display) -> PyErr {
+    Kind::InvalidArgument.error(message)
+}

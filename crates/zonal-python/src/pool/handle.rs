@@ -1,0 +1,381 @@
+//! The class `Pool`.
+//!
+//! Related files: `build.rs` builds pools, `request.rs` serves requests, `observe.rs` reports the state, and `state.rs` has
+//! what the objects of a pool share.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use zonal_linux::{NodeId, Order, PageCount};
+
+use super::arrays::ArrayMemory;
+use super::buffer::Buffer;
+use super::build::Options;
+use super::callbacks::{Handle, Registered, check_outside};
+use super::errors::{Kind, invalid};
+use super::numpy::NumpyArrays;
+use super::observe;
+use super::placement::Placement;
+use super::policy::Policy;
+use super::publication::Published;
+use super::request::{Asked, Wanted, alignment, bytes};
+use super::settings::Settings;
+use super::state::{Shared, held};
+use super::table::Table;
+
+/// Memory that this process maps, of which each part is bound to a NUMA node, and an allocator of pages in it.
+#[pyclass(frozen, weakref, module = "zonal")]
+pub(crate) struct Pool {
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        Python::attach(|py| self.shared.end(py));
+    }
+}
+
+#[pymethods]
+impl Pool {
+    #[new]
+    #[pyo3(signature = (
+        size, nodes=None, *, max_size=None, huge_pages="transparent", prefault=false, prefault_threads=None,
+        progress=None, shared_memory=false, fake_nodes=None, require_huge_pages=false, require_binding=false,
+        settings=None
+    ))]
+    #[expect(
+        clippy::too_many_arguments,
+        clippy::fn_params_excessive_bools,
+        reason = "they have names in Python"
+    )]
+    fn new(
+        py: Python<'_>,
+        size: &Bound<'_, PyAny>,
+        nodes: Option<Vec<i64>>,
+        max_size: Option<&Bound<'_, PyAny>>,
+        huge_pages: &str,
+        prefault: bool,
+        prefault_threads: Option<usize>,
+        progress: Option<Py<PyAny>>,
+        shared_memory: bool,
+        fake_nodes: Option<usize>,
+        require_huge_pages: bool,
+        require_binding: bool,
+        settings: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
+        let options = Options {
+            size,
+            nodes,
+            max_size,
+            huge_pages,
+            prefault,
+            prefault_threads,
+            progress,
+            shared_memory,
+            fake_nodes,
+            require_huge_pages,
+            require_binding,
+            settings,
+        };
+        Ok(Self { shared: Arc::new(Shared::new(options.build(py)?)) })
+    }
+
+    /// Allocates at least `nbytes`, in adjacent pages.
+    #[pyo3(signature = (nbytes, *, node=None, policy=None, align=None, zeroed=false, wait=true))]
+    #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
+    fn alloc(
+        &self,
+        py: Python<'_>,
+        nbytes: &Bound<'_, PyAny>,
+        node: Option<i64>,
+        policy: Option<PyRef<'_, Policy>>,
+        align: Option<&Bound<'_, PyAny>>,
+        zeroed: bool,
+        wait: bool,
+    ) -> PyResult<Buffer> {
+        let count = bytes("nbytes", nbytes)? as usize;
+        let pool = self.shared.pool()?;
+        let asked = Asked { node, policy: policy.as_deref(), zeroed, wait };
+        let page = pool.page_bytes();
+        let run = alignment(&pool, align)
+            .and_then(|align| asked.run(py, &self.shared, &pool, Wanted { bytes: count, align }));
+        self.shared.drop_handle(py, pool);
+        let run = run?;
+        if self.shared.is_closed() {
+            return Err(Kind::Closed.error("the pool was closed by another thread during the request"));
+        }
+        Ok(Buffer::new(&self.shared, run, count, page))
+    }
+
+    /// Frees a buffer of this pool, as `buffer.free()` does.
+    fn free(&self, buffer: &Buffer) -> PyResult<()> {
+        if !Arc::ptr_eq(&buffer.shared, &self.shared) {
+            return Err(invalid("the buffer belongs to another pool"));
+        }
+        buffer.free()
+    }
+
+    /// Returns a policy that prefers a node, and then the nodes nearest to it.
+    fn preferred(&self, py: Python<'_>, node: i64) -> PyResult<Policy> {
+        self.shared.with(py, |pool| Policy::preferred(&self.shared, pool, node))?
+    }
+
+    /// Returns a policy that allocates from these nodes only.
+    fn bind(&self, py: Python<'_>, nodes: Vec<i64>) -> PyResult<Policy> {
+        self.shared.with(py, |pool| Policy::bind(&self.shared, pool, &nodes))?
+    }
+
+    /// Returns a policy that uses these nodes, or all, in turn: each request the next one.
+    #[pyo3(signature = (nodes=None))]
+    fn interleave(&self, py: Python<'_>, nodes: Option<Vec<i64>>) -> PyResult<Policy> {
+        self.shared.with(py, |pool| Policy::interleave(&self.shared, pool, nodes.as_deref()))?
+    }
+
+    /// Returns a policy that uses nodes in turn, in the ratio of their weights.
+    fn weighted_interleave(&self, py: Python<'_>, weights: &Bound<'_, PyDict>) -> PyResult<Policy> {
+        let pairs: PyResult<Vec<(i64, i64)>> =
+            weights.iter().map(|(node, weight)| Ok((node.extract()?, weight.extract()?))).collect();
+        let pairs = pairs?;
+        self.shared.with(py, |pool| Policy::weighted(&self.shared, pool, &pairs))?
+    }
+
+    /// Closes the pool. Raises an error while views of its buffers, or arrays in its memory, exist.
+    ///
+    /// Buffers without views are freed. It is no error to close a pool twice.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if self.shared.is_closed() {
+            return Ok(());
+        }
+        check_outside("close")?;
+        self.shared.close(py)
+    }
+
+    /// Whether the pool has been closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.shared.is_closed()
+    }
+
+    fn __enter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    /// Closes the pool. If an exception is on its way and views exist, the pool stays open until it is no longer used.
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        kind: Bound<'_, PyAny>,
+        _value: Py<PyAny>,
+        _traceback: Py<PyAny>,
+    ) -> PyResult<()> {
+        match self.close(py) {
+            Err(_) if !kind.is_none() => Ok(()),
+            other => other,
+        }
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> String {
+        if !self.shared.is_here() {
+            return "<zonal.Pool of a parent process>".to_owned();
+        }
+        let text = self.shared.with(py, |pool| format!("<zonal.{pool:?}>"));
+        text.unwrap_or_else(|_| "<zonal.Pool, closed>".to_owned())
+    }
+
+    /// Returns the size in bytes, including memory that is offline.
+    #[getter]
+    fn size(&self, py: Python<'_>) -> PyResult<u64> {
+        self.shared.with(py, |pool| pool.frames().get() * pool.page_bytes() as u64)
+    }
+
+    /// Returns the size of a page in bytes.
+    #[getter]
+    fn page_bytes(&self, py: Python<'_>) -> PyResult<usize> {
+        self.shared.with(py, zonal_linux::Pool::page_bytes)
+    }
+
+    /// Returns the nodes that have memory in the pool.
+    #[getter]
+    fn node_ids(&self, py: Python<'_>) -> PyResult<Vec<u16>> {
+        self.shared.with(py, |pool| pool.memory_nodes().iter().map(NodeId::get).collect())
+    }
+
+    /// Returns the ways in which the pool differs from what was requested, and what could not be found out.
+    #[getter]
+    fn warnings(&self) -> Vec<String> {
+        held(&self.shared.warnings).clone()
+    }
+
+    /// Returns how the memory is bound: "each node's memory on that node", "not bound to nodes", or "nodes emulated".
+    #[getter]
+    fn binding(&self, py: Python<'_>) -> PyResult<String> {
+        self.shared.with(py, |pool| pool.placement().to_string())
+    }
+
+    /// Returns, for each node, where the kernel has put the pages of the pool that belong to it.
+    fn placement(&self, py: Python<'_>) -> PyResult<Vec<Placement>> {
+        let found = self.shared.without(py, |pool| match pool.residency() {
+            Ok(nodes) => nodes.iter().map(Placement::of_node).collect(),
+            Err(why) => {
+                let failed = |node: NodeId| Placement::failed(node.get(), &why);
+                pool.memory_nodes().iter().map(failed).collect::<Vec<_>>()
+            }
+        })?;
+        found.iter().filter_map(Placement::problem).for_each(|why| self.shared.warn(why));
+        Ok(found)
+    }
+
+    /// Returns the accounting in pages: `managed = free + in_pagesets + allocated`.
+    fn accounting<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let accounting = self.shared.with(py, zonal_linux::Pool::accounting)?;
+        observe::dict(py, &observe::accounting(&accounting))
+    }
+
+    /// Returns how often events occurred since the pool was built.
+    fn statistics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        observe::dict(py, &self.shared.with(py, observe::statistics)?)
+    }
+
+    /// Returns a table of the zones.
+    fn zones(&self, py: Python<'_>) -> PyResult<Table> {
+        self.shared.without(py, observe::zones)
+    }
+
+    /// Returns a table of the nodes.
+    fn nodes(&self, py: Python<'_>) -> PyResult<Table> {
+        self.shared.without(py, observe::nodes)
+    }
+
+    /// Returns a table of the pagesets (per-CPU caches) that are or were in use.
+    fn pagesets(&self, py: Python<'_>) -> PyResult<Table> {
+        self.shared.without(py, observe::pagesets)
+    }
+
+    /// Returns the state as a text: json, zoneinfo, buddyinfo, vmstat, fallback_lists or numastat.
+    #[pyo3(signature = (format="json"))]
+    fn snapshot(&self, py: Python<'_>, format: &str) -> PyResult<String> {
+        self.shared.without(py, |pool| observe::snapshot(pool, format))?
+    }
+
+    /// Returns which zones a request would try, and why each of them would not serve it. Nothing is allocated.
+    #[pyo3(signature = (nbytes=None, *, node=None, policy=None, wait=true))]
+    fn explain(
+        &self,
+        py: Python<'_>,
+        nbytes: Option<&Bound<'_, PyAny>>,
+        node: Option<i64>,
+        policy: Option<PyRef<'_, Policy>>,
+        wait: bool,
+    ) -> PyResult<String> {
+        let count = nbytes.map_or(Ok(1), |value| bytes("nbytes", value))? as usize;
+        let asked = Asked { node, policy: policy.as_deref(), zeroed: false, wait };
+        let explained = self.shared.with(py, |pool| {
+            let order: Option<Order> = pool.order_holding(count);
+            let order = order
+                .ok_or_else(|| invalid(format_args!("nbytes is {count}, more than the largest block")))?;
+            asked.with(&self.shared, pool, |request| {
+                let request =
+                    if wait { request.with_order(order) } else { request.with_order(order).no_wait() };
+                let mut text = String::new();
+                let explain = || pool.explain(&request, |step| text.push_str(&format!("{step}\n")));
+                py.detach(explain).map(|served| (text, served))
+            })
+        })??;
+        let (text, served) = explained.map_err(invalid)?;
+        Ok(served.map_or_else(|| format!("{text}not served\n"), |zone| format!("{text}served by {zone}\n")))
+    }
+
+    /// Returns the settings, as a mapping.
+    #[getter]
+    fn settings(&self) -> Settings {
+        Settings(Arc::clone(&self.shared))
+    }
+
+    /// Brings memory online, up to `max_size`, and returns how many bytes.
+    fn grow(&self, py: Python<'_>, nbytes: &Bound<'_, PyAny>) -> PyResult<u64> {
+        let count = bytes("nbytes", nbytes)?;
+        self.shared.without(py, |pool| pool.grow(count))?.map_err(|error| Kind::Resize.error(error))
+    }
+
+    /// Returns memory to the kernel, calling reclaimers for what is in use, and returns how many bytes.
+    fn shrink(&self, py: Python<'_>, nbytes: &Bound<'_, PyAny>) -> PyResult<u64> {
+        let count = bytes("nbytes", nbytes)?;
+        self.shared.without(py, |pool| pool.shrink(count))?.map_err(|error| Kind::Resize.error(error))
+    }
+
+    /// Returns the memory of pages that are free now to the kernel, and returns how many bytes. The pages stay usable.
+    fn trim(&self, py: Python<'_>) -> PyResult<u64> {
+        self.shared.without(py, zonal_linux::Pool::trim)?.map_err(|error| Kind::Resize.error(error))
+    }
+
+    /// Calls the reclaimers to free pages of a node, and returns how many they freed.
+    fn reclaim(&self, py: Python<'_>, node: i64, pages: u64) -> PyResult<u64> {
+        let node = self.shared.with(py, |pool| self.shared.node(pool, node))??;
+        self.shared.without(py, |pool| pool.shrink_caches(node, PageCount::new(pages)).get())
+    }
+
+    /// Checks the invariants of all metadata, and returns the accounting.
+    fn verify<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        check_outside("verify")?;
+        let found = self.shared.without(py, zonal_linux::Pool::verify)?;
+        observe::dict(py, &observe::accounting(&found.map_err(|error| Kind::Corruption.error(error))?))
+    }
+
+    /// Publishes the pool on a Unix socket, where the tools of zonal read its state and change its settings.
+    fn publish(&self, py: Python<'_>, path: PathBuf) -> PyResult<Published> {
+        let published = self.shared.without(py, |pool| pool.publish(&path))?;
+        Ok(Published::new(&self.shared, published.map_err(invalid)?))
+    }
+
+    /// Registers an object with the methods `count(request)` and `reclaim(request)`, which return numbers of pages.
+    fn register_reclaimer(&self, py: Python<'_>, reclaimer: Bound<'_, PyAny>) -> PyResult<Handle> {
+        let registered = Registered::reclaimer(py, &self.shared, reclaimer)?;
+        Ok(Handle::new(&self.shared, &registered))
+    }
+
+    /// Registers a function that a thread of the pool calls with a dict for each event of memory pressure.
+    fn on_pressure(&self, py: Python<'_>, callback: Bound<'_, PyAny>) -> PyResult<Handle> {
+        let registered = Registered::pressure(py, &self.shared, callback)?;
+        Ok(Handle::new(&self.shared, &registered))
+    }
+
+    /// Returns a context manager in which NumPy puts the data of new arrays into the pool.
+    #[pyo3(signature = (*, node=None, policy=None, min_bytes=32768, wait=true, fallback=false))]
+    fn numpy_arrays(
+        slf: Bound<'_, Self>,
+        node: Option<i64>,
+        policy: Option<Py<Policy>>,
+        min_bytes: usize,
+        wait: bool,
+        fallback: bool,
+    ) -> PyResult<NumpyArrays> {
+        let (py, shared) = (slf.py(), Arc::clone(&slf.get().shared));
+        let policy = match (node, policy) {
+            (Some(node), Some(_)) => {
+                return Err(invalid(format_args!("node is {node} and a policy is given; pass one of them")));
+            }
+            (Some(node), None) => {
+                Some(Py::new(py, shared.with(py, |pool| Policy::preferred(&shared, pool, node))??)?)
+            }
+            (None, Some(policy)) => policy.get().of(&shared).map(|_| Some(policy.clone_ref(py)))?,
+            (None, None) => shared.with(py, |_| None)?,
+        };
+        let memory = ArrayMemory::new(shared, policy, min_bytes, wait, fallback);
+        Ok(NumpyArrays::new(memory, slf.unbind()))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        // No thread holds the lock: it is held only by threads that are attached to the interpreter.
+        if let Ok(registered) = self.shared.registered.try_lock() {
+            registered.iter().try_for_each(|one| visit.call(one.object()))?;
+        }
+        Ok(())
+    }
+
+    fn __clear__(&self) {
+        Python::attach(|py| self.shared.end(py));
+    }
+}

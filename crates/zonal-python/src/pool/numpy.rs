@@ -1,0 +1,129 @@
+//! The context manager that sets NumPy's hook for the memory of arrays, and the functions of NumPy that it needs.
+//!
+//! NumPy exports its C functions as a table in a capsule, so its headers are not needed. Related file: `arrays.rs` has the hook.
+
+use std::ffi::{CStr, c_uint, c_void};
+use std::sync::{Arc, Mutex};
+
+use pyo3::exceptions::PyImportError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+
+use super::arrays::{ArrayMemory, Hook};
+use super::errors::invalid;
+use super::state::held;
+use crate::pool::Pool;
+
+/// The name of the capsule, which NumPy prescribes.
+const NAME: &CStr = c"mem_handler";
+/// Indices in NumPy's table: of the version of its features, and of `PyDataMem_SetHandler`.
+const FEATURES: usize = 211;
+const SET: usize = 304;
+/// The features of NumPy 1.22, the first with the hook.
+const FEATURES_MIN: c_uint = 0xf;
+
+// SAFETY: NumPy documents these types.
+type Features = unsafe extern "C" fn() -> c_uint;
+// SAFETY: as above.
+type Set = unsafe extern "C" fn(*mut ffi::PyObject) -> *mut ffi::PyObject;
+
+/// Returns the function of NumPy that sets the hook.
+fn set_function(py: Python<'_>) -> PyResult<Set> {
+    let module = py
+        .import("numpy._core._multiarray_umath")
+        .or_else(|_| py.import("numpy.core._multiarray_umath"))
+        .map_err(|error| {
+            PyImportError::new_err(format!("numpy_arrays needs NumPy 1.22 or later: {error}"))
+        })?;
+    let capsule = module.getattr("_ARRAY_API")?;
+    // SAFETY: the capsule of NumPy has no name.
+    let table =
+        unsafe { ffi::PyCapsule_GetPointer(capsule.as_ptr(), std::ptr::null()) }.cast::<*mut c_void>();
+    if table.is_null() {
+        return Err(PyErr::fetch(py));
+    }
+    // SAFETY: every version of NumPy has this entry, a function of this type.
+    let features = unsafe { *table.wrapping_add(FEATURES).cast::<Features>() };
+    // SAFETY: the function has no conditions.
+    let version = unsafe { features() };
+    if version < FEATURES_MIN {
+        return Err(PyImportError::new_err("numpy_arrays needs NumPy 1.22 or later"));
+    }
+    // SAFETY: NumPy has had this entry since that version.
+    Ok(unsafe { *table.wrapping_add(SET).cast::<Set>() })
+}
+
+/// Sets the hook for the calling context, and returns the one before.
+fn set(py: Python<'_>, hook: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+    let set = set_function(py)?;
+    // SAFETY: a function of NumPy, which holds a reference of its own to the capsule.
+    let before = unsafe { set(hook.as_ptr()) };
+    // SAFETY: a new reference, or null with an exception set.
+    unsafe { Bound::from_owned_ptr_or_err(py, before) }.map(Bound::unbind)
+}
+
+// SAFETY: the interpreter calls this once, when no array and no context holds the capsule.
+unsafe extern "C" fn destroy(capsule: *mut ffi::PyObject) {
+    // SAFETY: the capsule has this name.
+    let hook = unsafe { ffi::PyCapsule_GetPointer(capsule, NAME.as_ptr()) }.cast::<Hook>();
+    if !hook.is_null() {
+        // SAFETY: the pointer comes from `Hook::new`, and the capsule goes away.
+        unsafe { Hook::destroy(hook) };
+    }
+}
+
+/// A context manager in which NumPy puts the data of new arrays into a pool.
+#[pyclass(frozen, module = "zonal")]
+pub(crate) struct NumpyArrays {
+    memory: Arc<ArrayMemory>,
+    /// The pool stays open in the context.
+    _pool: Py<Pool>,
+    /// The hook before.
+    before: Mutex<Option<Py<PyAny>>>,
+}
+
+impl NumpyArrays {
+    pub(crate) fn new(memory: ArrayMemory, pool: Py<Pool>) -> Self {
+        let memory = Arc::new(memory);
+        let mut all = held(&memory.shared.arrays);
+        all.retain(|one| one.strong_count() > 0);
+        all.push(Arc::downgrade(&memory));
+        drop(all);
+        Self { memory, _pool: pool, before: Mutex::new(None) }
+    }
+}
+
+#[pymethods]
+impl NumpyArrays {
+    /// Returns the number of arrays that have their data in the pool through this object.
+    #[getter]
+    fn count(&self) -> usize {
+        self.memory.count()
+    }
+
+    fn __enter__<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
+        let (py, this) = (slf.py(), slf.get());
+        if held(&this.before).is_some() {
+            return Err(invalid("this context has been entered; make another with `pool.numpy_arrays()`"));
+        }
+        let hook = Hook::new(Arc::clone(&this.memory));
+        // SAFETY: the pointer is not null, the name is static, and the destructor frees the hook.
+        let capsule = unsafe { ffi::PyCapsule_New(hook.cast(), NAME.as_ptr(), Some(destroy)) };
+        // SAFETY: a new reference, or null with an exception set.
+        let capsule = unsafe { Bound::from_owned_ptr_or_err(py, capsule) }?;
+        let before = set(py, &capsule)?;
+        *held(&this.before) = Some(before);
+        Ok(slf)
+    }
+
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        _kind: Py<PyAny>,
+        _value: Py<PyAny>,
+        _traceback: Py<PyAny>,
+    ) -> PyResult<()> {
+        let before = held(&self.before).take();
+        before.map_or(Ok(()), |before| set(py, before.bind(py)).map(drop))
+    }
+}
