@@ -64,8 +64,10 @@ impl Spec {
         let plan = py.detach(|| load(&source)).map_err(|error| {
             let field = error.line.and_then(|line| document.field(line));
             let FileError { file, problem, .. } = &error;
+            let is_named = *file == source.name();
             SpecError::new_err(match field {
-                Some(field) if *file == source.name() => format!("{file}: {field}: {problem}"),
+                Some(field) if is_named => format!("{file}: {field}: {problem}"),
+                None if is_named => format!("{file}: {problem}"),
                 _ => error.to_string(),
             })
         })?;
@@ -116,7 +118,7 @@ impl Spec {
 
     /// Reads an experiment from TOML text. `files` has the texts of the machine files and tables that it names, and
     /// `origin` is its name in errors.
-    #[staticmethod]
+    #[new]
     #[pyo3(signature = (text, files = None, origin = None))]
     fn from_text(
         py: Python<'_>,
@@ -255,7 +257,7 @@ impl Spec {
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
         let Texts { name, text, files } = &self.texts;
         let texts = (text, files.clone(), name).into_pyobject(py)?;
-        Ok((py.get_type::<Self>().getattr("from_text")?, texts))
+        Ok((py.get_type::<Self>().into_any(), texts))
     }
 }
 

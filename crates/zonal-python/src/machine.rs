@@ -209,11 +209,11 @@ impl Machine {
 
     /// Pickles the machine as the text of a machine file.
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
-        Ok((py.get_type::<Self>().getattr("from_json")?, PyTuple::new(py, [self.to_json()])?))
+        Ok((py.get_type::<Self>().into_any(), PyTuple::new(py, [self.to_json()])?))
     }
 
     /// Reads the text of a machine file, which errors call `origin`.
-    #[staticmethod]
+    #[new]
     #[pyo3(signature = (text, origin = "machine"))]
     fn from_json(text: &str, origin: &str) -> PyResult<Self> {
         Self::described(MachineModel::from_json(text, origin))

@@ -14,6 +14,9 @@ class Machine:
     Amounts of memory are in frames of ``page_bytes`` bytes, unless a name says otherwise.
     """
 
+    def __init__(self, text: str, origin: str = "machine") -> None:
+        """Reads the text of a machine file, which errors call ``origin``. Raises MachineError."""
+
     @property
     def name(self) -> str:
         """The machine's name."""
@@ -53,9 +56,6 @@ class Machine:
     def write(self, path: str | PathLike[str], *, force: bool = False) -> None:
         """Writes a machine file. A file that zonal did not write is replaced only with ``force``; otherwise
         FileExistsError is raised."""
-    @staticmethod
-    def from_json(text: str, origin: str = "machine") -> Machine:
-        """Reads the text of a machine file, which errors call ``origin``. Raises MachineError."""
 
 class Report:
     """What the rules of a kernel predict for a machine. Amounts of memory are in frames."""

@@ -10,6 +10,10 @@ class Table:
     ``polars.DataFrame(table)``, ``pandas.DataFrame.from_arrow(table)``.
     """
 
+    def __init__(self, columns: Sequence[tuple[str, str, Sequence[Any]]]) -> None:
+        """Creates a table from the name, the type and the values of each column. Raises ValueError for an unknown
+        type, and for columns that have the same name or different lengths."""
+
     @property
     def names(self) -> list[str]:
         """The names of the columns, in order."""

@@ -8,6 +8,9 @@ use std::fmt::Write as _;
 
 use toml::{Table, Value};
 
+/// First line of each text. Errors about the experiment as a whole have this line, which belongs to no field.
+const FIRST_LINE: &str = "# An experiment of zonal.";
+
 /// The canonical text of an experiment. Invariant: one entry of `fields` for each line of `text`.
 pub(super) struct Document {
     pub(super) text: String,
@@ -18,6 +21,7 @@ impl Document {
     /// Writes a table.
     pub(super) fn new(table: &Table) -> Self {
         let mut document = Self { text: String::new(), fields: Vec::new() };
+        document.line(FIRST_LINE, String::new());
         document.table(table, "", "");
         document
     }

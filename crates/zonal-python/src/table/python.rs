@@ -159,12 +159,13 @@ impl Table {
             .iter()
             .map(|column| Ok((&column.name, column.values.kind(), column.values.to_list(py)?)));
         let columns = PyList::new(py, columns.collect::<PyResult<Vec<_>>>()?)?;
-        let make = py.get_type::<Self>().getattr("_from_columns")?;
-        Ok((make, PyTuple::new(py, [columns])?))
+        Ok((py.get_type::<Self>().into_any(), PyTuple::new(py, [columns])?))
     }
 
-    #[staticmethod]
-    fn _from_columns(columns: Vec<(String, String, Bound<'_, PyAny>)>) -> PyResult<Self> {
+    /// Creates a table from the name, the type and the values of each column. Raises ValueError for an unknown type,
+    /// and for columns that have the same name or different lengths.
+    #[new]
+    fn from_columns(columns: Vec<(String, String, Bound<'_, PyAny>)>) -> PyResult<Self> {
         let mut found: Vec<Column> = Vec::new();
         for (name, kind, values) in columns {
             let values = Values::from_list(&kind, &values)?;

@@ -97,6 +97,10 @@ class Results:
 class Spec:
     """A checked experiment. Immutable; it can be pickled and runs the same on any machine."""
 
+    def __init__(self, text: str, files: dict[str, str] | None = None, origin: str | None = None) -> None:
+        """Reads an experiment from TOML text. ``files`` has the texts of the files that it names, and ``origin`` is
+        its name in errors. Raises SpecError with the line."""
+
     @property
     def name(self) -> str:
         """The name of the experiment."""
@@ -130,9 +134,6 @@ class Spec:
     @staticmethod
     def read(path: str | PathLike[str]) -> Spec:
         """Reads an experiment from a TOML file, and the files that it names. Raises SpecError with the line."""
-    @staticmethod
-    def from_text(text: str, files: dict[str, str] | None = None, origin: str | None = None) -> Spec:
-        """Reads an experiment from TOML text. ``files`` has the texts of the files that it names."""
     @staticmethod
     def from_dict(
         values: Mapping[str, Any], folder: str | PathLike[str] | None = None, origin: str | None = None
