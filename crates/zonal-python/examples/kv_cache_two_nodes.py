@@ -87,7 +87,7 @@ def main() -> None:
     options = parser.parse_args()
     host = machine.preset(options.preset)
     over = {"workload.cpu_nodes": [[0], [0, 1]], "workload.memory_nodes": [[0], [1], [0, 1]]}
-    table = lab.sweep(experiment(host, options.array_mib), over, seed=1)
+    table = lab.sweep(experiment(host, options.array_mib), over)
     rates = tokens_per_second(table.to_dicts(), options.context)
     managed = dict(zip(host.nodes()["node"], host.nodes()["managed_bytes"], strict=True))
     sequence = options.context * BYTES_PER_POSITION

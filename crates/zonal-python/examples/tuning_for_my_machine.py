@@ -28,8 +28,8 @@ ABOUT = {
 }
 
 
-def experiment(here: machine.Machine, processes: int, seconds: float) -> dict[str, Any]:
-    """Returns the experiment; `seconds` is the simulated time that is measured."""
+def experiment(here: machine.Machine, processes: int, warm_up: float, seconds: float) -> dict[str, Any]:
+    """Returns the experiment; `seconds` is the simulated time that is measured after the warm-up."""
     variants = [
         {
             "name": tuning,
@@ -43,10 +43,10 @@ def experiment(here: machine.Machine, processes: int, seconds: float) -> dict[st
         "kind": "page-faults",
         "processes": processes,
         "mib_each": 1.0,
-        "seconds": 2 * seconds,
-        "warm_up": seconds,
-        "fault_ns": 500.0,
-        "unmap_ns": 150.0,
+        "seconds": warm_up + seconds,
+        "warm_up": warm_up,
+        "fault_ns": 1500.0,
+        "unmap_ns": 450.0,
         "lru_batch": 15,
         "lru_ns": 0.0,
     }
@@ -81,9 +81,9 @@ def draw(rows: list[dict[str, Any]], title: str, file: Path) -> None:
         axis.set_xlabel("memory that a process maps at a time (MiB)")
         axis.set_ylabel(label)
         axis.set_title(heading, fontsize=11)
-        axis.set_ylim(bottom=0)
         axis.grid(alpha=0.3)
-    axes[1].set_ylim(top=max(1.0, axes[1].get_ylim()[1]))
+        highest = max(row["predicted"] for row in rows if row["metric"] == name)
+        axis.set_ylim(0, max(1.0, 1.15 * highest))
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
     figure.savefig(file, dpi=130)
     plt.close(figure)
@@ -95,14 +95,15 @@ def main() -> None:
     parser.add_argument("--preset", help="a well-known machine in place of this one")
     parser.add_argument("--processes", type=int, help="number of processes (one for each CPU)")
     parser.add_argument("--mib", type=float, nargs="+", default=[0.25, 1, 4, 16])
-    parser.add_argument("--seconds", type=float, default=0.1, help="simulated time that is measured")
+    # Tuning by depth needs some seconds until it knows a program.
+    parser.add_argument("--warm-up", type=float, default=2.5, help="simulated seconds before the measurement")
+    parser.add_argument("--seconds", type=float, default=0.5, help="simulated seconds that are measured")
     parser.add_argument("--out", type=Path, default=Path("tuning.png"))
     options = parser.parse_args()
     here = machine.preset(options.preset) if options.preset else machine.live()
     processes = options.processes or here.cpus().num_rows
-    table = lab.sweep(
-        experiment(here, processes, options.seconds), {"workload.mib_each": options.mib}, seed=1
-    )
+    spec = experiment(here, processes, options.warm_up, options.seconds)
+    table = lab.sweep(spec, {"workload.mib_each": options.mib})
     rows = table.to_dicts()
     lost = {variant: sum(metric(rows, variant, "zone_lock_contention")[1]) for variant in STYLES}
     # The first of equal variants is the simplest.

@@ -151,56 +151,56 @@ impl Spec {
         Self::of_table(py, origin, &table, files)
     }
 
-    /// The name of the experiment.
+    /// Returns the name of the experiment.
     #[getter]
     fn name(&self) -> &str {
         &self.plan.name
     }
 
-    /// The title, in one line.
+    /// Returns the title, in one line.
     #[getter]
     fn title(&self) -> &str {
         &self.plan.title
     }
 
-    /// The experiment as TOML in canonical form: without comments, one line for each setting.
+    /// Returns the experiment as TOML in canonical form: without comments, one line for each setting.
     #[getter]
     fn text(&self) -> &str {
         &self.texts.text
     }
 
-    /// The texts of the files that the experiment names.
+    /// Returns the texts of the files that the experiment names.
     #[getter]
     fn files(&self) -> BTreeMap<String, String> {
         self.texts.files.clone()
     }
 
-    /// The SHA-256 of the canonical text and the files, in hexadecimal. Comments and the name of the file do not
+    /// Returns the SHA-256 of the canonical text and the files, in hexadecimal. Comments and the name of the file do not
     /// change it.
     #[getter]
     fn hash(&self) -> &str {
         &self.hash
     }
 
-    /// The names of the machines.
+    /// Returns the names of the machines.
     #[getter]
     fn machines(&self) -> Vec<String> {
         self.plan.machines.clone()
     }
 
-    /// The names of the variants.
+    /// Returns the names of the variants.
     #[getter]
     fn variants(&self) -> Vec<&str> {
         self.plan.variants.iter().map(|variant| &*variant.name).collect()
     }
 
-    /// The number of runs: cases times variants.
+    /// Returns the number of runs: cases times variants.
     #[getter]
     fn runs(&self) -> usize {
         self.plan.runs.len()
     }
 
-    /// The host memory that the largest run needs at most, in bytes.
+    /// Returns the host memory that the largest run needs at most, in bytes.
     #[getter]
     fn host_bytes(&self) -> u64 {
         self.plan.runs.iter().map(|run| run.host_bytes).max().unwrap_or(0)

@@ -7,7 +7,7 @@ mod lab;
 mod machine;
 mod table;
 
-/// The native part of the package.
+/// Fills the native part of the package.
 #[pymodule]
 fn _zonal(module: &Bound<'_, PyModule>) -> PyResult<()> {
     machine::register(module)?;

@@ -66,26 +66,26 @@ impl Machine {
 
 #[pymethods]
 impl Machine {
-    /// The machine's name.
+    /// Returns the machine's name.
     #[getter]
     fn name(&self) -> &str {
         &self.model.name
     }
 
-    /// Bytes in a frame.
+    /// Returns the bytes in a frame.
     #[getter]
     fn page_bytes(&self) -> u32 {
         self.model.page_bytes
     }
 
-    /// The kernel version that the machine reported, such as "6.12", or None.
+    /// Returns the kernel version that the machine reported, such as "6.12", or None.
     #[getter]
     fn kernel(&self) -> Option<String> {
         let observed = self.model.observed.as_ref()?;
         observed.kernel.map(|version| version.to_string())
     }
 
-    /// Files that were missing while the machine was captured, and the assumptions made instead.
+    /// Returns the files that were missing while the machine was captured, and the assumptions made instead.
     #[getter]
     fn notes(&self) -> Vec<String> {
         self.notes.clone()

@@ -4,7 +4,7 @@
 //! `experiment/layer.rs`, `experiment/cases.rs` and `experiment/choices.rs` define its contents.
 //! `experiment/resolve.rs` turns it into a checked [`Plan`], with the help of `experiment/parameters.rs`,
 //! `experiment/figures.rs` and `experiment/published.rs`. `experiment/limits.rs` limits its size, and
-//! `experiment/texts.rs` makes it independent of files. [`run()`] executes
+//! `experiment/gather.rs` makes it independent of files. [`run()`] executes
 //! a plan and returns [`results`], which `experiment/json.rs` writes.
 //!
 //! A *part* is a machine with a workload. A *case* sets some of the part's settings. A *variant* is a configuration
@@ -18,6 +18,7 @@ mod collect;
 mod document;
 mod figures;
 mod file;
+mod gather;
 mod json;
 pub(crate) mod keys;
 mod layer;

@@ -67,25 +67,25 @@ impl Results {
 
 #[pymethods]
 impl Results {
-    /// The name of the experiment.
+    /// Returns the name of the experiment.
     #[getter]
     fn experiment(&self) -> &str {
         &self.found.experiment
     }
 
-    /// The seed of the experiment.
+    /// Returns the seed of the experiment.
     #[getter]
     const fn seed(&self) -> u64 {
         self.found.seed
     }
 
-    /// The hash of the specification, in hexadecimal.
+    /// Returns the hash of the specification, in hexadecimal.
     #[getter]
     fn spec_hash(&self) -> &str {
         &self.hash
     }
 
-    /// All results: a row for each case, variant and metric, in the order of the file.
+    /// Returns all results: a row for each case, variant and metric, in the order of the file.
     ///
     /// Columns: experiment, spec_hash, seed, machine; one for each setting that distinguishes cases; variant, role,
     /// metric, unit, predicted (in that unit), published (None if unknown), error_pct (deviation from the published
@@ -127,7 +127,7 @@ impl Results {
         Table::new(columns)
     }
 
-    /// The documented parameters: name, value, calibrated, why.
+    /// Returns the documented parameters: name, value, calibrated, why.
     #[getter]
     fn parameters(&self) -> Table {
         let parameters = &self.found.parameters;

@@ -26,7 +26,7 @@ fn text(measured: &Measured) -> String {
 
 #[pymethods]
 impl Report {
-    /// The kernel version whose rules were applied.
+    /// Returns the kernel version whose rules were applied.
     #[getter]
     fn rules(&self) -> &str {
         &self.version

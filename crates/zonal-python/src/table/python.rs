@@ -54,19 +54,19 @@ fn arrow_error(error: ArrowError) -> PyErr {
 
 #[pymethods]
 impl Table {
-    /// The names of the columns, in order.
+    /// Returns the names of the columns, in order.
     #[getter]
     fn names(&self) -> Vec<&str> {
         self.columns.iter().map(|column| &*column.name).collect()
     }
 
-    /// The types of the columns: int64, uint64, float64, string or bool.
+    /// Returns the types of the columns: int64, uint64, float64, string or bool.
     #[getter]
     fn types(&self) -> Vec<&'static str> {
         self.columns.iter().map(|column| column.values.kind()).collect()
     }
 
-    /// The number of rows.
+    /// Returns the number of rows.
     #[getter]
     fn num_rows(&self) -> usize {
         self.rows()
