@@ -57,6 +57,16 @@ def test_machines_are_presets_files_and_objects() -> None:
     assert table["predicted"] == named["predicted"]
 
 
+def test_different_machines_with_one_name_are_told_apart() -> None:
+    text = machine.preset("duo24").to_json()
+    slow = machine.Machine(text.replace('"duo24"', '"desktop"'))
+    table = lab.sweep(small(), {"machine": [slow], "seed": [1]})
+    assert set(table["machine"]) == {"desktop"}
+    assert table["spec_hash"][0] != lab.load(small()).with_values({"machine": machine.preset("desktop")}).hash
+    with pytest.raises(lab.SpecError, match='machine has the value "desktop" twice'):
+        lab.sweep(small(), {"machine": [slow, machine.preset("desktop")]})
+
+
 def test_one_case_without_settings_is_the_experiment() -> None:
     table = lab.sweep(small(), {"seed": [1]})
     assert table == lab.run(small(), seed=1).table

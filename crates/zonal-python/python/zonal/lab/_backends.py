@@ -141,13 +141,15 @@ def _run_once(joblib: Any, jobs: int | None, missing: dict[int, Task], backend: 
     calls = (
         joblib.delayed(run_task)(place, task, backend.memory_bytes) for place, task in missing.copy().items()
     )
-    outcomes = parallel(calls)
-    while True:
-        try:
-            place, outcome = next(outcomes)
-        except StopIteration:
-            return "its worker returned nothing"
-        except Exception as error:
-            return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
-        if missing.pop(place, None) is not None:
-            backend.take(place, outcome)
+    # Closing the outcomes drops the calls that have not begun, if the caller's callback raises.
+    with contextlib.closing(parallel(calls)) as outcomes:
+        while True:
+            try:
+                place, outcome = next(outcomes)
+            except StopIteration:
+                return "its worker returned nothing"
+            except Exception as error:
+                reason = str(error).strip().partition("\n")[0]
+                return f"{type(error).__name__}: {reason}"
+            if missing.pop(place, None) is not None:
+                backend.take(place, outcome)
