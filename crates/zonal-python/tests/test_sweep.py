@@ -3,6 +3,8 @@
 import os
 import pickle
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -85,6 +87,23 @@ def test_an_exception_of_the_callback_stops_the_sweep() -> None:
 
     with pytest.raises(ZeroDivisionError):
         lab.sweep(small(), {"seed": range(2000)}, progress=refuse)
+
+
+def test_an_interrupt_stops_the_sweep() -> None:
+    program = """
+import os, signal
+from zonal import lab
+def progress(done, total, key):
+    if done == 1:
+        os.kill(os.getpid(), signal.SIGINT)
+    assert done < total
+try:
+    lab.sweep(SPEC, {"seed": range(2000)}, progress=progress)
+except KeyboardInterrupt:
+    print("interrupted")
+""".replace("SPEC", repr(small()))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("interrupted\n", 0), done.stderr
 
 
 def test_joblib_processes_return_the_same_table(expected: Table) -> None:
