@@ -110,7 +110,10 @@ def main() -> None:
     best = min(STYLES, key=lambda variant: round(lost[variant], 2))
     for variant, waiting in lost.items():
         print(f"{variant:10} waits {waiting / len(options.mib):6.2f} % of CPU time for the lock, on average")
-    print(f"{here.name}, {processes} processes: use {best}, {ABOUT[best]}")
+    if max(lost.values()) - min(lost.values()) < 0.5 * len(options.mib):
+        print(f"{here.name}, {processes} processes: the tunings hardly differ; keep the default")
+    else:
+        print(f"{here.name}, {processes} processes: use {best}, {ABOUT[best]}")
     draw(rows, f"Pageset tuning on {here.name}, {processes} processes (simulated)", options.out)
 
 
