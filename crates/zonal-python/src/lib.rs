@@ -1,6 +1,14 @@
 //! The Python package `zonal`.
+//!
+//! - `pool/`: pools of this machine's memory;
+//! - `machine.rs`: descriptions of machines; `lab.rs`: simulated machines;
+//! - `table.rs`: tables, which Arrow libraries read; `failures.rs`: errors as exceptions.
 
+mod failures;
+mod lab;
+mod machine;
 mod pool;
+mod table;
 
 use pyo3::prelude::*;
 
@@ -8,5 +16,7 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _zonal(module: &Bound<'_, PyModule>) -> PyResult<()> {
     pool::add(module)?;
+    machine::register(module)?;
+    lab::register(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))
 }

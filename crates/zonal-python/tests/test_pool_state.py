@@ -21,8 +21,8 @@ def test_tables_are_lists_of_dicts(pool2):
     assert [zone["node"] for zone in zones] == [0, 1]
     assert len(pool2.zones()) == 2
     assert sum(zone["managed"] for zone in zones) == pool2.accounting()["managed"]
-    assert pool2.nodes().to_dict()["node"] == [0, 1]
-    assert "kind" in pool2.zones().columns and "2 rows" in repr(pool2.zones())
+    assert pool2.nodes()["node"] == [0, 1]
+    assert "kind" in pool2.zones().names and "2 rows" in repr(pool2.zones())
     pool2.alloc(4096)
     assert len(pool2.pagesets()) >= 1
 

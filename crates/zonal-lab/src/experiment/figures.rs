@@ -16,7 +16,7 @@ use super::source::Source;
 use crate::workload::Workload;
 
 /// File name extension of tables of published figures.
-const TABLE: &str = ".csv";
+pub(super) const TABLE: &str = ".csv";
 
 /// Reads the published figures of an experiment and checks that each figure belongs to one of the experiment's cases
 /// and variants.

@@ -3,7 +3,8 @@
 //! An experiment is a TOML file. `experiment/document.rs` and `experiment/file.rs` read the file;
 //! `experiment/layer.rs`, `experiment/cases.rs` and `experiment/choices.rs` define its contents.
 //! `experiment/resolve.rs` turns it into a checked [`Plan`], with the help of `experiment/parameters.rs`,
-//! `experiment/figures.rs` and `experiment/published.rs`. `experiment/limits.rs` limits its size. [`run()`] executes
+//! `experiment/figures.rs` and `experiment/published.rs`. `experiment/limits.rs` limits its size, and
+//! `experiment/gather.rs` makes it independent of files. [`run()`] executes
 //! a plan and returns [`results`], which `experiment/json.rs` writes.
 //!
 //! A *part* is a machine with a workload. A *case* sets some of the part's settings. A *variant* is a configuration
@@ -17,6 +18,7 @@ mod collect;
 mod document;
 mod figures;
 mod file;
+mod gather;
 mod json;
 pub(crate) mod keys;
 mod layer;
@@ -29,6 +31,7 @@ mod resolve;
 pub mod results;
 mod run;
 mod source;
+mod texts;
 
 pub use built_in::{BUILT_IN, BuiltIn, EXAMPLE, built_in};
 pub use document::FileError;
@@ -39,3 +42,4 @@ pub use published::{Baseline, BaselineRow, CaseFilter};
 pub use resolve::load;
 pub use run::{Failure, Options, Progress, run, silence_faults};
 pub use source::Source;
+pub use texts::Texts;

@@ -9,6 +9,7 @@ use zonal_machine::{Excerpt, MachineModel, preset};
 
 use super::built_in::BuiltIn;
 use super::document::FileError;
+use super::texts::Texts;
 
 /// File name extension of machine files, which distinguishes them from presets.
 pub(super) const MACHINE_FILE: &str = ".json";
@@ -23,6 +24,8 @@ pub enum Source {
     File(PathBuf),
     /// A built-in experiment.
     BuiltIn(&'static BuiltIn),
+    /// Texts, which need no file system.
+    Texts(Texts),
 }
 
 impl Source {
@@ -32,14 +35,16 @@ impl Source {
         match self {
             Self::File(path) => path.display().to_string(),
             Self::BuiltIn(known) => format!("{}.toml", known.name),
+            Self::Texts(texts) => texts.name.clone(),
         }
     }
 
     /// Returns the text of the experiment.
-    pub(super) fn text(&self) -> Result<Cow<'static, str>, FileError> {
+    pub(super) fn text(&self) -> Result<Cow<'_, str>, FileError> {
         match self {
             Self::File(path) => Ok(opened(path, input::read_text(path, Limit::Experiment))?.into()),
             Self::BuiltIn(known) => Ok(known.text.into()),
+            Self::Texts(texts) => Ok((&*texts.text).into()),
         }
     }
 
@@ -50,7 +55,7 @@ impl Source {
         &self,
         relative: &str,
         ending: &str,
-    ) -> Result<(String, Cow<'static, str>), FileError> {
+    ) -> Result<(String, Cow<'_, str>), FileError> {
         match self {
             Self::File(path) => {
                 let folder = path.parent().unwrap_or(Path::new(""));
@@ -69,6 +74,15 @@ impl Source {
                     line: None,
                     problem: "is not built in".to_owned(),
                 }),
+            },
+            Self::Texts(texts) => match texts.files.get(relative) {
+                Some(text) => Ok((relative.to_owned(), (&**text).into())),
+                None => {
+                    let known: Vec<&str> = texts.files.keys().map(|name| &**name).collect();
+                    let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+                    let problem = format!("is not among the files given with the experiment ({known})");
+                    Err(FileError { file: relative.to_owned(), line: None, problem })
+                }
             },
         }
     }

@@ -28,6 +28,7 @@ from ._errors import (
     SettingError,
     UnknownSettingError,
 )
+from . import lab, machine, table
 from ._zonal import (
     Buffer,
     NumpyArrays,
@@ -38,9 +39,9 @@ from ._zonal import (
     ReclaimRequest,
     Registration,
     Settings,
-    Table,
     __version__,
 )
+from .table import Table
 
 __all__ = [
     "Buffer",
@@ -67,4 +68,7 @@ __all__ = [
     "Table",
     "UnknownSettingError",
     "__version__",
+    "lab",
+    "machine",
+    "table",
 ]

@@ -11,6 +11,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use zonal_linux::{NodeId, Order, PageCount};
 
+use crate::table::Table;
+
 use super::arrays::ArrayMemory;
 use super::buffer::Buffer;
 use super::build::Options;
@@ -24,7 +26,6 @@ use super::publication::Published;
 use super::request::{Asked, Wanted, alignment, bytes};
 use super::settings::Settings;
 use super::state::{Shared, held};
-use super::table::Table;
 
 /// Memory that this process maps, of which each part is bound to a NUMA node, and an allocator of pages in it.
 #[pyclass(frozen, weakref, module = "zonal")]

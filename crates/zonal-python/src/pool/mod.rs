@@ -3,7 +3,6 @@
 //! `handle.rs` has the class `Pool`, and names the files for its methods.
 
 mod arrays;
-mod arrow;
 mod block;
 mod buffer;
 mod build;
@@ -35,7 +34,6 @@ pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<policy::Policy>()?;
     module.add_class::<placement::Placement>()?;
     module.add_class::<settings::Settings>()?;
-    module.add_class::<table::Table>()?;
     module.add_class::<callbacks::Handle>()?;
     module.add_class::<callbacks::Request>()?;
     module.add_class::<publication::Published>()?;

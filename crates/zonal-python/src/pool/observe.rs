@@ -5,7 +5,8 @@ use pyo3::types::PyDict;
 use zonal_linux::{Accounting, NodeSnapshot, PagesetSnapshot, Pool, ZoneSnapshot};
 
 use super::errors::invalid;
-use super::table::Table;
+use super::table::of;
+use crate::table::Table;
 
 /// Returns a dict of numbers.
 pub(crate) fn dict<'py>(py: Python<'py>, numbers: &[(&str, u64)]) -> PyResult<Bound<'py, PyDict>> {
@@ -80,7 +81,7 @@ pub(crate) fn zones(pool: &Pool) -> Table {
             ("foreign", zone.locality.foreign),
         ]
     };
-    Table::of(&zones, |zone| [("kind", zone.kind.name().to_owned())], numbers)
+    of(&zones, |zone| [("kind", zone.kind.name().to_owned())], numbers)
 }
 
 /// Returns a table with a row for each node.
@@ -98,7 +99,7 @@ pub(crate) fn nodes(pool: &Pool) -> Table {
             ("reclaimed_for_node", by_node.get()),
         ]
     };
-    Table::of(&nodes, |_| [], numbers)
+    of(&nodes, |_| [], numbers)
 }
 
 /// Returns a table with a row for each pageset that is or was in use.
@@ -115,7 +116,7 @@ pub(crate) fn pagesets(pool: &Pool) -> Table {
             ("remote_drains", pageset.remote_drains),
         ]
     };
-    Table::of(&pagesets, |_| [], numbers)
+    of(&pagesets, |_| [], numbers)
 }
 
 /// Returns the state as a text in one of the formats.
