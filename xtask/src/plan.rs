@@ -8,7 +8,8 @@ use std::process::Command;
 
 use crate::steps::{Outcome, Step, cargo, succeeds, target_folder};
 use crate::{
-    aarch64, arrows, bare, deb, folders, install_c, inventory, kernel, layers, numa, planted, prose, python, style,
+    aarch64, arrows, bare, deb, folders, install_c, inventory, kernel, layers, numa, planted, prose, python,
+    style,
 };
 
 /// Returns all everyday steps.

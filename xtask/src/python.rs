@@ -14,7 +14,7 @@ const CRATE: &str = "crates/zonal-python";
 /// What the step needs.
 const NEEDED: [&str; 4] = ["maturin>=1.16,<2", "pytest", "numpy", "mypy"];
 /// What some tests need, which are skipped without.
-const USED: [&str; 3] = ["pyarrow", "pandas", "polars"];
+const USED: [&str; 6] = ["pyarrow", "pandas", "polars", "joblib", "dask[distributed]", "matplotlib"];
 
 /// Returns the check of the everyday plan.
 pub(crate) fn every_day() -> Step {

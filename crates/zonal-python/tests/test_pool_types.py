@@ -46,9 +46,10 @@ def test_stubs_name_every_member():
 
 
 def programs():
+    """Returns the programs of the README and of the sections about pools. Those of other sections are in test_guide.py."""
     root = HERE.parents[2]
     pages = [root / "docs" / "python.md", root / "README.md"]
-    texts = [page.read_text() for page in pages if page.exists()]
+    texts = [page.read_text().split("\n## Machines\n")[0] for page in pages if page.exists()]
     return [program for text in texts for program in re.findall(r"^```python\n(.*?)^```", text, re.S | re.M)]
 
 
