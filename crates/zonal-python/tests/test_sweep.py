@@ -94,7 +94,7 @@ def test_an_interrupt_stops_the_sweep() -> None:
 import os, signal
 from zonal import lab
 def progress(done, total, key):
-    if done == 1:
+    if done >= 1:
         os.kill(os.getpid(), signal.SIGINT)
     assert done < total
 try:
@@ -148,7 +148,7 @@ def test_a_dask_cluster_with_a_killed_worker_returns_the_same_table(cluster, exp
     killed: list[int] = []
 
     def kill(done: int, total: int, key: str) -> None:
-        if done == 2:
+        if done >= 2 and not killed:
             nanny = next(iter(cluster.workers.values()))
             killed.append(nanny.pid)
             os.kill(nanny.pid, signal.SIGKILL)
