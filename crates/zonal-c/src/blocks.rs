@@ -9,7 +9,7 @@ use zonal_linux::{
 use crate::arguments::{check_pointer, sized};
 use crate::calls::is_child;
 use crate::handle::with_pool;
-use crate::request::{PAGE, order_of, with_request};
+use crate::request::{or_page, order_of, with_request};
 use crate::status::{Failure, Status, call, zonal_status};
 use crate::types::{zonal_block, zonal_pool, zonal_request};
 
@@ -100,12 +100,8 @@ pub unsafe extern "C" fn zonal_alloc(
         // SAFETY: as above, and the size is right.
         let block = unsafe { &mut *block };
         block.address = std::ptr::null_mut();
-        let request = if request.is_null() {
-            &PAGE
-        } else {
-            // SAFETY: guaranteed by the caller.
-            unsafe { sized("request", request) }?
-        };
+        // SAFETY: guaranteed by the caller.
+        let request = unsafe { or_page(request) }?;
         *block = with_pool(pool, |found| {
             // SAFETY: guaranteed by the caller.
             unsafe { with_request(pool, found, request, |wanted| alloc(found, wanted, request)) }
@@ -266,7 +262,7 @@ pub unsafe extern "C" fn zonal_alloc_pages(
             check_pointer("addresses", addresses)?;
         }
         // SAFETY: guaranteed by the caller.
-        let request = if request.is_null() { &PAGE } else { unsafe { sized("request", request) }? };
+        let request = unsafe { or_page(request) }?;
         let done = with_pool(pool, |found| {
             let page = found.page_bytes();
             if request.bytes > page || request.alignment > page {

@@ -8,10 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use zonal_linux::{
-    PageCount, PressureEvent, PressureKind, Publication, ReclaimReason, ReclaimRequest, Reclaimer,
-    Registration,
-};
+use zonal_linux::{PageCount, PressureEvent, PressureKind, ReclaimReason, ReclaimRequest, Reclaimer};
 
 use crate::arguments::{check_pointer, node_id, sized, store, text_of};
 use crate::calls::{self, CALLBACK, Call, Calls};
@@ -25,13 +22,8 @@ static REGISTERED: Table<Registered> = Table::new(2);
 /// A registered callback.
 struct Registered {
     admission: Arc<Admission>,
-    _kept: Kept,
-}
-
-/// What ends when it is dropped.
-enum Kept {
-    Callback(#[allow(dead_code)] Registration),
-    Publication(#[allow(dead_code)] Publication),
+    /// The registration or publication, which ends when it is dropped.
+    _kept: Box<dyn Send + Sync>,
 }
 
 /// Says whether a callback may still be called, and by which number its calls are noted.
@@ -146,7 +138,11 @@ impl Reclaimer for CReclaimer {
 ///
 /// # Safety
 /// `place` must point to a handle.
-unsafe fn keep(admission: Arc<Admission>, kept: Kept, place: *mut zonal_registration) -> Result<(), Failure> {
+unsafe fn keep(
+    admission: Arc<Admission>,
+    kept: Box<dyn Send + Sync>,
+    place: *mut zonal_registration,
+) -> Result<(), Failure> {
     let slot = admission.slot;
     let registered = Registered { admission, _kept: kept };
     let full = |_| Failure::new(Status::ZONAL_BUSY, "65536 registrations exist, which is the limit");
@@ -193,7 +189,7 @@ pub unsafe extern "C" fn zonal_reclaimer_register(
                 context,
                 page_bytes,
             });
-            let registered = Kept::Callback(found.register_reclaimer(&object));
+            let registered = Box::new(found.register_reclaimer(&object));
             // SAFETY: guaranteed by the caller.
             unsafe { keep(admission, registered, registration) }
         })
@@ -229,7 +225,7 @@ pub unsafe extern "C" fn zonal_pressure_register(
             passes.pass(|| unsafe { callback(context.0, &raw const event) });
         };
         with_pool(pool, |found| {
-            let registered = Kept::Callback(found.on_pressure(report));
+            let registered = Box::new(found.on_pressure(report));
             // SAFETY: guaranteed by the caller.
             unsafe { keep(admission, registered, registration) }
         })
@@ -280,7 +276,7 @@ pub unsafe extern "C" fn zonal_pool_publish(
             let published =
                 found.publish(path).map_err(|why| Failure::new(Status::ZONAL_PUBLISH_FAILED, why))?;
             // SAFETY: guaranteed by the caller.
-            unsafe { keep(admission, Kept::Publication(published), registration) }
+            unsafe { keep(admission, Box::new(published), registration) }
         })
     })
 }

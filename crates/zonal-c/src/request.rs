@@ -2,26 +2,14 @@
 
 use zonal_linux::{Order, Pool, PoolPolicy, PoolRequest};
 
-use crate::arguments::node_numbers;
+use crate::arguments::{node_numbers, sized};
 use crate::handle::index_of;
 use crate::policy::{Created, created, simple};
 use crate::status::{Failure, check_flags};
 use crate::table::Use;
 use crate::types::{
-    ZONAL_POLICY_LOCAL, ZONAL_REQUEST_NO_WAIT, ZONAL_REQUEST_THIS_NODE, ZONAL_REQUEST_ZEROED, zonal_policy,
-    zonal_pool, zonal_request,
-};
-
-/// A request for a page near the calling CPU.
-pub(crate) const PAGE: zonal_request = zonal_request {
-    struct_size: size_of::<zonal_request>(),
-    bytes: 0,
-    alignment: 0,
-    flags: 0,
-    policy: ZONAL_POLICY_LOCAL,
-    nodes: std::ptr::null(),
-    nodes_len: 0,
-    policy_handle: zonal_policy { id: 0 },
+    ZONAL_POLICY_LOCAL, ZONAL_REQUEST_NO_WAIT, ZONAL_REQUEST_THIS_NODE, ZONAL_REQUEST_ZEROED, zonal_pool,
+    zonal_request,
 };
 
 /// The policy of a request, which lives as long as the request is served.
@@ -30,6 +18,19 @@ enum Chosen {
     Local,
     Simple(PoolPolicy<'static>),
     Created(Use<Created>),
+}
+
+/// Returns the request of a caller; null is one for a page near the calling CPU.
+///
+/// # Safety
+/// `request` must be null, or point to a request.
+#[inline]
+pub(crate) unsafe fn or_page<'a>(request: *const zonal_request) -> Result<&'a zonal_request, Failure> {
+    if request.is_null() {
+        return Ok(&zonal_request::PAGE);
+    }
+    // SAFETY: guaranteed by the caller.
+    unsafe { sized("request", request) }
 }
 
 /// Runs `body` with the request that `request` describes.

@@ -8,7 +8,7 @@ use zonal_linux::{Locality, Pfn, Pool, PoolRequest, ZoneSnapshot};
 use crate::arguments::{check_pointer, node_id, sized, write_text};
 use crate::blocks::check_mapped;
 use crate::handle::with_pool;
-use crate::request::{PAGE, with_request};
+use crate::request::{or_page, with_request};
 use crate::status::{Failure, Status, call, zonal_status};
 use crate::types::{
     ZONAL_SNAPSHOT_BUDDYINFO, ZONAL_SNAPSHOT_FALLBACK_LISTS, ZONAL_SNAPSHOT_JSON, ZONAL_SNAPSHOT_VMSTAT,
@@ -273,7 +273,7 @@ pub unsafe extern "C" fn zonal_explain(
 ) -> zonal_status {
     call(|| {
         // SAFETY: guaranteed by the caller.
-        let request = if request.is_null() { &PAGE } else { unsafe { sized("request", request) }? };
+        let request = unsafe { or_page(request) }?;
         let text = with_pool(pool, |found| {
             let explain = |wanted: &PoolRequest<'_>| {
                 let bytes = request.bytes.max(request.alignment);

@@ -422,18 +422,23 @@ impl Default for zonal_pool_options {
     }
 }
 
+impl zonal_request {
+    /// A request for a page near the calling CPU.
+    pub(crate) const PAGE: Self = Self {
+        struct_size: size_of::<Self>(),
+        bytes: 0,
+        alignment: 0,
+        flags: 0,
+        policy: ZONAL_POLICY_LOCAL,
+        nodes: std::ptr::null(),
+        nodes_len: 0,
+        policy_handle: zonal_policy { id: 0 },
+    };
+}
+
 impl Default for zonal_request {
     fn default() -> Self {
-        Self {
-            struct_size: size_of::<Self>(),
-            bytes: 0,
-            alignment: 0,
-            flags: 0,
-            policy: ZONAL_POLICY_LOCAL,
-            nodes: std::ptr::null(),
-            nodes_len: 0,
-            policy_handle: zonal_policy { id: 0 },
-        }
+        Self::PAGE
     }
 }
 

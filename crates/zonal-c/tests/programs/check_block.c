@@ -1,19 +1,6 @@
 /* Checks zonal_check_block on blocks, runs, pieces, and what is none of these. Ends with 0 if nothing fails. */
 
-#include <stdio.h>
-#include <string.h>
-
-#include "zonal.h"
-
-static int failures;
-
-#define CHECK(condition)                                                                              \
-	do {                                                                                          \
-		if (!(condition)) {                                                                   \
-			printf("line %d: %s (last error: %s)\n", __LINE__, #condition, zonal_last_error()); \
-			failures++;                                                                   \
-		}                                                                                     \
-	} while (0)
+#include "check.h"
 
 static const size_t page = 4096;
 
