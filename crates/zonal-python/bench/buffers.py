@@ -1,6 +1,6 @@
 """Compares buffers of a pool with other memory: 2 MiB at a time, and a whole pool that is prefaulted.
 
-    pip install ./crates/zonal-python numpy
+    pip install ./crates/zonal-python numpy torch py-libnuma
     python crates/zonal-python/bench/buffers.py [--prefault 4G] [--rounds 2000]
 
 Build the package with optimization (`pip install` does; `maturin develop` needs `--release`).
@@ -61,6 +61,44 @@ def candidates(pool):
         print("torch is not installed")
     else:
         yield "torch.empty", lambda: torch.empty(SIZE, dtype=torch.uint8), lambda tensor: tensor.fill_(1)
+        yield (
+            "torch.frombuffer(pool.alloc)",
+            lambda: torch.frombuffer(pool.alloc(SIZE), dtype=torch.uint8),
+            lambda tensor: tensor.fill_(1),
+        )
+        try:
+            torch.empty(SIZE, dtype=torch.uint8, pin_memory=True)
+        except RuntimeError as error:
+            print(f"torch pins no memory here: {str(error).splitlines()[0][:60]}")
+        else:
+            yield (
+                "torch.empty(pin_memory=True)",
+                lambda: torch.empty(SIZE, dtype=torch.uint8, pin_memory=True),
+                lambda tensor: tensor.fill_(1),
+            )
+    yield from libnuma()
+
+
+def libnuma():
+    """py-libnuma sets policies of the calling thread. It allocates nothing, so its binding of libnuma does it here."""
+    try:
+        from numa import LIBNUMA, memory
+    except (ImportError, OSError, AttributeError) as error:
+        print(f"py-libnuma is not usable: {error}")
+        return
+    onnode, free = LIBNUMA.numa_alloc_onnode, LIBNUMA.numa_free
+    onnode.restype, onnode.argtypes = ctypes.c_void_p, (ctypes.c_size_t, ctypes.c_int)
+    free.restype, free.argtypes = None, (ctypes.c_void_p, ctypes.c_size_t)
+    node = memory.get_allocation_allowed_nodes()[0]
+
+    class OnNode:
+        def __init__(self):
+            self.address = onnode(SIZE, node)
+
+        def __del__(self):
+            free(self.address, SIZE)
+
+    yield "libnuma: numa_alloc_onnode", OnNode, lambda block: ctypes.memset(block.address, 1, SIZE)
 
 
 def buffers(rounds):

@@ -3,12 +3,14 @@
 While a model generates text, its threads read the whole cache of a sequence for each token, so the bandwidth of
 memory limits the tokens in a second. The sweep simulates threads on one node or on both, and the cache on one node
 or spread over both so that each thread reads the memory of its own node. The program prints the best placement,
-and draws the tokens in a second and the number of sequences that fit.
+draws the tokens in a second and the number of sequences that fit, and then allocates blocks of a cache that way in a
+pool of this machine's memory (with emulated nodes if it has only one).
 
     python kv_cache_two_nodes.py --preset xeon128 --context 8192
 """
 
 import argparse
+import json
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,12 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
+import zonal
 from zonal import lab, machine
 
 # Two tensors (keys and values) for 32 layers with 8 heads of 128 numbers of 2 bytes: an 8B model with grouped heads.
 BYTES_PER_POSITION = 2 * 32 * 8 * 128 * 2
+BLOCK_BYTES = 2 << 20
 # The rest of a node's memory is left for weights and for the system.
 CACHE_SHARE = 0.5
 COLORS = {"[0]": "#0072B2", "[1]": "#D55E00", "[0, 1]": "#009E73"}
@@ -77,12 +81,30 @@ def draw(rates: dict[tuple[str, str], float], fits: dict[str, int], title: str, 
     plt.close(figure)
 
 
+def place(cache: str, blocks: int) -> None:
+    """Allocates blocks of 2 MiB on the nodes of the cache and prints where they are."""
+    nodes = json.loads(cache)
+    size = (blocks + 16) * BLOCK_BYTES
+    fake_nodes = 2 if len(machine.live().nodes()) < 2 else None
+    with zonal.Pool(size, fake_nodes=fake_nodes, prefault=True) as pool:
+        policy = pool.interleave(nodes) if len(nodes) > 1 else pool.bind(nodes)
+        held = [pool.alloc(BLOCK_BYTES, policy=policy) for _ in range(blocks)]
+        counts = {node: sum(block.node == node for block in held) for node in nodes}
+        kind = "emulated nodes" if fake_nodes else "nodes"
+        print(f"{blocks} blocks of 2 MiB, by {kind}: {counts}")
+        resident = sum(block.placement().resident for block in held)
+        print(f"in memory, as the kernel says: {resident >> 20} of {blocks * BLOCK_BYTES >> 20} MiB")
+        for warning in pool.warnings:
+            print(f"note: {warning}")
+
+
 def main() -> None:
     """Runs the sweep and reports."""
     parser = argparse.ArgumentParser(description="Where should a KV cache be, on two nodes?")
     parser.add_argument("--preset", default="xeon128", help="a machine with nodes 0 and 1")
     parser.add_argument("--context", type=int, default=8192, help="positions in a sequence")
     parser.add_argument("--array-mib", type=float, default=4.0, help="simulated part of each thread, in MiB")
+    parser.add_argument("--blocks", type=int, default=24, help="blocks to allocate on this machine")
     parser.add_argument("--out", type=Path, default=Path("kv_cache.png"))
     options = parser.parse_args()
     host = machine.preset(options.preset)
@@ -97,6 +119,7 @@ def main() -> None:
     print(f"{host.name}: {THREAD_NAMES[threads]}, {CACHE_NAMES[cache]}: {rate:.0f} tokens per second")
     print(f"order in which node 0 falls back: {host.fallback_orders()[0]}")
     draw(rates, fits, f"A KV cache on {host.name}, {options.context} positions for each sequence (simulated)", options.out)
+    place(cache, options.blocks)
 
 
 if __name__ == "__main__":

@@ -57,6 +57,7 @@ def test_the_cache_example_runs(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     out = run(CRATE / "examples/kv_cache_two_nodes.py", "--preset", "duo24", "--array-mib", "0.2", cwd=tmp_path)
     assert "duo24: threads on both nodes, cache on both, local to threads" in out
+    assert re.search(r"24 blocks of 2 MiB, by (emulated )?nodes: \{0: 12, 1: 12\}", out), out
     assert (tmp_path / "kv_cache.png").read_bytes().startswith(PNG)
 
 

@@ -153,6 +153,27 @@ def test_placement_says_where_pages_are():
         assert sum(sum(part.bytes_on.values()) + part.absent + part.unknown for part in pool.placement()) == pool.size
 
 
+def test_page_runs_say_where_each_page_is():
+    with zonal.Pool("16M", huge_pages="never") as pool:
+        buffer = pool.alloc("1M")
+        with memoryview(buffer) as view:
+            for page in (3, 4, 9):
+                view[page * 4096] = 1
+        if not buffer.placement().known:
+            pytest.skip(buffer.placement().why)
+        rows = buffer.page_runs().to_dicts()
+        ends = [0] + [row["offset"] + row["bytes"] for row in rows]
+        assert ends[:-1] == [row["offset"] for row in rows] and ends[-1] == 1 << 20, "the runs cover the buffer"
+        resident = [(row["offset"] // 4096, row["bytes"] // 4096) for row in rows if row["state"] == "resident"]
+        assert resident == [(3, 2), (9, 1)]
+        assert all((row["node"] is None) == (row["state"] != "resident") for row in rows)
+        total = sum(row["bytes"] for row in rows if row["node"] == buffer.node)
+        assert total == buffer.placement().bytes_on[buffer.node]
+        buffer.free()
+        with pytest.raises(zonal.ClosedError):
+            buffer.page_runs()
+
+
 DENY = """
 import ctypes, struct, sys, platform
 if platform.machine() != "x86_64":
@@ -171,6 +192,7 @@ buffer = pool.alloc("1M", zeroed=True)
 placement = buffer.placement()
 assert not placement.known and "SYS_NICE" in placement.why, placement
 assert placement.misplaced is None
+assert buffer.page_runs().to_dicts() == [{"offset": 0, "bytes": 1 << 20, "state": "unknown", "node": None}]
 assert any("placement" in warning for warning in pool.warnings), pool.warnings
 assert all(not part.known for part in pool.placement())
 assert sum("placement" in warning for warning in pool.warnings) == 1, pool.warnings

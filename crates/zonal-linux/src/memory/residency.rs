@@ -30,36 +30,16 @@ impl Residency {
     /// # Errors
     /// When the kernel denies the call: in a container, add the capability `SYS_NICE`.
     pub fn of(range: Range<usize>) -> io::Result<Self> {
-        let page = os_page_bytes();
         let mut found = Self::default();
-        let mut places = Vec::with_capacity(PAGES_MAX.min(range.len().div_ceil(page)));
-        let mut states: Vec<c_int> = Vec::new();
-        for start in range.clone().step_by(PAGES_MAX * page) {
-            places.clear();
-            let pages = (start..range.end.min(start + PAGES_MAX * page)).step_by(page);
-            places.extend(pages.map(std::ptr::without_provenance::<c_void>));
-            states.clear();
-            states.resize(places.len(), -libc::ENOENT);
-            let (no_process, no_nodes): (libc::pid_t, *const c_int) = (0, std::ptr::null());
-            let (count, from, to) = (places.len(), places.as_ptr(), states.as_mut_ptr());
-            // SAFETY: without nodes, the call moves nothing, and writes a number for each of `places` to `states`.
-            let result =
-                unsafe { libc::syscall(libc::SYS_move_pages, no_process, count, from, no_nodes, to, 0) };
-            if result < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            states.iter().for_each(|&state| found.count(state, page as u64));
-        }
+        each_page(range, |place, bytes| found.count(place, bytes))?;
         Ok(found)
     }
 
-    /// Counts a page with the state that the kernel returned: its node, or a negative error.
-    fn count(&mut self, state: c_int, bytes: u64) {
-        let node = u16::try_from(state).ok().and_then(NodeId::new);
-        match node {
-            Some(node) => *self.bytes_on.entry(node).or_default() += bytes,
-            None if [-libc::ENOENT, -libc::EFAULT].contains(&state) => self.absent += bytes,
-            None => self.unknown += bytes,
+    fn count(&mut self, place: PagePlace, bytes: u64) {
+        match place {
+            PagePlace::OnNode(node) => *self.bytes_on.entry(node).or_default() += bytes,
+            PagePlace::Absent => self.absent += bytes,
+            PagePlace::Unknown => self.unknown += bytes,
         }
     }
 
@@ -75,6 +55,81 @@ impl Residency {
         self.absent += other.absent;
         self.unknown += other.unknown;
     }
+}
+
+/// Where the kernel says a page is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PagePlace {
+    /// In memory on the node.
+    OnNode(NodeId),
+    /// Not in memory, or only as the page of zeros that the whole machine shares.
+    Absent,
+    /// The kernel returned another error than that.
+    Unknown,
+}
+
+impl PagePlace {
+    /// Reads the state that `move_pages(2)` returns: a node, or a negative error.
+    fn from_state(state: c_int) -> Self {
+        match u16::try_from(state).ok().and_then(NodeId::new) {
+            Some(node) => Self::OnNode(node),
+            None if [-libc::ENOENT, -libc::EFAULT].contains(&state) => Self::Absent,
+            None => Self::Unknown,
+        }
+    }
+}
+
+/// Adjacent pages that are in the same place.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PageRun {
+    /// Addresses of the pages.
+    pub range: Range<usize>,
+    /// Where they are.
+    pub place: PagePlace,
+}
+
+impl PageRun {
+    /// Asks the kernel where each page of a range of addresses is, and returns the longest runs in order of address.
+    /// Populates nothing.
+    ///
+    /// # Errors
+    /// As for [`Residency::of`].
+    pub fn of(range: Range<usize>) -> io::Result<Vec<Self>> {
+        let mut runs: Vec<Self> = Vec::new();
+        let mut start = range.start;
+        each_page(range, |place, bytes| {
+            let end = start + bytes as usize;
+            match runs.last_mut() {
+                Some(last) if last.place == place => last.range.end = end,
+                _ => runs.push(Self { range: start..end, place }),
+            }
+            start = end;
+        })?;
+        Ok(runs)
+    }
+}
+
+/// Calls `found` for each page of a range of addresses, in order, with its place and its bytes.
+fn each_page(range: Range<usize>, mut found: impl FnMut(PagePlace, u64)) -> io::Result<()> {
+    let page = os_page_bytes();
+    let mut pages = Vec::with_capacity(PAGES_MAX.min(range.len().div_ceil(page)));
+    let mut states: Vec<c_int> = Vec::new();
+    for start in range.clone().step_by(PAGES_MAX * page) {
+        pages.clear();
+        let starts = (start..range.end.min(start + PAGES_MAX * page)).step_by(page);
+        pages.extend(starts.map(std::ptr::without_provenance::<c_void>));
+        states.clear();
+        states.resize(pages.len(), -libc::ENOENT);
+        let (no_process, no_nodes): (libc::pid_t, *const c_int) = (0, std::ptr::null());
+        let (count, from, to) = (pages.len(), pages.as_ptr(), states.as_mut_ptr());
+        // SAFETY: without nodes, the call moves nothing, and writes a number for each of `pages` to `states`.
+        let result = unsafe { libc::syscall(libc::SYS_move_pages, no_process, count, from, no_nodes, to, 0) };
+        if result < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        states.iter().for_each(|&state| found(PagePlace::from_state(state), page as u64));
+    }
+    Ok(())
 }
 
 /// How the kernel backs mapped memory, in bytes.
@@ -155,10 +210,38 @@ mod tests {
     }
 
     #[test]
+    fn runs_are_as_long_as_possible() {
+        let page = os_page_bytes();
+        let size = 64 * page;
+        // SAFETY: the call maps new memory, which no other code uses.
+        let mapped = unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            libc::mmap(std::ptr::null_mut(), size, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+        };
+        assert_ne!(mapped, libc::MAP_FAILED);
+        // SAFETY: the memory has been mapped above, with this size.
+        unsafe { libc::madvise(mapped, size, libc::MADV_NOHUGEPAGE) };
+        for page_index in [3, 4, 9] {
+            // SAFETY: the page is within the memory mapped above.
+            unsafe { mapped.cast::<u8>().add(page_index * page).write_volatile(1) };
+        }
+        let start = mapped.addr();
+        let found = PageRun::of(start..start + size);
+        // SAFETY: nothing uses the memory any more.
+        unsafe { libc::munmap(mapped, size) };
+        let Ok(runs) = found else { return println!("skipped: the kernel denies move_pages") };
+        let pages = |run: &PageRun| (run.range.start - start) / page..(run.range.end - start) / page;
+        let in_memory = |run: &&PageRun| matches!(run.place, PagePlace::OnNode(_));
+        assert_eq!(runs.iter().filter(in_memory).map(pages).collect::<Vec<_>>(), [3..5, 9..10]);
+        let absent = |run: &&PageRun| run.place == PagePlace::Absent;
+        assert_eq!(runs.iter().filter(absent).map(pages).collect::<Vec<_>>(), [0..3, 5..9, 10..64]);
+    }
+
+    #[test]
     fn pages_are_counted_by_state() {
         let mut found = Residency::default();
         for state in [0, 1, 0, -libc::ENOENT, -libc::EFAULT, -libc::EACCES, 5000] {
-            found.count(state, 10);
+            found.count(PagePlace::from_state(state), 10);
         }
         let mut sum = found.clone();
         sum.add(&found);

@@ -1,6 +1,7 @@
 //! Buffers: memory of a pool that Python code reads and writes without copies.
 
 use std::ffi::{c_int, c_void};
+use std::ops::Range;
 use std::sync::Arc;
 
 use pyo3::exceptions::PyBufferError;
@@ -10,9 +11,10 @@ use pyo3::types::PyDict;
 use zonal_linux::PageCount;
 
 use super::block::{Block, freed};
-use super::dlpack;
 use super::placement::Placement;
 use super::state::Shared;
+use super::{dlpack, placement};
+use crate::table::Table;
 
 /// Adjacent pages of a pool. Supports the buffer protocol and DLPack.
 #[pyclass(frozen, weakref, module = "zonal")]
@@ -43,6 +45,19 @@ impl Buffer {
 
     fn check(&self) -> PyResult<()> {
         if self.block.is_alive() { Ok(()) } else { Err(freed()) }
+    }
+
+    /// Calls `ask` with the addresses, without the GIL, and exported so that no other thread frees the memory meanwhile.
+    fn while_exported<T: Send>(
+        &self,
+        py: Python<'_>,
+        ask: impl FnOnce(Range<usize>) -> T + Send,
+    ) -> PyResult<T> {
+        self.block.export()?;
+        let range = self.address..self.address + self.nbytes;
+        let answer = py.detach(|| ask(range));
+        self.block.release();
+        Ok(answer)
     }
 }
 
@@ -89,16 +104,23 @@ impl Buffer {
         self.block.take()?.map(drop).ok_or_else(freed)
     }
 
-    /// Returns on which nodes the kernel has put the pages.
+    /// Returns on which nodes the kernel has put the pages, as sums.
     fn placement(&self, py: Python<'_>) -> PyResult<Placement> {
-        self.block.export()?; // so that no other thread frees the memory meanwhile
-        let range = self.address..self.address + self.nbytes;
-        let placement = py.detach(|| Placement::of(self.node, range));
-        self.block.release();
+        let placement = self.while_exported(py, |range| Placement::of(self.node, range))?;
         if let Some(why) = placement.problem() {
             self.shared.warn(why);
         }
         Ok(placement)
+    }
+
+    /// Returns where each page is, as a table. A row is the longest run of pages in the same place: its offset within
+    /// the buffer and its length in bytes, its state (resident, absent or unknown), and its node if it is resident.
+    fn page_runs(&self, py: Python<'_>) -> PyResult<Table> {
+        let (table, asked) = self.while_exported(py, placement::runs)?;
+        if let Err(why) = asked {
+            self.shared.warn(Placement::failed(self.node, &why).problem().unwrap_or_default());
+        }
+        Ok(table)
     }
 
     fn __len__(&self) -> usize {

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use pyo3::prelude::*;
-use zonal_linux::{NodeResidency, Residency};
+use zonal_linux::{NodeResidency, PagePlace, PageRun, Residency};
+
+use crate::table::{Column, Table};
 
 /// Where the kernel has put the pages of a buffer, or of the part of a pool that belongs to one node, in bytes.
 ///
@@ -81,4 +83,30 @@ impl Placement {
             }
         }
     }
+}
+
+/// Returns the table of [`PageRun`]s within `range`, with a row for all of it and the state "unknown" if the kernel
+/// denies the question.
+pub(crate) fn runs(range: Range<usize>) -> (Table, Result<(), std::io::Error>) {
+    let start = range.start;
+    let (runs, asked) = match PageRun::of(range.clone()) {
+        Ok(runs) => (runs, Ok(())),
+        Err(why) => (vec![PageRun { range, place: PagePlace::Unknown }], Err(why)),
+    };
+    let state = |run: &PageRun| match run.place {
+        PagePlace::OnNode(_) => "resident",
+        PagePlace::Absent => "absent",
+        PagePlace::Unknown => "unknown",
+    };
+    let node = |run: &PageRun| match run.place {
+        PagePlace::OnNode(node) => Some(u64::from(node.get())),
+        PagePlace::Absent | PagePlace::Unknown => None,
+    };
+    let table = Table::new(vec![
+        Column::new("offset", runs.iter().map(|run| (run.range.start - start) as u64)),
+        Column::new("bytes", runs.iter().map(|run| run.range.len() as u64)),
+        Column::new("state", runs.iter().map(state)),
+        Column::new("node", runs.iter().map(node)),
+    ]);
+    (table, asked)
 }
