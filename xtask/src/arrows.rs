@@ -12,7 +12,7 @@ use toml::Table;
 const TESTING: &str = "zonal-testing";
 
 /// Each crate of the workspace and the workspace crates that it may use.
-const ARROWS: [(&str, &[&str]); 15] = [
+const ARROWS: [(&str, &[&str]); 16] = [
     (TESTING, &[]),
     ("zonal", &[]),
     ("zonal-machine", &["zonal"]),
@@ -23,6 +23,7 @@ const ARROWS: [(&str, &[&str]); 15] = [
     ("zonal-page", &[]),
     ("zonal-bench", &["zonal", "zonal-machine", "zonal-workload", "zonal-linux", "zonal-page", "zonal-lab"]),
     ("zonal-lab", &["zonal", "zonal-machine", "zonal-page"]),
+    ("zonal-live", &["zonal-machine", "zonal-linux"]),
     (
         "zonal-cli",
         &[
@@ -33,6 +34,7 @@ const ARROWS: [(&str, &[&str]); 15] = [
             "zonal-page",
             "zonal-bench",
             "zonal-lab",
+            "zonal-live",
         ],
     ),
     ("zonal-c", &["zonal", "zonal-linux"]),

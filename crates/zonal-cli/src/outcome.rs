@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
+use zonal_live::SourceError;
 use zonal_machine::{Escaped, Excerpt};
 
 /// The reason why a command failed.
@@ -38,6 +39,12 @@ impl Failure {
     pub(crate) fn report(self) -> ExitCode {
         print_message(one_line(&self.message));
         ExitCode::from(self.code)
+    }
+}
+
+impl From<SourceError> for Failure {
+    fn from(error: SourceError) -> Self {
+        if error.is_bad_input() { Self::bad_input(error) } else { Self::failed(error) }
     }
 }
 

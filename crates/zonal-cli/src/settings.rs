@@ -1,8 +1,6 @@
 //! `zonal settings` and `zonal set`: the table of settings, and settings of a program's pool.
 //!
-//! Related files: `zonal::settings` has the table; `settings/socket.rs` talks to a pool that publishes itself.
-
-mod socket;
+//! Related files: `zonal::settings` has the table; `zonal-live` talks to a pool that publishes itself.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,6 +9,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use zonal::settings::{Access, Setting};
+use zonal_live::ask;
 
 use crate::layout::{self, Content::Text, Grid, Width};
 use crate::outcome::{Failure, print};
@@ -100,7 +99,7 @@ pub(crate) fn run_set(args: &SetArgs) -> ExitCode {
 
 fn show(args: &SettingsArgs) -> Result<(), Failure> {
     let rows: Vec<Row> = match &args.pool {
-        Some(path) => socket::ask(path, "settings", json!({}))?,
+        Some(path) => ask(path, "settings", json!({}))?,
         None => Setting::ALL.map(row).into(),
     };
     if args.json {
@@ -150,7 +149,7 @@ fn change(args: &SetArgs) -> Result<(), Failure> {
     let mut changed: Vec<Changed> = Vec::new();
     for (name, value) in &args.settings {
         let request = json!({ "name": name, "value": value });
-        match socket::ask(&args.pool, "set", request) {
+        match ask(&args.pool, "set", request).map_err(Failure::from) {
             Ok(new) => changed.push(new),
             Err(failure) if changed.is_empty() => return Err(failure),
             Err(failure) => {

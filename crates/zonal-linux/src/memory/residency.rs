@@ -212,23 +212,15 @@ mod tests {
     #[test]
     fn runs_are_as_long_as_possible() {
         let page = os_page_bytes();
-        let size = 64 * page;
-        // SAFETY: the call maps new memory, which no other code uses.
-        let mapped = unsafe {
-            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-            libc::mmap(std::ptr::null_mut(), size, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
-        };
-        assert_ne!(mapped, libc::MAP_FAILED);
-        // SAFETY: the memory has been mapped above, with this size.
-        unsafe { libc::madvise(mapped, size, libc::MADV_NOHUGEPAGE) };
+        // So much zeroed memory comes from the kernel, which populates pages as they are written.
+        let mut memory = vec![0_u8; 65 * page];
+        let start = memory.as_ptr().addr().next_multiple_of(page);
+        let first = start - memory.as_ptr().addr();
         for page_index in [3, 4, 9] {
-            // SAFETY: the page is within the memory mapped above.
-            unsafe { mapped.cast::<u8>().add(page_index * page).write_volatile(1) };
+            memory[first + page_index * page] = 1;
         }
-        let start = mapped.addr();
-        let found = PageRun::of(start..start + size);
-        // SAFETY: nothing uses the memory any more.
-        unsafe { libc::munmap(mapped, size) };
+        let found = PageRun::of(start..start + 64 * page);
+        std::hint::black_box(&mut memory);
         let Ok(runs) = found else { return println!("skipped: the kernel denies move_pages") };
         let pages = |run: &PageRun| (run.range.start - start) / page..(run.range.end - start) / page;
         let in_memory = |run: &&PageRun| matches!(run.place, PagePlace::OnNode(_));

@@ -3,8 +3,8 @@
 //! A request is an object with `zonal` (the version) and `request`: `settings`, `set` (with `name` and `value`) or
 //! `snapshot`. An answer is an object with `zonal` and either `error`, a text, or a member with the name of the request.
 //!
-//! The members of a snapshot are `page_bytes`, `events`, `nodes`, `zones` and `pagesets`. `events` has the counts of
-//! [`Events`] under their names, since the pool was built. A node has its `distances`, an object with the distance to
+//! The members of a snapshot are `program` (its `pid` and `name`), `page_bytes`, `events`, `nodes`, `zones` and
+//! `pagesets`. `events` has the counts of [`Events`] under their names, since the pool was built. A node has its `distances`, an object with the distance to
 //! each node by id; its `fallback_order`, a list of ids; and `stalled`, the shares of the recent time in which direct
 //! reclaim stalled a caller, as in [`StallShares`], in hundredths of a percent. Counts of memory are in frames.
 
@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use zonal::platform::pressure::StallShares;
 use zonal::settings::{Access, Setting};
 use zonal::snapshot::{Events, NodeSnapshot};
-use zonal::units::NodeId;
+use zonal::units::{NodeId, PageCount};
 
 use crate::pool::Pool;
 
@@ -108,6 +108,7 @@ pub(super) fn snapshot(pool: &Pool) -> Value {
                 "low": zone.watermarks.low.get(),
                 "high": zone.watermarks.high.get(),
             },
+            "reserve": zone.reserve.map(PageCount::get),
             "stat_threshold": zone.stat_threshold,
             "free_blocks": zone.free_blocks,
             "locality": {
@@ -132,7 +133,10 @@ pub(super) fn snapshot(pool: &Pool) -> Value {
             "remote_drains": pageset.remote_drains,
         })
     });
+    // The name that the kernel shows; a process may change it.
+    let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
     json!({
+        "program": { "pid": std::process::id(), "name": name.trim_end() },
         "page_bytes": pool.page_bytes(),
         "events": events(&pool.events()),
         "nodes": nodes.collect::<Vec<_>>(),

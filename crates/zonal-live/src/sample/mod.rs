@@ -1,0 +1,208 @@
+//! What all sources report: nodes, zones, pagesets and totals at one time.
+//!
+//! Amounts of memory are in frames of [`Sample::page_bytes`]. Values that a source does not report are `None`.
+//! Related files: `counters.rs` has the totals, and `rates.rs` compares two samples.
+
+mod counters;
+mod rates;
+
+use serde::Serialize;
+
+pub use counters::{Counter, Totals};
+pub use rates::{PagesetRates, Rates};
+
+/// The state of a page allocator at one time.
+///
+/// Invariant: the zones are in order of node, and the pagesets in order of zone.
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub struct Sample {
+    /// Milliseconds since 1970.
+    pub unix_ms: u64,
+    /// Seconds since the source was opened, on a clock that never goes back.
+    pub seconds: f64,
+    /// Name and process id of the program that has the pool.
+    pub program: Option<String>,
+    /// Size of a frame in bytes.
+    pub page_bytes: u64,
+    /// Nodes in order of their ids.
+    pub nodes: Vec<Node>,
+    /// Zones that have memory.
+    pub zones: Vec<ZoneSample>,
+    /// Pagesets of all zones.
+    pub pagesets: Vec<PagesetSample>,
+    /// Counters since the pool was built or the system booted.
+    pub totals: Totals,
+    /// Parts that could not be read, and why.
+    pub missing: Vec<String>,
+}
+
+/// A node.
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub struct Node {
+    /// Id of the node.
+    pub id: u64,
+    /// CPUs of the node, as a list like `0-3,8`.
+    pub cpus: Option<String>,
+    /// Counters of the whole node.
+    pub locality: Option<Locality>,
+    /// Share of the last 10 seconds in which direct reclaim stalled a caller, in percent.
+    pub stalled_percent: Option<f64>,
+    /// Frames that are allocated: user, cache, kernel.
+    pub allocated: Option<[u64; 3]>,
+}
+
+/// A zone.
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub struct ZoneSample {
+    /// Node of the zone.
+    pub node: u64,
+    /// Kind: DMA, DMA32, Normal or Movable.
+    pub kind: String,
+    /// Frames that the allocator manages.
+    pub managed: u64,
+    /// Free frames, without those in pagesets.
+    pub free: u64,
+    /// Frames in pagesets.
+    pub in_pagesets: u64,
+    /// Watermark below which only urgent requests are served.
+    pub min: u64,
+    /// Watermark below which background reclaim starts.
+    pub low: u64,
+    /// Watermark at which background reclaim stops.
+    pub high: u64,
+    /// Frames reserved from requests for each higher kind of zone. Linux: `protection`.
+    pub reserve: Vec<u64>,
+    /// Free blocks of each order.
+    pub free_blocks: Vec<u64>,
+    /// Free blocks of each order by migrate type, where the kernel allows reading them.
+    pub free_by_type: Vec<(String, Vec<u64>)>,
+    /// Locality of allocations.
+    pub locality: Option<Locality>,
+    /// Threshold of counters that CPUs keep. Linux: `vm stats threshold`.
+    pub stat_threshold: Option<u64>,
+    /// Bad frames taken out of use.
+    pub retired: Option<u64>,
+}
+
+/// Counts of allocations by where they were served.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Locality {
+    /// In the zone or node that they preferred.
+    pub hit: u64,
+    /// Here, although they preferred another one.
+    pub miss: u64,
+    /// Elsewhere, although they preferred this one.
+    pub foreign: u64,
+    /// As interleaved.
+    pub interleave_hit: u64,
+    /// On the node of the CPU.
+    pub local: u64,
+    /// On another node than that of the CPU.
+    pub other: u64,
+}
+
+/// A pageset: the frames of a zone that one CPU keeps.
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub struct PagesetSample {
+    /// Index of the zone in [`Sample::zones`].
+    pub zone: usize,
+    /// The CPU.
+    pub cpu: u64,
+    /// Frames in the pageset.
+    pub count: u64,
+    /// Number of frames above which it drains.
+    pub high: u64,
+    /// Frames that a refill or a drain moves.
+    pub batch: u64,
+    /// Refills so far.
+    pub refills: Option<u64>,
+    /// Drains so far, by any CPU.
+    pub drains: Option<u64>,
+}
+
+impl Locality {
+    /// Adds other counts.
+    pub fn add(&mut self, other: &Self) {
+        self.hit += other.hit;
+        self.miss += other.miss;
+        self.foreign += other.foreign;
+        self.interleave_hit += other.interleave_hit;
+        self.local += other.local;
+        self.other += other.other;
+    }
+}
+
+impl ZoneSample {
+    /// Returns a name such as `1 Normal`.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("{} {}", self.node, self.kind)
+    }
+
+    /// Returns frames that are neither free nor in pagesets.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        self.managed.saturating_sub(self.free).saturating_sub(self.in_pagesets)
+    }
+
+    /// Returns which watermark the free frames are below, if any.
+    #[must_use]
+    pub fn pressure(&self) -> Pressure {
+        match self.free {
+            free if free < self.min => Pressure::BelowMin,
+            free if free < self.low => Pressure::BelowLow,
+            free if free < self.high => Pressure::BelowHigh,
+            _ => Pressure::None,
+        }
+    }
+
+    /// Returns the share of free memory that is in blocks of at least `order`, or `None` if no memory is free.
+    #[must_use]
+    pub fn free_in_blocks_from(&self, order: usize) -> Option<f64> {
+        let frames = |(order, blocks): (usize, &u64)| blocks << order;
+        let all: u64 = self.free_blocks.iter().enumerate().map(frames).sum();
+        let large: u64 = self.free_blocks.iter().enumerate().skip(order).map(frames).sum();
+        (all > 0).then(|| large as f64 / all as f64)
+    }
+}
+
+/// How scarce the free frames of a zone are.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pressure {
+    /// At `high` or above it.
+    None,
+    /// Below `high`: background reclaim goes on if it runs.
+    BelowHigh,
+    /// Below `low`: background reclaim starts.
+    BelowLow,
+    /// Below `min`: only urgent requests are served.
+    BelowMin,
+}
+
+impl Sample {
+    /// Returns the zones of a node.
+    pub fn zones_of(&self, node: u64) -> impl Iterator<Item = &ZoneSample> {
+        self.zones.iter().filter(move |zone| zone.node == node)
+    }
+
+    /// Returns the locality of a node: its own counters, or else the sum of its zones.
+    #[must_use]
+    pub fn locality_of(&self, node: &Node) -> Option<Locality> {
+        node.locality.or_else(|| sum(self.zones_of(node.id).filter_map(|zone| zone.locality)))
+    }
+
+    /// Returns the locality of all nodes.
+    #[must_use]
+    pub fn locality(&self) -> Option<Locality> {
+        sum(self.nodes.iter().filter_map(|node| self.locality_of(node)))
+    }
+}
+
+fn sum(parts: impl Iterator<Item = Locality>) -> Option<Locality> {
+    parts.fold(None, |sum: Option<Locality>, part| {
+        let mut sum = sum.unwrap_or_default();
+        sum.add(&part);
+        Some(sum)
+    })
+}

@@ -1,0 +1,207 @@
+//! The page allocator of a Linux system, from `/proc` and `/sys`.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use zonal_machine::input::{self, Limit};
+
+use super::{Clock, Source, SourceError, text, zoneinfo};
+use crate::sample::{Node, Sample};
+
+/// How often `/proc/pagetypeinfo` is read. Reading it walks the free lists under the locks of the zones.
+const TYPES_EVERY: Duration = Duration::from_secs(10);
+
+/// This system, or a captured tree of another one.
+///
+/// `/proc/zoneinfo` must be readable. What else cannot be read is listed in [`Sample::missing`].
+#[derive(Debug)]
+pub struct SystemSource {
+    root: PathBuf,
+    page_bytes: u64,
+    clock: Clock,
+    /// The text of `pagetypeinfo`, and when it was read.
+    types: Option<(Instant, Result<String, String>)>,
+}
+
+impl SystemSource {
+    /// Opens this system.
+    #[must_use]
+    pub fn live() -> Self {
+        Self::new(PathBuf::from("/"), rustix::param::page_size() as u64)
+    }
+
+    /// Opens a tree with `proc` and `sys`, as `zonal machine --sysfs` reads it. Its pages have 4096 bytes.
+    #[must_use]
+    pub fn tree(root: &Path) -> Self {
+        Self::new(root.to_path_buf(), 4096)
+    }
+
+    fn new(root: PathBuf, page_bytes: u64) -> Self {
+        Self { root, page_bytes, clock: Clock::start(), types: None }
+    }
+
+    fn text(&self, path: &str, limit: Limit) -> Result<String, SourceError> {
+        let path = self.root.join(path);
+        input::read_text(&path, limit).map_err(|why| SourceError::File { path, why })
+    }
+
+    /// Returns the nodes that are online, or those of the zones if the kernel has no nodes.
+    fn nodes(&self, sample: &Sample) -> Vec<Node> {
+        let online = self.text("sys/devices/system/node/online", Limit::List);
+        let ids = match online.ok().and_then(|list| ids(&list)) {
+            Some(ids) => ids,
+            None => {
+                let mut ids: Vec<u64> = sample.zones.iter().map(|zone| zone.node).collect();
+                ids.dedup();
+                ids
+            }
+        };
+        let node = |id: u64| {
+            let folder = format!("sys/devices/system/node/node{id}");
+            let cpus = self.text(&format!("{folder}/cpulist"), Limit::List).ok();
+            let locality = self.text(&format!("{folder}/numastat"), Limit::Setting).ok();
+            Node {
+                id,
+                cpus: cpus.map(|list| list.trim().to_owned()),
+                locality: locality.map(|text| text::numastat(&text)),
+                ..Node::default()
+            }
+        };
+        ids.into_iter().map(node).collect()
+    }
+
+    fn take_types(&mut self, sample: &mut Sample) {
+        let is_old = |(at, _): &(Instant, _)| at.elapsed() >= TYPES_EVERY;
+        if self.types.as_ref().is_none_or(is_old) {
+            let read = self.text("proc/pagetypeinfo", Limit::Document);
+            self.types = Some((Instant::now(), read.map_err(|error| readable_only_by_root(&error))));
+        }
+        match &self.types {
+            Some((_, Ok(types))) => text::pagetypeinfo(types, &mut sample.zones),
+            Some((_, Err(why))) => sample.missing.push(why.clone()),
+            None => {}
+        }
+    }
+}
+
+impl Source for SystemSource {
+    fn title(&self) -> String {
+        match self.root.as_os_str() == "/" {
+            true => "this system".to_owned(),
+            false => super::shown(&self.root),
+        }
+    }
+
+    fn read(&mut self) -> Result<Sample, SourceError> {
+        let mut sample = Sample { page_bytes: self.page_bytes, ..Sample::default() };
+        let zoneinfo = zoneinfo::parse(&self.text("proc/zoneinfo", Limit::ZoneInfo)?);
+        self.clock.stamp(&mut sample);
+        if zoneinfo.zones.is_empty() {
+            return Err(SourceError::NoZones(self.root.join("proc/zoneinfo")));
+        }
+        (sample.zones, sample.pagesets) = (zoneinfo.zones, zoneinfo.pagesets);
+        match self.text("proc/buddyinfo", Limit::Document) {
+            Ok(buddyinfo) => text::buddyinfo(&buddyinfo, &mut sample.zones),
+            Err(error) => sample.missing.push(error.to_string()),
+        }
+        match self.text("proc/vmstat", Limit::List) {
+            Ok(vmstat) => sample.totals = text::vmstat(&vmstat),
+            Err(error) => sample.missing.push(error.to_string()),
+        }
+        self.take_types(&mut sample);
+        sample.nodes = self.nodes(&sample);
+        Ok(sample)
+    }
+}
+
+fn readable_only_by_root(error: &SourceError) -> String {
+    match error {
+        SourceError::File { path, why } if why.kind() == io::ErrorKind::PermissionDenied => {
+            format!("{} is readable only by root: free blocks are not shown by migrate type", path.display())
+        }
+        other => other.to_string(),
+    }
+}
+
+/// Parses a list like `0-3,8`; `None` if it is not one.
+fn ids(list: &str) -> Option<Vec<u64>> {
+    let mut ids = Vec::new();
+    for part in list.trim().split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
+        if last < first || last - first > 1 << 16 {
+            return None;
+        }
+        ids.extend(first..=last);
+    }
+    Some(ids)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn put(root: &Path, path: &str, text: &str) {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn a_tree_with_all_files() {
+        let root = tempfile::tempdir().unwrap();
+        let zoneinfo = "Node 1, zone Normal\n pages free 7\n managed 90\n numa_hit 3\n cpu: 2\n count: 5\n";
+        put(root.path(), "proc/zoneinfo", zoneinfo);
+        put(root.path(), "proc/buddyinfo", "Node 1, zone Normal 3 2\n");
+        put(root.path(), "proc/pagetypeinfo", "Node 1, zone Normal, type Movable 3 2\n");
+        put(root.path(), "proc/vmstat", "pgfree 12\n");
+        put(root.path(), "sys/devices/system/node/online", "0-1\n");
+        put(root.path(), "sys/devices/system/node/node0/cpulist", "0-1\n");
+        put(root.path(), "sys/devices/system/node/node1/numastat", "numa_hit 4\n");
+        let sample = SystemSource::tree(root.path()).read().unwrap();
+        assert_eq!(sample.missing, [""; 0]);
+        assert_eq!(sample.nodes.iter().map(|node| node.id).collect::<Vec<_>>(), [0, 1]);
+        assert_eq!(sample.nodes[0].cpus.as_deref(), Some("0-1"));
+        assert_eq!(sample.locality_of(&sample.nodes[1]).map(|locality| locality.hit), Some(4), "of the node");
+        assert_eq!((sample.zones[0].free, sample.zones[0].in_pagesets, sample.zones[0].used()), (7, 5, 78));
+        assert_eq!(sample.zones[0].free_blocks, [3, 2]);
+        assert_eq!(sample.zones[0].free_by_type.len(), 1);
+        assert_eq!(sample.totals.get(crate::Counter::Freed), Some(12));
+    }
+
+    #[test]
+    fn what_is_missing_is_said() {
+        let root = tempfile::tempdir().unwrap();
+        let mut source = SystemSource::tree(root.path());
+        let error = source.read().unwrap_err().to_string();
+        assert!(error.contains("proc/zoneinfo"), "{error}");
+        put(root.path(), "proc/zoneinfo", "nothing\n");
+        assert!(source.read().unwrap_err().to_string().contains("no zone with memory"));
+        put(root.path(), "proc/zoneinfo", "Node 3, zone Normal\n pages free 7\n managed 90\n");
+        let sample = source.read().unwrap();
+        assert_eq!(sample.nodes[0].id, 3, "without /sys, the nodes of the zones");
+        let missing = sample.missing.join("; ");
+        assert!(
+            ["buddyinfo", "vmstat", "pagetypeinfo"].iter().all(|name| missing.contains(name)),
+            "{missing}"
+        );
+    }
+
+    #[test]
+    fn this_system() {
+        let sample = SystemSource::live().read().unwrap();
+        assert!(!sample.zones.is_empty() && !sample.nodes.is_empty());
+        assert!(sample.zones.iter().all(|zone| zone.free <= zone.managed));
+    }
+
+    #[test]
+    fn lists_of_nodes() {
+        assert_eq!(ids("0-2,5\n"), Some(vec![0, 1, 2, 5]));
+        for wrong in ["", "x", "3-1", "0-99999999", "1,"] {
+            assert_eq!(ids(wrong), None, "{wrong}");
+        }
+    }
+}

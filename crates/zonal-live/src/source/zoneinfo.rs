@@ -1,0 +1,185 @@
+//! Reads the changing parts of `/proc/zoneinfo`: free frames, watermarks, locality and pagesets.
+//!
+//! Related files: `zonal-machine` reads the parts that describe a machine.
+
+use crate::sample::{PagesetSample, ZoneSample};
+
+/// What the file says about zones that have memory.
+#[derive(Default)]
+pub(super) struct ZoneInfo {
+    pub(super) zones: Vec<ZoneSample>,
+    pub(super) pagesets: Vec<PagesetSample>,
+}
+
+/// Parses the text. Lines that are not known are ignored, because each kernel version prints others.
+pub(super) fn parse(text: &str) -> ZoneInfo {
+    let mut found = ZoneInfo::default();
+    let mut zone: Option<ZoneSample> = None;
+    let mut in_zone = false;
+    for line in text.lines() {
+        if let Some((node, kind)) = heading(line) {
+            finish(
+                &mut found,
+                zone.replace(ZoneSample { node, kind: kind.to_owned(), ..ZoneSample::default() }),
+            );
+            in_zone = false;
+            continue;
+        }
+        let Some(zone) = &mut zone else { continue };
+        let (name, rest) = split(line);
+        match name {
+            "pages" => {
+                // The statistics of the node stand before this line, and have names like those of the zone.
+                in_zone = true;
+                zone.free = number(rest.strip_prefix("free").unwrap_or(""));
+            }
+            "cpu:" => {
+                let (zone, cpu) = (found.zones.len(), number(rest));
+                found.pagesets.push(PagesetSample { zone, cpu, ..PagesetSample::default() });
+            }
+            "count:" | "high:" | "batch:" => {
+                let Some(pageset) = found.pagesets.last_mut() else { continue };
+                let value = match name {
+                    "count:" => &mut pageset.count,
+                    "high:" => &mut pageset.high,
+                    _ => &mut pageset.batch,
+                };
+                *value = number(rest);
+            }
+            "vm" => zone.stat_threshold = rest.strip_prefix("stats threshold:").map(number),
+            "protection:" => zone.reserve = list(rest),
+            _ if in_zone => of_zone(zone, name, rest),
+            _ => {}
+        }
+    }
+    finish(&mut found, zone);
+    found
+}
+
+/// Takes a line with a value of the zone.
+fn of_zone(zone: &mut ZoneSample, name: &str, rest: &str) {
+    match name {
+        "min" => zone.min = number(rest),
+        "low" => zone.low = number(rest),
+        "high" => zone.high = number(rest),
+        "managed" => zone.managed = number(rest),
+        "numa_hit" => zone.locality.get_or_insert_default().hit = number(rest),
+        "numa_miss" => zone.locality.get_or_insert_default().miss = number(rest),
+        "numa_foreign" => zone.locality.get_or_insert_default().foreign = number(rest),
+        "numa_interleave" => zone.locality.get_or_insert_default().interleave_hit = number(rest),
+        "numa_local" => zone.locality.get_or_insert_default().local = number(rest),
+        "numa_other" => zone.locality.get_or_insert_default().other = number(rest),
+        _ => {}
+    }
+}
+
+/// Adds a zone, or removes its pagesets again if it has no memory.
+fn finish(found: &mut ZoneInfo, zone: Option<ZoneSample>) {
+    let Some(mut zone) = zone else { return };
+    let index = found.zones.len();
+    if zone.managed == 0 {
+        found.pagesets.retain(|pageset| pageset.zone != index);
+        return;
+    }
+    zone.in_pagesets =
+        found.pagesets.iter().rev().take_while(|pageset| pageset.zone == index).map(|one| one.count).sum();
+    found.zones.push(zone);
+}
+
+/// Parses a line like `Node 0, zone    DMA32`.
+fn heading(line: &str) -> Option<(u64, &str)> {
+    let (node, kind) = line.strip_prefix("Node ")?.split_once(", zone")?;
+    Some((node.trim().parse().ok()?, kind.trim()))
+}
+
+/// Splits a line after its first word.
+fn split(line: &str) -> (&str, &str) {
+    let line = line.trim_ascii();
+    line.split_once(' ').map_or((line, ""), |(name, rest)| (name, rest.trim_ascii_start()))
+}
+
+fn number(text: &str) -> u64 {
+    text.trim_ascii().parse().unwrap_or(0)
+}
+
+/// Parses `(0, 3019, 24090)`.
+fn list(text: &str) -> Vec<u64> {
+    text.trim_matches(['(', ')']).split(',').map(number).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "\
+Node 0, zone      DMA
+  per-node stats
+      nr_inactive_anon 163062
+      high 5
+  pages free     3840
+        boost    0
+        min      10
+        low      13
+        high     16
+        managed  3840
+        protection: (0, 3019, 24090)
+      numa_hit     11
+      numa_other   2
+  pagesets
+    cpu: 0
+              count:    3
+              high:     9
+              batch:    1
+  vm stats threshold: 4
+    cpu: 1
+              count:    4
+              high:     8
+              batch:    1
+  vm stats threshold: 4
+  node_unreclaimable:  0
+  start_pfn:           1
+Node 0, zone  Movable
+  pages free     0
+        min      32
+        managed  0
+    cpu: 0
+              count:    7
+Node 1, zone   Normal
+  pages free     50
+        min      32
+        managed  100
+    cpu: 1
+              count:    7
+              high:     70
+              batch:    63
+";
+
+    #[test]
+    fn zones_with_memory_and_their_pagesets() {
+        let found = parse(TEXT);
+        let names: Vec<_> = found.zones.iter().map(ZoneSample::name).collect();
+        assert_eq!(names, ["0 DMA", "1 Normal"]);
+        let dma = &found.zones[0];
+        assert_eq!((dma.free, dma.min, dma.low, dma.high, dma.managed), (3840, 10, 13, 16, 3840));
+        assert_eq!(dma.in_pagesets, 7);
+        assert_eq!(dma.reserve, [0, 3019, 24090]);
+        assert_eq!(dma.stat_threshold, Some(4));
+        let locality = dma.locality.unwrap();
+        assert_eq!((locality.hit, locality.other, locality.miss), (11, 2, 0));
+        assert_eq!(found.zones[1].locality, None);
+        let pagesets: Vec<_> =
+            found.pagesets.iter().map(|one| (one.zone, one.cpu, one.count, one.high)).collect();
+        assert_eq!(pagesets, [(0, 0, 3, 9), (0, 1, 4, 8), (1, 1, 7, 70)]);
+    }
+
+    #[test]
+    fn any_text_is_read_without_a_panic() {
+        for end in 0..TEXT.len() {
+            parse(&TEXT[..end]);
+            parse(&TEXT[end..]);
+        }
+        parse(
+            "cpu: 0\ncount: 1\npages\nNode x, zone\nNode 0, zone A\npages free -1\nmanaged 99999999999999999999999",
+        );
+    }
+}
