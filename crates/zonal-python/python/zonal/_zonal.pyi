@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self, TypedDict, final
 
@@ -113,7 +114,7 @@ class Pool:
         *,
         node: int | None = None,
         policy: Policy | None = None,
-        min_bytes: int = 32768,
+        min_bytes: int | None = None,
         wait: bool = True,
         fallback: bool = False,
     ) -> NumpyArrays: ...
@@ -213,7 +214,7 @@ class Registration:
 @final
 class Publication:
     @property
-    def path(self) -> str: ...
+    def path(self) -> Path: ...
     def close(self) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(

@@ -12,6 +12,7 @@ use pyo3::prelude::*;
 use zonal_lab::experiment::results::Results;
 use zonal_lab::experiment::{self, Options, Plan};
 
+use crate::calls;
 use crate::failures::{RunError, SpecError, run_error};
 
 /// Host memory for concurrent runs, in bytes, if the available memory of the host is not known.
@@ -133,7 +134,7 @@ fn report(py: Python<'_>, progress: Option<&Py<PyAny>>, now: Option<experiment::
     py.check_signals()?;
     if let (Some(progress), Some(now)) = (progress, now) {
         let experiment::Progress { done, total, share, running } = now;
-        progress.call1(py, (Progress { done, total, share, running },))?;
+        calls::report(py, progress, (Progress { done, total, share, running },))?;
     }
     Ok(())
 }

@@ -16,7 +16,7 @@ use zonal_linux::{Pool, PoolRequest};
 use super::block::Run;
 use super::fork::Process;
 use super::policy::Policy;
-use super::request::{Wanted, take};
+use super::request::{Wanted, ZEROED_ATTACHED, take};
 use super::state::{Shared, held};
 
 /// Every address that a pool allocates is a multiple of this, so other addresses need no search.
@@ -34,6 +34,14 @@ pub(crate) struct ArrayMemory {
     pub(crate) falls_back: bool,
     process: Process,
     runs: Mutex<Runs>,
+}
+
+/// Whose memory is at an address.
+enum Owner<R> {
+    Pool(R),
+    Heap,
+    /// In a child that another thread's lock came with: the memory must not be touched.
+    Unknown,
 }
 
 /// The data of arrays, by address.
@@ -108,72 +116,99 @@ impl ArrayMemory {
         let Some(run) = run else {
             return if self.falls_back { on_heap(bytes, zeroed) } else { ptr::null_mut() };
         };
+        self.keep(run)
+    }
+
+    /// Allocates for a call during which the caller uses other memory of this hook, so no other Python code must run.
+    fn allocate_at_once(&self, bytes: usize) -> *mut c_void {
+        // An array that outlives its pool moves to the heap.
+        let Some(pool) = self.shared.handle() else { return on_heap(bytes, false) };
+        if bytes < self.min_bytes {
+            return on_heap(bytes, false);
+        }
+        let run = catch_unwind(AssertUnwindSafe(|| self.attempt(&pool, false, Wanted { bytes, align: 1 })));
+        drop(pool); // not the last handle, as this thread has been attached to the interpreter all the time
+        match run.unwrap_or(None) {
+            Some(run) => self.keep(run),
+            None if self.falls_back => on_heap(bytes, false),
+            None => ptr::null_mut(),
+        }
+    }
+
+    fn keep(&self, run: Run) -> *mut c_void {
         let address = run.address();
         held(&self.runs).insert(address.addr(), run);
         address.cast()
     }
 
-    fn run(&self, bytes: usize, zeroed: bool) -> Option<Run> {
-        let pool = self.shared.handle()?;
-        let policy = self.policy.as_ref().and_then(|policy| policy.get().of(&self.shared).ok());
+    /// Allocates without waiting.
+    fn attempt(&self, pool: &Pool, zeroed: bool, wanted: Wanted) -> Option<Run> {
+        take(pool, &self.request(zeroed).no_wait(), wanted).ok()
+    }
+
+    fn request(&self, zeroed: bool) -> PoolRequest<'_> {
         let mut request = PoolRequest::page();
         if zeroed {
             request = request.zeroed();
         }
-        if let Some(policy) = policy {
-            request = request.policy(policy);
+        match self.policy.as_ref().and_then(|policy| policy.get().of(&self.shared).ok()) {
+            Some(policy) => request.policy(policy),
+            None => request,
         }
-        let wanted = Wanted { bytes, align: 1 };
-        let mut run = take(&pool, &request.no_wait(), wanted).ok();
-        let waits = self.waits && run.is_none();
-        if waits || self.shared.is_closed() {
-            // Another thread may be in a reclaimer, which needs the interpreter lock, and this handle may be the last.
-            run = Python::attach(|py| py.detach(|| retry(pool, &request, wanted, run)));
-        }
-        run
     }
 
-    /// Looks an address up. In a child, the lock may be held for ever; then the result is `None`.
-    fn look<R>(&self, address: *mut c_void, found: impl FnOnce(&mut Runs, usize) -> Option<R>) -> Option<R> {
+    fn run(&self, bytes: usize, zeroed: bool) -> Option<Run> {
+        let pool = self.shared.handle()?;
+        let wanted = Wanted { bytes, align: 1 };
+        let is_long = pool.order_holding(bytes).is_none() || zeroed && bytes > ZEROED_ATTACHED;
+        let first = if is_long { None } else { self.attempt(&pool, zeroed, wanted) };
+        if first.is_some() || !is_long && !self.waits {
+            return first; // the handle is not the last, as this thread has been attached to the interpreter all the time
+        }
+        Python::attach(|py| {
+            // Other threads may need the interpreter lock, for example in a reclaimer that this request waits for.
+            let run = py.detach(move || match self.waits {
+                true => take(&pool, &self.request(zeroed), wanted).ok(),
+                false => self.attempt(&pool, zeroed, wanted),
+            });
+            if self.shared.is_closed() {
+                py.detach(move || drop(run));
+                return None;
+            }
+            run
+        })
+    }
+
+    /// Looks an address up.
+    fn look<R>(&self, address: *mut c_void, found: impl FnOnce(&mut Runs, usize) -> Option<R>) -> Owner<R> {
         if !address.addr().is_multiple_of(PAGE) {
-            return None;
+            return Owner::Heap;
         }
         let mut runs = match self.process.is_current() {
             true => held(&self.runs),
             false => match self.runs.try_lock() {
                 Ok(runs) => runs,
                 Err(TryLockError::Poisoned(runs)) => runs.into_inner(),
-                Err(TryLockError::WouldBlock) => return None,
+                Err(TryLockError::WouldBlock) => return Owner::Unknown,
             },
         };
-        found(&mut runs, address.addr())
+        found(&mut runs, address.addr()).map_or(Owner::Heap, Owner::Pool)
     }
 
-    /// Takes the memory at an address, if it is the pool's.
-    fn remove(&self, address: *mut c_void) -> Option<Run> {
-        self.look(address, |runs, at| runs.remove(&at))
-    }
-
-    /// Returns the length of the pool's memory at an address.
-    fn capacity(&self, address: *mut c_void) -> Option<usize> {
+    /// Returns whose memory is at an address, and its length if it is the pool's.
+    fn capacity(&self, address: *mut c_void) -> Owner<usize> {
         self.look(address, |runs, at| runs.get(&at).map(Run::len))
     }
 
     fn release(&self, address: *mut c_void) {
-        match self.remove(address) {
-            Some(run) if self.process.is_current() => drop(run),
-            Some(run) => std::mem::forget(run), // locks of the pool may be held for ever in a child
-            // SAFETY: the address is not the pool's, so it came from the heap.
-            None => unsafe { libc::free(address) },
+        match self.look(address, |runs, at| runs.remove(&at)) {
+            Owner::Pool(run) if self.process.is_current() => drop(run),
+            Owner::Pool(run) => std::mem::forget(run), // locks of the pool may be held for ever in a child
+            // SAFETY: the address came from the heap.
+            Owner::Heap => unsafe { libc::free(address) },
+            Owner::Unknown => {}
         }
     }
-}
-
-/// Allocates again, with waiting, what could not be allocated without.
-fn retry(pool: Pool, request: &PoolRequest<'_>, wanted: Wanted, run: Option<Run>) -> Option<Run> {
-    let run = run.or_else(|| take(&pool, request, wanted).ok());
-    drop(pool);
-    run
 }
 
 fn on_heap(bytes: usize, zeroed: bool) -> *mut c_void {
@@ -214,20 +249,19 @@ unsafe extern "C" fn realloc(context: *const ArrayMemory, old: *mut c_void, byte
     if old.is_null() {
         return memory.allocate(bytes, false);
     }
-    let in_pool = memory.capacity(old);
-    let used = match in_pool {
-        Some(capacity) if bytes <= capacity && bytes > capacity / 2 => return old,
-        Some(capacity) => capacity,
-        // SAFETY: an address that is not the pool's came from the heap.
-        None if bytes < memory.min_bytes || !memory.process.is_current() => unsafe {
+    let used = match memory.capacity(old) {
+        Owner::Pool(capacity) if bytes <= capacity && bytes > capacity / 2 => return old,
+        Owner::Pool(capacity) => capacity,
+        Owner::Unknown => return ptr::null_mut(),
+        // SAFETY: the address came from the heap.
+        Owner::Heap if bytes < memory.min_bytes || !memory.process.is_current() => unsafe {
             return libc::realloc(old, bytes.max(1));
         },
         // SAFETY: as above.
-        None => unsafe { libc::malloc_usable_size(old) },
+        Owner::Heap => unsafe { libc::malloc_usable_size(old) },
     };
-    // An array that outlives its pool moves to the heap.
-    let is_gone = memory.shared.is_closed();
-    let new = if is_gone { on_heap(bytes, false) } else { memory.allocate(bytes, false) };
+    // If Python code ran before `old` is released, it could resize or free the array too.
+    let new = memory.allocate_at_once(bytes);
     if !new.is_null() {
         // SAFETY: both have this many bytes, and are different.
         unsafe { ptr::copy_nonoverlapping(old.cast::<u8>(), new.cast::<u8>(), used.min(bytes)) };

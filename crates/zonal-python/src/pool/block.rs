@@ -117,11 +117,10 @@ impl Block {
     pub(crate) fn export(&self) -> PyResult<()> {
         self.check_process()?;
         let mut state = held(&self.state);
-        if state.run.is_none() {
-            return Err(freed());
-        }
-        state.exports += 1;
-        Ok(())
+        let is_alive = state.run.is_some();
+        state.exports += usize::from(is_alive);
+        drop(state);
+        if is_alive { Ok(()) } else { Err(freed()) }
     }
 
     /// Ends a view.
@@ -135,8 +134,10 @@ impl Block {
     pub(crate) fn take(&self) -> PyResult<Option<Run>> {
         self.check_process()?;
         let mut state = held(&self.state);
-        match state.exports {
-            0 => Ok(state.run.take()),
+        let (exports, run) = (state.exports, if state.exports == 0 { state.run.take() } else { None });
+        drop(state);
+        match exports {
+            0 => Ok(run),
             count => Err(Kind::InUse.error(format_args!(
                 "views of the buffer exist, such as memoryviews or arrays ({count}); delete them first"
             ))),

@@ -28,6 +28,15 @@ pub(crate) struct Buffer {
     frame: u64,
 }
 
+/// A view that ends when it is dropped.
+struct Exported<'a>(&'a Block);
+
+impl Drop for Exported<'_> {
+    fn drop(&mut self) {
+        self.0.release();
+    }
+}
+
 impl Buffer {
     pub(crate) fn new(shared: &Arc<Shared>, run: super::block::Run, nbytes: usize, page: usize) -> Self {
         let (address, node, frame) = (run.address().addr(), run.node().get(), run.frame());
@@ -54,9 +63,10 @@ impl Buffer {
         ask: impl FnOnce(Range<usize>) -> T + Send,
     ) -> PyResult<T> {
         self.block.export()?;
+        let exported = Exported(&self.block);
         let range = self.address..self.address + self.nbytes;
         let answer = py.detach(|| ask(range));
-        self.block.release();
+        drop(exported);
         Ok(answer)
     }
 }
@@ -206,7 +216,7 @@ impl Buffer {
     /// Returns the attributes as a dict.
     fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
-        dict.set_item("address", self.address)?;
+        dict.set_item("address", self.address()?)?;
         dict.set_item("nbytes", self.nbytes)?;
         dict.set_item("node", self.node)?;
         dict.set_item("frame", self.frame)?;

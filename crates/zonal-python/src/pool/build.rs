@@ -5,13 +5,14 @@ use std::ops::ControlFlow;
 use std::sync::Mutex;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict};
+use pyo3::types::{PyDict, PyDictMethods};
 use zonal_linux::{Config, HugePages, NodeId, Pool, PoolError, Prefault, Progress, SettingError};
 
 use super::errors::{Kind, invalid};
 use super::request::bytes;
 use super::settings::{error_of, text_of};
 use super::state::held;
+use crate::calls;
 
 /// Options as Python passes them.
 pub(crate) struct Options<'a, 'py> {
@@ -20,10 +21,10 @@ pub(crate) struct Options<'a, 'py> {
     pub(crate) max_size: Option<&'a Bound<'py, PyAny>>,
     pub(crate) huge_pages: &'a str,
     pub(crate) prefault: bool,
-    pub(crate) prefault_threads: Option<usize>,
+    pub(crate) prefault_threads: Option<u64>,
     pub(crate) progress: Option<Py<PyAny>>,
     pub(crate) shared_memory: bool,
-    pub(crate) fake_nodes: Option<usize>,
+    pub(crate) fake_nodes: Option<u64>,
     pub(crate) require_huge_pages: bool,
     pub(crate) require_binding: bool,
     pub(crate) settings: Option<&'a Bound<'py, PyDict>>,
@@ -37,6 +38,9 @@ impl Options<'_, '_> {
         let on_progress = |progress: Progress| report(callback, progress, &raised);
         let mut builder = Pool::builder().size(bytes("size", self.size)?).config(self.config()?);
         if let Some(nodes) = &self.nodes {
+            if nodes.is_empty() {
+                return Err(invalid("nodes is empty; name at least one node, or pass None for all"));
+            }
             builder = builder.nodes(node_ids(nodes)?);
         }
         if let Some(max_size) = self.max_size {
@@ -47,8 +51,8 @@ impl Options<'_, '_> {
             builder = builder.prefault(Prefault::AtOnce);
         }
         if let Some(threads) = self.prefault_threads {
-            let zero = || invalid("prefault_threads is 0; it must be 1 or more");
-            builder = builder.prefault_threads(NonZeroUsize::new(threads).ok_or_else(zero)?);
+            let threads = NonZeroUsize::new(threads as usize).unwrap_or(NonZeroUsize::MIN);
+            builder = builder.prefault_threads(threads);
         }
         if self.progress.is_some() {
             builder = builder.on_progress(&on_progress);
@@ -57,7 +61,7 @@ impl Options<'_, '_> {
             builder = builder.shared_memory();
         }
         if let Some(count) = self.fake_nodes {
-            builder = builder.fake_nodes(count);
+            builder = builder.fake_nodes(count as usize);
         }
         if self.require_huge_pages {
             builder = builder.require_huge_pages();
@@ -86,7 +90,9 @@ impl Options<'_, '_> {
 
     fn config(&self) -> PyResult<Config> {
         let mut config = Config::default();
-        for (name, value) in self.settings.into_iter().flatten() {
+        // A copy, because code of `value` could change the dict.
+        let settings = self.settings.map(PyDictMethods::copy).transpose()?;
+        for (name, value) in settings.iter().flatten() {
             let set: Result<(), SettingError> = config.set(&name.extract::<String>()?, &text_of(&value)?);
             set.map_err(|error| error_of(&error))?;
         }
@@ -101,14 +107,18 @@ fn report(
     raised: &Mutex<Option<PyErr>>,
 ) -> ControlFlow<()> {
     let Some(callback) = callback else { return ControlFlow::Continue(()) };
-    Python::attach(|py| match callback.call1(py, (progress.done, progress.total)) {
-        Ok(result) if result.bind(py).is(PyBool::new(py, false)) => ControlFlow::Break(()),
-        Ok(_) => ControlFlow::Continue(()),
-        Err(error) => {
-            held(raised).get_or_insert(error);
+    let called = Python::try_attach(|py| calls::report(py, callback, (progress.done, progress.total)));
+    match called {
+        Some(Ok(true)) => ControlFlow::Continue(()),
+        Some(Ok(false)) | None => ControlFlow::Break(()),
+        Some(Err(error)) => {
+            let mut first = held(raised);
+            let late = if first.is_some() { Some(error) } else { first.replace(error) };
+            drop(first);
+            drop(late); // may run Python code
             ControlFlow::Break(())
         }
-    })
+    }
 }
 
 fn node_ids(nodes: &[i64]) -> PyResult<Vec<NodeId>> {

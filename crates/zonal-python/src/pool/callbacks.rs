@@ -2,11 +2,11 @@
 //!
 //! A pool holds no lock while it calls one, and every call of a pool that may wait for one releases the interpreter lock.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -15,19 +15,26 @@ use zonal_linux::{
 };
 
 use super::errors::{Kind, invalid};
+use super::fork::Process;
 use super::state::{Shared, held};
+use crate::calls::{self, Function};
 
-/// Longest time for which `close` waits for calls that other threads are in.
+/// Longest time to wait for calls that other threads are in.
 const CALLS_TIME: Duration = Duration::from_secs(5);
+/// Time between two looks at them.
+const PAUSE: Duration = Duration::from_micros(200);
 
 thread_local! {
-    /// Number of callbacks that this thread is in.
-    static DEPTH: Cell<usize> = const { Cell::new(0) };
+    /// The callees that this thread is in, outermost first.
+    static WITHIN: RefCell<Vec<*const Callee>> = const { RefCell::new(Vec::new()) };
 }
+
+/// Whether the interpreter is about to end. No callback is called after that.
+static ENDING: AtomicBool = AtomicBool::new(false);
 
 /// Returns an error if the calling thread is in a callback of a pool.
 pub(crate) fn check_outside(call: &str) -> PyResult<()> {
-    if DEPTH.get() == 0 {
+    if WITHIN.with_borrow(Vec::is_empty) {
         return Ok(());
     }
     Err(Kind::Reentry.error(format_args!(
@@ -42,37 +49,54 @@ pub(crate) struct Callee {
     running: AtomicUsize,
 }
 
+/// A call of a callee by this thread.
+struct Running<'a>(&'a Callee);
+
+impl<'a> Running<'a> {
+    fn begin(callee: &'a Callee) -> Self {
+        callee.running.fetch_add(1, Acquire); // pairs with the release in `drop`
+        WITHIN.with_borrow_mut(|within| within.push(callee));
+        Self(callee)
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        WITHIN.with_borrow_mut(Vec::pop);
+        self.0.running.fetch_sub(1, Release); // pairs with the acquire in `wait`
+    }
+}
+
 impl Callee {
-    /// Calls the object, unless it is unregistered or the interpreter ends. Exceptions go to `sys.unraisablehook`.
-    fn call<R>(&self, call: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<R>) -> Option<R> {
+    fn new(object: Bound<'_, PyAny>) -> Self {
+        Self { object: object.unbind(), is_open: AtomicBool::new(true), running: AtomicUsize::new(0) }
+    }
+
+    /// Calls `call` with the object, unless it is unregistered or the interpreter ends.
+    fn with<R>(&self, call: impl FnOnce(&Bound<'_, PyAny>) -> Option<R>) -> Option<R> {
         Python::try_attach(|py| {
-            self.running.fetch_add(1, Acquire); // pairs with the release below
-            DEPTH.set(DEPTH.get() + 1);
-            let object = self.object.bind(py);
-            // Acquire: pairs with the release in `Registered::end`.
-            let result = self.is_open.load(Acquire).then(|| call(object));
-            DEPTH.set(DEPTH.get() - 1);
-            self.running.fetch_sub(1, Release); // pairs with the acquire in `Registered::end`
-            match result? {
-                Ok(value) => Some(value),
-                Err(error) => {
-                    error.write_unraisable(py, Some(object));
-                    None
-                }
-            }
+            let _running = Running::begin(self);
+            // Acquire: pairs with the releases in `Registered::unregister` and `end_callbacks`.
+            let is_open = self.is_open.load(Acquire) && !ENDING.load(Acquire);
+            if is_open { call(self.object.bind(py)) } else { None }
         })
         .flatten()
     }
 
     fn frames(&self, method: &str, request: &ReclaimRequest) -> PageCount {
-        let frames = self.call(|object| {
-            let result = object.call_method1(method, (Request::of(request),))?;
-            result.extract::<i64>().and_then(|frames| {
-                u64::try_from(frames)
-                    .map_err(|_| invalid(format_args!("`{method}` returned {frames}; it must be 0 or more")))
-            })
+        let frames: Option<u64> = self.with(|object| {
+            let function = calls::function(object.py(), Function::Frames).ok()?;
+            let arguments = (object, method, Request::of(request)).into_pyobject(object.py()).ok()?;
+            calls::call(&function, &arguments, object)?.extract().ok()
         });
         PageCount::new(frames.unwrap_or(0))
+    }
+
+    fn report(&self, event: &PressureEvent) {
+        self.with(|object| {
+            let arguments = (event_dict(object.py(), event).ok()?,).into_pyobject(object.py()).ok()?;
+            calls::call(object, &arguments, object).map(drop)
+        });
     }
 }
 
@@ -89,15 +113,37 @@ impl Reclaimer for Callee {
 /// The callbacks of all pools.
 static REGISTERED: Mutex<Vec<Weak<Registered>>> = Mutex::new(Vec::new());
 
-/// Unregisters the callbacks of all pools, before the interpreter ends. Threads of pools could not call them afterwards.
+/// Ends the callbacks of all pools, before the interpreter ends. Threads of pools could not call them afterwards.
 #[pyfunction]
 pub(crate) fn end_callbacks(py: Python<'_>) {
+    ENDING.store(true, Release); // pairs with the acquire in `Callee::with`
     let all: Vec<_> = held(&REGISTERED).iter().filter_map(Weak::upgrade).collect();
-    all.iter().for_each(|registered| registered.end(py));
+    end_all(py, &all);
+}
+
+/// Unregisters callbacks, and waits for calls that other threads are in, at most `CALLS_TIME` for all together.
+///
+/// In a child made by `fork`, these threads do not exist.
+pub(crate) fn end_all(py: Python<'_>, all: &[Arc<Registered>]) {
+    let here = all.iter().filter(|registered| registered.process.is_current());
+    let ended: Vec<(&Callee, Registration)> =
+        here.filter_map(|one| Some((&*one.callee, one.unregister()?))).collect();
+    if ended.is_empty() {
+        return;
+    }
+    let own: Vec<usize> = ended.iter().map(|(callee, _)| callee.within_this_thread()).collect();
+    py.detach(move || {
+        let deadline = Instant::now() + CALLS_TIME;
+        for ((callee, registration), own) in ended.into_iter().zip(own) {
+            drop(registration);
+            callee.wait(own, deadline);
+        }
+    });
 }
 
 /// A registered callback.
 pub(crate) struct Registered {
+    process: Process,
     callee: Arc<Callee>,
     registration: Mutex<Option<Registration>>,
 }
@@ -119,7 +165,7 @@ impl Registered {
         }
         let callee = Arc::new(Callee::new(object));
         let registration = shared.without(py, |pool| pool.register_reclaimer(&callee))?;
-        Ok(Self::keep(shared, callee, registration))
+        Self::keep(py, shared, callee, registration)
     }
 
     /// Registers a callback for memory pressure.
@@ -132,38 +178,37 @@ impl Registered {
         let weak = Arc::downgrade(&callee);
         let report = move |event: &PressureEvent| {
             if let Some(callee) = weak.upgrade() {
-                callee.call(|object| object.call1((event_dict(object.py(), event)?,)).map(drop));
+                callee.report(event);
             }
         };
         let registration = shared.without(py, |pool| pool.on_pressure(report))?;
-        Ok(Self::keep(shared, callee, registration))
+        Self::keep(py, shared, callee, registration)
     }
 
-    fn keep(shared: &Shared, callee: Arc<Callee>, registration: Registration) -> Arc<Self> {
-        let registered = Arc::new(Self { callee, registration: Mutex::new(Some(registration)) });
+    fn keep(
+        py: Python<'_>,
+        shared: &Shared,
+        callee: Arc<Callee>,
+        registration: Registration,
+    ) -> PyResult<Arc<Self>> {
+        let process = Process::current();
+        let registered = Arc::new(Self { process, callee, registration: Mutex::new(Some(registration)) });
+        if let Err(error) = shared.check_open() {
+            end_all(py, &[registered]);
+            return Err(error);
+        }
         held(&shared.registered).push(Arc::clone(&registered));
         let mut all = held(&REGISTERED);
         all.retain(|one| one.strong_count() > 0);
         all.push(Arc::downgrade(&registered));
         drop(all);
-        registered
+        Ok(registered)
     }
 
-    /// Unregisters the object, and waits for calls that other threads are in, at most `CALLS_TIME`.
-    pub(crate) fn end(&self, py: Python<'_>) {
-        self.callee.is_open.store(false, Release); // pairs with the acquire in `Callee::call`
-        let registration = held(&self.registration).take();
-        let own = usize::from(DEPTH.get() > 0);
-        py.detach(|| {
-            drop(registration);
-            let mut waited = Duration::ZERO;
-            // Acquire: pairs with the release in `Callee::call`.
-            while self.callee.running.load(Acquire) > own && waited < CALLS_TIME {
-                let pause = Duration::from_micros(200);
-                std::thread::sleep(pause);
-                waited += pause;
-            }
-        });
+    /// Makes sure that no further call begins. Returns what must be dropped without the interpreter lock.
+    fn unregister(&self) -> Option<Registration> {
+        self.callee.is_open.store(false, Release); // pairs with the acquire in `Callee::with`
+        held(&self.registration).take()
     }
 
     /// Returns the object, for the garbage collector.
@@ -173,8 +218,17 @@ impl Registered {
 }
 
 impl Callee {
-    fn new(object: Bound<'_, PyAny>) -> Self {
-        Self { object: object.unbind(), is_open: AtomicBool::new(true), running: AtomicUsize::new(0) }
+    /// Returns how many calls of this callee the thread is in.
+    fn within_this_thread(&self) -> usize {
+        WITHIN.with_borrow(|within| within.iter().filter(|&&callee| std::ptr::eq(callee, self)).count())
+    }
+
+    /// Waits until only `own` calls remain.
+    fn wait(&self, own: usize, deadline: Instant) {
+        // Acquire: pairs with the release in `Running::drop`.
+        while self.running.load(Acquire) > own && Instant::now() < deadline {
+            std::thread::sleep(PAUSE);
+        }
     }
 }
 
@@ -197,9 +251,13 @@ impl Handle {
     fn close(&self, py: Python<'_>) {
         let Some(registered) = self.registered.upgrade() else { return };
         if let Some(shared) = self.shared.upgrade() {
-            held(&shared.registered).retain(|one| !Arc::ptr_eq(one, &registered));
+            let mut all = held(&shared.registered);
+            let place = all.iter().position(|one| Arc::ptr_eq(one, &registered));
+            let ended = place.map(|place| all.remove(place));
+            drop(all);
+            drop(ended); // not the last handle, because dropping that runs Python code
         }
-        registered.end(py);
+        end_all(py, std::slice::from_ref(&registered));
     }
 
     fn __enter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {

@@ -37,11 +37,19 @@ const NAMES: [&str; 11] = [
     "CorruptionError",
 ];
 
+/// The classes of the exceptions.
+static TYPES: [PyOnceLock<Py<PyType>>; NAMES.len()] = [const { PyOnceLock::new() }; NAMES.len()];
+
+/// Finds the classes, so that no exception needs an import, which runs Python code.
+pub(crate) fn load(py: Python<'_>) -> PyResult<()> {
+    let mut each = TYPES.iter().zip(NAMES);
+    each.try_for_each(|(class, name)| class.import(py, "zonal._errors", name).map(drop))
+}
+
 impl Kind {
     /// Returns an exception of this kind.
     #[cold]
     pub(crate) fn error(self, message: impl Display) -> PyErr {
-        static TYPES: [PyOnceLock<Py<PyType>>; NAMES.len()] = [const { PyOnceLock::new() }; NAMES.len()];
         let message = message.to_string();
         Python::attach(|py| match TYPES[self as usize].import(py, "zonal._errors", NAMES[self as usize]) {
             Ok(class) => PyErr::from_type(class.clone(), message),

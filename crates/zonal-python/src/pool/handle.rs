@@ -22,10 +22,13 @@ use super::numpy::NumpyArrays;
 use super::observe;
 use super::placement::Placement;
 use super::policy::Policy;
-use super::publication::Published;
-use super::request::{Asked, Wanted, alignment, bytes};
+use super::publication::{self, Published};
+use super::request::{Asked, NodeNumber, Wanted, alignment, bytes, count, integer, node_numbers};
 use super::settings::Settings;
 use super::state::{Shared, held};
+
+/// Arrays with less data stay on the heap, unless the program sets another limit.
+const MIN_BYTES: u64 = 32 << 10;
 
 /// Memory that this process maps, of which each part is bound to a NUMA node, and an allocator of pages in it.
 #[pyclass(frozen, weakref, module = "zonal")]
@@ -55,28 +58,30 @@ impl Pool {
     fn new(
         py: Python<'_>,
         size: &Bound<'_, PyAny>,
-        nodes: Option<Vec<i64>>,
+        nodes: Option<Vec<NodeNumber>>,
         max_size: Option<&Bound<'_, PyAny>>,
         huge_pages: &str,
         prefault: bool,
-        prefault_threads: Option<usize>,
+        prefault_threads: Option<&Bound<'_, PyAny>>,
         progress: Option<Py<PyAny>>,
         shared_memory: bool,
-        fake_nodes: Option<usize>,
+        fake_nodes: Option<&Bound<'_, PyAny>>,
         require_huge_pages: bool,
         require_binding: bool,
         settings: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let options = Options {
             size,
-            nodes,
+            nodes: nodes.map(node_numbers),
             max_size,
             huge_pages,
             prefault,
-            prefault_threads,
+            prefault_threads: prefault_threads
+                .map(|value| count("prefault_threads", value, 1))
+                .transpose()?,
             progress,
             shared_memory,
-            fake_nodes,
+            fake_nodes: fake_nodes.map(|value| count("fake_nodes", value, 0)).transpose()?,
             require_huge_pages,
             require_binding,
             settings,
@@ -91,7 +96,7 @@ impl Pool {
         &self,
         py: Python<'_>,
         nbytes: &Bound<'_, PyAny>,
-        node: Option<i64>,
+        node: Option<NodeNumber>,
         policy: Option<PyRef<'_, Policy>>,
         align: Option<&Bound<'_, PyAny>>,
         zeroed: bool,
@@ -99,13 +104,14 @@ impl Pool {
     ) -> PyResult<Buffer> {
         let count = bytes("nbytes", nbytes)? as usize;
         let pool = self.shared.pool()?;
-        let asked = Asked { node, policy: policy.as_deref(), zeroed, wait };
+        let asked = Asked { node: node.map(|node| node.0), policy: policy.as_deref(), zeroed, wait };
         let page = pool.page_bytes();
         let run = alignment(&pool, align)
             .and_then(|align| asked.run(py, &self.shared, &pool, Wanted { bytes: count, align }));
         self.shared.drop_handle(py, pool);
         let run = run?;
         if self.shared.is_closed() {
+            py.detach(move || drop(run));
             return Err(Kind::Closed.error("the pool was closed by another thread during the request"));
         }
         Ok(Buffer::new(&self.shared, run, count, page))
@@ -120,25 +126,31 @@ impl Pool {
     }
 
     /// Returns a policy that prefers a node, and then the nodes nearest to it.
-    fn preferred(&self, py: Python<'_>, node: i64) -> PyResult<Policy> {
-        self.shared.with(py, |pool| Policy::preferred(&self.shared, pool, node))?
+    fn preferred(&self, py: Python<'_>, node: NodeNumber) -> PyResult<Policy> {
+        self.shared.with(py, |pool| Policy::preferred(&self.shared, pool, node.0))?
     }
 
     /// Returns a policy that allocates from these nodes only.
-    fn bind(&self, py: Python<'_>, nodes: Vec<i64>) -> PyResult<Policy> {
+    fn bind(&self, py: Python<'_>, nodes: Vec<NodeNumber>) -> PyResult<Policy> {
+        let nodes = node_numbers(nodes);
         self.shared.with(py, |pool| Policy::bind(&self.shared, pool, &nodes))?
     }
 
     /// Returns a policy that uses these nodes, or all, in turn: each request the next one.
     #[pyo3(signature = (nodes=None))]
-    fn interleave(&self, py: Python<'_>, nodes: Option<Vec<i64>>) -> PyResult<Policy> {
+    fn interleave(&self, py: Python<'_>, nodes: Option<Vec<NodeNumber>>) -> PyResult<Policy> {
+        let nodes = nodes.map(node_numbers);
         self.shared.with(py, |pool| Policy::interleave(&self.shared, pool, nodes.as_deref()))?
     }
 
     /// Returns a policy that uses nodes in turn, in the ratio of their weights.
     fn weighted_interleave(&self, py: Python<'_>, weights: &Bound<'_, PyDict>) -> PyResult<Policy> {
-        let pairs: PyResult<Vec<(i64, i64)>> =
-            weights.iter().map(|(node, weight)| Ok((node.extract()?, weight.extract()?))).collect();
+        // A copy, because code of the keys and values could change the dict.
+        let pairs: PyResult<Vec<(i64, i64)>> = weights
+            .copy()?
+            .iter()
+            .map(|(node, weight)| Ok((integer("node", &node)?, integer("weight", &weight)?)))
+            .collect();
         let pairs = pairs?;
         self.shared.with(py, |pool| Policy::weighted(&self.shared, pool, &pairs))?
     }
@@ -160,8 +172,8 @@ impl Pool {
         self.shared.is_closed()
     }
 
-    fn __enter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
-        slf
+    fn __enter__(slf: PyRef<'_, Self>) -> PyResult<PyRef<'_, Self>> {
+        slf.shared.check_open().map(|()| slf)
     }
 
     /// Closes the pool. If an exception is on its way and views exist, the pool stays open until it is no longer used.
@@ -267,10 +279,11 @@ impl Pool {
         &self,
         py: Python<'_>,
         nbytes: Option<&Bound<'_, PyAny>>,
-        node: Option<i64>,
+        node: Option<NodeNumber>,
         policy: Option<PyRef<'_, Policy>>,
         wait: bool,
     ) -> PyResult<String> {
+        let node = node.map(|node| node.0);
         let count = nbytes.map_or(Ok(1), |value| bytes("nbytes", value))? as usize;
         let asked = Asked { node, policy: policy.as_deref(), zeroed: false, wait };
         let explained = self.shared.with(py, |pool| {
@@ -313,8 +326,9 @@ impl Pool {
     }
 
     /// Calls the reclaimers to free pages of a node, and returns how many they freed.
-    fn reclaim(&self, py: Python<'_>, node: i64, pages: u64) -> PyResult<u64> {
-        let node = self.shared.with(py, |pool| self.shared.node(pool, node))??;
+    fn reclaim(&self, py: Python<'_>, node: NodeNumber, pages: &Bound<'_, PyAny>) -> PyResult<u64> {
+        let pages = count("pages", pages, 0)?;
+        let node = self.shared.with(py, |pool| self.shared.node(pool, node.0))??;
         self.shared.without(py, |pool| pool.shrink_caches(node, PageCount::new(pages)).get())
     }
 
@@ -328,7 +342,7 @@ impl Pool {
     /// Publishes the pool on a Unix socket, where the tools of zonal read its state and change its settings.
     fn publish(&self, py: Python<'_>, path: PathBuf) -> PyResult<Published> {
         let published = self.shared.without(py, |pool| pool.publish(&path))?;
-        Ok(Published::new(&self.shared, published.map_err(invalid)?))
+        Published::new(py, &self.shared, published.map_err(|error| publication::error_of(&error))?)
     }
 
     /// Registers an object with the methods `count(request)` and `reclaim(request)`, which return numbers of pages.
@@ -344,17 +358,18 @@ impl Pool {
     }
 
     /// Returns a context manager in which NumPy puts the data of new arrays into the pool.
-    #[pyo3(signature = (*, node=None, policy=None, min_bytes=32768, wait=true, fallback=false))]
+    #[pyo3(signature = (*, node=None, policy=None, min_bytes=None, wait=true, fallback=false))]
     fn numpy_arrays(
         slf: Bound<'_, Self>,
-        node: Option<i64>,
+        node: Option<NodeNumber>,
         policy: Option<Py<Policy>>,
-        min_bytes: usize,
+        min_bytes: Option<&Bound<'_, PyAny>>,
         wait: bool,
         fallback: bool,
     ) -> PyResult<NumpyArrays> {
         let (py, shared) = (slf.py(), Arc::clone(&slf.get().shared));
-        let policy = match (node, policy) {
+        let min_bytes = min_bytes.map_or(Ok(MIN_BYTES), |value| count("min_bytes", value, 0))? as usize;
+        let policy = match (node.map(|node| node.0), policy) {
             (Some(node), Some(_)) => {
                 return Err(invalid(format_args!("node is {node} and a policy is given; pass one of them")));
             }

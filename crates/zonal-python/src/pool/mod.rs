@@ -27,6 +27,7 @@ pub(crate) use handle::Pool;
 
 /// Adds the classes to the module.
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    errors::load(module.py())?;
     let end_callbacks = wrap_pyfunction!(callbacks::end_callbacks, module)?;
     module.py().import("atexit")?.call_method1("register", (end_callbacks,))?;
     module.add_class::<Pool>()?;

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use pyo3::exceptions::PyImportError;
 use pyo3::ffi;
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
 use super::arrays::{ArrayMemory, Hook};
@@ -19,6 +20,8 @@ const NAME: &CStr = c"mem_handler";
 /// Indices in NumPy's table: of the version of its features, and of `PyDataMem_SetHandler`.
 const FEATURES: usize = 211;
 const SET: usize = 304;
+/// Index of `PyDataMem_GetHandler`.
+const GET: usize = 305;
 /// The features of NumPy 1.22, the first with the hook.
 const FEATURES_MIN: c_uint = 0xf;
 
@@ -26,9 +29,18 @@ const FEATURES_MIN: c_uint = 0xf;
 type Features = unsafe extern "C" fn() -> c_uint;
 // SAFETY: as above.
 type Set = unsafe extern "C" fn(*mut ffi::PyObject) -> *mut ffi::PyObject;
+// SAFETY: as above.
+type Get = unsafe extern "C" fn() -> *mut ffi::PyObject;
 
-/// Returns the function of NumPy that sets the hook.
-fn set_function(py: Python<'_>) -> PyResult<Set> {
+/// The functions of NumPy that set and return the hook of the calling context.
+#[derive(Clone, Copy)]
+struct NumPy {
+    set: Set,
+    get: Get,
+}
+
+/// Finds the functions, which may import NumPy.
+fn numpy(py: Python<'_>) -> PyResult<NumPy> {
     let module = py
         .import("numpy._core._multiarray_umath")
         .or_else(|_| py.import("numpy.core._multiarray_umath"))
@@ -50,16 +62,28 @@ fn set_function(py: Python<'_>) -> PyResult<Set> {
         return Err(PyImportError::new_err("numpy_arrays needs NumPy 1.22 or later"));
     }
     // SAFETY: NumPy has had this entry since that version.
-    Ok(unsafe { *table.wrapping_add(SET).cast::<Set>() })
+    let set = unsafe { *table.wrapping_add(SET).cast::<Set>() };
+    // SAFETY: as above.
+    let get = unsafe { *table.wrapping_add(GET).cast::<Get>() };
+    Ok(NumPy { set, get })
 }
 
-/// Sets the hook for the calling context, and returns the one before.
-fn set(py: Python<'_>, hook: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-    let set = set_function(py)?;
-    // SAFETY: a function of NumPy, which holds a reference of its own to the capsule.
-    let before = unsafe { set(hook.as_ptr()) };
-    // SAFETY: a new reference, or null with an exception set.
-    unsafe { Bound::from_owned_ptr_or_err(py, before) }.map(Bound::unbind)
+impl NumPy {
+    /// Sets the hook for the calling context, and returns the one before.
+    fn set<'py>(self, hook: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        // SAFETY: a function of NumPy, which holds a reference of its own to the capsule.
+        let before = unsafe { (self.set)(hook.as_ptr()) };
+        // SAFETY: a new reference, or null with an exception set.
+        unsafe { Bound::from_owned_ptr_or_err(hook.py(), before) }
+    }
+
+    /// Returns the hook of the calling context.
+    fn get(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+        // SAFETY: a function of NumPy without conditions.
+        let hook = unsafe { (self.get)() };
+        // SAFETY: a new reference, or null with an exception set.
+        unsafe { Bound::from_owned_ptr_or_err(py, hook) }
+    }
 }
 
 // SAFETY: the interpreter calls this once, when no array and no context holds the capsule.
@@ -77,9 +101,14 @@ unsafe extern "C" fn destroy(capsule: *mut ffi::PyObject) {
 pub(crate) struct NumpyArrays {
     memory: Arc<ArrayMemory>,
     /// The pool stays open in the context.
-    _pool: Py<Pool>,
-    /// The hook before.
-    before: Mutex<Option<Py<PyAny>>>,
+    pool: Mutex<Option<Py<Pool>>>,
+    entered: Mutex<Option<Entered>>,
+}
+
+/// The hooks of a context that has been entered.
+struct Entered {
+    own: Py<PyAny>,
+    before: Py<PyAny>,
 }
 
 impl NumpyArrays {
@@ -89,7 +118,7 @@ impl NumpyArrays {
         all.retain(|one| one.strong_count() > 0);
         all.push(Arc::downgrade(&memory));
         drop(all);
-        Self { memory, _pool: pool, before: Mutex::new(None) }
+        Self { memory, pool: Mutex::new(Some(pool)), entered: Mutex::new(None) }
     }
 }
 
@@ -103,16 +132,19 @@ impl NumpyArrays {
 
     fn __enter__<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
         let (py, this) = (slf.py(), slf.get());
-        if held(&this.before).is_some() {
+        // Python code may run here, so this comes first.
+        let numpy = numpy(py)?;
+        this.memory.shared.check_open()?;
+        if held(&this.entered).is_some() {
             return Err(invalid("this context has been entered; make another with `pool.numpy_arrays()`"));
         }
         let hook = Hook::new(Arc::clone(&this.memory));
         // SAFETY: the pointer is not null, the name is static, and the destructor frees the hook.
         let capsule = unsafe { ffi::PyCapsule_New(hook.cast(), NAME.as_ptr(), Some(destroy)) };
         // SAFETY: a new reference, or null with an exception set.
-        let capsule = unsafe { Bound::from_owned_ptr_or_err(py, capsule) }?;
-        let before = set(py, &capsule)?;
-        *held(&this.before) = Some(before);
+        let own = unsafe { Bound::from_owned_ptr_or_err(py, capsule) }?;
+        let before = numpy.set(&own)?.unbind();
+        *held(&this.entered) = Some(Entered { own: own.unbind(), before });
         Ok(slf)
     }
 
@@ -123,7 +155,39 @@ impl NumpyArrays {
         _value: Py<PyAny>,
         _traceback: Py<PyAny>,
     ) -> PyResult<()> {
-        let before = held(&self.before).take();
-        before.map_or(Ok(()), |before| set(py, before.bind(py)).map(drop))
+        let numpy = numpy(py)?;
+        let current = numpy.get(py)?;
+        let mut entered = held(&self.entered);
+        let is_own = entered.as_ref().map(|entered| entered.own.is(&current));
+        let left = if is_own == Some(true) { entered.take() } else { None };
+        drop(entered);
+        match (left, is_own) {
+            (Some(left), _) => numpy.set(left.before.bind(py)).map(drop),
+            (None, None) => Err(invalid("this context has not been entered, or has been left before")),
+            (None, Some(_)) => Err(invalid(
+                "this context must be left by the thread or task that entered it, after the contexts that it entered \
+                 later; it is still entered",
+            )),
+        }
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        // Threads that hold the locks are attached to the interpreter, so none does while this runs.
+        if let Ok(pool) = self.pool.try_lock() {
+            visit.call(&*pool)?;
+        }
+        if let Ok(entered) = self.entered.try_lock()
+            && let Some(Entered { own, before }) = &*entered
+        {
+            visit.call(own)?;
+            visit.call(before)?;
+        }
+        Ok(())
+    }
+
+    fn __clear__(&self) {
+        let pool = held(&self.pool).take();
+        let entered = held(&self.entered).take();
+        drop((pool, entered)); // may run Python code
     }
 }

@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
+use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
-use zonal_linux::Publication;
+use zonal_linux::{Publication, PublishError};
 
+use super::errors::invalid;
 use super::state::{Shared, held};
 
 /// A pool that is published on a Unix socket until `close` is called or the pool is closed. It is a context manager.
@@ -16,20 +18,37 @@ pub(crate) struct Published {
 }
 
 impl Published {
-    pub(crate) fn new(shared: &Shared, publication: Publication) -> Self {
+    /// Returns a publication that ends with the pool, which another thread may have closed meanwhile.
+    pub(crate) fn new(py: Python<'_>, shared: &Shared, publication: Publication) -> PyResult<Self> {
+        if let Err(error) = shared.check_open() {
+            py.detach(move || drop(publication));
+            return Err(error);
+        }
         let path = publication.path().to_owned();
         let publication = Arc::new(Mutex::new(Some(publication)));
         let mut all = held(&shared.publications);
         all.retain(|one| one.strong_count() > 0);
         all.push(Arc::downgrade(&publication));
         drop(all);
-        Self { publication, path }
+        Ok(Self { publication, path })
     }
 }
 
 impl Drop for Published {
     fn drop(&mut self) {
         Python::attach(|py| self.close(py));
+    }
+}
+
+/// Returns the exception for a pool that cannot be published. What the system refuses is an `OSError` with its number.
+#[cold]
+pub(crate) fn error_of(error: &PublishError) -> PyErr {
+    match error {
+        PublishError::Socket { path, why } | PublishError::Thread { path, why } => {
+            let text = error.to_string();
+            PyOSError::new_err((why.raw_os_error(), text, path.clone()))
+        }
+        _ => invalid(error),
     }
 }
 

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
+use pyo3::Borrowed;
+use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 use zonal_linux::{AllocError, AllocFailure, Order, PageCount, Pool, PoolPolicy, PoolRequest};
 
 use super::block::Run;
@@ -11,7 +14,7 @@ use super::policy::Policy;
 use super::state::Shared;
 
 /// Largest number of bytes that are zeroed while the thread is attached to the interpreter.
-const ZEROED_ATTACHED: usize = 64 << 10;
+pub(crate) const ZEROED_ATTACHED: usize = 64 << 10;
 
 /// The size of a request.
 #[derive(Clone, Copy)]
@@ -123,21 +126,56 @@ pub(crate) fn alignment(pool: &Pool, align: Option<&Bound<'_, PyAny>>) -> PyResu
 
 /// Returns a number of bytes, which Python passes as a number or as a text such as "8G" or "64 KiB".
 pub(crate) fn bytes(name: &str, value: &Bound<'_, PyAny>) -> PyResult<u64> {
-    if let Ok(number) = value.extract::<i64>() {
-        return u64::try_from(number)
-            .ok()
-            .filter(|&number| number > 0)
-            .ok_or_else(|| invalid(format_args!("{name} is {number}; it must be 1 or more")));
-    }
     let wrong = |shown: &str| {
         invalid(format_args!(
             "{name} is {shown}; pass a number of bytes, or a text such as \"512M\" or \"8G\""
         ))
     };
-    match value.extract::<String>() {
-        Ok(text) => parse(&text).ok_or_else(|| wrong(&format!("\"{text}\""))),
-        Err(_) => Err(wrong(&value.repr()?.to_string())),
+    if let Ok(text) = value.cast::<PyString>() {
+        let text = text.to_cow()?;
+        return parse(&text).ok_or_else(|| wrong(&format!("\"{text}\"")));
     }
+    match count(name, value, 1) {
+        Err(error) if error.is_instance_of::<PyTypeError>(value.py()) => {
+            Err(wrong(&value.repr()?.to_string()))
+        }
+        other => other,
+    }
+}
+
+/// Returns an integer that Python passes as the argument `name`.
+pub(crate) fn integer(name: &str, value: &Bound<'_, PyAny>) -> PyResult<i64> {
+    match value.extract::<i64>() {
+        Err(error) if error.is_instance_of::<PyOverflowError>(value.py()) => {
+            // Its digits may be more than the interpreter is willing to print.
+            Err(invalid(format_args!("{name} has more than 63 bits; no value that is allowed has so many")))
+        }
+        other => other,
+    }
+}
+
+/// Returns an integer that is at least `least`.
+pub(crate) fn count(name: &str, value: &Bound<'_, PyAny>, least: u64) -> PyResult<u64> {
+    let number = integer(name, value)?;
+    let found = u64::try_from(number).ok().filter(|&number| number >= least);
+    found.ok_or_else(|| invalid(format_args!("{name} is {number}; it must be {least} or more")))
+}
+
+/// The number of a node, which need not exist.
+#[derive(Clone, Copy)]
+pub(crate) struct NodeNumber(pub(crate) i64);
+
+impl<'py> FromPyObject<'_, 'py> for NodeNumber {
+    type Error = PyErr;
+
+    fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        integer("node", &value).map(Self)
+    }
+}
+
+/// Returns the numbers of nodes.
+pub(crate) fn node_numbers(nodes: Vec<NodeNumber>) -> Vec<i64> {
+    nodes.into_iter().map(|node| node.0).collect()
 }
 
 /// Parses a size. Units are powers of 1024.

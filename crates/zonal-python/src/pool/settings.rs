@@ -8,6 +8,7 @@ use zonal_linux::{Access, Setting, SettingError, SettingValue, SettingValues};
 
 use super::callbacks::check_outside;
 use super::errors::{Kind, invalid};
+use super::request::integer;
 use super::state::Shared;
 
 /// The settings of a pool by their names, as a mapping. Values are numbers, names, or tuples with a number for each kind of zone.
@@ -23,8 +24,11 @@ pub(crate) fn error_of(error: &SettingError) -> PyErr {
 
 /// Returns a value as the text that a setting parses.
 pub(crate) fn text_of(value: &Bound<'_, PyAny>) -> PyResult<String> {
-    if value.is_instance_of::<PyString>() || value.is_instance_of::<PyInt>() {
-        return Ok(value.str()?.to_string());
+    if let Ok(text) = value.cast::<PyString>() {
+        return Ok(text.to_cow()?.into_owned());
+    }
+    if value.is_instance_of::<PyInt>() {
+        return integer("the value", value).map(|number| number.to_string());
     }
     if let Ok(numbers) = value.extract::<Vec<u64>>() {
         let texts: Vec<String> = numbers.iter().map(ToString::to_string).collect();
@@ -59,6 +63,10 @@ impl Settings {
         check_outside("settings")?;
         let text = text_of(value)?;
         self.0.without(py, |pool| pool.set_setting(name, &text))?.map_err(|error| error_of(&error))
+    }
+
+    fn __delitem__(&self, name: &str) -> PyResult<()> {
+        Err(invalid(format_args!("the setting {name} cannot be deleted; assign another value")))
     }
 
     fn __len__(&self) -> usize {

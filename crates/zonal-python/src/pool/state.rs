@@ -7,7 +7,7 @@ use zonal_linux::{NodeId, Pool, Publication};
 
 use super::arrays::ArrayMemory;
 use super::block::{Blocks, forked};
-use super::callbacks::Registered;
+use super::callbacks::{self, Registered};
 use super::errors::{Kind, invalid};
 use super::fork::Process;
 
@@ -21,6 +21,11 @@ pub(crate) struct Shared {
     pub(crate) registered: Mutex<Vec<Arc<Registered>>>,
     pub(crate) publications: Mutex<Vec<Weak<Mutex<Option<Publication>>>>>,
     pub(crate) warnings: Mutex<Vec<String>>,
+}
+
+#[cold]
+fn closed() -> PyErr {
+    Kind::Closed.error("the pool has been closed")
 }
 
 /// Locks a mutex, also after a panic.
@@ -52,7 +57,8 @@ impl Shared {
         if !self.is_here() {
             return Err(forked());
         }
-        held(&self.open).clone().ok_or_else(|| Kind::Closed.error("the pool has been closed"))
+        let pool = held(&self.open).clone();
+        pool.ok_or_else(closed)
     }
 
     /// Returns a handle to the pool if it is open and belongs to this process.
@@ -118,29 +124,37 @@ impl Shared {
                 "the memory of the pool is in use: buffers with views: {views}, arrays: {arrays}; delete these first"
             )));
         }
+        // This thread has been attached to the interpreter since it counted, so no view or array is new.
+        let pool = held(&self.open).take();
         let runs = self.blocks.take_all();
-        self.end(py);
+        self.finish(py, pool);
         py.detach(move || drop(runs));
         Ok(())
     }
 
     /// Drops the handle of the pool, and ends its callbacks and publications. Memory in use stays.
     pub(crate) fn end(&self, py: Python<'_>) {
-        if !self.is_here() {
-            std::mem::forget(held(&self.open).take());
-            return;
-        }
-        for registered in std::mem::take(&mut *held(&self.registered)) {
-            registered.end(py);
-        }
-        let publications: Vec<_> = std::mem::take(&mut *held(&self.publications));
-        let ended: Vec<_> =
-            publications.iter().filter_map(Weak::upgrade).filter_map(|one| held(&one).take()).collect();
         let pool = held(&self.open).take();
+        if self.is_here() { self.finish(py, pool) } else { std::mem::forget(pool) }
+    }
+
+    /// Ends the callbacks and publications of a pool that is closed for all other threads already.
+    fn finish(&self, py: Python<'_>, pool: Option<Pool>) {
+        let registered: Vec<_> = std::mem::take(&mut *held(&self.registered));
+        callbacks::end_all(py, &registered);
+        drop(registered); // may run Python code
+        let publications: Vec<_> = std::mem::take(&mut *held(&self.publications));
+        let take = |one: Arc<Mutex<Option<Publication>>>| held(&one).take();
+        let ended: Vec<_> = publications.iter().filter_map(Weak::upgrade).filter_map(take).collect();
         py.detach(move || {
             drop(ended);
             drop(pool);
         });
+    }
+
+    /// Returns an error if the pool has been closed, for what a request made while another thread closed it.
+    pub(crate) fn check_open(&self) -> PyResult<()> {
+        if self.is_closed() { Err(closed()) } else { Ok(()) }
     }
 
     /// Returns the memory of arrays that may still exist.
