@@ -75,6 +75,9 @@ fn all() -> Vec<Step> {
         let tests = ["--test=loom_interleavings", "--test=shuttle_interleavings", "--test=wake_ups"];
         further(root, &["-p", "zonal-verify"], &tests, ("ZONAL_INTERLEAVINGS", "20"))
     }));
+    steps.push(Step::new("all programs of the C interface under valgrind", |root| {
+        further(root, &["-p", "zonal-c"], &["--test=programs"], ("ZONAL_DEEPER", "1"))
+    }));
     steps.push(Step::new("histories of small worlds, one operation longer", |root| {
         further(root, &["-p", "zonal-verify"], &["--test=exhaustive"], ("ZONAL_DEEPER", "1"))
     }));

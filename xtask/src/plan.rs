@@ -44,13 +44,12 @@ pub(crate) fn style(_root: &Path) -> Vec<Step> {
     ]
 }
 
-/// Returns the steps for some of the faults that `planted` plants in the core: a counter that folds with the wrong
-/// sign, a pageset that loses a frame with each drain, and a zonelist cache that is never cleared.
+/// Returns the step for one of the faults that `planted` plants in the core: a pageset that loses a frame with each drain.
 ///
-/// There is no step for the unchanged core, because a test of `zonal-verify` covers it.
+/// `cargo xtask planted` has the others, each of which needs a build of its own. There is no step for the unchanged core,
+/// because a test of `zonal-verify` covers it.
 fn planted(root: &Path) -> Vec<Step> {
-    let few = ["counter-step-adds", "drain-loses-a-frame", "marks-stay"].map(str::to_owned);
-    planted::planted(root, &few)
+    planted::planted(root, &["drain-loses-a-frame".to_owned()])
         .unwrap_or_else(|problem| vec![Step::new("planted faults", |_| Outcome::Failed(problem))])
 }
 

@@ -52,7 +52,13 @@ fn check(root: &Path, folder: &Path, python: &Path) -> Result<(), Outcome> {
     let source = root.join(CRATE);
     let wheels = folder.join("wheels");
     let mut build = Command::new(folder.join("bin/maturin"));
-    build.args(["build", "-q", "-i"]).arg(python).arg("-o").arg(&wheels).current_dir(&source);
+    // The profile of the other tests, whose dependencies are built already.
+    build
+        .args(["build", "-q", "--profile", "dev", "-i"])
+        .arg(python)
+        .arg("-o")
+        .arg(&wheels)
+        .current_dir(&source);
     // With a named target, the tests would run code of another machine.
     passes(
         build.env("CARGO_TARGET_DIR", folder.parent().unwrap_or(folder)).env_remove("CARGO_BUILD_TARGET"),
