@@ -19,21 +19,9 @@ fn crate_folder() -> &'static Path {
 }
 
 /// Returns the static library of these sources.
-///
-/// cargo builds the library with this test too, but under a name that only cargo knows.
 fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
-        let own = std::env::current_exe().unwrap();
-        let target = own.ancestors().nth(3).expect("the test is in a folder of the target folder");
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "-q", "--manifest-path"]).arg(crate_folder().join("Cargo.toml"));
-        assert!(
-            build.arg("--target-dir").arg(target).status().unwrap().success(),
-            "the library was not built"
-        );
-        target.join("debug/libzonal_c.a")
-    })
+    LIBRARY.get_or_init(|| zonal_testing::built_library(env!("CARGO_MANIFEST_DIR"), "libzonal_c.a"))
 }
 
 /// Installs UMF into the target folder, if it is not there yet.

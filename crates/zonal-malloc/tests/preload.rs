@@ -7,18 +7,10 @@ use std::sync::OnceLock;
 use tempfile::TempDir;
 use zonal_testing::skipped;
 
-/// Returns the library of these sources. cargo does not build it with this test.
+/// Returns the library of these sources.
 fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
-        let own = std::env::current_exe().unwrap();
-        let target = own.ancestors().nth(3).expect("the test is in a folder of the target folder");
-        let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "-q", "--manifest-path"]).arg(manifest).arg("--target-dir").arg(target);
-        assert!(build.status().unwrap().success(), "the library was not built");
-        target.join("debug/libzonal_malloc.so")
-    })
+    LIBRARY.get_or_init(|| zonal_testing::built_library(env!("CARGO_MANIFEST_DIR"), "libzonal_malloc.so"))
 }
 
 /// A program of `tests/programs` in a folder of its own.

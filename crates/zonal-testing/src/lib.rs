@@ -10,6 +10,8 @@ mod ledger;
 
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::{Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,6 +24,24 @@ pub const SKIPS_FILE: &str = "ZONAL_SKIPS_FILE";
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Time between two checks of [`eventually`].
 const POLL_PERIOD: Duration = Duration::from_millis(2);
+
+/// Builds the library of a crate for programs of other languages, and returns its path in the target folder. `manifest` is
+/// the folder of the crate, and `file` the name of the library.
+///
+/// cargo does not build such a library with tests, or under a name that only cargo knows.
+///
+/// # Panics
+/// Panics if the library cannot be built.
+#[must_use]
+pub fn built_library(manifest: &str, file: &str) -> PathBuf {
+    let own = std::env::current_exe().expect("the path of the test is not known");
+    let target = own.ancestors().nth(3).expect("the test is in a folder of the target folder");
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "-q", "--manifest-path"]).arg(Path::new(manifest).join("Cargo.toml"));
+    let status = build.arg("--target-dir").arg(target).status();
+    assert!(status.is_ok_and(|status| status.success()), "{file} was not built");
+    target.join("debug").join(file)
+}
 
 /// Reports that the calling test skips a check, and why. The arguments are those of `format!`.
 #[macro_export]
@@ -132,7 +152,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("skips");
         std::fs::write(&file, "before\n").unwrap();
-        let child = std::process::Command::new(std::env::current_exe().unwrap())
+        let child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "tests::skips_are_appended_to_the_file"])
             .env(CHILD, "1")
             .env(SKIPS_FILE, &file)
