@@ -111,6 +111,25 @@ def test_joblib_processes_return_the_same_table(expected: Table) -> None:
     assert lab.sweep(small(), OVER, backend="loky", jobs=2) == expected
 
 
+def test_a_backend_that_returns_lists_only_returns_the_same_table(expected: Table) -> None:
+    """As that of Ray does."""
+    joblib = pytest.importorskip("joblib")
+    threading_backend = joblib.parallel.BACKENDS["threading"]
+
+    class Lists(threading_backend):  # type: ignore[misc, valid-type]
+        supports_return_generator = False
+        rounds = 0
+
+        def start_call(self) -> None:
+            Lists.rounds += 1
+            if Lists.rounds == 1:
+                raise RuntimeError("a worker was lost")
+
+    joblib.register_parallel_backend("lists", Lists)
+    assert lab.sweep(small(), OVER, backend="lists", jobs=2) == expected
+    assert Lists.rounds >= 2, "the cases of the lost worker run again"
+
+
 def test_the_configured_backend_of_joblib_is_used(expected: Table) -> None:
     joblib = pytest.importorskip("joblib")
     with joblib.parallel_config(backend="threading", n_jobs=2):

@@ -137,19 +137,39 @@ def _run_on_joblib(joblib: Any, context: Any, backend: Backend) -> None:
 
 def _run_once(joblib: Any, jobs: int | None, missing: dict[int, Task], backend: Backend) -> str:
     """Runs the missing cases, and removes those with an outcome. Returns why the others have none."""
-    parallel = joblib.Parallel(n_jobs=jobs or -1, return_as="generator_unordered", batch_size=1)
-    calls = (
-        joblib.delayed(run_task)(place, task, backend.memory_bytes) for place, task in missing.copy().items()
-    )
+    calls = [joblib.delayed(run_task)(place, task, backend.memory_bytes) for place, task in missing.items()]
+    if joblib.parallel.get_active_backend()[0].supports_return_generator:
+        return _run_calls(joblib, jobs, calls, "generator_unordered", missing, backend)
+    # Others return the outcomes of all calls at once, or none of them if a worker is lost, so each time a few.
+    few = 4 * joblib.effective_n_jobs(jobs or -1)
+    reason = ""
+    for start in range(0, len(calls), few):
+        reason = _run_calls(joblib, jobs, calls[start : start + few], "list", missing, backend) or reason
+    return reason
+
+
+def _run_calls(
+    joblib: Any, jobs: int | None, calls: list[Any], return_as: str, missing: dict[int, Task], backend: Backend
+) -> str:
+    """Runs calls. Returns why some have no outcome, or an empty text."""
+    parallel = joblib.Parallel(n_jobs=jobs or -1, return_as=return_as, batch_size=1)
+    try:
+        outcomes = parallel(iter(calls))
+    except Exception as error:
+        return _reason(error)
     # Closing the outcomes drops the calls that have not begun, if the caller's callback raises.
-    with contextlib.closing(parallel(calls)) as outcomes:
+    with contextlib.closing(outcomes) if return_as != "list" else contextlib.nullcontext():
+        outcomes = iter(outcomes)
         while True:
             try:
                 place, outcome = next(outcomes)
             except StopIteration:
-                return "its worker returned nothing"
+                return "" if return_as == "list" else "its worker returned nothing"
             except Exception as error:
-                reason = str(error).strip().partition("\n")[0]
-                return f"{type(error).__name__}: {reason}"
+                return _reason(error)
             if missing.pop(place, None) is not None:
                 backend.take(place, outcome)
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
