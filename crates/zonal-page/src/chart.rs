@@ -23,6 +23,8 @@ pub(crate) const PANEL_WIDTH: f64 = 520.0;
 pub(crate) const MARGIN: f64 = 12.0;
 /// Panels per row of a document.
 const COLUMNS: usize = 2;
+/// Smallest size of a wide panel on a narrow screen, relative to its full size.
+const SHRUNK_MIN: f64 = 0.78;
 const TITLE_HEIGHT: f64 = 28.0;
 const KEY_HEIGHT: f64 = 18.0;
 const KEY_GAP: f64 = 18.0;
@@ -132,6 +134,11 @@ pub(crate) fn draw_symbol(area: &Area<'_>, symbol: Symbol, (x, y): (i32, i32), c
 }
 
 impl Panel {
+    /// Creates a panel from SVG elements in drawing units.
+    pub(crate) fn of(size: (f64, f64), body: Markup) -> Self {
+        Self { size, body: body.into_string() }
+    }
+
     pub(crate) fn draw(size: (f64, f64), draw: impl FnOnce(&Area<'_>) -> Drawn) -> Self {
         let mut text = String::new();
         let (width, height) = fine(size);
@@ -143,11 +150,18 @@ impl Panel {
         Self { size, body: body.trim_end().trim_end_matches("</svg>").to_owned() }
     }
 
-    /// Returns the panel as an element of an HTML page.
+    /// Whether the panel is wider than a panel with axes.
+    fn is_wide(&self) -> bool {
+        self.size.0 > PANEL_WIDTH
+    }
+
+    /// Returns the panel as an element of an HTML page. A wide panel shrinks on a narrow screen until its texts become
+    /// too small, and then scrolls.
     fn inline(&self) -> Markup {
         let ((width, height), (fine_width, fine_height)) = (self.size, fine(self.size));
+        let least = self.is_wide().then(|| format!("min-width:{:.0}px", width * SHRUNK_MIN));
         html! {
-            svg width=(width) height=(height) viewBox={ "0 0 " (fine_width) " " (fine_height) } {
+            svg width=(width) height=(height) viewBox={ "0 0 " (fine_width) " " (fine_height) } style=[least] {
                 (PreEscaped(&self.body))
             }
         }
@@ -158,13 +172,16 @@ impl Chart {
     /// Returns the chart as an SVG document.
     #[must_use]
     pub fn document(&self) -> String {
-        let width = PANEL_WIDTH * self.panels.len().clamp(1, COLUMNS) as f64;
+        let row_width = |row: &[Panel]| row.iter().map(|panel| panel.size.0.max(PANEL_WIDTH)).sum();
+        let width = self.panels.chunks(COLUMNS).map(row_width).fold(PANEL_WIDTH, f64::max);
         let head = self.head(width);
         let mut y = head.size.1;
         let mut body = head.body;
         for row in self.panels.chunks(COLUMNS) {
-            for (at, panel) in row.iter().enumerate() {
-                let (x, y) = fine((at as f64 * PANEL_WIDTH, y));
+            let mut left = 0.0;
+            for panel in row {
+                let (x, y) = fine((left, y));
+                left += panel.size.0.max(PANEL_WIDTH);
                 let _ = writeln!(body, "<g transform=\"translate({x} {y})\">\n{}</g>", panel.body);
             }
             y += row.iter().map(|panel| panel.size.1).fold(0.0, f64::max);
@@ -187,8 +204,10 @@ impl Chart {
 
     /// Returns the chart as a figure of a page.
     pub(crate) fn figure(&self) -> Markup {
+        let is_wide = self.panels.iter().any(Panel::is_wide);
+        let is_single = matches!(self.panels.as_slice(), [panel] if panel.size.0 == PANEL_WIDTH);
         html! {
-            figure.single[self.panels.len() == 1] aria-labelledby={ (self.name) "-title" } {
+            figure.single[is_single].wide[is_wide] aria-labelledby={ (self.name) "-title" } {
                 figcaption id={ (self.name) "-title" } { (printable(&self.title)) }
                 div.keys aria-hidden="true" {
                     @for key in &self.keys { span {
@@ -201,8 +220,11 @@ impl Chart {
                         (printable(&key.text))
                     } }
                 }
-                div.panels role="img" aria-label=(printable(&self.about)) {
-                    @for panel in &self.panels { (panel.inline()) }
+                div.scroll[is_wide] role=[is_wide.then_some("region")] tabindex=[is_wide.then_some("0")]
+                    aria-label=[is_wide.then(|| printable(&self.title))] {
+                    div.panels role="img" aria-label=(printable(&self.about)) {
+                        @for panel in &self.panels { (panel.inline()) }
+                    }
                 }
             }
         }
@@ -245,6 +267,28 @@ impl Chart {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A panel with axes shrinks with the screen. A wider one shrinks only as long as its texts are readable.
+    #[test]
+    fn wide_panels_scroll_on_narrow_screens() {
+        let chart = |width| {
+            let panels = vec![Panel::of((width, 90.0), html! { rect width="9000" {} })];
+            let [name, title, about] = ["a", "A <chart>", "What it shows."].map(str::to_owned);
+            Chart { name, title, about, keys: Vec::new(), panels }
+        };
+        let wide = chart(1000.0).figure().into_string();
+        assert!(
+            wide.contains("<figure class=\" wide\"") && wide.contains("style=\"min-width:780px\""),
+            "{wide}"
+        );
+        assert!(wide.contains("role=\"region\" tabindex=\"0\" aria-label=\"A &lt;chart&gt;\""), "{wide}");
+        let narrow = chart(PANEL_WIDTH).figure().into_string();
+        assert!(narrow.contains("<figure class=\"single\"") && !narrow.contains("min-width"), "{narrow}");
+        assert!(!narrow.contains("region"), "{narrow}");
+        // A document is as wide as its widest row.
+        assert!(chart(1000.0).document().contains("viewBox=\"0 0 10000 "), "{}", chart(1000.0).document());
+        assert!(chart(100.0).document().contains("viewBox=\"0 0 5200 "));
+    }
 
     #[test]
     fn a_legend_wider_than_its_chart_takes_more_lines() {

@@ -70,6 +70,13 @@ pub const FILLS: [Color; 6] = [
 /// Fill colour for the remainder of a stacked bar.
 pub const REST: Color = Color(176, 180, 188);
 
+/// Number of levels of a heat map.
+pub(crate) const HEAT_LEVELS: usize = 9;
+/// Gradient of a heat map in light mode, from small to large values.
+const HEAT: [Color; 3] = [Color(238, 244, 250), Color(112, 170, 216), Color(10, 72, 128)];
+/// Gradient of a heat map in dark mode.
+const DARK_HEAT: [Color; 3] = [Color(36, 44, 54), Color(38, 98, 148), Color(176, 218, 248)];
+
 /// Returns the colour of line `at` of `of` lines.
 #[must_use]
 pub fn line(at: usize, of: usize) -> Color {
@@ -88,14 +95,41 @@ pub(crate) fn text_on(fill: Color) -> Color {
     if light > 135.0 { Color(17, 17, 17) } else { Color(254, 254, 254) }
 }
 
+/// Returns the fill and text colours of a level of a heat map.
+fn heat(gradient: &[Color; 3], level: usize) -> (Color, Color) {
+    let at = level as f64 / (HEAT_LEVELS - 1) as f64;
+    let fill = DerivedColorMap::new(gradient).get_color_normalized(at, 0.0, 1.0);
+    let (dark, light) = (Color(0, 0, 0), Color(255, 255, 255));
+    (fill, if contrast(fill, dark) > contrast(fill, light) { dark } else { light })
+}
+
+/// Returns the contrast of two colours, as defined by WCAG 2.
+fn contrast(a: Color, b: Color) -> f64 {
+    let linear = |byte: u8| {
+        let share = f64::from(byte) / 255.0;
+        if share <= 0.04045 { share / 12.92 } else { ((share + 0.055) / 1.055).powf(2.4) }
+    };
+    let [a, b] = [a, b].map(|c| 0.2126 * linear(c.0) + 0.7152 * linear(c.1) + 0.0722 * linear(c.2) + 0.05);
+    if a > b { a / b } else { b / a }
+}
+
 /// Formats a colour for CSS and SVG.
 #[must_use]
 pub fn hex(color: Color) -> String {
     format!("#{:02X}{:02X}{:02X}", color.0, color.1, color.2)
 }
 
-/// Returns the CSS rules of charts: dark mode, and rounded line joints.
+/// Returns the CSS rules of charts: dark mode, levels of heat maps, and rounded line joints.
 pub(crate) fn css() -> String {
+    let levels = |gradient: &[Color; 3]| -> String {
+        let rule = |level| {
+            let (fill, text) = heat(gradient, level);
+            let (fill, text) = (hex(fill), hex(text));
+            format!(".h{level}{{background:{fill};fill:{fill};color:{text}}}")
+        };
+        (0..HEAT_LEVELS).map(rule).collect()
+    };
+    let (heat, dark_heat) = (levels(&HEAT), levels(&DARK_HEAT));
     let rules = MODES.map(|(light, dark)| {
         let (light, dark) = (hex(light), hex(dark));
         format!("svg [fill=\"{light}\"]{{fill:{dark}}}svg [stroke=\"{light}\"]{{stroke:{dark}}}")
@@ -103,24 +137,13 @@ pub(crate) fn css() -> String {
     let rules = rules.concat();
     format!(
         "svg polyline{{stroke-linejoin:round;stroke-linecap:round}}\
-         @media screen and (prefers-color-scheme:dark){{{rules}}}"
+         {heat}@media screen and (prefers-color-scheme:dark){{{rules}{dark_heat}}}"
     )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Returns the contrast defined by WCAG.
-    fn contrast(a: Color, b: Color) -> f64 {
-        let linear = |byte: u8| {
-            let share = f64::from(byte) / 255.0;
-            if share <= 0.04045 { share / 12.92 } else { ((share + 0.055) / 1.055).powf(2.4) }
-        };
-        let [a, b] =
-            [a, b].map(|c| 0.2126 * linear(c.0) + 0.7152 * linear(c.1) + 0.0722 * linear(c.2) + 0.05);
-        if a > b { a / b } else { b / a }
-    }
 
     #[test]
     fn colours_of_text_can_be_read_in_both_modes() {
@@ -134,6 +157,17 @@ mod tests {
         }
         for fill in FILLS.into_iter().chain([REST]) {
             assert!(contrast(fill, text_on(fill)) >= 3.5, "{fill:?} {}", contrast(fill, text_on(fill)));
+        }
+    }
+
+    #[test]
+    fn texts_of_heat_maps_can_be_read_on_every_level() {
+        for gradient in [&HEAT, &DARK_HEAT] {
+            let levels: Vec<(Color, Color)> = (0..HEAT_LEVELS).map(|level| heat(gradient, level)).collect();
+            for (fill, text) in &levels {
+                assert!(contrast(*fill, *text) >= 4.5, "{fill:?} {}", contrast(*fill, *text));
+            }
+            assert!(levels.windows(2).all(|pair| contrast(pair[0].0, pair[1].0) > 1.1), "{levels:?}");
         }
     }
 

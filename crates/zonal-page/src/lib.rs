@@ -3,7 +3,7 @@
 //! A [`Page`] is one HTML file with sections of [`Block`]s, such as sentences, [`Table`]s and [`Chart`]s. It has no
 //! scripts and loads nothing. It is readable in light and dark mode, on narrow screens, on paper and with screen
 //! readers. A [`Chart`] can also be written as an SVG document. Its panels have [`Lines`] on two axes or [`Bars`], and
-//! the axes are [`Scale`]s. The same contents always yield the same bytes. All texts are escaped, and invisible
+//! the axes are [`Scale`]s. A [`HeatMap`] shows a matrix, and a [`Topology`] the nodes of a machine. The same contents always yield the same bytes. All texts are escaped, and invisible
 //! characters are written out.
 //!
 //! ```
@@ -32,11 +32,13 @@ mod bars;
 mod chart;
 pub mod color;
 pub mod figures;
+mod heat;
 mod lines;
 mod page;
 mod scale;
 mod table;
 mod text;
+mod topology;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
@@ -45,8 +47,10 @@ struct Readme;
 pub use bars::{Bar, Bars};
 pub use chart::{Chart, Key, Panel, Symbol};
 pub use color::Color;
+pub use heat::{HeatAxis, HeatMap, Merge};
 pub use lines::{Line, Lines};
-pub use page::{Block, Page, Section, slug};
+pub use page::{Block, Finding, Page, Section, slug};
 pub use scale::{Scale, is_shown};
 pub use table::{Cell, Column, Kind, Table, Tone};
 pub use text::printable;
+pub use topology::{Topology, TopologyNode, TopologyZone};

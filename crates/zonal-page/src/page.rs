@@ -4,6 +4,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::chart::Chart;
 use crate::color;
+use crate::heat::HeatMap;
 use crate::table::{Table, Tone};
 use crate::text::printable;
 
@@ -48,12 +49,18 @@ pub enum Block<'a> {
     Warning(String),
     /// A note in small type that explains a table, in pieces with the colours of cells.
     Note(Vec<(Tone, String)>),
+    /// A list of findings, each with a label.
+    Findings(Vec<Finding>),
     /// A list of items.
     List(Vec<String>),
     /// A table.
     Table(Table),
     /// Charts.
     Charts(&'a [Chart]),
+    /// Blocks side by side, if there is space.
+    Beside(Vec<Block<'a>>),
+    /// Heat maps.
+    Heat(Vec<HeatMap>),
     /// Blocks below a summary that shows and hides them.
     Folded {
         /// Text that is always visible.
@@ -63,6 +70,17 @@ pub enum Block<'a> {
         /// The blocks.
         blocks: Vec<Block<'a>>,
     },
+}
+
+/// A finding: a sentence with a label that says how serious it is, and a colour.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// Colour of the label.
+    pub tone: Tone,
+    /// Label, such as `warning`.
+    pub label: String,
+    /// Sentence.
+    pub text: String,
 }
 
 impl Page<'_> {
@@ -123,6 +141,14 @@ impl Block<'_> {
                 },
                 Self::List(items) => ul { @for item in items { li { (printable(item)) } } },
                 Self::Table(table) => (table.html()),
+                Self::Findings(findings) => ul.findings {
+                    @for finding in findings { li {
+                        strong.(finding.tone.class().unwrap_or("plain")) { (printable(&finding.label)) }
+                        span { (printable(&finding.text)) }
+                    } }
+                },
+                Self::Heat(maps) => div.beside { @for map in maps { (map.figure()) } },
+                Self::Beside(beside) => div.beside { (blocks(beside)) },
                 Self::Charts(charts) => div.charts { @for chart in *charts { (chart.figure()) } },
                 Self::Folded { summary, is_open, blocks: folded } => details open[*is_open] {
                     summary { (printable(summary)) }
@@ -204,6 +230,20 @@ mod tests {
         let spread = spread.filter_map(|node| node.attribute("points")).next_back().unwrap();
         let ends: Vec<f64> = spread.split([' ', ',']).filter_map(|number| number.parse().ok()).collect();
         assert!((length / (ends[2] - ends[0]) - 4.0 / 6.0).abs() < 0.01, "{length} {ends:?}");
+    }
+
+    /// The labels of findings are words, so that colour is not needed to distinguish them.
+    #[test]
+    fn findings_and_blocks_beside_each_other() {
+        let finding = |tone, label: &str| Finding { tone, label: label.into(), text: "<low>".into() };
+        let findings = Block::Findings(vec![finding(Tone::Off, "warning"), finding(Tone::Plain, "note")]);
+        let blocks = vec![Block::Beside(vec![findings, Block::Text("Beside.".into())])];
+        let sections = vec![Section { title: "Advice".into(), blocks }];
+        let page = Page { title: "A page".into(), header: Vec::new(), sections }.html();
+        let expected = "<div class=\"beside\"><ul class=\"findings\">\
+                        <li><strong class=\"off\">warning</strong><span>&lt;low&gt;</span></li>\
+                        <li><strong class=\"plain\">note</strong><span>&lt;low&gt;</span></li></ul><p>Beside.</p></div>";
+        assert!(page.contains(expected), "{page}");
     }
 
     #[test]
