@@ -1,9 +1,11 @@
 //! `zonal machine`: explains a machine by the rules of its kernel.
 //!
 //! The command finds the machine, chooses the rules, calls `zonal-machine` and prints the report. Related files:
-//! `machine/text.rs` formats the report as text.
+//! `machine/text.rs` formats the report as text, `machine/page.rs` as a page, and `machine/words.rs` has what both say.
 
+mod page;
 mod text;
+mod words;
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -11,7 +13,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde::Serialize;
-use zonal_machine::output::WriteError;
+use zonal_machine::output::{self, Kind, WriteError};
 use zonal_machine::{
     Capture, Excerpt, KernelVersion, MachineError, MachineModel, PRESETS, Report, Rules, VersionError,
     capture, capture_live, explain, preset,
@@ -58,6 +60,10 @@ pub(crate) struct MachineArgs {
     /// Write the machine to a file that --file reads back; with --check, only if nothing differs
     #[arg(long, value_name = "FILE")]
     export: Option<PathBuf>,
+
+    /// Write the report as a page with pictures, which needs no other files; with --check, also if a value differs
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 
     #[command(flatten)]
     force: ForceArg,
@@ -106,6 +112,7 @@ fn presets_help() -> String {
         ("zonal machine --preset quad-10-12-32 --rules 5.10", ""),
         ("zonal machine --preset quad-10-12-32 --export quad.json", "writes a machine file"),
         ("zonal machine --file quad.json --json", ""),
+        ("zonal machine --html machine.html", "writes a page with pictures"),
         ("zonal machine --sysfs captured", "a copy of another machine's /sys and /proc"),
     ];
     let presets = PRESETS.iter().map(|preset| (preset.name, preset.description));
@@ -172,9 +179,29 @@ fn report(args: &MachineArgs) -> Result<(MachineModel, Rules, Report), (u8, Stri
         );
         return Err((BAD_INPUT, problem));
     }
+    write(args, &model, &rules, &report)?;
+    Ok((model, rules, report))
+}
+
+/// Writes the machine file and the page, as far as requested. Both paths are checked before either file is written.
+fn write(
+    args: &MachineArgs,
+    model: &MachineModel,
+    rules: &Rules,
+    report: &Report,
+) -> Result<(), (u8, String)> {
+    let failure = |error: WriteError| (code_of(&error), error.to_string());
+    let replace = args.force.replace();
+    if let Some(file) = &args.html {
+        if args.export.as_ref() == Some(file) {
+            let name = Excerpt::name(file.display());
+            return Err((BAD_INPUT, format!("--export and --html both name {name}; choose two names")));
+        }
+        output::check(file, Kind::Page, replace).map_err(failure)?;
+    }
     match &args.export {
-        Some(file) if !fails(args, &report) => {
-            model.write(file, args.force.replace()).map_err(|error| (code_of(&error), error.to_string()))?;
+        Some(file) if !fails(args, report) => {
+            model.write(file, replace).map_err(failure)?;
             print_message(format_args!("wrote machine file {}", file.display()));
         }
         Some(file) => {
@@ -182,7 +209,11 @@ fn report(args: &MachineArgs) -> Result<(MachineModel, Rules, Report), (u8, Stri
         }
         None => {}
     }
-    Ok((model, rules, report))
+    if let Some(file) = &args.html {
+        output::write(file, &page::render(model, rules, report), Kind::Page, replace).map_err(failure)?;
+        print_message(format_args!("wrote page {}", file.display()));
+    }
+    Ok(())
 }
 
 /// Returns the exit code for a write error. A path at which no file may be written is bad input; all other errors are

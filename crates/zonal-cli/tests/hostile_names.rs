@@ -99,11 +99,13 @@ fn names_of_machines() {
     let (_folder, file) = machine_file();
     let file = file.to_str().unwrap();
     let out = root.path().join(HOSTILE);
+    let page = root.path().join(format!("page {HOSTILE}"));
     for (arguments, code) in [
         (&["machine", "--sysfs", tree][..], 0),
         (&["machine", "--file", file], 0),
         (&["machine", "--file", file, "--json"], 0),
         (&["machine", "--file", file, "--check"], 2),
+        (&["machine", "--file", file, "--html", page.to_str().unwrap()], 0),
         (&["machine", "--file", file, "--export", out.to_str().unwrap(), "--json"], 0),
     ] {
         shown(arguments, code);

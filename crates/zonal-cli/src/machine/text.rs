@@ -1,26 +1,21 @@
 //! The report on a machine as aligned text.
 //!
 //! Small machines are shown in full. For larger machines, the report shows the first nodes and a summary. The JSON
-//! report always contains all nodes.
+//! report always contains all nodes. Related files: `machine/words.rs` has the sentences.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use zonal::units::PageCount;
-use zonal_machine::{
-    Check, Escaped, MachineModel, Measured, Report, Rules, Severity, ordinal, readable_size,
-};
+use zonal_machine::{Check, MachineModel, Report, Rules, Severity, ordinal};
 
+use super::words::{self, in_order, measured, pageset_high, ranges, size};
 use crate::layout::Content::{Numbers, Text};
 use crate::layout::{Content, Grid, Width};
-use zonal::settings::NamedRule;
 
 /// Maximum number of nodes for which the distances are shown as a matrix.
 const MATRIX_NODES_MAX: usize = 16;
 /// Maximum number of rows of a table that are shown; the rest is omitted.
 const ROWS_MAX: usize = 64;
-/// Maximum number of entries that are shown of a list or a row of counts; the rest is omitted.
-const ENTRIES_MAX: usize = 32;
 
 pub(super) fn render(model: &MachineModel, rules: &Rules, report: &Report, width: Width) -> String {
     let sections = [
@@ -37,33 +32,7 @@ pub(super) fn render(model: &MachineModel, rules: &Rules, report: &Report, width
 }
 
 fn heading(model: &MachineModel, rules: &Rules, report: &Report, width: Width) -> String {
-    let managed = report.nodes.iter().map(|node| node.managed).sum();
-    let own = model.observed.as_ref().and_then(|observed| observed.kernel);
-    let whose = match own {
-        Some(version) if version == rules.version => "its own kernel".to_owned(),
-        Some(version) => format!("its own kernel is {version}"),
-        None => "its own kernel is unknown".to_owned(),
-    };
-    let machine = format!(
-        "{}: {}, {}, {} in {}, pages of {}",
-        Escaped(&report.name),
-        counted(report.nodes.len(), "node"),
-        counted(model.online_cpus() as usize, "CPU"),
-        size(managed, report.page_bytes),
-        counted(report.zones.len(), "zone"),
-        size(1, report.page_bytes),
-    );
-    let node_load = rules.node_load.name();
-    let rules = format!("Rules of Linux {} ({whose}), node load: {node_load}", rules.version);
-    width.labelled("", &machine) + &width.labelled("", &rules)
-}
-
-fn counted(count: usize, thing: &str) -> String {
-    if count == 1 { format!("1 {thing}") } else { format!("{count} {thing}s") }
-}
-
-fn size(pages: u64, page_bytes: u32) -> String {
-    readable_size(PageCount::new(pages), page_bytes)
+    width.labelled("", &words::machine(model, report)) + &width.labelled("", &words::rules(model, rules))
 }
 
 /// Formats a table. The first `keys` columns identify a row; only the first rows are shown.
@@ -87,31 +56,6 @@ fn table<T: Into<String>>(
         let _ = writeln!(out, "  ... and {left} more (--json has all)");
     }
     out
-}
-
-/// Formats ids in the way that Linux prints sets of ids: `0-3,8`.
-fn ranges(ids: &[u32]) -> String {
-    let mut runs: Vec<(u32, u32)> = Vec::new();
-    for &id in ids {
-        match runs.last_mut() {
-            Some((_, last)) if *last + 1 == id => *last = id,
-            _ => runs.push((id, id)),
-        }
-    }
-    let runs: Vec<String> = runs
-        .into_iter()
-        .map(|(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") })
-        .collect();
-    if runs.is_empty() { "none".to_owned() } else { runs.join(",") }
-}
-
-fn in_order(ids: impl ExactSizeIterator<Item = u64>) -> String {
-    let count = ids.len();
-    let shown: Vec<String> = ids.take(ENTRIES_MAX).map(|id| id.to_string()).collect();
-    match count.saturating_sub(ENTRIES_MAX) {
-        0 => shown.join(" "),
-        more => format!("{} ... {more} more", shown.join(" ")),
-    }
 }
 
 fn nodes(report: &Report, width: Width) -> String {
@@ -155,11 +99,6 @@ fn zones(report: &Report, width: Width) -> String {
     let keys = [("node", Numbers), ("zone", Text)];
     let columns = keys.into_iter().chain(numbers.map(|title| (title, Numbers)));
     let row = |zone: &zonal_machine::ZoneReport| {
-        let high = match (zone.pageset_high, zone.pageset_high_min, zone.pageset_high_max) {
-            (Some(high), _, _) => high.to_string(),
-            (None, Some(least), Some(most)) => format!("{least}..{most}"),
-            _ => String::new(),
-        };
         vec![
             zone.node.to_string(),
             zone.kind.to_owned(),
@@ -169,7 +108,7 @@ fn zones(report: &Report, width: Width) -> String {
             zone.high.to_string(),
             zone.protection.last().copied().unwrap_or(0).to_string(),
             zone.batch.to_string(),
-            high,
+            pageset_high(zone),
             zone.stat_threshold.to_string(),
         ]
     };
@@ -197,18 +136,14 @@ fn checks(report: &Report, width: Width) -> String {
     if report.checks.is_empty() {
         return String::new();
     }
-    let of = |wanted: fn(&Check) -> bool| report.checks.iter().filter(move |check| wanted(check));
-    let (total, same) = (report.checks.len(), of(|check| check.same).count());
-    let summary = format!("{same} of {total} values that its kernel reported are predicted exactly");
-    let mut out = width.labelled("Checks: ", &summary);
-    if let Some(at_boot) = &report.at_boot {
-        let differing = of(Check::differs).count();
-        let summary = format!("{} as computed at boot, {differing} differ", at_boot.explained);
+    let mut out = width.labelled("Checks: ", &words::checks(report));
+    if let Some(summary) = words::checks_at_boot(report) {
         out += &width.labelled("        ", &summary);
     }
+    let of = |wanted: fn(&Check) -> bool| report.checks.iter().filter(move |check| wanted(check));
     out += &check_table("differs", "predicted", of(Check::differs), width);
     out += &check_table("as at boot", "computed now", of(|check| check.as_at_boot), width);
-    out + &at_boot(report, width)
+    out + &words::at_boot(report).map_or_else(String::new, |text| width.paragraph("  ", "  ", &text))
 }
 
 /// Formats checks with their predicted and reported values. Returns an empty text if there are no checks.
@@ -218,42 +153,12 @@ fn check_table<'a>(
     checks: impl Iterator<Item = &'a Check>,
     width: Width,
 ) -> String {
-    let value = |value: &Measured| match value {
-        Measured::One(one) => one.to_string(),
-        Measured::Row(row) => in_order(row.iter().copied()),
-    };
-    let row = |check: &Check| vec![check.what.clone(), value(&check.predicted), value(&check.observed)];
+    let row = |check: &Check| vec![check.what.clone(), measured(&check.predicted), measured(&check.observed)];
     let mut rows = checks.map(row).peekable();
     if rows.peek().is_none() {
         return String::new();
     }
     table(1, [title, predicted, "observed"].map(|title| (title, Text)), rows, width)
-}
-
-/// Explains the values that the kernel computed at boot, and describes how to make the kernel compute them again.
-fn at_boot(report: &Report, width: Width) -> String {
-    let Some(at_boot) = &report.at_boot else { return String::new() };
-    let frames = |fewer: u64| format!("{fewer} frames ({})", size(fewer, report.page_bytes));
-    let zones: Vec<String> = at_boot
-        .zones
-        .iter()
-        .map(|zone| format!("{} of node {} {}", frames(zone.fewer), zone.node, zone.kind))
-        .collect();
-    let most = match at_boot.fewer_at_most {
-        most if most > at_boot.fewer => format!(" (at most {most}; watermarks are rounded)"),
-        _ => String::new(),
-    };
-    let mut text = format!(
-        "The kernel computed these values when it had at least {} fewer{most}: {}. With that many fewer, all of them \
-         follow from the rules. Memory used during boot, such as the initial file system, was released to these \
-         zones later.",
-        frames(at_boot.fewer),
-        zones.join(", "),
-    );
-    if !at_boot.recomputed_by.is_empty() {
-        text += &format!(" To recompute them from today's frames: {}.", at_boot.recomputed_by.join("; "));
-    }
-    width.paragraph("  ", "  ", &text)
 }
 
 fn advice(report: &Report, width: Width) -> String {
