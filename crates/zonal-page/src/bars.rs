@@ -1,5 +1,5 @@
-//! Panels with groups of horizontal bars that start at one origin. Related files: `scale.rs` has the axis, and
-//! `chart.rs` arranges the panels.
+//! Panels with groups of horizontal bars that start at one origin. Related files: `scale.rs` has the axis, `chart.rs`
+//! arranges the panels, and `gauges.rs` has bars in front of ranges.
 
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
@@ -13,12 +13,14 @@ use crate::text::Font;
 
 const TITLE_HEIGHT: f64 = 26.0;
 const GROUP_HEIGHT: f64 = 22.0;
-const BAR_LINE: f64 = 20.0;
-const BAR_HEIGHT: f64 = 14.0;
+pub(crate) const BAR_LINE: f64 = 20.0;
+pub(crate) const BAR_HEIGHT: f64 = 14.0;
 const NAME_WIDTH: f64 = 150.0;
-const AXIS_HEIGHT: f64 = 38.0;
+pub(crate) const AXIS_HEIGHT: f64 = 38.0;
+/// Space below a panel without an axis.
+const BOTTOM: f64 = 14.0;
 /// Space between a bar and the text next to it.
-const GAP: f64 = 7.0;
+pub(crate) const GAP: f64 = 7.0;
 
 /// A bar.
 #[derive(Clone, Debug)]
@@ -50,39 +52,41 @@ pub struct Bars<'a> {
     pub text_width: f64,
 }
 
-type Plot<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Scale, RangedCoordf64>>;
+/// What all panels with horizontal bars have: the title, the axis, and space for texts on both sides.
+pub(crate) struct Frame<'a> {
+    pub(crate) title: &'a str,
+    pub(crate) scale: &'a Scale,
+    pub(crate) axis: Option<&'a str>,
+    pub(crate) name_width: f64,
+    pub(crate) text_width: f64,
+}
 
-impl Bars<'_> {
-    /// Draws the panel.
-    #[must_use]
-    pub fn panel(&self) -> Panel {
-        let height = self.top() + self.bars_height() + if self.axis.is_some() { AXIS_HEIGHT } else { 14.0 };
-        Panel::draw((PANEL_WIDTH, height), |area| self.draw(area))
-    }
+pub(crate) type Plot<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Scale, RangedCoordf64>>;
 
-    /// Returns the height of the title.
-    fn top(&self) -> f64 {
-        if self.title.is_empty() { 6.0 } else { TITLE_HEIGHT }
-    }
+/// Returns the height of a panel's title.
+pub(crate) fn title_height(title: &str) -> f64 {
+    if title.is_empty() { 6.0 } else { TITLE_HEIGHT }
+}
 
-    fn bars_height(&self) -> f64 {
-        let heights =
-            self.groups.iter().map(|(title, bars)| group_head(title) + bars.len() as f64 * BAR_LINE);
-        heights.sum()
-    }
-
-    fn draw(&self, area: &Area<'_>) -> Drawn {
+impl Frame<'_> {
+    /// Draws the title and the axis of a panel whose bars have a total height of `height`.
+    pub(crate) fn draw<'a, 'b>(
+        &self,
+        area: &'a Area<'b>,
+        height: f64,
+    ) -> Result<Plot<'a, 'b>, DrawingAreaErrorKind<std::io::Error>> {
+        let (top, bottom) = (title_height(self.title), if self.axis.is_some() { 0.0 } else { BOTTOM });
         let title = Font::HEAD.fit(self.title, PANEL_WIDTH - 2.0 * MARGIN);
-        area.draw_text(&title, &Font::HEAD.at(HPos::Left), fine((MARGIN, self.top() / 2.0)))?;
-        let width = PANEL_WIDTH - 2.0 * MARGIN - NAME_WIDTH - self.text_width;
+        area.draw_text(&title, &Font::HEAD.at(HPos::Left), fine((MARGIN, top / 2.0)))?;
+        let width = PANEL_WIDTH - 2.0 * MARGIN - self.name_width - self.text_width;
         let mut plot = ChartBuilder::on(area)
-            .margin_top((self.top() * FINE) as u32)
+            .margin_top((top * FINE) as u32)
             .margin_left((MARGIN * FINE) as u32)
             .margin_right(((MARGIN + self.text_width) * FINE) as u32)
-            .y_label_area_size((NAME_WIDTH * FINE) as u32)
+            .y_label_area_size((self.name_width * FINE) as u32)
             .x_label_area_size(self.axis.map_or(0.0, |_| AXIS_HEIGHT * FINE) as u32)
-            .margin_bottom(if self.axis.is_some() { 0 } else { (14.0 * FINE) as u32 })
-            .build_cartesian_2d(self.scale.clone().spaced(width), self.bars_height()..0.0)?;
+            .margin_bottom((bottom * FINE) as u32)
+            .build_cartesian_2d(self.scale.clone().spaced(width), height..0.0)?;
         if let Some(axis) = self.axis {
             plot.configure_mesh()
                 .disable_y_mesh()
@@ -97,10 +101,38 @@ impl Bars<'_> {
                 .x_desc(Font::TICK.fit(axis, width))
                 .draw()?;
         }
+        Ok(plot)
+    }
+}
+
+impl Bars<'_> {
+    /// Draws the panel.
+    #[must_use]
+    pub fn panel(&self) -> Panel {
+        let bottom = if self.axis.is_some() { AXIS_HEIGHT } else { BOTTOM };
+        let height = title_height(self.title) + self.bars_height() + bottom;
+        Panel::draw((PANEL_WIDTH, height), |area| self.draw(area))
+    }
+
+    fn bars_height(&self) -> f64 {
+        let heights =
+            self.groups.iter().map(|(title, bars)| group_head(title) + bars.len() as f64 * BAR_LINE);
+        heights.sum()
+    }
+
+    fn draw(&self, area: &Area<'_>) -> Drawn {
+        let frame = Frame {
+            title: self.title,
+            scale: self.scale,
+            axis: self.axis,
+            name_width: NAME_WIDTH,
+            text_width: self.text_width,
+        };
+        let plot = frame.draw(area, self.bars_height())?;
         let mut y = 0.0;
         for (title, bars) in &self.groups {
             let text = Font::LABEL.fit(title, PANEL_WIDTH - 2.0 * MARGIN);
-            let place = fine((MARGIN, self.top() + y + GROUP_HEIGHT / 2.0));
+            let place = fine((MARGIN, title_height(self.title) + y + GROUP_HEIGHT / 2.0));
             area.draw_text(&text, &Font::LABEL.at(HPos::Left), place)?;
             y += group_head(title);
             for bar in bars {

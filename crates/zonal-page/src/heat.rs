@@ -64,26 +64,35 @@ pub struct HeatMap {
     pub values: Vec<Vec<Option<f64>>>,
     /// How cells of large matrices are merged.
     pub merge: Merge,
+    /// The smallest and the largest value of the colours. `None`: those of the matrix, and values that are close to each
+    /// other have different colours.
+    pub range: Option<(f64, f64)>,
 }
 
 /// The levels of a heat map's values.
 struct Levels {
     /// The distinct values, ascending.
     distinct: Vec<f64>,
+    /// [`HeatMap::range`].
+    range: Option<(f64, f64)>,
 }
 
 impl Levels {
-    fn of(values: &[Vec<Option<f64>>]) -> Self {
+    fn of(values: &[Vec<Option<f64>>], range: Option<(f64, f64)>) -> Self {
         let mut distinct: Vec<f64> = values.iter().flatten().filter_map(|value| *value).collect();
         distinct.retain(|value| value.is_finite());
         distinct.sort_by(f64::total_cmp);
         distinct.dedup();
-        Self { distinct }
+        Self { distinct, range }
     }
 
-    /// Returns the level of a value: halfway between its share of the range and its rank. Values that are close to
-    /// each other, compared with the range, thus still have different levels.
+    /// Returns the level of a value: its share of a given range, or halfway between its share of the range and its rank.
+    /// Values that are close to each other, compared with the range, thus still have different levels.
     fn of_value(&self, value: f64) -> usize {
+        if let Some((low, high)) = self.range {
+            let share = ((value - low) / (high - low)).clamp(0.0, 1.0);
+            return (share * (HEAT_LEVELS - 1) as f64).round() as usize;
+        }
         let [low, .., high] = self.distinct.as_slice() else { return 0 };
         let rank = self.distinct.partition_point(|other| *other < value).min(self.distinct.len() - 1);
         let rank = rank as f64 / (self.distinct.len() - 1) as f64;
@@ -91,8 +100,15 @@ impl Levels {
         (f64::midpoint(share, rank) * (HEAT_LEVELS - 1) as f64).round() as usize
     }
 
-    /// Returns the levels that occur, each with the smallest and the largest of its values.
+    /// Returns the entries of the legend: every second level of a given range, or the levels that occur.
     fn legend(&self) -> Vec<(usize, String)> {
+        let Some((low, high)) = self.range else { return self.occurring() };
+        let value = |level: usize| low + (high - low) * level as f64 / (HEAT_LEVELS - 1) as f64;
+        (0..HEAT_LEVELS).step_by(2).map(|level| (level, number(value(level)))).collect()
+    }
+
+    /// Returns the levels that occur, each with the smallest and the largest of its values.
+    fn occurring(&self) -> Vec<(usize, String)> {
         let values = self.distinct.chunk_by(|a, b| self.of_value(*a) == self.of_value(*b));
         let entry = |values: &[f64]| {
             let (least, most) = (values[0], values[values.len() - 1]);
@@ -126,7 +142,7 @@ impl HeatMap {
     /// Returns the heat map as a figure of a page.
     pub(crate) fn figure(&self) -> Markup {
         let cells = self.cells();
-        let levels = Levels::of(&cells);
+        let levels = Levels::of(&cells, self.range);
         let title = printable(&self.title);
         html! {
             figure.heat id=(self.name) aria-labelledby={ (self.name) "-title" } {
@@ -223,7 +239,7 @@ impl HeatMap {
                     text.tick x=(left - 6) y=(top + at * size + size / 2 + 4) text-anchor="end" { (label) }
                 }
                 g transform={ "translate(" (left) " " (top) ") scale(" (size) ")" } shape-rendering="crispEdges" {
-                    @for (level, _) in levels.legend() {
+                    @for (level, _) in levels.occurring() {
                         path.{ "h" (level) } d=(outline(cells, levels, level)) {}
                     }
                 }
@@ -294,6 +310,7 @@ mod tests {
             columns: axis("to", "to"),
             values: (0..side).map(|row| (0..side).map(|column| value(row, column)).collect()).collect(),
             merge: Merge::Mean,
+            range: None,
         }
     }
 
@@ -353,7 +370,7 @@ mod tests {
         let map = map(130, |from, to| (from != to || from >= 9).then(|| (from / 30 + to / 50) as f64));
         let cells = map.cells();
         assert_eq!((cells.len(), cells[0].len()), (44, 44));
-        let levels = Levels::of(&cells);
+        let levels = Levels::of(&cells, None);
         let area: usize = levels
             .legend()
             .iter()
@@ -381,7 +398,8 @@ mod tests {
 
     #[test]
     fn close_values_have_different_levels_and_equal_ones_the_first() {
-        let legend = |values: &[f64]| Levels::of(&[values.iter().copied().map(Some).collect()]).legend();
+        let legend =
+            |values: &[f64]| Levels::of(&[values.iter().copied().map(Some).collect()], None).legend();
         let entry = |level, text: &str| (level, text.to_owned());
         assert_eq!(legend(&[32.0, 10.0, 12.0]), [entry(0, "10"), entry(2, "12"), entry(8, "32")]);
         assert_eq!(legend(&[1.0, 1.0]), [entry(0, "1")]);
@@ -389,5 +407,17 @@ mod tests {
         let many: Vec<f64> = (0..100).map(f64::from).collect();
         assert_eq!(legend(&many).len(), HEAT_LEVELS);
         assert_eq!(legend(&many)[0].1, "0 to 6");
+    }
+
+    #[test]
+    fn colours_of_a_given_range_do_not_depend_on_the_values() {
+        let levels =
+            |values: &[f64]| Levels::of(&[values.iter().copied().map(Some).collect()], Some((0.0, 100.0)));
+        for values in [&[50.0][..], &[49.0, 50.0, 51.0], &[]] {
+            let levels = levels(values);
+            assert_eq!([-5.0, 0.0, 50.0, 100.0, 120.0].map(|value| levels.of_value(value)), [0, 0, 4, 8, 8]);
+            let texts: Vec<String> = levels.legend().into_iter().map(|(_, text)| text).collect();
+            assert_eq!(texts, ["0", "25", "50", "75", "100"]);
+        }
     }
 }

@@ -2,9 +2,11 @@
 //!
 //! A [`Page`] is one HTML file with sections of [`Block`]s, such as sentences, [`Table`]s and [`Chart`]s. It has no
 //! scripts and loads nothing. It is readable in light and dark mode, on narrow screens, on paper and with screen
-//! readers. A [`Chart`] can also be written as an SVG document. Its panels have [`Lines`] on two axes or [`Bars`], and
-//! the axes are [`Scale`]s. A [`HeatMap`] shows a matrix, and a [`Topology`] the nodes of a machine. The same contents always yield the same bytes. All texts are escaped, and invisible
-//! characters are written out.
+//! readers. A [`Chart`] can also be written as an SVG document. Its panels have [`Lines`] on two axes, [`Bars`] or
+//! [`Gauges`], and the axes are [`Scale`]s. A [`HeatMap`] shows a matrix, and a [`Topology`] the nodes of a machine. The same
+//! contents always yield the same bytes. All texts are escaped, and invisible characters are written out.
+//!
+//! A page that is updated while it is shown consists of [`Section::fragment`]s and has the [`style()`].
 //!
 //! ```
 //! use zonal_page::{Block, Chart, Key, Line, Lines, Page, Scale, Section, Symbol, color};
@@ -32,6 +34,7 @@ mod bars;
 mod chart;
 pub mod color;
 pub mod figures;
+mod gauges;
 mod heat;
 mod lines;
 mod page;
@@ -47,9 +50,10 @@ struct Readme;
 pub use bars::{Bar, Bars};
 pub use chart::{Chart, Key, Panel, Symbol};
 pub use color::Color;
+pub use gauges::{Gauge, Gauges};
 pub use heat::{HeatAxis, HeatMap, Merge};
 pub use lines::{Line, Lines};
-pub use page::{Block, Finding, Page, Section, slug};
+pub use page::{Block, Finding, Page, Section, slug, style};
 pub use scale::{Scale, is_shown};
 pub use table::{Cell, Column, Kind, Table, Tone};
 pub use text::printable;

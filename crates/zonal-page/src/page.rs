@@ -12,6 +12,9 @@ use crate::text::printable;
 const STYLE: &str = include_str!("page.css");
 /// Content security policy that prevents the page from loading anything.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
+/// Attributes of charts that [`Section::fragment`] leaves out.
+const DEFAULT_ATTRIBUTES: [&str; 3] =
+    [" opacity=\"1\"", " font-family=\"sans-serif\"", " text-anchor=\"start\""];
 /// Maximum length of a name made by [`slug`].
 const NAME_MAX: usize = 80;
 
@@ -97,7 +100,7 @@ impl Page<'_> {
                     meta name="color-scheme" content="light dark";
                     meta http-equiv="Content-Security-Policy" content=(POLICY);
                     title { (printable(&self.title)) }
-                    style { (PreEscaped(STYLE)) (PreEscaped(color::css())) }
+                    style { (PreEscaped(style())) }
                 }
                 body {
                     header {
@@ -112,7 +115,22 @@ impl Page<'_> {
     }
 }
 
+/// Returns the style sheet of all pages, for a page that includes [`Section::fragment`]s.
+#[must_use]
+pub fn style() -> String {
+    STYLE.to_owned() + &color::css()
+}
+
 impl Section<'_> {
+    /// Returns the section as a part of an HTML document that is sent often: attributes that do not change its
+    /// appearance are left out. It has no inline styles, so that a strict content security policy allows it.
+    #[must_use]
+    pub fn fragment(&self) -> String {
+        // Quotation marks of texts are escaped, so only attributes match. Texts have the font of the page.
+        let html = self.html().into_string();
+        DEFAULT_ATTRIBUTES.iter().fold(html, |html, attribute| html.replace(attribute, ""))
+    }
+
     fn html(&self) -> Markup {
         let id = slug(&self.title);
         html! {
@@ -244,6 +262,21 @@ mod tests {
                         <li><strong class=\"off\">warning</strong><span>&lt;low&gt;</span></li>\
                         <li><strong class=\"plain\">note</strong><span>&lt;low&gt;</span></li></ul><p>Beside.</p></div>";
         assert!(page.contains(expected), "{page}");
+    }
+
+    #[test]
+    fn fragments_are_shorter_and_have_the_same_texts() {
+        let charts = [chart()];
+        let blocks = || vec![Block::Charts(&charts), Block::Text("an opacity=\"1\" of".to_owned())];
+        let section = Section { title: "Over time".into(), blocks: blocks() };
+        let (page, fragment) = (section.html().into_string(), section.fragment());
+        assert!(fragment.len() < page.len() * 9 / 10, "{} {}", fragment.len(), page.len());
+        assert!(fragment.contains("an opacity=&quot;1&quot; of") && !fragment.contains(" style="));
+        let texts = |html: &str| {
+            let document = roxmltree::Document::parse(html).unwrap();
+            document.descendants().filter_map(|node| node.text().map(str::to_owned)).collect::<Vec<_>>()
+        };
+        assert_eq!(texts(&fragment), texts(&page));
     }
 
     #[test]

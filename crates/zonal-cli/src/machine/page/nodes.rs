@@ -151,6 +151,7 @@ fn distances(model: &MachineModel, rows: &[Vec<u32>]) -> HeatMap {
         columns: axis("to node", "to", ids()),
         values: rows.iter().map(row).collect(),
         merge: Merge::Mean,
+        range: None,
     })
 }
 
@@ -195,6 +196,7 @@ fn orders(report: &Report) -> HeatMap {
         columns: axis("try node", "node", fallbacks.iter().map(u16::to_string)),
         values: report.nodes.iter().map(ranks).collect(),
         merge: Merge::Mean,
+        range: None,
     })
 }
 
@@ -220,5 +222,6 @@ fn balance(report: &Report) -> HeatMap {
         columns: axis("place", "place", (1..=shown).map(ordinal)),
         values: report.balance.iter().map(times).collect(),
         merge: Merge::Largest,
+        range: None,
     })
 }
