@@ -23,7 +23,7 @@ const ARROWS: [(&str, &[&str]); 16] = [
     ("zonal-page", &[]),
     ("zonal-bench", &["zonal", "zonal-machine", "zonal-workload", "zonal-linux", "zonal-page", "zonal-lab"]),
     ("zonal-lab", &["zonal", "zonal-machine", "zonal-page"]),
-    ("zonal-live", &["zonal-machine", "zonal-linux"]),
+    ("zonal-live", &["zonal-machine", "zonal-linux", "zonal-page"]),
     (
         "zonal-cli",
         &[

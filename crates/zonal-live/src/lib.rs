@@ -11,6 +11,7 @@
 struct Readme;
 
 pub mod sample;
+pub mod serve;
 pub mod source;
 mod watch;
 

@@ -159,10 +159,10 @@ impl ZoneSample {
     /// Returns the share of free memory that is in blocks of at least `order`, or `None` if no memory is free.
     #[must_use]
     pub fn free_in_blocks_from(&self, order: usize) -> Option<f64> {
-        let frames = |(order, blocks): (usize, &u64)| blocks << order;
-        let all: u64 = self.free_blocks.iter().enumerate().map(frames).sum();
-        let large: u64 = self.free_blocks.iter().enumerate().skip(order).map(frames).sum();
-        (all > 0).then(|| large as f64 / all as f64)
+        let frames = |(order, blocks): (usize, &u64)| *blocks as f64 * (order as f64).exp2();
+        let all: f64 = self.free_blocks.iter().enumerate().map(frames).sum();
+        let large: f64 = self.free_blocks.iter().enumerate().skip(order).map(frames).sum();
+        (all > 0.0).then(|| large / all)
     }
 }
 
@@ -184,6 +184,13 @@ impl Sample {
     /// Returns the zones of a node.
     pub fn zones_of(&self, node: u64) -> impl Iterator<Item = &ZoneSample> {
         self.zones.iter().filter(move |zone| zone.node == node)
+    }
+
+    /// Returns the smallest order of blocks that have at least 2 MiB.
+    #[must_use]
+    pub fn large_order(&self) -> usize {
+        const LARGE: u64 = 2 << 20;
+        LARGE.div_ceil(self.page_bytes.max(1)).next_power_of_two().trailing_zeros() as usize
     }
 
     /// Returns the locality of a node: its own counters, or else the sum of its zones.

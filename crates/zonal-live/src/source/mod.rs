@@ -94,7 +94,7 @@ impl SourceError {
 }
 
 /// Returns a path for a message, without characters that control a terminal.
-fn shown(path: &Path) -> String {
+pub(crate) fn shown(path: &Path) -> String {
     Excerpt::name(path.display()).to_string()
 }
 

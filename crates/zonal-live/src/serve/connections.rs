@@ -1,0 +1,80 @@
+//! Accepts connections and limits them: their number, the size and the time of their requests, and the time of writes.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio_io_timeout::TimeoutStream;
+
+use super::MetricDetail;
+use super::guard::Guard;
+use super::routes::{self, Served};
+use super::ticker::Ticks;
+
+/// Maximum number of connections. Those of updated pages are limited to fewer, so that metrics stay available.
+const CONNECTIONS_MAX: usize = 256;
+/// Maximum size of the head of a request.
+const REQUEST_BYTES_MAX: usize = 16 << 10;
+/// Time that a client may take to send the head of a request.
+const HEADER_PATIENCE: Duration = Duration::from_secs(10);
+/// Time in which a client must take some bytes.
+const WRITE_PATIENCE: Duration = Duration::from_secs(20);
+/// Time for requests in progress when the server ends.
+const END_PATIENCE: Duration = Duration::from_secs(2);
+/// Pause after the system has no file descriptor for a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Serves until `end` is ready, and returns its value.
+pub(crate) async fn serve<T>(
+    listener: TcpListener,
+    ticks: Ticks,
+    guard: Guard,
+    detail: MetricDetail,
+    end: impl Future<Output = T>,
+) -> T {
+    let (stop, stopped) = watch::channel(false);
+    let router = routes::router(Served::new(ticks.newest(), detail, stopped), guard);
+    let graceful = GracefulShutdown::new();
+    let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEADER_PATIENCE).max_buf_size(REQUEST_BYTES_MAX);
+    let accept = async {
+        loop {
+            let Ok((stream, _)) = listener.accept().await else {
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            };
+            // A connection beyond the limit is closed.
+            let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else { continue };
+            let service = TowerToHyperService::new(router.clone());
+            let connection = graceful.watch(builder.serve_connection(limited(stream), service));
+            tokio::spawn(async move {
+                // An error is that of a client that has gone or that broke a limit.
+                let _ = connection.await;
+                drop(slot);
+            });
+        }
+    };
+    let ended = tokio::select! {
+        ended = end => ended,
+        () = accept => unreachable!("the loop has no end"),
+    };
+    drop(listener);
+    stop.send_replace(true);
+    let _ = tokio::time::timeout(END_PATIENCE, graceful.shutdown()).await;
+    ended
+}
+
+fn limited(stream: TcpStream) -> TokioIo<std::pin::Pin<Box<TimeoutStream<TcpStream>>>> {
+    // Updates are larger than a packet; waiting to fill one would delay their last bytes.
+    let _ = stream.set_nodelay(true);
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(WRITE_PATIENCE));
+    TokioIo::new(Box::pin(stream))
+}

@@ -1,0 +1,248 @@
+//! Which requests are answered, and the headers of all answers.
+//!
+//! Without a token, the `Host` must be a loopback name: a page of another site whose name resolves to the loopback
+//! address (DNS rebinding) has its own name there. With a token, clients must know it. In both cases, pages of other
+//! sites cannot request anything except the page itself.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::header::{self, HeaderName, HeaderValue};
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use super::page;
+use super::token::Token;
+
+/// Headers of all answers, besides the content security policy.
+const HEADERS: [(HeaderName, &str); 7] = [
+    (header::CACHE_CONTROL, "no-store"),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    (HeaderName::from_static("cross-origin-embedder-policy"), "require-corp"),
+    (HeaderName::from_static("permissions-policy"), "camera=(), geolocation=(), microphone=()"),
+];
+
+/// The rules of a server.
+pub(crate) struct Guard {
+    token: Option<Token>,
+    address: SocketAddr,
+    policy: HeaderValue,
+}
+
+/// Why a request is not answered.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Refusal {
+    /// The name of another host.
+    Host(String),
+    /// A page of another site.
+    OtherSite,
+    /// No token, or a wrong one.
+    Token,
+}
+
+impl Guard {
+    pub(crate) fn new(token: Option<Token>, address: SocketAddr) -> Self {
+        let policy = HeaderValue::from_str(&page::policy()).expect("hashes in base64 are ASCII");
+        Self { token, address, policy }
+    }
+
+    /// Returns the name of the cookie. Servers on other ports of the host share its cookies.
+    fn cookie_name(&self) -> String {
+        format!("zonal-token-{}", self.address.port())
+    }
+
+    /// Decides about a request. Returns the answer that sets the cookie if the address has the token.
+    fn decide(&self, headers: &HeaderMap, uri: &Uri) -> Result<Option<Response>, Refusal> {
+        if is_of_other_site(headers) {
+            return Err(Refusal::OtherSite);
+        }
+        let Some(token) = &self.token else {
+            let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+            let is_known = |authority: &str| self.is_own_name(authority);
+            let target = uri.authority().map(axum::http::uri::Authority::as_str);
+            return match is_known(host) && target.is_none_or(is_known) {
+                true => Ok(None),
+                false => Err(Refusal::Host(target.unwrap_or(host).to_owned())),
+            };
+        };
+        if let Some(given) = in_query(uri) {
+            return match token.is(given) {
+                true => Ok(Some(self.welcome(given, uri.path()))),
+                false => Err(Refusal::Token),
+            };
+        }
+        let name = self.cookie_name();
+        let given = bearer(headers).into_iter().chain(cookies(headers, &name));
+        match given.into_iter().any(|given| token.is(given)) {
+            true => Ok(None),
+            false => Err(Refusal::Token),
+        }
+    }
+
+    /// Whether an authority is a name of this server: a loopback name, or its address.
+    fn is_own_name(&self, authority: &str) -> bool {
+        let host = match authority.rsplit_once(':') {
+            Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
+            _ => authority,
+        };
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let is_own = |ip: IpAddr| ip.is_loopback() || ip == self.address.ip();
+        host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(is_own)
+    }
+
+    /// Returns an answer that stores the token in a cookie, and leads to the address without it.
+    fn welcome(&self, token: &str, path: &str) -> Response {
+        let cookie = format!("{}={token}; Path=/; HttpOnly; SameSite=Strict", self.cookie_name());
+        let path = format!("/{}", path.trim_start_matches('/'));
+        (StatusCode::SEE_OTHER, [(header::SET_COOKIE, cookie), (header::LOCATION, path)]).into_response()
+    }
+
+    fn refuse(&self, refusal: &Refusal) -> Response {
+        let (status, text) = match refusal {
+            Refusal::Host(host) => {
+                let host = zonal_machine::Excerpt::name(host).to_string();
+                let text = format!(
+                    "The name \"{host}\" is not a name of this server. Open http://{}/ instead.\n\
+                     For other names, start zonal serve with --token-file.\n",
+                    self.address
+                );
+                (StatusCode::MISDIRECTED_REQUEST, text)
+            }
+            Refusal::OtherSite => {
+                (StatusCode::FORBIDDEN, "Pages of other sites cannot use this server.\n".to_owned())
+            }
+            Refusal::Token => {
+                let text = "A token is needed. Open the address that zonal serve printed when it started, or \
+                    add ?token=TOKEN to this one.\nPrograms send the header \"Authorization: Bearer TOKEN\".\n\
+                    TOKEN is the contents of the file that was given with --token-file.\n";
+                (StatusCode::UNAUTHORIZED, text.to_owned())
+            }
+        };
+        let mut response =
+            (status, [(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response();
+        if status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
+
+/// Answers a request if the rules allow it.
+pub(crate) async fn check(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+    let mut response = match guard.decide(request.headers(), request.uri()) {
+        Ok(None) => next.run(request).await,
+        Ok(Some(response)) => response,
+        Err(refusal) => guard.refuse(&refusal),
+    };
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_SECURITY_POLICY, guard.policy.clone());
+    headers.extend(HEADERS.map(|(name, value)| (name, HeaderValue::from_static(value))));
+    response
+}
+
+/// Whether a browser says that a page of another site sends the request, except that it opens the page.
+fn is_of_other_site(headers: &HeaderMap) -> bool {
+    let value = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let is_other = value("sec-fetch-site").is_some_and(|site| site != "same-origin" && site != "none");
+    is_other && value("sec-fetch-mode") != Some("navigate")
+}
+
+fn in_query(uri: &Uri) -> Option<&str> {
+    uri.query()?.split('&').find_map(|pair| pair.strip_prefix("token="))
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
+}
+
+fn cookies<'h>(headers: &'h HeaderMap, name: &'h str) -> impl Iterator<Item = &'h str> {
+    let texts = headers.get_all(header::COOKIE).into_iter().filter_map(|value| value.to_str().ok());
+    let pairs = texts.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.filter(move |(key, _)| *key == name).map(|(_, value)| value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn guard(token: Option<Token>) -> Guard {
+        Guard::new(token, "192.0.2.7:7070".parse().unwrap())
+    }
+
+    fn decide(
+        guard: &Guard,
+        headers: &[(&'static str, &str)],
+        uri: &str,
+    ) -> Result<Option<Response>, Refusal> {
+        let pair = |&(name, value): &(&'static str, &str)| {
+            (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap())
+        };
+        guard.decide(&headers.iter().map(pair).collect(), &uri.parse().unwrap())
+    }
+
+    #[test]
+    fn only_loopback_names_and_the_own_address_are_hosts() {
+        let guard = guard(None);
+        for host in
+            ["localhost", "LOCALHOST:7070", "127.0.0.1:1", "127.1.2.3", "[::1]:7070", "192.0.2.7:7070"]
+        {
+            assert!(decide(&guard, &[("host", host)], "/").unwrap().is_none(), "{host}");
+        }
+        for host in
+            ["", "evil.example", "evil.example:7070", "localhost.evil.example", "192.0.2.8", "[::2]", ":"]
+        {
+            assert_eq!(decide(&guard, &[("host", host)], "/").unwrap_err(), Refusal::Host(host.to_owned()));
+        }
+        assert!(decide(&guard, &[], "/").is_err(), "no host");
+        let target = decide(&guard, &[("host", "localhost")], "http://evil.example/");
+        assert_eq!(target.unwrap_err(), Refusal::Host("evil.example".to_owned()));
+    }
+
+    #[test]
+    fn pages_of_other_sites_can_only_open_the_page() {
+        let guard = guard(None);
+        let of = |site, mode| {
+            let headers = [("host", "localhost"), ("sec-fetch-site", site), ("sec-fetch-mode", mode)];
+            decide(&guard, &headers, "/events").err()
+        };
+        for site in ["cross-site", "same-site"] {
+            assert_eq!(of(site, "cors"), Some(Refusal::OtherSite));
+            assert_eq!(of(site, "navigate"), None);
+        }
+        assert_eq!((of("same-origin", "cors"), of("none", "navigate")), (None, None));
+    }
+
+    #[test]
+    fn a_token_is_accepted_in_three_places() {
+        let token = Token::generate().unwrap();
+        let text = token.generated().unwrap().to_owned();
+        let guard = guard(Some(token));
+        let refused = |headers: &[(&'static str, &str)], uri: &str| decide(&guard, headers, uri).err();
+        let wrong = text.replace(|_: char| true, "x");
+        for (value, expected) in [(&text, None), (&wrong, Some(Refusal::Token))] {
+            let with = |text: &str| text.replace('T', value);
+            assert_eq!(refused(&[("authorization", &format!("Bearer {value}"))], "/metrics"), expected);
+            let cookie = format!("a=b; zonal-token-7070={value}; c=d");
+            assert_eq!(refused(&[("cookie", &cookie)], "/"), expected);
+            assert_eq!(refused(&[], &with("/?a=b&token=T")), expected);
+        }
+        let cookie_of_other_port = format!("zonal-token-7071={text}");
+        for headers in [[("cookie", &*cookie_of_other_port)], [("authorization", "Basic eA==")]] {
+            assert_eq!(refused(&headers, "/"), Some(Refusal::Token));
+        }
+        assert_eq!(
+            refused(&[("host", "any.example"), ("authorization", &format!("bearer {text}"))], "/"),
+            None
+        );
+        let answer = decide(&guard, &[], &format!("//evil.example/?token={text}")).unwrap().unwrap();
+        assert_eq!(answer.headers()["location"], "/evil.example/", "never another host");
+        let cookie = answer.headers()["set-cookie"].to_str().unwrap();
+        assert!(cookie.ends_with("; Path=/; HttpOnly; SameSite=Strict"), "{cookie}");
+    }
+}

@@ -1,0 +1,146 @@
+//! The live state in a browser, as metrics, and as a document.
+//!
+//! One thread reads the source once per interval (`ticker.rs`). Requests only render its newest tick (`tick.rs`), at most
+//! once for all clients. Everything else runs on one thread: `connections.rs` accepts connections and limits them,
+//! `guard.rs` decides which requests are answered, `routes.rs` answers them, `page/` and `metrics.rs` render.
+//!
+//! A page has no rights to load anything else, and the server listens on the loopback interface. On other interfaces, it
+//! requires a [`Token`].
+
+mod connections;
+mod error;
+mod guard;
+mod metrics;
+mod page;
+mod routes;
+mod tick;
+mod ticker;
+mod token;
+
+use std::future::Future;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener};
+use std::time::Duration;
+
+use tokio::runtime::Builder;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::watch::Watch;
+
+pub use error::ServeError;
+pub use token::Token;
+
+/// The address on which the server listens by default.
+pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7070));
+/// Maximum number of pages that are updated at the same time.
+pub const CLIENTS_MAX: usize = 64;
+
+/// Which series the metrics have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum MetricDetail {
+    /// Pagesets are summed over CPUs, so that the number of series does not depend on the number of CPUs.
+    #[default]
+    Zones,
+    /// Each pageset has its own series, too.
+    Cpus,
+}
+
+/// How the state is served.
+#[derive(Debug)]
+pub struct ServeOptions {
+    /// Address and port; port 0 is any free port.
+    pub listen: SocketAddr,
+    /// Time between two readings of the source.
+    pub interval: Duration,
+    /// What clients must know. Without it, the address must be of the loopback interface.
+    pub token: Option<Token>,
+    /// Which series the metrics have.
+    pub detail: MetricDetail,
+}
+
+/// Why a server ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ended {
+    /// By Ctrl-C (`SIGINT`).
+    Interrupted,
+    /// By `SIGTERM`.
+    Terminated,
+}
+
+/// A server that listens.
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    options: ServeOptions,
+    watch: Watch,
+}
+
+impl Server {
+    /// Listens, without answering until [`Server::run`].
+    ///
+    /// # Errors
+    /// When the address is in use or not allowed, or requires a token.
+    pub fn bind(watch: Watch, options: ServeOptions) -> Result<Self, ServeError> {
+        let listen = options.listen;
+        if options.token.is_none() && !listen.ip().is_loopback() {
+            return Err(ServeError::NoToken(listen));
+        }
+        let bound = TcpListener::bind(listen).and_then(|listener| {
+            listener.set_nonblocking(true)?;
+            let address = listener.local_addr()?;
+            Ok((listener, address))
+        });
+        let (listener, address) = bound.map_err(|why| ServeError::of_bind(listen, why))?;
+        Ok(Self { listener, address, options, watch })
+    }
+
+    /// Returns the address of the server. The port is known even if the options have port 0.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Returns the address of the page, which includes a generated token.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let host = match self.address.ip().is_unspecified() {
+            true => format!("{}:{}", host_name(), self.address.port()),
+            false => self.address.to_string(),
+        };
+        let token = self.options.token.as_ref().and_then(Token::generated);
+        let query = token.map_or_else(String::new, |token| format!("?token={token}"));
+        format!("http://{host}/{query}")
+    }
+
+    /// Serves until the process receives `SIGINT` or `SIGTERM`.
+    ///
+    /// # Errors
+    /// When the system lacks threads or memory.
+    pub fn run(self) -> Result<Ended, ServeError> {
+        self.run_until(async {
+            let (interrupt, terminate) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
+            let (mut interrupt, mut terminate) = (interrupt?, terminate?);
+            Ok(tokio::select! {
+                _ = interrupt.recv() => Ended::Interrupted,
+                _ = terminate.recv() => Ended::Terminated,
+            })
+        })?
+    }
+
+    /// Serves until `stop` is ready, and returns its value.
+    ///
+    /// # Errors
+    /// When the system lacks threads or memory.
+    pub fn run_until<T>(self, stop: impl Future<Output = T>) -> Result<T, ServeError> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let ticks = ticker::start(self.watch, self.options.interval)?;
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::from_std(self.listener)?;
+            let (guard, detail) = (guard::Guard::new(self.options.token, self.address), self.options.detail);
+            Ok(connections::serve(listener, ticks, guard, detail, stop).await)
+        })
+    }
+}
+
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}

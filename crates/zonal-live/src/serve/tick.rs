@@ -1,0 +1,128 @@
+//! One reading of the source, and what is rendered of it: each form at most once, whatever the number of clients.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use axum::body::Bytes;
+use serde::Serialize;
+
+use super::page;
+use crate::sample::{Rates, Sample};
+use crate::watch::{Moment, Watch};
+
+/// The state after a reading.
+#[derive(Debug)]
+pub(crate) struct Tick {
+    /// Readings so far.
+    pub(crate) reads: u64,
+    /// Readings that failed.
+    pub(crate) failed_reads: u64,
+    /// What is watched.
+    pub(crate) title: String,
+    /// Time between two readings.
+    pub(crate) interval: Duration,
+    /// The newest sample.
+    pub(crate) sample: Arc<Sample>,
+    /// Its rates.
+    pub(crate) rates: Option<Rates>,
+    /// The last minute.
+    pub(crate) history: Vec<Moment>,
+    /// Why the last reading failed. The sample is an older one then.
+    pub(crate) problem: Option<String>,
+    /// Fragments that the server has rendered.
+    pub(crate) renders: Arc<AtomicU64>,
+    fragment: OnceLock<String>,
+    event: OnceLock<Bytes>,
+    page: OnceLock<Bytes>,
+    document: OnceLock<Bytes>,
+}
+
+/// The document at `/snapshot.json`.
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: &'static str,
+    title: &'a str,
+    interval_seconds: f64,
+    reads: u64,
+    sample: &'a Sample,
+    rates: Option<&'a Rates>,
+    problem: Option<&'a str>,
+}
+
+impl Tick {
+    /// Copies the state of a watch after its first reading.
+    pub(crate) fn first(watch: &Watch, interval: Duration) -> Self {
+        Self::copy(watch, interval, 1, 0, Arc::default())
+    }
+
+    /// Copies the state of a watch after another reading.
+    pub(crate) fn next(&self, watch: &Watch) -> Self {
+        let failed_reads = self.failed_reads + u64::from(watch.problem().is_some());
+        Self::copy(watch, self.interval, self.reads + 1, failed_reads, Arc::clone(&self.renders))
+    }
+
+    fn copy(
+        watch: &Watch,
+        interval: Duration,
+        reads: u64,
+        failed_reads: u64,
+        renders: Arc<AtomicU64>,
+    ) -> Self {
+        Self {
+            reads,
+            failed_reads,
+            renders,
+            title: watch.title(),
+            interval,
+            sample: Arc::clone(watch.sample()),
+            rates: watch.rates().cloned(),
+            history: watch.history().iter().cloned().collect(),
+            problem: watch.problem().map(ToString::to_string),
+            fragment: OnceLock::new(),
+            event: OnceLock::new(),
+            page: OnceLock::new(),
+            document: OnceLock::new(),
+        }
+    }
+
+    /// Returns the part of the page that changes with each tick.
+    pub(crate) fn fragment(&self) -> &str {
+        self.fragment.get_or_init(|| {
+            self.renders.fetch_add(1, Ordering::Relaxed); // Relaxed: a statistic
+            page::fragment(self)
+        })
+    }
+
+    /// Returns the fragment as a server-sent event.
+    pub(crate) fn event(&self) -> Bytes {
+        let event = || {
+            let mut event = format!("event: tick\nid: {}\n", self.reads);
+            for line in self.fragment().split(['\n', '\r']) {
+                event.extend(["data: ", line, "\n"]);
+            }
+            (event + "\n").into()
+        };
+        self.event.get_or_init(event).clone()
+    }
+
+    /// Returns the page.
+    pub(crate) fn page(&self) -> Bytes {
+        self.page.get_or_init(|| page::page(self).into()).clone()
+    }
+
+    /// Returns the document.
+    pub(crate) fn document(&self) -> Bytes {
+        let document = Document {
+            schema: "zonal.serve.v1",
+            title: &self.title,
+            interval_seconds: self.interval.as_secs_f64(),
+            reads: self.reads,
+            sample: &self.sample,
+            rates: self.rates.as_ref(),
+            problem: self.problem.as_deref(),
+        };
+        let text = || serde_json::to_string(&document).expect("numbers, texts and lists are JSON") + "\n";
+        self.document.get_or_init(|| text().into()).clone()
+    }
+}

@@ -1,0 +1,120 @@
+//! The token that clients must know: read from a file, or generated.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use sha2::{Digest, Sha256};
+
+use super::ServeError;
+
+/// Lengths of tokens. 16 letters cannot be guessed.
+const LENGTHS: std::ops::RangeInclusive<usize> = 16..=256;
+/// Random bytes of a generated token.
+const RANDOM_BYTES: usize = 24;
+/// Permissions that let other users read a file.
+const OTHERS: u32 = 0o077;
+
+/// A secret that clients must know. It consists of letters, digits, hyphens and underscores.
+pub struct Token {
+    text: String,
+    is_generated: bool,
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Token(..)")
+    }
+}
+
+impl Token {
+    /// Generates a token.
+    ///
+    /// # Errors
+    /// When the system has no random numbers.
+    pub fn generate() -> Result<Self, ServeError> {
+        let mut bytes = [0; RANDOM_BYTES];
+        let mut filled = 0;
+        while filled < RANDOM_BYTES {
+            let flags = rustix::rand::GetRandomFlags::empty();
+            filled += rustix::rand::getrandom(&mut bytes[filled..], flags).map_err(io::Error::from)?;
+        }
+        Ok(Self { text: URL_SAFE_NO_PAD.encode(bytes), is_generated: true })
+    }
+
+    /// Reads the token from a file, which other users must not be able to read.
+    ///
+    /// # Errors
+    /// When the file cannot be read, other users can read it, or it does not have a token.
+    pub fn read(path: &Path) -> Result<Self, ServeError> {
+        let failed = |why| ServeError::TokenFile { path: path.to_path_buf(), why };
+        let file = File::open(path).map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
+        if metadata.is_file() && metadata.mode() & OTHERS != 0 {
+            return Err(ServeError::TokenMode { path: path.to_path_buf(), mode: metadata.mode() & 0o7777 });
+        }
+        let mut text = String::new();
+        file.take(*LENGTHS.end() as u64 + 2).read_to_string(&mut text).map_err(failed)?;
+        let text = text.trim_end().to_owned();
+        let is_safe = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        match LENGTHS.contains(&text.len()) && text.bytes().all(is_safe) {
+            true => Ok(Self { text, is_generated: false }),
+            false => Err(ServeError::TokenText(path.to_path_buf())),
+        }
+    }
+
+    /// Returns the text of a generated token. The text of a file is not repeated anywhere.
+    pub(crate) fn generated(&self) -> Option<&str> {
+        self.is_generated.then_some(&self.text)
+    }
+
+    /// Whether `given` is the token. The time that this takes does not depend on where they differ.
+    pub(crate) fn is(&self, given: &str) -> bool {
+        let (right, given) = (Sha256::digest(&self.text), Sha256::digest(given));
+        right.iter().zip(&given).fold(0, |differences, (a, b)| differences | (a ^ b)) == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn read(text: &str, mode: u32) -> Result<Token, ServeError> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        Token::read(&path)
+    }
+
+    #[test]
+    fn tokens_of_files_are_checked() {
+        let token = read("0123456789abcdef-_\n", 0o400).unwrap();
+        assert!(token.is("0123456789abcdef-_") && !token.is("0123456789abcdef-") && !token.is(""));
+        assert_eq!(token.generated(), None);
+        assert_eq!(format!("{token:?}"), "Token(..)");
+        for mode in [0o640, 0o604, 0o666] {
+            let error = read("0123456789abcdef", mode).unwrap_err().to_string();
+            assert!(error.contains(&format!("mode {mode:04o}")) && error.contains("chmod 600"), "{error}");
+        }
+        for text in ["", "short", "0123456789abcdef 0123456789", "0123456789abcde/", &"x".repeat(257)] {
+            assert!(matches!(read(text, 0o600), Err(ServeError::TokenText(_))), "{text}");
+        }
+        let missing = Token::read(Path::new("/no/such/file")).unwrap_err().to_string();
+        assert!(missing.contains("/no/such/file"), "{missing}");
+    }
+
+    #[test]
+    fn generated_tokens_differ() {
+        let [a, b] = [Token::generate().unwrap(), Token::generate().unwrap()];
+        let text = a.generated().unwrap();
+        assert!(text.len() == 32 && a.is(text) && !b.is(text), "{text}");
+    }
+}
