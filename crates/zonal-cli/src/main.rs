@@ -2,8 +2,8 @@
 //!
 //! Exit codes: 0 = success, 1 = the work failed, 2 = bad usage or bad input, 130 = interrupted by Ctrl-C. An error is
 //! one line on standard error; standard output contains only results. Related files: `run.rs`, `bench.rs`, `explain.rs`,
-//! `machine.rs`, `lab.rs`, `mechanisms.rs`, `settings.rs`, `completions.rs` and `man.rs` are the commands; `outcome.rs`
-//! contains the code for errors and output that all commands use.
+//! `machine.rs`, `lab.rs`, `mechanisms.rs`, `serve.rs`, `settings.rs`, `completions.rs` and `man.rs` are the commands;
+//! `outcome.rs` contains the code for errors and output that all commands use.
 
 mod bench;
 mod completions;
@@ -17,6 +17,7 @@ mod mechanisms;
 mod outcome;
 mod progress;
 mod run;
+mod serve;
 mod settings;
 mod values;
 
@@ -48,6 +49,7 @@ enum Command {
     Explain(explain::ExplainArgs),
     Lab(lab::LabArgs),
     Mechanisms(mechanisms::MechanismArgs),
+    Serve(serve::ServeArgs),
     Settings(settings::SettingsArgs),
     Set(settings::SetArgs),
     Completions(completions::CompletionsArgs),
@@ -69,6 +71,7 @@ fn main() -> ExitCode {
         Some(Command::Explain(args)) => explain::run(&args),
         Some(Command::Lab(args)) => lab::run(&args),
         Some(Command::Mechanisms(args)) => mechanisms::run(&args),
+        Some(Command::Serve(args)) => serve::run(&args),
         Some(Command::Settings(args)) => settings::run(&args),
         Some(Command::Set(args)) => settings::run_set(&args),
         Some(Command::Completions(args)) => completions::run(&args, Cli::command()),

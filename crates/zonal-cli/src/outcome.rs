@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
 use zonal_live::SourceError;
+use zonal_live::serve::ServeError;
 use zonal_machine::{Escaped, Excerpt};
 
 /// The reason why a command failed.
@@ -44,6 +45,12 @@ impl Failure {
 
 impl From<SourceError> for Failure {
     fn from(error: SourceError) -> Self {
+        if error.is_bad_input() { Self::bad_input(error) } else { Self::failed(error) }
+    }
+}
+
+impl From<ServeError> for Failure {
+    fn from(error: ServeError) -> Self {
         if error.is_bad_input() { Self::bad_input(error) } else { Self::failed(error) }
     }
 }
