@@ -6,12 +6,13 @@
 //! `bare.rs` builds the core without std, and `aarch64.rs` checks code that is assembled for another processor. `numa/`
 //! runs pools on emulated machines with several nodes, and `kernel/` boots the kernel on them. `planted.rs` checks that faults in the core are detected, and
 //! `skips.rs` lists the checks that tests skipped. `deep.rs` has the long checks, including `mutants.rs`.
-//! `install_c.rs` installs the C library, `deb.rs` builds the Debian package, `versions.rs` compares versions, `python.rs` checks the Python package, `bench_guard.rs` counts instructions, `quick.rs` is for use between edits, and `release.rs` is for releases.
+//! `install_c.rs` installs the C library, `deb.rs` builds the Debian package, `versions.rs` compares versions, `python.rs` checks the Python package, `browser.rs` checks the live page in Chromium, `bench_guard.rs` counts instructions, `quick.rs` is for use between edits, and `release.rs` is for releases.
 
 mod aarch64;
 mod arrows;
 mod bare;
 mod bench_guard;
+mod browser;
 mod deb;
 mod deep;
 mod folders;

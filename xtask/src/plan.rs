@@ -8,8 +8,8 @@ use std::process::Command;
 
 use crate::steps::{Outcome, Step, cargo, succeeds, target_folder};
 use crate::{
-    aarch64, arrows, bare, deb, folders, install_c, inventory, kernel, layers, numa, planted, prose, python,
-    style,
+    aarch64, arrows, bare, browser, deb, folders, install_c, inventory, kernel, layers, numa, planted, prose,
+    python, style,
 };
 
 /// Returns all everyday steps.
@@ -23,6 +23,7 @@ pub(crate) fn all(root: &Path) -> Vec<Step> {
     steps.push(install_c::every_day());
     steps.extend(deb::every_day(root));
     steps.push(python::every_day());
+    steps.push(browser::every_day());
     steps.push(Step::new("documentation", documentation));
     steps.extend(bare(root));
     steps.extend(examples(root));
