@@ -121,14 +121,14 @@ pub struct PagesetSample {
 }
 
 impl Locality {
-    /// Adds other counts.
+    /// Adds other counts. Sums that are too large stay at the largest number, because other programs report the counts.
     pub fn add(&mut self, other: &Self) {
-        self.hit += other.hit;
-        self.miss += other.miss;
-        self.foreign += other.foreign;
-        self.interleave_hit += other.interleave_hit;
-        self.local += other.local;
-        self.other += other.other;
+        self.hit = self.hit.saturating_add(other.hit);
+        self.miss = self.miss.saturating_add(other.miss);
+        self.foreign = self.foreign.saturating_add(other.foreign);
+        self.interleave_hit = self.interleave_hit.saturating_add(other.interleave_hit);
+        self.local = self.local.saturating_add(other.local);
+        self.other = self.other.saturating_add(other.other);
     }
 }
 
@@ -212,4 +212,20 @@ fn sum(parts: impl Iterator<Item = Locality>) -> Option<Locality> {
         sum.add(&part);
         Some(sum)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_other_programs_never_overflow() {
+        let largest = Locality { hit: u64::MAX, miss: 1, ..Locality::default() };
+        let node = |id| Node { id, locality: Some(largest), ..Node::default() };
+        let sample = Sample { nodes: vec![node(0), node(1)], ..Sample::default() };
+        assert_eq!(sample.locality().map(|sum| (sum.hit, sum.miss)), Some((u64::MAX, 2)));
+        let zone = ZoneSample { free_blocks: vec![u64::MAX; 100], free: u64::MAX, ..ZoneSample::default() };
+        assert!(zone.free_in_blocks_from(9) > Some(0.9));
+        assert_eq!(zone.used(), 0);
+    }
 }

@@ -209,7 +209,7 @@ impl Snapshot {
                 high: one.high,
                 batch: one.batch,
                 refills: Some(one.refills),
-                drains: Some(one.drains + one.remote_drains),
+                drains: Some(one.drains.saturating_add(one.remote_drains)),
             })
         };
         let mut pagesets: Vec<_> = self.pagesets.into_iter().filter_map(pageset).collect();
@@ -229,10 +229,8 @@ impl Snapshot {
 impl Events {
     fn totals(&self) -> Totals {
         let mut totals = Totals::default();
-        let attempts = self.node_reclaim_no_scan
-            + self.node_reclaim_full
-            + self.node_reclaim_some
-            + self.node_reclaim_success;
+        let kinds = [self.node_reclaim_full, self.node_reclaim_some, self.node_reclaim_success];
+        let attempts = kinds.into_iter().fold(self.node_reclaim_no_scan, u64::saturating_add);
         let values = [
             (Counter::Refills, self.refills),
             (Counter::Drains, self.drains),

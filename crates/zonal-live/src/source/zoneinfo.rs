@@ -81,8 +81,8 @@ fn finish(found: &mut ZoneInfo, zone: Option<ZoneSample>) {
         found.pagesets.retain(|pageset| pageset.zone != index);
         return;
     }
-    zone.in_pagesets =
-        found.pagesets.iter().rev().take_while(|pageset| pageset.zone == index).map(|one| one.count).sum();
+    let own = found.pagesets.iter().rev().take_while(|pageset| pageset.zone == index);
+    zone.in_pagesets = own.map(|pageset| pageset.count).fold(0, u64::saturating_add);
     found.zones.push(zone);
 }
 
