@@ -8,8 +8,7 @@ use crate::alloc::request::{Block, Request, RequestFlags};
 use crate::error::FreeError;
 use crate::node_mask::NodeMask;
 use crate::platform::Platform;
-use crate::units::{Order, Pfn, ZoneId};
-use crate::zone::events::Event;
+use crate::units::{Order, Pfn};
 use crate::zone::frame_states::{mark_block_allocated, release_block};
 
 impl<P: Platform> Allocator<'_, P> {
@@ -36,17 +35,11 @@ impl<P: Platform> Allocator<'_, P> {
         // Hardening leaves CPUs without slots, so the block needs no other check than that of its state.
         let state = slot.states.get(frame as usize)?;
         if !mark_block_allocated(state, order, kind) {
-            self.count_retired(slot.zone, order);
+            self.state.note_invalid(&self.state.zones[slot.zone.index()], frame, order);
             return None;
         }
         let first = Pfn::new(slot.base.get().wrapping_add(u64::from(frame)));
         Some(Block { first, order, zone: slot.zone, node: slot.node })
-    }
-
-    #[cold]
-    fn count_retired(&self, zone: ZoneId, order: Order) {
-        let node = self.state.zones[zone.index()].node;
-        self.state.nodes[node].events.add(Event::Retired, order.pages().get());
     }
 
     /// Frees a block of more than one frame.

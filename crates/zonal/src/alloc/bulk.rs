@@ -12,11 +12,11 @@ use crate::pageset::session::PagesetSession;
 use crate::pageset::state::MachineState;
 use crate::pageset::{PagesetGuard, StackId};
 use crate::platform::Platform;
+use crate::platform::tracepoint::RetireCause;
 use crate::platform::whole_words::WORD_FRAMES;
 use crate::rules::pageset_tuning::PagesetTuning;
 use crate::units::{Order, PageCount, Pfn};
 use crate::zone::Zone;
-use crate::zone::events::Event;
 
 impl<'m, P: Platform> Allocator<'m, P> {
     /// Allocates single frames, stores them in `frames` from its start, and returns how many were allocated.
@@ -78,7 +78,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
         guard.count_moved(count);
         guard.count_kind(kind, moved, &self.state.nodes[zone.node].counters);
         guard.count_hits(came as i64);
-        self.state.nodes[zone.node].events.add(Event::Retired, u64::from(count) - came as u64);
+        let retired = PageCount::new(u64::from(count) - came as u64);
+        if retired != PageCount::ZERO {
+            self.state.note_retired(zone.node, RetireCause::InvalidFree, None, retired);
+        }
         self.state.unlock_slot(&guard, moved);
         came
     }

@@ -15,8 +15,8 @@ use crate::platform::Platform;
 use crate::platform::cpu_local::CpuLocal;
 use crate::platform::pageset_slot::{PagesetSlot, Push};
 use crate::platform::pageset_word::{PUSH_STEPS, Step};
+use crate::platform::tracepoint::RetireCause;
 use crate::units::{Order, PageCount, Pfn};
-use crate::zone::events::Event;
 use crate::zone::frame_state::FrameState;
 use crate::zone::frame_states::{CACHED_PAGE, allocated_page, mark_freed, mark_page_freed};
 use crate::zone::quarantine::{Entry, Quarantined};
@@ -185,7 +185,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 // Two racing frees of this block passed the `Checked` test, which is not atomic. The quarantine already
                 // holds the block.
                 Entry::Retired => {
-                    return self.state.nodes[zone.node].events.add(Event::Retired, order.pages().get());
+                    return self.state.note_invalid(zone, frame, order);
                 }
             }
         }
@@ -336,7 +336,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             // Two racing frees of this block passed the `Checked` test, which is not atomic. Count the block as
             // allocated again.
             self.nodes[zone.node].counters.add_total(PageKind::User.item(), pages as i64);
-            self.nodes[zone.node].events.add(Event::Retired, pages);
+            self.note_invalid(zone, frame, order);
         }
     }
 
@@ -353,7 +353,13 @@ impl<'m, P: Platform> MachineState<'m, P> {
     fn release(&self, zone: &Zone<'m, P>, block: &Quarantined) {
         match block.kind {
             Some(kind) => self.free_block(zone, block.frame, block.order, kind),
-            None => self.nodes[zone.node].events.add(Event::Retired, block.order.pages().get()),
+            None => self.note_invalid(zone, block.frame, block.order),
         }
+    }
+
+    /// Counts and reports a block of `zone` that is out of use because of an invalid free.
+    #[cold]
+    pub(super) fn note_invalid(&self, zone: &Zone<'_, P>, frame: u32, order: Order) {
+        self.note_retired(zone.node, RetireCause::InvalidFree, Some(zone.pfn(frame)), order.pages());
     }
 }

@@ -49,12 +49,12 @@ use crate::pageset::state::MachineState;
 use crate::platform::cpu_local::CpuLocal;
 use crate::platform::pageset_slot::{PagesetSlot, Popped};
 use crate::platform::pageset_word::POP_STEPS;
+use crate::platform::tracepoint::RetireCause;
 use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_tuning::PagesetTuning;
 use crate::rules::watermarks::Watermark;
 use crate::units::{Order, PageCount, Pfn};
 use crate::zone::counters::NodeItem;
-use crate::zone::events::Event;
 use crate::zone::frame_state::FrameState;
 use crate::zone::frame_states::{CACHED_PAGE, allocated_page};
 use crate::zone::{CpuInfo, Zone};
@@ -176,7 +176,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         // Acquire: pairs with the release store of the free. A load and a separate store are enough, because only this
         // CPU holds the popped frame, as in `FrameTable`.
         if self.invalid_free == InvalidFree::Checked && state.load(Acquire) != CACHED_PAGE {
-            self.state.retire_popped(slot.zone.index());
+            self.state.retire_popped(slot.zone.index(), frame as u32); // a zone spans at most 2^32 frames
             return None;
         }
         debug_assert!(
@@ -395,7 +395,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         let admitted = zone.frames.mark_allocated(frame, from, order, kind);
         if !admitted {
-            self.state.nodes[zone.node].events.add(Event::Retired, order.pages().get());
+            self.state.note_invalid(zone, frame, order);
         }
         admitted
     }
@@ -416,7 +416,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if let Some(poison) = self.hardening.poison
             && !self.state.is_poisoned(zone, frame, order, poison)
         {
-            self.state.nodes[zone.node].events.add(Event::PoisonFound, order.pages().get());
+            let first = Some(zone.pfn(frame));
+            self.state.note_retired(zone.node, RetireCause::Poison, first, order.pages());
             zone.frames.retire(frame, from, order, kind);
             return false;
         }
@@ -442,8 +443,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// The first copy has been allocated already, so the frame's state does not change. The second copy is counted as
     /// allocated, because the invalid free had subtracted it.
     #[cold]
-    fn retire_popped(&self, zone: usize) {
-        self.nodes[self.zones[zone].node].events.add(Event::Retired, 1);
+    fn retire_popped(&self, zone: usize, frame: u32) {
+        self.note_invalid(&self.zones[zone], frame, Order::PAGE);
     }
 
     /// Whether a scan at `low`, which begins at the preferred zone, would also end there, because the zone's watermark

@@ -18,7 +18,6 @@ use crate::platform::Platform;
 use crate::rules::watermarks::Watermark;
 use crate::units::{Order, PageCount, PageKind, Pfn, ZoneId};
 use crate::zone::Zone;
-use crate::zone::events::Event;
 use crate::zone::fences::FenceOwner;
 use crate::zone::frame_state::FrameState;
 use crate::zone::runs::Run;
@@ -128,8 +127,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Counts a failed request for a range, and returns its error.
     #[cold]
     fn not_contiguous(&self, context: &AllocContext<'_>, count: PageCount) -> AllocError {
-        self.state.nodes[context.target].events.add(Event::Failures, 1);
-        self.state.report_failing(context);
+        self.state.note_refusal(context, count);
         let mut longest = 0;
         let _ = self.state.find_in_zones(context, |zone| {
             let (mut at, end) = (u64::from(zone.offset(zone.span.start)), self.reach(zone, context));

@@ -17,6 +17,7 @@ use crate::machine::FrameRange;
 use crate::pageset::state::MachineState;
 use crate::platform::Platform;
 use crate::platform::reclaimer::{ReclaimReason, ReclaimRequest};
+use crate::platform::tracepoint::Tracepoint;
 use crate::units::{NodeId, Order, PageCount, ZoneId};
 use crate::zone::Zone;
 use crate::zone::counters::NodeItem;
@@ -234,12 +235,15 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// The number that the reclaimers report is limited to the number of managed frames of these zones.
     fn call_reclaimers(&self, extent: &Extent<'m, P>, request: &ReclaimRequest) -> PageCount {
         let request = ReclaimRequest { zone: extent.alone, ..*request };
+        let ReclaimRequest { node, reason, target, .. } = request;
+        self.state.platform.trace(Tracepoint::ReclaimBegin { node, reason, target });
         let freed = {
             let _held_down = HeldDown::begin(self, extent.zones);
             let _reclaiming = Reclaiming::begin(&self.state.platform);
             self.state.platform.reclaimer().reclaim(&request)
         };
         let freed = freed.min(extent.managed());
+        self.state.platform.trace(Tracepoint::ReclaimEnd { node, reason, freed });
         self.state.nodes[extent.place].note_reclaimed(freed);
         if freed != PageCount::ZERO {
             // The freed frames are in this CPU's pagesets, but watermark checks count only free frames in the buddy.

@@ -164,7 +164,9 @@ impl<'a> Request<'a> {
         Self { flags: RequestFlags { bits: self.flags.bits | flag, ..self.flags }, ..self }
     }
 
-    pub(super) const fn may_wait(&self) -> bool {
+    /// Whether the request may call reclaimers, which [`Request::no_wait`] forbids.
+    #[must_use]
+    pub const fn may_wait(&self) -> bool {
         self.flags.bits & NO_WAIT == 0
     }
 

@@ -8,12 +8,12 @@ use crate::config::InvalidFree;
 use crate::error::{FreeError, RetireError};
 use crate::pageset::state::MachineState;
 use crate::platform::Platform;
-use crate::units::{Order, PageKind, Pfn};
+use crate::platform::tracepoint::RetireCause;
+use crate::units::{Order, PageCount, PageKind, Pfn};
 use crate::zone::Zone;
 use crate::zone::bad_frames::{BadFrames, Watch};
 use crate::zone::cells::PENDING_MAX;
 use crate::zone::counters::NodeItem;
-use crate::zone::events::Event;
 use crate::zone::frame_state::FrameState;
 use crate::zone::runs::Run;
 
@@ -97,7 +97,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             FrameState::Fenced => {
                 let is_fenced = zone.leave_fence(frame, FrameState::Retired(PageKind::Kernel));
                 if is_fenced {
-                    self.state.count_bad(zone);
+                    self.state.count_bad(zone, frame);
                 }
                 return Ok(is_fenced.then_some(Retirement::Done));
             }
@@ -133,7 +133,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         zone.frames.set(frame, FrameState::Retired(PageKind::Kernel));
         self.state.nodes[zone.node].counters.add_total(NodeItem::Kernel, 1);
-        self.state.count_bad(zone);
+        self.state.count_bad(zone, frame);
         true
     }
 
@@ -155,7 +155,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     pub(super) fn free_beside(&self, zone: &Zone<'m, P>, run: Run, kind: PageKind, bad: &BadFrames) {
         for &frame in bad.frames() {
             zone.frames.set(frame, FrameState::Retired(kind));
-            self.state.count_bad(zone);
+            self.state.count_bad(zone, frame);
         }
         // No part is freed before the states of all parts are set, because a free may merge frames with the next part.
         for part in parts_between(run, bad.frames()) {
@@ -197,9 +197,9 @@ fn parts_between(run: Run, without: &[u32]) -> impl Iterator<Item = Run> {
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
-    fn count_bad(&self, zone: &Zone<'m, P>) {
+    fn count_bad(&self, zone: &Zone<'m, P>, frame: u32) {
         zone.count_retired(1);
-        self.nodes[zone.node].events.add(Event::BadFrames, 1);
+        self.note_retired(zone.node, RetireCause::BadFrame, Some(zone.pfn(frame)), PageCount::new(1));
     }
 }
 
@@ -211,7 +211,6 @@ mod tests {
     use crate::Config;
     use crate::machine::FrameRange;
     use crate::testing::small;
-    use crate::units::PageCount;
 
     #[test]
     fn a_lost_frame_that_went_offline_does_not_block_the_others() {

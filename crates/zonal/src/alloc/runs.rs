@@ -17,7 +17,6 @@ use crate::platform::Platform;
 use crate::units::{NodeId, Order, PageCount, PageKind, Pfn, ZoneId};
 use crate::zone::Zone;
 use crate::zone::counters::ZoneItem;
-use crate::zone::events::Event;
 use crate::zone::frame_state::FrameState;
 use crate::zone::runs::Run;
 
@@ -226,7 +225,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// block as free. With poisoning, the contents may have changed.
     pub(super) fn is_unused(&self, zone: &Zone<'m, P>, frame: u32, order: Order, kind: PageKind) -> bool {
         if zone.frames.state(frame) != FrameState::Free {
-            self.state.nodes[zone.node].events.add(Event::Retired, order.pages().get());
+            self.state.note_invalid(zone, frame, order);
             return false;
         }
         self.has_poison(zone, frame, FrameState::Free, order, kind)

@@ -17,6 +17,7 @@ use crate::error::AllocError;
 use crate::node_mask::NodeMask;
 use crate::pageset::state::MachineState;
 use crate::platform::Platform;
+use crate::platform::tracepoint::Tracepoint;
 use crate::rules::watermarks::Watermark;
 use crate::units::{Order, PageCount};
 use crate::zone::Zone;
@@ -196,9 +197,19 @@ pub(super) fn reclaim_target(order: Order) -> PageCount {
 impl<'m, P: Platform> MachineState<'m, P> {
     /// Counts a failed request and returns an error with the figures of the zones that the request may use.
     pub(super) fn failure(&self, context: &AllocContext<'_>) -> AllocError {
-        self.nodes[context.target].events.add(Event::Failures, 1);
-        self.report_failing(context);
+        self.note_refusal(
+            context,
+            context.placement.map_or(context.order.pages(), |placement| placement.count),
+        );
         AllocError::OutOfMemory(self.sum_up(context))
+    }
+
+    /// Counts and reports a failed request for `frames` frames.
+    pub(super) fn note_refusal(&self, context: &AllocContext<'_>, frames: PageCount) {
+        let node = &self.nodes[context.target];
+        node.events.add(Event::Failures, 1);
+        self.platform.trace(Tracepoint::Refusal { node: node.id, order: context.order, frames });
+        self.report_failing(context);
     }
 
     fn wake_background(&self, context: &AllocContext<'_>) {

@@ -9,6 +9,7 @@ use crate::pageset::session::PagesetSession;
 use crate::pageset::state::MachineState;
 use crate::pageset::{AREA_HOLD_MAX, CachedOrders, HOLD_MAX, PagesetGuard, StackId};
 use crate::platform::Platform;
+use crate::platform::tracepoint::Tracepoint;
 use crate::platform::whole_words::WORD_FRAMES;
 use crate::rules::pageset_tuning::depth::Depths;
 use crate::rules::pageset_tuning::{PagesetTuning, words};
@@ -149,7 +150,9 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         self.zone.counters().add(&self.zone_diffs, ZoneItem::Free, (moved - refused) as i64, self);
         self.count_retired(refused);
         self.bump(|pageset| &pageset.drains);
-        PageCount::new(moved)
+        let frames = PageCount::new(moved);
+        self.state.platform.trace(Tracepoint::Drain { zone: self.zone.id, cpu: self.cpu.id, frames });
+        frames
     }
 
     /// Ends the session, and then finishes its drain under further holds of the lock, each followed by `after`.
@@ -187,6 +190,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             session.drain(StackId::PAGES, session.count());
             if hold == 0 && cpu.id != self.platform.current_cpu() {
                 session.bump(|pageset| &pageset.remote_drains);
+                self.platform.trace(Tracepoint::RemoteDrain { zone: zone.id, cpu: cpu.id });
             }
             session.update_limits();
             if session.undrained.get() == 0 {

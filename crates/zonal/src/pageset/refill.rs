@@ -11,13 +11,13 @@ use crate::buddy::word_batch::WordBatch;
 use crate::pageset::high::zone_level;
 use crate::pageset::session::PagesetSession;
 use crate::pageset::{AREA_HOLD_MAX, HOLD_MAX, PagesetGuard, StackId};
+use crate::platform::tracepoint::{RetireCause, Tracepoint};
 use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_tuning::depth::Depths;
 use crate::rules::pageset_tuning::words;
 use crate::rules::pageset_tuning::{PagesetTuning, ZoneLevel, blocks_of};
 use crate::units::{Order, PageCount, PageKind};
 use crate::zone::counters::ZoneItem;
-use crate::zone::events::Event;
 use crate::zone::{Shortness, Zone};
 
 /// Number of batches between two checks of whether a zone is still short of large blocks.
@@ -67,7 +67,13 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
             let retired = came - (self.len(stack) - kept_before);
             self.count_retired(u64::from(retired) << order.get());
             self.bump(|pageset| &pageset.refills);
-            self.count_moved(came << order.get());
+            let frames = came << order.get();
+            self.count_moved(frames);
+            self.state.platform.trace(Tracepoint::Refill {
+                zone: self.zone.id,
+                cpu: self.cpu.id,
+                frames: PageCount::new(frames.into()),
+            });
             if came == 0 {
                 break;
             }
@@ -129,7 +135,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     pub(super) fn count_retired(&self, frames: u64) {
         if frames != 0 {
             self.count_kind(PageKind::User, frames as i64, &self.state.nodes[self.zone.node].counters);
-            self.state.nodes[self.zone.node].events.add(Event::Retired, frames);
+            self.state.note_retired(self.zone.node, RetireCause::InvalidFree, None, PageCount::new(frames));
         }
     }
 

@@ -9,8 +9,10 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::node_mask::NodeMask;
 use crate::pageset::{CachedOrders, ZonePagesets};
 use crate::platform::pageset_slot::PagesetSlots;
+use crate::platform::tracepoint::{RetireCause, Tracepoint};
 use crate::platform::{Atomic, Platform};
-use crate::units::{CpuId, NodeId, ZoneKind};
+use crate::units::{CpuId, NodeId, PageCount, Pfn, ZoneKind};
+use crate::zone::events::Event;
 use crate::zone::node::Node;
 use crate::zone::shared::SharedCells;
 use crate::zone::{CpuInfo, Zone};
@@ -96,6 +98,27 @@ impl<'m, P: Platform> MachineState<'m, P> {
             return Some(id.index());
         }
         self.search_place_of(id)
+    }
+
+    /// Counts and reports frames of the node with index `place` that were taken out of use. `first` is the first of them,
+    /// or `None` if they are some of a batch.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn note_retired(
+        &self,
+        place: usize,
+        cause: RetireCause,
+        first: Option<Pfn>,
+        frames: PageCount,
+    ) {
+        let event = match cause {
+            RetireCause::BadFrame => Event::BadFrames,
+            RetireCause::InvalidFree => Event::Retired,
+            RetireCause::Poison => Event::PoisonFound,
+        };
+        let node = &self.nodes[place];
+        node.events.add(event, frames.get());
+        self.platform.trace(Tracepoint::Retired { node: node.id, first, frames, cause });
     }
 
     #[cold]

@@ -16,6 +16,7 @@ pub mod pageset_slot;
 pub(crate) mod pageset_word;
 pub mod pressure;
 pub mod reclaimer;
+pub mod tracepoint;
 pub mod whole_words;
 
 use core::fmt;
@@ -24,6 +25,7 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::platform::cpu_local::CpuLocal;
 use crate::platform::pressure::PressureEvent;
+use crate::platform::tracepoint::Tracepoint;
 use crate::units::{CpuId, Moment, NodeId, PageCount, Pfn};
 use reclaimer::{NoReclaimer, Reclaimer};
 use whole_words::{Direction, WORD_FRAMES};
@@ -304,6 +306,14 @@ pub trait Platform: Send + Sync {
     /// The allocator holds no lock during the call. The caller is a thread that allocates, reclaims or ticks; the method
     /// may allocate and free, and should be short, because a request waits for it.
     fn pressure(&self, _event: &PressureEvent) {}
+
+    /// Receives what the allocator does on cold paths: refills, drains, reclaim, failed requests and retired frames.
+    ///
+    /// The allocator may hold locks during the call, and the caller may be a signal or interrupt handler. The method must
+    /// therefore not call the allocator, wait, or use a heap. It is never called for a request or free that the fast path
+    /// serves. The default does nothing, and compiles to nothing.
+    #[inline(always)]
+    fn trace(&self, _point: Tracepoint) {}
 
     /// Returns the reclaimer, which the allocator calls when free frames run short.
     fn reclaimer(&self) -> &dyn Reclaimer {

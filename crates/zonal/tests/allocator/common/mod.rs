@@ -3,6 +3,7 @@
 #![allow(unreachable_pub)] // not every test program uses every item
 
 pub mod scenarios;
+pub mod traced;
 #[path = "../../../examples/shared_lines/watched.rs"]
 pub mod watched;
 pub mod zeroed;
@@ -17,9 +18,12 @@ use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
 use zonal::platform::cpu_local::TryLock;
 use zonal::platform::pressure::PressureEvent;
 use zonal::platform::reclaimer::{NoReclaimer, ReclaimRequest, Reclaimer};
+use zonal::platform::tracepoint::Tracepoint;
 use zonal::platform::{FrameContents, RawLock};
 use zonal::units::{CpuId, Moment, NodeId, PageCount, Pfn, ZoneKind};
 use zonal::{Allocator, Buffer, Config, Machine, Platform};
+
+use traced::Traced;
 
 thread_local! {
     static CPU: Cell<u32> = const { Cell::new(0) };
@@ -107,6 +111,8 @@ pub struct Controls {
     pressure: Mutex<Vec<PressureEvent>>,
     on_pressure: OnceLock<OnPressure>,
     on_relax: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// Counts of the tracepoints received.
+    pub traced: Traced,
 }
 
 impl Controls {
@@ -205,6 +211,10 @@ impl Platform for TestPlatform {
         if let Some(each) = self.0.on_pressure.get() {
             each(event);
         }
+    }
+
+    fn trace(&self, point: Tracepoint) {
+        self.0.traced.count(point);
     }
 
     fn reclaimer(&self) -> &dyn Reclaimer {

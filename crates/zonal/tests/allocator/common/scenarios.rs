@@ -28,6 +28,7 @@ pub fn all_free(world: &World) {
     world.allocator.drain_pagesets();
     let accounting = world.allocator.verify().unwrap();
     assert_eq!(accounting.free, accounting.managed);
+    world.controls.traced.check(&world.allocator);
 }
 
 /// Returns a plan with one zone of `kind` for each node. Node 0 has CPU 0, and the other nodes have no CPUs.
@@ -121,6 +122,7 @@ impl World {
 
     pub fn check(&self) {
         assert!(self.allocator.verify().unwrap().balance());
+        self.controls.traced.check(&self.allocator);
     }
 }
 

@@ -15,6 +15,7 @@ use zonal::config::{Hardening, InvalidFree};
 use zonal::error::FreeError;
 use zonal::platform::cpu_local::TryLock;
 use zonal::platform::reclaimer::Reclaimer;
+use zonal::platform::tracepoint::Tracepoint;
 use zonal::platform::{Atomic, FrameContents};
 use zonal::request::{Block, PageKind, Urgency};
 use zonal::units::{CpuId, Moment, NodeId, Order, PageCount};
@@ -117,6 +118,10 @@ impl Platform for RacePlatform {
     fn wake_background_reclaim(&self, node: NodeId) {
         self.0.wake_background_reclaim(node);
     }
+    fn trace(&self, point: Tracepoint) {
+        self.0.trace(point);
+    }
+
     fn reclaimer(&self) -> &dyn Reclaimer {
         self.0.reclaimer()
     }
@@ -221,7 +226,8 @@ fn checked_race(order: Order, kind: PageKind, hardening: Hardening, then: impl F
     alloc_all_and_free(&a, &mut owned, &[]);
     alloc_all_and_free(&a, &mut owned, &[10, 3, 1]);
     check_all_free(&a);
-    assert_eq!(a.events().retired, if both { order.pages().get() } else { 0 }, "order {order}");
+    let events = a.platform().0.0.traced.check(&a);
+    assert_eq!(events.retired, if both { order.pages().get() } else { 0 }, "order {order}");
     assert!(both, "the race was meant to happen");
 }
 
@@ -380,5 +386,5 @@ fn under_checked_a_range_has_no_frame_that_is_allocated_and_listed_as_free() {
     assert_eq!(owner.first, block.first, "allocated from its entry in the pageset");
     let taken = a.alloc_range(crate::common::range(block.first.get(), 1), PageKind::User);
     assert!(taken.is_err(), "frame {} has two owners", block.first);
-    assert_eq!(a.events().retired, 1);
+    assert_eq!(a.platform().0.0.traced.check(&a).retired, 1);
 }

@@ -9,3 +9,4 @@ mod own_clock;
 mod own_cpu_ids;
 mod page_sizes;
 mod pinned_cpus;
+mod tracepoints;
