@@ -98,6 +98,11 @@
 //! Either allocate before you acquire the lock, or make only requests with [`no_wait`](zonal::Request::no_wait) while
 //! you hold it. [`Pool::register_reclaimer`] lists the calls that are allowed while such a lock is held.
 //!
+//! # Events and probes
+//! Subscribers of the crate `tracing` receive events with the target `zonal`: how pools are built and changed, memory
+//! pressure, refused requests, retired frames. Static probes of the provider `zonal` show each refill, drain, reclaim,
+//! refusal and retired frame to bpftrace and perf. `docs/observing.md` lists both, and the calls that emit events.
+//!
 //! # Fork and signals
 //! A child process made by `fork` may read, write and drop its copies of frames. It may allocate only under the
 //! conditions that [`Pool`](Pool#fork) lists.

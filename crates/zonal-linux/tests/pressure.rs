@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use zonal_linux::{NodeId, Pool, PoolRequest, PressureKind};
+use zonal_linux::{Frames, NodeId, PageCount, Pool, PoolRequest, PressureKind, ReclaimRequest, Reclaimer};
 use zonal_testing::eventually;
 
 fn pool() -> Pool {
@@ -30,6 +30,40 @@ fn callbacks_receive_events_until_their_registration_is_dropped() {
     eventually("the tick reports that the pool has recovered", || has(PressureKind::AboveHigh));
     drop(registration);
     assert_eq!(Arc::strong_count(&seen), 1, "the callback is dropped with its registration");
+}
+
+/// Frees one of its pages in each call.
+struct Cache(Mutex<Vec<Frames>>);
+
+impl Reclaimer for Cache {
+    fn count(&self, _request: &ReclaimRequest) -> PageCount {
+        PageCount::new(self.0.lock().unwrap().len() as u64)
+    }
+
+    fn reclaim(&self, _request: &ReclaimRequest) -> PageCount {
+        PageCount::new(u64::from(self.0.lock().unwrap().pop().is_some()))
+    }
+}
+
+#[test]
+fn callbacks_may_reclaim() {
+    let pool = pool();
+    let (done, reported) = std::sync::mpsc::channel();
+    let inner = pool.clone();
+    let registration = pool.on_pressure(move |_| {
+        // Leaves no memory to anyone, so the last of these requests reclaims.
+        let pages: Vec<_> = std::iter::from_fn(|| inner.alloc(&PoolRequest::page().no_wait()).ok()).collect();
+        let reclaimed = inner.alloc(&PoolRequest::page()).is_ok();
+        drop(pages);
+        done.send((reclaimed, inner.events().direct_reclaimed > 0)).unwrap_or(());
+    });
+    let mut pages: Vec<_> = std::iter::from_fn(|| pool.alloc(&PoolRequest::page().no_wait()).ok()).collect();
+    let cache = Arc::new(Cache(Mutex::new(pages.split_off(pages.len() / 2))));
+    let reclaimer = pool.register_reclaimer(&cache);
+    assert_eq!(reported.recv(), Ok((true, true)), "the callback's request called the reclaimer");
+    drop((registration, reclaimer, cache, pages));
+    pool.drain_pagesets();
+    pool.verify().unwrap();
 }
 
 #[test]

@@ -419,7 +419,7 @@ impl<'a> PoolBuilder<'a> {
         }
         let core = PoolCore::new(topology, memory, &self.config, options, self.sequences, warnings)?;
         self.check_requirements(&core.warnings)?;
-        Pool::start(core)
+        Pool::start(core).inspect(|pool| pool.report_built(self.huge_pages))
     }
 
     /// Returns an error if a pool with these warnings lacks what was required.

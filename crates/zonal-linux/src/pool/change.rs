@@ -15,6 +15,7 @@ use zonal::units::{CpuId, NodeId, PageCount};
 use zonal::{Allocator, NodeMask};
 
 use super::cpu_map::ActingCpu;
+use super::emit::emit;
 use super::handle::Pool;
 use super::platform::LinuxPlatform;
 use super::request::{PoolPolicy, PoolWeights};
@@ -236,10 +237,13 @@ impl Pool {
         let fence = allocator.fence(range).map_err(OnlineError::from)?;
         // This thread holds no lock of the pool here, because a reclaimer may call this method too.
         fence.vacate(mover);
-        let _alone = self.core.hotplug.lock();
+        let alone = self.core.hotplug.lock();
         fence.leave()?;
         let online = |part| allocator.online_frames(part);
         let discarded = self.core.memory().discard(range, online);
+        drop(alone);
+        let (first, frames) = (range.start.get(), range.count.get());
+        emit!(self.core.platform(), DEBUG, first, frames, "memory offline");
         discarded.map_err(|(kept, why)| OfflineError::NotReturned { kept, why })
     }
 
@@ -252,12 +256,16 @@ impl Pool {
     /// range consists of explicit huge pages or the pool was prefaulted, because other memory is populated on first
     /// use.
     pub fn online_memory(&self, range: FrameRange) -> Result<(), OnlineMemoryError> {
-        let _alone = self.core.hotplug.lock();
+        let alone = self.core.hotplug.lock();
         let (allocator, memory) = (self.core.allocator(), self.core.memory());
         memory
             .populate_for_online(range, |part| allocator.online_frames(part))
             .map_err(OnlineMemoryError::NoMemory)?;
-        Ok(allocator.online_memory(range)?)
+        allocator.online_memory(range)?;
+        drop(alone);
+        let (first, frames) = (range.start.get(), range.count.get());
+        emit!(self.core.platform(), DEBUG, first, frames, "memory online");
+        Ok(())
     }
 
     /// Takes a CPU offline and returns the frames in its pagesets to their zones.
@@ -265,7 +273,9 @@ impl Pool {
     /// # Errors
     /// When the machine has no such CPU, when the CPU is already offline, or when it is the last CPU online.
     pub fn offline_cpu(&self, cpu: CpuId) -> Result<(), OnlineError> {
-        self.core.allocator().offline_cpu(cpu)
+        self.core.allocator().offline_cpu(cpu)?;
+        emit!(self.core.platform(), DEBUG, cpu = cpu.get(), "CPU offline");
+        Ok(())
     }
 
     /// Brings a CPU online.
@@ -273,7 +283,9 @@ impl Pool {
     /// # Errors
     /// When the machine has no such CPU, or when the CPU is already online.
     pub fn online_cpu(&self, cpu: CpuId) -> Result<(), OnlineError> {
-        self.core.allocator().online_cpu(cpu)
+        self.core.allocator().online_cpu(cpu)?;
+        emit!(self.core.platform(), DEBUG, cpu = cpu.get(), "CPU online");
+        Ok(())
     }
 
     /// Changes the watermarks and the lowmem reserves of all zones.
@@ -281,13 +293,16 @@ impl Pool {
     /// # Errors
     /// When `min_free` exceeds the number of managed frames.
     pub fn set_watermarks(&self, settings: WatermarkSettings) -> Result<(), ConfigError> {
-        self.core.allocator().set_watermarks(settings)
+        self.core.allocator().set_watermarks(settings)?;
+        self.report_setting("watermarks", settings);
+        Ok(())
     }
 
     /// Sets `pageset.high`, the limit of a pageset, to 1/`fraction` of each zone, divided among the CPUs, or selects
     /// automatic tuning if `fraction` is 0.
     pub fn set_high_fraction(&self, fraction: u32) {
         self.core.allocator().set_high_fraction(fraction);
+        self.report_setting("percpu_pagelist_high_fraction", fraction);
     }
 
     /// Changes how `pageset.high` is tuned.
@@ -296,23 +311,28 @@ impl Pool {
     /// When `tuning` is [`PagesetTuning::DepthPublished`] and the pool was not built with it; see
     /// [`Allocator::set_tuning`](zonal::Allocator::set_tuning).
     pub fn set_tuning(&self, tuning: PagesetTuning) -> Result<(), ConfigError> {
-        self.core.allocator().set_tuning(tuning)
+        self.core.allocator().set_tuning(tuning)?;
+        self.report_setting("pageset_tuning", tuning);
+        Ok(())
     }
 
     /// Changes how the zonelist cache is used.
     pub fn set_zonelist_cache(&self, cache: ZonelistCache) {
         self.core.allocator().set_zonelist_cache(cache);
+        self.report_setting("zonelist_cache", cache);
     }
 
     /// Changes whether the pool reclaims frames on a node before a request falls back to other nodes, and whether that
     /// reclaim may write or unmap pages.
     pub fn set_node_reclaim(&self, node_reclaim: NodeReclaim) {
         self.core.allocator().set_node_reclaim(node_reclaim);
+        self.report_setting("zone_reclaim_mode", node_reclaim);
     }
 
     /// Changes the largest distance from the preferred node at which the pool runs node reclaim.
     pub fn set_reclaim_distance(&self, distance: u8) {
         self.core.allocator().set_reclaim_distance(distance);
+        self.report_setting("reclaim_distance", distance);
     }
 
     /// Changes the percentage of a node's memory that must be reclaimable before node reclaim runs.
@@ -320,12 +340,15 @@ impl Pool {
     /// # Errors
     /// When `percent` is above 100.
     pub fn set_min_unmapped_percent(&self, percent: u8) -> Result<(), ConfigError> {
-        self.core.allocator().set_min_unmapped_percent(percent)
+        self.core.allocator().set_min_unmapped_percent(percent)?;
+        self.report_setting("min_unmapped_ratio", percent);
+        Ok(())
     }
 
     /// Changes how often the pool's tick folds per-CPU counter differences into the totals.
     pub fn set_stat_interval(&self, interval: StatInterval) {
         self.core.allocator().set_stat_interval(interval);
+        self.report_setting("stat_interval", interval);
     }
 
     /// Folds per-CPU counter differences into the totals now; see

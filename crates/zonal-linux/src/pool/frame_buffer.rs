@@ -235,7 +235,9 @@ impl Pool {
         let run = run.map_err(|error| {
             let order =
                 if let AllocError::OutOfMemory(shortage) = error { shortage.order } else { Order::PAGE };
-            AllocFailure::new(allocator, &request.with_order(order), error)
+            let failure = AllocFailure::new(allocator, &request.with_order(order), error);
+            self.report_refused(request, &failure);
+            failure
         })?;
         let Some(start) = self.core.memory().pointer(run.range.start) else {
             allocator.free_frames(run.range.start, run.range.count).ok();

@@ -438,6 +438,8 @@ impl Pool {
     #[cold]
     #[inline(never)]
     fn failure(&self, request: PoolRequest<'_>, error: AllocError) -> AllocFailure {
-        AllocFailure::new(self.core.allocator(), &request, error)
+        let failure = AllocFailure::new(self.core.allocator(), &request, error);
+        self.report_refused(&request, &failure);
+        failure
     }
 }

@@ -15,4 +15,10 @@ impl PoolKey {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         Self(NonZeroU64::new(number).expect("2^64 pools are never made"))
     }
+
+    /// Returns the number by which probes and events identify the pool.
+    #[inline]
+    pub(super) const fn get(self) -> u64 {
+        self.0.get()
+    }
 }

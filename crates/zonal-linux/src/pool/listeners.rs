@@ -1,15 +1,17 @@
 //! The callbacks of a pool for memory pressure, and the events that they have not received yet.
 //!
 //! A request that detects pressure only sets a bit, because it may run in a signal handler. The threads that run
-//! background reclaim and the tick call the callbacks. Related files: `pool/registry.rs` has the list of callbacks,
+//! background reclaim and the tick call the callbacks, and pass the events to subscribers of `tracing`. Related files: `pool/registry.rs` has the list of callbacks,
 //! `pool/pressure.rs` the methods of `Pool`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
+use tracing::Level;
 use zonal::platform::pressure::{PressureEvent, PressureKind};
 use zonal::units::NodeId;
 
+use super::emit::is_on;
 use super::key::PoolKey;
 use super::reclaimers::belongs_to;
 use super::registry::{Registration, Registry};
@@ -24,7 +26,7 @@ const KINDS: [PressureKind; 4] =
 /// The callbacks of one pool, and the events that they have not received yet.
 pub(super) struct Listeners {
     list: Arc<Registry<Callback>>,
-    /// Number of callbacks ever registered; without any, events are dropped at once.
+    /// Number of callbacks ever registered; without any, and without a subscriber, events are dropped at once.
     registered: AtomicUsize,
     /// Nodes with memory in the pool, each with a bit for each kind of event to pass on.
     pending: Box<[(NodeId, AtomicU8)]>,
@@ -44,7 +46,7 @@ impl Listeners {
         let kind = KINDS.iter().position(|&kind| kind == event.kind);
         let node = self.pending.binary_search_by_key(&event.node, |(node, _)| *node);
         if let (Some(kind), Ok(node)) = (kind, node)
-            && self.registered.load(Ordering::Relaxed) != 0
+            && (self.registered.load(Ordering::Relaxed) != 0 || is_on(Level::WARN))
         {
             // Relaxed here and below: the bits order no other memory accesses. A callback that is registered during the
             // call may miss the event.
@@ -59,8 +61,13 @@ impl Listeners {
         registration
     }
 
-    /// Passes recorded events to the callbacks. `event` returns an event with the present state of a node.
-    pub(super) fn pass(&self, event: impl Fn(NodeId, PressureKind) -> Option<PressureEvent>) {
+    /// Passes recorded events to the callbacks, and each of them to `and_then` after that. `event` returns an event with
+    /// the present state of a node.
+    pub(super) fn pass(
+        &self,
+        event: impl Fn(NodeId, PressureKind) -> Option<PressureEvent>,
+        and_then: impl Fn(&PressureEvent),
+    ) {
         for (node, pending) in &self.pending {
             if pending.load(Ordering::Relaxed) == 0 {
                 continue;
@@ -72,6 +79,7 @@ impl Listeners {
                 for entry in entries.iter() {
                     let _ = self.list.guarded(entry, belongs_to, |call| call(&event));
                 }
+                and_then(&event);
             }
         }
     }

@@ -11,13 +11,16 @@ use std::time::{Duration, Instant};
 
 use zonal::platform::pressure::PressureEvent;
 use zonal::platform::reclaimer::Reclaimer;
+use zonal::platform::tracepoint::Tracepoint;
 use zonal::platform::whole_words::{Direction, WORD_FRAMES};
 use zonal::platform::{FrameContents, Platform, ZeroedCells};
 use zonal::units::{CpuId, Moment, NodeId};
 
 use super::cpu_map::CpuMap;
+use super::emit::PendingChanges;
 use super::key::PoolKey;
 use super::listeners::Listeners;
+use super::probes;
 use super::reclaimers::{self, Reclaimers};
 use crate::memory::zones::PoolMemory;
 use crate::sequences::Sequences;
@@ -52,6 +55,7 @@ pub struct LinuxPlatform {
     pub(super) key: PoolKey,
     pub(super) reclaimers: Reclaimers,
     pub(super) listeners: Listeners,
+    pub(super) changes: PendingChanges,
     pub(super) wakes: WakeBoard,
     /// Counts which of the pool's threads work in the pool and which are in reclaimers.
     pub(super) presence: Arc<Presence>,
@@ -128,6 +132,11 @@ impl Platform for LinuxPlatform {
         self.listeners.record(event);
     }
 
+    #[inline(always)]
+    fn trace(&self, point: Tracepoint) {
+        probes::pass(self.key, point);
+    }
+
     fn reclaimer(&self) -> &dyn Reclaimer {
         &self.reclaimers
     }
@@ -172,6 +181,7 @@ impl LinuxPlatform {
             key,
             reclaimers: Reclaimers::new(key, Arc::clone(&presence)),
             listeners: Listeners::new(key, Arc::clone(&presence), nodes.iter().copied()),
+            changes: PendingChanges::default(),
             presence,
             wakes: WakeBoard::new(nodes.into_iter()),
         }

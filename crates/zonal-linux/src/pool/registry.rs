@@ -11,7 +11,7 @@ use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
 
-use super::callback::contained;
+use super::callback::{contained, outside};
 use super::key::PoolKey;
 use crate::threads::presence::Presence;
 use crate::threads::reentrancy::Inside;
@@ -174,11 +174,11 @@ impl<T: ?Sized + Send + Sync + 'static> Registry<T> {
         is_ours: impl FnOnce(PoolKey) -> bool,
         call: impl FnOnce(&T) -> R,
     ) -> Option<R> {
-        let is_ours = is_ours(self.key);
-        let in_object = if is_ours { self.presence.enter_reclaimer() } else { None };
-        if is_ours && in_object.is_none() {
-            return None; // the pool is being dropped
-        }
+        let guarded = || self.guarded_here(entry, call);
+        if is_ours(self.key) { outside(&self.presence, guarded)? } else { guarded() }
+    }
+
+    fn guarded_here<R>(&self, entry: &Entry<T>, call: impl FnOnce(&T) -> R) -> Option<R> {
         let object = entry.object.upgrade()?;
         let called = contained(|| call(&*object));
         // If this is the last reference, the destructor of the object runs here, and it may panic too.

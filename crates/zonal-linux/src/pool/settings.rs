@@ -1,7 +1,10 @@
 //! Settings of a pool by their names.
 
+use std::fmt;
+
 use zonal::settings::{SettingError, SettingValue};
 
+use super::emit::emit;
 use super::handle::Pool;
 
 impl Pool {
@@ -30,6 +33,24 @@ impl Pool {
     /// When no setting has this name, when it cannot change at run time, or when `text` is not a value that it can have
     /// in this pool. The error says which values are allowed, and nothing has changed.
     pub fn set_setting(&self, name: &str, text: &str) -> Result<(), SettingError> {
+        self.change_setting(name, text)?;
+        self.report_setting(name, text);
+        Ok(())
+    }
+
+    /// Changes a setting for a thread that must not emit events. A thread of the pool reports the change.
+    pub(crate) fn set_setting_quietly(&self, name: &str, text: &str) -> Result<(), SettingError> {
+        self.change_setting(name, text)?;
+        self.core.platform().changes.add(name, text);
+        Ok(())
+    }
+
+    fn change_setting(&self, name: &str, text: &str) -> Result<(), SettingError> {
         self.core.allocator().set_setting(name, text)
+    }
+
+    /// Reports that a setting has changed.
+    pub(super) fn report_setting(&self, name: &str, value: impl fmt::Debug) {
+        emit!(self.core.platform(), INFO, name, ?value, "setting changed");
     }
 }

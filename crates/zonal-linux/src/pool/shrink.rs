@@ -11,6 +11,7 @@ use zonal::machine::FrameRange;
 use zonal::units::{PageCount, Pfn};
 
 use super::change::{OfflineError, OnlineMemoryError};
+use super::emit::emit;
 use super::handle::Pool;
 use crate::topology::limits::available_bytes;
 
@@ -160,6 +161,9 @@ impl Pool {
                 }
             }
         }
+        if done > 0 {
+            emit!(self.core.platform(), INFO, asked = bytes, bytes = done, "pool shrunk");
+        }
         if done >= bytes { Ok(done) } else { Err(ShrinkError::InUse { asked: bytes, done, in_use }) }
     }
 
@@ -200,6 +204,7 @@ impl Pool {
                 }
             }
         }
+        emit!(self.core.platform(), INFO, asked = bytes, bytes = done, "pool grown");
         Ok(done)
     }
 

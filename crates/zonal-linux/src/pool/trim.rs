@@ -8,6 +8,7 @@ use zonal::machine::FrameRange;
 use zonal::snapshot::ZoneSnapshot;
 use zonal::units::{PageCount, PageKind};
 
+use super::emit::emit;
 use super::handle::Pool;
 use crate::error::Warning;
 use crate::memory::page_sizes::{HUGE_PAGE_BYTES, os_page_bytes};
@@ -81,6 +82,7 @@ impl Pool {
                 self.trim_range(part, unit, &mut done)?;
             }
         }
+        emit!(self.core.platform(), DEBUG, bytes = done, "memory of free frames returned");
         Ok(done)
     }
 

@@ -17,6 +17,7 @@ use zonal::units::{NodeId, PageCount};
 
 use super::core::PoolCore;
 use super::core_ref::Owned;
+use super::observed::{Observed, report_pressure};
 use super::platform::CLOCK_PERIOD;
 use super::reclaimers;
 use crate::error::PoolError;
@@ -162,9 +163,11 @@ fn run_clock(core: &PoolCore) {
 }
 
 fn run_tick(core: &PoolCore) {
+    let mut observed = Observed::default();
     while !core.platform().wakes.sleep(TICK_PERIOD) {
         tick(core);
         pass_pressure(core);
+        observed.report(core);
     }
 }
 
@@ -191,8 +194,10 @@ fn run_reclaim(core: &PoolCore, worker: usize) {
 }
 
 fn pass_pressure(core: &PoolCore) {
-    let _at_work = core.platform().presence.work();
-    core.platform().listeners.pass(|node, kind| core.allocator().pressure_event(node, kind));
+    let platform = core.platform();
+    let _at_work = platform.presence.work();
+    let now = |node, kind| core.allocator().pressure_event(node, kind);
+    platform.listeners.pass(now, |event| report_pressure(platform, event));
 }
 
 fn reclaim(core: &PoolCore, node: NodeId) -> PageCount {

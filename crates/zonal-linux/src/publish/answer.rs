@@ -82,7 +82,7 @@ fn set(pool: &Pool, request: &Value) -> Result<Value, String> {
             .ok_or_else(|| format!("`{member}` is {}; it must be a text", request[member]))
     };
     let (name, value) = (text("name")?, text("value")?);
-    pool.set_setting(name, value).map_err(|error| error.to_string())?;
+    pool.set_setting_quietly(name, value).map_err(|error| error.to_string())?;
     let value = pool.setting(name).ok().map(|value| value.to_string());
     Ok(json!({ "name": name, "value": value }))
 }

@@ -76,6 +76,7 @@ impl Pool {
         let thread = thread::Builder::new().name("zonal-publish".into()).spawn(serve).map_err(refused)?;
         drop(blocked);
         let origin = Origin::here();
+        self.report_published(path);
         Ok(Publication { origin, socket, stop, thread: Some(thread), pool: self.clone() })
     }
 }

@@ -8,7 +8,7 @@ use crate::alloc::request::{Block, Request, RequestFlags};
 use crate::error::FreeError;
 use crate::node_mask::NodeMask;
 use crate::platform::Platform;
-use crate::units::{Order, Pfn};
+use crate::units::{Order, Pfn, ZoneId};
 use crate::zone::frame_states::{mark_block_allocated, release_block};
 
 impl<P: Platform> Allocator<'_, P> {
@@ -35,11 +35,17 @@ impl<P: Platform> Allocator<'_, P> {
         // Hardening leaves CPUs without slots, so the block needs no other check than that of its state.
         let state = slot.states.get(frame as usize)?;
         if !mark_block_allocated(state, order, kind) {
-            self.state.note_invalid(&self.state.zones[slot.zone.index()], frame, order);
+            self.note_invalid(slot.zone, frame, order);
             return None;
         }
         let first = Pfn::new(slot.base.get().wrapping_add(u64::from(frame)));
         Some(Block { first, order, zone: slot.zone, node: slot.node })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn note_invalid(&self, zone: ZoneId, frame: u32, order: Order) {
+        self.state.note_invalid(&self.state.zones[zone.index()], frame, order);
     }
 
     /// Frees a block of more than one frame.
