@@ -1,11 +1,11 @@
 //! Tests of the events for subscribers of `tracing`: which calls emit them, and that a subscriber may use the pool.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Debug;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, Once};
+use std::sync::{Arc, LazyLock, Mutex, Once};
 use std::thread::{self, ThreadId};
 
 use tracing::field::{Field, Visit};
@@ -32,6 +32,8 @@ impl Seen {
 struct Recorder;
 
 static SEEN: Mutex<Vec<Seen>> = Mutex::new(Vec::new());
+/// Threads that are or were about to take the lock of [`SEEN`], each with the number of a pool.
+static ENTERED: LazyLock<Mutex<HashSet<(ThreadId, String)>>> = LazyLock::new(Mutex::default);
 /// The pool that the subscriber uses in each event.
 static USED: Mutex<Option<Pool>> = Mutex::new(None);
 /// The value of a setting at which the subscriber panics, and how often it did.
@@ -56,6 +58,7 @@ impl Subscriber for Recorder {
         let level = *event.metadata().level();
         let seen = Seen { thread: thread::current().id(), level, fields: fields.0 };
         let mistake = seen.fields.get("value").is_some_and(|value| value.contains(MISTAKE));
+        ENTERED.lock().unwrap().insert((seen.thread, seen.fields["pool"].clone()));
         let mut all = SEEN.lock().unwrap();
         if let Some(pool) = &*USED.lock().unwrap() {
             // Requests that wait, and are refused when the pool has no memory left.
@@ -209,6 +212,21 @@ fn other_calls_emit_nothing() {
     });
     drop((pages, pool));
     assert_eq!(on_this_thread().len(), before);
+}
+
+#[test]
+fn a_pool_can_be_dropped_under_the_subscribers_lock() {
+    within_patience("dropping a pool under the lock of the subscriber", || {
+        let (pool, number) = pool();
+        let here = thread::current().id();
+        let held = SEEN.lock().unwrap();
+        drop(exhaust(&pool)); // the last request is refused
+        eventually("a thread of the pool waits for the lock", || {
+            ENTERED.lock().unwrap().iter().any(|(thread, pool)| *thread != here && *pool == number)
+        });
+        drop(pool);
+        drop(held);
+    });
 }
 
 #[test]
