@@ -2,8 +2,8 @@
 //!
 //! Exit codes: 0 = success, 1 = the work failed, 2 = bad usage or bad input, 130 = interrupted by Ctrl-C. An error is
 //! one line on standard error; standard output contains only results. Related files: `run.rs`, `bench.rs`, `explain.rs`,
-//! `machine.rs`, `lab.rs`, `mechanisms.rs`, `serve.rs`, `settings.rs`, `completions.rs` and `man.rs` are the commands;
-//! `outcome.rs` contains the code for errors and output that all commands use.
+//! `machine.rs`, `lab.rs`, `mechanisms.rs`, `serve.rs`, `settings.rs`, `top.rs`, `completions.rs` and `man.rs` are the
+//! commands; `outcome.rs` contains the code for errors and output that all commands use.
 
 mod bench;
 mod completions;
@@ -19,6 +19,7 @@ mod progress;
 mod run;
 mod serve;
 mod settings;
+mod top;
 mod values;
 
 use std::process::ExitCode;
@@ -52,6 +53,7 @@ enum Command {
     Serve(serve::ServeArgs),
     Settings(settings::SettingsArgs),
     Set(settings::SetArgs),
+    Top(top::TopArgs),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
 }
@@ -74,6 +76,7 @@ fn main() -> ExitCode {
         Some(Command::Serve(args)) => serve::run(&args),
         Some(Command::Settings(args)) => settings::run(&args),
         Some(Command::Set(args)) => settings::run_set(&args),
+        Some(Command::Top(args)) => top::run(&args),
         Some(Command::Completions(args)) => completions::run(&args, Cli::command()),
         Some(Command::Man(args)) => man::run(&args, Cli::command),
     }

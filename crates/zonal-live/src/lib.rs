@@ -13,6 +13,7 @@ struct Readme;
 pub mod sample;
 pub mod serve;
 pub mod source;
+pub mod top;
 mod watch;
 
 pub use sample::{Counter, Locality, Node, PagesetSample, Rates, Sample, Totals, ZoneSample};

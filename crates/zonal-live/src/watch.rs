@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::sample::{Counter, Rates, Sample};
+use crate::sample::{Counter, LocalityRates, Rates, Sample};
 use crate::source::{Source, SourceError};
 
 /// Seconds of history.
@@ -24,6 +24,8 @@ pub struct Moment {
     pub rates: Vec<Option<f64>>,
     /// Allocations per second that were hits, misses and foreign.
     pub locality: Option<[f64; 3]>,
+    /// The same for each node, in the order of [`Sample::nodes`].
+    pub nodes: Vec<Option<[f64; 3]>>,
 }
 
 /// A source with the newest sample, its rates and a history.
@@ -107,13 +109,14 @@ impl Watch {
 }
 
 fn moment(sample: &Sample, rates: Option<&Rates>) -> Moment {
-    let locality = rates.and_then(Rates::locality).map(|rates| [rates.hit, rates.miss, rates.foreign]);
+    let parts = |rates: LocalityRates| [rates.hit, rates.miss, rates.foreign];
     Moment {
         seconds: sample.seconds,
         unix_ms: sample.unix_ms,
         free: sample.zones.iter().map(|zone| zone.free).collect(),
         rates: rates.map_or_else(|| vec![None; Counter::ALL.len()], |rates| rates.totals.clone()),
-        locality,
+        locality: rates.and_then(Rates::locality).map(parts),
+        nodes: rates.map_or_else(Vec::new, |rates| rates.nodes.iter().map(|node| node.map(parts)).collect()),
     }
 }
 

@@ -9,7 +9,7 @@ mod rates;
 use serde::Serialize;
 
 pub use counters::{Counter, Totals};
-pub use rates::{PagesetRates, Rates};
+pub use rates::{LocalityRates, PagesetRates, Rates};
 
 /// The state of a page allocator at one time.
 ///

@@ -1,0 +1,10 @@
+//! Checks the view of `zonal top` without a terminal: what it shows, in which styles, and how events change it.
+//!
+//! Related files: `machine.rs` has the source, `screen.rs` draws and prints a screen, `snapshots.rs` compares screens
+//! with files, `events.rs` checks keys and the mouse, and `any_size.rs` tries random sizes and events.
+
+mod any_size;
+mod events;
+mod machine;
+mod screen;
+mod snapshots;
