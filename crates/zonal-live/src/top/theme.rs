@@ -67,9 +67,17 @@ impl Colours {
         self.on(220, 237, Modifier::UNDERLINED).add_modifier(Modifier::BOLD)
     }
 
-    /// The selected row or cell.
+    /// The selected row, whose cells keep their colours.
     pub(super) fn selected(self) -> Style {
-        self.on(255, 239, Modifier::REVERSED)
+        match self {
+            Self::On => Style::new().bg(Color::Indexed(238)).add_modifier(Modifier::BOLD),
+            Self::Off => Style::new().add_modifier(Modifier::REVERSED),
+        }
+    }
+
+    /// The selected cell of the heat map.
+    pub(super) fn cursor(self) -> Style {
+        self.on(16, 231, Modifier::REVERSED).add_modifier(Modifier::BOLD)
     }
 
     /// What is less important.

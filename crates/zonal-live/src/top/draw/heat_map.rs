@@ -4,7 +4,7 @@
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::style::{Modifier, Style};
+use ratatui::style::Style;
 
 use super::paint::{Align, line, parts, text, wrap};
 use super::table::visible;
@@ -99,7 +99,7 @@ impl View<'_> {
         let rest = parts(buffer, area, &[(metric.name(), colours.key()), (" ", Style::new())]);
         let mut at = rest;
         for step in 0..10 {
-            at = parts(buffer, at, &[(digit(step), colours.heat(step))]);
+            at = parts(buffer, at, &[(&format!(" {} ", digit(step)), colours.heat(step))]);
         }
         let group = match self.grid.group {
             1 => String::new(),
@@ -111,6 +111,12 @@ impl View<'_> {
             _ => format!(" {}", self.absent()),
         };
         parts(buffer, at, &[(&format!("{top}{group}"), colours.dim())]);
+    }
+
+    /// Returns the place of a sum, after the cells.
+    fn sums(&self, line: Rect, width: u16) -> Rect {
+        let x = (self.cells.x + self.columns as u16 * self.width).min(line.right().saturating_sub(width));
+        Rect { x, width, ..line }
     }
 
     /// Says why there are no rates.
@@ -144,8 +150,7 @@ impl View<'_> {
             let align = if self.width >= VALUE { Align::Right } else { Align::Left };
             text(buffer, place, align, &cpu.to_string(), colours.head());
         }
-        let place = Rect { x: area.right().saturating_sub(sums), width: sums, ..area };
-        text(buffer, place, Align::Right, "FRAMES", colours.head());
+        text(buffer, self.sums(area, sums), Align::Right, "FRAMES", colours.head());
     }
 
     fn row(&self, buffer: &mut Buffer, area: Rect, row: usize, sums: u16, drawn: &mut Drawn) {
@@ -164,7 +169,7 @@ impl View<'_> {
         }
         let (first, width) = (self.first_column, self.width);
         drawn.targets.push((place, Target::Cells { row, first, width }));
-        let right = Rect { x: area.right().saturating_sub(sums), width: sums, ..place };
+        let right = self.sums(Rect { y: place.y, height: 1, ..area }, sums);
         text(buffer, right, Align::Right, &units::count(zone.in_pagesets as f64), Style::new());
     }
 
@@ -179,9 +184,9 @@ impl View<'_> {
             (Some(_), Some(value)) if is_wide => units::count(value),
             (Some(step), _) => digit(step).to_owned(),
         };
-        let heads = (self.app.heat.row, self.app.heat.column) == at;
+        let is_selected = (self.app.heat.row, self.app.heat.column) == at;
         let style = match step {
-            _ if heads => self.colours().selected().add_modifier(Modifier::BOLD | Modifier::REVERSED),
+            _ if is_selected => self.colours().cursor(),
             None => Style::new(),
             Some(step) => self.colours().heat(step),
         };

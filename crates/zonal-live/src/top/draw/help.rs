@@ -64,7 +64,10 @@ const ENTRIES: [Entry; 38] = [
         "Free blocks of each size. Memory can be free and yet have few large blocks: huge pages need blocks of 2 MiB.",
     ),
     Title("Charts"),
-    Text("60 seconds from left to right, the newest at the right; the height is the peak, or all memory."),
+    Text(
+        "60 seconds, the newest at the right. The top of a chart is its peak, or for free memory the named size; a \
+         dotted line is the high watermark.",
+    ),
     Title("Source"),
     Text(
         "This system: /proc/zoneinfo, buddyinfo, vmstat, pagetypeinfo (root only), and numastat of each node in /sys.",

@@ -76,18 +76,26 @@ pub(super) fn height(area: Rect, lines: u16) -> u16 {
     }
 }
 
-/// Draws the free memory of a row, and rates of all nodes that are shown.
+/// Draws the free memory of a row, and rates of all nodes that are shown. Rates that were 0 for the whole time are
+/// only named.
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, app: &App, row: &MemoryRow) {
     if area.height <= LANE {
         return;
     }
     let history = &app.shown.history;
-    let is_known = |&&(_, series): &&(&str, Series)| history.iter().any(|moment| series.at(moment).is_some());
-    let rates: Vec<_> = RATES.iter().filter(is_known).collect();
+    let peak = |series: Series| history.iter().filter_map(|moment| series.at(moment)).reduce(f64::max);
+    let (mut rates, mut quiet) = (Vec::new(), Vec::new());
+    for (name, series) in RATES {
+        match peak(series) {
+            Some(peak) if peak > 0.0 || series == Series::Locality(0) => rates.push((name, series, peak)),
+            Some(_) => quiet.push(name),
+            None => {}
+        }
+    }
     let across = (area.width / WIDTH).clamp(1, 3);
-    let height = area.height - 1;
-    let rows_needed = (rates.len() as u16 + 1).div_ceil(across);
-    let down = (height / LANE).clamp(1, rows_needed);
+    let has_quiet = !quiet.is_empty() && area.height > 2 * LANE;
+    let height = area.height - 1 - u16::from(has_quiet);
+    let down = (height / LANE).clamp(1, (rates.len() as u16 + 1).div_ceil(across));
     let lane_height = (height / down).min(LANE_MAX);
     let width = (area.width + 2) / across - 2;
     let mut places = (0..down).flat_map(|at| {
@@ -103,8 +111,12 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, app: &App, row: &MemoryRow) 
     if let Some(place) = places.next() {
         free(buffer, place, app, row);
     }
-    for ((name, series), place) in rates.into_iter().zip(places) {
-        rate(buffer, place, app, name, *series);
+    for ((name, series, peak), place) in rates.into_iter().zip(places) {
+        rate(buffer, place, app, name, series, peak);
+    }
+    if has_quiet {
+        let shown = format!("none in this time: {}", quiet.join(", "));
+        text(buffer, line(area, 1 + down * lane_height), Align::Left, &shown, app.colours.dim());
     }
 }
 
@@ -137,23 +149,49 @@ fn title(buffer: &mut Buffer, place: Rect, app: &App, name: &str, value: &str, n
 }
 
 fn free(buffer: &mut Buffer, place: Rect, app: &App, row: &MemoryRow) {
-    let page = app.shown.sample.page_bytes;
-    let size = |frames| units::bytes(frames, page);
-    let note = format!("min {}  low {}  high {}", size(row.min), size(row.low), size(row.high));
+    let history = &app.shown.history;
+    let peak = history.iter().filter_map(|moment| free_of(row, moment)).fold(0.0, f64::max);
+    let top = scale(row, peak);
+    let size = |frames| units::bytes(frames, app.shown.sample.page_bytes);
+    let marks = [size(row.min), size(row.low), size(row.high), size(top as u64)];
+    let [min, low, high, largest] = &marks;
+    let notes = [
+        format!("min {min}  low {low}  high {high}  top {largest}"),
+        format!("high {high}  top {largest}"),
+        format!("top {largest}"),
+    ];
     let value = format!("{} of {}", size(row.free), size(row.managed));
-    let name = format!("free, {}", row.name());
-    let inside = title(buffer, place, app, &units::safe(&name), &value, &note);
-    let values =
-        columns(app.shown.history.iter(), inside.width, Extreme::Smallest, |moment| free_of(row, moment));
-    chart(buffer, inside, &values, row.managed as f64, |free| app.colours.pressure(pressure_at(row, free)));
+    let name = units::safe(&format!("free, {}", row.name()));
+    let used = units::width(&name) + units::width(&value) + 4;
+    let fits = |note: &&String| used + units::width(note) <= place.width.into();
+    let note = notes.iter().find(fits).map_or("", String::as_str);
+    let inside = title(buffer, place, app, &name, &value, note);
+    let values = columns(history.iter(), inside.width, Extreme::Smallest, |moment| free_of(row, moment));
+    let rows = f64::from(inside.height);
+    let at_high = (row.high as f64 / top * rows) as u16;
+    if (1..inside.height).contains(&at_high) {
+        let dots = "┈".repeat(inside.width.into());
+        text(buffer, line(inside, inside.height - 1 - at_high), Align::Left, &dots, app.colours.dim());
+    }
+    chart(buffer, inside, &values, top, |free| app.colours.pressure(pressure_at(row, free)));
 }
 
-fn rate(buffer: &mut Buffer, place: Rect, app: &App, name: &str, series: Series) {
+/// Returns the free frames at the top of a chart: all memory, or half of it, or a quarter and so on, such that the peak
+/// and `high` are below the top.
+fn scale(row: &MemoryRow, peak: f64) -> f64 {
+    let least = peak.max(row.high as f64 * 1.5).max(1.0);
+    let mut top = row.managed.max(1) as f64;
+    while top / 2.0 >= least {
+        top /= 2.0;
+    }
+    top
+}
+
+fn rate(buffer: &mut Buffer, place: Rect, app: &App, name: &str, series: Series, peak: f64) {
     let history = &app.shown.history;
     let values = columns(history.iter(), place.width, Extreme::Largest, |moment| series.at(moment));
-    let largest = history.iter().filter_map(|moment| series.at(moment)).fold(0.0, f64::max);
     let now = history.last().and_then(|moment| series.at(moment));
     let value = now.map_or_else(|| "-".to_owned(), |now| format!("{}/s", units::count(now)));
-    let inside = title(buffer, place, app, name, &value, &format!("peak {}/s", units::count(largest)));
-    chart(buffer, inside, &values, largest, |_| series.style(app.colours));
+    let inside = title(buffer, place, app, name, &value, &format!("peak {}/s", units::count(peak)));
+    chart(buffer, inside, &values, peak, |_| series.style(app.colours));
 }

@@ -136,7 +136,8 @@ pub(super) fn chart(
 pub(super) fn bar(buffer: &mut Buffer, area: Rect, share: f64, full: Style, empty: Style) {
     let filled = filled(area.width, share);
     for at in 0..area.width {
-        let (symbol, style) = if at < filled { ("█", full) } else { ("░", empty) };
+        // Not the whole height, so that bars of adjacent rows are apart.
+        let (symbol, style) = if at < filled { ("▇", full) } else { ("░", empty) };
         buffer[(area.x + at, area.y)].set_symbol(symbol).set_style(style);
     }
 }
