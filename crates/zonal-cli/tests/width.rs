@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// Commands whose lines fit into 40 columns. None of them prints a path or another word that is longer.
-const COMMANDS: [&[&str]; 18] = [
+const COMMANDS: [&[&str]; 20] = [
     &["machine", "--preset", "quad-10-12-32"],
     &["machine", "--preset", "quad-10-12-32", "--rules", "5.10"],
     &["machine", "--preset", "mesh64"],
@@ -48,6 +48,8 @@ const COMMANDS: [&[&str]; 18] = [
     &["lab", "run", "--help"],
     &["mechanisms", "--help"],
     &["man", "--help"],
+    &["top", "--help"],
+    &["top", "--once", "--interval", "0.1"],
 ];
 
 fn output(arguments: &[&str], columns: Option<usize>) -> String {

@@ -1,6 +1,6 @@
 //! Prints a picture of the live view as SVG, for the documentation.
 //!
-//! `top_picture --system | --pool SOCKET [--pane 1..4] [--size 120x36] [--seconds 60] [--keys jj]` reads the source once
+//! `top_picture --system | --pool SOCKET | --simulated NODES [--pane 1..4] [--size 120x36] [--seconds 60] [--keys jj]` reads the source once
 //! a second for that time and draws the last state. With `--short` it makes a small picture of a simulated machine.
 
 use std::error::Error;
@@ -46,6 +46,10 @@ fn options() -> Result<Options, Box<dyn Error>> {
         match argument.as_str() {
             "--system" => options.source = Box::new(SystemSource::live()),
             "--pool" => options.source = Box::new(PoolSource::new(PathBuf::from(value()?))),
+            "--simulated" => {
+                let nodes: u64 = value()?.parse()?;
+                (options.source, options.period) = (Box::new(SimulatedSource::new(nodes, 4)), Duration::ZERO);
+            }
             "--seconds" => options.seconds = value()?.parse()?,
             "--pane" | "--keys" => options.keys += &value()?,
             "--short" => (options.period, options.size) = (Duration::ZERO, (80, 24)),

@@ -20,11 +20,12 @@ pub(super) fn text(reading: &Reading, width: Width) -> String {
         Some(rates) => format!("rates over {:.1} s", rates.seconds),
         None => "no rates: the source started anew between two readings".to_owned(),
     };
-    let mut parts = vec![format!("{name}; {over}\n"), titled("Zones", &zones(reading), width)];
+    let mut parts =
+        vec![width.labelled("", &format!("{name}; {over}")), titled("Zones", &zones(reading), width)];
     parts.push(titled("Nodes", &nodes(reading), width));
     parts.push(titled("Free blocks", &blocks(sample), width));
     parts.push(titled("Counters", &counters(reading), width));
-    let missing: String = sample.missing.iter().map(|why| width.paragraph("note: ", "      ", why)).collect();
+    let missing: String = sample.missing.iter().map(|why| width.labelled("note: ", why)).collect();
     if !missing.is_empty() {
         parts.push(missing);
     }

@@ -42,32 +42,32 @@ impl Colours {
         }
     }
 
-    /// The line at the top.
+    /// Returns the style of the line at the top.
     pub(super) fn title(self) -> Style {
         self.on(255, 24, Modifier::REVERSED)
     }
 
-    /// The name of the open pane.
+    /// Returns the style of the name of the open pane.
     pub(super) fn tab(self) -> Style {
         self.on(16, 75, Modifier::REVERSED).add_modifier(Modifier::BOLD)
     }
 
-    /// Keys and other things to act on.
+    /// Returns the style of keys and other names.
     pub(super) fn key(self) -> Style {
         self.of(75, Modifier::BOLD)
     }
 
-    /// The head of a table.
+    /// Returns the style of the head of a table.
     pub(super) fn head(self) -> Style {
         self.on(252, 237, Modifier::UNDERLINED)
     }
 
-    /// The head of the column by which a table is sorted.
+    /// Returns the style of the head of the column by which a table is sorted.
     pub(super) fn sorted(self) -> Style {
         self.on(220, 237, Modifier::UNDERLINED).add_modifier(Modifier::BOLD)
     }
 
-    /// The selected row, whose cells keep their colours.
+    /// Returns the style of the selected row, whose cells keep their colours.
     pub(super) fn selected(self) -> Style {
         match self {
             Self::On => Style::new().bg(Color::Indexed(238)).add_modifier(Modifier::BOLD),
@@ -75,32 +75,32 @@ impl Colours {
         }
     }
 
-    /// The selected cell of the heat map.
+    /// Returns the style of the selected cell of the heat map.
     pub(super) fn cursor(self) -> Style {
         self.on(16, 231, Modifier::REVERSED).add_modifier(Modifier::BOLD)
     }
 
-    /// What is less important.
+    /// Returns the style of what is less important.
     pub(super) fn dim(self) -> Style {
         self.of(244, Modifier::DIM)
     }
 
-    /// What is more important.
+    /// Returns the style of what is more important.
     pub(super) const fn strong() -> Style {
         Style::new().add_modifier(Modifier::BOLD)
     }
 
-    /// A problem that the user must see.
+    /// Returns the style of a problem that the user must see.
     pub(super) fn problem(self) -> Style {
         self.on(231, 124, Modifier::REVERSED).add_modifier(Modifier::BOLD)
     }
 
-    /// Something that is not as usual, such as a pause.
+    /// Returns the style of what is not as usual, such as a pause.
     pub(super) fn notice(self) -> Style {
         self.on(16, 178, Modifier::REVERSED)
     }
 
-    /// How scarce free frames are.
+    /// Returns the style of free frames, by how scarce they are.
     pub(super) fn pressure(self, pressure: Pressure) -> Style {
         match pressure {
             Pressure::None => self.of(71, Modifier::empty()),
@@ -110,22 +110,22 @@ impl Colours {
         }
     }
 
-    /// A chart or a number of allocations where they were wanted.
+    /// Returns the style of allocations where they were preferred.
     pub(super) fn hit(self) -> Style {
         self.of(71, Modifier::empty())
     }
 
-    /// A chart or a number of allocations elsewhere.
+    /// Returns the style of allocations elsewhere.
     pub(super) fn miss(self) -> Style {
         self.of(208, Modifier::empty())
     }
 
-    /// A chart of what is neither good nor bad.
+    /// Returns the style of what is neither good nor bad.
     pub(super) fn neutral(self) -> Style {
         self.of(74, Modifier::empty())
     }
 
-    /// A cell of the heat map, whose value is between 0 and 1.
+    /// Returns the style of a step of the heat map.
     pub(super) fn heat(self, step: usize) -> Style {
         let (behind, text) = HEAT[step.min(HEAT.len() - 1)];
         self.on(text, behind, Modifier::empty())

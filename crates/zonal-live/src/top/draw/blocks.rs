@@ -42,10 +42,10 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, app: &App, drawn: &mut Drawn
     }
 }
 
-/// Says what is not shown, or how much memory is in large blocks.
+/// Returns a note about what is not shown, or about large blocks.
 fn note(app: &App, first: usize, visible: usize, orders: usize) -> String {
     if visible < orders {
-        return format!("orders {first} to {} of {orders}; left and right show others", first + visible - 1);
+        return format!("orders {first}-{} of {orders}; left and right scroll", first + visible - 1);
     }
     let sample = &app.shown.sample;
     let has_types = sample.zones.iter().any(|zone| !zone.free_by_type.is_empty());

@@ -119,7 +119,7 @@ impl View<'_> {
         Rect { x, width, ..line }
     }
 
-    /// Says why there are no rates.
+    /// Returns why there are no rates.
     fn absent(&self) -> &'static str {
         let counts = self.app.shown.sample.pagesets.iter().any(|pageset| pageset.refills.is_some());
         match (counts, &self.app.shown.rates) {

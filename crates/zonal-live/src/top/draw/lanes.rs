@@ -95,32 +95,30 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, app: &App, row: &MemoryRow) 
     let across = (area.width / WIDTH).clamp(1, 3);
     let has_quiet = !quiet.is_empty() && area.height > 2 * LANE;
     let height = area.height - 1 - u16::from(has_quiet);
-    let down = (height / LANE).clamp(1, (rates.len() as u16 + 1).div_ceil(across));
+    let lanes = rates.len() as u16 + 1;
+    let down = (height / LANE).clamp(1, lanes.div_ceil(across));
     let lane_height = (height / down).min(LANE_MAX);
     let width = (area.width + 2) / across - 2;
     let mut places = (0..down).flat_map(|at| {
         let y = area.y + 1 + at * lane_height;
-        (0..across).map(move |across| Rect {
-            x: area.x + across * (width + 2),
-            y,
-            width,
-            height: lane_height,
-        })
+        (0..across).map(move |at| Rect { x: area.x + at * (width + 2), y, width, height: lane_height })
     });
     times(buffer, area, app);
     if let Some(place) = places.next() {
-        free(buffer, place, app, row);
+        // The first chart takes a whole line if one place would be empty.
+        let is_whole = across == 2 && lanes % 2 == 1 && places.next().is_some();
+        free(buffer, if is_whole { Rect { width: area.width, ..place } } else { place }, app, row);
     }
     for ((name, series, peak), place) in rates.into_iter().zip(places) {
         rate(buffer, place, app, name, series, peak);
     }
     if has_quiet {
-        let shown = format!("none in this time: {}", quiet.join(", "));
+        let shown = format!("none: {}", quiet.join(", "));
         text(buffer, line(area, 1 + down * lane_height), Align::Left, &shown, app.colours.dim());
     }
 }
 
-/// Says what the columns of the charts are.
+/// Draws the time that the charts cover, and of which nodes they are.
 fn times(buffer: &mut Buffer, area: Rect, app: &App) {
     let last = app.shown.history.last().map_or(0, |moment| moment.unix_ms);
     let title = format!("Last 60 s until {}", app.clock(last));

@@ -54,7 +54,7 @@ pub fn draw(frame: &mut Frame<'_>, app: &App) -> Drawn {
     drawn
 }
 
-/// Says in one line how large the terminal must be.
+/// Draws one line about how large the terminal must be.
 fn too_small(buffer: &mut Buffer, area: Rect) {
     let (width, height) = SMALLEST;
     let shown = format!("{width} x {height} is the least; this is {} x {}", area.width, area.height);

@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 
 use super::lanes;
-use super::paint::{Align, Extreme, bar, chart, columns, filled, text};
+use super::paint::{Align, Extreme, bar, chart, columns, text};
 use super::table::{Column, Table};
 use crate::sample::Pressure;
 use crate::top::app::{App, Drawn};
@@ -151,14 +151,11 @@ fn watermarks(buffer: &mut Buffer, place: Rect, colours: Colours, row: &MemoryRo
     if row.high == 0 {
         return;
     }
-    let covered = filled(place.width, share);
     for (mark, frames) in [("m", row.min), ("l", row.low), ("h", row.high)] {
         let at = ((frames as f64 / high * half) as u16).min(place.width - 1);
-        let cell = &mut buffer[(place.x + at, place.y)];
-        let is_covered = at < covered;
-        cell.set_symbol(mark).set_style(match is_covered {
-            true => style.add_modifier(ratatui::style::Modifier::REVERSED),
-            false => Colours::strong(),
-        });
+        buffer[(place.x + at, place.y)]
+            .set_symbol(mark)
+            .set_style(Style::reset())
+            .set_style(Colours::strong());
     }
 }
