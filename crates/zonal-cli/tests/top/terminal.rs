@@ -52,7 +52,10 @@ fn clicks_open_panes() {
 
 #[test]
 fn sizes_change_while_it_runs() {
-    let mut terminal = top();
+    // Without readings, only the changes of the size let it draw.
+    let mut terminal = Terminal::zonal(&["top", "--interval", "3600"]);
+    terminal.shows("NODE ZONE");
+    terminal.until("the second reading", |screen| screen.contains("/s  "));
     terminal.resize(40, 10);
     terminal.shows("40 x 10; ");
     terminal.resize(20, 5);
@@ -108,10 +111,11 @@ fn colours_are_off_if_requested() {
         terminal.until("the end of the view", |_| terminal.is_taken() == [false; 4]);
         let output = terminal.output();
         assert_eq!(terminal.ends(), Some(0));
-        output.contains("\x1b[38;5;") || output.contains("\x1b[48;5;")
+        let is_coloured = output.contains("\x1b[38;5;") || output.contains("\x1b[48;5;");
+        (is_coloured, output.contains("\x1b[7m"))
     };
-    assert!(!colours("1"));
-    assert!(colours(""), "an empty value does not count");
+    assert_eq!(colours("1"), (false, true), "reversed text instead");
+    assert_eq!(colours(""), (true, false), "an empty value does not count");
 }
 
 #[test]
