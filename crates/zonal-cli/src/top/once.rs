@@ -8,6 +8,8 @@ use crate::layout::{Content::Numbers, Content::Text, Grid, Width};
 
 /// Size of the blocks whose share of the free memory is printed.
 const LARGE_BYTES: u64 = 2 << 20;
+/// Maximum number of orders, whatever another program reports.
+const ORDERS_MAX: usize = 64;
 
 /// Formats a reading: zones, nodes, free blocks, pagesets and counters.
 pub(super) fn text(reading: &Reading, width: Width) -> String {
@@ -81,7 +83,7 @@ fn nodes(reading: &Reading) -> Grid {
 
 fn blocks(sample: &Sample) -> Grid {
     let order = (LARGE_BYTES / sample.page_bytes.clamp(1, LARGE_BYTES)).ilog2() as usize;
-    let orders = sample.zones.iter().map(|zone| zone.free_blocks.len()).max().unwrap_or(0);
+    let orders = sample.zones.iter().map(|zone| zone.free_blocks.len()).max().unwrap_or(0).min(ORDERS_MAX);
     let titles = [("node".to_owned(), Numbers), ("zone".to_owned(), Text), (">= 2 MiB".to_owned(), Numbers)];
     let sizes = (0..orders).map(|order| (units::bytes(1 << order.min(40), sample.page_bytes), Numbers));
     let mut grid = Grid::new(2, titles.into_iter().chain(sizes));

@@ -77,12 +77,13 @@ pub(super) struct Cell {
 impl Cell {
     fn add(&mut self, pageset: &PagesetSample, rates: Option<PagesetRates>) {
         self.pagesets += 1;
-        self.count += pageset.count;
-        self.high += pageset.high;
+        // Numbers of other programs may have any value.
+        self.count = self.count.saturating_add(pageset.count);
+        self.high = self.high.saturating_add(pageset.high);
         self.batch = self.batch.max(pageset.batch);
         if let (Some(refills), Some(drains)) = (pageset.refills, pageset.drains) {
             let sum = self.totals.get_or_insert_default();
-            *sum = (sum.0 + refills, sum.1 + drains);
+            *sum = (sum.0.saturating_add(refills), sum.1.saturating_add(drains));
         }
         if let Some(rates) = rates {
             let sum = self.rates.get_or_insert_default();

@@ -123,7 +123,7 @@ impl MemoryRow {
 
     /// Returns the row of a node from those of its zones.
     fn sum(node: u64, zones: &[Self]) -> Self {
-        let sum = |value: fn(&Self) -> u64| zones.iter().map(value).sum();
+        let sum = |value: fn(&Self) -> u64| zones.iter().map(value).fold(0, u64::saturating_add);
         Self {
             node: Some(node),
             of_node: node,
@@ -407,6 +407,17 @@ mod tests {
         let rows = memory_rows(&reading, Sort::by(memory::FREE));
         assert_eq!(names(&rows), ["node 0 Normal", "node 7"]);
         assert_eq!((rows[1].managed, rows[1].pressure), (0, Pressure::None));
+    }
+
+    #[test]
+    fn numbers_of_other_programs_may_have_any_value() {
+        let mut reading = reading(&[(0, "DMA", u64::MAX), (0, "Normal", u64::MAX), (1, "Normal", 0)]);
+        for zone in &mut Arc::get_mut(&mut reading.sample).unwrap().zones {
+            (zone.managed, zone.high) = (u64::MAX, u64::MAX);
+            zone.free_blocks = vec![u64::MAX; 70];
+        }
+        assert_eq!(memory_rows(&reading, Sort::BY_NAME)[0].free, u64::MAX);
+        assert_eq!(block_rows(&reading.sample, Types::Shown, Sort::BY_NAME)[0].free, u64::MAX);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Draws at random sizes between random events. Nothing may panic or write outside the screen.
 
 use crossterm::event::{KeyCode, MouseButton, MouseEventKind};
-use zonal_live::SimulatedSource;
 use zonal_live::top::Colours;
+use zonal_live::{Sample, SimulatedSource, Source, SourceError};
 
 use super::machine::Machine;
 use super::screen::Screen;
@@ -46,6 +46,10 @@ fn try_events(screen: &mut Screen, random: &mut Random, steps: u64) {
             _ => (1 + random.below(300), 1 + random.below(100)),
         };
         screen.resize(size.0 as u16, size.1 as u16);
+        // What lies over the panes is closed often, because it takes most keys.
+        if random.below(2) == 0 {
+            screen.key(KeyCode::Esc);
+        }
         for _ in 0..4 {
             let (x, y) = (random.below(size.0) as u16, random.below(size.1) as u16);
             match random.below(8) {
@@ -88,5 +92,39 @@ fn every_small_size() {
                 screen.resize(width, height);
             }
         }
+    }
+}
+
+/// Reports the largest numbers, and far more orders than exist.
+struct Hostile;
+
+impl Source for Hostile {
+    fn title(&self) -> String {
+        "hostile".to_owned()
+    }
+
+    fn read(&mut self) -> Result<Sample, SourceError> {
+        let mut sample = SimulatedSource::new(3, 2).read()?;
+        sample.page_bytes = u64::MAX;
+        for zone in &mut sample.zones {
+            zone.free_blocks = vec![u64::MAX; 100_000];
+            (zone.managed, zone.free, zone.in_pagesets) = (u64::MAX, u64::MAX, u64::MAX);
+            (zone.min, zone.low, zone.high) = (u64::MAX, 0, u64::MAX);
+        }
+        for pageset in &mut sample.pagesets {
+            (pageset.count, pageset.high, pageset.cpu) = (u64::MAX, u64::MAX, u64::MAX - pageset.cpu);
+            (pageset.refills, pageset.drains) = (Some(u64::MAX), Some(u64::MAX));
+        }
+        Ok(sample)
+    }
+}
+
+#[test]
+fn any_numbers() {
+    let mut screen = Screen::new(Hostile, 3, (80, 24), Colours::On);
+    for pane in ["1", "2", "3", "4"] {
+        screen.key(KeyCode::Esc);
+        screen.keys(pane);
+        try_events(&mut screen, &mut Random(77), 15);
     }
 }

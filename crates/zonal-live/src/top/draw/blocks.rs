@@ -11,6 +11,8 @@ use crate::top::rows::{BlockRow, block, block_rows, large_order};
 use crate::top::theme::Colours;
 use crate::top::units;
 
+/// Maximum number of orders, whatever another program reports.
+const ORDERS_MAX: usize = 64;
 /// Width of the count of an order.
 const COUNT: u16 = 6;
 /// Width of the columns before the orders, with the spaces after them.
@@ -18,7 +20,7 @@ const BEFORE: u16 = 16 + 1 + 6 + 1 + 8 + 1;
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, app: &App, drawn: &mut Drawn) {
     let sample = &*app.shown.sample;
     let rows = block_rows(sample, app.types, app.blocks.sort);
-    let orders = rows.iter().map(|row| row.blocks.len()).max().unwrap_or(0);
+    let orders = rows.iter().map(|row| row.blocks.len()).max().unwrap_or(0).min(ORDERS_MAX);
     let visible = usize::from(area.width.saturating_sub(BEFORE) / (COUNT + 1)).max(1).min(orders);
     let first = app.first_order.min(orders - visible);
     let detail = u16::from(area.height > 4);

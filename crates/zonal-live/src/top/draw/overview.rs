@@ -16,7 +16,7 @@ use crate::watch::Moment;
 
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, app: &App, drawn: &mut Drawn) {
     let rows = memory_rows(&app.shown, app.overview.sort);
-    let lines = rows.len() as u16 + 1;
+    let lines = rows.len().min(1000) as u16 + 1;
     let charts = lanes::height(area, lines);
     let top = Rect { height: area.height - charts, ..area };
     let table =
