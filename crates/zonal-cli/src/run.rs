@@ -79,8 +79,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DIR")]
     export_tree: Option<PathBuf>,
 
-    /// Publish the pool at SOCKET while the workload runs, for `zonal settings --pool SOCKET` and
-    /// `zonal set --pool SOCKET NAME=VALUE` in another terminal
+    /// Publish the pool at SOCKET while the workload runs, for `zonal top --pool SOCKET` and the other commands with
+    /// `--pool` in another terminal
     #[arg(long, value_name = "SOCKET")]
     publish: Option<PathBuf>,
 

@@ -39,7 +39,8 @@ pub struct Publication {
 impl Pool {
     /// Publishes the pool on a Unix socket at `path`, which only this user and the superuser can use.
     ///
-    /// `zonal settings --pool PATH` shows the settings of the pool, and `zonal set --pool PATH NAME=VALUE` changes them.
+    /// `zonal top --pool PATH` and `zonal serve --pool PATH` show the pool, `zonal settings --pool PATH` its settings, and
+    /// `zonal set --pool PATH NAME=VALUE` changes them.
     /// A socket that an ended program left at `path` is replaced. The path must be at most 107 bytes long.
     ///
     /// ```
