@@ -2,7 +2,8 @@
 //!
 //! Related files: `zonal_live::serve` has the server and the page.
 
-use std::net::SocketAddr;
+use std::io::{self, Write};
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -63,11 +64,20 @@ fn examples() -> String {
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {
-    let numeric = match text.strip_prefix("localhost:") {
-        Some(port) => format!("127.0.0.1:{port}"),
-        None => text.to_owned(),
+    let numeric = match text.rsplit_once(':') {
+        Some((host, port)) if host.eq_ignore_ascii_case("localhost") => format!("127.0.0.1:{port}"),
+        _ => text.to_owned(),
     };
-    numeric.parse().map_err(|_| {
+    let address: Option<SocketAddr> = numeric.parse().ok();
+    let canonical = address.map(|address| match address.ip().to_canonical() {
+        IpAddr::V4(ip) => SocketAddr::from((ip, address.port())),
+        IpAddr::V6(_) => address,
+    });
+    let is_one_host = |address: &SocketAddr| match address.ip() {
+        IpAddr::V4(ip) => !ip.is_multicast() && !ip.is_broadcast(),
+        IpAddr::V6(ip) => !ip.is_multicast(),
+    };
+    canonical.filter(is_one_host).ok_or_else(|| {
         format!("`{text}` is not an address and a port, as in 127.0.0.1:7070, 0.0.0.0:7070 or [::1]:7070")
     })
 }
@@ -105,10 +115,13 @@ fn serve(args: &ServeArgs) -> Result<Ended, Failure> {
     let detail = if args.per_cpu_metrics { MetricDetail::Cpus } else { MetricDetail::Zones };
     let options = ServeOptions { listen: args.listen, interval: args.interval, token, detail };
     let server = Server::bind(watch, options)?;
-    // The address stands alone in the first line, for scripts.
-    eprintln!("{}", server.url());
-    print_message(format!(
-        "serves {title} until Ctrl-C; metrics are at /metrics, a document at /snapshot.json"
-    ));
-    Ok(server.run()?)
+    let url = server.url();
+    let announce = || {
+        // The address stands alone in the first line, for scripts. There is no other place to report an error of writing.
+        let _ = writeln!(io::stderr(), "{url}");
+        print_message(format!(
+            "serves {title} until Ctrl-C; metrics are at /metrics, a document at /snapshot.json"
+        ));
+    };
+    Ok(server.run(announce)?)
 }

@@ -82,7 +82,7 @@ fn bad_input_exits_with_2_and_one_line_and_changes_nothing() {
         (&["set", "--pool", at], "NAME=VALUE"),
         (&["set", "stat_interval=3"], "--pool"),
         (&["set", "--pool", "/none/pool", "stat_interval=3"], "/none/pool does not exist"),
-        (&["settings", "--pool", file.to_str().unwrap()], "no pool is published at"),
+        (&["settings", "--pool", file.to_str().unwrap()], "is not a socket"),
     ] {
         let output = zonal(arguments);
         let errors = String::from_utf8(output.stderr).unwrap();

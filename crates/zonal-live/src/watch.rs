@@ -69,7 +69,9 @@ impl Watch {
         }
         self.history.push_back(moment(&sample, self.rates.as_ref()));
         let is_too_old = |first: &Moment| sample.seconds - first.seconds > HISTORY_SECONDS;
-        while self.history.len() > MOMENTS_MAX || self.history.front().is_some_and(is_too_old) {
+        while self.history.len() > MOMENTS_MAX
+            || self.history.len() > 2 && self.history.front().is_some_and(is_too_old)
+        {
             self.history.pop_front();
         }
     }
@@ -95,7 +97,7 @@ impl Watch {
         self.rates.as_ref()
     }
 
-    /// Returns the moments of the last 60 seconds, oldest first.
+    /// Returns the moments of the last 60 seconds, and at least the last two, oldest first.
     #[must_use]
     pub fn history(&self) -> &VecDeque<Moment> {
         &self.history

@@ -136,7 +136,7 @@ fn wrong_input_exits_with_2_and_says_what_to_do() {
         (&["--node", "3-1", "--once"], "descending range; write 1-3"),
         (&["--system", "--pool", "x", "--once"], "cannot be used with"),
         (&["--pool", at(&absent), "--once"], "Pool::publish"),
-        (&["--pool", at(&file), "--once"], "no pool is published"),
+        (&["--pool", at(&file), "--once"], "is not a socket"),
         (&["--sysfs", at(root.path()), "--once"], "has no zone with memory"),
         (&["--sysfs", "/nonexistent", "--once"], "cannot read /nonexistent/proc/zoneinfo"),
         (&[], "standard output is not a terminal; --once prints one reading as text, and --json"),

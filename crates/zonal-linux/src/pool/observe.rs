@@ -200,6 +200,13 @@ impl Pool {
         order
     }
 
+    /// Returns the number of the pool in its process, which events, probes and snapshots have too. No other pool of the
+    /// process has or had it.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.core.platform().key.get()
+    }
+
     /// Returns the size of the metadata in bytes. Most of it is first accessed when the frames it describes are used,
     /// and occupies no physical memory before that.
     #[must_use]

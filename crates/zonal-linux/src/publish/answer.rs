@@ -3,16 +3,18 @@
 //! A request is an object with `zonal` (the version) and `request`: `settings`, `set` (with `name` and `value`) or
 //! `snapshot`. An answer is an object with `zonal` and either `error`, a text, or a member with the name of the request.
 //!
-//! The members of a snapshot are `program` (its `pid` and `name`), `page_bytes`, `events`, `nodes`, `zones` and
+//! The members of a snapshot are `program` (its `pid` and `name`, and the number `pool` of the
+//! pool in it), `page_bytes`, `events`, `nodes`, `zones` and
 //! `pagesets`. `events` has the counts of [`Events`] under their names, since the pool was built. A node has its `distances`, an object with the distance to
 //! each node by id; its `fallback_order`, a list of ids; and `stalled`, the shares of the recent time in which direct
-//! reclaim stalled a caller, as in [`StallShares`], in hundredths of a percent. Counts of memory are in frames.
+//! reclaim stalled a caller, as in [`StallShares`], in hundredths of a percent. A zone has `free_blocks`, a list with the
+//! number of free blocks of each order up to the largest one of the pool. Counts of memory are in frames.
 
 use serde_json::{Map, Value, json};
 use zonal::platform::pressure::StallShares;
 use zonal::settings::{Access, Setting};
 use zonal::snapshot::{Events, NodeSnapshot};
-use zonal::units::{NodeId, PageCount};
+use zonal::units::{MAX_ORDER_LIMIT, NodeId, PageCount};
 
 use crate::pool::Pool;
 
@@ -90,6 +92,8 @@ fn set(pool: &Pool, request: &Value) -> Result<Value, String> {
 /// Returns the state of the pool; counts are in frames.
 pub(super) fn snapshot(pool: &Pool) -> Value {
     let nodes = pool.nodes().map(|found| node(pool, &found));
+    let has_order = |&order: &usize| pool.order_holding(pool.page_bytes() << order).is_some();
+    let orders = (0..=usize::from(MAX_ORDER_LIMIT)).take_while(has_order).count();
     let zones = pool.zones().map(|zone| {
         json!({
             "id": zone.id.index(),
@@ -110,7 +114,7 @@ pub(super) fn snapshot(pool: &Pool) -> Value {
             },
             "reserve": zone.reserve.map(PageCount::get),
             "stat_threshold": zone.stat_threshold,
-            "free_blocks": zone.free_blocks,
+            "free_blocks": zone.free_blocks[..orders],
             "locality": {
                 "hit": zone.locality.hit,
                 "miss": zone.locality.miss,
@@ -136,7 +140,7 @@ pub(super) fn snapshot(pool: &Pool) -> Value {
     // The name that the kernel shows; a process may change it.
     let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
     json!({
-        "program": { "pid": std::process::id(), "name": name.trim_end() },
+        "program": { "pid": std::process::id(), "name": name.trim_end(), "pool": pool.number() },
         "page_bytes": pool.page_bytes(),
         "events": events(&pool.events()),
         "nodes": nodes.collect::<Vec<_>>(),

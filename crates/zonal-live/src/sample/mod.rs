@@ -22,6 +22,9 @@ pub struct Sample {
     pub seconds: f64,
     /// Name and process id of the program that has the pool.
     pub program: Option<String>,
+    /// Process id of the program, and the number of the pool in it: two samples with others are not comparable.
+    #[serde(skip)]
+    pub life: Option<(u64, u64)>,
     /// Size of a frame in bytes.
     pub page_bytes: u64,
     /// Nodes in order of their ids.
@@ -162,7 +165,7 @@ impl ZoneSample {
         let frames = |(order, blocks): (usize, &u64)| *blocks as f64 * (order as f64).exp2();
         let all: f64 = self.free_blocks.iter().enumerate().map(frames).sum();
         let large: f64 = self.free_blocks.iter().enumerate().skip(order).map(frames).sum();
-        (all > 0.0).then(|| large / all)
+        (all > 0.0).then(|| large / all).filter(|share| share.is_finite())
     }
 }
 
@@ -227,5 +230,7 @@ mod tests {
         let zone = ZoneSample { free_blocks: vec![u64::MAX; 100], free: u64::MAX, ..ZoneSample::default() };
         assert!(zone.free_in_blocks_from(9) > Some(0.9));
         assert_eq!(zone.used(), 0);
+        let many_orders = ZoneSample { free_blocks: vec![1; 2000], ..ZoneSample::default() };
+        assert_eq!(many_orders.free_in_blocks_from(9), None);
     }
 }

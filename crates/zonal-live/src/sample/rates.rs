@@ -42,12 +42,12 @@ pub struct PagesetRates {
 }
 
 impl Rates {
-    /// Compares two samples. Returns `None` if no time has passed, if nodes, zones or pagesets have changed, or if a
-    /// counter has become smaller, as it does when a program starts anew.
+    /// Compares two samples. Returns `None` if no time has passed, if the pool is another one, if nodes, zones or pagesets
+    /// have changed, or if a counter has become much smaller, as it does when a system starts anew.
     #[must_use]
     pub fn between(old: &Sample, new: &Sample) -> Option<Self> {
         let seconds = new.seconds - old.seconds;
-        if seconds <= 0.0 || !same_parts(old, new) || went_back(old, new) {
+        if seconds <= 0.0 || old.life != new.life || !same_parts(old, new) || went_back(old, new) {
             return None;
         }
         let rate = |old: u64, new: u64| new.saturating_sub(old) as f64 / seconds;
@@ -160,6 +160,8 @@ mod tests {
         assert_eq!(Rates::between(&old, &old), None, "no time");
         assert_eq!(Rates::between(&old, &sample(2.0, 3, 20)), None, "the hits were reset");
         assert_eq!(Rates::between(&old, &sample(2.0, 100, 1)), None, "a total was reset");
+        let other = Sample { life: Some((7, 1)), ..sample(2.0, 200, 20) };
+        assert_eq!(Rates::between(&old, &other), None, "another program");
         let mut other = sample(2.0, 200, 20);
         other.nodes[0].id = 1;
         assert_eq!(Rates::between(&old, &other), None, "another node");

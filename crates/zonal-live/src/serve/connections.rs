@@ -17,7 +17,7 @@ use super::guard::Guard;
 use super::routes::{self, Served};
 use super::ticker::Ticks;
 
-/// Maximum number of connections. Those of updated pages are limited to fewer, so that metrics stay available.
+/// Maximum number of connections. Those of updated pages are limited to fewer, so that open pages do not use them up.
 const CONNECTIONS_MAX: usize = 256;
 /// Maximum size of the head of a request.
 const REQUEST_BYTES_MAX: usize = 16 << 10;

@@ -1,8 +1,8 @@
 //! Which requests are answered, and the headers of all answers.
 //!
 //! Without a token, the `Host` must be a loopback name: a page of another site whose name resolves to the loopback
-//! address (DNS rebinding) has its own name there. With a token, clients must know it. In both cases, pages of other
-//! sites cannot request anything except the page itself.
+//! address (DNS rebinding) has its own name there. With a token, clients must know it. In both cases, other sites can
+//! only lead a browser to the page itself.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -26,6 +26,9 @@ const HEADERS: [(HeaderName, &str); 7] = [
     (HeaderName::from_static("cross-origin-embedder-policy"), "require-corp"),
     (HeaderName::from_static("permissions-policy"), "camera=(), geolocation=(), microphone=()"),
 ];
+
+/// What the server has.
+const PATHS: [&str; 4] = ["/", "/events", "/metrics", "/snapshot.json"];
 
 /// The rules of a server.
 pub(crate) struct Guard {
@@ -58,7 +61,7 @@ impl Guard {
 
     /// Decides about a request. Returns the answer that sets the cookie if the address has the token.
     fn decide(&self, headers: &HeaderMap, uri: &Uri) -> Result<Option<Response>, Refusal> {
-        if is_of_other_site(headers) {
+        if is_of_other_site(headers, uri.path()) {
             return Err(Refusal::OtherSite);
         }
         let Some(token) = &self.token else {
@@ -96,9 +99,11 @@ impl Guard {
     }
 
     /// Returns an answer that stores the token in a cookie, and leads to the address without it.
+    ///
+    /// With `SameSite=Strict`, the browser would not send the cookie after a link on another site led to the address.
     fn welcome(&self, token: &str, path: &str) -> Response {
-        let cookie = format!("{}={token}; Path=/; HttpOnly; SameSite=Strict", self.cookie_name());
-        let path = format!("/{}", path.trim_start_matches('/'));
+        let cookie = format!("{}={token}; Path=/; HttpOnly; SameSite=Lax", self.cookie_name());
+        let path = PATHS.into_iter().find(|known| *known == path).unwrap_or("/").to_owned();
         (StatusCode::SEE_OTHER, [(header::SET_COOKIE, cookie), (header::LOCATION, path)]).into_response()
     }
 
@@ -145,11 +150,12 @@ pub(crate) async fn check(State(guard): State<Arc<Guard>>, request: Request, nex
     response
 }
 
-/// Whether a browser says that a page of another site sends the request, except that it opens the page.
-fn is_of_other_site(headers: &HeaderMap) -> bool {
+/// Whether a browser says that a page of another site sends the request, except that a link there leads to the page.
+fn is_of_other_site(headers: &HeaderMap, path: &str) -> bool {
     let value = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let is_other = value("sec-fetch-site").is_some_and(|site| site != "same-origin" && site != "none");
-    is_other && value("sec-fetch-mode") != Some("navigate")
+    let is_link = value("sec-fetch-mode") == Some("navigate") && value("sec-fetch-dest") == Some("document");
+    is_other && !(is_link && path == "/")
 }
 
 fn in_query(uri: &Uri) -> Option<&str> {
@@ -205,17 +211,25 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_other_sites_can_only_open_the_page() {
+    fn other_sites_can_only_lead_to_the_page() {
         let guard = guard(None);
-        let of = |site, mode| {
-            let headers = [("host", "localhost"), ("sec-fetch-site", site), ("sec-fetch-mode", mode)];
-            decide(&guard, &headers, "/events").err()
+        let of = |site, mode, dest, path| {
+            let headers = [
+                ("host", "localhost"),
+                ("sec-fetch-site", site),
+                ("sec-fetch-mode", mode),
+                ("sec-fetch-dest", dest),
+            ];
+            decide(&guard, &headers, path).err()
         };
         for site in ["cross-site", "same-site"] {
-            assert_eq!(of(site, "cors"), Some(Refusal::OtherSite));
-            assert_eq!(of(site, "navigate"), None);
+            assert_eq!(of(site, "cors", "empty", "/"), Some(Refusal::OtherSite));
+            assert_eq!(of(site, "navigate", "iframe", "/"), Some(Refusal::OtherSite));
+            assert_eq!(of(site, "navigate", "document", "/events"), Some(Refusal::OtherSite));
+            assert_eq!(of(site, "navigate", "document", "/"), None);
         }
-        assert_eq!((of("same-origin", "cors"), of("none", "navigate")), (None, None));
+        assert_eq!(of("same-origin", "cors", "empty", "/events"), None);
+        assert_eq!(of("none", "navigate", "document", "/metrics"), None);
     }
 
     #[test]
@@ -241,8 +255,8 @@ mod tests {
             None
         );
         let answer = decide(&guard, &[], &format!("//evil.example/?token={text}")).unwrap().unwrap();
-        assert_eq!(answer.headers()["location"], "/evil.example/", "never another host");
+        assert_eq!(answer.headers()["location"], "/", "never another host");
         let cookie = answer.headers()["set-cookie"].to_str().unwrap();
-        assert!(cookie.ends_with("; Path=/; HttpOnly; SameSite=Strict"), "{cookie}");
+        assert!(cookie.ends_with("; Path=/; HttpOnly; SameSite=Lax"), "{cookie}");
     }
 }

@@ -119,7 +119,7 @@ impl Collector for State {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut writer = Writer(encoder);
         self.server(&mut writer)?;
-        if self.tick.problem.is_some() {
+        if !self.tick.is_up() {
             return Ok(());
         }
         let sample = &*self.tick.sample;
@@ -138,7 +138,7 @@ impl State {
     /// Writes the state of the server.
     fn server(&self, writer: &mut Writer<'_>) -> fmt::Result {
         let tick = &self.tick;
-        let up = if tick.problem.is_some() { 0.0 } else { 1.0 };
+        let up = if tick.is_up() { 1.0 } else { 0.0 };
         writer.gauges(("zonal_up", NO_UNIT), "Whether the last reading of the source succeeded.", one(up))?;
         let build = (vec![("version", env!("CARGO_PKG_VERSION").to_owned())], 1.0);
         writer.gauges(("zonal_build_info", NO_UNIT), "Version of the server.", [build])?;
@@ -156,7 +156,7 @@ impl State {
 }
 
 fn labels(zone: &ZoneSample) -> Vec<(&'static str, String)> {
-    vec![("node", zone.node.to_string()), ("zone", zone.kind.clone())]
+    vec![("node", zone.node.to_string()), ("zone", zonal_machine::Excerpt::name(&zone.kind).to_string())]
 }
 
 fn zones(writer: &mut Writer<'_>, sample: &Sample) -> fmt::Result {

@@ -111,14 +111,15 @@ impl Server {
         format!("http://{host}/{query}")
     }
 
-    /// Serves until the process receives `SIGINT` or `SIGTERM`.
+    /// Serves until the process receives `SIGINT` or `SIGTERM`. Calls `ready` when these end the server rather than the process.
     ///
     /// # Errors
     /// When the system lacks threads or memory.
-    pub fn run(self) -> Result<Ended, ServeError> {
+    pub fn run(self, ready: impl FnOnce()) -> Result<Ended, ServeError> {
         self.run_until(async {
             let (interrupt, terminate) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
             let (mut interrupt, mut terminate) = (interrupt?, terminate?);
+            ready();
             Ok(tokio::select! {
                 _ = interrupt.recv() => Ended::Interrupted,
                 _ = terminate.recv() => Ended::Terminated,

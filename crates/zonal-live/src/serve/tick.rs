@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
 use serde::Serialize;
@@ -11,9 +11,13 @@ use super::page;
 use crate::sample::{Rates, Sample};
 use crate::watch::{Moment, Watch};
 
+/// Time without a reading after which the source counts as down.
+const PATIENCE: Duration = Duration::from_secs(15);
+
 /// The state after a reading.
 #[derive(Debug)]
 pub(crate) struct Tick {
+    at: Instant,
     /// Readings so far.
     pub(crate) reads: u64,
     /// Readings that failed.
@@ -70,6 +74,7 @@ impl Tick {
         renders: Arc<AtomicU64>,
     ) -> Self {
         Self {
+            at: Instant::now(),
             reads,
             failed_reads,
             renders,
@@ -84,6 +89,11 @@ impl Tick {
             page: OnceLock::new(),
             document: OnceLock::new(),
         }
+    }
+
+    /// Whether the last reading succeeded, and no reading is overdue.
+    pub(crate) fn is_up(&self) -> bool {
+        self.problem.is_none() && self.at.elapsed() < PATIENCE.max(3 * self.interval)
     }
 
     /// Returns the part of the page that changes with each tick.

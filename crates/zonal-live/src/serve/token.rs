@@ -3,11 +3,14 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use rustix::fs::OFlags;
 use sha2::{Digest, Sha256};
 
 use super::ServeError;
@@ -31,6 +34,11 @@ impl fmt::Debug for Token {
     }
 }
 
+/// Time for the command that writes the token.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Length from which a file is not read on, because no token is so long.
+const FILE_BYTES_MAX: u64 = 4096;
+
 impl Token {
     /// Generates a token.
     ///
@@ -52,16 +60,18 @@ impl Token {
     /// When the file cannot be read, other users can read it, or it does not have a token.
     pub fn read(path: &Path) -> Result<Self, ServeError> {
         let failed = |why| ServeError::TokenFile { path: path.to_path_buf(), why };
-        let file = File::open(path).map_err(failed)?;
+        // Without O_NONBLOCK, opening a FIFO waits for a writer.
+        let file = File::options().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path);
+        let file = file.map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
         if metadata.is_file() && metadata.mode() & OTHERS != 0 {
             return Err(ServeError::TokenMode { path: path.to_path_buf(), mode: metadata.mode() & 0o7777 });
         }
-        let mut text = String::new();
-        file.take(*LENGTHS.end() as u64 + 2).read_to_string(&mut text).map_err(failed)?;
-        let text = text.trim_end().to_owned();
+        let text = read_text(file).map_err(failed)?;
+        let is_whole = (text.len() as u64) < FILE_BYTES_MAX;
+        let text = text.strip_suffix('\n').unwrap_or(&text).trim_end_matches('\r').to_owned();
         let is_safe = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-        match LENGTHS.contains(&text.len()) && text.bytes().all(is_safe) {
+        match is_whole && LENGTHS.contains(&text.len()) && text.bytes().all(is_safe) {
             true => Ok(Self { text, is_generated: false }),
             false => Err(ServeError::TokenText(path.to_path_buf())),
         }
@@ -76,6 +86,20 @@ impl Token {
     pub(crate) fn is(&self, given: &str) -> bool {
         let (right, given) = (Sha256::digest(&self.text), Sha256::digest(given));
         right.iter().zip(&given).fold(0, |differences, (a, b)| differences | (a ^ b)) == 0
+    }
+}
+
+/// Reads at most `FILE_BYTES_MAX` bytes. A pipe, as in `--token-file <(COMMAND)`, may take a while to have them.
+fn read_text(file: File) -> io::Result<String> {
+    let (mut file, mut text, deadline) = (file.take(FILE_BYTES_MAX), Vec::new(), Instant::now() + PATIENCE);
+    loop {
+        match file.read_to_end(&mut text) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline => {
+                thread::sleep(Duration::from_millis(10));
+            }
+            Err(error) => return Err(error),
+            Ok(_) => return String::from_utf8(text).map_err(|_| io::ErrorKind::InvalidData.into()),
+        }
     }
 }
 
@@ -104,7 +128,15 @@ mod tests {
             let error = read("0123456789abcdef", mode).unwrap_err().to_string();
             assert!(error.contains(&format!("mode {mode:04o}")) && error.contains("chmod 600"), "{error}");
         }
-        for text in ["", "short", "0123456789abcdef 0123456789", "0123456789abcde/", &"x".repeat(257)] {
+        for text in [
+            "",
+            "short",
+            "0123456789abcdef 0123456789",
+            "0123456789abcde/",
+            &"x".repeat(257),
+            "0123456789abcdef\n\nsecond",
+            &("x".repeat(20) + &"\n".repeat(5000)),
+        ] {
             assert!(matches!(read(text, 0o600), Err(ServeError::TokenText(_))), "{text}");
         }
         let missing = Token::read(Path::new("/no/such/file")).unwrap_err().to_string();

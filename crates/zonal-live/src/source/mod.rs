@@ -50,6 +50,9 @@ pub enum SourceError {
         path = shown(.0)
     )]
     NoSocket(PathBuf),
+    /// The path is not that of a socket.
+    #[error("{path} is not a socket; it must be the path that the program gave to Pool::publish", path = shown(.0))]
+    NotASocket(PathBuf),
     /// The socket is of another user.
     #[error("{path} belongs to another user; run this as that user", path = shown(.0))]
     Denied(PathBuf),

@@ -3,23 +3,40 @@
 //! Each question is one connection: a line of JSON to the program, and a line back. The names of the members are those
 //! of `zonal-linux`, `publish/answer.rs`; members that are not known here are ignored.
 
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use serde_json::value::RawValue;
 use zonal_linux::PROTOCOL_VERSION;
+use zonal_machine::Excerpt;
 
 use super::{Clock, Source, SourceError};
 use crate::sample::{Counter, Locality, Node, PagesetSample, Sample, Totals, ZoneSample};
 
-/// Time without any answer after which the pool counts as silent. The pool serves its clients in turn.
+/// Time for a question and its answer, after which the pool counts as silent. The pool serves its clients in turn.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum length of an answer, which is far above that of a snapshot with thousands of CPUs.
 const ANSWER_BYTES_MAX: u64 = 256 << 20;
+/// Bytes that are read at once.
+const PART_BYTES: usize = 256 << 10;
+/// Pause before another attempt to connect.
+const PAUSE: Duration = Duration::from_millis(10);
+/// Largest number of nodes, as in `zonal`.
+const NODES_MAX: usize = 1024;
+/// The kinds of zone of a pool.
+const KINDS: [&str; 4] = ["DMA", "DMA32", "Normal", "Movable"];
+/// Largest number of orders.
+const ORDERS_MAX: usize = 32;
 
 /// A published pool.
 #[derive(Debug)]
@@ -43,7 +60,8 @@ impl Source for PoolSource {
 
     fn read(&mut self) -> Result<Sample, SourceError> {
         let found: Snapshot = ask(&self.path, "snapshot", Value::Object(serde_json::Map::new()))?;
-        let mut sample = found.sample();
+        let mut sample =
+            found.sample().map_err(|why| SourceError::NotAPool { path: self.path.clone(), why })?;
         self.clock.stamp(&mut sample);
         Ok(sample)
     }
@@ -56,41 +74,93 @@ impl Source for PoolSource {
 pub fn ask<T: DeserializeOwned>(path: &Path, name: &str, mut request: Value) -> Result<T, SourceError> {
     request["zonal"] = PROTOCOL_VERSION.into();
     request["request"] = name.into();
-    let answer = exchange(path, &request).map_err(|error| refused(path, error))?;
-    let wrong = |why: String| SourceError::NotAPool { path: path.to_path_buf(), why };
+    let answer = exchange(path, &request, PATIENCE).map_err(|error| refused(path, error))?;
+    let wrong = |why: String| SourceError::NotAPool { path: path.to_path_buf(), why: shortened(why) };
+    if answer.len() as u64 > ANSWER_BYTES_MAX {
+        return Err(wrong(format!("the answer is longer than {} MiB", ANSWER_BYTES_MAX >> 20)));
+    }
     let mut answer: Answer<'_> = serde_json::from_slice(&answer).map_err(|error| wrong(error.to_string()))?;
     if let Some(error) = answer.remove("error") {
         let error: String = serde_json::from_str(error.get()).map_err(|error| wrong(error.to_string()))?;
-        return Err(SourceError::Refused(error));
+        return Err(SourceError::Refused(shortened(error)));
+    }
+    if answer.remove("zonal").map(RawValue::get) != Some(&PROTOCOL_VERSION.to_string()) {
+        return Err(wrong(format!("the version of its answers is not {PROTOCOL_VERSION}")));
     }
     let part = answer.remove(name).ok_or_else(|| wrong(format!("the answer has no member {name}")))?;
     serde_json::from_str(part.get()).map_err(|error| wrong(error.to_string()))
 }
 
 /// The members of an answer, which are not parsed until their types are known.
-type Answer<'a> = std::collections::BTreeMap<String, &'a serde_json::value::RawValue>;
+type Answer<'a> = HashMap<String, &'a RawValue>;
 
-fn exchange(path: &Path, request: &Value) -> io::Result<Vec<u8>> {
-    let mut pool = UnixStream::connect(path)?;
-    pool.set_read_timeout(Some(PATIENCE))?;
-    pool.set_write_timeout(Some(PATIENCE))?;
+/// Returns the first line of the answer, or what is longer than an answer may be.
+fn exchange(path: &Path, request: &Value, patience: Duration) -> io::Result<Vec<u8>> {
+    let deadline = Instant::now() + patience;
+    let mut pool = connect(path, deadline)?;
+    pool.set_write_timeout(Some(patience))?;
     pool.write_all(format!("{request}\n").as_bytes())?;
-    let mut answer = Vec::new();
-    pool.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
-    Ok(answer)
+    let (mut answer, mut part) = (Vec::new(), vec![0; PART_BYTES]);
+    loop {
+        pool.set_read_timeout(Some(left(deadline)?))?;
+        let read = match pool.read(&mut part) {
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        answer.extend_from_slice(&part[..read]);
+        if read == 0 || part[..read].contains(&b'\n') || answer.len() as u64 > ANSWER_BYTES_MAX {
+            return Ok(answer);
+        }
+    }
+}
+
+/// Connects to a socket. The kernel queues few connections, and a blocking one would wait for a place without a limit.
+fn connect(path: &Path, deadline: Instant) -> io::Result<UnixStream> {
+    let address = SocketAddrUnix::new(path)?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    loop {
+        match net::connect(&socket, &address) {
+            Ok(()) => break,
+            Err(Errno::AGAIN | Errno::INTR) => thread::sleep(left(deadline)?.min(PAUSE)),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}
+
+/// Returns the time that is left, or an error if there is none.
+fn left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+/// Returns a text of another program without control characters, and not longer than a line.
+fn shortened(text: String) -> String {
+    Excerpt::line(text).to_string()
 }
 
 fn refused(path: &Path, why: io::Error) -> SourceError {
     let path = path.to_path_buf();
     match why.kind() {
         io::ErrorKind::NotFound => SourceError::NoSocket(path),
+        io::ErrorKind::ConnectionRefused if !is_socket(&path) => SourceError::NotASocket(path),
         io::ErrorKind::ConnectionRefused => SourceError::NoPool(path),
         io::ErrorKind::PermissionDenied => SourceError::Denied(path),
+        io::ErrorKind::InvalidInput => SourceError::NotASocket(path),
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
             SourceError::Silent { path, seconds: PATIENCE.as_secs() }
         }
+        _ if why.raw_os_error() == Some(Errno::NAMETOOLONG.raw_os_error()) => SourceError::NotASocket(path),
         _ => SourceError::Exchange { path, why },
     }
+}
+
+fn is_socket(path: &Path) -> bool {
+    path.metadata().is_ok_and(|found| found.file_type().is_socket())
 }
 
 /// The state of a pool, as it travels.
@@ -108,6 +178,9 @@ struct Snapshot {
 struct Program {
     pid: u64,
     name: String,
+    /// Number of the pool in its process.
+    #[serde(default)]
+    pool: u64,
 }
 
 #[derive(Deserialize)]
@@ -198,12 +271,16 @@ struct WirePageset {
 }
 
 impl Snapshot {
-    fn sample(self) -> Sample {
-        let ids: Vec<u64> = self.zones.iter().map(|zone| zone.id).collect();
+    /// Returns the sample, in order of node and zone, or what is wrong with the snapshot.
+    fn sample(mut self) -> Result<Sample, String> {
+        self.check()?;
+        self.nodes.sort_by_key(|node| node.id);
+        self.zones.sort_by_key(|zone| (zone.node, KINDS.iter().position(|kind| *kind == zone.kind)));
+        let places: HashMap<u64, usize> =
+            self.zones.iter().enumerate().map(|(place, zone)| (zone.id, place)).collect();
         let pageset = |one: WirePageset| {
-            let zone = ids.iter().position(|&id| id == one.zone)?;
             Some(PagesetSample {
-                zone,
+                zone: *places.get(&one.zone)?,
                 cpu: one.cpu,
                 count: one.count,
                 high: one.high,
@@ -214,15 +291,40 @@ impl Snapshot {
         };
         let mut pagesets: Vec<_> = self.pagesets.into_iter().filter_map(pageset).collect();
         pagesets.sort_by_key(|pageset| (pageset.zone, pageset.cpu));
-        Sample {
-            program: self.program.map(|program| format!("{} ({})", program.name, program.pid)),
+        pagesets.dedup_by_key(|pageset| (pageset.zone, pageset.cpu));
+        Ok(Sample {
+            program: self
+                .program
+                .as_ref()
+                .map(|program| format!("{} ({})", Excerpt::name(&program.name), program.pid)),
+            life: self.program.map(|program| (program.pid, program.pool)),
             page_bytes: self.page_bytes,
             nodes: self.nodes.into_iter().map(WireNode::sample).collect(),
             zones: self.zones.into_iter().map(WireZone::sample).collect(),
             pagesets,
             totals: self.events.totals(),
             ..Sample::default()
+        })
+    }
+
+    /// Checks what the parser does not, because any program may have created the socket.
+    fn check(&self) -> Result<(), String> {
+        if self.nodes.len() > NODES_MAX || self.zones.len() > NODES_MAX * KINDS.len() {
+            return Err(format!("it has more than {NODES_MAX} nodes"));
         }
+        let (mut nodes, mut ids, mut names) = (HashSet::new(), HashSet::new(), HashSet::new());
+        if let Some(node) = self.nodes.iter().find(|node| !nodes.insert(node.id)) {
+            return Err(format!("it has node {} twice", node.id));
+        }
+        for zone in &self.zones {
+            if !KINDS.contains(&zone.kind.as_str()) {
+                return Err(format!("it has a zone of the kind {}", Excerpt::name(&zone.kind)));
+            }
+            if !ids.insert(zone.id) || !names.insert((zone.node, &zone.kind)) {
+                return Err(format!("it has the zone {} of node {} twice", zone.kind, zone.node));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -278,7 +380,7 @@ impl WireZone {
             low: self.watermarks.low,
             high: self.watermarks.high,
             reserve: self.reserve,
-            free_blocks: self.free_blocks,
+            free_blocks: self.free_blocks.into_iter().take(ORDERS_MAX).collect(),
             free_by_type: Vec::new(),
             locality: Some(Locality { hit, miss, foreign, interleave_hit, local, other }),
             stat_threshold: Some(self.stat_threshold),
@@ -314,7 +416,7 @@ mod tests {
         let hits: u64 = locality.map(|locality| locality.hit).sum();
         assert!(hits >= 100, "{hits}");
         assert!(sample.totals.get(Counter::Refills) > Some(0));
-        assert!(sample.zones.iter().all(|zone| zone.free_blocks.len() > 10 && zone.high > zone.min));
+        assert!(sample.zones.iter().all(|zone| zone.free_blocks.len() == 11 && zone.high > zone.min));
         assert!(sample.pagesets.iter().any(|pageset| pageset.count > 0 && pageset.zone < sample.zones.len()));
     }
 
@@ -327,6 +429,7 @@ mod tests {
         for (answer, why) in [
             ("hello\n", "expected value"),
             ("{\"zonal\": 1}\n", "no member snapshot"),
+            ("{\"zonal\": 2, \"snapshot\": {}}\n", "version"),
             ("{\"zonal\": 1, \"snapshot\": {\"page_bytes\": 1}}\n", "missing field"),
             ("{\"zonal\": 1, \"error\": \"no such request\"}\n", "no such request"),
             ("", "EOF"),
@@ -343,5 +446,71 @@ mod tests {
             assert!(matches!(read(), SourceError::NoPool(_)), "the socket that an ended program left");
             std::fs::remove_file(&path).unwrap();
         }
+    }
+
+    #[test]
+    fn a_program_that_sends_too_slowly_is_silent() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("slow");
+        let listener = UnixListener::bind(&path).unwrap();
+        let server = thread::spawn(move || {
+            let (mut client, _) = listener.accept().unwrap();
+            while client.write_all(b"{").is_ok() {
+                thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let error = exchange(&path, &Value::Null, Duration::from_millis(100)).unwrap_err();
+        assert!(matches!(refused(&path, error), SourceError::Silent { .. }));
+        server.join().unwrap();
+    }
+
+    #[test]
+    fn a_program_that_accepts_no_connection_is_silent() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("full");
+        let socket = net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+        net::bind(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        net::listen(&socket, 0).unwrap();
+        let soon = || Instant::now() + Duration::from_millis(50);
+        let clients: Vec<_> = std::iter::from_fn(|| connect(&path, soon()).ok()).take(1000).collect();
+        assert!(clients.len() < 1000, "the queue has no end");
+        let error = connect(&path, soon()).unwrap_err();
+        assert!(matches!(refused(&path, error), SourceError::Silent { .. }));
+    }
+
+    #[test]
+    fn paths_without_a_socket_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        for path in [file.as_path(), folder.path(), Path::new(&"x/".repeat(200))] {
+            let error = PoolSource::new(path.to_path_buf()).read().unwrap_err();
+            assert!(error.is_bad_input(), "{error}");
+            assert!(matches!(error, SourceError::NotASocket(_) | SourceError::NoSocket(_)), "{error}");
+        }
+    }
+
+    /// Returns what is wrong with the snapshot of a real pool after a change.
+    fn wrong(change: impl Fn(&mut Value)) -> String {
+        let pool = Pool::builder().size(64 << 20).fake_nodes(2).build().unwrap();
+        let mut snapshot: Value = serde_json::from_str(&pool.snapshot_json()).unwrap();
+        change(&mut snapshot);
+        let found: Snapshot = serde_json::from_value(snapshot).unwrap();
+        found.sample().err().unwrap_or_default()
+    }
+
+    #[test]
+    fn snapshots_that_no_pool_has_are_refused() {
+        assert_eq!(wrong(|_| {}), "");
+        assert!(wrong(|snapshot| snapshot["zones"][1]["node"] = 0.into()).contains("Normal of node 0 twice"));
+        assert!(wrong(|snapshot| snapshot["zones"][1]["id"] = 0.into()).contains("twice"));
+        assert!(wrong(|snapshot| snapshot["nodes"][1]["id"] = 0.into()).contains("node 0 twice"));
+        let kind = wrong(|snapshot| snapshot["zones"][0]["kind"] = "N\u{1b}]0;x\u{7}".into());
+        assert!(kind.contains("kind") && !kind.contains('\u{1b}'), "{kind:?}");
+        let many = |snapshot: &mut Value| {
+            let node = snapshot["nodes"][0].clone();
+            snapshot["nodes"] = Value::Array(vec![node; NODES_MAX + 1]);
+        };
+        assert!(wrong(many).contains("more than 1024 nodes"));
     }
 }

@@ -1,5 +1,6 @@
 //! The page allocator of a Linux system, from `/proc` and `/sys`.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -11,6 +12,9 @@ use crate::sample::{Node, Sample};
 
 /// How often `/proc/pagetypeinfo` is read. Reading it walks the free lists under the locks of the zones.
 const TYPES_EVERY: Duration = Duration::from_secs(10);
+
+/// Number of possible ids of nodes, as in Linux kernels with the most nodes.
+const NODES_MAX: u64 = 1024;
 
 /// This system, or a captured tree of another one.
 ///
@@ -52,9 +56,8 @@ impl SystemSource {
         let ids = match online.ok().and_then(|list| ids(&list)) {
             Some(ids) => ids,
             None => {
-                let mut ids: Vec<u64> = sample.zones.iter().map(|zone| zone.node).collect();
-                ids.dedup();
-                ids
+                let ids: BTreeSet<u64> = sample.zones.iter().map(|zone| zone.node).collect();
+                ids.into_iter().collect()
             }
         };
         let node = |id: u64| {
@@ -124,18 +127,18 @@ fn readable_only_by_root(error: &SourceError) -> String {
     }
 }
 
-/// Parses a list like `0-3,8`; `None` if it is not one.
+/// Parses a list of nodes like `0-3,8`; `None` if it is not one.
 fn ids(list: &str) -> Option<Vec<u64>> {
-    let mut ids = Vec::new();
+    let mut ids = BTreeSet::new();
     for part in list.trim().split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
-        if last < first || last - first > 1 << 16 {
+        if last < first || last >= NODES_MAX {
             return None;
         }
         ids.extend(first..=last);
     }
-    Some(ids)
+    Some(ids.into_iter().collect())
 }
 
 #[cfg(test)]
@@ -200,7 +203,8 @@ mod tests {
     #[test]
     fn lists_of_nodes() {
         assert_eq!(ids("0-2,5\n"), Some(vec![0, 1, 2, 5]));
-        for wrong in ["", "x", "3-1", "0-99999999", "1,"] {
+        assert_eq!(ids("1,0,0-1"), Some(vec![0, 1]));
+        for wrong in ["", "x", "3-1", "0-99999999", "1,", "1024"] {
             assert_eq!(ids(wrong), None, "{wrong}");
         }
     }

@@ -2,6 +2,9 @@
 
 use crate::sample::{Counter, Locality, Totals, ZoneSample};
 
+/// Largest number of orders.
+const ORDERS_MAX: usize = 32;
+
 /// Takes `/proc/buddyinfo`: the free blocks of each order.
 pub(super) fn buddyinfo(text: &str, zones: &mut [ZoneSample]) {
     for line in text.lines() {
@@ -10,7 +13,7 @@ pub(super) fn buddyinfo(text: &str, zones: &mut [ZoneSample]) {
         let mut words = rest.split_ascii_whitespace();
         let kind = words.next().unwrap_or_default();
         if let Some(zone) = find(zones, node, kind) {
-            zone.free_blocks = words.map(number).collect();
+            zone.free_blocks = words.take(ORDERS_MAX).map(number).collect();
         }
     }
 }
@@ -25,7 +28,8 @@ pub(super) fn pagetypeinfo(text: &str, zones: &mut [ZoneSample]) {
         };
         let mut words = rest.split_ascii_whitespace();
         let name = words.next().unwrap_or_default();
-        let blocks: Vec<u64> = words.map(|word| number(word.trim_start_matches('>'))).collect();
+        let blocks: Vec<u64> =
+            words.take(ORDERS_MAX).map(|word| number(word.trim_start_matches('>'))).collect();
         let Some(zone) = find(zones, node, kind.trim()) else { continue };
         if blocks.iter().any(|&count| count > 0) {
             zone.free_by_type.push((name.to_owned(), blocks));

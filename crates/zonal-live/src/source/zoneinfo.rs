@@ -4,6 +4,9 @@
 
 use crate::sample::{PagesetSample, ZoneSample};
 
+/// Largest number of zones: five kinds on each of 1024 nodes.
+const ZONES_MAX: usize = 5 * 1024;
+
 /// What the file says about zones that have memory.
 #[derive(Default)]
 pub(super) struct ZoneInfo {
@@ -73,11 +76,12 @@ fn of_zone(zone: &mut ZoneSample, name: &str, rest: &str) {
     }
 }
 
-/// Adds a zone, or removes its pagesets again if it has no memory.
+/// Adds a zone, or removes its pagesets again if it has no memory or is one too many.
 fn finish(found: &mut ZoneInfo, zone: Option<ZoneSample>) {
     let Some(mut zone) = zone else { return };
     let index = found.zones.len();
-    if zone.managed == 0 {
+    let is_repeated = || found.zones.iter().any(|known| known.node == zone.node && known.kind == zone.kind);
+    if zone.managed == 0 || found.zones.len() == ZONES_MAX || is_repeated() {
         found.pagesets.retain(|pageset| pageset.zone != index);
         return;
     }

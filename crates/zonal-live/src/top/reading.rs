@@ -82,6 +82,7 @@ impl Kept {
             unix_ms: sample.unix_ms,
             seconds: sample.seconds,
             program: sample.program.clone(),
+            life: sample.life,
             page_bytes: sample.page_bytes,
             nodes: kept(&self.nodes, &sample.nodes),
             zones: kept(&self.zones, &sample.zones),

@@ -43,8 +43,9 @@ fn names_are_shown_as_text() {
     assert!(page.len() < 300 << 10, "{}", page.len());
     assert_eq!(server.get("/snapshot.json").json()["title"], NAME);
     let series = open_metrics::parse(&server.get("/metrics").body).unwrap();
+    let shown = zonal_machine::Excerpt::name(NAME).to_string();
     assert!(series.iter().any(|(name, labels)| {
-        name == "zonal_free_bytes" && labels.iter().any(|(key, value)| key == "zone" && value == NAME)
+        name == "zonal_free_bytes" && labels.iter().any(|(key, value)| key == "zone" && *value == shown)
     }));
     let events = server.updates();
     assert_eq!(events.status, 200);
