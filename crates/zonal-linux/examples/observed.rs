@@ -17,6 +17,9 @@ struct Args {
     /// Seconds to run.
     #[arg(default_value_t = 3)]
     seconds: u64,
+    /// Run for less than a second
+    #[arg(long)]
+    short: bool,
     /// Largest level of the events to print; `off` installs no subscriber.
     #[arg(long, default_value = "debug")]
     level: tracing::level_filters::LevelFilter,
@@ -46,7 +49,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let pool = Pool::builder().size(64 << 20).fake_nodes(2).build()?;
     let cache = Arc::new(Cache::default());
     let registration = pool.register_reclaimer(&cache);
-    let until = Instant::now() + Duration::from_secs(args.seconds);
+    let until = Instant::now()
+        + if args.short { Duration::from_millis(300) } else { Duration::from_secs(args.seconds) };
     thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {

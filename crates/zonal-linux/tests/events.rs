@@ -214,6 +214,34 @@ fn other_calls_emit_nothing() {
     assert_eq!(on_this_thread().len(), before);
 }
 
+/// A reclaimer that uses another pool, which is full.
+struct Uses(Pool);
+
+impl Reclaimer for Uses {
+    fn count(&self, _: &ReclaimRequest) -> PageCount {
+        PageCount::new(1)
+    }
+    fn reclaim(&self, _: &ReclaimRequest) -> PageCount {
+        assert!(self.0.alloc(&PoolRequest::page()).is_err());
+        PageCount::ZERO
+    }
+}
+
+/// The program may hold a lock of the subscriber while it calls `alloc_raw`, whatever the reclaimers do.
+#[test]
+fn a_reclaimer_that_uses_another_pool_emits_nothing() {
+    let ((pool, _), (other, _)) = (pool(), pool());
+    let full = (exhaust(&pool), exhaust(&other));
+    let before = on_this_thread().len();
+    let reclaimer = Arc::new(Uses(other.clone()));
+    let registration = pool.register_reclaimer(&reclaimer);
+    assert!(pool.alloc_raw(&PoolRequest::page()).is_err());
+    assert_eq!(on_this_thread().len(), before);
+    assert!(other.alloc(&PoolRequest::page()).is_err());
+    assert_eq!(on_this_thread().len(), before + 1, "outside of reclaimers, the same request emits");
+    drop((registration, full));
+}
+
 #[test]
 fn a_pool_can_be_dropped_under_the_subscribers_lock() {
     within_patience("dropping a pool under the lock of the subscriber", || {
@@ -252,6 +280,15 @@ fn changes_of_clients_are_reported_although_a_subscriber_panics() {
         BufReader::new(client).read_line(&mut answer).unwrap();
         assert!(!answer.contains("error"), "{answer}");
     };
+    // Two changes that the same tick reports, unless it comes between them.
+    set("min_unmapped_ratio", MISTAKE);
+    set("zone_reclaim_mode", "4");
+    eventually("the change after the panic is reported too", || {
+        let seen = SEEN.lock().unwrap();
+        seen.iter().any(|seen| {
+            seen.fields["pool"] == number && seen.fields.get("value").is_some_and(|value| value == "\"4\"")
+        })
+    });
     set("min_unmapped_ratio", MISTAKE);
     let before = MISTAKES.load(Relaxed);
     eventually("the subscriber panics", || {

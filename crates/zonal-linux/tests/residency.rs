@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::sync::Mutex;
 use std::thread;
 
-use zonal_linux::{HugePages, Pool, PoolRequest, Prefault, Progress};
+use zonal_linux::{HugePages, Order, PagePlace, PageRun, Pool, PoolRequest, Prefault, Progress};
 
 const MIB: u64 = 1 << 20;
 
@@ -63,4 +63,21 @@ fn the_program_chooses_the_threads_that_prefault() {
     let pool = builder.prefault_threads(NonZeroUsize::MIN).on_progress(&report).build().unwrap();
     assert!(seen.into_inner().unwrap() == HashSet::from([thread::current().id()]));
     assert!(pool.residency().unwrap().iter().all(|node| node.pages.absent == 0));
+}
+
+#[test]
+fn runs_of_pages_are_as_long_as_possible() {
+    let pool = Pool::builder().size(16 << 20).fake_nodes(1).huge_pages(HugePages::Never).build().unwrap();
+    let mut buffer = pool.alloc(&PoolRequest::new(Order::new(6).unwrap())).unwrap();
+    let page = pool.page_bytes();
+    for index in [3, 4, 9] {
+        buffer[index * page] = 1;
+    }
+    let start = buffer.as_ptr().addr();
+    let runs = PageRun::of(start..start + buffer.len()).unwrap();
+    let pages = |run: &PageRun| (run.range.start - start) / page..(run.range.end - start) / page;
+    let resident = |run: &&PageRun| matches!(run.place, PagePlace::OnNode(_));
+    assert_eq!(runs.iter().filter(resident).map(pages).collect::<Vec<_>>(), [3..5, 9..10]);
+    let absent = |run: &&PageRun| run.place == PagePlace::Absent;
+    assert_eq!(runs.iter().filter(absent).map(pages).collect::<Vec<_>>(), [0..3, 5..9, 10..64]);
 }

@@ -210,26 +210,6 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_as_long_as_possible() {
-        let page = os_page_bytes();
-        // So much zeroed memory comes from the kernel, which populates pages as they are written.
-        let mut memory = vec![0_u8; 65 * page];
-        let start = memory.as_ptr().addr().next_multiple_of(page);
-        let first = start - memory.as_ptr().addr();
-        for page_index in [3, 4, 9] {
-            memory[first + page_index * page] = 1;
-        }
-        let found = PageRun::of(start..start + 64 * page);
-        std::hint::black_box(&mut memory);
-        let Ok(runs) = found else { return println!("skipped: the kernel denies move_pages") };
-        let pages = |run: &PageRun| (run.range.start - start) / page..(run.range.end - start) / page;
-        let in_memory = |run: &&PageRun| matches!(run.place, PagePlace::OnNode(_));
-        assert_eq!(runs.iter().filter(in_memory).map(pages).collect::<Vec<_>>(), [3..5, 9..10]);
-        let absent = |run: &&PageRun| run.place == PagePlace::Absent;
-        assert_eq!(runs.iter().filter(absent).map(pages).collect::<Vec<_>>(), [0..3, 5..9, 10..64]);
-    }
-
-    #[test]
     fn pages_are_counted_by_state() {
         let mut found = Residency::default();
         for state in [0, 1, 0, -libc::ENOENT, -libc::EFAULT, -libc::EACCES, 5000] {

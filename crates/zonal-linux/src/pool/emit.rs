@@ -14,7 +14,6 @@ use tracing::Level;
 use tracing::level_filters::LevelFilter;
 
 use super::callback::{contained, outside};
-use super::key::PoolKey;
 use super::reclaimers;
 use crate::threads::presence::Presence;
 use crate::threads::reentrancy;
@@ -39,7 +38,7 @@ pub(super) fn is_on(level: Level) -> bool {
 macro_rules! emit {
     ($platform:expr, $level:ident, $($event:tt)+) => {
         if $crate::pool::emit::is_on(tracing::Level::$level)
-            && let Some(_emitting) = $crate::pool::emit::Emitting::begin($platform.key, &$platform.presence)
+            && let Some(_emitting) = $crate::pool::emit::Emitting::begin(&$platform.presence)
         {
             tracing::event!(target: "zonal", tracing::Level::$level, pool = $platform.key.get(), $($event)+);
         }
@@ -55,12 +54,12 @@ pub(super) struct Emitting {
 
 impl Emitting {
     /// Begins to emit an event. Returns `None` if the thread must not: a subscriber runs on it already, it is inside a
-    /// reclaimer or a signal handler, or the process is a child made by `fork`, in which other threads may have held the
-    /// subscriber's locks.
+    /// reclaimer of any pool or a signal handler, or the process is a child of the one that built the pool, in which other
+    /// threads may have held the subscriber's locks.
     #[cold]
-    pub(super) fn begin(pool: PoolKey, presence: &Presence) -> Option<Self> {
+    pub(super) fn begin(presence: &Presence) -> Option<Self> {
         let may_emit = presence.is_here()
-            && !reclaimers::is_reclaiming(pool)
+            && !reclaimers::is_reclaiming_any()
             && !reentrancy::is_inside()
             && !EMITTING.replace(true);
         may_emit.then(|| Self { _of_thread: PhantomData }) // dropping it would end the other event's mark
@@ -73,7 +72,8 @@ impl Drop for Emitting {
     }
 }
 
-/// Runs `emit` on a thread of the pool that is at work. Nothing waits for the thread meanwhile, and panics are caught.
+/// Runs `emit`, which emits one event, on a thread of the pool that is at work. Nothing waits for the thread meanwhile, and
+/// panics are caught.
 pub(super) fn on_own_thread(presence: &Presence, emit: impl FnOnce()) {
     // A panic is the subscriber's mistake, and ends with its event. Nothing is emitted while the pool is being dropped.
     outside(presence, || contained(emit).unwrap_or(())).unwrap_or(());

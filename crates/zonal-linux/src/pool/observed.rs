@@ -31,27 +31,33 @@ impl Observed {
         let platform = core.platform();
         let _at_work = platform.presence.work();
         let (now, changes) = (Self::of(core), platform.changes.take());
-        on_own_thread(&platform.presence, || {
-            for (name, value) in &changes {
+        for (name, value) in &changes {
+            on_own_thread(&platform.presence, || {
                 emit!(platform, INFO, name = name.as_str(), value = value.as_str(), "setting changed");
-            }
-            self.report_difference(core, &now);
-        });
+            });
+        }
+        self.report_difference(core, &now);
         *self = now;
     }
 
     fn report_difference(&self, core: &PoolCore, now: &Self) {
         let platform = core.platform();
+        let own = |emit: &dyn Fn()| on_own_thread(&platform.presence, emit);
         let since = |count: fn(&Events) -> u64| count(&now.events) - count(&self.events);
         let (rounds, frames) =
             (since(|events| events.direct_stalls), since(|events| events.direct_reclaimed));
-        if rounds > 0 {
-            let ns = since(|events| events.direct_ns);
-            emit!(platform, DEBUG, rounds, frames, ns, "requests stalled in direct reclaim");
+        // A round may have been counted in the report before, and its frames and time now.
+        let ns = since(|events| events.direct_ns);
+        if rounds > 0 || frames > 0 || ns > 0 {
+            own(&|| {
+                emit!(platform, DEBUG, rounds, frames, ns, "requests stalled in direct reclaim");
+            });
         }
         let requests = since(|events| events.failures);
         if requests > 0 {
-            emit!(platform, DEBUG, requests, "requests refused");
+            own(&|| {
+                emit!(platform, DEBUG, requests, "requests refused");
+            });
         }
         let causes = [
             ("bad frame", since(|events| events.bad_frames)),
@@ -59,11 +65,15 @@ impl Observed {
             ("poison", since(|events| events.poison_found)),
         ];
         for (cause, frames) in causes.into_iter().filter(|&(_, frames)| frames > 0) {
-            emit!(platform, WARN, cause, frames, "frames retired");
+            own(&|| {
+                emit!(platform, WARN, cause, frames, "frames retired");
+            });
         }
         let panics = now.panics - self.panics;
         if panics > 0 {
-            emit!(platform, WARN, panics, "reclaimers panicked");
+            own(&|| {
+                emit!(platform, WARN, panics, "reclaimers panicked");
+            });
         }
     }
 }

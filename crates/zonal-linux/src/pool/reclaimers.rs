@@ -101,6 +101,11 @@ pub(super) fn is_reclaiming(key: PoolKey) -> bool {
     pools.contains(&Some(key)) || !pools.contains(&None)
 }
 
+/// Whether the calling thread reclaims for any pool.
+pub(super) fn is_reclaiming_any() -> bool {
+    RECLAIMING.get().iter().any(Option::is_some)
+}
+
 /// Records that the calling thread begins to reclaim for pool `key`.
 pub(super) fn begin_reclaiming(key: PoolKey) {
     replace_reclaiming(None, Some(key));

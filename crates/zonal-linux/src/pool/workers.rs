@@ -168,6 +168,10 @@ fn run_tick(core: &PoolCore) {
         tick(core);
         pass_pressure(core);
         observed.report(core);
+        // A callback or a subscriber may have called `fork` and returned in the child, which has no other thread.
+        if !core.platform().presence.is_here() {
+            return;
+        }
     }
 }
 

@@ -77,8 +77,9 @@ impl Pool {
         let thread = thread::Builder::new().name("zonal-publish".into()).spawn(serve).map_err(refused)?;
         drop(blocked);
         let origin = Origin::here();
-        self.report_published(path);
-        Ok(Publication { origin, socket, stop, thread: Some(thread), pool: self.clone() })
+        let published = Publication { origin, socket, stop, thread: Some(thread), pool: self.clone() };
+        self.report_published(path); // after the thread has an owner, because a subscriber may panic
+        Ok(published)
     }
 }
 
