@@ -11,7 +11,9 @@ use std::thread::{self, ThreadId};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
-use zonal_linux::{Frames, PageCount, Pfn, Pool, PoolRequest, ReclaimRequest, Reclaimer, ZonelistCache};
+use zonal_linux::{
+    Frames, Order, PageCount, Pfn, Pool, PoolRequest, ReclaimRequest, Reclaimer, ZonelistCache,
+};
 use zonal_testing::{eventually, within_patience};
 
 /// An event: the thread, the level, and the fields with the message.
@@ -114,7 +116,8 @@ fn calls_that_change_a_pool_emit_events_on_the_calling_thread() {
     pool.set_zonelist_cache(ZonelistCache::Off);
     pool.grow(4 << 20).unwrap();
     pool.shrink(2 << 20).unwrap();
-    pool.trim().unwrap();
+    drop(pool.alloc(&PoolRequest::new(Order::DEFAULT_MAX).zeroed()).unwrap());
+    assert!(pool.trim().unwrap() > 0);
     let published = pool.publish(directory.path().join("pool")).unwrap();
     let all = exhaust(&pool);
     let error = pool.alloc(&PoolRequest::page()).unwrap_err();

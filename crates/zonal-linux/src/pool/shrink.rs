@@ -157,13 +157,12 @@ impl Pool {
                     });
                 }
                 Err(why @ OfflineError::NotReturned { .. }) => {
+                    self.report_shrunk(bytes, done);
                     return Err(ShrinkError::NotReturned { asked: bytes, done, why });
                 }
             }
         }
-        if done > 0 {
-            emit!(self.core.platform(), INFO, asked = bytes, bytes = done, "pool shrunk");
-        }
+        self.report_shrunk(bytes, done);
         if done >= bytes { Ok(done) } else { Err(ShrinkError::InUse { asked: bytes, done, in_use }) }
     }
 
@@ -200,12 +199,25 @@ impl Pool {
                 Ok(()) => done += part.count.get() * page_bytes,
                 Err(OnlineMemoryError::Refused(_)) => {} // another thread has brought it online
                 Err(OnlineMemoryError::NoMemory(why)) => {
+                    self.report_grown(bytes, done);
                     return Err(GrowError::NoMemory { asked: bytes, done, why });
                 }
             }
         }
-        emit!(self.core.platform(), INFO, asked = bytes, bytes = done, "pool grown");
+        self.report_grown(bytes, done);
         Ok(done)
+    }
+
+    fn report_shrunk(&self, asked: u64, bytes: u64) {
+        if bytes > 0 {
+            emit!(self.core.platform(), INFO, asked, bytes, "pool shrunk");
+        }
+    }
+
+    fn report_grown(&self, asked: u64, bytes: u64) {
+        if bytes > 0 {
+            emit!(self.core.platform(), INFO, asked, bytes, "pool grown");
+        }
     }
 
     /// Returns all parts of all zones, online or not. The last part of a zone may be smaller.

@@ -70,6 +70,15 @@ impl Pool {
         }
         self.drain_pagesets();
         let mut done = 0;
+        let trimmed = self.trim_zones(&mut done);
+        if done > 0 {
+            emit!(self.core.platform(), DEBUG, bytes = done, "memory of free frames returned");
+        }
+        trimmed.map(|()| done)
+    }
+
+    /// Returns the memory of all free frames, and adds its bytes to `done`.
+    fn trim_zones(&self, done: &mut u64) -> Result<(), TrimError> {
         for zone in self.core.memory().zones().iter().filter(|zone| zone.comes_on_use()) {
             let unit = self.trimmed_unit(zone);
             let chunk = ((CHUNK_BYTES / self.page_bytes()).max(1) as u64).max(unit.get());
@@ -79,11 +88,10 @@ impl Pool {
                     start: start.plus(PageCount::new(first)),
                     count: PageCount::new(chunk.min(count - first)),
                 };
-                self.trim_range(part, unit, &mut done)?;
+                self.trim_range(part, unit, done)?;
             }
         }
-        emit!(self.core.platform(), DEBUG, bytes = done, "memory of free frames returned");
-        Ok(done)
+        Ok(())
     }
 
     /// Returns the smallest number of frames of `zone` whose memory is returned on its own.
