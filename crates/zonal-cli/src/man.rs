@@ -6,11 +6,14 @@
 
 mod after_help;
 
+use std::fs;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Args, Command};
 use clap_mangen::Man;
 use roff::{Roff, bold, roman};
+use zonal_machine::Excerpt;
 
 use crate::layout;
 use crate::outcome::{Failure, print};
@@ -19,12 +22,13 @@ use after_help::Block;
 /// The section of the manual for user commands.
 const SECTION: &str = "1";
 
-/// Print a page of the manual, in the format that `man` reads
+/// Print a page of the manual, or write all of them, in the format that `man` reads
 #[derive(Args, Clone, Debug)]
 #[command(after_help = examples())]
 pub(crate) struct ManArgs {
-    /// Name of the page, such as zonal-run
-    #[arg(value_name = "PAGE", default_value = "zonal")]
+    /// Name of the page, such as zonal-run, or a folder for all pages: one that exists, or a path with a slash, which is
+    /// created
+    #[arg(value_name = "PAGE|DIR", default_value = "zonal")]
     page: String,
 
     /// List the names of all pages
@@ -35,7 +39,7 @@ pub(crate) struct ManArgs {
 fn examples() -> String {
     let examples = [
         ("zonal man zonal-run | man -l -", "reads a page"),
-        ("zonal man zonal-run > ~/.local/share/man/man1/zonal-run.1", "installs a page"),
+        ("zonal man ~/.local/share/man/man1", "installs all pages"),
         ("zonal man --list", "the names of all pages"),
     ];
     format!("Examples:\n{}", layout::entries(examples))
@@ -46,7 +50,27 @@ fn examples() -> String {
 /// The text of the pages does not depend on the width of the terminal.
 pub(crate) fn run(args: &ManArgs, command: fn() -> Command) -> ExitCode {
     let pages = layout::unlimited(|| pages(command()));
-    find(args, &pages).and_then(|text| print(&text)).map_or_else(Failure::report, |()| ExitCode::SUCCESS)
+    let is_page = pages.iter().any(|(name, _)| *name == args.page);
+    let folder = Path::new(&args.page);
+    let done = match !args.list && !is_page && (args.page.contains('/') || folder.is_dir()) {
+        true => write_all(folder, &pages),
+        false => find(args, &pages).and_then(|text| print(&text)),
+    };
+    done.map_or_else(Failure::report, |()| ExitCode::SUCCESS)
+}
+
+/// Writes all pages into a folder, and replaces older ones.
+fn write_all(folder: &Path, pages: &[(String, Command)]) -> Result<(), Failure> {
+    let failed = |path: &Path, why: std::io::Error| {
+        Failure::bad_input(format!("cannot write {}: {why}", Excerpt::name(path.display())))
+    };
+    fs::create_dir_all(folder).map_err(|why| failed(folder, why))?;
+    for (name, command) in pages {
+        let path = folder.join(format!("{name}.{SECTION}"));
+        let text = layout::unlimited(|| render(command.clone(), pages));
+        fs::write(&path, text).map_err(|why| failed(&path, why))?;
+    }
+    Ok(())
 }
 
 fn find(args: &ManArgs, pages: &[(String, Command)]) -> Result<String, Failure> {

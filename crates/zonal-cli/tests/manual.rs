@@ -63,6 +63,23 @@ fn pages_do_not_depend_on_the_width_of_the_output() {
 }
 
 #[test]
+fn all_pages_are_written_to_a_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let new = folder.path().join("share/man1");
+    for path in [new.as_path(), folder.path()] {
+        assert_eq!(succeeds(&["man", path.to_str().unwrap()]), "");
+        for page in succeeds(&["man", "--list"]).lines() {
+            let written = std::fs::read_to_string(path.join(format!("{page}.1"))).unwrap();
+            assert_eq!(written, succeeds(&["man", page]), "{page}");
+        }
+    }
+    let file = new.join("zonal.1/pages");
+    let (code, _, errors) = zonal(&["man", file.to_str().unwrap()], "100");
+    assert_eq!(code, Some(2));
+    assert!(errors.contains("cannot write") && errors.contains("zonal.1/pages"), "{errors}");
+}
+
+#[test]
 fn pages_and_shells_that_do_not_exist_are_bad_input() {
     let (code, output, errors) = zonal(&["man", "run"], "100");
     assert_eq!((code, &*output), (Some(2), ""));
