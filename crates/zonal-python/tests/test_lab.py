@@ -174,6 +174,7 @@ def test_an_interrupt_stops_the_runs() -> None:
     program = """
 import signal
 from zonal import lab
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background ignores it
 spec = SPEC
 spec["part"][0]["workload"]["gib_each"] = 0.2
 spec["part"][0]["cases"] = {"fault_ns": list(range(100, 1100))}

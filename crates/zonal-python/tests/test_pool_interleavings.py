@@ -285,6 +285,7 @@ def test_an_interrupt_in_a_reclaimer_is_raised_by_the_program(run):
     said = run(
         """
         import zonal, os, signal
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background ignores it
         pool = zonal.Pool("16M", fake_nodes=1)
         class R:
             def count(self, r): return 1
