@@ -4,9 +4,9 @@
 //! `crates/zonal-live/browser` has the checks, and `plan.rs` includes the step.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use crate::steps::{Outcome, Step, cargo, succeeds, target_folder};
+use crate::steps::{Outcome, Step, cargo, is_ok, passes, target_folder};
 
 /// The checks, relative to the root.
 const CHECKS: &str = "crates/zonal-live/browser";
@@ -57,18 +57,6 @@ fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
 fn program(root: &Path) -> PathBuf {
     let program = target_folder(root).join("debug/zonal");
     std::path::absolute(&program).unwrap_or(program)
-}
-
-/// Whether a command succeeds. Its output is not shown.
-fn is_ok(command: &mut Command) -> bool {
-    command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
-}
-
-fn passes(command: &mut Command) -> Result<(), Outcome> {
-    match succeeds(command) {
-        Outcome::Passed => Ok(()),
-        other => Err(other),
-    }
 }
 
 #[cfg(test)]

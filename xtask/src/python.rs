@@ -4,10 +4,10 @@
 //! `plan.rs` includes the step.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use crate::skips;
-use crate::steps::{Outcome, Step, succeeds, target_folder};
+use crate::steps::{Outcome, Step, is_ok, passes, target_folder};
 
 /// The crate, relative to the root.
 const CRATE: &str = "crates/zonal-python";
@@ -90,18 +90,6 @@ fn pip(python: &Path) -> Command {
     let mut command = Command::new(python);
     command.args(["-m", "pip", "install", "-q", "--disable-pip-version-check"]);
     command
-}
-
-/// Whether a command succeeds. Its output is not shown.
-fn is_ok(command: &mut Command) -> bool {
-    command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
-}
-
-fn passes(command: &mut Command) -> Result<(), Outcome> {
-    match succeeds(command) {
-        Outcome::Passed => Ok(()),
-        other => Err(other),
-    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::skips;
@@ -114,6 +114,19 @@ fn name_of(command: &Command) -> String {
     let first = command.get_args().next().unwrap_or_default().to_string_lossy();
     let program = Path::new(command.get_program()).file_name().unwrap_or_default().to_string_lossy();
     format!("{program} {first}").trim_end().to_owned()
+}
+
+/// Whether a command succeeds. Its output is not shown.
+pub(crate) fn is_ok(command: &mut Command) -> bool {
+    command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+}
+
+/// Runs a command as a part of a step.
+pub(crate) fn passes(command: &mut Command) -> Result<(), Outcome> {
+    match succeeds(command) {
+        Outcome::Passed => Ok(()),
+        other => Err(other),
+    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{self, DescriptorEncoder};
+use prometheus_client::encoding::{self, DescriptorEncoder, MetricEncoder};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
@@ -77,32 +77,39 @@ struct Writer<'e>(DescriptorEncoder<'e>);
 impl Writer<'_> {
     fn gauges(
         &mut self,
-        (name, unit): (&str, Option<&Unit>),
+        name: (&str, Option<&Unit>),
         help: &str,
         series: impl IntoIterator<Item = Series<f64>>,
     ) -> fmt::Result {
-        let mut series = series.into_iter().peekable();
-        if series.peek().is_none() {
-            return Ok(());
-        }
-        let mut metric = self.0.encode_descriptor(name, help, unit, MetricType::Gauge)?;
-        series.try_for_each(|(labels, value)| metric.encode_family(&labels)?.encode_gauge(&value))
+        self.each(MetricType::Gauge, name, help, series, |mut encoder, value| encoder.encode_gauge(&value))
     }
 
     fn counters(
         &mut self,
+        name: (&str, Option<&Unit>),
+        help: &str,
+        series: impl IntoIterator<Item = Series<f64>>,
+    ) -> fmt::Result {
+        self.each(MetricType::Counter, name, help, series, |mut encoder, value| {
+            encoder.encode_counter::<Vec<(&str, String)>, _, f64>(&value, None)
+        })
+    }
+
+    /// Writes a metric, unless it has no series.
+    fn each(
+        &mut self,
+        kind: MetricType,
         (name, unit): (&str, Option<&Unit>),
         help: &str,
         series: impl IntoIterator<Item = Series<f64>>,
+        write: impl Fn(MetricEncoder<'_>, f64) -> fmt::Result,
     ) -> fmt::Result {
         let mut series = series.into_iter().peekable();
         if series.peek().is_none() {
             return Ok(());
         }
-        let mut metric = self.0.encode_descriptor(name, help, unit, MetricType::Counter)?;
-        series.try_for_each(|(labels, value)| {
-            metric.encode_family(&labels)?.encode_counter::<Vec<(&str, String)>, _, f64>(&value, None)
-        })
+        let mut metric = self.0.encode_descriptor(name, help, unit, kind)?;
+        series.try_for_each(|(labels, value)| write(metric.encode_family(&labels)?, value))
     }
 }
 

@@ -18,6 +18,11 @@ pub use pool::{PoolSource, ask};
 pub use simulated::SimulatedSource;
 pub use system::SystemSource;
 
+/// Number of possible ids of nodes: as in `zonal`, and in Linux kernels with the most nodes.
+const NODES_MAX: usize = 1024;
+/// Largest number of orders that is read.
+const ORDERS_MAX: usize = 32;
+
 /// Reads the state of one page allocator again and again.
 pub trait Source: Send {
     /// Returns what is read, as a title: "this system", or the path of a socket.

@@ -20,7 +20,7 @@ use serde_json::value::RawValue;
 use zonal_linux::PROTOCOL_VERSION;
 use zonal_machine::Excerpt;
 
-use super::{Clock, Source, SourceError};
+use super::{Clock, NODES_MAX, ORDERS_MAX, Source, SourceError};
 use crate::sample::{Counter, Locality, Node, PagesetSample, Sample, Totals, ZoneSample};
 
 /// Time for a question and its answer, after which the pool counts as silent. The pool serves its clients in turn.
@@ -31,12 +31,8 @@ const ANSWER_BYTES_MAX: u64 = 256 << 20;
 const PART_BYTES: usize = 256 << 10;
 /// Pause before another attempt to connect.
 const PAUSE: Duration = Duration::from_millis(10);
-/// Largest number of nodes, as in `zonal`.
-const NODES_MAX: usize = 1024;
 /// The kinds of zone of a pool.
 const KINDS: [&str; 4] = ["DMA", "DMA32", "Normal", "Movable"];
-/// Largest number of orders.
-const ORDERS_MAX: usize = 32;
 
 /// A published pool.
 #[derive(Debug)]

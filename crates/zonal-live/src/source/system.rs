@@ -7,14 +7,11 @@ use std::time::{Duration, Instant};
 
 use zonal_machine::input::{self, Limit};
 
-use super::{Clock, Source, SourceError, text, zoneinfo};
+use super::{Clock, NODES_MAX, Source, SourceError, text, zoneinfo};
 use crate::sample::{Node, Sample};
 
 /// How often `/proc/pagetypeinfo` is read. Reading it walks the free lists under the locks of the zones.
 const TYPES_EVERY: Duration = Duration::from_secs(10);
-
-/// Number of possible ids of nodes, as in Linux kernels with the most nodes.
-const NODES_MAX: u64 = 1024;
 
 /// This system, or a captured tree of another one.
 ///
@@ -133,7 +130,7 @@ fn ids(list: &str) -> Option<Vec<u64>> {
     for part in list.trim().split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
-        if last < first || last >= NODES_MAX {
+        if last < first || last >= NODES_MAX as u64 {
             return None;
         }
         ids.extend(first..=last);

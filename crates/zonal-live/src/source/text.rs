@@ -1,9 +1,7 @@
 //! Parsers for the smaller files: `buddyinfo`, `pagetypeinfo`, `vmstat` and `numastat`.
 
+use super::ORDERS_MAX;
 use crate::sample::{Counter, Locality, Totals, ZoneSample};
-
-/// Largest number of orders.
-const ORDERS_MAX: usize = 32;
 
 /// Takes `/proc/buddyinfo`: the free blocks of each order.
 pub(super) fn buddyinfo(text: &str, zones: &mut [ZoneSample]) {

@@ -2,10 +2,11 @@
 //!
 //! Related files: `zonal-machine` reads the parts that describe a machine.
 
+use super::NODES_MAX;
 use crate::sample::{PagesetSample, ZoneSample};
 
-/// Largest number of zones: five kinds on each of 1024 nodes.
-const ZONES_MAX: usize = 5 * 1024;
+/// Largest number of zones: five kinds on each node.
+const ZONES_MAX: usize = 5 * NODES_MAX;
 
 /// What the file says about zones that have memory.
 #[derive(Default)]
