@@ -6,7 +6,7 @@
 
 use zonal::Platform;
 use zonal::platform::ZeroedCells;
-use zonal::platform::cpu_local::{CpuLocal, Head, LockWord, Pinned, Popped, Push, Quiesce, Step};
+use zonal::platform::cpu_local::{CpuLocal, Head, Pinned, Popped, Push, Quiesce, Step};
 use zonal::platform::pageset_slot::{PagesetSlot, PagesetSlots};
 use zonal::platform::reclaimer::{ReclaimRequest, Reclaimer};
 use zonal::units::{CpuId, Moment, NodeId, PageCount};
@@ -153,11 +153,11 @@ impl CpuLocal<Lab> for LabCpus {
     }
 
     #[inline(always)]
-    fn lock(&self, cpu: CpuId, head: &Head<Lab>) -> Option<LockWord> {
+    fn lock(&self, cpu: CpuId, head: &Head<Lab>) -> bool {
         undisturbed(|| PINNED.lock(cpu, head))
     }
 
-    fn lock_remote(&self, cpu: CpuId, head: &Head<Lab>) -> Option<LockWord> {
+    fn lock_remote(&self, cpu: CpuId, head: &Head<Lab>) -> bool {
         PINNED.lock_remote(cpu, head)
     }
 }

@@ -49,11 +49,8 @@ pub struct Sequences {
 }
 
 /// The instructions contain these values as literals.
-const _: () = assert!(
-    LockWord::UNINIT.bits() == 0
-        && LockWord::LOCKED.bits() == u64::MAX
-        && LockWord::LOCKED_REMOTELY.bits() == u64::MAX - 1
-);
+const _: () =
+    assert!(LockWord::LOCKED.bits() == u64::MAX && LockWord::LOCKED_REMOTELY.bits() == u64::MAX - 1);
 
 /// Stops the build if the offsets in the instructions differ from those of the structures.
 const fn assert_layout<P: Platform>() {
@@ -154,17 +151,15 @@ impl<P: Platform<U32 = AtomicU32, U64 = AtomicU64>> CpuLocal<P> for Sequences {
     }
 
     #[inline]
-    fn lock(&self, cpu: CpuId, head: &Head<P>) -> Option<LockWord> {
+    fn lock(&self, cpu: CpuId, head: &Head<P>) -> bool {
         const { assert_layout::<P>() };
         let Some(area) = self.area else { return TryLock.lock(cpu, head) };
         // SAFETY: `area` is valid for all threads.
-        let lock_word = LockWord::from_bits(unsafe {
-            instructions::lock(area, cpu.get(), std::ptr::from_ref(head).cast())
-        });
-        (lock_word != LockWord::LOCKED).then_some(lock_word)
+        let lock_word = unsafe { instructions::lock(area, cpu.get(), std::ptr::from_ref(head).cast()) };
+        lock_word != LockWord::LOCKED.bits()
     }
 
-    fn lock_remote(&self, cpu: CpuId, head: &Head<P>) -> Option<LockWord> {
+    fn lock_remote(&self, cpu: CpuId, head: &Head<P>) -> bool {
         match self.area {
             Some(_) => lock_remotely(head, || restart_sequences(cpu)),
             None => TryLock.lock_remote(cpu, head),

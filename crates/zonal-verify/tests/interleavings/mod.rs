@@ -38,6 +38,9 @@ macro_rules! for_all_scenarios {
             sequences_pop_against_migrating_drain: sequences, 3;
             sequences_push_against_migrating_refill: sequences, 3;
             sequences_lock_against_migrating_drain: sequences, 3;
+            sequences_first_block_against_push: sequences, 2;
+            sequences_first_block_against_pop: sequences, 2;
+            sequences_first_block_against_drain: sequences, 2;
             hand_over: pagesets, 1;
             refill_and_drain: pagesets, 1;
             blocks_beside_batches: pagesets, 1;

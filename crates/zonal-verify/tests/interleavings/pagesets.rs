@@ -104,8 +104,7 @@ pub(crate) fn blocks_beside_batches<C: Checker>() {
         on(0, |world| {
             let order = Order::new(4).expect("it is small");
             if let Ok(block) = world.alloc(&Request::new(order)) {
-                world.disown(block.first, order);
-                world.allocator().free(block.first, order).expect("the free is valid");
+                world.free_block(block);
             }
         }),
         on(1, |world| {

@@ -147,8 +147,8 @@ impl<C: Checker> Sequence<'_, C> {
         Ok(self.slot)
     }
 
-    /// Locks the lock word, and returns its previous value.
-    fn run_lock(&mut self, accesses: Accesses) -> Result<LockWord, Abort> {
+    /// Locks the lock word.
+    fn run_lock(&mut self, accesses: Accesses) -> Result<(), Abort> {
         for &access in accesses {
             match access {
                 Access::LoadAcquire(Field::LockWord) => {
@@ -165,7 +165,7 @@ impl<C: Checker> Sequence<'_, C> {
                 other => panic!("a lock sequence must not access {other:?}"),
             }
         }
-        self.lock_word.map(LockWord::from_bits).ok_or(Abort)
+        Ok(())
     }
 }
 
@@ -237,12 +237,12 @@ impl<C: Checker> CpuLocal<Model<C>> for Restartable<C> {
         sequence.run(self.orders.push, Change::Push(push.step)).is_ok()
     }
 
-    fn lock(&self, cpu: CpuId, head: &Head<Model<C>>) -> Option<LockWord> {
+    fn lock(&self, cpu: CpuId, head: &Head<Model<C>>) -> bool {
         assert_eq!(cpu.get(), C::cpu(), "threads of a model stay on their CPU");
-        self.begin(head, &[]).run_lock(self.orders.lock).ok()
+        self.begin(head, &[]).run_lock(self.orders.lock).is_ok()
     }
 
-    fn lock_remote(&self, cpu: CpuId, head: &Head<Model<C>>) -> Option<LockWord> {
+    fn lock_remote(&self, cpu: CpuId, head: &Head<Model<C>>) -> bool {
         lock_remotely(head, || {
             self.cpus[cpu.index()].interrupt();
             true

@@ -9,13 +9,13 @@
 
 use std::sync::Arc;
 
-use zonal::Config;
 use zonal::rules::pageset_tuning::PagesetTuning;
-use zonal::units::{CpuId, PageCount, Pfn};
+use zonal::units::{CpuId, NodeId, Order, PageCount, Pfn};
+use zonal::{Block, Config, NodeMask, Request};
 
 use crate::interleavings::checker::Checker;
 use crate::interleavings::restartable::{CONTRACT, Orders};
-use crate::interleavings::world::{NoReclaimer, World, config, on};
+use crate::interleavings::world::{NoReclaimer, NodeShape, World, config, on};
 
 /// Scenarios with the orders of the contract.
 macro_rules! under_contract {
@@ -33,6 +33,9 @@ under_contract! {
     sequences_pop_against_migrating_drain: pop_against_migrating_drain;
     sequences_push_against_migrating_refill: push_against_migrating_refill;
     sequences_lock_against_migrating_drain: lock_against_migrating_drain;
+    sequences_first_block_against_push: first_block_against_push;
+    sequences_first_block_against_pop: first_block_against_pop;
+    sequences_first_block_against_drain: first_block_against_drain;
 }
 
 /// Creates a zone that CPUs 0 and 1 share, in which CPU 0 has just freed a frame.
@@ -114,4 +117,47 @@ pub(crate) fn lock_against_migrating_drain<C: Checker>(orders: Orders) {
     let world = world::<C>(orders);
     world.at_once(on(0, drain), on(0, drain));
     world.check_to_the_last_frame();
+}
+
+/// Two threads of CPU 0 use its pageset of the other node for the first time: one frees a block of two frames, the other
+/// a single frame.
+pub(crate) fn first_block_against_push<C: Checker>(orders: Orders) {
+    let (world, pair, frame) = world_with_an_unused_pageset::<C>(orders);
+    world.at_once(on(0, move |world| world.free_block(pair)), on(0, move |world| world.free(frame)));
+    world.check_to_the_last_frame();
+}
+
+/// Like [`first_block_against_push`], but the other thread allocates a frame.
+pub(crate) fn first_block_against_pop<C: Checker>(orders: Orders) {
+    let (world, pair, _) = world_with_an_unused_pageset::<C>(orders);
+    let pop = |world: &World<C>| {
+        let other: NodeMask = NodeId::new(1).into_iter().collect();
+        world.alloc(&Request::page().allowed(&other)).expect("there is memory");
+    };
+    world.at_once(on(0, move |world| world.free_block(pair)), on(0, pop));
+    world.check_to_the_last_frame();
+}
+
+/// Like [`first_block_against_push`], but the other thread drains the pageset from another CPU.
+pub(crate) fn first_block_against_drain<C: Checker>(orders: Orders) {
+    let (world, pair, frame) = world_with_an_unused_pageset::<C>(orders);
+    let free = move |world: &World<C>| {
+        world.free_block(pair);
+        world.free(frame);
+    };
+    world.at_once(on(1, drain), on(0, free));
+    world.check_to_the_last_frame();
+}
+
+/// Creates a world of two nodes, in which CPU 0 has never used its pageset of node 1. Returns the world and a block of
+/// two frames and a frame of node 1.
+fn world_with_an_unused_pageset<C: Checker>(orders: Orders) -> (Arc<World<C>>, Block, Pfn) {
+    let config = Config { tuning: PagesetTuning::Fixed, ..config(8) };
+    let nodes: &[NodeShape] = &[(&[0], 16), (&[1], 32)];
+    let world = World::<C>::of_sequences(nodes, &config, Box::new(NoReclaimer), orders);
+    C::set_cpu(1);
+    let pair = world.alloc(&Request::new(Order::new(1).expect("it is small"))).expect("there is memory");
+    let frame = world.page();
+    C::set_cpu(0);
+    (world, pair, frame)
 }

@@ -4,7 +4,7 @@
 //! Related files: `cells.rs` is the platform, `world.rs` disables interrupts, and `restartable.rs` has the sequences.
 
 use zonal::platform::RawLock;
-use zonal::platform::cpu_local::{CpuLocal, Head, LockWord, Pinned, Popped, Push, Quiesce, Step, TryLock};
+use zonal::platform::cpu_local::{CpuLocal, Head, Pinned, Popped, Push, Quiesce, Step, TryLock};
 use zonal::platform::pageset_slot::{PagesetSlot, PagesetSlots};
 use zonal::units::CpuId;
 
@@ -114,7 +114,7 @@ impl<C: Checker> CpuLocal<Model<C>> for Way<C> {
         }
     }
 
-    fn lock(&self, cpu: CpuId, head: &Head<Model<C>>) -> Option<LockWord> {
+    fn lock(&self, cpu: CpuId, head: &Head<Model<C>>) -> bool {
         match self {
             Self::Locks => TryLock.lock(cpu, head),
             Self::Interrupts(pinned) => pinned.lock(cpu, head),
@@ -122,7 +122,7 @@ impl<C: Checker> CpuLocal<Model<C>> for Way<C> {
         }
     }
 
-    fn lock_remote(&self, cpu: CpuId, head: &Head<Model<C>>) -> Option<LockWord> {
+    fn lock_remote(&self, cpu: CpuId, head: &Head<Model<C>>) -> bool {
         match self {
             Self::Locks => TryLock.lock_remote(cpu, head),
             Self::Interrupts(pinned) => pinned.lock_remote(cpu, head),

@@ -194,6 +194,12 @@ impl<C: Checker> World<C> {
         self.undisturbed(|| self.allocator.free(frame, Order::PAGE)).expect("the free is valid");
     }
 
+    /// Frees a block that the caller owns.
+    pub(crate) fn free_block(&self, block: Block) {
+        self.disown(block.first, block.order);
+        self.undisturbed(|| self.allocator.free(block.first, block.order)).expect("the free is valid");
+    }
+
     /// Calls `work`, with interrupts disabled in the world of a kernel.
     pub(crate) fn undisturbed<R>(&self, work: impl FnOnce() -> R) -> R {
         match &self.interrupts {

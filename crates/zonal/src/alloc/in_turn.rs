@@ -78,7 +78,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         let node = turn.node();
         let zone = ZoneId::from_index(self.state.nodes[self.state.place_of(node)?].preferred_zone()?);
-        let slot = self.state.slots.initialized(cpu.index, zone)?;
+        let slot = self.state.slots.at(cpu.index, zone)?;
         // A pageset that serves for another zone counts its blocks as misses.
         let suits = slot.kind <= flags.zone_limit && slot.node == node && slot.is_preferred();
         suits.then_some((slot, turn))

@@ -107,7 +107,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Returns the CPU's slot for the zone, unless a pageset that serves for another zone counts its blocks as misses.
     #[inline(always)]
     fn nearest_slot(&self, zone: ZoneId, cpu: CpuInfo) -> Option<&'m PagesetSlot<'m, P>> {
-        self.state.slots.initialized(cpu.index, zone).filter(|slot| slot.is_preferred())
+        self.state.slots.at(cpu.index, zone).filter(|slot| slot.is_preferred())
     }
 
     /// Pops a frame from the pageset of `slot` under its lock.

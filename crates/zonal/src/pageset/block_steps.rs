@@ -16,7 +16,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::pageset::depth_cells::Leeway;
 use crate::pageset::state::MachineState;
 use crate::pageset::{Pageset, StackId};
-use crate::platform::cpu_local::{CpuLocal, LockWord};
+use crate::platform::cpu_local::CpuLocal;
 use crate::platform::pageset_word::{Limits, PagesetWord, SERVED_GUARD, SERVED_STEP, kind_guard, kind_step};
 use crate::platform::{Atomic, Platform};
 use crate::units::{Order, PageKind};
@@ -42,13 +42,15 @@ impl<'m, P: Platform> MachineState<'m, P> {
         if lens.load(Relaxed) == 0 || !is_counted(zone, cpu, stack) {
             return None;
         }
-        let lock_word = self.platform.cpu_local().lock(cpu.id, head)?;
+        if !self.platform.cpu_local().lock(cpu.id, head) {
+            return None;
+        }
         let (len, word) = (lens.load(Relaxed), head.word.load(Relaxed));
         let left = pageset.block_leeway().after_pop(pages);
         let next = word.wrapping_add(SERVED_STEP);
         let served = next.wrapping_add(head.pop_limit.load(Relaxed)) & SERVED_GUARD;
         let Some(left) = left.filter(|_| len != 0 && served == 0 && !pageset.serves_for_another()) else {
-            head.unlock(lock_word);
+            head.open();
             return None;
         };
         let frame = pagesets.slot(cpu, stack, len - 1).load(Relaxed);
@@ -88,10 +90,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let pagesets = self.pagesets_of(zone);
         let pageset = pagesets.of(cpu);
         let (head, lens, pages) = (&pageset.head, &pageset.lens[stack.0], order.pages().get() as u32);
-        if !is_counted(zone, cpu, stack) {
+        if !is_counted(zone, cpu, stack) || !self.platform.cpu_local().lock(cpu.id, head) {
             return false;
         }
-        let Some(lock_word) = self.platform.cpu_local().lock(cpu.id, head) else { return false };
         let (len, word) = (lens.load(Relaxed), head.word.load(Relaxed));
         let push_limit = head.push_limit.load(Relaxed);
         let left = pageset.block_leeway().after_push(pages);
@@ -100,7 +101,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
                 && push_limit != Limits::PUSH_NONE
                 && !pageset.depth().is_period_over(self.platform.now())
         }) else {
-            head.unlock(lock_word);
+            head.open();
             return false;
         };
         pagesets.slot(cpu, stack, len).store(frame, Relaxed);
@@ -132,16 +133,16 @@ impl<'m, P: Platform> MachineState<'m, P> {
     ) -> bool {
         let pageset = self.pagesets_of(zone).of(cpu);
         let head = &pageset.head;
-        if !zone.is_own(cpu) {
-            return false; // readers add only the cells of CPUs on the node
+        // Readers add only the cells of CPUs on the node.
+        if !zone.is_own(cpu) || !self.platform.cpu_local().lock(cpu.id, head) {
+            return false;
         }
-        let Some(lock_word) = self.platform.cpu_local().lock(cpu.id, head) else { return false };
         let (next, pop_limit) =
             (head.word.load(Relaxed).wrapping_add(SERVED_STEP), head.pop_limit.load(Relaxed));
         // Without limits of pops, the served blocks have no limit either.
         let trips = pop_limit == Limits::POP_NONE || next.wrapping_add(pop_limit) & SERVED_GUARD != 0;
-        if lock_word != LockWord::OPEN || trips || pageset.serves_for_another() {
-            head.unlock(lock_word);
+        if !pageset.was_used() || trips || pageset.serves_for_another() {
+            head.open();
             return false;
         }
         pageset.note_last_middle(frame);
@@ -154,13 +155,12 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Counts a block as freed by the caller's CPU; returns `false`, and counts nothing, if more work is necessary.
     pub(crate) fn count_merge(&self, zone: &Zone<'m, P>, cpu: CpuInfo, order: Order, kind: PageKind) -> bool {
-        if !zone.is_own(cpu) {
+        let pageset = self.pagesets_of(zone).of(cpu);
+        if !zone.is_own(cpu) || !self.platform.cpu_local().lock(cpu.id, &pageset.head) {
             return false;
         }
-        let pageset = self.pagesets_of(zone).of(cpu);
-        let Some(lock_word) = self.platform.cpu_local().lock(cpu.id, &pageset.head) else { return false };
         pageset.add_block_frames(kind, order.pages().get().wrapping_neg());
-        pageset.head.unlock(lock_word);
+        pageset.head.open();
         true
     }
 

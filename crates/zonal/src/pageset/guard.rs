@@ -4,12 +4,11 @@
 //! moves many single frames at once.
 
 use core::cell::Cell;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Relaxed, Release};
 
 use crate::pageset::depth_cells::{Leeway, Run};
 use crate::pageset::stepwise_cell::StepwiseCell;
-use crate::pageset::{CLOSED, Pageset, StackId, StackShape, WATCHED};
-use crate::platform::pageset_slot::LockWord;
+use crate::pageset::{CLOSED, Pageset, StackId, StackShape, USED, WATCHED};
 use crate::platform::pageset_word::{Limits, PagesetWord, SERVED_LANE};
 use crate::platform::{Atomic, Platform};
 use crate::units::{Order, PageCount, PageKind};
@@ -61,18 +60,14 @@ impl<P: Platform> core::ops::Deref for PagesetGuard<'_, P> {
     }
 }
 
-// Every access is relaxed, because the lock that the guard represents orders them.
+// Accesses are relaxed unless they say otherwise, because the lock that the guard represents orders them.
 impl<'a, P: Platform> PagesetGuard<'a, P> {
-    /// Creates the guard of a head that was just locked; `lock_word` is the lock word's previous value.
+    /// Creates the guard of a head that was just locked.
     #[inline]
-    pub(super) fn new(
-        pageset: &'a Pageset<P>,
-        (slots, shape): (&'a [P::U32], &'a StackShape),
-        lock_word: LockWord,
-    ) -> Self {
+    pub(super) fn new(pageset: &'a Pageset<P>, (slots, shape): (&'a [P::U32], &'a StackShape)) -> Self {
         let (run, moved_block, moved) = (Cell::new(Run::None), Cell::new(false), Cell::new(0));
         let guard = Self { pageset, slots, shape, run, moved_block, moved };
-        if lock_word == LockWord::UNINIT {
+        if !pageset.was_used() {
             guard.begin();
         }
         guard
@@ -84,14 +79,15 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
         i64::from(self.word().free_slots()) - self.pageset.settled.load(Relaxed) as i64
     }
 
-    /// Initializes a pageset at its first use; the fast path's pops and pushes bail out until limits are set.
+    /// Initializes a pageset at its first session; the fast path's pops and pushes bail out until limits are set.
     #[cold]
     fn begin(&self) {
         let capacity = self.shape.depth(StackId::PAGES);
         self.set_word(PagesetWord::empty(capacity));
-        self.pageset.capacity.store(capacity, Relaxed);
+        self.pageset.capacity.store(capacity, Release); // release: pairs with the acquire in `Pageset::count`
         self.pageset.settled.store(u64::from(capacity), Relaxed);
         self.always_bail_out();
+        self.set_flag(USED);
     }
 
     /// Returns the word.

@@ -22,10 +22,10 @@ mod steps;
 mod stepwise_cell;
 mod upkeep;
 
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use crate::platform::cells::{all_zero, copy_view};
-use crate::platform::pageset_slot::{Head, LockWord};
+use crate::platform::pageset_slot::Head;
 use crate::platform::pageset_word::{Limits, PagesetWord};
 use crate::platform::{Atomic, Platform};
 use crate::units::{Moment, Order, PageCount, PageKind};
@@ -215,11 +215,13 @@ impl<'m, P: Platform> ZonePagesets<'m, P> {
 
 const CLOSED: u32 = 1;
 const WATCHED: u32 = 2;
+const USED: u32 = 4;
 
 all_zero! {
-    /// State of one pageset. If all fields are zero, the pageset is empty, open and has never been used.
+    /// State of one pageset. If all fields but those of the head are zero, the pageset is empty, open and has never been
+    /// used. If it has a slot, its head is then prepared ([`Head::prepare`]), or else zero.
     ///
-    /// Invariants while the pageset is not locked: the stack of single frames is `slots[free_slots..capacity]`, and the
+    /// Invariants while the pageset is not locked and has been used: the stack of single frames is `slots[free_slots..capacity]`, and the
     /// first of these frames is popped next. The stack of each larger order is the first `len` of its slots, and the
     /// last of these blocks is popped next. `large` = frames on the larger stacks. `high` is 0 before first use, and
     /// otherwise within the zone's limits. `settled` = the number of free slots for which the depth rule has accounted.
@@ -231,7 +233,7 @@ all_zero! {
         high: u64,
         large: u64,
         lens: [u32; STACKS],
-        /// Number of slots of the stack of single frames; 0 before first use.
+        /// Number of slots of the stack of single frames; 0 before the first session.
         capacity: u32,
         /// Number of frames of the last larger block that a session popped or pushed; 0 if there was none since the last
         /// tick.
@@ -247,7 +249,7 @@ all_zero! {
         /// zone's node.
         block_frames: [u64; PageKind::COUNT],
         /// [`CLOSED`] while the CPU is offline; [`WATCHED`] while each free checks whether the period of the depth rule
-        /// is over.
+        /// is over; [`USED`] from the first session on.
         flags: u32,
         /// 1 + offset of the block of a middle order that the CPU allocated last, or 0.
         last_middle: u32,
@@ -267,20 +269,20 @@ all_zero! {
     }
 }
 
-// Every access is relaxed, because the values returned may be out of date.
+// Accesses are relaxed unless they say otherwise, because the values returned may be out of date.
 impl<P: Platform> Pageset<P> {
     /// Returns the packed word, which may be out of date.
     pub(crate) fn word(&self) -> PagesetWord {
-        if self.was_used() {
-            PagesetWord::from_bits(self.head.word.load(Relaxed))
-        } else {
-            PagesetWord::empty(0)
+        match self.head.word.load(Relaxed) {
+            0 => PagesetWord::empty(0), // the pageset has no slot and has never been used
+            bits => PagesetWord::from_bits(bits),
         }
     }
 
     /// Returns how many frames the pageset holds; the number may be out of date.
     pub(crate) fn count(&self) -> PageCount {
-        let singles = self.capacity.load(Relaxed).saturating_sub(self.word().free_slots());
+        // Acquire: pairs with the release in `PagesetGuard::begin`, so that the word is not older than the capacity.
+        let singles = self.capacity.load(Acquire).saturating_sub(self.word().free_slots());
         PageCount::new(u64::from(singles) + self.large.load(Relaxed))
     }
 
@@ -301,14 +303,14 @@ impl<P: Platform> Pageset<P> {
     #[inline]
     pub(crate) fn has(&self, stack: StackId) -> bool {
         match stack {
-            StackId::PAGES => self.word().free_slots() < self.capacity.load(Relaxed),
+            StackId::PAGES => self.word().free_slots() < self.capacity.load(Acquire), // acquire: as in `count`
             StackId(at) => self.lens[at].load(Relaxed) != 0,
         }
     }
 
-    /// Whether the pageset has ever been locked.
+    /// Whether the pageset has ever had a session.
     pub(crate) fn was_used(&self) -> bool {
-        self.head.lock_word.load(Relaxed) != LockWord::UNINIT.bits()
+        self.flags.load(Relaxed) & USED != 0
     }
 
     /// Returns the tuning state of the depth rule.
@@ -339,5 +341,27 @@ impl<P: Platform> Pageset<P> {
     /// This is a hint. It is lost if the holder of the lock sets limits at the same time.
     fn let_next_push_bail_out(&self) {
         self.head.push_limit.store(Limits::PUSH_NONE, Relaxed); // relaxed: a hint
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::platform::cells::AllZero;
+    use crate::platform::pageset_slot::LockWord;
+    use crate::testing::Native;
+
+    /// Another CPU may read the pageset between the lock of its first session and the first write of that session.
+    #[test]
+    fn pageset_without_a_session_has_neither_frames_nor_differences() {
+        let prepared = Pageset::<Native>::all_zero();
+        prepared.head.prepare(100);
+        for pageset in [prepared, Pageset::all_zero()] {
+            for lock_word in [LockWord::OPEN, LockWord::LOCKED, LockWord::LOCKED_REMOTELY] {
+                pageset.head.lock_word.store(lock_word.bits(), Relaxed);
+                assert!(pageset.word().is_clean() && !pageset.has(StackId::PAGES) && !pageset.was_used());
+                assert_eq!(pageset.count(), PageCount::ZERO);
+            }
+        }
     }
 }

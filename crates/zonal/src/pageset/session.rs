@@ -16,7 +16,6 @@ use crate::pageset::depth_cells::{Leeway, Run};
 use crate::pageset::state::MachineState;
 use crate::pageset::{PagesetGuard, StackId};
 use crate::platform::cpu_local::CpuLocal;
-use crate::platform::pageset_slot::LockWord;
 use crate::platform::pageset_word::Limits;
 use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_limits::PagesetLimits;
@@ -59,11 +58,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
         zone: &'a Zone<'m, P>,
         cpu: CpuInfo,
     ) -> Option<PagesetSession<'a, 'm, P>> {
-        if !cpu.exists() {
-            return None;
-        }
-        let lock_word = self.platform.cpu_local().lock(cpu.id, &self.pagesets_of(zone).of(cpu).head)?;
-        Some(PagesetSession::of_locked(self, zone, cpu, lock_word))
+        let lock = || self.platform.cpu_local().lock(cpu.id, &self.pagesets_of(zone).of(cpu).head);
+        (cpu.exists() && lock()).then(|| PagesetSession::of_locked(self, zone, cpu))
     }
 
     /// Locks a pageset like [`Self::own_pageset`], for a request that may have called reclaimers since it resolved
@@ -90,9 +86,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
         if cpu.id == self.platform.current_cpu() {
             return self.own_pageset(zone, cpu);
         }
-        let lock_word =
-            self.platform.cpu_local().lock_remote(cpu.id, &self.pagesets_of(zone).of(cpu).head)?;
-        Some(PagesetSession::of_locked(self, zone, cpu, lock_word))
+        let locked = self.platform.cpu_local().lock_remote(cpu.id, &self.pagesets_of(zone).of(cpu).head);
+        locked.then(|| PagesetSession::of_locked(self, zone, cpu))
     }
 
     /// Waits for the pageset of a CPU and locks it.
@@ -111,16 +106,11 @@ impl<'m, P: Platform> MachineState<'m, P> {
 }
 
 impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
-    /// Creates the session of a pageset that was just locked; `lock_word` is the lock word's previous value.
+    /// Creates the session of a pageset that was just locked.
     #[inline]
-    pub(super) fn of_locked(
-        state: &'a MachineState<'m, P>,
-        zone: &'a Zone<'m, P>,
-        cpu: CpuInfo,
-        lock_word: LockWord,
-    ) -> Self {
+    pub(super) fn of_locked(state: &'a MachineState<'m, P>, zone: &'a Zone<'m, P>, cpu: CpuInfo) -> Self {
         let pagesets = state.pagesets_of(zone);
-        let guard = PagesetGuard::new(pagesets.of(cpu), pagesets.stacks(cpu), lock_word);
+        let guard = PagesetGuard::new(pagesets.of(cpu), pagesets.stacks(cpu));
         let session = PagesetSession { state, zone, cpu, guard, undrained: Cell::new(0) };
         session.account(session.moved() + session.settle_blocks());
         session

@@ -6,7 +6,7 @@
 //! refers to a pageset of the same CPU. Slots hold pointers, so they are valid in one process only. Related files:
 //! `alloc/mod.rs` and `alloc/free.rs` use the slots, through `platform/cpu_local.rs`.
 
-use core::sync::atomic::Ordering::{Acquire, Relaxed};
+use core::sync::atomic::Ordering::Relaxed;
 
 use crate::metadata::arena::{Arena, Measure};
 use crate::pageset::state::MachineState;
@@ -65,6 +65,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             let (cpu, zone) = (each_cpu.next()?, at % of_each);
             let zone = if of_each == zones { zone } else { self.first_preferred(cpu)? };
             let slot = slot_for(&self.zones[zone], &self.pagesets[zone], cpu);
+            slot.head.prepare(slot.slots.len() as u32);
             Some(slot).filter(|_| fast_path == FastPath::On)
         };
         let table =
@@ -72,10 +73,11 @@ impl<'m, P: Platform> MachineState<'m, P> {
         self.slots = PagesetSlots { table, current, of_each };
         for cpu in (0..current.len()).map(|cpu| CpuId::new(cpu as u32)) {
             self.slots.set(cpu, self.slots.null_slot());
-            if let Some(cpu) = self.cpu_info(cpu).filter(|_| fast_path == FastPath::On)
+            if let Some(cpu) = self.cpu_info(cpu)
                 && let Some(zone) = self.first_preferred(cpu)
+                && let Some(slot) = self.slots.at(cpu.index, ZoneId::from_index(zone))
             {
-                self.use_first(&self.zones[zone], cpu);
+                self.slots.set(cpu.id, slot);
             }
         }
     }
@@ -86,15 +88,6 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let node = usize::from(cpu.node);
         let own_highest = || self.zones_by_preference(node).next().map(|zone| zone.id.index());
         self.nodes[node].preferred_zone().or_else(own_highest)
-    }
-
-    /// Initializes the pageset of a CPU for `zone` and makes the CPU use it.
-    fn use_first(&self, zone: &Zone<'m, P>, cpu: CpuInfo) {
-        let pageset = self.pagesets_of(zone).of(cpu);
-        // Relaxed: no other thread can access the pageset yet.
-        let lock_word = LockWord::from_bits(pageset.head.lock_word.swap(LockWord::LOCKED.bits(), Relaxed));
-        let guard = PagesetGuard::new(pageset, self.pagesets_of(zone).stacks(cpu), lock_word);
-        self.use_pageset(zone, &guard, cpu);
     }
 
     /// Makes a CPU use its pageset of `zone` for single frames from now on.
@@ -110,7 +103,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         self.slots.of(cpu.id).filter(|slot| slot.zone == zone.id && slot.slots_at != 0)
     }
 
-    /// Returns the initialized slot of a CPU for `zone`, which is not its preferred zone, whether the CPU uses it or not.
+    /// Returns the slot of a CPU for `zone`, which is not its preferred zone, whether the CPU uses it or not.
     ///
     /// While a CPU is served elsewhere, a frame of its preferred zone must make it use that zone's pageset again. Such
     /// frames therefore take the lock.
@@ -119,7 +112,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         if self.nodes[usize::from(cpu.node)].preferred_zone() == Some(zone.id.index()) {
             return None;
         }
-        self.slots.initialized(cpu.index, zone.id)
+        self.slots.at(cpu.index, zone.id)
     }
 
     /// Whether a CPU pops and pushes single frames through its pageset of `zone`.
@@ -139,10 +132,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
     pub(crate) fn serve_from_preferred(&self, cpu: CpuInfo) {
         let slot = self.nodes[usize::from(cpu.node)].preferred_zone();
         let slot = slot.and_then(|zone| self.slots.at(cpu.index, ZoneId::from_index(zone)));
-        // Acquire: pairs with the release that opened the head.
-        let slot = slot.filter(|slot| slot.head.lock_word.load(Acquire) != LockWord::UNINIT.bits());
-        // Without a used slot, the CPU uses the null slot, the first of the table. The table is empty while the
-        // allocator starts.
+        // Without such a slot, the CPU uses the null slot, the first of the table. The table is empty while the allocator
+        // starts.
         if let Some(slot) = slot.or(self.slots.table.first()) {
             self.slots.set(cpu.id, slot);
         }

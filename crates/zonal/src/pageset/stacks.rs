@@ -102,7 +102,6 @@ mod tests {
     use super::*;
     use crate::pageset::{Pageset, StackShape};
     use crate::platform::cells::AllZero;
-    use crate::platform::cpu_local::LockWord;
     use crate::testing::Native;
     use core::sync::atomic::AtomicU32;
     use std::vec::Vec;
@@ -116,7 +115,7 @@ mod tests {
             StackShape::new(depths)
         };
         let slots: Vec<AtomicU32> = (0..shape.slots()).map(|_| AtomicU32::new(0)).collect();
-        work(&PagesetGuard::new(&pageset, (&slots, &shape), LockWord::UNINIT))
+        work(&PagesetGuard::new(&pageset, (&slots, &shape)))
     }
 
     fn stack_of(guard: &PagesetGuard<'_, Native>) -> Vec<u32> {

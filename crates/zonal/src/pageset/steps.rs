@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::pageset::session::PagesetSession;
 use crate::pageset::state::MachineState;
 use crate::platform::cpu_local::CpuLocal;
-use crate::platform::pageset_slot::{LockWord, PagesetSlot};
+use crate::platform::pageset_slot::PagesetSlot;
 use crate::platform::pageset_word::{
     FREE_SLOTS_GUARD, GUARDS, POP_STEPS, PUSH_STEPS, PagesetWord, SERVED_LANE, free_slots_of,
 };
@@ -26,8 +26,6 @@ pub(crate) struct LockedSlot<'a, 'm, P: Platform> {
     state: &'a MachineState<'m, P>,
     slot: &'m PagesetSlot<'m, P>,
     cpu: CpuInfo,
-    /// The lock word before it was locked.
-    lock_word: LockWord,
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
@@ -38,8 +36,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         slot: &'m PagesetSlot<'m, P>,
         cpu: CpuInfo,
     ) -> Option<LockedSlot<'a, 'm, P>> {
-        let lock_word = self.platform.cpu_local().lock(cpu.id, slot.head)?;
-        Some(LockedSlot { state: self, slot, cpu, lock_word })
+        self.platform.cpu_local().lock(cpu.id, slot.head).then_some(LockedSlot { state: self, slot, cpu })
     }
 }
 
@@ -54,9 +51,7 @@ impl<'a, 'm, P: Platform> LockedSlot<'a, 'm, P> {
         let head = self.slot.head;
         let word = head.word.load(Relaxed);
         let next = word.wrapping_add(POP_STEPS[kind as usize].bits());
-        if self.lock_word != LockWord::OPEN
-            || next.wrapping_add(head.pop_limit.load(Relaxed)) & FREE_SLOTS_GUARD != 0
-        {
+        if next.wrapping_add(head.pop_limit.load(Relaxed)) & FREE_SLOTS_GUARD != 0 {
             return Err(self.session());
         }
         let frame = self.slot.slots[free_slots_of(word)].load(Relaxed);
@@ -75,7 +70,7 @@ impl<'a, 'm, P: Platform> LockedSlot<'a, 'm, P> {
         let head = self.slot.head;
         let next = head.word.load(Relaxed).wrapping_sub(PUSH_STEPS[kind as usize].bits());
         let trips = head.push_limit.load(Relaxed).wrapping_sub(next) & FREE_SLOTS_GUARD != 0;
-        if self.lock_word != LockWord::OPEN || trips || self.is_period_over() {
+        if trips || self.is_period_over() {
             return Err(self.session());
         }
         self.slot.slots[free_slots_of(next)].store(frame, Relaxed);
@@ -92,12 +87,7 @@ impl<'a, 'm, P: Platform> LockedSlot<'a, 'm, P> {
 
     #[cold]
     pub(crate) fn session(self) -> PagesetSession<'a, 'm, P> {
-        PagesetSession::of_locked(
-            self.state,
-            &self.state.zones[self.slot.zone.index()],
-            self.cpu,
-            self.lock_word,
-        )
+        PagesetSession::of_locked(self.state, &self.state.zones[self.slot.zone.index()], self.cpu)
     }
 
     /// Returns `word` after a step of `amount`; the parts of differences that exceed the thresholds move to the totals.

@@ -119,8 +119,8 @@ pub trait CpuLocal<P: Platform>: Send + Sync {
         refused: impl FnOnce(&'m PagesetSlot<'m, P>, Push) -> bool,
     ) -> bool;
 
-    /// Pops the top frame of a slot of `cpu`, whose head is initialized, whichever slot the CPU uses. The calling thread
-    /// runs on `cpu`, or ran on it until recently.
+    /// Pops the top frame of a slot of `cpu`, whichever slot the CPU uses. The calling thread runs on `cpu`, or ran on it
+    /// until recently.
     ///
     /// The accesses are those of [`POP`], or those of a pop under the lock. Returns [`Popped::NOTHING`] in the cases of
     /// [`CpuLocal::pop_current`].
@@ -137,14 +137,15 @@ pub trait CpuLocal<P: Platform>: Send + Sync {
         under_lock(self, cpu, slot, |head| head.push(slot.slots, push, LockWord::OPEN)) == Some(true)
     }
 
-    /// Locks a head of `cpu` and returns the previous lock word. The calling thread runs on `cpu`, or ran on it until
-    /// recently.
+    /// Locks a head of `cpu`. The calling thread runs on `cpu`, or ran on it until recently.
     ///
-    /// Returns `None` if the head is already locked or the sequence was interrupted.
-    fn lock(&self, cpu: CpuId, head: &Head<P>) -> Option<LockWord>;
+    /// Returns `false` if the head is already locked or the sequence was interrupted.
+    #[must_use]
+    fn lock(&self, cpu: CpuId, head: &Head<P>) -> bool;
 
     /// Locks a head of `cpu` from any CPU. The return value is the same as that of [`CpuLocal::lock`].
-    fn lock_remote(&self, cpu: CpuId, head: &Head<P>) -> Option<LockWord>;
+    #[must_use]
+    fn lock_remote(&self, cpu: CpuId, head: &Head<P>) -> bool;
 
     /// Whether [`CpuLocal::lock_remote`] excludes the operations of other CPUs.
     ///
@@ -205,14 +206,13 @@ impl<P: Platform> CpuLocal<P> for TryLock {
     }
 
     #[inline(always)]
-    fn lock(&self, _cpu: CpuId, head: &Head<P>) -> Option<LockWord> {
+    fn lock(&self, _cpu: CpuId, head: &Head<P>) -> bool {
         // Acquire: pairs with the release in `Head::open`. If the head was already locked, the exchange leaves it
         // locked.
-        let lock_word = LockWord::from_bits(head.lock_word.swap(LockWord::LOCKED.bits(), Acquire));
-        (lock_word != LockWord::LOCKED).then_some(lock_word)
+        head.lock_word.swap(LockWord::LOCKED.bits(), Acquire) != LockWord::LOCKED.bits()
     }
 
-    fn lock_remote(&self, cpu: CpuId, head: &Head<P>) -> Option<LockWord> {
+    fn lock_remote(&self, cpu: CpuId, head: &Head<P>) -> bool {
         self.lock(cpu, head)
     }
 }
@@ -224,10 +224,11 @@ fn under_lock<P: Platform, L: CpuLocal<P> + ?Sized, R>(
     slot: &PagesetSlot<'_, P>,
     work: impl FnOnce(&Head<P>) -> R,
 ) -> Option<R> {
-    let lock_word = local.lock(cpu, slot.head)?;
-    let result = (lock_word == LockWord::OPEN).then(|| work(slot.head));
-    slot.head.lock_word.store(lock_word.bits(), Release); // Release: pairs with the acquire in `lock`.
-    result
+    local.lock(cpu, slot.head).then(|| {
+        let result = work(slot.head);
+        slot.head.open();
+        result
+    })
 }
 
 /// For platforms with [`Pinned`] access, ensures that no operation is in progress on another CPU.
@@ -350,17 +351,16 @@ impl<P: Platform, Q: Quiesce> CpuLocal<P> for Pinned<Q> {
     }
 
     #[inline(always)]
-    fn lock(&self, _cpu: CpuId, head: &Head<P>) -> Option<LockWord> {
-        let lock_word = head.load_lock_word();
-        if lock_word.is_locked() {
-            return None;
+    fn lock(&self, _cpu: CpuId, head: &Head<P>) -> bool {
+        if head.load_lock_word().is_locked() {
+            return false;
         }
         // Relaxed: no other code runs on this CPU, and other CPUs quiesce this CPU before they access its heads.
         head.lock_word.store(LockWord::LOCKED.bits(), Relaxed);
-        Some(lock_word)
+        true
     }
 
-    fn lock_remote(&self, cpu: CpuId, head: &Head<P>) -> Option<LockWord> {
+    fn lock_remote(&self, cpu: CpuId, head: &Head<P>) -> bool {
         lock_remotely(head, || {
             self.0.quiesce(cpu);
             true
@@ -376,13 +376,14 @@ impl<P: Platform, Q: Quiesce> CpuLocal<P> for Pinned<Q> {
 ///
 /// The function stores [`LockWord::LOCKED_REMOTELY`] to the lock word. It then calls `quiesce` to wait until every
 /// operation in progress on the head is complete or undone, and checks that the lock word is unchanged. If `quiesce`
-/// returns `false` because it could not wait, the function restores the previous lock word. Implementations of
+/// returns `false` because it could not wait, the function opens the head again. Implementations of
 /// [`CpuLocal::lock_remote`] call this function.
-pub fn lock_remotely<P: Platform>(head: &Head<P>, quiesce: impl FnOnce() -> bool) -> Option<LockWord> {
+#[must_use]
+pub fn lock_remotely<P: Platform>(head: &Head<P>, quiesce: impl FnOnce() -> bool) -> bool {
     // Only one CPU at a time may attempt a remote lock of the head. After two CPUs had stored the same value, neither
     // could detect whether it owns the lock. Acquire: pairs with the release below.
     if head.remote_lock().swap(1, Acquire) != 0 {
-        return None;
+        return false;
     }
     let remotely = LockWord::LOCKED_REMOTELY.bits();
     let lock_word = LockWord::from_bits(head.lock_word.load(Relaxed)); // relaxed: the exchange below detects a change
@@ -393,11 +394,11 @@ pub fn lock_remotely<P: Platform>(head: &Head<P>, quiesce: impl FnOnce() -> bool
         && if quiesce() {
             head.lock_word.load(Acquire) == remotely // otherwise the owning CPU locked the head first
         } else {
-            // Restore the lock word, unless the owning CPU has locked the head meanwhile. Relaxed: no data was
-            // written under the lock.
-            let _ = head.lock_word.compare_exchange(remotely, lock_word.bits(), Relaxed, Relaxed);
+            // Open the head, unless the owning CPU has locked it meanwhile. Release: pairs with the acquire of the next
+            // operation, which must see the writes of the holder before, as the acquire above does.
+            let _ = head.lock_word.compare_exchange(remotely, LockWord::OPEN.bits(), Release, Relaxed);
             false
         };
     head.remote_lock().store(0, Release); // Release: pairs with the acquire above.
-    shut.then_some(lock_word)
+    shut
 }

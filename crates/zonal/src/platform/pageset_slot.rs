@@ -11,7 +11,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::platform::cells::{all_zero, copy_view};
-use crate::platform::pageset_word::{FREE_SLOTS_GUARD, GUARDS, Step, free_slots_of};
+use crate::platform::pageset_word::{FREE_SLOTS_GUARD, GUARDS, Limits, PagesetWord, Step, free_slots_of};
 use crate::platform::{Atomic, Platform};
 use crate::units::{CpuId, NodeId, Pfn, ZoneId, ZoneKind};
 
@@ -19,15 +19,16 @@ use crate::units::{CpuId, NodeId, Pfn, ZoneId, ZoneKind};
 ///
 /// An operation fails if a bit is set in both the lock word and the sum or difference of the new word and the limit
 /// ([`Head::pop_limit`], [`Head::push_limit`]). `OPEN` selects the guard bits. The locked values select nearly all
-/// bits. At least one of these is always set in the sum or difference, so every operation fails. `UNINIT` selects no
-/// bits and would let every operation succeed, so no pageset slot may refer to an unused head.
+/// bits. At least one of these is always set in the sum or difference, so every operation fails.
+///
+/// A head that has a slot is open before any thread can reach it, with limits that refuse every operation until the
+/// pageset's first session. A head without a slot is zero until it is locked for the first time. Zero would let every
+/// operation succeed, but operations reach heads only through slots. Every unlock stores `OPEN`, so zero never returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(transparent)]
 pub struct LockWord(u64);
 
 impl LockWord {
-    /// The head was never used.
-    pub const UNINIT: Self = Self(0);
     /// The head is not locked.
     pub const OPEN: Self = Self(GUARDS);
     /// The head is locked by its own CPU.
@@ -141,10 +142,15 @@ impl<P: Platform> Head<P> {
         self.lock_word.store(LockWord::OPEN.bits(), Release);
     }
 
-    /// Unlocks a head whose lock word was `before`.
-    #[inline]
-    pub(crate) fn unlock(&self, before: LockWord) {
-        self.lock_word.store(before.bits(), Release); // Release: as in `open`.
+    /// Prepares the head of a pageset with a stack of `slots` slots, which no session has used yet. Every pop and push
+    /// fails until the first session sets limits.
+    ///
+    /// The allocator is not shared yet, so the stores are relaxed.
+    pub(crate) fn prepare(&self, slots: u32) {
+        self.word.store(PagesetWord::empty(slots).bits(), Relaxed);
+        self.pop_limit.store(Limits::POP_NONE, Relaxed);
+        self.push_limit.store(Limits::PUSH_NONE, Relaxed);
+        self.lock_word.store(LockWord::OPEN.bits(), Relaxed);
     }
 
     // Loads of the word, the limits and the slots are relaxed, because the acquire of the lock word orders them.
@@ -249,8 +255,8 @@ impl<P: Platform> PagesetSlot<'_, P> {
 
 /// The pageset slots of all CPUs, and the slot that each CPU currently uses.
 ///
-/// Invariant: each element of `current` is the address of a slot in `table`. That slot either belongs to the CPU and
-/// has an initialized head, or is the first slot.
+/// Invariants: each element of `current` is the address of a slot in `table`, which either belongs to the CPU or is the
+/// first slot. The head of every slot is prepared ([`Head::prepare`]) or, for the first slot, locked for good.
 pub struct PagesetSlots<'m, P: Platform> {
     /// The slots; the first belongs to no pageset, and every pop and push on it fails.
     pub(crate) table: &'m [PagesetSlot<'m, P>],
@@ -295,17 +301,10 @@ impl<'m, P: Platform> PagesetSlots<'m, P> {
         (slot.slots_at != 0 && slot.zone == zone).then_some(slot)
     }
 
-    /// Returns the slot as [`Self::at`] does, if its head is initialized.
-    #[inline]
-    pub(crate) fn initialized(&self, cpu: u32, zone: ZoneId) -> Option<&'m PagesetSlot<'m, P>> {
-        // Relaxed: an initialized head remains so, and the next operation acquires the lock word again.
-        self.at(cpu, zone).filter(|slot| slot.head.lock_word.load(Relaxed) != LockWord::UNINIT.bits())
-    }
-
     pub(crate) fn set(&self, cpu: CpuId, slot: &'m PagesetSlot<'m, P>) {
         let (cell, address) = (&self.current[cpu.index()], core::ptr::from_ref(slot).expose_provenance());
         // An unchanged value is not stored, so that the cache line stays shared. Release: pairs with the acquire in
-        // `of`, which then sees the initialized head.
+        // `of`, so that the CPU sees what led to the change.
         if cell.load(Relaxed) != address as u64 {
             cell.store(address as u64, Release);
         }

@@ -195,8 +195,8 @@ pub(crate) struct Limits {
 impl Limits {
     /// The limit at which every pop fails.
     pub(crate) const POP_NONE: u64 = FREE_SLOTS_GUARD;
-    /// The limit at which every push fails.
-    pub(crate) const PUSH_NONE: u64 = 2 * FREE_SLOTS_GUARD - 1;
+    /// The limit at which every push fails, also on a full stack, where the field of free slots underflows into its guard.
+    pub(crate) const PUSH_NONE: u64 = 2 * FREE_SLOTS_GUARD - 2;
 
     /// Returns the value to add to the word after a pop. In the sum, a guard is set if its field is above its limit.
     pub(crate) const fn for_pops(self) -> u64 {
@@ -243,6 +243,20 @@ mod tests {
             let next = word.bits().wrapping_add(step.0);
             assert_ne!(next.wrapping_add(limits.for_pops()) & GUARDS, 0);
             assert_ne!(next.wrapping_add(Limits::POP_NONE) & GUARDS, 0);
+        }
+    }
+
+    /// Code under the lock tests only the guard of the free slots, so that guard must show both limits for every word.
+    #[test]
+    fn limits_of_none_refuse_full_and_empty_stacks() {
+        for free_slots in [0, 1, 2, FREE_SLOTS_MAX / 2, SLOTS_MAX - 1, SLOTS_MAX] {
+            let word = PagesetWord::empty(free_slots).bits();
+            for (pop, push) in POP_STEPS.into_iter().zip(PUSH_STEPS) {
+                let popped = word.wrapping_add(pop.0).wrapping_add(Limits::POP_NONE);
+                assert_ne!(popped & FREE_SLOTS_GUARD, 0, "a pop from {free_slots} free slots");
+                let pushed = Limits::PUSH_NONE.wrapping_sub(word.wrapping_sub(push.0));
+                assert_ne!(pushed & FREE_SLOTS_GUARD, 0, "a push onto {free_slots} free slots");
+            }
         }
     }
 

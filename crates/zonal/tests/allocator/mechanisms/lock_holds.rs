@@ -8,9 +8,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use crate::common::watched::{Access, Kind, Watch};
 use crate::common::{Plan, Random, range, run_on};
-use zonal::platform::cpu_local::{
-    CpuLocal, Head, LockWord, PagesetSlot, PagesetSlots, Popped, Push, Step, TryLock,
-};
+use zonal::platform::cpu_local::{CpuLocal, Head, PagesetSlot, PagesetSlots, Popped, Push, Step, TryLock};
 use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::units::{CpuId, Moment, Order, Pfn};
 use zonal::{Allocator, Config, Platform, Request};
@@ -116,16 +114,18 @@ impl CpuLocal<Measured> for Noted {
         TryLock.push_current(platform, slots, prepare, refused)
     }
 
-    fn lock(&self, cpu: CpuId, head: &Head<Measured>) -> Option<LockWord> {
-        let lock_word = CpuLocal::<Measured>::lock(&TryLock, cpu, head)?;
+    fn lock(&self, cpu: CpuId, head: &Head<Measured>) -> bool {
+        if !CpuLocal::<Measured>::lock(&TryLock, cpu, head) {
+            return false;
+        }
         HOLDS.with_borrow_mut(|holds| {
             assert!(holds.pageset.is_none(), "two pagesets are locked");
             holds.pageset = Some((std::ptr::from_ref(&head.lock_word).addr(), holds.accesses, holds.states));
         });
-        Some(lock_word)
+        true
     }
 
-    fn lock_remote(&self, cpu: CpuId, head: &Head<Measured>) -> Option<LockWord> {
+    fn lock_remote(&self, cpu: CpuId, head: &Head<Measured>) -> bool {
         self.lock(cpu, head)
     }
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use crate::common::scenarios::with_min;
 use crate::common::{Controls, Plan, Random, TestPlatform, YieldLock, order, stress_rounds};
 use zonal::config::{InvalidFree, NodeReclaim, ZonelistCache};
-use zonal::platform::cpu_local::{CpuLocal, Head, LockWord, Popped, Push, Step, TryLock};
+use zonal::platform::cpu_local::{CpuLocal, Head, Popped, Push, Step, TryLock};
 use zonal::platform::pageset_slot::{PagesetSlot, PagesetSlots};
 use zonal::platform::reclaimer::Reclaimer;
 use zonal::request::{Block, PageKind};
@@ -84,13 +84,13 @@ impl CpuLocal<Hostile> for Disturbed {
         }
     }
 
-    fn lock(&self, cpu: CpuId, head: &Head<Hostile>) -> Option<LockWord> {
-        if throw(4) == 1 { None } else { TryLock.lock(cpu, head) }
+    fn lock(&self, cpu: CpuId, head: &Head<Hostile>) -> bool {
+        throw(4) != 1 && TryLock.lock(cpu, head)
     }
 
-    fn lock_remote(&self, cpu: CpuId, head: &Head<Hostile>) -> Option<LockWord> {
+    fn lock_remote(&self, cpu: CpuId, head: &Head<Hostile>) -> bool {
         let wedged = cpu == WEDGED_CPU && WEDGED.get();
-        if throw(4) == 1 || wedged { None } else { TryLock.lock_remote(cpu, head) }
+        throw(4) != 1 && !wedged && TryLock.lock_remote(cpu, head)
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use crate::common::Plan;
 use zonal::config::NodeReclaim;
 use zonal::platform::SpinLock;
-use zonal::platform::cpu_local::{CpuLocal, Head, LockWord, Popped, Push, Step, TryLock};
+use zonal::platform::cpu_local::{CpuLocal, Head, Popped, Push, Step, TryLock};
 use zonal::platform::pageset_slot::{PagesetSlot, PagesetSlots};
 use zonal::platform::reclaimer::{ReclaimRequest, Reclaimer};
 use zonal::units::{CpuId, Moment, Order, PageCount, Pfn};
@@ -52,12 +52,12 @@ impl CpuLocal<Sleepy> for OnItsCpu {
         TryLock.push_current(platform, slots, prepare, refused)
     }
 
-    fn lock(&self, cpu: CpuId, head: &Head<Sleepy>) -> Option<LockWord> {
+    fn lock(&self, cpu: CpuId, head: &Head<Sleepy>) -> bool {
         assert_eq!(cpu.get(), CPU.get(), "a pageset is locked as its CPU's own from another one");
         TryLock.lock(cpu, head)
     }
 
-    fn lock_remote(&self, cpu: CpuId, head: &Head<Sleepy>) -> Option<LockWord> {
+    fn lock_remote(&self, cpu: CpuId, head: &Head<Sleepy>) -> bool {
         assert_ne!(cpu.get(), CPU.get());
         TryLock.lock(cpu, head)
     }
