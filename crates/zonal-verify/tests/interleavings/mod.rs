@@ -35,7 +35,7 @@ macro_rules! for_all_scenarios {
             sequences_push_against_drain: sequences, 3;
             sequences_pop_against_tick: sequences, 3;
             sequences_push_against_tick: sequences, 3;
-            sequences_pop_against_migrating_drain: sequences, 3;
+            sequences_pop_against_migrating_drain: sequences, 2;
             sequences_push_against_migrating_refill: sequences, 3;
             sequences_lock_against_migrating_drain: sequences, 3;
             sequences_first_block_against_push: sequences, 2;
