@@ -16,7 +16,7 @@ use under_loom::{Bounds, Explored, Loom, explore};
 /// Maximum number of interleavings of a scenario.
 const MOST: usize = 2500;
 /// Maximum number of interleavings of a scenario with sequences. It exceeds the number within the bound of preemptions,
-/// which is at most 16 769, so the exploration is complete.
+/// which is at most 34 064, so the exploration is complete.
 const MOST_OF_SEQUENCES: usize = 40_000;
 const SEQUENCES: &str = "sequences";
 

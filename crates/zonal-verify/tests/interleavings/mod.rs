@@ -31,6 +31,7 @@ macro_rules! for_all_scenarios {
             owner_against_drain: pagesets, 3;
             pinned_owner_against_drain: pagesets, 2;
             pinned_drains_at_once: pagesets, 2;
+            pinned_lock_against_tick: pagesets, 2;
             sequences_pop_against_drain: sequences, 3;
             sequences_push_against_drain: sequences, 3;
             sequences_pop_against_tick: sequences, 3;
@@ -38,6 +39,7 @@ macro_rules! for_all_scenarios {
             sequences_pop_against_migrating_drain: sequences, 3;
             sequences_push_against_migrating_refill: sequences, 3;
             sequences_lock_against_migrating_drain: sequences, 3;
+            sequences_lock_against_tick: sequences, 3;
             hand_over: pagesets, 1;
             refill_and_drain: pagesets, 1;
             blocks_beside_batches: pagesets, 1;

@@ -33,6 +33,7 @@ under_contract! {
     sequences_pop_against_migrating_drain: pop_against_migrating_drain;
     sequences_push_against_migrating_refill: push_against_migrating_refill;
     sequences_lock_against_migrating_drain: lock_against_migrating_drain;
+    sequences_lock_against_tick: lock_against_tick;
 }
 
 /// Creates a zone that CPUs 0 and 1 share, in which CPU 0 has just freed a frame.
@@ -113,5 +114,15 @@ pub(crate) fn push_against_migrating_refill<C: Checker>(orders: Orders) {
 pub(crate) fn lock_against_migrating_drain<C: Checker>(orders: Orders) {
     let world = world::<C>(orders);
     world.at_once(on(0, drain), on(0, drain));
+    world.check_to_the_last_frame();
+}
+
+/// A CPU locks its pageset to fold its counters while another CPU locks the pageset for the same purpose. Only one of them
+/// may hold the lock.
+pub(crate) fn lock_against_tick<C: Checker>(orders: Orders) {
+    let world = world::<C>(orders);
+    world.page(); // there is something to fold
+    let tick = |world: &World<C>| world.allocator().tick_cpu(CpuId::new(0));
+    world.at_once(on(0, tick), on(1, tick));
     world.check_to_the_last_frame();
 }
