@@ -8,6 +8,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::claims;
 use crate::deb;
 use crate::kernel;
 use crate::mutants;
@@ -98,6 +99,7 @@ fn all() -> Vec<Step> {
         steps.push(Step::new(format!("fuzz: {target}"), move |root| fuzz(root, target)));
     }
     steps.push(Step::new("coverage of the core", coverage));
+    steps.push(claims::step());
     steps.push(Step::new("mutants of the core, a sample", mutants::of_the_core));
     steps.push(Step::new("mutants around the core, a sample", mutants::around_the_core));
     steps.push(Step::new(format!("Rust {OLDEST}"), oldest));
