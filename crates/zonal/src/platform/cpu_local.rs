@@ -401,3 +401,41 @@ pub fn lock_remotely<P: Platform>(head: &Head<P>, quiesce: impl FnOnce() -> bool
     head.remote_lock().store(0, Release); // Release: pairs with the acquire above.
     shut.then_some(lock_word)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::platform::cells::AllZero;
+    use crate::platform::one_thread::OneThread;
+
+    fn open_head() -> Head<OneThread> {
+        let head = Head::all_zero();
+        head.open();
+        head
+    }
+
+    #[test]
+    fn a_remote_lock_that_the_owner_overwrites_is_not_held() {
+        for left in [LockWord::LOCKED, LockWord::OPEN] {
+            let head = open_head();
+            // The owner had loaded the lock word before.
+            let held = lock_remotely(&head, || {
+                head.lock_word.store(left.bits(), Relaxed);
+                true
+            });
+            assert_eq!((held, head.load_lock_word()), (None, left));
+        }
+    }
+
+    #[test]
+    fn of_two_remote_locks_at_once_at_most_one_is_held() {
+        let head = open_head();
+        let mut other = None;
+        let held = lock_remotely(&head, || {
+            head.open(); // the owner has overwritten the lock word and unlocked the head
+            other = lock_remotely(&head, || true);
+            true
+        });
+        assert!(held.is_none() || other.is_none(), "both hold the lock");
+    }
+}
