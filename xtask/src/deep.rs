@@ -8,6 +8,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::claims;
 use crate::deb;
 use crate::kernel;
 use crate::mutants;
@@ -22,6 +23,8 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// Multithreaded tests of the core's public interface.
 const THREADED: [&str; 5] =
     ["invalid_frees::races", "requests::owner_table", "hotplug::", "reclaim::reclaimers", "requests::bulk"];
+/// Tests of the core that run for as long as the environment says.
+const STRESS: [&str; 3] = ["requests::owner_table", "while_threads_allocate", "while_threads_use_them"];
 
 /// Modules of `zonal-linux` that make no system call that Miri does not support.
 const HOST_ROOMS: [&str; 3] = ["error::", "lock::", "wake_tests::"];
@@ -81,9 +84,10 @@ fn all() -> Vec<Step> {
     steps.push(Step::new("histories of small worlds, one operation longer", |root| {
         further(root, &["-p", "zonal-verify"], &["--test=exhaustive"], ("ZONAL_DEEPER", "1"))
     }));
+    steps.push(Step::new("stress of the core by its own tests, one minute each", stress_of_the_core));
     steps.push(Step::new("stress and random histories, one minute each", |root| {
-        let packages = ["-p", "zonal", "-p", "zonal-linux", "-p", "zonal-verify"];
-        let tests = ["owner_table", "sequences", "signals", "interrupted_steps", "histories"];
+        let packages = ["-p", "zonal-linux", "-p", "zonal-verify"];
+        let tests = ["sequences", "signals", "interrupted_steps", "histories"];
         let tests = tests.map(|test| format!("--test={test}"));
         let tests = tests.each_ref().map(String::as_str);
         further(root, &packages, &tests, ("ZONAL_STRESS_SECONDS", "60"))
@@ -98,6 +102,7 @@ fn all() -> Vec<Step> {
         steps.push(Step::new(format!("fuzz: {target}"), move |root| fuzz(root, target)));
     }
     steps.push(Step::new("coverage of the core", coverage));
+    steps.push(claims::step());
     steps.push(Step::new("mutants of the core, a sample", mutants::of_the_core));
     steps.push(Step::new("mutants around the core, a sample", mutants::around_the_core));
     steps.push(Step::new(format!("Rust {OLDEST}"), oldest));
@@ -135,6 +140,12 @@ fn miri(root: &Path, tests: &[&str]) -> Outcome {
 fn further(root: &Path, packages: &[&str], tests: &[&str], (variable, value): (&str, &str)) -> Outcome {
     let run = [&["test", "--release"][..], packages, tests, &["--", "--nocapture"]].concat();
     succeeds(cargo(root, run).env(variable, value))
+}
+
+/// Runs tests of the core that use it from several threads.
+fn stress_of_the_core(root: &Path) -> Outcome {
+    let run = [&["test", "--release", "-p", "zonal", "--test=allocator", "--"][..], &STRESS].concat();
+    succeeds(cargo(root, run).env("ZONAL_STRESS_SECONDS", "60"))
 }
 
 /// Fuzzes a target. The run starts from a copy of the target's corpus.

@@ -4,8 +4,8 @@
 //! *skipped*, and the summary lists it. Related files: `steps.rs` runs steps, and `plan.rs` lists them. `style.rs`,
 //! `prose.rs`, `arrows.rs`, `folders.rs` and `inventory.rs` check the sources, and `layers.rs` draws the layers.
 //! `bare.rs` builds the core without std, and `aarch64.rs` checks code that is assembled for another processor. `numa/`
-//! runs pools on emulated machines with several nodes, and `kernel/` boots the kernel on them. `planted.rs` checks that faults in the core are detected, and
-//! `skips.rs` lists the checks that tests skipped. `deep.rs` has the long checks, including `mutants.rs`.
+//! runs pools on emulated machines with several nodes, and `kernel/` boots the kernel on them. `planted.rs` checks that faults in the core are detected,
+//! `claims.rs` that the test of each guarantee fails without it, and `skips.rs` lists the checks that tests skipped. `deep.rs` has the long checks, including `mutants.rs`.
 //! `install_c.rs` installs the C library, `deb.rs` builds the Debian package, `versions.rs` compares versions, `python.rs` checks the Python package, `browser.rs` checks the live page in Chromium, `bench_guard.rs` counts instructions, `quick.rs` is for use between edits, and `release.rs` is for releases.
 
 mod aarch64;
@@ -13,6 +13,7 @@ mod arrows;
 mod bare;
 mod bench_guard;
 mod browser;
+mod claims;
 mod deb;
 mod deep;
 mod folders;

@@ -3,12 +3,13 @@
 //! A *mutant* is a file of `xtask/mutants` with a text that occurs exactly once in one source file, and its
 //! replacement. The copy is in `target/mutants/workspace` and is built in `target/mutants/build`. The program `stress`
 //! of `zonal-verify` runs on it, and must stop with the operation at which it detected the fault. The unchanged core
-//! must pass. Related files: `plan.rs` includes these steps, and `kernel/faults.rs` plants faults for the kernel.
+//! must pass. Related files: `plan.rs` includes these steps, `claims.rs` plants faults for
+//! the tests of each guarantee, and `kernel/faults.rs` for the kernel.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -42,7 +43,8 @@ pub(crate) struct Mutant {
 }
 
 impl Mutant {
-    fn read(file: &Path) -> Result<Self, String> {
+    /// Reads the description of a mutant; ignores other fields.
+    pub(crate) fn read(file: &Path) -> Result<Self, String> {
         let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let text = fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
         let table: toml::Table = text.parse().map_err(|error| format!("mutant {name}: {error}"))?;
@@ -65,9 +67,20 @@ impl Mutant {
         &self.name
     }
 
+    /// Returns the source file that the fault is in.
+    pub(crate) fn file(&self) -> &Path {
+        &self.file
+    }
+
     /// Returns what the fault is, and what should detect it.
     pub(crate) fn describe(&self) -> String {
         format!("{}\nexpected to be detected by: {}", self.what, self.noticed_by)
+    }
+
+    /// Returns the source below `root` with the fault in it.
+    pub(crate) fn plant_in(&self, root: &Path) -> Result<String, String> {
+        let source = fs::read_to_string(root.join(&self.file));
+        self.plant(&source.map_err(|error| format!("{}: {error}", self.file.display()))?)
     }
 
     /// Returns the source with the fault in it.
@@ -111,11 +124,7 @@ pub(crate) fn planted(root: &Path, names: &[String]) -> Result<Vec<Step>, String
 
 /// Returns an error for every mutant whose fault has no place in the source.
 pub(crate) fn violations(root: &Path) -> Vec<String> {
-    let planted = |mutant: Mutant| {
-        let source = fs::read_to_string(root.join(&mutant.file));
-        let source = source.map_err(|error| format!("{}: {error}", mutant.file.display()))?;
-        mutant.plant(&source)
-    };
+    let planted = |mutant: Mutant| mutant.plant_in(root);
     let found = |folder| match mutants(root, folder) {
         Ok(mutants) => mutants.into_iter().filter_map(|mutant| planted(mutant).err()).collect(),
         Err(error) => vec![error],
@@ -125,10 +134,15 @@ pub(crate) fn violations(root: &Path) -> Vec<String> {
 
 /// Returns all mutants of a folder.
 pub(crate) fn mutants(root: &Path, folder: &str) -> Result<Vec<Mutant>, String> {
+    described(root, folder)?.iter().map(|file| Mutant::read(file)).collect()
+}
+
+/// Returns the paths of the descriptions in a folder.
+pub(crate) fn described(root: &Path, folder: &str) -> Result<Vec<PathBuf>, String> {
     let files = WalkDir::new(root.join(folder)).sort_by_file_name().into_iter();
     let files = files.map(|entry| entry.map_err(|error| error.to_string()));
     let files = files.filter(|entry| !matches!(entry, Ok(entry) if entry.file_type().is_dir()));
-    files.map(|entry| Mutant::read(entry?.path())).collect()
+    files.map(|entry| Ok(entry?.into_path())).collect()
 }
 
 fn unbroken(root: &Path) -> Outcome {
@@ -164,26 +178,15 @@ enum Ended {
 
 /// Builds the copy and runs stress on it.
 fn stress(root: &Path, copy: &Path) -> Result<Ended, String> {
-    let build = mutants_folder(root).join("build");
-    let mut call = cargo(copy, ["build", "-q", "-p", "zonal-verify", "--bin", "stress"]);
-    // Optimised builds take longer than the faults take to be found without, and the copies differ too much for
-    // incremental builds to help.
-    call.env("CARGO_TARGET_DIR", &build)
-        .env("CARGO_PROFILE_DEV_OPT_LEVEL", "0")
-        .env("CARGO_INCREMENTAL", "0");
+    let mut call = cargo_in_copy(root, copy, &["build", "-q", "-p", "zonal-verify", "--bin", "stress"]);
     if let Outcome::Failed(why) = succeeds(&mut call) {
         return Err(format!("the copy does not build: {why}"));
     }
-    let mut run = Command::new(build.join("debug/stress"));
+    let mut run = Command::new(mutants_folder(root).join("build/debug/stress"));
     run.args([SEED, ROUNDS]).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut run = run.spawn().map_err(|error| format!("stress does not start: {error}"))?;
-    let begin = Instant::now();
-    while run.try_wait().map_err(|error| error.to_string())?.is_none() {
-        if begin.elapsed() > PATIENCE {
-            run.kill().map_err(|error| error.to_string())?;
-            return Ok(Ended::Broken(format!("stress did not end within {} s", PATIENCE.as_secs())));
-        }
-        sleep(Duration::from_millis(20));
+    if !ends(&mut run)? {
+        return Ok(Ended::Broken(format!("stress did not end within {} s", PATIENCE.as_secs())));
     }
     // The program prints one line, which fits in a pipe even if no reader is waiting.
     let output = run.wait_with_output().map_err(|error| error.to_string())?;
@@ -195,13 +198,37 @@ fn stress(root: &Path, copy: &Path) -> Result<Ended, String> {
     })
 }
 
-fn mutants_folder(root: &Path) -> PathBuf {
+/// Waits for a program to end; kills it and returns `false` if it does not end in time.
+pub(crate) fn ends(run: &mut Child) -> Result<bool, String> {
+    let begin = Instant::now();
+    while run.try_wait().map_err(|error| error.to_string())?.is_none() {
+        if begin.elapsed() > PATIENCE {
+            run.kill().and_then(|()| run.wait()).map_err(|error| error.to_string())?;
+            return Ok(false);
+        }
+        sleep(Duration::from_millis(20));
+    }
+    Ok(true)
+}
+
+/// Returns a call of cargo that builds parts of a copy.
+pub(crate) fn cargo_in_copy(root: &Path, copy: &Path, arguments: &[&str]) -> Command {
+    let mut call = cargo(copy, arguments);
+    // Optimised builds take longer than the faults take to be found without. Incremental builds compile only the code
+    // around the fault again.
+    call.env("CARGO_TARGET_DIR", mutants_folder(root).join("build"))
+        .env("CARGO_PROFILE_DEV_OPT_LEVEL", "0")
+        .env("CARGO_INCREMENTAL", "1");
+    call
+}
+
+pub(crate) fn mutants_folder(root: &Path) -> PathBuf {
     target_folder(root).join("mutants")
 }
 
 /// Updates the copy to the current workspace with the fault of a mutant, and returns its path. Files that are already
 /// correct are not written, so that only differences are rebuilt.
-fn copy(root: &Path, mutant: Option<&Mutant>) -> Result<PathBuf, String> {
+pub(crate) fn copy(root: &Path, mutant: Option<&Mutant>) -> Result<PathBuf, String> {
     let target = mutants_folder(root).join("workspace");
     copy_to(root, &target, mutant)?;
     Ok(target)

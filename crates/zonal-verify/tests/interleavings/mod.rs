@@ -31,6 +31,7 @@ macro_rules! for_all_scenarios {
             owner_against_drain: pagesets, 3;
             pinned_owner_against_drain: pagesets, 2;
             pinned_drains_at_once: pagesets, 2;
+            pinned_lock_against_tick: pagesets, 2;
             sequences_pop_against_drain: sequences, 3;
             sequences_push_against_drain: sequences, 3;
             sequences_pop_against_tick: sequences, 3;
@@ -41,6 +42,7 @@ macro_rules! for_all_scenarios {
             sequences_first_block_against_push: sequences, 2;
             sequences_first_block_against_pop: sequences, 2;
             sequences_first_block_against_drain: sequences, 2;
+            sequences_lock_against_tick: sequences, 3;
             hand_over: pagesets, 1;
             refill_and_drain: pagesets, 1;
             blocks_beside_batches: pagesets, 1;

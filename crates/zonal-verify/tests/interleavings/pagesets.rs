@@ -67,6 +67,17 @@ pub(crate) fn pinned_drains_at_once<C: Checker>() {
     world.check_to_the_last_frame();
 }
 
+/// A CPU of a kernel locks its pageset to fold its counters while another CPU locks the pageset for the same purpose. The
+/// owner may overwrite the remote lock before it is interrupted, and then the remote lock must fail.
+pub(crate) fn pinned_lock_against_tick<C: Checker>() {
+    let config = Config { tuning: PagesetTuning::Fixed, ..small() };
+    let world = World::<C>::of_kernel_with_checked_locks(&[(&[0, 1], 32)], &config);
+    world.page(); // there is something to fold
+    let tick = |world: &World<C>| world.allocator().tick_cpu(CpuId::new(0));
+    world.at_once(on(0, move |world| world.undisturbed(|| tick(world))), on(1, tick));
+    world.check_to_the_last_frame();
+}
+
 /// Frames move from one CPU to another through a drain and a refill.
 pub(crate) fn hand_over<C: Checker>() {
     let world = World::<C>::new(&[(&[0, 1], 16)], &config(0), Box::new(NoReclaimer));

@@ -36,6 +36,7 @@ under_contract! {
     sequences_first_block_against_push: first_block_against_push;
     sequences_first_block_against_pop: first_block_against_pop;
     sequences_first_block_against_drain: first_block_against_drain;
+    sequences_lock_against_tick: lock_against_tick;
 }
 
 /// Creates a zone that CPUs 0 and 1 share, in which CPU 0 has just freed a frame.
@@ -160,4 +161,14 @@ fn world_with_an_unused_pageset<C: Checker>(orders: Orders) -> (Arc<World<C>>, B
     let frame = world.page();
     C::set_cpu(0);
     (world, pair, frame)
+}
+
+/// A CPU locks its pageset to fold its counters while another CPU locks the pageset for the same purpose. Only one of them
+/// may hold the lock.
+pub(crate) fn lock_against_tick<C: Checker>(orders: Orders) {
+    let world = world::<C>(orders);
+    world.page(); // there is something to fold
+    let tick = |world: &World<C>| world.allocator().tick_cpu(CpuId::new(0));
+    world.at_once(on(0, tick), on(1, tick));
+    world.check_to_the_last_frame();
 }

@@ -3,9 +3,11 @@
 //!
 //! Related files: `cells.rs` is the platform, `world.rs` disables interrupts, and `restartable.rs` has the sequences.
 
-use zonal::platform::RawLock;
-use zonal::platform::cpu_local::{CpuLocal, Head, Pinned, Popped, Push, Quiesce, Step, TryLock};
+use std::sync::atomic::Ordering::Relaxed;
+
+use zonal::platform::cpu_local::{CpuLocal, Head, LockWord, Pinned, Popped, Push, Quiesce, Step, TryLock};
 use zonal::platform::pageset_slot::{PagesetSlot, PagesetSlots};
+use zonal::platform::{Atomic, RawLock};
 use zonal::units::CpuId;
 
 use crate::interleavings::cells::{LockHandle, Model};
@@ -13,23 +15,32 @@ use crate::interleavings::checker::Checker;
 use crate::interleavings::restartable::Restartable;
 
 /// One lock for each CPU. Code that runs on the CPU with interrupts disabled holds the lock.
-pub(crate) struct Interrupts<C>(Vec<LockHandle<C>>);
+pub(crate) struct Interrupts<C> {
+    cpus: Vec<LockHandle<C>>,
+    /// Whether remote locks are checked. The check is one more access, which makes every exploration larger.
+    are_locks_checked: bool,
+}
 
 impl<C> Clone for Interrupts<C> {
     fn clone(&self) -> Self {
-        Self(self.0.clone())
+        Self { cpus: self.cpus.clone(), ..*self }
     }
 }
 
 impl<C: Checker> Interrupts<C> {
     /// Creates the locks of `cpus` CPUs.
     pub(crate) fn new(cpus: usize) -> Self {
-        Self((0..cpus).map(|_| LockHandle::new()).collect())
+        Self { cpus: (0..cpus).map(|_| LockHandle::new()).collect(), are_locks_checked: false }
+    }
+
+    /// Returns the locks, with a check that the holder of a remote lock holds it.
+    pub(crate) fn with_checked_locks(self) -> Self {
+        Self { are_locks_checked: true, ..self }
     }
 
     /// Calls `work` with the interrupts of the caller's CPU disabled.
     pub(crate) fn off<R>(&self, work: impl FnOnce() -> R) -> R {
-        let of_cpu = &self.0[C::cpu() as usize];
+        let of_cpu = &self.cpus[C::cpu() as usize];
         of_cpu.lock();
         let result = work();
         of_cpu.unlock();
@@ -40,7 +51,7 @@ impl<C: Checker> Interrupts<C> {
 /// A CPU handles an interrupt as soon as its interrupts are enabled.
 impl<C: Checker> Quiesce for Interrupts<C> {
     fn quiesce(&self, cpu: CpuId) {
-        let of_cpu = &self.0[cpu.index()];
+        let of_cpu = &self.cpus[cpu.index()];
         of_cpu.lock();
         of_cpu.unlock();
     }
@@ -125,7 +136,15 @@ impl<C: Checker> CpuLocal<Model<C>> for Way<C> {
     fn lock_remote(&self, cpu: CpuId, head: &Head<Model<C>>) -> bool {
         match self {
             Self::Locks => TryLock.lock_remote(cpu, head),
-            Self::Interrupts(pinned) => pinned.lock_remote(cpu, head),
+            Self::Interrupts(pinned) => {
+                let is_locked = pinned.lock_remote(cpu, head);
+                if is_locked && pinned.0.are_locks_checked {
+                    // Relaxed: the last store is that of this thread.
+                    let found = LockWord::from_bits(head.lock_word.load(Relaxed));
+                    assert_eq!(found, LockWord::LOCKED_REMOTELY, "the holder has lost its lock");
+                }
+                is_locked
+            }
             Self::Sequences(sequences) => sequences.lock_remote(cpu, head),
         }
     }

@@ -88,6 +88,16 @@ impl<C: Checker> World<C> {
         Self::build(nodes, config, host, Way::Interrupts(Pinned(interrupts)))
     }
 
+    /// Creates the world of a kernel like [`World::of_kernel`], and checks that the holder of a remote lock holds it.
+    ///
+    /// Otherwise only the owner's next operation, in the middle of the holder's, would show a lost lock. That takes more
+    /// preemptions than can be explored.
+    pub(crate) fn of_kernel_with_checked_locks(nodes: &[NodeShape], config: &Config) -> Arc<Self> {
+        C::table(Table::clear);
+        let interrupts = Interrupts::new(cpus_of(nodes)).with_checked_locks();
+        Self::build(nodes, config, Box::new(NoReclaimer), Way::Interrupts(Pinned(interrupts)))
+    }
+
     /// Creates the world of a program with restartable sequences, whose memory accesses have the given orders.
     pub(crate) fn of_sequences(
         nodes: &[NodeShape],

@@ -402,3 +402,52 @@ pub fn lock_remotely<P: Platform>(head: &Head<P>, quiesce: impl FnOnce() -> bool
     head.remote_lock().store(0, Release); // Release: pairs with the acquire above.
     shut
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::platform::cells::AllZero;
+    use crate::platform::one_thread::OneThread;
+
+    fn open_head() -> Head<OneThread> {
+        let head = Head::all_zero();
+        head.open();
+        head
+    }
+
+    #[test]
+    fn a_remote_lock_that_the_owner_overwrites_is_not_held() {
+        for left in [LockWord::LOCKED, LockWord::OPEN] {
+            let head = open_head();
+            // The owner had loaded the lock word before.
+            let held = lock_remotely(&head, || {
+                head.lock_word.store(left.bits(), Relaxed);
+                true
+            });
+            assert_eq!((held, head.load_lock_word()), (false, left));
+        }
+    }
+
+    /// Without a lock word to put back, a thread that saw the lock finds a head that it may use.
+    #[test]
+    fn a_remote_lock_that_cannot_wait_leaves_the_head_open() {
+        for before in [LockWord::OPEN, LockWord::from_bits(0)] {
+            let head = open_head();
+            head.lock_word.store(before.bits(), Relaxed);
+            let held = lock_remotely(&head, || false);
+            assert_eq!((held, head.load_lock_word()), (false, LockWord::OPEN));
+        }
+    }
+
+    #[test]
+    fn of_two_remote_locks_at_once_at_most_one_is_held() {
+        let head = open_head();
+        let mut other = false;
+        let held = lock_remotely(&head, || {
+            head.open(); // the owner has overwritten the lock word and unlocked the head
+            other = lock_remotely(&head, || true);
+            true
+        });
+        assert!(!(held && other), "both hold the lock");
+    }
+}

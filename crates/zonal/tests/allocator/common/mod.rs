@@ -2,6 +2,7 @@
 //! controls.
 #![allow(unreachable_pub)] // not every test program uses every item
 
+pub mod access;
 pub mod scenarios;
 pub mod traced;
 #[path = "../../../examples/shared_lines/watched.rs"]
@@ -15,7 +16,6 @@ use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use Ordering::{AcqRel, Acquire, Relaxed};
 use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
-use zonal::platform::cpu_local::TryLock;
 use zonal::platform::pressure::PressureEvent;
 use zonal::platform::reclaimer::{NoReclaimer, ReclaimRequest, Reclaimer};
 use zonal::platform::tracepoint::Tracepoint;
@@ -23,6 +23,7 @@ use zonal::platform::{FrameContents, RawLock};
 use zonal::units::{CpuId, Moment, NodeId, PageCount, Pfn, ZoneKind};
 use zonal::{Allocator, Buffer, Config, Machine, Platform};
 
+use access::{Access, Way};
 use traced::Traced;
 
 thread_local! {
@@ -104,6 +105,7 @@ type OnPressure = Box<dyn Fn(&PressureEvent) + Send + Sync>;
 /// The state of the platform that the test controls.
 #[derive(Default)]
 pub struct Controls {
+    access: Access,
     clock_ns: AtomicU64,
     contents: OnceLock<Contents>,
     reclaimer: RwLock<Option<Arc<dyn Reclaimer + Send>>>,
@@ -167,14 +169,14 @@ impl Platform for TestPlatform {
     type U32 = AtomicU32;
     type U64 = AtomicU64;
     type Lock = YieldLock;
-    type CpuLocal = TryLock;
+    type CpuLocal = Access;
 
     fn current_cpu(&self) -> CpuId {
         CpuId::new(CPU.get())
     }
 
-    fn cpu_local(&self) -> &TryLock {
-        &TryLock
+    fn cpu_local(&self) -> &Access {
+        &self.0.access
     }
 
     fn now(&self) -> Moment {
@@ -253,6 +255,8 @@ pub struct Plan {
     pub hotplug: Vec<(u64, u64)>,
     /// Present frames of each zone. If empty, exactly the managed frames are present.
     pub present: Vec<u64>,
+    /// The way in which CPUs access their pagesets.
+    pub way: Way,
 }
 
 pub fn node(id: u16) -> NodeId {
@@ -282,14 +286,19 @@ impl Plan {
     /// Builds an allocator for this machine and returns it with its controls. The metadata is leaked, because the test
     /// process soon ends.
     pub fn build(&self, config: &Config) -> World {
-        let controls = Arc::new(Controls::default());
-        let allocator = self.try_build(config, TestPlatform(Arc::clone(&controls))).unwrap();
-        World { allocator, controls }
+        self.build_in(config, |_| ())
+    }
+
+    /// Returns the plan with CPUs that access their pagesets in a certain way.
+    pub fn accessed(self, way: Way) -> Self {
+        Self { way, ..self }
     }
 
     /// Works like [`Plan::build`], but calls `prepare` with the controls before it builds the allocator.
     pub fn build_in(&self, config: &Config, prepare: impl FnOnce(&Controls)) -> World {
-        let controls = Arc::new(Controls::default());
+        let last = self.nodes.iter().flat_map(|(_, cpus)| cpus).max();
+        let cpus = last.map_or(0, |&last| last as usize + 1);
+        let controls = Arc::new(Controls { access: Access::new(self.way, cpus), ..Controls::default() });
         prepare(&controls);
         let allocator = self.try_build(config, TestPlatform(Arc::clone(&controls))).unwrap();
         World { allocator, controls }

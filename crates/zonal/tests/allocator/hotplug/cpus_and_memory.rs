@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use crate::common::access::{Way, in_every_way};
 use crate::common::{Plan, TestPlatform, World, node, order, range, run_on};
 use zonal::error::{ConfigError, OnlineError, UsedFrames, UsedState};
 use zonal::machine::TopologyError;
@@ -17,6 +18,22 @@ use zonal::{Config, NodeMask, Request};
 const FRAMES: u64 = 1 << 15;
 /// First frame of the second zone.
 const SECOND: u64 = 2 * FRAMES;
+
+in_every_way! {
+    a_range_over_several_free_areas_goes_offline_and_online,
+    a_cpu_that_goes_offline_leaves_no_frames_behind,
+    cpus_that_cannot_change_are_refused,
+    limits_and_thresholds_follow_cpus,
+    memory_in_use_stays_and_the_error_says_how_much,
+    the_last_frame_of_many_steps_is_found,
+    ranges_that_make_no_sense_are_refused,
+    frames_never_described_as_memory_cannot_come_online,
+    a_node_whose_memory_comes_late_gets_its_place_in_all_lists,
+    a_node_whose_memory_goes_leaves_all_lists,
+    part_of_a_node_is_enough_to_stay_listed,
+    watermarks_reserves_and_limits_follow_memory,
+    watermarks_that_no_memory_can_keep_are_refused,
+}
 
 fn cpu(id: u32) -> CpuId {
     CpuId::new(id)
@@ -41,10 +58,9 @@ fn held_by(world: &World, of: u32) -> u64 {
     pagesets.map(|pageset| pageset.count.get()).sum()
 }
 
-#[test]
-fn a_range_over_several_free_areas_goes_offline_and_online() {
+fn a_range_over_several_free_areas_goes_offline_and_online(way: Way) {
     let config = Config { free_area_min: PageCount::ZERO, ..Config::default() };
-    let world = Plan::even(1, 2, FRAMES).build(&config);
+    let world = Plan::even(1, 2, FRAMES).accessed(way).build(&config);
     let a = &world.allocator;
     run_on(0);
     let before = a.verify().unwrap();
@@ -76,9 +92,8 @@ fn a_range_over_several_free_areas_goes_offline_and_online() {
     assert_eq!(a.verify().unwrap(), before);
 }
 
-#[test]
-fn a_cpu_that_goes_offline_leaves_no_frames_behind() {
-    let world = Plan::even(2, 2, FRAMES).build(&Config::default());
+fn a_cpu_that_goes_offline_leaves_no_frames_behind(way: Way) {
+    let world = Plan::even(2, 2, FRAMES).accessed(way).build(&Config::default());
     let a = &world.allocator;
     run_on(1);
     let blocks: Vec<_> = [0, 0, 0, 1, 2, 3, 9].map(|o| a.alloc(&Request::new(order(o))).unwrap()).into();
@@ -114,11 +129,10 @@ fn a_cpu_that_goes_offline_leaves_no_frames_behind() {
     a.verify().unwrap();
 }
 
-#[test]
-fn cpus_that_cannot_change_are_refused() {
+fn cpus_that_cannot_change_are_refused(way: Way) {
     let mut plan = Plan::even(2, 1, FRAMES);
     plan.nodes = vec![(0, vec![4]), (1, vec![9])];
-    let world = plan.build(&Config::default());
+    let world = plan.accessed(way).build(&Config::default());
     let a = &world.allocator;
     let before = (a.verify().unwrap(), zone(&world, 0));
     for unknown in [0, 3, 5, 8, 10, u32::MAX] {
@@ -134,9 +148,8 @@ fn cpus_that_cannot_change_are_refused() {
     assert_eq!((a.verify().unwrap(), zone(&world, 0)), before);
 }
 
-#[test]
-fn limits_and_thresholds_follow_cpus() {
-    let world = Plan::even(1, 8, 1 << 18).build(&Config::default());
+fn limits_and_thresholds_follow_cpus(way: Way) {
+    let world = Plan::even(1, 8, 1 << 18).accessed(way).build(&Config::default());
     let threshold = |cpus| stat_threshold(cpus, PageCount::new(1 << 18), 4096);
     for online in (1..=8).rev() {
         let zone = zone(&world, 0);
@@ -166,10 +179,9 @@ fn refused_in_use(world: &World, start: u64, count: u64, in_use: u64) {
     assert_eq!((after.1.watermarks, after.1.free_blocks), (before.1.watermarks, before.1.free_blocks));
 }
 
-#[test]
-fn memory_in_use_stays_and_the_error_says_how_much() {
+fn memory_in_use_stays_and_the_error_says_how_much(way: Way) {
     run_on(0);
-    let world = Plan::even(1, 1, FRAMES).build(&Config::default());
+    let world = Plan::even(1, 1, FRAMES).accessed(way).build(&Config::default());
     let a = &world.allocator;
     let blocks: Vec<_> = (0..3).map(|_| a.alloc(&Request::new(order(10))).unwrap()).collect();
     let page = a.alloc(&Request::page()).unwrap();
@@ -197,10 +209,9 @@ fn memory_in_use_stays_and_the_error_says_how_much() {
     assert_eq!(zone(&world, 0).free_blocks[10], FRAMES / 1024, "all merged again");
 }
 
-#[test]
-fn the_last_frame_of_many_steps_is_found() {
+fn the_last_frame_of_many_steps_is_found(way: Way) {
     run_on(0);
-    let world = Plan::even(1, 1, FRAMES).build(&Config::default());
+    let world = Plan::even(1, 1, FRAMES).accessed(way).build(&Config::default());
     let a = &world.allocator;
     let blocks: Vec<_> = (0..31).map(|_| a.alloc(&Request::new(order(10))).unwrap()).collect();
     let top = blocks.iter().map(|block| block.first).max().unwrap();
@@ -209,13 +220,12 @@ fn the_last_frame_of_many_steps_is_found() {
     refused_in_use(&world, FRAMES, FRAMES, kept[0].order.pages().get());
 }
 
-#[test]
-fn ranges_that_make_no_sense_are_refused() {
+fn ranges_that_make_no_sense_are_refused(way: Way) {
     run_on(0);
     let mut plan = Plan::even(2, 1, FRAMES);
     plan.zones[0].4 = vec![(FRAMES, 1000), (FRAMES + 2000, FRAMES - 2000)];
     plan.hotplug = vec![(FRAMES + 1000, 1000)];
-    let world = plan.build(&Config::default());
+    let world = plan.accessed(way).build(&Config::default());
     let a = &world.allocator;
     let before = a.verify().unwrap();
     let outside = [
@@ -266,8 +276,7 @@ fn ranges_that_make_no_sense_are_refused() {
 }
 
 /// Holes are frames within a span that are not memory, but device registers or nothing at all.
-#[test]
-fn frames_never_described_as_memory_cannot_come_online() {
+fn frames_never_described_as_memory_cannot_come_online(way: Way) {
     run_on(0);
     let mut plan = Plan::even(2, 1, FRAMES);
     let at = |frame| FRAMES + frame;
@@ -275,7 +284,7 @@ fn frames_never_described_as_memory_cannot_come_online() {
     // hole.
     plan.zones[0].4 = vec![(at(0), 1000), (at(3000), 5000)];
     plan.hotplug = vec![(at(2000), 1000), (at(8000), 2000)];
-    let world = plan.build(&Config::default());
+    let world = plan.accessed(way).build(&Config::default());
     let a = &world.allocator;
     let before = a.verify().unwrap();
     let refused = |start, count, frame| {
@@ -343,12 +352,11 @@ fn quad() -> Plan {
     Plan::with_distances(1, FRAMES, |a, b| if near(a, b) { 12 } else { 32 }, 4)
 }
 
-#[test]
-fn a_node_whose_memory_comes_late_gets_its_place_in_all_lists() {
+fn a_node_whose_memory_comes_late_gets_its_place_in_all_lists(way: Way) {
     let mut plan = quad();
     let memory = range(4 * FRAMES, FRAMES);
     plan.hotplug = std::mem::take(&mut plan.zones[3].4);
-    let world = plan.build(&Config::default());
+    let world = plan.accessed(way).build(&Config::default());
     let a = &world.allocator;
     assert_eq!(lists(&world, 4)[2..], [vec![2, 0, 1], vec![2, 1, 0]]);
     run_on(3);
@@ -365,9 +373,8 @@ fn a_node_whose_memory_comes_late_gets_its_place_in_all_lists() {
     a.free(block.first, block.order).unwrap();
 }
 
-#[test]
-fn a_node_whose_memory_goes_leaves_all_lists() {
-    let world = quad().build(&Config::default());
+fn a_node_whose_memory_goes_leaves_all_lists(way: Way) {
+    let world = quad().accessed(way).build(&Config::default());
     let a = &world.allocator;
     a.offline_memory(range(4 * FRAMES, FRAMES)).unwrap();
     assert_eq!(lists(&world, 4)[2..], [vec![2, 0, 1], vec![2, 1, 0]]);
@@ -380,9 +387,8 @@ fn a_node_whose_memory_goes_leaves_all_lists() {
     a.verify().unwrap();
 }
 
-#[test]
-fn part_of_a_node_is_enough_to_stay_listed() {
-    let world = quad().build(&Config::default());
+fn part_of_a_node_is_enough_to_stay_listed(way: Way) {
+    let world = quad().accessed(way).build(&Config::default());
     let all = lists(&world, 4);
     world.allocator.offline_memory(range(4 * FRAMES, FRAMES - 1)).unwrap();
     assert_eq!(lists(&world, 4), all);
@@ -390,8 +396,7 @@ fn part_of_a_node_is_enough_to_stay_listed() {
     assert_ne!(lists(&world, 4), all);
 }
 
-#[test]
-fn watermarks_reserves_and_limits_follow_memory() {
+fn watermarks_reserves_and_limits_follow_memory(way: Way) {
     run_on(0);
     let mut plan = Plan::even(1, 1, 4 * FRAMES);
     let start = 4 * FRAMES;
@@ -399,7 +404,7 @@ fn watermarks_reserves_and_limits_follow_memory() {
         (0, ZoneKind::Dma32, start, FRAMES, vec![(start, FRAMES)]),
         (0, ZoneKind::Normal, start + FRAMES, 3 * FRAMES, vec![(start + FRAMES, 3 * FRAMES)]),
     ];
-    let world = plan.build(&Config::default());
+    let world = plan.accessed(way).build(&Config::default());
     let expect = |managed: [u64; 2]| {
         let settings = WatermarkSettings::default();
         let [dma32, normal] = managed.map(PageCount::new);
@@ -427,9 +432,8 @@ fn watermarks_reserves_and_limits_follow_memory() {
     world.allocator.verify().unwrap();
 }
 
-#[test]
-fn watermarks_that_no_memory_can_keep_are_refused() {
-    let world = Plan::even(2, 1, FRAMES).build(&Config::default());
+fn watermarks_that_no_memory_can_keep_are_refused(way: Way) {
+    let world = Plan::even(2, 1, FRAMES).accessed(way).build(&Config::default());
     let before = zone(&world, 0);
     let managed = PageCount::new(2 * FRAMES);
     let with = |frames| WatermarkSettings {

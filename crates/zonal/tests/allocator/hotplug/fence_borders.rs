@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
+use crate::common::access::{Way, in_every_way};
 use crate::common::scenarios::{Scripted, all_free, caching, pages};
 use crate::common::{Plan, Random, World, order, range, reenter_on_this_thread, run_on};
 use zonal::config::Hardening;
@@ -19,22 +20,31 @@ const FRAMES: u64 = 1 << 14;
 /// First frame of the memory of node 0.
 const START: u64 = FRAMES;
 
-fn world() -> World {
-    Plan::even(1, 2, FRAMES).build(&Config::default())
+in_every_way! {
+    a_fence_holds_only_its_own_frames,
+    a_handler_does_not_wait_for_the_table_of_bad_frames,
+    a_failed_alloc_of_a_fence_counts_no_poison_of_frames_in_use,
+    a_frame_of_a_block_with_changed_poison_can_be_retired,
+    windows_without_retired_frames_are_emptied,
+    a_hopeless_request_for_a_range_leaves_memory_to_others,
+    a_fence_waits_for_the_fence_of_a_request,
 }
 
-fn poisoned() -> World {
+fn world(way: Way) -> World {
+    Plan::even(1, 2, FRAMES).accessed(way).build(&Config::default())
+}
+
+fn poisoned(way: Way) -> World {
     let hardening = Hardening { poison: Some(0x55), ..Hardening::default() };
-    Plan::even(1, 1, FRAMES).build_in(&Config { hardening, ..Config::default() }, |controls| {
+    Plan::even(1, 1, FRAMES).accessed(way).build_in(&Config { hardening, ..Config::default() }, |controls| {
         controls.set_contents(START, FRAMES, 0x55);
     })
 }
 
 /// Two ranges are fenced in turn with the same slot. A free in one of them must not add its frame to the other fence.
-#[test]
-fn a_fence_holds_only_its_own_frames() {
+fn a_fence_holds_only_its_own_frames(way: Way) {
     const ROUNDS: u32 = 30_000;
-    let world = world();
+    let world = world(way);
     let (a, stop) = (&world.allocator, AtomicBool::new(false));
     let (one, other) = (range(START, 64), range(START + 8192, 64));
     let always = a.fence(range(START + 12288, 1)).unwrap();
@@ -62,10 +72,9 @@ fn a_fence_holds_only_its_own_frames() {
     all_free(&world);
 }
 
-#[test]
-fn a_handler_does_not_wait_for_the_table_of_bad_frames() {
+fn a_handler_does_not_wait_for_the_table_of_bad_frames(way: Way) {
     run_on(0);
-    let world = world();
+    let world = world(way);
     let a = &world.allocator;
     let block = a.alloc(&Request::new(order(3))).unwrap().first;
     let run = a.alloc_frames(&Request::page(), pages(5)).unwrap().range;
@@ -88,10 +97,9 @@ fn a_handler_does_not_wait_for_the_table_of_bad_frames() {
     assert_eq!(a.verify().unwrap().allocated, pages(2));
 }
 
-#[test]
-fn a_failed_alloc_of_a_fence_counts_no_poison_of_frames_in_use() {
+fn a_failed_alloc_of_a_fence_counts_no_poison_of_frames_in_use(way: Way) {
     run_on(0);
-    let world = poisoned();
+    let world = poisoned(way);
     let a = &world.allocator;
     let block = a.alloc(&Request::page()).unwrap();
     world.controls.contents().word(block.first.get()).store(1, Relaxed); // the owner writes
@@ -101,10 +109,9 @@ fn a_failed_alloc_of_a_fence_counts_no_poison_of_frames_in_use() {
     assert_eq!(events.poison_found, 0);
 }
 
-#[test]
-fn a_frame_of_a_block_with_changed_poison_can_be_retired() {
+fn a_frame_of_a_block_with_changed_poison_can_be_retired(way: Way) {
     run_on(0);
-    let world = poisoned();
+    let world = poisoned(way);
     let a = &world.allocator;
     let word = |frame| world.controls.contents().word(frame);
     // Every frame but a few has changed poison.
@@ -117,10 +124,9 @@ fn a_frame_of_a_block_with_changed_poison_can_be_retired() {
     assert_eq!(failed, 0, "retire fails for ever");
 }
 
-#[test]
-fn windows_without_retired_frames_are_emptied() {
+fn windows_without_retired_frames_are_emptied(way: Way) {
     run_on(0);
-    let world = world().leak();
+    let world = world(way).leak();
     let a = &world.allocator;
     let (cache, _): (Arc<_>, _) = caching(world, u64::MAX >> 40);
     // One bad frame in each of the first eight windows of 1024; a cached frame in each other.
@@ -142,10 +148,9 @@ fn windows_without_retired_frames_are_emptied() {
 }
 
 /// A request that the watermarks can never allow must not keep the zone's free frames from other requests.
-#[test]
-fn a_hopeless_request_for_a_range_leaves_memory_to_others() {
+fn a_hopeless_request_for_a_range_leaves_memory_to_others(way: Way) {
     static FAILED: Mutex<Vec<String>> = Mutex::new(Vec::new());
-    let world = world().leak();
+    let world = world(way).leak();
     let a = &world.allocator;
     run_on(0);
     let _cached = a.alloc(&Request::page().kind(PageKind::Cache)).unwrap();
@@ -195,9 +200,9 @@ impl Reclaimer for SlowCache {
     }
 }
 
-#[test]
-fn a_fence_waits_for_the_fence_of_a_request() {
-    let world: &'static World = Box::leak(Box::new(Plan::even(1, 2, FRAMES).build(&Config::default())));
+fn a_fence_waits_for_the_fence_of_a_request(way: Way) {
+    let world: &'static World =
+        Box::leak(Box::new(Plan::even(1, 2, FRAMES).accessed(way).build(&Config::default())));
     let a = &world.allocator;
     run_on(0);
     let middle = Pfn::new(START + FRAMES / 2);

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::sync::Barrier;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
-use std::thread;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::thread::{self, ScopedJoinHandle};
 
+use crate::common::access::{Way, in_every_way};
 use crate::common::scenarios::{all_free, pages};
 use crate::common::{Plan, Random, World, order, range, reenter_on_this_thread, run_on, stress_rounds};
 use zonal::config::{Hardening, InvalidFree};
@@ -19,8 +20,18 @@ const FRAMES: u64 = 1 << 14;
 /// First frame of the memory of node 0.
 const START: u64 = FRAMES;
 
-fn world() -> World {
-    Plan::even(1, 2, FRAMES).build(&Config::default())
+in_every_way! {
+    frames_freed_into_a_fence_are_not_allocated_until_it_ends,
+    pagesets_work_again_after_the_last_fence,
+    every_kind_of_allocation_can_be_freed_into_a_fence,
+    a_fence_that_is_not_whole_is_returned,
+    wrong_ranges_are_refused_with_what_is_wrong,
+    hardened_frames_are_fenced_too,
+    no_frame_of_a_fence_is_allocated_while_threads_allocate,
+}
+
+fn world(way: Way) -> World {
+    Plan::even(1, 2, FRAMES).accessed(way).build(&Config::default())
 }
 
 /// Allocates every frame that is left.
@@ -33,11 +44,10 @@ fn contains(range: &FrameRange, frame: Pfn) -> bool {
     range.start <= frame && frame < range.end()
 }
 
-#[test]
-fn frames_freed_into_a_fence_are_not_allocated_until_it_ends() {
+fn frames_freed_into_a_fence_are_not_allocated_until_it_ends(way: Way) {
     let mut random = Random(3);
     for _ in 0..60 {
-        let world = world();
+        let world = world(way);
         let a = &world.allocator;
         run_on(random.below(2) as u32);
         let fenced = {
@@ -72,10 +82,9 @@ fn frames_freed_into_a_fence_are_not_allocated_until_it_ends() {
     }
 }
 
-#[test]
-fn pagesets_work_again_after_the_last_fence() {
+fn pagesets_work_again_after_the_last_fence(way: Way) {
     run_on(0);
-    let world = world();
+    let world = world(way);
     let a = &world.allocator;
     let first = a.fence(range(START, 64)).unwrap();
     let second = a.fence(range(START + 64, 64)).unwrap();
@@ -102,10 +111,9 @@ fn pagesets_work_again_after_the_last_fence() {
     all_free(&world);
 }
 
-#[test]
-fn every_kind_of_allocation_can_be_freed_into_a_fence() {
+fn every_kind_of_allocation_can_be_freed_into_a_fence(way: Way) {
     run_on(0);
-    let world = world();
+    let world = world(way);
     let a = &world.allocator;
     let page = a.alloc(&Request::page().kind(PageKind::Cache)).unwrap();
     let block = a.alloc(&Request::new(order(9))).unwrap();
@@ -138,10 +146,9 @@ fn every_kind_of_allocation_can_be_freed_into_a_fence() {
     all_free(&world);
 }
 
-#[test]
-fn a_fence_that_is_not_whole_is_returned() {
+fn a_fence_that_is_not_whole_is_returned(way: Way) {
     run_on(0);
-    let world = world();
+    let world = world(way);
     let a = &world.allocator;
     let block = a.alloc(&Request::page()).unwrap();
     let around = range(block.first.get(), 10);
@@ -162,10 +169,9 @@ fn a_fence_that_is_not_whole_is_returned() {
     all_free(&world);
 }
 
-#[test]
-fn wrong_ranges_are_refused_with_what_is_wrong() {
+fn wrong_ranges_are_refused_with_what_is_wrong(way: Way) {
     run_on(0);
-    let world = world();
+    let world = world(way);
     let a = &world.allocator;
     let error = |range| a.fence(range).map(drop).unwrap_err();
     assert_eq!(error(range(START, 0)), FenceError::NotInZone(OnlineError::EmptyRange(Pfn::new(START))));
@@ -189,13 +195,15 @@ fn wrong_ranges_are_refused_with_what_is_wrong() {
     all_free(&world);
 }
 
-#[test]
-fn hardened_frames_are_fenced_too() {
+fn hardened_frames_are_fenced_too(way: Way) {
     run_on(0);
     let hardening = Hardening { poison: Some(0x55), quarantine: pages(64), ..Hardening::default() };
-    let world = Plan::even(1, 1, FRAMES).build_in(&Config { hardening, ..Config::default() }, |controls| {
-        controls.set_contents(START, FRAMES, 0x55);
-    });
+    let world = Plan::even(1, 1, FRAMES).accessed(way).build_in(
+        &Config { hardening, ..Config::default() },
+        |controls| {
+            controls.set_contents(START, FRAMES, 0x55);
+        },
+    );
     let a = &world.allocator;
     let frames: Vec<Pfn> = (0..200).map(|_| a.alloc(&Request::page()).unwrap().first).collect();
     for &frame in &frames {
@@ -212,56 +220,122 @@ fn hardened_frames_are_fenced_too() {
     assert_eq!(world.zone(0).retired, pages(1));
 }
 
-/// Threads allocate and free in all ways while another thread fences ranges and waits until they are whole.
-#[test]
-fn no_frame_of_a_fence_is_allocated_while_threads_allocate() {
+/// The record of which frames were freed into which fence.
+struct Record {
+    /// For each frame, the number of the fence into which it was last freed; 0 if none.
+    freed_into: Vec<AtomicU64>,
+    /// Number, first frame and end of the newest fence.
+    fence: [AtomicU64; 3],
+    /// Number of the last fence that has ended or is about to end.
+    ended: AtomicU64,
+}
+
+impl Record {
+    fn new() -> Self {
+        let freed_into = (0..FRAMES).map(|_| AtomicU64::new(0)).collect();
+        Self { freed_into, fence: Default::default(), ended: AtomicU64::new(0) }
+    }
+
+    fn of(&self, frame: Pfn) -> &AtomicU64 {
+        &self.freed_into[(frame.get() - START) as usize]
+    }
+
+    /// Records that a fence over `range` exists.
+    fn begin(&self, number: u64, range: &FrameRange) {
+        // Relaxed, because the release below orders the range. Earlier fences have ended, and a thread that combines
+        // their number with this range records nothing that is checked.
+        self.fence[1].store(range.start.get(), Relaxed);
+        self.fence[2].store(range.end().get(), Relaxed);
+        self.fence[0].store(number, Release); // pairs with the acquire in `note_free`
+    }
+
+    /// Records that the caller is about to free frames.
+    fn note_free(&self, start: Pfn, count: u64) {
+        let number = self.fence[0].load(Acquire);
+        let fenced = self.fence[1].load(Relaxed)..self.fence[2].load(Relaxed);
+        for frame in (start.get()..start.get() + count).filter(|frame| fenced.contains(frame)) {
+            self.of(Pfn::new(frame)).store(number, Relaxed); // relaxed: the free publishes it with the frame
+        }
+    }
+
+    /// Checks that no fence should have kept frames that were just allocated.
+    fn check_allocated(&self, start: Pfn, count: u64) {
+        for frame in (start.get()..start.get() + count).map(Pfn::new) {
+            let number = self.of(frame).swap(0, Relaxed); // relaxed: the allocation has acquired it with the frame
+            // Acquire: the end of a fence stores its number before it frees the frames.
+            let ended = self.ended.load(Acquire);
+            assert!(
+                number <= ended,
+                "{frame} was freed into fence {number} and allocated; {ended} fences ended"
+            );
+        }
+    }
+}
+
+/// Threads allocate and free in all ways while another thread fences ranges that they use. No thread receives a frame
+/// that was freed into a fence before that fence ends.
+fn no_frame_of_a_fence_is_allocated_while_threads_allocate(way: Way) {
+    const STEPS: u64 = 300;
     for seed in stress_rounds() {
         for invalid_free in [InvalidFree::Exact, InvalidFree::Checked] {
-            let world = Plan::even(1, 3, FRAMES).build(&Config { invalid_free, ..Config::default() });
-            let (a, stop, begin) = (&world.allocator, AtomicBool::new(false), Barrier::new(3));
+            let world =
+                Plan::even(1, 3, FRAMES).accessed(way).build(&Config { invalid_free, ..Config::default() });
+            let (a, stop, begin, record) =
+                (&world.allocator, AtomicBool::new(false), Barrier::new(3), Record::new());
+            let steps = [0, 1].map(AtomicU64::new);
             thread::scope(|scope| {
-                for cpu in 0..2 {
-                    let (stop, begin) = (&stop, &begin);
+                let threads = [0, 1].map(|cpu| {
+                    let (stop, begin, record, steps) = (&stop, &begin, &record, &steps[cpu as usize]);
                     scope.spawn(move || {
                         run_on(cpu);
                         let mut random = Random(seed * 7 + u64::from(cpu));
                         let mut held: Vec<(Pfn, u64)> = Vec::new();
+                        let free = |(start, count)| {
+                            record.note_free(start, count);
+                            a.free_frames(start, PageCount::new(count)).unwrap();
+                        };
                         begin.wait();
                         while !stop.load(Relaxed) {
                             if held.len() < 300 && random.once_in(2) {
                                 let count = if random.once_in(2) { 1 } else { 1 + random.below(40) };
-                                let frames = a.alloc_frames(&Request::page(), PageCount::new(count));
-                                held.extend(frames.ok().map(|run| (run.range.start, count)));
+                                if let Ok(run) = a.alloc_frames(&Request::page(), PageCount::new(count)) {
+                                    record.check_allocated(run.range.start, count);
+                                    held.push((run.range.start, count));
+                                }
                             } else if let Some(at) = held.len().checked_sub(1) {
-                                let (start, count) = held.swap_remove(random.below(at as u64 + 1) as usize);
-                                a.free_frames(start, PageCount::new(count)).unwrap();
+                                free(held.swap_remove(random.below(at as u64 + 1) as usize));
                             }
+                            steps.fetch_add(1, Relaxed); // relaxed: nothing depends on it
                         }
-                        held.into_iter()
-                            .for_each(|(start, n)| a.free_frames(start, PageCount::new(n)).unwrap());
-                    });
-                }
+                        held.into_iter().for_each(free);
+                    })
+                });
                 run_on(2);
                 let mut random = Random(seed);
                 begin.wait();
-                let mut whole = 0;
-                for _ in 0..40 {
-                    let start = random.below(FRAMES - 600);
-                    let fence = a.fence(range(START + start, 1 + random.below(600))).unwrap();
-                    let mut least = fence.held();
-                    for _ in 0..200 {
-                        let held = fence.held();
-                        assert!(held >= least, "a fenced frame was allocated");
-                        least = held;
+                let mut freed_into_fences = 0;
+                for number in 1..=40 {
+                    let start = START + random.below(2000);
+                    let fence = a.fence(range(start, 1 + random.below(600))).unwrap();
+                    record.begin(number, &fence.range());
+                    let before = fence.held();
+                    let until = steps.each_ref().map(|steps| steps.load(Relaxed) + STEPS);
+                    let waits = || {
+                        let mut rest = steps.iter().zip(until);
+                        rest.any(|(steps, until)| steps.load(Relaxed) < until)
+                    };
+                    while waits() && !threads.iter().any(ScopedJoinHandle::is_finished) {
                         thread::yield_now();
                     }
+                    assert!(fence.held() >= before, "a fenced frame was allocated");
+                    freed_into_fences += fence.held().get() - before.get();
+                    record.ended.store(number, Release); // pairs with the acquire in `check_allocated`
                     if let Ok(run) = fence.alloc(PageKind::Kernel) {
-                        whole += 1;
                         a.free_frames(run.range.start, run.range.count).unwrap();
                     }
                 }
                 stop.store(true, Relaxed);
-                assert!(whole > 0, "seed {seed}");
+                assert!(freed_into_fences > 0, "seed {seed}");
             });
             all_free(&world);
         }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::common::access::{Way, in_every_way};
 use crate::common::scenarios::{Cache, Scripted, all_free, pages};
 use crate::common::{Plan, order, range, run_on};
 use zonal::error::{OnlineError, UsedFrames, UsedState};
@@ -16,10 +17,16 @@ const PLENTY: u64 = 10_000;
 /// First frame of the memory of node 0.
 const START: u64 = FRAMES;
 
-#[test]
-fn what_is_in_use_is_moved_and_the_memory_leaves() {
+in_every_way! {
+    what_is_in_use_is_moved_and_the_memory_leaves,
+    what_does_not_move_is_named_and_nothing_changes,
+    reclaimers_empty_a_range_that_leaves,
+    a_large_block_is_reclaimed_as_a_range_if_memory_is_fragmented,
+}
+
+fn what_is_in_use_is_moved_and_the_memory_leaves(way: Way) {
     run_on(0);
-    let world = Plan::even(1, 2, FRAMES).build(&Config::default());
+    let world = Plan::even(1, 2, FRAMES).accessed(way).build(&Config::default());
     let a = &world.allocator;
     // A table of pages with their contents, of which half lie in the range that leaves.
     let leaves = range(START, FRAMES / 2);
@@ -54,10 +61,9 @@ fn what_is_in_use_is_moved_and_the_memory_leaves() {
     all_free(&world);
 }
 
-#[test]
-fn what_does_not_move_is_named_and_nothing_changes() {
+fn what_does_not_move_is_named_and_nothing_changes(way: Way) {
     run_on(0);
-    let world = Plan::even(1, 2, FRAMES).build(&Config::default());
+    let world = Plan::even(1, 2, FRAMES).accessed(way).build(&Config::default());
     let a = &world.allocator;
     let block = a.alloc(&Request::new(order(3)).kind(PageKind::Kernel)).unwrap();
     let movable = a.alloc(&Request::page()).unwrap();
@@ -80,10 +86,9 @@ fn what_does_not_move_is_named_and_nothing_changes() {
     all_free(&world);
 }
 
-#[test]
-fn reclaimers_empty_a_range_that_leaves() {
+fn reclaimers_empty_a_range_that_leaves(way: Way) {
     run_on(0);
-    let world = Plan::even(1, 1, FRAMES).build(&Config::default()).leak();
+    let world = Plan::even(1, 1, FRAMES).accessed(way).build(&Config::default()).leak();
     let a = &world.allocator;
     let blocks: Vec<_> = (0..4000).map(|_| a.alloc(&Request::page()).unwrap()).collect();
     let cache = Arc::new(Cache::default());
@@ -105,10 +110,9 @@ fn reclaimers_empty_a_range_that_leaves() {
     assert!(reclaimer.calls() > 2, "it was called as long as it freed frames");
 }
 
-#[test]
-fn a_large_block_is_reclaimed_as_a_range_if_memory_is_fragmented() {
+fn a_large_block_is_reclaimed_as_a_range_if_memory_is_fragmented(way: Way) {
     run_on(0);
-    let world = Plan::even(1, 1, FRAMES).build(&Config::default()).leak();
+    let world = Plan::even(1, 1, FRAMES).accessed(way).build(&Config::default()).leak();
     let a = &world.allocator;
     let mut blocks = Vec::new();
     while let Ok(block) = a.alloc(&Request::page()) {

@@ -1,13 +1,16 @@
 //! Tests of bad frames, which are retired at once or when their blocks are freed.
 
 use std::collections::BTreeSet;
-use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Barrier, mpsc};
 use std::thread;
 
+use crate::common::access::{Way, in_every_way};
 use crate::common::scenarios::pages;
 use crate::common::{Plan, Random, World, order, range, run_on, stress_rounds};
 use zonal::config::{Hardening, InvalidFree};
 use zonal::error::{FreeError, RangeError, RetireError, SplitError, UsedState};
+use zonal::machine::FrameRange;
 use zonal::request::{PageKind, Urgency};
 use zonal::units::{Order, PageCount, Pfn};
 use zonal::{Config, Request, Retirement};
@@ -16,8 +19,19 @@ const FRAMES: u64 = 1 << 13;
 /// First frame of the memory of node 0.
 const START: u64 = FRAMES;
 
-fn world() -> World {
-    Plan::even(1, 2, FRAMES).build(&Config::default())
+in_every_way! {
+    a_free_frame_is_retired_at_once,
+    frames_in_use_are_retired_when_they_are_freed,
+    errors_for_a_block_with_a_bad_frame_name_the_block,
+    a_zone_has_a_limit_of_frames_that_wait,
+    memory_with_retired_frames_can_leave,
+    hardened_frees_retire_frames_too,
+    frames_are_retired_once_while_threads_use_them,
+    retired_frames_wait_for_a_free_by_another_thread,
+}
+
+fn world(way: Way) -> World {
+    Plan::even(1, 2, FRAMES).accessed(way).build(&Config::default())
 }
 
 /// Checks that the only frames in use are the `bad` ones, and that all others can be allocated.
@@ -40,10 +54,9 @@ fn only_bad(world: &World, bad: &BTreeSet<Pfn>) {
     a.free_bulk(&all).unwrap();
 }
 
-#[test]
-fn a_free_frame_is_retired_at_once() {
+fn a_free_frame_is_retired_at_once(way: Way) {
     run_on(0);
-    let world = world();
+    let world = world(way);
     let a = &world.allocator;
     let frame = Pfn::new(START + 1234);
     assert_eq!(a.retire(frame), Ok(Retirement::Done));
@@ -64,12 +77,11 @@ fn a_free_frame_is_retired_at_once() {
     assert_eq!(a.retire(offline), Err(RetireError::NotManaged(offline)));
 }
 
-#[test]
-fn frames_in_use_are_retired_when_they_are_freed() {
+fn frames_in_use_are_retired_when_they_are_freed(way: Way) {
     run_on(0);
     let mut random = Random(11);
     for round in 0..200 {
-        let world = world();
+        let world = world(way);
         let a = &world.allocator;
         let mut bad = BTreeSet::new();
         let kind = random.pick(&PageKind::ALL);
@@ -106,10 +118,9 @@ fn frames_in_use_are_retired_when_they_are_freed() {
     }
 }
 
-#[test]
-fn errors_for_a_block_with_a_bad_frame_name_the_block() {
+fn errors_for_a_block_with_a_bad_frame_name_the_block(way: Way) {
     run_on(0);
-    let world = world();
+    let world = world(way);
     let a = &world.allocator;
     let block = a.alloc(&Request::new(order(4))).unwrap().first;
     a.retire(block.plus(pages(9))).unwrap();
@@ -135,10 +146,9 @@ fn errors_for_a_block_with_a_bad_frame_name_the_block() {
     only_bad(&world, &BTreeSet::from([block.plus(pages(9))]));
 }
 
-#[test]
-fn a_zone_has_a_limit_of_frames_that_wait() {
+fn a_zone_has_a_limit_of_frames_that_wait(way: Way) {
     run_on(0);
-    let world = world();
+    let world = world(way);
     let a = &world.allocator;
     let frames: Vec<Pfn> = (0..65).map(|_| a.alloc(&Request::page()).unwrap().first).collect();
     for &frame in &frames[..64] {
@@ -152,10 +162,9 @@ fn a_zone_has_a_limit_of_frames_that_wait() {
     only_bad(&world, &frames.into_iter().collect());
 }
 
-#[test]
-fn memory_with_retired_frames_can_leave() {
+fn memory_with_retired_frames_can_leave(way: Way) {
     run_on(0);
-    let world = world();
+    let world = world(way);
     let a = &world.allocator;
     let bad = Pfn::new(START + 100);
     a.retire(bad).unwrap();
@@ -174,13 +183,15 @@ fn memory_with_retired_frames_can_leave() {
     a.free(bad, Order::PAGE).unwrap();
 }
 
-#[test]
-fn hardened_frees_retire_frames_too() {
+fn hardened_frees_retire_frames_too(way: Way) {
     run_on(0);
     let hardening = Hardening { poison: Some(0x55), quarantine: pages(64), ..Hardening::default() };
-    let world = Plan::even(1, 1, FRAMES).build_in(&Config { hardening, ..Config::default() }, |controls| {
-        controls.set_contents(START, FRAMES, 0x55);
-    });
+    let world = Plan::even(1, 1, FRAMES).accessed(way).build_in(
+        &Config { hardening, ..Config::default() },
+        |controls| {
+            controls.set_contents(START, FRAMES, 0x55);
+        },
+    );
     let a = &world.allocator;
     let block = a.alloc(&Request::new(order(3))).unwrap().first;
     a.retire(block.plus(pages(5))).unwrap();
@@ -193,12 +204,12 @@ fn hardened_frees_retire_frames_too() {
 }
 
 /// Threads allocate, split and free while another thread retires frames. No retired frame is allocated again.
-#[test]
-fn frames_are_retired_once_while_threads_use_them() {
+fn frames_are_retired_once_while_threads_use_them(way: Way) {
     const BAD: u64 = 60;
     for seed in stress_rounds() {
         for invalid_free in [InvalidFree::Exact, InvalidFree::Checked] {
-            let world = Plan::even(1, 3, FRAMES).build(&Config { invalid_free, ..Config::default() });
+            let world =
+                Plan::even(1, 3, FRAMES).accessed(way).build(&Config { invalid_free, ..Config::default() });
             let (a, begin) = (&world.allocator, Barrier::new(3));
             let bad: BTreeSet<Pfn> = thread::scope(|scope| {
                 for cpu in 0..2 {
@@ -246,5 +257,61 @@ fn frames_are_retired_once_while_threads_use_them() {
             a.tick(); // frees under `Checked` can lose a frame until then
             only_bad(&world, &bad);
         }
+    }
+}
+
+/// Threads pass runs to each other while one frame of each run is retired. The receiver frees the run, and no thread
+/// receives the retired frame again.
+fn retired_frames_wait_for_a_free_by_another_thread(way: Way) {
+    const BAD: u64 = 60;
+    for invalid_free in [InvalidFree::Exact, InvalidFree::Checked] {
+        let world =
+            Plan::even(1, 3, FRAMES).accessed(way).build(&Config { invalid_free, ..Config::default() });
+        let a = &world.allocator;
+        let is_bad: Vec<AtomicBool> = (0..FRAMES).map(|_| AtomicBool::new(false)).collect();
+        let of = |frame: Pfn| &is_bad[(frame.get() - START) as usize];
+        let alloc = |random: &mut Random| {
+            let count = if random.once_in(2) { 1 } else { 1 + random.below(70) };
+            let run = a.alloc_frames(&Request::page(), PageCount::new(count)).unwrap().range;
+            for (frame, _) in run.blocks(Order::PAGE) {
+                // Relaxed: the free that retired the frame was before this allocation.
+                assert!(!of(frame).load(Relaxed), "{frame} is retired, but was allocated");
+            }
+            run
+        };
+        let bad = thread::scope(|scope| {
+            // The channels end with this closure, also by a panic, and then the threads end.
+            let (to_retire, in_use) = mpsc::sync_channel::<FrameRange>(4);
+            let (to_free, retiring) = mpsc::sync_channel::<FrameRange>(4);
+            scope.spawn(move || {
+                run_on(0);
+                let mut random = Random(1);
+                (0..BAD).for_each(|_| to_retire.send(alloc(&mut random)).unwrap());
+            });
+            scope.spawn(move || {
+                run_on(1);
+                let mut random = Random(2);
+                for run in retiring {
+                    a.free_frames(run.start, run.count).unwrap();
+                    for _ in 0..20 {
+                        let run = alloc(&mut random);
+                        a.free_frames(run.start, run.count).unwrap();
+                    }
+                }
+            });
+            run_on(2);
+            let mut random = Random(3);
+            let mut bad = BTreeSet::new();
+            for run in in_use {
+                let frame = run.start.plus(pages(random.below(run.count.get())));
+                assert_eq!(a.retire(frame), Ok(Retirement::WhenFreed), "{frame} is in use");
+                of(frame).store(true, Relaxed);
+                bad.insert(frame);
+                to_free.send(run).unwrap();
+            }
+            bad
+        });
+        assert_eq!(bad.len() as u64, BAD);
+        only_bad(&world, &bad);
     }
 }

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use crate::common::access::{Way, in_every_way};
 use crate::common::scenarios::{Cache, Scripted, TestRequest, order, pages, with_min};
 use crate::common::{Plan, World, node, range, run_on};
 use zonal::config::NodeReclaim;
@@ -19,6 +20,18 @@ const PART: u64 = 1 << 14;
 const ALL: PageCount = PageCount::new(u64::MAX);
 /// Distance from one part to the next.
 const APART: u64 = 1 << 20;
+
+in_every_way! {
+    parts_serve_by_address_then_lower_kinds_then_other_nodes,
+    every_part_of_the_own_node_is_local,
+    parts_share_watermarks_and_the_reserve_of_their_kind,
+    a_part_without_memory_has_no_reserve,
+    frames_are_freed_to_their_own_part,
+    the_first_part_with_memory_is_preferred,
+    a_full_part_is_remembered_on_a_machine_of_one_node_too,
+    a_node_is_reclaimed_only_when_all_its_parts_are_low,
+    adjacent_parts_do_not_merge_their_largest_blocks,
+}
 
 /// Returns a plan in which node 0 has three parts of normal memory far apart, with DMA32 and movable memory between
 /// them. Node 1 has one zone.
@@ -56,10 +69,9 @@ fn sequence(world: &World, request: &TestRequest<'_>) -> (Vec<usize>, Vec<Block>
     (zones, blocks)
 }
 
-#[test]
-fn parts_serve_by_address_then_lower_kinds_then_other_nodes() {
+fn parts_serve_by_address_then_lower_kinds_then_other_nodes(way: Way) {
     run_on(0);
-    let world = plan().build(&Config::default());
+    let world = plan().accessed(way).build(&Config::default());
     let normal = |order| Request::new(order).zone_limit(ZoneKind::Normal).urgency(Urgency::Reserve);
     for at in [0, 3, 7, 9, 10] {
         let (zones, blocks) = sequence(&world, &normal(order(at)));
@@ -87,12 +99,11 @@ fn parts_serve_by_address_then_lower_kinds_then_other_nodes() {
     assert_eq!(world.allocator.verify().unwrap().allocated, PageCount::ZERO);
 }
 
-#[test]
-fn every_part_of_the_own_node_is_local() {
+fn every_part_of_the_own_node_is_local(way: Way) {
     run_on(0);
     let mut plan = plan();
     plan.zones.retain(|zone| zone.1 == ZoneKind::Normal);
-    let world = plan.build(&Config::default());
+    let world = plan.accessed(way).build(&Config::default());
     let mut blocks = world.alloc_all(&Request::page());
     let far = blocks.iter().position(|block| block.node == node(1)).unwrap();
     let first_far = blocks.drain(far..).collect::<Vec<_>>();
@@ -111,16 +122,15 @@ fn every_part_of_the_own_node_is_local() {
     world.check();
 }
 
-#[test]
-fn parts_share_watermarks_and_the_reserve_of_their_kind() {
+fn parts_share_watermarks_and_the_reserve_of_their_kind(way: Way) {
     let settings = WatermarkSettings { min_free: Some(pages(2048)), ..WatermarkSettings::default() };
-    let parted = plan().build(&Config { watermarks: settings, ..Config::default() });
+    let parted = plan().accessed(way).build(&Config { watermarks: settings, ..Config::default() });
     let mut whole = plan();
     // This plan has the same amount of memory, in one zone of each kind.
     whole.zones.retain(|zone| zone.1 != ZoneKind::Normal || zone.0 == 1);
     let managed = vec![(20 * APART, 4 * PART)];
     whole.zones.insert(1, (0, ZoneKind::Normal, 20 * APART, 4 * PART, managed));
-    let whole = whole.build(&Config { watermarks: settings, ..Config::default() });
+    let whole = whole.accessed(way).build(&Config { watermarks: settings, ..Config::default() });
     let sum = |world: &World, of: &dyn Fn(&ZoneSnapshot) -> PageCount| -> u64 {
         let parts = world.allocator.zones().filter(|z| (z.node, z.kind) == (node(0), ZoneKind::Normal));
         parts.map(|zone| of(&zone).get()).sum()
@@ -140,20 +150,18 @@ fn parts_share_watermarks_and_the_reserve_of_their_kind() {
     assert_eq!(zones(&parted)[5], ZoneSnapshot { id: zones(&parted)[5].id, ..zones(&whole)[3] });
 }
 
-#[test]
-fn a_part_without_memory_has_no_reserve() {
+fn a_part_without_memory_has_no_reserve(way: Way) {
     let mut plan = plan();
     plan.zones[2].4.clear();
-    let world = plan.build(&Config::default());
+    let world = plan.accessed(way).build(&Config::default());
     let all = zones(&world);
     assert_eq!(all[2].reserve, [PageCount::ZERO; 4]);
     assert!((all[1].reserve[3].get() * 2).abs_diff(all[3].reserve[3].get()) <= 2);
 }
 
-#[test]
-fn frames_are_freed_to_their_own_part() {
+fn frames_are_freed_to_their_own_part(way: Way) {
     run_on(0);
-    let world = plan().build(&Config::default());
+    let world = plan().accessed(way).build(&Config::default());
     let before = zones(&world);
     for (at, zone) in before.iter().enumerate() {
         let frame = zone.span.start;
@@ -179,10 +187,9 @@ fn frames_are_freed_to_their_own_part() {
     }
 }
 
-#[test]
-fn the_first_part_with_memory_is_preferred() {
+fn the_first_part_with_memory_is_preferred(way: Way) {
     run_on(0);
-    let world = only_parts(3).build(&Config::default());
+    let world = only_parts(3).accessed(way).build(&Config::default());
     let a = &world.allocator;
     let part = |at: u64| range(at * APART, PART);
     let served = || {
@@ -203,10 +210,9 @@ fn the_first_part_with_memory_is_preferred() {
     assert_eq!(order, [0], "a node is listed once");
 }
 
-#[test]
-fn a_full_part_is_remembered_on_a_machine_of_one_node_too() {
+fn a_full_part_is_remembered_on_a_machine_of_one_node_too(way: Way) {
     run_on(0);
-    let world = only_parts(3).build(&Config::default());
+    let world = only_parts(3).accessed(way).build(&Config::default());
     let request = Request::page();
     let mut held = world.alloc_all(&request.no_wait());
     assert_eq!(held.last().unwrap().zone.index(), 2, "the last part is used last");
@@ -224,11 +230,10 @@ fn a_full_part_is_remembered_on_a_machine_of_one_node_too() {
     world.check();
 }
 
-#[test]
-fn a_node_is_reclaimed_only_when_all_its_parts_are_low() {
+fn a_node_is_reclaimed_only_when_all_its_parts_are_low(way: Way) {
     let mut plan = plan();
     plan.zones.retain(|zone| zone.1 == ZoneKind::Normal);
-    let world = plan.build(&Config { node_reclaim: NodeReclaim::ON, ..with_min(4096) }).leak();
+    let world = plan.accessed(way).build(&Config { node_reclaim: NodeReclaim::ON, ..with_min(4096) }).leak();
     let cache = Arc::new(Cache::default());
     let keeper = Arc::clone(&cache);
     let scripted = Scripted::new(4 * PART, move |node, _| {
@@ -309,14 +314,13 @@ fn spans_are_divided_between_blocks() {
     assert_eq!(range(4, u64::MAX).intersection(&range(1, u64::MAX)), Some(range(4, u64::MAX - 3)));
 }
 
-#[test]
-fn adjacent_parts_do_not_merge_their_largest_blocks() {
+fn adjacent_parts_do_not_merge_their_largest_blocks(way: Way) {
     // The parts are adjacent. No block crosses the boundary between them.
     run_on(0);
     let mut plan = only_parts(2);
     plan.zones[1].2 = APART + PART;
     plan.zones[1].4 = vec![(APART + PART, PART)];
-    let world = plan.build(&Config::default());
+    let world = plan.accessed(way).build(&Config::default());
     let blocks = world.alloc_all(&Request::new(Order::DEFAULT_MAX).urgency(Urgency::Reserve));
     assert_eq!(blocks.len() as u64, 2 * PART / 1024);
     world.free(blocks);

@@ -24,7 +24,6 @@ fn world() -> World {
         (node, kind, at * UNIT, spanned * UNIT, vec![(at * UNIT, managed * UNIT)])
     };
     let plan = Plan {
-        hotplug: Vec::new(),
         nodes: vec![(0, vec![0, 1, 3]), (2, vec![8]), (7, vec![4])],
         distances: vec![vec![10, 20, 30], vec![20, 10, 25], vec![30, 25, 10]],
         zones: vec![
@@ -35,6 +34,7 @@ fn world() -> World {
             zone(2, ZoneKind::Normal, 8, 4, 4),
         ],
         present: [UNIT, 3 * UNIT + 100, 4 * UNIT, 2 * UNIT, 4 * UNIT].to_vec(),
+        ..Plan::default()
     };
     let watermarks =
         WatermarkSettings { min_free: Some(crate::common::scenarios::pages(1000)), ..Default::default() };
