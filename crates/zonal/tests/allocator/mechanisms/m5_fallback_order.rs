@@ -56,6 +56,17 @@ fn lists_follow_memory() {
     assert_eq!(lists(&world), all);
 }
 
+#[test]
+fn a_node_without_memory_counts_as_placed_in_its_own_list() {
+    let mut plan = Plan::with_distances(1, 4096, |_, _| 0, 4);
+    plan.distances =
+        vec![vec![10, 12, 12, 20], vec![12, 10, 32, 20], vec![12, 32, 10, 20], vec![20, 20, 20, 10]];
+    [1, 3].map(|id: usize| plan.zones[id].4.clear());
+    for load in [NodeLoad::AccumulateRemaining, NodeLoad::Assign] {
+        assert_eq!(lists(&plan.build(&with_load(load)))[3], [2, 0], "{load:?}");
+    }
+}
+
 /// Returns the lists by a simple implementation of the rule, which chooses one node after the other and does not sort.
 fn rule(distances: &[Vec<u8>], has_memory: &[bool], has_cpus: &[bool], load_rule: NodeLoad) -> Vec<Vec<u16>> {
     let nodes = distances.len();
@@ -72,7 +83,8 @@ fn rule(distances: &[Vec<u8>], has_memory: &[bool], has_cpus: &[bool], load_rule
             let left = (0..nodes).filter(|&n| has_memory[n] && !list.contains(&(n as u16)));
             let own = has_memory[from] && list.is_empty();
             let next = if own { from } else { left.min_by_key(|&n| key(n)).unwrap() };
-            let remaining = (nodes - list.len()) as u64;
+            // The node itself counts as placed, even if it has no memory.
+            let remaining = (nodes - list.len() - usize::from(!has_memory[from])) as u64;
             if distances[from][next] != distances[from][before] {
                 match load_rule {
                     NodeLoad::Accumulate => load[next] += 1,
