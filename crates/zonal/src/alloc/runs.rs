@@ -213,8 +213,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
             }
             let run = Run { first: frame, count: placement.count.get() };
             zone.frames.mark_run(run, max, kind);
-            let rest = Run { first: frame + run.count as u32, count: pages - run.count };
-            self.state.free_unused(zone, rest, max, kind);
+            // Without a rest, the frame after the run may be beyond what 32 bits can number.
+            if run.count < pages {
+                let rest = Run { first: frame + run.count as u32, count: pages - run.count };
+                self.state.free_unused(zone, rest, max, kind);
+            }
             return Some(block_at(zone, frame, order));
         }
     }

@@ -9,7 +9,7 @@ use crate::common::{Plan, TestPlatform, node, range, run_on};
 use zonal::error::{AllocError, ConfigError, FreeError};
 use zonal::machine::{FrameRange, NodeDescription, TopologyError, ZONE_FRAMES_MAX, ZoneDescription};
 use zonal::platform::one_thread::OneThread;
-use zonal::request::Urgency;
+use zonal::request::{PageKind, Urgency};
 use zonal::rules::watermarks::WatermarkSettings;
 use zonal::units::{CpuId, MAX_CPUS, Order, PageCount, Pfn, ZoneKind};
 use zonal::{Allocator, Block, Config, Layout, Machine, Request};
@@ -244,6 +244,57 @@ fn the_last_frame_of_the_largest_zone_is_a_frame_as_any_other() {
         assert_eq!(a.verify().unwrap().managed, pages(39_999));
         a.online_memory(frame).unwrap();
         assert_eq!(a.verify().unwrap().free, pages(40_000));
+    });
+}
+
+/// Each way to allocate, free and withdraw frames reaches the last frames of the largest zone, whose end is not a 32-bit
+/// offset.
+#[test]
+#[cfg_attr(miri, ignore = "takes Miri too long")]
+fn every_form_reaches_the_last_frames_of_the_largest_zone() {
+    run_on(0);
+    let span = range(ZONE_FRAMES_MAX, ZONE_FRAMES_MAX);
+    let block = order(18).pages();
+    let managed = range(span.end().get() - block.get(), block.get());
+    let tail = |count: u64| range(span.end().get() - count, count);
+    let urgent = |at| Request::new(at).urgency(Urgency::Reserve);
+    with_span(span, &[managed], |a| {
+        let all_free = || {
+            a.drain_pagesets();
+            let accounting = a.verify().unwrap();
+            assert_eq!((accounting.free, accounting.managed), (block, block));
+        };
+        for below in [span.end(), Pfn::new(u64::MAX)] {
+            let whole = a.alloc(&urgent(order(18)).below(below)).unwrap();
+            assert_eq!(whole.first, managed.start);
+            a.free(whole.first, whole.order).unwrap();
+            all_free();
+        }
+        for count in [block.get(), block.get() - 1, block.get() / 2 + 1] {
+            let run = a.alloc_frames(&urgent(Order::PAGE), pages(count)).unwrap();
+            a.free_frames(run.range.start, run.range.count).unwrap();
+            all_free();
+            let run = a.alloc_contiguous(&urgent(Order::PAGE), pages(count)).unwrap();
+            a.split_frames(run.range.start, run.range.count, Order::PAGE).unwrap();
+            (0..count).for_each(|at| a.free(run.range.start.plus(pages(at)), Order::PAGE).unwrap());
+            all_free();
+        }
+        for count in [1, 2, 3, 5, 64, 1000] {
+            let run = a.alloc_range(tail(count), PageKind::User).unwrap();
+            a.free_frames(run.range.start, run.range.count).unwrap();
+            let fence = a.fence(tail(count)).unwrap();
+            assert!(fence.is_whole());
+            let run = fence.alloc(PageKind::Kernel).unwrap();
+            a.free_frames(run.range.start, run.range.count).unwrap();
+            a.offline_memory(tail(count)).unwrap();
+            a.online_memory(tail(count)).unwrap();
+            all_free();
+        }
+        let frames = all_of(a, Order::PAGE);
+        a.free_bulk(&frames.iter().map(|frame| frame.first).collect::<Vec<_>>()).unwrap();
+        all_free();
+        a.retire(tail(1).start).unwrap();
+        assert_eq!(a.verify().unwrap().allocated, pages(1));
     });
 }
 
