@@ -12,7 +12,6 @@ use crate::platform::pressure::{PressureEvent, PressureKind, StallShares};
 use crate::platform::{Atomic, Platform};
 use crate::units::{Moment, NodeId, PageCount, SECOND_NS};
 use crate::zone::Zone;
-use crate::zone::node::Node;
 
 /// Time between two events of one kind on one node.
 const INTERVAL_NS: u64 = SECOND_NS;
@@ -80,7 +79,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             // Relaxed: only the exchange decides which caller reports.
             if node.cells.is_low.load(Relaxed) == 0
                 && self.node_zones(place).iter().any(is_low)
-                && node.may_report(PressureKind::BelowLow, self.platform.now().ns_since(Moment::from_ns(0)))
+                && self.may_report(place, PressureKind::BelowLow)
                 && node.cells.is_low.swap(1, Relaxed) == 0
             {
                 self.report(place, PressureKind::BelowLow);
@@ -88,7 +87,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
     }
 
-    /// Reports a node if all its zones are above `high` after one was below `low`.
+    /// Reports a node if all its zones are above `high` after one was below `low`. If the last such report is less than a
+    /// second old, a later tick reports it.
     pub(super) fn report_if_recovered(&self, place: usize) {
         let is_low = &self.nodes[place].cells.is_low;
         let is_high =
@@ -96,6 +96,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         // Relaxed: as in `report_low`.
         if is_low.load(Relaxed) != 0
             && self.node_zones(place).iter().all(is_high)
+            && self.may_report(place, PressureKind::AboveHigh)
             && is_low.swap(0, Relaxed) != 0
         {
             self.report(place, PressureKind::AboveHigh);
@@ -116,9 +117,20 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 
     fn report_sometimes(&self, place: usize, kind: PressureKind) {
-        if self.nodes[place].may_report(kind, self.platform.now().ns_since(Moment::from_ns(0))) {
+        if self.may_report(place, kind) {
             self.report(place, kind);
         }
+    }
+
+    /// Whether no event of this kind was reported for the node in the last second. If so, this call counts as the next event.
+    fn may_report(&self, place: usize, kind: PressureKind) -> bool {
+        let now = self.platform.now().ns_since(Moment::from_ns(0));
+        // The time of the last event + 1; 0 if there was none. Relaxed: only the exchange decides which caller reports.
+        let cell = &self.nodes[place].cells.reported_at[kind as usize];
+        let last = cell.load(Relaxed);
+        // A clock that was set back ends the interval.
+        let is_over = last == 0 || now < last - 1 || now - (last - 1) >= INTERVAL_NS;
+        is_over && cell.compare_exchange(last, now + 1, Relaxed, Relaxed).is_ok()
     }
 
     fn report(&self, place: usize, kind: PressureKind) {
@@ -136,17 +148,5 @@ impl<'m, P: Platform> MachineState<'m, P> {
             high: sum(|zone| zone.watermarks().high),
             stalled: node.cells.stalls.0.shares(self.platform.now()),
         }
-    }
-}
-
-impl<P: Platform> Node<'_, P> {
-    /// Whether no event of this kind was reported in the last second. If so, this call counts as the next event.
-    fn may_report(&self, kind: PressureKind, now: u64) -> bool {
-        // The time of the last event + 1; 0 if there was none. Relaxed: only the exchange decides which caller reports.
-        let cell = &self.cells.reported_at[kind as usize];
-        let last = cell.load(Relaxed);
-        // A clock that was set back ends the interval.
-        let is_over = last == 0 || now < last - 1 || now - (last - 1) >= INTERVAL_NS;
-        is_over && cell.compare_exchange(last, now + 1, Relaxed, Relaxed).is_ok()
     }
 }

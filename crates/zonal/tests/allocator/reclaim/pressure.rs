@@ -85,6 +85,41 @@ fn stalls_and_failures_are_reported_once_a_second() {
     world.free(blocks);
 }
 
+/// In every two seconds, a node is below `low` from 0.0 to 0.9 s and for a moment at 1.0 s, while requests stall and fail.
+#[test]
+fn events_of_one_kind_are_a_second_apart() {
+    let world = world();
+    let a = &world.allocator;
+    let mut seen: Vec<(u64, PressureKind)> = Vec::new();
+    let mut blocks = Vec::new();
+    for tenth in 0..100 {
+        if matches!(tenth % 20, 0 | 10) {
+            blocks.extend(fill(world));
+            assert!(a.alloc(&Request::page()).is_err());
+        }
+        if matches!(tenth % 20, 9 | 10) {
+            world.free(blocks.drain(..));
+            a.drain_pagesets();
+        }
+        a.tick();
+        seen.extend(kinds(world).into_iter().map(|kind| (tenth, kind)));
+        world.controls.advance_ms(100);
+    }
+    let all =
+        [PressureKind::BelowLow, PressureKind::AboveHigh, PressureKind::Stalling, PressureKind::Failing];
+    for kind in all {
+        let times: Vec<u64> = seen.iter().filter(|(_, of)| *of == kind).map(|&(tenth, _)| tenth).collect();
+        assert!(times.len() >= 5, "{kind:?}: {times:?}");
+        assert!(times.windows(2).all(|pair| pair[1] - pair[0] >= 10), "{kind:?}: {times:?}");
+    }
+    assert!(seen.iter().all(|(_, kind)| all.contains(kind)), "a kind is missing in the list: {seen:?}");
+    // The two levels alternate, so a report that was too early is made later.
+    let levels = seen.iter().map(|&(_, kind)| kind).filter(|kind| all[..2].contains(kind));
+    let levels: Vec<_> = levels.collect();
+    assert!(levels.windows(2).all(|pair| pair[0] != pair[1]), "{levels:?}");
+    assert_eq!(levels[0], PressureKind::BelowLow);
+}
+
 #[test]
 fn the_time_of_stalls_is_measured() {
     let world = world();
