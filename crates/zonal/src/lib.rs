@@ -43,7 +43,9 @@
 //! - A block of order `n` has `2^n` frames and begins at a multiple of `2^n`. [`Allocator::alloc_frames`]
 //!   allocates any other number of adjacent frames, and [`Allocator::split`] divides a block.
 //! - Ordinary requests leave `watermarks.min` frames of each zone free for urgent requests and for reclaimers.
-//! - The embedder supplies buffers for metadata once ([`Layout`]). They need about 1.5 bytes per spanned frame.
+//! - The embedder supplies buffers for metadata once ([`Layout`]). They need less than 1.5 bytes per spanned frame in
+//!   zones of at least 2 GiB and 512 MiB for each CPU on the node, at most 1.65 from 512 MiB and 64 MiB for each CPU on, and
+//!   more in smaller zones, because each CPU has some KiB for each zone.
 //! - The thread that allocates calls the reclaimers, and it holds no lock of the allocator meanwhile. If it holds a
 //!   lock of the embedder that a reclaimer also acquires, it deadlocks at the first shortage, and no error is reported.
 //!   Under such a lock use [`Request::no_wait`] ([`Reclaimer`](platform::reclaimer::Reclaimer)).

@@ -57,7 +57,7 @@ pub struct Layout<'a> {
 }
 
 /// The pagesets of the CPUs on a zone's node together have slots for 1/13 of the zone. `high_max` may be 1/8 of the
-/// zone, but slots for 1/13 limit all metadata to less than 1.5 bytes per frame.
+/// zone, but slots for 1/13 limit all metadata of large zones to less than 1.5 bytes per frame.
 const SLOTS_SHARE: u64 = 13;
 /// Number of slots in addition to the largest `high`, because a refill moves whole words and may exceed `high`.
 const SLOTS_SPARE: u64 = 64;

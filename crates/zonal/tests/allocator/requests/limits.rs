@@ -128,6 +128,29 @@ fn zones_are_as_large_as_offsets_reach_and_no_larger() {
     }
 }
 
+/// The sizes of zones from which the documentation of the crate promises these figures.
+#[test]
+fn metadata_takes_few_bytes_a_frame_from_the_documented_sizes_on() {
+    const MIB: u64 = 1 << 8; // in frames
+    for cpus in [1, 2, 3, 8, 16, 64, 128, 256, 512] {
+        let ids: Vec<CpuId> = (0..cpus).map(CpuId::new).collect();
+        let nodes = [NodeDescription { id: node(0), cpus: &ids, distances: &[10] }];
+        let bytes_a_frame = |frames: u64| {
+            let span = range(1 << 20, frames);
+            let zone = ZoneDescription { node: node(0), kind: ZoneKind::Normal, span, managed: &[span] };
+            let machine = Machine::new(&nodes, core::slice::from_ref(&zone)).unwrap();
+            let layout = Layout::new(&machine, &Config::default()).unwrap();
+            layout.requests::<TestPlatform>().map(|request| request.bytes as f64).sum::<f64>() / frames as f64
+        };
+        for factor in [1, 2, 3, 5, 16] {
+            let small = factor * (512 * MIB).max(64 * MIB * u64::from(cpus));
+            assert!(bytes_a_frame(small) <= 1.65, "{} for {small} frames, {cpus} CPUs", bytes_a_frame(small));
+            let large = factor * (2048 * MIB).max(512 * MIB * u64::from(cpus));
+            assert!(bytes_a_frame(large) < 1.5, "{} for {large} frames, {cpus} CPUs", bytes_a_frame(large));
+        }
+    }
+}
+
 #[test]
 fn cpu_ids_have_a_limit() {
     let build = |cpu: usize| {
