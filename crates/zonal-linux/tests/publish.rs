@@ -80,6 +80,16 @@ fn the_snapshot_has_the_state_of_the_pool() {
     let count = |pageset: &Value| pageset["count"].as_u64().unwrap();
     assert_eq!(state["pagesets"].as_array().unwrap().iter().map(count).sum::<u64>(), sum("in_pagesets"));
     assert_eq!(state["nodes"][1]["fallback_order"], json!([1, 0]));
+    assert_eq!(state["schema"], "zonal.snapshot.v1");
+    for member in ["managed", "free", "in_pagesets"] {
+        assert_eq!(state["accounting"][member], sum(member), "{member}");
+    }
+    assert_eq!(state["accounting"]["allocated"], 1000);
+    let readable = ask(&path, &json!({ "zonal": 1, "request": "settings" }))["settings"].clone();
+    for setting in readable.as_array().unwrap() {
+        let name = setting["name"].as_str().unwrap();
+        assert_eq!(state["settings"].get(name).unwrap_or(&Value::Null), &setting["value"], "{name}");
+    }
     drop(pages);
 }
 

@@ -76,6 +76,15 @@ fn settings(pool: &Pool) -> Value {
     Setting::ALL.into_iter().map(row).collect()
 }
 
+/// Returns the values of all settings that can be read, by name.
+fn values(pool: &Pool) -> Map<String, Value> {
+    let value = |setting: Setting| {
+        let name = setting.info().name;
+        Some((name.to_owned(), pool.setting(name).ok()?.to_string().into()))
+    };
+    Setting::ALL.into_iter().filter_map(value).collect()
+}
+
 /// Changes one setting, and returns its name and its new value.
 fn set(pool: &Pool, request: &Value) -> Result<Value, String> {
     let text = |member: &str| {
@@ -139,7 +148,16 @@ pub(super) fn snapshot(pool: &Pool) -> Value {
     });
     // The name that the kernel shows; a process may change it.
     let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
+    let accounting = pool.accounting();
     json!({
+        "schema": "zonal.snapshot.v1",
+        "accounting": {
+            "managed": accounting.managed.get(),
+            "free": accounting.free.get(),
+            "in_pagesets": accounting.in_pagesets.get(),
+            "allocated": accounting.allocated.get(),
+        },
+        "settings": values(pool),
         "program": { "pid": std::process::id(), "name": name.trim_end(), "pool": pool.number() },
         "page_bytes": pool.page_bytes(),
         "events": events(&pool.events()),

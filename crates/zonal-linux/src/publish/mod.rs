@@ -84,13 +84,15 @@ impl Pool {
 }
 
 impl Pool {
-    /// Returns the state of the pool as JSON, as clients of [`Pool::publish`] receive it in `snapshot`.
+    /// Returns the state of the pool as JSON, as clients of [`Pool::publish`] receive it in `snapshot`: `schema`, the
+    /// accounting of all zones, the values of settings, zones, nodes, pagesets and events. Counts are in frames.
     ///
     /// ```
     /// let pool = zonal_linux::Pool::builder().size(64 << 20).build()?;
     /// let snapshot: serde_json::Value = serde_json::from_str(&pool.snapshot_json())?;
     /// assert_eq!(snapshot["page_bytes"], 4096);
     /// assert!(snapshot["zones"][0]["free"].as_u64() > Some(0));
+    /// assert_eq!(snapshot["accounting"]["allocated"], 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
