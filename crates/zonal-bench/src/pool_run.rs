@@ -62,8 +62,10 @@ pub fn run_on_pool(
     let cpus: Vec<CpuId> = nodes.flat_map(|node| node.cpus.iter().copied()).collect();
     let source = |lane: usize| {
         let cpu = cpus.get(lane * cpus.len() / plan.threads);
-        // This fails on the live topology, where a thread always acts as the CPU that runs it.
-        PoolSource { pool, policy, _acting: cpu.and_then(|&cpu| pool.act_as(cpu).ok()) }
+        // A thread acts as the CPU that runs it if the pool's CPUs are real.
+        let cpu = cpu.filter(|_| pool.topology().has_emulated_cpus());
+        let act = |&cpu: &CpuId| pool.act_as(cpu).expect("an emulated CPU of the pool");
+        PoolSource { pool, policy, _acting: cpu.map(act) }
     };
     let measured = run(plan, source, stop, on_progress)?;
     let verified = pool.verify();
@@ -168,7 +170,8 @@ mod tests {
 
     #[test]
     fn lanes_of_an_emulated_machine_run_on_different_nodes() {
-        let pool = Pool::builder().size(POOL_BYTES).topology(Topology::fake(2).unwrap()).build().unwrap();
+        let topology = Topology::fake(2).unwrap().with_emulated_cpus();
+        let pool = Pool::builder().size(POOL_BYTES).topology(topology).build().unwrap();
         let report = report(&pool, Workload::Pair);
         assert_eq!(report.placement, Placement::Emulated);
         let serving = pool.zones().filter(|zone| zone.locality.hit > 0).count();

@@ -62,7 +62,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "P", default_value = "local")]
     policy: PolicyChoice,
 
-    /// Split this machine into N emulated nodes
+    /// Split this machine into N emulated nodes; CPU i is on node i modulo N
     #[arg(long, value_name = "N", value_parser = values::fake_nodes, allow_hyphen_values = true,
           conflicts_with = "machine")]
     fake_nodes: Option<usize>,

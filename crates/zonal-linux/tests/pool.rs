@@ -390,6 +390,46 @@ fn threads_act_as_cpus_of_emulated_nodes() {
     assert_eq!(frames.node(), node(4));
 }
 
+/// Each way to choose the machine of a pool, with each way to choose how it accesses pagesets.
+#[test]
+fn threads_act_as_cpus_only_where_no_sequences_run() {
+    let sequences = pool(8 * MIB).uses_sequences();
+    let described = TopologyNode {
+        id: node(0),
+        cpus: vec![CpuId::new(0)],
+        distances: vec![10],
+        zones: vec![ZoneShare { kind: ZoneKind::Normal, weight: 1 }],
+    };
+    let model = zonal_machine::preset("quad-10-12-32").unwrap();
+    let with = |topology: Topology| Pool::builder().topology(topology);
+    let machines = [
+        ("live", Pool::builder(), false),
+        ("live, as a value", with(Topology::live()), false),
+        ("live, emulated CPUs", with(Topology::live().with_emulated_cpus()), true),
+        ("fake nodes", Pool::builder().fake_nodes(4), false),
+        ("fake nodes, as a value", with(Topology::fake(4).unwrap()), false),
+        ("fake nodes, emulated CPUs", with(Topology::fake(4).unwrap().with_emulated_cpus()), true),
+        ("described", with(Topology::emulated(vec![described]).unwrap()), true),
+        ("described by a model", Pool::builder().machine(&model).unwrap(), true),
+    ];
+    for (what, builder, may_act) in machines {
+        let builder = builder.size(64 * MIB);
+        for (pool, is_allowed) in
+            [(builder.clone().build().unwrap(), true), (builder.without_sequences().build().unwrap(), false)]
+        {
+            assert_eq!(pool.uses_sequences(), sequences && is_allowed && !may_act, "{what}");
+            let cpu = pool.topology().nodes().iter().find_map(|node| node.cpus.first()).copied().unwrap();
+            assert_eq!(pool.act_as(cpu).is_ok(), may_act, "{what}");
+            assert_eq!(pool.topology().has_emulated_cpus(), may_act, "{what}");
+            let near = pool.alloc(&PoolRequest::page()).unwrap().node();
+            assert!(may_act || pool.topology().nodes().iter().any(|of| of.id == near && !of.cpus.is_empty()));
+        }
+    }
+    let error =
+        Pool::builder().size(8 * MIB).fake_nodes(2).build().unwrap().act_as(CpuId::new(0)).unwrap_err();
+    assert!(error.to_string().contains("Topology::with_emulated_cpus"), "{error}");
+}
+
 #[test]
 fn presets_can_be_emulated() {
     for preset in zonal_machine::PRESETS {

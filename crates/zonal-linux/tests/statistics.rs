@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use zonal::Config;
 use zonal::config::StatInterval;
 use zonal::units::{NodeId, PageCount};
-use zonal_linux::{Frames, Pool, PoolRequest};
+use zonal_linux::{Frames, Pool, PoolRequest, Topology};
 
 /// A timeout that is far longer than any wait in this file. A test that waits longer has failed.
 const TOO_LONG: Duration = Duration::from_secs(60);
@@ -21,7 +21,8 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
 
 fn pool(interval: StatInterval) -> Pool {
     let config = Config { stat_interval: interval, ..Config::default() };
-    Pool::builder().size(64 << 20).fake_nodes(2).config(config).build().unwrap()
+    let topology = Topology::fake(2).unwrap().with_emulated_cpus();
+    Pool::builder().size(64 << 20).topology(topology).config(config).build().unwrap()
 }
 
 /// Allocates three pages of node 1, on a CPU of node 0.

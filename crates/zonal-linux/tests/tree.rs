@@ -16,7 +16,7 @@ fn use_it(pool: &Pool) -> Vec<zonal_linux::Frames> {
     let cpus: Vec<_> = pool.topology().nodes().iter().flat_map(|node| node.cpus.clone()).collect();
     let mut held = Vec::new();
     for (round, cpu) in cpus.into_iter().enumerate() {
-        let _acting = pool.topology().is_emulated().then(|| pool.act_as(cpu).unwrap());
+        let _acting = pool.topology().has_emulated_cpus().then(|| pool.act_as(cpu).unwrap());
         let orders = [0, 0, 2, 9].map(|order| Order::new(order).unwrap());
         held.extend(orders.iter().filter_map(|&order| pool.alloc(&PoolRequest::new(order)).ok()));
         held.swap_remove(round % held.len());

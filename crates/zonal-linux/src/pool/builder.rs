@@ -236,7 +236,9 @@ impl<'a> PoolBuilder<'a> {
     /// Splits the machine into `count` emulated nodes; see [`Topology::fake`].
     ///
     /// With emulated nodes, NUMA behaviour can be tested on any machine. Fallback, policies and accounting work as on a
-    /// machine with `count` nodes, but the speed of memory does not depend on the emulated node.
+    /// machine with `count` nodes and this machine's CPUs, but the speed of memory does not depend on the emulated node.
+    /// A thread allocates from the node of the CPU that runs it; with [`Topology::with_emulated_cpus`] it may act as any
+    /// CPU.
     ///
     /// ```
     /// use zonal_linux::{NodeId, Pool, PoolRequest};

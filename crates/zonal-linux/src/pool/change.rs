@@ -23,9 +23,12 @@ use super::request::{PoolPolicy, PoolWeights};
 /// Why a thread cannot act as a CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ActError {
-    /// The pool uses the real machine, so the CPU of a thread is the one that it runs on.
-    #[error("the pool uses the real machine; a thread can act as a CPU only on an emulated one")]
-    NotEmulated,
+    /// The CPUs of the pool are real, so the CPU of a thread is the one that it runs on.
+    #[error(
+        "the pool's CPUs are real ones; to act as a CPU, build the pool for a described machine or for \
+         Topology::with_emulated_cpus"
+    )]
+    RealCpus,
     /// The emulated machine does not have this CPU.
     #[error("the emulated machine has no CPU {0}")]
     UnknownCpu(CpuId),
@@ -373,8 +376,9 @@ impl Pool {
     /// This is for tests that need threads on several nodes.
     ///
     /// ```
-    /// # use zonal_linux::{NodeId, Pool, PoolRequest};
-    /// let pool = Pool::builder().size(64 << 20).fake_nodes(1).build()?;
+    /// # use zonal_linux::{NodeId, Pool, PoolRequest, Topology};
+    /// let topology = Topology::fake(1)?.with_emulated_cpus();
+    /// let pool = Pool::builder().size(64 << 20).topology(topology).build()?;
     /// let cpu = pool.topology().nodes()[0].cpus[0];
     /// let acting = pool.act_as(cpu)?;
     /// assert_eq!(pool.alloc(&PoolRequest::page())?.node(), NodeId::default());
@@ -383,11 +387,12 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// When the pool does not use an emulated machine, or when that machine has no such CPU.
+    /// When the pool's CPUs are real ([`Topology::has_emulated_cpus`](crate::Topology::has_emulated_cpus)), or when the
+    /// emulated machine has no such CPU.
     pub fn act_as(&self, cpu: CpuId) -> Result<ActingCpu, ActError> {
         let topology = self.topology();
-        if !topology.is_emulated() {
-            return Err(ActError::NotEmulated);
+        if !topology.has_emulated_cpus() {
+            return Err(ActError::RealCpus);
         }
         if !topology.nodes().iter().any(|node| node.cpus.contains(&cpu)) {
             return Err(ActError::UnknownCpu(cpu));

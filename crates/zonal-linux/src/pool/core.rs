@@ -97,9 +97,12 @@ impl PoolCore {
             .collect();
         let machine = Machine::new(&nodes, &zones)?.with_hotplug(&later)?;
         let key = PoolKey::fresh();
-        let act_as = if topology.is_emulated() { ActAs::AllowedIn(key) } else { ActAs::Forbidden };
-        let detect = || if topology.has_real_cpus() { Sequences::detect() } else { Sequences::none() };
-        let sequences = sequences.unwrap_or_else(detect);
+        // A sequence excludes other threads only on the real CPU that runs it, so no thread may act as another CPU.
+        let (act_as, sequences) = if topology.has_emulated_cpus() {
+            (ActAs::AllowedIn(key), Sequences::none())
+        } else {
+            (ActAs::Forbidden, sequences.unwrap_or_else(Sequences::detect))
+        };
         let owners = SharedCount::new(sequences, topology.cpus_by_real_cpu().len());
         let platform =
             LinuxPlatform::new(key, CpuMap::new(topology.cpus_by_real_cpu(), act_as), sequences, memory);

@@ -1,7 +1,7 @@
 //! Maps the CPU that the caller runs on to a CPU of the pool's machine.
 //!
-//! If the pool uses the topology of the running machine, the two CPUs are the same. If the pool uses an *emulated*
-//! machine, each real CPU is mapped to one emulated CPU. A thread may also *act as* any emulated CPU, so that a test on
+//! If the CPUs of the pool's machine are real, the two CPUs are the same. If they are *emulated*, each real CPU is mapped to
+//! one of them. A thread may also *act as* any emulated CPU, so that a test on
 //! a small machine can have threads on several nodes.
 //!
 //! Related files: `sequences/current_cpu.rs` reads the number of the real CPU, and `topology` creates the map.
@@ -24,9 +24,9 @@ thread_local! {
 /// Whether threads may act as CPUs other than the one they run on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ActAs {
-    /// Never, because the machine is real.
+    /// Never, because the CPUs are real.
     Forbidden,
-    /// Only in the pool with this key, because its machine is emulated.
+    /// Only in the pool with this key, because its CPUs are emulated.
     AllowedIn(PoolKey),
 }
 

@@ -1,7 +1,8 @@
 //! The machine for which a pool is built: the running machine, or a machine that is emulated on it.
 //!
 //! With the *live* topology, memory is bound to the real NUMA nodes. The nodes of an *emulated* topology exist by
-//! name only: real CPUs are mapped to its CPUs, and a thread may act as any of them. `topology/nodes.rs` defines
+//! name only. Its CPUs are either the real CPUs, divided among the nodes, or emulated too: real CPUs are then mapped to
+//! its CPUs, and a thread may act as any of them. `topology/nodes.rs` defines
 //! nodes, `topology/live.rs` reads the running machine, `topology/limits.rs` reads how much memory is available, and
 //! `topology/affinity.rs` sets where threads may run. This module does not depend on pools; `memory/plan.rs` divides
 //! the memory of a pool among the nodes of a topology.
@@ -30,6 +31,8 @@ const RING_STEP: u16 = 10;
 enum Origin {
     /// The running machine.
     Live,
+    /// The running machine's CPUs, divided among emulated nodes.
+    Divided,
     /// A description. The running machine provides only memory and CPU time.
     Emulated,
 }
@@ -62,6 +65,8 @@ impl Topology {
     /// Returns the running machine's memory and CPUs as `count` nodes on a ring. CPUs are assigned round robin, so if
     /// there are fewer CPUs than nodes, the last nodes have no CPU.
     ///
+    /// The CPUs are real, so pools access pagesets as on a machine that has these nodes: with restartable sequences.
+    ///
     /// # Errors
     /// [`PoolError::FakeNodes`] if `count` is 0 or exceeds the maximum number of nodes.
     pub fn fake(count: usize) -> Result<Self, PoolError> {
@@ -80,7 +85,14 @@ impl Topology {
             Some(TopologyNode { id, cpus, distances, zones })
         };
         let nodes = (0..count).filter_map(node).collect();
-        Ok(Self { origin: Origin::Emulated, nodes, available: Vec::new(), ..self })
+        Ok(Self { origin: Origin::Divided, nodes, available: Vec::new(), ..self })
+    }
+
+    /// Returns the same nodes and CPUs, all of them emulated, so that threads may act as any CPU
+    /// ([`Pool::act_as`](crate::Pool::act_as)). Pools then access pagesets with locks.
+    #[must_use]
+    pub fn with_emulated_cpus(self) -> Self {
+        Self { origin: Origin::Emulated, available: Vec::new(), ..self }
     }
 
     /// Returns the machine described by `nodes`, which must ascend by id, emulated on the running machine. Real CPUs
@@ -134,6 +146,13 @@ impl Topology {
     /// Whether the nodes exist by name only.
     #[must_use]
     pub fn is_emulated(&self) -> bool {
+        self.origin != Origin::Live
+    }
+
+    /// Whether the CPUs exist by name only. Threads may then act as any of them. Otherwise each thread acts as the CPU that
+    /// runs it, which restartable sequences require.
+    #[must_use]
+    pub fn has_emulated_cpus(&self) -> bool {
         self.origin == Origin::Emulated
     }
 
@@ -162,12 +181,6 @@ impl Topology {
     /// Returns the reason why the topology could not be read, if it could not.
     pub(crate) fn missing(&self) -> Option<&str> {
         self.missing.as_deref()
-    }
-
-    /// Whether the topology's CPUs are real CPUs and every thread acts as the CPU that runs it.
-    pub(crate) fn has_real_cpus(&self) -> bool {
-        let mut own = self.nodes.iter().flat_map(|node| node.cpus.iter());
-        !self.is_emulated() && own.all(|cpu| self.real_cpus.contains(cpu))
     }
 
     /// Returns the topology's CPU for each real CPU id. Real CPUs are spread evenly over the topology's CPUs. If both
@@ -257,6 +270,11 @@ mod tests {
         assert_eq!(ring_distance(0, 512, 1024), 254);
         assert!(matches!(Topology::fake(0), Err(PoolError::FakeNodes { asked: 0, .. })));
         assert!(Topology::fake(1025).is_err());
+        assert!(fake.is_emulated() && !fake.has_emulated_cpus() && !fake.can_be_bound());
+        let nodes = fake.nodes().to_vec();
+        let acting = fake.with_emulated_cpus();
+        assert!(acting.is_emulated() && acting.has_emulated_cpus());
+        assert_eq!(acting.nodes(), nodes);
     }
 
     #[test]

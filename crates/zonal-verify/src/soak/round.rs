@@ -8,7 +8,7 @@ use zonal::config::{Hardening, InvalidFree, NodeReclaim, ZeroOn, ZonelistCache};
 use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::rules::stat_threshold::{CounterRules, FoldRule, PressureRule, ThresholdRule, TotalsRule};
 use zonal::units::{CpuId, Order, PageCount};
-use zonal_linux::{Pool, PoolError};
+use zonal_linux::{Pool, PoolError, Topology};
 
 /// Sizes of pools, in MiB.
 const MIB: [u64; 4] = [16, 32, 64, 128];
@@ -18,7 +18,7 @@ pub(super) struct Round {
     pub(super) pool: Pool,
     pub(super) config: Config,
     pub(super) threads: usize,
-    /// CPUs of the emulated machine. The list is empty if the pool has the host's CPUs.
+    /// Emulated CPUs. The list is empty if the pool has the host's CPUs.
     pub(super) cpus: Vec<CpuId>,
     /// Whether the pool shrinks and grows; no single ranges go offline then.
     pub(super) resizes: bool,
@@ -48,9 +48,13 @@ impl Round {
         let mut random = Rng::with_seed(seed);
         let config = config(&mut random);
         let mut builder = Pool::builder().size(MIB[random.usize(..MIB.len())] << 20).config(config);
-        // Restartable sequences work only on the host's CPUs, so pools with emulated nodes do without.
+        // With the host's CPUs, pools of several nodes use restartable sequences, as on a machine with such nodes. With
+        // emulated CPUs, they use locks, and threads act as CPUs of all nodes.
+        let mut of_cpus = Rng::with_seed(seed ^ 0xc9);
         if random.bool() {
-            builder = builder.fake_nodes(random.usize(1..=4));
+            let topology = Topology::fake(random.usize(1..=4))?;
+            let are_real = of_cpus.bool();
+            builder = builder.topology(if are_real { topology } else { topology.with_emulated_cpus() });
         }
         if random.u8(..3) == 0 {
             builder = builder.without_sequences();
@@ -63,7 +67,7 @@ impl Round {
         let pool = builder.build()?;
         let nodes = pool.topology().nodes();
         let cpus: Vec<CpuId> = nodes.iter().flat_map(|node| node.cpus.iter().copied()).collect();
-        let cpus = if pool.topology().is_emulated() { cpus } else { Vec::new() };
+        let cpus = if pool.topology().has_emulated_cpus() { cpus } else { Vec::new() };
         Ok(Self { threads: random.usize(2..=6), pool, config, cpus, resizes, is_shared })
     }
 }
