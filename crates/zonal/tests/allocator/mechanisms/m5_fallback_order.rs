@@ -61,7 +61,7 @@ fn a_node_without_memory_counts_as_placed_in_its_own_list() {
     let mut plan = Plan::with_distances(1, 4096, |_, _| 0, 4);
     plan.distances =
         vec![vec![10, 12, 12, 20], vec![12, 10, 32, 20], vec![12, 32, 10, 20], vec![20, 20, 20, 10]];
-    [1, 3].map(|id: usize| plan.zones[id].4.clear());
+    [1, 3].into_iter().for_each(|id: usize| plan.zones[id].4.clear());
     for load in [NodeLoad::AccumulateRemaining, NodeLoad::Assign] {
         assert_eq!(lists(&plan.build(&with_load(load)))[3], [2, 0], "{load:?}");
     }
