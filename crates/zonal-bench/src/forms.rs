@@ -46,7 +46,7 @@ enum Form {
     NoWait,
     Stepwise,
     Block(Order),
-    /// Interleaving over [`FAKE_NODES`] emulated nodes; only counted, because emulated nodes use locks.
+    /// Interleaving over [`FAKE_NODES`] emulated nodes; only counted, not timed.
     InterleaveNodes,
 }
 

@@ -380,7 +380,7 @@ impl<'a> PoolBuilder<'a> {
     /// Uses restartable sequences with a `struct rseq` that is not registered with the kernel.
     ///
     /// The structure is `offset` bytes from the thread pointer, and the kernel does not update it. This option is for
-    /// counting instructions in simulators that do not implement restartable sequences.
+    /// counting instructions in simulators that do not implement restartable sequences. Pools with emulated CPUs ignore it.
     ///
     /// # Safety
     /// Only the calling thread may use the pool. At `offset`, this thread must own 32 bytes with the layout of

@@ -89,7 +89,8 @@ impl Topology {
     }
 
     /// Returns the same nodes and CPUs, all of them emulated, so that threads may act as any CPU
-    /// ([`Pool::act_as`](crate::Pool::act_as)). Pools then access pagesets with locks.
+    /// ([`Pool::act_as`](crate::Pool::act_as)). Pools then access pagesets with locks, and their memory is neither bound to
+    /// nodes nor limited by what the kernel reports for each node.
     #[must_use]
     pub fn with_emulated_cpus(self) -> Self {
         Self { origin: Origin::Emulated, available: Vec::new(), ..self }
