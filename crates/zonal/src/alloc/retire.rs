@@ -107,10 +107,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 Some(head) => zone.watch_run(frame, head),
                 None => Watch::Changed,
             },
-            FrameState::Quarantined(..) if !zone.quarantine_has(first) => {
-                // Out of use because of an invalid free, unless the block has just left the quarantine.
-                let is_unchanged = zone.frames.state(first) == state;
-                return Ok(is_unchanged.then_some(Retirement::Done));
+            FrameState::Quarantined(..) if zone.is_lost_from_quarantine(first, state) => {
+                return Ok(Some(Retirement::Done));
             }
             FrameState::Cached(_) | FrameState::Quarantined(..) => {
                 self.state.drain_zone(zone);

@@ -303,7 +303,10 @@ impl<P: Platform> Pageset<P> {
     #[inline]
     pub(crate) fn has(&self, stack: StackId) -> bool {
         match stack {
-            StackId::PAGES => self.word().free_slots() < self.capacity.load(Acquire), // acquire: as in `count`
+            StackId::PAGES => {
+                let capacity = self.capacity.load(Acquire); // acquire: as in `count`
+                self.word().free_slots() < capacity
+            }
             StackId(at) => self.lens[at].load(Relaxed) != 0,
         }
     }

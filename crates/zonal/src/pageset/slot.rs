@@ -65,6 +65,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             let (cpu, zone) = (each_cpu.next()?, at % of_each);
             let zone = if of_each == zones { zone } else { self.first_preferred(cpu)? };
             let slot = slot_for(&self.zones[zone], &self.pagesets[zone], cpu);
+            debug_assert!(!self.pagesets[zone].of(cpu).was_used(), "a session has set the head up already");
             slot.head.prepare(slot.slots.len() as u32);
             Some(slot).filter(|_| fast_path == FastPath::On)
         };

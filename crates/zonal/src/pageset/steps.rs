@@ -36,7 +36,10 @@ impl<'m, P: Platform> MachineState<'m, P> {
         slot: &'m PagesetSlot<'m, P>,
         cpu: CpuInfo,
     ) -> Option<LockedSlot<'a, 'm, P>> {
-        self.platform.cpu_local().lock(cpu.id, slot.head).then_some(LockedSlot { state: self, slot, cpu })
+        if !self.platform.cpu_local().lock(cpu.id, slot.head) {
+            return None;
+        }
+        Some(LockedSlot { state: self, slot, cpu })
     }
 }
 

@@ -9,6 +9,7 @@ use crate::platform::{Atomic, Platform};
 use crate::units::Order;
 use crate::units::PageKind;
 use crate::zone::Zone;
+use crate::zone::frame_state::FrameState;
 
 /// A block that left quarantine.
 pub(crate) struct Quarantined {
@@ -65,12 +66,16 @@ impl<P: Platform> Zone<'_, P> {
         Entry::Done
     }
 
-    /// Whether the block that begins at `frame` is in quarantine.
-    pub(crate) fn quarantine_has(&self, frame: u32) -> bool {
+    /// Whether the block that begins at `frame` has the state of a block in quarantine, `state`, but is not there. An
+    /// invalid free has then put it out of use for good.
+    ///
+    /// Both are checked under one hold of the lock, because a block that leaves may be allocated, freed and enter again.
+    pub(crate) fn is_lost_from_quarantine(&self, frame: u32, state: FrameState) -> bool {
         let _held = self.lock_quarantine();
         let (left, entered) =
             (self.cells.quarantine_out.load(Relaxed), self.cells.quarantine_in.load(Relaxed));
-        (left..entered).any(|at| self.place(at)[0].load(Relaxed) == frame)
+        self.frames.state(frame) == state
+            && !(left..entered).any(|at| self.place(at)[0].load(Relaxed) == frame)
     }
 
     /// Removes the oldest block from quarantine.
