@@ -256,7 +256,8 @@ impl<P: Platform> PagesetSlot<'_, P> {
 /// The pageset slots of all CPUs, and the slot that each CPU currently uses.
 ///
 /// Invariants: each element of `current` is the address of a slot in `table`, which either belongs to the CPU or is the
-/// first slot. The head of every slot is prepared ([`Head::prepare`]) or, for the first slot, locked for good.
+/// first slot. The head of the first slot is locked for good. The word and the limits of every other head describe its
+/// stack from the start, so that its lock word may be [`LockWord::OPEN`].
 pub struct PagesetSlots<'m, P: Platform> {
     /// The slots; the first belongs to no pageset, and every pop and push on it fails.
     pub(crate) table: &'m [PagesetSlot<'m, P>],
