@@ -5,10 +5,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use zonal::Request;
+use zonal::config::Hardening;
 use zonal::machine::FrameRange;
 use zonal::request::{PageKind, Urgency};
+use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::units::{Order, PageCount, Pfn};
+use zonal::{Config, Request};
 
 use crate::interleavings::checker::Checker;
 use crate::interleavings::world::{NoReclaimer, World, config, on, start};
@@ -113,19 +115,45 @@ pub(crate) fn retire_against_split<C: Checker>() {
     check_retired(&world, block.start);
 }
 
+/// A CPU retires a frame in quarantine, while the frame leaves the quarantine, is allocated and enters it again.
+pub(crate) fn retire_against_quarantine<C: Checker>() {
+    let hardening = Hardening { quarantine: PageCount::new(1), ..Hardening::default() };
+    let config = Config { hardening, tuning: PagesetTuning::Fixed, ..config(4) };
+    let world = World::<C>::new(&[(&[0, 1], FRAMES)], &config, Box::new(NoReclaimer));
+    C::set_cpu(0);
+    let [frame, other] = [(); 2].map(|()| world.page());
+    world.free(frame);
+    world.at_once(
+        on(1, move |world| retire(world, frame)),
+        on(0, move |world| {
+            world.free(other); // the frame leaves the quarantine, and is the next to be allocated
+            if let Ok(block) = world.alloc(&Request::page()) {
+                world.free_block(block);
+            }
+        }),
+    );
+    world.allocator().drain_pagesets();
+    check_others(&world, frame);
+}
+
 fn retire<C: Checker>(world: &World<C>, frame: Pfn) {
     let retired = world.allocator().retire(frame);
     assert!(retired.is_ok(), "{retired:?}");
 }
 
-/// Checks that a frame is retired, and that all others can be allocated. Then forgets that it is retired.
-fn check_retired<C: Checker>(world: &World<C>, frame: Pfn) {
+/// Checks that a frame is retired, and that all others can be allocated.
+fn check_others<C: Checker>(world: &World<C>, frame: Pfn) {
     let all = Request::page().urgency(Urgency::Reserve);
     while world.alloc(&all).is_ok() {}
     let zone = world.allocator().zones().next().expect("there is one zone");
     assert_eq!((zone.retired.get(), zone.retiring.get()), (1, 0));
     assert_eq!(world.owned().len() as u64, FRAMES - 1);
     assert!(!world.owned().contains(&frame), "a retired frame was allocated");
+}
+
+/// Checks what [`check_others`] does. Then forgets that the frame is retired.
+fn check_retired<C: Checker>(world: &World<C>, frame: Pfn) {
+    check_others(world, frame);
     let alone = FrameRange { start: frame, count: PageCount::new(1) };
     world.allocator().offline_memory(alone).expect("it is retired");
     world.allocator().online_memory(alone).expect("it is offline");

@@ -69,6 +69,7 @@ macro_rules! for_all_scenarios {
             retire_against_free: memory, 3;
             retire_against_free_of_a_run: memory, 2;
             retire_against_split: memory, 2;
+            retire_against_quarantine: memory, 3;
         }
     };
 }
