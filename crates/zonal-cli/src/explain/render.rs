@@ -94,7 +94,7 @@ const fn follows(step: Step) -> (&'static str, &'static str) {
         Step::PagesetsDrained { .. } => {
             ("drain-pagesets", "the pagesets of all CPUs are drained, and the zones tried a last time")
         }
-        Step::RangeReclaimed => ("reclaim-range", "a range is reclaimed as a whole"),
+        Step::RangeReclaimed { .. } => ("reclaim-range", "a range is reclaimed as a whole"),
         Step::Zone { .. } | Step::Near(_) => ("", ""),
     }
 }

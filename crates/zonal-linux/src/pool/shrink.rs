@@ -146,7 +146,7 @@ impl Pool {
                     done += part.count.get() * page_bytes;
                     failures = 0;
                 }
-                // Another thread empties the part, or has taken it offline.
+                // Another thread has fenced the part, or has taken it offline.
                 Err(OfflineError::Refused(OnlineError::Fenced { .. } | OnlineError::NotOnline(_))) => {}
                 Err(OfflineError::Refused(_)) => {
                     failures += 1;

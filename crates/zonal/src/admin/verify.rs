@@ -16,6 +16,7 @@ use crate::platform::Platform;
 use crate::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneKind};
 use crate::zone::counters::{NodeItem, ZoneItem};
 use crate::zone::frame_state::FrameState;
+use crate::zone::runs::Run;
 use crate::zone::{CpuInfo, Zone};
 
 /// A violated invariant and its place.
@@ -234,8 +235,16 @@ fn verify_frames<P: Platform>(zone: &Zone<'_, P>) -> Result<(PageCount, PageCoun
                 run.end += pages;
                 *if matches!(state, FrameState::Cached(_)) { &mut cached } else { &mut allocated } += pages;
             }
-            state @ (FrameState::Fenced | FrameState::Retired(_)) => {
-                *if state == FrameState::Fenced { &mut fenced } else { &mut retired } += 1;
+            // Without a claim, no request would ever free the frame.
+            FrameState::Claimed if !zone.overlaps_claim(Run { first: frame, count: 1 }) => {
+                return Err(Fault::BlocksOverlap(first));
+            }
+            state @ (FrameState::Fenced | FrameState::Claimed | FrameState::Retired(_)) => {
+                match state {
+                    FrameState::Fenced => fenced += 1,
+                    FrameState::Retired(_) => retired += 1,
+                    _ => {}
+                }
                 if u64::from(frame) < run.end {
                     return Err(Fault::BlocksOverlap(first));
                 }

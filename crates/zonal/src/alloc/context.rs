@@ -4,6 +4,8 @@
 //! is walked. Related files: `alloc/mempolicy.rs` defines the policies that choose nodes, and `alloc/scan.rs` walks the
 //! list.
 
+use core::cell::Cell;
+
 use crate::Allocator;
 use crate::alloc::mempolicy::{Mode, Turn};
 use crate::alloc::request::{PageKind, Request};
@@ -55,6 +57,8 @@ pub(super) struct AllocContext<'r> {
     bound: Option<&'r NodeMask>,
     /// Number of nodes with memory that both `cpuset` and `bound` allow.
     pub(super) nodes: usize,
+    /// Whether reclaimers that were called for a range freed other frames instead.
+    pub(super) ranges_ignored: Cell<bool>,
 }
 
 impl<'r> AllocContext<'r> {
@@ -68,7 +72,7 @@ impl<'r> AllocContext<'r> {
 
     /// Returns the context of a request that only the node with index `target` may serve, without reclaim.
     pub(super) fn only_from(&self, target: usize) -> Self {
-        Self { target, strict: true, may_reclaim: false, ..*self }
+        Self { target, strict: true, may_reclaim: false, ranges_ignored: Cell::new(false), ..*self }
     }
 
     /// Returns the nodes that may serve the request; `None` means all nodes.
@@ -155,6 +159,7 @@ impl<P: Platform> Allocator<'_, P> {
             first: &[],
             bound: None,
             nodes: 0,
+            ranges_ignored: Cell::new(false),
         };
         if request.policy.is_some() || context.cpuset.is_some() {
             self.state.constrain(&mut context, request, turn)?;

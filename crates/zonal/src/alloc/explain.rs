@@ -38,8 +38,13 @@ pub enum Step {
         /// Frames in these pagesets.
         frames: PageCount,
     },
-    /// The reclaimers are called for the range with the fewest used frames, because memory is fragmented.
-    RangeReclaimed,
+    /// The reclaimers were called for the frames of the range with the fewest used frames.
+    RangeReclaimed {
+        /// Frames that were freed, which may be outside the range.
+        freed: PageCount,
+        /// Whether the range is now free as a whole.
+        is_empty: bool,
+    },
 }
 
 /// Names a zone.
@@ -138,7 +143,12 @@ impl fmt::Display for Step {
                 f.write_str("direct reclaim would be run, but has nothing to free")
             }
             Self::PagesetsDrained { frames } => write!(f, "pagesets with {frames} frames are drained"),
-            Self::RangeReclaimed => f.write_str("the range with the fewest used frames is reclaimed"),
+            Self::RangeReclaimed { freed, is_empty: true } => {
+                write!(f, "reclaim of a range freed {freed} frames; the range is free")
+            }
+            Self::RangeReclaimed { freed, is_empty: false } => {
+                write!(f, "reclaim of a range freed {freed} frames; the range is not free")
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Fences: free frames of a range are kept out of use until the whole range is free.
 //!
-//! A fence serves contiguous allocations and memory that is to leave. It closes the pagesets of its zone, because a
+//! A fence serves memory that is to leave, and ranges that a caller wants whole. It closes the pagesets of its zone, because a
 //! pageset would allocate freed frames again. Related files: `zone/fences.rs` moves freed frames to fences,
 //! `admin/hotplug.rs` takes fenced memory offline.
 
@@ -13,15 +13,14 @@ use crate::pageset::state::MachineState;
 use crate::platform::Platform;
 use crate::units::{Order, PageCount, PageKind};
 use crate::zone::Zone;
+use crate::zone::cells::FENCES_MAX;
 use crate::zone::counters::{NodeItem, ZoneItem};
-use crate::zone::fences::{FenceOwner, Kept};
+use crate::zone::fences::Kept;
 use crate::zone::frame_state::FrameState;
 use crate::zone::runs::Run;
 
 /// Rounds without progress after which [`Fence::vacate`] stops.
 const IDLE_ROUNDS: u32 = 3;
-/// Maximum number of calls of [`Platform::relax`] while [`Allocator::fence`] waits for the fence of a request.
-const WAIT_ROUNDS: u32 = 1000;
 
 /// A range whose free frames are kept out of use; see [`Allocator::fence`].
 ///
@@ -78,41 +77,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// that another thread began before the call may still reach a pageset; its frame is then moved to the fence, too,
     /// unless it is allocated again before this method returns.
     ///
-    /// A request for a large block or range may have a fence for a short time, while it calls reclaimers for a range of
-    /// its zone. If such a fence overlaps the range, the method waits for the end of that request, for at most 1000
-    /// calls of [`Platform::relax`]. It does not wait if the caller is a reclaimer.
-    ///
     /// # Errors
     /// Returns an error if the range is empty, is not within one zone, has frames that are not online, or overlaps
-    /// another fence, or if the zone has 8 fences of this method already.
+    /// another fence, or if the zone has 8 fences already.
     pub fn fence(&self, range: FrameRange) -> Result<Fence<'_, 'm, P>, FenceError> {
-        let mut round = 0;
-        loop {
-            let fenced = self.fence_for(range, FenceOwner::Caller);
-            let may_wait = matches!(fenced, Err(FenceError::Overlaps { .. }))
-                && round < WAIT_ROUNDS
-                && !self.is_fenced_by_callers(&range)
-                && !self.state.platform.is_reclaiming();
-            if !may_wait {
-                return fenced;
-            }
-            self.state.platform.relax(round);
-            round += 1;
-        }
-    }
-
-    /// Whether the fence of a caller of [`Self::fence`] overlaps a range.
-    fn is_fenced_by_callers(&self, range: &FrameRange) -> bool {
-        let run = |zone: &Zone<'m, P>| Run { first: zone.offset(range.start), count: range.count.get() };
-        self.zone_around(range).is_ok_and(|zone| zone.caller_fences(run(zone)))
-    }
-
-    /// Fences a range, if the zone has an unused slot for this owner.
-    pub(super) fn fence_for(
-        &self,
-        range: FrameRange,
-        owner: FenceOwner,
-    ) -> Result<Fence<'_, 'm, P>, FenceError> {
         let zone = self.zone_around(&range).map_err(FenceError::NotInZone)?;
         if self.state.platform.is_reentered() {
             return Err(FenceError::Reentered(range.start));
@@ -126,8 +94,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if let Some(fenced) = zone.fence_over(run) {
             return Err(FenceError::Overlaps { range, fenced });
         }
-        let max = owner.slots().len();
-        let slot = zone.add_fence(run, owner).ok_or(FenceError::TooMany { range, max })?;
+        let slot = zone.add_fence(run).ok_or(FenceError::TooMany { range, max: FENCES_MAX })?;
         self.state.close_pagesets(zone);
         self.state.flush_quarantine(zone);
         zone.fence_free(slot, |kept| {
@@ -292,10 +259,13 @@ impl<'m, P: Platform> MachineState<'m, P> {
     fn release_fence(&self, zone: &Zone<'m, P>, run: Run, slot: usize) {
         let _held = self.shared.change();
         self.end_fence(zone, slot);
-        zone.unfence(run, |Kept(count)| {
-            self.nodes[zone.node].counters.add_total(NodeItem::Kernel, -(count as i64));
-            zone.counters().add_total(ZoneItem::Free, count as i64);
-        });
+        self.give_back(zone, run, FrameState::Fenced);
+    }
+
+    /// Frees the frames of a range that a fence or a claim held in state `from`.
+    pub(super) fn give_back(&self, zone: &Zone<'m, P>, run: Run, from: FrameState) {
+        let returned = zone.give_back(run, from);
+        self.nodes[zone.node].counters.add_total(NodeItem::Kernel, -(returned as i64));
         self.clear_full_bits_early(zone);
     }
 

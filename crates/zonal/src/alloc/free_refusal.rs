@@ -25,7 +25,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         match state {
             FrameState::NotManaged => FreeError::NotManaged(frame),
             FrameState::Free => self.refusal_inside(zone, frame),
-            FrameState::Cached(_) | FrameState::Fenced => FreeError::NotAllocated(frame),
+            FrameState::Cached(_) | FrameState::Fenced | FrameState::Claimed => {
+                FreeError::NotAllocated(frame)
+            }
             FrameState::Quarantined(..) => FreeError::Quarantined(frame),
             FrameState::RunHead(..) => match zone.frames.run_at(zone.offset(frame)) {
                 Some(run) if run.count == given.pages().get() => self.inside_run(zone, frame, run.first),

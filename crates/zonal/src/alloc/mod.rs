@@ -24,6 +24,7 @@ pub mod mempolicy;
 mod nearest;
 mod past_full;
 mod pressure;
+mod range_reclaim;
 mod ranges;
 mod reclaim;
 pub mod request;

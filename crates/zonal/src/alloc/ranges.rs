@@ -1,34 +1,28 @@
 //! Allocation of ranges: exactly these frames, or as many adjacent frames as needed wherever they are free.
 //!
 //! Ranges may be larger than the largest block. They are runs (`zone/runs.rs`), which `alloc/runs.rs` frees and splits.
-//! Related files: `zone/free_ranges.rs` finds and allocates free ranges, `alloc/reclaim.rs` reclaims ranges.
+//! Related files: `zone/free_ranges.rs` finds and allocates free ranges, `alloc/range_reclaim.rs` empties ranges.
 
 use crate::Allocator;
 use crate::alloc::context::AllocContext;
 use crate::alloc::from_zone::count_numa;
-use crate::alloc::request::{Block, Request};
+use crate::alloc::request::Request;
 use crate::alloc::runs::FrameRun;
 use crate::alloc::scan::RESTARTS;
-use crate::alloc::slow_path::COSTLY_ORDER;
 use crate::config::{InvalidFree, ZeroOn};
 use crate::error::{AllocError, RangeError, UsedFrames, UsedState};
 use crate::machine::FrameRange;
 use crate::pageset::state::MachineState;
 use crate::platform::Platform;
-use crate::rules::watermarks::Watermark;
+use crate::rules::watermarks::{Urgency, Watermark};
 use crate::units::{Order, PageCount, PageKind, Pfn, ZoneId};
 use crate::zone::Zone;
-use crate::zone::fences::FenceOwner;
 use crate::zone::frame_state::FrameState;
 use crate::zone::runs::Run;
 use crate::zonelist::candidates::Candidates;
 
 /// Maximum number of searches in one zone. A search is repeated if other CPUs allocated the frames that it found.
 const RETRIES: u32 = 8;
-/// Number of windows of a zone whose free frames are counted before the reclaimers are called for the best of them.
-const WINDOWS: u64 = 64;
-/// Maximum number of windows of a zone that a request reclaims.
-const WINDOW_TRIES: usize = 4;
 
 impl<'m, P: Platform> Allocator<'m, P> {
     /// Allocates exactly the frames of `range`, which may be larger than the largest block.
@@ -105,7 +99,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             self.state.drain_allowed(&context);
             self.find_frames(&context, count)
         });
-        let frames = frames.or_else(|| self.reclaim_window(&context, count));
+        let frames = frames.or_else(|| self.reclaim_run(&context, count, ()).ok());
         let frames = frames.ok_or_else(|| self.not_contiguous(&context, count))?;
         self.count_contiguous(&context, frames.zone);
         if self.zeroes(request) {
@@ -115,7 +109,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     /// Counts which zone served a request for a range.
-    fn count_contiguous(&self, context: &AllocContext<'_>, served: ZoneId) {
+    pub(super) fn count_contiguous(&self, context: &AllocContext<'_>, served: ZoneId) {
         let zone = &self.state.zones[served.index()];
         let preferred = self.state.find_in_zones(context, Some).unwrap_or(zone);
         count_numa(zone, preferred, context, |item| zone.counters().add_total(item, 1));
@@ -138,11 +132,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
             }
             None::<()>
         });
-        AllocError::NotContiguous { count, longest: PageCount::new(longest) }
+        let ranges_ignored = context.ranges_ignored.get();
+        AllocError::NotContiguous { count, longest: PageCount::new(longest), ranges_ignored }
     }
 
     /// Allocates free frames from the first allowed zone that has so many.
-    fn find_frames(&self, context: &AllocContext<'_>, count: PageCount) -> Option<FrameRun> {
+    pub(super) fn find_frames(&self, context: &AllocContext<'_>, count: PageCount) -> Option<FrameRun> {
         self.state.find_in_zones(context, |zone| self.find_frames_in(zone, context, count))
     }
 
@@ -166,108 +161,32 @@ impl<'m, P: Platform> Allocator<'m, P> {
         None
     }
 
-    /// Empties the best windows of each allowed zone with the reclaimers, until one can be allocated.
-    fn reclaim_window(&self, context: &AllocContext<'_>, count: PageCount) -> Option<FrameRun> {
-        if !context.may_reclaim {
-            return None;
-        }
-        self.state.find_in_zones(context, |zone| {
-            let mut tried = [Pfn::new(u64::MAX); WINDOW_TRIES];
-            (0..WINDOW_TRIES).find_map(|try_no| {
-                let window = self.best_window(zone, context, count, &tried[..try_no])?;
-                tried[try_no] = window.start;
-                self.empty_window(zone, context, window)
-            })
-        })
-    }
-
-    /// Empties a range with the reclaimers, and allocates it.
-    fn empty_window(
-        &self,
-        zone: &Zone<'m, P>,
-        context: &AllocContext<'_>,
-        window: FrameRange,
-    ) -> Option<FrameRun> {
-        if !self.has_reclaimable_in(zone, window) {
-            return None;
-        }
-        // A fence would keep free frames from other requests that are below the watermark already.
-        if !self.has_above_min(zone, context, window.count) {
-            self.reclaim_range(window).ok()?;
-            return self.find_frames_in(zone, context, window.count);
-        }
-        let fence = self.fence_for(window, FenceOwner::Request).ok()?;
-        // The fence holds the frames, so only one of them is added to the free frames, as in `has_above_min`.
-        let is_allowed =
-            || self.stays_above_min(zone, context, PageCount::new(zone.free_areas.free_pages() + 1));
-        if fence.vacate(|_| {}) && is_allowed() { fence.alloc(context.kind).ok() } else { None }
-    }
-
-    /// Reclaims a range for a block larger than [`COSTLY_ORDER`], if a zone has enough free frames but they do not form
-    /// such a block.
-    pub(super) fn reclaim_block(&self, context: &AllocContext<'_>) -> Option<Block> {
-        let count = context.placement.map_or(context.order.pages(), |placement| placement.count);
-        if context.order.get() <= COSTLY_ORDER || !context.may_reclaim {
-            return None;
-        }
-        self.state.find_in_zones(context, |zone| self.has_above_min(zone, context, count).then_some(()))?;
-        let run = self.reclaim_window(context, count)?;
-        self.count_contiguous(context, run.zone);
-        Some(Block { first: run.range.start, order: context.order, zone: run.zone, node: run.node })
-    }
-
-    /// Returns the range of `count` managed frames with the most free frames, of at most [`WINDOWS`] in a zone, except
-    /// those that begin at a frame of `tried`.
-    fn best_window(
-        &self,
-        zone: &Zone<'m, P>,
-        context: &AllocContext<'_>,
-        count: PageCount,
-        tried: &[Pfn],
-    ) -> Option<FrameRange> {
-        let align = context.order.pages().get();
-        let start = u64::from(zone.offset(zone.span.start)).next_multiple_of(align);
-        let last = self.reach(zone, context).checked_sub(count.get())?;
-        let step = (last.checked_sub(start)? / WINDOWS).max(count.get() / 2).max(1).next_multiple_of(align);
-        let windows = (start..=last).step_by(usize::try_from(step).ok()?);
-        let can_be_emptied = |&first: &u64| {
-            let mut managed = true;
-            let range = FrameRange { start: zone.pfn(first as u32), count };
-            self.each_used_of(zone, &range, &mut |used| {
-                // A window with such frames cannot be emptied.
-                managed = !matches!(
-                    used.state,
-                    UsedState::NotManaged | UsedState::Retired | UsedState::Quarantined | UsedState::Fenced
-                );
-                managed
-            });
-            managed
-        };
-        let best = windows
-            .filter(|&first| !tried.contains(&zone.pfn(first as u32)))
-            .filter(can_be_emptied)
-            .max_by_key(|&first| zone.free_areas.count_free(first as u32, count.get()))?;
-        Some(FrameRange { start: zone.pfn(best as u32), count })
-    }
-
     /// Returns the offset of the frame after the last one of a zone that may serve the request.
-    fn reach(&self, zone: &Zone<'m, P>, context: &AllocContext<'_>) -> u64 {
+    pub(super) fn reach(&self, zone: &Zone<'m, P>, context: &AllocContext<'_>) -> u64 {
         let limit = context.placement.and_then(|placement| placement.below);
         zone.frames_below(limit.unwrap_or(Pfn::new(u64::MAX)))
     }
 
-    /// Whether a zone stays above its watermark `min`, lowered by the request's urgency, while `count` frames are
-    /// allocated. As for a block, the last of the frames is not subtracted.
+    /// Whether a zone stays above its watermark `min` while `count` frames are allocated.
     fn has_above_min(&self, zone: &Zone<'m, P>, context: &AllocContext<'_>, count: PageCount) -> bool {
         let free = PageCount::new(zone.free_areas.free_pages());
-        let left = free.saturating_minus(count.saturating_minus(PageCount::new(1)));
-        free >= count && self.stays_above_min(zone, context, left)
+        free >= count && self.short_of_min(zone, context, count) == PageCount::ZERO
     }
 
-    /// Whether `left` free frames are above a zone's watermark `min`, lowered by the request's urgency.
-    fn stays_above_min(&self, zone: &Zone<'m, P>, context: &AllocContext<'_>, left: PageCount) -> bool {
-        let (reserve, urgency) = (zone.reserve(context.limit), context.urgency);
-        zone.watermarks().allow(left, Order::PAGE, Watermark::Min, urgency, reserve)
+    /// Returns how many more frames must be free for a zone to stay above its watermark `min`, lowered by the request's
+    /// urgency, while `count` frames are allocated. As for a block, the last of these is not subtracted.
+    pub(super) fn short_of_min(
+        &self,
+        zone: &Zone<'m, P>,
+        context: &AllocContext<'_>,
+        count: PageCount,
+    ) -> PageCount {
+        if context.urgency == Urgency::Reserve {
+            return PageCount::ZERO;
+        }
+        let min = zone.watermarks().discounted(Watermark::Min, context.urgency);
+        let needed = min.plus(zone.reserve(context.limit)).plus(count);
+        needed.saturating_minus(PageCount::new(zone.free_areas.free_pages()))
     }
 
     /// Allocates the frames of a run if all of them are free in the buddy.
@@ -276,6 +195,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
             self.state.count_fenced(zone, kept);
             return false;
         }
+        self.mark_taken(zone, run, kind)
+    }
+
+    /// Marks a run that left the buddy as allocated. If poison or a state shows that some of its frames cannot be
+    /// allocated, retires these, frees the others and returns `false`.
+    pub(super) fn mark_taken(&self, zone: &Zone<'m, P>, run: Run, kind: PageKind) -> bool {
         self.state.nodes[zone.node].counters.add_total(kind.item(), run.count as i64);
         let checks = self.hardening.poison.is_some() || self.invalid_free == InvalidFree::Checked;
         if checks && !self.are_unused(zone, run, kind) {
@@ -319,7 +244,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     /// Calls `each` for the blocks of a range of a zone that are not free, until it returns `false`.
-    fn each_used_of(
+    pub(super) fn each_used_of(
         &self,
         zone: &Zone<'m, P>,
         range: &FrameRange,
@@ -356,7 +281,7 @@ fn used_frames<P: Platform>(zone: &Zone<'_, P>, frame: u32, state: FrameState) -
         FrameState::Cached(_) => UsedState::Cached,
         FrameState::Quarantined(..) => UsedState::Quarantined,
         FrameState::Splitting(_) => UsedState::BeingSplit,
-        FrameState::Fenced => UsedState::Fenced,
+        FrameState::Fenced | FrameState::Claimed => UsedState::Fenced,
         FrameState::Retired(_) => UsedState::Retired,
         FrameState::NotManaged => UsedState::NotManaged,
     };
@@ -368,7 +293,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Calls `find` with the zones that may serve a request, in the order of its zonelist, until it finds something.
     ///
     /// Begins again if the list is rebuilt meanwhile, as a scan does.
-    fn find_in_zones<T>(
+    pub(super) fn find_in_zones<T>(
         &self,
         context: &AllocContext<'_>,
         mut find: impl FnMut(&'m Zone<'m, P>) -> Option<T>,

@@ -174,25 +174,22 @@ impl<'m, P: Platform> Allocator<'m, P> {
     pub fn reclaim_range(&self, range: FrameRange) -> Result<PageCount, OnlineError> {
         let zone = self.zone_around(&range)?;
         self.state.drain_zone(zone);
-        let request = self.range_request(zone, range);
-        if request.target == PageCount::ZERO || self.state.platform.is_reclaiming() {
-            return Ok(PageCount::ZERO);
-        }
-        Ok(self.call_reclaimers(&self.state.whole_node(zone.node), &request))
-    }
-
-    /// Whether the reclaimers could free frames of a range of `zone`.
-    pub(super) fn has_reclaimable_in(&self, zone: &Zone<'m, P>, range: FrameRange) -> bool {
-        self.state.count_reclaimable(&self.range_request(zone, range)) != PageCount::ZERO
-    }
-
-    fn range_request(&self, zone: &Zone<'m, P>, range: FrameRange) -> ReclaimRequest {
         let run = Run { first: zone.offset(range.start), count: range.count.get() };
         let target = range.count.saturating_minus(zone.unused(run));
-        ReclaimRequest {
-            range: Some(range),
-            ..ReclaimRequest::new(ReclaimReason::Range, zone.node_id, target)
+        if target == PageCount::ZERO || self.state.platform.is_reclaiming() {
+            return Ok(PageCount::ZERO);
         }
+        Ok(self.call_reclaimers(&self.state.whole_node(zone.node), &range_request(zone, range, target)))
+    }
+
+    /// Returns how many of `target` used frames of a range of `zone` the reclaimers could free, or more.
+    pub(super) fn count_reclaimable_in(
+        &self,
+        zone: &Zone<'m, P>,
+        range: FrameRange,
+        target: PageCount,
+    ) -> PageCount {
+        self.state.count_reclaimable(&range_request(zone, range, target))
     }
 
     /// Runs rounds of reclaim on the node with index `place`, as long as they make progress.
@@ -254,11 +251,23 @@ impl<'m, P: Platform> Allocator<'m, P> {
         freed
     }
 
-    /// Runs one round of direct reclaim for a request; returns the number of frames freed.
-    pub(super) fn direct_reclaim(&self, context: &AllocContext<'_>) -> PageCount {
+    /// Runs direct reclaim for a request, and counts the frames freed and the time that the request stalls.
+    pub(super) fn stalling(
+        &self,
+        context: &AllocContext<'_>,
+        reclaim: impl FnOnce() -> PageCount,
+    ) -> PageCount {
         let _stalled = self.state.stall(context);
         let (events, start) = (self.state.nodes[context.target].events, self.state.platform.now());
-        let target = reclaim_target(context.order);
+        let freed = reclaim();
+        events.add(Event::DirectStalls, 1);
+        events.add(Event::DirectReclaimed, freed.get());
+        events.add(Event::DirectNs, self.state.platform.now().ns_since(start));
+        freed
+    }
+
+    /// Runs one round of direct reclaim of up to `target` frames; returns the number of frames freed.
+    pub(super) fn direct_reclaim(&self, context: &AllocContext<'_>, target: PageCount) -> PageCount {
         let mut freed = PageCount::ZERO;
         let in_reach = self.state.allowed_nodes(context);
         // The loop starts at the target, so that requests for different nodes do not all reclaim the same node first.
@@ -269,14 +278,16 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 break;
             }
         }
-        events.add(Event::DirectStalls, 1);
-        events.add(Event::DirectReclaimed, freed.get());
-        events.add(Event::DirectNs, self.state.platform.now().ns_since(start));
         freed
     }
 
     /// Reclaims directly up to `target` frames of the node with this index.
-    fn direct_reclaim_of(&self, place: usize, context: &AllocContext<'_>, target: PageCount) -> PageCount {
+    pub(super) fn direct_reclaim_of(
+        &self,
+        place: usize,
+        context: &AllocContext<'_>,
+        target: PageCount,
+    ) -> PageCount {
         let node = &self.state.nodes[place];
         let mut freed = PageCount::ZERO;
         let helps = |extent: &Extent<'m, P>| extent.zones.iter().any(|zone| context.allows(zone));
@@ -288,12 +299,31 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 break;
             }
         }
+        self.note_direct(place, context, freed);
+        freed
+    }
+
+    /// Reclaims directly the `target` used frames of a range of `zone`; returns the number of frames freed, which may be
+    /// outside `range`.
+    pub(super) fn direct_reclaim_in(
+        &self,
+        zone: &Zone<'m, P>,
+        context: &AllocContext<'_>,
+        range: FrameRange,
+        target: PageCount,
+    ) -> PageCount {
+        let freed = self.call_reclaimers(&self.state.extent_of(zone), &range_request(zone, range, target));
+        self.note_direct(zone.node, context, freed);
+        freed
+    }
+
+    /// Counts frames of a node that direct reclaim freed for a request.
+    fn note_direct(&self, place: usize, context: &AllocContext<'_>, freed: PageCount) {
         if freed != PageCount::ZERO {
-            node.counters.add_total(NodeItem::ReclaimedDirect, freed.get() as i64);
+            self.state.nodes[place].counters.add_total(NodeItem::ReclaimedDirect, freed.get() as i64);
             self.state.report_if_recovered(place);
             self.reconsider(place, context.target);
         }
-        freed
     }
 
     /// Clears full bits after direct reclaim freed frames of the node with index `place`, in the modes of the zonelist
@@ -380,6 +410,11 @@ fn direct_request(context: &AllocContext<'_>, node: NodeId) -> ReclaimRequest {
         order: context.order,
         ..ReclaimRequest::new(ReclaimReason::Direct, node, reclaim_target(context.order))
     }
+}
+
+/// Returns the request for `target` used frames of a range of `zone`.
+fn range_request<P: Platform>(zone: &Zone<'_, P>, range: FrameRange, target: PageCount) -> ReclaimRequest {
+    ReclaimRequest { range: Some(range), ..ReclaimRequest::new(ReclaimReason::Range, zone.node_id, target) }
 }
 
 /// Returns how many more frames must be free for the zone to be above `watermarks.high`.

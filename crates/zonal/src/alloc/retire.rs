@@ -101,6 +101,15 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 }
                 return Ok(is_fenced.then_some(Retirement::Done));
             }
+            // The request that holds the frame then finds it retired.
+            FrameState::Claimed => {
+                let retired = FrameState::Retired(PageKind::Kernel);
+                let is_claimed = zone.frames.exchange(frame, state, retired).is_ok();
+                if is_claimed {
+                    self.state.count_bad(zone, frame);
+                }
+                return Ok(is_claimed.then_some(Retirement::Done));
+            }
             FrameState::Allocated(..) | FrameState::Watched => zone.watch(frame, (first, state)),
             FrameState::RunHead(..) => zone.watch_run(frame, first),
             FrameState::RunPart(_) => match zone.frames.run_around(first, self.max_order) {

@@ -97,6 +97,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             low: none,
             high: none,
             in_pagesets: none,
+            ranges_ignored: context.ranges_ignored.get(),
         };
         for zone in self.zones {
             if !context.allows(zone) {

@@ -1,11 +1,11 @@
 //! The slow path: the steps of a request that the current CPU's pageset cannot serve.
 //!
 //! The request first scans its zonelist at the watermark `low`. If the scan fails, the request wakes background reclaim
-//! and scans at `min`. It then repeats direct reclaim and a scan as long as reclaim makes progress. Finally, it drains
-//! the pagesets of all allowed zones and scans a last time. If this scan fails too although enough frames are free, a
-//! request for a large block reclaims a range (`alloc/ranges.rs`). Otherwise the request fails with an error that
-//! contains the zones' figures. Every loop is bounded. Related files: `alloc/scan.rs` runs the scans,
-//! `alloc/reclaim.rs` reclaims, and `alloc/shortage.rs` collects the figures.
+//! and scans at `min`. A request for a large block then reclaims a range (`alloc/range_reclaim.rs`). Next, the request
+//! repeats direct reclaim and a scan as long as reclaim makes progress. Finally, it drains the pagesets of all allowed
+//! zones and scans a last time. If this scan fails too, the request fails with an error that contains the zones'
+//! figures. Every loop is bounded. Related files: `alloc/scan.rs` runs the scans, `alloc/reclaim.rs` reclaims, and
+//! `alloc/shortage.rs` collects the figures.
 
 use crate::Allocator;
 use crate::alloc::context::AllocContext;
@@ -27,9 +27,15 @@ use crate::zone::events::Event;
 pub(super) const IDLE_ROUNDS: u32 = 16;
 /// Limit on rounds of direct reclaim when each round makes progress but other requests allocate the freed frames.
 const ROUNDS: u32 = 1024;
-/// Largest order for which direct reclaim continues after [`IDLE_ROUNDS`] rounds in total, as long as it makes
-/// progress. Linux: `PAGE_ALLOC_COSTLY_ORDER`.
-pub(super) const COSTLY_ORDER: u8 = 3;
+/// Largest order for which direct reclaim continues as long as it makes progress, up to [`ROUNDS`] rounds. Larger blocks are reclaimed by range,
+/// because frames that are freed anywhere rarely form such a block. Linux: `PAGE_ALLOC_COSTLY_ORDER`.
+const COSTLY_ORDER: u8 = 3;
+/// Frames that a request for a block above [`COSTLY_ORDER`] may evict before it fails: direct reclaim continues only if
+/// reclaim by range evicted fewer, and for at most [`IDLE_ROUNDS`] rounds. So many rounds with the smallest target evict
+/// as many.
+const COSTLY_EVICTIONS: PageCount = PageCount::new(IDLE_ROUNDS as u64 * TARGET_MIN.get());
+/// Smallest number of frames that a round of reclaim should free.
+const TARGET_MIN: PageCount = PageCount::new(32);
 
 impl<'m, P: Platform> Allocator<'m, P> {
     /// Serves a request that the current CPU's pageset could not serve.
@@ -114,21 +120,35 @@ impl<'m, P: Platform> Allocator<'m, P> {
             return None;
         }
         if context.may_reclaim
-            && let Some(block) = self.reclaim_and_scan(context, watch)
+            && let Some(block) = self.reclaim_for(context, watch)
         {
             return Some(block);
         }
+        self.drain_watched(context, watch);
+        self.scan_last(context, watch)
+    }
+
+    /// Reclaims for a request: first a range if its block is large, then any frames.
+    fn reclaim_for<W: Watch>(&self, context: &AllocContext<'_>, watch: W) -> Option<Block> {
+        if context.order.get() <= COSTLY_ORDER {
+            return self.reclaim_and_scan(context, PageCount::new(u64::MAX), watch);
+        }
+        self.drain_watched(context, watch);
+        if let Some(block) = self.scan(context, Watermark::Min, watch) {
+            return Some(block);
+        }
+        match self.reclaim_block(context, watch) {
+            Ok(block) => Some(block),
+            Err(evicted) => self.reclaim_and_scan(context, COSTLY_EVICTIONS.saturating_minus(evicted), watch),
+        }
+    }
+
+    /// Drains the pagesets that have frames for a request, and reports it.
+    fn drain_watched<W: Watch>(&self, context: &AllocContext<'_>, watch: W) {
         if W::WATCHES {
             watch.step(Step::PagesetsDrained { frames: self.state.in_allowed_pagesets(context) });
         }
         self.state.drain_allowed(context);
-        self.scan_last(context, watch).or_else(|| {
-            let block = self.reclaim_block(context);
-            if block.is_some() {
-                watch.step(Step::RangeReclaimed);
-            }
-            block
-        })
     }
 
     /// Reports what a request would try after its scans.
@@ -157,14 +177,24 @@ impl<'m, P: Platform> Allocator<'m, P> {
         None
     }
 
-    /// Runs rounds of direct reclaim, each followed by a scan.
+    /// Runs rounds of direct reclaim, each followed by a scan, until they have evicted about `most` frames.
     ///
     /// Direct reclaim clears the full bits of the zones that it reclaimed, so that the scan checks these zones
     /// (mechanism M3 of the README).
-    fn reclaim_and_scan<W: Watch>(&self, context: &AllocContext<'_>, watch: W) -> Option<Block> {
-        let mut idle = 0;
+    fn reclaim_and_scan<W: Watch>(
+        &self,
+        context: &AllocContext<'_>,
+        most: PageCount,
+        watch: W,
+    ) -> Option<Block> {
+        let (mut idle, mut left) = (0, most);
         for round in 1..=ROUNDS {
-            let freed = self.direct_reclaim(context);
+            let target = reclaim_target(context.order).min(left);
+            if target == PageCount::ZERO {
+                break;
+            }
+            let freed = self.stalling(context, || self.direct_reclaim(context, target));
+            left = left.saturating_minus(freed);
             watch.step(Step::DirectReclaim { freed });
             idle = if freed == PageCount::ZERO { idle + 1 } else { 0 };
             if let Some(block) = self.scan(context, Watermark::Min, watch) {
@@ -190,7 +220,6 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
 /// Returns the number of frames that a round of reclaim for a block of `order` should free.
 pub(super) fn reclaim_target(order: Order) -> PageCount {
-    const TARGET_MIN: PageCount = PageCount::new(32);
     order.pages().max(TARGET_MIN)
 }
 

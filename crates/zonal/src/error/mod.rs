@@ -18,6 +18,7 @@ use crate::units::{MAX_ORDER_LIMIT, NodeId, Order, PageCount, Pfn, ZoneKind};
 pub use fence::{FenceError, RetireError};
 pub use online::{OnlineError, ZoneSpan};
 pub use range::RangeError;
+use shortage::ignored;
 pub use shortage::{Shortage, Verdict, VerdictCounts, ZoneShortage};
 pub use split::SplitError;
 pub use used::{UsedFrames, UsedState};
@@ -54,6 +55,8 @@ pub enum AllocError {
         count: PageCount,
         /// Length of the longest range of free frames in these zones.
         longest: PageCount,
+        /// Whether reclaimers, which were called for a range, freed other frames instead.
+        ranges_ignored: bool,
     },
     /// The request comes from a handler that interrupted its own thread inside the allocator. It could not be served
     /// without waiting for that thread. See [`Platform::is_reentered`](crate::Platform::is_reentered).
@@ -220,9 +223,10 @@ impl fmt::Display for AllocError {
                     "a bulk request is for blocks of order {order}; only single frames (order 0) are allocated in bulk"
                 )
             }
-            Self::NotContiguous { count, longest } => write!(
+            Self::NotContiguous { count, longest, ranges_ignored } => write!(
                 f,
-                "no zone can allocate {count} adjacent frames; the longest free range has {longest}"
+                "no zone can allocate {count} adjacent frames; the longest free range has {longest}{}",
+                ignored(*ranges_ignored)
             ),
             Self::Count { count, max } => {
                 write!(f, "the request is for {count} frames; allowed values are 1 to {max}")

@@ -33,6 +33,9 @@ pub struct Shortage {
     pub high: PageCount,
     /// Frames in the zones' pagesets.
     pub in_pagesets: PageCount,
+    /// Whether reclaimers, which were called for the frames of a range, freed other frames instead. The request then
+    /// fails after few calls, because frames that are freed anywhere rarely form a large block.
+    pub ranges_ignored: bool,
 }
 
 /// The figures of one zone that is eligible for a request, for an out-of-memory report.
@@ -123,14 +126,24 @@ impl fmt::Display for Shortage {
         self.verdicts.fmt(f)?;
         write!(
             f,
-            "; {} free (min {}, low {}, high {}), {}, {} in pagesets",
+            "; {} free (min {}, low {}, high {}), {}, {} in pagesets{}",
             Frames(self.free),
             self.min,
             self.low,
             self.high,
             Largest(self.largest),
-            Frames(self.in_pagesets)
+            Frames(self.in_pagesets),
+            ignored(self.ranges_ignored)
         )
+    }
+}
+
+/// Returns what an error adds if reclaimers ignored a range.
+pub(super) const fn ignored(ranges: bool) -> &'static str {
+    if ranges {
+        "; the reclaimers ignore ranges: they freed other frames than those of the range that they were asked for"
+    } else {
+        ""
     }
 }
 

@@ -1,7 +1,7 @@
 //! The changing state of a zone, as cells in the metadata.
 //!
-//! Related files: `zone/mod.rs` has the view of a zone, `zone/fences.rs` and `zone/bad_frames.rs` have the operations on
-//! their cells.
+//! Related files: `zone/mod.rs` has the view of a zone; `zone/fences.rs`, `zone/claims.rs` and `zone/bad_frames.rs` have
+//! the operations on their cells.
 
 use crate::platform::Platform;
 use crate::platform::cells::all_zero;
@@ -10,10 +10,9 @@ use crate::zone::counters::{TOTAL_CELLS, ThresholdCells};
 use crate::zone::order_classes::OrderClasses;
 
 /// Maximum number of fences of a zone.
-pub(crate) const FENCES_MAX: usize = CALLER_FENCES + 2;
-/// Number of these fences for callers of [`Allocator::fence`](crate::Allocator::fence). The others are for requests that
-/// empty a range with the reclaimers.
-pub(crate) const CALLER_FENCES: usize = 8;
+pub(crate) const FENCES_MAX: usize = 8;
+/// Maximum number of claims of a zone.
+pub(crate) const CLAIMS_MAX: usize = 8;
 /// Maximum number of frames of a zone that wait for their blocks to be freed.
 pub(crate) const PENDING_MAX: usize = 64;
 
@@ -43,7 +42,10 @@ all_zero! {
         pub(crate) quarantine_out: u64,
         /// Frames in quarantine.
         pub(crate) quarantine_frames: u64,
+        /// Number at which the next search for a range to empty begins (`alloc/range_reclaim.rs`).
+        pub(crate) next_window: u64,
         pub(crate) fences: {FenceCells<P>},
+        pub(crate) claims: {ClaimCells<P>},
         pub(crate) bad_frames: {BadFrameCells<P>},
     }
 }
@@ -78,6 +80,18 @@ all_zero! {
         /// Words of ranges (`zone/fences.rs`); 0 is an unused slot. A range is one word, so that a free reads it whole.
         pub(crate) range: [u64; FENCES_MAX],
         pub(crate) held: [u64; FENCES_MAX],
+    }
+}
+
+all_zero! {
+    /// The claims of a zone.
+    ///
+    /// Invariants: claims do not overlap, and every frame in state `Claimed` is within a claim. Only the holder of the
+    /// lock changes `range`.
+    pub(crate) struct ClaimCells<P> {
+        pub(crate) lock: lock,
+        /// Words of ranges, as those of fences; 0 is an unused slot.
+        pub(crate) range: [u64; CLAIMS_MAX],
     }
 }
 

@@ -5,7 +5,6 @@
 //! allocate them. Fenced frames count as allocated. Linux: `start_isolate_page_range` and `zone_pcp_disable`.
 //! Related files: `alloc/fences.rs` creates and releases fences, `alloc/free.rs` frees blocks.
 
-use core::ops::Range;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::buddy::ranges::Sought;
@@ -13,7 +12,7 @@ use crate::machine::FrameRange;
 use crate::platform::{Atomic, Platform};
 use crate::units::{Order, PageCount};
 use crate::zone::Zone;
-use crate::zone::cells::{CALLER_FENCES, FENCES_MAX};
+use crate::zone::cells::FENCES_MAX;
 use crate::zone::counters::ZoneItem;
 use crate::zone::frame_state::FrameState;
 use crate::zone::free_areas::{AREA_FRAMES_MIN, Entered};
@@ -27,34 +26,15 @@ const STEP: u64 = AREA_FRAMES_MIN;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Kept(pub(crate) u64);
 
-/// The owner of a fence, which determines the slots that the fence may use.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum FenceOwner {
-    /// A caller of [`Allocator::fence`](crate::Allocator::fence).
-    Caller,
-    /// A request that empties a range with the reclaimers.
-    Request,
-}
-
-impl FenceOwner {
-    /// Returns the slots for fences of this owner.
-    pub(crate) const fn slots(self) -> Range<usize> {
-        match self {
-            Self::Caller => 0..CALLER_FENCES,
-            Self::Request => CALLER_FENCES..FENCES_MAX,
-        }
-    }
-}
-
 /// Word of an unused slot before it is combined with [`encode`]: a range that ends before it begins.
 const UNUSED: u64 = 1 << 32;
 
 /// Returns the word of a range: its first and its last frame. The word of an unused slot is 0.
-fn encode(run: Run) -> u64 {
+pub(super) fn encode(run: Run) -> u64 {
     (u64::from(run.first) << 32 | (run.end() - 1)) ^ UNUSED
 }
 
-fn decode(word: u64) -> Option<Run> {
+pub(super) fn decode(word: u64) -> Option<Run> {
     let (first, last) = ((word ^ UNUSED) >> 32, (word ^ UNUSED) & u64::from(u32::MAX));
     (first <= last).then(|| Run { first: first as u32, count: last - first + 1 })
 }
@@ -79,16 +59,8 @@ impl<'m, P: Platform> Zone<'m, P> {
 
     /// Returns the first fence that overlaps a range.
     pub(crate) fn fence_over(&self, run: Run) -> Option<FrameRange> {
-        self.fence_in_slots(0..FENCES_MAX, run)
-    }
-
-    /// Whether a caller's fence overlaps a range.
-    pub(crate) fn caller_fences(&self, run: Run) -> bool {
-        self.fence_in_slots(FenceOwner::Caller.slots(), run).is_some()
-    }
-
-    fn fence_in_slots(&self, mut slots: Range<usize>, run: Run) -> Option<FrameRange> {
-        let fence = slots.find_map(|at| self.fence(at).filter(|&fence| overlap(fence, run).is_some()))?;
+        let overlaps = |fence: &Run| overlap(*fence, run).is_some();
+        let fence = (0..FENCES_MAX).find_map(|at| self.fence(at).filter(overlaps))?;
         Some(FrameRange { start: self.pfn(fence.first), count: PageCount::new(fence.count) })
     }
 
@@ -113,12 +85,12 @@ impl<'m, P: Platform> Zone<'m, P> {
         PageCount::new(free + run.frames().filter(is_kept).count() as u64)
     }
 
-    /// Adds a fence, which holds no frames yet; returns its slot, or `None` if all slots of the owner are in use.
+    /// Adds a fence, which holds no frames yet; returns its slot, or `None` if all slots are in use.
     ///
     /// The caller holds the lock for run-time changes, and then closes the zone's pagesets and calls
     /// [`Self::fence_free`].
-    pub(crate) fn add_fence(&self, run: Run, owner: FenceOwner) -> Option<usize> {
-        let at = owner.slots().find(|&at| self.fence(at).is_none())?;
+    pub(crate) fn add_fence(&self, run: Run) -> Option<usize> {
+        let at = (0..FENCES_MAX).find(|&at| self.fence(at).is_none())?;
         self.cells.fences.range[at].store(encode(run), Release); // release: pairs with `fence`
         self.cells.rules.0.fences.fetch_add(1, Relaxed);
         self.free_areas.pass_locks_of(run);
@@ -140,7 +112,13 @@ impl<'m, P: Platform> Zone<'m, P> {
     ///
     /// Calls `moved` before the lock of an area is released.
     pub(crate) fn fence_free(&self, at: usize, moved: impl Fn(Kept)) {
-        for step in self.fence(at).into_iter().flat_map(steps) {
+        let Some(run) = self.fence(at) else { return };
+        self.each_free(run, |area, free| moved(self.keep(area, at, free)));
+    }
+
+    /// Calls `each` for each range of free frames within `run`, while the lock of their area is held.
+    pub(super) fn each_free(&self, run: Run, mut each: impl FnMut(&Entered<'m, P>, Run)) {
+        for step in steps(run) {
             let area = self.free_areas.enter(self.free_areas.area_of(step.first));
             let end = step.end();
             let mut from = u64::from(step.first);
@@ -148,7 +126,7 @@ impl<'m, P: Platform> Zone<'m, P> {
                 let until = area.same_until(from, end, Sought::Free);
                 let free = Run { first: from as u32, count: until - from };
                 if free.count != 0 {
-                    moved(self.keep(&area, at, free));
+                    each(&area, free);
                 }
                 from = area.same_until(until, end, Sought::Used);
             }
@@ -200,33 +178,43 @@ impl<'m, P: Platform> Zone<'m, P> {
 
     /// Moves free frames of the fence in slot `at` from the buddy to the fence.
     fn keep(&self, area: &Entered<'m, P>, at: usize, run: Run) -> Kept {
-        let taken = area.buddy.alloc_range(&area.held, run.first - area.first, run.count);
-        assert!(taken, "frames found free under the lock are free");
-        run.frames().for_each(|frame| self.frames.set(frame, FrameState::Fenced));
+        self.take_free(area, run, FrameState::Fenced);
         self.cells.fences.held[at].fetch_add(run.count, Relaxed);
         Kept(run.count)
     }
 
-    /// Returns the fenced frames of a range, whose fence was removed, to the buddy.
-    ///
-    /// Calls `returned` with each number of frames after they are free.
-    pub(crate) fn unfence(&self, run: Run, returned: impl Fn(Kept)) {
+    /// Removes free frames from the buddy and gives them state `to`.
+    pub(super) fn take_free(&self, area: &Entered<'m, P>, run: Run, to: FrameState) {
+        let taken = area.buddy.alloc_range(&area.held, run.first - area.first, run.count);
+        assert!(taken, "frames found free under the lock are free");
+        run.frames().for_each(|frame| self.frames.set(frame, to));
+    }
+
+    /// Returns the frames of a range with state `from`, which a removed fence or a claim held, to the buddy, except for
+    /// those that other fences keep. Returns how many are free now.
+    pub(crate) fn give_back(&self, run: Run, from: FrameState) -> u64 {
+        let mut returned = 0;
         for step in steps(run) {
             let mut next = u64::from(step.first);
             while next < step.end() {
-                let is_fenced = |&frame: &u64| self.frames.state(frame as u32) == FrameState::Fenced;
-                let count = (next..step.end()).take_while(is_fenced).count() as u64;
+                let leaves =
+                    |&frame: &u64| self.frames.exchange(frame as u32, from, FrameState::Free).is_ok();
+                let count = (next..step.end()).take_while(leaves).count() as u64;
                 if count == 0 {
                     next += 1;
                     continue;
                 }
-                let fenced = Run { first: next as u32, count };
-                self.clear_states(fenced);
-                assert!(self.free_areas.add_range(fenced.first, count), "fenced frames are not in the buddy");
-                returned(Kept(count));
+                let left = Run { first: next as u32, count };
+                let is_added = self.free_areas.add_pieces(left, &mut |area, part| {
+                    let count = part.count - self.keep_fenced(area, part).0;
+                    self.counters().add_total(ZoneItem::Free, count as i64);
+                    returned += count;
+                });
+                assert!(is_added, "frames that were held are not in the buddy");
                 next += count;
             }
         }
+        returned
     }
 
     /// Sets the states of frames that no other CPU can reach to free, so that they can be inside a block.
@@ -251,7 +239,7 @@ impl<'m, P: Platform> Zone<'m, P> {
 }
 
 /// Returns the frames that two ranges have in common.
-fn overlap(one: Run, other: Run) -> Option<Run> {
+pub(super) fn overlap(one: Run, other: Run) -> Option<Run> {
     let first = one.first.max(other.first);
     let end = one.end().min(other.end());
     (u64::from(first) < end).then(|| Run { first, count: end - u64::from(first) })

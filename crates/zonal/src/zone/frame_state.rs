@@ -12,6 +12,7 @@
 //! | `0xf8` | a free frame that a fence keeps (`zone/fences.rs`) |
 //! | `0xf9` | first frame of an allocated block with a frame to retire (`zone/bad_frames.rs`) |
 //! | `0xfa..=0xfc` | a retired frame, by the kind as which it is counted |
+//! | `0xfd` | a free frame that a request holds while it empties a range (`zone/claims.rs`) |
 //! | `0xff` | the frame is not managed, but its section has managed frames |
 //!
 //! Related files: `zone/frame_states.rs` has the bytes of a zone's frames.
@@ -38,6 +39,7 @@ const SPLITTING: u8 = RUN_PART | NO_ORDER;
 const FENCED: u8 = 0xf8;
 const WATCHED: u8 = 0xf9;
 const RETIRED: u8 = 0xfa;
+const CLAIMED: u8 = 0xfd;
 
 /// State of one frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,6 +60,8 @@ pub(crate) enum FrameState {
     Splitting(PageKind),
     /// A free frame that a fence keeps out of use; counted as allocated with kind `Kernel`.
     Fenced,
+    /// A free frame that a request holds while it empties a range; counted as allocated with kind `Kernel`.
+    Claimed,
     /// First frame of an allocated block with a frame that is retired when the block is freed. The zone's table has the
     /// block's order and kind.
     Watched,
@@ -82,6 +86,7 @@ impl FrameState {
             Self::RunPart(order) => RUN_PART | (order.get() + 1),
             Self::Splitting(kind) => SPLITTING + kind as u8,
             Self::Fenced => FENCED,
+            Self::Claimed => CLAIMED,
             Self::Watched => WATCHED,
             Self::Retired(kind) => RETIRED + kind as u8,
             Self::NotManaged => NOT_MANAGED,
@@ -96,7 +101,7 @@ impl FrameState {
             | Self::Quarantined(order, _)
             | Self::RunHead(order, _)
             | Self::RunPart(order) => Some(order),
-            Self::Fenced | Self::Retired(_) => Some(Order::PAGE),
+            Self::Fenced | Self::Claimed | Self::Retired(_) => Some(Order::PAGE),
             Self::Free | Self::Splitting(_) | Self::Watched | Self::NotManaged => None,
         }
     }
@@ -106,6 +111,7 @@ impl FrameState {
         match byte {
             0 => Self::Free,
             NOT_MANAGED => Self::NotManaged,
+            CLAIMED => Self::Claimed,
             RETIRED.. => Self::Retired(PageKind::ALL[usize::from(byte - RETIRED)]),
             WATCHED => Self::Watched,
             FENCED => Self::Fenced,
@@ -154,7 +160,8 @@ mod tests {
         }
         states.extend(PageKind::ALL.map(FrameState::Splitting));
         states.extend(PageKind::ALL.map(FrameState::Retired));
-        states.extend([FrameState::Free, FrameState::NotManaged, FrameState::Fenced, FrameState::Watched]);
+        states.extend([FrameState::Free, FrameState::NotManaged, FrameState::Watched]);
+        states.extend([FrameState::Fenced, FrameState::Claimed]);
         let bytes: BTreeSet<u8> = states.iter().map(|state| state.encode()).collect();
         assert_eq!(bytes.len(), states.len(), "no two states share a byte");
         for state in states {

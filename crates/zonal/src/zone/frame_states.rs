@@ -381,7 +381,7 @@ impl<'m, P: Platform> FrameTable<'m, P> {
     ///
     /// # Errors
     /// Returns the state found if it is another one.
-    pub(super) fn exchange(&self, frame: u32, from: FrameState, to: FrameState) -> Result<(), FrameState> {
+    pub(crate) fn exchange(&self, frame: u32, from: FrameState, to: FrameState) -> Result<(), FrameState> {
         // AcqRel: as a free, which this operation excludes. Relaxed: a failure is only reported.
         let exchanged = self.cell(frame).compare_exchange(from.encode(), to.encode(), AcqRel, Relaxed);
         exchanged.map(|_| ()).map_err(|found| self.state_of(frame, found))

@@ -112,7 +112,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
     }
 
     /// Frees a range like [`Self::add_range`]; calls `freed` with each area's part before the area's lock is released.
-    fn add_pieces(&self, run: Run, freed: &mut impl FnMut(&Entered<'m, P>, Run)) -> bool {
+    pub(super) fn add_pieces(&self, run: Run, freed: &mut impl FnMut(&Entered<'m, P>, Run)) -> bool {
         self.pieces(u64::from(run.first), run.count).all(|(at, first, count)| {
             let area = self.enter(at);
             let is_added = area.buddy.add_range(&area.held, first - area.first, count);

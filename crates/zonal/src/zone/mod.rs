@@ -7,6 +7,7 @@
 
 pub(crate) mod bad_frames;
 pub(crate) mod cells;
+mod claims;
 pub(crate) mod counters;
 pub(crate) mod events;
 pub(crate) mod fences;

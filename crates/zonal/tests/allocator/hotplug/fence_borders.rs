@@ -2,16 +2,15 @@
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use crate::common::access::{Way, in_every_way};
 use crate::common::scenarios::{Scripted, all_free, caching, pages};
 use crate::common::{Plan, Random, World, order, range, reenter_on_this_thread, run_on};
 use zonal::config::Hardening;
-use zonal::error::{FenceError, FreeError, SplitError};
+use zonal::error::{FreeError, SplitError};
 use zonal::machine::FrameRange;
-use zonal::platform::reclaimer::{ReclaimReason, ReclaimRequest, Reclaimer};
 use zonal::request::{PageKind, Urgency};
 use zonal::units::{Order, PageCount, Pfn};
 use zonal::{Config, Request, Retirement};
@@ -27,7 +26,6 @@ in_every_way! {
     a_frame_of_a_block_with_changed_poison_can_be_retired,
     windows_without_retired_frames_are_emptied,
     a_hopeless_request_for_a_range_leaves_memory_to_others,
-    a_fence_waits_for_the_fence_of_a_request,
 }
 
 fn world(way: Way) -> World {
@@ -167,71 +165,4 @@ fn a_hopeless_request_for_a_range_leaves_memory_to_others(way: Way) {
     assert!(a.alloc_contiguous(&Request::page(), PageCount::new(FRAMES)).is_err());
     let failed = FAILED.lock().unwrap();
     assert!(failed.is_empty(), "{} requests of the reclaimer failed, the first: {}", failed.len(), failed[0]);
-}
-
-/// A cache with one frame. It frees the frame after another thread has waited for the request that called it.
-struct SlowCache {
-    world: &'static World,
-    frame: Pfn,
-    called: mpsc::SyncSender<()>,
-    waited: Mutex<mpsc::Receiver<()>>,
-}
-
-impl Reclaimer for SlowCache {
-    fn count(&self, _request: &ReclaimRequest) -> PageCount {
-        pages(1)
-    }
-
-    fn reclaim(&self, request: &ReclaimRequest) -> PageCount {
-        if request.reason != ReclaimReason::Range {
-            return PageCount::ZERO;
-        }
-        let a = &self.world.allocator;
-        let wanted = request.range.expect("the request wants a range");
-        let refused = a.fence(wanted).map(drop).unwrap_err();
-        assert_eq!(
-            refused,
-            FenceError::Overlaps { range: wanted, fenced: wanted },
-            "a reclaimer does not wait"
-        );
-        self.called.send(()).unwrap();
-        self.waited.lock().unwrap().recv().unwrap();
-        a.free(self.frame, Order::PAGE).map_or(PageCount::ZERO, |()| pages(1))
-    }
-}
-
-fn a_fence_waits_for_the_fence_of_a_request(way: Way) {
-    let world: &'static World =
-        Box::leak(Box::new(Plan::even(1, 2, FRAMES).accessed(way).build(&Config::default())));
-    let a = &world.allocator;
-    run_on(0);
-    let middle = Pfn::new(START + FRAMES / 2);
-    a.alloc_range(range(middle.get(), 1), PageKind::Cache).unwrap();
-    let (called, is_called) = mpsc::sync_channel(1);
-    let (waits, waited) = mpsc::sync_channel(1);
-    let cache = SlowCache { world, frame: middle, called, waited: Mutex::new(waited) };
-    world.controls.set_reclaimer(Arc::new(cache));
-    let request = thread::spawn(move || {
-        run_on(1);
-        a.alloc_contiguous(&Request::page(), pages(FRAMES / 2 + 1)).unwrap().range
-    });
-    is_called.recv().unwrap();
-    let (main, request) = (thread::current().id(), Mutex::new(Some(request)));
-    let found = Arc::new(Mutex::new(None));
-    let result = found.clone();
-    world.controls.on_relax(move || {
-        if thread::current().id() == main
-            && let Some(request) = request.lock().unwrap().take()
-        {
-            waits.send(()).unwrap();
-            *result.lock().unwrap() = Some(request.join().unwrap());
-        }
-    });
-    let fence = a.fence(range(middle.get(), 1)).unwrap();
-    let frames = found.lock().unwrap().take().expect("the fence waited for the request");
-    assert!(frames.contains(&range(middle.get(), 1)));
-    assert_eq!(fence.in_use(), pages(1), "the frame belongs to the request");
-    drop(fence);
-    a.free_frames(frames.start, frames.count).unwrap();
-    all_free(world);
 }

@@ -2,5 +2,6 @@
 
 mod bad_reclaimers;
 mod pressure;
+mod ranges_first;
 mod reclaimers;
 mod reentered;

@@ -31,10 +31,16 @@ fn every_request_ends_with_a_report() {
             let of = (at % 11) as u8;
             let request = Request::new(order(of));
             let (found, events) = world.during(|| shortage(&world, &request));
-            // Reclaim makes no progress, so it is tried 16 times. There is a scan at low, a scan at min, one scan for
-            // each of these rounds, and a last scan. Each of these scans may count twice.
-            assert_eq!((events.direct_stalls, events.failures), (16, 1));
-            assert!(events.probes <= (2 + 16 + 1) * 2 * u64::from(nodes), "{} probes", events.probes);
+            // Reclaim makes no progress, so it is tried 16 times, after one attempt to empty a range for a large block.
+            // There is a scan at low, one or two at min, one scan for each round, and a last scan. Each of these scans
+            // may count twice.
+            assert_eq!(events.failures, 1);
+            assert!(
+                (16..=16 + u64::from(of > 3)).contains(&events.direct_stalls),
+                "{}",
+                events.direct_stalls
+            );
+            assert!(events.probes <= (3 + 16 + 1) * 2 * u64::from(nodes), "{} probes", events.probes);
             let sum =
                 |figure: fn(&ZoneSnapshot) -> u64| world.allocator.zones().map(|z| figure(&z)).sum::<u64>();
             assert_eq!(found.order.get(), of);
@@ -91,7 +97,7 @@ fn large_orders_give_up_after_sixteen_rounds() {
     world.free(held.into_iter().filter(|block| block.first.get() % 16 == 0));
     world.allocator.drain_pagesets();
     // Reclaim frees frames, but never contiguous ones.
-    for (of, rounds) in [(4, 16), (9, 16), (10, 16)] {
+    for (of, rounds) in [(4, 17), (9, 17), (10, 17)] {
         world.controls.set_reclaimer(Scripted::new(1000, |_, _| 1));
         let (_, events) = world.during(|| shortage(&world, &Request::new(order(of))));
         assert_eq!(events.direct_stalls, rounds, "order {of}");

@@ -125,7 +125,8 @@ fn contiguous_frames_beyond_the_largest_order_are_found() {
         a.free_frames(frames.start, frames.count).unwrap();
     }
     let error = a.alloc_contiguous(&Request::page(), pages(FRAMES)).unwrap_err();
-    let expected = AllocError::NotContiguous { count: pages(FRAMES), longest: pages(FRAMES) };
+    let expected =
+        AllocError::NotContiguous { count: pages(FRAMES), longest: pages(FRAMES), ranges_ignored: false };
     assert_eq!(error, expected, "node 1 is free, but the watermark would not hold");
     let urgent = Request::page().urgency(Urgency::Reserve);
     let all = a.alloc_contiguous(&urgent, pages(FRAMES)).unwrap();

@@ -108,7 +108,14 @@ fn failures_do_not_say_that_a_zone_would_serve() {
     let a = &world.allocator;
     a.alloc_range(range(START + FRAMES / 2, 1), PageKind::User).unwrap();
     let e = a.alloc_contiguous(&Request::page(), pages(FRAMES / 2 + 10)).unwrap_err();
-    assert_eq!(e, AllocError::NotContiguous { count: pages(FRAMES / 2 + 10), longest: pages(FRAMES / 2) });
+    assert_eq!(
+        e,
+        AllocError::NotContiguous {
+            count: pages(FRAMES / 2 + 10),
+            longest: pages(FRAMES / 2),
+            ranges_ignored: false
+        }
+    );
     a.alloc_range(range(START, 100), PageKind::User).unwrap();
     let e = a.alloc(&Request::page().below(Pfn::new(START + 100))).unwrap_err();
     let AllocError::OutOfMemory(s) = e else { panic!("{e}") };

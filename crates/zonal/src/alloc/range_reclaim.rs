@@ -1,0 +1,302 @@
+//! Reclaim by range: how a request for a large block, or for many adjacent frames, empties a range with the reclaimers.
+//!
+//! The request looks for the range that costs the fewest evictions, and *claims* its free frames, so that no other
+//! request allocates them while the reclaimers free the others. No pageset is closed and no lock for run-time changes
+//! is acquired. Related files: `zone/claims.rs` has the claims, `alloc/ranges.rs` allocates ranges that are free,
+//! `alloc/slow_path.rs` reclaims by range before other frames.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::Allocator;
+use crate::alloc::context::AllocContext;
+use crate::alloc::explain::Step;
+use crate::alloc::request::Block;
+use crate::alloc::runs::FrameRun;
+use crate::alloc::watch::Watch;
+use crate::error::UsedState;
+use crate::machine::FrameRange;
+use crate::pageset::state::MachineState;
+use crate::platform::{Atomic, Platform};
+use crate::units::{PageCount, PageKind, Pfn};
+use crate::zone::Zone;
+use crate::zone::counters::NodeItem;
+use crate::zone::frame_state::FrameState;
+use crate::zone::runs::Run;
+
+/// Maximum number of windows that a request empties.
+const WINDOW_TRIES: usize = 4;
+/// Maximum number of windows of a zone that are compared, and for which the reclaimers are asked what they could free.
+const CANDIDATES: usize = 64;
+/// Number of blocks and free frames in the windows of a zone after which a search ends.
+const LOOKS: u64 = 1 << 17;
+
+/// A range of a zone that could be emptied.
+struct Window<'m, P: Platform> {
+    zone: &'m Zone<'m, P>,
+    range: FrameRange,
+}
+
+impl<P: Platform> Window<'_, P> {
+    fn run(&self) -> Run {
+        Run { first: self.zone.offset(self.range.start), count: self.range.count.get() }
+    }
+
+    /// Returns the number of its frames that are free in the buddy.
+    fn free(&self) -> PageCount {
+        let run = self.run();
+        PageCount::new(self.zone.free_areas.count_free(run.first, run.count))
+    }
+}
+
+/// What became of a window.
+enum Emptied {
+    /// It was allocated.
+    Whole(FrameRun),
+    /// Some of its frames are still in use.
+    InUse,
+    /// The reclaimers have nothing to free, or ignore ranges.
+    Hopeless,
+}
+
+/// The free frames of a window, which no other request can allocate. They are freed when this is dropped.
+struct Claim<'a, 'm, P: Platform> {
+    state: &'a MachineState<'m, P>,
+    zone: &'m Zone<'m, P>,
+    run: Run,
+    slot: usize,
+    held: u64,
+}
+
+impl<'a, 'm, P: Platform> Claim<'a, 'm, P> {
+    fn begin(state: &'a MachineState<'m, P>, window: &Window<'m, P>) -> Option<Self> {
+        let (zone, run) = (window.zone, window.run());
+        let slot = zone.begin_claim(run)?;
+        let mut claim = Self { state, zone, run, slot, held: 0 };
+        claim.extend();
+        Some(claim)
+    }
+
+    /// Adds the frames that are free now.
+    fn extend(&mut self) {
+        let taken = self.zone.claim_free(self.run);
+        self.state.nodes[self.zone.node].counters.add_total(NodeItem::Kernel, taken as i64);
+        self.held += taken;
+    }
+
+    /// Returns the number of frames that it does not hold.
+    const fn missing(&self) -> PageCount {
+        PageCount::new(self.run.count - self.held)
+    }
+}
+
+impl<P: Platform> Drop for Claim<'_, '_, P> {
+    fn drop(&mut self) {
+        self.state.give_back(self.zone, self.run, FrameState::Claimed);
+        self.zone.end_claim(self.slot);
+    }
+}
+
+impl<'m, P: Platform> Allocator<'m, P> {
+    /// Reclaims a range for a block.
+    ///
+    /// # Errors
+    /// Returns the number of frames that the reclaimers freed.
+    pub(super) fn reclaim_block<W: Watch>(
+        &self,
+        context: &AllocContext<'_>,
+        watch: W,
+    ) -> Result<Block, PageCount> {
+        let count = context.placement.map_or(context.order.pages(), |placement| placement.count);
+        let run = self.reclaim_run(context, count, watch)?;
+        self.count_contiguous(context, run.zone);
+        Ok(Block { first: run.range.start, order: context.order, zone: run.zone, node: run.node })
+    }
+
+    /// Empties windows of the allowed zones with the reclaimers until one can be allocated.
+    ///
+    /// Evicts at most twice as many frames as the request needs: those of the window, and as many others as the zone
+    /// lacks to stay above its watermark.
+    ///
+    /// # Errors
+    /// Returns the number of frames that the reclaimers freed.
+    pub(super) fn reclaim_run<W: Watch>(
+        &self,
+        context: &AllocContext<'_>,
+        count: PageCount,
+        watch: W,
+    ) -> Result<FrameRun, PageCount> {
+        let mut evicted = PageCount::ZERO;
+        let mut tried = [Pfn::new(u64::MAX); WINDOW_TRIES];
+        let most = count.plus(count);
+        let tries = match (context.may_reclaim, context.may_retry) {
+            (false, _) => 0,
+            (true, false) => 1,
+            (true, true) => WINDOW_TRIES,
+        };
+        for at in 0..tries {
+            let left = most.saturating_minus(evicted);
+            let window = self.state.find_in_zones(context, |zone| {
+                self.cheapest_window(zone, context, count, left, &tried[..at])
+            });
+            let Some(window) = window else { break };
+            tried[at] = window.range.start;
+            match self.empty(&window, context, most, &mut evicted, watch) {
+                Emptied::Whole(run) => return Ok(run),
+                Emptied::InUse => {}
+                Emptied::Hopeless => break,
+            }
+        }
+        Err(evicted)
+    }
+
+    /// Empties a window with the reclaimers and allocates it. Adds the number of frames that they freed to `evicted`, which
+    /// stays at most `most` if they free no more than they are asked for.
+    fn empty<W: Watch>(
+        &self,
+        window: &Window<'m, P>,
+        context: &AllocContext<'_>,
+        most: PageCount,
+        evicted: &mut PageCount,
+        watch: W,
+    ) -> Emptied {
+        let zone = window.zone;
+        // A claim would keep free frames from other requests that are below the watermark already.
+        loop {
+            let short = self.short_of_min(zone, context, window.free());
+            if short == PageCount::ZERO {
+                break;
+            }
+            if short > most.saturating_minus(*evicted) {
+                return Emptied::InUse;
+            }
+            let freed = self.stalling(context, || self.direct_reclaim_of(zone.node, context, short));
+            watch.step(Step::DirectReclaim { freed });
+            *evicted = evicted.plus(freed);
+            if freed == PageCount::ZERO {
+                return Emptied::Hopeless;
+            }
+        }
+        let Some(mut claim) = Claim::begin(&self.state, window) else { return Emptied::InUse };
+        while claim.missing() != PageCount::ZERO {
+            let missing = claim.missing();
+            if missing > most.saturating_minus(*evicted) {
+                return Emptied::InUse;
+            }
+            let freed =
+                self.stalling(context, || self.direct_reclaim_in(zone, context, window.range, missing));
+            claim.extend();
+            if claim.missing() != PageCount::ZERO {
+                self.state.drain_zone(zone); // the reclaimer may have freed on several CPUs
+                claim.extend();
+            }
+            let gained = missing.saturating_minus(claim.missing());
+            let is_empty = claim.missing() == PageCount::ZERO;
+            watch.step(Step::RangeReclaimed { freed, is_empty });
+            *evicted = evicted.plus(freed.max(gained));
+            // Other requests may have allocated freed frames of the window. Then the reclaimers no longer have them.
+            if gained.plus(gained) < freed && self.has_all(window, claim.missing()) {
+                context.ranges_ignored.set(true);
+                return Emptied::Hopeless;
+            }
+            if gained == PageCount::ZERO {
+                return Emptied::InUse;
+            }
+        }
+        // The claim holds the frames already.
+        if self.short_of_min(zone, context, PageCount::ZERO) != PageCount::ZERO
+            || !self.take_claimed(claim, context.kind)
+        {
+            return Emptied::InUse;
+        }
+        Emptied::Whole(FrameRun { range: window.range, zone: zone.id, node: zone.node_id })
+    }
+
+    /// Allocates the frames of a claim that holds all of its range; returns `false` if some of them are bad.
+    fn take_claimed(&self, claim: Claim<'_, 'm, P>, kind: PageKind) -> bool {
+        let (zone, run) = (claim.zone, claim.run);
+        if !zone.leave_claim(run) {
+            return false;
+        }
+        self.state.nodes[zone.node].counters.add_total(NodeItem::Kernel, -(run.count as i64));
+        drop(claim);
+        self.mark_taken(zone, run, kind)
+    }
+
+    /// Returns the window of a zone that the reclaimers can empty and that costs the fewest evictions, at most `left`.
+    /// Windows that begin at a frame of `tried` are left out.
+    ///
+    /// Windows with only cached contents come first, because other contents are less likely to be reclaimable. In a
+    /// large zone, each search begins where the last one ended.
+    fn cheapest_window(
+        &self,
+        zone: &'m Zone<'m, P>,
+        context: &AllocContext<'_>,
+        count: PageCount,
+        left: PageCount,
+        tried: &[Pfn],
+    ) -> Option<Window<'m, P>> {
+        let align = context.order.pages().get();
+        let start = u64::from(zone.offset(zone.span.start)).next_multiple_of(align);
+        let last = self.reach(zone, context).checked_sub(count.get())?.checked_sub(start)?;
+        let step = (count.get() / 2).max(1).next_multiple_of(align);
+        let windows = last / step + 1;
+        let first = zone.cells.next_window.load(Relaxed) % windows;
+        // Frames that are not of kind `Cache`, used frames, and the number of the window.
+        let mut best = [(u32::MAX, u32::MAX, u32::MAX); CANDIDATES];
+        let (mut looks, mut seen) = (0, 0);
+        // Relaxed accesses to the number: it is only where a search begins.
+        let window = |number: u64| Window {
+            zone,
+            range: FrameRange { start: zone.pfn((start + number * step) as u32), count },
+        };
+        while seen < windows && (seen < CANDIDATES as u64 || looks < LOOKS) {
+            let number = (first + seen) % windows;
+            seen += 1;
+            let candidate = window(number);
+            if let Some(others) = self.others_in(&candidate, &mut looks)
+                && !tried.contains(&candidate.range.start)
+            {
+                let free = candidate.free();
+                let used = count.saturating_minus(free);
+                let entry = [others, used.get(), number].map(|part| u32::try_from(part).unwrap_or(u32::MAX));
+                let at = best.partition_point(|&found| found < entry.into());
+                if used.plus(self.short_of_min(zone, context, free)) <= left && at < CANDIDATES {
+                    best[at..].rotate_right(1);
+                    best[at] = entry.into();
+                }
+            }
+        }
+        zone.cells.next_window.store(first + seen, Relaxed);
+        let candidates = best.iter().take_while(|&&(_, _, number)| number != u32::MAX);
+        candidates
+            .map(|&(_, _, number)| window(number.into()))
+            .find(|candidate| self.has_all(candidate, count.saturating_minus(candidate.free())))
+    }
+
+    /// Whether the reclaimers could free all of the `used` frames of a window that are in use.
+    fn has_all(&self, window: &Window<'m, P>, used: PageCount) -> bool {
+        self.count_reclaimable_in(window.zone, window.range, used) >= used
+    }
+
+    /// Returns the number of allocated frames of a window that are not of kind `Cache`, or `None` if the window has frames
+    /// that no reclaimer can free.
+    fn others_in(&self, window: &Window<'m, P>, looks: &mut u64) -> Option<u64> {
+        let (mut others, mut can_be_emptied) = (0, true);
+        *looks += window.free().get();
+        self.each_used_of(window.zone, &window.range, &mut |used| {
+            *looks += 1;
+            match used.state {
+                UsedState::NotManaged | UsedState::Retired | UsedState::Quarantined | UsedState::Fenced => {
+                    can_be_emptied = false;
+                }
+                UsedState::Allocated(PageKind::User | PageKind::Kernel) => others += used.block.count.get(),
+                UsedState::Allocated(PageKind::Cache)
+                | UsedState::InRun
+                | UsedState::Cached
+                | UsedState::BeingSplit => {}
+            }
+            can_be_emptied
+        });
+        can_be_emptied.then_some(others)
+    }
+}

@@ -1,0 +1,311 @@
+//! Tests of large requests that reclaim by range: how many frames they evict, how many of them succeed, and what they
+//! leave to others meanwhile.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::common::access::{Way, in_every_way};
+use crate::common::scenarios::{Random, TestAllocator, pages};
+use crate::common::{Plan, World, order, range, run_on};
+use zonal::error::UsedState;
+use zonal::machine::FrameRange;
+use zonal::platform::reclaimer::{ReclaimRequest, Reclaimer};
+use zonal::request::PageKind;
+use zonal::units::{Order, PageCount, Pfn};
+use zonal::{Config, Request, Retirement};
+
+/// Frames of the machine: 128 MiB, 64 blocks of 2 MiB.
+const FRAMES: u64 = 1 << 15;
+/// First frame of the memory.
+const START: u64 = FRAMES;
+/// Frames of a block of 2 MiB.
+const BLOCK: u64 = 512;
+
+in_every_way! {
+    large_blocks_evict_little,
+    reclaimers_that_ignore_ranges_lose_little,
+    pinned_frames_are_left_alone,
+    other_requests_go_on_while_a_range_is_emptied,
+    a_fence_of_the_range_gets_its_frames,
+    a_frame_that_a_request_holds_can_be_retired,
+    no_request_waits_for_run_time_changes,
+}
+
+/// Whether a cache frees only the frames of the range that is wanted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ranges {
+    Honoured,
+    Ignored,
+}
+
+/// A cache of single frames, some of which are in use. It evicts the others in random order.
+struct Cache {
+    world: &'static World,
+    ranges: Ranges,
+    frames: Mutex<(Vec<Pfn>, Random)>,
+    evicted: AtomicU64,
+    /// Called in each call for a range, before frames are freed.
+    before: Mutex<Box<dyn Fn(FrameRange) + Send>>,
+}
+
+impl Cache {
+    fn new(world: &'static World, ranges: Ranges) -> Arc<Self> {
+        let cache = Arc::new(Self {
+            world,
+            ranges,
+            frames: Mutex::new((Vec::new(), Random(7))),
+            evicted: AtomicU64::new(0),
+            before: Mutex::new(Box::new(|_| {})),
+        });
+        world.controls.set_reclaimer(cache.clone());
+        cache
+    }
+
+    fn keep(&self, frame: Pfn) {
+        self.frames.lock().unwrap().0.push(frame);
+    }
+
+    fn is_wanted(&self, request: &ReclaimRequest, frame: Pfn) -> bool {
+        let within = |wanted: FrameRange| wanted.contains(&range(frame.get(), 1));
+        self.ranges == Ranges::Ignored || request.range.is_none_or(within)
+    }
+
+    /// Fills the memory that is free with frames of the cache, as a busy cache does.
+    fn refill(&self) {
+        while let Ok(block) = self.world.allocator.alloc(&Request::page().kind(PageKind::Cache).no_wait()) {
+            self.keep(block.first);
+        }
+    }
+
+    fn take_evicted(&self) -> u64 {
+        self.evicted.swap(0, Relaxed)
+    }
+}
+
+impl Reclaimer for Cache {
+    fn count(&self, request: &ReclaimRequest) -> PageCount {
+        let frames = &self.frames.lock().unwrap().0;
+        pages(frames.iter().filter(|&&frame| self.is_wanted(request, frame)).count() as u64)
+    }
+
+    fn reclaim(&self, request: &ReclaimRequest) -> PageCount {
+        if let Some(wanted) = request.range {
+            (self.before.lock().unwrap())(wanted);
+        }
+        let (frames, random) = &mut *self.frames.lock().unwrap();
+        for at in (1..frames.len()).rev() {
+            frames.swap(at, random.below(at as u64 + 1) as usize);
+        }
+        let (wanted, rest) = frames.drain(..).partition::<Vec<_>, _>(|&frame| self.is_wanted(request, frame));
+        let (freed, kept) = wanted.split_at(wanted.len().min(request.target.get() as usize));
+        self.world.allocator.free_bulk(freed).unwrap();
+        *frames = [kept, &rest[..]].concat();
+        self.evicted.fetch_add(freed.len() as u64, Relaxed);
+        pages(freed.len() as u64)
+    }
+}
+
+fn world(way: Way) -> &'static World {
+    run_on(0);
+    Plan::even(1, 2, FRAMES).accessed(way).build(&Config::default()).leak()
+}
+
+/// Allocates the frames of each window of a block: as one block if `is_block`, and as frames of the cache otherwise. Then
+/// evicts some, so that the zone is above `min` as after a shortage.
+fn fill(cache: &Cache, is_block: impl Fn(u64) -> bool) {
+    let a = &cache.world.allocator;
+    for window in 0..FRAMES / BLOCK {
+        let first = START + window * BLOCK;
+        if is_block(window) {
+            a.alloc_range(range(first, BLOCK), PageKind::User).unwrap();
+        } else {
+            for frame in first..first + BLOCK {
+                a.alloc_range(range(frame, 1), PageKind::Cache).unwrap();
+                cache.keep(Pfn::new(frame));
+            }
+        }
+    }
+    evict(cache, a.zones().next().unwrap().watermarks.low.get());
+}
+
+fn evict(cache: &Cache, frames: u64) {
+    let a = &cache.world.allocator;
+    a.shrink_caches(a.zones().next().unwrap().node, pages(frames));
+    a.drain_pagesets();
+    assert_eq!(cache.take_evicted(), frames);
+}
+
+fn huge(a: &TestAllocator) -> Result<zonal::Block, zonal::error::AllocError> {
+    a.alloc(&Request::new(order(9)))
+}
+
+/// A quarter of the memory is a busy cache; requests for blocks of 2 MiB come and go.
+fn large_blocks_evict_little(way: Way) {
+    const REQUESTS: u64 = 100;
+    for sizes in [pages(BLOCK), pages(BLOCK + BLOCK / 2)] {
+        let world = world(way);
+        let (a, cache) = (&world.allocator, Cache::new(world, Ranges::Honoured));
+        fill(&cache, |window| window % 4 != 1 && window % 8 != 2);
+        let (mut got, mut evicted) = (0, 0);
+        for _ in 0..REQUESTS {
+            let frames = if sizes == pages(BLOCK) {
+                huge(a).map(|block| block.first)
+            } else {
+                a.alloc_contiguous(&Request::page(), sizes).map(|run| run.range.start)
+            };
+            let now = cache.take_evicted();
+            evicted += now;
+            assert!(now <= 2 * sizes.get(), "{now} evicted");
+            if let Ok(first) = frames {
+                got += 1;
+                a.free_frames(first, sizes).unwrap();
+            }
+            cache.refill();
+        }
+        assert!(got * 100 >= REQUESTS * 95, "{got} of {REQUESTS}");
+        assert!(evicted <= 2 * sizes.get() * got, "{evicted} evicted for {got}");
+        a.verify().unwrap();
+    }
+}
+
+fn reclaimers_that_ignore_ranges_lose_little(way: Way) {
+    let world = world(way);
+    let (a, cache) = (&world.allocator, Cache::new(world, Ranges::Ignored));
+    fill(&cache, |_| false);
+    let texts = [
+        huge(a).unwrap_err().to_string(),
+        a.alloc_contiguous(&Request::page(), pages(BLOCK)).unwrap_err().to_string(),
+    ];
+    for text in texts {
+        assert!(text.contains("the reclaimers ignore ranges"), "{text}");
+    }
+    let evicted = cache.take_evicted();
+    assert!((1..=2 * 2 * BLOCK).contains(&evicted), "{evicted} evicted by two requests");
+    a.verify().unwrap();
+    // Without reclaim, no reclaimer is to blame.
+    let text = a.alloc(&Request::new(order(9)).no_wait()).unwrap_err().to_string();
+    assert!(!text.contains("ranges"), "{text}");
+    assert_eq!(cache.take_evicted(), 0);
+}
+
+/// Each window but one has a frame that is not in the cache.
+fn pinned_frames_are_left_alone(way: Way) {
+    let world = world(way);
+    let (a, cache) = (&world.allocator, Cache::new(world, Ranges::Honoured));
+    fill(&cache, |window| window == 5);
+    evict(&cache, 2 * BLOCK);
+    let mut pinned = std::collections::BTreeSet::new();
+    cache.frames.lock().unwrap().0.retain(|frame| {
+        let window = (frame.get() - START) / BLOCK;
+        window == 40 || !pinned.insert(window)
+    });
+    let block = huge(a).unwrap();
+    assert_eq!(block.first, Pfn::new(START + 40 * BLOCK));
+    assert!(cache.take_evicted() <= BLOCK, "frames were evicted in vain");
+    assert!(huge(a).is_err());
+    a.verify().unwrap();
+}
+
+fn other_requests_go_on_while_a_range_is_emptied(way: Way) {
+    let world = world(way);
+    let (a, cache) = (&world.allocator, Cache::new(world, Ranges::Honoured));
+    fill(&cache, |window| window < 32);
+    let calls = Arc::new(AtomicU64::new(0));
+    let called = calls.clone();
+    *cache.before.lock().unwrap() = Box::new(move |wanted| {
+        called.fetch_add(1, Relaxed);
+        run_on(1);
+        let page = a.alloc(&Request::page()).unwrap();
+        assert!(!wanted.contains(&range(page.first.get(), 1)), "the frames of the range are held");
+        a.free(page.first, Order::PAGE).unwrap();
+        let cached = a.pagesets().map(|pageset| pageset.count.get()).sum::<u64>();
+        assert!(cached > 0, "the pagesets are open");
+        run_on(0);
+    });
+    let block = huge(a).unwrap();
+    assert_eq!(calls.load(Relaxed), 1);
+    a.free(block.first, block.order).unwrap();
+    a.verify().unwrap();
+}
+
+/// Another thread fences the range meanwhile. It waits for nothing, and gets each frame of the range.
+fn a_fence_of_the_range_gets_its_frames(way: Way) {
+    let world = world(way);
+    let (a, cache) = (&world.allocator, Cache::new(world, Ranges::Honoured));
+    fill(&cache, |window| window < 32);
+    evict(&cache, 12_000);
+    let fence = Arc::new(Mutex::new(None));
+    let fenced = fence.clone();
+    *cache.before.lock().unwrap() = Box::new(move |asked| {
+        fenced.lock().unwrap().get_or_insert_with(|| {
+            let fence = a.fence(asked).unwrap();
+            assert_eq!(fence.held(), pages(0), "the request holds what is free");
+            fence
+        });
+    });
+    let block = huge(a).expect("another range is reclaimed");
+    let fence = fence.lock().unwrap().take().unwrap();
+    assert!(fence.is_whole(), "{} of {BLOCK}", fence.held());
+    a.verify().unwrap();
+    drop(fence);
+    a.free(block.first, block.order).unwrap();
+    a.verify().unwrap();
+}
+
+fn a_frame_that_a_request_holds_can_be_retired(way: Way) {
+    let world = world(way);
+    let (a, cache) = (&world.allocator, Cache::new(world, Ranges::Honoured));
+    fill(&cache, |window| window < 32);
+    evict(&cache, 12_000);
+    *cache.before.lock().unwrap() = Box::new(move |asked| {
+        let mut free = (asked.start.get()..asked.end().get()).map(Pfn::new).collect::<Vec<_>>();
+        a.for_each_used(asked, |used| {
+            free.retain(|frame| {
+                used.state == UsedState::Fenced || !used.block.contains(&range(frame.get(), 1))
+            });
+        });
+        assert_eq!(a.retire(free[0]), Ok(Retirement::Done));
+    });
+    assert!(huge(a).is_err(), "a frame of each range is retired");
+    assert_eq!(a.zones().next().unwrap().retired, pages(4));
+    a.verify().unwrap();
+}
+
+/// While another thread holds the lock for run-time changes, requests of every form are served.
+fn no_request_waits_for_run_time_changes(way: Way) {
+    let world = world(way);
+    let (a, cache) = (&world.allocator, Cache::new(world, Ranges::Honoured));
+    fill(&cache, |window| window < 32);
+    let page = a.alloc(&Request::page()).unwrap();
+    a.free(page.first, Order::PAGE).unwrap();
+    // The retirement of a frame holds the lock. It relaxes when the frame moved, as this one does from its pageset.
+    let served = Arc::new(Mutex::new(None));
+    let result = served.clone();
+    world.controls.on_relax(move || {
+        if result.lock().unwrap().is_some() {
+            return;
+        }
+        let (sender, receiver) = channel();
+        std::thread::spawn(move || {
+            run_on(1);
+            let frames = pages(3);
+            let forms: [(&str, &dyn Fn() -> bool); 6] = [
+                ("page", &|| a.alloc(&Request::page()).is_ok()),
+                ("order 3", &|| a.alloc(&Request::new(order(3))).is_ok()),
+                ("order 9", &|| huge(a).is_ok()),
+                ("frames", &|| a.alloc_frames(&Request::page(), frames).is_ok()),
+                ("contiguous", &|| a.alloc_contiguous(&Request::page(), pages(BLOCK + 1)).is_ok()),
+                ("below", &|| a.alloc(&Request::new(order(9)).below(Pfn::new(START + FRAMES))).is_ok()),
+            ];
+            sender.send(forms.map(|(name, form)| (name, form()))).unwrap();
+        });
+        *result.lock().unwrap() = Some(receiver.recv_timeout(Duration::from_secs(60)));
+    });
+    a.retire(page.first).unwrap();
+    let forms = served.lock().unwrap().take().expect("the retirement relaxed").expect("a request waits");
+    assert!(forms.iter().all(|&(_, is_served)| is_served), "{forms:?}");
+    assert!(cache.take_evicted() > 0);
+}
