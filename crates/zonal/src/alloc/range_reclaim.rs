@@ -25,6 +25,8 @@ use crate::zone::runs::Run;
 
 /// Maximum number of windows that a request empties.
 const WINDOW_TRIES: usize = 4;
+/// Maximum number of calls of the reclaimers because a zone lacks frames outside the window.
+const SHORT_ROUNDS: u32 = 4;
 /// Maximum number of windows of a zone that are compared, and for which the reclaimers are asked what they could free.
 const CANDIDATES: usize = 64;
 /// Number of blocks and free frames in the windows of a zone after which a search ends.
@@ -161,10 +163,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
     ) -> Emptied {
         let zone = window.zone;
         // A claim would keep free frames from other requests that are below the watermark already.
-        loop {
+        for round in 0.. {
             let short = self.short_of_min(zone, context, window.free());
             if short == PageCount::ZERO {
                 break;
+            }
+            if round == SHORT_ROUNDS {
+                return Emptied::Hopeless;
             }
             if short > most.saturating_minus(*evicted) {
                 return Emptied::InUse;
