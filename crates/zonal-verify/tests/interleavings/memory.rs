@@ -136,13 +136,13 @@ pub(crate) fn retire_against_quarantine<C: Checker>() {
     check_others(&world, frame);
 }
 
-fn retire<C: Checker>(world: &World<C>, frame: Pfn) {
+pub(crate) fn retire<C: Checker>(world: &World<C>, frame: Pfn) {
     let retired = world.allocator().retire(frame);
     assert!(retired.is_ok(), "{retired:?}");
 }
 
 /// Checks that a frame is retired, and that all others can be allocated.
-fn check_others<C: Checker>(world: &World<C>, frame: Pfn) {
+pub(crate) fn check_others<C: Checker>(world: &World<C>, frame: Pfn) {
     let all = Request::page().urgency(Urgency::Reserve);
     while world.alloc(&all).is_ok() {}
     let zone = world.allocator().zones().next().expect("there is one zone");

@@ -59,6 +59,10 @@ macro_rules! for_all_scenarios {
             pinned_bulk_against_drain: pagesets, 2;
             sequenced_bulk_against_its_cpu: pagesets, 2;
             no_wake_up_is_lost: reclaim, 1;
+            range_against_retire: reclaim, 2;
+            range_against_page: reclaim, 2;
+            range_against_range: reclaim, 1;
+            range_against_fence: reclaim, 1;
             exact: invalid_free, 4;
             exact_and_taken_at_once: invalid_free, 1;
             new_run_against_wrong_count: invalid_free, 2;

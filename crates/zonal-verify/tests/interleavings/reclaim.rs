@@ -1,21 +1,25 @@
-//! Scenario of wake-ups of background reclaim: none may be lost when a zone falls below its watermark.
+//! Scenarios of reclaim: no wake-up of background reclaim is lost when a zone falls below its watermark, and a request
+//! that empties a range loses no frame to others that use the range.
 //!
-//! The scenario's host has the state of the worker: a flag that a wake-up sets, and a cache whose frames can be
-//! reclaimed.
+//! The hosts of the scenarios have the state of the worker, which is a flag that a wake-up sets, and a cache whose frames
+//! can be reclaimed.
 //!
-//! Related files: `world.rs` is the machine.
+//! Related files: `world.rs` is the machine, `memory.rs` has scenarios of fences and retirements.
 
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use zonal::Request;
+use zonal::machine::FrameRange;
 use zonal::platform::Atomic;
 use zonal::platform::reclaimer::ReclaimRequest;
+use zonal::request::Urgency;
 use zonal::units::{NodeId, Order, PageCount, Pfn};
+use zonal::{Block, Request};
 
 use crate::interleavings::cells::{Handle, Host};
 use crate::interleavings::checker::Checker;
-use crate::interleavings::world::{World, config, on};
+use crate::interleavings::memory::{check_others, retire};
+use crate::interleavings::world::{World, config, on, start};
 
 /// State shared by a worker and the threads that allocate.
 struct Worker<C: Checker> {
@@ -109,4 +113,105 @@ pub(crate) fn no_wake_up_is_lost<C: Checker>() {
         "{free} frames are free, {cached} are reclaimable, and no worker is awake"
     );
     world.check();
+}
+
+/// The range that a request empties: all its frames are free except one, which is in the cache.
+const WANTED: FrameRange = FrameRange { start: Pfn::new(start(0) + 16), count: PageCount::new(16) };
+const CACHED_FRAME: Pfn = Pfn::new(start(0) + 19);
+
+/// A cache that evicts its frame for a range that contains it.
+struct Evicting<C: Checker>(Arc<Worker<C>>);
+
+impl<C: Checker> Host for Evicting<C> {
+    fn count(&self, request: &ReclaimRequest) -> PageCount {
+        let wanted =
+            request.range.is_some_and(|range| range.start <= CACHED_FRAME && CACHED_FRAME < range.end());
+        let cached = self.0.cache.lock().expect("no thread failed").len() as u64;
+        PageCount::new(if wanted { cached } else { 0 })
+    }
+
+    fn reclaim(&self, request: &ReclaimRequest) -> PageCount {
+        if self.count(request) == PageCount::ZERO {
+            return PageCount::ZERO;
+        }
+        Requester(Arc::clone(&self.0)).reclaim(request)
+    }
+}
+
+/// Creates a world in which only a request for [`WANTED`] can reclaim. All frames outside it are in use.
+fn with_a_range<C: Checker>() -> Arc<World<C>> {
+    let worker = Arc::new(Worker { world: OnceLock::new(), cache: Mutex::default(), flag: OnceLock::new() });
+    let world = World::<C>::new(&[(&[0, 1], FRAMES)], &config(1), Box::new(Evicting(Arc::clone(&worker))));
+    worker.world.set(Arc::downgrade(&world)).ok();
+    while world.alloc(&Request::page().urgency(Urgency::Reserve)).is_ok() {}
+    let is_free = |frame: &Pfn| *frame >= WANTED.start && *frame != CACHED_FRAME;
+    world.owned().into_iter().filter(is_free).for_each(|frame| world.free(frame));
+    world.allocator().drain_pagesets();
+    worker.cache.lock().expect("no thread failed").push(CACHED_FRAME);
+    world
+}
+
+fn large<C: Checker>(world: &World<C>) -> Option<Block> {
+    let large = Request::new(Order::new(4).expect("it is small")).urgency(Urgency::Reserve);
+    world.alloc(&large).ok().inspect(|block| assert_eq!(block.first, WANTED.start))
+}
+
+/// A request empties the range while another CPU retires one of its free frames.
+pub(crate) fn range_against_retire<C: Checker>() {
+    let world = with_a_range::<C>();
+    let frame = Pfn::new(start(0) + 30);
+    world.at_once(
+        on(0, |world| {
+            if let Some(block) = large(world) {
+                world.free_block(block);
+            }
+        }),
+        on(1, move |world| retire(world, frame)),
+    );
+    world.allocator().drain_pagesets();
+    check_others(&world, frame);
+}
+
+/// A request empties the range while another CPU allocates and frees a frame of it.
+pub(crate) fn range_against_page<C: Checker>() {
+    with_a_range_against::<C>(|world| {
+        if let Ok(page) = world.alloc(&Request::page().urgency(Urgency::Reserve).no_wait()) {
+            world.free(page.first);
+        }
+    });
+}
+
+/// Two requests empty the range.
+pub(crate) fn range_against_range<C: Checker>() {
+    with_a_range_against::<C>(|world| {
+        if let Some(block) = large(world) {
+            world.free_block(block);
+        }
+    });
+}
+
+/// A request empties the range while another CPU fences a part of it. No frame of the fence may be allocated.
+pub(crate) fn range_against_fence<C: Checker>() {
+    with_a_range_against::<C>(|world| {
+        let part = FrameRange { start: CACHED_FRAME, count: PageCount::new(2) };
+        let fence = world.allocator().fence(part).expect("there is no other fence");
+        let held = fence.held();
+        assert!(held <= part.count && fence.held() >= held, "a frame left the fence");
+        drop(fence);
+    });
+}
+
+/// Runs a request that empties the range beside `other`. No frame may be lost or allocated twice.
+fn with_a_range_against<C: Checker>(other: impl FnOnce(&World<C>) + Send + 'static) {
+    let world = with_a_range::<C>();
+    world.at_once(
+        on(0, |world| {
+            if let Some(block) = large(world) {
+                world.free_block(block);
+            }
+        }),
+        on(1, other),
+    );
+    world.allocator().drain_pagesets();
+    world.check_to_the_last_frame();
 }
