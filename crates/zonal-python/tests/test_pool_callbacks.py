@@ -1,6 +1,7 @@
 """Reclaimers and pressure callbacks: objects of Python that pools call."""
 
 import gc
+import random
 import sys
 import threading
 import time
@@ -46,12 +47,74 @@ def test_a_cache_shrinks_when_memory_is_short(pool):
         held = [pool.alloc("1M") for _ in range(20)]
         assert len(cache.buffers) < filled
         assert cache.requests
-        assert {reason for reason, _ in cache.requests} <= {"direct", "background", "node"}
+        assert {reason for reason, _ in cache.requests} <= {"direct", "background", "node", "range"}
         held.clear()
     cache.fill()
     with pytest.raises(MemoryError):
         [pool.alloc("1M") for _ in range(33)]
     cache.buffers.clear()
+
+
+class PageCache:
+    """A cache of single pages, which frees those of the range that a pool wants if `honours_ranges`."""
+
+    def __init__(self, pool, honours_ranges):
+        self.pool = pool
+        self.honours_ranges = honours_ranges
+        self.lock = threading.Lock()
+        self.buffers = []
+        self.evicted = 0
+
+    def fill(self):
+        try:
+            while True:
+                buffer = self.pool.alloc("4k", wait=False)
+                with self.lock:
+                    self.buffers.append(buffer)
+        except MemoryError:
+            with self.lock:
+                random.Random(1).shuffle(self.buffers)
+
+    def wanted(self, request):
+        if request.first_frame is None or not self.honours_ranges:
+            return self.buffers
+        end = request.first_frame + request.frames
+        return [buffer for buffer in self.buffers if request.first_frame <= buffer.frame < end]
+
+    def count(self, request):
+        with self.lock:
+            return len(self.wanted(request))
+
+    def reclaim(self, request):
+        with self.lock:
+            evicted = self.wanted(request)[: request.pages]
+            gone = {buffer.frame for buffer in evicted}
+            self.buffers = [buffer for buffer in self.buffers if buffer.frame not in gone]
+        if request.reason != "background":
+            self.evicted += len(evicted)
+        return len(evicted)
+
+
+@pytest.mark.parametrize("honours_ranges", [True, False])
+def test_large_blocks_evict_little(honours_ranges):
+    with zonal.Pool("64M", fake_nodes=1, huge_pages="never") as pool:
+        in_use = [pool.alloc("2M") for _ in range(24)]
+        cache = PageCache(pool, honours_ranges)
+        with pool.register_reclaimer(cache):
+            cache.fill()
+            served, requests = 0, 20
+            for _ in range(requests):
+                cache.evicted = 0
+                try:
+                    pool.alloc("2M").free()
+                    served += 1
+                except MemoryError as error:
+                    assert honours_ranges or "the reclaimers ignore ranges" in str(error)
+                assert cache.evicted <= 1024
+                cache.fill()
+            assert served >= 0.95 * requests if honours_ranges else served < requests
+        cache.buffers.clear()
+        in_use.clear()
 
 
 def test_threads_share_a_reclaimer(pool):

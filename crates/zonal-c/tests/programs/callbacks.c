@@ -111,6 +111,113 @@ static void test_reclaimers(void)
 	CHECK(zonal_pool_close(cache->pool, 0) == ZONAL_OK);
 }
 
+/* A cache of single pages, which evicts those of the range that the pool wants, or any pages. */
+typedef struct page_cache {
+	pthread_mutex_t lock;
+	zonal_pool pool;
+	int honours_ranges;
+	zonal_block pages[16384];
+	size_t count;
+	_Atomic uint64_t evicted; /* without those of background reclaim */
+} page_cache;
+
+static int is_wanted(const page_cache *cache, const zonal_reclaim_request *request, const zonal_block *page)
+{
+	return !cache->honours_ranges || request->range_pages == 0 ||
+	       (page->frame >= request->range_frame && page->frame < request->range_frame + request->range_pages);
+}
+
+static uint64_t page_cache_count(void *context, const zonal_reclaim_request *request)
+{
+	page_cache *cache = context;
+	uint64_t count = 0;
+	pthread_mutex_lock(&cache->lock);
+	for (size_t at = 0; at < cache->count; at++)
+		count += is_wanted(cache, request, &cache->pages[at]);
+	pthread_mutex_unlock(&cache->lock);
+	return count;
+}
+
+static uint64_t page_cache_reclaim(void *context, const zonal_reclaim_request *request)
+{
+	page_cache *cache = context;
+	uint64_t freed = 0;
+	size_t kept = 0;
+	pthread_mutex_lock(&cache->lock);
+	for (size_t at = 0; at < cache->count; at++) {
+		zonal_block page = cache->pages[at];
+		if (freed < request->pages && is_wanted(cache, request, &page)) {
+			CHECK(zonal_free(cache->pool, page.address, 4096) == ZONAL_OK);
+			freed++;
+		} else {
+			cache->pages[kept++] = page;
+		}
+	}
+	cache->count = kept;
+	pthread_mutex_unlock(&cache->lock);
+	if (request->reason != ZONAL_RECLAIM_BACKGROUND)
+		cache->evicted += freed;
+	return freed;
+}
+
+/* Fills the pool, and mixes the pages, so that they are evicted in no order. */
+static void page_cache_fill(page_cache *cache)
+{
+	zonal_request request = {.struct_size = sizeof(request), .flags = ZONAL_REQUEST_NO_WAIT};
+	for (;;) {
+		zonal_block page = {.struct_size = sizeof(page)};
+		if (zonal_alloc(cache->pool, &request, &page) != ZONAL_OK)
+			break;
+		pthread_mutex_lock(&cache->lock);
+		cache->pages[cache->count++] = page;
+		pthread_mutex_unlock(&cache->lock);
+	}
+	pthread_mutex_lock(&cache->lock);
+	for (size_t at = cache->count; at > 1; at--) {
+		size_t other = (size_t)rand() % at;
+		zonal_block page = cache->pages[other];
+		cache->pages[other] = cache->pages[at - 1];
+		cache->pages[at - 1] = page;
+	}
+	pthread_mutex_unlock(&cache->lock);
+}
+
+static void test_large_blocks(int honours_ranges)
+{
+	static page_cache cache = {.lock = PTHREAD_MUTEX_INITIALIZER};
+	cache.honours_ranges = honours_ranges;
+	cache.pool = build((zonal_pool_options){.size = 64 << 20, .fake_nodes = 1});
+	zonal_reclaimer reclaimer = {
+		.struct_size = sizeof(reclaimer), .count = page_cache_count, .reclaim = page_cache_reclaim, .context = &cache};
+	zonal_registration registration;
+	CHECK(zonal_reclaimer_register(cache.pool, &reclaimer, &registration) == ZONAL_OK);
+	zonal_block in_use[24];
+	for (size_t at = 0; at < 24; at++)
+		in_use[at] = alloc(cache.pool, 2 << 20);
+	page_cache_fill(&cache);
+	size_t served = 0;
+	for (size_t at = 0; at < 20; at++) {
+		zonal_request request = {.struct_size = sizeof(request), .bytes = 2 << 20};
+		zonal_block block = {.struct_size = sizeof(block)};
+		cache.evicted = 0;
+		if (zonal_alloc(cache.pool, &request, &block) == ZONAL_OK) {
+			served++;
+			CHECK(zonal_free(cache.pool, block.address, 2 << 20) == ZONAL_OK);
+		} else {
+			CHECK(honours_ranges || strstr(zonal_last_error(), "the reclaimers ignore ranges") != NULL);
+		}
+		CHECK(cache.evicted <= 1024);
+		page_cache_fill(&cache);
+	}
+	CHECK(honours_ranges ? served >= 19 : served < 20);
+	CHECK(zonal_unregister(registration) == ZONAL_OK);
+	while (cache.count > 0)
+		CHECK(zonal_free(cache.pool, cache.pages[--cache.count].address, 4096) == ZONAL_OK);
+	for (size_t at = 0; at < 24; at++)
+		CHECK(zonal_free(cache.pool, in_use[at].address, 2 << 20) == ZONAL_OK);
+	CHECK(zonal_pool_verify(cache.pool) == ZONAL_OK && zonal_pool_close(cache.pool, 0) == ZONAL_OK);
+}
+
 static void *keep_allocating(void *argument)
 {
 	zonal_pool pool = *(zonal_pool *)argument;
@@ -329,6 +436,8 @@ static void test_pauses(void)
 int main(int argc, char **argv)
 {
 	test_reclaimers();
+	test_large_blocks(1);
+	test_large_blocks(0);
 	test_ends_while_in_use();
 	test_locks_of_the_program();
 	test_ending_threads();

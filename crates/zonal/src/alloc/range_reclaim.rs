@@ -230,8 +230,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Returns the window of a zone that the reclaimers can empty and that costs the fewest evictions, at most `left`.
     /// Windows that begin at a frame of `tried` are left out.
     ///
-    /// Windows with only cached contents come first, because other contents are less likely to be reclaimable. In a
-    /// large zone, each search begins where the last one ended.
+    /// Windows with only cached contents come first, because other contents are less likely to be reclaimable, and among
+    /// others those with small blocks. In a large zone, each search begins where the last one ended.
     fn cheapest_window(
         &self,
         zone: &'m Zone<'m, P>,
@@ -246,7 +246,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let step = (count.get() / 2).max(1).next_multiple_of(align);
         let windows = last / step + 1;
         let first = zone.cells.next_window.load(Relaxed) % windows;
-        // Frames that are not of kind `Cache`, used frames, and the number of the window.
+        // Weighted frames of other kinds than `Cache`, used frames, and the number of the window.
         let mut best = [(u32::MAX, u32::MAX, u32::MAX); CANDIDATES];
         let (mut looks, mut seen) = (0, 0);
         // Relaxed accesses to the number: it is only where a search begins.
@@ -283,8 +283,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         self.count_reclaimable_in(window.zone, window.range, used) >= used
     }
 
-    /// Returns the number of allocated frames of a window that are not of kind `Cache`, or `None` if the window has frames
-    /// that no reclaimer can free.
+    /// Returns the number of allocated frames of a window that are not of kind `Cache`, those of larger blocks weighted by
+    /// the order, because the blocks of a cache are small. Returns `None` if the window has frames that no reclaimer can
+    /// free.
     fn others_in(&self, window: &Window<'m, P>, looks: &mut u64) -> Option<u64> {
         let (mut others, mut can_be_emptied) = (0, true);
         *looks += window.free().get();
@@ -294,7 +295,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 UsedState::NotManaged | UsedState::Retired | UsedState::Quarantined | UsedState::Fenced => {
                     can_be_emptied = false;
                 }
-                UsedState::Allocated(PageKind::User | PageKind::Kernel) => others += used.block.count.get(),
+                UsedState::Allocated(PageKind::User | PageKind::Kernel) => {
+                    others += used.block.count.get() * (1 + u64::from(used.block.count.get().ilog2()));
+                }
                 UsedState::Allocated(PageKind::Cache)
                 | UsedState::InRun
                 | UsedState::Cached
