@@ -100,7 +100,9 @@ impl Form {
 
     fn builder(self, frames: PageCount) -> PoolBuilder<'static> {
         let tuning = if self == Self::Stepwise { PagesetTuning::Stepwise } else { PagesetTuning::default() };
-        let builder = Pool::builder().size(bytes(frames)).config(Config { tuning, ..Config::default() });
+        let size = bytes(frames);
+        let builder =
+            Pool::builder().size(size).config(Config { tuning, ..Pool::default_config(Some(size)) });
         if self == Self::InterleaveNodes { builder.fake_nodes(FAKE_NODES) } else { builder }
     }
 }
