@@ -11,7 +11,7 @@ use zonal::Allocator;
 use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::units::{Order, PageCount, Pfn, ZoneKind};
 use zonal_linux::{
-    Config, Frames, Lease, LinuxPlatform, Pool, PoolBuilder, PoolPolicy, PoolRequest, PoolWeights,
+    Config, Frames, Lease, LinuxPlatform, Pool, PoolBuilder, PoolPolicy, PoolRequest, PoolWeights, Topology,
 };
 use zonal_workload::{PageSource, Workload};
 
@@ -45,9 +45,11 @@ enum Form {
     Weighted,
     NoWait,
     Stepwise,
-    Block(Order),
-    /// Interleaving over [`FAKE_NODES`] emulated nodes; only counted, not timed.
+    /// Interleaving over [`FAKE_NODES`] emulated nodes.
     InterleaveNodes,
+    /// Binding to an emulated node without CPUs, so that each CPU uses its pageset of another node.
+    OtherNode,
+    Block(Order),
 }
 
 /// Number of emulated nodes of [`Form::InterleaveNodes`].
@@ -66,13 +68,10 @@ impl Form {
             Self::Weighted,
             Self::NoWait,
             Self::Stepwise,
+            Self::InterleaveNodes,
+            Self::OtherNode,
         ];
         single.into_iter().chain(orders().map(Self::Block))
-    }
-
-    /// Returns the forms whose instructions are counted: all of the report, and those that it leaves out.
-    fn counted() -> impl Iterator<Item = Self> {
-        Self::all().chain([Self::InterleaveNodes])
     }
 
     fn name(self) -> String {
@@ -86,8 +85,9 @@ impl Form {
             Self::Weighted => "weighted".into(),
             Self::NoWait => "no-wait".into(),
             Self::Stepwise => "stepwise".into(),
-            Self::Block(order) => order_name(order),
             Self::InterleaveNodes => "interleave-nodes".into(),
+            Self::OtherNode => "other-node".into(),
+            Self::Block(order) => order_name(order),
         }
     }
 
@@ -100,8 +100,17 @@ impl Form {
 
     fn builder(self, frames: PageCount) -> PoolBuilder<'static> {
         let tuning = if self == Self::Stepwise { PagesetTuning::Stepwise } else { PagesetTuning::default() };
-        let builder = Pool::builder().size(bytes(frames)).config(Config { tuning, ..Config::default() });
-        if self == Self::InterleaveNodes { builder.fake_nodes(FAKE_NODES) } else { builder }
+        let size = bytes(frames);
+        let builder =
+            Pool::builder().size(size).config(Config { tuning, ..Pool::default_config(Some(size)) });
+        match self {
+            Self::InterleaveNodes => builder.fake_nodes(FAKE_NODES),
+            Self::OtherNode => {
+                let cpus: usize = Topology::live().nodes().iter().map(|node| node.cpus.len()).sum();
+                builder.fake_nodes(cpus + 1)
+            }
+            _ => builder,
+        }
     }
 }
 
@@ -130,6 +139,10 @@ impl Formed {
         let first = nodes.nth(0).ok_or("the pool has no memory")?;
         let policy = match form {
             Form::Bind => Some(pool.bind(nodes)),
+            Form::OtherNode => {
+                let bare = pool.topology().nodes().iter().filter(|node| node.cpus.is_empty());
+                Some(pool.bind(bare.map(|node| node.id).collect()))
+            }
             Form::Preferred => Some(pool.preferred(first)),
             Form::Interleave | Form::InterleaveNodes => Some(pool.interleave(nodes)),
             Form::Weighted => {
@@ -146,15 +159,15 @@ impl Formed {
 
     fn request(&self) -> PoolRequest<'_> {
         let request = PoolRequest::new(self.form.order());
+        if let Some(policy) = &self.policy {
+            return request.policy(policy);
+        }
         match self.form {
             Form::ZoneLimit => request.zone_limit(ZoneKind::Normal),
             Form::ThisNode => request.this_node(),
             Form::Cpuset => request.allowed(&self.nodes),
             Form::NoWait => request.no_wait(),
-            Form::Bind | Form::Preferred | Form::Interleave | Form::Weighted | Form::InterleaveNodes => {
-                request.policy(self.policy.as_ref().expect("the form has a policy"))
-            }
-            Form::Stepwise | Form::Block(_) => request,
+            _ => request,
         }
     }
 }
@@ -312,10 +325,7 @@ impl Contender for InBulk {
     type Source<'a> = BulkSource<'a>;
 
     fn source(&self) -> BulkSource<'_> {
-        if let Some(offset) = self.simulated {
-            // SAFETY: as in `Formed::source`.
-            unsafe { area::set_simulated_cpu(offset) };
-        }
+        set_simulated_cpu(self.simulated);
         // SAFETY: as in `Formed::source`.
         let allocator = unsafe { self.pool.allocator() };
         let mut frames = [Pfn::default(); BULK];
@@ -364,7 +374,7 @@ fn entry(form: Form) -> Entry {
     })
 }
 
-/// Returns the entries of all counted forms, for simulators that do not support restartable sequences.
+/// Returns the entries of all forms, for simulators that do not support restartable sequences.
 ///
 /// # Safety
 /// As for [`zonal_in_simulator`](crate::zonal_in_simulator).
@@ -386,7 +396,7 @@ pub unsafe fn forms_in_simulator() -> Vec<Entry> {
     let owned = unsafe { own_in_simulator::<false>(OWNED) };
     // SAFETY: as above.
     let leased = unsafe { own_in_simulator::<true>(LEASE) };
-    Form::counted().map(entry).chain([owned, leased, in_bulk]).collect()
+    Form::all().map(entry).chain([owned, leased, in_bulk]).collect()
 }
 
 /// Returns the entries of all forms.
@@ -398,7 +408,7 @@ pub fn form_entries() -> Vec<Entry> {
 /// Returns the names of all forms.
 #[must_use]
 pub fn form_names() -> Vec<String> {
-    Form::counted().map(Form::name).chain([OWNED.into(), LEASE.into(), BULK_NAME.into()]).collect()
+    Form::all().map(Form::name).chain([OWNED.into(), LEASE.into(), BULK_NAME.into()]).collect()
 }
 
 /// One form of request.
@@ -439,9 +449,9 @@ pub fn forms(
     Ok((ours.map(|row| form_row(row, &peers)).collect(), report))
 }
 
-/// Number of entries before those of the peers: the plain request, nine forms, the orders, two forms that own blocks, and
+/// Number of entries before those of the peers: the plain request, eleven forms, the orders, two forms that own blocks, and
 /// bulk calls.
-const PEERS_FROM: usize = 1 + 9 + ORDER_MAX as usize + 3;
+const PEERS_FROM: usize = 1 + 11 + ORDER_MAX as usize + 3;
 
 fn form_row(row: &Row, peers: &[&Row]) -> FormRow {
     let form = if row.contender == ours::NAME { PLAIN } else { &row.contender };
@@ -493,11 +503,16 @@ mod tests {
 
     #[test]
     fn requests_of_all_forms_are_served() {
-        for form in Form::counted() {
+        let sequences = ours::pool(PageCount::new(1 << 14)).unwrap().uses_sequences();
+        for form in Form::all() {
             let pool = form.builder(PageCount::new(1 << 14)).build().unwrap();
             let formed = Formed::new(form, pool, None).unwrap();
             let block = formed.pool.alloc_raw(&formed.request()).unwrap();
             assert_eq!(block.order, form.order());
+            assert_eq!(formed.pool.uses_sequences(), sequences, "{form:?}");
+            let nodes = formed.pool.topology().nodes();
+            let has_cpu = nodes.iter().any(|node| node.id == block.node && !node.cpus.is_empty());
+            assert!(form != Form::OtherNode || !has_cpu);
             // SAFETY: no value owns the block.
             unsafe { formed.pool.free_raw(block.first, block.order) }.unwrap();
         }

@@ -47,7 +47,7 @@ const POISON: u64 = 0x6B6B_6B6B_6B6B_6B6B;
 /// # Safety
 /// The settings must be null, or a text that ends with a zero.
 unsafe fn config_of(options: &zonal_pool_options) -> Result<Config, Failure> {
-    let mut config = Config::default();
+    let mut config = Pool::default_config((options.size != 0).then_some(options.size));
     if options.page_bytes != 0 {
         if !options.page_bytes.is_power_of_two() {
             let bytes = options.page_bytes;

@@ -197,7 +197,7 @@ fn rendered(args: &RunArgs, pool: &Pool, report: &PoolReport) -> String {
 }
 
 fn resolve(args: &RunArgs) -> Result<Options, Failure> {
-    let mut config = args.allocator.config();
+    let mut config = args.allocator.config(args.pool.map(|Size(bytes)| bytes));
     let topology = match (&args.machine, args.fake_nodes) {
         (Some(file), _) => {
             let model = MachineModel::read(file).map_err(Failure::bad_input)?;

@@ -74,15 +74,15 @@
 //! threads of the pool use a few pages.
 //!
 //! # Defaults
-//! The documentation of [`PoolBuilder`] lists the defaults of its options. The defaults of [`Config`] are those of
-//! Linux 6.12 where Linux has the same setting:
+//! The documentation of [`PoolBuilder`] lists the defaults of its options. The defaults of [`Pool::default_config`] are
+//! those of Linux 6.12 where Linux has the same setting, except for the distance between watermarks:
 //!
 //! | setting | default | from |
 //! |---|---|---|
 //! | `page_bytes` | 4096 | the page size of most kernels; if the kernel's pages are larger, set their size |
 //! | `max_order` | 10: blocks of 4 MiB | `MAX_PAGE_ORDER` |
 //! | `watermarks.min_free` | computed from the pool's size | `vm.min_free_kbytes` |
-//! | `watermarks.scale_factor` | 10: 0.1 % of a zone between watermarks | `vm.watermark_scale_factor` |
+//! | `watermarks.scale_factor` | 100 to 500: 10 MiB between watermarks, within 1 % and 5 % of a zone | measured in `docs/performance.md`; 10 in Linux (`vm.watermark_scale_factor`) and in [`Config::default`] |
 //! | `watermarks.lowmem_reserve_ratio` | 256, 256, 32, 0 | `vm.lowmem_reserve_ratio` |
 //! | `tuning` | [`PagesetTuning::Depth`] | Huang 2023; measured in `docs/performance.md` |
 //! | `high_fraction` | 0: tuned | `vm.percpu_pagelist_high_fraction` |

@@ -1,5 +1,8 @@
 //! Tests of threads that act as CPUs of a pool's machine, and of the machines on which they may.
 
+mod common;
+
+use common::area_offset;
 use zonal::units::{CpuId, ZoneKind};
 use zonal_linux::{NodeId, Pool, PoolRequest, Topology, TopologyNode, ZoneShare};
 
@@ -60,9 +63,15 @@ fn threads_act_as_cpus_only_where_no_sequences_run() {
     ];
     for (what, builder, may_act) in machines {
         let builder = builder.size(64 * MIB);
-        for (pool, is_allowed) in
-            [(builder.clone().build().unwrap(), true), (builder.without_sequences().build().unwrap(), false)]
-        {
+        let mut pools = vec![
+            (builder.clone().build().unwrap(), true),
+            (builder.clone().without_sequences().build().unwrap(), false),
+        ];
+        if let Some(offset) = area_offset().filter(|_| sequences) {
+            // SAFETY: these are the areas that sequences use by default, and all threads have registered theirs.
+            pools.push((unsafe { builder.assume_area(offset) }.build().unwrap(), true));
+        }
+        for (pool, is_allowed) in pools {
             assert_eq!(pool.uses_sequences(), sequences && is_allowed && !may_act, "{what}");
             let cpu = pool.topology().nodes().iter().find_map(|node| node.cpus.first()).copied().unwrap();
             assert_eq!(pool.act_as(cpu).is_ok(), may_act, "{what}");

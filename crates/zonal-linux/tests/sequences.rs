@@ -139,16 +139,14 @@ fn disturbed_sequences_never_give_a_frame_two_owners() {
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod without_an_area {
     use super::*;
+    use crate::common::area_offset;
 
     /// Unregisters the restartable-sequence area of the calling thread, as if the C library had not started the
     /// thread. Returns whether the thread had an area.
     fn unregister_area() -> bool {
         const SIGNATURE: u32 = if cfg!(target_arch = "aarch64") { 0xd428_bc00 } else { 0x5305_3053 };
         const UNREGISTER: libc::c_int = 1;
-        // SAFETY: the name ends in a zero byte.
-        let offset = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()) };
-        // SAFETY: the symbol is a `ptrdiff_t` of the C library, which exists where sequences are used.
-        let area = thread_pointer().wrapping_add_signed(unsafe { offset.cast::<isize>().read() });
+        let area = thread_pointer().wrapping_add_signed(area_offset().expect("sequences are used"));
         // The registered size is not known: it is 32 bytes, or more in later versions of the C library.
         (32..=256).step_by(4).any(|bytes| {
             // SAFETY: the area belongs to the calling thread, and is not used after this.

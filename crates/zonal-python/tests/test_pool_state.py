@@ -104,6 +104,7 @@ def test_snapshots_in_json(pool2):
 
 def test_settings_are_a_mapping(pool):
     settings = pool.settings
+    assert settings["watermark_scale_factor"] == 500
     settings["min_free_kbytes"] = 2048
     assert settings["min_free_kbytes"] == 2048
     settings["pageset_tuning"] = "fixed"

@@ -173,7 +173,7 @@ static TABLE: [SettingInfo; Setting::ALL.len()] = [
         "watermark_scale_factor",
         SettingValues::Number { min: 1, max: 3000, unit: "1/10000 of a zone" },
         "10",
-        "Least distance between the watermarks of a zone.",
+        "Least distance between the watermarks of a zone; pools of Linux memory begin with 100 to 500.",
     ),
     info(
         "lowmem_reserve_ratio",

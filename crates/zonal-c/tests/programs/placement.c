@@ -226,6 +226,7 @@ static void test_options(void)
 	char value[64];
 	CHECK(zonal_pool_setting(pool, "min_free_kbytes", value, sizeof(value), NULL) == ZONAL_OK && !strcmp(value, "1024"));
 	CHECK(zonal_pool_setting(pool, "invalid_free", value, sizeof(value), NULL) == ZONAL_OK && !strcmp(value, "checked"));
+	CHECK(zonal_pool_setting(pool, "watermark_scale_factor", value, sizeof(value), NULL) == ZONAL_OK && !strcmp(value, "500"));
 	zonal_block block = alloc(pool, 32 << 20);
 	CHECK((size_t)block.address % (32 << 20) == 0 && ((char *)block.address)[12345] == 0);
 	CHECK(zonal_free(pool, block.address, block.bytes) == ZONAL_OK);

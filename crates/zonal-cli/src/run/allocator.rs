@@ -8,11 +8,12 @@ use zonal::Config;
 use zonal::config::{InvalidFree, NodeReclaim, ZonelistCache};
 use zonal::rules::fallback_order::NodeLoad;
 use zonal::rules::pageset_tuning::PagesetTuning;
+use zonal_linux::Pool;
 
 use crate::values;
 use crate::values::rules::{Counters, rule};
 
-/// The allocator's rules and settings; each default is that of [`Config`].
+/// The allocator's rules and settings; each default is that of [`Pool::default_config`].
 #[derive(Args, Clone, Copy, Debug)]
 #[command(next_help_heading = "Rules and settings of the allocator")]
 pub(crate) struct AllocatorArgs {
@@ -62,8 +63,8 @@ pub(crate) struct AllocatorArgs {
 }
 
 impl AllocatorArgs {
-    /// Returns the configuration that the options describe.
-    pub(super) fn config(&self) -> Config {
+    /// Returns the configuration that the options describe, for a pool of this many bytes or of the default size.
+    pub(super) fn config(&self, bytes: Option<u64>) -> Config {
         let Counters(counters) = self.counters;
         Config {
             tuning: self.tuning,
@@ -75,7 +76,7 @@ impl AllocatorArgs {
             node_load: self.node_load,
             counters,
             invalid_free: self.invalid_free,
-            ..Config::default()
+            ..Pool::default_config(bytes)
         }
     }
 }
@@ -94,6 +95,6 @@ mod tests {
 
     #[test]
     fn defaults_are_those_of_the_library() {
-        assert_eq!(Line::parse_from(["zonal"]).allocator.config(), Config::default());
+        assert_eq!(Line::parse_from(["zonal"]).allocator.config(None), Pool::default_config(None));
     }
 }

@@ -11,7 +11,9 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
+use std::time::Instant;
 
+use hdrhistogram::Histogram;
 use zonal_linux::{Frames, NodeId, PageCount, PageKind, Pool, PoolRequest, ReclaimRequest, Reclaimer};
 
 use crate::file::BlockFile;
@@ -68,13 +70,16 @@ pub(crate) struct Totals {
 }
 
 impl BlockCache {
-    /// Returns a block's contents, from memory if the block is cached, otherwise from the file.
-    pub(crate) fn read(&self, block: u64) -> Result<Pinned, Failure> {
+    /// Returns a block's contents, from memory if the block is cached, otherwise from the file. Adds the duration of a
+    /// request for a frame to `requests`, in nanoseconds.
+    pub(crate) fn read(&self, block: u64, requests: &mut Histogram<u64>) -> Result<Pinned, Failure> {
         if let Some(pinned) = self.shard_of(block).find(block) {
             return Ok(pinned);
         }
         // No lock is held on this line, because a shortage of frames makes this request evict blocks of this cache.
+        let start = Instant::now();
         let mut frames = self.pool.alloc(&PoolRequest::page().kind(PageKind::Cache))?;
+        requests.saturating_record(start.elapsed().as_nanos() as u64);
         self.file.read(block, &mut frames)?;
         Ok(self.shard_of(block).insert(block, frames))
     }

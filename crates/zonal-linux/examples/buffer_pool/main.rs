@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser;
-use zonal_linux::{Config, Pool, WatermarkSettings};
+use zonal_linux::Pool;
 
 use cache::{BlockCache, Failure};
 use file::{BLOCK_BYTES, BlockFile};
@@ -46,10 +46,10 @@ struct Options {
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
     /// Distance between watermarks, in 1/10000 of a zone. The longer the distance, the more time background reclaim
-    /// has to start before readers must reclaim themselves. Try 10, the default of pools and of Linux
-    /// (vm.watermark_scale_factor).
-    #[arg(long, default_value_t = 500)]
-    watermark_scale: u32,
+    /// has to start before readers must reclaim themselves. Try 10, the default of Linux (vm.watermark_scale_factor)
+    /// [default: that of pools of this size].
+    #[arg(long)]
+    watermark_scale: Option<u32>,
     /// Number of nodes to emulate [default: the machine's own nodes].
     #[arg(long)]
     fake_nodes: Option<usize>,
@@ -100,9 +100,12 @@ fn run(options: &Options) -> Result<bool, Failure> {
 }
 
 fn build_pool(options: &Options) -> Result<Pool, Failure> {
-    let watermarks = WatermarkSettings { scale_factor: options.watermark_scale, ..Default::default() };
-    let config = Config { watermarks, ..Default::default() };
-    let builder = Pool::builder().size(options.pool_mib * MIB).config(config);
+    let size = options.pool_mib * MIB;
+    let mut config = Pool::default_config(Some(size));
+    if let Some(scale) = options.watermark_scale {
+        config.watermarks.scale_factor = scale;
+    }
+    let builder = Pool::builder().size(size).config(config);
     let builder = match options.fake_nodes {
         Some(count) => builder.fake_nodes(count),
         None => builder,

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use hdrhistogram::Histogram;
 use zonal_linux::Pool;
 
 use crate::cache::{BlockCache, Failure};
@@ -28,6 +29,15 @@ pub(crate) struct Finished {
     pub reads: u64,
     /// Number of blocks whose contents differed from those of the file.
     pub wrong: u64,
+    /// Durations of all requests for a frame, in nanoseconds.
+    pub requests: Histogram<u64>,
+}
+
+/// What one thread read.
+struct Read {
+    blocks: u64,
+    wrong: u64,
+    requests: Histogram<u64>,
 }
 
 impl Run {
@@ -39,7 +49,7 @@ impl Run {
         mut timeline: Timeline,
     ) -> Result<Finished, Failure> {
         let stop = AtomicBool::new(false);
-        let (mut reads, mut wrong) = (0, 0);
+        let (mut reads, mut wrong, mut requests) = (0, 0, durations());
         thread::scope(|scope| {
             let read = || {
                 // A thread that stops, with or without an error, stops all threads.
@@ -55,29 +65,35 @@ impl Run {
             }
             stop.store(true, Relaxed); // relaxed: only a flag
             for thread in threads {
-                let (more, more_wrong) = thread.join().expect("a reader panicked")?;
-                (reads, wrong) = (reads + more, wrong + more_wrong);
+                let read = thread.join().expect("a reader panicked")?;
+                (reads, wrong) = (reads + read.blocks, wrong + read.wrong);
+                requests.add(&read.requests).expect("both have the same bounds");
             }
-            Ok(Finished { timeline, reads, wrong })
+            Ok(Finished { timeline, reads, wrong, requests })
         })
     }
 }
 
-/// Reads until stopped. Returns the number of blocks read, and the number of blocks with wrong contents.
-fn read_until(stop: &AtomicBool, cache: &BlockCache) -> Result<(u64, u64), Failure> {
+/// Returns an empty histogram of durations up to 10 s, with an error of at most 1 %.
+fn durations() -> Histogram<u64> {
+    Histogram::new_with_max(10_000_000_000, 2).expect("the bounds are valid")
+}
+
+/// Reads until stopped.
+fn read_until(stop: &AtomicBool, cache: &BlockCache) -> Result<Read, Failure> {
     let mut random = fastrand::Rng::new();
-    let (mut reads, mut wrong) = (0, 0);
+    let mut read = Read { blocks: 0, wrong: 0, requests: durations() };
     while !stop.load(Relaxed) {
         for block in next_blocks(&mut random, cache.blocks()) {
-            let pinned = cache.read(block)?;
-            reads += 1;
+            let pinned = cache.read(block, &mut read.requests)?;
+            read.blocks += 1;
             if !cache.is_block(block, &pinned) {
                 eprintln!("block {block} does not hold what was written");
-                wrong += 1;
+                read.wrong += 1;
             }
         }
     }
-    Ok((reads, wrong))
+    Ok(read)
 }
 
 /// Chooses a random block, preferring low numbers, or sometimes a sequence of blocks that starts there.

@@ -163,6 +163,14 @@ fn print_totals(finished: &Finished, totals: &Totals, events: &Events) {
         events.direct_ns as f64 / 1e6,
         percent(events.direct_stalls, totals.misses)
     );
+    let at = |quantile| finished.requests.value_at_quantile(quantile) as f64 / 1e3;
+    println!(
+        "requests        {:.1} us at the median, {:.1} us at 99 %, {:.1} us at 99.9 %, at most {:.1} us",
+        at(0.5),
+        at(0.99),
+        at(0.999),
+        at(1.0)
+    );
     println!("pinned          {} times a block stayed because it was being read", totals.passed_over_pinned);
     println!("wrong contents  {}", finished.wrong);
 }

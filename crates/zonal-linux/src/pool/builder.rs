@@ -25,9 +25,18 @@ use crate::sequences::Sequences;
 use crate::topology::Topology;
 use crate::topology::limits;
 
-/// Default size of a pool. On machines with less than twice this size available, the default is half of the available
-/// memory.
-const SIZE_DEFAULT: u64 = 1 << 30;
+/// Largest default size of a pool in bytes.
+const SIZE_DEFAULT_MAX: u64 = 1 << 30;
+
+/// Returns the default size of a pool in bytes.
+pub(super) fn default_size() -> u64 {
+    limits::available_bytes().map_or(SIZE_DEFAULT_MAX, default_size_of)
+}
+
+/// Returns the default size of a pool in bytes on a machine with this many available.
+fn default_size_of(available: u64) -> u64 {
+    SIZE_DEFAULT_MAX.min(available / 2)
+}
 
 impl Pool {
     /// Returns a builder with the default options.
@@ -72,7 +81,7 @@ enum Source {
 /// | [`size`](Self::size) | 1 GiB, or half of [`available_bytes`](crate::available_bytes) if that is less |
 /// | [`nodes`](Self::nodes) | all nodes; the share of each node is proportional to its available memory |
 /// | [`topology`](Self::topology) | the running machine |
-/// | [`config`](Self::config) | `Config::default()`: see the [crate's page](crate#defaults) |
+/// | [`config`](Self::config) | [`Pool::default_config`] for the size: see the [crate's page](crate#defaults) |
 /// | [`huge_pages`](Self::huge_pages) | [`HugePages::Transparent`] |
 /// | [`prefault`](Self::prefault) | [`Prefault::OnUse`] |
 /// | [`max_size`](Self::max_size) | the size |
@@ -94,7 +103,7 @@ pub struct PoolBuilder<'a> {
     size: Option<u64>,
     source: Source,
     nodes: Vec<NodeId>,
-    config: Config,
+    config: Option<Config>,
     huge_pages: HugePages,
     prefault: Prefault,
     prefault_threads: Option<NonZeroUsize>,
@@ -112,7 +121,7 @@ impl Default for PoolBuilder<'_> {
             size: None,
             source: Source::Live,
             nodes: Vec::new(),
-            config: Config::default(),
+            config: None,
             huge_pages: HugePages::default(),
             prefault: Prefault::default(),
             prefault_threads: None,
@@ -270,7 +279,7 @@ impl<'a> PoolBuilder<'a> {
         Ok(self.topology(Topology::of_machine(model)?))
     }
 
-    /// Sets the configuration of the allocator. Default: [`Config::default`].
+    /// Sets the configuration of the allocator. Default: [`Pool::default_config`] for the size.
     ///
     /// ```
     /// use zonal_linux::{Config, Hardening, Order, Pool, PoolRequest};
@@ -278,13 +287,14 @@ impl<'a> PoolBuilder<'a> {
     /// // Blocks of up to 16 MiB. Free frames are filled with a pattern, to detect writes after a free.
     /// let hardening = Hardening { poison: Some(0xdead_beef), ..Hardening::default() };
     /// let max_order = Order::new(12).unwrap();
-    /// let config = Config { max_order, hardening, ..Config::default() };
-    /// let pool = Pool::builder().size(64 << 20).config(config).fake_nodes(1).build()?;
+    /// let size = 64 << 20;
+    /// let config = Config { max_order, hardening, ..Pool::default_config(Some(size)) };
+    /// let pool = Pool::builder().size(size).config(config).fake_nodes(1).build()?;
     /// assert_eq!(pool.alloc(&PoolRequest::new(max_order))?.len(), 16 << 20);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn config(self, config: Config) -> Self {
-        Self { config, ..self }
+        Self { config: Some(config), ..self }
     }
 
     /// Sets which huge pages back the pool. Default: [`HugePages::Transparent`].
@@ -311,8 +321,9 @@ impl<'a> PoolBuilder<'a> {
     /// use zonal_linux::{Config, HugePages, Order, Pool, PoolRequest};
     ///
     /// let gib = Order::new(18).unwrap();
-    /// let config = Config { max_order: gib, ..Config::default() };
-    /// let builder = Pool::builder().size(8 << 30).config(config).huge_pages(HugePages::Explicit1G);
+    /// let size = 8 << 30;
+    /// let config = Config { max_order: gib, ..Pool::default_config(Some(size)) };
+    /// let builder = Pool::builder().size(size).config(config).huge_pages(HugePages::Explicit1G);
     /// let pool = builder.require_huge_pages().build()?; // an error if the reserve has fewer than 8
     /// assert_eq!(pool.alloc(&PoolRequest::new(gib))?.len(), 1 << 30);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -402,11 +413,13 @@ impl<'a> PoolBuilder<'a> {
         if let Some(reason) = topology.missing() {
             warnings.add(Warning::NoTopology { reason: reason.into() });
         }
-        let options = self.map_options(&topology)?;
         let root = Path::new("/");
         let available = limits::available(root)?;
-        let plans = self.plans(&topology, self.checked_size(available)?)?;
-        self.check_nodes(&topology, &plans)?;
+        let size = self.checked_size(available)?;
+        let config = self.config.unwrap_or_else(|| Pool::default_config(Some(size)));
+        let options = self.map_options(&topology, &config)?;
+        let plans = self.plans(&topology, size, config.page_bytes)?;
+        self.check_nodes(&topology, &plans, config.page_bytes)?;
         let mut memory = PoolMemory::map(&plans, options, &mut warnings)?;
         self.check_requirements(warnings.as_slice())?; // before prefaulting, which may take minutes
         let limited_by = available.limited_by;
@@ -419,7 +432,7 @@ impl<'a> PoolBuilder<'a> {
             prefault(&memory, self.prefault_threads, self.on_progress)?;
             memory.is_prefaulted = true;
         }
-        let core = PoolCore::new(topology, memory, &self.config, options, self.sequences, warnings)?;
+        let core = PoolCore::new(topology, memory, &config, options, self.sequences, warnings)?;
         self.check_requirements(&core.warnings)?;
         Pool::start(core).inspect(|pool| pool.report_built(self.huge_pages))
     }
@@ -436,9 +449,9 @@ impl<'a> PoolBuilder<'a> {
         warnings.iter().find(is_refused).map_or(Ok(()), |warning| Err(PoolError::Required(warning.clone())))
     }
 
-    fn plans(&self, topology: &Topology, size: u64) -> Result<Vec<ZonePlan>, PoolError> {
+    fn plans(&self, topology: &Topology, size: u64, page_bytes: u32) -> Result<Vec<ZonePlan>, PoolError> {
         let Some(max) = self.max_size else {
-            return plan(topology, size, self.config.page_bytes, self.huge_pages.unit_bytes());
+            return plan(topology, size, page_bytes, self.huge_pages.unit_bytes());
         };
         if max < size {
             return Err(PoolError::MaxSize { asked: size, max });
@@ -446,7 +459,7 @@ impl<'a> PoolBuilder<'a> {
         if !self.huge_pages.explicit_sizes().is_empty() {
             return Err(PoolError::ReservedHugePages);
         }
-        plan_to_grow(topology, size, max, self.config.page_bytes)
+        plan_to_grow(topology, size, max, page_bytes)
     }
 
     fn resolve_topology(&self) -> Result<Topology, PoolError> {
@@ -458,19 +471,19 @@ impl<'a> PoolBuilder<'a> {
         if self.nodes.is_empty() { Ok(topology) } else { topology.restricted_to(&self.nodes) }
     }
 
-    fn map_options(&self, topology: &Topology) -> Result<MapOptions, PoolError> {
-        let (page_bytes, smallest) = (self.config.page_bytes, os_page_bytes());
+    fn map_options(&self, topology: &Topology, config: &Config) -> Result<MapOptions, PoolError> {
+        let (page_bytes, smallest) = (config.page_bytes, os_page_bytes());
         if !page_bytes.is_power_of_two() || (page_bytes as usize) < smallest {
             return Err(PoolError::PageBytes { asked: page_bytes, smallest });
         }
         let binding = if topology.can_be_bound() { Binding::ToNodes } else { Binding::None };
-        let (max_order, huge_pages) = (self.config.max_order, self.huge_pages);
+        let (max_order, huge_pages) = (config.max_order, self.huge_pages);
         Ok(MapOptions { page_bytes, max_order, huge_pages, binding, sharing: self.sharing })
     }
 
     fn checked_size(&self, available: limits::Available) -> Result<u64, PoolError> {
         let limits::Available { bytes: available, limited_by } = available;
-        let asked = self.size.unwrap_or(SIZE_DEFAULT.min(available / 2));
+        let asked = self.size.unwrap_or_else(|| default_size_of(available));
         let available = available + self.reserve(None);
         if asked > available {
             return Err(PoolError::TooLarge { asked, available, limited_by });
@@ -487,12 +500,12 @@ impl<'a> PoolBuilder<'a> {
     }
 
     /// Checks that each node has enough available memory for the zones that will be bound to it.
-    fn check_nodes(&self, topology: &Topology, plans: &[ZonePlan]) -> Result<(), PoolError> {
+    fn check_nodes(&self, topology: &Topology, plans: &[ZonePlan], page_bytes: u32) -> Result<(), PoolError> {
         if !topology.can_be_bound() {
             return Ok(());
         }
         for plan in plans {
-            let asked = plan.online.get() * u64::from(self.config.page_bytes);
+            let asked = plan.online.get() * u64::from(page_bytes);
             let on_node = topology.available_on(plan.node);
             let on_node = on_node.map(|bytes| bytes + self.reserve(Some(plan.node)));
             if let Some(available) = on_node.filter(|&bytes| bytes < asked) {

@@ -1,13 +1,48 @@
-//! Settings of a pool by their names.
+//! The default configuration of a pool, and its settings by their names.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
+use zonal::Config;
 use zonal::settings::{SettingError, SettingValue};
 
+use super::builder::default_size;
 use super::emit::emit;
 use super::handle::Pool;
 
+/// Default distance between the watermarks of a pool in bytes: what the readers of a cache allocate until background
+/// reclaim runs. `docs/performance.md` has the measurements.
+const WATERMARK_GAP: u64 = 10 << 20;
+/// Bounds of the default of `watermark_scale_factor`. The lower bound allows for more CPUs with more memory, and the
+/// upper bound limits how much of a small pool stays free.
+const SCALE_FACTORS: RangeInclusive<u64> = 100..=500;
+
 impl Pool {
+    /// Returns the default configuration of a pool of this many bytes, or of the default size.
+    ///
+    /// It differs from [`Config::default`] in `watermarks.scale_factor` alone: the watermarks of all zones together are
+    /// 10 MiB apart, but at least 1 % and at most 5 % of the pool. With 0.1 %, as in Linux, background reclaim of a small
+    /// pool begins so late that requests must reclaim themselves. A pool that grows keeps its factor, so pass the size to
+    /// which it will grow.
+    ///
+    /// ```
+    /// use zonal_linux::{Config, Order, Pool};
+    ///
+    /// let size = 64 << 20;
+    /// let config = Config { max_order: Order::new(12).unwrap(), ..Pool::default_config(Some(size)) };
+    /// let pool = Pool::builder().size(size).config(config).build()?;
+    /// assert_eq!(pool.setting("watermark_scale_factor")?.to_string(), "500"); // 5 %
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn default_config(bytes: Option<u64>) -> Config {
+        let (least, most) = SCALE_FACTORS.into_inner();
+        let scale_factor = 10_000 * WATERMARK_GAP / bytes.unwrap_or_else(default_size).max(1);
+        let mut config = Config::default();
+        config.watermarks.scale_factor = scale_factor.clamp(least, most) as u32;
+        config
+    }
+
     /// Returns the value of a setting by its name; [`Setting::ALL`](crate::Setting::ALL) has all settings.
     ///
     /// ```

@@ -66,6 +66,14 @@ pub fn stress_rounds() -> impl Iterator<Item = u64> {
     (0..).take_while(move |&round| round == 0 || until.is_some_and(|until| Instant::now() < until))
 }
 
+/// Returns the offset of each thread's restartable-sequence area from its thread pointer, if the C library has areas.
+pub fn area_offset() -> Option<isize> {
+    // SAFETY: the name ends in a zero byte.
+    let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()) };
+    // SAFETY: if not null, the symbol is a `ptrdiff_t` of the C library.
+    (!symbol.is_null()).then(|| unsafe { symbol.cast::<isize>().read() })
+}
+
 /// Returns the id of the calling thread.
 pub fn thread_id() -> libc::pid_t {
     // SAFETY: the function has no preconditions.

@@ -36,7 +36,8 @@ impl Options<'_, '_> {
         let callback = self.progress.as_ref();
         let raised: Mutex<Option<PyErr>> = Mutex::new(None);
         let on_progress = |progress: Progress| report(callback, progress, &raised);
-        let mut builder = Pool::builder().size(bytes("size", self.size)?).config(self.config()?);
+        let size = bytes("size", self.size)?;
+        let mut builder = Pool::builder().size(size).config(self.config(size)?);
         if let Some(nodes) = &self.nodes {
             if nodes.is_empty() {
                 return Err(invalid("nodes is empty; name at least one node, or pass None for all"));
@@ -88,8 +89,8 @@ impl Options<'_, '_> {
         }
     }
 
-    fn config(&self) -> PyResult<Config> {
-        let mut config = Config::default();
+    fn config(&self, size: u64) -> PyResult<Config> {
+        let mut config = Pool::default_config(Some(size));
         // A copy, because code of `value` could change the dict.
         let settings = self.settings.map(PyDictMethods::copy).transpose()?;
         for (name, value) in settings.iter().flatten() {
