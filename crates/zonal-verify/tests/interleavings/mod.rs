@@ -46,6 +46,7 @@ macro_rules! for_all_scenarios {
             hand_over: pagesets, 1;
             refill_and_drain: pagesets, 1;
             blocks_beside_batches: pagesets, 1;
+            block_beside_refill: pagesets, 2;
             offline_in_use: pagesets, 2;
             folds_against_readings: counters, 1;
             pressure_against_changes: counters, 2;

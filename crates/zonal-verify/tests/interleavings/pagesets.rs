@@ -197,3 +197,19 @@ fn bulk_against<C: Checker>(world: Arc<World<C>>, cpu: u32) {
 fn small() -> Config {
     config(8)
 }
+
+/// All free frames form one block. A CPU refills its pageset from it while another CPU requests a block. There is memory
+/// for both, although the block is counted nowhere while it moves.
+pub(crate) fn block_beside_refill<C: Checker>() {
+    let world = World::<C>::new(&[(&[0, 1], 128)], &config(4), Box::new(NoReclaimer));
+    let pair = Request::new(Order::new(1).expect("it is small")).no_wait();
+    world.at_once(
+        on(0, |world| {
+            world.page();
+        }),
+        on(1, move |world| {
+            world.alloc(&pair).expect("there is memory");
+        }),
+    );
+    world.check();
+}

@@ -160,7 +160,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
     /// Allocates a block like [`Self::alloc`], from the first area from `preferred` on that has a suitable block.
     #[cold]
     fn alloc_anywhere(&self, order: Order, preferred: usize, leaving: impl FnOnce()) -> Option<u32> {
-        for at in self.from(preferred).filter(|&at| self.counts(at).has_block(order)) {
+        for at in self.from(preferred).filter(|&at| self.area_has(at, order)) {
             let area = self.enter(at);
             if let Some(frame) = area.buddy.alloc(&area.held, order) {
                 leaving();
@@ -201,7 +201,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         sink: &mut impl FnMut(u32),
         leaving: &mut impl FnMut(u32),
     ) -> u32 {
-        if !self.counts(at).has_block(order) {
+        if !self.area_has(at, order) {
             return 0;
         }
         let area = self.enter(at);
@@ -252,7 +252,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         sink: &mut impl FnMut(u32, u64),
         leaving: &mut impl FnMut(u32),
     ) -> u32 {
-        if !self.counts(at).has_block(Order::PAGE) {
+        if !self.area_has(at, Order::PAGE) {
             return 0;
         }
         let area = self.enter(at);
@@ -372,7 +372,26 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
     /// Whether an area has a free block of `order` or larger; checks `preferred` first.
     #[inline]
     pub(crate) fn has_block(&self, order: Order, preferred: usize) -> bool {
-        self.from(preferred).any(|at| self.counts(at).has_block(order))
+        self.from(preferred).any(|at| self.area_has(at, order))
+    }
+
+    /// Whether an area has a free block of `order` or larger.
+    ///
+    /// While the holder of the area's lock moves the only such block, the block is counted nowhere. If enough frames are
+    /// free, the counts are therefore read again under the lock.
+    #[inline]
+    pub(super) fn area_has(&self, at: usize, order: Order) -> bool {
+        self.counts(at).has_block(order) || self.area_may_have(at, order)
+    }
+
+    #[cold]
+    fn area_may_have(&self, at: usize, order: Order) -> bool {
+        // Relaxed: see `Buddy`. A thread that knows of free frames sees them counted.
+        if self.counts(at).free_pages.load(Relaxed) < order.pages().get() {
+            return false;
+        }
+        let _area = self.enter(at);
+        self.counts(at).has_block(order)
     }
 
     /// Returns the order of the largest free block.

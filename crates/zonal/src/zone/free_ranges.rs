@@ -48,7 +48,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         let step = order.pages().get().max(SEARCH_STEP);
         for (at, _, count) in self.pieces(0, end) {
             let mut from = 0;
-            while from < count && self.counts(at).has_block(order) {
+            while from < count && self.area_has(at, order) {
                 let area = self.enter(at);
                 if let Some(frame) = area.buddy.find_block(&area.held, order, from..(from + step).min(count))
                 {
