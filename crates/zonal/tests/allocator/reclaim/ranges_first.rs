@@ -28,6 +28,7 @@ in_every_way! {
     large_blocks_evict_little,
     reclaimers_that_ignore_ranges_lose_little,
     pinned_frames_are_left_alone,
+    ranges_that_stay_in_use_cost_little,
     other_requests_go_on_while_a_range_is_emptied,
     a_fence_of_the_range_gets_its_frames,
     a_frame_that_a_request_holds_can_be_retired,
@@ -206,6 +207,24 @@ fn pinned_frames_are_left_alone(way: Way) {
     assert_eq!(block.first, Pfn::new(START + 40 * BLOCK));
     assert!(cache.take_evicted() <= BLOCK, "frames were evicted in vain");
     assert!(huge(a).is_err());
+    a.verify().unwrap();
+}
+
+/// A frame of each range comes into use while the range is emptied.
+fn ranges_that_stay_in_use_cost_little(way: Way) {
+    let world = world(way);
+    let (a, cache) = (&world.allocator, Cache::new(world, Ranges::Honoured));
+    fill(&cache, |window| window < 32);
+    evict(&cache, 100);
+    let uses = cache.clone();
+    *cache.before.lock().unwrap() = Box::new(move |wanted| {
+        let frames = &mut uses.frames.lock().unwrap().0;
+        let at = frames.iter().position(|frame| wanted.contains(&range(frame.get(), 1)));
+        at.map(|at| frames.swap_remove(at));
+    });
+    assert!(huge(a).is_err());
+    let evicted = cache.take_evicted();
+    assert!((1..=2 * BLOCK).contains(&evicted), "{evicted} evicted");
     a.verify().unwrap();
 }
 
