@@ -12,6 +12,7 @@ use crate::machine::{FrameRange, Machine};
 use crate::metadata::arena::{Arena, Buffer};
 use crate::node_mask::NodeMask;
 use crate::pageset::Pageset;
+use crate::pageset::deferred::DeferredFrees;
 use crate::pageset::slot::FastPath;
 use crate::pageset::state::MachineState;
 use crate::platform::Platform;
@@ -43,7 +44,6 @@ pub struct Allocator<'m, P: Platform> {
     pub(crate) node_load: NodeLoad,
     pub(crate) cpu_penalty: CpuPenalty,
     pub(crate) invalid_free: InvalidFree,
-    pub(crate) hardening: Hardening,
     pub(super) faults: Faults,
     pub(crate) counters: CounterRules,
     metadata_bytes: u64,
@@ -100,6 +100,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let local = layout.build_local(&mut local_arena);
         let shared: &SharedCells<P> = &shared_arena.fresh::<P, SharedCells<P>>(1)[0];
         let cpus_online = shared_arena.u32s::<P>(machine.cpu_ids());
+        let deferred = shared_arena.fresh::<P, DeferredFrees<P>>(cpus);
         let machine_totals =
             (config.counters.totals == TotalsRule::AndMachine).then_some(&shared.machine_totals.0);
         let null_slot = &shared_arena.fresh::<P, Pageset<P>>(1)[0].head;
@@ -129,6 +130,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
             cpus: local.cpus,
             cpus_online,
             cached: layout.cached_orders(),
+            deferred,
+            hardening: config.hardening,
         };
         let mut allocator = Self {
             state,
@@ -140,7 +143,6 @@ impl<'m, P: Platform> Allocator<'m, P> {
             node_load: config.node_load,
             cpu_penalty: config.cpu_penalty,
             invalid_free: config.invalid_free,
-            hardening: config.hardening,
             faults: config.faults,
             counters: config.counters,
             metadata_bytes,
@@ -171,7 +173,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Whether neither hardening nor fault injection is configured, so that an operation has to check only the frame's
     /// state.
     pub(super) fn is_plain(&self) -> bool {
-        self.hardening == Hardening::default() && self.faults == Faults::None
+        self.state.hardening == Hardening::default() && self.faults == Faults::None
     }
 
     /// Returns the embedder's platform.

@@ -9,6 +9,7 @@ use crate::config::Config;
 use crate::error::ConfigError;
 use crate::machine::{Machine, NodeDescription, TopologyError, ZONE_FRAMES_MAX, ZoneDescription};
 use crate::metadata::arena::{Arena, Measure};
+use crate::pageset::deferred::DeferredFrees;
 use crate::pageset::slot::measure_slots;
 use crate::pageset::{CachedOrders, Pageset, STACKS, StackShape, ZonePagesets};
 use crate::platform::Platform;
@@ -123,6 +124,7 @@ impl<'a> Layout<'a> {
         let mut measure = Measure::default();
         measure.add::<SharedCells<P>>(1);
         measure.add::<P::U32>(self.machine.cpu_ids());
+        measure.add::<DeferredFrees<P>>(self.cpus());
         measure.add::<Pageset<P>>(1);
         measure.total()
     }

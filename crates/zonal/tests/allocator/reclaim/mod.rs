@@ -1,6 +1,7 @@
 //! Tests of correct and incorrect reclaimers, and of contexts that may not wait.
 
 mod bad_reclaimers;
+mod deferred_frees;
 mod pressure;
 mod reclaimers;
 mod reentered;
