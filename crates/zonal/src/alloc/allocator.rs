@@ -12,7 +12,6 @@ use crate::machine::{FrameRange, Machine};
 use crate::metadata::arena::{Arena, Buffer};
 use crate::node_mask::NodeMask;
 use crate::pageset::Pageset;
-use crate::pageset::deferred::DeferredFrees;
 use crate::pageset::slot::FastPath;
 use crate::pageset::state::MachineState;
 use crate::platform::Platform;
@@ -100,7 +99,6 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let local = layout.build_local(&mut local_arena);
         let shared: &SharedCells<P> = &shared_arena.fresh::<P, SharedCells<P>>(1)[0];
         let cpus_online = shared_arena.u32s::<P>(machine.cpu_ids());
-        let deferred = shared_arena.fresh::<P, DeferredFrees<P>>(cpus);
         let machine_totals =
             (config.counters.totals == TotalsRule::AndMachine).then_some(&shared.machine_totals.0);
         let null_slot = &shared_arena.fresh::<P, Pageset<P>>(1)[0].head;
@@ -118,23 +116,22 @@ impl<'m, P: Platform> Allocator<'m, P> {
             nodes.push(node);
             lists.push(list);
         }
-        let state = MachineState {
-            platform,
-            shared,
-            zones: zones.finish(),
-            nodes: nodes.finish(),
-            lists: Zonelists::new(lists.finish(), &shared.lists_current, &shared.lists_begun),
-            pagesets: pagesets.finish(),
-            slots: PagesetSlots::NONE,
-            nearest: NearestZones::NONE,
-            cpus: local.cpus,
-            cpus_online,
-            cached: layout.cached_orders(),
-            deferred,
-            hardening: config.hardening,
-        };
         let mut allocator = Self {
-            state,
+            state: MachineState {
+                platform,
+                shared,
+                zones: zones.finish(),
+                nodes: nodes.finish(),
+                lists: Zonelists::new(lists.finish(), &shared.lists_current, &shared.lists_begun),
+                pagesets: pagesets.finish(),
+                slots: PagesetSlots::NONE,
+                nearest: NearestZones::NONE,
+                cpus: local.cpus,
+                cpus_online,
+                cached: layout.cached_orders(),
+                deferred: shared_arena.fresh(cpus),
+                hardening: config.hardening,
+            },
             distances: local.distances,
             starts: local.starts,
             memory: local.memory,

@@ -124,8 +124,8 @@ impl<'a> Layout<'a> {
         let mut measure = Measure::default();
         measure.add::<SharedCells<P>>(1);
         measure.add::<P::U32>(self.machine.cpu_ids());
-        measure.add::<DeferredFrees<P>>(self.cpus());
         measure.add::<Pageset<P>>(1);
+        measure.add::<DeferredFrees<P>>(self.cpus());
         measure.total()
     }
 
