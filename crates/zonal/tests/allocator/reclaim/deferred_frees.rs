@@ -13,13 +13,13 @@ use crate::common::TestPlatform;
 
 type TestAllocator = Allocator<'static, TestPlatform>;
 
-/// Frames of the one zone, which begins at frame [`START`].
+/// Frames of each of the two zones, which are adjacent. The first begins at frame [`START`].
 const FRAMES: u64 = 4096;
 const START: u64 = 4096;
 
 fn world(config: &Config) -> World {
     run_on(0);
-    Plan::even(1, 2, FRAMES).build(config)
+    Plan::even(2, 2, FRAMES).build(config)
 }
 
 /// Runs `work` as a handler that interrupted its own thread inside the allocator.
@@ -59,7 +59,7 @@ fn on_cpu_1(work: impl FnOnce()) -> i64 {
     0
 }
 
-const FINISHES: [(&str, Finish); 17] = [
+const FINISHES: [(&str, Finish); 18] = [
     ("a request for a block that is not cached", |a, _, _| alloc(a, 10).order.pages().get() as i64),
     ("a request that refills", |a, _, _| {
         let held = |a: &TestAllocator| a.pagesets().find(|of| of.cpu == CpuId::new(0)).unwrap().count.get();
@@ -78,6 +78,11 @@ const FINISHES: [(&str, Finish); 17] = [
     ("a free of a block that is not cached", |a, _, held| {
         a.free(held.first, held.order).unwrap();
         -(held.order.pages().get() as i64)
+    }),
+    ("a free of a block of another node", |a, _, _| {
+        let block = a.alloc_range(range(START + FRAMES, 1024), PageKind::User).unwrap();
+        a.free(block.range.start, order(10)).unwrap();
+        0
     }),
     ("frees of single frames", |a, _, held| {
         a.split(held.first, held.order, Order::PAGE).unwrap();
@@ -113,9 +118,9 @@ const FINISHES: [(&str, Finish); 17] = [
             let failed = core::iter::repeat_with(|| a.alloc(&all)).find_map(Result::err);
             assert!(matches!(failed, Some(AllocError::OutOfMemory(_))), "{failed:?}");
         });
-        assert_eq!(allocated(a), FRAMES as i64);
         // All frames are allocated, including those of the deferred blocks.
-        FRAMES as i64 - before + PAGES
+        assert_eq!(allocated(a), 2 * FRAMES as i64);
+        2 * FRAMES as i64 - before + PAGES
     }),
 ];
 
@@ -170,7 +175,7 @@ fn a_full_list_refuses_frees_and_leaves_their_blocks_allocated() {
             blocks.iter().for_each(|block| a.free(block.first, block.order).unwrap());
         }
         a.drain_pagesets();
-        assert_eq!(a.verify().unwrap().free.get(), FRAMES);
+        assert_eq!(a.verify().unwrap().free.get(), 2 * FRAMES);
     }
 }
 
@@ -233,7 +238,7 @@ fn deferred_frees_are_poisoned_and_enter_quarantine_when_they_are_finished() {
     let config = Config { hardening, ..Config::default() };
     run_on(0);
     let world =
-        Plan::even(1, 2, FRAMES).build_in(&config, |controls| controls.set_contents(START, FRAMES, 7));
+        Plan::even(2, 2, FRAMES).build_in(&config, |controls| controls.set_contents(START, 2 * FRAMES, 7));
     let (a, contents) = (&world.allocator, world.controls.contents());
     let block = alloc(a, 0);
     let word = contents.word(block.first.get());
@@ -246,7 +251,7 @@ fn deferred_frees_are_poisoned_and_enter_quarantine_when_they_are_finished() {
     assert!(is_poisoned());
     assert_eq!(a.free(block.first, block.order), Err(FreeError::Quarantined(block.first)));
     a.drain_pagesets();
-    assert_eq!(a.verify().unwrap().free.get(), FRAMES);
+    assert_eq!(a.verify().unwrap().free.get(), 2 * FRAMES);
 }
 
 #[test]
@@ -271,7 +276,7 @@ fn a_fence_gets_frames_whose_frees_are_deferred_meanwhile() {
         }
     }
     a.drain_pagesets();
-    assert_eq!(a.verify().unwrap().free.get(), FRAMES);
+    assert_eq!(a.verify().unwrap().free.get(), 2 * FRAMES);
 }
 
 #[test]

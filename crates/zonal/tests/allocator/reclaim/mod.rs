@@ -2,6 +2,7 @@
 
 mod bad_reclaimers;
 mod deferred_frees;
+mod interrupted;
 mod pressure;
 mod reclaimers;
 mod reentered;
