@@ -9,6 +9,7 @@
 pub(crate) mod cells;
 pub(crate) mod checker;
 pub(crate) mod counters;
+pub(crate) mod deferred;
 pub(crate) mod invalid_free;
 pub(crate) mod memory;
 pub(crate) mod pagesets;
@@ -59,6 +60,9 @@ macro_rules! for_all_scenarios {
             pinned_bulk_against_drain: pagesets, 2;
             sequenced_bulk_against_its_cpu: pagesets, 2;
             no_wake_up_is_lost: reclaim, 1;
+            deferred_free_against_drain: deferred, 3;
+            deferred_frees_against_drain: deferred, 2;
+            deferred_free_against_free: deferred, 3;
             exact: invalid_free, 4;
             exact_and_taken_at_once: invalid_free, 1;
             new_run_against_wrong_count: invalid_free, 2;

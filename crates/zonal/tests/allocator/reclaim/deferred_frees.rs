@@ -220,10 +220,13 @@ fn runs_and_blocks_with_a_frame_to_retire_are_not_deferred() {
     assert_eq!(a.retire(inside), Ok(Retirement::WhenFreed));
     assert_eq!(free_in_handler(a, block), Err(FreeError::Reentered(block.first)));
     assert_eq!(in_handler(|| a.free(inside, Order::PAGE)), Err(FreeError::Reentered(inside)));
-    assert_eq!(
-        in_handler(|| a.free_frames(block.first, PageCount::new(3))),
-        Err(FreeError::Reentered(block.first))
-    );
+    for count in [3, 3 * FRAMES].map(PageCount::new) {
+        assert_eq!(
+            in_handler(|| a.free_frames(block.first, count)),
+            Err(FreeError::Reentered(block.first)),
+            "{count} frames"
+        );
+    }
     assert_eq!(in_handler(|| a.free_frames(run.start, run.count)), Err(FreeError::Reentered(run.start)));
     a.free(block.first, block.order).unwrap();
     a.free_frames(run.start, run.count).unwrap();
