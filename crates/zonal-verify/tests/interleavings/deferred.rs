@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use zonal::rules::pageset_tuning::PagesetTuning;
-use zonal::units::Order;
+use zonal::units::{CpuId, Order};
 use zonal::{Block, Config, Request};
 
 use crate::interleavings::checker::Checker;
@@ -74,5 +74,16 @@ pub(crate) fn deferred_free_against_free<C: Checker>() {
         on(1, move |world| free(world, &also)),
     );
     assert_eq!(freed.load(Relaxed), 1, "frees that succeeded");
+    world.check_to_the_last_frame();
+}
+
+/// Two CPUs finish a deferred free at once. Only one of them may find it.
+pub(crate) fn drains_of_a_deferred_free<C: Checker>() {
+    let (world, [block]) = world_with_blocks::<C, 1>();
+    C::set_reentered(true);
+    world.free_block(block);
+    C::set_reentered(false);
+    let tick = |world: &World<C>| world.allocator().tick_cpu(CpuId::new(0));
+    world.at_once(on(0, tick), on(1, tick));
     world.check_to_the_last_frame();
 }

@@ -63,6 +63,7 @@ macro_rules! for_all_scenarios {
             deferred_free_against_drain: deferred, 3;
             deferred_frees_against_drain: deferred, 2;
             deferred_free_against_free: deferred, 3;
+            drains_of_a_deferred_free: deferred, 3;
             exact: invalid_free, 4;
             exact_and_taken_at_once: invalid_free, 1;
             new_run_against_wrong_count: invalid_free, 2;

@@ -31,7 +31,7 @@ use reclaimer::{NoReclaimer, Reclaimer};
 use whole_words::{Direction, WORD_FRAMES};
 
 /// Number of frees that a CPU can [defer](Platform::is_reentered) until they are finished.
-pub const DEFERRED_FREES_MAX: usize = 31; // with a flag they fill four cache lines
+pub const DEFERRED_FREES_MAX: usize = 15; // with a flag they fill two cache lines
 
 /// An atomic integer that holds a `T`, with the operations and orderings of `core::sync::atomic`.
 pub trait Atomic<T: Copy>: Send + Sync {
