@@ -225,8 +225,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
     }
 
-    /// Finishes the deferred frees of the current CPU.
-    #[inline]
+    /// Finishes the deferred frees of the current CPU. Not inlined, so that its callers need no more registers.
+    #[inline(never)]
     pub(super) fn finish_own_frees(&self) {
         if let Some(cpu) = self.current_cpu_info() {
             self.finish_frees(cpu);
