@@ -125,8 +125,10 @@ fn handle(a: &TestAllocator) {
     COUNTS.set(counts);
 }
 
+type Operation = fn(&TestAllocator);
+
 /// The operations that are interrupted. Each leaves nothing allocated.
-const OPERATIONS: [(&str, fn(&TestAllocator)); 7] = [
+const OPERATIONS: [(&str, Operation); 7] = [
     ("refill and drain", |a| {
         let mut frames = [Pfn::new(0); 90];
         let came = a.alloc_bulk(&Request::page().no_wait(), &mut frames).unwrap();
@@ -168,7 +170,7 @@ const OPERATIONS: [(&str, fn(&TestAllocator)); 7] = [
 ];
 
 /// Interrupts an operation at each of its accesses, and again some accesses later.
-fn interrupt_everywhere(a: &TestAllocator, what: &str, operate: fn(&TestAllocator), again_after: u64) {
+fn interrupt_everywhere(a: &TestAllocator, what: &str, operate: Operation, again_after: u64) {
     for at in 1.. {
         let stock = STOCK.map(|of| a.alloc(&Request::new(order(of))).unwrap());
         STOCKED.set(stock.iter().map(|block| (block.first.get(), block.order)).collect());
