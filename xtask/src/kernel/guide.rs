@@ -1,5 +1,5 @@
-//! Follows `docs/embedding.md`: runs its commands and builds its files in an empty directory, so that the page cannot
-//! become wrong.
+//! Follows the pages about embeddings: runs their commands and builds their files in an empty directory, so that the
+//! pages cannot become wrong.
 //!
 //! A block of the language `sh` is run by a shell. A block of the language `rust` after a line such as `` `src/a.rs`: ``
 //! is written to that file.
@@ -11,8 +11,8 @@ use std::process::{Command, Stdio};
 use super::machine::{PASSED, missing_tool};
 use crate::steps::{Outcome, Step};
 
-/// The page, relative to the root.
-const PAGE: &str = "docs/embedding.md";
+/// The pages, relative to the root.
+const PAGES: [&str; 2] = ["docs/embedding.md", "docs/embedding-one-cpu.md"];
 
 /// A block of the page.
 #[derive(Debug, PartialEq, Eq)]
@@ -23,21 +23,23 @@ enum Block {
     Write(String, String),
 }
 
-/// Returns the step, which is skipped or fails if QEMU is missing.
-pub(super) fn step(missing: fn(String) -> Outcome) -> Step {
-    Step::new(format!("kernel of {PAGE}"), move |root| match missing_tool() {
-        Some(tool) => missing(tool),
-        None => follow(root).map_or_else(Outcome::Failed, |()| Outcome::Passed),
+/// Returns a step for each page, which is skipped or fails if QEMU is missing.
+pub(super) fn steps(missing: fn(String) -> Outcome) -> impl Iterator<Item = Step> {
+    PAGES.into_iter().map(move |page| {
+        Step::new(format!("kernel of {page}"), move |root| match missing_tool() {
+            Some(tool) => missing(tool),
+            None => follow(root, page).map_or_else(Outcome::Failed, |()| Outcome::Passed),
+        })
     })
 }
 
-fn follow(root: &Path) -> Result<(), String> {
-    let page = fs::read_to_string(root.join(PAGE)).map_err(|error| format!("{PAGE}: {error}"))?;
+fn follow(root: &Path, name: &str) -> Result<(), String> {
+    let page = fs::read_to_string(root.join(name)).map_err(|error| format!("{name}: {error}"))?;
     // Not below the root, where the new package would become a part of the workspace.
     let folder = tempfile::tempdir().map_err(|error| format!("no temporary directory: {error}"))?;
     let root = std::path::absolute(root).map_err(|error| format!("{}: {error}", root.display()))?;
     // One shell runs all commands, because the first block changes the directory.
-    let script = script(&blocks(&page)?);
+    let script = script(&blocks(&page).map_err(|error| format!("{name}: {error}"))?);
     let output = Command::new("bash")
         .args(["-euc", &script])
         .current_dir(folder.path())
@@ -77,7 +79,7 @@ fn blocks(page: &str) -> Result<Vec<Block>, String> {
             match (language, file.take()) {
                 ("sh", _) => found.push(Block::Run(text)),
                 ("rust", Some(file)) => found.push(Block::Write(file, text)),
-                ("rust", None) => return Err(format!("{PAGE}: a block of code has no file above it")),
+                ("rust", None) => return Err("a block of code has no file above it".to_owned()),
                 _ => {}
             }
         } else if let Some(path) = line.strip_prefix('`').and_then(|rest| rest.strip_suffix("`:")) {

@@ -3,8 +3,8 @@
 //! The kernel races over its memory for some seconds and checks every frame. It reports faults, and its exit status
 //! says whether it passed. Its files in the formats of Linux are then read with `zonal machine --sysfs`. Related files:
 //! `kernel/machine.rs` has the machines, `kernel/run.rs` runs QEMU and evaluates the output, and `kernel/faults.rs`
-//! plants faults in a copy of the sources, which the kernel must detect. `kernel/guide.rs` follows `docs/embedding.md`,
-//! and `kernel/compare.rs` compares instructions with those of Linux.
+//! plants faults in a copy of the sources, which the kernel must detect. `kernel/guide.rs` follows the pages about
+//! embeddings, and `kernel/compare.rs` compares instructions with those of Linux.
 
 mod compare;
 mod faults;
@@ -84,7 +84,7 @@ pub(crate) fn steps(root: &Path, arguments: &[String]) -> Result<Vec<Step>, Stri
         return Ok(vec![compare::step()]);
     }
     if guide {
-        return Ok(vec![guide::step(Outcome::Failed)]);
+        return Ok(guide::steps(Outcome::Failed).collect());
     }
     if let Some(names) = faults {
         return faults::steps(root, &names);
@@ -104,7 +104,7 @@ pub(crate) fn deep() -> Vec<Step> {
     let [others @ .., largest] = &MACHINES;
     let mut steps: Vec<Step> = others.iter().map(|shape| race(shape, 60, Outcome::Skipped)).collect();
     steps.push(race(largest, LONG_SECONDS, Outcome::Skipped));
-    steps.push(guide::step(Outcome::Skipped));
+    steps.extend(guide::steps(Outcome::Skipped));
     let faults = faults::steps(&crate::workspace_root(), &[]);
     steps.extend(
         faults.unwrap_or_else(|why| vec![Step::new("faults in the kernel", |_| Outcome::Failed(why))]),

@@ -252,10 +252,12 @@ impl Pool {
     ///
     /// A signal handler may call this method and [`Pool::alloc_bulk_raw`] with requests that
     /// [do not wait](zonal::Request::no_wait), and may call [`Pool::free_raw`] and [`Pool::free_bulk_raw`]. It must not
-    /// call any other method of a pool, because the other methods use the heap. A call from the handler fails with
-    /// [`AllocError::Reentered`] or [`FreeError::Reentered`] if it would have to wait for the thread that the handler
-    /// interrupted. As always, the handler itself must preserve `errno`. If this crate is part of a library that the
-    /// program loads at run time (`dlopen`), a thread's first call to a pool must not come from a signal handler.
+    /// call any other method of a pool, because the other methods use the heap. A request from the handler fails with
+    /// [`AllocError::Reentered`] if it would have to wait for the thread that the handler interrupted. A free is then
+    /// finished by a later call outside the handler, or fails with [`FreeError::Reentered`] if the CPU has too many such
+    /// frees ([`Platform::is_reentered`](zonal::Platform::is_reentered)). As always, the handler itself must preserve
+    /// `errno`. If this crate is part of a library that the program loads at run time (`dlopen`), a thread's first call to
+    /// a pool must not come from a signal handler.
     ///
     /// ```
     /// use zonal_linux::{FreeError, Pool, PoolRequest};

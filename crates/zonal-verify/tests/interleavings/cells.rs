@@ -272,6 +272,7 @@ impl<C: Checker> RawLock for LockHandle<C> {
     }
 
     fn lock(&self) {
+        assert!(!C::is_reentered(), "a handler waits for the thread it has interrupted");
         if let Some(lock) = self.live() {
             lock.lock();
         }
@@ -354,6 +355,10 @@ impl<C: Checker> zonal::Platform for Model<C> {
 
     fn is_reclaiming(&self) -> bool {
         C::is_reclaiming()
+    }
+
+    fn is_reentered(&self) -> bool {
+        C::is_reentered()
     }
 
     fn begin_reclaiming(&self) {

@@ -53,6 +53,9 @@ pub(crate) trait Checker: Sized + Send + Sync + 'static {
     fn set_cpu(cpu: u32);
     fn is_reclaiming() -> bool;
     fn set_reclaiming(reclaiming: bool);
+    /// Whether the thread is a handler that interrupted its own thread inside the allocator.
+    fn is_reentered() -> bool;
+    fn set_reentered(reentered: bool);
 }
 
 /// Implements a checker with a library.
@@ -68,6 +71,7 @@ macro_rules! checker {
         $library::thread_local! {
             static CPU: Plain<u32> = Plain::new(0);
             static RECLAIMING: Plain<bool> = Plain::new(false);
+            static REENTERED: Plain<bool> = Plain::new(false);
         }
         std::thread_local! {
             static TABLE: Rc<Table<$checker>> = Rc::default();
@@ -112,6 +116,14 @@ macro_rules! checker {
 
             fn set_reclaiming(reclaiming: bool) {
                 RECLAIMING.with(|current| current.set(reclaiming));
+            }
+
+            fn is_reentered() -> bool {
+                REENTERED.with(Plain::get)
+            }
+
+            fn set_reentered(reentered: bool) {
+                REENTERED.with(|current| current.set(reentered));
             }
         }
 

@@ -9,6 +9,7 @@
 pub(crate) mod cells;
 pub(crate) mod checker;
 pub(crate) mod counters;
+pub(crate) mod deferred;
 pub(crate) mod invalid_free;
 pub(crate) mod memory;
 pub(crate) mod pagesets;
@@ -64,6 +65,10 @@ macro_rules! for_all_scenarios {
             range_against_page: reclaim, 2;
             range_against_range: reclaim, 1;
             range_against_fence: reclaim, 1;
+            deferred_free_against_drain: deferred, 3;
+            deferred_frees_against_drain: deferred, 2;
+            deferred_free_against_free: deferred, 3;
+            drains_of_a_deferred_free: deferred, 3;
             exact: invalid_free, 4;
             exact_and_taken_at_once: invalid_free, 1;
             new_run_against_wrong_count: invalid_free, 2;

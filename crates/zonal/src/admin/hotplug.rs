@@ -54,6 +54,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         for zone in self.state.zones {
             self.state.close_pageset(zone, cpu);
         }
+        self.state.finish_frees(cpu);
         self.apply_settings(&held);
         Ok(())
     }
@@ -192,7 +193,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Adds frames, which must not be managed yet, to the managed and free frames of a zone.
     pub(crate) fn add_frames(&self, zone: &Zone<'_, P>, range: &FrameRange) {
         let count = range.count.get();
-        if let Some(poison) = self.hardening.poison
+        if let Some(poison) = self.state.hardening.poison
             && let Some(contents) = self.state.platform.contents()
         {
             contents.fill(range.start, range.count, poison);
@@ -214,6 +215,7 @@ impl<'m, P: Platform> Fence<'_, 'm, P> {
     pub fn offline(self) -> Result<(), Self> {
         let (allocator, zone, run) = (self.allocator, self.zone, self.run());
         let held = allocator.state.shared.change();
+        allocator.state.finish_all_frees();
         if self.in_use() != PageCount::ZERO {
             drop(held);
             return Err(self);

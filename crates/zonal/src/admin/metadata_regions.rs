@@ -106,6 +106,9 @@ fn index<T>(values: &[T], address: usize) -> Option<usize> {
 impl<'m, P: Platform> MachineState<'m, P> {
     fn shared_part(&self, address: usize) -> Option<Part> {
         let shared = self.shared;
+        if let Some(at) = index(self.deferred, address) {
+            return self.cpu_at(at).map(Part::DeferredFrees);
+        }
         let null_slot = core::ptr::from_ref(self.slots.null_slot().head).addr();
         first([
             (holds(&shared.settings, address), Part::Settings),
@@ -216,6 +219,7 @@ mod tests {
         let all = [
             "change lock",
             "current slot",
+            "deferred frees",
             "events",
             "frame states",
             "free area",
@@ -277,6 +281,8 @@ mod tests {
                 is(at(slots.last().unwrap()), &std::format!("zone {} slots of CPU {cpu}", zone.id));
             }
             is(at(&allocator.state.slots.current[cpu.index()]), &std::format!("current slot of CPU {cpu}"));
+            let deferred = &allocator.state.deferred[info.index as usize];
+            is(at(deferred) + size_of_val(deferred) - 1, &std::format!("deferred frees of CPU {cpu}"));
             let nearest = &allocator.state.nearest.cells[8 * info.index as usize + 7];
             is(at(nearest), &std::format!("nearest zone of CPU {cpu}"));
             is(

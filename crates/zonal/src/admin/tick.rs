@@ -19,8 +19,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
     ///
     /// The embedder must call this once a second, regardless of
     /// [`Config::stat_interval`](crate::Config::stat_interval). If each CPU has its own timer, the embedder can call
-    /// [`Allocator::tick_cpu`] from each timer instead.
+    /// [`Allocator::tick_cpu`] from each timer instead. Both do nothing if the caller is a handler that interrupted its own
+    /// thread inside the allocator ([`Platform::is_reentered`]); the next tick then does the work.
     pub fn tick(&self) {
+        if self.state.platform.is_reentered() {
+            return;
+        }
         self.state.cpus.iter().filter(|cpu| cpu.exists()).for_each(|&cpu| self.state.tick_pagesets_of(cpu));
         self.retire_lost();
         self.report_recovered();
@@ -28,7 +32,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Maintains the pagesets and counters of one CPU.
     pub fn tick_cpu(&self, cpu: CpuId) {
-        if let Some(cpu) = self.state.cpu_info(cpu) {
+        if let Some(cpu) = self.state.cpu_info(cpu)
+            && !self.state.platform.is_reentered()
+        {
             self.state.tick_pagesets_of(cpu);
             self.retire_lost();
             self.report_recovered();
@@ -54,6 +60,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
 impl<'m, P: Platform> MachineState<'m, P> {
     fn tick_pagesets_of(&self, cpu: CpuInfo) {
+        self.finish_frees(cpu);
         let (now, tuning) = (self.platform.now(), self.shared.tuning());
         let marks = self.lists.full(usize::from(cpu.node));
         if self.is_served_elsewhere(cpu) && marks.is_stale(now) {

@@ -137,6 +137,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// # Errors
     /// Returns the first invariant that does not hold.
     pub fn verify(&self) -> Result<Accounting, VerifyError> {
+        self.state.finish_all_frees();
         let mut sum = Accounting::default();
         for (place, node) in self.state.nodes.iter().enumerate() {
             let mut allocated = PageCount::ZERO;

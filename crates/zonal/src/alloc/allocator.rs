@@ -43,7 +43,6 @@ pub struct Allocator<'m, P: Platform> {
     pub(crate) node_load: NodeLoad,
     pub(crate) cpu_penalty: CpuPenalty,
     pub(crate) invalid_free: InvalidFree,
-    pub(crate) hardening: Hardening,
     pub(super) faults: Faults,
     pub(crate) counters: CounterRules,
     metadata_bytes: u64,
@@ -117,21 +116,22 @@ impl<'m, P: Platform> Allocator<'m, P> {
             nodes.push(node);
             lists.push(list);
         }
-        let state = MachineState {
-            platform,
-            shared,
-            zones: zones.finish(),
-            nodes: nodes.finish(),
-            lists: Zonelists::new(lists.finish(), &shared.lists_current, &shared.lists_begun),
-            pagesets: pagesets.finish(),
-            slots: PagesetSlots::NONE,
-            nearest: NearestZones::NONE,
-            cpus: local.cpus,
-            cpus_online,
-            cached: layout.cached_orders(),
-        };
         let mut allocator = Self {
-            state,
+            state: MachineState {
+                platform,
+                shared,
+                zones: zones.finish(),
+                nodes: nodes.finish(),
+                lists: Zonelists::new(lists.finish(), &shared.lists_current, &shared.lists_begun),
+                pagesets: pagesets.finish(),
+                slots: PagesetSlots::NONE,
+                nearest: NearestZones::NONE,
+                cpus: local.cpus,
+                cpus_online,
+                cached: layout.cached_orders(),
+                deferred: shared_arena.fresh(cpus),
+                hardening: config.hardening,
+            },
             distances: local.distances,
             starts: local.starts,
             memory: local.memory,
@@ -140,7 +140,6 @@ impl<'m, P: Platform> Allocator<'m, P> {
             node_load: config.node_load,
             cpu_penalty: config.cpu_penalty,
             invalid_free: config.invalid_free,
-            hardening: config.hardening,
             faults: config.faults,
             counters: config.counters,
             metadata_bytes,
@@ -171,7 +170,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Whether neither hardening nor fault injection is configured, so that an operation has to check only the frame's
     /// state.
     pub(super) fn is_plain(&self) -> bool {
-        self.hardening == Hardening::default() && self.faults == Faults::None
+        self.state.hardening == Hardening::default() && self.faults == Faults::None
     }
 
     /// Returns the embedder's platform.

@@ -65,6 +65,7 @@ impl<P: Platform> Allocator<'_, P> {
             {
                 return Ok(());
             }
+            self.state.finish_frees(cpu);
             self.state.free_block_beyond(zone, stack, frame, order, kind);
             return Ok(());
         }

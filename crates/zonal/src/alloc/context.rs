@@ -169,7 +169,7 @@ impl<P: Platform> Allocator<'_, P> {
 
     /// Whether the block for this request must be zeroed.
     pub(super) fn zeroes(&self, request: &Request<'_>) -> bool {
-        request.is_zeroed() || self.hardening.zero == ZeroOn::EveryAllocation
+        request.is_zeroed() || self.state.hardening.zero == ZeroOn::EveryAllocation
     }
 }
 

@@ -96,6 +96,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         let slot = zone.add_fence(run).ok_or(FenceError::TooMany { range, max: FENCES_MAX })?;
         self.state.close_pagesets(zone);
+        self.state.finish_all_frees();
         self.state.flush_quarantine(zone);
         zone.fence_free(slot, |kept| {
             zone.counters().add_total(ZoneItem::Free, -(kept.0 as i64));
@@ -200,6 +201,7 @@ impl<'a, 'm, P: Platform> Fence<'a, 'm, P> {
     pub fn alloc(self, kind: PageKind) -> Result<FrameRun, Self> {
         let (allocator, zone, run) = (self.allocator, self.zone, self.run());
         let held = allocator.state.shared.change();
+        allocator.state.finish_all_frees();
         self.drop_poisoned();
         if !self.is_whole() {
             drop(held);
@@ -213,7 +215,7 @@ impl<'a, 'm, P: Platform> Fence<'a, 'm, P> {
         counters.add_total(kind.item(), run.count as i64);
         zone.frames.mark_run(run, allocator.max_order, kind);
         drop(held);
-        if allocator.hardening.zero == ZeroOn::EveryAllocation {
+        if allocator.state.hardening.zero == ZeroOn::EveryAllocation {
             allocator.state.zero(range.start, range.count);
         }
         Ok(FrameRun { range, zone: zone.id, node: zone.node_id })
@@ -221,7 +223,7 @@ impl<'a, 'm, P: Platform> Fence<'a, 'm, P> {
 
     /// Retires the held frames whose poison has changed, if frees poison.
     fn drop_poisoned(&self) {
-        if let Some(poison) = self.allocator.hardening.poison {
+        if let Some(poison) = self.allocator.state.hardening.poison {
             for frame in self.run().frames() {
                 let is_held = self.zone.frames.state(frame) == FrameState::Fenced;
                 if is_held

@@ -9,6 +9,7 @@ use crate::Allocator;
 use crate::alloc::request::PageKind;
 use crate::error::FreeError;
 use crate::pageset::StackId;
+use crate::pageset::deferred::DeferredBlock;
 use crate::pageset::session::PagesetSession;
 use crate::pageset::state::MachineState;
 use crate::platform::Platform;
@@ -35,6 +36,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     //         push_and_fold           pushes onto the slot and folds counters (`pageset/steps.rs`)
     //         push_beyond             pushes and drains a full pageset: `push`
     //         free_to_buddy           frees to the buddy if the pageset is not available
+    //         defer_free              leaves the push to a later operation if it would wait for its own thread
     //   free_larger                   blocks of more than one frame in the slot's zone (`blocks.rs`): `free_block`
     //   free_beyond                   all other frees: other zones, invalid frees
     //     push_nearest                pushes one frame of the zone that serves the cpuset of the CPU
@@ -52,8 +54,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
     ///
     /// # Errors
     /// Returns an error that names the frame and its actual state if no allocated block of this order starts at
-    /// `first`. Returns [`FreeError::Reentered`] if the free would have to wait for the caller's own thread. The block
-    /// and its accounting are unchanged in both cases.
+    /// `first`. Returns [`FreeError::Reentered`] if the free would have to wait for the caller's own thread and cannot
+    /// be [deferred](Platform::is_reentered). The block and its accounting are unchanged in both cases.
     #[inline(always)]
     pub fn free(&self, first: Pfn, order: Order) -> Result<(), FreeError> {
         if order != Order::PAGE {
@@ -143,72 +145,39 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if order == Order::PAGE && self.push_elsewhere(zone, first) {
             return Ok(());
         }
-        if self.state.platform.is_reentered() {
-            return Err(FreeError::Reentered(first));
-        }
-        let frame = zone.offset(first);
+        let (frame, is_reentered) = (zone.offset(first), self.state.platform.is_reentered());
         match zone.frames.release(frame, order, self.invalid_free) {
+            Ok(kind) if is_reentered => {
+                let is_deferred = self.state.defer_free(zone, frame, order, kind);
+                if is_deferred { Ok(()) } else { Err(FreeError::Reentered(first)) }
+            }
             Ok(kind) => {
-                self.free_released(zone, frame, order, kind);
+                self.state.finish_own_frees();
+                self.state.free_released(zone, frame, order, kind);
                 Ok(())
             }
-            Err(FrameState::Watched) => self.free_watched(zone, first, order),
+            Err(FrameState::Watched) if !is_reentered => self.free_watched(zone, first, order),
             Err(state) => Err(self.refusal(zone, first, order, state)),
         }
-    }
-
-    /// Frees a block that is marked as cached.
-    #[inline]
-    pub(super) fn free_released(&self, zone: &Zone<'m, P>, frame: u32, order: Order, kind: PageKind) {
-        if self.hardening.poison.is_some() || self.hardening.quarantine != PageCount::ZERO {
-            self.free_hardened(zone, frame, order, kind);
-        } else {
-            self.state.free_block(zone, frame, order, kind);
-        }
-    }
-
-    /// Poisons the block and puts it into quarantine, depending on which of the two is enabled.
-    #[cold]
-    fn free_hardened(&self, zone: &Zone<'m, P>, frame: u32, order: Order, kind: PageKind) {
-        if let Some(poison) = self.hardening.poison
-            && let Some(contents) = self.state.platform.contents()
-        {
-            contents.fill(zone.pfn(frame), order.pages(), poison);
-        }
-        // Each round frees the oldest block to make space for this one. The number of rounds is limited by the number
-        // of entries.
-        for _ in 0..=zone.quarantine.len() {
-            match zone.enter_quarantine(frame, order, kind) {
-                Entry::Done => return,
-                Entry::TooLarge => break,
-                Entry::Oldest(oldest) => self.state.release(zone, &oldest),
-                // Two racing frees of this block passed the `Checked` test, which is not atomic. The quarantine already
-                // holds the block.
-                Entry::Retired => {
-                    return self.state.note_invalid(zone, frame, order);
-                }
-            }
-        }
-        self.state.free_block(zone, frame, order, kind);
     }
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
     /// Frees a frame that is already marked as cached, but that the fast path could not push.
     ///
-    /// Returns `false` if the push would have to wait for the caller's own thread. The frame is then marked as
-    /// allocated again.
+    /// Returns `false` if the push would have to wait for the caller's own thread and cannot be deferred. The frame is
+    /// then marked as allocated again.
     #[inline(never)]
     fn free_slow(&self, zone: usize, Push { step, frame }: Push) -> bool {
         let kind = PageKind::ALL.into_iter().find(|&kind| PUSH_STEPS[kind as usize] == step);
         let kind = kind.expect("every step belongs to a page kind");
         if self.platform.is_reentered() {
-            self.zones[zone].frames.mark_allocated_again(frame, kind);
-            return false;
+            return self.defer_free(&self.zones[zone], frame, Order::PAGE, kind);
         }
         let zone = &self.zones[zone];
         let mut session = None;
         if let Some(cpu) = self.current_cpu_info() {
+            self.finish_frees(cpu);
             let slot = self.slot_of(zone, cpu).or_else(|| self.slot_beside(zone, cpu));
             session = match slot.map(|slot| self.lock_slot(slot, cpu)) {
                 Some(Some(locked)) => match locked.push_and_fold(frame, kind) {
@@ -229,8 +198,90 @@ impl<'m, P: Platform> MachineState<'m, P> {
         true
     }
 
+    /// Defers the free of a block that is marked as cached, because it would have to wait for the caller's own thread.
+    ///
+    /// Returns `false` if the CPU has deferred too many frees already. The block is then marked as allocated again.
+    #[cold]
+    #[inline(never)]
+    fn defer_free(&self, zone: &Zone<'m, P>, frame: u32, order: Order, kind: PageKind) -> bool {
+        let block = DeferredBlock { zone: zone.id, frame, order, kind };
+        let added = self.current_cpu_info().is_some_and(|cpu| self.deferred[cpu.index as usize].add(block));
+        if !added {
+            zone.frames.mark_allocated_again(frame, order, kind);
+        }
+        added
+    }
+
+    /// Finishes the deferred frees of a CPU. The caller may wait, and has not locked a pageset.
+    ///
+    /// A free is deferred only by a handler that interrupted an operation with a lock. Every request and free that goes on
+    /// to such operations calls this first, so a CPU normally has room for the frees of all handlers that interrupt one
+    /// operation. Pops and pushes without a platform lock need not call it, because no handler finds them reentered. The
+    /// tick finishes what is left while a CPU does nothing else.
+    #[inline]
+    pub(crate) fn finish_frees(&self, cpu: CpuInfo) {
+        if self.deferred[cpu.index as usize].has_blocks() {
+            self.finish_frees_now(cpu);
+        }
+    }
+
+    /// Finishes the deferred frees of the current CPU. Not inlined, so that its callers need no more registers.
+    #[inline(never)]
+    pub(super) fn finish_own_frees(&self) {
+        if let Some(cpu) = self.current_cpu_info() {
+            self.finish_frees(cpu);
+        }
+    }
+
+    /// Finishes the deferred frees of all CPUs.
+    pub(crate) fn finish_all_frees(&self) {
+        self.cpus.iter().filter(|cpu| cpu.exists()).for_each(|&cpu| self.finish_frees(cpu));
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn finish_frees_now(&self, cpu: CpuInfo) {
+        for block in self.deferred[cpu.index as usize].take_all() {
+            let zone = &self.zones[block.zone.index()];
+            self.free_released(zone, block.frame, block.order, block.kind);
+        }
+    }
+
+    /// Frees a block that is marked as cached.
+    #[inline]
+    pub(super) fn free_released(&self, zone: &Zone<'m, P>, frame: u32, order: Order, kind: PageKind) {
+        if self.hardening.poison.is_some() || self.hardening.quarantine != PageCount::ZERO {
+            self.free_hardened(zone, frame, order, kind);
+        } else {
+            self.free_block(zone, frame, order, kind);
+        }
+    }
+
+    /// Poisons the block and puts it into quarantine, depending on which of the two is enabled.
+    #[cold]
+    fn free_hardened(&self, zone: &Zone<'m, P>, frame: u32, order: Order, kind: PageKind) {
+        if let Some(poison) = self.hardening.poison
+            && let Some(contents) = self.platform.contents()
+        {
+            contents.fill(zone.pfn(frame), order.pages(), poison);
+        }
+        // Each round frees the oldest block to make space for this one. The number of rounds is limited by the number
+        // of entries.
+        for _ in 0..=zone.quarantine.len() {
+            match zone.enter_quarantine(frame, order, kind) {
+                Entry::Done => return,
+                Entry::TooLarge => break,
+                Entry::Oldest(oldest) => self.release(zone, &oldest),
+                // Two racing frees of this block passed the `Checked` test, which is not atomic. The quarantine already
+                // holds the block.
+                Entry::Retired => return self.note_invalid(zone, frame, order),
+            }
+        }
+        self.free_block(zone, frame, order, kind);
+    }
+
     /// Frees a block that is marked as cached, to the pageset or to the buddy.
-    pub(super) fn free_block(&self, zone: &Zone<'m, P>, frame: u32, order: Order, kind: PageKind) {
+    fn free_block(&self, zone: &Zone<'m, P>, frame: u32, order: Order, kind: PageKind) {
         let cpu = self.current_cpu_info();
         let stack = cpu.and_then(|cpu| self.stack_for(zone, cpu, frame, order));
         if let (Some(cpu), Some(stack)) = (cpu, stack)

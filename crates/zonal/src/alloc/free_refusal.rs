@@ -13,6 +13,8 @@ use crate::zone::frame_state::FrameState;
 
 impl<'m, P: Platform> Allocator<'m, P> {
     /// Returns why `frame` of `zone`, found in `state`, cannot be freed with order `given`.
+    ///
+    /// The details of a block with a frame to retire are behind a lock, for which a reentered handler must not wait.
     #[cold]
     #[inline(never)]
     pub(super) fn refusal(
@@ -36,6 +38,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             FrameState::RunPart(_) => self.refusal_in_run(zone, frame, zone.offset(frame)),
             FrameState::Splitting(_) => FreeError::BeingSplit(frame),
             FrameState::Retired(_) => FreeError::Retired(frame),
+            FrameState::Watched if self.state.platform.is_reentered() => FreeError::Reentered(frame),
             FrameState::Watched => match zone.unwatched(zone.offset(frame), state) {
                 FrameState::Watched => FreeError::NotAllocated(frame), // another thread has freed the block since
                 state => self.refusal(zone, frame, given, state),
@@ -48,8 +51,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Returns the error for a frame where no block starts, according to the block that contains the frame now.
     fn refusal_inside(&self, zone: &Zone<'m, P>, frame: Pfn) -> FreeError {
-        let around = zone.block_around(zone.offset(frame), self.max_order);
-        match around.map(|(first, state)| (first, zone.unwatched(first, state))) {
+        let start = zone.start_around(zone.offset(frame), self.max_order);
+        if matches!(start, Some((.., FrameState::Watched))) && self.state.platform.is_reentered() {
+            return FreeError::Reentered(frame);
+        }
+        let around = start.filter(|&(first, least, state)| zone.order_at(first, state) >= Some(least));
+        match around.map(|(first, _, state)| (first, zone.unwatched(first, state))) {
             Some((first, FrameState::Allocated(order, _))) => {
                 FreeError::InsideBlock { frame, block: zone.pfn(first), order }
             }
@@ -70,6 +77,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         count: PageCount,
         state: FrameState,
     ) -> FreeError {
+        if state == FrameState::Watched && self.state.platform.is_reentered() {
+            return FreeError::Reentered(frame);
+        }
         let allocated = match zone.unwatched(zone.offset(frame), state) {
             FrameState::Allocated(order, _) => Some(order.pages()),
             FrameState::RunHead(..) => {

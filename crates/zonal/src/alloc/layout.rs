@@ -9,6 +9,7 @@ use crate::config::Config;
 use crate::error::ConfigError;
 use crate::machine::{Machine, NodeDescription, TopologyError, ZONE_FRAMES_MAX, ZoneDescription};
 use crate::metadata::arena::{Arena, Measure};
+use crate::pageset::deferred::DeferredFrees;
 use crate::pageset::slot::measure_slots;
 use crate::pageset::{CachedOrders, Pageset, STACKS, StackShape, ZonePagesets};
 use crate::platform::Platform;
@@ -124,6 +125,7 @@ impl<'a> Layout<'a> {
         measure.add::<SharedCells<P>>(1);
         measure.add::<P::U32>(self.machine.cpu_ids());
         measure.add::<Pageset<P>>(1);
+        measure.add::<DeferredFrees<P>>(self.cpus());
         measure.total()
     }
 

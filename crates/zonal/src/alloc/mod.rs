@@ -211,7 +211,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if request.may_pop()
             && let Some(block) = self.alloc_near(request)
         {
-            if self.hardening.zero == ZeroOn::EveryAllocation {
+            if self.state.hardening.zero == ZeroOn::EveryAllocation {
                 self.state.zero(block.first, block.order.pages());
             }
             return Ok(block);
@@ -414,7 +414,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     ) -> bool {
         // The poison is checked before the block is marked as allocated, because no thread can free the block until
         // then.
-        if let Some(poison) = self.hardening.poison
+        if let Some(poison) = self.state.hardening.poison
             && !self.state.is_poisoned(zone, frame, order, poison)
         {
             let first = Some(zone.pfn(frame));

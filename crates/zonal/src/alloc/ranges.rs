@@ -45,7 +45,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 return Err(self.in_use(zone, &range));
             }
         }
-        if self.hardening.zero == ZeroOn::EveryAllocation {
+        if self.state.hardening.zero == ZeroOn::EveryAllocation {
             self.state.zero(range.start, range.count);
         }
         Ok(FrameRun { range, zone: zone.id, node: zone.node_id })
@@ -202,7 +202,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// allocated, retires these, frees the others and returns `false`.
     pub(super) fn mark_taken(&self, zone: &Zone<'m, P>, run: Run, kind: PageKind) -> bool {
         self.state.nodes[zone.node].counters.add_total(kind.item(), run.count as i64);
-        let checks = self.hardening.poison.is_some() || self.invalid_free == InvalidFree::Checked;
+        let checks = self.state.hardening.poison.is_some() || self.invalid_free == InvalidFree::Checked;
         if checks && !self.are_unused(zone, run, kind) {
             return false;
         }

@@ -170,14 +170,14 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         for part in parts_between(run, bad.frames()) {
             for (frame, order) in part.blocks(self.max_order) {
-                self.free_released(zone, frame, order, kind);
+                self.state.free_released(zone, frame, order, kind);
             }
         }
     }
 
     /// Retires frames whose blocks were freed without it, which frees under [`InvalidFree::Checked`] can cause.
     pub(crate) fn retire_lost(&self) {
-        if self.invalid_free != InvalidFree::Checked || self.state.platform.is_reentered() {
+        if self.invalid_free != InvalidFree::Checked {
             return;
         }
         for zone in self.state.zones.iter().filter(|zone| zone.has_pending()) {

@@ -120,6 +120,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if let Some(order) = run.as_block(self.max_order) {
             return self.free(first, order);
         }
+        if self.state.platform.is_reentered() {
+            return Err(FreeError::Reentered(first));
+        }
         let begun = zone.free_areas.with_lock_of(run.first, || zone.frames.begin_free(run, self.max_order));
         let kind = begun.map_err(|state| self.run_refusal(zone, first, count, state))?;
         self.free_beside(zone, run, kind, &zone.bad_of_run(run));
@@ -164,6 +167,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if let Some(order) = run.as_block(self.max_order) {
             return self.split(first, order, to);
         }
+        if self.state.platform.is_reentered() {
+            return Err(SplitError::NotAllocated(FreeError::Reentered(first)));
+        }
         let begun = zone.free_areas.with_lock_of(run.first, || zone.frames.begin_split(run, self.max_order));
         let kind =
             begun.map_err(|state| SplitError::NotAllocated(self.run_refusal(zone, first, count, state)))?;
@@ -181,9 +187,6 @@ impl<'m, P: Platform> Allocator<'m, P> {
             return Err(FreeError::NoFrames(first));
         }
         let zone = self.zone_of(first).ok_or(FreeError::NotManaged(first))?;
-        if self.state.platform.is_reentered() {
-            return Err(FreeError::Reentered(first));
-        }
         if zone.span.end().offset_from(first).is_none_or(|left| count > left) {
             return Err(self.run_refusal(zone, first, count, zone.frames.state(zone.offset(first))));
         }

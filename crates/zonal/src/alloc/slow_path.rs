@@ -78,6 +78,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if self.state.platform.is_reentered() {
             return Err(AllocError::Reentered);
         }
+        self.state.finish_own_frees();
         if self.faults != Faults::None && self.is_refused() {
             return Err(self.refuse(request));
         }
@@ -258,8 +259,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
     }
 
-    /// Drains the quarantine and all CPUs' pagesets of a zone.
+    /// Drains the quarantine and all CPUs' pagesets of a zone, after all deferred frees.
     pub(crate) fn drain_zone(&self, zone: &Zone<'m, P>) {
+        self.finish_all_frees();
         self.flush_quarantine(zone);
         self.cpus.iter().filter(|cpu| cpu.exists()).for_each(|&cpu| self.drain_cpu(zone, cpu));
     }

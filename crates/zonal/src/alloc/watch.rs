@@ -172,7 +172,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         self.may_begin(request)?;
         let near = request.may_pop().then(|| self.alloc_near(request)).flatten();
         if let Some(block) = near
-            && self.hardening.zero == ZeroOn::EveryAllocation
+            && self.state.hardening.zero == ZeroOn::EveryAllocation
         {
             self.state.zero(block.first, block.order.pages());
         }

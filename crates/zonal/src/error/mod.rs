@@ -116,8 +116,9 @@ pub enum FreeError {
     Quarantined(Pfn),
     /// The frame is retired ([`Allocator::retire`](crate::Allocator::retire)) and stays out of use.
     Retired(Pfn),
-    /// The free comes from a handler that interrupted its own thread inside the allocator. It could not complete
-    /// without waiting for that thread. The frame is still allocated and must be freed later.
+    /// The free comes from a handler that interrupted its own thread inside the allocator. It could neither complete
+    /// without waiting for that thread, nor be [deferred](crate::Platform::is_reentered). The frame is still allocated
+    /// and must be freed later.
     Reentered(Pfn),
 }
 

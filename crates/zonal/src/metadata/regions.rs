@@ -35,6 +35,8 @@ pub enum Part {
     CurrentSlot(CpuId),
     /// The pageset slots of a CPU; written at start only.
     PagesetSlots(CpuId),
+    /// The frees that handlers on a CPU could not finish.
+    DeferredFrees(CpuId),
     /// The set of nodes that a CPU looked up last in its zonelist, and the nearest zone on them.
     NearestZone(CpuId),
     /// A node's threshold, preferred zone and number of CPUs; read on many paths, written by run-time changes.
@@ -87,6 +89,7 @@ impl Part {
             Self::Views => "views",
             Self::CurrentSlot(_) => "current slot",
             Self::PagesetSlots(_) => "pageset slots",
+            Self::DeferredFrees(_) => "deferred frees",
             Self::NearestZone(_) => "nearest zone",
             Self::NodeRules(_) => "node rules",
             Self::NodeTotals(_) => "node totals",
@@ -119,7 +122,10 @@ impl fmt::Display for Part {
             | Self::OnlineCpus
             | Self::NullSlot
             | Self::Views => f.write_str(self.name()),
-            Self::CurrentSlot(cpu) | Self::PagesetSlots(cpu) | Self::NearestZone(cpu) => {
+            Self::CurrentSlot(cpu)
+            | Self::PagesetSlots(cpu)
+            | Self::DeferredFrees(cpu)
+            | Self::NearestZone(cpu) => {
                 write!(f, "{} of CPU {cpu}", self.name())
             }
             Self::NodeRules(node) => write!(f, "node {node} rules"),

@@ -7,6 +7,7 @@
 //! `rules/pageset_tuning.rs` decides how deep the stacks may grow. Linux: `struct per_cpu_pages`.
 
 mod block_steps;
+pub(crate) mod deferred;
 mod depth_cells;
 mod drain;
 pub(crate) mod full_zones;

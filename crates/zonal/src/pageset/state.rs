@@ -6,7 +6,9 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
+use crate::config::Hardening;
 use crate::node_mask::NodeMask;
+use crate::pageset::deferred::DeferredFrees;
 use crate::pageset::{CachedOrders, ZonePagesets};
 use crate::platform::pageset_slot::PagesetSlots;
 use crate::platform::tracepoint::{RetireCause, Tracepoint};
@@ -35,6 +37,9 @@ pub(crate) struct MachineState<'m, P: Platform> {
     /// One value for each CPU id: 1 while the CPU is online.
     pub(crate) cpus_online: &'m [P::U32],
     pub(crate) cached: CachedOrders,
+    /// Deferred frees by CPU index.
+    pub(crate) deferred: &'m [DeferredFrees<P>],
+    pub(crate) hardening: Hardening,
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {

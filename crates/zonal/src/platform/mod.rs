@@ -30,6 +30,9 @@ use crate::units::{CpuId, Moment, NodeId, PageCount, Pfn};
 use reclaimer::{NoReclaimer, Reclaimer};
 use whole_words::{Direction, WORD_FRAMES};
 
+/// Number of frees that a CPU can [defer](Platform::is_reentered) until they are finished.
+pub const DEFERRED_FREES_MAX: usize = 15; // with a flag they fill two cache lines
+
 /// An atomic integer that holds a `T`, with the operations and orderings of `core::sync::atomic`.
 pub trait Atomic<T: Copy>: Send + Sync {
     /// Creates a cell that holds `value`.
@@ -285,6 +288,11 @@ pub trait Platform: Send + Sync {
     /// If so, operations that need a lock fail with [`AllocError::Reentered`](crate::error::AllocError::Reentered) or
     /// [`FreeError::Reentered`](crate::error::FreeError::Reentered) instead of deadlocking. The default, `false`, is
     /// correct for platforms whose handlers never call the allocator, or never interrupt it while it runs.
+    ///
+    /// The free of a block is then *deferred*: the block is marked as freed, and counts as allocated until a later request
+    /// or free of the same CPU that needs locks, a drain, or the tick finishes its free. A free still fails if the CPU has
+    /// deferred [`DEFERRED_FREES_MAX`] frees that are not finished, or if it is the free of a run or of a block with a frame
+    /// to retire.
     fn is_reentered(&self) -> bool {
         false
     }

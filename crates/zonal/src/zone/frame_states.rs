@@ -259,11 +259,10 @@ impl<'m, P: Platform> FrameTable<'m, P> {
         release_block(self.cell(frame), order, invalid_free).map_err(|found| self.state_of(frame, found))
     }
 
-    /// Reverts the release of a single frame, which the caller has not yet pushed onto a stack: marks it as allocated.
+    /// Reverts the release of a block, which the caller has not yet pushed onto a stack: marks it as allocated.
     #[cold]
-    pub(crate) fn mark_allocated_again(&self, frame: u32, kind: PageKind) {
-        // Release: pairs with the acquire of the free's exchange.
-        self.cell(frame).store(allocated_page(kind), Release);
+    pub(crate) fn mark_allocated_again(&self, frame: u32, order: Order, kind: PageKind) {
+        self.set(frame, FrameState::Allocated(order, kind));
     }
 
     /// Returns the state of `frame`.

@@ -138,6 +138,13 @@ impl<'m, P: Platform> Zone<'m, P> {
     ///
     /// Only the first frame of a block has a state, so this checks every frame at which such a block could start.
     pub(crate) fn block_around(&self, frame: u32, max: Order) -> Option<(u32, FrameState)> {
+        let (first, least, state) = self.start_around(frame, max)?;
+        self.order_at(first, state).filter(|&order| order >= least).map(|_| (first, state))
+    }
+
+    /// Returns the first frame at or before `frame` at which the block around `frame` could start, the least order of such
+    /// a block, and the state of the first frame. Waits for no lock.
+    pub(crate) fn start_around(&self, frame: u32, max: Order) -> Option<(u32, Order, FrameState)> {
         for order in (0..=max.get()).filter_map(Order::new) {
             let first = frame & !(order.pages().get() as u32 - 1);
             if self.pfn(first) < self.span.start {
@@ -146,12 +153,7 @@ impl<'m, P: Platform> Zone<'m, P> {
             match self.frames.state(first) {
                 FrameState::Free => {}
                 // Otherwise the block ends before `frame`, or there is a hole; no block around `frame` starts earlier.
-                state => {
-                    return self
-                        .order_at(first, state)
-                        .filter(|&found| found >= order)
-                        .map(|_| (first, state));
-                }
+                state => return Some((first, order, state)),
             }
         }
         None

@@ -1,5 +1,6 @@
 //! Tests of requests and frees by a handler that interrupted its own thread. The handler waits for no lock, which the
-//! platform of these tests would detect. Calls that are refused change no state.
+//! platform of these tests would detect. Calls that are refused change no state, and frees that are deferred are finished
+//! later. Related files: `deferred_frees.rs` tests single deferred frees, and `interrupted.rs` interrupts operations.
 
 use std::collections::BTreeMap;
 
@@ -80,6 +81,9 @@ impl Player<'_> {
             Ok(()) => {
                 self.count(|counts| &mut counts.gives, false);
                 self.held.remove(&frame);
+                let again = self.a.free(Pfn::new(frame), order);
+                let is_refused = matches!(again, Err(FreeError::NotAllocated(_) | FreeError::Quarantined(_)));
+                assert!(is_refused, "freed twice: {again:?}");
             }
             Err(FreeError::Reentered(first)) => {
                 self.count(|counts| &mut counts.gives, true);
@@ -112,9 +116,13 @@ fn handlers_are_served_without_locks_or_refused() {
         let (a, random) = (&world.allocator, Random(seed as u64));
         let (held, counts) = (BTreeMap::new(), Counts::default());
         let mut player = Player { a, random, in_handler: false, held, counts };
-        for _ in 0..40_000 {
+        let mut most_deferred = 0;
+        for step in 0..40_000 {
             run_on(player.random.below(4) as u32);
-            player.in_handler = player.random.once_in(3);
+            // Many calls of handlers in succession fill their lists of deferred frees.
+            if player.random.once_in(if player.in_handler { 40 } else { 80 }) {
+                player.in_handler = !player.in_handler;
+            }
             reenter_on_this_thread(player.in_handler);
             match player.random.below(8) {
                 0..4 if player.held.len() < 3000 => player.take(),
@@ -122,11 +130,22 @@ fn handlers_are_served_without_locks_or_refused() {
                 5 => player.give_in_bulk(),
                 _ => player.give(),
             }
+            if step % 64 == 0 {
+                let held: PageCount = player.held.values().map(|order| order.pages()).sum();
+                let accounting = a.accounting();
+                assert!(accounting.balance(), "{accounting:?}");
+                most_deferred = most_deferred.max(accounting.allocated.get() - held.get());
+            }
         }
         reenter_on_this_thread(false);
         let Player { held, counts, .. } = player;
         let Counts { takes, gives, bulks } = &counts;
         assert!([takes, gives, bulks].iter().all(|count| count[1] > 0), "{config:?}: {counts:?}");
+        let in_quarantine = config.hardening.quarantine.get() * 2; // of two zones
+        assert!(
+            most_deferred > in_quarantine + 64,
+            "{config:?}: at most {most_deferred} frames were deferred"
+        );
         a.drain_pagesets(); // blocks in quarantine count as allocated
         let accounting = a.verify().unwrap();
         let frames = held.values().map(|order| order.pages()).sum();
