@@ -21,6 +21,8 @@ use crate::zone::runs::Run;
 
 /// Rounds without progress after which [`Fence::vacate`] stops.
 const IDLE_ROUNDS: u32 = 3;
+/// Maximum number of calls of [`Platform::relax`] while [`Allocator::fence`] waits for requests that hold free frames.
+const WAIT_ROUNDS: u32 = 1000;
 
 /// A range whose free frames are kept out of use; see [`Allocator::fence`].
 ///
@@ -77,6 +79,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// that another thread began before the call may still reach a pageset; its frame is then moved to the fence, too,
     /// unless it is allocated again before this method returns.
     ///
+    /// A request for a large block or range may hold free frames of the range while it calls reclaimers. The method waits
+    /// for the end of such a request, for at most 1000 calls of [`Platform::relax`]; if it ends later, the fence gets the
+    /// frames then. The method does not wait if the caller is a reclaimer.
+    ///
     /// # Errors
     /// Returns an error if the range is empty, is not within one zone, has frames that are not online, or overlaps
     /// another fence, or if the zone has 8 fences already.
@@ -86,7 +92,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             return Err(FenceError::Reentered(range.start));
         }
         let run = Run { first: zone.offset(range.start), count: range.count.get() };
-        let _held = self.state.shared.change();
+        let held = self.state.shared.change();
         let is_offline = |&frame: &u32| zone.frames.state(frame) == FrameState::NotManaged;
         if let Some(frame) = run.frames().find(is_offline) {
             return Err(FenceError::NotOnline(zone.pfn(frame)));
@@ -102,7 +108,14 @@ impl<'m, P: Platform> Allocator<'m, P> {
             zone.counters().add_total(ZoneItem::Free, -(kept.0 as i64));
             self.state.count_fenced(zone, kept);
         });
-        Ok(Fence { allocator: self, zone, range, slot })
+        drop(held);
+        let fence = Fence { allocator: self, zone, range, slot };
+        let mut round = 0;
+        while round < WAIT_ROUNDS && zone.overlaps_claim(run) && !self.state.platform.is_reclaiming() {
+            self.state.platform.relax(round);
+            round += 1;
+        }
+        Ok(fence)
     }
 }
 

@@ -12,25 +12,29 @@ use crate::alloc::context::AllocContext;
 use crate::alloc::explain::Step;
 use crate::alloc::request::Block;
 use crate::alloc::runs::FrameRun;
+use crate::alloc::slow_path::IDLE_ROUNDS;
 use crate::alloc::watch::Watch;
 use crate::error::UsedState;
 use crate::machine::FrameRange;
 use crate::pageset::state::MachineState;
 use crate::platform::{Atomic, Platform};
-use crate::units::{PageCount, PageKind, Pfn};
+use crate::units::{PageCount, PageKind};
 use crate::zone::Zone;
 use crate::zone::counters::NodeItem;
+use crate::zone::fences::overlap;
 use crate::zone::frame_state::FrameState;
 use crate::zone::runs::Run;
 
-/// Maximum number of windows that a request empties.
+/// Maximum number of windows of a zone that a request empties.
 const WINDOW_TRIES: usize = 4;
 /// Maximum number of calls of the reclaimers because a zone lacks frames outside the window.
 const SHORT_ROUNDS: u32 = 4;
-/// Maximum number of windows of a zone that are compared, and for which the reclaimers are asked what they could free.
+/// Number of windows that are compared before the reclaimers are asked which of them they can empty.
 const CANDIDATES: usize = 64;
+/// Number of windows after which a search in a zone ends, if the reclaimers were asked for all of them in vain.
+const ASKED: u32 = 256;
 /// Number of blocks and free frames in the windows of a zone after which a search ends.
-const LOOKS: u64 = 1 << 17;
+const LOOKS: u64 = 1 << 21;
 
 /// A range of a zone that could be emptied.
 struct Window<'m, P: Platform> {
@@ -87,7 +91,7 @@ impl<'a, 'm, P: Platform> Claim<'a, 'm, P> {
 
     /// Returns the number of frames that it does not hold.
     const fn missing(&self) -> PageCount {
-        PageCount::new(self.run.count - self.held)
+        PageCount::new(self.run.count.saturating_sub(self.held))
     }
 }
 
@@ -128,27 +132,40 @@ impl<'m, P: Platform> Allocator<'m, P> {
         watch: W,
     ) -> Result<FrameRun, PageCount> {
         let mut evicted = PageCount::ZERO;
-        let mut tried = [Pfn::new(u64::MAX); WINDOW_TRIES];
-        let most = count.plus(count);
-        let tries = match (context.may_reclaim, context.may_retry) {
-            (false, _) => 0,
-            (true, false) => 1,
-            (true, true) => WINDOW_TRIES,
-        };
-        for at in 0..tries {
-            let left = most.saturating_minus(evicted);
-            let window = self.state.find_in_zones(context, |zone| {
-                self.cheapest_window(zone, context, count, left, &tried[..at])
-            });
-            let Some(window) = window else { break };
-            tried[at] = window.range.start;
-            match self.empty(&window, context, most, &mut evicted, watch) {
-                Emptied::Whole(run) => return Ok(run),
+        if !context.may_reclaim {
+            return Err(evicted);
+        }
+        let run = self
+            .state
+            .find_in_zones(context, |zone| self.reclaim_run_of(zone, context, count, &mut evicted, watch));
+        run.ok_or(evicted)
+    }
+
+    /// Empties windows of a zone until one can be allocated.
+    fn reclaim_run_of<W: Watch>(
+        &self,
+        zone: &'m Zone<'m, P>,
+        context: &AllocContext<'_>,
+        count: PageCount,
+        evicted: &mut PageCount,
+        watch: W,
+    ) -> Option<FrameRun> {
+        let most = PageCount::new(count.get().saturating_mul(2));
+        let mut tried = [None; WINDOW_TRIES];
+        for at in 0..if context.may_retry { WINDOW_TRIES } else { 1 } {
+            if context.ranges_ignored.get() {
+                return None;
+            }
+            let left = most.saturating_minus(*evicted);
+            let window = self.cheapest_window(zone, context, count, left, &tried[..at])?;
+            tried[at] = Some(window.run());
+            match self.empty(&window, context, most, evicted, watch) {
+                Emptied::Whole(run) => return Some(run),
                 Emptied::InUse => {}
-                Emptied::Hopeless => break,
+                Emptied::Hopeless => return None,
             }
         }
-        Err(evicted)
+        None
     }
 
     /// Empties a window with the reclaimers and allocates it. Adds the number of frames that they freed to `evicted`, which
@@ -174,7 +191,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
             if short > most.saturating_minus(*evicted) {
                 return Emptied::InUse;
             }
-            let freed = self.stalling(context, || self.direct_reclaim_of(zone.node, context, short));
+            let freed = self.stalling(context, || self.direct_reclaim_of_zone(zone, context, short));
+            self.state.drain_zone(zone); // the reclaimer may have freed on several CPUs
             watch.step(Step::DirectReclaim { freed });
             *evicted = evicted.plus(freed);
             if freed == PageCount::ZERO {
@@ -182,7 +200,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
             }
         }
         let Some(mut claim) = Claim::begin(&self.state, window) else { return Emptied::InUse };
-        while claim.missing() != PageCount::ZERO {
+        for _ in 0..IDLE_ROUNDS {
+            if claim.missing() == PageCount::ZERO {
+                break;
+            }
             let missing = claim.missing();
             if missing > most.saturating_minus(*evicted) {
                 return Emptied::InUse;
@@ -208,7 +229,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
             }
         }
         // The claim holds the frames already.
-        if self.short_of_min(zone, context, PageCount::ZERO) != PageCount::ZERO
+        if claim.missing() != PageCount::ZERO
+            || self.short_of_min(zone, context, PageCount::ZERO) != PageCount::ZERO
             || !self.take_claimed(claim, context.kind)
         {
             return Emptied::InUse;
@@ -223,59 +245,70 @@ impl<'m, P: Platform> Allocator<'m, P> {
             return false;
         }
         self.state.nodes[zone.node].counters.add_total(NodeItem::Kernel, -(run.count as i64));
-        drop(claim);
+        zone.end_claim(claim.slot);
+        core::mem::forget(claim);
         self.mark_taken(zone, run, kind)
     }
 
-    /// Returns the window of a zone that the reclaimers can empty and that costs the fewest evictions, at most `left`.
-    /// Windows that begin at a frame of `tried` are left out.
+    /// Returns a window of a zone that the reclaimers can empty with at most `left` evictions: the cheapest of
+    /// [`CANDIDATES`], or the cheapest of the next so many if they can empty none of these. Leaves out windows that overlap
+    /// those in `tried`.
     ///
     /// Windows with only cached contents come first, because other contents are less likely to be reclaimable, and among
-    /// others those with small blocks. In a large zone, each search begins where the last one ended.
+    /// others those with small blocks. Each search begins where the last one ended.
     fn cheapest_window(
         &self,
         zone: &'m Zone<'m, P>,
         context: &AllocContext<'_>,
         count: PageCount,
         left: PageCount,
-        tried: &[Pfn],
+        tried: &[Option<Run>],
     ) -> Option<Window<'m, P>> {
         let align = context.order.pages().get();
         let start = u64::from(zone.offset(zone.span.start)).next_multiple_of(align);
         let last = self.reach(zone, context).checked_sub(count.get())?.checked_sub(start)?;
         let step = (count.get() / 2).max(1).next_multiple_of(align);
         let windows = last / step + 1;
-        let first = zone.cells.next_window.load(Relaxed) % windows;
-        // Weighted frames of other kinds than `Cache`, used frames, and the number of the window.
-        let mut best = [(u32::MAX, u32::MAX, u32::MAX); CANDIDATES];
-        let (mut looks, mut seen) = (0, 0);
         // Relaxed accesses to the number: it is only where a search begins.
+        let first = zone.cells.next_window.load(Relaxed) % windows;
         let window = |number: u64| Window {
             zone,
             range: FrameRange { start: zone.pfn((start + number * step) as u32), count },
         };
-        while seen < windows && (seen < CANDIDATES as u64 || looks < LOOKS) {
-            let number = (first + seen) % windows;
-            seen += 1;
-            let candidate = window(number);
-            if let Some(others) = self.others_in(&candidate, &mut looks)
-                && !tried.contains(&candidate.range.start)
-            {
-                let free = candidate.free();
-                let used = count.saturating_minus(free);
-                let entry = [others, used.get(), number].map(|part| u32::try_from(part).unwrap_or(u32::MAX));
-                let at = best.partition_point(|&found| found < entry.into());
-                if used.plus(self.short_of_min(zone, context, free)) <= left && at < CANDIDATES {
-                    best[at..].rotate_right(1);
-                    best[at] = entry.into();
+        let (mut looks, mut seen, mut asked) = (0, 0, 0);
+        while seen < windows && looks < LOOKS && asked < ASKED {
+            // Weighted frames of other kinds than `Cache`, used frames, and the number of the window.
+            let mut found = [(u32::MAX, u32::MAX, u32::MAX); CANDIDATES];
+            let mut candidates = 0;
+            while seen < windows && looks < LOOKS && candidates < CANDIDATES {
+                let number = (first + seen) % windows;
+                seen += 1;
+                let candidate = window(number);
+                if let Some(others) = self.others_in(&candidate, &mut looks)
+                    && !tried.iter().flatten().any(|&tried| overlap(tried, candidate.run()).is_some())
+                {
+                    let free = candidate.free();
+                    let used = count.saturating_minus(free);
+                    if used.plus(self.short_of_min(zone, context, free)) <= left {
+                        let entry = [others, used.get(), number];
+                        found[candidates] = entry.map(|part| u32::try_from(part).unwrap_or(u32::MAX)).into();
+                        candidates += 1;
+                    }
+                }
+            }
+            let found = &mut found[..candidates];
+            found.sort_unstable();
+            for &mut (.., number) in found {
+                let candidate = window(number.into());
+                asked += 1;
+                if self.has_all(&candidate, count.saturating_minus(candidate.free())) {
+                    zone.cells.next_window.store(first + seen, Relaxed);
+                    return Some(candidate);
                 }
             }
         }
         zone.cells.next_window.store(first + seen, Relaxed);
-        let candidates = best.iter().take_while(|&&(_, _, number)| number != u32::MAX);
-        candidates
-            .map(|&(_, _, number)| window(number.into()))
-            .find(|candidate| self.has_all(candidate, count.saturating_minus(candidate.free())))
+        None
     }
 
     /// Whether the reclaimers could free all of the `used` frames of a window that are in use.
@@ -287,7 +320,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// the order, because the blocks of a cache are small. Returns `None` if the window has frames that no reclaimer can
     /// free.
     fn others_in(&self, window: &Window<'m, P>, looks: &mut u64) -> Option<u64> {
-        let (mut others, mut can_be_emptied) = (0, true);
+        let (mut others, mut can_be_emptied) = (0, window.zone.fence_over(window.run()).is_none());
         *looks += window.free().get();
         self.each_used_of(window.zone, &window.range, &mut |used| {
             *looks += 1;

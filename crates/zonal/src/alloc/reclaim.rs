@@ -282,12 +282,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     /// Reclaims directly up to `target` frames of the node with this index.
-    pub(super) fn direct_reclaim_of(
-        &self,
-        place: usize,
-        context: &AllocContext<'_>,
-        target: PageCount,
-    ) -> PageCount {
+    fn direct_reclaim_of(&self, place: usize, context: &AllocContext<'_>, target: PageCount) -> PageCount {
         let node = &self.state.nodes[place];
         let mut freed = PageCount::ZERO;
         let helps = |extent: &Extent<'m, P>| extent.zones.iter().any(|zone| context.allows(zone));
@@ -300,6 +295,19 @@ impl<'m, P: Platform> Allocator<'m, P> {
             }
         }
         self.note_direct(place, context, freed);
+        freed
+    }
+
+    /// Reclaims directly up to `target` frames of a zone that lacks them; returns the number of frames freed.
+    pub(super) fn direct_reclaim_of_zone(
+        &self,
+        zone: &'m Zone<'m, P>,
+        context: &AllocContext<'_>,
+        target: PageCount,
+    ) -> PageCount {
+        let request = ReclaimRequest { target, ..direct_request(context, zone.node_id) };
+        let freed = self.call_reclaimers(&zone_alone(zone.node, zone), &request);
+        self.note_direct(zone.node, context, freed);
         freed
     }
 

@@ -381,7 +381,9 @@ impl<'s, 'm, P: Platform, W: Watch> Scan<'s, 'm, P, W> {
     fn passes(&self, zone: &Zone<'_, P>) -> bool {
         let AllocContext { order, urgency, limit, cpu, .. } = *self.context;
         zone.watermarks_allow(order, urgency, limit, self.watermark)
-            && (order == Order::PAGE || zone.free_areas.has_block(order, zone.preferred_area(cpu)))
+            && (order == Order::PAGE
+                || zone.free_areas.has_block(order, zone.preferred_area(cpu))
+                || self.past == Past::Ignored && zone.free_areas.has_block_exactly(order))
     }
 
     /// Whether node reclaim is on and `zone` is near enough to be reclaimed.

@@ -28,6 +28,9 @@ use crate::units::{NodeId, Order, PageCount, ZoneId, ZoneKind};
 pub trait Reclaimer: Sync {
     /// Returns how many frames could be freed now for `request`, regardless of its target.
     ///
+    /// If the request has a range, only frames of the range count. Requests for large blocks choose their range by this
+    /// number; with a larger number, they try in vain to empty ranges that are in use.
+    ///
     /// A count of zero for one [reason](ReclaimReason) does not imply zero for another: clean pages may be exhausted
     /// while dirty pages remain.
     fn count(&self, request: &ReclaimRequest) -> PageCount;
@@ -77,9 +80,9 @@ pub struct ReclaimRequest {
     pub reason: ReclaimReason,
     /// Node whose frames are wanted.
     pub node: NodeId,
-    /// The only zone whose frames are wanted, or `None` for all zones of the node. A zone is given only in those
-    /// modes of [`ZonelistCache`](crate::config::ZonelistCache) that reclaim zone by zone, as kernels did when these
-    /// modes were published.
+    /// The only zone whose frames are wanted, or `None` for all zones of the node. A zone is given in those modes of
+    /// [`ZonelistCache`](crate::config::ZonelistCache) that reclaim zone by zone, as kernels did when these modes were
+    /// published, and if a request for a large block lacks frames of this zone.
     pub zone: Option<ZoneId>,
     /// Highest kind of zone whose frames are useful.
     pub zone_limit: ZoneKind,

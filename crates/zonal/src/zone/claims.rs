@@ -19,10 +19,10 @@ use crate::zone::runs::Run;
 impl<P: Platform> Zone<'_, P> {
     /// Begins a claim to a range, which holds no frames yet; returns its slot.
     ///
-    /// Returns `None` if the range overlaps another claim, or if all slots are in use.
+    /// Returns `None` if the range overlaps another claim or a fence, or if all slots are in use.
     pub(crate) fn begin_claim(&self, run: Run) -> Option<usize> {
         let _held = Held::wait(&self.cells.claims.lock);
-        if self.overlaps_claim(run) {
+        if self.has_claim_over(run) || self.fence_over(run).is_some() {
             return None;
         }
         let slots = &self.cells.claims.range;
@@ -39,7 +39,14 @@ impl<P: Platform> Zone<'_, P> {
     }
 
     /// Whether a claim overlaps a range.
+    ///
+    /// A claim that begins after a fence was added sees the fence, because the caller and the claim acquire the same lock.
     pub(crate) fn overlaps_claim(&self, run: Run) -> bool {
+        let _held = Held::wait(&self.cells.claims.lock);
+        self.has_claim_over(run)
+    }
+
+    fn has_claim_over(&self, run: Run) -> bool {
         let claims = self.cells.claims.range.iter().filter_map(|slot| decode(slot.load(Relaxed)));
         claims.filter_map(|claim| overlap(claim, run)).next().is_some()
     }

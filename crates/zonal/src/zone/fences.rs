@@ -74,14 +74,18 @@ impl<'m, P: Platform> Zone<'m, P> {
         (0..FENCES_MAX).map(|at| self.fence_held(at)).sum()
     }
 
-    /// Returns the number of frames of a range that are free, fenced or retired.
+    /// Returns the number of frames of a range that are free, fenced, claimed or retired.
     pub(crate) fn unused(&self, run: Run) -> PageCount {
         let free = self.free_areas.count_free(run.first, run.count);
-        if !self.has_fence() && self.retired() == 0 {
+        if !self.has_fence() && !self.overlaps_claim(run) && self.retired() == 0 {
             return PageCount::new(free);
         }
-        let is_kept =
-            |&frame: &u32| matches!(self.frames.state(frame), FrameState::Fenced | FrameState::Retired(_));
+        let is_kept = |&frame: &u32| {
+            matches!(
+                self.frames.state(frame),
+                FrameState::Fenced | FrameState::Claimed | FrameState::Retired(_)
+            )
+        };
         PageCount::new(free + run.frames().filter(is_kept).count() as u64)
     }
 
@@ -239,7 +243,7 @@ impl<'m, P: Platform> Zone<'m, P> {
 }
 
 /// Returns the frames that two ranges have in common.
-pub(super) fn overlap(one: Run, other: Run) -> Option<Run> {
+pub(crate) fn overlap(one: Run, other: Run) -> Option<Run> {
     let first = one.first.max(other.first);
     let end = one.end().min(other.end());
     (u64::from(first) < end).then(|| Run { first, count: end - u64::from(first) })

@@ -201,7 +201,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         sink: &mut impl FnMut(u32),
         leaving: &mut impl FnMut(u32),
     ) -> u32 {
-        if !self.area_has(at, order) {
+        if !self.counts(at).has_block(order) {
             return 0;
         }
         let area = self.enter(at);
@@ -252,7 +252,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         sink: &mut impl FnMut(u32, u64),
         leaving: &mut impl FnMut(u32),
     ) -> u32 {
-        if !self.area_has(at, Order::PAGE) {
+        if !self.counts(at).has_block(Order::PAGE) {
             return 0;
         }
         let area = self.enter(at);
@@ -369,16 +369,21 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
             })
     }
 
-    /// Whether an area has a free block of `order` or larger; checks `preferred` first.
+    /// Whether an area has a free block of `order` or larger by its counts; checks `preferred` first.
+    ///
+    /// A hint: while the holder of an area's lock moves the only such block, the block is counted nowhere.
     #[inline]
     pub(crate) fn has_block(&self, order: Order, preferred: usize) -> bool {
-        self.from(preferred).any(|at| self.area_has(at, order))
+        self.from(preferred).any(|at| self.counts(at).has_block(order))
     }
 
-    /// Whether an area has a free block of `order` or larger.
-    ///
-    /// While the holder of the area's lock moves the only such block, the block is counted nowhere. If enough frames are
-    /// free, the counts are therefore read again under the lock.
+    /// Whether an area has a free block of `order` or larger. Waits for the areas that may be moving one.
+    pub(crate) fn has_block_exactly(&self, order: Order) -> bool {
+        self.from(0).any(|at| self.area_has(at, order))
+    }
+
+    /// Whether an area has a free block of `order` or larger. If the counts say that it has none although enough frames
+    /// are free, they are read again under the lock.
     #[inline]
     pub(super) fn area_has(&self, at: usize, order: Order) -> bool {
         self.counts(at).has_block(order) || self.area_may_have(at, order)

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
 use crate::common::access::{Way, in_every_way};
@@ -11,6 +11,7 @@ use crate::common::{Plan, Random, World, order, range, reenter_on_this_thread, r
 use zonal::config::Hardening;
 use zonal::error::{FreeError, SplitError};
 use zonal::machine::FrameRange;
+use zonal::platform::reclaimer::{ReclaimReason, ReclaimRequest, Reclaimer};
 use zonal::request::{PageKind, Urgency};
 use zonal::units::{Order, PageCount, Pfn};
 use zonal::{Config, Request, Retirement};
@@ -26,6 +27,7 @@ in_every_way! {
     a_frame_of_a_block_with_changed_poison_can_be_retired,
     windows_without_retired_frames_are_emptied,
     a_hopeless_request_for_a_range_leaves_memory_to_others,
+    a_fence_waits_for_a_request_that_holds_its_frames,
 }
 
 fn world(way: Way) -> World {
@@ -165,4 +167,57 @@ fn a_hopeless_request_for_a_range_leaves_memory_to_others(way: Way) {
     assert!(a.alloc_contiguous(&Request::page(), PageCount::new(FRAMES)).is_err());
     let failed = FAILED.lock().unwrap();
     assert!(failed.is_empty(), "{} requests of the reclaimer failed, the first: {}", failed.len(), failed[0]);
+}
+
+/// A cache that frees nothing, but returns only after another thread has waited for the request that called it.
+struct SlowCache {
+    called: mpsc::SyncSender<()>,
+    waited: Mutex<mpsc::Receiver<()>>,
+}
+
+impl Reclaimer for SlowCache {
+    fn count(&self, _request: &ReclaimRequest) -> PageCount {
+        pages(1)
+    }
+
+    fn reclaim(&self, request: &ReclaimRequest) -> PageCount {
+        if request.reason != ReclaimReason::Range {
+            return PageCount::ZERO;
+        }
+        self.called.send(()).unwrap();
+        self.waited.lock().unwrap().recv().unwrap();
+        PageCount::ZERO
+    }
+}
+
+/// All frames of the fence are free, but a request holds them while it calls a reclaimer for another one.
+fn a_fence_waits_for_a_request_that_holds_its_frames(way: Way) {
+    let world = world(way).leak();
+    let a = &world.allocator;
+    run_on(0);
+    let middle = Pfn::new(START + FRAMES / 2);
+    a.alloc_range(range(middle.get(), 1), PageKind::Cache).unwrap();
+    let (called, is_called) = mpsc::sync_channel(1);
+    let (waits, waited) = mpsc::sync_channel(1);
+    world.controls.set_reclaimer(Arc::new(SlowCache { called, waited: Mutex::new(waited) }));
+    let request = thread::spawn(move || {
+        run_on(1);
+        a.alloc_contiguous(&Request::page(), pages(FRAMES / 2 + 1)).is_ok()
+    });
+    is_called.recv().unwrap();
+    let (main, request) = (thread::current().id(), Mutex::new(Some(request)));
+    world.controls.on_relax(move || {
+        if thread::current().id() == main
+            && let Some(request) = request.lock().unwrap().take()
+        {
+            waits.send(()).unwrap();
+            assert!(!request.join().unwrap(), "the range stays in use");
+        }
+    });
+    let free = range(middle.get() - 60, 60);
+    let fence = a.fence(free).unwrap();
+    assert!(fence.is_whole(), "{} of 60", fence.held());
+    drop(fence);
+    a.free(middle, Order::PAGE).unwrap();
+    all_free(world);
 }

@@ -14,7 +14,7 @@ use zonal::error::UsedState;
 use zonal::machine::FrameRange;
 use zonal::platform::reclaimer::{ReclaimRequest, Reclaimer};
 use zonal::request::PageKind;
-use zonal::units::{Order, PageCount, Pfn};
+use zonal::units::{NodeId, Order, PageCount, Pfn};
 use zonal::{Config, Request, Retirement};
 
 /// Frames of the machine: 128 MiB, 64 blocks of 2 MiB.
@@ -29,6 +29,9 @@ in_every_way! {
     reclaimers_that_ignore_ranges_lose_little,
     pinned_frames_are_left_alone,
     ranges_that_stay_in_use_cost_little,
+    ranges_behind_many_pinned_ones_are_found,
+    a_node_without_reclaimable_frames_does_not_end_the_search,
+    requests_for_any_number_of_frames_fail,
     other_requests_go_on_while_a_range_is_emptied,
     a_fence_of_the_range_gets_its_frames,
     a_frame_that_a_request_holds_can_be_retired,
@@ -46,6 +49,7 @@ enum Ranges {
 struct Cache {
     world: &'static World,
     ranges: Ranges,
+    spans: Vec<(NodeId, FrameRange)>,
     frames: Mutex<(Vec<Pfn>, Random)>,
     evicted: AtomicU64,
     /// Called in each call for a range, before frames are freed.
@@ -57,6 +61,7 @@ impl Cache {
         let cache = Arc::new(Self {
             world,
             ranges,
+            spans: world.allocator.zones().map(|zone| (zone.node, zone.span)).collect(),
             frames: Mutex::new((Vec::new(), Random(7))),
             evicted: AtomicU64::new(0),
             before: Mutex::new(Box::new(|_| {})),
@@ -71,7 +76,9 @@ impl Cache {
 
     fn is_wanted(&self, request: &ReclaimRequest, frame: Pfn) -> bool {
         let within = |wanted: FrameRange| wanted.contains(&range(frame.get(), 1));
-        self.ranges == Ranges::Ignored || request.range.is_none_or(within)
+        self.ranges == Ranges::Ignored
+            || request.range.is_none_or(within)
+                && self.spans.iter().any(|&(node, span)| node == request.node && within(span))
     }
 
     /// Fills the memory that is free with frames of the cache, as a busy cache does.
@@ -110,8 +117,12 @@ impl Reclaimer for Cache {
 }
 
 fn world(way: Way) -> &'static World {
+    world_of(way, 1, FRAMES)
+}
+
+fn world_of(way: Way, nodes: u16, frames: u64) -> &'static World {
     run_on(0);
-    Plan::even(1, 2, FRAMES).accessed(way).build(&Config::default()).leak()
+    Plan::even(nodes, 2, frames).accessed(way).build(&Config::default()).leak()
 }
 
 /// Allocates the frames of each window of a block: as one block if `is_block`, and as frames of the cache otherwise. Then
@@ -225,6 +236,57 @@ fn ranges_that_stay_in_use_cost_little(way: Way) {
     assert!(huge(a).is_err());
     let evicted = cache.take_evicted();
     assert!((1..=2 * BLOCK).contains(&evicted), "{evicted} evicted");
+    a.verify().unwrap();
+}
+
+/// All but one of 128 windows have a frame that is in use for good, and are cheaper to empty otherwise.
+fn ranges_behind_many_pinned_ones_are_found(way: Way) {
+    const WINDOWS: u64 = 128;
+    let start = WINDOWS * BLOCK;
+    let world = world_of(way, 1, WINDOWS * BLOCK);
+    let (a, cache) = (&world.allocator, Cache::new(world, Ranges::Honoured));
+    for window in 0..WINDOWS {
+        let first = start + window * BLOCK;
+        let cached = if window == 99 { 0..BLOCK } else { 1..BLOCK / 2 };
+        for frame in cached.map(|at| first + at) {
+            a.alloc_range(range(frame, 1), PageKind::Cache).unwrap();
+            cache.keep(Pfn::new(frame));
+        }
+        if window != 99 {
+            a.alloc_range(range(first, 1), PageKind::Cache).unwrap();
+        }
+    }
+    assert_eq!(huge(a).unwrap().first, Pfn::new(start + 99 * BLOCK));
+    assert_eq!(cache.take_evicted(), BLOCK);
+    a.verify().unwrap();
+}
+
+/// The near node has a free block, but lacks frames for its watermark and has nothing to reclaim.
+fn a_node_without_reclaimable_frames_does_not_end_the_search(way: Way) {
+    let world = world_of(way, 2, FRAMES);
+    let (a, cache) = (&world.allocator, Cache::new(world, Ranges::Honoured));
+    let node = |at: usize| a.zones().nth(at).unwrap();
+    let first = node(0).span.start.get();
+    a.alloc_range(range(first + BLOCK, FRAMES - BLOCK), PageKind::User).unwrap();
+    let first = node(1).span.start.get();
+    for frame in first..first + FRAMES {
+        a.alloc_range(range(frame, 1), PageKind::Cache).unwrap();
+        cache.keep(Pfn::new(frame));
+    }
+    assert_eq!(huge(a).unwrap().node, node(1).node);
+    assert!(cache.take_evicted() <= 2 * BLOCK);
+    a.verify().unwrap();
+}
+
+fn requests_for_any_number_of_frames_fail(way: Way) {
+    let world = world(way);
+    let (a, cache) = (&world.allocator, Cache::new(world, Ranges::Honoured));
+    fill(&cache, |window| window < 32);
+    for count in [FRAMES, FRAMES + 1, 1 << 32, 1 << 63, u64::MAX] {
+        for request in [Request::page(), Request::page().no_wait(), Request::new(order(9))] {
+            assert!(a.alloc_contiguous(&request, pages(count)).is_err());
+        }
+    }
     a.verify().unwrap();
 }
 
