@@ -115,7 +115,7 @@ fn measure(honours_ranges: bool, requests: u64) -> Result<(), Box<dyn Error>> {
         "{:28}{:>7} %{:>16}{:>14}{:>11} us{:>10} us",
         if honours_ranges { "evicts the range" } else { "evicts any pages" },
         100 * served / requests,
-        if served == 0 { "-".to_owned() } else { (of_served / served).to_string() },
+        of_served.checked_div(served).map_or("-".to_owned(), |mean: u64| mean.to_string()),
         most,
         times[times.len() / 2].as_micros(),
         times[times.len() * 99 / 100].as_micros(),

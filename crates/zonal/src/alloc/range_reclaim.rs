@@ -31,7 +31,7 @@ const WINDOW_TRIES: usize = 4;
 const SHORT_ROUNDS: u32 = 4;
 /// Number of windows that are compared before the reclaimers are asked which of them they can empty.
 const CANDIDATES: usize = 64;
-/// Number of windows after which a search in a zone ends, if the reclaimers were asked for all of them in vain.
+/// Number of windows after which a search in a zone ends if the reclaimers can empty none of them.
 const ASKED: u32 = 256;
 /// Number of blocks and free frames in the windows of a zone after which a search ends.
 const LOOKS: u64 = 1 << 21;

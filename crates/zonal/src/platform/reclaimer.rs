@@ -29,7 +29,7 @@ pub trait Reclaimer: Sync {
     /// Returns how many frames could be freed now for `request`, regardless of its target.
     ///
     /// If the request has a range, only frames of the range count. Requests for large blocks choose their range by this
-    /// number; with a larger number, they try in vain to empty ranges that are in use.
+    /// number; with a larger number, they choose ranges that stay in use.
     ///
     /// A count of zero for one [reason](ReclaimReason) does not imply zero for another: clean pages may be exhausted
     /// while dirty pages remain.

@@ -384,19 +384,11 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
 
     /// Whether an area has a free block of `order` or larger. If the counts say that it has none although enough frames
     /// are free, they are read again under the lock.
-    #[inline]
     pub(super) fn area_has(&self, at: usize, order: Order) -> bool {
-        self.counts(at).has_block(order) || self.area_may_have(at, order)
-    }
-
-    #[cold]
-    fn area_may_have(&self, at: usize, order: Order) -> bool {
+        let counts = self.counts(at);
         // Relaxed: see `Buddy`. A thread that knows of free frames sees them counted.
-        if self.counts(at).free_pages.load(Relaxed) < order.pages().get() {
-            return false;
-        }
-        let _area = self.enter(at);
-        self.counts(at).has_block(order)
+        let may_have = || counts.free_pages.load(Relaxed) >= order.pages().get();
+        counts.has_block(order) || may_have() && self.with_lock_of_area(at, || counts.has_block(order))
     }
 
     /// Returns the order of the largest free block.
