@@ -152,13 +152,24 @@ impl<'m, P: Platform> Allocator<'m, P> {
     ) -> Option<FrameRun> {
         let most = PageCount::new(count.get().saturating_mul(2));
         let mut tried = [None; WINDOW_TRIES];
-        for at in 0..if context.may_retry { WINDOW_TRIES } else { 1 } {
+        let (mut at, mut waits) = (0, 0);
+        while at < if context.may_retry { WINDOW_TRIES } else { 1 } {
             if context.ranges_ignored.get() {
                 return None;
             }
             let left = most.saturating_minus(*evicted);
-            let window = self.cheapest_window(zone, context, count, left, &tried[..at])?;
+            let Some(window) = self.cheapest_window(zone, context, count, left, &tried[..at]) else {
+                // Another thread's reclaim may have frames of all windows that it is about to free.
+                if waits == IDLE_ROUNDS || !zone.is_reclaimed() {
+                    return None;
+                }
+                self.state.platform.relax(waits);
+                waits += 1;
+                self.state.drain_zone(zone);
+                continue;
+            };
             tried[at] = Some(window.run());
+            at += 1;
             match self.empty(&window, context, most, evicted, watch) {
                 Emptied::Whole(run) => return Some(run),
                 Emptied::InUse => {}
@@ -284,11 +295,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 let number = (first + seen) % windows;
                 seen += 1;
                 let candidate = window(number);
-                if let Some(others) = self.others_in(&candidate, &mut looks)
+                if let Some((others, cached)) = self.used_in(&candidate, &mut looks)
                     && !tried.iter().flatten().any(|&tried| overlap(tried, candidate.run()).is_some())
                 {
                     let free = candidate.free();
-                    let used = count.saturating_minus(free);
+                    // Frames in pagesets are on their way to the buddy: they are drained, not evicted.
+                    let used = count.saturating_minus(free).saturating_minus(cached);
                     if used.plus(self.short_of_min(zone, context, free)) <= left {
                         let entry = [others, used.get(), number];
                         found[candidates] = entry.map(|part| u32::try_from(part).unwrap_or(u32::MAX)).into();
@@ -298,10 +310,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
             }
             let found = &mut found[..candidates];
             found.sort_unstable();
-            for &mut (.., number) in found {
+            for &mut (_, used, number) in found {
                 let candidate = window(number.into());
                 asked += 1;
-                if self.has_all(&candidate, count.saturating_minus(candidate.free())) {
+                if self.has_all(&candidate, PageCount::new(used.into())) {
                     zone.cells.next_window.store(first + seen, Relaxed);
                     return Some(candidate);
                 }
@@ -317,27 +329,27 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     /// Returns the number of allocated frames of a window that are not of kind `Cache`, those of larger blocks weighted by
-    /// the order, because the blocks of a cache are small. Returns `None` if the window has frames that no reclaimer can
-    /// free.
-    fn others_in(&self, window: &Window<'m, P>, looks: &mut u64) -> Option<u64> {
-        let (mut others, mut can_be_emptied) = (0, window.zone.fence_over(window.run()).is_none());
+    /// the order, because the blocks of a cache are small; and the number of frames in pagesets. Returns `None` if the window
+    /// has frames that no reclaimer can free.
+    fn used_in(&self, window: &Window<'m, P>, looks: &mut u64) -> Option<(u64, PageCount)> {
+        let (mut others, mut cached) = (0, PageCount::ZERO);
+        let mut can_be_emptied = window.zone.fence_over(window.run()).is_none();
         *looks += window.free().get();
         self.each_used_of(window.zone, &window.range, &mut |used| {
             *looks += 1;
+            let count = used.block.count;
             match used.state {
                 UsedState::NotManaged | UsedState::Retired | UsedState::Quarantined | UsedState::Fenced => {
                     can_be_emptied = false;
                 }
                 UsedState::Allocated(PageKind::User | PageKind::Kernel) => {
-                    others += used.block.count.get() * (1 + u64::from(used.block.count.get().ilog2()));
+                    others += count.get() * (1 + u64::from(count.get().ilog2()));
                 }
-                UsedState::Allocated(PageKind::Cache)
-                | UsedState::InRun
-                | UsedState::Cached
-                | UsedState::BeingSplit => {}
+                UsedState::Cached => cached = cached.plus(count),
+                UsedState::Allocated(PageKind::Cache) | UsedState::InRun | UsedState::BeingSplit => {}
             }
             can_be_emptied
         });
-        can_be_emptied.then_some(others)
+        can_be_emptied.then_some((others, cached))
     }
 }
