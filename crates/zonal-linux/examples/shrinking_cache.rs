@@ -52,22 +52,28 @@ impl Cache {
     }
 }
 
+fn is_wanted(request: &ReclaimRequest, page: &Frames) -> bool {
+    let within = |range: FrameRange| range.start <= page.first() && page.first() < range.end();
+    request.range.is_none_or(within)
+}
+
 impl Reclaimer for Cache {
-    fn count(&self, _request: &ReclaimRequest) -> PageCount {
-        PageCount::new(self.len() as u64)
+    fn count(&self, request: &ReclaimRequest) -> PageCount {
+        let wanted = |shard: &Mutex<HashMap<u64, Frames>>| {
+            let pages = shard.lock().expect("no thread panics");
+            pages.values().filter(|page| is_wanted(request, page)).count()
+        };
+        PageCount::new(self.shards.iter().map(wanted).sum::<usize>() as u64)
     }
 
     fn reclaim(&self, request: &ReclaimRequest) -> PageCount {
         let target = request.target.get();
-        let wanted = |page: &Frames| {
-            let within = |range: FrameRange| range.start <= page.first() && page.first() < range.end();
-            request.range.is_none_or(within)
-        };
         let mut freed = 0;
         for shard in &self.shards {
             let mut dropped = Vec::new();
             let mut pages = shard.lock().expect("no thread panics");
-            let keys: Vec<u64> = pages.iter().filter(|(_, page)| wanted(page)).map(|(&key, _)| key).collect();
+            let keys: Vec<u64> =
+                pages.iter().filter(|(_, page)| is_wanted(request, page)).map(|(&key, _)| key).collect();
             for key in keys {
                 if freed == target {
                     break;

@@ -99,7 +99,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
             self.state.drain_allowed(&context);
             self.find_frames(&context, count)
         });
-        let frames = frames.or_else(|| self.reclaim_run(&context, count, ()).ok());
+        let frames = frames.or_else(|| match self.reclaim_run(&context, count, ()) {
+            Ok(frames) => Some(frames),
+            Err(PageCount::ZERO) => None,
+            Err(_) => self.find_frames(&context, count), // frames that were freed outside the range may suffice
+        });
         let frames = frames.ok_or_else(|| self.not_contiguous(&context, count))?;
         self.count_contiguous(&context, frames.zone);
         if self.zeroes(request) {

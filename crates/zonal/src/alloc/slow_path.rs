@@ -140,7 +140,15 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         match self.reclaim_block(context, watch) {
             Ok(block) => Some(block),
-            Err(evicted) => self.reclaim_and_scan(context, COSTLY_EVICTIONS.saturating_minus(evicted), watch),
+            Err(evicted) => {
+                // Frames that were freed outside the range may form a block: a cache may consist of large blocks.
+                if evicted != PageCount::ZERO
+                    && let Some(block) = self.scan(context, Watermark::Min, watch)
+                {
+                    return Some(block);
+                }
+                self.reclaim_and_scan(context, COSTLY_EVICTIONS.saturating_minus(evicted), watch)
+            }
         }
     }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::common::access::{Way, in_every_way};
-use crate::common::scenarios::{Random, TestAllocator, pages};
+use crate::common::scenarios::{Random, Scripted, TestAllocator, pages};
 use crate::common::{Plan, World, order, range, run_on};
 use zonal::error::UsedState;
 use zonal::machine::FrameRange;
@@ -27,6 +27,7 @@ const BLOCK: u64 = 512;
 in_every_way! {
     large_blocks_evict_little,
     reclaimers_that_ignore_ranges_lose_little,
+    blocks_of_a_cache_serve_requests,
     pinned_frames_are_left_alone,
     ranges_that_stay_in_use_cost_little,
     ranges_behind_many_pinned_ones_are_found,
@@ -236,6 +237,35 @@ fn ranges_that_stay_in_use_cost_little(way: Way) {
     assert!(huge(a).is_err());
     let evicted = cache.take_evicted();
     assert!((1..=2 * BLOCK).contains(&evicted), "{evicted} evicted");
+    a.verify().unwrap();
+}
+
+/// A cache of blocks of 2 MiB evicts one block for each request, even if it ignores ranges.
+fn blocks_of_a_cache_serve_requests(way: Way) {
+    let world = world(way);
+    let a = &world.allocator;
+    let mut blocks = Vec::new();
+    while let Ok(block) = a.alloc(&Request::new(order(9)).no_wait()) {
+        blocks.push(block.first);
+    }
+    let held = Mutex::new(blocks);
+    let cache = Scripted::by_request(
+        |_| 20 * BLOCK,
+        move |request| {
+            let count = request.target.get().div_ceil(BLOCK) as usize;
+            let mut held = held.lock().unwrap();
+            let from = held.len().saturating_sub(count);
+            let evicted = held.split_off(from);
+            evicted.iter().for_each(|&first| a.free(first, order(9)).unwrap());
+            evicted.len() as u64 * BLOCK
+        },
+    );
+    world.controls.set_reclaimer(cache);
+    for _ in 0..20 {
+        let (block, events) = world.during(|| huge(a));
+        assert!(block.is_ok(), "{block:?}");
+        assert!(events.direct_reclaimed <= 2 * BLOCK, "{} evicted", events.direct_reclaimed);
+    }
     a.verify().unwrap();
 }
 
