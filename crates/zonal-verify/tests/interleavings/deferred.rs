@@ -5,6 +5,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use zonal::machine::FrameRange;
+use zonal::request::PageKind;
 use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::units::{CpuId, Order};
 use zonal::{Block, Config, Request};
@@ -85,5 +87,30 @@ pub(crate) fn drains_of_a_deferred_free<C: Checker>() {
     C::set_reentered(false);
     let tick = |world: &World<C>| world.allocator().tick_cpu(CpuId::new(0));
     world.at_once(on(0, tick), on(1, tick));
+    world.check_to_the_last_frame();
+}
+
+/// A CPU finishes two deferred frees while another CPU allocates exactly those frames. Only the block that the first is
+/// about to free may be missed.
+pub(crate) fn range_of_deferred_frees<C: Checker>() {
+    let world = World::<C>::new(&[(&[0, 1], 64)], &config(0), Box::new(NoReclaimer));
+    C::set_cpu(0);
+    let order = Order::new(4).expect("it is small"); // no pageset, which its owner may have locked, has such blocks
+    let blocks = [(); 2].map(|()| world.alloc(&Request::new(order)).expect("there is memory"));
+    C::set_reentered(true);
+    blocks.iter().for_each(|&block| world.free_block(block));
+    C::set_reentered(false);
+    world.at_once(
+        on(1, move |world| {
+            let a = world.allocator();
+            let range = |block: Block| FrameRange { start: block.first, count: block.order.pages() };
+            let got = blocks.map(|block| a.alloc_range(range(block), PageKind::User).is_ok());
+            assert!(got.contains(&true), "a drain hides the blocks that it has not reached");
+            for (block, _) in blocks.into_iter().zip(got).filter(|&(_, got)| got) {
+                a.free(block.first, block.order).expect("it is allocated");
+            }
+        }),
+        on(0, |world| world.allocator().tick_cpu(CpuId::new(0))),
+    );
     world.check_to_the_last_frame();
 }

@@ -69,6 +69,7 @@ macro_rules! for_all_scenarios {
             deferred_frees_against_drain: deferred, 2;
             deferred_free_against_free: deferred, 3;
             drains_of_a_deferred_free: deferred, 3;
+            range_of_deferred_frees: deferred, 2;
             exact: invalid_free, 4;
             exact_and_taken_at_once: invalid_free, 1;
             new_run_against_wrong_count: invalid_free, 2;

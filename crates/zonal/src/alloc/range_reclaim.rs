@@ -27,6 +27,8 @@ use crate::zone::runs::Run;
 
 /// Maximum number of windows of a zone that a request empties.
 const WINDOW_TRIES: usize = 4;
+/// Maximum number of calls of [`Platform::relax`] while another thread reclaims.
+const WAIT_ROUNDS: u32 = 100;
 /// Maximum number of calls of the reclaimers because a zone lacks frames outside the window.
 const SHORT_ROUNDS: u32 = 4;
 /// Number of windows that are compared before the reclaimers are asked which of them they can empty.
@@ -160,11 +162,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
             let left = most.saturating_minus(*evicted);
             let Some(window) = self.cheapest_window(zone, context, count, left, &tried[..at]) else {
                 // Another thread's reclaim may have frames of all windows that it is about to free.
-                if waits == IDLE_ROUNDS || !zone.is_reclaimed() {
+                if waits == WAIT_ROUNDS || !zone.is_reclaimed() {
                     return None;
                 }
-                self.state.platform.relax(waits);
-                waits += 1;
+                while waits < WAIT_ROUNDS && zone.is_reclaimed() {
+                    self.state.platform.relax(waits);
+                    waits += 1;
+                }
                 self.state.drain_zone(zone);
                 continue;
             };
@@ -266,7 +270,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// those in `tried`.
     ///
     /// Windows with only cached contents come first, because other contents are less likely to be reclaimable, and among
-    /// others those with small blocks. Each search begins where the last one ended.
+    /// others those with small blocks. Each search begins elsewhere.
     fn cheapest_window(
         &self,
         zone: &'m Zone<'m, P>,
@@ -280,8 +284,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let last = self.reach(zone, context).checked_sub(count.get())?.checked_sub(start)?;
         let step = (count.get() / 2).max(1).next_multiple_of(align);
         let windows = last / step + 1;
-        // Relaxed accesses to the number: it is only where a search begins.
-        let first = zone.cells.next_window.load(Relaxed) % windows;
+        // Multiples of the golden ratio visit all parts of a zone evenly, whatever the sizes of windows.
+        let searches = zone.cells.searches.fetch_add(1, Relaxed); // relaxed: no other data depends on it
+        let first = (searches.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % windows;
         let window = |number: u64| Window {
             zone,
             range: FrameRange { start: zone.pfn((start + number * step) as u32), count },
@@ -314,12 +319,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 let candidate = window(number.into());
                 asked += 1;
                 if self.has_all(&candidate, PageCount::new(used.into())) {
-                    zone.cells.next_window.store(first + seen, Relaxed);
                     return Some(candidate);
                 }
             }
         }
-        zone.cells.next_window.store(first + seen, Relaxed);
         None
     }
 

@@ -69,7 +69,8 @@ impl<P: Platform> DeferredFrees<P> {
         added
     }
 
-    /// Whether there may be blocks. Blocks whose frees happened before the call are never missed.
+    /// Whether there may be blocks. Blocks whose frees happened before the call are missed only while another thread removes
+    /// them.
     #[inline(always)]
     pub(crate) fn has_blocks(&self) -> bool {
         self.has_blocks.load(Relaxed) != 0 // relaxed: `take_all` orders the cells

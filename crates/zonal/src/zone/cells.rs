@@ -42,8 +42,8 @@ all_zero! {
         pub(crate) quarantine_out: u64,
         /// Frames in quarantine.
         pub(crate) quarantine_frames: u64,
-        /// Number at which the next search for a range to empty begins (`alloc/range_reclaim.rs`).
-        pub(crate) next_window: u64,
+        /// Number of searches for a range to empty (`alloc/range_reclaim.rs`).
+        pub(crate) searches: u64,
         pub(crate) fences: {FenceCells<P>},
         pub(crate) claims: {ClaimCells<P>},
         pub(crate) bad_frames: {BadFrameCells<P>},
