@@ -28,7 +28,7 @@ use crate::zone::runs::Run;
 /// Maximum number of windows of a zone that a request empties.
 const WINDOW_TRIES: usize = 4;
 /// Maximum number of calls of [`Platform::relax`] while another thread reclaims.
-const WAIT_ROUNDS: u32 = 100;
+const WAIT_ROUNDS: u32 = 1000;
 /// Maximum number of calls of the reclaimers because a zone lacks frames outside the window.
 const SHORT_ROUNDS: u32 = 4;
 /// Number of windows that are compared before the reclaimers are asked which of them they can empty.
@@ -154,17 +154,19 @@ impl<'m, P: Platform> Allocator<'m, P> {
     ) -> Option<FrameRun> {
         let most = PageCount::new(count.get().saturating_mul(2));
         let mut tried = [None; WINDOW_TRIES];
-        let (mut at, mut waits) = (0, 0);
+        let (mut at, mut searches, mut waits) = (0, 0, 0);
         while at < if context.may_retry { WINDOW_TRIES } else { 1 } {
             if context.ranges_ignored.get() {
                 return None;
             }
             let left = most.saturating_minus(*evicted);
+            let beside_others = zone.is_reclaimed();
             let Some(window) = self.cheapest_window(zone, context, count, left, &tried[..at]) else {
                 // Another thread's reclaim may have frames of all windows that it is about to free.
-                if waits == WAIT_ROUNDS || !zone.is_reclaimed() {
+                if searches == IDLE_ROUNDS || !beside_others && !zone.is_reclaimed() {
                     return None;
                 }
+                searches += 1;
                 while waits < WAIT_ROUNDS && zone.is_reclaimed() {
                     self.state.platform.relax(waits);
                     waits += 1;
@@ -235,7 +237,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
             watch.step(Step::RangeReclaimed { freed, is_empty });
             *evicted = evicted.plus(freed.max(gained));
             // Other requests may have allocated freed frames of the window. Then the reclaimers no longer have them.
-            if gained.plus(gained) < freed && self.has_all(window, claim.missing()) {
+            if gained.plus(gained) < freed
+                && self.count_reclaimable_in(zone, window.range, claim.missing()) >= claim.missing()
+            {
                 context.ranges_ignored.set(true);
                 return Emptied::Hopeless;
             }
@@ -315,20 +319,20 @@ impl<'m, P: Platform> Allocator<'m, P> {
             }
             let found = &mut found[..candidates];
             found.sort_unstable();
-            for &mut (_, used, number) in found {
+            for &mut (.., number) in found {
                 let candidate = window(number.into());
                 asked += 1;
-                if self.has_all(&candidate, PageCount::new(used.into())) {
+                // The reclaimers are asked first: frames that another thread evicts afterwards are no longer used.
+                let reclaimable = self.count_reclaimable_in(zone, candidate.range, count);
+                let used = self
+                    .used_in(&candidate, &mut looks)
+                    .map(|(_, cached)| count.saturating_minus(candidate.free()).saturating_minus(cached));
+                if used.is_some_and(|used| reclaimable >= used) {
                     return Some(candidate);
                 }
             }
         }
         None
-    }
-
-    /// Whether the reclaimers could free all of the `used` frames of a window that are in use.
-    fn has_all(&self, window: &Window<'m, P>, used: PageCount) -> bool {
-        self.count_reclaimable_in(window.zone, window.range, used) >= used
     }
 
     /// Returns the number of allocated frames of a window that are not of kind `Cache`, those of larger blocks weighted by
