@@ -4,7 +4,7 @@
 //! for a block has to evict pages. The program counts how many requests are served and how many pages they evict, once
 //! with a cache that evicts the pages of the range that the pool wants, and once with one that evicts any pages.
 //!
-//! `cargo run --release --example large_blocks` makes 1000 requests of each, and `--short` 100.
+//! `cargo run --release --example large_blocks` makes 100 requests of each, and `--short` 10.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -130,7 +130,7 @@ fn measure(honours_ranges: bool, requests: u64) -> Result<(), Box<dyn Error>> {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let requests = if std::env::args().any(|argument| argument == "--short") { 100 } else { 1000 };
+    let requests = if std::env::args().any(|argument| argument == "--short") { 10 } else { 100 };
     println!(
         "{:28}{:>9}{:>16}{:>14}{:>14}{:>13}",
         "cache", "served", "evicted each", "at most", "median", "p99"

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use zonal::config::NodeReclaim;
 use zonal::platform::reclaimer::{ReclaimReason, ReclaimRequest, Reclaimer};
 use zonal::units::PageCount;
-use zonal_linux::{Frames, HugePages, Pool, PoolRequest};
+use zonal_linux::{Config, Frames, HugePages, Pool, PoolRequest};
 
 use super::kernel::{memory_nodes, nodes_with_cpus, on_cpu, read, write};
 use super::pages::{
@@ -60,7 +60,9 @@ pub(super) fn near_node() -> Verdict {
     let with_cpus = nodes_with_cpus()?;
     let (of, cpu) = *with_cpus.iter().find(|(of, _)| with_memory.contains(of)).ok_or("no node has both")?;
     let served = |mode: NodeReclaim| {
-        let pool = flawless(Pool::builder().size(POOL_BYTES).huge_pages(HugePages::Never))?;
+        // With the watermarks of Linux, background reclaim rarely has the turn that node reclaim needs.
+        let builder = Pool::builder().size(POOL_BYTES).config(Config::default());
+        let pool = flawless(builder.huge_pages(HugePages::Never))?;
         pool.set_node_reclaim(mode);
         on_cpu(cpu, || {
             let cache = Arc::new(Cache::default());
