@@ -66,7 +66,7 @@ impl Round<'_> {
                 if !allocates_first {
                     self.free(name, first, order);
                 }
-                // Fails if another thread is splitting the node's only free block.
+                // Other threads may have allocated all frames of the node.
                 if let Ok(again) = self.pool.alloc_raw(&PoolRequest::new(order).policy(policy)) {
                     self.owners.assign(again.first.get(), order.pages().get(), name);
                     held.push((again.first, order));

@@ -1,7 +1,7 @@
 //! Fences: free frames of a range are kept out of use until the whole range is free.
 //!
-//! A fence serves memory that is to leave, and ranges that a caller wants whole. It closes the pagesets of its zone, because a
-//! pageset would allocate freed frames again. Related files: `zone/fences.rs` moves freed frames to fences,
+//! A fence serves memory that is to leave, and ranges that a caller wants whole. It closes the pagesets of its zone,
+//! because a pageset would allocate freed frames again. Related files: `zone/fences.rs` moves freed frames to fences,
 //! `admin/hotplug.rs` takes fenced memory offline.
 
 use crate::Allocator;

@@ -304,13 +304,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 let number = (first + seen) % windows;
                 seen += 1;
                 let candidate = window(number);
-                if let Some((others, cached)) = self.used_in(&candidate, &mut looks)
+                if let Some((others, used)) = self.used_in(&candidate, &mut looks)
                     && !tried.iter().flatten().any(|&tried| overlap(tried, candidate.run()).is_some())
                 {
-                    let free = candidate.free();
-                    // Frames in pagesets are on their way to the buddy: they are drained, not evicted.
-                    let used = count.saturating_minus(free).saturating_minus(cached);
-                    if used.plus(self.short_of_min(zone, context, free)) <= left {
+                    if used.plus(self.short_of_min(zone, context, candidate.free())) <= left {
                         let entry = [others, used.get(), number];
                         found[candidates] = entry.map(|part| u32::try_from(part).unwrap_or(u32::MAX)).into();
                         candidates += 1;
@@ -324,10 +321,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 asked += 1;
                 // The reclaimers are asked first: frames that another thread evicts afterwards are no longer used.
                 let reclaimable = self.count_reclaimable_in(zone, candidate.range, count);
-                let used = self
-                    .used_in(&candidate, &mut looks)
-                    .map(|(_, cached)| count.saturating_minus(candidate.free()).saturating_minus(cached));
-                if used.is_some_and(|used| reclaimable >= used) {
+                let used = self.used_in(&candidate, &mut looks);
+                if used.is_some_and(|(_, used)| reclaimable >= used) {
                     return Some(candidate);
                 }
             }
@@ -336,12 +331,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     /// Returns the number of allocated frames of a window that are not of kind `Cache`, those of larger blocks weighted by
-    /// the order, because the blocks of a cache are small; and the number of frames in pagesets. Returns `None` if the window
-    /// has frames that no reclaimer can free.
+    /// the order, because the blocks of a cache are small; and the number of used frames. Frames in pagesets are not used:
+    /// they are drained. Returns `None` if the window has frames that no reclaimer can free.
     fn used_in(&self, window: &Window<'m, P>, looks: &mut u64) -> Option<(u64, PageCount)> {
-        let (mut others, mut cached) = (0, PageCount::ZERO);
+        let (mut others, mut unused) = (0, window.free());
         let mut can_be_emptied = window.zone.fence_over(window.run()).is_none();
-        *looks += window.free().get();
+        *looks += unused.get();
         self.each_used_of(window.zone, &window.range, &mut |used| {
             *looks += 1;
             let count = used.block.count;
@@ -352,11 +347,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 UsedState::Allocated(PageKind::User | PageKind::Kernel) => {
                     others += count.get() * (1 + u64::from(count.get().ilog2()));
                 }
-                UsedState::Cached => cached = cached.plus(count),
+                UsedState::Cached => unused = unused.plus(count),
                 UsedState::Allocated(PageKind::Cache) | UsedState::InRun | UsedState::BeingSplit => {}
             }
             can_be_emptied
         });
-        can_be_emptied.then_some((others, cached))
+        can_be_emptied.then(|| (others, window.range.count.saturating_minus(unused)))
     }
 }

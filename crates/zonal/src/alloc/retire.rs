@@ -94,21 +94,17 @@ impl<'m, P: Platform> Allocator<'m, P> {
         };
         let watch = match state {
             FrameState::Retired(_) => return Ok(Some(Retirement::Done)),
-            FrameState::Fenced => {
-                let is_fenced = zone.leave_fence(frame, FrameState::Retired(PageKind::Kernel));
-                if is_fenced {
-                    self.state.count_bad(zone, frame);
-                }
-                return Ok(is_fenced.then_some(Retirement::Done));
-            }
-            // The request that holds the frame then finds it retired.
-            FrameState::Claimed => {
+            FrameState::Fenced | FrameState::Claimed => {
                 let retired = FrameState::Retired(PageKind::Kernel);
-                let is_claimed = zone.frames.exchange(frame, state, retired).is_ok();
-                if is_claimed {
+                let leaves = match state {
+                    FrameState::Fenced => zone.leave_fence(frame, retired),
+                    // The request that holds the frame then finds it retired.
+                    _ => zone.frames.exchange(frame, state, retired).is_ok(),
+                };
+                if leaves {
                     self.state.count_bad(zone, frame);
                 }
-                return Ok(is_claimed.then_some(Retirement::Done));
+                return Ok(leaves.then_some(Retirement::Done));
             }
             FrameState::Allocated(..) | FrameState::Watched => zone.watch(frame, (first, state)),
             FrameState::RunHead(..) => zone.watch_run(frame, first),
