@@ -6,6 +6,7 @@
 //!
 //! Related files: `world.rs` is the machine, `memory.rs` has scenarios of fences and retirements.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
@@ -181,13 +182,23 @@ pub(crate) fn range_against_page<C: Checker>() {
     });
 }
 
-/// Two requests empty the range.
+/// Two requests empty the range. They must not take each other's frames, so that one of them at least gets the block.
 pub(crate) fn range_against_range<C: Checker>() {
-    with_a_range_against::<C>(|world| {
-        if let Some(block) = large(world) {
-            world.free_block(block);
+    let world = with_a_range::<C>();
+    // Not part of the model: one operating-system thread runs all threads, so relaxed accesses are in order.
+    let served = Arc::new(AtomicBool::new(false));
+    let job = |served: Arc<AtomicBool>| {
+        move |world: &World<C>| {
+            if let Some(block) = large(world) {
+                served.store(true, Relaxed);
+                world.free_block(block);
+            }
         }
-    });
+    };
+    world.at_once(on(0, job(Arc::clone(&served))), on(1, job(Arc::clone(&served))));
+    assert!(served.load(Relaxed), "both requests failed");
+    world.allocator().drain_pagesets();
+    world.check_to_the_last_frame();
 }
 
 /// A request empties the range while another CPU fences a part of it. No frame of the fence may be allocated.
