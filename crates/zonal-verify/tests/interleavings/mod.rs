@@ -63,7 +63,7 @@ macro_rules! for_all_scenarios {
             no_wake_up_is_lost: reclaim, 1;
             range_against_retire: reclaim, 2;
             range_against_page: reclaim, 2;
-            range_against_range: reclaim, 1;
+            range_against_range: reclaim, 2;
             range_against_fence: reclaim, 1;
             deferred_free_against_drain: deferred, 3;
             deferred_frees_against_drain: deferred, 2;

@@ -76,3 +76,34 @@ impl<P: Platform> Zone<'_, P> {
         false
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+    use crate::machine::FrameRange;
+    use crate::testing::small;
+    use crate::units::PageCount;
+    use crate::zone::cells::CLAIMS_MAX;
+
+    #[test]
+    fn claims_overlap_neither_claims_nor_fences() {
+        let allocator = small(&Config::default(), |_| {});
+        let zone = &allocator.state.zones[1];
+        let first = zone.offset(zone.span.start);
+        let run = |at: u32, count| Run { first: first + at, count };
+        let claim = zone.begin_claim(run(64, 64)).unwrap();
+        for overlapping in [run(64, 64), run(0, 65), run(127, 1), run(0, 4096)] {
+            assert_eq!(zone.begin_claim(overlapping), None);
+        }
+        zone.end_claim(claim);
+        let range = FrameRange { start: zone.pfn(first), count: PageCount::new(64) };
+        let fence = allocator.fence(range).unwrap();
+        assert_eq!(zone.begin_claim(run(63, 2)), None);
+        drop(fence);
+        for at in 0..CLAIMS_MAX as u32 {
+            assert!(zone.begin_claim(run(64 * at, 64)).is_some());
+        }
+        assert_eq!(zone.begin_claim(run(1024, 64)), None, "all slots are in use");
+    }
+}
