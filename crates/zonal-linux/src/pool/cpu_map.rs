@@ -1,8 +1,8 @@
 //! Maps the CPU that the caller runs on to a CPU of the pool's machine.
 //!
 //! If the CPUs of the pool's machine are real, the two CPUs are the same. If they are *emulated*, each real CPU is mapped to
-//! one of them. A thread may also *act as* any emulated CPU, so that a test on
-//! a small machine can have threads on several nodes.
+//! one of them. A thread may also *act as* any emulated CPU, so that a test on a small machine can have threads on
+//! several nodes.
 //!
 //! Related files: `sequences/current_cpu.rs` reads the number of the real CPU, and `topology` creates the map.
 

@@ -84,10 +84,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             None => self.split_free(zone, context.cpu, context.order, context.kind)?,
             Some(placement) => self.alloc_placed(zone, context, placement)?,
         };
-        count_numa(zone, preferred, context, |item| zone.counters().add_total(item, 1));
-        if context.is_interleave_hit(zone) {
-            zone.counters().add_total(ZoneItem::InterleaveHit, 1);
-        }
+        count_beside_pagesets(zone, preferred, context);
         Some(block)
     }
 
@@ -145,10 +142,23 @@ pub(super) fn block_at<P: Platform>(zone: &Zone<'_, P>, frame: u32, order: Order
     Block { first: zone.pfn(frame), order, zone: zone.id, node: zone.node_id }
 }
 
+/// Counts which zone and node served a request from the buddy or by range.
+pub(super) fn count_beside_pagesets<P: Platform>(
+    zone: &Zone<'_, P>,
+    preferred: &Zone<'_, P>,
+    context: &AllocContext<'_>,
+) {
+    let count = |item| zone.counters().add_total(item, 1);
+    count_numa(zone, preferred, context, count);
+    if context.is_interleave_hit(zone) {
+        count(ZoneItem::InterleaveHit);
+    }
+}
+
 /// Counts which zone and node served a block.
 ///
 /// `preferred` is the first zone that could have served the block.
-pub(super) fn count_numa<P: Platform>(
+fn count_numa<P: Platform>(
     zone: &Zone<'_, P>,
     preferred: &Zone<'_, P>,
     context: &AllocContext<'_>,

@@ -5,7 +5,7 @@
 
 use crate::Allocator;
 use crate::alloc::context::AllocContext;
-use crate::alloc::from_zone::count_numa;
+use crate::alloc::from_zone::count_beside_pagesets;
 use crate::alloc::request::Request;
 use crate::alloc::runs::FrameRun;
 use crate::alloc::scan::RESTARTS;
@@ -116,7 +116,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     pub(super) fn count_contiguous(&self, context: &AllocContext<'_>, served: ZoneId) {
         let zone = &self.state.zones[served.index()];
         let preferred = self.state.find_in_zones(context, Some).unwrap_or(zone);
-        count_numa(zone, preferred, context, |item| zone.counters().add_total(item, 1));
+        count_beside_pagesets(zone, preferred, context);
         if zone.node != preferred.node {
             self.state.count_foreign(preferred, context.cpu);
         }

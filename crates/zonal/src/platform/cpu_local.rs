@@ -388,8 +388,8 @@ pub fn lock_remotely<P: Platform>(head: &Head<P>, quiesce: impl FnOnce() -> bool
     let remotely = LockWord::LOCKED_REMOTELY.bits();
     let lock_word = LockWord::from_bits(head.lock_word.load(Relaxed)); // relaxed: the exchange below detects a change
     let shut = !lock_word.is_locked()
-        // AcqRel: pairs with the release of the last holder, and orders the store before the effects of `quiesce` on
-        // the other CPU.
+        // Acquire: pairs with the release of the last holder. Release: orders the store before the effects of `quiesce`
+        // on the other CPU.
         && head.lock_word.compare_exchange(lock_word.bits(), remotely, AcqRel, Relaxed).is_ok()
         && if quiesce() {
             head.lock_word.load(Acquire) == remotely // otherwise the owning CPU locked the head first

@@ -217,7 +217,7 @@ fn pinned_frames_are_left_alone(way: Way) {
     });
     let block = huge(a).unwrap();
     assert_eq!(block.first, Pfn::new(START + 40 * BLOCK));
-    assert!(cache.take_evicted() <= BLOCK, "frames were evicted in vain");
+    assert!(cache.take_evicted() <= BLOCK, "more frames were evicted than the block has");
     assert!(huge(a).is_err());
     a.verify().unwrap();
 }

@@ -1,5 +1,6 @@
 //! Tests which nodes and zones serve a request, how many frames it must leave, and why it fails.
 
+use crate::common::scenarios::pages;
 use crate::common::{Plan, TestPlatform, World, node, order, range, reclaim_on_this_thread, run_on};
 use zonal::config::ZonelistCache;
 use zonal::error::{AllocError, PolicyError, Shortage};
@@ -145,6 +146,11 @@ fn interleaving_is_even_and_counts_its_hits() {
         free_all(&world, &blocks);
     }
     assert_eq!(world.allocator.locality().interleave_hit, 3 * 99);
+    for _ in 0..3 {
+        let run = world.allocator.alloc_contiguous(&Request::page().policy(&policy), pages(10)).unwrap();
+        world.allocator.free_frames(run.range.start, pages(10)).unwrap();
+    }
+    assert_eq!(world.allocator.locality().interleave_hit, 3 * 99 + 3);
     let (blocks, _) = exhaust(&world, &Request::page().policy(&policy));
     let by_node = nodes_of(&blocks, 3);
     assert!(by_node.iter().all(|&count| count.abs_diff(by_node[0]) < 100), "{by_node:?}");
