@@ -2,7 +2,8 @@
 //!
 //! Three quarters of the pool are in use for good; the rest is a cache of single pages that evicts at random. Each request
 //! for a block has to evict pages. The program counts how many requests are served and how many pages they evict, once
-//! with a cache that evicts the pages of the range that the pool wants, and once with one that evicts any pages.
+//! with a cache that evicts the pages of the range that the pool wants, and once with one that evicts any pages of the
+//! node.
 //!
 //! `cargo run --release --example large_blocks` makes 100 requests of each, and `--short` 10.
 
@@ -41,13 +42,15 @@ impl Cache {
 
     fn is_wanted(&self, request: &ReclaimRequest, page: &Frames) -> bool {
         let within = |range: FrameRange| range.start <= page.first() && page.first() < range.end();
-        !self.honours_ranges || request.range.is_none_or(within)
+        page.node() == request.node && (!self.honours_ranges || request.range.is_none_or(within))
     }
 
     /// Caches pages until the pool is full, as a busy cache does.
     fn fill(&self, pool: &Pool) {
-        // No lock is held while the pool is called, because a request may call the reclaimer.
-        while let Ok(page) = pool.alloc(&PoolRequest::page().kind(PageKind::Cache).no_wait()) {
+        // Background reclaim may evict pages meanwhile, so the number of requests has a bound.
+        for _ in 0..pool.frames().get() {
+            // No lock is held while the pool is called, because a request may call the reclaimer.
+            let Ok(page) = pool.alloc(&PoolRequest::page().kind(PageKind::Cache).no_wait()) else { break };
             self.pages.lock().expect("no thread panics").push(page);
         }
     }
