@@ -306,12 +306,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 let candidate = window(number);
                 if let Some((others, used)) = self.used_in(&candidate, &mut looks)
                     && !tried.iter().flatten().any(|&tried| overlap(tried, candidate.run()).is_some())
+                    && used.plus(self.short_of_min(zone, context, candidate.free())) <= left
                 {
-                    if used.plus(self.short_of_min(zone, context, candidate.free())) <= left {
-                        let entry = [others, used.get(), number];
-                        found[candidates] = entry.map(|part| u32::try_from(part).unwrap_or(u32::MAX)).into();
-                        candidates += 1;
-                    }
+                    let entry = [others, used.get(), number];
+                    found[candidates] = entry.map(|part| u32::try_from(part).unwrap_or(u32::MAX)).into();
+                    candidates += 1;
                 }
             }
             let found = &mut found[..candidates];
