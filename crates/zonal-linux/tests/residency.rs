@@ -42,7 +42,8 @@ fn memory_of_a_node_is_reported_on_it() {
 fn memory_that_was_returned_is_absent() {
     let pool = Pool::builder().size(64 * MIB).fake_nodes(1).prefault(Prefault::AtOnce).build().unwrap();
     let returned = pool.shrink(32 * MIB).unwrap();
-    assert_eq!(pool.residency().unwrap()[0].pages.absent, returned);
+    let residency = pool.residency().unwrap();
+    assert_eq!(residency[0].pages.absent, returned, "{residency:?}");
 }
 
 #[test]

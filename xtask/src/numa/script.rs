@@ -25,11 +25,15 @@ pub(super) enum Form {
 /// Checks of the short form, selected by words in their names.
 const PLACEMENT: &str = "placement policy 'cpuset of a request' 'nodes without' fallback refused explicit";
 
-/// Prefixes of the skips that are allowed for tests of `zonal-linux` in guests. Guests have no Python and little
-/// memory, and are slow.
-const TESTS_MAY_SKIP: [&str; 6] = [
+/// Prefixes of the skips that are allowed for tests of `zonal-linux` in guests. Guests have no Python, little memory and
+/// a reserve of huge pages of 2 MiB, and are slow.
+const TESTS_MAY_SKIP: [&str; 10] = [
     "foreign_parser: foreign_parser_reads_the_same_figures: jc==",
+    "gigantic_pages: gigantic_pages_back_a_pool_and_return_to_the_reserve: pages of 1 GiB",
+    "gigantic_pages: missing_gigantic_pages_are_warned_of_step_by_step: the ",
+    "gigantic_pages: ordinary_memory_has_blocks_of_a_gibibyte: less than 3 GiB are available",
     "huge_pages: huge_pages_go_offline_as_a_whole: this kernel keeps what left in reserve",
+    "max_size: what_is_required_is_an_error_instead_of_a_warning: this machine has 32 huge pages in reserve",
     "overcommitted: overcommitted_pools_warn: this machine has less than 4 GiB",
     "pool: large_pools_use_no_memory_until_touched: this machine has less than 8 GiB",
     "pool: presets_can_be_emulated: altix512 takes a minute",

@@ -142,7 +142,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         node.counters.add_total(NodeItem::ReclaimedBackground, freed.get() as i64);
         node.events.add(Event::BackgroundReclaimed, freed.get());
         if freed == PageCount::ZERO {
-            node.note_fruitless();
+            node.note_fruitless(self.state.platform.now());
         } else {
             self.state.report_if_recovered(place);
         }

@@ -253,7 +253,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     fn wake_background(&self, context: &AllocContext<'_>) {
         let nodes = self.allowed_nodes(context);
         for node in self.nodes.iter().filter(|node| nodes.contains(node.id)) {
-            if node.want_background() {
+            if node.want_background(&self.platform) {
                 self.nodes[context.target].events.add(Event::BackgroundWakes, 1);
                 self.platform.wake_background_reclaim(node.id);
             }

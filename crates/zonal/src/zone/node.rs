@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 use crate::platform::cells::all_zero;
 use crate::platform::cells::copy_view;
 use crate::platform::{Atomic, Platform};
-use crate::units::{NodeId, PageCount, ZoneId};
+use crate::units::{Moment, NodeId, PageCount, SECOND_NS, ZoneId};
 use crate::zone::counters::{NodeItem, TOTAL_CELLS, ThresholdCells, ZonedCounters};
 use crate::zone::events::EventCells;
 use crate::zone::stalls::StallCells;
@@ -31,6 +31,8 @@ all_zero! {
         /// Number of runs of background reclaim that freed no frames, since the last reclaim of the node that freed
         /// some.
         fruitless: u64,
+        /// Time of the last of them.
+        fruitless_at: u64,
         /// 1 from the report that the node is below `low` until the report that it is above `high`.
         pub(crate) is_low: u64,
         /// Time of the last event of each kind of pressure + 1 (`alloc/pressure.rs`); 0 if there was none.
@@ -39,7 +41,7 @@ all_zero! {
     }
 }
 
-/// Number of runs of background reclaim without result after which requests no longer wake the worker.
+/// Number of runs of background reclaim without result after which requests wake the worker only once a second.
 const FRUITLESS_MAX: u64 = 16;
 
 all_zero! {
@@ -107,12 +109,13 @@ impl<'m, P: Platform> Node<'m, P> {
     /// Records a request for background reclaim.
     ///
     /// Returns `true` for the first caller since the worker last began, which must wake the worker. Returns `false` if
-    /// the node is unreclaimable.
-    pub(crate) fn want_background(&self) -> bool {
+    /// the node was unreclaimable within the last second. Later the reclaimers may have frames that they can free.
+    pub(crate) fn want_background(&self, platform: &P) -> bool {
         // `woken` is swapped without a read before it. A separate read could return 1 although the worker has begun and
         // has already checked the zones. AcqRel: pairs with `background_begins`, so that the worker sees the writes of
-        // all callers, not only of the first. The load of `fruitless` is relaxed: a hint.
-        self.cells.fruitless.load(Relaxed) < FRUITLESS_MAX && self.cells.woken.swap(1, AcqRel) == 0
+        // all callers, not only of the first. The load of the time is relaxed: a hint.
+        let is_old = || platform.now().ns().abs_diff(self.cells.fruitless_at.load(Relaxed)) > SECOND_NS;
+        (!self.is_unreclaimable() || is_old()) && self.cells.woken.swap(1, AcqRel) == 0
     }
 
     /// Records how many frames a reclaim of the node freed.
@@ -123,13 +126,14 @@ impl<'m, P: Platform> Node<'m, P> {
         }
     }
 
-    /// Whether requests no longer wake the background worker, because many runs of reclaim have freed no frames.
+    /// Whether requests rarely wake the background worker, because many runs of reclaim have freed no frames.
     pub(crate) fn is_unreclaimable(&self) -> bool {
-        self.cells.fruitless.load(Relaxed) >= FRUITLESS_MAX // relaxed: for display only
+        self.cells.fruitless.load(Relaxed) >= FRUITLESS_MAX // relaxed: a hint
     }
 
     /// Records a run of background reclaim that freed nothing.
-    pub(crate) fn note_fruitless(&self) {
+    pub(crate) fn note_fruitless(&self, now: Moment) {
+        self.cells.fruitless_at.store(now.ns(), Relaxed); // relaxed: a hint
         self.cells.fruitless.fetch_add(1, Relaxed); // relaxed: a hint
     }
 

@@ -82,6 +82,35 @@ fn background_reclaim_stops_when_nothing_frees() {
     assert!(overstating.calls() <= 17, "{} calls: words are not frames", overstating.calls());
 }
 
+/// A cache may get frames after background reclaim has failed many times, and no other request may reclaim.
+#[test]
+fn a_node_that_was_unreclaimable_is_tried_again_after_a_second() {
+    let world = one_node(100);
+    let wakes = || {
+        assert!(world.allocator.alloc(&Request::page().no_wait()).is_err());
+        !world.controls.take_woken().is_empty()
+    };
+    let rounds = (0..100).take_while(|_| {
+        let woken = wakes();
+        world.allocator.background_reclaim(node(0));
+        woken
+    });
+    assert!((8..100).contains(&rounds.count()), "it is given up");
+    for _ in 0..3 {
+        world.controls.advance_ms(900);
+        assert!(!wakes());
+        world.controls.advance_ms(101);
+        assert!(wakes());
+        assert_eq!(world.allocator.background_reclaim(node(0)), pages(0));
+        assert!(!wakes());
+    }
+    let (cache, _) = caching(world, PLENTY);
+    cache.keep(world.leave_free(0, 50));
+    world.controls.advance_ms(1001);
+    assert!(wakes());
+    assert_ne!(world.allocator.background_reclaim(node(0)), pages(0));
+}
+
 #[test]
 fn a_node_has_one_background_worker() {
     let world = one_node(100);

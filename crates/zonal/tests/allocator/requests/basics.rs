@@ -1,6 +1,6 @@
 //! Tests of basic requests and frees.
 
-use crate::common::{Plan, run_on};
+use crate::common::{Plan, order, run_on};
 use zonal::error::{AllocError, FreeError};
 use zonal::units::{Order, PageCount};
 use zonal::{Config, Request};
@@ -60,4 +60,15 @@ fn exhaustion_fails_with_figures_and_freeing_brings_all_back() {
     a.drain_pagesets();
     let accounting = a.verify().unwrap();
     assert_eq!(accounting.free, accounting.managed);
+}
+
+#[test]
+fn orders_above_the_maximum_are_refused() {
+    run_on(0);
+    let world = Plan::even(1, 1, 8192).build(&Config::default());
+    for o in (11..=18).map(order) {
+        let error = AllocError::OrderTooLarge { order: o, max: Order::DEFAULT_MAX };
+        assert_eq!(world.allocator.alloc(&Request::new(o)), Err(error));
+        assert!(error.to_string().contains(&o.to_string()));
+    }
 }

@@ -378,16 +378,6 @@ fn no_wait_never_stalls_and_no_retry_once() {
 }
 
 #[test]
-fn orders_above_the_maximum_are_refused() {
-    let world = world(1);
-    for o in (11..=18).map(order) {
-        let error = AllocError::OrderTooLarge { order: o, max: Order::DEFAULT_MAX };
-        assert_eq!(world.allocator.alloc(&Request::new(o)), Err(error));
-        assert!(error.to_string().contains(&o.to_string()));
-    }
-}
-
-#[test]
 fn every_block_of_the_largest_order_can_be_allocated() {
     let world = world(1);
     let request = Request::new(order(10)).urgency(Urgency::Reserve);
