@@ -92,3 +92,40 @@ fn usage(error: &clap::Error) -> ExitCode {
     let essence = essence.split("\n\nFor more information").next().unwrap_or_default();
     Failure::bad_input(one_line(essence.trim_start_matches("error: "))).report()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::any::TypeId;
+    use std::path::PathBuf;
+
+    use super::*;
+
+    /// Returns the command and name of every argument below `command` that names a path.
+    fn paths(command: &clap::Command, before: &str) -> Vec<String> {
+        let is_path = |arg: &&clap::Arg| {
+            let names_path =
+                |name: &str| ["FILE", "DIR", "PATH", "SOCKET"].iter().any(|word| name.contains(word));
+            arg.get_value_parser().type_id() == TypeId::of::<PathBuf>()
+                || arg.get_value_names().into_iter().flatten().any(|name| names_path(name))
+        };
+        let name = |arg: &clap::Arg| {
+            arg.get_long().map_or_else(|| arg.get_id().to_string(), |long| format!("--{long}"))
+        };
+        let own = command.get_arguments().filter(is_path).map(|arg| format!("{before}{}", name(arg)));
+        let mut found: Vec<String> = if before.is_empty() { Vec::new() } else { own.collect() };
+        for sub in command.get_subcommands() {
+            found.extend(paths(sub, &format!("{before}{} ", sub.get_name())));
+        }
+        found
+    }
+
+    #[test]
+    fn the_list_of_paths_is_complete() {
+        let lines = include_str!("../tests/paths.txt").lines().filter(|line| !line.starts_with('#'));
+        let mut listed: Vec<&str> = lines.map(|line| line.split_once(' ').unwrap().1).collect();
+        listed.sort_unstable();
+        let mut defined = paths(&Cli::command(), "");
+        defined.sort();
+        assert_eq!(listed, defined, "tests/paths.txt lists every argument that names a path");
+    }
+}

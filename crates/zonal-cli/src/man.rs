@@ -6,17 +6,17 @@
 
 mod after_help;
 
-use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Command};
 use clap_mangen::Man;
 use roff::{Roff, bold, roman};
-use zonal_machine::Excerpt;
+use zonal_machine::output::{self, Kind, MANUAL_MARK, Replace};
 
 use crate::layout;
-use crate::outcome::{Failure, print};
+use crate::outcome::{Failure, print, warn_of_left_over};
+use crate::values::ForceArg;
 use after_help::Block;
 
 /// The section of the manual for user commands.
@@ -29,11 +29,14 @@ pub(crate) struct ManArgs {
     /// Name of the page, such as zonal-run, or a folder for all pages: one that exists, or a path with a slash, which is
     /// created
     #[arg(value_name = "PAGE|DIR", default_value = "zonal")]
-    page: String,
+    page: PathBuf,
 
     /// List the names of all pages
     #[arg(long, conflicts_with = "page")]
     list: bool,
+
+    #[command(flatten)]
+    force: ForceArg,
 }
 
 fn examples() -> String {
@@ -50,25 +53,26 @@ fn examples() -> String {
 /// The text of the pages does not depend on the width of the terminal.
 pub(crate) fn run(args: &ManArgs, command: fn() -> Command) -> ExitCode {
     let pages = layout::unlimited(|| pages(command()));
-    let is_page = pages.iter().any(|(name, _)| *name == args.page);
-    let folder = Path::new(&args.page);
-    let done = match !args.list && !is_page && (args.page.contains('/') || folder.is_dir()) {
-        true => write_all(folder, &pages),
+    let is_page = pages.iter().any(|(name, _)| args.page == *name);
+    let has_slash = args.page.as_os_str().as_encoded_bytes().contains(&b'/');
+    let done = match !args.list && !is_page && (has_slash || args.page.is_dir()) {
+        true => write_all(&args.page, &pages, args.force.replace()),
         false => find(args, &pages).and_then(|text| print(&text)),
     };
     done.map_or_else(Failure::report, |()| ExitCode::SUCCESS)
 }
 
-/// Writes all pages into a folder, and replaces older ones.
-fn write_all(folder: &Path, pages: &[(String, Command)]) -> Result<(), Failure> {
-    let failed = |path: &Path, why: std::io::Error| {
-        Failure::bad_input(format!("cannot write {}: {why}", Excerpt::name(path.display())))
-    };
-    fs::create_dir_all(folder).map_err(|why| failed(folder, why))?;
-    for (name, command) in pages {
-        let path = folder.join(format!("{name}.{SECTION}"));
+/// Writes all pages into a folder, and replaces older ones. Writes none if one of them may not be replaced.
+fn write_all(folder: &Path, pages: &[(String, Command)], replace: Replace) -> Result<(), Failure> {
+    let files = pages.iter().map(|(name, command)| (folder.join(format!("{name}.{SECTION}")), command));
+    for (path, _) in files.clone() {
+        output::check(&path, Kind::Manual, replace).map_err(Failure::bad_input)?;
+    }
+    output::create_folder(folder).map_err(Failure::bad_input)?;
+    warn_of_left_over(&folder.join(&pages[0].0));
+    for (path, command) in files {
         let text = layout::unlimited(|| render(command.clone(), pages));
-        fs::write(&path, text).map_err(|why| failed(&path, why))?;
+        output::write(&path, &text, Kind::Manual, replace).map_err(Failure::bad_input)?;
     }
     Ok(())
 }
@@ -77,9 +81,9 @@ fn find(args: &ManArgs, pages: &[(String, Command)]) -> Result<String, Failure> 
     if args.list {
         return Ok(pages.iter().map(|(name, _)| format!("{name}\n")).collect());
     }
-    let Some((_, command)) = pages.iter().find(|(name, _)| *name == args.page) else {
+    let Some((_, command)) = pages.iter().find(|(name, _)| args.page == *name) else {
         let known: Vec<&str> = pages.iter().map(|(name, _)| name.as_str()).collect();
-        let text = format!("there is no page `{}`; the pages are: {}", args.page, known.join(", "));
+        let text = format!("there is no page `{}`; the pages are: {}", args.page.display(), known.join(", "));
         return Err(Failure::bad_input(text));
     };
     Ok(render(command.clone(), pages))
@@ -121,7 +125,7 @@ fn render(mut command: Command, pages: &[(String, Command)]) -> String {
     // The title is written here because the generator drops the empty date.
     let version = env!("CARGO_PKG_VERSION");
     let title = format!(".TH {name} {SECTION} \"\" \"zonal {version}\" \"User Commands\"\n");
-    let mut text = title.into_bytes();
+    let mut text = [MANUAL_MARK, &title].concat().into_bytes();
     let mut write = || -> std::io::Result<()> {
         man.render_name_section(&mut text)?;
         man.render_synopsis_section(&mut text)?;
@@ -248,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_page_that_does_not_exist_is_named() {
-        let args = |page: &str, list| ManArgs { page: page.to_owned(), list };
+        let args = |page: &str, list| ManArgs { page: page.into(), list, force: ForceArg::default() };
         let pages = pages(command());
         let failure = find(&args("run", false), &pages).unwrap_err();
         assert!(format!("{failure:?}").contains("no page `run`; the pages are: zonal, zonal-run"));

@@ -2,11 +2,12 @@
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use zonal_live::SourceError;
 use zonal_live::serve::ServeError;
-use zonal_machine::{Escaped, Excerpt};
+use zonal_machine::{Escaped, Excerpt, output};
 
 /// The reason why a command failed.
 #[derive(Debug)]
@@ -59,6 +60,16 @@ impl From<ServeError> for Failure {
 pub(crate) fn print_message(message: impl Display) {
     // A write error is ignored, because there is no other place to report it.
     let _ = writeln!(io::stderr(), "zonal: {}", Excerpt::line(message));
+}
+
+/// Prints a warning for each file and folder that a killed command left next to `path`.
+pub(crate) fn warn_of_left_over(path: &Path) {
+    for path in output::left_over(path).unwrap_or_default() {
+        let path = Excerpt::name(path.display());
+        print_message(format_args!(
+            "warning: {path} was left by a run that was killed; check its contents and remove it"
+        ));
+    }
 }
 
 /// Returns the text with its line breaks replaced by spaces.

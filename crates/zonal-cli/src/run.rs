@@ -31,7 +31,7 @@ use allocator::AllocatorArgs;
 
 use crate::interrupt;
 use crate::layout::{self, Width};
-use crate::outcome::{Failure, print, print_message};
+use crate::outcome::{Failure, print, print_message, warn_of_left_over};
 use crate::values::{self, ForceArg, Nodes, PolicyChoice, Size};
 
 /// Run a workload on a pool of this machine's memory, and check the accounting
@@ -176,12 +176,7 @@ fn measure(args: &RunArgs) -> Result<(), Failure> {
     if let Some(root) = &args.export_tree {
         write_tree(pool.snapshot(), root, args.force.replace()).map_err(Failure::failed)?;
         print_message(format_args!("wrote {}", root.display()));
-        for path in zonal_machine::output::left_over(root).unwrap_or_default() {
-            let path = zonal_machine::Excerpt::name(path.display());
-            print_message(format_args!(
-                "warning: {path} was left by a run that was killed; check its contents and remove it"
-            ));
-        }
+        warn_of_left_over(root);
     }
     print(&rendered(args, &pool, &report))?;
     judge(&report, &interrupted)

@@ -37,7 +37,7 @@ const SIZE_UNITS: [(&str, u32); 14] = [
 ];
 
 /// Whether files that zonal did not write may be replaced.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 pub(crate) struct ForceArg {
     /// Replace existing files, even if zonal did not write them
     #[arg(long)]

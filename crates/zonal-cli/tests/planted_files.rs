@@ -1,11 +1,16 @@
 //! Checks files and links that already exist where a command would write. Links are not followed, files of other
 //! programs are not changed, and zonal's own files are replaced as a whole.
 
+mod common;
+
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::LazyLock;
 
+use common::paths::paths;
 use tempfile::TempDir;
 use zonal_testing::skipped;
 
@@ -25,13 +30,21 @@ struct Writer {
     arguments: &'static [&'static str],
 }
 
-const WRITERS: [Writer; 6] = [
+/// A writer for every command that writes; `common/paths.rs` finds those that are missing.
+const WRITERS: [Writer; 8] = [
     Writer {
         name: "machine file",
         to: "machine.json",
         file: "machine.json",
         arguments: &["machine", "--preset", "desktop", "--export"],
     },
+    Writer {
+        name: "page of a machine",
+        to: "machine.html",
+        file: "machine.html",
+        arguments: &["machine", "--preset", "desktop", "--html"],
+    },
+    Writer { name: "manual", to: "man1", file: "man1/zonal-lab-run.1", arguments: &["man"] },
     Writer { name: "page", to: "out", file: "out/small/report.html", arguments: LAB },
     Writer { name: "results", to: "out", file: "out/small/result.json", arguments: LAB },
     Writer { name: "picture of results", to: "out", file: "out/small/bars-hog.svg", arguments: LAB },
@@ -83,6 +96,11 @@ const LAB: &[&str] = &[
     "--out",
 ];
 
+/// Returns the writer with a name.
+fn writer(name: &str) -> &'static Writer {
+    WRITERS.iter().find(|writer| writer.name == name).unwrap()
+}
+
 impl Writer {
     fn write(&self, folder: &TempDir, more: &[&str]) -> (i32, String) {
         let to = folder.path().join(self.to);
@@ -121,6 +139,16 @@ fn left_over(folder: &Path) -> bool {
         let path = entry.unwrap().path();
         path.extension().is_some_and(|ending| ending == "new") || path.is_dir() && left_over(&path)
     })
+}
+
+#[test]
+fn every_command_that_writes_is_here() {
+    for path in paths("writes") {
+        let has = |writer: &Writer| {
+            writer.arguments.starts_with(&path.command) && writer.arguments.last() == path.before().last()
+        };
+        assert!(WRITERS.iter().any(has), "no writer has {path:?}");
+    }
 }
 
 #[test]
@@ -165,9 +193,8 @@ fn links_are_never_followed() {
 
 #[test]
 fn links_in_place_of_directories_are_not_followed() {
-    for (writer, link) in
-        [(&WRITERS[1], "out/small"), (&WRITERS[5], "tree/proc"), (&WRITERS[5], "tree/sys/devices")]
-    {
+    for (name, link) in [("page", "out/small"), ("tree", "tree/proc"), ("tree", "tree/sys/devices")] {
+        let writer = writer(name);
         let folder = tempfile::tempdir().unwrap();
         let elsewhere = folder.path().join("elsewhere");
         fs::create_dir(&elsewhere).unwrap();
@@ -204,6 +231,34 @@ fn zonal_replaces_its_own_files_completely() {
     }
 }
 
+/// Checks that a command that can write nothing, as on a full disk, or that is killed while it writes leaves the old file.
+#[test]
+fn files_that_cannot_be_written_whole_are_left_as_they_were() {
+    for writer in &WRITERS {
+        for (signal, is_killed) in [("trap '' XFSZ", false), ("true", true)] {
+            let folder = tempfile::tempdir().unwrap();
+            let (code, errors) = writer.write(&folder, &[]);
+            assert_eq!(code, 0, "{}: {errors}", writer.name);
+            let before = fs::read_to_string(writer.path(&folder)).unwrap();
+            let script = format!("ulimit -f 0; {signal}; exec \"$@\"");
+            let to = folder.path().join(writer.to);
+            let command = [&["-c", &script, "sh", env!("CARGO_BIN_EXE_zonal")], writer.arguments].concat();
+            let output = Command::new("sh").args(command).arg(to).output().unwrap();
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.signal().is_some(), is_killed, "{}: {errors}", writer.name);
+            assert_eq!(fs::read_to_string(writer.path(&folder)).unwrap(), before, "{}", writer.name);
+            if !is_killed {
+                assert!(
+                    !output.status.success() && errors.contains("cannot write "),
+                    "{}: {errors}",
+                    writer.name
+                );
+                assert!(!left_over(folder.path()), "{}", writer.name);
+            }
+        }
+    }
+}
+
 /// Checks that a superuser who replaces a file of another user does not change its owner.
 #[test]
 fn replaced_files_keep_their_owner() {
@@ -225,10 +280,10 @@ fn replaced_files_keep_their_owner() {
 #[test]
 fn a_file_of_one_kind_is_not_replaced_by_one_of_another() {
     let folder = tempfile::tempdir().unwrap();
-    let (code, errors) = WRITERS[0].write(&folder, &[]);
+    let (code, errors) = writer("machine file").write(&folder, &[]);
     assert_eq!(code, 0, "{errors}");
     fs::rename(folder.path().join("machine.json"), folder.path().join("chart.svg")).unwrap();
-    WRITERS[4].is_refused(&folder, &[]);
+    writer("chart").is_refused(&folder, &[]);
 }
 
 #[test]
@@ -258,7 +313,7 @@ fn files_are_not_written_to_device_or_kernel_directories() {
     }
 }
 
-const TREE: &Writer = &WRITERS[5];
+static TREE: LazyLock<&Writer> = LazyLock::new(|| writer("tree"));
 
 /// Returns a folder in which a tree has been written.
 fn written_tree() -> TempDir {

@@ -75,16 +75,34 @@ pub(crate) fn head(path: &Path, most: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Whether an error of this module means that a file is of a kind that neither a machine nor a copy of one can have: a
+/// device, a FIFO, a file that is too large, or a link that leads out of its folder.
+#[must_use]
+pub fn is_foreign(error: &io::Error) -> bool {
+    // An error with a number is from the system, and a live machine may refuse or fail to show a file. `ELOOP` means that
+    // the file is a link.
+    error.raw_os_error().is_none_or(|number| number == libc::ELOOP)
+}
+
 /// The number of bytes that may still be read from several files. This bound is necessary because links can name the
 /// same file any number of times.
 #[derive(Debug)]
-pub(crate) struct Budget {
+pub struct Budget {
     all: u64,
     left: Cell<u64>,
 }
 
 impl Budget {
-    pub(crate) const fn new(bytes: u64) -> Self {
+    /// Creates a budget for all files of a tree: 384 MiB. It is enough for a `proc/zoneinfo` and a log of the largest
+    /// size allowed, and for the same amount again in other files.
+    #[must_use]
+    pub const fn of_tree() -> Self {
+        Self::new(384 << 20)
+    }
+
+    /// Creates a budget of so many bytes.
+    #[must_use]
+    pub const fn new(bytes: u64) -> Self {
         Self { all: bytes, left: Cell::new(bytes) }
     }
 
@@ -136,7 +154,7 @@ impl Folder {
     ///
     /// # Errors
     /// The errors of [`Folder::read`], and [`ErrorKind::FileTooLarge`] for a file longer than the remaining budget.
-    pub(crate) fn read_within(&self, relative: &Path, limit: Limit, budget: &Budget) -> io::Result<Vec<u8>> {
+    pub fn read_within(&self, relative: &Path, limit: Limit, budget: &Budget) -> io::Result<Vec<u8>> {
         let file = self.open(relative)?;
         let left = budget.left.get();
         let refused = || if left < limit.bytes() { budget.exceeded() } else { too_large(limit) };

@@ -18,6 +18,7 @@ mod file;
 pub mod input;
 mod kernel;
 mod model;
+mod new_names;
 mod old_tree;
 pub mod output;
 mod owned;

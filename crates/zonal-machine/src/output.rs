@@ -6,21 +6,21 @@
 //! process created a file at the path after the check, that file is moved back. Each kind of file begins with a marker
 //! by which zonal recognises its own files.
 //!
-//! Related files: `export.rs` and `tree_writer.rs` write machines with this module, the lab its results, and the
-//! command line its charts.
+//! Related files: `new_names.rs` has the new names. `export.rs` and `tree_writer.rs` write machines with this module, the
+//! lab its results, and the command line its charts and its manual.
 
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
-use std::process;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
 use crate::escape::Excerpt;
 use crate::input;
+use crate::new_names::with_new_name;
+pub use crate::new_names::{left_over, parent};
 
 /// The reason why a file was not written.
 #[derive(Debug, thiserror::Error)]
@@ -43,10 +43,15 @@ pub enum Kind {
     Page,
     /// A picture, which begins with [`DRAWING_MARK`].
     Drawing,
+    /// A page of the manual, which begins with [`MANUAL_MARK`].
+    Manual,
 }
 
 /// The first line of every picture.
 pub const DRAWING_MARK: &str = "<!-- Drawn by zonal -->\n";
+
+/// The first line of every page of the manual, a comment.
+pub const MANUAL_MARK: &str = ".\\\" Written by zonal\n";
 
 /// The length of the beginning of a file that must contain the marker.
 const HEAD_BYTES: usize = 256;
@@ -63,6 +68,7 @@ impl Kind {
                     && head.contains("<meta name=\"generator\" content=\"zonal\">")
             }
             Self::Drawing => head.starts_with(DRAWING_MARK),
+            Self::Manual => head.starts_with(MANUAL_MARK),
         }
     }
 }
@@ -152,11 +158,20 @@ pub(crate) fn check_place(path: &Path) -> io::Result<()> {
 /// # Errors
 /// [`ErrorKind::AlreadyExists`] if `name` exists and is not a folder, otherwise the file system's error.
 pub fn folder(parent: &Path, name: &str) -> Result<PathBuf, WriteError> {
+    create_folder(parent)?;
     let path = parent.join(name);
-    match fs::create_dir_all(parent).and_then(|()| make_folder(&path)) {
+    match make_folder(&path) {
         Ok(()) => Ok(path),
         Err(source) => Err(WriteError { path, source }),
     }
+}
+
+/// Creates a folder and its missing parents unless it exists. All parts of the path may be links.
+///
+/// # Errors
+/// The file system's error.
+pub fn create_folder(path: &Path) -> Result<(), WriteError> {
+    fs::create_dir_all(path).map_err(|source| WriteError { path: path.to_owned(), source })
 }
 
 /// Checks that [`folder`] can create or use a folder at `path`: the path does not exist, or is a folder and
@@ -311,77 +326,12 @@ pub(crate) fn rename_to_free(new: &Path, path: &Path) -> io::Result<()> {
     })
 }
 
-/// Returns the folder of a file.
-pub(crate) fn parent(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
 /// Creates a new file and returns its path. If it is to replace another file, only its owner may access it until it
 /// gets the permissions of the old file.
 fn new_file(folder: &Path, before: Option<&Metadata>) -> io::Result<(PathBuf, File)> {
     let mode = if before.is_some() { 0o600 } else { 0o666 };
     // `create_new` does not follow links and fails if the file exists.
     with_new_name(folder, |path| OpenOptions::new().write(true).create_new(true).mode(mode).open(path))
-}
-
-/// The number of the next new name of this process.
-static NEXT: AtomicU64 = AtomicU64::new(0);
-
-/// Calls `make` with new names in `folder` until a name does not exist yet.
-pub(crate) fn with_new_name<T>(
-    folder: &Path,
-    make: impl Fn(&Path) -> io::Result<T>,
-) -> io::Result<(PathBuf, T)> {
-    /// Number of names to try. A name may exist because a killed process with the same process id left a file.
-    const TRIES: u32 = 1000;
-    let mut outcome = Err(ErrorKind::AlreadyExists.into());
-    for _ in 0..TRIES {
-        // Relaxed: only the uniqueness of each number matters.
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = folder.join(format!(".zonal-{}-{number}.new", process::id()));
-        outcome = make(&path).map(|made| (path, made));
-        if !matches!(&outcome, Err(error) if error.kind() == ErrorKind::AlreadyExists) {
-            break;
-        }
-    }
-    outcome
-}
-
-/// Returns the files and folders that killed processes left next to `path` while they wrote a file or a tree.
-///
-/// They have temporary names, and may be removed once their contents are no longer needed. The result omits files of a
-/// process whose id is in use again. Process ids are those of the caller's namespace.
-///
-/// # Errors
-/// Returns an error if the folder of `path` cannot be read. The folder need not exist.
-pub fn left_over(path: &Path) -> io::Result<Vec<PathBuf>> {
-    let entries = match fs::read_dir(parent(path)) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries?,
-    };
-    let mut found = Vec::new();
-    for entry in entries {
-        let entry = entry?;
-        if entry.file_name().to_str().is_some_and(is_of_a_dead_process) {
-            found.push(entry.path());
-        }
-    }
-    found.sort();
-    Ok(found)
-}
-
-/// Whether [`with_new_name`] created a name in a process that no longer runs.
-fn is_of_a_dead_process(name: &str) -> bool {
-    let parts = name.strip_prefix(".zonal-").and_then(|name| name.strip_suffix(".new")?.split_once('-'));
-    let numbers = parts.and_then(|(writer, number)| Some((writer.parse().ok()?, number.parse().ok()?)));
-    numbers.is_some_and(|(writer, number): (u32, u64)| {
-        if writer == process::id() {
-            // A number that this process has not used is from an earlier process with the same id. Relaxed: this
-            // process's names become visible only after their numbers were allocated.
-            return number >= NEXT.load(Ordering::Relaxed);
-        }
-        !Path::new("/proc").join(writer.to_string()).exists()
-    })
 }
 
 pub(crate) fn exists(problem: &str) -> io::Error {
@@ -475,24 +425,6 @@ mod tests {
         }
         let (is_written, ..) = write_after_change("old", |_| (), Replace::Any);
         assert!(is_written, "nothing came");
-    }
-
-    #[test]
-    fn leftovers_of_killed_processes_are_found() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("root");
-        // No process has the id in the first name, because it is larger than the kernel's maximum. The second name is
-        // from an earlier process with the id of this one.
-        let left = [".zonal-4194999-0.new".to_owned(), format!(".zonal-{}-{}.new", process::id(), u64::MAX)];
-        let mut left = left.map(|name| folder.path().join(name));
-        left.sort();
-        left.iter().for_each(|path| fs::create_dir(path).unwrap());
-        with_new_name(folder.path(), |path| fs::create_dir(path)).unwrap();
-        for other in [".zonal-x-0.new", ".zonal-4194999.new", "zonal-4194999-0.new", ".zonal-4194999-0.old"] {
-            fs::create_dir(folder.path().join(other)).unwrap();
-        }
-        assert_eq!(left_over(&path).unwrap(), left);
-        assert_eq!(left_over(&folder.path().join("none/root")).unwrap(), [] as [PathBuf; 0]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Exchanges files and folders. If the file system can exchange them atomically, one of the two always exists at the
 //! path.
 //!
-//! Related files: `tree_writer.rs` replaces trees with this module, and `output.rs` creates new names.
+//! Related files: `tree_writer.rs` replaces trees with this module, and `new_names.rs` creates new names.
 
 use std::fs;
 use std::io;
@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
+use crate::new_names::with_new_name;
 use crate::output;
 
 /// Exchanges two files or folders.
@@ -23,7 +24,7 @@ pub(crate) fn exchange(new: &Path, old: &Path) -> io::Result<()> {
 /// of `old`.
 fn exchange_in_steps(new: &Path, old: &Path) -> io::Result<()> {
     let beside = output::parent(old);
-    let (aside, ()) = output::with_new_name(beside, |aside| output::rename_to_free(old, aside))?;
+    let (aside, ()) = with_new_name(beside, |aside| output::rename_to_free(old, aside))?;
     let Err(error) = output::rename_to_free(new, old) else { return fs::rename(aside, new) };
     output::rename_to_free(&aside, old).map_err(|_| {
         let problem = format!("{error}; the previous contents are in {}", aside.display());

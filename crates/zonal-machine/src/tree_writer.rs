@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use zonal::Platform;
 use zonal::snapshot::Snapshot;
 
+use crate::new_names::with_new_name;
 use crate::old_tree::{Files, LIST, LIST_HEAD, OldTree, Print};
 use crate::output::{self, Replace, WriteError};
 use crate::places::{self, Moves};
@@ -92,7 +93,7 @@ struct NewTree {
 
 impl NewTree {
     fn make(beside: &Path) -> io::Result<Self> {
-        let (private, ()) = output::with_new_name(beside, |path| DirBuilder::new().mode(0o700).create(path))?;
+        let (private, ()) = with_new_name(beside, |path| DirBuilder::new().mode(0o700).create(path))?;
         let folder = private.join("tree");
         // Remove the empty folder again, and report the first error.
         fs::create_dir(&folder).inspect_err(|_| drop(fs::remove_dir(&private)))?;

@@ -2,23 +2,26 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use zonal_machine::input::{self, Limit};
+use zonal_machine::input::{self, Budget, Folder, Limit};
 
 use super::{Clock, NODES_MAX, Source, SourceError, text, zoneinfo};
 use crate::sample::{Node, Sample};
 
 /// How often `/proc/pagetypeinfo` is read. Reading it walks the free lists under the locks of the zones.
 const TYPES_EVERY: Duration = Duration::from_secs(10);
+/// Limit of the bytes of all files of nodes: their lists of CPUs have each CPU once, and their counters take a few
+/// hundred bytes each.
+const NODES_BYTES: u64 = 16 << 20;
 
 /// This system, or a captured tree of another one.
 ///
 /// `/proc/zoneinfo` must be readable. What else cannot be read is listed in [`Sample::missing`].
 #[derive(Debug)]
 pub struct SystemSource {
-    root: PathBuf,
+    root: Folder,
     page_bytes: u64,
     clock: Clock,
     /// The text of `pagetypeinfo`, and when it was read.
@@ -29,28 +32,49 @@ impl SystemSource {
     /// Opens this system.
     #[must_use]
     pub fn live() -> Self {
-        Self::new(PathBuf::from("/"), rustix::param::page_size() as u64)
+        Self::new(Path::new("/"), rustix::param::page_size() as u64)
     }
 
     /// Opens a tree with `proc` and `sys`, as `zonal machine --sysfs` reads it. Its pages have 4096 bytes.
     #[must_use]
     pub fn tree(root: &Path) -> Self {
-        Self::new(root.to_path_buf(), 4096)
+        Self::new(root, 4096)
     }
 
-    fn new(root: PathBuf, page_bytes: u64) -> Self {
-        Self { root, page_bytes, clock: Clock::start(), types: None }
+    fn new(root: &Path, page_bytes: u64) -> Self {
+        Self { root: Folder::new(root), page_bytes, clock: Clock::start(), types: None }
     }
 
-    fn text(&self, path: &str, limit: Limit) -> Result<String, SourceError> {
-        let path = self.root.join(path);
-        input::read_text(&path, limit).map_err(|why| SourceError::File { path, why })
+    fn text(&self, path: &str, limit: Limit, budget: &Budget) -> Result<String, SourceError> {
+        let bytes = self.root.read_within(Path::new(path), limit, budget);
+        let text = bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        text.map_err(|why| SourceError::File { path: self.root.path().join(path), why })
+    }
+
+    /// Reads a file that may be missing, and says why it is.
+    ///
+    /// # Errors
+    /// For a file that neither a system nor a copy of one can have.
+    fn optional(
+        &self,
+        path: &str,
+        limit: Limit,
+        budget: &Budget,
+        missing: impl FnOnce(SourceError),
+    ) -> Result<Option<String>, SourceError> {
+        match self.text(path, limit, budget) {
+            Err(SourceError::File { path, why }) if input::is_foreign(&why) => {
+                Err(SourceError::File { path, why })
+            }
+            read => Ok(read.map_err(missing).ok()),
+        }
     }
 
     /// Returns the nodes that are online, or those of the zones if the kernel has no nodes.
-    fn nodes(&self, sample: &Sample) -> Vec<Node> {
-        let online = self.text("sys/devices/system/node/online", Limit::List);
-        let ids = match online.ok().and_then(|list| ids(&list)) {
+    fn nodes(&self, sample: &Sample) -> Result<Vec<Node>, SourceError> {
+        let budget = Budget::new(NODES_BYTES);
+        let online = self.optional("sys/devices/system/node/online", Limit::List, &budget, drop)?;
+        let ids = match online.and_then(|list| ids(&list)) {
             Some(ids) => ids,
             None => {
                 let ids: BTreeSet<u64> = sample.zones.iter().map(|zone| zone.node).collect();
@@ -59,58 +83,65 @@ impl SystemSource {
         };
         let node = |id: u64| {
             let folder = format!("sys/devices/system/node/node{id}");
-            let cpus = self.text(&format!("{folder}/cpulist"), Limit::List).ok();
-            let locality = self.text(&format!("{folder}/numastat"), Limit::Setting).ok();
-            Node {
+            let cpus = self.optional(&format!("{folder}/cpulist"), Limit::List, &budget, drop)?;
+            let locality = self.optional(&format!("{folder}/numastat"), Limit::Setting, &budget, drop)?;
+            Ok(Node {
                 id,
                 cpus: cpus.map(|list| list.trim().to_owned()),
                 locality: locality.map(|text| text::numastat(&text)),
                 ..Node::default()
-            }
+            })
         };
         ids.into_iter().map(node).collect()
     }
 
-    fn take_types(&mut self, sample: &mut Sample) {
+    fn take_types(&mut self, sample: &mut Sample, budget: &Budget) -> Result<(), SourceError> {
         let is_old = |(at, _): &(Instant, _)| at.elapsed() >= TYPES_EVERY;
         if self.types.as_ref().is_none_or(is_old) {
-            let read = self.text("proc/pagetypeinfo", Limit::Document);
-            self.types = Some((Instant::now(), read.map_err(|error| readable_only_by_root(&error))));
+            let mut why = String::new();
+            let missing = |error| why = readable_only_by_root(&error);
+            let read = self.optional("proc/pagetypeinfo", Limit::Document, budget, missing)?;
+            self.types = Some((Instant::now(), read.ok_or(why)));
         }
         match &self.types {
             Some((_, Ok(types))) => text::pagetypeinfo(types, &mut sample.zones),
             Some((_, Err(why))) => sample.missing.push(why.clone()),
             None => {}
         }
+        Ok(())
     }
 }
 
 impl Source for SystemSource {
     fn title(&self) -> String {
-        match self.root.as_os_str() == "/" {
+        match self.root.path() == Path::new("/") {
             true => "this system".to_owned(),
-            false => super::shown(&self.root),
+            false => super::shown(self.root.path()),
         }
     }
 
     fn read(&mut self) -> Result<Sample, SourceError> {
+        const ZONEINFO: &str = "proc/zoneinfo";
         let mut sample = Sample { page_bytes: self.page_bytes, ..Sample::default() };
-        let zoneinfo = zoneinfo::parse(&self.text("proc/zoneinfo", Limit::ZoneInfo)?);
+        let budget = Budget::of_tree();
+        let path = || self.root.path().join(ZONEINFO);
+        let zoneinfo = zoneinfo::parse(&self.text(ZONEINFO, Limit::ZoneInfo, &budget)?)
+            .map_err(|why| SourceError::File { path: path(), why: io::Error::other(why) })?;
         self.clock.stamp(&mut sample);
         if zoneinfo.zones.is_empty() {
-            return Err(SourceError::NoZones(self.root.join("proc/zoneinfo")));
+            return Err(SourceError::NoZones(path()));
         }
         (sample.zones, sample.pagesets) = (zoneinfo.zones, zoneinfo.pagesets);
-        match self.text("proc/buddyinfo", Limit::Document) {
-            Ok(buddyinfo) => text::buddyinfo(&buddyinfo, &mut sample.zones),
-            Err(error) => sample.missing.push(error.to_string()),
+        let missing = |error: SourceError| sample.missing.push(error.to_string());
+        if let Some(text) = self.optional("proc/buddyinfo", Limit::Document, &budget, missing)? {
+            text::buddyinfo(&text, &mut sample.zones);
         }
-        match self.text("proc/vmstat", Limit::List) {
-            Ok(vmstat) => sample.totals = text::vmstat(&vmstat),
-            Err(error) => sample.missing.push(error.to_string()),
+        let missing = |error: SourceError| sample.missing.push(error.to_string());
+        if let Some(text) = self.optional("proc/vmstat", Limit::List, &budget, missing)? {
+            sample.totals = text::vmstat(&text);
         }
-        self.take_types(&mut sample);
-        sample.nodes = self.nodes(&sample);
+        self.take_types(&mut sample, &budget)?;
+        sample.nodes = self.nodes(&sample)?;
         Ok(sample)
     }
 }

@@ -1,17 +1,23 @@
 //! Parsers for the smaller files: `buddyinfo`, `pagetypeinfo`, `vmstat` and `numastat`.
 
+use std::collections::HashMap;
+
 use super::ORDERS_MAX;
 use crate::sample::{Counter, Locality, Totals, ZoneSample};
 
+/// Largest number of migrate types that is read for a zone.
+const TYPES_MAX: usize = 16;
+
 /// Takes `/proc/buddyinfo`: the free blocks of each order.
 pub(super) fn buddyinfo(text: &str, zones: &mut [ZoneSample]) {
+    let mut zones = by_name(zones);
     for line in text.lines() {
         let Some((node, rest)) = of_node(line) else { continue };
         let Some(rest) = rest.strip_prefix("zone") else { continue };
         let mut words = rest.split_ascii_whitespace();
         let kind = words.next().unwrap_or_default();
-        if let Some(zone) = find(zones, node, kind) {
-            zone.free_blocks = words.take(ORDERS_MAX).map(number).collect();
+        if let Some(zone) = zones.get_mut(&(node, kind)) {
+            *zone.all = words.take(ORDERS_MAX).map(number).collect();
         }
     }
 }
@@ -19,6 +25,7 @@ pub(super) fn buddyinfo(text: &str, zones: &mut [ZoneSample]) {
 /// Takes the first table of `/proc/pagetypeinfo`: the free blocks of each order by migrate type. Types without free
 /// blocks are left out. The kernel prints `>100000` for long lists, which counts as 100000.
 pub(super) fn pagetypeinfo(text: &str, zones: &mut [ZoneSample]) {
+    let mut zones = by_name(zones);
     for line in text.lines() {
         let Some((node, rest)) = of_node(line) else { continue };
         let Some((kind, rest)) = rest.strip_prefix("zone").and_then(|rest| rest.split_once(", type")) else {
@@ -28,9 +35,9 @@ pub(super) fn pagetypeinfo(text: &str, zones: &mut [ZoneSample]) {
         let name = words.next().unwrap_or_default();
         let blocks: Vec<u64> =
             words.take(ORDERS_MAX).map(|word| number(word.trim_start_matches('>'))).collect();
-        let Some(zone) = find(zones, node, kind.trim()) else { continue };
-        if blocks.iter().any(|&count| count > 0) {
-            zone.free_by_type.push((name.to_owned(), blocks));
+        let Some(zone) = zones.get_mut(&(node, kind.trim())) else { continue };
+        if blocks.iter().any(|&count| count > 0) && zone.by_type.len() < TYPES_MAX {
+            zone.by_type.push((name.to_owned(), blocks));
         }
     }
 }
@@ -88,8 +95,19 @@ fn of_node(line: &str) -> Option<(u64, &str)> {
     Some((node.trim().parse().ok()?, rest.trim_ascii_start()))
 }
 
-fn find<'z>(zones: &'z mut [ZoneSample], node: u64, kind: &str) -> Option<&'z mut ZoneSample> {
-    zones.iter_mut().find(|zone| zone.node == node && zone.kind == kind)
+/// The free blocks of a zone.
+struct Blocks<'z> {
+    all: &'z mut Vec<u64>,
+    by_type: &'z mut Vec<(String, Vec<u64>)>,
+}
+
+/// Returns the free blocks of zones by node and kind.
+fn by_name(zones: &mut [ZoneSample]) -> HashMap<(u64, &str), Blocks<'_>> {
+    let entries = zones.iter_mut().map(|zone| {
+        let blocks = Blocks { all: &mut zone.free_blocks, by_type: &mut zone.free_by_type };
+        ((zone.node, zone.kind.as_str()), blocks)
+    });
+    entries.collect()
 }
 
 fn number(text: &str) -> u64 {

@@ -2,11 +2,17 @@
 //!
 //! Related files: `zonal-machine` reads the parts that describe a machine.
 
+use std::collections::HashSet;
+
 use super::NODES_MAX;
 use crate::sample::{PagesetSample, ZoneSample};
 
-/// Largest number of zones: five kinds on each node.
-const ZONES_MAX: usize = 5 * NODES_MAX;
+/// Largest number of kinds of zone of a kernel.
+const KINDS_MAX: usize = 6;
+/// Largest number of zones.
+const ZONES_MAX: usize = KINDS_MAX * NODES_MAX;
+/// Largest number of pagesets: those of 8192 CPUs, the most of a kernel, in 128 zones.
+const PAGESETS_MAX: usize = 1 << 20;
 
 /// What the file says about zones that have memory.
 #[derive(Default)]
@@ -16,16 +22,24 @@ pub(super) struct ZoneInfo {
 }
 
 /// Parses the text. Lines that are not known are ignored, because each kernel version prints others.
-pub(super) fn parse(text: &str) -> ZoneInfo {
+///
+/// # Errors
+/// Names the limit if there are more zones or pagesets than a kernel can have.
+pub(super) fn parse(text: &str) -> Result<ZoneInfo, String> {
     let mut found = ZoneInfo::default();
+    let mut known = HashSet::new();
     let mut zone: Option<ZoneSample> = None;
     let mut in_zone = false;
     for line in text.lines() {
         if let Some((node, kind)) = heading(line) {
-            finish(
-                &mut found,
-                zone.replace(ZoneSample { node, kind: kind.to_owned(), ..ZoneSample::default() }),
-            );
+            finish(&mut found, zone.take());
+            if !known.insert((node, kind)) {
+                return Err(format!("it has zone {kind} of node {node} twice"));
+            }
+            if known.len() > ZONES_MAX {
+                return Err(format!("it has more than {ZONES_MAX} zones, the maximum"));
+            }
+            zone = Some(ZoneSample { node, kind: kind.to_owned(), ..ZoneSample::default() });
             in_zone = false;
             continue;
         }
@@ -39,6 +53,9 @@ pub(super) fn parse(text: &str) -> ZoneInfo {
             }
             "cpu:" => {
                 let (zone, cpu) = (found.zones.len(), number(rest));
+                if found.pagesets.len() == PAGESETS_MAX {
+                    return Err(format!("it has more than {PAGESETS_MAX} pagesets, the maximum"));
+                }
                 found.pagesets.push(PagesetSample { zone, cpu, ..PagesetSample::default() });
             }
             "count:" | "high:" | "batch:" => {
@@ -57,7 +74,7 @@ pub(super) fn parse(text: &str) -> ZoneInfo {
         }
     }
     finish(&mut found, zone);
-    found
+    Ok(found)
 }
 
 /// Takes a line with a value of the zone.
@@ -77,16 +94,15 @@ fn of_zone(zone: &mut ZoneSample, name: &str, rest: &str) {
     }
 }
 
-/// Adds a zone, or removes its pagesets again if it has no memory or is one too many.
+/// Adds a zone, or removes its pagesets again if it has no memory.
 fn finish(found: &mut ZoneInfo, zone: Option<ZoneSample>) {
     let Some(mut zone) = zone else { return };
     let index = found.zones.len();
-    let is_repeated = || found.zones.iter().any(|known| known.node == zone.node && known.kind == zone.kind);
-    if zone.managed == 0 || found.zones.len() == ZONES_MAX || is_repeated() {
-        found.pagesets.retain(|pageset| pageset.zone != index);
+    let own = found.pagesets.iter().rev().take_while(|pageset| pageset.zone == index);
+    if zone.managed == 0 {
+        found.pagesets.truncate(found.pagesets.len() - own.count());
         return;
     }
-    let own = found.pagesets.iter().rev().take_while(|pageset| pageset.zone == index);
     zone.in_pagesets = own.map(|pageset| pageset.count).fold(0, u64::saturating_add);
     found.zones.push(zone);
 }
@@ -109,7 +125,7 @@ fn number(text: &str) -> u64 {
 
 /// Parses `(0, 3019, 24090)`.
 fn list(text: &str) -> Vec<u64> {
-    text.trim_matches(['(', ')']).split(',').map(number).collect()
+    text.trim_matches(['(', ')']).split(',').take(KINDS_MAX).map(number).collect()
 }
 
 #[cfg(test)]
@@ -161,7 +177,7 @@ Node 1, zone   Normal
 
     #[test]
     fn zones_with_memory_and_their_pagesets() {
-        let found = parse(TEXT);
+        let found = parse(TEXT).unwrap();
         let names: Vec<_> = found.zones.iter().map(ZoneSample::name).collect();
         assert_eq!(names, ["0 DMA", "1 Normal"]);
         let dma = &found.zones[0];
@@ -180,11 +196,23 @@ Node 1, zone   Normal
     #[test]
     fn any_text_is_read_without_a_panic() {
         for end in 0..TEXT.len() {
-            parse(&TEXT[..end]);
-            parse(&TEXT[end..]);
+            parse(&TEXT[..end]).unwrap();
+            parse(&TEXT[end..]).unwrap();
         }
-        parse(
+        let _ = parse(
             "cpu: 0\ncount: 1\npages\nNode x, zone\nNode 0, zone A\npages free -1\nmanaged 99999999999999999999999",
         );
+    }
+
+    #[test]
+    fn more_zones_or_pagesets_than_a_kernel_has_are_refused() {
+        let zone = |node| format!("Node {node}, zone A\n pages free 1\n managed 1\n cpu: 0\n");
+        let zones = |count| (0..count).map(zone).collect::<String>();
+        assert_eq!(parse(&zones(ZONES_MAX)).unwrap().zones.len(), ZONES_MAX);
+        assert!(parse(&zones(ZONES_MAX + 1)).is_err());
+        let pagesets = |count| zone(0) + &"cpu: 0\n".repeat(count - 1);
+        assert_eq!(parse(&pagesets(PAGESETS_MAX)).unwrap().pagesets.len(), PAGESETS_MAX);
+        assert!(parse(&pagesets(PAGESETS_MAX + 1)).is_err());
+        assert!(parse(&(zone(0) + &zone(0))).is_err_and(|why| why.contains("twice")));
     }
 }

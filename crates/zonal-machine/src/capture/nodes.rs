@@ -1,6 +1,7 @@
 //! Reads nodes, their CPUs and their distances from `sys/devices/system/node`, or from other files if that is missing.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 
 use zonal::units::MAX_NODES;
 
@@ -213,16 +214,18 @@ fn all_cpus(tree: &Tree) -> Option<Vec<u64>> {
     Some(cpus.into_iter().collect())
 }
 
-/// Parses a list of ids as Linux prints it: `0-3,8,10-11`. Skips malformed parts, and stops after the largest possible
-/// number of ids, which no kernel's list exceeds.
+/// Parses a list of ids as Linux prints it: `0-3,8,10-11`. Skips malformed parts, and stops at a part that is not above
+/// those before it, which no kernel prints.
 fn list(text: Option<&str>) -> BTreeSet<u64> {
+    let mut next = 0;
     let parts = text.unwrap_or("").trim().split(',').filter_map(|part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last): (u64, u64) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
         // Without this bound, a corrupt range could exhaust memory.
         (last < u64::from(CPUS_MAX)).then_some(first..=last)
     });
-    parts.flatten().take(CPUS_MAX as usize).collect()
+    let is_above = |ids: &RangeInclusive<u64>| *ids.start() >= std::mem::replace(&mut next, ids.end() + 1);
+    parts.take_while(is_above).flatten().collect()
 }
 
 /// Parses a mask as Linux prints it, and returns the numbers of the set bits. A mask consists of hexadecimal groups of
@@ -284,6 +287,7 @@ mod tests {
         assert_eq!(found("0-3,8,10-11\n"), [0, 1, 2, 3, 8, 10, 11]);
         assert_eq!(found("\n"), [0; 0]);
         assert_eq!(found("5-3,x,1-,7,0-99999999999"), [7]);
+        assert_eq!(found("2,4,4,5"), [2, 4]);
         // The text repeats all ids many times, so a full parse would take hours.
         assert_eq!(found(&"0-1048575,".repeat(100_000)).len(), 1 << 20);
     }

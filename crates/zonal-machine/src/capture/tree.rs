@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::nodes::NODES;
 use crate::error::MachineError;
-use crate::input::{Budget, Folder, Limit};
+use crate::input::{self, Budget, Folder, Limit};
 
 /// Page size if no file states it.
 const USUAL_PAGE_BYTES: u64 = 4096;
@@ -17,10 +17,6 @@ const PAGE_SIZES: RangeInclusive<u64> = 1 << 12..=1 << 30;
 
 /// Key of the page size in the auxiliary vector, from elf.h.
 const AT_PAGESZ: usize = 6;
-
-/// Limit of the bytes of all files of a tree together. It is enough for a `proc/zoneinfo` and a log of the largest size
-/// allowed, and for the same amount again in other files.
-const ALL_BYTES: u64 = 384 << 20;
 
 pub(super) struct Tree {
     root: Folder,
@@ -40,7 +36,7 @@ struct UnreadableFile {
 
 impl Tree {
     pub(super) fn new(root: &Path) -> Self {
-        let budget = Budget::new(ALL_BYTES);
+        let budget = Budget::of_tree();
         Self { root: Folder::new(root), budget, notes: RefCell::default(), unreadable: RefCell::default() }
     }
 
@@ -77,9 +73,7 @@ impl Tree {
         if matches!(source.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) {
             return;
         }
-        // An error with a number is from the system, and a live machine may refuse or fail to show a file. An error
-        // without a number is from `input`, which refuses the kind of file. `ELOOP` means that the file is a link.
-        let is_foreign = source.raw_os_error().is_none_or(|number| number == libc::ELOOP);
+        let is_foreign = input::is_foreign(&source);
         self.note(&format!("{file} cannot be read ({source}): it is treated as missing"));
         let mut unreadable = self.unreadable.borrow_mut();
         if unreadable.as_ref().is_none_or(|first| is_foreign && !first.is_foreign) {

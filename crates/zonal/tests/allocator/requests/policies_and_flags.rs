@@ -9,7 +9,7 @@ use zonal::request::{Block, Urgency};
 use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::rules::watermarks::WatermarkSettings;
 use zonal::snapshot::ZoneSnapshot;
-use zonal::units::{CpuId, Order, PageCount, ZoneKind};
+use zonal::units::{CpuId, PageCount, ZoneKind};
 use zonal::{Config, NodeMask, Request};
 
 const FRAMES: u64 = 1 << 14;

@@ -1,0 +1,3 @@
+//! Parts that several tests of the command share.
+
+pub(crate) mod paths;
