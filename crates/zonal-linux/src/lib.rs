@@ -145,7 +145,7 @@ pub use topology::limits::available_bytes;
 pub use topology::{Topology, TopologyNode, ZoneShare};
 
 // Types that appear in the signatures of the methods of `Pool`.
-pub use publish::{PROTOCOL_VERSION, Publication, PublishError};
+pub use publish::{PROTOCOL_VERSION, Publication, PublishError, publisher_has_ended};
 pub use zonal::config::{
     Config, Faults, Hardening, InvalidFree, NodeReclaim, StatInterval, ZeroOn, ZonelistCache,
 };

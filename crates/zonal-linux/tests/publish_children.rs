@@ -1,7 +1,16 @@
 //! Test of a pool that publishes itself in a program with children. It stands alone, since a child keeps the sockets
 //! of all tests of its program open.
 
-use zonal_linux::Pool;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+
+use zonal_linux::{Pool, PublishError, publisher_has_ended};
+use zonal_testing::eventually;
+
+/// The variable with the path at which [`publishes_until_it_is_killed`] publishes.
+const PATH: &str = "ZONAL_TEST_PUBLISHES_AT";
 
 /// A child has copies of the descriptors with which the thread is stopped.
 #[test]
@@ -16,6 +25,47 @@ fn dropping_does_not_wait_for_children() {
     // SAFETY: the child exists until it is waited for.
     assert_eq!(unsafe { libc::kill(child, libc::SIGKILL) }, 0);
     assert_eq!(ended(child, 0), child);
+}
+
+/// A child of a killed program still has its socket, at which nothing answers any more.
+#[test]
+fn a_child_of_a_killed_program_does_not_keep_the_path() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pool");
+    let program = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "publishes_until_it_is_killed", "--nocapture"])
+        .env(PATH, &path)
+        .stdout(Stdio::piped())
+        .spawn();
+    let mut program = program.unwrap();
+    let lines = BufReader::new(program.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let child = lines.filter_map(|line| line.strip_prefix("child ")?.parse().ok()).next();
+    let child: libc::pid_t = child.expect("the program published its pool and made a child");
+    let connected = UnixStream::connect(&path).unwrap();
+    assert!(!publisher_has_ended(&connected), "the program runs");
+    let pool = Pool::builder().size(32 << 20).build().unwrap();
+    let refused = pool.publish(&path).unwrap_err();
+    assert!(matches!(refused, PublishError::InUse(_)), "{refused}");
+    program.kill().unwrap();
+    eventually("the end of the program is seen", || publisher_has_ended(&connected));
+    let published = pool.publish(&path).unwrap();
+    assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600);
+    drop(published);
+    program.wait().unwrap();
+    // SAFETY: the child sleeps for a minute, and this process waits for no other.
+    assert_eq!(unsafe { libc::kill(child, libc::SIGKILL) }, 0);
+}
+
+/// The program of the test above.
+#[test]
+fn publishes_until_it_is_killed() {
+    let Some(path) = std::env::var_os(PATH) else { return };
+    let pool = Pool::builder().size(32 << 20).build().unwrap();
+    let _published = pool.publish(path).unwrap();
+    println!("\nchild {}", sleeping_child());
+    loop {
+        std::thread::park();
+    }
 }
 
 /// Returns the id of a new child, which sleeps until a signal ends it.

@@ -22,6 +22,7 @@ use crate::threads::attributes::SignalsBlocked;
 pub use answer::PROTOCOL_VERSION;
 pub use error::PublishError;
 use socket::OwnSocket;
+pub use socket::publisher_has_ended;
 
 /// A published pool. Dropping it ends the thread and removes the socket; it holds a handle to the pool until then.
 ///

@@ -3,16 +3,24 @@
 use std::io;
 use std::mem::size_of;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{self, Path, PathBuf};
 use std::sync::Arc;
 use std::{fs, mem};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, fchmod};
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
+
 use super::error::PublishError;
 
 /// Longest path of a Unix socket, in bytes.
 const PATH_BYTES_MAX: usize = 107;
+/// Largest number of connections that wait for the thread.
+const QUEUED_MAX: i32 = 128;
 
 /// The file of a socket that this process created. Dropping it removes the file, if it is still the same one.
 #[derive(Debug)]
@@ -39,13 +47,9 @@ impl OwnSocket {
         }
         let absolute = path::absolute(path).map_err(refused)?;
         make_way(path)?;
-        let listener = Arc::new(UnixListener::bind(path).map_err(refused)?);
+        let listener = Arc::new(bind(path).map_err(|errno| refused(errno.into()))?);
         let created = fs::symlink_metadata(path).map_err(refused)?;
-        // The file removes itself if one of the next steps fails.
-        let socket = Self { path: absolute, listener, file: (created.dev(), created.ino()) };
-        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(refused)?;
-        socket.listener.set_nonblocking(true).map_err(refused)?;
-        Ok(socket)
+        Ok(Self { path: absolute, listener, file: (created.dev(), created.ino()) })
     }
 
     /// Returns the socket on which clients connect.
@@ -73,6 +77,17 @@ impl Drop for OwnSocket {
     }
 }
 
+/// Creates the file of a socket that only this user can use from the beginning, and listens on it.
+fn bind(path: &Path) -> Result<UnixListener, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // The file gets the mode that the socket has when it is bound. A mode set by path could be that of another file.
+    fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    net::listen(&socket, QUEUED_MAX)?;
+    Ok(socket.into())
+}
+
 /// Removes a socket that an ended program of this user left at `path`.
 fn make_way(path: &Path) -> Result<(), PublishError> {
     let refused = |why| PublishError::Socket { path: path.to_path_buf(), why };
@@ -84,13 +99,14 @@ fn make_way(path: &Path) -> Result<(), PublishError> {
     if !found.file_type().is_socket() {
         return Err(PublishError::NotASocket(path.to_path_buf()));
     }
-    if found.uid() != own_user() {
+    if found.uid() != geteuid().as_raw() {
         return Err(PublishError::NotOwned(path.to_path_buf()));
     }
     match UnixStream::connect(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             fs::remove_file(path).map_err(refused)
         }
+        Ok(stream) if publisher_has_ended(&stream) => fs::remove_file(path).map_err(refused),
         // A listener whose queue is full lets a connection wait, so it does not come here either.
         Ok(_) => Err(PublishError::InUse(path.to_path_buf())),
         Err(error) => Err(refused(error)),
@@ -99,20 +115,37 @@ fn make_way(path: &Path) -> Result<(), PublishError> {
 
 /// Whether the program at the other end belongs to this user or to the superuser.
 pub(super) fn may_ask(client: &UnixStream) -> bool {
+    peer(client).is_some_and(|peer| peer.uid == geteuid().as_raw() || peer.uid == 0)
+}
+
+/// Whether the process that listens at the other end of a connection has ended. A child that it made by `fork` then has
+/// the socket and never answers.
+#[must_use]
+pub fn publisher_has_ended(connected: &UnixStream) -> bool {
+    // The number is 0 for a process that this one cannot see.
+    let Some(publisher) = peer(connected).and_then(|peer| Pid::from_raw(peer.pid)) else { return false };
+    let process = match pidfd_open(publisher, PidfdFlags::empty()) {
+        Ok(process) => process,
+        Err(errno) => return errno == Errno::SRCH,
+    };
+    // A process that has ended is readable, even if its parent has not waited for it.
+    let mut ended = [PollFd::new(&process, PollFlags::IN)];
+    poll(&mut ended, Some(&Timespec::default())).is_ok_and(|count| count > 0)
+}
+
+/// Returns the process, user and group at the other end. For a listener they are those of its call of `listen`.
+///
+/// `rustix` has no valid number for a process of another namespace, whose number is 0.
+fn peer(stream: &UnixStream) -> Option<libc::ucred> {
     // SAFETY: the structure consists of numbers, for which zeros are valid.
     let mut peer: libc::ucred = unsafe { mem::zeroed() };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
     let place = (&raw mut peer).cast();
     // SAFETY: the call writes at most `length` bytes to `peer`, and the descriptor is open.
     let failed = unsafe {
-        libc::getsockopt(client.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, place, &raw mut length)
+        libc::getsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, place, &raw mut length)
     };
-    failed == 0 && (peer.uid == own_user() || peer.uid == 0)
-}
-
-fn own_user() -> u32 {
-    // SAFETY: the call has no preconditions.
-    unsafe { libc::geteuid() }
+    (failed == 0).then_some(peer)
 }
 
 #[cfg(test)]

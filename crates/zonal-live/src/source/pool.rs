@@ -124,6 +124,9 @@ fn connect(path: &Path, deadline: Instant) -> io::Result<UnixStream> {
         }
     }
     let stream = UnixStream::from(socket);
+    if zonal_linux::publisher_has_ended(&stream) {
+        return Err(io::ErrorKind::ConnectionRefused.into());
+    }
     stream.set_nonblocking(false)?;
     Ok(stream)
 }
