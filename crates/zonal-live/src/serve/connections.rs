@@ -1,24 +1,26 @@
-//! Accepts connections and limits them: their number, the size and the time of their requests, and the time of writes.
+//! Accepts connections and limits them: the size and the time of their requests, and the time of writes. `open.rs` limits
+//! their number.
 
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::extract::Request;
+use axum::middleware::{Next, from_fn};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio_io_timeout::TimeoutStream;
 
 use super::MetricDetail;
 use super::guard::Guard;
+use super::open::Open;
 use super::routes::{self, Served};
 use super::ticker::Ticks;
 
-/// Maximum number of connections. Those of updated pages are limited to fewer, so that open pages do not use them up.
-const CONNECTIONS_MAX: usize = 256;
 /// Maximum size of the head of a request.
 const REQUEST_BYTES_MAX: usize = 16 << 10;
 /// Time that a client may take to send the head of a request.
@@ -41,23 +43,31 @@ pub(crate) async fn serve<T>(
     let (stop, stopped) = watch::channel(false);
     let router = routes::router(Served::new(ticks.newest(), detail, stopped), guard);
     let graceful = GracefulShutdown::new();
-    let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let open = Arc::new(Open::default());
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEADER_PATIENCE).max_buf_size(REQUEST_BYTES_MAX);
     let accept = async {
         loop {
-            let Ok((stream, _)) = listener.accept().await else {
+            let Ok((stream, client)) = listener.accept().await else {
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             };
-            // A connection beyond the limit is closed.
-            let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else { continue };
-            let service = TowerToHyperService::new(router.clone());
+            // A connection for which there is no place is closed.
+            let Some(place) = open.admit(client.ip().to_canonical()) else { continue };
+            let place = Arc::new(place);
+            let of_request = Arc::clone(&place);
+            let service = router.clone().layer(from_fn(move |request: Request, next: Next| {
+                let answering = of_request.answers();
+                async move { answering.with(next.run(request).await) }
+            }));
+            let service = TowerToHyperService::new(service);
             let connection = graceful.watch(builder.serve_connection(limited(stream), service));
             tokio::spawn(async move {
                 // An error is that of a client that has gone or that broke a limit.
-                let _ = connection.await;
-                drop(slot);
+                tokio::select! {
+                    _ = connection => {}
+                    () = place.is_needed() => {}
+                }
             });
         }
     };

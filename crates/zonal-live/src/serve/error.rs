@@ -54,6 +54,17 @@ pub enum ServeError {
         /// Its permissions.
         mode: u32,
     },
+    /// Another user owns the file of the token.
+    #[error(
+        "the token file {path} belongs to user {owner}, who can read and change it; chown it to the user who runs this",
+        path = shown(.path)
+    )]
+    TokenOwner {
+        /// Path of the file.
+        path: PathBuf,
+        /// Number of the user.
+        owner: u32,
+    },
     /// The contents of the file are no token.
     #[error(
         "the token file {path} must have one line of 16 to 256 letters, digits, hyphens and underscores, as \

@@ -40,6 +40,8 @@ pub(crate) struct Guard {
 /// Why a request is not answered.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Refusal {
+    /// Several names of hosts.
+    Hosts(usize),
     /// The name of another host.
     Host(String),
     /// A page of another site.
@@ -61,6 +63,11 @@ impl Guard {
 
     /// Decides about a request. Returns the answer that sets the cookie if the address has the token.
     fn decide(&self, headers: &HeaderMap, uri: &Uri) -> Result<Option<Response>, Refusal> {
+        // A proxy and a server that choose different ones would disagree about the host.
+        let hosts = headers.get_all(header::HOST).iter().count();
+        if hosts > 1 {
+            return Err(Refusal::Hosts(hosts));
+        }
         if is_of_other_site(headers, uri.path()) {
             return Err(Refusal::OtherSite);
         }
@@ -109,6 +116,10 @@ impl Guard {
 
     fn refuse(&self, refusal: &Refusal) -> Response {
         let (status, text) = match refusal {
+            Refusal::Hosts(count) => {
+                let text = format!("The request has {count} Host headers; it may have one.\n");
+                (StatusCode::BAD_REQUEST, text)
+            }
             Refusal::Host(host) => {
                 let host = zonal_machine::Excerpt::name(host).to_string();
                 let text = format!(

@@ -11,6 +11,7 @@ mod connections;
 mod error;
 mod guard;
 mod metrics;
+mod open;
 mod page;
 mod routes;
 mod tick;

@@ -54,16 +54,20 @@ impl Token {
         Ok(Self { text: URL_SAFE_NO_PAD.encode(bytes), is_generated: true })
     }
 
-    /// Reads the token from a file, which other users must not be able to read.
+    /// Reads the token from a file of this user or the superuser, which other users must not be able to read.
     ///
     /// # Errors
-    /// When the file cannot be read, other users can read it, or it does not have a token.
+    /// When the file cannot be read, other users can read it or own it, or it does not have a token.
     pub fn read(path: &Path) -> Result<Self, ServeError> {
         let failed = |why| ServeError::TokenFile { path: path.to_path_buf(), why };
         // Without O_NONBLOCK, opening a FIFO waits for a writer.
         let file = File::options().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path);
         let file = file.map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
+        let (owner, user) = (metadata.uid(), rustix::process::geteuid().as_raw());
+        if owner != user && owner != 0 {
+            return Err(ServeError::TokenOwner { path: path.to_path_buf(), owner });
+        }
         if metadata.is_file() && metadata.mode() & OTHERS != 0 {
             return Err(ServeError::TokenMode { path: path.to_path_buf(), mode: metadata.mode() & 0o7777 });
         }
@@ -106,7 +110,7 @@ fn read_text(file: File) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{PermissionsExt, chown};
 
     use super::*;
 
@@ -141,6 +145,20 @@ mod tests {
         }
         let missing = Token::read(Path::new("/no/such/file")).unwrap_err().to_string();
         assert!(missing.contains("/no/such/file"), "{missing}");
+    }
+
+    #[test]
+    fn files_of_other_users_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        fs::write(&path, "0123456789abcdef").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        if chown(&path, Some(12345), None).is_err() {
+            zonal_testing::skipped!("giving files away is not permitted");
+            return;
+        }
+        let error = Token::read(&path).unwrap_err().to_string();
+        assert!(error.contains("belongs to user 12345") && error.contains("chown"), "{error}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Limits: pages that are updated, sizes of requests, and methods.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 
 use zonal_live::serve::CLIENTS_MAX;
 use zonal_testing::eventually;
@@ -21,6 +21,23 @@ fn pages_beyond_the_limit_are_refused_until_one_closes() {
         server.permit(Step::Succeed);
         server.updates().status == 200
     });
+}
+
+/// Clients that hold connections open, with a request now and then, leave places for others.
+#[test]
+fn idle_connections_do_not_shut_others_out() {
+    let server = Running::of(machine(), options());
+    let mut held = Vec::new();
+    for _ in 0..300 {
+        let mut connection = server.connect();
+        connection.write_all(b"HEAD / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        assert!(BufReader::new(&connection).lines().next().unwrap().unwrap().starts_with("HTTP/1.1 200 "));
+        held.push(connection);
+    }
+    assert_eq!(server.get("/").status, 200);
+    // Those that begin no request do not, either.
+    held.extend((0..300).map(|_| server.connect()));
+    assert_eq!(server.get("/metrics").status, 200);
 }
 
 #[test]

@@ -19,6 +19,23 @@ fn other_host_names_are_refused_with_help() {
 }
 
 #[test]
+fn a_request_has_one_host() {
+    for server in [Running::of(machine(), options()), Running::with_token(Token::generate().unwrap())] {
+        for headers in
+            [&["Host: localhost", "Host: evil.example"][..], &["Host: localhost", "host: localhost"]]
+        {
+            let answer = server.get_with("/", headers);
+            assert_eq!(
+                (answer.status, answer.body.contains("2 Host headers")),
+                (400, true),
+                "{}",
+                answer.body
+            );
+        }
+    }
+}
+
+#[test]
 fn a_token_is_needed_where_one_is_given() {
     let server = Running::with_token(Token::generate().unwrap());
     let token = server.url.split_once("/?token=").unwrap().1.to_owned();
