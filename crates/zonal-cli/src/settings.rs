@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use zonal::settings::{Access, Setting};
 use zonal_live::ask;
+use zonal_machine::Excerpt;
 
 use crate::layout::{self, Content::Text, Grid, Width};
 use crate::outcome::{Failure, print};
@@ -132,15 +133,18 @@ fn table(rows: &[Row], with_values: bool, width: Width) -> String {
         titles.remove(1);
     }
     let mut grid = Grid::new(1, titles.into_iter().map(|title| (title, Text)));
+    // The texts may be those of another program.
+    let shown = |text: &str| Excerpt::name(text).to_string();
     for row in rows {
-        let value = row.value.clone().unwrap_or_default();
+        let value = row.value.as_deref().map(shown).unwrap_or_default();
         let note = match row.access.as_str() {
             "read-only" => " Chosen when the allocator is created.",
             _ => "",
         };
         let values = with_values.then_some(value);
-        let rest = [row.default.clone(), row.allowed.clone(), format!("{}{note}", row.summary)];
-        grid.row([row.name.clone()].into_iter().chain(values).chain(rest));
+        let summary = Excerpt::line(&row.summary);
+        let rest = [shown(&row.default), shown(&row.allowed), format!("{summary}{note}")];
+        grid.row([shown(&row.name)].into_iter().chain(values).chain(rest));
     }
     grid.render("", width)
 }
@@ -164,9 +168,9 @@ fn change(args: &SetArgs) -> Result<(), Failure> {
             json!({ "schema": "zonal.set.v1", "pool": args.pool, "set": changed })
         ));
     }
-    let line = |changed: &Changed| match &changed.value {
-        Some(value) => format!("{} = {value}\n", changed.name),
-        None => format!("{} done\n", changed.name),
+    let line = |changed: &Changed| match (Excerpt::name(&changed.name), &changed.value) {
+        (name, Some(value)) => format!("{name} = {}\n", Excerpt::name(value)),
+        (name, None) => format!("{name} done\n"),
     };
     print(&changed.iter().map(line).collect::<String>())
 }

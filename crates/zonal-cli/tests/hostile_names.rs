@@ -1,13 +1,21 @@
 //! Checks names from untrusted sources in every place where a command prints them. No character of a name may control
 //! the terminal, and no name may start a new line.
 
+#[path = "common/paths.rs"]
+mod paths;
+#[path = "common/readers.rs"]
+mod readers;
+
 use std::ffi::OsStr;
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use serde_json::Value;
+use paths::{PathArgument, paths};
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// Contains a colour sequence, a bell, C1 controls, a right-to-left override, an isolate, characters of zero width, a
@@ -44,20 +52,27 @@ fn toml_quoted() -> String {
 fn check(output: &Output, code: i32, what: &str) -> String {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{what}: {errors}");
-    assert!(!errors.contains("panicked"), "{what}: {errors}");
-    let mut all = String::new();
-    for stream in [&output.stdout, &output.stderr] {
+    let [output, errors] = [&output.stdout, &output.stderr].map(|stream| {
         let text = String::from_utf8(stream.clone()).unwrap_or_else(|error| panic!("{what}: {error}"));
-        let acts = |letter: &char| {
-            let formats = matches!(*letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e0fff}');
-            letter.is_control() && *letter != '\n' || formats
-        };
-        let found: Vec<char> = text.chars().filter(acts).collect();
-        assert!(found.is_empty(), "{what}: {found:?} in {text:?}");
-        assert!(!text.lines().any(|line| line.starts_with("forged")), "{what}: a forged line in {text:?}");
-        all += &text;
-    }
-    all
+        is_harmless(&text, what);
+        text
+    });
+    output + &errors
+}
+
+/// Fails if a text has control characters except line breaks, or a line that the hostile name begins.
+fn is_harmless(text: &str, what: &str) {
+    assert!(!text.contains("panicked"), "{what}: {text}");
+    let acts = |letter: &char| {
+        let formats = matches!(*letter, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e0fff}');
+        letter.is_control() && *letter != '\n' || formats
+    };
+    let found: Vec<char> = text.chars().filter(acts).collect();
+    assert!(found.is_empty(), "{what}: {found:?} in {text:?}");
+    assert!(
+        !text.lines().any(|line| line.trim_start().starts_with("forged")),
+        "{what}: a forged line in {text:?}"
+    );
 }
 
 /// Runs `zonal` and checks its exit code and its output, which must contain the hostile name. Returns the output.
@@ -89,6 +104,82 @@ fn captured_tree() -> TempDir {
         fs::write(path, text).unwrap();
     }
     root
+}
+
+/// Answers every request of a pool's clients with hostile names, until the test ends.
+fn hostile_pool(path: &Path) {
+    let zeros = |names: &str| -> Value {
+        names
+            .split_whitespace()
+            .map(|name| (name.to_owned(), json!(0)))
+            .collect::<serde_json::Map<_, _>>()
+            .into()
+    };
+    let mut zone = zeros("id node managed free in_pagesets retired stat_threshold");
+    zone["managed"] = json!(1);
+    zone["kind"] = json!("Normal");
+    zone["watermarks"] = zeros("min low high");
+    zone["locality"] = zeros("hit miss foreign interleave_hit local other");
+    zone["free_blocks"] = json!([]);
+    let events = zeros(
+        "probes marks wipes node_reclaim_no_scan node_reclaim_full node_reclaim_some node_reclaim_success \
+         background_wakes background_reclaimed direct_stalls direct_reclaimed direct_ns retired failures refills drains \
+         remote_drains",
+    );
+    let setting = json!({ "name": HOSTILE, "value": HOSTILE, "default": HOSTILE, "allowed": HOSTILE,
+        "access": HOSTILE, "summary": HOSTILE });
+    let answer = json!({
+        "zonal": 1,
+        "settings": [setting],
+        "set": { "name": HOSTILE, "value": HOSTILE },
+        "snapshot": {
+            "program": { "pid": 1, "name": HOSTILE }, "page_bytes": 4096, "events": events,
+            "nodes": [{ "id": 0, "allocated": zeros("user cache kernel") }], "zones": [zone], "pagesets": [],
+        },
+    });
+    let listener = UnixListener::bind(path).unwrap();
+    std::thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let mut request = String::new();
+            let _ = BufReader::new(&client).read_line(&mut request);
+            let _ = writeln!(&client, "{answer}");
+        }
+    });
+}
+
+/// Every command that reads a path prints no name from there raw: names in machine files and experiments, the name of a
+/// host, and all names that a pool can give.
+#[test]
+fn names_of_every_source() {
+    let shows = |path: &PathArgument, at: &Path, folder: &Path| {
+        let what = format!("{path:?}");
+        let (code, text) = readers::run(path, at, folder);
+        assert!((0..=2).contains(&code), "{what}: {code}: {text}");
+        match text.split_once("HTTP/1.1 ") {
+            // Pages may have other line breaks and have their own test.
+            Some((printed, _)) => is_harmless(printed, &what),
+            None => is_harmless(&text, &what),
+        }
+        (code, text)
+    };
+    let folder = tempfile::tempdir().unwrap();
+    for path in paths("tree") {
+        let root = captured_tree();
+        shows(&path, root.path(), folder.path());
+    }
+    let (_machine, machine) = machine_file();
+    let (_experiment, experiment) = experiment();
+    for path in paths("reads") {
+        for file in [&machine, &experiment] {
+            shows(&path, file, folder.path());
+        }
+    }
+    let socket = folder.path().join(HOSTILE);
+    hostile_pool(&socket);
+    for path in paths("socket") {
+        let (code, text) = shows(&path, &socket, folder.path());
+        assert!(code == 0 && text.contains("32m"), "{path:?}: {code}: {text}");
+    }
 }
 
 #[test]

@@ -2,21 +2,20 @@
 //! not a regular file, and that are far larger than any machine's. No command may hang, use more than 1 GiB of memory, or
 //! show anything from outside the tree.
 
-mod common;
+#[path = "common/paths.rs"]
+mod paths;
+#[path = "common/readers.rs"]
+mod readers;
 
-use std::fs::{self, File};
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::fs;
 use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
+use std::thread;
 
-use common::paths::{PathArgument, paths};
+use paths::{PathArgument, paths};
 use tempfile::TempDir;
-use zonal_testing::eventually;
-
-/// Seconds after which a command is killed, and KiB of address space that it gets.
-const LIMITS: &str = "ulimit -v 1048576; exec timeout -s KILL 120 \"$@\"";
 
 /// A number that is only in files outside the tree.
 const SECRET: &str = "31337";
@@ -59,57 +58,9 @@ fn tree() -> TempDir {
     folder
 }
 
-/// Runs a command on the tree in a folder. Returns its exit code, or 0 for a server that answered, and all that it printed
-/// or served.
-fn read(path: &PathArgument, folder: &TempDir) -> (i32, String) {
-    let is_server = path.command == ["serve"];
-    let more: &[&str] = match path.command[..] {
-        ["serve"] => &["--listen", "127.0.0.1:0", "--per-cpu-metrics"],
-        ["top"] => &["--json", "--interval", "0.1"],
-        _ => &[],
-    };
-    let arguments = ["-c", LIMITS, "sh", env!("CARGO_BIN_EXE_zonal")];
-    let mut command = Command::new("sh");
-    command.args(arguments).args(path.before()).arg(folder.path().join("tree")).args(more);
-    // A pipe that is not read would stop the command.
-    let [output, errors] = ["output", "errors"].map(|name| folder.path().join(name));
-    command
-        .stdin(Stdio::null())
-        .stdout(File::create(&output).unwrap())
-        .stderr(File::create(&errors).unwrap());
-    let mut child = command.spawn().unwrap();
-    let mut answers = String::new();
-    if is_server {
-        let mut status = None;
-        eventually("the server listens or ends", || {
-            status = child.try_wait().unwrap();
-            status.is_some() || fs::read_to_string(&errors).unwrap().contains('\n')
-        });
-        let text = fs::read_to_string(&errors).unwrap();
-        if let Some(host) = text.lines().next().and_then(|url| url.strip_prefix("http://")) {
-            let host = host.trim_end_matches('/');
-            answers = ["/", "/snapshot.json", "/metrics"].map(|page| get(host, page)).concat();
-            // `timeout` passes the signal on.
-            assert!(Command::new("kill").arg(child.id().to_string()).status().unwrap().success());
-        }
-    }
-    let code = child.wait().unwrap().code().unwrap_or(-1);
-    let texts = [errors, output].map(|file| fs::read_to_string(file).unwrap());
-    (code, texts.concat() + &answers)
-}
-
-fn get(host: &str, page: &str) -> String {
-    let mut connection = TcpStream::connect(host).unwrap();
-    write!(connection, "GET {page} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
-    let mut answer = Vec::new();
-    connection.read_to_end(&mut answer).unwrap();
-    assert!(answer.starts_with(b"HTTP/1.1 200"), "{page}: {}", String::from_utf8_lossy(&answer));
-    String::from_utf8(answer).unwrap()
-}
-
 /// Fails unless the command ended in an orderly way, and returns whether it refused the tree.
 fn is_refused(path: &PathArgument, folder: &TempDir, what: &str) -> bool {
-    let (code, text) = read(path, folder);
+    let (code, text) = readers::run(path, &folder.path().join("tree"), folder.path());
     let about = text.chars().take(1000).collect::<String>();
     assert!(code == 0 || code == 2 && text.lines().count() == 1, "{path:?}, {what}: {code}: {about}");
     assert!(!text.contains(SECRET), "{path:?} shows what is outside the tree, {what}: {about}");
@@ -167,6 +118,36 @@ fn what_is_not_a_regular_file_is_refused() {
             assert!(refusals > 0, "no command refuses a {kind} as {file}");
         }
     }
+}
+
+/// Paths of another kind than the command needs, with the exit code of bad input; no command waits for ever.
+#[test]
+fn paths_of_another_kind_are_refused() {
+    let folder = tree();
+    let [fifo, socket] = ["FIFO", "socket"].map(|name| folder.path().join(name));
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let _listener = UnixListener::bind(&socket).unwrap();
+    let file = folder.path().join("outside/file");
+    let device = Path::new("/dev/zero");
+    let kinds = [(&*fifo, "FIFO"), (&*socket, "socket"), (device, "device"), (&*file, "file")];
+    let kinds = kinds.into_iter().chain([(folder.path(), "folder")]);
+    let uses = ["reads", "tree", "socket"].into_iter();
+    let all = uses.flat_map(|used| paths(used).into_iter().map(move |path| (used, path)));
+    // Some commands wait for a while.
+    thread::scope(|scope| {
+        for (used, path) in all {
+            for (at, what) in kinds.clone() {
+                let path = path.clone();
+                scope.spawn(move || {
+                    let output = tempfile::tempdir().unwrap();
+                    let (code, text) = readers::run(&path, at, output.path());
+                    // A socket at which nothing answers is a failure.
+                    let expected = if (used, what) == ("socket", "socket") { 1 } else { 2 };
+                    assert_eq!((code, text.lines().count()), (expected, 1), "{path:?}, {what}: {text}");
+                });
+            }
+        }
+    });
 }
 
 #[test]

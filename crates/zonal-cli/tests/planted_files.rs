@@ -1,7 +1,8 @@
 //! Checks files and links that already exist where a command would write. Links are not followed, files of other
 //! programs are not changed, and zonal's own files are replaced as a whole.
 
-mod common;
+#[path = "common/paths.rs"]
+mod paths;
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::LazyLock;
 
-use common::paths::paths;
+use paths::paths;
 use tempfile::TempDir;
 use zonal_testing::skipped;
 

@@ -2,7 +2,7 @@
 //! new argument fails that test first, and then the tests that attack each path until they have an attack for it.
 
 /// An argument that names a path.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct PathArgument {
     /// The words of the command, without `zonal`.
     pub(crate) command: Vec<&'static str>,

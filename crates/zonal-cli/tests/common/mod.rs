@@ -1,3 +1,0 @@
-//! Parts that several tests of the command share.
-
-pub(crate) mod paths;
