@@ -23,6 +23,7 @@ mod kernel;
 mod layers;
 mod mutants;
 mod numa;
+mod opened_files;
 mod plan;
 mod planted;
 mod prose;

@@ -2,11 +2,12 @@
 //!
 //! Files begin with `//!` and have at most [`LINES_MAX`] lines. They contain no notes of unfinished work and no paths
 //! of one machine. Unsafe code needs a reason: clippy checks only the code of this target, and these rules check all of
-//! it. The compiler and clippy check function lengths and missing documentation. Related files: `arrows.rs` checks
-//! dependencies.
+//! it. The compiler and clippy check function lengths and missing documentation. Related files: `opened_files.rs` has the rule for files that
+//! programs open, and `arrows.rs` checks dependencies.
 
 use std::path::{Path, PathBuf};
 
+use crate::opened_files;
 use walkdir::WalkDir;
 
 /// Maximum length of a file in lines. The goal is about 500 lines.
@@ -38,7 +39,10 @@ pub(crate) fn violations(root: &Path) -> Vec<String> {
     for file in texts(root) {
         let Ok(text) = std::fs::read_to_string(root.join(&file)) else { continue };
         let is_rust = file.extension().is_some_and(|extension| extension == "rs");
-        let wrong = if is_rust { check_source(&text) } else { check_text(&text) };
+        let mut wrong = if is_rust { check_source(&text) } else { check_text(&text) };
+        if is_rust {
+            wrong.extend(opened_files::check(&file, &text));
+        }
         found.extend(wrong.iter().map(|(line, what)| format!("{}:{line}: {what}", file.display())));
     }
     found
@@ -60,7 +64,7 @@ pub(crate) fn texts(root: &Path) -> Vec<PathBuf> {
     files.filter_map(|entry| entry.path().strip_prefix(root).ok().map(Path::to_path_buf)).collect()
 }
 
-type Violation = (usize, String);
+pub(crate) type Violation = (usize, String);
 
 /// Checks the rules for every text file.
 fn check_text(text: &str) -> Vec<Violation> {
