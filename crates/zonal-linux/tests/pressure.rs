@@ -49,8 +49,10 @@ impl Reclaimer for Cache {
 fn callbacks_may_reclaim() {
     let pool = pool();
     let (done, reported) = std::sync::mpsc::channel();
-    let inner = pool.clone();
+    let (inner, is_ready) = (pool.clone(), Arc::new(AtomicBool::new(false)));
+    let has_reclaimer = Arc::clone(&is_ready);
     let registration = pool.on_pressure(move |_| {
+        eventually("the reclaimer is registered", || has_reclaimer.load(Relaxed));
         // Leaves no memory to anyone, so the last of these requests reclaims.
         let pages: Vec<_> = std::iter::from_fn(|| inner.alloc(&PoolRequest::page().no_wait()).ok()).collect();
         let reclaimed = inner.alloc(&PoolRequest::page()).is_ok();
@@ -60,6 +62,7 @@ fn callbacks_may_reclaim() {
     let mut pages: Vec<_> = std::iter::from_fn(|| pool.alloc(&PoolRequest::page().no_wait()).ok()).collect();
     let cache = Arc::new(Cache(Mutex::new(pages.split_off(pages.len() / 2))));
     let reclaimer = pool.register_reclaimer(&cache);
+    is_ready.store(true, Relaxed);
     assert_eq!(reported.recv(), Ok((true, true)), "the callback's request called the reclaimer");
     drop((registration, reclaimer, cache, pages));
     pool.drain_pagesets();

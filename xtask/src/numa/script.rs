@@ -32,7 +32,7 @@ const TESTS_MAY_SKIP: [&str; 10] = [
     "gigantic_pages: gigantic_pages_back_a_pool_and_return_to_the_reserve: pages of 1 GiB",
     "gigantic_pages: missing_gigantic_pages_are_warned_of_step_by_step: the ",
     "gigantic_pages: ordinary_memory_has_blocks_of_a_gibibyte: less than 3 GiB are available",
-    "huge_pages: huge_pages_go_offline_as_a_whole: this kernel keeps what left in reserve",
+    "huge_pages: huge_pages_go_offline_as_a_whole: this kernel keeps the pages that went offline in reserve",
     "max_size: what_is_required_is_an_error_instead_of_a_warning: this machine has 32 huge pages in reserve",
     "overcommitted: overcommitted_pools_warn: this machine has less than 4 GiB",
     "pool: large_pools_use_no_memory_until_touched: this machine has less than 8 GiB",
