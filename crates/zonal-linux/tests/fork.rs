@@ -356,7 +356,7 @@ fn shared_memory_is_not_copied() {
 fn memory_is_not_copied(builder: PoolBuilder<'static>) {
     let pool = builder.build().unwrap();
     assert_eq!(pool.warnings(), []);
-    let mut held = pages(&pool, 8000);
+    let mut held = pages(&pool, 7900);
     stamp(&mut held, 8);
     let (mut of_parent, mut to_child) = std::io::pipe().unwrap();
     let child = pool.with_threads_paused(|_| {

@@ -43,7 +43,13 @@ fn memory_that_was_returned_is_absent() {
     let pool = Pool::builder().size(64 * MIB).fake_nodes(1).prefault(Prefault::AtOnce).build().unwrap();
     let returned = pool.shrink(32 * MIB).unwrap();
     let residency = pool.residency().unwrap();
-    assert_eq!(residency[0].pages.absent, returned, "{residency:?}");
+    assert_eq!(
+        residency[0].pages.absent,
+        returned,
+        "{residency:?}, {:?}, {:?}",
+        pool.backing(),
+        pool.warnings()
+    );
 }
 
 #[test]
