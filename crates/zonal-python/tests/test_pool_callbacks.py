@@ -102,17 +102,18 @@ def test_large_blocks_evict_little(honours_ranges):
         cache = PageCache(pool, honours_ranges)
         with pool.register_reclaimer(cache):
             cache.fill()
-            served, requests = 0, 20
+            served, named, requests = 0, 0, 20
             for _ in range(requests):
                 cache.evicted = 0
                 try:
                     pool.alloc("2M").free()
                     served += 1
                 except MemoryError as error:
-                    assert honours_ranges or "the reclaimers ignore ranges" in str(error)
+                    named += "the reclaimers ignore ranges" in str(error)
                 assert cache.evicted <= 1024
                 cache.fill()
-            assert served >= 0.95 * requests if honours_ranges else served < requests
+            # A request can also fail because background reclaim has the pages that it needs.
+            assert served >= 0.95 * requests if honours_ranges else named > 0
         cache.buffers.clear()
         in_use.clear()
 

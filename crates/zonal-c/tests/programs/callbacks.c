@@ -195,7 +195,7 @@ static void test_large_blocks(int honours_ranges)
 	for (size_t at = 0; at < 24; at++)
 		in_use[at] = alloc(cache.pool, 2 << 20);
 	page_cache_fill(&cache);
-	size_t served = 0;
+	size_t served = 0, named = 0;
 	for (size_t at = 0; at < 20; at++) {
 		zonal_request request = {.struct_size = sizeof(request), .bytes = 2 << 20};
 		zonal_block block = {.struct_size = sizeof(block)};
@@ -204,12 +204,13 @@ static void test_large_blocks(int honours_ranges)
 			served++;
 			CHECK(zonal_free(cache.pool, block.address, 2 << 20) == ZONAL_OK);
 		} else {
-			CHECK(honours_ranges || strstr(zonal_last_error(), "the reclaimers ignore ranges") != NULL);
+			named += strstr(zonal_last_error(), "the reclaimers ignore ranges") != NULL;
 		}
 		CHECK(cache.evicted <= 1024);
 		page_cache_fill(&cache);
 	}
-	CHECK(honours_ranges ? served >= 19 : served < 20);
+	/* A request can also fail because background reclaim has the pages that it needs. */
+	CHECK(honours_ranges ? served >= 19 : named > 0);
 	CHECK(zonal_unregister(registration) == ZONAL_OK);
 	while (cache.count > 0)
 		CHECK(zonal_free(cache.pool, cache.pages[--cache.count].address, 4096) == ZONAL_OK);
