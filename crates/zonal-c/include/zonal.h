@@ -233,7 +233,8 @@ typedef enum {
    */
   ZONAL_NOT_ALLOCATED = 7,
   /**
-   * The pool cannot be closed now: blocks are allocated, or the call comes from within a call of the pool.
+   * Not possible now: blocks are allocated, the call comes from a callback, or another thread was in a call of the pool when
+   * this child was made.
    */
   ZONAL_BUSY = 8,
   /**
@@ -757,7 +758,7 @@ extern "C" {
 /**
  * Returns the message of the last call of this thread that failed: an empty text if none has failed.
  *
- * The text is valid until the next call of this thread fails.
+ * The text has at most 4095 bytes, and is valid until the next call of this thread fails.
  */
 const char *zonal_last_error(void);
 
@@ -780,7 +781,8 @@ zonal_status zonal_pool_build(const zonal_pool_options *options,
  * Closes a pool, after other threads' calls of it have ended, and unmaps its memory. The handle is refused afterwards.
  *
  * Fails with `ZONAL_BUSY`, and changes nothing, if blocks are allocated and `flags` has no `ZONAL_CLOSE_WITH_BLOCKS`, or if
- * a callback makes the call. While it waits, calls of other threads are delayed by up to 2 ms.
+ * a callback makes the call. While it waits, calls of other threads are delayed by up to 2 ms. In a child made by `fork`, a
+ * pool that other threads were using can only be closed with `ZONAL_CLOSE_WITH_BLOCKS`.
  */
 zonal_status zonal_pool_close(zonal_pool pool,
                               uint32_t flags);
@@ -794,8 +796,8 @@ zonal_status zonal_pool_close(zonal_pool pool,
 zonal_status zonal_pool_accounting(zonal_pool pool, zonal_accounting *accounting);
 
 /**
- * Checks all structures of a pool. No thread may allocate or free during the call. Fails with `ZONAL_BUSY` from within a callback
- * of the pool.
+ * Checks all structures of a pool. No thread may allocate or free during the call. Fails with `ZONAL_BUSY` from within a
+ * callback.
  */
 zonal_status zonal_pool_verify(zonal_pool pool);
 
@@ -957,7 +959,7 @@ zonal_status zonal_pool_setting(zonal_pool pool,
 
 /**
  * Changes a setting, whose value is given as text. A wrong name or value is refused with the right ones, and changes
- * nothing.
+ * nothing. A callback cannot set `stat_refresh`, which fails with `ZONAL_BUSY`.
  *
  * # Safety
  * `name` and `value` must be texts that end with a zero.
@@ -979,12 +981,15 @@ zonal_status zonal_pool_trim(zonal_pool pool,
 /**
  * Runs a function while the threads of a pool pause, so that it can `fork` a child that uses the pool.
  *
- * The child may use the pool if `in_reclaimers` is 0.
+ * The child may use the pool if `in_reclaimers` is 0 and no other thread is in a call of the pool. Otherwise the pool's
+ * functions fail there with `ZONAL_BUSY`, and the child can only close it.
  *
  * # Safety
  * `function` must be null, which is refused, or do what its type says with `context`.
  */
-zonal_status zonal_pool_pause_threads(zonal_pool pool, zonal_while_paused function, void *context);
+zonal_status zonal_pool_pause_threads(zonal_pool pool,
+                                      zonal_while_paused function,
+                                      void *context);
 
 /**
  * Registers a reclaimer, which the pool calls when memory is short, and stores its handle in `registration`.
@@ -992,7 +997,8 @@ zonal_status zonal_pool_pause_threads(zonal_pool pool, zonal_while_paused functi
  * Any thread may call it: threads that allocate, and threads of the pool. It may free and allocate blocks of the pool. It must
  * not acquire a lock that a thread holds while it makes a request without `ZONAL_REQUEST_NO_WAIT`, unregisters the
  * reclaimer, or calls `zonal_pool_close`, `zonal_pool_reclaim`, `zonal_pool_shrink` or `zonal_pool_verify`. A thread holds no
- * lock of the library while it calls a reclaimer. A callback cannot close pools or unregister callbacks.
+ * lock of the library while it calls a reclaimer. A callback cannot close or verify pools, unregister callbacks, or set
+ * `stat_refresh`.
  *
  * # Safety
  * `reclaimer` must point to a reclaimer, whose functions must do what their types say until it is unregistered or the pool is
@@ -1005,8 +1011,8 @@ zonal_status zonal_reclaimer_register(zonal_pool pool,
 /**
  * Registers a callback for events of memory pressure, and stores its handle in `registration`.
  *
- * A thread of the pool calls it, at most once a second for each node and kind of event. It may call the library, except
- * `zonal_pool_verify`.
+ * A thread of the pool calls it, at most once a second for each node and kind of event. It may call the library, as reclaimers
+ * may.
  *
  * # Safety
  * `callback` must do what its type says until it is unregistered or the pool is closed. `registration` must point to a handle.
@@ -1031,7 +1037,7 @@ zonal_status zonal_pool_publish(zonal_pool pool,
  * Unregisters a reclaimer or a callback, and waits until no thread runs it, or ends a publication. Closing its pool does the
  * same.
  *
- * Fails with `ZONAL_BUSY` from within a callback, and changes nothing then.
+ * Fails with `ZONAL_BUSY` from within any callback, and changes nothing then.
  */
 zonal_status zonal_unregister(zonal_registration registration);
 

@@ -3,7 +3,8 @@
 use std::ffi::c_void;
 
 use zonal_linux::{
-    AllocError, FrameRange, NodeId, Order, PageCount, Pfn, Pool, PoolRequest, SplitError, UsedState,
+    AllocError, FrameRange, FreeError, NodeId, Order, PageCount, Pfn, Pool, PoolRequest, SplitError,
+    UsedState,
 };
 
 use crate::arguments::{check_pointer, sized};
@@ -13,19 +14,21 @@ use crate::request::{or_page, order_of, with_request};
 use crate::status::{Failure, Status, call, zonal_status};
 use crate::types::{zonal_block, zonal_pool, zonal_request};
 
+/// Returns the failure of a request, whose order is that of the block.
+#[cold]
 fn failure(pool: &Pool, request: &PoolRequest<'_>, error: AllocError) -> Failure {
     let status = match error {
         AllocError::Reentered => Status::ZONAL_REENTERED,
         AllocError::OutOfMemory(_) | AllocError::NotContiguous { .. } => Status::ZONAL_OUT_OF_MEMORY,
         _ => Status::ZONAL_INVALID_ARGUMENT,
     };
-    let mut message = error.to_string();
+    let mut failure = Failure::new(status, error);
     if let AllocError::OutOfMemory(_) = error {
         // SAFETY: this only reads.
         let allocator = unsafe { pool.allocator() };
-        allocator.shortage(request, |zone| message.push_str(&format!("\n  {zone}"))).ok();
+        allocator.shortage(request, |zone| failure = failure.append(format_args!("\n  {zone}"))).ok();
     }
-    Failure::new(status, message)
+    failure
 }
 
 /// Returns an error if this process has no copy of the pool's memory: a child made by `fork` has none of shared memory and of
@@ -58,7 +61,10 @@ fn alloc(pool: &Pool, wanted: &PoolRequest<'_>, request: &zonal_request) -> Resu
         }
         _ => alloc_run(pool, wanted, count),
     };
-    let (first, node) = block.map_err(|error| failure(pool, wanted, error))?;
+    let (first, node) = block.map_err(|error| {
+        let order = pool.order_holding(bytes.max(request.alignment)).unwrap_or(Order::PAGE);
+        failure(pool, &wanted.with_order(order), error)
+    })?;
     let Some(address) = pool.ptr_of(first) else {
         return Err(Failure::new(Status::ZONAL_INTERNAL, format_args!("page {first} has no address")));
     };
@@ -347,9 +353,14 @@ pub unsafe extern "C" fn zonal_free_pages(
                     let (count, refused) = free_batch(pool, batch);
                     done += count;
                     refused.map_err(|why| {
-                        let address = batch[count];
-                        let why = format!("addresses[{done}] is {address:?}, {why}");
-                        Failure::new(Status::ZONAL_NOT_ALLOCATED, why)
+                        let failure = Failure::new(
+                            Status::ZONAL_NOT_ALLOCATED,
+                            format_args!("addresses[{done}] is {:?}, which ", batch[count]),
+                        );
+                        match why {
+                            Some(error) => failure.append(format_args!("cannot be freed: {error}")),
+                            None => failure.append("is no page of the pool"),
+                        }
                     })?;
                 }
                 Ok(())
@@ -366,8 +377,9 @@ pub unsafe extern "C" fn zonal_free_pages(
 /// Number of pages that are allocated or freed at a time.
 const BATCH: usize = 64;
 
-/// Frees up to [`BATCH`] pages, in order, and returns how many were freed and why the next one was not.
-fn free_batch(pool: &Pool, addresses: &[*mut c_void]) -> (usize, Result<(), String>) {
+/// Frees up to [`BATCH`] pages, in order, and returns how many were freed and why the next one was not: `None` if it is no page
+/// of the pool.
+fn free_batch(pool: &Pool, addresses: &[*mut c_void]) -> (usize, Result<(), Option<FreeError>>) {
     let mut frames = [Pfn::default(); BATCH];
     let mut valid = 0;
     for (frame, address) in frames.iter_mut().zip(addresses) {
@@ -378,8 +390,8 @@ fn free_batch(pool: &Pool, addresses: &[*mut c_void]) -> (usize, Result<(), Stri
     }
     // SAFETY: as in `zonal_free`.
     match unsafe { pool.free_bulk_raw(&frames[..valid]) } {
-        Err(error) => (error.freed, Err(format!("which cannot be freed: {}", error.error))),
-        Ok(()) if valid < addresses.len() => (valid, Err("which is no page of the pool".to_owned())),
+        Err(error) => (error.freed, Err(Some(error.error))),
+        Ok(()) if valid < addresses.len() => (valid, Err(None)),
         Ok(()) => (valid, Ok(())),
     }
 }

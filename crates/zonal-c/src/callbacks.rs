@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use zonal_linux::{PageCount, PressureEvent, PressureKind, ReclaimReason, ReclaimRequest, Reclaimer};
 
 use crate::arguments::{check_pointer, node_id, sized, store, text_of};
-use crate::calls::{self, CALLBACK, Call, Calls};
+use crate::calls::{self, CALLBACK, Call, Calls, PASSED_CALLBACK, check_outside_callbacks};
 use crate::handle::{begin_callback, index_of, with_pool};
 use crate::status::{Failure, Status, call, zonal_status};
 use crate::table::Table;
@@ -43,9 +43,12 @@ impl Admission {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let next = NEXT.fetch_add(1, Relaxed); // relaxed: only the number itself counts
         let used_up = || {
-            Failure::new(Status::ZONAL_BUSY, "this process has registered 2^31 callbacks, which is the limit")
+            Failure::new(
+                Status::ZONAL_BUSY,
+                "this process has registered 2^31 - 2 callbacks, which is the limit",
+            )
         };
-        if next >= CALLBACK - 1 {
+        if CALLBACK | next >= PASSED_CALLBACK {
             Err(used_up())
         } else {
             Ok(Arc::new(Self { slot, number: CALLBACK | next, state: AtomicU32::new(OPEN) }))
@@ -55,7 +58,7 @@ impl Admission {
     /// Runs a callback unless it has been unregistered. Returns `None` if it did not run.
     fn pass<R>(&self, callback: impl FnOnce() -> R) -> Option<R> {
         let _in_pool = begin_callback(self.slot)?;
-        let _noted = Call::begin(self.number)?;
+        let _noted = Call::begin(self.number).ok()?;
         // Acquire: pairs with the release in `end`. If callbacks are admitted here, `wait_for_calls` waits for this call.
         (self.state.load(Acquire) == OPEN).then(callback)
     }
@@ -69,6 +72,11 @@ impl Admission {
         }
         has_ended
     }
+}
+
+/// Forgets what other threads were doing with registrations, in a child made by `fork`.
+pub(crate) fn after_fork_in_child() {
+    REGISTERED.after_fork_in_child(|_| 0); // a registration is in use only while a thread ends it
 }
 
 /// Unregisters all callbacks of a pool that is being closed, none of which is running.
@@ -157,7 +165,8 @@ unsafe fn keep(
 /// Any thread may call it: threads that allocate, and threads of the pool. It may free and allocate blocks of the pool. It must
 /// not acquire a lock that a thread holds while it makes a request without `ZONAL_REQUEST_NO_WAIT`, unregisters the
 /// reclaimer, or calls `zonal_pool_close`, `zonal_pool_reclaim`, `zonal_pool_shrink` or `zonal_pool_verify`. A thread holds no
-/// lock of the library while it calls a reclaimer. A callback cannot close pools or unregister callbacks.
+/// lock of the library while it calls a reclaimer. A callback cannot close or verify pools, unregister callbacks, or set
+/// `stat_refresh`.
 ///
 /// # Safety
 /// `reclaimer` must point to a reclaimer, whose functions must do what their types say until it is unregistered or the pool is
@@ -178,8 +187,8 @@ pub unsafe extern "C" fn zonal_reclaimer_register(
         let (Some(count), Some(reclaim)) = (given.count, given.reclaim) else {
             return Err(Failure::invalid("a reclaimer needs both functions, count and reclaim"));
         };
-        let admission = Admission::new(pool)?;
         with_pool(pool, |found| {
+            let admission = Admission::new(pool)?;
             let page_bytes = found.page_bytes() as u64;
             let context = Context(given.context);
             let object = Arc::new(CReclaimer {
@@ -198,8 +207,8 @@ pub unsafe extern "C" fn zonal_reclaimer_register(
 
 /// Registers a callback for events of memory pressure, and stores its handle in `registration`.
 ///
-/// A thread of the pool calls it, at most once a second for each node and kind of event. It may call the library, except
-/// `zonal_pool_verify`.
+/// A thread of the pool calls it, at most once a second for each node and kind of event. It may call the library, as reclaimers
+/// may.
 ///
 /// # Safety
 /// `callback` must do what its type says until it is unregistered or the pool is closed. `registration` must point to a handle.
@@ -216,15 +225,15 @@ pub unsafe extern "C" fn zonal_pressure_register(
         // SAFETY: guaranteed by the caller.
         unsafe { registration.write(zonal_registration::default()) };
         let callback = callback.ok_or_else(|| Failure::invalid("callback is null"))?;
-        let admission = Admission::new(pool)?;
-        let (context, passes) = (Context(context), Arc::clone(&admission));
-        let report = move |event: &PressureEvent| {
-            let context = &context;
-            let event = event_of(event);
-            // SAFETY: the program registered this function with this context, and has not unregistered it.
-            passes.pass(|| unsafe { callback(context.0, &raw const event) });
-        };
         with_pool(pool, |found| {
+            let admission = Admission::new(pool)?;
+            let (context, passes) = (Context(context), Arc::clone(&admission));
+            let report = move |event: &PressureEvent| {
+                let context = &context;
+                let event = event_of(event);
+                // SAFETY: the program registered this function with this context, and has not unregistered it.
+                passes.pass(|| unsafe { callback(context.0, &raw const event) });
+            };
             let registered = Box::new(found.on_pressure(report));
             // SAFETY: guaranteed by the caller.
             unsafe { keep(admission, registered, registration) }
@@ -271,8 +280,8 @@ pub unsafe extern "C" fn zonal_pool_publish(
         unsafe { registration.write(zonal_registration::default()) };
         // SAFETY: guaranteed by the caller.
         let path = unsafe { text_of("path", path) }?;
-        let admission = Admission::new(pool)?;
         with_pool(pool, |found| {
+            let admission = Admission::new(pool)?;
             let published =
                 found.publish(path).map_err(|why| Failure::new(Status::ZONAL_PUBLISH_FAILED, why))?;
             // SAFETY: guaranteed by the caller.
@@ -284,20 +293,16 @@ pub unsafe extern "C" fn zonal_pool_publish(
 /// Unregisters a reclaimer or a callback, and waits until no thread runs it, or ends a publication. Closing its pool does the
 /// same.
 ///
-/// Fails with `ZONAL_BUSY` from within a callback, and changes nothing then.
+/// Fails with `ZONAL_BUSY` from within any callback, and changes nothing then.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn zonal_unregister(registration: zonal_registration) -> zonal_status {
     call(|| {
         let unknown =
             || Failure::invalid(format_args!("{:#x} is not registered, or no longer", registration.id));
+        // Two callbacks that unregistered each other would wait for each other.
+        check_outside_callbacks("unregister callbacks")?;
         let registered = REGISTERED.get(registration.id).ok_or_else(unknown)?;
-        if calls::is_calling(registered.admission.number) {
-            return Err(Failure::new(
-                Status::ZONAL_BUSY,
-                "a callback cannot unregister itself while it runs",
-            ));
-        }
         if !registered.admission.end() {
             let why =
                 "the kernel denies membarrier(2) since the first call, so calls in progress are unknown";

@@ -7,17 +7,25 @@
 //! calls `membarrier(2)`, which executes a barrier on all running threads. Where the kernel denies that call, every call
 //! executes a barrier itself.
 
+use std::alloc::{Layout, alloc};
 use std::cell::Cell;
+use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, compiler_fence, fence};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The largest number of notes of one thread at a time: calls, the callbacks that they run, and calls of these.
-const NESTED_MAX: usize = 16;
-/// Bit of a number that is not a slot but a registered callback, which is noted in the same way while it runs.
+use crate::status::{Failure, Status};
+
+/// The largest number of notes of one thread at a time: calls, their policies, the callbacks that they run, and calls of these.
+const NESTED_MAX: usize = 20;
+/// Bit of a number that is not a slot but a callback, which is noted in the same way while it runs.
 pub(crate) const CALLBACK: u32 = 1 << 31;
+/// Number of all callbacks that end with the call to which they are passed.
+pub(crate) const PASSED_CALLBACK: u32 = NOTHING - 1;
+/// Bit of a number that is the index of a policy, which is noted while a request uses it. Slots are smaller numbers.
+pub(crate) const POLICY: u32 = 1 << 30;
 /// Value of a place that names no slot.
 const NOTHING: u32 = u32::MAX;
 
@@ -105,24 +113,25 @@ fn has_membarrier() -> bool {
     }
 }
 
-/// Returns the record of the calling thread, and whether the thread keeps it after the call.
+/// Returns the record of the calling thread, and whether the thread keeps it after the call. Returns `None` if there is no
+/// memory for a record.
 #[inline]
-fn record() -> (&'static Record, bool) {
+fn record() -> Option<(&'static Record, bool)> {
     // SAFETY: records are never freed.
     match unsafe { RECORD.get().as_ref() } {
-        Some(record) => (record, true),
+        Some(record) => Some((record, true)),
         None => take_record(),
     }
 }
 
 #[cold]
-fn take_record() -> (&'static Record, bool) {
+fn take_record() -> Option<(&'static Record, bool)> {
     let mut at = RECORDS.load(Acquire);
     // SAFETY: records are never freed.
     while let Some(record) = unsafe { at.as_ref() } {
         // Acquire: pairs with the release of the thread that had the record.
         if record.is_taken.compare_exchange(false, true, Acquire, Relaxed).is_ok() {
-            return own(record);
+            return Some(own(record));
         }
         at = record.next.load(Relaxed); // relaxed: written before the record was published
     }
@@ -134,18 +143,22 @@ fn take_record() -> (&'static Record, bool) {
         unsafe { libc::pthread_atfork(None, None, Some(after_fork_in_child)) };
         HAS_HANDLER.store(true, Release);
     }
-    let record: &'static Record = Box::leak(Box::new(Record {
+    // A box would end the process if the heap is exhausted.
+    // SAFETY: the layout has a size.
+    let place = unsafe { alloc(Layout::new::<Record>()) }.cast::<MaybeUninit<Record>>();
+    // SAFETY: the place was allocated just now for a record, and is never freed.
+    let record: &'static Record = unsafe { place.as_mut() }?.write(Record {
         slots: [const { AtomicU32::new(NOTHING) }; NESTED_MAX],
         depth: AtomicUsize::new(0),
         is_taken: AtomicBool::new(true),
         next: AtomicPtr::new(ptr::null_mut()),
-    }));
+    });
     let mut first = RECORDS.load(Relaxed); // relaxed: the exchange below decides
     loop {
         record.next.store(first, Relaxed);
         // Release: publishes the record.
         match RECORDS.compare_exchange(first, ptr::from_ref(record).cast_mut(), AcqRel, Relaxed) {
-            Ok(_) => return own(record),
+            Ok(_) => return Some(own(record)),
             Err(now) => first = now,
         }
     }
@@ -168,14 +181,14 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Notes that the calling thread uses `slot`. Returns `None` if too many of its calls are in progress.
+    /// Notes that the calling thread uses `slot`. Fails if too many of its calls are in progress.
     ///
     /// A load that follows sees that the slot is closing, or else [`wait_for_calls`] sees the note.
     #[inline]
-    pub(crate) fn begin(slot: u32) -> Option<Self> {
-        let (record, keeps_record) = record();
+    pub(crate) fn begin(slot: u32) -> Result<Self, Failure> {
+        let (record, keeps_record) = record().ok_or_else(no_record)?;
         let depth = record.depth.load(Relaxed); // relaxed: only this thread accesses it
-        let place = record.slots.get(depth)?;
+        let place = record.slots.get(depth).ok_or_else(too_deep)?;
         record.depth.store(depth + 1, Relaxed);
         // Release: a thread that waits for an earlier call in this place sees everything that the earlier call did.
         place.store(slot, Release);
@@ -184,11 +197,9 @@ impl Call {
         } else {
             fence(SeqCst); // pairs with the fence in `wait_for_calls`
         }
-        Some(Self { record, depth, keeps_record })
+        Ok(Self { record, depth, keeps_record })
     }
-}
 
-impl Call {
     /// Whether an outer call of this thread uses the same slot, so that no thread can close it before that call ends.
     pub(crate) fn is_nested(&self) -> bool {
         // Relaxed: only this thread writes them.
@@ -211,6 +222,24 @@ impl Drop for Call {
     }
 }
 
+#[cold]
+fn no_record() -> Failure {
+    Failure::new(Status::ZONAL_REENTERED, "the heap has no memory for the record of this thread's calls")
+}
+
+#[cold]
+fn too_deep() -> Failure {
+    Failure::new(Status::ZONAL_REENTERED, "too many calls of this thread are in progress")
+}
+
+/// Returns an error if the calling thread runs a callback, which may not do what `what` says.
+pub(crate) fn check_outside_callbacks(what: &str) -> Result<(), Failure> {
+    if is_in_callback() {
+        return Err(Failure::new(Status::ZONAL_BUSY, format_args!("a callback cannot {what}")));
+    }
+    Ok(())
+}
+
 /// Whether the calling thread runs a callback.
 pub(crate) fn is_in_callback() -> bool {
     // SAFETY: records are never freed.
@@ -220,12 +249,12 @@ pub(crate) fn is_in_callback() -> bool {
     record.is_some_and(|record| record.slots.iter().any(|place| is_callback(place.load(Relaxed))))
 }
 
-/// Whether the calling thread has a call of `slot` in progress.
-pub(crate) fn is_calling(slot: u32) -> bool {
-    // SAFETY: records are never freed. A thread without a record has no call in progress.
+/// Returns how many notes of `slot` the calling thread has.
+pub(crate) fn own_notes(slot: u32) -> usize {
+    // SAFETY: records are never freed. A thread without a record has no notes.
     let record = unsafe { RECORD.get().as_ref() };
     // Relaxed: only this thread writes them.
-    record.is_some_and(|record| record.slots.iter().any(|place| place.load(Relaxed) == slot))
+    record.map_or(0, |record| record.slots.iter().filter(|place| place.load(Relaxed) == slot).count())
 }
 
 /// The state of calls in progress.
@@ -271,16 +300,23 @@ pub(crate) fn is_child() -> bool {
     IS_CHILD.load(Relaxed) // relaxed: written before the child has a second thread
 }
 
-/// Forgets the calls of threads that a child made by `fork` does not have.
+/// Forgets the calls of threads that a child made by `fork` does not have, after closing the pools that they used to calls.
 extern "C" fn after_fork_in_child() {
     IS_CHILD.store(true, Relaxed);
     crate::handle::after_fork_in_child();
+    crate::policy::after_fork_in_child();
+    crate::callbacks::after_fork_in_child();
     let own = RECORD.get();
     let mut at = RECORDS.load(Acquire);
     // SAFETY: records are never freed.
     while let Some(record) = unsafe { at.as_ref() } {
         if !ptr::eq(record, own) {
-            record.slots.iter().for_each(|place| place.store(NOTHING, Relaxed)); // relaxed: the child has one thread
+            for place in &record.slots {
+                let noted = place.swap(NOTHING, Relaxed); // relaxed: the child has one thread
+                if noted < POLICY {
+                    crate::handle::abandon(noted);
+                }
+            }
             record.depth.store(0, Relaxed);
             record.is_taken.store(false, Relaxed);
         }
@@ -294,17 +330,17 @@ mod tests {
 
     #[test]
     fn calls_nest_up_to_a_limit() {
-        let calls: Vec<_> = (0..NESTED_MAX as u32).map(|slot| Call::begin(slot).unwrap()).collect();
-        assert!(Call::begin(99).is_none() && is_calling(3) && !is_calling(99));
+        let calls: Vec<_> = (0..NESTED_MAX as u32).map(|slot| Call::begin(slot).ok().unwrap()).collect();
+        assert!(Call::begin(99).is_err() && own_notes(3) == 1 && own_notes(99) == 0);
         calls.into_iter().rev().for_each(drop);
-        assert!(!is_calling(3) && Call::begin(99).is_some());
+        assert!(own_notes(3) == 0 && Call::begin(99).is_ok());
     }
 
     #[test]
     fn waiting_ends_when_the_last_call_ends() {
         let is_done = AtomicBool::new(false);
         thread::scope(|scope| {
-            let call = Call::begin(7).unwrap();
+            let call = Call::begin(7).ok().unwrap();
             scope.spawn(|| {
                 assert_eq!(wait_for_calls(7, Some(Duration::from_millis(1))), Calls::Running);
                 assert_eq!([8, 7].map(|slot| wait_for_calls(slot, None)), [Calls::Ended; 2]);

@@ -5,7 +5,8 @@ use std::ffi::{c_char, c_void};
 use zonal_linux::ShrinkError;
 
 use crate::arguments::{store, text_of, write_text};
-use crate::handle::{is_in_use_here, with_pool};
+use crate::calls::{Call, PASSED_CALLBACK, check_outside_callbacks};
+use crate::handle::with_pool;
 use crate::status::{Failure, Status, call, zonal_status};
 use crate::types::{zonal_pool, zonal_while_paused};
 
@@ -83,7 +84,7 @@ pub unsafe extern "C" fn zonal_pool_setting(
 }
 
 /// Changes a setting, whose value is given as text. A wrong name or value is refused with the right ones, and changes
-/// nothing.
+/// nothing. A callback cannot set `stat_refresh`, which fails with `ZONAL_BUSY`.
 ///
 /// # Safety
 /// `name` and `value` must be texts that end with a zero.
@@ -99,8 +100,8 @@ pub unsafe extern "C" fn zonal_pool_set_setting(
         let name = unsafe { text_of("name", name) }?;
         // SAFETY: guaranteed by the caller.
         let value = unsafe { text_of("value", value) }?;
-        if name == "stat_refresh" && is_in_use_here(pool) {
-            return Err(Failure::new(Status::ZONAL_BUSY, "a callback of a pool cannot set stat_refresh"));
+        if name == "stat_refresh" {
+            check_outside_callbacks("set stat_refresh")?;
         }
         with_pool(pool, |pool| pool.set_setting(name, value).map_err(Failure::invalid))
     })
@@ -127,7 +128,8 @@ pub unsafe extern "C" fn zonal_pool_trim(pool: zonal_pool, bytes: *mut u64) -> z
 
 /// Runs a function while the threads of a pool pause, so that it can `fork` a child that uses the pool.
 ///
-/// The child may use the pool if `in_reclaimers` is 0.
+/// The child may use the pool if `in_reclaimers` is 0 and no other thread is in a call of the pool. Otherwise the pool's
+/// functions fail there with `ZONAL_BUSY`, and the child can only close it.
 ///
 /// # Safety
 /// `function` must be null, which is refused, or do what its type says with `context`.
@@ -141,6 +143,7 @@ pub unsafe extern "C" fn zonal_pool_pause_threads(
     call(|| {
         let function = function.ok_or_else(|| Failure::invalid("function is null"))?;
         with_pool(pool, |pool| {
+            let _noted = Call::begin(PASSED_CALLBACK)?;
             // SAFETY: guaranteed by the caller.
             pool.with_threads_paused(|in_reclaimers| unsafe { function(context, in_reclaimers) });
             Ok(())

@@ -28,8 +28,11 @@ const CHUNKS: usize = 16_384;
 const EMPTY: u32 = 0;
 const OPEN: u32 = 1;
 const CLOSING: u32 = 2;
+/// In a child made by `fork`: a thread that the child does not have was in a call of the pool, and may have held its locks.
+const ABANDONED: u32 = 3;
 
-/// A slot. Invariant: `pool` is `Some` while the state is `OPEN` or `CLOSING`.
+/// A slot. Invariant: `pool` is `Some` while the state is not `EMPTY`, except in a child that was made while a thread closed
+/// the pool.
 #[repr(align(128))]
 struct Slot {
     state: AtomicU32,
@@ -86,6 +89,13 @@ pub(crate) fn index_of(handle: zonal_pool) -> Result<usize, Failure> {
     if number == 0 || number > (SLOTS * CHUNKS) as u64 { Err(not_a_pool()) } else { Ok(number as usize - 1) }
 }
 
+#[cold]
+fn abandoned() -> Failure {
+    let why = "another thread was in a call of the pool when this child was made, so the child can only close it, with \
+               ZONAL_CLOSE_WITH_BLOCKS (zonal_pool_pause_threads has the rules)";
+    Failure::new(Status::ZONAL_BUSY, why)
+}
+
 fn closed(handle: zonal_pool) -> Failure {
     Failure::new(Status::ZONAL_NOT_A_POOL, format_args!("the pool {:#x} has been closed", handle.id))
 }
@@ -108,12 +118,11 @@ pub(crate) fn with_pool<R>(
     let index = index_of(handle)?;
     let slot = slot(index).ok_or_else(|| closed(handle))?;
     loop {
-        let call = Call::begin(index as u32).ok_or_else(|| {
-            Failure::new(Status::ZONAL_REENTERED, "too many calls of this thread are in progress")
-        })?;
+        let call = Call::begin(index as u32)?;
         // Acquire: pairs with the release in `open`. A state that is open here is found by `wait_for_calls`.
         match slot.state.load(Acquire) {
             EMPTY => return Err(closed(handle)),
+            ABANDONED => return Err(abandoned()),
             // A thread that closes the pool waits for the outer call of this thread, which therefore must go on.
             state if state == OPEN || call.is_nested() => {
                 // SAFETY: the slot was open when this call, or an outer one, was noted, so no thread changes the pool until
@@ -133,7 +142,7 @@ pub(crate) fn with_pool<R>(
 pub(crate) fn begin_callback(index: u32) -> Option<Call> {
     let slot = slot(index as usize)?;
     loop {
-        let noted = Call::begin(index)?;
+        let noted = Call::begin(index).ok()?;
         // Acquire: as in `with_pool`. A callback of a call in progress runs, because the pool stays until that call ends.
         match slot.state.load(Acquire) {
             EMPTY => return None,
@@ -144,52 +153,59 @@ pub(crate) fn begin_callback(index: u32) -> Option<Call> {
     }
 }
 
-/// Whether the calling thread is in a call or a callback of a pool.
-pub(crate) fn is_in_use_here(handle: zonal_pool) -> bool {
-    index_of(handle).is_ok_and(|index| calls::is_calling(index as u32))
+/// A slot that the calling thread is closing. It has its former state again when this value is dropped.
+struct Closing {
+    slot: &'static Slot,
+    /// `OPEN` or `ABANDONED`.
+    before: u32,
 }
-
-/// A slot that the calling thread is closing. It is open again when this value is dropped.
-struct Closing(&'static Slot);
 
 impl Closing {
     /// Begins to close a slot, when no other thread does. Returns `None` if its pool has been closed.
     fn begin(slot: &'static Slot) -> Option<Self> {
-        // Acquire: this thread alone has the pool from here on, once no call is in progress.
-        while let Err(state) = slot.state.compare_exchange(OPEN, CLOSING, Acquire, Acquire) {
-            if state == EMPTY {
-                return None;
+        let close = |state| matches!(state, OPEN | ABANDONED).then_some(CLOSING);
+        loop {
+            // Acquire: this thread alone has the pool from here on, once no call is in progress.
+            match slot.state.fetch_update(Acquire, Acquire, close) {
+                Ok(before) => return Some(Self { slot, before }),
+                Err(EMPTY) => return None,
+                Err(_) => wait_for_decision(),
             }
-            wait_for_decision();
         }
-        Some(Self(slot))
     }
 
     /// Leaves the slot empty for good.
     fn end(self) {
-        self.0.state.store(EMPTY, Release); // pairs with the acquire in `with_pool`
+        self.slot.state.store(EMPTY, Release); // pairs with the acquire in `with_pool`
         mem::forget(self);
     }
 }
 
 impl Drop for Closing {
     fn drop(&mut self) {
-        self.0.state.store(OPEN, Release); // pairs with the acquire in `with_pool`
+        self.slot.state.store(self.before, Release); // pairs with the acquire in `with_pool`
     }
 }
 
-/// Closes the pool of a handle, if `may_close` agrees, when no other call of it is in progress.
+/// Which pools are closed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Close {
+    /// Those without allocated blocks.
+    IfUnused,
+    Always,
+}
+
+/// Closes the pool of a handle, when no other call of it is in progress. `check` returns an error if blocks of a pool are
+/// allocated.
 pub(crate) fn close(
     handle: zonal_pool,
-    may_close: impl FnOnce(&Pool) -> Result<(), Failure>,
+    which: Close,
+    check: impl FnOnce(&Pool) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let index = index_of(handle)?;
     let slot = slot(index).ok_or_else(|| closed(handle))?;
-    if calls::is_calling(index as u32) || calls::is_in_callback() {
-        let why = "a call of the pool, or a callback, is in progress on this thread, from which no pool can be closed";
-        return Err(Failure::new(Status::ZONAL_BUSY, why));
-    }
-    // If this function returns early or panics, the slot is open again.
+    calls::check_outside_callbacks("close pools")?;
+    // If this function returns early or panics, the slot has its former state again.
     let closing = loop {
         let closing = Closing::begin(slot).ok_or_else(|| closed(handle))?;
         match calls::wait_for_calls(index as u32, Some(CLOSING_TIME)) {
@@ -205,7 +221,12 @@ pub(crate) fn close(
     };
     // SAFETY: no call of the slot is in progress, none can begin, and only one thread can be here.
     let pool = unsafe { &mut *slot.pool.get() };
-    pool.as_ref().map_or(Ok(()), may_close)?;
+    match &pool {
+        // The locks with which blocks are counted may be held for ever.
+        Some(_) if which == Close::IfUnused && closing.before == ABANDONED => return Err(abandoned()),
+        Some(pool) if which == Close::IfUnused => check(pool)?,
+        _ => {}
+    }
     let pool = pool.take();
     closing.end();
     callbacks::unregister_all_of(index as u32);
@@ -221,5 +242,12 @@ pub(crate) fn after_fork_in_child() {
         if let Some(slot) = slot(index) {
             slot.state.compare_exchange(CLOSING, OPEN, Relaxed, Relaxed).ok();
         }
+    }
+}
+
+/// Notes that a thread which a child made by `fork` does not have was in a call of a pool.
+pub(crate) fn abandon(index: u32) {
+    if let Some(slot) = slot(index as usize) {
+        slot.state.compare_exchange(OPEN, ABANDONED, Relaxed, Relaxed).ok(); // relaxed: the child has one thread
     }
 }

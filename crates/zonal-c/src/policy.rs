@@ -2,12 +2,15 @@
 //!
 //! Interleaving needs such a policy, because it has the position at which the next request continues.
 
+use std::ops::Deref;
+
 use zonal_linux::{NodeId, NodeMask, Pool, PoolPolicy, PoolWeights};
 
 use crate::arguments::{check_pointer, node_id, node_numbers, sized};
+use crate::calls::{self, Call, POLICY};
 use crate::handle::{index_of, with_pool};
 use crate::status::{Failure, Status, call, zonal_status};
-use crate::table::{Table, Use};
+use crate::table::{Table, Use, index_of_entry};
 use crate::types::{
     ZONAL_POLICY_BIND, ZONAL_POLICY_INTERLEAVE, ZONAL_POLICY_LOCAL, ZONAL_POLICY_PREFERRED,
     ZONAL_POLICY_PREFERRED_MANY, ZONAL_POLICY_WEIGHTED_INTERLEAVE, zonal_policy, zonal_policy_options,
@@ -59,11 +62,32 @@ impl Drop for Created {
     }
 }
 
+/// A use of a created policy. It is also noted as the calling thread's, so that a child made by `fork` knows whose it is.
+pub(crate) struct UsedPolicy {
+    created: Use<Created>,
+    _noted: Call,
+}
+
+impl Deref for UsedPolicy {
+    type Target = Created;
+
+    fn deref(&self) -> &Created {
+        &self.created
+    }
+}
+
 /// Returns a created policy.
-pub(crate) fn created(policy: zonal_policy) -> Result<Use<Created>, Failure> {
-    POLICIES.get(policy.id).ok_or_else(|| {
+pub(crate) fn created(policy: zonal_policy) -> Result<UsedPolicy, Failure> {
+    let noted = Call::begin(POLICY | index_of_entry(policy.id))?;
+    let created = POLICIES.get(policy.id).ok_or_else(|| {
         Failure::invalid(format_args!("{:#x} is not a policy, or it has been destroyed", policy.id))
-    })
+    })?;
+    Ok(UsedPolicy { created, _noted: noted })
+}
+
+/// Forgets the uses of other threads, in a child made by `fork`.
+pub(crate) fn after_fork_in_child() {
+    POLICIES.after_fork_in_child(|index| calls::own_notes(POLICY | index));
 }
 
 /// Destroys the policies of a pool that is being closed.

@@ -10,7 +10,8 @@ use zonal_linux::{
 };
 
 use crate::arguments::{check_pointer, node_id, node_numbers, sized, text_of, write_text};
-use crate::handle::{close, is_in_use_here, open, with_pool};
+use crate::calls::{Call, PASSED_CALLBACK, check_outside_callbacks};
+use crate::handle::{Close, close, open, with_pool};
 use crate::status::{Failure, Status, call, check_flags, zonal_status};
 use crate::types::{
     ZONAL_CLOSE_WITH_BLOCKS, ZONAL_HUGE_PAGES_1G, ZONAL_HUGE_PAGES_2M, ZONAL_HUGE_PAGES_NEVER,
@@ -31,6 +32,8 @@ unsafe impl Sync for OnProgress {}
 impl OnProgress {
     fn report(&self, progress: Progress) -> ControlFlow<()> {
         let Some(callback) = self.callback else { return ControlFlow::Continue(()) };
+        // Without a note, for which there is no memory or which is too deep, the callback could wait for ever.
+        let Ok(_noted) = Call::begin(PASSED_CALLBACK) else { return ControlFlow::Continue(()) };
         // SAFETY: the caller passed this function with this context.
         match unsafe { callback(self.context, progress.done, progress.total) } {
             0 => ControlFlow::Continue(()),
@@ -191,20 +194,22 @@ pub unsafe extern "C" fn zonal_pool_build(
 /// Closes a pool, after other threads' calls of it have ended, and unmaps its memory. The handle is refused afterwards.
 ///
 /// Fails with `ZONAL_BUSY`, and changes nothing, if blocks are allocated and `flags` has no `ZONAL_CLOSE_WITH_BLOCKS`, or if
-/// a callback makes the call. While it waits, calls of other threads are delayed by up to 2 ms.
+/// a callback makes the call. While it waits, calls of other threads are delayed by up to 2 ms. In a child made by `fork`, a
+/// pool that other threads were using can only be closed with `ZONAL_CLOSE_WITH_BLOCKS`.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn zonal_pool_close(pool: zonal_pool, flags: u32) -> zonal_status {
     call(|| {
         check_flags(flags, ZONAL_CLOSE_WITH_BLOCKS)?;
-        close(pool, |pool| {
-            if flags & ZONAL_CLOSE_WITH_BLOCKS != 0 {
-                return Ok(());
-            }
+        let which = if flags & ZONAL_CLOSE_WITH_BLOCKS == 0 { Close::IfUnused } else { Close::Always };
+        close(pool, which, |pool| {
             // The pool's own threads fold counters, so the count is exact only while they pause.
             let allocated = pool.with_threads_paused(|_| pages_of(pool).allocated);
-            let why = || format!("{allocated} pages of the pool are allocated");
-            if allocated == 0 { Ok(()) } else { Err(Failure::new(Status::ZONAL_BUSY, why())) }
+            if allocated == 0 {
+                return Ok(());
+            }
+            let why = format_args!("{allocated} pages of the pool are allocated");
+            Err(Failure::new(Status::ZONAL_BUSY, why))
         })
     })
 }
@@ -249,15 +254,13 @@ pub unsafe extern "C" fn zonal_pool_accounting(
     })
 }
 
-/// Checks all structures of a pool. No thread may allocate or free during the call. Fails with `ZONAL_BUSY` from within a callback
-/// of the pool.
+/// Checks all structures of a pool. No thread may allocate or free during the call. Fails with `ZONAL_BUSY` from within a
+/// callback.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn zonal_pool_verify(pool: zonal_pool) -> zonal_status {
     call(|| {
-        if is_in_use_here(pool) {
-            return Err(Failure::new(Status::ZONAL_BUSY, "a callback of a pool cannot verify the pool"));
-        }
+        check_outside_callbacks("verify pools")?;
         with_pool(pool, |pool| {
             pool.verify().map_err(|error| Failure::new(Status::ZONAL_INCONSISTENT, error)).map(|_| ())
         })

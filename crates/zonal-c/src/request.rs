@@ -4,9 +4,8 @@ use zonal_linux::{Order, Pool, PoolPolicy, PoolRequest};
 
 use crate::arguments::{node_numbers, sized};
 use crate::handle::index_of;
-use crate::policy::{Created, created, simple};
+use crate::policy::{UsedPolicy, created, simple};
 use crate::status::{Failure, check_flags};
-use crate::table::Use;
 use crate::types::{
     ZONAL_POLICY_LOCAL, ZONAL_REQUEST_NO_WAIT, ZONAL_REQUEST_THIS_NODE, ZONAL_REQUEST_ZEROED, zonal_pool,
     zonal_request,
@@ -17,7 +16,7 @@ use crate::types::{
 enum Chosen {
     Local,
     Simple(PoolPolicy<'static>),
-    Created(Use<Created>),
+    Created(UsedPolicy),
 }
 
 /// Returns the request of a caller; null is one for a page near the calling CPU.

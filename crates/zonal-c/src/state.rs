@@ -174,8 +174,10 @@ pub unsafe extern "C" fn zonal_pool_residency(
         let node = node_id(node)?;
         let all = with_pool(pool, |pool| {
             check_mapped(pool)?;
-            let denied = |why| format!("the kernel does not say where the memory is: move_pages(2): {why}");
-            pool.residency().map_err(|why| Failure::new(Status::ZONAL_UNKNOWN, denied(why)))
+            pool.residency().map_err(|why| {
+                let why = format_args!("the kernel does not say where the memory is: move_pages(2): {why}");
+                Failure::new(Status::ZONAL_UNKNOWN, why)
+            })
         })?;
         let found = all
             .iter()
@@ -206,8 +208,9 @@ pub unsafe extern "C" fn zonal_pool_huge_page_bytes(pool: zonal_pool, bytes: *mu
     call(|| {
         check_pointer("bytes", bytes)?;
         let found = with_pool(pool, |pool| {
-            let denied = |why| format!("/proc/self/smaps cannot be read: {why}");
-            let backing = pool.backing().map_err(|why| Failure::new(Status::ZONAL_UNKNOWN, denied(why)))?;
+            let backing = pool.backing().map_err(|why| {
+                Failure::new(Status::ZONAL_UNKNOWN, format_args!("/proc/self/smaps cannot be read: {why}"))
+            })?;
             Ok(backing.transparent_huge + backing.explicit_huge)
         })?;
         // SAFETY: guaranteed by the caller.

@@ -1,8 +1,8 @@
 //! Status codes, and the message of the last failed call of a thread.
 
 use std::cell::RefCell;
-use std::ffi::{CString, c_char};
-use std::fmt::Display;
+use std::ffi::c_char;
+use std::fmt::{self, Display, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The result of a call.
@@ -26,7 +26,8 @@ pub enum zonal_status {
     ZONAL_OUT_OF_MEMORY = 6,
     /// The block cannot be freed: it is not allocated, or not as stated. Nothing has changed.
     ZONAL_NOT_ALLOCATED = 7,
-    /// The pool cannot be closed now: blocks are allocated, or the call comes from within a call of the pool.
+    /// Not possible now: blocks are allocated, the call comes from a callback, or another thread was in a call of the pool when
+    /// this child was made.
     ZONAL_BUSY = 8,
     /// The structures of the pool do not agree.
     ZONAL_INCONSISTENT = 9,
@@ -44,15 +45,29 @@ pub enum zonal_status {
 
 pub(crate) use zonal_status as Status;
 
-/// A status that is not `ZONAL_OK`, with its message.
-pub(crate) struct Failure {
-    pub(crate) status: Status,
-    pub(crate) message: String,
-}
+/// A status that is not `ZONAL_OK`. Its message is that of the thread.
+#[derive(Clone, Copy)]
+pub(crate) struct Failure(Status);
 
 impl Failure {
+    /// Makes the message the last one of the thread.
+    #[cold]
     pub(crate) fn new(status: Status, message: impl Display) -> Self {
-        Self { status, message: message.to_string() }
+        // A thread whose thread-locals are being destroyed has no messages. A text that does not fit is cut.
+        MESSAGE
+            .try_with(|last| {
+                let mut last = last.borrow_mut();
+                last.clear();
+                write!(last, "{message}").ok();
+            })
+            .ok();
+        Self(status)
+    }
+
+    /// Appends to the message.
+    pub(crate) fn append(self, more: impl Display) -> Self {
+        MESSAGE.try_with(|last| write!(last.borrow_mut(), "{more}").ok()).ok();
+        self
     }
 
     pub(crate) fn invalid(message: impl Display) -> Self {
@@ -68,19 +83,47 @@ pub(crate) fn check_flags(flags: u32, known: u32) -> Result<(), Failure> {
     Err(Failure::invalid(format_args!("flags is {flags:#x}, of which {known:#x} are known")))
 }
 
-thread_local! {
-    static MESSAGE: RefCell<CString> = RefCell::default();
+/// Size of a message with the zero at its end.
+const MESSAGE_BYTES: usize = 4096;
+
+/// The message of a thread, which needs no heap: a call may fail because the program has no more memory.
+///
+/// Invariant: `len < MESSAGE_BYTES`, and the bytes from `len` on are zero.
+struct Message {
+    len: usize,
+    bytes: [u8; MESSAGE_BYTES],
 }
 
-fn set_message(message: String) {
-    let text = CString::new(message.replace('\0', "?")).unwrap_or_default();
-    // A thread whose thread-locals are being destroyed has no messages.
-    MESSAGE.try_with(|last| *last.borrow_mut() = text).ok();
+impl Message {
+    const EMPTY: Self = Self { len: 0, bytes: [0; MESSAGE_BYTES] };
+
+    fn clear(&mut self) {
+        self.bytes[..self.len].fill(0);
+        self.len = 0;
+    }
+}
+
+impl Write for Message {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let mut cut = text.len().min(MESSAGE_BYTES - 1 - self.len);
+        while !text.is_char_boundary(cut) {
+            cut -= 1;
+        }
+        let bytes = text.as_bytes()[..cut].iter();
+        let places = self.bytes[self.len..].iter_mut();
+        places.zip(bytes).for_each(|(place, &byte)| *place = if byte == 0 { b'?' } else { byte });
+        self.len += cut;
+        if cut == text.len() { Ok(()) } else { Err(fmt::Error) }
+    }
+}
+
+thread_local! {
+    static MESSAGE: RefCell<Message> = const { RefCell::new(Message::EMPTY) };
 }
 
 /// Runs the body of a function of the interface: stores the message of a failure, and turns a panic into a status.
 pub(crate) fn call(body: impl FnOnce() -> Result<(), Failure>) -> Status {
-    let failure = match catch_unwind(AssertUnwindSafe(body)) {
+    let Failure(status) = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => return Status::ZONAL_OK,
         Ok(Err(failure)) => failure,
         Err(panic) => {
@@ -89,17 +132,16 @@ pub(crate) fn call(body: impl FnOnce() -> Result<(), Failure>) -> Status {
             Failure::new(Status::ZONAL_INTERNAL, format_args!("a fault of the library: {text}"))
         }
     };
-    set_message(failure.message);
-    failure.status
+    status
 }
 
 /// Returns the message of the last call of this thread that failed: an empty text if none has failed.
 ///
-/// The text is valid until the next call of this thread fails.
+/// The text has at most 4095 bytes, and is valid until the next call of this thread fails.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn zonal_last_error() -> *const c_char {
-    MESSAGE.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
+    MESSAGE.try_with(|last| last.borrow().bytes.as_ptr().cast()).unwrap_or(c"".as_ptr())
 }
 
 /// Returns the version of the library, for example `0.1.0`.

@@ -5,6 +5,7 @@
 //! which a thread could hold when another forks.
 
 use std::cell::UnsafeCell;
+use std::mem;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
@@ -37,6 +38,11 @@ struct Entry<T> {
     /// Slot of the pool to which the object belongs.
     slot: AtomicU32,
     value: UnsafeCell<Option<T>>,
+}
+
+/// Returns the index of the entry that a number names, if it names one. Indices are less than 2^16.
+pub(crate) fn index_of_entry(number: u64) -> u32 {
+    (number % GENERATION).wrapping_sub(1) as u32 % (ENTRIES * CHUNKS) as u32
 }
 
 /// A table of objects, for the life of the process.
@@ -80,6 +86,15 @@ impl<T> Drop for Use<T> {
     }
 }
 
+/// Returns the word of an entry without uses whose object is gone.
+fn next_word(word: u64) -> u64 {
+    if word & COUNTER == COUNTER {
+        word | OWNED | LAST // the numbers are used up
+    } else {
+        (word & !OWNED) + GENERATION
+    }
+}
+
 impl<T> Entry<T> {
     /// Drops the value, and lets the entry be used again under a new generation. The calling thread must have the entry.
     fn drop_value(&self) {
@@ -89,12 +104,7 @@ impl<T> Entry<T> {
         let value = unsafe { (*self.value.get()).take() };
         // The panic has been reported. It must not leave the entry in a state for which other threads wait.
         catch_unwind(AssertUnwindSafe(|| drop(value))).ok();
-        let next = if word & COUNTER == COUNTER {
-            word | LAST // the numbers are used up
-        } else {
-            (word & !OWNED) + GENERATION
-        };
-        self.word.store(next, Release); // pairs with the acquire in `claim`, `wait_for_end` and `wait_for_all`
+        self.word.store(next_word(word), Release); // pairs with the acquire in `claim`, `wait_for_end` and `wait_for_all`
     }
 
     /// Makes the calling thread have an entry without object.
@@ -218,6 +228,31 @@ impl<T: Send + Sync> Table<T> {
                     thread::sleep(PAUSE); // another thread destroys it, or adds an object of another pool
                 }
             }
+        }
+    }
+}
+
+impl<T: Send + Sync> Table<T> {
+    /// Forgets what the threads of the parent were doing, in a child made by `fork`. `own_uses` returns how many uses of the
+    /// object with an index the calling thread has, which is the only one.
+    ///
+    /// Objects that such threads were adding, destroying or alone using are leaked: they may be incomplete, and the heap may
+    /// be out of order.
+    pub(crate) fn after_fork_in_child(&'static self, own_uses: impl Fn(u32) -> usize) {
+        for (index, entry) in (0..).map_while(|index| Some((index, self.entry(index)?))) {
+            let word = entry.word.load(Relaxed); // relaxed, here and below: the child has one thread
+            let uses = own_uses(index as u32) as u64;
+            let is_needed = word & OWNED == 0 && (word & LIVE != 0 || uses > 0);
+            let next = if is_needed || word & LAST != 0 {
+                word & !USES | uses
+            } else if word & (OWNED | USES) == 0 {
+                continue; // a free entry
+            } else {
+                // SAFETY: the child has one thread, which has no use of the object.
+                mem::forget(unsafe { (*entry.value.get()).take() });
+                next_word(word & !USES)
+            };
+            entry.word.store(next, Relaxed);
         }
     }
 }

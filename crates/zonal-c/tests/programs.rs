@@ -43,7 +43,7 @@ fn run(program: &mut Command) {
 }
 
 /// The programs in C, each of which checks a part of the interface.
-const PROGRAMS: [&str; 3] = ["interface.c", "placement.c", "callbacks.c"];
+const PROGRAMS: [&str; 4] = ["interface.c", "placement.c", "callbacks.c", "contexts.c"];
 
 #[test]
 fn the_interface_works_from_c() {
@@ -51,6 +51,13 @@ fn the_interface_works_from_c() {
     for program in PROGRAMS {
         run(&mut Command::new(build("cc", "-std=gnu11", program, folder.path(), &[])));
     }
+}
+
+/// The program replaces `malloc`, as sanitizers and valgrind do.
+#[test]
+fn failures_need_no_heap() {
+    let folder = tempfile::tempdir().unwrap();
+    run(&mut Command::new(build("cc", "-std=gnu11", "heap.c", folder.path(), &[])));
 }
 
 #[test]
@@ -115,17 +122,10 @@ fn programs_of_the_pages_run() {
     run_programs_of("README.md", "cpp", "c++", "-std=c++11", &["2097152 bytes on node 0\n"]);
 }
 
-/// Every function of the header is exported, and nothing else.
-#[test]
-fn exported_symbols_are_those_of_the_header() {
+/// Returns the functions that the header declares.
+fn declared() -> Vec<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let header = std::fs::read_to_string(root.join("include/zonal.h")).unwrap();
-    let map = std::fs::read_to_string(root.join("zonal.map")).unwrap();
-    let mut exported: Vec<_> = map
-        .lines()
-        .filter_map(|line| line.trim().strip_suffix(';').filter(|name| name.starts_with("zonal_")))
-        .collect();
-    exported.sort_unstable();
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let mut declared: Vec<_> = header
         .split('(')
@@ -134,10 +134,36 @@ fn exported_symbols_are_those_of_the_header() {
         .collect();
     declared.sort_unstable();
     declared.dedup();
-    let declared: Vec<_> = declared
+    declared
         .into_iter()
         .filter(|name| header.contains(&format!(" {name}(")) || header.contains(&format!("*{name}(")))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// The calls from callbacks, in children and without heap are those of all functions.
+#[test]
+fn every_function_is_called_in_every_context() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = build("cc", "-std=gnu11", "contexts.c", folder.path(), &[]);
+    let output = Command::new(program).arg("--functions").output().unwrap();
+    let mut called: Vec<_> = String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect();
+    called.sort_unstable();
+    called.dedup();
+    assert_eq!(called, declared(), "tests/programs/functions.h");
+}
+
+/// Every function of the header is exported, and nothing else.
+#[test]
+fn exported_symbols_are_those_of_the_header() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let map = std::fs::read_to_string(root.join("zonal.map")).unwrap();
+    let mut exported: Vec<_> = map
+        .lines()
+        .filter_map(|line| line.trim().strip_suffix(';').filter(|name| name.starts_with("zonal_")))
         .collect();
+    exported.sort_unstable();
+    let declared = declared();
     assert_eq!(declared, exported);
     let page = std::fs::read_to_string(root.join("../../docs/c.md")).unwrap();
     let missing: Vec<_> = exported.iter().filter(|name| !page.contains(&format!("`{name}`"))).collect();
