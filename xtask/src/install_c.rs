@@ -1,5 +1,6 @@
 //! `cargo xtask install-c --prefix DIR` builds the C library and installs it: header, static and shared library, and the
-//! files by which pkg-config and CMake find it. It also installs the library that replaces `malloc`.
+//! files by which pkg-config and CMake find it. `--with malloc` adds the library that replaces `malloc`, and `--with umf` the
+//! provider for UMF.
 //!
 //! The shared library is linked from the static one, with the version of its symbols from `crates/zonal-c/zonal.map`, which
 //! also hides all other symbols. Related files: `plan.rs` includes the check, which installs into the target folder and
@@ -25,13 +26,21 @@ enum Profile {
     Release,
 }
 
-/// Where the library is installed.
+/// What is installed only if it is named.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Extra {
+    Malloc,
+    Umf,
+}
+
+/// Where the library is installed, and with what.
 #[derive(PartialEq, Eq, Debug)]
 struct Places {
     /// The directory below which the files are used.
     prefix: PathBuf,
     /// The directory of libraries, relative to the prefix.
     libdir: String,
+    extras: Vec<Extra>,
     /// A directory in front of the prefix, in which packages are made. It is not part of any installed file.
     staged: Option<PathBuf>,
 }
@@ -40,8 +49,8 @@ impl Places {
     /// Reads the options of the command. `staged` is the value of the variable `DESTDIR`.
     fn parse(arguments: &[String], staged: Option<PathBuf>) -> Result<Self, String> {
         let usage = "install-c needs --prefix DIR, the directory to install into, and accepts --libdir NAME, its directory \
-                     of libraries (lib)";
-        let (mut prefix, mut libdir) = (None, "lib".to_owned());
+                     of libraries (lib), --with malloc and --with umf";
+        let (mut prefix, mut libdir, mut extras) = (None, "lib".to_owned(), Vec::new());
         for pair in arguments.chunks(2) {
             match pair {
                 [option, value] if option == "--prefix" && !value.is_empty() => {
@@ -53,13 +62,18 @@ impl Places {
                         "--libdir is {value}; it must be a path within the prefix, such as lib64"
                     ));
                 }
+                [option, value] if option == "--with" => extras.push(match value.as_str() {
+                    "malloc" => Extra::Malloc,
+                    "umf" => Extra::Umf,
+                    _ => return Err(format!("--with is {value}; it must be malloc or umf")),
+                }),
                 _ => return Err(usage.to_owned()),
             }
         }
         let prefix = prefix.ok_or(usage)?;
         let prefix =
             std::path::absolute(&prefix).map_err(|error| format!("{}: {error}", prefix.display()))?;
-        Ok(Self { prefix, libdir, staged })
+        Ok(Self { prefix, libdir, extras, staged })
     }
 
     /// Returns the directory into which the files of the prefix are written.
@@ -111,21 +125,26 @@ pub(crate) fn every_day() -> Step {
 /// Installs the library, and returns the installed files.
 fn install(root: &Path, places: &Places, profile: Profile) -> Result<Vec<PathBuf>, String> {
     let target = places.target();
-    let (arguments, folder) = match profile {
-        Profile::Dev => (&["build", "-q", "-p", "zonal-c", "-p", "zonal-malloc"][..], "debug"),
+    let has = |extra| places.extras.contains(&extra);
+    let mut arguments = vec!["build", "-q", "-p", "zonal-c"];
+    if has(Extra::Malloc) {
+        arguments.extend(["-p", "zonal-malloc"]);
+    }
+    let folder = match profile {
+        Profile::Dev => "debug",
         Profile::Release => {
-            (&["build", "-q", "-p", "zonal-c", "-p", "zonal-malloc", "--release"][..], "release")
+            arguments.push("--release");
+            "release"
         }
     };
     // With a named target, the library would be in another folder.
-    expect(cargo(root, arguments).env_remove("CARGO_BUILD_TARGET"))?;
+    expect(cargo(root, &arguments).env_remove("CARGO_BUILD_TARGET"))?;
     let built = target_folder(root).join(folder);
     let archive = built.join("libzonal_c.a");
     let version = versions::of_workspace(root)?;
     let (lib, include) = (target.join(&places.libdir), target.join("include"));
     let (pkg_config, cmake) = (lib.join("pkgconfig"), lib.join("cmake/zonal"));
-    let share = target.join("share/zonal");
-    for folder in [&lib, &include, &pkg_config, &cmake, &share] {
+    for folder in [&lib, &include, &pkg_config, &cmake] {
         fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     }
     let shared = format!("libzonal.so.{version}");
@@ -148,20 +167,36 @@ fn install(root: &Path, places: &Places, profile: Profile) -> Result<Vec<PathBuf
     };
     let read = |file: &Path| fs::read(file).map_err(|error| format!("{}: {error}", file.display()));
     add(lib.join("libzonal.a"), read(&archive))?;
-    add(lib.join("libzonal_malloc.so"), read(&built.join("libzonal_malloc.so")))?;
     for header in ["zonal.h", "zonal.hpp"] {
         add(include.join(header), read(&root.join(CRATE).join("include").join(header)))?;
     }
-    // The provider for UMF is compiled with the program, because the headers of UMF may not be here.
-    let bridge = root.join(CRATE).join("bridges/umf");
-    for (folder, name) in [(&include, "zonal_umf.h"), (&share, "zonal_umf.c"), (&share, "zonal_umf_record.h")]
-    {
-        add(folder.join(name), read(&bridge.join(name)))?;
+    if has(Extra::Malloc) {
+        add(lib.join("libzonal_malloc.so"), read(&built.join("libzonal_malloc.so")))?;
+    }
+    if has(Extra::Umf) {
+        // The provider is compiled with the program, because the headers of UMF may not be here.
+        let (bridge, share) = (root.join(CRATE).join("bridges/umf"), target.join("share/zonal"));
+        fs::create_dir_all(&share).map_err(|error| format!("{}: {error}", share.display()))?;
+        for (folder, name) in
+            [(&include, "zonal_umf.h"), (&share, "zonal_umf.c"), (&share, "zonal_umf_record.h")]
+        {
+            add(folder.join(name), read(&bridge.join(name)))?;
+        }
     }
     add(pkg_config.join("zonal.pc"), Ok(pkg_config_file(places, &version).into_bytes()))?;
     add(cmake.join("zonal-config.cmake"), Ok(cmake_file(places, &shared, &soname).into_bytes()))?;
     add(cmake.join("zonal-config-version.cmake"), Ok(cmake_version_file(&version).into_bytes()))?;
+    for file in files.iter().filter(|file| is_library(file)) {
+        // Debug information and LLVM's bitcode are most of a library. Global symbols stay, so that programs can be linked.
+        expect(Command::new("strip").args(["--strip-debug", "-R", ".llvmbc", "-R", ".llvmcmd"]).arg(file))?;
+    }
     Ok(files)
+}
+
+/// Whether an installed file is a library, and not a link to one.
+fn is_library(file: &Path) -> bool {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    (name.ends_with(".a") || name.contains(".so")) && !file.is_symlink()
 }
 
 fn expect(command: &mut Command) -> Result<(), String> {
@@ -217,7 +252,7 @@ fn cmake_file(places: &Places, shared: &str, soname: &str) -> String {
              INTERFACE_INCLUDE_DIRECTORIES \"${{_zonal_prefix}}/include\"\n    \
              INTERFACE_LINK_LIBRARIES \"{libraries}\")\n\
          endif()\n\
-         if(TARGET umf::umf AND NOT TARGET zonal::umf)\n  \
+         if(TARGET umf::umf AND NOT TARGET zonal::umf AND EXISTS \"${{_zonal_prefix}}/include/zonal_umf.h\")\n  \
            add_library(zonal::umf INTERFACE IMPORTED)\n  \
            set_target_properties(zonal::umf PROPERTIES\n    \
              INTERFACE_SOURCES \"${{_zonal_prefix}}/share/zonal/zonal_umf.c\"\n    \
@@ -251,8 +286,14 @@ pub(crate) fn checked_prefix(root: &Path) -> PathBuf {
 fn check(root: &Path) -> Result<(), String> {
     let prefix = checked_prefix(root);
     let folder = prefix.parent().expect("the prefix is in the folder of the check").to_path_buf();
-    let places = Places { prefix: prefix.clone(), libdir: "lib".to_owned(), staged: None };
-    install(root, &places, Profile::Dev)?;
+    if prefix.exists() {
+        fs::remove_dir_all(&prefix).map_err(|error| format!("{}: {error}", prefix.display()))?;
+    }
+    let mut places =
+        Places { prefix: prefix.clone(), libdir: "lib".to_owned(), extras: Vec::new(), staged: None };
+    check_files(&install(root, &places, Profile::Dev)?, &[])?;
+    places.extras = vec![Extra::Malloc, Extra::Umf];
+    check_files(&install(root, &places, Profile::Dev)?, &["libzonal_malloc.so", "zonal_umf.h"])?;
     let programs = std::path::absolute(root.join(CRATE).join("tests/programs")).map_err(|e| e.to_string())?;
     let script = "set -eu\n\
         cc -std=gnu11 $(pkg-config --cflags zonal) \"$PROGRAMS/interface.c\" -o interface $(pkg-config --libs zonal)\n\
@@ -281,6 +322,25 @@ fn check(root: &Path) -> Result<(), String> {
     expect(call.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig")))
 }
 
+/// Checks that of the files which are installed only if they are named, exactly these are, and that the libraries are
+/// stripped.
+fn check_files(files: &[PathBuf], named: &[&str]) -> Result<(), String> {
+    for extra in ["libzonal_malloc.so", "zonal_umf.h"] {
+        if files.iter().any(|file| file.ends_with(extra)) != named.contains(&extra) {
+            return Err(format!("{extra} is installed without being named, or the other way round"));
+        }
+    }
+    for file in files.iter().filter(|file| is_library(file)) {
+        let output =
+            Command::new("readelf").arg("-SW").arg(file).output().map_err(|error| error.to_string())?;
+        let sections = String::from_utf8_lossy(&output.stdout);
+        if let Some(kept) = [".debug_info", ".llvmbc"].into_iter().find(|name| sections.contains(name)) {
+            return Err(format!("{} has the section {kept}", file.display()));
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -301,6 +361,17 @@ mod tests {
         for wrong in [&[][..], &["--prefix"], &["--prefix", ""], &["/opt/zonal"], &["--prefix", "a", "b"]] {
             assert!(parse(wrong, None).unwrap_err().contains("--prefix DIR"));
         }
+    }
+
+    #[test]
+    fn extras_are_installed_if_they_are_named() {
+        let extras = |words: &[&str]| parse(words, None).map(|places| places.extras);
+        assert_eq!(extras(&["--prefix", "/usr"]), Ok(vec![]));
+        assert_eq!(extras(&["--with", "umf", "--prefix", "/usr"]), Ok(vec![Extra::Umf]));
+        let both = extras(&["--prefix", "/usr", "--with", "malloc", "--with", "umf"]);
+        assert_eq!(both, Ok(vec![Extra::Malloc, Extra::Umf]));
+        let wrong = extras(&["--prefix", "/usr", "--with", "tcmalloc"]).unwrap_err();
+        assert_eq!(wrong, "--with is tcmalloc; it must be malloc or umf");
     }
 
     #[test]
