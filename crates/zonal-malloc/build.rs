@@ -1,23 +1,31 @@
-//! Compiles the C files: one knows mimalloc's description of a thread, and one is the constructor, which is linked last.
+//! Compiles mimalloc together with the code that this library adds to it.
 
 use std::env;
+use std::path::PathBuf;
 
 fn main() {
-    for file in ["native/thread_node.c", "native/constructor.c"] {
+    for file in ["native/mimalloc.c", "native/zonal.c"] {
         println!("cargo:rerun-if-changed={file}");
     }
     let headers = env::var("DEP_MIMALLOC_INCLUDE_DIR").expect("libmimalloc-sys names its headers");
-    cc::Build::new()
-        .file("native/thread_node.c")
+    let headers = PathBuf::from(headers);
+    let mut build = cc::Build::new();
+    build
+        .file("native/mimalloc.c")
+        .include(headers.with_file_name("src"))
         .include(headers)
-        // The same description as in libmimalloc-sys, which has this value in every profile.
+        // mimalloc without its debug checks, in every profile.
+        .opt_level(3)
         .define("MI_DEBUG", "0")
+        .define("MI_BUILD_RELEASE", None)
+        .define("NDEBUG", None)
+        // A forced collection at exit takes time, and follows lists that the program may have damaged.
+        .define("MI_SKIP_COLLECT_ON_EXIT", None)
+        .flag("-fvisibility=hidden")
         .flag_if_supported("-ftls-model=initial-exec")
-        // The headers of mimalloc define functions that this file does not use.
-        .flag_if_supported("-Wno-unused-function")
-        .flag_if_supported("-Wno-unused-parameter")
-        .compile("zonal_thread_node");
-    for object in cc::Build::new().file("native/constructor.c").compile_intermediates() {
-        println!("cargo:rustc-cdylib-link-arg={}", object.display());
-    }
+        .flag_if_supported("-fno-builtin-malloc")
+        // The sources of mimalloc are not this project's.
+        .warnings(false)
+        .flag_if_supported("-Wno-unused-function");
+    build.compile("zonal_mimalloc");
 }

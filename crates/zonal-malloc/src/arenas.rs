@@ -11,7 +11,6 @@ use zonal_linux::{FrameBuffer, NodeId, NodeMask, PageCount, Pool, PoolRequest, U
 
 use crate::errno;
 use crate::mimalloc::{self, Piece};
-use crate::nodes;
 
 /// mimalloc divides arenas into slices of this size.
 pub(crate) const SLICE: usize = 64 << 10;
@@ -164,7 +163,6 @@ unsafe extern "C" fn keep_pages(
     let arena = unsafe { &*arena.cast::<Arena>() };
     let offset = start.addr() - arena.start;
     if commit {
-        nodes::refresh_now(); // for the next request of the thread
         arena.mark(offset / SLICE, (offset + bytes).div_ceil(SLICE), true);
     }
     commit // nothing is decommitted

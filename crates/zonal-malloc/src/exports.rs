@@ -8,67 +8,11 @@ use std::ffi::{c_int, c_void};
 use crate::arenas::node_of;
 use crate::errno;
 use crate::mimalloc;
-use crate::nodes::refresh_now;
 
-/// Requests of this size or more have memory of their own, for which mimalloc chooses a node in each call.
-const LARGE: usize = 64 << 10;
-
-/// Allocates a block. Jumps to mimalloc, except for large requests, which update the node of the thread before.
-// SAFETY: the function replaces that of the C library, with the same contract.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn malloc(bytes: usize) -> *mut c_void {
-    if bytes >= LARGE {
-        return malloc_large(bytes);
-    }
-    // SAFETY: any size is allowed.
-    unsafe { mimalloc::mi_malloc(bytes) }
-}
-
-/// Allocates a large block. Separate, so that `malloc` saves no registers.
-#[cold]
-#[inline(never)]
-extern "C" fn malloc_large(bytes: usize) -> *mut c_void {
-    refresh_now();
-    // SAFETY: any size is allowed.
-    unsafe { mimalloc::mi_malloc(bytes) }
-}
-
-/// Frees a block.
-// SAFETY: the function replaces that of the C library, with the same contract.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn free(block: *mut c_void) {
-    // SAFETY: the caller passes a block that it owns, or null.
-    unsafe { mimalloc::mi_free(block) };
-}
-
-/// Changes the size of a block, as [`malloc`].
-// SAFETY: the function replaces that of the C library, with the same contract.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn realloc(old: *mut c_void, bytes: usize) -> *mut c_void {
-    if bytes >= LARGE {
-        // SAFETY: the conditions are the same.
-        return unsafe { realloc_large(old, bytes) };
-    }
-    // SAFETY: the caller passes a block that it owns, or null.
-    unsafe { mimalloc::mi_realloc(old, bytes) }
-}
-
-#[cold]
-#[inline(never)]
-// SAFETY: the contract is that of `realloc`.
-unsafe extern "C" fn realloc_large(old: *mut c_void, bytes: usize) -> *mut c_void {
-    refresh_now();
-    // SAFETY: the caller passes a block that it owns, or null.
-    unsafe { mimalloc::mi_realloc(old, bytes) }
-}
-
-/// Allocates zeroed memory, as [`malloc`].
+/// Allocates zeroed memory.
 // SAFETY: the function replaces that of the C library, with the same contract.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn calloc(count: usize, bytes: usize) -> *mut c_void {
-    if count.saturating_mul(bytes) >= LARGE {
-        refresh_now();
-    }
     // SAFETY: any numbers are allowed.
     let block = unsafe { mimalloc::mi_calloc(count, bytes) };
     if block.is_null() {
@@ -108,6 +52,9 @@ macro_rules! forward {
 }
 
 forward! {
+    malloc(bytes: usize) -> *mut c_void = mi_malloc;
+    free(block: *mut c_void) = mi_free;
+    realloc(old: *mut c_void, bytes: usize) -> *mut c_void = mi_realloc;
     cfree(block: *mut c_void) = mi_free;
     malloc_usable_size(block: *mut c_void) -> usize = mi_usable_size;
     posix_memalign(place: *mut *mut c_void, alignment: usize, bytes: usize) -> c_int = mi_posix_memalign;

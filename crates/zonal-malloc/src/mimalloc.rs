@@ -1,9 +1,7 @@
-//! The functions of mimalloc that this library calls. `libmimalloc-sys` contains the code, but does not declare all of
-//! them.
+//! The functions of mimalloc that this library calls, and those that `native/zonal.c` adds to it. The build script compiles
+//! both from the sources in `libmimalloc-sys`.
 
-use std::ffi::{c_int, c_long, c_ulonglong, c_void};
-
-use libmimalloc_sys as _; // links the code
+use std::ffi::{c_int, c_long, c_void};
 
 // SAFETY: the types of functions that mimalloc calls are those of `mimalloc.h`.
 /// Commits (`true`) or decommits a part of an arena. Called while a program allocates, so it must not allocate.
@@ -16,10 +14,6 @@ pub(crate) type CommitFunction = unsafe extern "C" fn(
 ) -> bool;
 /// Receives every error of mimalloc.
 pub(crate) type ErrorFunction = unsafe extern "C" fn(error: c_int, argument: *mut c_void);
-// SAFETY: as above.
-/// Called by a thread that allocates, once in 1000 calls that the thread's free lists cannot serve.
-pub(crate) type DeferredFunction =
-    unsafe extern "C" fn(force: bool, beat: c_ulonglong, argument: *mut c_void);
 
 /// An option of mimalloc, by its number in `mimalloc.h`.
 #[derive(Clone, Copy)]
@@ -34,7 +28,7 @@ pub(crate) enum MiOption {
     ArenaMaxObjectSize = 45,
 }
 
-// SAFETY: the declarations are those of `mimalloc.h` and `native/thread_node.c`. Safe functions accept every argument.
+// SAFETY: the declarations are those of `mimalloc.h` and `native/zonal.c`. Safe functions accept every argument.
 unsafe extern "C" {
     pub(crate) fn mi_malloc(bytes: usize) -> *mut c_void;
     pub(crate) fn mi_calloc(count: usize, bytes: usize) -> *mut c_void;
@@ -51,9 +45,8 @@ unsafe extern "C" {
     safe fn _mi_preloading() -> bool;
     safe fn mi_option_get(option: c_int) -> c_long;
     safe fn mi_option_set(option: c_int, value: c_long);
-    fn mi_heap_set_numa_affinity(heap: *mut c_void, node: c_int);
+    fn zonal_malloc_set_nodes(nodes: *const c_int, count: usize);
     fn mi_register_error(handler: Option<ErrorFunction>, argument: *mut c_void);
-    fn mi_register_deferred_free(handler: Option<DeferredFunction>, argument: *mut c_void);
     fn mi_manage_memory(
         start: *mut c_void,
         bytes: usize,
@@ -66,7 +59,6 @@ unsafe extern "C" {
         argument: *mut c_void,
         arena: *mut *mut c_void,
     ) -> bool;
-    safe fn zonal_malloc_set_thread_node(node: c_int) -> c_int;
 }
 
 /// Memory that becomes an arena. The memory is zero, and nothing else uses it from then on.
@@ -105,12 +97,6 @@ pub(crate) fn on_error(handler: ErrorFunction) {
     unsafe { mi_register_error(Some(handler), std::ptr::null_mut()) };
 }
 
-/// Registers a function that every thread calls from time to time while it allocates.
-pub(crate) fn on_slow_path(handler: DeferredFunction) {
-    // SAFETY: as in `on_error`.
-    unsafe { mi_register_deferred_free(Some(handler), std::ptr::null_mut()) };
-}
-
 /// Makes an arena of memory, from which all threads allocate. Returns whether mimalloc accepted it.
 ///
 /// # Safety
@@ -136,13 +122,10 @@ pub(crate) unsafe fn manage(piece: &Piece, commit: CommitFunction, argument: *mu
     }
 }
 
-/// Makes mimalloc prefer the nodes of threads. The heap that all threads use has node 0 at first.
-pub(crate) fn prefer_nodes_of_threads() {
-    // SAFETY: null is the heap that `malloc` uses.
-    unsafe { mi_heap_set_numa_affinity(std::ptr::null_mut(), -1) };
-}
-
-/// Makes mimalloc prefer arenas of `node` for new memory of the calling thread. Returns whether it knows the thread.
-pub(crate) fn set_thread_node(node: u16) -> bool {
-    zonal_malloc_set_thread_node(c_int::from(node)) != 0
+/// Makes mimalloc prefer arenas of the node of the CPU for new pages. `nodes` has the node of each CPU, or -1.
+///
+/// Called before the program has threads.
+pub(crate) fn prefer_nodes(nodes: &'static [c_int]) {
+    // SAFETY: the slice lives forever.
+    unsafe { zonal_malloc_set_nodes(nodes.as_ptr(), nodes.len()) };
 }

@@ -26,7 +26,7 @@ const REFUSED: c_int = 2;
 const LARGEST_OBJECT: c_long = 16 << 20;
 
 /// Runs before `main` and before the constructors of the program, but after those of the libraries that it uses. Called
-/// by `native/constructor.c`; later calls have no effect.
+/// by `native/zonal.c`; later calls have no effect.
 // SAFETY: no other library has a function of this name.
 #[cfg(not(test))]
 #[unsafe(no_mangle)]
@@ -58,7 +58,6 @@ fn run() -> Result<(), String> {
         // SAFETY: no other thread runs before `main`, except those of libraries that start threads when they are loaded.
         unsafe { env::set_var(OWNER, process::id().to_string()) };
         on_another_thread(&options)?;
-        nodes::refresh_now();
     }
     mimalloc::set_option(MiOption::ArenaReserve, reserve);
     Ok(())

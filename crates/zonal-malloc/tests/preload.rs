@@ -1,5 +1,6 @@
 //! Builds the programs in `tests/programs`, and runs them with the library preloaded.
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
@@ -127,6 +128,52 @@ fn children_have_copies_and_programs_that_are_started_have_no_pool() {
     assert_eq!(out, "a pool\n0 failures\n");
     // That of the first run, that of the shell, if it does not become the program, and those of both programs.
     assert_eq!(report.matches("zonal-malloc: program").count(), 3, "{report}");
+}
+
+/// Returns the functions that `src/exports.rs` exports.
+fn exports() -> Vec<String> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/exports.rs");
+    let source = std::fs::read_to_string(source).unwrap();
+    let (functions, table) = source.split_once("forward! {").unwrap();
+    let (table, more) = table.split_once("\n}").unwrap();
+    let names = table.lines().filter_map(|line| line.trim().split_once('(').map(|(name, _)| name));
+    let separate =
+        [functions, more].map(|part| part.split("#[unsafe(no_mangle)]").skip(1).collect::<Vec<_>>());
+    let separate = separate.concat().into_iter().map(|part| {
+        let (_, name) = part.split_once("fn ").unwrap();
+        name.split_once('(').unwrap().0
+    });
+    // The macro's own function has a variable in place of the name.
+    separate.chain(names).filter(|name| !name.starts_with('$')).map(String::from).collect()
+}
+
+#[test]
+fn children_may_call_every_function_while_threads_allocate() {
+    let Some(program) = Program::build("fork_threads.c") else { return };
+    let exports = exports();
+    assert!(exports.len() > 20, "{exports:?}");
+    program.checked(&program.call(&["SIZE=512M"]).args(&exports).output().unwrap());
+}
+
+/// glibc aborts most of these programs. They may also go unnoticed, but not hang.
+#[test]
+fn programs_that_free_twice_end() {
+    let Some(program) = Program::build("misuse.c") else { return };
+    let kinds = text(&program.call(&["SIZE=256M"]).output().unwrap().stdout);
+    assert!(kinds.lines().count() >= 4, "{kinds}");
+    for kind in kinds.lines() {
+        for (bytes, thread) in [("16", "main"), ("16", "thread"), ("1000", "main"), ("1000", "thread")] {
+            let output = program.call(&["SIZE=256M"]).args([kind, bytes, thread]).output().unwrap();
+            let is_aborted = output.status.signal() == Some(libc::SIGABRT);
+            assert!(output.status.success() || is_aborted, "{kind} {bytes} {thread}: {}", output.status);
+            let error = text(&output.stderr);
+            assert_eq!(
+                is_aborted,
+                error.contains("double free detected"),
+                "{kind} {bytes} {thread}: {error}"
+            );
+        }
+    }
 }
 
 #[test]

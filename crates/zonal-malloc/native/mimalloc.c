@@ -1,0 +1,100 @@
+/*
+ * mimalloc, compiled as one file with the parts that this library adds.
+ *
+ * mimalloc has no functions for the node of a running thread, for `fork`, or for the return of memory from an idle
+ * process. They need its internal state, so this file includes its sources, in the order of its own `static.c`, and
+ * renames some calls between them. All symbols are hidden: calls within the library need no table.
+ *
+ * The sources are those of the exact version in Cargo.toml.
+ */
+#define _DEFAULT_SOURCE
+#define _GNU_SOURCE
+#include <mimalloc.h>
+#include <mimalloc/internal.h>
+#include <mimalloc/prim.h>
+
+#if MI_MALLOC_VERSION != 30302
+#error "this file is written for mimalloc 3.3.2: compare static.c and the renamed functions before you change the version"
+#endif
+
+/* The numbers in src/mimalloc.rs. */
+_Static_assert(mi_option_disallow_os_alloc == 17, "MiOption::DisallowOsAlloc");
+_Static_assert(mi_option_arena_reserve == 23, "MiOption::ArenaReserve");
+_Static_assert(mi_option_minimal_purge_size == 44, "MiOption::MinimalPurgeSize");
+_Static_assert(mi_option_arena_max_object_size == 45, "MiOption::ArenaMaxObjectSize");
+/* `zonal_page_free` discards the memory of a page before it reads the page's description. */
+_Static_assert(MI_PAGE_META_IS_SEPARATED, "descriptions of pages are outside the pages");
+
+/*
+ * Claims of abandoned pages. `mi_bitmap_try_find_and_claim` clears the bit of a page while it claims the page, and a
+ * thread that frees the page waits until the bit is set again. In a child of `fork`, a claim of another thread never ends.
+ * Invariant: `claims_ended` <= `claims_begun`, and they are equal if no thread is claiming a page.
+ */
+static _Atomic(size_t) claims_begun;
+static _Atomic(size_t) claims_ended;
+/* Held by the thread that purges arenas. In mimalloc, it is a local variable, which a child of `fork` cannot release. */
+static mi_atomic_guard_t purge_lock;
+
+static mi_page_t *zonal_page_alloc(mi_theap_t *theap, size_t block_size, size_t alignment);
+static void zonal_page_free(mi_page_t *page, mi_theap_t *theap);
+static void zonal_page_collect(mi_page_t *page, bool force);
+static bool zonal_getenv(const char *name, char *result, size_t size);
+
+#define _mi_arenas_page_free zonal_page_free
+#include "alloc.c"
+#undef _mi_arenas_page_free
+#include "alloc-aligned.c"
+#include "alloc-posix.c"
+#include "bitmap.h"
+
+static void zonal_clear_once_set(mi_bitmap_t *bitmap, size_t index);
+
+static bool zonal_claim(mi_bitmap_t *bitmap, size_t start, size_t *index, mi_claim_fun_t *claim, mi_arena_t *arena)
+{
+	mi_atomic_increment_acq_rel(&claims_begun);
+	const bool is_found = mi_bitmap_try_find_and_claim(bitmap, start, index, claim, arena);
+	mi_atomic_increment_acq_rel(&claims_ended);
+	return is_found;
+}
+
+#define mi_bitmap_clear_once_set zonal_clear_once_set
+#define mi_bitmap_try_find_and_claim zonal_claim
+#undef mi_atomic_guard
+#define mi_atomic_guard(unused)                                                                    \
+	(void)(unused);                                                                            \
+	uintptr_t _mi_guard_expected = 0;                                                          \
+	for (bool _mi_guard_once = true;                                                           \
+	     _mi_guard_once && mi_atomic_cas_strong_acq_rel(&purge_lock, &_mi_guard_expected, (uintptr_t)1); \
+	     (mi_atomic_store_release(&purge_lock, (uintptr_t)0), _mi_guard_once = false))
+#include "arena.c"
+#undef mi_bitmap_clear_once_set
+#undef mi_bitmap_try_find_and_claim
+#include "arena-meta.c"
+#include "bitmap.c"
+#include "heap.c"
+#include "init.c"
+#include "libc.c"
+#define _mi_getenv zonal_getenv
+#include "options.c"
+#undef _mi_getenv
+#include "os.c"
+#define _mi_arenas_page_alloc zonal_page_alloc
+#define _mi_arenas_page_free zonal_page_free
+#include "page.c"
+#undef _mi_arenas_page_alloc
+#undef _mi_arenas_page_free
+#include "page-map.c"
+#include "random.c"
+#include "stats.c"
+#define _mi_page_free_collect zonal_page_collect
+#include "theap.c"
+#undef _mi_page_free_collect
+#include "threadlocal.c"
+#include "prim/prim.c"
+
+#include <linux/futex.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/auxv.h>
+
+#include "zonal.c"

@@ -1,0 +1,133 @@
+/*
+ * What this library adds to mimalloc: the node of a thread, `fork`, the return of memory, and checks. `mimalloc.c`
+ * includes this file last.
+ */
+
+/* --- The environment --- */
+
+/* Reads a variable for an option of mimalloc. Ignores the environment of programs with set-user-id. */
+static bool zonal_getenv(const char *name, char *result, size_t size)
+{
+	/* Options that this library sets itself, and one that unmaps memory which the C library frees later. */
+	static const char *const ignored[] = {"disallow_os_alloc", "limit_os_alloc", "arena_max_object_size",
+					      "disallow_arena_alloc", "destroy_on_exit"};
+	for (size_t at = 0; at < sizeof(ignored) / sizeof(*ignored); at++)
+		if (strcmp(name + strlen("mimalloc_"), ignored[at]) == 0)
+			return false;
+	return getauxval(AT_SECURE) == 0 && _mi_getenv(name, result, size);
+}
+
+/* --- Nodes --- */
+
+/* The node of each CPU, or -1. Set before the program has threads. */
+static const int *cpu_nodes;
+static size_t cpu_count;
+
+void zonal_malloc_set_nodes(const int *nodes, size_t count)
+{
+	cpu_nodes = nodes;
+	cpu_count = count;
+	/* The heap that all threads use prefers node 0 at first. Without a node, it prefers that of the thread. */
+	mi_heap_set_numa_affinity(NULL, -1);
+}
+
+/* Allocates a page on the node of the CPU. By itself, mimalloc knows the node on which a thread began. */
+static mi_page_t *zonal_page_alloc(mi_theap_t *theap, size_t block_size, size_t alignment)
+{
+	if (cpu_nodes != NULL) {
+		const int cpu = sched_getcpu();
+		if (cpu >= 0 && (size_t)cpu < cpu_count && cpu_nodes[cpu] >= 0)
+			theap->tld->numa_node = cpu_nodes[cpu];
+	}
+	return _mi_arenas_page_alloc(theap, block_size, alignment);
+}
+
+/* --- Pages that are freed --- */
+
+static void zonal_page_free(mi_page_t *page, mi_theap_t *theap)
+{
+	_mi_arenas_page_free(page, theap);
+}
+
+/* --- Misuse --- */
+
+static mi_decl_noinline mi_decl_cold void zonal_die(const char *message)
+{
+	static const char prefix[] = "zonal-malloc: ";
+	ssize_t written = write(STDERR_FILENO, prefix, sizeof(prefix) - 1);
+	written = write(STDERR_FILENO, message, strlen(message));
+	(void)written;
+	abort();
+}
+
+/* Collects the free blocks of a page. With `force`, mimalloc follows the list of local blocks to its end. */
+static void zonal_page_collect(mi_page_t *page, bool force)
+{
+	if (force) {
+		size_t count = 0;
+		for (mi_block_t *block = page->local_free; block != NULL; block = mi_block_next(page, block))
+			if (++count > page->capacity)
+				zonal_die("double free detected: the list of free blocks is a cycle\n");
+	}
+	_mi_page_free_collect(page, force);
+}
+
+/* --- fork --- */
+
+/*
+ * Waits until the bit is set, and clears it, except if no thread is claiming the page. Then the claim was that of a
+ * thread that does not exist in this child of `fork`, and the bit stays clear.
+ */
+static void zonal_clear_once_set(mi_bitmap_t *bitmap, size_t index)
+{
+	while (!mi_bitmap_clear(bitmap, index)) {
+		const size_t ended = mi_atomic_load_acquire(&claims_ended);
+		const size_t begun = mi_atomic_load_acquire(&claims_begun);
+		/* No thread was claiming, so none cleared the bit unless one has begun since. */
+		if (begun == ended && !mi_bitmap_is_set(bitmap, index) &&
+		    mi_atomic_load_acquire(&claims_begun) == begun)
+			return;
+		_mi_prim_thread_yield();
+	}
+}
+
+/*
+ * Releases the locks of threads that do not exist in a child of `fork`. The data that they protect changes in single
+ * atomic steps, except for the list of the threads' heaps, of which only that of this thread is left.
+ *
+ * Nothing is locked before `fork`, so its other handlers may allocate, and so may threads that hold a lock of the C
+ * library for which `fork` waits.
+ */
+static void zonal_in_child(void)
+{
+	mi_lock_init(&subprocs_lock);
+	mi_lock_init(&subproc_main.arena_reserve_lock);
+	mi_lock_init(&subproc_main.heaps_lock);
+	mi_lock_init(&heap_main.theaps_lock);
+	mi_lock_init(&heap_main.os_abandoned_pages_lock);
+	mi_lock_init(&heap_main.arena_pages_lock);
+	mi_lock_init(&mi_page_map_lock);
+	mi_lock_init(&mi_thread_locals_lock);
+	mi_lock_init(&out_buf_lock);
+	mi_atomic_store_release(&purge_lock, (uintptr_t)0);
+	mi_atomic_store_release(&claims_ended, mi_atomic_load_relaxed(&claims_begun));
+	mi_theap_t *theap = _mi_theap_default();
+	if (!mi_theap_is_initialized(theap))
+		theap = NULL;
+	else
+		theap->hnext = theap->hprev = NULL;
+	heap_main.theaps = theap;
+}
+
+/* --- Start --- */
+
+/* Absent in test programs, which contain this file but do not start the library. */
+extern __attribute__((weak)) void zonal_malloc_start(void);
+
+/* Runs after the constructor of mimalloc, because it stands behind it in the file that is compiled. */
+__attribute__((constructor)) static void zonal_constructor(void)
+{
+	pthread_atfork(NULL, NULL, zonal_in_child);
+	if (zonal_malloc_start)
+		zonal_malloc_start();
+}
