@@ -4,6 +4,7 @@
 //! ```text
 //! start      the steps before `main`: options, pool, arenas, report at exit
 //! |- options   environment variables, checked before anything is built
+//! |- limits      what the limits of the process leave for a pool
 //! |- arenas    the pool's memory, given to mimalloc in pieces of up to 16 GiB
 //! |- nodes     the node of each thread
 //! `- report    what is placed where, measured at exit
@@ -19,6 +20,7 @@ mod errno;
 // In a test program, these would replace the allocator of the tests themselves.
 #[cfg(not(test))]
 mod exports;
+mod limits;
 mod mimalloc;
 mod nodes;
 mod options;

@@ -33,11 +33,9 @@ unsafe extern "C" {
     pub(crate) fn mi_malloc(bytes: usize) -> *mut c_void;
     pub(crate) fn mi_calloc(count: usize, bytes: usize) -> *mut c_void;
     pub(crate) fn mi_realloc(old: *mut c_void, bytes: usize) -> *mut c_void;
-    pub(crate) fn mi_reallocarray(old: *mut c_void, count: usize, bytes: usize) -> *mut c_void;
     pub(crate) fn mi_free(block: *mut c_void);
     pub(crate) fn mi_usable_size(block: *const c_void) -> usize;
     pub(crate) fn mi_posix_memalign(place: *mut *mut c_void, alignment: usize, bytes: usize) -> c_int;
-    pub(crate) fn mi_aligned_alloc(alignment: usize, bytes: usize) -> *mut c_void;
     pub(crate) fn mi_memalign(alignment: usize, bytes: usize) -> *mut c_void;
     pub(crate) fn mi_valloc(bytes: usize) -> *mut c_void;
     pub(crate) fn mi_pvalloc(bytes: usize) -> *mut c_void;

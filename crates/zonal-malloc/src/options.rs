@@ -67,7 +67,8 @@ impl Options {
                 let known: Vec<_> =
                     VARIABLES.iter().map(|(name, _)| *name).filter(|n| *n != "OWNER").collect();
                 return Err(format!(
-                    "{PREFIX}{name} is not a variable of this library; the variables are {PREFIX}{}",
+                    "{PREFIX}{} is not a variable of this library; the variables are {PREFIX}{}",
+                    name.escape_debug(),
                     known.join(&format!(", {PREFIX}"))
                 ));
             };

@@ -6,7 +6,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::ops::Range;
 use std::os::fd::FromRawFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::{fs, panic, process};
@@ -14,7 +14,7 @@ use std::{fs, panic, process};
 use zonal_linux::{Backing, Pool, Residency};
 
 use crate::arenas;
-use crate::mimalloc;
+use crate::mimalloc::{self, MiOption};
 use crate::options::Destination;
 
 /// An opened destination.
@@ -41,6 +41,9 @@ struct Facts {
 
 static FACTS: OnceLock<Facts> = OnceLock::new();
 
+/// Bytes that must be available for a report to be written.
+const MEMORY: usize = 1 << 20;
+
 /// A number of bytes, printed in MiB.
 struct MiB(u64);
 
@@ -61,12 +64,9 @@ pub(crate) fn open(destination: &Destination) -> Result<Output, String> {
         }),
         Destination::File(file) => match append(file, "") {
             Ok(()) => Ok(Output::File(file.clone())),
-            Err(error) => {
-                let file = file.display();
-                Err(format!(
-                    "ZONAL_MALLOC_REPORT is {file}, which cannot be written: {error}; right is stderr or another file"
-                ))
-            }
+            Err(error) => Err(format!(
+                "ZONAL_MALLOC_REPORT is {file:?}, which cannot be written: {error}; right is stderr or another file"
+            )),
         },
     }
 }
@@ -118,27 +118,59 @@ pub(crate) fn at_exit(pool: &Pool, output: Output) -> Result<(), String> {
 
 extern "C" fn write_at_exit() {
     let Some(facts) = FACTS.get().filter(|facts| facts.process == process::id()) else { return };
-    // No failure of the report may end the program, which is exiting with a status of its own.
-    let _ = panic::catch_unwind(|| match &facts.output {
+    // No failure of the report may end the program, which is exiting with a status of its own. The report needs memory
+    // although the pool may be full.
+    mimalloc::set_option(MiOption::DisallowOsAlloc, 0);
+    if Vec::<u8>::new().try_reserve(MEMORY).is_err() {
+        return;
+    }
+    let _ = panic::catch_unwind(|| write(&facts.output, &facts.text()));
+}
+
+/// Writes that there is no pool, because no size is set and the limits of the process leave too little.
+pub(crate) fn write_without_pool(output: &Output) {
+    let (program, process) = (program(), process::id());
+    // The program runs as well without the line.
+    let _ = write(
+        output,
+        &format!(
+            "zonal-malloc: {program}, process {process}: no pool, because of RLIMIT_AS or RLIMIT_DATA\n"
+        ),
+    );
+}
+
+fn write(output: &Output, text: &str) -> io::Result<()> {
+    match output {
         // The program may have closed the copy, and the number may be another file.
         Output::Copy(file, known) if identity(file).is_ok_and(|found| found == *known) => {
             let mut file: &File = file;
-            file.write_all(facts.text().as_bytes())
+            file.write_all(text.as_bytes())
         }
         Output::Copy(..) => Ok(()),
-        Output::File(file) => append(file, &facts.text()),
-    });
+        Output::File(file) => append(file, text),
+    }
 }
 
-/// Appends with one write, so that reports of several processes are not mixed.
+/// Appends to a regular file with one write, so that reports of several processes are not mixed. Does not follow a link in
+/// place of the file, and does not wait for the reader of a FIFO.
 fn append(file: &Path, text: &str) -> io::Result<()> {
-    OpenOptions::new().create(true).append(true).open(file)?.write_all(text.as_bytes())
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+    let mut file = OpenOptions::new().create(true).append(true).custom_flags(flags).open(file)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    file.write_all(text.as_bytes())
+}
+
+/// Returns the name of the program, without bytes that a terminal would obey.
+fn program() -> String {
+    let name = fs::read("/proc/self/comm").unwrap_or_default();
+    String::from_utf8_lossy(name.trim_ascii_end()).replace(char::is_control, "?")
 }
 
 impl Facts {
     fn text(&self) -> String {
-        let program = fs::read_to_string("/proc/self/comm").unwrap_or_default();
-        let (program, process, version) = (program.trim(), self.process, mimalloc::version());
+        let (program, process, version) = (program(), self.process, mimalloc::version());
         let mut text = format!("zonal-malloc: {program}, process {process}, mimalloc {version}\n");
         let in_arenas: usize = arenas::all().iter().map(|arena| arena.bytes).sum();
         let pool = MiB(self.pool_bytes);
@@ -249,7 +281,7 @@ mod tests {
     fn files_that_cannot_be_written_are_named() {
         let error = open(&Destination::File("/dev/null/report".into())).unwrap_err();
         assert!(
-            error.starts_with("ZONAL_MALLOC_REPORT is /dev/null/report, which cannot be written: "),
+            error.starts_with("ZONAL_MALLOC_REPORT is \"/dev/null/report\", which cannot be written: "),
             "{error}"
         );
     }

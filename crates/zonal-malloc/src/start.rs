@@ -11,8 +11,9 @@ use std::{panic, sync::Once};
 
 use zonal_linux::{HugePages, Pool, Prefault, Warning, available_bytes};
 
-use crate::arenas::{self, Purge};
+use crate::arenas::{self, Purge, UNIT};
 use crate::errno;
+use crate::limits;
 use crate::mimalloc::{self, MiOption};
 use crate::nodes;
 use crate::options::{OWNER, Options, WhenFull};
@@ -21,6 +22,9 @@ use crate::report;
 /// Exit status of a program that cannot start with these variables.
 #[cfg(not(test))]
 const REFUSED: c_int = 2;
+
+/// The smallest pool that is built if no size is set: the smallest arena for each zone of a node.
+const SMALLEST_DEFAULT: u64 = 4 * UNIT as u64;
 
 /// The size in KiB up to which objects are in arenas: that of the largest arena. mimalloc's default is 2 GiB.
 const LARGEST_OBJECT: c_long = 16 << 20;
@@ -53,6 +57,13 @@ fn run() -> Result<(), String> {
         return Err("the library was linked wrongly: its constructor runs before that of mimalloc".into());
     }
     mimalloc::on_error(set_errno);
+    // A user who starts a program with set-user-id may not choose its memory or a file that it writes.
+    // SAFETY: the call only reads a number that the kernel passed to the process.
+    if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
+        mimalloc::set_option(MiOption::ArenaReserve, reserve);
+        return Ok(());
+    }
+    register_barrier();
     let options = Options::read(env::vars_os())?;
     if options.with_children || options.owner.is_none_or(|owner| owner == process::id()) {
         // SAFETY: no other thread runs before `main`, except those of libraries that start threads when they are loaded.
@@ -61,6 +72,14 @@ fn run() -> Result<(), String> {
     }
     mimalloc::set_option(MiOption::ArenaReserve, reserve);
     Ok(())
+}
+
+/// Registers the process for the memory barrier of the pool's sequences. The kernel makes a process with several threads
+/// wait several milliseconds for that, and the pool registers it again without effect.
+fn register_barrier() {
+    let register = libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_RSEQ;
+    // SAFETY: the call has no pointers. A failure has the same cause when the pool is built, which handles it.
+    unsafe { libc::syscall(libc::SYS_membarrier, register, 0, 0) };
 }
 
 /// Builds the pool on a thread that ends before `main`.
@@ -78,7 +97,10 @@ fn on_another_thread(options: &Options) -> Result<(), String> {
 /// Builds the pool of this process.
 fn serve(options: &Options) -> Result<(), String> {
     let output = options.report.as_ref().map(report::open).transpose()?;
-    let pool = build(options)?;
+    let Some(pool) = build(options)? else {
+        output.iter().for_each(report::write_without_pool);
+        return Ok(());
+    };
     let keeps_pages = options.is_prefaulted || is_explicit(options);
     arenas::give_all(&pool, if keeps_pages { Purge::Never } else { Purge::Allowed })?;
     if !keeps_pages && options.huge_pages != Some(HugePages::Never) {
@@ -102,12 +124,16 @@ fn is_explicit(options: &Options) -> bool {
     matches!(options.huge_pages, Some(HugePages::Explicit | HugePages::Explicit1G))
 }
 
-fn build(options: &Options) -> Result<Pool, String> {
+/// Builds the pool, or returns `None` if no size is set and the limits of the process leave too little for one.
+fn build(options: &Options) -> Result<Option<Pool>, String> {
     let failed = |error: &dyn Display| format!("the pool cannot be built: {error}; {}", described(options));
     let size = match options.size {
         Some(size) => size,
-        None => available_bytes().map_err(|error| failed(&error))? / 2,
+        None => available_bytes().map_err(|error| failed(&error))?.min(limits::bytes_left()) / 2,
     };
+    if options.size.is_none() && size < SMALLEST_DEFAULT {
+        return Ok(None);
+    }
     let mut builder = Pool::builder().size(size);
     // What a variable asks for is required. Defaults are used as far as the machine has them.
     if let Some(count) = options.fake_nodes {
@@ -128,7 +154,7 @@ fn build(options: &Options) -> Result<Pool, String> {
     let pool = builder.build().map_err(|error| failed(&error))?;
     match pool.warnings().iter().find(|warning| matches!(warning, Warning::Overcommitted { .. })) {
         Some(warning) => Err(failed(warning)),
-        None => Ok(pool),
+        None => Ok(Some(pool)),
     }
 }
 

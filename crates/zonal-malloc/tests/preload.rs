@@ -1,90 +1,14 @@
 //! Builds the programs in `tests/programs`, and runs them with the library preloaded.
 
-use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::sync::OnceLock;
+mod common;
 
-use tempfile::TempDir;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
 use zonal_testing::skipped;
 
-/// Returns the library of these sources.
-fn library() -> &'static Path {
-    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| zonal_testing::built_library(env!("CARGO_MANIFEST_DIR"), "libzonal_malloc.so"))
-}
-
-/// A program of `tests/programs` in a folder of its own.
-struct Program {
-    path: PathBuf,
-    folder: TempDir,
-}
-
-impl Program {
-    /// Builds a program, or reports the skip if the compiler is missing.
-    fn build(source: &str) -> Option<Self> {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("program");
-        let (compiler, standard) =
-            if source.ends_with(".cpp") { ("c++", "-std=c++17") } else { ("cc", "-std=gnu11") };
-        let mut call = Command::new(compiler);
-        call.args([standard, "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-fno-builtin"]);
-        call.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(source));
-        match call.args(["-lpthread", "-ldl", "-o"]).arg(&path).output() {
-            Ok(output) => assert!(output.status.success(), "{}", text(&output.stderr)),
-            Err(error) => {
-                skipped!("{source}: no {compiler}: {error}");
-                return None;
-            }
-        }
-        Some(Self { path, folder })
-    }
-
-    fn report(&self) -> PathBuf {
-        self.folder.path().join("report")
-    }
-
-    /// Returns a call with the library, the variables of `settings` such as `SIZE=1G`, and a report.
-    fn call(&self, settings: &[&str]) -> Command {
-        preloaded(Command::new(&self.path), &[settings, &[&report_in(&self.report())]].concat())
-    }
-
-    /// Runs the program, which must report no failures, and returns its output and the report.
-    fn run(&self, settings: &[&str]) -> (String, String) {
-        let output = self.call(settings).output().unwrap();
-        (self.checked(&output), std::fs::read_to_string(self.report()).unwrap())
-    }
-
-    /// Returns the output of a run that reported no failures.
-    fn checked(&self, output: &Output) -> String {
-        let (out, error) = (text(&output.stdout), text(&output.stderr));
-        assert!(output.status.success() && out.ends_with("0 failures\n"), "{}: {out}{error}", output.status);
-        assert_eq!(error, "");
-        out
-    }
-}
-
-fn report_in(file: &Path) -> String {
-    format!("REPORT={}", file.display())
-}
-
-/// Adds the library and variables to a call.
-fn preloaded(mut call: Command, settings: &[&str]) -> Command {
-    let inherited: Vec<_> = std::env::vars_os().map(|(name, _)| name).collect();
-    for name in inherited.iter().filter(|name| name.to_string_lossy().starts_with("ZONAL_MALLOC_")) {
-        call.env_remove(name);
-    }
-    for setting in settings {
-        let (name, value) = setting.split_once('=').unwrap();
-        call.env(format!("ZONAL_MALLOC_{name}"), value);
-    }
-    call.env("LD_PRELOAD", library());
-    call
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
+use common::{Program, preloaded, text};
 
 /// Returns the number of MiB before `after` in the line of the report that begins with `line`.
 fn mib(report: &str, line: &str, after: &str) -> f64 {
@@ -177,6 +101,15 @@ fn programs_that_free_twice_end() {
 }
 
 #[test]
+fn odd_arguments_have_the_results_of_the_c_library() {
+    let Some(program) = Program::build("odd.c") else { return };
+    let plain = Command::new(&program.path).output().unwrap();
+    assert!(plain.status.success());
+    let ours = program.call(&["SIZE=512M"]).output().unwrap();
+    assert_eq!(text(&ours.stdout), text(&plain.stdout));
+}
+
+#[test]
 fn a_process_that_becomes_another_program_keeps_its_pool() {
     let Some(program) = Program::build("fork.c") else { return };
     let mut shell = Command::new("/bin/sh");
@@ -258,7 +191,7 @@ fn wrong_variables_stop_the_program_before_it_starts() {
         ("HUGE_PAGES=4m", "ZONAL_MALLOC_HUGE_PAGES is \"4m\"; right is transparent, "),
         ("PREFAULT=on", "ZONAL_MALLOC_PREFAULT is \"on\"; right is yes or no"),
         ("WHEN_FULL=die", "ZONAL_MALLOC_WHEN_FULL is \"die\"; right is kernel or fail"),
-        ("REPORT=/dev/null/x", "ZONAL_MALLOC_REPORT is /dev/null/x, which cannot be written: "),
+        ("REPORT=/dev/null/x", "ZONAL_MALLOC_REPORT is \"/dev/null/x\", which cannot be written: "),
         ("CHILDREN=1", "ZONAL_MALLOC_CHILDREN is \"1\"; right is yes or no"),
         ("FAKE_NODES=99999", "the pool cannot be built: "),
         ("SZIE=1G", "ZONAL_MALLOC_SZIE is not a variable of this library"),

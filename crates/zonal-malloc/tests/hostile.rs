@@ -1,0 +1,139 @@
+//! Variables, files and limits that the program's starter does not choose well: the program runs, or stops with a message.
+
+mod common;
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use zonal_testing::skipped;
+
+use common::{Program, library, preloaded, report_in, text};
+
+/// The report needs memory, and the pool has none.
+#[test]
+fn the_report_of_a_full_pool_is_written() {
+    let Some(program) = Program::build("full.c") else { return };
+    let mut call = program.call(&["SIZE=64M", "FAKE_NODES=1", "WHEN_FULL=fail"]);
+    program.checked(&call.arg("keep").output().unwrap());
+    let report = std::fs::read_to_string(program.report()).unwrap();
+    assert!(report.contains("node 0: arenas 64.0 MiB"), "{report}");
+}
+
+#[test]
+fn the_report_is_only_written_to_regular_files() {
+    let Some(program) = Program::build("full.c") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("target"), "kept").unwrap();
+    symlink(path("target"), path("link")).unwrap();
+    assert!(Command::new("mkfifo").arg(path("fifo")).status().unwrap().success());
+    for odd in [path("link"), path("fifo"), folder.path().into(), "/dev/zero".into(), path("missing/file")] {
+        let setting = report_in(&odd);
+        let output = preloaded(Command::new(&program.path), &["SIZE=64M", &setting]).output().unwrap();
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{setting}: {error}");
+        assert!(error.contains("cannot be written: "), "{setting}: {error}");
+    }
+    assert_eq!(std::fs::read_to_string(path("target")).unwrap(), "kept");
+}
+
+#[test]
+fn names_are_printed_without_control_characters() {
+    let Some(program) = Program::build("full.c") else { return };
+    let odd = program.path.with_file_name("a\u{1b}[31m\nb");
+    std::fs::copy(&program.path, &odd).unwrap();
+    let output = preloaded(Command::new(&odd), &["SIZE=256M", "REPORT=stderr"]).output().unwrap();
+    assert!(
+        text(&output.stderr).starts_with("zonal-malloc: a?[31m?b, process "),
+        "{:?}",
+        text(&output.stderr)
+    );
+    for setting in ["REPORT=/dev/null/\u{1b}[31m", "\u{1b}[31m=1", "NODES=\u{1b}[31m"] {
+        let output = preloaded(Command::new(&odd), &["SIZE=64M", setting]).output().unwrap();
+        let error = text(&output.stderr);
+        assert_eq!((output.status.code(), error.contains('\u{1b}')), (Some(2), false), "{error:?}");
+    }
+}
+
+/// Each option of mimalloc is set to 1. Most options have their effect, and none ends the program.
+#[test]
+fn no_option_of_mimalloc_ends_the_program() {
+    let Some(program) = Program::build("full.c") else { return };
+    let mut verbose = program.call(&["SIZE=256M"]);
+    let options = text(&verbose.env("MIMALLOC_VERBOSE", "1").output().unwrap().stderr);
+    let options: Vec<_> =
+        options.lines().filter_map(|line| line.split_once("option '")?.1.split_once('\'')).collect();
+    assert!(options.len() > 40, "{options:?}");
+    for (option, _) in options {
+        std::fs::remove_file(program.report()).unwrap();
+        let name = format!("MIMALLOC_{}", option.to_uppercase());
+        let output = program.call(&["SIZE=256M"]).env(&name, "1").output().unwrap();
+        let out = text(&output.stdout);
+        assert!(output.status.success() && out.ends_with("0 failures\n"), "{name}: {}: {out}", output.status);
+        let report = std::fs::read_to_string(program.report()).unwrap_or_default();
+        assert!(report.contains("pool: 256.0 MiB"), "{name}: {report}");
+    }
+}
+
+/// The loader ignores the library for such programs unless the administrator names it, here in the program itself.
+#[test]
+fn programs_with_set_user_id_ignore_the_variables() {
+    if Program::build("fork.c").is_none() {
+        return; // no compiler
+    }
+    // SAFETY: the call only returns a number.
+    if unsafe { libc::geteuid() } != 0 {
+        return skipped!("set-user-id: only root can make a program of another user");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let (linked, report) = (folder.path().join("linked"), folder.path().join("report"));
+    std::fs::copy(library(), folder.path().join("libzonal_malloc.so")).unwrap();
+    let mut build = Command::new("cc");
+    build.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/fork.c"));
+    build.args([
+        "-g",
+        "-fno-builtin",
+        "-Wl,--no-as-needed,--disable-new-dtags",
+        "-lzonal_malloc",
+        "-lpthread",
+        "-ldl",
+    ]);
+    build.arg(format!("-Wl,-rpath,{}", folder.path().display())).arg("-L").arg(folder.path());
+    assert!(build.arg("-o").arg(&linked).status().unwrap().success());
+    let run = |mode| {
+        std::fs::set_permissions(&linked, PermissionsExt::from_mode(mode)).unwrap();
+        let mut call = preloaded(Command::new(&linked), &["SIZE=64M", &report_in(&report)]);
+        call.arg("child")
+            .env_remove("LD_PRELOAD")
+            .env("MIMALLOC_VERBOSE", "1")
+            .uid(65534)
+            .gid(65534)
+            .output()
+            .unwrap()
+    };
+    let output = run(0o755);
+    assert_eq!(output.status.code(), Some(2), "the user may not write there: {}", text(&output.stderr));
+    let output = run(0o4755);
+    assert_eq!((text(&output.stdout).as_str(), text(&output.stderr).as_str()), ("no pool\n", ""));
+    assert!(!report.exists());
+}
+
+#[test]
+fn the_default_size_is_within_the_limits_of_the_process() {
+    let Some(program) = Program::build("fork.c") else { return };
+    for limit in ["-v", "-d"] {
+        for kib in ["250000", "1000000", "4000000"] {
+            let mut shell = Command::new("/bin/sh");
+            shell.args(["-c", &format!("ulimit {limit} {kib} && exec \"$0\" child")]).arg(&program.path);
+            let output = preloaded(shell, &["REPORT=stderr"]).output().unwrap();
+            let (out, error) = (text(&output.stdout), text(&output.stderr));
+            let (pool, line) = match kib {
+                "250000" => ("no pool\n", ": no pool, because of RLIMIT_AS"),
+                _ => ("a pool\n", "  pool: "),
+            };
+            assert!(out == pool && error.contains(line), "{limit} {kib}: {out}{error}");
+        }
+    }
+}
