@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::ops::Range;
 use std::os::raw::{c_int, c_void};
+use std::os::unix::fs::FileExt;
 
 use zonal::units::NodeId;
 
@@ -20,7 +21,8 @@ pub struct Residency {
     pub bytes_on: BTreeMap<NodeId, u64>,
     /// Bytes that are not in memory, or only as the page of zeros that the whole machine shares.
     pub absent: u64,
-    /// Bytes for which the kernel returns another error than that.
+    /// Bytes of whose pages the kernel does not say where they are. Kernels before 6.12 do not say it while automatic NUMA
+    /// balancing watches a page, which it does in memory that is not bound.
     pub unknown: u64,
 }
 
@@ -64,7 +66,7 @@ pub enum PagePlace {
     OnNode(NodeId),
     /// Not in memory, or only as the page of zeros that the whole machine shares.
     Absent,
-    /// The kernel returned another error than that.
+    /// The kernel does not say where it is.
     Unknown,
 }
 
@@ -127,9 +129,31 @@ fn each_page(range: Range<usize>, mut found: impl FnMut(PagePlace, u64)) -> io::
         if result < 0 {
             return Err(io::Error::last_os_error());
         }
+        if states.contains(&-libc::ENOENT) {
+            mark_hidden(start / page, &mut states);
+        }
         states.iter().for_each(|&state| found(PagePlace::from_state(state), page as u64));
     }
     Ok(())
+}
+
+/// Changes the state of pages that are in memory although `move_pages(2)` found none: kernels before 6.12 do not find a page
+/// without permissions, such as one that automatic NUMA balancing watches. `first` is the number of the first page. Without
+/// `/proc/self/pagemap`, the states stay.
+fn mark_hidden(first: usize, states: &mut [c_int]) {
+    /// Linux `Documentation/admin-guide/mm/pagemap.rst`.
+    const PRESENT: u64 = 1 << 63;
+    let mut entries = vec![0; states.len() * size_of::<u64>()];
+    let Ok(pagemap) = fs::File::open("/proc/self/pagemap") else { return };
+    if pagemap.read_exact_at(&mut entries, (first * size_of::<u64>()) as u64).is_err() {
+        return;
+    }
+    let (entries, _) = entries.as_chunks();
+    for (state, entry) in states.iter_mut().zip(entries) {
+        if *state == -libc::ENOENT && u64::from_ne_bytes(*entry) & PRESENT != 0 {
+            *state = -libc::EACCES;
+        }
+    }
 }
 
 /// How the kernel backs mapped memory, in bytes.
@@ -207,6 +231,30 @@ mod tests {
         assert_eq!(of(start, 1 << 20), [1 << 20, 0, 0], "more than the range");
         assert_eq!(of(0x1000, 0x1000), [0; 3]);
         assert_eq!(Backing::from_smaps("", &[]), Backing::default());
+    }
+
+    /// Before 6.12, the kernel does not find such pages. Others may be swapped out.
+    #[test]
+    fn pages_without_permissions_are_not_absent() {
+        const BYTES: usize = 64 << 10;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
+        // SAFETY: the mapping is new.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), BYTES, access, flags, -1, 0) };
+        assert_ne!(start, libc::MAP_FAILED);
+        // SAFETY: only this test uses the mapping.
+        assert_eq!(unsafe { libc::mprotect(start, BYTES, libc::PROT_NONE) }, 0);
+        let found = Residency::of(start.addr()..start.addr() + BYTES).unwrap();
+        assert_eq!((found.resident() + found.unknown, found.absent), (BYTES as u64, 0));
+        let mut states = [-libc::ENOENT, 0, -libc::EFAULT];
+        mark_hidden(start.addr() / os_page_bytes(), &mut states);
+        assert_eq!(states.map(PagePlace::from_state)[0], PagePlace::Unknown);
+        assert_eq!(states[1..], [0, -libc::EFAULT]);
+        // SAFETY: only this test uses the mapping.
+        assert_eq!(unsafe { libc::munmap(start, BYTES) }, 0);
+        let mut states = [-libc::ENOENT];
+        mark_hidden(start.addr() / os_page_bytes(), &mut states);
+        assert_eq!(PagePlace::from_state(states[0]), PagePlace::Absent);
     }
 
     #[test]
