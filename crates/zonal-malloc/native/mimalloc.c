@@ -93,8 +93,12 @@ static bool zonal_claim(mi_bitmap_t *bitmap, size_t start, size_t *index, mi_cla
 #include "prim/prim.c"
 
 #include <linux/futex.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/auxv.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "zonal.c"

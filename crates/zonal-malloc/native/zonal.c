@@ -31,9 +31,94 @@ void zonal_malloc_set_nodes(const int *nodes, size_t count)
 	mi_heap_set_numa_affinity(NULL, -1);
 }
 
+/* --- Memory that is returned --- */
+
+enum {
+	/* Blocks of this many slices (32 MiB) or more are discarded when they are freed, as the largest blocks of glibc are. */
+	DISCARDED_SLICES = 512,
+	/* Milliseconds between two purges, and the bytes of pages after which a thread purges. */
+	PURGE_PAUSE = 10,
+	PURGE_FROM = 64 << 20,
+};
+
+/*
+ * The thread that purges arenas while the program is idle. By itself, mimalloc purges only when the program allocates. It
+ * is started when the program has used `PURGE_FROM` bytes of pages in total, so small programs have no other thread.
+ */
+static bool has_purger;
+static _Atomic(uintptr_t) is_purger_started;
+static _Atomic(size_t) bytes_of_pages;
+/* Whether the thread waits until memory is freed, as a futex. */
+static _Atomic(uint32_t) is_purger_idle;
+
+void zonal_malloc_purge_when_idle(void)
+{
+	has_purger = mi_arena_purge_delay() > 0;
+}
+
+/* Returns when the first arena is to be purged, or 0. */
+static mi_msecs_t zonal_next_purge(void)
+{
+	mi_msecs_t next = 0;
+	const size_t count = mi_arenas_get_count(&subproc_main);
+	for (size_t at = 0; at < count; at++) {
+		mi_arena_t *const arena = mi_arena_from_index(&subproc_main, at);
+		const mi_msecs_t expire = arena == NULL ? 0 : mi_atomic_loadi64_relaxed(&arena->purge_expire);
+		if (expire != 0 && (next == 0 || expire < next))
+			next = expire;
+	}
+	return next;
+}
+
+static void *zonal_purge(void *unused)
+{
+	for (;;) {
+		const mi_msecs_t next = zonal_next_purge();
+		if (next == 0) {
+			/* Pairs with the fence in `zonal_page_free`: this thread sees the expiration, or that one the flag. */
+			mi_atomic_store_relaxed(&is_purger_idle, 1);
+			mi_atomic(thread_fence)(mi_memory_order(seq_cst));
+			if (zonal_next_purge() == 0)
+				syscall(SYS_futex, &is_purger_idle, FUTEX_WAIT_PRIVATE, 1, NULL, NULL, 0);
+			mi_atomic_store_relaxed(&is_purger_idle, 0);
+			continue;
+		}
+		const mi_msecs_t now = _mi_clock_now();
+		const mi_msecs_t pause = next - now > PURGE_PAUSE ? next - now : PURGE_PAUSE;
+		nanosleep(&(struct timespec){.tv_sec = pause / 1000, .tv_nsec = pause % 1000 * 1000000}, NULL);
+		mi_arenas_try_purge(false, true, &subproc_main, 0);
+	}
+	return unused;
+}
+
+/* Starts the thread. If that fails, arenas are purged when the program allocates. */
+static mi_decl_noinline void zonal_start_purger(void)
+{
+	const int error = errno;
+	pthread_t thread;
+	pthread_attr_t attributes;
+	sigset_t all, before;
+	sigfillset(&all);
+	pthread_attr_init(&attributes);
+	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+	pthread_attr_setstacksize(&attributes, 256 << 10);
+	pthread_sigmask(SIG_SETMASK, &all, &before); /* the signals of the program are for its own threads */
+	if (pthread_create(&thread, &attributes, zonal_purge, NULL) == 0)
+		pthread_setname_np(thread, "zonal-purge");
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	pthread_attr_destroy(&attributes);
+	errno = error;
+}
+
+/* --- Pages --- */
+
 /* Allocates a page on the node of the CPU. By itself, mimalloc knows the node on which a thread began. */
 static mi_page_t *zonal_page_alloc(mi_theap_t *theap, size_t block_size, size_t alignment)
 {
+	if (has_purger && mi_atomic_load_relaxed(&is_purger_started) == 0 &&
+	    mi_atomic_add_relaxed(&bytes_of_pages, _mi_align_up(block_size, MI_ARENA_SLICE_SIZE)) >= PURGE_FROM &&
+	    mi_atomic_exchange_acq_rel(&is_purger_started, (uintptr_t)1) == 0)
+		zonal_start_purger();
 	if (cpu_nodes != NULL) {
 		const int cpu = sched_getcpu();
 		if (cpu >= 0 && (size_t)cpu < cpu_count && cpu_nodes[cpu] >= 0)
@@ -42,11 +127,23 @@ static mi_page_t *zonal_page_alloc(mi_theap_t *theap, size_t block_size, size_t 
 	return _mi_arenas_page_alloc(theap, block_size, alignment);
 }
 
-/* --- Pages that are freed --- */
-
+/* Frees a page. The memory of a large one is discarded, so that the kernel provides zeroed memory for the next. */
 static void zonal_page_free(mi_page_t *page, mi_theap_t *theap)
 {
+	const bool is_purged = page->memid.memkind == MI_MEM_ARENA && !page->memid.is_pinned;
+	if (is_purged && page->memid.mem.arena.slice_count >= DISCARDED_SLICES && mi_arena_purge_delay() >= 0) {
+		size_t first, count;
+		mi_arena_t *const arena = mi_arena_from_memid(page->memid, &first, &count);
+		mi_arena_purge(arena, first, count);
+	}
 	_mi_arenas_page_free(page, theap);
+	if (is_purged && mi_atomic_load_relaxed(&is_purger_started) != 0) {
+		mi_atomic(thread_fence)(mi_memory_order(seq_cst));
+		if (mi_atomic_load_relaxed(&is_purger_idle) != 0) {
+			mi_atomic_store_relaxed(&is_purger_idle, 0);
+			syscall(SYS_futex, &is_purger_idle, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+		}
+	}
 }
 
 /* --- Misuse --- */
@@ -110,6 +207,10 @@ static void zonal_in_child(void)
 	mi_lock_init(&mi_thread_locals_lock);
 	mi_lock_init(&out_buf_lock);
 	mi_atomic_store_release(&purge_lock, (uintptr_t)0);
+	/* A child that only calls `exec` needs no thread. */
+	mi_atomic_store_relaxed(&is_purger_started, (uintptr_t)0);
+	mi_atomic_store_relaxed(&bytes_of_pages, (size_t)0);
+	mi_atomic_store_relaxed(&is_purger_idle, 0);
 	mi_atomic_store_release(&claims_ended, mi_atomic_load_relaxed(&claims_begun));
 	mi_theap_t *theap = _mi_theap_default();
 	if (!mi_theap_is_initialized(theap))

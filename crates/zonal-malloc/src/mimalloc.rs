@@ -43,6 +43,7 @@ unsafe extern "C" {
     safe fn _mi_preloading() -> bool;
     safe fn mi_option_get(option: c_int) -> c_long;
     safe fn mi_option_set(option: c_int, value: c_long);
+    safe fn zonal_malloc_purge_when_idle();
     fn zonal_malloc_set_nodes(nodes: *const c_int, count: usize);
     fn mi_register_error(handler: Option<ErrorFunction>, argument: *mut c_void);
     fn mi_manage_memory(
@@ -126,4 +127,10 @@ pub(crate) unsafe fn manage(piece: &Piece, commit: CommitFunction, argument: *mu
 pub(crate) fn prefer_nodes(nodes: &'static [c_int]) {
     // SAFETY: the slice lives forever.
     unsafe { zonal_malloc_set_nodes(nodes.as_ptr(), nodes.len()) };
+}
+
+/// Makes a thread return free memory of arenas to the kernel while the program does not allocate. The thread is started
+/// when the program has used some memory.
+pub(crate) fn purge_when_idle() {
+    zonal_malloc_purge_when_idle();
 }

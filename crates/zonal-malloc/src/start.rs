@@ -101,11 +101,17 @@ fn serve(options: &Options) -> Result<(), String> {
         output.iter().for_each(report::write_without_pool);
         return Ok(());
     };
+    if options.huge_pages.is_none() {
+        begin_with_small_pages(&pool);
+    }
     let keeps_pages = options.is_prefaulted || is_explicit(options);
     arenas::give_all(&pool, if keeps_pages { Purge::Never } else { Purge::Allowed })?;
     if !keeps_pages && options.huge_pages != Some(HugePages::Never) {
         // Whole huge pages, which the kernel would split otherwise.
         mimalloc::set_option(MiOption::MinimalPurgeSize, 2 << 10);
+    }
+    if !keeps_pages {
+        mimalloc::purge_when_idle();
     }
     mimalloc::set_option(MiOption::ArenaMaxObjectSize, LARGEST_OBJECT);
     if options.when_full == WhenFull::Fail {
@@ -118,6 +124,17 @@ fn serve(options: &Options) -> Result<(), String> {
     // Dropping the handle stops the pool's threads. The memory stays, because its owners were forgotten.
     drop(pool);
     Ok(())
+}
+
+/// Makes the first part of each zone use small pages, of which a small program needs less memory than of huge ones.
+fn begin_with_small_pages(pool: &Pool) {
+    for zone in pool.ranges() {
+        let bytes = UNIT.min(zone.frames.count.get() as usize * pool.page_bytes());
+        if let Some(start) = pool.ptr_of(zone.frames.start) {
+            // SAFETY: the advice does not change the memory. A kernel without huge pages refuses it, which has no effect.
+            unsafe { libc::madvise(start.as_ptr().cast(), bytes, libc::MADV_NOHUGEPAGE) };
+        }
+    }
 }
 
 fn is_explicit(options: &Options) -> bool {

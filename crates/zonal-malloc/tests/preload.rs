@@ -110,6 +110,12 @@ fn odd_arguments_have_the_results_of_the_c_library() {
 }
 
 #[test]
+fn an_idle_process_returns_memory_that_was_freed() {
+    let Some(program) = Program::build("idle.c") else { return };
+    program.run(&["SIZE=512M", "FAKE_NODES=1"]);
+}
+
+#[test]
 fn a_process_that_becomes_another_program_keeps_its_pool() {
     let Some(program) = Program::build("fork.c") else { return };
     let mut shell = Command::new("/bin/sh");

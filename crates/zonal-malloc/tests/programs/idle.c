@@ -1,0 +1,50 @@
+/* Memory that is freed is returned to the kernel, although the program does not allocate any more. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+#include "checks.h"
+
+enum { BLOCKS = 200000, BYTES = 1000, LARGE = 128 << 20, LIMIT = 60 /* seconds */ };
+
+/* Returns the resident MiB, without an allocation. */
+static long resident(void)
+{
+	char text[200] = "";
+	int file = open("/proc/self/statm", O_RDONLY);
+	CHECK(read(file, text, sizeof(text) - 1) > 0);
+	close(file);
+	return strtol(strchr(text, ' '), NULL, 10) * sysconf(_SC_PAGESIZE) >> 20;
+}
+
+/* Waits until at most `mib` are resident. */
+static void wait_for(long mib)
+{
+	for (int round = 0; resident() > mib && round < LIMIT * 20; round++)
+		usleep(50000);
+	CHECK(resident() <= mib);
+}
+
+int main(void)
+{
+	static char *blocks[BLOCKS];
+	long before = resident();
+	for (int at = 0; at < BLOCKS; at++)
+		blocks[at] = memset(malloc(BYTES), 1, BYTES);
+	CHECK(resident() > before + 180);
+	for (int at = 0; at < BLOCKS; at++)
+		free(blocks[at]);
+	wait_for(before + 40);
+	/* Large zeroed blocks that are not written need no memory, also after one that was written. */
+	memset(blocks[0] = malloc(LARGE), 1, LARGE);
+	free(blocks[0]);
+	CHECK(resident() <= before + 40);
+	for (int round = 0; round < 100; round++) {
+		char *block = calloc(LARGE, 1);
+		CHECK(block && block[LARGE / 2] == 0 && block[LARGE - 1] == 0);
+		block[LARGE / 2] = 1;
+		CHECK(resident() <= before + 40);
+		free(block);
+	}
+	return finish();
+}
