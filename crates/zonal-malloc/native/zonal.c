@@ -127,15 +127,29 @@ static mi_page_t *zonal_page_alloc(mi_theap_t *theap, size_t block_size, size_t 
 	return _mi_arenas_page_alloc(theap, block_size, alignment);
 }
 
-/* Frees a page. The memory of a large one is discarded, so that the kernel provides zeroed memory for the next. */
+/* Returns the memory of a page to the kernel, and records that it is zero. */
+static void zonal_discard(mi_page_t *page)
+{
+	size_t first, count;
+	mi_arena_t *const arena = mi_arena_from_memid(page->memid, &first, &count);
+	bool is_discarded;
+	if (arena->commit_fun != NULL) {
+		is_discarded = mi_arena_purge(arena, first, count);
+	} else {
+		const int error = errno;
+		is_discarded = madvise(mi_arena_slice_start(arena, first), mi_size_of_slices(count), MADV_DONTNEED) == 0;
+		errno = error;
+	}
+	if (is_discarded && arena->memid.initially_zero)
+		mi_bitmap_clearN(arena->slices_dirty, first, count);
+}
+
+/* Frees a page. The memory of a large one is discarded, so that `calloc` need not clear it. */
 static void zonal_page_free(mi_page_t *page, mi_theap_t *theap)
 {
 	const bool is_purged = page->memid.memkind == MI_MEM_ARENA && !page->memid.is_pinned;
-	if (is_purged && page->memid.mem.arena.slice_count >= DISCARDED_SLICES && mi_arena_purge_delay() >= 0) {
-		size_t first, count;
-		mi_arena_t *const arena = mi_arena_from_memid(page->memid, &first, &count);
-		mi_arena_purge(arena, first, count);
-	}
+	if (is_purged && page->memid.mem.arena.slice_count >= DISCARDED_SLICES && mi_arena_purge_delay() >= 0)
+		zonal_discard(page);
 	_mi_arenas_page_free(page, theap);
 	if (is_purged && mi_atomic_load_relaxed(&is_purger_started) != 0) {
 		mi_atomic(thread_fence)(mi_memory_order(seq_cst));

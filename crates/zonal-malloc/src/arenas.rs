@@ -62,11 +62,10 @@ impl Arena {
         words.map(|word| word.load(Ordering::Relaxed).count_ones() as usize * SLICE).sum()
     }
 
-    /// Marks slices from `first` to before `end`, and returns whether all of them were unused.
-    fn mark(&self, first: usize, end: usize, is_used: bool) -> bool {
-        let mut were_used = 0;
+    /// Marks slices from `first` to before `end`.
+    fn mark(&self, first: usize, end: usize, is_used: bool) {
         if first >= end {
-            return true; // less than a slice
+            return; // less than a slice
         }
         for (index, word) in self.used.iter().enumerate().take(end.div_ceil(64)).skip(first / 64) {
             let from = first.saturating_sub(index * 64);
@@ -74,12 +73,11 @@ impl Arena {
             let bits = (u64::MAX >> (64 - (until - from))) << from;
             // Relaxed: mimalloc changes a slice only while it owns it, and the bits order nothing else.
             if is_used {
-                were_used |= word.fetch_or(bits, Ordering::Relaxed) & bits;
+                word.fetch_or(bits, Ordering::Relaxed);
             } else {
-                were_used |= word.fetch_and(!bits, Ordering::Relaxed) & bits;
+                word.fetch_and(!bits, Ordering::Relaxed);
             }
         }
-        were_used == 0
     }
 }
 
@@ -158,16 +156,14 @@ unsafe extern "C" fn keep_pages(
     commit: bool,
     start: *mut c_void,
     bytes: usize,
-    is_zero: *mut bool,
+    _is_zero: *mut bool,
     arena: *mut c_void,
 ) -> bool {
     // SAFETY: `give` passed an `Arena` that lives forever.
     let arena = unsafe { &*arena.cast::<Arena>() };
     let offset = start.addr() - arena.start;
-    // Unused slices were never written, or the kernel has their pages back.
-    if commit && arena.mark(offset / SLICE, (offset + bytes).div_ceil(SLICE), true) && !is_zero.is_null() {
-        // SAFETY: mimalloc passes null, or a place for this answer.
-        unsafe { *is_zero = true };
+    if commit {
+        arena.mark(offset / SLICE, (offset + bytes).div_ceil(SLICE), true);
     }
     commit // nothing is decommitted
 }
@@ -212,9 +208,9 @@ mod tests {
     fn slices_are_marked_across_words() {
         let arena = arena(300);
         for (first, end) in [(0, 300), (0, 1), (63, 64), (63, 65), (64, 128), (1, 299), (130, 131)] {
-            assert!(arena.mark(first, end, true), "{first}..{end}");
+            arena.mark(first, end, true);
             assert_eq!(arena.used_bytes(), (end - first) * SLICE, "{first}..{end}");
-            assert!(!arena.mark(first, end, true), "{first}..{end}");
+            arena.mark(first, end, true);
             assert_eq!(arena.used_bytes(), (end - first) * SLICE, "twice, {first}..{end}");
             arena.mark(first, end, false);
             assert_eq!(arena.used_bytes(), 0, "{first}..{end}");

@@ -113,6 +113,9 @@ fn odd_arguments_have_the_results_of_the_c_library() {
 fn an_idle_process_returns_memory_that_was_freed() {
     let Some(program) = Program::build("idle.c") else { return };
     program.run(&["SIZE=512M", "FAKE_NODES=1"]);
+    // Programs that another one starts have no pool, and no thread.
+    let output = program.call(&["OWNER=1"]).arg("large").output().unwrap();
+    program.checked(&output);
 }
 
 #[test]

@@ -1,4 +1,5 @@
-/* Memory that is freed is returned to the kernel, although the program does not allocate any more. */
+/* Memory that is freed is returned to the kernel, although the program does not allocate any more. With an argument, only
+ * large blocks are checked, which are returned at once. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <string.h>
@@ -25,19 +26,21 @@ static void wait_for(long mib)
 	CHECK(resident() <= mib);
 }
 
-int main(void)
+static void check_small_blocks(long before)
 {
 	static char *blocks[BLOCKS];
-	long before = resident();
 	for (int at = 0; at < BLOCKS; at++)
 		blocks[at] = memset(malloc(BYTES), 1, BYTES);
 	CHECK(resident() > before + 180);
 	for (int at = 0; at < BLOCKS; at++)
 		free(blocks[at]);
 	wait_for(before + 40);
-	/* Large zeroed blocks that are not written need no memory, also after one that was written. */
-	memset(blocks[0] = malloc(LARGE), 1, LARGE);
-	free(blocks[0]);
+}
+
+/* Large zeroed blocks that are not written need no memory, also after one that was written. */
+static void check_large_blocks(long before)
+{
+	free(memset(malloc(LARGE), 1, LARGE));
 	CHECK(resident() <= before + 40);
 	for (int round = 0; round < 100; round++) {
 		char *block = calloc(LARGE, 1);
@@ -46,5 +49,14 @@ int main(void)
 		CHECK(resident() <= before + 40);
 		free(block);
 	}
+}
+
+int main(int count, char **arguments)
+{
+	(void)arguments;
+	long before = resident();
+	if (count == 1)
+		check_small_blocks(before);
+	check_large_blocks(before);
 	return finish();
 }
