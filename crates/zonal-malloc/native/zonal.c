@@ -160,7 +160,7 @@ static void zonal_page_free(mi_page_t *page, mi_theap_t *theap)
 	}
 }
 
-/* --- Misuse --- */
+/* --- Invalid frees --- */
 
 static mi_decl_noinline mi_decl_cold void zonal_die(const char *message)
 {

@@ -82,7 +82,7 @@ fn children_may_call_every_function_while_threads_allocate() {
 /// glibc aborts most of these programs. They may also go unnoticed, but not hang.
 #[test]
 fn programs_that_free_twice_end() {
-    let Some(program) = Program::build("misuse.c") else { return };
+    let Some(program) = Program::build("double_free.c") else { return };
     let kinds = text(&program.call(&["SIZE=256M"]).output().unwrap().stdout);
     assert!(kinds.lines().count() >= 4, "{kinds}");
     for kind in kinds.lines() {
