@@ -48,6 +48,7 @@ static umf_result_t alloc_apart(struct provider *p, zonal_request *request, size
 	zonal_status status = zonal_alloc(p->pool, request, &block);
 	if (status != ZONAL_OK)
 		return failed(status);
+	count_allocation(p, block.bytes);
 	char *start = block.address;
 	size_t head = (alignment - (uintptr_t)start % alignment) % alignment;
 	size_t tail = total - head - size;
@@ -91,7 +92,10 @@ static umf_result_t alloc_allocation(void *provider, size_t size, size_t alignme
 	zonal_block block = {.struct_size = sizeof(block)};
 	zonal_status status = zonal_alloc(p->pool, &request, &block);
 	*ptr = block.address;
-	return status == ZONAL_OK ? UMF_RESULT_SUCCESS : failed(status);
+	if (status != ZONAL_OK)
+		return failed(status);
+	count_allocation(p, block.bytes);
+	return UMF_RESULT_SUCCESS;
 }
 
 /* Creation. */
@@ -179,6 +183,12 @@ static umf_result_t finalize(void *provider)
 		struct segment *segment = *(struct segment **)p->segments;
 		take_out(p, segment);
 		free(segment);
+	}
+	/* What is still mapped stays mapped, because the program may use it. */
+	while (p->mappings) {
+		struct mapping *mapping = p->mappings;
+		p->mappings = mapping->next;
+		free(mapping);
 	}
 	zonal_status status = (p->flags & ZONAL_UMF_CLOSE_POOL) != 0 ? zonal_pool_close(p->pool, 0) : ZONAL_OK;
 	pthread_mutex_destroy(&p->lock);
@@ -280,9 +290,12 @@ static umf_result_t locate(struct provider *p, const void *ptr, size_t size, zon
 
 static umf_result_t purge(struct provider *p, void *ptr, size_t size, int advice)
 {
-	if (size == 0 || size % p->page != 0 || (uintptr_t)ptr % p->page != 0)
+	size_t pages = whole_pages(p, size);
+	/* A size of alloc stands for whole pages; of a part of an allocation, the last page may be in use. */
+	if (pages == 0 || (uintptr_t)ptr % p->page != 0 || (size != pages && !is_allocation(p, ptr, pages)))
 		return refuse(UMF_RESULT_ERROR_INVALID_ALIGNMENT, ZONAL_INVALID_ARGUMENT,
-			      "%zu bytes at %p are not whole pages of %zu bytes", size, ptr, p->page);
+			      "%zu bytes at %p are not whole pages of %zu bytes, nor an allocation", size, ptr, p->page);
+	size = pages;
 	zonal_location first = {.struct_size = sizeof(first)};
 	umf_result_t result = locate(p, ptr, size, &first);
 	if (result != UMF_RESULT_SUCCESS)
@@ -359,16 +372,22 @@ static umf_result_t put_ipc_handle(void *provider, void *data)
 
 static umf_result_t open_ipc_handle(void *provider, void *data, void **ptr)
 {
-	(void)provider;
+	struct provider *p = provider;
 	struct handle handle;
 	memcpy(&handle, data, sizeof(handle));
 	if (handle.magic != magic)
 		return refuse(UMF_RESULT_ERROR_INVALID_ARGUMENT, ZONAL_INVALID_ARGUMENT, "this is no handle of zonal");
 	char path[64];
 	snprintf(path, sizeof(path), "/proc/%d/fd/%d", handle.process, handle.file);
+	struct mapping *mapping = malloc(sizeof(*mapping));
+	if (!mapping)
+		return out_of_host_memory();
 	int file = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-	if (file < 0)
-		return system_call_failed(path);
+	if (file < 0) {
+		umf_result_t refused = system_call_failed(path);
+		free(mapping);
+		return refused;
+	}
 	struct stat found;
 	umf_result_t result = UMF_RESULT_SUCCESS;
 	void *address = MAP_FAILED;
@@ -377,17 +396,60 @@ static umf_result_t open_ipc_handle(void *provider, void *data, void **ptr)
 				"%s is not the file of the handle", path);
 	else
 		address = mmap(NULL, handle.size, PROT_READ | PROT_WRITE, MAP_SHARED, file, (off_t)handle.offset);
-	if (address != MAP_FAILED)
-		*ptr = address;
-	else if (result == UMF_RESULT_SUCCESS)
+	if (address == MAP_FAILED && result == UMF_RESULT_SUCCESS)
 		result = system_call_failed("mmap");
 	close(file);
-	return result;
+	if (result != UMF_RESULT_SUCCESS) {
+		free(mapping);
+		return result;
+	}
+	pthread_mutex_lock(&p->lock);
+	*mapping = (struct mapping){.start = address, .size = handle.size, .next = p->mappings};
+	p->mappings = mapping;
+	pthread_mutex_unlock(&p->lock);
+	*ptr = address;
+	return UMF_RESULT_SUCCESS;
 }
 
+/* Unmaps only what open_ipc_handle mapped: other memory may be a block of a pool. */
 static umf_result_t close_ipc_handle(void *provider, void *ptr, size_t size)
 {
-	return munmap(ptr, whole_pages(provider, size)) == 0 ? UMF_RESULT_SUCCESS : system_call_failed("munmap");
+	struct provider *p = provider;
+	size = whole_pages(p, size);
+	pthread_mutex_lock(&p->lock);
+	struct mapping **at = &p->mappings, *mapping;
+	while ((mapping = *at) && (mapping->start != ptr || mapping->size != size))
+		at = &mapping->next;
+	if (mapping)
+		*at = mapping->next;
+	pthread_mutex_unlock(&p->lock);
+	if (!mapping)
+		return refuse(UMF_RESULT_ERROR_INVALID_ARGUMENT, ZONAL_INVALID_ARGUMENT,
+			      "%zu bytes at %p were not mapped from a handle", size, ptr);
+	free(mapping);
+	return munmap(ptr, size) == 0 ? UMF_RESULT_SUCCESS : system_call_failed("munmap");
+}
+
+/* Reads statistics. UMF 1.2 reports success also if this function fails. */
+static umf_result_t control(void *provider, umf_ctl_query_source_t source, const char *name, void *value, size_t size,
+			    umf_ctl_query_type_t type, va_list more)
+{
+	struct provider *p = provider;
+	(void)source, (void)more;
+	size_t now = atomic_load_explicit(&p->allocated, memory_order_relaxed);
+	if (type == CTL_QUERY_RUNNABLE && strcmp(name, "stats.peak_memory.reset") == 0) {
+		atomic_store_explicit(&p->peak, now, memory_order_relaxed);
+		return UMF_RESULT_SUCCESS;
+	}
+	bool is_peak = strcmp(name, "stats.peak_memory") == 0;
+	if (type == CTL_QUERY_READ && (is_peak || strcmp(name, "stats.allocated_memory") == 0)) {
+		if (!value || size != sizeof(now))
+			return refuse(UMF_RESULT_ERROR_INVALID_ARGUMENT, ZONAL_INVALID_ARGUMENT,
+				      "%s has %zu bytes, not %zu", name, sizeof(now), size);
+		*(size_t *)value = is_peak ? atomic_load_explicit(&p->peak, memory_order_relaxed) : now;
+		return UMF_RESULT_SUCCESS;
+	}
+	return refuse(UMF_RESULT_ERROR_INVALID_CTL_PATH, ZONAL_INVALID_ARGUMENT, "there is no %s", name);
 }
 
 const umf_memory_provider_ops_t *zonal_umf_ops(void)
@@ -411,6 +473,7 @@ const umf_memory_provider_ops_t *zonal_umf_ops(void)
 		.ext_put_ipc_handle = put_ipc_handle,
 		.ext_open_ipc_handle = open_ipc_handle,
 		.ext_close_ipc_handle = close_ipc_handle,
+		.ext_ctl = control,
 		.ext_get_allocation_properties = get_allocation_properties,
 		.ext_get_allocation_properties_size = get_allocation_properties_size,
 		.get_cache_line_size = get_cache_line_size,

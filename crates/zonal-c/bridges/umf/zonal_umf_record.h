@@ -33,7 +33,15 @@ struct segment {
 	struct segment *next; /* of a list of segments that are being freed */
 };
 
-/* block_max: bytes of the largest piece. segments: the record, whose number of entries is `count`. */
+/* An allocation of another process, or of this one, that is mapped from its handle. */
+struct mapping {
+	void *start;
+	size_t size;
+	struct mapping *next;
+};
+
+/* block_max: bytes of the largest piece. segments: the record, whose number of entries is `count`. lock: for the record and the
+ * mappings. allocated, peak: bytes of all allocations, now and at most. */
 struct provider {
 	zonal_pool pool;
 	zonal_request request;
@@ -43,6 +51,8 @@ struct provider {
 	pthread_mutex_t lock;
 	void *segments;
 	atomic_size_t count;
+	struct mapping *mappings;
+	atomic_size_t allocated, peak;
 	uint16_t nodes[];
 };
 
@@ -212,7 +222,21 @@ static umf_result_t begin_at(struct provider *p, uintptr_t at)
 	return second ? failed(status) : out_of_host_memory();
 }
 
-/* Allocation and free. */
+/* Allocation and free. The statistics order no other accesses, so they are relaxed. */
+
+static void count_allocation(struct provider *p, size_t bytes)
+{
+	size_t now = atomic_fetch_add_explicit(&p->allocated, bytes, memory_order_relaxed) + bytes;
+	size_t peak = atomic_load_explicit(&p->peak, memory_order_relaxed);
+	while (now > peak && !atomic_compare_exchange_weak_explicit(&p->peak, &peak, now, memory_order_relaxed,
+								    memory_order_relaxed))
+		;
+}
+
+static void count_free(struct provider *p, size_t bytes)
+{
+	atomic_fetch_sub_explicit(&p->allocated, bytes, memory_order_relaxed);
+}
 
 static size_t whole_pages(const struct provider *p, size_t bytes)
 {
@@ -247,7 +271,9 @@ static umf_result_t free_segments(struct provider *p, struct segment *segment)
 		for (uintptr_t at = segment->start; at < segment->end;) {
 			size_t bytes = segment->is_block ? segment->end - at : piece(p, at, segment->end);
 			zonal_status status = zonal_free(p->pool, (void *)at, bytes);
-			if (status != ZONAL_OK)
+			if (status == ZONAL_OK)
+				count_free(p, bytes);
+			else
 				result = failed(status);
 			at += bytes;
 		}
@@ -272,7 +298,21 @@ static umf_result_t free_allocation(void *provider, void *ptr, size_t size)
 			return result != UMF_RESULT_SUCCESS ? result : free_segments(p, list);
 	}
 	zonal_status status = zonal_free(p->pool, ptr, size);
-	return status == ZONAL_OK ? UMF_RESULT_SUCCESS : failed(status);
+	if (status != ZONAL_OK)
+		return failed(status);
+	count_free(p, size);
+	return UMF_RESULT_SUCCESS;
+}
+
+/* Whether these bytes are exactly one allocation. */
+static bool is_allocation(struct provider *p, const void *ptr, size_t size)
+{
+	uintptr_t start = (uintptr_t)ptr;
+	pthread_mutex_lock(&p->lock);
+	struct segment *segment = find(p, start);
+	bool is_exact = segment && segment->start == start && segment->begins && end_of(p, segment) == start + size;
+	pthread_mutex_unlock(&p->lock);
+	return segment ? is_exact : zonal_check_block(p->pool, (void *)start, size) == ZONAL_OK;
 }
 
 static umf_result_t allocation_split(void *provider, void *ptr, size_t total, size_t first)

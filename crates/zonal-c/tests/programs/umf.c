@@ -2,6 +2,8 @@
 
 #include "umf_test.h"
 
+#include <umf/experimental/ctl.h>
+
 #include <umf/experimental/memory_properties.h>
 #include <umf/memory_provider_gpu.h>
 #include <umf/pools/pool_proxy.h>
@@ -91,6 +93,34 @@ static void test_facts(void)
 	OK(umfMemoryProviderDestroy(huge));
 }
 
+static size_t statistic(const char *path)
+{
+	size_t found = 77;
+	OK(umfCtlGet(path, &found, sizeof(found), provider));
+	return found;
+}
+
+static void test_statistics(void)
+{
+	const char *now = "umf.provider.by_handle.{}.stats.allocated_memory";
+	const char *most = "umf.provider.by_handle.{}.stats.peak_memory";
+	char *first = alloc(3 * PAGE), *second = alloc(100);
+	void *aligned;
+	CHECK(statistic(now) == 4 * PAGE && statistic(most) == 4 * PAGE);
+	OK(split(first, 3 * PAGE, PAGE));
+	OK(release(first, PAGE));
+	OK(umfMemoryProviderAlloc(provider, PAGE, 3 * PAGE, &aligned));
+	CHECK(statistic(now) == 4 * PAGE && statistic(most) >= 4 * PAGE);
+	CHECK(release(second, 2 * PAGE) == WRONG && statistic(now) == 4 * PAGE);
+	OK(release(first + PAGE, 2 * PAGE));
+	OK(release(aligned, PAGE));
+	CHECK(statistic(now) == PAGE && statistic(most) >= 4 * PAGE);
+	OK(umfCtlExec("umf.provider.by_handle.{}.stats.peak_memory.reset", NULL, 0, provider));
+	CHECK(statistic(most) == PAGE);
+	OK(release(second, 100));
+	CHECK(statistic(now) == 0 && statistic(most) == PAGE);
+}
+
 static void test_sizes_and_alignments(void)
 {
 	size_t sizes[] = {1, 4095, PAGE, 4097, 5 * PAGE, 65536, 70000, 2 << 20, (4 << 20) + 1, 9 << 20};
@@ -104,6 +134,7 @@ static void test_sizes_and_alignments(void)
 			CHECK(at && (uintptr_t)at % (alignment ? alignment : PAGE) == 0);
 			CHECK(allocated(pool) == pages);
 			memset(at, 0x5A, size);
+			OK(umfMemoryProviderPurgeLazy(provider, at, size));
 			CHECK(release(at, (pages + 1) * PAGE) == WRONG);
 			CHECK(pages == 1 || release(at, (pages - 1) * PAGE) == WRONG);
 			CHECK(pages == 1 || release((char *)at + PAGE, PAGE) == WRONG);
@@ -267,6 +298,16 @@ static void test_purge(uint32_t pool_flags)
 	CHECK(at[5 * PAGE] == 9);
 	REFUSED(umfMemoryProviderPurgeForce(provider, at + 8, PAGE), WRONG_ALIGNMENT, "not whole pages");
 	REFUSED(umfMemoryProviderPurgeLazy(provider, at, PAGE + 1), WRONG_ALIGNMENT, "not whole pages");
+	char *odd = alloc(PAGE + 1);
+	memset(odd, 7, 2 * PAGE);
+	OK(umfMemoryProviderPurgeForce(provider, odd, PAGE + 1));
+	CHECK(odd[0] == 0 && odd[2 * PAGE - 1] == 0);
+	OK(umfMemoryProviderPurgeLazy(provider, odd, PAGE + 1));
+	OK(release(odd, PAGE + 1));
+	OK(split(at, 16 * PAGE, 13 * PAGE));
+	OK(umfMemoryProviderPurgeForce(provider, at + 13 * PAGE, 3 * PAGE - 1));
+	REFUSED(umfMemoryProviderPurgeForce(provider, at, 13 * PAGE + 1), WRONG_ALIGNMENT, "not whole pages");
+	OK(merge(at, at + 13 * PAGE, 16 * PAGE));
 	static _Alignas(4096) char outside[PAGE] = {5};
 	REFUSED(umfMemoryProviderPurgeForce(provider, outside, PAGE), WRONG, "not memory of the pool");
 	CHECK(outside[0] == 5);
@@ -307,6 +348,7 @@ int main(void)
 	provider = provide(pool, NULL, 0);
 	test_creation();
 	test_facts();
+	test_statistics();
 	test_sizes_and_alignments();
 	test_out_of_memory();
 	test_two_parts();

@@ -87,7 +87,14 @@ static void test_handles(zonal_pool pool, const unsigned char *at)
 	OK(ops->ext_put_ipc_handle(state, words));
 	OK(ops->ext_open_ipc_handle(state, words, &mapped));
 	CHECK(mapped != at && memcmp(mapped, at, BYTES) == 0);
+	/* Only what was mapped from a handle is unmapped. */
+	void *const wrong[] = {(void *)at, (char *)mapped + PAGE, state, NULL};
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++)
+		CHECK(ops->ext_close_ipc_handle(state, wrong[i], BYTES) == UMF_RESULT_ERROR_INVALID_ARGUMENT);
+	CHECK(ops->ext_close_ipc_handle(state, mapped, PAGE) == UMF_RESULT_ERROR_INVALID_ARGUMENT);
+	CHECK(memcmp(mapped, at, BYTES) == 0);
 	OK(ops->ext_close_ipc_handle(state, mapped, BYTES));
+	CHECK(ops->ext_close_ipc_handle(state, mapped, BYTES) == UMF_RESULT_ERROR_INVALID_ARGUMENT);
 	words[own / 8 - 1]++;
 	CHECK(ops->ext_open_ipc_handle(state, words, &mapped) == UMF_RESULT_ERROR_INVALID_ARGUMENT);
 	words[0]++;
