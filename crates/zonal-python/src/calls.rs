@@ -56,17 +56,27 @@ impl Drop for Hang {
     }
 }
 
-/// Calls a function. An exception goes to `sys.unraisablehook` with `object`, except that a `KeyboardInterrupt` is raised
-/// again in the main thread as soon as that runs Python code.
+/// What happens to an exception.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exception {
+    /// It goes to `sys.unraisablehook`.
+    Reported,
+    /// It is forgotten, because one like it was reported.
+    Forgotten,
+}
+
+/// Calls a function. An exception goes to `sys.unraisablehook` with `object`, or is forgotten, except that a
+/// `KeyboardInterrupt` is raised again in the main thread as soon as that runs Python code.
 pub(crate) fn call<'py>(
     function: &Bound<'py, PyAny>,
     arguments: &Bound<'py, PyTuple>,
     object: &Bound<'py, PyAny>,
+    exception: Exception,
 ) -> Option<Bound<'py, PyAny>> {
     let interrupt = function.py().get_type::<PyKeyboardInterrupt>();
-    // SAFETY: all are references to objects, which live until this function returns.
-    let result =
-        unsafe { call_raw(function.as_ptr(), arguments.as_ptr(), object.as_ptr(), interrupt.as_ptr()) };
+    let reported = if exception == Exception::Reported { object.as_ptr() } else { std::ptr::null_mut() };
+    // SAFETY: all are references to objects, which live until this function returns, or null for no report.
+    let result = unsafe { call_raw(function.as_ptr(), arguments.as_ptr(), reported, interrupt.as_ptr()) };
     // SAFETY: a new reference, or null without an exception.
     unsafe { Bound::from_owned_ptr_or_opt(function.py(), result) }
 }
@@ -74,7 +84,7 @@ pub(crate) fn call<'py>(
 /// Makes the call. This is the frame that the interpreter's unwinding must not leave, so it drops nothing except the guard.
 ///
 /// # Safety
-/// The thread is attached to the interpreter, and the arguments are references.
+/// The thread is attached to the interpreter, and the arguments are references. `object` may be null.
 unsafe fn call_raw(function: Object, arguments: Object, object: Object, interrupt: Object) -> Object {
     // A volatile read, so that the compiler does not find out which functions these are.
     // SAFETY: a static, which is initialized and never written.
@@ -86,8 +96,13 @@ unsafe fn call_raw(function: Object, arguments: Object, object: Object, interrup
     if result.is_null() {
         // SAFETY: the call has set an exception.
         if unsafe { ffi::PyErr_ExceptionMatches(interrupt) } == 0 {
-            // SAFETY: as above.
-            unsafe { write_unraisable(object) };
+            if object.is_null() {
+                // SAFETY: no conditions.
+                unsafe { clear() };
+            } else {
+                // SAFETY: the call has set an exception.
+                unsafe { write_unraisable(object) };
+            }
         } else {
             // SAFETY: no conditions.
             unsafe { clear() };
@@ -108,11 +123,13 @@ pub(crate) fn report<'py>(
     let callback = callback.bind(py);
     let arguments = arguments.into_pyobject(py)?.to_list();
     arguments.insert(0, callback)?;
-    let result = call(&function(py, Function::Progress)?, &arguments.to_tuple(), callback);
+    let function = function(py, Function::Progress)?;
+    let result = call(&function, &arguments.to_tuple(), callback, Exception::Reported);
     match result {
         Some(result) if result.is_instance_of::<PyBaseException>() => Err(PyErr::from_value(result)),
         Some(result) => result.is_truthy(),
-        None => Ok(true),
+        // Ctrl-C came before the function could catch it.
+        None => py.check_signals().map(|()| true),
     }
 }
 

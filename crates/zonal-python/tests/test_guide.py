@@ -29,7 +29,7 @@ def test_the_snippets_of_the_guide_run(tmp_path: Path) -> None:
     for needed in ("pyarrow", "joblib"):
         pytest.importorskip(needed)
     program = tmp_path / "guide.py"
-    program.write_text("\n".join(snippets()))
+    program.write_text("\n".join(snippets()).replace("/tmp/quad.json", str(tmp_path / "quad.json")))
     run(program, cwd=tmp_path)
     assert (tmp_path / "quad.json").exists()
     assert (tmp_path / "lab-results/locks/report.html").exists()

@@ -1,6 +1,10 @@
 """Pools and buffers: building, allocating, lifetimes and errors."""
 
+import _thread
+import collections
+import functools
 import gc
+import operator
 import os
 import threading
 import weakref
@@ -264,6 +268,24 @@ def test_progress_can_stop_a_build():
         zonal.Pool("64M", prefault=True, progress=lambda done, total: False)
     with pytest.raises(ZeroDivisionError):
         zonal.Pool("64M", prefault=True, progress=lambda done, total: 1 / 0)
+
+
+@pytest.mark.parametrize("options", [{}, {"progress": max}, {"progress": lambda *now: None}])
+def test_ctrl_c_stops_a_build(options):
+    interrupt = functools.partial(_thread.interrupt_main)
+    build = functools.partial(zonal.Pool, "128M", prefault=True, **options)
+    built = []
+    with pytest.raises(KeyboardInterrupt):
+        # No Python code runs between the interrupt and the build, nor before the pool is in the list.
+        collections.deque(map(built.append, map(operator.call, [interrupt, build])), maxlen=0)
+    assert built == [None], "the build ended before it was interrupted"
+
+
+@pytest.mark.parametrize("unit", ["KB", "mb", "GB", " TB"])
+def test_decimal_units_are_refused(unit):
+    letter = unit.strip()[0].upper()
+    with pytest.raises(ValueError, match=f"`64{unit}` is not a size: sizes are binary; write 64{letter}iB or 64{letter}"):
+        zonal.Pool(f"64{unit}")
 
 
 def test_a_child_process_gets_errors_not_crashes():

@@ -144,6 +144,32 @@ def test_threads_share_a_reclaimer(pool):
     cache.buffers.clear()
 
 
+def test_the_first_of_many_exceptions_is_reported(pool, monkeypatch):
+    reports = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda report: reports.append(str(report.exc_value)))
+
+    class Broken:
+        is_broken = True
+
+        def count(self, request):
+            return 100
+
+        def reclaim(self, request):
+            return 1 // (not self.is_broken)
+
+    broken = Broken()
+    with pool.register_reclaimer(broken):
+        for _ in range(30):
+            pool.reclaim(0, 10)
+        assert len(reports) == 1
+        broken.is_broken = False
+        pool.reclaim(0, 10)
+        broken.is_broken = True
+        for _ in range(30):
+            pool.reclaim(0, 10)
+    assert len(reports) == 2
+
+
 def test_exceptions_of_reclaimers_are_reported(pool, monkeypatch):
     reports = []
     monkeypatch.setattr(sys, "unraisablehook", lambda report: reports.append(report.exc_type))

@@ -135,8 +135,16 @@ def test_pools_grow_shrink_and_trim():
             view[:] = b"\1" * len(view)
         gone = pool.trim()
         assert gone >= 2 << 20
-        with pytest.raises(zonal.ResizeError, match="cannot grow"):
+        with pytest.raises(zonal.ResizeError, match="cannot grow") as refused:
             pool.grow("1G")
+        assert refused.value.done == 0
+        before = pool.current_size
+        assert before == pool.accounting()["managed"] * pool.page_bytes < pool.size == 64 << 20
+        buffer = pool.alloc("1M")
+        with pytest.raises(zonal.ResizeError, match="is in use") as partial:
+            pool.shrink(before)
+        assert partial.value.done == before - pool.current_size > 0
+        buffer.free()
         assert pool.verify()["allocated"] == 0
 
 

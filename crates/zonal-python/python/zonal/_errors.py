@@ -45,7 +45,9 @@ class UnknownSettingError(Error, KeyError):
 
 
 class ResizeError(Error):
-    """The pool could not grow, shrink, or return the memory of free frames."""
+    """The pool could not grow, shrink, or return the memory of free frames. `done` is by how many bytes it did."""
+
+    done: int = 0
 
 
 class CorruptionError(Error):

@@ -35,7 +35,12 @@ impl Options<'_, '_> {
     pub(crate) fn build(&self, py: Python<'_>) -> PyResult<Pool> {
         let callback = self.progress.as_ref();
         let raised: Mutex<Option<PyErr>> = Mutex::new(None);
-        let on_progress = |progress: Progress| report(callback, progress, &raised);
+        let on_progress = |progress: Progress| {
+            if is_interrupted(&raised) {
+                return ControlFlow::Break(());
+            }
+            report(callback, progress, &raised)
+        };
         let size = bytes("size", self.size)?;
         let mut builder = Pool::builder().size(size).config(self.config(size)?);
         if let Some(nodes) = &self.nodes {
@@ -55,9 +60,7 @@ impl Options<'_, '_> {
             let threads = NonZeroUsize::new(threads as usize).unwrap_or(NonZeroUsize::MIN);
             builder = builder.prefault_threads(threads);
         }
-        if self.progress.is_some() {
-            builder = builder.on_progress(&on_progress);
-        }
+        builder = builder.on_progress(&on_progress);
         if self.shared_memory {
             builder = builder.shared_memory();
         }
@@ -98,6 +101,25 @@ impl Options<'_, '_> {
             set.map_err(|error| error_of(&error))?;
         }
         Ok(config)
+    }
+}
+
+/// Runs the handlers of signals if this is the main thread, which takes part in prefaulting. Returns whether one of them, such
+/// as that of Ctrl-C, raised.
+fn is_interrupted(raised: &Mutex<Option<PyErr>>) -> bool {
+    // SAFETY: both calls only read.
+    let is_main = unsafe { libc::gettid() } == unsafe { libc::getpid() };
+    // Other threads may not attach, because the interpreter may be about to end.
+    if !is_main {
+        return false;
+    }
+    #[allow(clippy::redundant_closure_for_method_calls)] // the method is not general over the lifetime
+    match Python::attach(|py| py.check_signals()) {
+        Ok(()) => false,
+        Err(error) => {
+            held(raised).get_or_insert(error);
+            true
+        }
     }
 }
 

@@ -3,13 +3,13 @@
 //! A pool holds no lock while it calls one, and every call of a pool that may wait for one releases the interpreter lock.
 
 use std::cell::RefCell;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyTuple};
 use zonal_linux::{
     PageCount, PressureEvent, PressureKind, ReclaimReason, ReclaimRequest, Reclaimer, Registration,
 };
@@ -17,7 +17,7 @@ use zonal_linux::{
 use super::errors::{Kind, invalid};
 use super::fork::Process;
 use super::state::{Shared, held};
-use crate::calls::{self, Function};
+use crate::calls::{self, Exception, Function};
 
 /// Longest time to wait for calls that other threads are in.
 const CALLS_TIME: Duration = Duration::from_secs(5);
@@ -42,11 +42,21 @@ pub(crate) fn check_outside(call: &str) -> PyResult<()> {
     )))
 }
 
+/// The ways in which a pool calls an object.
+#[derive(Clone, Copy)]
+enum Method {
+    Count,
+    Reclaim,
+    Report,
+}
+
 /// A Python object that a pool calls. The object is called only while `is_open`.
 pub(crate) struct Callee {
     object: Py<PyAny>,
     is_open: AtomicBool,
     running: AtomicUsize,
+    /// For each method, whether its last call raised an exception. Of exceptions in succession, the first is reported.
+    raises: [AtomicBool; 3],
 }
 
 /// A call of a callee by this thread.
@@ -69,7 +79,24 @@ impl Drop for Running<'_> {
 
 impl Callee {
     fn new(object: Bound<'_, PyAny>) -> Self {
-        Self { object: object.unbind(), is_open: AtomicBool::new(true), running: AtomicUsize::new(0) }
+        let raises = [const { AtomicBool::new(false) }; 3];
+        Self { object: object.unbind(), is_open: AtomicBool::new(true), running: AtomicUsize::new(0), raises }
+    }
+
+    /// Calls a function for a method of the object, and reports the first exception in succession.
+    fn call<'py>(
+        &self,
+        method: Method,
+        function: &Bound<'py, PyAny>,
+        arguments: &Bound<'py, PyTuple>,
+        object: &Bound<'py, PyAny>,
+    ) -> Option<Bound<'py, PyAny>> {
+        let raises = &self.raises[method as usize];
+        // Relaxed: orders no other accesses.
+        let exception = if raises.load(Relaxed) { Exception::Forgotten } else { Exception::Reported };
+        let result = calls::call(function, arguments, object, exception);
+        raises.store(result.is_none(), Relaxed);
+        result
     }
 
     /// Calls `call` with the object, unless it is unregistered or the interpreter ends.
@@ -83,11 +110,12 @@ impl Callee {
         .flatten()
     }
 
-    fn frames(&self, method: &str, request: &ReclaimRequest) -> PageCount {
+    fn frames(&self, method: Method, request: &ReclaimRequest) -> PageCount {
+        let name = if matches!(method, Method::Count) { "count" } else { "reclaim" };
         let frames: Option<u64> = self.with(|object| {
             let function = calls::function(object.py(), Function::Frames).ok()?;
-            let arguments = (object, method, Request::of(request)).into_pyobject(object.py()).ok()?;
-            calls::call(&function, &arguments, object)?.extract().ok()
+            let arguments = (object, name, Request::of(request)).into_pyobject(object.py()).ok()?;
+            self.call(method, &function, &arguments, object)?.extract().ok()
         });
         PageCount::new(frames.unwrap_or(0))
     }
@@ -95,18 +123,18 @@ impl Callee {
     fn report(&self, event: &PressureEvent) {
         self.with(|object| {
             let arguments = (event_dict(object.py(), event).ok()?,).into_pyobject(object.py()).ok()?;
-            calls::call(object, &arguments, object).map(drop)
+            self.call(Method::Report, object, &arguments, object).map(drop)
         });
     }
 }
 
 impl Reclaimer for Callee {
     fn count(&self, request: &ReclaimRequest) -> PageCount {
-        self.frames("count", request)
+        self.frames(Method::Count, request)
     }
 
     fn reclaim(&self, request: &ReclaimRequest) -> PageCount {
-        self.frames("reclaim", request)
+        self.frames(Method::Reclaim, request)
     }
 }
 

@@ -58,6 +58,15 @@ impl Kind {
     }
 }
 
+/// Returns a `ResizeError` with the bytes by which the pool has changed.
+#[cold]
+pub(crate) fn resize_error(message: impl Display, done: u64) -> PyErr {
+    let error = Kind::Resize.error(message);
+    // Without memory for the attribute, its default of 0 remains.
+    Python::attach(|py| error.value(py).setattr("done", done)).ok();
+    error
+}
+
 /// Returns an error about an argument.
 #[cold]
 pub(crate) fn invalid(message: impl Display) -> PyErr {

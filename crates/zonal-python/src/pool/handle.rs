@@ -9,7 +9,7 @@ use std::sync::Arc;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use zonal_linux::{NodeId, Order, PageCount};
+use zonal_linux::{GrowError, NodeId, Order, PageCount, ShrinkError};
 
 use crate::table::Table;
 
@@ -17,7 +17,7 @@ use super::arrays::ArrayMemory;
 use super::buffer::Buffer;
 use super::build::Options;
 use super::callbacks::{Handle, Registered, check_outside};
-use super::errors::{Kind, invalid};
+use super::errors::{Kind, invalid, resize_error};
 use super::numpy::NumpyArrays;
 use super::observe;
 use super::placement::Placement;
@@ -198,6 +198,12 @@ impl Pool {
         text.unwrap_or_else(|_| "<zonal.Pool, closed>".to_owned())
     }
 
+    /// Returns the bytes that are in use or free now, without memory that is offline.
+    #[getter]
+    fn current_size(&self, py: Python<'_>) -> PyResult<u64> {
+        self.shared.with(py, |pool| pool.accounting().managed.get() * pool.page_bytes() as u64)
+    }
+
     /// Returns the size in bytes, including memory that is offline.
     #[getter]
     fn size(&self, py: Python<'_>) -> PyResult<u64> {
@@ -311,13 +317,19 @@ impl Pool {
     /// Brings memory online, up to `max_size`, and returns how many bytes.
     fn grow(&self, py: Python<'_>, nbytes: &Bound<'_, PyAny>) -> PyResult<u64> {
         let count = bytes("nbytes", nbytes)?;
-        self.shared.without(py, |pool| pool.grow(count))?.map_err(|error| Kind::Resize.error(error))
+        self.shared.without(py, |pool| pool.grow(count))?.map_err(|error| {
+            let done = if let GrowError::NoMemory { done, .. } = error { done } else { 0 };
+            resize_error(error, done)
+        })
     }
 
     /// Returns memory to the kernel, calling reclaimers for what is in use, and returns how many bytes.
     fn shrink(&self, py: Python<'_>, nbytes: &Bound<'_, PyAny>) -> PyResult<u64> {
         let count = bytes("nbytes", nbytes)?;
-        self.shared.without(py, |pool| pool.shrink(count))?.map_err(|error| Kind::Resize.error(error))
+        self.shared.without(py, |pool| pool.shrink(count))?.map_err(|error| {
+            let (ShrinkError::InUse { done, .. } | ShrinkError::NotReturned { done, .. }) = error;
+            resize_error(error, done)
+        })
     }
 
     /// Returns the memory of pages that are free now to the kernel, and returns how many bytes. The pages stay usable.

@@ -133,6 +133,9 @@ pub(crate) fn bytes(name: &str, value: &Bound<'_, PyAny>) -> PyResult<u64> {
     };
     if let Ok(text) = value.cast::<PyString>() {
         let text = text.to_cow()?;
+        if let Some(right) = binary(&text) {
+            return Err(invalid(format_args!("`{text}` is not a size: sizes are binary; write {right}")));
+        }
         return parse(&text).ok_or_else(|| wrong(&format!("\"{text}\"")));
     }
     match count(name, value, 1) {
@@ -178,6 +181,16 @@ pub(crate) fn node_numbers(nodes: Vec<NodeNumber>) -> Vec<i64> {
     nodes.into_iter().map(|node| node.0).collect()
 }
 
+/// Returns what to write instead of a size with a decimal unit, such as 64MB.
+fn binary(text: &str) -> Option<String> {
+    let text = text.trim();
+    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = text[number.len()..].to_ascii_uppercase();
+    let letter = unit.strip_suffix('B').filter(|letter| matches!(*letter, "K" | "M" | "G" | "T"))?;
+    let number = number.trim_end();
+    (!number.is_empty()).then(|| format!("{number}{letter}iB or {number}{letter}"))
+}
+
 /// Parses a size. Units are powers of 1024.
 fn parse(text: &str) -> Option<u64> {
     let text = text.trim();
@@ -185,10 +198,10 @@ fn parse(text: &str) -> Option<u64> {
     let (number, unit) = text.split_at(end);
     let shift = match unit.trim().to_ascii_lowercase().as_str() {
         "" | "b" => 0,
-        "k" | "kb" | "kib" => 10,
-        "m" | "mb" | "mib" => 20,
-        "g" | "gb" | "gib" => 30,
-        "t" | "tb" | "tib" => 40,
+        "k" | "ki" | "kib" => 10,
+        "m" | "mi" | "mib" => 20,
+        "g" | "gi" | "gib" => 30,
+        "t" | "ti" | "tib" => 40,
         _ => return None,
     };
     let found = match number.parse::<u64>() {
