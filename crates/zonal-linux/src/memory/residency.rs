@@ -129,7 +129,7 @@ fn each_page(range: Range<usize>, mut found: impl FnMut(PagePlace, u64)) -> io::
         if result < 0 {
             return Err(io::Error::last_os_error());
         }
-        if states.contains(&-libc::ENOENT) {
+        if states.iter().any(|&state| PagePlace::from_state(state) == PagePlace::Absent) {
             mark_hidden(start / page, &mut states);
         }
         states.iter().for_each(|&state| found(PagePlace::from_state(state), page as u64));
@@ -143,6 +143,8 @@ fn each_page(range: Range<usize>, mut found: impl FnMut(PagePlace, u64)) -> io::
 fn mark_hidden(first: usize, states: &mut [c_int]) {
     /// Linux `Documentation/admin-guide/mm/pagemap.rst`.
     const PRESENT: u64 = 1 << 63;
+    /// Mapped by this process alone, or a page of a file. The page of zeros is neither.
+    const OWN: u64 = 1 << 56 | 1 << 61;
     let mut entries = vec![0; states.len() * size_of::<u64>()];
     let Ok(pagemap) = fs::File::open("/proc/self/pagemap") else { return };
     if pagemap.read_exact_at(&mut entries, (first * size_of::<u64>()) as u64).is_err() {
@@ -150,7 +152,9 @@ fn mark_hidden(first: usize, states: &mut [c_int]) {
     }
     let (entries, _) = entries.as_chunks();
     for (state, entry) in states.iter_mut().zip(entries) {
-        if *state == -libc::ENOENT && u64::from_ne_bytes(*entry) & PRESENT != 0 {
+        let entry = u64::from_ne_bytes(*entry);
+        let is_absent = PagePlace::from_state(*state) == PagePlace::Absent;
+        if is_absent && entry & PRESENT != 0 && entry & OWN != 0 {
             *state = -libc::EACCES;
         }
     }
@@ -248,8 +252,11 @@ mod tests {
         assert_eq!((found.resident() + found.unknown, found.absent), (BYTES as u64, 0));
         let mut states = [-libc::ENOENT, 0, -libc::EFAULT];
         mark_hidden(start.addr() / os_page_bytes(), &mut states);
-        assert_eq!(states.map(PagePlace::from_state)[0], PagePlace::Unknown);
-        assert_eq!(states[1..], [0, -libc::EFAULT]);
+        let unknown = PagePlace::Unknown;
+        assert_eq!(
+            states.map(PagePlace::from_state),
+            [unknown, PagePlace::OnNode(NodeId::default()), unknown]
+        );
         // SAFETY: only this test uses the mapping.
         assert_eq!(unsafe { libc::munmap(start, BYTES) }, 0);
         let mut states = [-libc::ENOENT];
