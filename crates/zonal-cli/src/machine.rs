@@ -7,30 +7,25 @@ mod page;
 mod text;
 mod words;
 
-use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
 use serde::Serialize;
-use zonal_machine::output::{self, Kind, WriteError};
+use zonal_machine::output::{self, Kind};
 use zonal_machine::{
     Capture, Excerpt, KernelVersion, MachineError, MachineModel, PRESETS, Report, Rules, VersionError,
     capture, capture_live, explain, preset,
 };
 
 use crate::layout::{self, Width};
-use crate::outcome::{print, print_message};
+use crate::outcome::{Failure, print, print_message};
 use crate::values::ForceArg;
 use crate::values::rules::rule;
 use zonal::rules::fallback_order::NodeLoad;
 
 /// Exit code if a check found a difference.
 const DIFFERS: u8 = 1;
-/// Exit code if a file could not be written.
-const FAILED: u8 = 1;
-/// Exit code for bad usage or bad input.
-const BAD_INPUT: u8 = 2;
 
 /// The arguments of `zonal machine`.
 #[derive(Args, Clone, Debug)]
@@ -135,10 +130,7 @@ pub(crate) fn run(args: &MachineArgs) -> ExitCode {
             }
             if fails(args, &report) { ExitCode::from(DIFFERS) } else { ExitCode::SUCCESS }
         }
-        Err((code, message)) => {
-            print_message(format_args!("machine: {message}"));
-            ExitCode::from(code)
-        }
+        Err(failure) => failure.of("machine").report(),
     }
 }
 
@@ -160,9 +152,8 @@ fn json(report: &Report) -> String {
     serde_json::to_string(&document).expect("numbers and names are always JSON") + "\n"
 }
 
-/// Returns the report, or the exit code and the reason for the failure.
-fn report(args: &MachineArgs) -> Result<(MachineModel, Rules, Report), (u8, String)> {
-    let model = machine(&args.source).map_err(|error| (BAD_INPUT, error.to_string()))?;
+fn report(args: &MachineArgs) -> Result<(MachineModel, Rules, Report), Failure> {
+    let model = machine(&args.source).map_err(Failure::bad_input)?;
     let observed = model.observed.as_ref().and_then(|observed| observed.kernel);
     let mut rules = Rules::of(match args.rules {
         RulesChoice::Of(version) => version,
@@ -177,31 +168,26 @@ fn report(args: &MachineArgs) -> Result<(MachineModel, Rules, Report), (u8, Stri
         let problem = format!(
             "nothing to check: \"{name}\" has no values reported by its kernel; use --live, --sysfs, or a file with \"observed\""
         );
-        return Err((BAD_INPUT, problem));
+        return Err(Failure::bad_input(problem));
     }
     write(args, &model, &rules, &report)?;
     Ok((model, rules, report))
 }
 
 /// Writes the machine file and the page, as far as requested. Both paths are checked before either file is written.
-fn write(
-    args: &MachineArgs,
-    model: &MachineModel,
-    rules: &Rules,
-    report: &Report,
-) -> Result<(), (u8, String)> {
-    let failure = |error: WriteError| (code_of(&error), error.to_string());
+fn write(args: &MachineArgs, model: &MachineModel, rules: &Rules, report: &Report) -> Result<(), Failure> {
     let replace = args.force.replace();
     if let Some(file) = &args.html {
         if args.export.as_ref() == Some(file) {
             let name = Excerpt::name(file.display());
-            return Err((BAD_INPUT, format!("--export and --html both name {name}; choose two names")));
+            let problem = format!("--export and --html both name {name}; choose two names");
+            return Err(Failure::bad_input(problem));
         }
-        output::check(file, Kind::Page, replace).map_err(failure)?;
+        output::check(file, Kind::Page, replace)?;
     }
     match &args.export {
         Some(file) if !fails(args, report) => {
-            model.write(file, replace).map_err(failure)?;
+            model.write(file, replace)?;
             print_message(format_args!("wrote machine file {}", file.display()));
         }
         Some(file) => {
@@ -210,23 +196,10 @@ fn write(
         None => {}
     }
     if let Some(file) = &args.html {
-        output::write(file, &page::render(model, rules, report), Kind::Page, replace).map_err(failure)?;
+        output::write(file, &page::render(model, rules, report), Kind::Page, replace)?;
         print_message(format_args!("wrote page {}", file.display()));
     }
     Ok(())
-}
-
-/// Returns the exit code for a write error. A path at which no file may be written is bad input; all other errors are
-/// failures of the system.
-fn code_of(error: &WriteError) -> u8 {
-    match error.source.kind() {
-        ErrorKind::AlreadyExists
-        | ErrorKind::InvalidInput
-        | ErrorKind::NotADirectory
-        | ErrorKind::NotFound
-        | ErrorKind::PermissionDenied => BAD_INPUT,
-        _ => FAILED,
-    }
 }
 
 fn machine(source: &Source) -> Result<MachineModel, MachineError> {

@@ -66,13 +66,13 @@ pub(crate) fn run(args: &ManArgs, command: fn() -> Command) -> ExitCode {
 fn write_all(folder: &Path, pages: &[(String, Command)], replace: Replace) -> Result<(), Failure> {
     let files = pages.iter().map(|(name, command)| (folder.join(format!("{name}.{SECTION}")), command));
     for (path, _) in files.clone() {
-        output::check(&path, Kind::Manual, replace).map_err(Failure::bad_input)?;
+        output::check(&path, Kind::Manual, replace)?;
     }
-    output::create_folder(folder).map_err(Failure::bad_input)?;
+    output::create_folder(folder)?;
     warn_of_left_over(&folder.join(&pages[0].0));
     for (path, command) in files {
         let text = layout::unlimited(|| render(command.clone(), pages));
-        output::write(&path, &text, Kind::Manual, replace).map_err(Failure::bad_input)?;
+        output::write(&path, &text, Kind::Manual, replace)?;
     }
     Ok(())
 }

@@ -7,7 +7,8 @@ use std::process::ExitCode;
 
 use zonal_live::SourceError;
 use zonal_live::serve::ServeError;
-use zonal_machine::{Escaped, Excerpt, output};
+use zonal_machine::output::{self, WriteError};
+use zonal_machine::{Escaped, Excerpt};
 
 /// The reason why a command failed.
 #[derive(Debug)]
@@ -32,6 +33,11 @@ impl Failure {
         Self { code: 130, message: message.to_string() }
     }
 
+    /// Begins the message with the name of the command.
+    pub(crate) fn of(self, command: &str) -> Self {
+        Self { message: format!("{command}: {}", self.message), ..self }
+    }
+
     /// Adds `text` to the message.
     pub(crate) fn with(self, text: &str) -> Self {
         Self { message: self.message + text, ..self }
@@ -47,6 +53,20 @@ impl Failure {
 impl From<SourceError> for Failure {
     fn from(error: SourceError) -> Self {
         if error.is_bad_input() { Self::bad_input(error) } else { Self::failed(error) }
+    }
+}
+
+impl From<WriteError> for Failure {
+    /// A path at which no file may be written is bad input; all other errors are failures of the system.
+    fn from(error: WriteError) -> Self {
+        match error.source.kind() {
+            ErrorKind::AlreadyExists
+            | ErrorKind::InvalidInput
+            | ErrorKind::NotADirectory
+            | ErrorKind::NotFound
+            | ErrorKind::PermissionDenied => Self::bad_input(error),
+            _ => Self::failed(error),
+        }
     }
 }
 

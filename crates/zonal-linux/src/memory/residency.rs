@@ -21,8 +21,8 @@ pub struct Residency {
     pub bytes_on: BTreeMap<NodeId, u64>,
     /// Bytes that are not in memory, or only as the page of zeros that the whole machine shares.
     pub absent: u64,
-    /// Bytes of whose pages the kernel does not say where they are. Kernels before 6.12 do not say it while automatic NUMA
-    /// balancing watches a page, which it does in memory that is not bound.
+    /// Bytes in memory of which the kernel does not report the node. Kernels before 6.12 do not report it while automatic
+    /// NUMA balancing watches a page, which it does in memory that is not bound.
     pub unknown: u64,
 }
 
@@ -66,7 +66,7 @@ pub enum PagePlace {
     OnNode(NodeId),
     /// Not in memory, or only as the page of zeros that the whole machine shares.
     Absent,
-    /// The kernel does not say where it is.
+    /// The kernel does not report the node.
     Unknown,
 }
 
@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(Backing::from_smaps("", &[]), Backing::default());
     }
 
-    /// Before 6.12, the kernel does not find such pages. Others may be swapped out.
+    /// Kernels before 6.12 do not find such pages.
     #[test]
     fn pages_without_permissions_are_not_absent() {
         const BYTES: usize = 64 << 10;
