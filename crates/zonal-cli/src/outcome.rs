@@ -57,7 +57,7 @@ impl From<SourceError> for Failure {
 }
 
 impl From<WriteError> for Failure {
-    /// A path at which no file may be written is bad input; all other errors are failures of the system.
+    /// Returns a failure of bad input for a path at which no file may be written, and of the system for all other errors.
     fn from(error: WriteError) -> Self {
         match error.source.kind() {
             ErrorKind::AlreadyExists
