@@ -27,5 +27,8 @@ fn main() {
         // The sources of mimalloc are not this project's.
         .warnings(false)
         .flag_if_supported("-Wno-unused-function");
+    if env::var_os("CARGO_FEATURE_SECURE").is_some() {
+        build.define("MI_SECURE", "4");
+    }
     build.compile("zonal_mimalloc");
 }

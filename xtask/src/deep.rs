@@ -54,6 +54,7 @@ fn all() -> Vec<Step> {
             miri(root, &[&["-p", "zonal-linux", "--lib", "--"][..], &HOST_ROOMS].concat())
         }),
     ];
+    steps.push(Step::new("malloc with the checks of mimalloc", malloc_with_checks));
     for sanitizer in ["thread", "address"] {
         steps.push(Step::new(format!("{sanitizer} sanitizer: core"), move |root| {
             let unit_tests = sanitize(root, sanitizer, &["test", "-p", "zonal", "--lib"]);
@@ -140,6 +141,13 @@ fn miri(root: &Path, tests: &[&str]) -> Outcome {
 fn further(root: &Path, packages: &[&str], tests: &[&str], (variable, value): (&str, &str)) -> Outcome {
     let run = [&["test", "--release"][..], packages, tests, &["--", "--nocapture"]].concat();
     succeeds(cargo(root, run).env(variable, value))
+}
+
+/// Runs programs with the library that aborts them for invalid frees.
+fn malloc_with_checks(root: &Path) -> Outcome {
+    let run = ["test", "-p", "zonal-malloc", "--features=secure", "--test=preload", "--"];
+    let tests = ["free_twice", "children", "threads", "odd_arguments", "large_blocks"];
+    succeeds(cargo(root, run).args(tests))
 }
 
 /// Runs tests of the core that use it from several threads.

@@ -59,6 +59,7 @@ const ALLOWED: [(&str, &str); 18] = [
     ("zonal-linux/src/memory/huge_pages.rs", "reads reserves in /sys"),
     ("zonal-linux/src/memory/residency.rs", "reads /proc/self/smaps"),
     ("zonal-malloc/src/limits.rs", "reads the size of the process in /proc"),
+    ("zonal-malloc/src/options.rs", "reads when the process began in /proc"),
     ("zonal-malloc/src/report.rs", "appends the report to a file that the user names"),
 ];
 

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 /// Returns the static library of these sources.
 fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| zonal_testing::built_library(env!("CARGO_MANIFEST_DIR"), "libzonal_c.a"))
+    LIBRARY.get_or_init(|| zonal_testing::built_library(env!("CARGO_MANIFEST_DIR"), &[], "libzonal_c.a"))
 }
 
 /// Builds a program of `tests/programs` in `folder`, and returns its path.

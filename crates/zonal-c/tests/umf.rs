@@ -21,7 +21,7 @@ fn crate_folder() -> &'static Path {
 /// Returns the static library of these sources.
 fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| zonal_testing::built_library(env!("CARGO_MANIFEST_DIR"), "libzonal_c.a"))
+    LIBRARY.get_or_init(|| zonal_testing::built_library(env!("CARGO_MANIFEST_DIR"), &[], "libzonal_c.a"))
 }
 
 /// Installs UMF into the target folder, if it is not there yet.

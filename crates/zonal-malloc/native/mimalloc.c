@@ -20,6 +20,7 @@
 /* The numbers in src/mimalloc.rs. */
 _Static_assert(mi_option_disallow_os_alloc == 17, "MiOption::DisallowOsAlloc");
 _Static_assert(mi_option_arena_reserve == 23, "MiOption::ArenaReserve");
+_Static_assert(mi_option_allow_thp == 43, "MiOption::AllowThp");
 _Static_assert(mi_option_minimal_purge_size == 44, "MiOption::MinimalPurgeSize");
 _Static_assert(mi_option_arena_max_object_size == 45, "MiOption::ArenaMaxObjectSize");
 /* `zonal_page_free` discards the memory of a page before it reads the page's description. */
@@ -39,10 +40,33 @@ static mi_page_t *zonal_page_alloc(mi_theap_t *theap, size_t block_size, size_t 
 static void zonal_page_free(mi_page_t *page, mi_theap_t *theap);
 static void zonal_page_collect(mi_page_t *page, bool force);
 static bool zonal_getenv(const char *name, char *result, size_t size);
+static void zonal_begin_child(void);
+static inline void zonal_copy(void *block, const void *old, size_t bytes);
+static inline void zonal_clear(void *block, size_t bytes);
 
+/*
+ * Zero in a child of `fork` until it has released the locks of threads that it does not have, then `BEGUN`. The kernel
+ * fills the page of the word with zeros in a child.
+ */
+static _Atomic(uint32_t) word_without_page;
+static _Atomic(uint32_t) *begun_word = &word_without_page;
+enum { BEGUN = 1, BEGINNING = 2 };
+
+/* Called before a lock is acquired, because the handlers of `fork` run in the order of their registration. */
+static inline void zonal_after_fork(void)
+{
+	if (mi_unlikely(mi_atomic_load_acquire(begun_word) != BEGUN))
+		zonal_begin_child();
+}
+
+#define mi_lock_acquire(lock) (zonal_after_fork(), (mi_lock_acquire)(lock))
 #define _mi_arenas_page_free zonal_page_free
+#define _mi_memcpy zonal_copy
+#define _mi_memzero_aligned zonal_clear
 #include "alloc.c"
 #undef _mi_arenas_page_free
+#undef _mi_memcpy
+#undef _mi_memzero_aligned
 #include "alloc-aligned.c"
 #include "alloc-posix.c"
 #include "bitmap.h"
@@ -51,6 +75,7 @@ static void zonal_clear_once_set(mi_bitmap_t *bitmap, size_t index);
 
 static bool zonal_claim(mi_bitmap_t *bitmap, size_t start, size_t *index, mi_claim_fun_t *claim, mi_arena_t *arena)
 {
+	zonal_after_fork();
 	mi_atomic_increment_acq_rel(&claims_begun);
 	const bool is_found = mi_bitmap_try_find_and_claim(bitmap, start, index, claim, arena);
 	mi_atomic_increment_acq_rel(&claims_ended);
@@ -62,6 +87,7 @@ static bool zonal_claim(mi_bitmap_t *bitmap, size_t start, size_t *index, mi_cla
 #undef mi_atomic_guard
 #define mi_atomic_guard(unused)                                                                    \
 	(void)(unused);                                                                            \
+	zonal_after_fork();                                                                        \
 	uintptr_t _mi_guard_expected = 0;                                                          \
 	for (bool _mi_guard_once = true;                                                           \
 	     _mi_guard_once && mi_atomic_cas_strong_acq_rel(&purge_lock, &_mi_guard_expected, (uintptr_t)1); \
@@ -92,6 +118,7 @@ static bool zonal_claim(mi_bitmap_t *bitmap, size_t start, size_t *index, mi_cla
 #include "threadlocal.c"
 #include "prim/prim.c"
 
+#include <fcntl.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>

@@ -1,7 +1,10 @@
 //! The functions of mimalloc that this library calls, and those that `native/zonal.c` adds to it. The build script compiles
 //! both from the sources in `libmimalloc-sys`.
 
-use std::ffi::{c_int, c_long, c_void};
+use std::ffi::{CStr, c_char, c_int, c_long, c_void};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
 
 // SAFETY: the types of functions that mimalloc calls are those of `mimalloc.h`.
 /// Commits (`true`) or decommits a part of an arena. Called while a program allocates, so it must not allocate.
@@ -22,6 +25,8 @@ pub(crate) enum MiOption {
     DisallowOsAlloc = 17,
     /// KiB that mimalloc maps at once when its arenas are full, or 0 to map single pieces.
     ArenaReserve = 23,
+    /// Whether mimalloc advises huge pages for memory that it maps.
+    AllowThp = 43,
     /// Smallest number of KiB that mimalloc returns to the kernel at once.
     MinimalPurgeSize = 44,
     /// Largest object in arenas in KiB.
@@ -43,7 +48,11 @@ unsafe extern "C" {
     safe fn _mi_preloading() -> bool;
     safe fn mi_option_get(option: c_int) -> c_long;
     safe fn mi_option_set(option: c_int, value: c_long);
+    safe fn mi_option_set_default(option: c_int, value: c_long);
     safe fn zonal_malloc_purge_when_idle();
+    safe fn zonal_malloc_is_child() -> bool;
+    fn zonal_malloc_write(descriptor: c_int, text: *const c_char, bytes: usize) -> bool;
+    fn zonal_malloc_die(message: *const c_char) -> !;
     fn zonal_malloc_set_nodes(nodes: *const c_int, count: usize);
     fn mi_register_error(handler: Option<ErrorFunction>, argument: *mut c_void);
     fn mi_manage_memory(
@@ -90,6 +99,11 @@ pub(crate) fn set_option(option: MiOption, value: c_long) {
     mi_option_set(option as c_int, value);
 }
 
+/// Sets an option that the environment does not set. Called as [`set_option`].
+pub(crate) fn set_default(option: MiOption, value: c_long) {
+    mi_option_set_default(option as c_int, value);
+}
+
 /// Registers a handler of errors, which replaces that of mimalloc.
 pub(crate) fn on_error(handler: ErrorFunction) {
     // SAFETY: the handler is a function of this library, which is never unloaded. It ignores its argument.
@@ -133,4 +147,28 @@ pub(crate) fn prefer_nodes(nodes: &'static [c_int]) {
 /// when the program has used some memory.
 pub(crate) fn purge_when_idle() {
     zonal_malloc_purge_when_idle();
+}
+
+/// Whether this process is a child, made by `fork`, of the one that loaded the library.
+pub(crate) fn is_child() -> bool {
+    zonal_malloc_is_child()
+}
+
+/// Writes a message to standard error, and aborts the program.
+pub(crate) fn die(message: &CStr) -> ! {
+    // SAFETY: the message ends with a zero.
+    unsafe { zonal_malloc_die(message.as_ptr()) }
+}
+
+/// Writes to a file without the signals that end a program when a write fails.
+///
+/// # Errors
+/// That of the system call.
+pub(crate) fn write_quietly(file: &File, text: &str) -> io::Result<()> {
+    // SAFETY: the pointer and the length are those of the text.
+    if unsafe { zonal_malloc_write(file.as_raw_fd(), text.as_ptr().cast(), text.len()) } {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }

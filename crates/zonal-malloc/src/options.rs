@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::{fs, process};
 
 use zonal_linux::{HugePages, NodeId};
 
@@ -9,12 +10,13 @@ const PREFIX: &str = "ZONAL_MALLOC_";
 /// The process that built a pool, set by this library for programs that this process starts.
 pub(crate) const OWNER: &str = "ZONAL_MALLOC_OWNER";
 /// The variables without their prefix, and their right values.
-const VARIABLES: [(&str, &str); 9] = [
+const VARIABLES: [(&str, &str); 10] = [
     ("SIZE", "bytes, optionally with K, M, G or T, such as 8G"),
     ("NODES", "numbers of nodes, such as 0,1 or 0-3"),
     ("HUGE_PAGES", "transparent, never, 2m or 1g"),
     ("PREFAULT", "yes or no"),
     ("WHEN_FULL", "kernel or fail"),
+    ("PURGE_THREAD", "yes or no"),
     ("REPORT", "stderr or the name of a file"),
     ("CHILDREN", "yes or no"),
     ("FAKE_NODES", "a number of emulated nodes, such as 2"),
@@ -46,12 +48,14 @@ pub(crate) struct Options {
     pub(crate) huge_pages: Option<HugePages>,
     pub(crate) is_prefaulted: bool,
     pub(crate) when_full: WhenFull,
+    /// Whether free memory is only returned while the program allocates.
+    pub(crate) has_no_purge_thread: bool,
     pub(crate) report: Option<Destination>,
     /// Whether programs that this one starts build pools of their own.
     pub(crate) with_children: bool,
     pub(crate) fake_nodes: Option<usize>,
-    /// The process that built a pool first, if any.
-    pub(crate) owner: Option<u32>,
+    /// The process that built a pool first, if any, as [`this_process`] describes it.
+    pub(crate) owner: Option<String>,
 }
 
 impl Options {
@@ -108,12 +112,22 @@ impl Options {
                     file => Destination::File(std::path::absolute(file).ok()?),
                 });
             }
+            "PURGE_THREAD" => self.has_no_purge_thread = !yes(value)?,
             "CHILDREN" => self.with_children = yes(value)?,
             "FAKE_NODES" => self.fake_nodes = Some(value.parse().ok().filter(|&count| count > 0)?),
-            _ => self.owner = Some(value.parse().ok()?),
+            _ => self.owner = Some(value.into()),
         }
         Some(())
     }
+}
+
+/// Describes this process, also after `exec`: its number and the time at which it began, because a child in another
+/// namespace may have the same number. Source: `proc_pid_stat(5)`, field 22.
+pub(crate) fn this_process() -> String {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The name of the program, field 2, is in parentheses and may contain any character.
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+    format!("{}:{}", process::id(), fields.split_whitespace().nth(19).unwrap_or_default())
 }
 
 fn yes(value: &str) -> Option<bool> {
@@ -180,7 +194,8 @@ mod tests {
             ("ZONAL_MALLOC_REPORT", "/r"),
             ("ZONAL_MALLOC_CHILDREN", "yes"),
             ("ZONAL_MALLOC_FAKE_NODES", "4"),
-            ("ZONAL_MALLOC_OWNER", "17"),
+            ("ZONAL_MALLOC_PURGE_THREAD", "no"),
+            ("ZONAL_MALLOC_OWNER", "17:4"),
         ]);
         let expected = Options {
             size: Some(3 << 30),
@@ -191,7 +206,8 @@ mod tests {
             report: Some(Destination::File("/r".into())),
             with_children: true,
             fake_nodes: Some(4),
-            owner: Some(17),
+            has_no_purge_thread: true,
+            owner: Some("17:4".into()),
         };
         assert_eq!(options, Ok(expected));
         assert_eq!(read(&[]), Ok(Options::default()));
@@ -217,6 +233,7 @@ mod tests {
             ("WHEN_FULL", "wait"),
             ("REPORT", ""),
             ("CHILDREN", "maybe"),
+            ("PURGE_THREAD", ""),
             ("FAKE_NODES", "0"),
         ] {
             let error = read(&[(&format!("ZONAL_MALLOC_{name}"), value)]).unwrap_err();

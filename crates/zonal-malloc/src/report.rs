@@ -3,7 +3,7 @@
 
 use std::fmt::{self, Write as _};
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io;
 use std::ops::Range;
 use std::os::fd::FromRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -30,7 +30,7 @@ pub(crate) enum Output {
 #[derive(Debug)]
 struct Facts {
     output: Output,
-    /// The process that built the pool. Its children made by `fork` write no report.
+    /// The process that built the pool.
     process: u32,
     pool_bytes: u64,
     placement: String,
@@ -117,7 +117,8 @@ pub(crate) fn at_exit(pool: &Pool, output: Output) -> Result<(), String> {
 }
 
 extern "C" fn write_at_exit() {
-    let Some(facts) = FACTS.get().filter(|facts| facts.process == process::id()) else { return };
+    // Children made by `fork` write no report.
+    let Some(facts) = FACTS.get().filter(|_| !mimalloc::is_child()) else { return };
     // No failure of the report may end the program, which is exiting with a status of its own. The report needs memory
     // although the pool may be full.
     mimalloc::set_option(MiOption::DisallowOsAlloc, 0);
@@ -134,17 +135,17 @@ pub(crate) fn write_without_pool(output: &Output) {
     let _ = write(
         output,
         &format!(
-            "zonal-malloc: {program}, process {process}: no pool, because of RLIMIT_AS or RLIMIT_DATA\n"
+            "zonal-malloc: {program}, process {process}: no pool, because less than 256 MiB are available or allowed\n"
         ),
     );
 }
 
+/// Writes without an effect on the program other than the output.
 fn write(output: &Output, text: &str) -> io::Result<()> {
     match output {
         // The program may have closed the copy, and the number may be another file.
         Output::Copy(file, known) if identity(file).is_ok_and(|found| found == *known) => {
-            let mut file: &File = file;
-            file.write_all(text.as_bytes())
+            mimalloc::write_quietly(file, text)
         }
         Output::Copy(..) => Ok(()),
         Output::File(file) => append(file, text),
@@ -155,11 +156,11 @@ fn write(output: &Output, text: &str) -> io::Result<()> {
 /// place of the file, and does not wait for the reader of a FIFO.
 fn append(file: &Path, text: &str) -> io::Result<()> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
-    let mut file = OpenOptions::new().create(true).append(true).custom_flags(flags).open(file)?;
+    let file = OpenOptions::new().create(true).append(true).custom_flags(flags).open(file)?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is not a regular file"));
     }
-    file.write_all(text.as_bytes())
+    mimalloc::write_quietly(&file, text)
 }
 
 /// Returns the name of the program, without bytes that a terminal would obey.

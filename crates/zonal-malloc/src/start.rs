@@ -5,7 +5,7 @@
 
 use std::ffi::{c_int, c_long, c_void};
 use std::fmt::Display;
-use std::{env, process, thread};
+use std::{env, thread};
 #[cfg(not(test))]
 use std::{panic, sync::Once};
 
@@ -16,7 +16,7 @@ use crate::errno;
 use crate::limits;
 use crate::mimalloc::{self, MiOption};
 use crate::nodes;
-use crate::options::{OWNER, Options, WhenFull};
+use crate::options::{OWNER, Options, WhenFull, this_process};
 use crate::report;
 
 /// Exit status of a program that cannot start with these variables.
@@ -65,9 +65,10 @@ fn run() -> Result<(), String> {
     }
     register_barrier();
     let options = Options::read(env::vars_os())?;
-    if options.with_children || options.owner.is_none_or(|owner| owner == process::id()) {
+    let process = this_process();
+    if options.with_children || options.owner.as_ref().is_none_or(|owner| *owner == process) {
         // SAFETY: no other thread runs before `main`, except those of libraries that start threads when they are loaded.
-        unsafe { env::set_var(OWNER, process::id().to_string()) };
+        unsafe { env::set_var(OWNER, process) };
         on_another_thread(&options)?;
     }
     mimalloc::set_option(MiOption::ArenaReserve, reserve);
@@ -89,7 +90,12 @@ fn register_barrier() {
 fn on_another_thread(options: &Options) -> Result<(), String> {
     thread::scope(|scope| {
         let thread = thread::Builder::new().name("zonal-start".into()).spawn_scoped(scope, || serve(options));
-        let thread = thread.map_err(|error| format!("no thread can be started: {error}"))?;
+        let thread = match thread {
+            Ok(thread) => thread,
+            // The limits of the process leave nothing for a pool.
+            Err(_) if options.size.is_none() && limits::bytes_left() < 2 * SMALLEST_DEFAULT => return Ok(()),
+            Err(error) => return Err(format!("no thread can be started: {error}")),
+        };
         thread.join().unwrap_or_else(|_| Err("an internal error".into()))
     })
 }
@@ -110,9 +116,11 @@ fn serve(options: &Options) -> Result<(), String> {
         // Whole huge pages, which the kernel would split otherwise.
         mimalloc::set_option(MiOption::MinimalPurgeSize, 2 << 10);
     }
-    if !keeps_pages {
+    if !keeps_pages && !options.has_no_purge_thread {
         mimalloc::purge_when_idle();
     }
+    // Memory outside the pool is what the kernel decides. With advice, each large block would need a huge page at least.
+    mimalloc::set_default(MiOption::AllowThp, 0);
     mimalloc::set_option(MiOption::ArenaMaxObjectSize, LARGEST_OBJECT);
     if options.when_full == WhenFull::Fail {
         mimalloc::set_option(MiOption::DisallowOsAlloc, 1);
@@ -191,5 +199,8 @@ fn described(options: &Options) -> String {
 unsafe extern "C" fn set_errno(error: c_int, _argument: *mut c_void) {
     if matches!(error, libc::ENOMEM | libc::EOVERFLOW) {
         errno::set(libc::ENOMEM);
+    }
+    if cfg!(feature = "secure") && matches!(error, libc::EAGAIN | libc::EFAULT | libc::EINVAL) {
+        mimalloc::die(c"a block was freed twice, is invalid, or was written to while it was free\n");
     }
 }

@@ -38,6 +38,34 @@ fn the_report_is_only_written_to_regular_files() {
     assert_eq!(std::fs::read_to_string(path("target")).unwrap(), "kept");
 }
 
+/// The program exits with its own status, although a write of the report sends a signal.
+#[test]
+fn reports_that_cannot_be_written_do_not_end_the_program() {
+    let Some(program) = Program::build("fork.c") else { return };
+    let mut limited = Command::new("/bin/sh");
+    limited.args(["-c", "ulimit -f 0 && exec \"$0\" child"]).arg(&program.path);
+    let mut limited = preloaded(limited, &["SIZE=64M", &report_in(&program.report())]);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut unread = preloaded(Command::new(&program.path), &["SIZE=64M", "REPORT=stderr"]);
+    for call in [&mut limited, unread.arg("child").stderr(writer)] {
+        let output = call.output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{call:?}: {}", output.status);
+    }
+}
+
+/// Limits that leave nothing, and no variable that asks for a pool.
+#[test]
+fn programs_with_small_limits_run_without_a_pool() {
+    let Some(program) = Program::build("fork.c") else { return };
+    for limit in ["-d 4000", "-v 30000"] {
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", &format!("ulimit {limit} && exec \"$0\" child")]).arg(&program.path);
+        let output = preloaded(shell, &[]).output().unwrap();
+        assert_eq!(text(&output.stdout), "no pool\n", "{limit}: {}", text(&output.stderr));
+    }
+}
+
 #[test]
 fn names_are_printed_without_control_characters() {
     let Some(program) = Program::build("full.c") else { return };
@@ -130,7 +158,7 @@ fn the_default_size_is_within_the_limits_of_the_process() {
             let output = preloaded(shell, &["REPORT=stderr"]).output().unwrap();
             let (out, error) = (text(&output.stdout), text(&output.stderr));
             let (pool, line) = match kib {
-                "250000" => ("no pool\n", ": no pool, because of RLIMIT_AS"),
+                "250000" => ("no pool\n", ": no pool, because less than 256 MiB are "),
                 _ => ("a pool\n", "  pool: "),
             };
             assert!(out == pool && error.contains(line), "{limit} {kib}: {out}{error}");

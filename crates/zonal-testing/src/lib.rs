@@ -33,11 +33,12 @@ const POLL_PERIOD: Duration = Duration::from_millis(2);
 /// # Panics
 /// Panics if the library cannot be built.
 #[must_use]
-pub fn built_library(manifest: &str, file: &str) -> PathBuf {
+pub fn built_library(manifest: &str, features: &[&str], file: &str) -> PathBuf {
     let own = std::env::current_exe().expect("the path of the test is not known");
     let target = own.ancestors().nth(3).expect("the test is in a folder of the target folder");
     let mut build = Command::new(env!("CARGO"));
     build.args(["build", "-q", "--manifest-path"]).arg(Path::new(manifest).join("Cargo.toml"));
+    build.args(["--features", &features.join(",")]);
     let status = build.arg("--target-dir").arg(target).status();
     assert!(status.is_ok_and(|status| status.success()), "{file} was not built");
     target.join("debug").join(file)

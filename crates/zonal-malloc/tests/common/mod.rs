@@ -13,7 +13,10 @@ use zonal_testing::skipped;
 /// Returns the library of these sources.
 pub(crate) fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| zonal_testing::built_library(env!("CARGO_MANIFEST_DIR"), "libzonal_malloc.so"))
+    let features: &[_] = if cfg!(feature = "secure") { &["secure"] } else { &[] };
+    LIBRARY.get_or_init(|| {
+        zonal_testing::built_library(env!("CARGO_MANIFEST_DIR"), features, "libzonal_malloc.so")
+    })
 }
 
 /// A program of `tests/programs` in a folder of its own.

@@ -3,8 +3,11 @@
 #define CHECKS_H
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 static int failures;
 
@@ -24,6 +27,16 @@ static inline int node_of(const void *address)
 	if (!found)
 		*(void **)&found = dlsym(RTLD_DEFAULT, "zonal_malloc_node_of");
 	return found ? found(address) : -2;
+}
+
+/* Returns the resident MiB, without an allocation. */
+static inline long resident(void)
+{
+	char text[200] = "";
+	int file = open("/proc/self/statm", O_RDONLY);
+	CHECK(read(file, text, sizeof(text) - 1) > 0);
+	close(file);
+	return strtol(strchr(text, ' '), NULL, 10) * sysconf(_SC_PAGESIZE) >> 20;
 }
 
 static inline int finish(void)

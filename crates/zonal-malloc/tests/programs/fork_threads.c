@@ -1,6 +1,7 @@
 /*
  * Children of `fork`, made while other threads begin, allocate and end. Each child makes one call and exits. The arguments
- * are the names of the functions to call.
+ * are the names of the functions to call. Half of the children are made by threads that have not allocated, and a handler
+ * that runs before that of the library starts a thread in each child.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -64,7 +65,7 @@ static void *allocate(size_t bytes)
 	return block;
 }
 
-static void call(enum shape shape, void *function, size_t bytes)
+static void make_call(enum shape shape, void *function, size_t bytes)
 {
 	void *place;
 	switch (shape) {
@@ -108,12 +109,50 @@ static void child(int index, void *function)
 			free(block);
 	}
 	for (size_t bytes = 8; bytes <= 8 << 20; bytes *= 4)
-		call(calls[index].shape, function, bytes);
+		make_call(calls[index].shape, function, bytes);
 	/* Threads of the child take the same locks. */
 	pthread_t thread;
 	if (pthread_create(&thread, NULL, live_briefly, NULL) == 0)
 		pthread_join(thread, NULL);
 	exit(0);
+}
+
+static void *in_early_handler(void *unused)
+{
+	free(allocate(100));
+	return unused;
+}
+
+static void early_handler(void)
+{
+	pthread_t thread;
+	alarm(LIMIT);
+	free(allocate(3000));
+	if (pthread_create(&thread, NULL, in_early_handler, NULL) == 0)
+		pthread_join(thread, NULL);
+}
+
+static void register_early(void)
+{
+	pthread_atfork(NULL, NULL, early_handler);
+}
+
+/* Runs before the constructors of libraries. */
+__attribute__((section(".preinit_array"), used)) static void (*const early)(void) = register_early;
+
+/* The function that a child calls. */
+struct call { int index; void *function; int status; };
+
+/* Makes a child and waits for it. */
+static void *make_child(void *argument)
+{
+	struct call *call = argument;
+	pid_t process = fork();
+	if (process == 0)
+		child(call->index, call->function);
+	if (waitpid(process, &call->status, 0) != process)
+		call->status = -1;
+	return NULL;
 }
 
 int main(int count, char **arguments)
@@ -133,12 +172,14 @@ int main(int count, char **arguments)
 			continue;
 		}
 		for (int round = 0; round < ROUNDS; round++) {
-			int status = -1;
-			pid_t process = fork();
-			if (process == 0)
-				child(index, function);
-			if (waitpid(process, &status, 0) != process || status != 0) {
-				fprintf(stderr, "%s: status %#x in round %d\n", arguments[at], status, round);
+			struct call call = {index, function, -1};
+			pthread_t thread;
+			if (round % 2 == 0)
+				make_child(&call);
+			else if (pthread_create(&thread, NULL, make_child, &call) == 0)
+				pthread_join(thread, NULL);
+			if (call.status != 0) {
+				fprintf(stderr, "%s: status %#x in round %d\n", arguments[at], call.status, round);
 				failures++;
 				break;
 			}
