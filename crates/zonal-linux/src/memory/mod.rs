@@ -15,7 +15,7 @@ mod not_copied;
 pub(crate) mod origin;
 pub(crate) mod page_sizes;
 pub(crate) mod plan;
-mod range_list;
+pub(crate) mod range_list;
 pub(crate) mod residency;
 mod shared_file;
 mod split;

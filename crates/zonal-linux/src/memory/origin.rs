@@ -122,7 +122,7 @@ type Handler = unsafe extern "C" fn();
 ///
 /// # Safety
 /// Both handlers must be async-signal-safe, and calling them any number of times must be correct.
-pub(super) unsafe fn around_forks(before: Option<Handler>, first: Handler, is_done: &AtomicBool) {
+pub(crate) unsafe fn around_forks(before: Option<Handler>, first: Handler, is_done: &AtomicBool) {
     if !is_done.load(Ordering::Acquire) {
         // SAFETY: the caller guarantees that the handlers are async-signal-safe and may be called repeatedly.
         let failed = unsafe { libc::pthread_atfork(before, None, Some(first)) };

@@ -4,7 +4,7 @@
 //! The lists use no lock, because a child could find it held by a thread that the child does not have. Entries are
 //! acquired and released by single atomic accesses, and are reused but never freed.
 //!
-//! Related files: `memory/not_copied.rs` and `memory/committed.rs` have one list each.
+//! Related files: `memory/not_copied.rs`, `memory/committed.rs` and `publish/socket.rs` have one list each.
 
 use std::ops::Range;
 use std::ptr::null_mut;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// A list of address ranges, each with a note of type `T`.
 #[derive(Debug)]
-pub(super) struct RangeList<T: 'static> {
+pub(crate) struct RangeList<T: 'static> {
     first: AtomicPtr<Entry<T>>,
 }
 
@@ -29,7 +29,7 @@ struct Entry<T: 'static> {
 
 /// Guard of a range that is in a list until the guard is dropped.
 #[derive(Debug)]
-pub(super) struct Entered<T: 'static>(&'static Entry<T>);
+pub(crate) struct Entered<T: 'static>(&'static Entry<T>);
 
 // SAFETY: `next` does not change after the entry is published, and the entry that it points to is never freed. The
 // other fields are atomics, and `T` is `Sync`.
@@ -37,12 +37,12 @@ unsafe impl<T: Sync> Sync for Entry<T> {}
 
 impl<T: Default + Sync> RangeList<T> {
     /// Creates an empty list.
-    pub(super) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { first: AtomicPtr::new(null_mut()) }
     }
 
     /// Enters `range`, which must not begin at address zero. `prepare` sets the note before the range is published.
-    pub(super) fn enter(&self, range: Range<usize>, prepare: impl FnOnce(&T)) -> Entered<T> {
+    pub(crate) fn enter(&self, range: Range<usize>, prepare: impl FnOnce(&T)) -> Entered<T> {
         assert!(range.start != 0 && !range.is_empty(), "no range to note");
         // Acquire: pairs with the release in `drop`, so the stores of the previous user of the entry come before the
         // stores of this thread.
@@ -59,7 +59,7 @@ impl<T: Default + Sync> RangeList<T> {
     ///
     /// If an entry is dropped and reused during the call, the result may combine the length of one range with the start
     /// of the other.
-    pub(super) fn ranges(&self) -> impl Iterator<Item = (Range<usize>, &'static T)> {
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = (Range<usize>, &'static T)> {
         self.entries().filter_map(|entry| {
             let bytes = entry.bytes.load(Ordering::Acquire);
             let start = entry.start.load(Ordering::Relaxed); // relaxed: stored before the bytes, loaded with acquire
@@ -98,7 +98,7 @@ impl<T: Default + Sync> RangeList<T> {
 
 impl<T> Entered<T> {
     /// Returns the note of the range.
-    pub(super) const fn note(&self) -> &'static T {
+    pub(crate) const fn note(&self) -> &'static T {
         &self.0.note
     }
 }

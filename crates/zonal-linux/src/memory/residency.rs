@@ -143,8 +143,10 @@ fn each_page(range: Range<usize>, mut found: impl FnMut(PagePlace, u64)) -> io::
 fn mark_hidden(first: usize, states: &mut [c_int]) {
     /// Linux `Documentation/admin-guide/mm/pagemap.rst`.
     const PRESENT: u64 = 1 << 63;
-    /// Mapped by this process alone, or a page of a file. The page of zeros is neither.
-    const OWN: u64 = 1 << 56 | 1 << 61;
+    /// Mapped by this process alone. The pages of zeros are not.
+    const OWN: u64 = 1 << 56;
+    /// A page of shared memory, or the huge page of zeros, for which `move_pages(2)` returns `EFAULT`.
+    const SHARED: u64 = 1 << 61;
     let mut entries = vec![0; states.len() * size_of::<u64>()];
     let Ok(pagemap) = fs::File::open("/proc/self/pagemap") else { return };
     if pagemap.read_exact_at(&mut entries, (first * size_of::<u64>()) as u64).is_err() {
@@ -154,7 +156,8 @@ fn mark_hidden(first: usize, states: &mut [c_int]) {
     for (state, entry) in states.iter_mut().zip(entries) {
         let entry = u64::from_ne_bytes(*entry);
         let is_absent = PagePlace::from_state(*state) == PagePlace::Absent;
-        if is_absent && entry & PRESENT != 0 && entry & OWN != 0 {
+        let sure = if *state == -libc::EFAULT { OWN } else { OWN | SHARED };
+        if is_absent && entry & PRESENT != 0 && entry & sure != 0 {
             *state = -libc::EACCES;
         }
     }
@@ -235,6 +238,33 @@ mod tests {
         assert_eq!(of(start, 1 << 20), [1 << 20, 0, 0], "more than the range");
         assert_eq!(of(0x1000, 0x1000), [0; 3]);
         assert_eq!(Backing::from_smaps("", &[]), Backing::default());
+    }
+
+    /// Memory that was only read is that of the page of zeros, which exists in two sizes.
+    #[test]
+    fn private_memory_that_was_only_read_is_absent() {
+        const BYTES: usize = 8 << 20;
+        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_ANONYMOUS);
+        for (kind, advice) in [
+            (libc::MAP_PRIVATE, libc::MADV_NOHUGEPAGE),
+            (libc::MAP_PRIVATE, libc::MADV_HUGEPAGE),
+            (libc::MAP_SHARED, libc::MADV_NOHUGEPAGE),
+        ] {
+            // SAFETY: the mapping is new.
+            let start = unsafe { libc::mmap(std::ptr::null_mut(), BYTES, access, flags | kind, -1, 0) };
+            assert_ne!(start, libc::MAP_FAILED);
+            // SAFETY: only this test uses the mapping. A kernel without huge pages refuses the advice.
+            unsafe { libc::madvise(start, BYTES, advice) };
+            for at in (0..BYTES).step_by(4096) {
+                // SAFETY: the byte is in the mapping.
+                assert_eq!(unsafe { start.cast::<u8>().wrapping_add(at).read_volatile() }, 0);
+            }
+            let found = Residency::of(start.addr()..start.addr() + BYTES).unwrap();
+            let absent = if kind == libc::MAP_PRIVATE { BYTES as u64 } else { 0 };
+            assert_eq!((found.absent, found.unknown), (absent, 0), "{kind} {advice}: {found:?}");
+            // SAFETY: only this test uses the mapping.
+            unsafe { libc::munmap(start, BYTES) };
+        }
     }
 
     /// Kernels before 6.12 do not find such pages.

@@ -12,8 +12,9 @@ pub enum PublishError {
     /// A socket of another user has the path.
     #[error("{path} is the socket of another user; choose a path that does not exist", path = .0.display())]
     NotOwned(PathBuf),
-    /// A program listens at the path.
-    #[error("a program listens at {path}; choose another path", path = .0.display())]
+    /// A program listens at the path, or a child of one that ended still has its socket and clients fill its queue.
+    #[error("a program listens at {path}; choose another path, or remove the socket if no program answers at it",
+        path = .0.display())]
     InUse(PathBuf),
     /// The socket could not be created.
     #[error("cannot create the socket {path}: {why}", path = .path.display())]
