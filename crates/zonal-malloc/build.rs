@@ -16,6 +16,7 @@ fn main() {
         .include(headers)
         // mimalloc without its debug checks, in every profile.
         .opt_level(3)
+        .force_frame_pointer(false)
         .define("MI_DEBUG", "0")
         .define("MI_BUILD_RELEASE", None)
         .define("NDEBUG", None)

@@ -31,6 +31,29 @@ void zonal_malloc_set_nodes(const int *nodes, size_t count)
 	mi_heap_set_numa_affinity(NULL, -1);
 }
 
+/* --- The fast path --- */
+
+/* `mi_malloc`, of which compilers inline less in a file of this size. */
+void *zonal_malloc(size_t size)
+{
+#if MI_PADDING
+	return mi_malloc(size);
+#else
+	mi_theap_t *const theap = _mi_theap_default();
+	if (mi_likely(size <= MI_SMALL_SIZE_MAX)) {
+		mi_page_t *const page = _mi_theap_get_free_small_page(theap, size);
+		mi_block_t *const block = page->free;
+		if (mi_likely(block != NULL)) {
+			page->free = mi_block_next(page, block);
+			page->used++;
+			block->next = 0;
+			return block;
+		}
+	}
+	return _mi_malloc_generic(theap, size, 0, NULL);
+#endif
+}
+
 /* --- Memory that is returned --- */
 
 enum {

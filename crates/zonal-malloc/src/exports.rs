@@ -3,6 +3,7 @@
 //! The operators of C++ are not among them: those of the C++ library call these functions, and throw `std::bad_alloc` when
 //! memory is short, which functions in C cannot do. `docs/decisions/0024-malloc-through-mimalloc.md` has the reasons.
 
+use std::arch::naked_asm;
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
 
@@ -98,26 +99,33 @@ fn refuse(error: c_int) -> *mut c_void {
     ptr::null_mut()
 }
 
-/// Defines functions with the names of the C library, each of which calls another function.
+/// Defines functions with the names of the C library, each of which jumps to another function.
+///
+/// A call would load the address of the other function, because the compiler does not know that it is in this library.
 macro_rules! forward {
     ($($name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)? = $function:path;)*) => {$(
-        // SAFETY: the function replaces that of the C library, with the same contract.
+        // SAFETY: the function replaces that of the C library, with the same contract. The other function has the same
+        // arguments and result.
         #[unsafe(no_mangle)]
+        #[unsafe(naked)]
         unsafe extern "C" fn $name($($argument: $type),*) $(-> $result)? {
-            // SAFETY: the caller keeps to the contract of the C library, which is that of the other function.
-            unsafe { $function($($argument),*) }
+            const _: unsafe extern "C" fn($($type),*) $(-> $result)? = $function;
+            #[cfg(target_arch = "x86_64")]
+            naked_asm!("jmp {}", sym $function);
+            #[cfg(target_arch = "aarch64")]
+            naked_asm!("b {}", sym $function);
         }
     )*};
 }
 
 forward! {
-    malloc(bytes: usize) -> *mut c_void = mimalloc::mi_malloc;
+    malloc(bytes: usize) -> *mut c_void = mimalloc::zonal_malloc;
     free(block: *mut c_void) = mimalloc::mi_free;
     cfree(block: *mut c_void) = mimalloc::mi_free;
-    malloc_usable_size(block: *mut c_void) -> usize = mimalloc::mi_usable_size;
+    malloc_usable_size(block: *const c_void) -> usize = mimalloc::mi_usable_size;
     posix_memalign(place: *mut *mut c_void, alignment: usize, bytes: usize) -> c_int = mimalloc::mi_posix_memalign;
     valloc(bytes: usize) -> *mut c_void = mimalloc::mi_valloc;
-    __libc_malloc(bytes: usize) -> *mut c_void = mimalloc::mi_malloc;
+    __libc_malloc(bytes: usize) -> *mut c_void = mimalloc::zonal_malloc;
     __libc_calloc(count: usize, bytes: usize) -> *mut c_void = calloc;
     __libc_realloc(old: *mut c_void, bytes: usize) -> *mut c_void = realloc;
     __libc_free(block: *mut c_void) = mimalloc::mi_free;

@@ -35,7 +35,7 @@ pub(crate) enum MiOption {
 
 // SAFETY: the declarations are those of `mimalloc.h` and `native/zonal.c`. Safe functions accept every argument.
 unsafe extern "C" {
-    pub(crate) fn mi_malloc(bytes: usize) -> *mut c_void;
+    pub(crate) fn zonal_malloc(bytes: usize) -> *mut c_void;
     pub(crate) fn mi_calloc(count: usize, bytes: usize) -> *mut c_void;
     pub(crate) fn mi_realloc(old: *mut c_void, bytes: usize) -> *mut c_void;
     pub(crate) fn mi_free(block: *mut c_void);
