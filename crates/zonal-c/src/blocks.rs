@@ -45,6 +45,11 @@ fn check_copied(pool: &Pool) -> Result<(), Failure> {
     if is_missing { Err(Failure::new(Status::ZONAL_NOT_A_POOL, why)) } else { Ok(()) }
 }
 
+#[cold]
+fn no_address(frame: Pfn) -> Failure {
+    Failure::new(Status::ZONAL_INTERNAL, format_args!("page {frame} has no address in this process"))
+}
+
 /// Allocates the block of a request.
 #[inline]
 fn alloc(pool: &Pool, wanted: &PoolRequest<'_>, request: &zonal_request) -> Result<zonal_block, Failure> {
@@ -66,7 +71,9 @@ fn alloc(pool: &Pool, wanted: &PoolRequest<'_>, request: &zonal_request) -> Resu
         failure(pool, &wanted.with_order(order), error)
     })?;
     let Some(address) = pool.ptr_of(first) else {
-        return Err(Failure::new(Status::ZONAL_INTERNAL, format_args!("page {first} has no address")));
+        // SAFETY: the block was allocated just now, and no other code knows it.
+        unsafe { free(pool, first, count) }.ok();
+        return Err(no_address(first));
     };
     Ok(zonal_block {
         struct_size: size_of::<zonal_block>(),
@@ -129,16 +136,25 @@ pub unsafe extern "C" fn zonal_free(pool: zonal_pool, address: *mut c_void, byte
     call(|| {
         with_pool(pool, |pool| {
             let (first, count) = whole_pages(pool, address, bytes)?;
-            let freed = if count == PageCount::new(1) {
-                // SAFETY: the interface hands out blocks without an owner, and the caller gives up the memory.
-                unsafe { pool.free_raw(first, Order::PAGE) }
-            } else {
-                // SAFETY: as above.
-                unsafe { pool.free_frames_raw(first, count) }
-            };
-            freed.map_err(|error| not_allocated(address, bytes, &error))
+            // SAFETY: the interface hands out blocks without an owner, and the caller gives up the memory.
+            unsafe { free(pool, first, count) }.map_err(|error| not_allocated(address, bytes, &error))
         })
     })
+}
+
+/// Frees pages that were allocated together.
+///
+/// # Safety
+/// The pages must have no owner, and no code may access them afterwards.
+#[inline]
+unsafe fn free(pool: &Pool, first: Pfn, count: PageCount) -> Result<(), FreeError> {
+    if count == PageCount::new(1) {
+        // SAFETY: guaranteed by the caller.
+        unsafe { pool.free_raw(first, Order::PAGE) }
+    } else {
+        // SAFETY: as above.
+        unsafe { pool.free_frames_raw(first, count) }
+    }
 }
 
 /// Returns the pages that `bytes` at `address` are.
@@ -308,12 +324,16 @@ unsafe fn alloc_pages(
             Err(error) if done == 0 => return Err(failure(pool, wanted, error)),
             Err(_) => break,
         };
-        for frame in &frames[..came] {
-            let address = pool.ptr_of(*frame).map_or(std::ptr::null_mut(), |at| at.as_ptr().cast());
-            // SAFETY: `done` is less than `len`, for which the caller has room.
-            unsafe { addresses.wrapping_add(done).write(address) };
-            done += 1;
+        for (frame, at) in frames[..came].iter().zip(done..) {
+            let Some(address) = pool.ptr_of(*frame) else {
+                // SAFETY: these pages were allocated just now, and no other code knows them.
+                unsafe { pool.free_bulk_raw(&frames[..came]) }.ok();
+                return if done == 0 { Err(no_address(*frame)) } else { Ok(done) };
+            };
+            // SAFETY: `at` is less than `len`, for which the caller has room.
+            unsafe { addresses.wrapping_add(at).write(address.as_ptr().cast()) };
         }
+        done += came;
         if came < most {
             break;
         }

@@ -135,14 +135,6 @@ fn take_record() -> Option<(&'static Record, bool)> {
         }
         at = record.next.load(Relaxed); // relaxed: written before the record was published
     }
-    static HAS_HANDLER: AtomicBool = AtomicBool::new(false);
-    if !HAS_HANDLER.load(Acquire) {
-        // Several threads may register it; it may run several times.
-        // SAFETY: the handler only accesses atomic integers and a thread-local without destructor. If it cannot be
-        // registered, for lack of memory, a child cannot close pools that other threads were using.
-        unsafe { libc::pthread_atfork(None, None, Some(after_fork_in_child)) };
-        HAS_HANDLER.store(true, Release);
-    }
     // A box would end the process if the heap is exhausted.
     // SAFETY: the layout has a size.
     let place = unsafe { alloc(Layout::new::<Record>()) }.cast::<MaybeUninit<Record>>();
@@ -291,13 +283,29 @@ pub(crate) fn wait_for_calls(slot: u32, time: Option<Duration>) -> Calls {
     Calls::Ended
 }
 
-/// Whether this process is a child of one that used a pool.
+/// Whether this process is a child of one that built a pool.
 static IS_CHILD: AtomicBool = AtomicBool::new(false);
 
-/// Whether this process is a child, made by `fork`, of one that used a pool.
+/// Whether this process is a child, made by `fork`, of one that built a pool.
 #[inline]
 pub(crate) fn is_child() -> bool {
     IS_CHILD.load(Relaxed) // relaxed: written before the child has a second thread
+}
+
+/// Makes every child that is made by `fork` from now on run [`after_fork_in_child`].
+pub(crate) fn register_fork_handler() -> Result<(), Failure> {
+    static HAS_HANDLER: AtomicBool = AtomicBool::new(false);
+    if HAS_HANDLER.load(Acquire) {
+        return Ok(());
+    }
+    // Several threads may register it; it may run several times.
+    // SAFETY: the handler only accesses atomic integers and a thread-local without destructor.
+    if unsafe { libc::pthread_atfork(None, None, Some(after_fork_in_child)) } != 0 {
+        let why = "the heap has no memory for the handler that prepares children made by fork";
+        return Err(Failure::new(Status::ZONAL_BUILD_FAILED, why));
+    }
+    HAS_HANDLER.store(true, Release); // pairs with the acquire above
+    Ok(())
 }
 
 /// Forgets the calls of threads that a child made by `fork` does not have, after closing the pools that they used to calls.

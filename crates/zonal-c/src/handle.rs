@@ -24,12 +24,15 @@ const TAG: u64 = 0x7A6F_6E61 << 32;
 const SLOTS: usize = 64;
 const CHUNKS: usize = 16_384;
 
-/// States of a slot.
+/// State of a slot without pool.
 const EMPTY: u32 = 0;
+/// State of a slot with a pool, to which bits are added.
 const OPEN: u32 = 1;
+/// Bit: a thread closes the pool, or finds out whether it can.
 const CLOSING: u32 = 2;
-/// In a child made by `fork`: a thread that the child does not have was in a call of the pool, and may have held its locks.
-const ABANDONED: u32 = 3;
+/// Bit: a thread may hold locks of the pool that are never released. In a child made by `fork`, a thread that the child does not
+/// have was in a call of the pool. With `CLOSING`, the closing thread uses the pool: if the process forks, the child keeps the bit.
+const ABANDONED: u32 = 4;
 
 /// A slot. Invariant: `pool` is `Some` while the state is not `EMPTY`, except in a child that was made while a thread closed
 /// the pool.
@@ -57,6 +60,7 @@ fn slot(index: usize) -> Option<&'static Slot> {
 
 /// Returns a handle of a pool.
 pub(crate) fn open(pool: Pool) -> Result<zonal_pool, Failure> {
+    calls::register_fork_handler()?;
     let index = USED.fetch_add(1, Relaxed); // relaxed: only the number itself counts
     let Some(chunk) = CHUNK.get(index / SLOTS) else {
         let most = SLOTS * CHUNKS;
@@ -122,15 +126,15 @@ pub(crate) fn with_pool<R>(
         // Acquire: pairs with the release in `open`. A state that is open here is found by `wait_for_calls`.
         match slot.state.load(Acquire) {
             EMPTY => return Err(closed(handle)),
-            ABANDONED => return Err(abandoned()),
             // A thread that closes the pool waits for the outer call of this thread, which therefore must go on.
-            state if state == OPEN || call.is_nested() => {
+            state if state & CLOSING != 0 && !call.is_nested() => {}
+            state if state & ABANDONED != 0 => return Err(abandoned()),
+            _ => {
                 // SAFETY: the slot was open when this call, or an outer one, was noted, so no thread changes the pool until
                 // it ends.
                 let pool = unsafe { &*slot.pool.get() };
                 return pool.as_ref().ok_or_else(|| closed(handle)).and_then(body);
             }
-            _ => {} // another thread closes the pool, or finds that it cannot
         }
         drop(call);
         wait_for_decision();
@@ -138,7 +142,7 @@ pub(crate) fn with_pool<R>(
 }
 
 /// Notes that the calling thread runs a callback of the pool in a slot, so that calls within it need not wait for a thread that
-/// closes the pool: that thread waits for the callback. Returns `None` if the pool is being closed.
+/// closes the pool: that thread waits for the callback. Returns `None` if the pool has been closed or abandoned.
 pub(crate) fn begin_callback(index: u32) -> Option<Call> {
     let slot = slot(index as usize)?;
     loop {
@@ -147,6 +151,7 @@ pub(crate) fn begin_callback(index: u32) -> Option<Call> {
         match slot.state.load(Acquire) {
             EMPTY => return None,
             state if state == OPEN || noted.is_nested() => return Some(noted),
+            state if state & CLOSING == 0 => return None,
             _ => drop(noted),
         }
         wait_for_decision();
@@ -156,14 +161,14 @@ pub(crate) fn begin_callback(index: u32) -> Option<Call> {
 /// A slot that the calling thread is closing. It has its former state again when this value is dropped.
 struct Closing {
     slot: &'static Slot,
-    /// `OPEN` or `ABANDONED`.
+    /// `OPEN`, perhaps with `ABANDONED`.
     before: u32,
 }
 
 impl Closing {
     /// Begins to close a slot, when no other thread does. Returns `None` if its pool has been closed.
     fn begin(slot: &'static Slot) -> Option<Self> {
-        let close = |state| matches!(state, OPEN | ABANDONED).then_some(CLOSING);
+        let close = |state| (state != EMPTY && state & CLOSING == 0).then_some(state | CLOSING);
         loop {
             // Acquire: this thread alone has the pool from here on, once no call is in progress.
             match slot.state.fetch_update(Acquire, Acquire, close) {
@@ -172,6 +177,17 @@ impl Closing {
                 Err(_) => wait_for_decision(),
             }
         }
+    }
+
+    /// Returns the pool.
+    ///
+    /// # Safety
+    /// No call of the slot may be in progress.
+    unsafe fn pool(&mut self) -> &mut Option<Pool> {
+        // Release: a child that is made while this thread uses the pool finds the bit. Later calls find `CLOSING` first.
+        self.slot.state.fetch_or(ABANDONED, Release);
+        // SAFETY: no call is in progress and none can begin, and only one thread closes a slot at a time.
+        unsafe { &mut *self.slot.pool.get() }
     }
 
     /// Leaves the slot empty for good.
@@ -206,7 +222,7 @@ pub(crate) fn close(
     let slot = slot(index).ok_or_else(|| closed(handle))?;
     calls::check_outside_callbacks("close pools")?;
     // If this function returns early or panics, the slot has its former state again.
-    let closing = loop {
+    let mut closing = loop {
         let closing = Closing::begin(slot).ok_or_else(|| closed(handle))?;
         match calls::wait_for_calls(index as u32, Some(CLOSING_TIME)) {
             Calls::Ended => break closing,
@@ -219,11 +235,12 @@ pub(crate) fn close(
         }
         thread::sleep(CLOSING_TIME);
     };
-    // SAFETY: no call of the slot is in progress, none can begin, and only one thread can be here.
-    let pool = unsafe { &mut *slot.pool.get() };
+    let is_abandoned = closing.before & ABANDONED != 0;
+    // SAFETY: the calls of the slot have ended.
+    let pool = unsafe { closing.pool() };
     match &pool {
         // The locks with which blocks are counted may be held for ever.
-        Some(_) if which == Close::IfUnused && closing.before == ABANDONED => return Err(abandoned()),
+        Some(_) if which == Close::IfUnused && is_abandoned => return Err(abandoned()),
         Some(pool) if which == Close::IfUnused => check(pool)?,
         _ => {}
     }
@@ -235,19 +252,20 @@ pub(crate) fn close(
     Ok(())
 }
 
-/// Decides about pools that threads were closing which a child made by `fork` does not have: they stay open.
+/// Ends the closing of pools by threads that a child made by `fork` does not have. Pools that such threads were using stay
+/// abandoned.
 pub(crate) fn after_fork_in_child() {
-    // Relaxed: the child has one thread.
+    // Relaxed, here and below: the child has one thread.
     for index in 0..USED.load(Relaxed) {
         if let Some(slot) = slot(index) {
-            slot.state.compare_exchange(CLOSING, OPEN, Relaxed, Relaxed).ok();
+            slot.state.fetch_and(!CLOSING, Relaxed);
         }
     }
 }
 
 /// Notes that a thread which a child made by `fork` does not have was in a call of a pool.
 pub(crate) fn abandon(index: u32) {
-    if let Some(slot) = slot(index as usize) {
-        slot.state.compare_exchange(OPEN, ABANDONED, Relaxed, Relaxed).ok(); // relaxed: the child has one thread
+    if let Some(slot) = slot(index as usize).filter(|slot| slot.state.load(Relaxed) != EMPTY) {
+        slot.state.fetch_or(ABANDONED, Relaxed);
     }
 }

@@ -40,6 +40,9 @@ fn run(program: &mut Command) {
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{}: {out}{err}", output.status);
     assert!(out.ends_with("0 failures\n"), "{out}{err}");
+    let mut skipped: Vec<_> = out.lines().filter_map(|line| line.strip_prefix("skipped: ")).collect();
+    skipped.dedup();
+    skipped.into_iter().for_each(|why| zonal_testing::skipped!("{why}"));
 }
 
 /// The programs in C, each of which checks a part of the interface.
@@ -51,6 +54,12 @@ fn the_interface_works_from_c() {
     for program in PROGRAMS {
         run(&mut Command::new(build("cc", "-std=gnu11", program, folder.path(), &[])));
     }
+}
+
+#[test]
+fn children_use_pools_or_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    run(&mut Command::new(build("cc", "-std=gnu11", "fork.c", folder.path(), &[])));
 }
 
 /// The program replaces `malloc`, as sanitizers and valgrind do.
