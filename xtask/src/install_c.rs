@@ -7,7 +7,8 @@
 //! builds programs against the result.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::io::{Read, Seek, Write};
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -149,19 +150,19 @@ fn install(root: &Path, places: &Places, profile: Profile) -> Result<Vec<PathBuf
     }
     let shared = format!("libzonal.so.{version}");
     let soname = format!("libzonal.so.{}", compatible(&version));
-    link(root, &archive, &lib.join(&shared), &soname)?;
+    replace(&lib.join(&shared), |new| link(root, &archive, new, &soname).and_then(|()| strip(new)))?;
     let mut files = vec![lib.join(&shared)];
     for name in [&soname, "libzonal.so"] {
         let place = lib.join(name);
-        let made = match fs::remove_file(&place) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-            _ => symlink(&shared, &place),
-        };
-        made.map_err(|error| format!("{}: {error}", place.display()))?;
+        replace(&place, |new| symlink(&shared, new).map_err(|error| error.to_string()))?;
         files.push(place);
     }
     let mut add = |place: PathBuf, content: Result<Vec<u8>, String>| -> Result<(), String> {
-        fs::write(&place, content?).map_err(|error| format!("{}: {error}", place.display()))?;
+        let content = content?;
+        replace(&place, |new| {
+            fs::write(new, content).map_err(|error| error.to_string())?;
+            if is_library(&place) { strip(new) } else { Ok(()) }
+        })?;
         files.push(place);
         Ok(())
     };
@@ -186,11 +187,25 @@ fn install(root: &Path, places: &Places, profile: Profile) -> Result<Vec<PathBuf
     add(pkg_config.join("zonal.pc"), Ok(pkg_config_file(places, &version).into_bytes()))?;
     add(cmake.join("zonal-config.cmake"), Ok(cmake_file(places, &shared, &soname).into_bytes()))?;
     add(cmake.join("zonal-config-version.cmake"), Ok(cmake_version_file(&version).into_bytes()))?;
-    for file in files.iter().filter(|file| is_library(file)) {
-        // Debug information and LLVM's bitcode are most of a library. Global symbols stay, so that programs can be linked.
-        expect(Command::new("strip").args(["--strip-debug", "-R", ".llvmbc", "-R", ".llvmcmd"]).arg(file))?;
-    }
     Ok(files)
+}
+
+/// Makes a file under another name in its folder, and then gives it its name. Programs that have the former file open or mapped
+/// keep its contents, and none finds an incomplete file.
+fn replace(place: &Path, make: impl FnOnce(&Path) -> Result<(), String>) -> Result<(), String> {
+    let name = place.file_name().unwrap_or_default().to_string_lossy();
+    let new = place.with_file_name(format!(".{name}.{}", std::process::id()));
+    fs::remove_file(&new).ok(); // of a process with the same number that was interrupted
+    let made = make(&new).and_then(|()| fs::rename(&new, place).map_err(|error| error.to_string()));
+    made.map_err(|error| {
+        fs::remove_file(&new).ok();
+        format!("{}: {error}", place.display())
+    })
+}
+
+/// Removes debug information and LLVM's bitcode, which are most of a library. Global symbols stay, so that programs can be linked.
+fn strip(library: &Path) -> Result<(), String> {
+    expect(Command::new("strip").args(["--strip-debug", "-R", ".llvmbc", "-R", ".llvmcmd"]).arg(library))
 }
 
 /// Whether an installed file is a library, and not a link to one.
@@ -293,7 +308,12 @@ fn check(root: &Path) -> Result<(), String> {
         Places { prefix: prefix.clone(), libdir: "lib".to_owned(), extras: Vec::new(), staged: None };
     check_files(&install(root, &places, Profile::Dev)?, &[])?;
     places.extras = vec![Extra::Malloc, Extra::Umf];
-    check_files(&install(root, &places, Profile::Dev)?, &["libzonal_malloc.so", "zonal_umf.h"])?;
+    let files = install(root, &places, Profile::Dev)?;
+    check_files(&files, &["libzonal_malloc.so", "zonal_umf.h"])?;
+    let own = files.into_iter().filter(|file| !file.is_symlink());
+    let opened = own.map(Opened::mark).collect::<Result<Vec<_>, _>>()?;
+    install(root, &places, Profile::Dev)?;
+    opened.into_iter().try_for_each(Opened::check)?;
     let programs = std::path::absolute(root.join(CRATE).join("tests/programs")).map_err(|e| e.to_string())?;
     let script = "set -eu\n\
         cc -std=gnu11 $(pkg-config --cflags zonal) \"$PROGRAMS/interface.c\" -o interface $(pkg-config --libs zonal)\n\
@@ -322,6 +342,44 @@ fn check(root: &Path) -> Result<(), String> {
     expect(call.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig")))
 }
 
+/// An installed file that a program has open while it is installed again.
+struct Opened {
+    path: PathBuf,
+    file: fs::File,
+    before: Vec<u8>,
+}
+
+impl Opened {
+    /// Opens a file, and changes its contents, so that they differ from those of the next installation.
+    fn mark(path: PathBuf) -> Result<Self, String> {
+        let open = || -> std::io::Result<(fs::File, Vec<u8>)> {
+            let before = fs::read(&path)?;
+            let mut file = fs::File::options().read(true).append(true).open(&path)?;
+            file.write_all(b"marked")?;
+            Ok((file, before))
+        };
+        let (file, before) = open().map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(Self { path, file, before })
+    }
+
+    /// Checks that the file was replaced by one with the former contents, and that the open one has not changed.
+    fn check(mut self) -> Result<(), String> {
+        let mut compare = || -> std::io::Result<bool> {
+            let is_same = fs::metadata(&self.path)?.ino() == self.file.metadata()?.ino();
+            let mut kept = Vec::new();
+            self.file.rewind()?;
+            self.file.read_to_end(&mut kept)?;
+            let is_kept = kept.strip_suffix(b"marked") == Some(&self.before[..]);
+            Ok(!is_same && is_kept && fs::read(&self.path)? == self.before)
+        };
+        match compare() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(format!("{} was written in place", self.path.display())),
+            Err(error) => Err(format!("{}: {error}", self.path.display())),
+        }
+    }
+}
+
 /// Checks that of the files which are installed only if they are named, exactly these are, and that the libraries are
 /// stripped.
 fn check_files(files: &[PathBuf], named: &[&str]) -> Result<(), String> {
@@ -344,6 +402,23 @@ fn check_files(files: &[PathBuf], named: &[&str]) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_is_replaced_stays_what_it_was_for_programs_that_have_it_open() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("libzonal.so");
+        fs::write(&place, "one").unwrap();
+        let mut old = fs::File::open(&place).unwrap();
+        let write =
+            |text: &'static str| move |new: &Path| fs::write(new, text).map_err(|error| error.to_string());
+        let failed = replace(&place, |new| write("half")(new).and_then(|()| Err("no strip".to_owned())));
+        assert_eq!(failed, Err(format!("{}: no strip", place.display())));
+        assert_eq!(fs::read_to_string(&place).unwrap(), "one");
+        replace(&place, write("two")).unwrap();
+        assert_eq!(fs::read_to_string(&place).unwrap(), "two");
+        assert_eq!(std::io::read_to_string(&mut old).unwrap(), "one");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "a file with another name is left");
+    }
 
     #[test]
     fn versions_before_the_first_are_compatible_by_two_numbers() {
