@@ -333,6 +333,19 @@ fn unmapping_refused() {
     }
 }
 
+/// Where memory of a file is mapped, the addresses stay reserved until then, so that no other thread maps them.
+#[test]
+fn files_are_mapped_where_addresses_are_reserved() {
+    let _alone = ALONE.lock();
+    if !can_filter() {
+        return;
+    }
+    let refusal =
+        Refusal { call: libc::SYS_munmap, when: Some((1, SeccompCmpOp::Eq, POOL_BYTES)), error: libc::EPERM };
+    let pool = refusal.during(|| builder().shared_memory().build()).unwrap();
+    use_up(&pool);
+}
+
 #[test]
 fn signal_masks_refused() {
     let _alone = ALONE.lock();

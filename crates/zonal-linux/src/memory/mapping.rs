@@ -7,7 +7,7 @@
 
 use std::ffi::{CString, c_int, c_ulong, c_void};
 use std::io;
-use std::mem::MaybeUninit;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::{NonNull, null_mut};
@@ -22,8 +22,6 @@ const MPOL_BIND: c_int = 2;
 const PR_SET_VMA: c_int = 0x5356_4d41;
 const PR_SET_VMA_ANON_NAME: c_ulong = 0;
 const ACCESSIBLE: c_int = libc::PROT_READ | libc::PROT_WRITE;
-/// Number of attempts to map memory at a free address, because another thread may map that address first.
-const PLACING_ATTEMPTS: usize = 8;
 
 /// What backs a mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,8 +33,8 @@ pub(super) enum Backing {
 }
 
 /// An address range. Invariant: until this value is dropped, `base..base + bytes` is mapped readable and
-/// writable, and no other code may unmap it. The exceptions are a child that has no copy of the range, and the temporary
-/// mapping of `not_copied`.
+/// writable, and no other code may unmap it. The exceptions are a child that has no copy of the range, and the reserved
+/// addresses of `not_copied`.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: NonNull<u8>,
@@ -109,8 +107,8 @@ impl Mapping {
     /// Maps memory of which children made by `fork` get no copy: explicit huge pages, and files.
     ///
     /// The kernel must reserve explicit huge pages for this mapping (no `MAP_NORESERVE`), because otherwise an access
-    /// could kill the process. An oversized mapping would reserve pages for its margin too, so a temporary
-    /// inaccessible mapping finds an aligned address instead. Another thread may map that address first.
+    /// could kill the process. An oversized mapping would reserve pages for its margin too, so an inaccessible mapping
+    /// reserves aligned addresses, and is replaced.
     ///
     /// The kernel reserves no huge pages for children. With a copy, the kernel could kill a child with `SIGBUS` at any
     /// access, if the parent wrote to the page while the reserve was exhausted. A child that inherited the mapping of a
@@ -122,17 +120,16 @@ impl Mapping {
         flags: c_int,
         file: Option<OwnedFd>,
     ) -> io::Result<Self> {
-        let mut attempt = 1;
-        loop {
-            let place = Self::anonymous(bytes, align, libc::PROT_NONE)?.base;
-            match map_at(place, bytes, flags | libc::MAP_FIXED_NOREPLACE, file.as_ref()) {
-                Ok(base) => return Self { base, bytes, backing, file, not_copied: None }.without_copies(),
-                Err(e) if e.raw_os_error() == Some(libc::EEXIST) && attempt < PLACING_ATTEMPTS => {
-                    attempt += 1;
-                }
-                Err(e) => return Err(e),
-            }
+        let reserved = Self::anonymous(bytes, align, libc::PROT_NONE)?;
+        // Where addresses are in use, this call only finds out whether the kernel refuses such a mapping anywhere.
+        match map_at(reserved.base, bytes, flags | libc::MAP_FIXED_NOREPLACE, file.as_ref()) {
+            Err(why) if why.raw_os_error() != Some(libc::EEXIST) => return Err(why),
+            _ => {}
         }
+        // If the kernel refuses now, it may have unmapped the reserved range, where another thread may have mapped memory since.
+        let base = ManuallyDrop::new(reserved).base;
+        let base = map(base.as_ptr().cast(), bytes, flags | libc::MAP_FIXED, file.as_ref())?;
+        Self { base, bytes, backing, file, not_copied: None }.without_copies()
     }
 
     fn without_copies(mut self) -> io::Result<Self> {
@@ -322,7 +319,7 @@ fn map_with(
     file: Option<&OwnedFd>,
 ) -> io::Result<NonNull<u8>> {
     let fd = file.map_or(-1, AsRawFd::as_raw_fd);
-    // SAFETY: the call creates a mapping, and callers pass no flag that replaces existing mappings.
+    // SAFETY: the call creates a mapping. Only `not_copied` replaces one, which it has reserved for this.
     let start = unsafe { libc::mmap(place, bytes, access, flags, fd, 0) };
     if start == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
