@@ -48,15 +48,14 @@ static umf_result_t alloc_apart(struct provider *p, zonal_request *request, size
 	zonal_status status = zonal_alloc(p->pool, request, &block);
 	if (status != ZONAL_OK)
 		return failed(status);
-	count_allocation(p, block.bytes);
 	char *start = block.address;
 	size_t head = (alignment - (uintptr_t)start % alignment) % alignment;
-	size_t tail = total - head - size;
+	size_t tail = total - head - size, unneeded = 0;
 	umf_result_t result = UMF_RESULT_SUCCESS;
 	if (head != 0) {
 		result = allocation_split(p, start, total, head);
 		if (result == UMF_RESULT_SUCCESS) {
-			free_allocation(p, start, head);
+			free_pages(p, start, head, &unneeded);
 			start += head;
 			total -= head;
 		}
@@ -64,13 +63,15 @@ static umf_result_t alloc_apart(struct provider *p, zonal_request *request, size
 	if (result == UMF_RESULT_SUCCESS && tail != 0) {
 		result = allocation_split(p, start, total, size);
 		if (result == UMF_RESULT_SUCCESS)
-			free_allocation(p, start + size, tail);
+			free_pages(p, start + size, tail, &unneeded);
 	}
-	if (result != UMF_RESULT_SUCCESS)
-		free_allocation(p, start, total);
-	else
-		*ptr = start;
-	return result;
+	if (result != UMF_RESULT_SUCCESS) {
+		free_pages(p, start, total, &unneeded);
+		return result;
+	}
+	count_allocation(p, block.bytes - unneeded);
+	*ptr = start;
+	return UMF_RESULT_SUCCESS;
 }
 
 static umf_result_t alloc_allocation(void *provider, size_t size, size_t alignment, void **ptr)

@@ -235,7 +235,12 @@ static void count_allocation(struct provider *p, size_t bytes)
 
 static void count_free(struct provider *p, size_t bytes)
 {
-	atomic_fetch_sub_explicit(&p->allocated, bytes, memory_order_relaxed);
+	size_t now = atomic_load_explicit(&p->allocated, memory_order_relaxed), left;
+	/* Another provider of the pool may have allocated what this one frees. */
+	do
+		left = now > bytes ? now - bytes : 0;
+	while (!atomic_compare_exchange_weak_explicit(&p->allocated, &now, left, memory_order_relaxed,
+						      memory_order_relaxed));
 }
 
 static size_t whole_pages(const struct provider *p, size_t bytes)
@@ -263,8 +268,8 @@ static umf_result_t take_segments(struct provider *p, uintptr_t start, uintptr_t
 	return result;
 }
 
-/* Frees the pieces of segments, and goes on if one is refused. */
-static umf_result_t free_segments(struct provider *p, struct segment *segment)
+/* Frees the pieces of segments, and goes on if one is refused. Adds the bytes of the others to `freed`. */
+static umf_result_t free_segments(struct provider *p, struct segment *segment, size_t *freed)
 {
 	umf_result_t result = UMF_RESULT_SUCCESS;
 	while (segment) {
@@ -272,7 +277,7 @@ static umf_result_t free_segments(struct provider *p, struct segment *segment)
 			size_t bytes = segment->is_block ? segment->end - at : piece(p, at, segment->end);
 			zonal_status status = zonal_free(p->pool, (void *)at, bytes);
 			if (status == ZONAL_OK)
-				count_free(p, bytes);
+				*freed += bytes;
 			else
 				result = failed(status);
 			at += bytes;
@@ -284,24 +289,32 @@ static umf_result_t free_segments(struct provider *p, struct segment *segment)
 	return result;
 }
 
-static umf_result_t free_allocation(void *provider, void *ptr, size_t size)
+/* Frees whole pages, and adds to `freed` how many bytes that are. */
+static umf_result_t free_pages(struct provider *p, void *ptr, size_t size, size_t *freed)
 {
-	struct provider *p = provider;
-	if (!ptr)
-		return UMF_RESULT_SUCCESS;
-	size = whole_pages(p, size);
 	uintptr_t start = (uintptr_t)ptr;
 	if (atomic_load_explicit(&p->count, memory_order_relaxed) != 0 && size != 0) {
 		struct segment *list;
 		umf_result_t result = take_segments(p, start, start + size, &list);
 		if (result != UMF_RESULT_SUCCESS || list)
-			return result != UMF_RESULT_SUCCESS ? result : free_segments(p, list);
+			return result != UMF_RESULT_SUCCESS ? result : free_segments(p, list, freed);
 	}
 	zonal_status status = zonal_free(p->pool, ptr, size);
 	if (status != ZONAL_OK)
 		return failed(status);
-	count_free(p, size);
+	*freed += size;
 	return UMF_RESULT_SUCCESS;
+}
+
+static umf_result_t free_allocation(void *provider, void *ptr, size_t size)
+{
+	struct provider *p = provider;
+	size_t freed = 0;
+	if (!ptr)
+		return UMF_RESULT_SUCCESS;
+	umf_result_t result = free_pages(p, ptr, whole_pages(p, size), &freed);
+	count_free(p, freed);
+	return result;
 }
 
 /* Whether these bytes are exactly one allocation. */
