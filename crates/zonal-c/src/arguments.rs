@@ -1,6 +1,7 @@
 //! Checks of what callers pass: pointers, structures, nodes and texts.
 
 use std::ffi::{CStr, c_char};
+use std::fmt::{self, Write};
 use std::mem::MaybeUninit;
 
 use zonal_linux::NodeId;
@@ -59,29 +60,69 @@ pub(crate) unsafe fn sized<'a, T>(name: &str, pointer: *const T) -> Result<&'a T
     Ok(unsafe { &*pointer })
 }
 
+/// A text that is written into a buffer of the caller, as far as it fits, and needs no heap.
+pub(crate) struct Output<'a> {
+    buffer: &'a mut [MaybeUninit<u8>],
+    /// Bytes of the whole text.
+    len: usize,
+}
+
+impl<'a> Output<'a> {
+    /// Returns an empty text in `buffer`.
+    ///
+    /// # Safety
+    /// `buffer` must be null, or have room for `len` bytes that no other code uses meanwhile.
+    pub(crate) unsafe fn new(buffer: *mut c_char, len: usize) -> Self {
+        let buffer = if buffer.is_null() || len == 0 {
+            &mut []
+        } else {
+            // SAFETY: guaranteed by the caller.
+            unsafe { std::slice::from_raw_parts_mut(buffer.cast(), len) }
+        };
+        Self { buffer, len: 0 }
+    }
+
+    /// Puts a zero at the end of what fits, and stores the length of the whole text in `needed`.
+    ///
+    /// # Safety
+    /// `needed` must be null, or point to a number.
+    pub(crate) unsafe fn end(self, needed: *mut usize) -> Result<(), Failure> {
+        if !needed.is_null() {
+            check_pointer("needed", needed)?;
+            // SAFETY: guaranteed by the caller.
+            unsafe { needed.write(self.len) };
+        }
+        if let Some(last) = self.buffer.len().checked_sub(1) {
+            self.buffer[self.len.min(last)] = MaybeUninit::new(0);
+        }
+        Ok(())
+    }
+}
+
+impl Write for Output<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let places = self.buffer.iter_mut().skip(self.len);
+        places.zip(text.bytes()).for_each(|(place, byte)| *place = MaybeUninit::new(byte));
+        self.len += text.len();
+        Ok(())
+    }
+}
+
 /// Writes a text for the caller: as much as fits, with a zero at its end, and the length of the whole text.
 ///
 /// # Safety
 /// `buffer` must be null, or have room for `len` bytes. `needed` must be null, or point to a number.
 pub(crate) unsafe fn write_text(
-    text: &str,
+    text: &dyn fmt::Display,
     buffer: *mut c_char,
     len: usize,
     needed: *mut usize,
 ) -> Result<(), Failure> {
-    if !needed.is_null() {
-        check_pointer("needed", needed)?;
-        // SAFETY: guaranteed by the caller.
-        unsafe { needed.write(text.len()) };
-    }
-    if !buffer.is_null() && len > 0 {
-        let cut = text.len().min(len - 1);
-        // SAFETY: the buffer has room for `len` bytes, which the caller guarantees.
-        let buffer = unsafe { std::slice::from_raw_parts_mut(buffer.cast::<MaybeUninit<u8>>(), cut + 1) };
-        let ended = text.as_bytes()[..cut].iter().chain([&0]);
-        buffer.iter_mut().zip(ended).for_each(|(to, &from)| *to = MaybeUninit::new(from));
-    }
-    Ok(())
+    // SAFETY: guaranteed by the caller.
+    let mut output = unsafe { Output::new(buffer, len) };
+    write!(output, "{text}").ok(); // nothing that is displayed fails
+    // SAFETY: guaranteed by the caller.
+    unsafe { output.end(needed) }
 }
 
 /// Returns a text of the caller.

@@ -153,7 +153,12 @@ unsafe fn keep(
 ) -> Result<(), Failure> {
     let slot = admission.slot;
     let registered = Registered { admission, _kept: kept };
-    let full = |_| Failure::new(Status::ZONAL_BUSY, "65536 registrations exist, which is the limit");
+    let full = |_| {
+        Failure::new(
+            Status::ZONAL_BUSY,
+            "65536 registrations exist, which is the limit, or the heap has no memory for more",
+        )
+    };
     let id = REGISTERED.add(slot, registered).map_err(full)?;
     // SAFETY: guaranteed by the caller.
     unsafe { place.write(zonal_registration { id }) };

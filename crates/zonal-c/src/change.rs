@@ -79,7 +79,7 @@ pub unsafe extern "C" fn zonal_pool_setting(
         let name = unsafe { text_of("name", name) }?;
         let value = with_pool(pool, |pool| pool.setting(name).map_err(Failure::invalid))?;
         // SAFETY: guaranteed by the caller.
-        unsafe { write_text(&value.to_string(), buffer, len, needed) }
+        unsafe { write_text(&value, buffer, len, needed) }
     })
 }
 

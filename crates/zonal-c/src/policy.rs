@@ -22,7 +22,7 @@ static POLICIES: Table<Created> = Table::new(1);
 /// What a policy borrows: the weights, or the order of its nodes.
 enum Borrowed {
     Nothing,
-    Weights(*mut PoolWeights),
+    Weights(*mut [PoolWeights]),
     Nodes(*mut [NodeId]),
 }
 
@@ -120,6 +120,15 @@ pub(crate) fn simple(pool: &Pool, kind: u32, nodes: &[u16]) -> Result<Option<Poo
     policy.map(Some).map_err(Failure::invalid)
 }
 
+/// Returns values in a box. A program whose heap is exhausted does not end.
+fn on_heap<T>(values: impl Iterator<Item = T> + Clone) -> Result<Box<[T]>, Failure> {
+    let mut list = Vec::new();
+    let no_memory = |_| Failure::new(Status::ZONAL_BUSY, "the heap has no memory for the policy");
+    list.try_reserve_exact(values.clone().count()).map_err(no_memory)?;
+    list.extend(values);
+    Ok(list.into_boxed_slice())
+}
+
 /// Returns the policy that options describe.
 ///
 /// # Safety
@@ -127,11 +136,10 @@ pub(crate) fn simple(pool: &Pool, kind: u32, nodes: &[u16]) -> Result<Option<Poo
 unsafe fn create(pool: &Pool, slot: u32, options: &zonal_policy_options) -> Result<Created, Failure> {
     // SAFETY: guaranteed by the caller.
     let numbers = unsafe { node_numbers(options.nodes, options.nodes_len) }?;
-    let nodes = numbers.iter().map(|&number| node_id(number)).collect::<Result<Vec<_>, _>>()?;
-    let mask = || nodes.iter().copied().collect::<NodeMask>();
+    let mask = numbers.iter().map(|&number| node_id(number)).collect::<Result<NodeMask, _>>()?;
     let needs_nodes = || {
         let why = || Failure::invalid(format_args!("policy is {} without nodes", options.policy));
-        if nodes.is_empty() { Err(why()) } else { Ok(()) }
+        if numbers.is_empty() { Err(why()) } else { Ok(()) }
     };
     if !options.weights.is_null() && options.policy != ZONAL_POLICY_WEIGHTED_INTERLEAVE {
         return Err(Failure::invalid("weights are for ZONAL_POLICY_WEIGHTED_INTERLEAVE (4) only"));
@@ -139,26 +147,30 @@ unsafe fn create(pool: &Pool, slot: u32, options: &zonal_policy_options) -> Resu
     match options.policy {
         ZONAL_POLICY_INTERLEAVE => {
             needs_nodes()?;
-            let policy = pool.interleave(mask()).map_err(Failure::invalid)?;
+            let policy = pool.interleave(mask).map_err(Failure::invalid)?;
             Ok(Created { slot, policy: Some(policy), borrowed: Borrowed::Nothing })
         }
         ZONAL_POLICY_WEIGHTED_INTERLEAVE => {
             needs_nodes()?;
             check_pointer("weights", options.weights)?;
             // SAFETY: the caller guarantees a weight for each node.
-            let given = unsafe { std::slice::from_raw_parts(options.weights, nodes.len()) };
-            let weights = Box::new(PoolWeights::new());
-            nodes.iter().zip(given).for_each(|(&node, &weight)| weights.set(node, weight));
+            let given = unsafe { std::slice::from_raw_parts(options.weights, numbers.len()) };
+            let weights = on_heap((0..1).map(|_| PoolWeights::new()))?;
+            for (&number, &weight) in numbers.iter().zip(given) {
+                weights[0].set(node_id(number)?, weight);
+            }
             let weights = Box::into_raw(weights);
             let mut created = Created { slot, policy: None, borrowed: Borrowed::Weights(weights) };
             // SAFETY: the weights live until `created` is dropped, which drops the policy first.
-            let policy = pool.weighted_interleave(mask(), unsafe { &*weights });
+            let policy = pool.weighted_interleave(mask, unsafe { &(&*weights)[0] });
             created.policy = Some(policy.map_err(Failure::invalid)?);
             Ok(created)
         }
         ZONAL_POLICY_PREFERRED_MANY => {
             needs_nodes()?;
-            let order = Box::into_raw(nodes.into_boxed_slice());
+            // The numbers were checked above.
+            let order = on_heap(numbers.iter().filter_map(|&number| NodeId::new(number)))?;
+            let order = Box::into_raw(order);
             let mut created = Created { slot, policy: None, borrowed: Borrowed::Nodes(order) };
             // SAFETY: the nodes live until `created` is dropped, which drops the policy first.
             let policy = pool.preferred_many(unsafe { &*order });
@@ -199,7 +211,10 @@ pub unsafe extern "C" fn zonal_policy_create(
             let slot = index_of(pool)? as u32;
             // SAFETY: guaranteed by the caller.
             let created = unsafe { create(found, slot, options) }?;
-            let full = |_| Failure::new(Status::ZONAL_BUSY, "65536 policies exist, which is the limit");
+            let full = |_| {
+                let why = "65536 policies exist, which is the limit, or the heap has no memory for more";
+                Failure::new(Status::ZONAL_BUSY, why)
+            };
             let id = POLICIES.add(slot, created).map_err(full)?;
             // SAFETY: guaranteed by the caller.
             unsafe { policy.write(zonal_policy { id }) };

@@ -1,6 +1,7 @@
 //! Building, closing and observing pools.
 
 use std::ffi::{c_char, c_void};
+use std::fmt::Write;
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 
@@ -9,7 +10,7 @@ use zonal_linux::{
     ZoneSnapshot,
 };
 
-use crate::arguments::{check_pointer, node_id, node_numbers, sized, text_of, write_text};
+use crate::arguments::{Output, check_pointer, node_id, node_numbers, sized, text_of};
 use crate::calls::{Call, PASSED_CALLBACK, check_outside_callbacks};
 use crate::handle::{Close, close, open, with_pool};
 use crate::status::{Failure, Status, call, check_flags, zonal_status};
@@ -306,10 +307,14 @@ pub unsafe extern "C" fn zonal_pool_warnings(
     needed: *mut usize,
 ) -> zonal_status {
     call(|| {
-        let text = with_pool(pool, |pool| {
-            Ok(pool.warnings().iter().map(|warning| format!("{warning}\n")).collect::<String>())
+        // SAFETY: guaranteed by the caller.
+        let mut output = unsafe { Output::new(buffer, len) };
+        with_pool(pool, |pool| {
+            // No text that is displayed fails.
+            pool.warnings().iter().try_for_each(|warning| writeln!(output, "{warning}")).ok();
+            Ok(())
         })?;
         // SAFETY: guaranteed by the caller.
-        unsafe { write_text(&text, buffer, len, needed) }
+        unsafe { output.end(needed) }
     })
 }

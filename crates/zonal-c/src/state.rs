@@ -1,11 +1,12 @@
 //! The state of pools: where memory is, zones, snapshots as text, and explanations of requests.
 
 use std::ffi::{c_char, c_void};
+use std::fmt::Write;
 use std::os::fd::AsRawFd;
 
 use zonal_linux::{Locality, Pfn, Pool, PoolRequest, ZoneSnapshot};
 
-use crate::arguments::{check_pointer, node_id, sized, write_text};
+use crate::arguments::{Output, check_pointer, node_id, sized, write_text};
 use crate::blocks::check_mapped;
 use crate::handle::with_pool;
 use crate::request::{or_page, with_request};
@@ -277,24 +278,27 @@ pub unsafe extern "C" fn zonal_explain(
     call(|| {
         // SAFETY: guaranteed by the caller.
         let request = unsafe { or_page(request) }?;
-        let text = with_pool(pool, |found| {
+        // SAFETY: guaranteed by the caller.
+        let mut output = unsafe { Output::new(buffer, len) };
+        with_pool(pool, |found| {
             let explain = |wanted: &PoolRequest<'_>| {
                 let bytes = request.bytes.max(request.alignment);
                 let too_large =
                     || Failure::invalid(format_args!("bytes is {bytes}, more than the largest block"));
                 let wanted = wanted.with_order(found.order_holding(bytes.max(1)).ok_or_else(too_large)?);
-                let mut text = String::new();
-                let served = found.explain(&wanted, |step| text.push_str(&format!("{step}\n")));
-                text.push_str(&match served.map_err(Failure::invalid)? {
-                    Some(zone) => format!("served by {zone}\n"),
-                    None => "not served\n".to_owned(),
-                });
-                Ok(text)
+                // No text that is displayed fails.
+                let served = found.explain(&wanted, |step| writeln!(output, "{step}").unwrap_or(()));
+                let written = match served.map_err(Failure::invalid)? {
+                    Some(zone) => writeln!(output, "served by {zone}"),
+                    None => writeln!(output, "not served"),
+                };
+                written.ok();
+                Ok(())
             };
             // SAFETY: guaranteed by the caller.
             unsafe { with_request(pool, found, request, explain) }
         })?;
         // SAFETY: guaranteed by the caller.
-        unsafe { write_text(&text, buffer, len, needed) }
+        unsafe { output.end(needed) }
     })
 }

@@ -127,7 +127,8 @@ impl<T: Send + Sync> Table<T> {
         unsafe { chunk.as_ref() }.map(|chunk| &chunk[index % ENTRIES])
     }
 
-    /// Returns the entry with this index, which is created if necessary. Returns `None` beyond the end of the table.
+    /// Returns the entry with this index, which is created if necessary. Returns `None` beyond the end of the table, or
+    /// if the heap has no memory.
     fn entry_or_new(&'static self, index: usize) -> Option<&'static Entry<T>> {
         let chunk = self.chunks.get(index / ENTRIES)?;
         if chunk.load(Acquire).is_null() {
@@ -137,7 +138,11 @@ impl<T: Send + Sync> Table<T> {
                 slot: AtomicU32::new(0),
                 value: UnsafeCell::new(None),
             };
-            let entries: *mut [Entry<T>; ENTRIES] = Box::into_raw(Box::new(std::array::from_fn(|_| empty())));
+            let mut entries = Vec::new();
+            entries.try_reserve_exact(ENTRIES).ok()?; // a box would end the process if the heap is exhausted
+            entries.extend((0..ENTRIES).map(|_| empty()));
+            let entries: Box<[Entry<T>; ENTRIES]> = entries.try_into().ok()?;
+            let entries = Box::into_raw(entries);
             // AcqRel: publishes the entries; pairs with the acquire in `entry`.
             if chunk.compare_exchange(ptr::null_mut(), entries, AcqRel, Acquire).is_err() {
                 // SAFETY: another thread was faster, so no thread has seen these entries.
@@ -147,7 +152,7 @@ impl<T: Send + Sync> Table<T> {
         self.entry(index)
     }
 
-    /// Adds an object of the pool in `slot` and returns its number, or returns the object if the table is full.
+    /// Adds an object of the pool in `slot` and returns its number, or returns the object if the table is full or cannot grow.
     pub(crate) fn add(&'static self, slot: u32, value: T) -> Result<u64, T> {
         let used = self.used.load(Relaxed); // relaxed: only a hint where to begin
         let old = (0..used).filter_map(|index| Some((index, self.entry(index)?)));

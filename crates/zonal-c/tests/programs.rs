@@ -64,9 +64,21 @@ fn children_use_pools_or_are_refused() {
 
 /// The program replaces `malloc`, as sanitizers and valgrind do.
 #[test]
-fn failures_need_no_heap() {
+fn only_the_named_functions_need_the_heap() {
     let folder = tempfile::tempdir().unwrap();
-    run(&mut Command::new(build("cc", "-std=gnu11", "heap.c", folder.path(), &[])));
+    let program = build("cc", "-std=gnu11", "heap.c", folder.path(), &[]);
+    run(&mut Command::new(&program));
+    let output = Command::new(&program).arg("--needs-heap").output().unwrap();
+    let mut needing: Vec<_> = String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect();
+    needing.sort_unstable();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(root.join("../../docs/c.md")).unwrap();
+    let (_, rule) = page.split_once("- **Heap**").expect("docs/c.md has the rule");
+    let (rule, _) = rule.split_once("\n- ").expect("the rule ends");
+    let (named, _) = rule.split_once(". ").expect("the first sentence names them");
+    let mut named: Vec<_> = named.split('`').filter(|name| name.starts_with("zonal_")).collect();
+    named.sort_unstable();
+    assert_eq!(named, needing, "docs/c.md, tests/programs/functions.h");
 }
 
 #[test]

@@ -9,8 +9,8 @@
  *
  * The fewest pieces of a segment follow from its addresses. A cut at an address halves the one piece that contains it until
  * the address is a boundary, which leaves the fewest pieces on both sides. A merge only clears `begins`. The record is a tree
- * of segments that do not overlap, under a lock that is never held while memory is allocated. Programs that neither split nor
- * merge never acquire it.
+ * of segments that do not overlap, under a lock that is never held while memory is allocated. Frees of programs whose
+ * allocations all are one block do not acquire it.
  */
 
 #ifndef ZONAL_UMF_RECORD_H

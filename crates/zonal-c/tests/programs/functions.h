@@ -17,11 +17,12 @@ typedef struct place {
 	const char *folder; /* for sockets */
 } place;
 
-/* What a function may not do in a callback, and without a pool. */
+/* What a function may not do in a callback, and what it needs. */
 enum {
 	ANYWHERE = 0,
 	NOT_IN_CALLBACKS = 1,
 	NEEDS_NO_POOL = 2, /* or only closes it */
+	NEEDS_HEAP = 4, /* ends the process if the heap is exhausted */
 };
 
 typedef struct function {
@@ -305,8 +306,8 @@ CALL(zonal_explain)
 static const function FUNCTIONS[] = {
 	FUNCTION(zonal_last_error, NEEDS_NO_POOL),
 	FUNCTION(zonal_version, NEEDS_NO_POOL),
-	FUNCTION(zonal_pool_build, NEEDS_NO_POOL),
-	FUNCTION(zonal_pool_close, NEEDS_NO_POOL | NOT_IN_CALLBACKS),
+	FUNCTION(zonal_pool_build, NEEDS_NO_POOL | NEEDS_HEAP),
+	FUNCTION(zonal_pool_close, NEEDS_NO_POOL | NOT_IN_CALLBACKS | NEEDS_HEAP),
 	FUNCTION(zonal_pool_accounting, ANYWHERE),
 	FUNCTION(zonal_pool_verify, NOT_IN_CALLBACKS),
 	FUNCTION(zonal_pool_placement, ANYWHERE),
@@ -319,25 +320,25 @@ static const function FUNCTIONS[] = {
 	FUNCTION(zonal_free_pages, ANYWHERE),
 	FUNCTION(zonal_policy_create, ANYWHERE),
 	FUNCTION(zonal_policy_destroy, NEEDS_NO_POOL),
-	FUNCTION(zonal_pool_grow, ANYWHERE),
-	FUNCTION(zonal_pool_shrink, ANYWHERE),
+	FUNCTION(zonal_pool_grow, NEEDS_HEAP),
+	FUNCTION(zonal_pool_shrink, NEEDS_HEAP),
 	FUNCTION(zonal_pool_setting, ANYWHERE),
 	FUNCTION(zonal_pool_set_setting, ANYWHERE),
 	{"zonal_pool_set_setting", call_zonal_pool_set_setting_stat_refresh, NOT_IN_CALLBACKS},
-	FUNCTION(zonal_pool_trim, ANYWHERE),
+	FUNCTION(zonal_pool_trim, NEEDS_HEAP),
 	FUNCTION(zonal_pool_pause_threads, ANYWHERE),
-	FUNCTION(zonal_reclaimer_register, ANYWHERE),
-	FUNCTION(zonal_pressure_register, ANYWHERE),
-	FUNCTION(zonal_pool_publish, ANYWHERE),
-	FUNCTION(zonal_unregister, NEEDS_NO_POOL | NOT_IN_CALLBACKS),
+	FUNCTION(zonal_reclaimer_register, NEEDS_HEAP),
+	FUNCTION(zonal_pressure_register, NEEDS_HEAP),
+	FUNCTION(zonal_pool_publish, NEEDS_HEAP),
+	FUNCTION(zonal_unregister, NEEDS_NO_POOL | NOT_IN_CALLBACKS | NEEDS_HEAP),
 	FUNCTION(zonal_pool_reclaim, ANYWHERE),
 	FUNCTION(zonal_pool_locate, ANYWHERE),
 	FUNCTION(zonal_pool_locate_frame, ANYWHERE),
 	FUNCTION(zonal_pool_zone, ANYWHERE),
 	FUNCTION(zonal_pool_zones, ANYWHERE),
-	FUNCTION(zonal_pool_residency, ANYWHERE),
-	FUNCTION(zonal_pool_huge_page_bytes, ANYWHERE),
-	FUNCTION(zonal_pool_snapshot, ANYWHERE),
+	FUNCTION(zonal_pool_residency, NEEDS_HEAP),
+	FUNCTION(zonal_pool_huge_page_bytes, NEEDS_HEAP),
+	FUNCTION(zonal_pool_snapshot, NEEDS_HEAP),
 	FUNCTION(zonal_explain, ANYWHERE),
 };
 

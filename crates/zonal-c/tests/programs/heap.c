@@ -1,8 +1,14 @@
-/* Calls every function of zonal.h so that it fails, while the heap is exhausted: messages need no heap, so no call ends the
- * process. */
+/* Calls every function of zonal.h while the heap is exhausted: with a pool, when only the functions that need the heap end the
+ * process, and so that it fails, because messages need no heap.
+ *
+ * `heap --needs-heap` prints the functions that need it, which `programs.rs` compares with docs/c.md. */
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 
 #include "functions.h"
 
@@ -90,8 +96,94 @@ static zonal_status close_in_use(place *at)
 	return zonal_pool_close(at->pool, 0);
 }
 
-int main(void)
+/* Makes a call with a pool in a child, which ends if the function needs the heap. */
+static void call_with_pool(const function *function, int (*call)(place *))
 {
+	fflush(stdout);
+	pid_t child = fork();
+	if (child == 0) {
+		struct rlimit none = {0};
+		setrlimit(RLIMIT_CORE, &none);
+		dup2(open("/dev/null", O_WRONLY), STDERR_FILENO);
+		alarm(30);
+		is_exhausted = 1;
+		_exit(call(&full));
+	}
+	int status = 0;
+	CHECK(child > 0 && waitpid(child, &status, 0) == child);
+	int is_ended = WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
+	if (function->rules & NEEDS_HEAP ? !is_ended : status != 0) {
+		printf("%s: without heap, the child ended with %#x\n", function->name, status);
+		failures++;
+	}
+}
+
+static const function *called;
+
+static int call_one(place *at)
+{
+	return !is_done(called->call(at));
+}
+
+static int write_texts(place *at)
+{
+	char text[200];
+	size_t needed = 0;
+	zonal_status status = zonal_explain(at->pool, NULL, text, sizeof(text), &needed);
+	int is_right = status == ZONAL_OK && needed > 10 && strlen(text) == (needed < sizeof(text) ? needed : sizeof(text) - 1);
+	is_right &= zonal_pool_setting(at->pool, "watermark_scale_factor", text, 2, &needed) == ZONAL_OK;
+	return !(is_right && needed > 1 && strlen(text) == 1 && zonal_pool_warnings(at->pool, text, 1, NULL) == ZONAL_OK && !*text);
+}
+
+static int create_policies(place *at)
+{
+	uint16_t node = 0;
+	uint8_t weight = 3;
+	zonal_policy policy;
+	for (uint32_t kind = ZONAL_POLICY_PREFERRED; kind <= ZONAL_POLICY_PREFERRED_MANY; kind++) {
+		int has_weights = kind == ZONAL_POLICY_WEIGHTED_INTERLEAVE;
+		int needs_heap = has_weights || kind == ZONAL_POLICY_PREFERRED_MANY;
+		zonal_policy_options options = {.struct_size = sizeof(options), .policy = kind, .nodes = &node, .nodes_len = 1,
+						.weights = has_weights ? &weight : NULL};
+		if (zonal_policy_create(at->pool, &options, &policy) != (needs_heap ? ZONAL_BUSY : ZONAL_OK))
+			return 1;
+	}
+	return 0;
+}
+
+/* The first policy of a process needs a table. */
+static int create_first_policy(place *at)
+{
+	return create_policy(at) != ZONAL_BUSY || !strstr(zonal_last_error(), "heap");
+}
+
+static void test_with_pool(void)
+{
+	static const function explain = FUNCTION(zonal_explain, ANYWHERE), create = FUNCTION(zonal_policy_create, ANYWHERE);
+	full.pool = build((zonal_pool_options){.size = 16 << 20, .fake_nodes = 1});
+	zonal_accounting before = accounting(full.pool);
+	CHECK(before.allocated == 0);
+	call_with_pool(&create, create_first_policy);
+	CHECK(zonal_pool_close(full.pool, 0) == ZONAL_OK);
+	full = make_place("/tmp");
+	for (int which = 0; which < COUNT; which++) {
+		called = &FUNCTIONS[which];
+		call_with_pool(called, call_one);
+	}
+	call_with_pool(&explain, write_texts);
+	call_with_pool(&create, create_policies);
+	CHECK(zonal_pool_close(full.pool, ZONAL_CLOSE_WITH_BLOCKS) == ZONAL_OK);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc > 1 && !strcmp(argv[1], "--needs-heap")) {
+		for (int which = 0; which < COUNT; which++)
+			if (FUNCTIONS[which].rules & NEEDS_HEAP)
+				puts(FUNCTIONS[which].name);
+		return 0;
+	}
+	test_with_pool();
 	full = make_place("/nowhere");
 	gone = make_place("/nowhere");
 	gone.struct_size_of_options = 0;
