@@ -227,3 +227,39 @@ def test_publication(pool, tmp_path):
     assert not (tmp_path / "again.sock").exists()
     kept.close()
     assert pool.closed
+
+
+def test_a_refused_call_raises_without_running_python_code(run):
+    """Python code would run signal handlers, whose exceptions cannot be passed on while an exception is created."""
+    run(
+        """
+        import sys, zonal
+        pool = zonal.Pool("16M")
+
+        def refuse(frame, event, argument):
+            if event == "call":
+                raise RuntimeError(f"{frame.f_code.co_name} runs")
+
+        calls = [
+            (pool.publish, "/nonexistent/folder/pool", OSError),
+            (pool.alloc, "1G", zonal.OutOfMemoryError),
+            (pool.grow, "1G", zonal.ResizeError),
+            (pool.shrink, "1G", zonal.ResizeError),
+            (pool.settings.describe, "nothing", zonal.UnknownSettingError),
+            (zonal.machine.read, "/nonexistent/machine.json", OSError),
+            (zonal.lab.Spec.read, "/nonexistent/spec.toml", zonal.lab.SpecError),
+        ]
+        for call, argument, expected in calls:
+            sys.setprofile(refuse)
+            try:
+                call(argument)
+            except expected as error:
+                sys.setprofile(None)
+                found = error
+            else:
+                sys.setprofile(None)
+                raise AssertionError(f"{call} accepts {argument}")
+            if call == pool.publish:
+                assert (found.errno, found.filename) == (2, argument), found
+        """
+    )

@@ -46,7 +46,9 @@ pub(crate) fn error_of(error: &PublishError) -> PyErr {
     match error {
         PublishError::Socket { path, why } | PublishError::Thread { path, why } => {
             let text = error.to_string();
-            PyOSError::new_err((why.raw_os_error(), text, path.clone()))
+            // The arguments are converted when the exception is raised, where a signal handler of Python must not run. A
+            // `PathBuf` would become a `pathlib.Path`, whose constructor is Python code.
+            PyOSError::new_err((why.raw_os_error(), text, path.clone().into_os_string()))
         }
         _ => invalid(error),
     }
