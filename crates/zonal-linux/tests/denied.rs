@@ -266,7 +266,11 @@ fn files_refused() {
         drop(pool.alloc(&PoolRequest::page().zeroed()).unwrap());
         let refused = pool.trim().unwrap_err();
         assert!(matches!(refused, TrimError::Refused { done: 0, .. }), "{refused}");
-        assert!(matches!(pool.shrink(1), Err(ShrinkError::NotReturned { .. })));
+        let before = pool.accounting().managed.get();
+        let Err(ShrinkError::NotReturned { done: 0, offline, .. }) = pool.shrink(1) else {
+            panic!("memory was returned")
+        };
+        assert_eq!(offline, (before - pool.accounting().managed.get()) * pool.page_bytes() as u64);
         Ok(pool)
     });
 }

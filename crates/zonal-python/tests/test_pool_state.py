@@ -148,6 +148,28 @@ def test_pools_grow_shrink_and_trim():
         assert pool.verify()["allocated"] == 0
 
 
+def test_memory_that_the_kernel_keeps_counts_as_offline(run):
+    said = run(
+        """
+        import ctypes, sys, zonal
+        libc = ctypes.CDLL(None, use_errno=True)
+        pool = zonal.Pool("64M")
+        if libc.mlockall(3):  # the kernel returns no memory that is locked
+            sys.exit(print("skip: locking memory is not permitted"))
+        before = pool.current_size
+        try:
+            pool.shrink("8M")
+        except zonal.ResizeError as error:
+            assert error.done == before - pool.current_size > 0, (error.done, before - pool.current_size)
+            assert pool.grow(error.done) == error.done
+            print("refused")
+        """
+    ).strip()
+    if said.startswith("skip: "):
+        pytest.skip(said[6:])
+    assert said == "refused"
+
+
 def test_placement_says_where_pages_are():
     with zonal.Pool("16M") as pool:
         buffer = pool.alloc("1M", zeroed=True)

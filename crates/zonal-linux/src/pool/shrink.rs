@@ -45,8 +45,10 @@ pub enum ShrinkError {
     NotReturned {
         /// Bytes to return.
         asked: u64,
-        /// Bytes that were returned.
+        /// Bytes that were returned before this range.
         done: u64,
+        /// Bytes that are offline: `done`, and this range.
+        offline: u64,
         /// The reason.
         why: OfflineError,
     },
@@ -158,7 +160,8 @@ impl Pool {
                 }
                 Err(why @ OfflineError::NotReturned { .. }) => {
                     self.report_shrunk(bytes, done);
-                    return Err(ShrinkError::NotReturned { asked: bytes, done, why });
+                    let offline = done + part.count.get() * page_bytes;
+                    return Err(ShrinkError::NotReturned { asked: bytes, done, offline, why });
                 }
             }
         }

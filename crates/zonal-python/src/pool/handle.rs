@@ -327,7 +327,8 @@ impl Pool {
     fn shrink(&self, py: Python<'_>, nbytes: &Bound<'_, PyAny>) -> PyResult<u64> {
         let count = bytes("nbytes", nbytes)?;
         self.shared.without(py, |pool| pool.shrink(count))?.map_err(|error| {
-            let (ShrinkError::InUse { done, .. } | ShrinkError::NotReturned { done, .. }) = error;
+            // Memory that the kernel keeps is offline, too.
+            let (ShrinkError::InUse { done, .. } | ShrinkError::NotReturned { offline: done, .. }) = error;
             resize_error(error, done)
         })
     }
