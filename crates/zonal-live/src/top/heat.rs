@@ -106,7 +106,10 @@ impl Cell {
     }
 }
 
-/// The cells of all zones, and which CPUs they stand for.
+/// The cells that have pagesets, and which CPUs they stand for.
+///
+/// There are at most as many cells as pagesets: zones and CPUs of a large machine, or of a file that only claims to be of
+/// one, may have far more combinations than memory has space for.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Grid {
     /// All CPUs, in order.
@@ -114,7 +117,8 @@ pub(super) struct Grid {
     /// How many CPUs share a column.
     pub(super) group: usize,
     pub(super) columns: usize,
-    cells: Vec<Cell>,
+    /// Cells by zone and column, in order.
+    cells: Vec<((usize, usize), Cell)>,
 }
 
 impl Grid {
@@ -126,21 +130,29 @@ impl Grid {
         cpus.dedup();
         let group = columns_max.map_or(1, |max| cpus.len().div_ceil(max.max(1))).max(1);
         let columns = cpus.len().div_ceil(group);
-        let mut cells = vec![Cell::default(); columns * sample.zones.len()];
+        let place = |(at, pageset): (usize, &PagesetSample)| {
+            let column = cpus.binary_search(&pageset.cpu).ok()? / group;
+            Some(((pageset.zone, column), at))
+        };
+        let mut places: Vec<_> = sample.pagesets.iter().enumerate().filter_map(place).collect();
+        places.sort_unstable();
         let rates = reading.rates.as_ref().map(|rates| &rates.pagesets);
-        for (at, pageset) in sample.pagesets.iter().enumerate() {
-            let Ok(column) = cpus.binary_search(&pageset.cpu) else { continue };
-            let rates = rates.and_then(|rates| rates.get(at).copied().flatten());
-            if let Some(cell) = cells.get_mut(pageset.zone * columns + column / group) {
-                cell.add(pageset, rates);
+        let cell = |places: &[((usize, usize), usize)]| {
+            let mut cell = Cell::default();
+            for &(_, at) in places {
+                let rates = rates.and_then(|rates| rates.get(at).copied().flatten());
+                cell.add(&sample.pagesets[at], rates);
             }
-        }
+            (places[0].0, cell)
+        };
+        let cells = places.chunk_by(|(a, _), (b, _)| a == b).map(cell).collect();
         Self { cpus, group, columns, cells }
     }
 
-    /// Returns a cell.
-    pub(super) fn cell(&self, zone: usize, column: usize) -> Option<&Cell> {
-        (column < self.columns).then(|| self.cells.get(zone * self.columns + column)).flatten()
+    /// Returns a cell, which has no pagesets if there are none for its zone and CPUs.
+    pub(super) fn cell(&self, zone: usize, column: usize) -> Cell {
+        let found = self.cells.binary_search_by_key(&(zone, column), |&(place, _)| place);
+        found.map_or_else(|_| Cell::default(), |at| self.cells[at].1)
     }
 
     /// Returns the CPUs of a column.
@@ -151,13 +163,16 @@ impl Grid {
 
     /// Returns the largest value of a metric.
     pub(super) fn largest(&self, metric: Metric) -> f64 {
-        self.cells.iter().filter_map(|cell| cell.value(metric)).fold(0.0, f64::max)
+        self.cells.iter().filter_map(|(_, cell)| cell.value(metric)).fold(0.0, f64::max)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::sample::{Sample, ZoneSample};
     use crate::{SimulatedSource, Watch};
 
     #[test]
@@ -170,14 +185,30 @@ mod tests {
         assert_eq!((each.columns, each.group, grouped.columns, grouped.group), (32, 1, 8, 4));
         assert_eq!(grouped.cpus_of(7), [28, 29, 30, 31]);
         for zone in 0..4 {
-            let parts: Vec<_> = (4..8).filter_map(|cpu| each.cell(zone, cpu)).collect();
-            let sum = grouped.cell(zone, 1).unwrap();
+            let parts: Vec<_> = (4..8).map(|cpu| each.cell(zone, cpu)).collect();
+            let sum = grouped.cell(zone, 1);
             assert_eq!(sum.count, parts.iter().map(|cell| cell.count).sum::<u64>());
             let refills: f64 = parts.iter().filter_map(|cell| cell.value(Metric::Refills)).sum();
             assert_eq!(sum.value(Metric::Refills), Some(refills));
         }
-        assert_eq!((each.cell(0, 32), each.cell(4, 0)), (None, None));
+        assert_eq!([each.cell(0, 32), each.cell(4, 0)], [Cell::default(); 2]);
         assert!(grouped.largest(Metric::Refills) >= each.largest(Metric::Refills));
+    }
+
+    /// With a cell for each combination of zone and CPU, the grid would need terabytes.
+    #[test]
+    fn zones_and_cpus_without_a_pageset_have_no_cell() {
+        const PARTS: usize = 200_000;
+        let pageset = |at| PagesetSample { zone: at, cpu: at as u64, count: 3, ..PagesetSample::default() };
+        let sample = Sample {
+            zones: vec![ZoneSample::default(); PARTS],
+            // The order of a file is not always that of its CPUs.
+            pagesets: (0..PARTS).rev().map(pageset).collect(),
+            ..Sample::default()
+        };
+        let grid = Grid::new(&Reading { sample: Arc::new(sample), ..Reading::default() }, None);
+        assert_eq!((grid.columns, grid.cells.len()), (PARTS, PARTS));
+        assert_eq!((grid.cell(7, 7).count, grid.cell(7, 8).pagesets), (3, 0));
     }
 
     #[test]

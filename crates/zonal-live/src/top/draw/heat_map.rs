@@ -164,8 +164,8 @@ impl View<'_> {
         for column in 0..self.columns {
             let at = self.first_column + column;
             let x = place.x + column as u16 * self.width;
-            let Some(cell) = self.grid.cell(row, at) else { continue };
-            self.cell(buffer, Rect { x, width: self.width, ..place }, cell, (row, at));
+            let cell = self.grid.cell(row, at);
+            self.cell(buffer, Rect { x, width: self.width, ..place }, &cell, (row, at));
         }
         let (first, width) = (self.first_column, self.width);
         drawn.targets.push((place, Target::Cells { row, first, width }));
@@ -200,7 +200,7 @@ impl View<'_> {
         let sample = &self.app.shown.sample;
         let row = self.app.heat.row.min(sample.zones.len() - 1);
         let column = self.app.heat.column.min(self.grid.columns - 1);
-        let (zone, Some(cell)) = (&sample.zones[row], self.grid.cell(row, column)) else { return };
+        let (zone, cell) = (&sample.zones[row], self.grid.cell(row, column));
         let cpus = self.grid.cpus_of(column);
         let plural = if cpus.len() == 1 { "" } else { "s" };
         let fill = cell.value(Metric::Fill).map(units::percent).unwrap_or_default();
