@@ -1,9 +1,11 @@
 //! Where samples come from: this system, a captured tree, a published pool, or a simulation.
 //!
-//! Related files: `system.rs` reads `/proc` and `/sys`, `pool.rs` asks a program, and `simulated.rs` invents samples.
+//! Related files: `system.rs` reads `/proc` and `/sys`, `pool.rs` asks a program, `snapshot.rs` parses its answer, and
+//! `simulated.rs` invents samples.
 
 mod pool;
 mod simulated;
+mod snapshot;
 mod system;
 mod text;
 mod zoneinfo;
@@ -22,6 +24,10 @@ pub use system::SystemSource;
 const NODES_MAX: usize = 1024;
 /// Largest number of orders that is read.
 const ORDERS_MAX: usize = 32;
+/// Largest number of pagesets: those of 8192 CPUs, the most of a kernel, in 128 zones.
+const PAGESETS_MAX: usize = 1 << 20;
+/// Largest length of the names of kinds of zones and of migrate types. Those of Linux have at most 10 bytes.
+const NAME_BYTES_MAX: usize = 64;
 
 /// Reads the state of one page allocator again and again.
 pub trait Source: Send {

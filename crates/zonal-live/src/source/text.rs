@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::ORDERS_MAX;
+use super::{NAME_BYTES_MAX, ORDERS_MAX};
 use crate::sample::{Counter, Locality, Totals, ZoneSample};
 
 /// Largest number of migrate types that is read for a zone.
@@ -23,7 +23,7 @@ pub(super) fn buddyinfo(text: &str, zones: &mut [ZoneSample]) {
 }
 
 /// Takes the first table of `/proc/pagetypeinfo`: the free blocks of each order by migrate type. Types without free
-/// blocks are left out. The kernel prints `>100000` for long lists, which counts as 100000.
+/// blocks, and those with longer names than a kernel has, are left out. The kernel prints `>100000` for long lists, which counts as 100000.
 pub(super) fn pagetypeinfo(text: &str, zones: &mut [ZoneSample]) {
     let mut zones = by_name(zones);
     for line in text.lines() {
@@ -36,7 +36,8 @@ pub(super) fn pagetypeinfo(text: &str, zones: &mut [ZoneSample]) {
         let blocks: Vec<u64> =
             words.take(ORDERS_MAX).map(|word| number(word.trim_start_matches('>'))).collect();
         let Some(zone) = zones.get_mut(&(node, kind.trim())) else { continue };
-        if blocks.iter().any(|&count| count > 0) && zone.by_type.len() < TYPES_MAX {
+        let is_known = name.len() <= NAME_BYTES_MAX && zone.by_type.len() < TYPES_MAX;
+        if is_known && blocks.iter().any(|&count| count > 0) {
             zone.by_type.push((name.to_owned(), blocks));
         }
     }
@@ -140,6 +141,7 @@ mod tests {
             Node    0, zone   Normal, type      Movable >100000      7\n\
             Number of blocks type     Unmovable      Movable\nNode 0, zone   Normal 5 6\n";
         let mut zones = zones();
+        pagetypeinfo(&format!("Node 0, zone Normal, type {} 1\n", "x".repeat(65)), &mut zones);
         pagetypeinfo(text, &mut zones);
         assert_eq!(zones[0].free_by_type, []);
         assert_eq!(zones[1].free_by_type, [("Movable".to_owned(), vec![100_000, 7])]);

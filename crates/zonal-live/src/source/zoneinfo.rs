@@ -4,15 +4,13 @@
 
 use std::collections::HashSet;
 
-use super::NODES_MAX;
+use super::{NAME_BYTES_MAX, NODES_MAX, PAGESETS_MAX};
 use crate::sample::{PagesetSample, ZoneSample};
 
 /// Largest number of kinds of zone of a kernel.
 const KINDS_MAX: usize = 6;
 /// Largest number of zones.
 const ZONES_MAX: usize = KINDS_MAX * NODES_MAX;
-/// Largest number of pagesets: those of 8192 CPUs, the most of a kernel, in 128 zones.
-const PAGESETS_MAX: usize = 1 << 20;
 
 /// What the file says about zones that have memory.
 #[derive(Default)]
@@ -24,7 +22,7 @@ pub(super) struct ZoneInfo {
 /// Parses the text. Lines that are not known are ignored, because each kernel version prints others.
 ///
 /// # Errors
-/// Names the limit if there are more zones or pagesets than a kernel can have.
+/// Names the limit if there are more zones or pagesets than a kernel can have, or if the name of a kind is longer.
 pub(super) fn parse(text: &str) -> Result<ZoneInfo, String> {
     let mut found = ZoneInfo::default();
     let mut known = HashSet::new();
@@ -33,6 +31,12 @@ pub(super) fn parse(text: &str) -> Result<ZoneInfo, String> {
     for line in text.lines() {
         if let Some((node, kind)) = heading(line) {
             finish(&mut found, zone.take());
+            if kind.len() > NAME_BYTES_MAX {
+                let length = kind.len();
+                return Err(format!(
+                    "it has a kind of zone of {length} bytes; the maximum is {NAME_BYTES_MAX}"
+                ));
+            }
             if !known.insert((node, kind)) {
                 return Err(format!("it has zone {kind} of node {node} twice"));
             }
@@ -214,5 +218,8 @@ Node 1, zone   Normal
         assert_eq!(parse(&pagesets(PAGESETS_MAX)).unwrap().pagesets.len(), PAGESETS_MAX);
         assert!(parse(&pagesets(PAGESETS_MAX + 1)).is_err());
         assert!(parse(&(zone(0) + &zone(0))).is_err_and(|why| why.contains("twice")));
+        let kind = |length| parse(&zone(0).replace('A', &"A".repeat(length))).err();
+        assert_eq!(kind(NAME_BYTES_MAX), None);
+        assert!(kind(NAME_BYTES_MAX + 1).is_some_and(|why| why.contains("65 bytes; the maximum is 64")));
     }
 }

@@ -1,0 +1,323 @@
+//! The state of a pool, as it travels: what a snapshot has, and which ones are refused.
+//!
+//! The names of the members are those of `zonal-linux`, `publish/answer.rs`; members that are not known here are ignored.
+//! Related file: `pool.rs` asks for snapshots.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
+use zonal_machine::Excerpt;
+
+use super::{NODES_MAX, ORDERS_MAX, PAGESETS_MAX};
+use crate::sample::{Counter, Locality, Node, PagesetSample, Sample, Totals, ZoneSample};
+
+/// The kinds of zone of a pool.
+const KINDS: [&str; 4] = ["DMA", "DMA32", "Normal", "Movable"];
+
+/// The state of a pool, as it travels.
+#[derive(Deserialize)]
+pub(super) struct Snapshot {
+    program: Option<Program>,
+    page_bytes: u64,
+    events: Events,
+    nodes: Vec<WireNode>,
+    zones: Vec<WireZone>,
+    pagesets: Vec<WirePageset>,
+}
+
+#[derive(Deserialize)]
+struct Program {
+    pid: u64,
+    name: String,
+    /// Number of the pool in its process.
+    #[serde(default)]
+    pool: u64,
+}
+
+#[derive(Deserialize)]
+struct Events {
+    probes: u64,
+    marks: u64,
+    wipes: u64,
+    node_reclaim_no_scan: u64,
+    node_reclaim_full: u64,
+    node_reclaim_some: u64,
+    node_reclaim_success: u64,
+    background_wakes: u64,
+    background_reclaimed: u64,
+    direct_stalls: u64,
+    direct_reclaimed: u64,
+    direct_ns: u64,
+    retired: u64,
+    failures: u64,
+    refills: u64,
+    drains: u64,
+    remote_drains: u64,
+}
+
+#[derive(Deserialize)]
+struct WireNode {
+    id: u64,
+    allocated: Allocated,
+    stalled: Option<Stalled>,
+}
+
+#[derive(Deserialize)]
+struct Allocated {
+    user: u64,
+    cache: u64,
+    kernel: u64,
+}
+
+/// In hundredths of a percent.
+#[derive(Deserialize)]
+struct Stalled {
+    last_10s: u64,
+}
+
+#[derive(Deserialize)]
+struct WireZone {
+    id: u64,
+    node: u64,
+    kind: String,
+    managed: u64,
+    free: u64,
+    in_pagesets: u64,
+    retired: u64,
+    watermarks: Watermarks,
+    stat_threshold: u64,
+    #[serde(deserialize_with = "first::<ORDERS_MAX, _>")]
+    free_blocks: Vec<u64>,
+    locality: WireLocality,
+    #[serde(default, deserialize_with = "first::<{ KINDS.len() }, _>")]
+    reserve: Vec<u64>,
+}
+
+#[derive(Deserialize)]
+struct Watermarks {
+    min: u64,
+    low: u64,
+    high: u64,
+}
+
+#[derive(Deserialize)]
+struct WireLocality {
+    hit: u64,
+    miss: u64,
+    foreign: u64,
+    interleave_hit: u64,
+    local: u64,
+    other: u64,
+}
+
+#[derive(Deserialize)]
+struct WirePageset {
+    zone: u64,
+    cpu: u64,
+    count: u64,
+    high: u64,
+    batch: u64,
+    refills: u64,
+    drains: u64,
+    remote_drains: u64,
+}
+
+impl Snapshot {
+    /// Returns the sample, in order of node and zone, or what is wrong with the snapshot.
+    pub(super) fn sample(mut self) -> Result<Sample, String> {
+        self.check()?;
+        self.nodes.sort_by_key(|node| node.id);
+        self.zones.sort_by_key(|zone| (zone.node, KINDS.iter().position(|kind| *kind == zone.kind)));
+        let places: HashMap<u64, usize> =
+            self.zones.iter().enumerate().map(|(place, zone)| (zone.id, place)).collect();
+        let pageset = |one: WirePageset| {
+            Some(PagesetSample {
+                zone: *places.get(&one.zone)?,
+                cpu: one.cpu,
+                count: one.count,
+                high: one.high,
+                batch: one.batch,
+                refills: Some(one.refills),
+                drains: Some(one.drains.saturating_add(one.remote_drains)),
+            })
+        };
+        let mut pagesets: Vec<_> = self.pagesets.into_iter().filter_map(pageset).collect();
+        pagesets.sort_by_key(|pageset| (pageset.zone, pageset.cpu));
+        pagesets.dedup_by_key(|pageset| (pageset.zone, pageset.cpu));
+        Ok(Sample {
+            program: self
+                .program
+                .as_ref()
+                .map(|program| format!("{} ({})", Excerpt::name(&program.name), program.pid)),
+            life: self.program.map(|program| (program.pid, program.pool)),
+            page_bytes: self.page_bytes,
+            nodes: self.nodes.into_iter().map(WireNode::sample).collect(),
+            zones: self.zones.into_iter().map(WireZone::sample).collect(),
+            pagesets,
+            totals: self.events.totals(),
+            ..Sample::default()
+        })
+    }
+
+    /// Checks what the parser does not, because any program may have created the socket.
+    fn check(&self) -> Result<(), String> {
+        if self.nodes.len() > NODES_MAX || self.zones.len() > NODES_MAX * KINDS.len() {
+            return Err(format!("it has more than {NODES_MAX} nodes"));
+        }
+        if self.pagesets.len() > PAGESETS_MAX {
+            return Err(format!("it has more than {PAGESETS_MAX} pagesets"));
+        }
+        let (mut nodes, mut ids, mut names) = (HashSet::new(), HashSet::new(), HashSet::new());
+        if let Some(node) = self.nodes.iter().find(|node| !nodes.insert(node.id)) {
+            return Err(format!("it has node {} twice", node.id));
+        }
+        for zone in &self.zones {
+            if !KINDS.contains(&zone.kind.as_str()) {
+                return Err(format!("it has a zone of the kind {}", Excerpt::name(&zone.kind)));
+            }
+            if !ids.insert(zone.id) || !names.insert((zone.node, &zone.kind)) {
+                return Err(format!("it has the zone {} of node {} twice", zone.kind, zone.node));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Events {
+    fn totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        let kinds = [self.node_reclaim_full, self.node_reclaim_some, self.node_reclaim_success];
+        let attempts = kinds.into_iter().fold(self.node_reclaim_no_scan, u64::saturating_add);
+        let values = [
+            (Counter::Refills, self.refills),
+            (Counter::Drains, self.drains),
+            (Counter::RemoteDrains, self.remote_drains),
+            (Counter::BackgroundWakes, self.background_wakes),
+            (Counter::BackgroundReclaimed, self.background_reclaimed),
+            (Counter::DirectStalls, self.direct_stalls),
+            (Counter::DirectReclaimed, self.direct_reclaimed),
+            (Counter::DirectNs, self.direct_ns),
+            (Counter::NodeReclaims, attempts),
+            (Counter::NodeReclaimSuccesses, self.node_reclaim_success),
+            (Counter::Failures, self.failures),
+            (Counter::Probes, self.probes),
+            (Counter::Marks, self.marks),
+            (Counter::Wipes, self.wipes),
+            (Counter::Retired, self.retired),
+        ];
+        values.into_iter().for_each(|(counter, value)| totals.set(counter, value));
+        totals
+    }
+}
+
+impl WireNode {
+    fn sample(self) -> Node {
+        let Allocated { user, cache, kernel } = self.allocated;
+        Node {
+            id: self.id,
+            allocated: Some([user, cache, kernel]),
+            stalled_percent: self.stalled.map(|stalled| stalled.last_10s as f64 / 100.0),
+            ..Node::default()
+        }
+    }
+}
+
+impl WireZone {
+    fn sample(self) -> ZoneSample {
+        let WireLocality { hit, miss, foreign, interleave_hit, local, other } = self.locality;
+        ZoneSample {
+            node: self.node,
+            kind: self.kind,
+            managed: self.managed,
+            free: self.free,
+            in_pagesets: self.in_pagesets,
+            min: self.watermarks.min,
+            low: self.watermarks.low,
+            high: self.watermarks.high,
+            reserve: self.reserve,
+            free_blocks: self.free_blocks,
+            free_by_type: Vec::new(),
+            locality: Some(Locality { hit, miss, foreign, interleave_hit, local, other }),
+            stat_threshold: Some(self.stat_threshold),
+            retired: Some(self.retired),
+        }
+    }
+}
+
+/// Reads the first `MAX` numbers of a list, and ignores the others.
+fn first<'de, const MAX: usize, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u64>, D::Error> {
+    struct Numbers<const MAX: usize>;
+
+    impl<'de, const MAX: usize> Visitor<'de> for Numbers<MAX> {
+        type Value = Vec<u64>;
+
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            formatter.write_str("a list of numbers")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<u64>, A::Error> {
+            let mut numbers = Vec::new();
+            while numbers.len() < MAX {
+                let Some(number) = list.next_element()? else { return Ok(numbers) };
+                numbers.push(number);
+            }
+            while list.next_element::<IgnoredAny>()?.is_some() {}
+            Ok(numbers)
+        }
+    }
+
+    deserializer.deserialize_seq(Numbers::<MAX>)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+    use zonal_linux::Pool;
+
+    use super::*;
+
+    fn snapshot() -> Value {
+        let pool = Pool::builder().size(64 << 20).fake_nodes(2).build().unwrap();
+        serde_json::from_str(&pool.snapshot_json()).unwrap()
+    }
+
+    /// Returns what is wrong with the snapshot of a real pool after a change.
+    fn wrong(change: impl Fn(&mut Value)) -> String {
+        let mut snapshot = snapshot();
+        change(&mut snapshot);
+        let found: Snapshot = serde_json::from_value(snapshot).unwrap();
+        found.sample().err().unwrap_or_default()
+    }
+
+    #[test]
+    fn snapshots_that_no_pool_has_are_refused() {
+        assert_eq!(wrong(|_| {}), "");
+        assert!(wrong(|snapshot| snapshot["zones"][1]["node"] = 0.into()).contains("Normal of node 0 twice"));
+        assert!(wrong(|snapshot| snapshot["zones"][1]["id"] = 0.into()).contains("twice"));
+        assert!(wrong(|snapshot| snapshot["nodes"][1]["id"] = 0.into()).contains("node 0 twice"));
+        let kind = wrong(|snapshot| snapshot["zones"][0]["kind"] = "N\u{1b}]0;x\u{7}".into());
+        assert!(kind.contains("kind") && !kind.contains('\u{1b}'), "{kind:?}");
+        let many = |snapshot: &mut Value| {
+            let node = snapshot["nodes"][0].clone();
+            snapshot["nodes"] = Value::Array(vec![node; NODES_MAX + 1]);
+        };
+        assert!(wrong(many).contains("more than 1024 nodes"));
+        let many = |snapshot: &mut Value| {
+            let pageset = snapshot["pagesets"][0].clone();
+            snapshot["pagesets"] = Value::Array(vec![pageset; PAGESETS_MAX + 1]);
+        };
+        assert!(wrong(many).contains("more than 1048576 pagesets"));
+    }
+
+    #[test]
+    fn lists_are_cut() {
+        let mut snapshot = snapshot();
+        for list in ["free_blocks", "reserve"] {
+            snapshot["zones"][0][list] = Value::Array(vec![7.into(); 1000]);
+        }
+        let zones = serde_json::from_value::<Snapshot>(snapshot).unwrap().zones;
+        assert_eq!((zones[0].free_blocks.len(), zones[0].reserve.len()), (ORDERS_MAX, KINDS.len()));
+    }
+}
