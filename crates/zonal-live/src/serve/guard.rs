@@ -13,8 +13,8 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::page;
 use super::token::Token;
+use super::{ServeError, page};
 
 /// Headers of all answers, besides the content security policy.
 const HEADERS: [(HeaderName, &str); 7] = [
@@ -30,9 +30,17 @@ const HEADERS: [(HeaderName, &str); 7] = [
 /// What the server has.
 const PATHS: [&str; 4] = ["/", "/events", "/metrics", "/snapshot.json"];
 
+/// What clients must know.
+struct Secrets {
+    token: Token,
+    /// The value of the cookie, another one in each run. The token may be used elsewhere or later, and browsers also send
+    /// the cookie to all other servers of the host.
+    cookie: Token,
+}
+
 /// The rules of a server.
 pub(crate) struct Guard {
-    token: Option<Token>,
+    secrets: Option<Secrets>,
     address: SocketAddr,
     policy: HeaderValue,
 }
@@ -51,14 +59,19 @@ enum Refusal {
 }
 
 impl Guard {
-    pub(crate) fn new(token: Option<Token>, address: SocketAddr) -> Self {
+    /// Creates the rules of a run.
+    ///
+    /// # Errors
+    /// When the system has no random numbers.
+    pub(crate) fn new(token: Option<Token>, address: SocketAddr) -> Result<Self, ServeError> {
+        let secrets = |token| Ok::<_, ServeError>(Secrets { token, cookie: Token::generate()? });
         let policy = HeaderValue::from_str(&page::policy()).expect("hashes in base64 are ASCII");
-        Self { token, address, policy }
+        Ok(Self { secrets: token.map(secrets).transpose()?, address, policy })
     }
 
     /// Returns the name of the cookie. Servers on other ports of the host share its cookies.
     fn cookie_name(&self) -> String {
-        format!("zonal-token-{}", self.address.port())
+        format!("zonal-session-{}", self.address.port())
     }
 
     /// Decides about a request. Returns the answer that sets the cookie if the address has the token.
@@ -71,7 +84,7 @@ impl Guard {
         if is_of_other_site(headers, uri.path()) {
             return Err(Refusal::OtherSite);
         }
-        let Some(token) = &self.token else {
+        let Some(Secrets { token, cookie }) = &self.secrets else {
             let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
             let is_known = |authority: &str| self.is_own_name(authority);
             let target = uri.authority().map(axum::http::uri::Authority::as_str);
@@ -82,13 +95,14 @@ impl Guard {
         };
         if let Some(given) = in_query(uri) {
             return match token.is(given) {
-                true => Ok(Some(self.welcome(given, uri.path()))),
+                true => Ok(Some(self.welcome(cookie, uri.path()))),
                 false => Err(Refusal::Token),
             };
         }
         let name = self.cookie_name();
-        let given = bearer(headers).into_iter().chain(cookies(headers, &name));
-        match given.into_iter().any(|given| token.is(given)) {
+        let is_known = bearer(headers).is_some_and(|given| token.is(given))
+            || cookies(headers, &name).any(|given| cookie.is(given));
+        match is_known {
             true => Ok(None),
             false => Err(Refusal::Token),
         }
@@ -105,11 +119,12 @@ impl Guard {
         host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(is_own)
     }
 
-    /// Returns an answer that stores the token in a cookie, and leads to the address without it.
+    /// Returns an answer that sets the cookie, and leads to the address without the token.
     ///
     /// With `SameSite=Strict`, the browser would not send the cookie after a link on another site led to the address.
-    fn welcome(&self, token: &str, path: &str) -> Response {
-        let cookie = format!("{}={token}; Path=/; HttpOnly; SameSite=Lax", self.cookie_name());
+    fn welcome(&self, cookie: &Token, path: &str) -> Response {
+        let value = cookie.generated().unwrap_or_default();
+        let cookie = format!("{}={value}; Path=/; HttpOnly; SameSite=Lax", self.cookie_name());
         let path = PATHS.into_iter().find(|known| *known == path).unwrap_or("/").to_owned();
         (StatusCode::SEE_OTHER, [(header::SET_COOKIE, cookie), (header::LOCATION, path)]).into_response()
     }
@@ -189,7 +204,7 @@ mod tests {
     use super::*;
 
     fn guard(token: Option<Token>) -> Guard {
-        Guard::new(token, "192.0.2.7:7070".parse().unwrap())
+        Guard::new(token, "192.0.2.7:7070".parse().unwrap()).unwrap()
     }
 
     fn decide(
@@ -244,23 +259,17 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_accepted_in_three_places() {
+    fn a_token_is_accepted_in_two_places_and_leads_to_a_cookie() {
         let token = Token::generate().unwrap();
         let text = token.generated().unwrap().to_owned();
         let guard = guard(Some(token));
         let refused = |headers: &[(&'static str, &str)], uri: &str| decide(&guard, headers, uri).err();
         let wrong = text.replace(|_: char| true, "x");
         for (value, expected) in [(&text, None), (&wrong, Some(Refusal::Token))] {
-            let with = |text: &str| text.replace('T', value);
             assert_eq!(refused(&[("authorization", &format!("Bearer {value}"))], "/metrics"), expected);
-            let cookie = format!("a=b; zonal-token-7070={value}; c=d");
-            assert_eq!(refused(&[("cookie", &cookie)], "/"), expected);
-            assert_eq!(refused(&[], &with("/?a=b&token=T")), expected);
+            assert_eq!(refused(&[], &format!("/?a=b&token={value}")), expected);
         }
-        let cookie_of_other_port = format!("zonal-token-7071={text}");
-        for headers in [[("cookie", &*cookie_of_other_port)], [("authorization", "Basic eA==")]] {
-            assert_eq!(refused(&headers, "/"), Some(Refusal::Token));
-        }
+        assert_eq!(refused(&[("authorization", "Basic eA==")], "/"), Some(Refusal::Token));
         assert_eq!(
             refused(&[("host", "any.example"), ("authorization", &format!("bearer {text}"))], "/"),
             None
@@ -268,6 +277,14 @@ mod tests {
         let answer = decide(&guard, &[], &format!("//evil.example/?token={text}")).unwrap().unwrap();
         assert_eq!(answer.headers()["location"], "/", "never another host");
         let cookie = answer.headers()["set-cookie"].to_str().unwrap();
-        assert!(cookie.ends_with("; Path=/; HttpOnly; SameSite=Lax"), "{cookie}");
+        let pair = cookie.strip_suffix("; Path=/; HttpOnly; SameSite=Lax").unwrap();
+        let value = pair.strip_prefix("zonal-session-7070=").unwrap();
+        assert!(value.len() == text.len() && value != text, "{cookie}");
+        assert_eq!(refused(&[("cookie", &format!("a=b; {pair}; c=d"))], "/"), None);
+        for other in [pair.replace("7070", "7071"), pair.replace(value, &text), pair.replace(value, &wrong)] {
+            assert_eq!(refused(&[("cookie", &other)], "/"), Some(Refusal::Token), "{other}");
+        }
+        let elsewhere = [("authorization", &*format!("Bearer {value}"))];
+        assert_eq!(refused(&elsewhere, "/"), Some(Refusal::Token), "the cookie is not the token");
     }
 }

@@ -137,8 +137,8 @@ impl Server {
         let ticks = ticker::start(self.watch, self.options.interval)?;
         runtime.block_on(async {
             let listener = tokio::net::TcpListener::from_std(self.listener)?;
-            let (guard, detail) = (guard::Guard::new(self.options.token, self.address), self.options.detail);
-            Ok(connections::serve(listener, ticks, guard, detail, stop).await)
+            let guard = guard::Guard::new(self.options.token, self.address)?;
+            Ok(connections::serve(listener, ticks, guard, self.options.detail, stop).await)
         })
     }
 }

@@ -49,6 +49,7 @@ fn a_token_is_needed_where_one_is_given() {
     let welcome = server.get(&format!("/?token={token}"));
     assert_eq!((welcome.status, welcome.header("location")), (303, "/"));
     let cookie = welcome.header("set-cookie").split(';').next().unwrap();
+    assert!(!cookie.contains(&token), "servers on other ports of the host receive the cookie: {cookie}");
     let page = server.get_with("/", &["Host: any.example", &format!("Cookie: {cookie}")]);
     assert_eq!(page.status, 200);
     assert!(!page.body.contains(&token), "the page does not repeat the token");
