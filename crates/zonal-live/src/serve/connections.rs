@@ -2,6 +2,7 @@
 //! their number.
 
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use super::MetricDetail;
 use super::guard::Guard;
 use super::open::Open;
 use super::routes::{self, Served};
+use super::sending::Sending;
 use super::ticker::Ticks;
 
 /// Maximum size of the head of a request.
@@ -41,9 +43,10 @@ pub(crate) async fn serve<T>(
     end: impl Future<Output = T>,
 ) -> T {
     let (stop, stopped) = watch::channel(false);
-    let router = routes::router(Served::new(ticks.newest(), detail, stopped), guard);
     let graceful = GracefulShutdown::new();
     let open = Arc::new(Open::default());
+    let served = Served { newest: ticks.newest(), detail, stop: stopped, open: Arc::clone(&open) };
+    let router = routes::router(served, guard);
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEADER_PATIENCE).max_buf_size(REQUEST_BYTES_MAX);
     let accept = async {
@@ -56,12 +59,14 @@ pub(crate) async fn serve<T>(
             let Some(place) = open.admit(client.ip().to_canonical()) else { continue };
             let place = Arc::new(place);
             let of_request = Arc::clone(&place);
-            let service = router.clone().layer(from_fn(move |request: Request, next: Next| {
+            let service = router.clone().layer(from_fn(move |mut request: Request, next: Next| {
                 let answering = of_request.answers();
+                request.extensions_mut().insert(Arc::clone(&of_request));
                 async move { answering.with(next.run(request).await) }
             }));
             let service = TowerToHyperService::new(service);
-            let connection = graceful.watch(builder.serve_connection(limited(stream), service));
+            let stream = TokioIo::new(Sending::new(limited(stream), Arc::clone(&place)));
+            let connection = graceful.watch(builder.serve_connection(stream, service));
             tokio::spawn(async move {
                 // An error is that of a client that has gone or that broke a limit.
                 tokio::select! {
@@ -81,10 +86,10 @@ pub(crate) async fn serve<T>(
     ended
 }
 
-fn limited(stream: TcpStream) -> TokioIo<std::pin::Pin<Box<TimeoutStream<TcpStream>>>> {
+fn limited(stream: TcpStream) -> Pin<Box<TimeoutStream<TcpStream>>> {
     // Updates are larger than a packet; waiting to fill one would delay their last bytes.
     let _ = stream.set_nodelay(true);
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(WRITE_PATIENCE));
-    TokioIo::new(Box::pin(stream))
+    Box::pin(stream)
 }

@@ -14,6 +14,7 @@ mod metrics;
 mod open;
 mod page;
 mod routes;
+mod sending;
 mod tick;
 mod ticker;
 mod token;
@@ -34,6 +35,8 @@ pub use token::Token;
 pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7070));
 /// Maximum number of pages that are updated at the same time.
 pub const CLIENTS_MAX: usize = 64;
+/// Maximum number of pages of one address that are updated at the same time, so that the others have some, too.
+pub const CLIENTS_OF_ADDRESS_MAX: usize = 48;
 
 /// Which series the metrics have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -1,7 +1,9 @@
-//! The open connections: how many there are and whose, and which one is closed in favour of a new one.
+//! The open connections: how many there are and whose, which one is closed in favour of a new one, and which ones update
+//! pages.
 //!
-//! A connection is *idle* while no request on it is being answered. If there is no place for a new connection, the one that
-//! has been idle longest is closed, so that clients that only hold connections cannot shut others out.
+//! A connection is *idle* while no request on it is being answered, and no write waits for the client (`sending.rs`). If
+//! there is no place for a new connection, the one that has been idle longest is closed, so that clients that only hold
+//! connections cannot shut others out.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,6 +14,8 @@ use std::task::{Context, Poll};
 use axum::body::{Body, Bytes, HttpBody};
 use axum::response::Response;
 use tokio::sync::Notify;
+
+use super::{CLIENTS_MAX, CLIENTS_OF_ADDRESS_MAX};
 
 /// Maximum number of connections. Those of updated pages are limited to fewer, so that open pages do not use them up.
 const CONNECTIONS_MAX: usize = 256;
@@ -31,8 +35,10 @@ struct Table {
 
 struct Connection {
     address: IpAddr,
-    /// Number of requests that are being answered.
+    /// Number of requests that are being answered, and one more while a write waits.
     requests: usize,
+    /// Number of pages that are updated: one at most, because a connection answers its requests in turn.
+    updates: usize,
     idle_since: u64,
     close: Arc<Notify>,
 }
@@ -58,10 +64,16 @@ impl Open {
             table.close_idle_of(most)?;
         }
         let (number, close) = (table.number(), Arc::new(Notify::new()));
-        let connection = Connection { address, requests: 0, idle_since: number, close: Arc::clone(&close) };
+        let connection =
+            Connection { address, requests: 0, updates: 0, idle_since: number, close: Arc::clone(&close) };
         table.connections.insert(number, connection);
         drop(table);
         Some(Place { open: Arc::clone(self), number, close })
+    }
+
+    /// Returns the number of pages that are updated.
+    pub(super) fn updates(&self) -> usize {
+        self.table().updates_of(|_| true)
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -79,6 +91,12 @@ impl Table {
         self.connections.values().filter(|connection| connection.address == address).count()
     }
 
+    /// Returns the number of pages that are updated for the addresses of a kind.
+    fn updates_of(&self, is_counted: impl Fn(IpAddr) -> bool) -> usize {
+        let counted = self.connections.values().filter(|connection| is_counted(connection.address));
+        counted.map(|connection| connection.updates).sum()
+    }
+
     /// Closes the connection of an address that has been idle longest, and forgets it.
     fn close_idle_of(&mut self, address: IpAddr) -> Option<()> {
         let idle = self.connections.iter().filter(|(_, one)| one.requests == 0 && one.address == address);
@@ -94,12 +112,51 @@ impl Place {
         self.close.notified().await;
     }
 
-    /// Records that a request is being answered, until the result is dropped.
+    /// Records that a request is being answered, or that its answer is being sent, until the result is dropped.
     pub(super) fn answers(self: &Arc<Self>) -> Answering {
         if let Some(connection) = self.open.table().connections.get_mut(&self.number) {
             connection.requests += 1;
         }
         Answering(Arc::clone(self))
+    }
+
+    /// Records that a page is updated, until the result is dropped.
+    ///
+    /// # Errors
+    /// When too many pages are updated already.
+    pub(super) fn updates(self: &Arc<Self>) -> Result<Updating, Full> {
+        let mut table = self.open.table();
+        let address = table.connections.get(&self.number).map(|connection| connection.address);
+        if table.updates_of(|_| true) >= CLIENTS_MAX {
+            return Err(Full::All);
+        }
+        if table.updates_of(|other| Some(other) == address) >= CLIENTS_OF_ADDRESS_MAX {
+            return Err(Full::OfAddress);
+        }
+        if let Some(connection) = table.connections.get_mut(&self.number) {
+            connection.updates += 1;
+        }
+        Ok(Updating(Arc::clone(self)))
+    }
+}
+
+/// Why no more pages are updated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Full {
+    /// There are as many as the server updates.
+    All,
+    /// There are as many as one address may have.
+    OfAddress,
+}
+
+/// A page that is updated.
+pub(super) struct Updating(Arc<Place>);
+
+impl Drop for Updating {
+    fn drop(&mut self) {
+        if let Some(connection) = self.0.open.table().connections.get_mut(&self.0.number) {
+            connection.updates -= 1;
+        }
     }
 }
 
@@ -113,7 +170,7 @@ impl Drop for Place {
 pub(super) struct Answering(Arc<Place>);
 
 impl Answering {
-    /// Returns the response, whose body keeps the record until all of it is sent.
+    /// Returns the response, whose body keeps the record until all of it is in the connection's buffer.
     pub(super) fn with(self, response: Response) -> Response {
         response.map(|body| Body::new(Kept { body, _answering: self }))
     }
@@ -183,6 +240,21 @@ mod tests {
         assert_eq!(open.table().connections.len(), OF_ADDRESS_MAX);
         drop((places, more));
         assert!(open.table().connections.is_empty());
+    }
+
+    #[test]
+    fn one_address_cannot_have_all_updates() {
+        let open = Arc::new(Open::default());
+        let place = |last| Arc::new(open.admit(address(last)).unwrap());
+        let own: Vec<_> = (0..CLIENTS_OF_ADDRESS_MAX).map(|_| place(1).updates().unwrap()).collect();
+        assert_eq!(place(1).updates().err(), Some(Full::OfAddress));
+        let rest = CLIENTS_MAX - CLIENTS_OF_ADDRESS_MAX;
+        let others: Vec<_> = (0..rest).map(|_| place(2).updates().unwrap()).collect();
+        assert_eq!((place(2).updates().err(), open.updates()), (Some(Full::All), CLIENTS_MAX));
+        drop(own);
+        assert!(open.updates() == rest && place(1).updates().is_ok());
+        drop(others);
+        assert_eq!(open.updates(), 0);
     }
 
     #[test]

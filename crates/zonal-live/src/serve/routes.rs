@@ -4,7 +4,6 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::header::{self, HeaderMap};
@@ -12,13 +11,15 @@ use axum::http::{StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Extension, Router};
 use futures_util::stream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 
 use super::guard::{self, Guard};
 use super::metrics::{self, Format};
+use super::open::{Full, Open, Place, Updating};
 use super::tick::Tick;
-use super::{CLIENTS_MAX, MetricDetail};
+use super::{CLIENTS_MAX, CLIENTS_OF_ADDRESS_MAX, MetricDetail};
 
 /// Time without a tick after which a comment shows that the connection lives.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -33,18 +34,10 @@ pub(crate) struct Served {
     pub(crate) detail: MetricDetail,
     /// Becomes true when the server ends.
     pub(crate) stop: watch::Receiver<bool>,
-    streams: Arc<Semaphore>,
+    pub(super) open: Arc<Open>,
 }
 
 impl Served {
-    pub(crate) fn new(
-        newest: watch::Receiver<Arc<Tick>>,
-        detail: MetricDetail,
-        stop: watch::Receiver<bool>,
-    ) -> Self {
-        Self { newest, detail, stop, streams: Arc::new(Semaphore::new(CLIENTS_MAX)) }
-    }
-
     fn tick(&self) -> Arc<Tick> {
         Arc::clone(&self.newest.borrow())
     }
@@ -56,7 +49,7 @@ struct Client {
     stop: watch::Receiver<bool>,
     is_new: bool,
     /// Limits the number of clients.
-    _slot: OwnedSemaphorePermit,
+    _slot: Updating,
 }
 
 /// Returns all routes with their guard.
@@ -81,15 +74,21 @@ async fn document(State(served): State<Served>) -> Response {
 
 async fn scrape(State(served): State<Served>, headers: HeaderMap) -> Response {
     let format = Format::accepted(headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()));
-    let clients = CLIENTS_MAX - served.streams.available_permits();
-    let text = metrics::render(&served.tick(), clients, served.detail, format);
+    let text = metrics::render(&served.tick(), served.open.updates(), served.detail, format);
     ([(header::CONTENT_TYPE, format.content_type())], text).into_response()
 }
 
-async fn events(State(served): State<Served>) -> Response {
-    let Ok(slot) = served.streams.try_acquire_owned() else {
-        let text = format!("{CLIENTS_MAX} pages are open already; close one of them.\n");
-        return (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "10")], text).into_response();
+async fn events(State(served): State<Served>, Extension(place): Extension<Arc<Place>>) -> Response {
+    let slot = match place.updates() {
+        Ok(slot) => slot,
+        Err(full) => {
+            let pages = match full {
+                Full::All => format!("{CLIENTS_MAX} pages"),
+                Full::OfAddress => format!("{CLIENTS_OF_ADDRESS_MAX} pages of this address"),
+            };
+            let text = format!("{pages} are open already; close one of them.\n");
+            return (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "10")], text).into_response();
+        }
     };
     let client = Client { newest: served.newest, stop: served.stop, is_new: true, _slot: slot };
     let updates = stream::unfold(client, |mut client| async {

@@ -8,9 +8,13 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use rustix::net::{self, AddressFamily, SocketType};
 use tokio::sync::oneshot;
 use zonal_live::serve::{MetricDetail, ServeError, ServeOptions, Server, Token};
 use zonal_live::{Sample, SimulatedSource, Source, SourceError, Watch};
+
+/// Time after which a test fails instead of waiting for ever.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What the source does when it is read.
 #[derive(Clone, Copy)]
@@ -130,19 +134,23 @@ impl Running {
 
     pub(crate) fn connect(&self) -> TcpStream {
         let connection = TcpStream::connect(self.address).unwrap();
-        // A test fails instead of waiting for ever.
-        connection.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        connection.set_read_timeout(Some(PATIENCE)).unwrap();
+        connection
+    }
+
+    /// Connects from another address of the loopback interface.
+    pub(crate) fn connect_from(&self, address: [u8; 4]) -> TcpStream {
+        let socket = net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        net::bind(&socket, &SocketAddr::from((address, 0))).unwrap();
+        net::connect(&socket, &self.address).unwrap();
+        let connection = TcpStream::from(socket);
+        connection.set_read_timeout(Some(PATIENCE)).unwrap();
         connection
     }
 
     /// Opens a stream of updates.
     pub(crate) fn updates(&self) -> Updates {
-        let mut connection = self.connect();
-        connection.write_all(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-        let mut lines = BufReader::new(connection);
-        let mut status = String::new();
-        lines.read_line(&mut status).unwrap();
-        Updates { status: status.split(' ').nth(1).unwrap().parse().unwrap(), lines }
+        Updates::of(self.connect())
     }
 }
 
@@ -184,6 +192,15 @@ pub(crate) struct Updates {
 }
 
 impl Updates {
+    /// Opens a stream on a connection.
+    pub(crate) fn of(mut connection: TcpStream) -> Self {
+        connection.write_all(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        let mut lines = BufReader::new(connection);
+        let mut status = String::new();
+        lines.read_line(&mut status).unwrap();
+        Self { status: status.split(' ').nth(1).unwrap().parse().unwrap(), lines }
+    }
+
     /// Returns the first lines of the stream, without those of HTTP.
     pub(crate) fn lines(self, count: usize) -> Vec<String> {
         let lines = self.lines.lines().map(Result::unwrap).skip_while(|line| !line.starts_with("retry: "));

@@ -3,23 +3,28 @@
 use std::io::{BufRead, BufReader, Read, Write};
 
 use zonal_live::serve::CLIENTS_MAX;
+use zonal_live::{Sample, SimulatedSource, Source, SourceError};
 use zonal_testing::eventually;
 
-use crate::client::{Running, Step, machine, options};
+use crate::client::{Running, Step, Updates, machine, options};
 
 #[test]
 fn pages_beyond_the_limit_are_refused_until_one_closes() {
     let server = Running::of(machine(), options());
-    let mut streams: Vec<_> = (0..CLIENTS_MAX).map(|_| server.updates()).collect();
-    assert!(streams.iter_mut().all(|stream| stream.status == 200 && stream.next() == Some(1)));
+    let mut streams: Vec<_> = (0..48).map(|_| server.updates()).collect();
     let refused = server.get("/events");
     assert_eq!((refused.status, refused.header("retry-after")), (503, "10"));
-    assert!(refused.body.contains("64 pages are open already"), "{}", refused.body);
+    assert!(refused.body.contains("48 pages of this address are open already"), "{}", refused.body);
+    // Others have the rest.
+    let other = || Updates::of(server.connect_from([127, 0, 0, 2]));
+    streams.extend((48..CLIENTS_MAX).map(|_| other()));
+    assert!(streams.iter_mut().all(|stream| stream.status == 200 && stream.next() == Some(1)));
+    assert_eq!(other().status, 503);
     assert_eq!((server.get("/").status, server.get("/metrics").status), (200, 200), "the rest is answered");
     streams.pop();
     eventually("a slot is free", || {
         server.permit(Step::Succeed);
-        server.updates().status == 200
+        other().status == 200
     });
 }
 
@@ -38,6 +43,34 @@ fn idle_connections_do_not_shut_others_out() {
     // Those that begin no request do not, either.
     held.extend((0..300).map(|_| server.connect()));
     assert_eq!(server.get("/metrics").status, 200);
+}
+
+/// A machine whose document is larger than the buffers of the kernel.
+struct Large(SimulatedSource);
+
+impl Source for Large {
+    fn title(&self) -> String {
+        "x".repeat(32 << 20)
+    }
+
+    fn read(&mut self) -> Result<Sample, SourceError> {
+        self.0.read()
+    }
+}
+
+/// All of the answer is in the server's memory long before a slow client has taken it.
+#[test]
+fn a_client_that_is_being_sent_an_answer_is_not_idle() {
+    let server = Running::of(Box::new(Large(SimulatedSource::new(1, 1))), options());
+    let mut slow = server.connect();
+    slow.write_all(b"GET /snapshot.json HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = vec![0; 1000];
+    slow.read_exact(&mut answer).unwrap();
+    let others: Vec<_> = (0..200).map(|_| server.connect()).collect();
+    assert_eq!(server.get("/metrics").status, 200);
+    drop(others);
+    slow.read_to_end(&mut answer).unwrap();
+    assert!(answer.len() > 32 << 20, "the answer ends after {} bytes", answer.len());
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use zonal_testing::eventually;
 
-use crate::client::{Running, Step, machine, options};
+use crate::client::{Running, Step, Updates, machine, options};
 
 fn metric(server: &Running, name: &str) -> f64 {
     let text = server.get("/metrics").body;
@@ -14,7 +14,9 @@ fn metric(server: &Running, name: &str) -> f64 {
 fn ticks_with(clients: usize) {
     const TICKS: u64 = 5;
     let server = Running::of(machine(), options());
-    let mut streams: Vec<_> = (0..clients).map(|_| server.updates()).collect();
+    // One address may not have fifty.
+    let connect = |at: usize| server.connect_from([127, 0, 0, 1 + (at % 2) as u8]);
+    let mut streams: Vec<_> = (0..clients).map(|at| Updates::of(connect(at))).collect();
     assert!(streams.iter_mut().all(|stream| stream.next() == Some(1)), "the state at once");
     for tick in 2..=TICKS {
         server.permit(Step::Succeed);

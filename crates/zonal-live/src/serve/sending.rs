@@ -1,0 +1,78 @@
+//! A stream of a connection that counts as answering while the client has not taken what is written.
+//!
+//! The record of a request (`open.rs`) ends when all of its body is in the buffer of the connection, which may be long
+//! before it is sent.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::open::{Answering, Place};
+
+/// A stream and the place of its connection.
+pub(super) struct Sending<S> {
+    stream: S,
+    place: Arc<Place>,
+    /// Is there while a write waits.
+    waiting: Option<Answering>,
+}
+
+impl<S> Sending<S> {
+    pub(super) fn new(stream: S, place: Arc<Place>) -> Self {
+        Self { stream, place, waiting: None }
+    }
+
+    /// Takes the result of a write.
+    fn wrote<T>(&mut self, result: Poll<T>) -> Poll<T> {
+        match &result {
+            Poll::Pending => _ = self.waiting.get_or_insert_with(|| self.place.answers()),
+            Poll::Ready(_) => self.waiting = None,
+        }
+        result
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Sending<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Sending<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.wrote(result)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
+        self.wrote(result)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
