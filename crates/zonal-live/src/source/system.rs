@@ -149,7 +149,8 @@ impl Source for SystemSource {
 fn readable_only_by_root(error: &SourceError) -> String {
     match error {
         SourceError::File { path, why } if why.kind() == io::ErrorKind::PermissionDenied => {
-            format!("{} is readable only by root: free blocks are not shown by migrate type", path.display())
+            let path = super::shown(path);
+            format!("{path} is readable only by root: free blocks are not shown by migrate type")
         }
         other => other.to_string(),
     }
@@ -219,6 +220,19 @@ mod tests {
             ["buddyinfo", "vmstat", "pagetypeinfo"].iter().all(|name| missing.contains(name)),
             "{missing}"
         );
+    }
+
+    #[test]
+    fn names_of_files_that_only_root_can_read_are_harmless() {
+        let error = |kind: io::ErrorKind| SourceError::File {
+            path: "\u{1b}[31m/pagetypeinfo".into(),
+            why: kind.into(),
+        };
+        for kind in [io::ErrorKind::PermissionDenied, io::ErrorKind::NotFound] {
+            let text = readable_only_by_root(&error(kind));
+            assert!(text.contains("/pagetypeinfo") && !text.contains('\u{1b}'), "{text:?}");
+            assert_eq!(text.contains("only by root"), kind == io::ErrorKind::PermissionDenied);
+        }
     }
 
     #[test]
