@@ -165,6 +165,16 @@ fn large_trees_are_read_or_refused_in_time() {
         (0..count).map(zone).collect()
     };
     let types = (0..400_000).map(|at| format!("Node {}, zone Normal, type a{at} 1\n", at % 256));
+    // The pagesets of the last zone are those of many CPUs, each of which is a column of tables.
+    let wide = |zones_before: usize, cpus: usize| -> String {
+        let lines = (0..cpus).map(|cpu| format!("cpu: {cpu}\n"));
+        let more = lines.filter(|line| !line.contains(SECRET));
+        zones(zones_before, 0)
+            + "Node 1000, zone Normal\n pages free 7\n managed 9\n"
+            + &more.collect::<String>()
+    };
+    // Each of these bytes is written out as several ones.
+    let escapes = "\u{1b}".repeat(8 << 20);
     let cpus: Vec<String> = (0..200_000).map(|at| (2 * at).to_string()).collect();
     for (what, files) in [
         ("zones of many nodes", vec![("proc/zoneinfo", zones(2048, 2))]),
@@ -173,6 +183,10 @@ fn large_trees_are_read_or_refused_in_time() {
         ("a zone again and again", vec![("proc/zoneinfo", zones(1, 1).repeat(60_000))]),
         ("pagesets of all zones", vec![("proc/zoneinfo", zones(512, 200))]),
         ("too many pagesets", vec![("proc/zoneinfo", zones(1, 1_050_000))]),
+        ("CPUs of few zones", vec![("proc/zoneinfo", wide(63, 1_000_000))]),
+        ("zones and CPUs", vec![("proc/zoneinfo", wide(1000, 200_000))]),
+        ("a long kind", vec![("proc/zoneinfo", FILES[0].1.replace("Normal", &escapes))]),
+        ("a long type", vec![("proc/pagetypeinfo", FILES[2].1.replace("Movable", &escapes))]),
         ("types", vec![("proc/zoneinfo", zones(1024, 0)), ("proc/pagetypeinfo", types.collect())]),
         ("CPUs of a node", vec![("sys/devices/system/node/node0/cpulist", cpus.join(","))]),
         ("one long line", vec![("proc/zoneinfo", FILES[0].1.to_owned() + &"protection: (".repeat(1 << 20))]),
