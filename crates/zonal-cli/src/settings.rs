@@ -2,7 +2,7 @@
 //!
 //! Related files: `zonal::settings` has the table; `zonal-live` talks to a pool that publishes itself.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
@@ -104,7 +104,8 @@ fn show(args: &SettingsArgs) -> Result<(), Failure> {
         None => Setting::ALL.map(row).into(),
     };
     if args.json {
-        let document = json!({ "schema": "zonal.settings.v1", "pool": args.pool, "settings": rows });
+        let pool = args.pool.as_deref().map(Path::to_string_lossy);
+        let document = json!({ "schema": "zonal.settings.v1", "pool": pool, "settings": rows });
         return print(&format!("{document}\n"));
     }
     print(&table(&rows, args.pool.is_some(), Width::of_output()))
@@ -163,10 +164,8 @@ fn change(args: &SetArgs) -> Result<(), Failure> {
         }
     }
     if args.json {
-        return print(&format!(
-            "{}\n",
-            json!({ "schema": "zonal.set.v1", "pool": args.pool, "set": changed })
-        ));
+        let pool = args.pool.to_string_lossy();
+        return print(&format!("{}\n", json!({ "schema": "zonal.set.v1", "pool": pool, "set": changed })));
     }
     let line = |changed: &Changed| match (Excerpt::name(&changed.name), &changed.value) {
         (name, Some(value)) => format!("{name} = {}\n", Excerpt::name(value)),

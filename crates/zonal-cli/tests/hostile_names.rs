@@ -272,6 +272,67 @@ fn arguments_and_names_of_files() {
     }
 }
 
+/// Every command with `--json` and a path prints a document whatever the bytes of the path. Those of names are any except
+/// zero and slashes, and a JSON document is UTF-8.
+#[test]
+fn documents_with_paths_that_are_not_utf_8() {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../zonal-lab/tests/data");
+    let experiment = data.join("small.toml");
+    let experiment = experiment.to_str().unwrap();
+    let pool = zonal_linux::Pool::builder().size(32 << 20).fake_nodes(1).build().unwrap();
+    let short = ["pair", "--pool", "16MiB", "--seconds", "0.01", "--threads", "1"];
+    let mut checked = Vec::new();
+    for way in ["reads", "tree", "socket", "writes", "binds"] {
+        for path in paths(way) {
+            let help = zonal(&[&path.command[..], &["--help"]].concat());
+            if !String::from_utf8(help.stdout).unwrap().contains("--json") {
+                continue;
+            }
+            let folder = tempfile::tempdir().unwrap();
+            let at = folder.path().join(OsStr::from_bytes(b"a\xff"));
+            let mut published = None;
+            match way {
+                "reads" => drop(fs::copy(data.join("small.json"), &at).unwrap()),
+                "tree" => {
+                    let zone = "Node 0, zone Normal\n pages free 70\n spanned 90\n present 90\n managed 90\n";
+                    fs::rename(captured_tree().path(), &at).unwrap();
+                    fs::write(at.join("proc/zoneinfo"), zone).unwrap();
+                }
+                "socket" => published = Some(pool.publish(&at).unwrap()),
+                _ => {}
+            }
+            let more: &[&[&str]] = match path.command[..] {
+                ["bench"] => &[&short, &["--peer", "none", "--rounds", "1", "--warm-up", "0.001"]],
+                ["run"] => &[&short],
+                ["set"] => &[&["stat_interval=3"]],
+                ["top"] => &[&["--interval", "0.1"]],
+                ["machine"] if way == "writes" => &[&["--preset", "desktop"]],
+                ["lab", ..] if way == "writes" => &[&[experiment, "--case", "case=one"]],
+                _ => &[],
+            };
+            let mut arguments: Vec<&OsStr> = path.before().into_iter().map(OsStr::new).collect();
+            arguments.push(at.as_os_str());
+            arguments.extend(more.concat().iter().map(|&argument| OsStr::new(argument)));
+            arguments.push(OsStr::new("--json"));
+            let mut command = Command::new(env!("CARGO_BIN_EXE_zonal"));
+            let output = command.args(&arguments).current_dir(folder.path()).output().unwrap();
+            if output.status.code() == Some(2) && path.command == ["lab", "run"] && way == "reads" {
+                // Experiments are named by texts.
+                assert!(check(&output, 2, "lab").contains("invalid UTF-8"));
+                continue;
+            }
+            let text = check(&output, 0, &format!("{arguments:?}"));
+            let first = text.lines().next().unwrap_or_default();
+            assert!(serde_json::from_str::<Value>(first).is_ok(), "{arguments:?}: {text}");
+            drop(published);
+            checked.push(path.command.join(" "));
+        }
+    }
+    for command in ["bench", "explain", "lab run", "machine", "run", "set", "settings", "top"] {
+        assert!(checked.iter().any(|other| other == command), "{command}: {checked:?}");
+    }
+}
+
 /// Creates the small experiment with hostile names wherever a name is allowed, in a folder with a hostile name.
 fn experiment() -> (TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
