@@ -31,6 +31,7 @@ mod python;
 mod quick;
 mod release;
 mod skips;
+mod source_code;
 mod steps;
 mod style;
 mod versions;
