@@ -2,7 +2,6 @@
 //! both from the sources in `libmimalloc-sys`.
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_void};
-use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
@@ -164,7 +163,7 @@ pub(crate) fn die(message: &CStr) -> ! {
 ///
 /// # Errors
 /// That of the system call.
-pub(crate) fn write_quietly(file: &File, text: &str) -> io::Result<()> {
+pub(crate) fn write_quietly(file: &impl AsRawFd, text: &str) -> io::Result<()> {
     // SAFETY: the pointer and the length are those of the text.
     if unsafe { zonal_malloc_write(file.as_raw_fd(), text.as_ptr().cast(), text.len()) } {
         Ok(())
