@@ -14,6 +14,7 @@ mod bare;
 mod bench_guard;
 mod browser;
 mod claims;
+mod core_numbers;
 mod deb;
 mod deep;
 mod folders;

@@ -8,8 +8,8 @@ use std::process::Command;
 
 use crate::steps::{Outcome, Step, cargo, succeeds, target_folder};
 use crate::{
-    aarch64, arrows, bare, browser, claims, deb, folders, install_c, inventory, kernel, layers, numa,
-    planted, prose, python, style,
+    aarch64, arrows, bare, browser, claims, core_numbers, deb, folders, install_c, inventory, kernel, layers,
+    numa, planted, prose, python, style,
 };
 
 /// Returns all everyday steps.
@@ -41,6 +41,7 @@ pub(crate) fn style(_root: &Path) -> Vec<Step> {
         Step::new("inventory of unsafe code", |root| report(inventory::violations(root))),
         Step::new("claims and their mutants", |root| report(claims::violations(root))),
         Step::new("places of planted faults", |root| report(planted::violations(root))),
+        Step::new("numbers of the core", |root| report(core_numbers::differences(root))),
         Step::new("words and summaries", |root| report(prose::violations(root))),
         prose::subjects(),
     ]

@@ -1,0 +1,244 @@
+//! The core in numbers, which may only fall: code, names, and what the whole crate sees.
+//!
+//! `core_numbers.toml` has the numbers that the tree has. A number that grew is refused, and one that fell is to be lowered
+//! there, so that it does not grow again. The counts are of the text, not of types: functions are found by their headers and
+//! braces, and calls by names. They are estimates that are the same for everybody.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use regex::Regex;
+
+use crate::style::sources;
+
+/// The file with the numbers, in the folder of the tasks.
+const FILE: &str = "xtask/core_numbers.toml";
+/// Crates that were parts of the core. Their code counts in `code_with_extracted`.
+const EXTRACTED: [&str; 1] = ["crates/zonal-history/"];
+
+/// Compares the numbers of the tree with those of the file, and returns what differs.
+pub(crate) fn differences(root: &Path) -> Vec<String> {
+    let text = match std::fs::read_to_string(root.join(FILE)) {
+        Ok(text) => text,
+        Err(error) => return vec![format!("{FILE}: {error}")],
+    };
+    let known: BTreeMap<String, usize> = match toml::from_str(&text) {
+        Ok(known) => known,
+        Err(error) => return vec![format!("{FILE}: {error}")],
+    };
+    compare(&known, &numbers(root))
+}
+
+fn compare(known: &BTreeMap<String, usize>, counted: &BTreeMap<String, usize>) -> Vec<String> {
+    let mut found = Vec::new();
+    for (name, &count) in counted {
+        match known.get(name) {
+            Some(&limit) if count > limit => {
+                found.push(format!("{name}: {count}, more than the {limit} in {FILE}"));
+            }
+            Some(&limit) if count < limit => {
+                found.push(format!("{name}: {count}, less than the {limit} in {FILE}: lower it there"));
+            }
+            Some(_) => {}
+            None => found.push(format!("{name}: {count}; {FILE} has no such number")),
+        }
+    }
+    let unknown = known.keys().filter(|&name| !counted.contains_key(name));
+    found.extend(unknown.map(|name| format!("{FILE}: {name} is not counted")));
+    found
+}
+
+/// Counts the core, and the words of the README.
+fn numbers(root: &Path) -> BTreeMap<String, usize> {
+    let files = sources(root);
+    let read = |below: &str| -> Vec<(String, String)> {
+        let names = files.iter().filter_map(|file| file.to_str());
+        let counted = names.filter(|file| file.starts_with(&format!("{below}src/")) && !is_test(file));
+        let read = |file: &str| std::fs::read_to_string(root.join(file)).unwrap_or_default();
+        counted.map(|file| (file.to_owned(), without_tests(&read(file)).to_owned())).collect()
+    };
+    let core = read("crates/zonal/");
+    let extracted: usize =
+        EXTRACTED.iter().flat_map(|below| read(below)).map(|(_, text)| code_lines(&text)).sum();
+    let readme = std::fs::read_to_string(root.join("README.md")).unwrap_or_default();
+    let mut counted = count(&core);
+    counted.insert("code_with_extracted".into(), counted["code"] + extracted);
+    counted.insert("readme_words".into(), readme.split_whitespace().count());
+    counted
+}
+
+/// Whether a file has only tests, or helps them.
+fn is_test(file: &str) -> bool {
+    let name = file.rsplit('/').next().unwrap_or(file).trim_end_matches(".rs");
+    let ends = ["test", "tests"].iter().any(|end| name == *end || name.ends_with(&format!("_{end}")));
+    ends || name.ends_with("testing") || file.contains("/tests/")
+}
+
+/// Returns the text before its module of tests.
+fn without_tests(text: &str) -> &str {
+    let start = regex(r"(?m)^#\[cfg\((?:all\()?test").find(text).map_or(text.len(), |found| found.start());
+    &text[..start]
+}
+
+fn code_lines(text: &str) -> usize {
+    text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("//")).count()
+}
+
+/// A function: its name, its visibility and qualifiers, its header, and its body.
+struct Function<'t> {
+    name: &'t str,
+    qualifiers: &'t str,
+    header: &'t str,
+    body: &'t str,
+}
+
+fn functions(text: &str) -> Vec<Function<'_>> {
+    let header =
+        regex(r#"(?m)^[ \t]*((?:pub(?:\([^)]*\))? )?(?:const |unsafe |extern "C" )*)fn ([a-z_0-9]+)"#);
+    let mut found = Vec::new();
+    for captures in header.captures_iter(text) {
+        let (Some(all), Some(qualifiers), Some(name)) = (captures.get(0), captures.get(1), captures.get(2))
+        else {
+            continue;
+        };
+        let Some(brace) = text[all.end()..].find('{').map(|at| all.end() + at) else { continue };
+        if text[all.end()..brace].contains(';') {
+            continue; // without a body
+        }
+        let mut depth = 0_usize;
+        let end = text[brace..].char_indices().find(|&(_, letter)| {
+            match letter {
+                '{' => depth += 1,
+                '}' => depth -= 1,
+                _ => {}
+            }
+            depth == 0
+        });
+        let end = end.map_or(text.len(), |(at, _)| brace + at + 1);
+        found.push(Function {
+            name: name.as_str(),
+            qualifiers: qualifiers.as_str(),
+            header: &text[all.start()..brace],
+            body: &text[brace..end],
+        });
+    }
+    found
+}
+
+fn count(core: &[(String, String)]) -> BTreeMap<String, usize> {
+    let of_allocator = regex(r"(?ms)^impl<[^\n]*> Allocator<.*?^\}");
+    let takes = regex(r":[ \n]*&(?:'[a-z_]+ )?(?:mut )?(?:Allocator|MachineState)<");
+    let verb = regex(r"^(?:alloc|pop|push|free)(?:_|$)");
+    let visible = regex(r"pub\((?:crate|in )");
+    let call = regex(r"(?-u:\b)([a-z_0-9]+)(?:::<[^>]*>)?\(");
+    let (mut public, mut private, mut taking, mut seen) = (0, 0, 0, 0);
+    let (mut names, mut bodies, mut defined) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
+    for (file, text) in core {
+        seen += visible.find_iter(text).count();
+        let spans: Vec<_> = of_allocator.find_iter(text).map(|found| found.range()).collect();
+        for function in functions(text) {
+            let at = text.find(function.header).unwrap_or_default();
+            if spans.iter().any(|span| span.contains(&at)) {
+                *if function.qualifiers.starts_with("pub ") { &mut public } else { &mut private } += 1;
+            } else {
+                taking += usize::from(takes.is_match(function.header));
+            }
+            if verb.is_match(function.name) {
+                names.insert(function.name);
+            }
+            *defined.entry(function.name).or_insert(0) += 1;
+            if !file.contains("/buddy/") {
+                let calls: &mut BTreeSet<&str> = bodies.entry(function.name).or_default();
+                calls.extend(call.captures_iter(function.body).map(|found| found.extract::<1>().1[0]));
+            }
+        }
+    }
+    let numbers = [
+        ("code", core.iter().map(|(_, text)| code_lines(text)).sum()),
+        (
+            "files_in_alloc",
+            core.iter().filter(|(file, _)| file.starts_with("crates/zonal/src/alloc/")).count(),
+        ),
+        ("methods_public", public),
+        ("methods_private", private),
+        ("taking_the_allocator", taking),
+        ("names", names.len()),
+        ("visible", seen),
+        ("ways", reachable(&bodies, &defined)),
+    ];
+    numbers.into_iter().map(|(name, number)| (name.to_owned(), number)).collect()
+}
+
+/// Returns the number of functions that `alloc` and `free` reach. Names that several functions have, as `get`, are left out.
+fn reachable(bodies: &BTreeMap<&str, BTreeSet<&str>>, defined: &BTreeMap<&str, usize>) -> usize {
+    let roots = ["alloc", "free"];
+    let (mut seen, mut next) = (BTreeSet::new(), roots.to_vec());
+    while let Some(name) = next.pop() {
+        let Some(calls) = bodies.get(name) else { continue };
+        let is_common = defined.get(name).is_some_and(|&count| count > 2) && !roots.contains(&name);
+        if !is_common && seen.insert(name) {
+            next.extend(calls);
+        }
+    }
+    seen.len()
+}
+
+fn regex(pattern: &str) -> Regex {
+    Regex::new(pattern).expect("a valid pattern")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "\
+//! Header.
+
+impl<P: Platform> Allocator<'_, P> {
+    /// Allocates.
+    pub fn alloc(&self) -> u8 {
+        self.pop_first(1)
+    }
+
+    pub(super) fn pop_first(&self, _: u8) -> u8 {
+        refill::<P>(self) // in the text
+    }
+}
+
+pub(crate) fn refill<P>(allocator: &Allocator<'_, P>) -> u8 {
+    allocator.get()
+}
+
+#[cfg(test)]
+mod tests {
+    fn free_never() {}
+}
+";
+
+    #[test]
+    fn functions_and_calls_are_counted() {
+        let core = [("crates/zonal/src/alloc/mod.rs".to_owned(), without_tests(TEXT).to_owned())];
+        let counted = count(&core);
+        let of = |name: &str| counted[name];
+        assert_eq!((of("code"), of("files_in_alloc")), (11, 1));
+        assert_eq!((of("methods_public"), of("methods_private"), of("taking_the_allocator")), (1, 1, 1));
+        assert_eq!((of("names"), of("visible"), of("ways")), (2, 1, 3));
+    }
+
+    #[test]
+    fn numbers_may_only_fall() {
+        let of = |number| BTreeMap::from([("code".to_owned(), number)]);
+        assert!(compare(&of(5), &of(5)).is_empty());
+        assert!(compare(&of(5), &of(6))[0].starts_with("code: 6, more than the 5"));
+        assert!(compare(&of(5), &of(4))[0].ends_with("lower it there"));
+        assert_eq!(compare(&BTreeMap::new(), &of(4)).len(), 1);
+        assert_eq!(compare(&of(4), &BTreeMap::new()).len(), 1);
+    }
+
+    #[test]
+    fn tests_are_left_out() {
+        let tests = ["a/tests/b.rs", "a/test.rs", "a/tests.rs", "a/of_tests.rs", "a/testing.rs"];
+        assert!(tests.iter().all(|file| is_test(file)));
+        assert!(!is_test("a/contest.rs") && !is_test("a/latest.rs"));
+    }
+}
