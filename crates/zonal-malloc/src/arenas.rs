@@ -7,7 +7,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use zonal_linux::{FrameBuffer, NodeId, NodeMask, PageCount, Pool, PoolRequest, Urgency};
+use zonal_linux::{PageCount, Pool, PoolRequest, Urgency};
 
 use crate::errno;
 use crate::mimalloc::{self, Piece};
@@ -81,15 +81,29 @@ impl Arena {
     }
 }
 
-/// Makes arenas of all memory of the pool, node by node.
+/// Makes arenas of all memory of the pool, node by node. The pool's allocator is not used: its metadata of the memory then
+/// stays untouched, which is several MiB.
 ///
 /// # Errors
 /// Says which memory mimalloc refused, or that no part of the pool is large enough.
-pub(crate) fn give_all(pool: &Pool, purge: Purge) -> Result<(), String> {
+///
+/// # Safety
+/// Nothing is or will be allocated from the pool.
+pub(crate) unsafe fn give_all(pool: &Pool, purge: Purge) -> Result<(), String> {
     let mut arenas = Vec::new();
     for node in pool.memory_nodes().iter() {
-        for buffer in buffers(pool, node)? {
-            arenas.push(give(buffer, purge)?);
+        for zone in pool.ranges().filter(|zone| zone.node == node) {
+            let (mut start, mut left) =
+                (zone.frames.start, zone.frames.count.get() as usize * pool.page_bytes());
+            while left >= UNIT {
+                let bytes = left.min(MOST) / UNIT * UNIT;
+                let memory = pool.ptr_of(start).ok_or("a zone of the pool has no memory")?;
+                // SAFETY: the frames are mapped, and zero because the pool is new. The caller guarantees that no other code
+                // allocates them, and the page that is forgotten below keeps them mapped.
+                arenas.push(unsafe { give(memory.as_ptr().cast(), bytes, node.get(), purge) }?);
+                start = start.plus(PageCount::new((bytes / pool.page_bytes()) as u64));
+                left -= bytes;
+            }
         }
     }
     if arenas.is_empty() {
@@ -97,56 +111,27 @@ pub(crate) fn give_all(pool: &Pool, purge: Purge) -> Result<(), String> {
             "no zone of {pool:?} has 32 MiB, the smallest arena of mimalloc; ZONAL_MALLOC_SIZE must be larger"
         ));
     }
+    // The memory of a pool stays as long as something is allocated from it. mimalloc has this page too.
+    let page = pool.alloc(&PoolRequest::page().no_wait().urgency(Urgency::Reserve));
+    std::mem::forget(page.map_err(|error| error.to_string())?);
     ARENAS.get_or_init(|| arenas);
     Ok(())
 }
 
-/// Allocates the memory of a node in adjacent parts, the largest first.
-fn buffers(pool: &Pool, node: NodeId) -> Result<Vec<FrameBuffer>, String> {
-    let only: NodeMask = [node].into_iter().collect();
-    let policy = pool.bind(only).map_err(|error| error.to_string())?;
-    // Nothing else allocates from the pool, so no frames are kept back for urgent requests.
-    let request = PoolRequest::page().policy(&policy).no_wait().urgency(Urgency::Reserve);
-    let page = pool.page_bytes();
-    let mut sizes: Vec<usize> = Vec::new();
-    for zone in pool.ranges().filter(|zone| zone.node == node) {
-        let mut left = zone.frames.count.get() as usize * page / UNIT * UNIT;
-        while left > 0 {
-            sizes.push(left.min(MOST));
-            left -= left.min(MOST);
-        }
-    }
-    sizes.sort_unstable_by(|one, other| other.cmp(one));
-    let mut buffers = Vec::new();
-    for mut bytes in sizes {
-        while bytes > 0 {
-            match pool.alloc_contiguous(&request, PageCount::new((bytes / page) as u64)) {
-                Ok(buffer) => {
-                    buffers.push(buffer);
-                    break;
-                }
-                Err(_) => bytes -= UNIT,
-            }
-        }
-    }
-    Ok(buffers)
-}
-
-fn give(buffer: FrameBuffer, purge: Purge) -> Result<&'static Arena, String> {
-    let (start, bytes, node) = (buffer.as_ptr().addr(), buffer.len(), buffer.node().get());
-    let memory = buffer.as_ptr().cast_mut().cast::<c_void>();
+/// Makes an arena.
+///
+/// # Safety
+/// The memory is mapped and zero, stays mapped, and is used by nothing else.
+unsafe fn give(memory: *mut c_void, bytes: usize, node: u16, purge: Purge) -> Result<&'static Arena, String> {
     let used = (0..(bytes / SLICE).div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-    let arena: &'static Arena = Box::leak(Box::new(Arena { start, bytes, node, used }));
+    let arena: &'static Arena = Box::leak(Box::new(Arena { start: memory.addr(), bytes, node, used }));
     let piece = Piece { start: memory, bytes, node: c_int::from(node), is_pinned: purge == Purge::Never };
     let function = if purge == Purge::Never { keep_pages } else { return_pages };
-    // SAFETY: the frames are mapped, and zero because the pool is new and does not fill free frames with a pattern. The
-    // buffer, which owns them, is forgotten below, so they are never freed. `arena` lives forever.
-    let is_accepted = unsafe { mimalloc::manage(&piece, function, (&raw const *arena).cast_mut().cast()) };
-    std::mem::forget(buffer);
-    if is_accepted {
+    // SAFETY: the caller guarantees it of the memory, and `arena` lives forever.
+    if unsafe { mimalloc::manage(&piece, function, (&raw const *arena).cast_mut().cast()) } {
         Ok(arena)
     } else {
-        Err(format!("mimalloc refused {bytes} bytes of node {node} at {start:#x}"))
+        Err(format!("mimalloc refused {bytes} bytes of node {node} at {:#x}", memory.addr()))
     }
 }
 

@@ -108,10 +108,15 @@ fn serve(options: &Options) -> Result<(), String> {
         return Ok(());
     };
     if options.huge_pages.is_none() {
-        begin_with_small_pages(&pool);
+        continue_with_huge_pages(&pool);
     }
+    // Memory outside the pool is what the kernel decides. With advice, mimalloc's own data and each large block there would
+    // need a huge page at least.
+    mimalloc::set_default(MiOption::AllowThp, 0);
     let keeps_pages = options.is_prefaulted || is_explicit(options);
-    arenas::give_all(&pool, if keeps_pages { Purge::Never } else { Purge::Allowed })?;
+    let purge = if keeps_pages { Purge::Never } else { Purge::Allowed };
+    // SAFETY: this function has the only handle to the pool, and allocates nothing.
+    unsafe { arenas::give_all(&pool, purge) }?;
     if !keeps_pages && options.huge_pages != Some(HugePages::Never) {
         // Whole huge pages, which the kernel would split otherwise.
         mimalloc::set_option(MiOption::MinimalPurgeSize, 2 << 10);
@@ -119,8 +124,6 @@ fn serve(options: &Options) -> Result<(), String> {
     if !keeps_pages && !options.has_no_purge_thread {
         mimalloc::purge_when_idle();
     }
-    // Memory outside the pool is what the kernel decides. With advice, each large block would need a huge page at least.
-    mimalloc::set_default(MiOption::AllowThp, 0);
     mimalloc::set_option(MiOption::ArenaMaxObjectSize, LARGEST_OBJECT);
     if options.when_full == WhenFull::Fail {
         mimalloc::set_option(MiOption::DisallowOsAlloc, 1);
@@ -134,13 +137,17 @@ fn serve(options: &Options) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes the first part of each zone use small pages, of which a small program needs less memory than of huge ones.
-fn begin_with_small_pages(pool: &Pool) {
+/// Advises huge pages for the pool's memory, except for the first part of each zone: with small pages, a small program needs
+/// less memory.
+fn continue_with_huge_pages(pool: &Pool) {
     for zone in pool.ranges() {
-        let bytes = UNIT.min(zone.frames.count.get() as usize * pool.page_bytes());
-        if let Some(start) = pool.ptr_of(zone.frames.start) {
+        let bytes = zone.frames.count.get() as usize * pool.page_bytes();
+        if let Some(start) = pool.ptr_of(zone.frames.start)
+            && bytes > UNIT
+        {
+            let rest = start.as_ptr().wrapping_add(UNIT).cast();
             // SAFETY: the advice does not change the memory. A kernel without huge pages refuses it, which has no effect.
-            unsafe { libc::madvise(start.as_ptr().cast(), bytes, libc::MADV_NOHUGEPAGE) };
+            unsafe { libc::madvise(rest, bytes - UNIT, libc::MADV_HUGEPAGE) };
         }
     }
 }
@@ -167,11 +174,10 @@ fn build(options: &Options) -> Result<Option<Pool>, String> {
     if let Some(nodes) = &options.nodes {
         builder = builder.nodes(nodes.iter().copied()).require_binding();
     }
-    if let Some(huge_pages) = options.huge_pages {
-        builder = builder.huge_pages(huge_pages);
-        if huge_pages != HugePages::Never {
-            builder = builder.require_huge_pages();
-        }
+    // By default, only a part of the memory has huge pages, and the pool's metadata, which is hardly used, has none.
+    builder = builder.huge_pages(options.huge_pages.unwrap_or(HugePages::Never));
+    if options.huge_pages.is_some_and(|huge_pages| huge_pages != HugePages::Never) {
+        builder = builder.require_huge_pages();
     }
     if options.is_prefaulted {
         builder = builder.prefault(Prefault::AtOnce);
