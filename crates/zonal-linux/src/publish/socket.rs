@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{self, Path, PathBuf};
@@ -52,8 +53,11 @@ impl OwnSocket {
             return Err(refused(io::Error::new(io::ErrorKind::InvalidInput, problem)));
         }
         let absolute = path::absolute(path).map_err(refused)?;
-        let (Some(folder), Some(name)) = (absolute.parent(), absolute.file_name()) else {
-            return Err(PublishError::NotASocket(path.to_path_buf()));
+        // `Path` ignores what follows the last name.
+        let names_a_folder = [&b"/"[..], b"/."].iter().any(|end| path.as_os_str().as_bytes().ends_with(end));
+        let (Some(folder), Some(name), false) = (absolute.parent(), absolute.file_name(), names_a_folder)
+        else {
+            return Err(refused(io::Error::new(io::ErrorKind::InvalidInput, "the path names a folder")));
         };
         let new = NewSocket::listen(folder).map_err(|errno| refused(errno.into()))?;
         // Only a child of the C library's `fork` closes its copy, which otherwise receives connections after this process.
@@ -268,6 +272,17 @@ mod tests {
         drop(socket);
         assert!(!path.exists());
         OwnSocket::listen(&path).unwrap();
+    }
+
+    #[test]
+    fn paths_of_folders_are_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        for end in ["", "/", "/new/", "/new/.", "/..", "/new/.."] {
+            let path = PathBuf::from(format!("{}{end}", directory.path().display()));
+            OwnSocket::listen(&path).unwrap_err();
+            assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "{end}");
+        }
+        OwnSocket::listen(Path::new("/")).unwrap_err();
     }
 
     /// Several programs find the socket of one that ended at the same time.
