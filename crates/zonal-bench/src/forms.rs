@@ -1,8 +1,7 @@
 //! The forms of requests: a pair of one block out and one back, for each way in which programs ask for memory.
 //!
-//! Each form is an entry of its own, so that a bench runs all forms in the same rounds. Every form allocates from a pool
-//! of its own, and its request is built before the measured part, as a program does that keeps a request for each
-//! purpose. Related files: `ours.rs` has the plain request, and `contender.rs` measures entries.
+//! Each form is an entry, so that a bench runs all forms in the same rounds. Every form has a pool of its own, and its
+//! request is built before the measured part. Related files: `ours.rs` has the plain request, `contender.rs` measures.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::AtomicBool;
@@ -477,6 +476,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
+    #[cfg_attr(not(feature = "peers"), ignore = "needs the feature `peers`")]
     #[test]
     fn every_form_is_measured_and_compared_with_peers_of_its_order() {
         let bench = Bench {

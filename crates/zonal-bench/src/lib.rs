@@ -57,7 +57,7 @@ pub use floor::floors;
 pub use forms::{FormRow, form_entries, form_names, forms, forms_in_simulator};
 pub use harness::harness;
 pub use ours::{pool, zonal, zonal_in_simulator, zonal_locked};
-pub use peers::{C_PEERS, peers};
+pub use peers::{PEERS, peers};
 pub use pool_run::{PoolReport, run_on_pool};
 pub use report::{Report, Row, Skipped};
 pub use spread::Spread;

@@ -139,8 +139,6 @@ fn programs_of_the_pages_run() {
     run_programs_of("docs/c.md", "c", "cc", "-std=c11", &c);
     let cpp = ["12288 bytes on node 0\n", "the cache has "];
     run_programs_of("docs/c.md", "cpp", "c++", "-std=c++11", &cpp);
-    run_programs_of("README.md", "c", "cc", "-std=c11", &["2097152 bytes on node 0\n"]);
-    run_programs_of("README.md", "cpp", "c++", "-std=c++11", &["2097152 bytes on node 0\n"]);
 }
 
 /// Returns the functions that the header declares.

@@ -114,8 +114,6 @@ struct PeerArgs {
 const NO_PEER: &str = "none";
 
 fn examples() -> String {
-    let peers = zonal_bench::peers();
-    let peers = peers.iter().map(Entry::name).collect::<Vec<_>>().join(", ");
     let about = "Times are CPU time per pair: one allocation and one free. Every round runs every allocator once, and \
                  starts with a different one. Threads are not pinned. `floor-rseq` and `floor-spin` are the cost of \
                  a bare per-CPU array of frame numbers on this machine; `model` is the former with small arrays \
@@ -130,23 +128,40 @@ fn examples() -> String {
     ];
     let end = "Ctrl-C ends the bench and prints the finished measurements; a second one ends at once.";
     format!(
-        "Workloads, for each thread:\n{}\nPeers: {peers}{}\n\n{}\nExamples:\n{}\n{end}",
+        "Workloads, for each thread:\n{}\nPeers: {}{}\n\n{}\nExamples:\n{}\n{end}",
         layout::entries(workloads().map(|workload| (workload.name(), workload.summary()))),
+        built_peers(),
         missing_peers(),
         Width::of_output().paragraph("", "", about),
         layout::entries(examples)
     )
 }
 
+/// Returns the names of the peers in this build.
+fn built_peers() -> String {
+    let built = zonal_bench::peers();
+    let names: Vec<&str> = built.iter().map(Entry::name).collect();
+    if names.is_empty() { "none in this build".into() } else { names.join(", ") }
+}
+
 /// Returns the end of a list of peers, which names the peers that this build does not contain.
 fn missing_peers() -> String {
     let built = zonal_bench::peers();
-    let is_missing = |name: &&str| !built.iter().any(|entry| entry.name() == *name);
-    let missing: Vec<&str> = zonal_bench::C_PEERS.into_iter().filter(is_missing).collect();
-    if missing.is_empty() { String::new() } else { format!("; {} {HOW_TO_HAVE_C_PEERS}", missing.join(", ")) }
+    let is_missing = |name: &str| !built.iter().any(|entry| entry.name() == name);
+    let of = |feature: &str| -> String {
+        let found = zonal_bench::PEERS.into_iter().filter(|&(name, of)| of == feature && is_missing(name));
+        let names: Vec<&str> = found.map(|(name, _)| name).collect();
+        if names.is_empty() {
+            return String::new();
+        }
+        format!("; {} with {}", names.join(", "), build_with(feature))
+    };
+    of("peers") + &of("c-peers")
 }
 
-const HOW_TO_HAVE_C_PEERS: &str = "with `cargo build --release --features c-peers`";
+fn build_with(feature: &str) -> String {
+    format!("`cargo build --release --features {feature}`")
+}
 
 /// Returns all workloads except `touch`, which measures memory.
 fn workloads() -> impl Iterator<Item = Workload> {
@@ -167,10 +182,10 @@ fn peer(name: &str) -> Result<String, String> {
     if name == NO_PEER || built.iter().any(|one| one.name() == name) {
         return Ok(name.to_owned());
     }
-    if zonal_bench::C_PEERS.contains(&name) {
-        return Err(format!("`{name}` is not in this build; build {HOW_TO_HAVE_C_PEERS}"));
+    if let Some((_, feature)) = zonal_bench::PEERS.iter().find(|(known, _)| *known == name) {
+        return Err(format!("`{name}` is not in this build; build with {}", build_with(feature)));
     }
-    let names = built.iter().map(Entry::name).collect::<Vec<_>>().join(", ");
+    let names = built_peers();
     Err(format!("`{name}` is not a peer; peers are {names}, or {NO_PEER}{}", missing_peers()))
 }
 
@@ -201,6 +216,12 @@ fn pairs(args: &PairArgs) -> Result<(), Failure> {
     let bench = bench(args)?;
     if args.forms {
         return forms::run(&bench, args.json, &interrupted);
+    }
+    if args.peers.peers.is_empty() && zonal_bench::peers().is_empty() {
+        print_message(format_args!(
+            "note: other allocators are not in this build; build with {}",
+            build_with("peers")
+        ));
     }
     let entries = entries(&args.peers);
     let bar = progress::bar(0, "{msg} {wide_bar} {eta} left");

@@ -1,4 +1,4 @@
-//! Checks that the sample outputs in the README are the outputs of the commands.
+//! Checks that the sample outputs in the README and in the pages of `docs` are the outputs of the commands.
 //!
 //! A comment before a sample names its command: `<!-- output: ARGUMENTS -->` if the output must be equal, or `<!--
 //! measured output: ARGUMENTS -->` if its numbers and units vary. A sample is a part of the output. A line `...` in a
@@ -19,7 +19,7 @@ const UNITS: [&str; 17] = [
     "zone", "zones",
 ];
 
-/// A sample of the README.
+/// A sample of a page.
 #[derive(Debug)]
 struct Sample {
     arguments: Vec<String>,
@@ -31,8 +31,8 @@ fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-fn samples(readme: &str) -> Vec<Sample> {
-    let mut lines = readme.lines();
+fn samples(page: &str) -> Vec<Sample> {
+    let mut lines = page.lines();
     let mut samples = Vec::new();
     while let Some(line) = lines.next() {
         let comment = line.strip_prefix("<!-- ").and_then(|line| line.strip_suffix(" -->"));
@@ -107,9 +107,11 @@ fn is_part(sample: &Sample, output: &[String]) -> bool {
 
 #[test]
 fn samples_are_the_output_of_their_commands() {
-    let readme = std::fs::read_to_string(workspace().join("README.md")).unwrap();
-    let samples = samples(&readme);
-    assert!(samples.len() >= 5, "the README has samples of run, mechanisms, bench, machine and lab");
+    let pages = std::fs::read_dir(workspace().join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let pages = pages.filter(|page| page.extension().is_some_and(|extension| extension == "md"));
+    let pages = pages.chain([workspace().join("README.md")]);
+    let samples: Vec<_> = pages.flat_map(|page| samples(&std::fs::read_to_string(page).unwrap())).collect();
+    assert!(samples.len() >= 5, "there are samples of run, mechanisms, bench, machine and lab");
     for sample in samples {
         let short = SHORT.iter().find(|(command, _)| sample.is_measured && sample.arguments[0] == *command);
         let short = short.map_or(&[][..], |(_, arguments)| *arguments);
@@ -129,7 +131,7 @@ fn samples_are_the_output_of_their_commands() {
         let command = sample.arguments.join(" ");
         assert!(
             is_part(&sample, &output),
-            "the README's sample of `zonal {command}` is stale:\n{}\n\nthe output is:\n{}",
+            "the sample of `zonal {command}` is stale:\n{}\n\nthe output is:\n{}",
             sample.lines.join("\n"),
             output.join("\n")
         );

@@ -2,12 +2,15 @@
 
 import gc
 import os
+import signal
 import subprocess
 import sys
 import textwrap
 
 import pytest
 import zonal
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background ignores it
 
 
 @pytest.fixture

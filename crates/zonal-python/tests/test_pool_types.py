@@ -1,4 +1,4 @@
-"""The type stubs, and the programs of docs/python.md and of the README."""
+"""The type stubs, and the programs of docs/python.md."""
 
 import re
 import subprocess
@@ -46,11 +46,10 @@ def test_stubs_name_every_member():
 
 
 def programs():
-    """Returns the programs of the README and of the sections about pools. Those of other sections are in test_guide.py."""
-    root = HERE.parents[2]
-    pages = [root / "docs" / "python.md", root / "README.md"]
-    texts = [page.read_text().split("\n## Machines\n")[0] for page in pages if page.exists()]
-    return [program for text in texts for program in re.findall(r"^```python\n(.*?)^```", text, re.S | re.M)]
+    """Returns the programs of the sections about pools. Those of other sections are in test_guide.py."""
+    page = HERE.parents[2] / "docs" / "python.md"
+    text = page.read_text().split("\n## Machines\n")[0] if page.exists() else ""
+    return re.findall(r"^```python\n(.*?)^```", text, re.S | re.M)
 
 
 @pytest.mark.parametrize("number", range(len(programs())))

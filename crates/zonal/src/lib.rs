@@ -90,7 +90,7 @@ mod admin;
 mod alloc;
 
 #[cfg(test)]
-pub(crate) mod testing;
+mod testing;
 
 pub use admin::{snapshot, verify};
 pub use alloc::allocator::Allocator;

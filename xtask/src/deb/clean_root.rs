@@ -92,7 +92,7 @@ fn lint(package: &Path) -> Result<Outcome, String> {
     expect(lint.args(["--allow-root", "--fail-on", "error,warning"]).arg(package)).map(|()| Outcome::Passed)
 }
 
-/// Builds the static program as the README describes, and runs it where there is nothing else.
+/// Builds the static program as `docs/install.md` describes, and runs it where there is nothing else.
 fn alone(root: &Path) -> Result<Outcome, String> {
     if let Some(missing) = missing_root()? {
         return Ok(Outcome::Skipped(missing));

@@ -251,6 +251,7 @@ mod tests {
         assert_eq!(out.left_of(PageCount::new(5120)), Left { whole: 7, taken: 0, ideal: 9 });
     }
 
+    #[cfg_attr(not(feature = "peers"), ignore = "needs the feature `peers`")]
     #[test]
     fn freeing_lowest_first_recovers_all_blocks_and_last_first_none() {
         let all: Vec<Entry> = peers().into_iter().chain(floors()).collect();
@@ -262,6 +263,7 @@ mod tests {
         assert_eq!(value(&found, "recovered", "floor-spin"), 0.0);
     }
 
+    #[cfg_attr(not(feature = "peers"), ignore = "needs the feature `peers`")]
     #[test]
     fn fragmentation_is_reproducible_and_no_better_than_ideal() {
         let all: Vec<Entry> = peers().into_iter().chain([zonal()]).collect();

@@ -81,6 +81,7 @@ mod tests {
     use super::*;
     use crate::peers;
 
+    #[cfg_attr(not(feature = "peers"), ignore = "needs the feature `peers`")]
     #[test]
     fn start_up_is_timed_for_each_size_and_metadata_is_below_two_bytes_per_frame() {
         let sizes = Sizes { repeats: 1, start_gib: [1, 2, 1024], ..Sizes::default() };

@@ -15,6 +15,7 @@ pub(crate) struct Area {
 }
 
 /// Returns the CPU that runs the caller.
+#[cfg(feature = "peers")]
 #[inline]
 pub(crate) fn current_cpu() -> usize {
     thread_local! {

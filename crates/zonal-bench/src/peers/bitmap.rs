@@ -8,7 +8,7 @@ use spin::mutex::SpinMutex;
 use zonal::units::{Order, PageCount, Pfn};
 use zonal_workload::PageSource;
 
-use super::AtOrder;
+use super::at_order::AtOrder;
 use crate::contender::{Contender, Entry, Reason};
 
 /// Version of the crate.

@@ -1,31 +1,51 @@
 //! Other allocators, each set up as its own documentation recommends.
 //!
 //! Each file has one allocator, or a family of allocators with the same interface. Their versions are constants,
-//! which a test compares with the lock file. Heaps written in C need the cargo feature `c-peers`.
+//! which a test compares with the lock file. They need the cargo feature `peers`, and heaps written in C `c-peers`.
 
+#[cfg(feature = "peers")]
+mod at_order;
+#[cfg(feature = "peers")]
 mod bitmap;
+#[cfg(feature = "peers")]
 mod buddy_system;
 #[cfg(feature = "c-peers")]
 mod c_heaps;
+#[cfg(feature = "peers")]
 mod frame_alloc;
+#[cfg(feature = "peers")]
 mod regions;
 
 use zonal::units::Order;
-use zonal_workload::PageSource;
 
-use crate::contender::{Contender, Entry};
+#[cfg(feature = "peers")]
+use self::at_order::AtOrder;
+use crate::contender::Entry;
 
-/// Names of the peers that exist only in builds with the cargo feature `c-peers`.
-pub const C_PEERS: [&str; 2] = ["mimalloc", "jemalloc"];
+/// Names of all peers, and the cargo feature of the builds in which they exist.
+pub const PEERS: [(&str, &str); 7] = [
+    ("frame-alloc", "peers"),
+    ("buddy_system_allocator", "peers"),
+    ("bitmap-allocator", "peers"),
+    ("buddy-slab-allocator", "peers"),
+    ("talc", "peers"),
+    ("mimalloc", "c-peers"),
+    ("jemalloc", "c-peers"),
+];
 
 /// Returns the entries of all peers in this build.
 #[must_use]
 pub fn peers() -> Vec<Entry> {
     vec![
+        #[cfg(feature = "peers")]
         frame_alloc::entry(),
+        #[cfg(feature = "peers")]
         buddy_system::entry(),
+        #[cfg(feature = "peers")]
         bitmap::entry(),
+        #[cfg(feature = "peers")]
         regions::buddy_slab(),
+        #[cfg(feature = "peers")]
         regions::talc(),
         #[cfg(feature = "c-peers")]
         c_heaps::mimalloc(),
@@ -34,40 +54,14 @@ pub fn peers() -> Vec<Entry> {
     ]
 }
 
-/// A peer that allocates blocks of one order, whatever order the workload asks for.
-struct AtOrder<C>(C, Order);
-
-struct AtOrderSource<S>(S, Order);
-
-impl<S: PageSource> PageSource for AtOrderSource<S> {
-    type Page = S::Page;
-
-    #[inline(always)]
-    fn alloc(&mut self, _order: Order) -> Option<S::Page> {
-        self.0.alloc(self.1)
-    }
-
-    #[inline(always)]
-    fn free(&mut self, page: S::Page, _order: Order) {
-        self.0.free(page, self.1);
-    }
-}
-
-impl<C: Contender> Contender for AtOrder<C> {
-    type Source<'a> = AtOrderSource<C::Source<'a>>;
-
-    fn source(&self) -> Self::Source<'_> {
-        AtOrderSource(self.0.source(), self.1)
-    }
-}
-
 /// Returns the peers that have larger blocks, for workloads of single frames that use blocks of `order` instead.
 ///
 /// The name of an entry is that of the peer, a space, and the form.
-pub(crate) fn peers_at(order: Order) -> [Entry; 3] {
+#[cfg(feature = "peers")]
+pub(crate) fn peers_at(order: Order) -> Vec<Entry> {
     let name = |peer: &str| format!("{peer} order-{}", order.get());
     let [depot, buddy] = [frame_alloc::entry(), buddy_system::entry()];
-    [
+    vec![
         Entry::new(name(depot.name()), depot.version(), move |frames| {
             Ok(AtOrder(frame_alloc::make(frames)?, order))
         }),
@@ -78,6 +72,12 @@ pub(crate) fn peers_at(order: Order) -> [Entry; 3] {
     ]
 }
 
+/// Returns no peers.
+#[cfg(not(feature = "peers"))]
+pub(crate) fn peers_at(_order: Order) -> Vec<Entry> {
+    Vec::new()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,6 +85,14 @@ mod tests {
     /// Returns the name of a peer's crate.
     fn package(peer: &str) -> &str {
         if peer == "jemalloc" { "tikv-jemallocator" } else { peer }
+    }
+
+    #[test]
+    fn peers_are_those_of_the_build() {
+        let features = [("peers", cfg!(feature = "peers")), ("c-peers", cfg!(feature = "c-peers"))];
+        let is_built = |feature: &str| features.contains(&(feature, true));
+        let expected = PEERS.into_iter().filter(|(_, feature)| is_built(feature)).map(|(name, _)| name);
+        assert!(peers().iter().map(Entry::name).eq(expected));
     }
 
     #[test]

@@ -145,7 +145,7 @@ impl<'a, 'm, P: Platform> Fence<'a, 'm, P> {
     }
 
     /// Returns the number of retired frames in the range.
-    pub(crate) fn retired(&self) -> PageCount {
+    pub(super) fn retired(&self) -> PageCount {
         if self.zone.retired() == 0 {
             return PageCount::ZERO;
         }
@@ -265,7 +265,7 @@ impl<'a, 'm, P: Platform> Fence<'a, 'm, P> {
 
 impl<'m, P: Platform> MachineState<'m, P> {
     /// Counts frames that moved from the buddy to a fence as allocated.
-    pub(crate) fn count_fenced(&self, zone: &Zone<'m, P>, kept: Kept) {
+    pub(super) fn count_fenced(&self, zone: &Zone<'m, P>, kept: Kept) {
         if kept.0 != 0 {
             self.nodes[zone.node].counters.add_total(NodeItem::Kernel, kept.0 as i64);
         }

@@ -392,7 +392,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 
     /// Frees all blocks in a zone's quarantine.
-    pub(crate) fn flush_quarantine(&self, zone: &Zone<'m, P>) {
+    pub(super) fn flush_quarantine(&self, zone: &Zone<'m, P>) {
         // The loop is bounded by the capacity, because other threads may add blocks concurrently.
         for _ in 0..zone.quarantine.len() {
             let Some(oldest) = zone.leave_quarantine() else { return };

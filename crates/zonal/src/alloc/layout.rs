@@ -366,11 +366,11 @@ pub(super) struct LocalParts<'m> {
     free_areas: &'m [FreeAreasShape],
     stacks: &'m [StackShape],
     pub(super) cpus: &'m [CpuInfo],
-    pub(crate) distances: &'m [u8],
+    pub(super) distances: &'m [u8],
     /// First frame of each zone and the zone's index, in ascending order of frames.
-    pub(crate) starts: &'m [(Pfn, u16)],
+    pub(super) starts: &'m [(Pfn, u16)],
     /// Every range that is or may become memory, in ascending order and disjoint.
-    pub(crate) memory: &'m [(Pfn, PageCount)],
+    pub(super) memory: &'m [(Pfn, PageCount)],
 }
 
 /// The shape of one zone's metadata.

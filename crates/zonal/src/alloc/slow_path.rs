@@ -268,7 +268,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 
     /// Drains the quarantine and all CPUs' pagesets of a zone, after all deferred frees.
-    pub(crate) fn drain_zone(&self, zone: &Zone<'m, P>) {
+    pub(super) fn drain_zone(&self, zone: &Zone<'m, P>) {
         self.finish_all_frees();
         self.flush_quarantine(zone);
         self.cpus.iter().filter(|cpu| cpu.exists()).for_each(|&cpu| self.drain_cpu(zone, cpu));

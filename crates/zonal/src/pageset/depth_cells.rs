@@ -89,7 +89,7 @@ impl<'a, P: Platform> DepthCells<'a, P> {
     /// Accounts for `frames` frames that were popped, or pushed if the number is negative.
     ///
     /// All steps must have been within [`DepthCells::leeway`], except a last run of steps in one direction.
-    pub(crate) fn moved(&self, frames: i64, _guard: &impl CpuGuard) {
+    pub(super) fn moved(&self, frames: i64, _guard: &impl CpuGuard) {
         self.moved_to(self.position_after(frames));
     }
 

@@ -110,7 +110,7 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
     }
 
     /// Makes every pop and push bail out.
-    pub(crate) fn always_bail_out(&self) {
+    pub(super) fn always_bail_out(&self) {
         self.set_limits(Limits::POP_NONE, Limits::PUSH_NONE);
         self.set_block_leeway(Leeway::NONE);
     }
@@ -282,12 +282,12 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
     }
 
     /// Opens the pageset, because its CPU is online.
-    pub(crate) fn open(&self) {
+    pub(super) fn open(&self) {
         self.clear_flag(CLOSED);
     }
 
     /// Closes the pageset, because its CPU is offline.
-    pub(crate) fn close(&self) {
+    pub(super) fn close(&self) {
         self.set_flag(CLOSED);
     }
 

@@ -62,7 +62,7 @@ impl StackId {
     /// fast. All other blocks are placed by the buddy, so that 2 MiB blocks remain whole.
     const SMALL: Self = Self(SMALL_ORDERS as usize - 1);
     /// The stack of 2 MiB blocks.
-    pub(crate) const LARGE: Self = Self(HUGE);
+    const LARGE: Self = Self(HUGE);
 
     /// Whether the stack holds single frames or small blocks.
     pub(crate) const fn is_small(self) -> bool {

@@ -45,7 +45,7 @@ impl<'a, P: Platform> StepwiseCell<'a, P> {
     /// Accounts for `frames` pops of single frames, or for pushes if `frames` is negative.
     ///
     /// The steps must have been a run in one direction, or within [`StepwiseCell::leeway`].
-    pub(crate) fn moved(&self, frames: i64, batch: impl FnOnce() -> PageCount, guard: &impl CpuGuard) {
+    pub(super) fn moved(&self, frames: i64, batch: impl FnOnce() -> PageCount, guard: &impl CpuGuard) {
         let steps = frames.unsigned_abs() as u32;
         self.update(guard, |state| match frames {
             1.. => state.on_pops(steps),

@@ -53,7 +53,7 @@ pub(crate) enum ZoneItem {
 
 impl ZoneItem {
     /// All items, by lane.
-    pub(crate) const ALL: [Self; 7] = [
+    pub(super) const ALL: [Self; 7] = [
         Self::Free,
         Self::NumaHit,
         Self::NumaMiss,

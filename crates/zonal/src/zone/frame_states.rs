@@ -200,7 +200,7 @@ impl<'m, P: Platform> FrameTable<'m, P> {
     }
 
     /// Marks a cached block as quarantined; returns `false` in the cases of [`FrameTable::mark_allocated`].
-    pub(crate) fn mark_quarantined(&self, frame: u32, order: Order, kind: PageKind) -> bool {
+    pub(super) fn mark_quarantined(&self, frame: u32, order: Order, kind: PageKind) -> bool {
         self.step(frame, FrameState::Cached(order), FrameState::Quarantined(order, kind))
     }
 

@@ -20,7 +20,7 @@ use crate::platform::{Atomic, Platform};
 use crate::units::{CpuId, MAX_CPUS, Order};
 
 /// Maximum number of areas of a zone, so that a word has one bit for each area.
-pub(crate) const AREAS_MAX: usize = 64;
+const AREAS_MAX: usize = 64;
 /// Number of areas for each CPU that shares the zone, if the zone is large enough.
 const AREAS_PER_CPU: usize = 4;
 /// Largest order that a CPU splits in its preferred area without a check of other areas. The value for single frames is
@@ -34,7 +34,7 @@ const LOOKS_MAX: usize = 8;
 /// fewer such frames are usually in use by those CPUs.
 const SCATTERED_MIN: u64 = 2048;
 /// Minimum number of frames of an area, so that the words and levels of the buddy are aligned.
-pub(crate) const AREA_FRAMES_MIN: u64 = 4096;
+pub(super) const AREA_FRAMES_MIN: u64 = 4096;
 
 /// The division of a zone into areas, and the shapes of their buddies.
 #[derive(Clone, Copy, Debug)]
@@ -128,7 +128,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
 
     /// Returns the preferred area of the CPU with `rank`, from 0, among `cpus`.
     #[inline]
-    pub(crate) fn preferred_area(&self, rank: usize, cpus: usize) -> usize {
+    pub(super) fn preferred_area(&self, rank: usize, cpus: usize) -> usize {
         // The division uses 32 bits, because 64-bit division is slow.
         const { assert!(MAX_CPUS as u64 * AREAS_MAX as u64 <= u32::MAX as u64) };
         if self.shape.count == 1 { 0 } else { (rank as u32 * self.shape.count as u32 / cpus as u32) as usize }
@@ -136,7 +136,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
 
     /// Returns the preferred area of a CPU that the machine does not have.
     #[cold]
-    pub(crate) fn preferred_of_unknown(&self, cpu: CpuId) -> usize {
+    pub(super) fn preferred_of_unknown(&self, cpu: CpuId) -> usize {
         cpu.index() % self.shape.count
     }
 

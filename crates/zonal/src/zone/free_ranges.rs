@@ -106,7 +106,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
     /// Acquires and releases the lock of each area that contains frames of `run`.
     ///
     /// Afterwards every holder of these locks sees the caller's earlier writes.
-    pub(crate) fn pass_locks_of(&self, run: Run) {
+    pub(super) fn pass_locks_of(&self, run: Run) {
         self.pieces(u64::from(run.first), run.count).for_each(|(at, ..)| drop(self.enter(at)));
     }
 

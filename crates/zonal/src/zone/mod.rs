@@ -125,7 +125,7 @@ impl<'m, P: Platform> Zone<'m, P> {
     }
 
     /// Waits for the lock of the zone's quarantine.
-    pub(crate) fn lock_quarantine(&self) -> Held<'m, P::Lock> {
+    fn lock_quarantine(&self) -> Held<'m, P::Lock> {
         Held::wait(&self.cells.lock.0)
     }
 

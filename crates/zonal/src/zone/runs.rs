@@ -155,7 +155,7 @@ impl<P: Platform> FrameTable<'_, P> {
     }
 
     /// Marks a block or run that is being split as allocated blocks of at most `order`, the first one last.
-    pub(crate) fn mark_parts(&self, run: Run, order: Order, kind: PageKind) {
+    pub(super) fn mark_parts(&self, run: Run, order: Order, kind: PageKind) {
         let mut parts = run.blocks(order);
         let head = parts.next();
         // A part may be freed as soon as it is marked. The first part is marked last, because until then no free of the

@@ -44,15 +44,15 @@ all_zero! {
         pub(crate) zonelist_cache: u64,
         pub(crate) node_reclaim: u64,
         pub(crate) high_fraction: u64,
-        pub(crate) min_free: u64,
-        pub(crate) scale_factor: u64,
-        pub(crate) movable_min: u64,
-        pub(crate) reserve_ratio: [u64; ZoneKind::COUNT],
+        min_free: u64,
+        scale_factor: u64,
+        movable_min: u64,
+        reserve_ratio: [u64; ZoneKind::COUNT],
         pub(crate) reclaim_distance: u64,
         pub(crate) min_unmapped_percent: u64,
         pub(crate) stat_interval: u64,
         /// Number of requests so far, counted only while fault injection is on.
-        pub(crate) requests: u64,
+        requests: u64,
     }
 }
 

@@ -217,7 +217,7 @@ impl<P: Platform> ListReader<'_, '_, P> {
 
     /// Returns the zone at `position`, which must be within the list.
     #[inline]
-    pub(crate) fn zone_at(&self, position: usize) -> Result<ZoneId, ListChanged> {
+    fn zone_at(&self, position: usize) -> Result<ZoneId, ListChanged> {
         let entry = self.entry(position);
         self.check()?;
         Ok(entry.zone())
@@ -233,7 +233,7 @@ impl<P: Platform> ListReader<'_, '_, P> {
 
     /// Returns a mask of the positions in word `word` whose zones are within `limit`; `len` is the length of the list.
     #[inline]
-    pub(crate) fn within(&self, limit: ZoneKind, word: usize, len: usize) -> Result<u64, ListChanged> {
+    fn within(&self, limit: ZoneKind, word: usize, len: usize) -> Result<u64, ListChanged> {
         let Some(within) = self.list.within.get(limit.index()) else {
             return Ok(u64::MAX >> (64 - (len - word * 64).min(64)));
         };
