@@ -13,6 +13,7 @@ use clap::Args;
 use zonal::config::NodeReclaim;
 use zonal::settings::{Setting, SettingValue};
 use zonal::units::{MAX_NODES, NodeId};
+use zonal_machine::ids;
 use zonal_machine::output::Replace;
 
 /// Longest duration of a run: one year.
@@ -153,13 +154,15 @@ impl FromStr for Nodes {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let mut nodes = Vec::new();
-        for part in text.split(',') {
-            let (first, last) = part.split_once('-').unwrap_or((part, part));
-            let (first, last) = (node(first)?, node(last)?);
+        for part in ids::parts(text) {
+            let (first, last) = part.map_err(not_a_node)?;
             if first > last {
-                return Err(format!("`{part}` is a descending range; write {last}-{first}"));
+                return Err(format!("`{first}-{last}` is a descending range; write {last}-{first}"));
             }
-            nodes.extend((first.get()..=last.get()).filter_map(NodeId::new));
+            for id in first..=last {
+                let node = u16::try_from(id).ok().and_then(NodeId::new);
+                nodes.push(node.ok_or_else(|| not_a_node(&id.to_string()))?);
+            }
         }
         nodes.sort_unstable();
         nodes.dedup();
@@ -171,20 +174,17 @@ impl FromStr for Nodes {
 impl fmt::Display for Nodes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.0.len() == 1 { "node " } else { "nodes " })?;
-        for (at, run) in self.0.chunk_by(|a, b| a.get() + 1 == b.get()).enumerate() {
-            let comma = if at == 0 { "" } else { "," };
-            match run {
-                [first, .., last] => write!(f, "{comma}{first}-{last}")?,
-                _ => write!(f, "{comma}{}", run[0])?,
-            }
-        }
-        Ok(())
+        f.write_str(&ids::format(self.0.iter().map(|node| node.get())))
     }
 }
 
 fn node(text: &str) -> Result<NodeId, String> {
     let id = text.trim().parse().ok().and_then(NodeId::new);
-    id.ok_or_else(|| format!("`{text}` is not a node; nodes are numbers from 0 to {}", MAX_NODES - 1))
+    id.ok_or_else(|| not_a_node(text))
+}
+
+fn not_a_node(text: &str) -> String {
+    format!("`{text}` is not a node; nodes are numbers from 0 to {}", MAX_NODES - 1)
 }
 
 /// The placement policy of requests.

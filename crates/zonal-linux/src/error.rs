@@ -309,22 +309,11 @@ const fn suggested_size(available: u64) -> u64 {
 
 /// Formats nodes for output, such as `node 0` or `nodes 0-3,8`. The ids must be in ascending order.
 pub(crate) fn node_list(nodes: impl Iterator<Item = NodeId>) -> String {
-    let mut ranges: Vec<(u16, u16)> = Vec::new();
-    for id in nodes.map(NodeId::get) {
-        match ranges.last_mut() {
-            Some((_, last)) if *last + 1 == id => *last = id,
-            _ => ranges.push((id, id)),
-        }
-    }
-    let texts = ranges.iter().map(|&(first, last)| match last - first {
-        0 => first.to_string(),
-        _ => format!("{first}-{last}"),
-    });
-    let list = texts.collect::<Vec<_>>().join(",");
-    match ranges.as_slice() {
+    let nodes: Vec<u16> = nodes.map(NodeId::get).collect();
+    match nodes.as_slice() {
         [] => "no node".into(),
-        [(first, last)] if first == last => format!("node {list}"),
-        _ => format!("nodes {list}"),
+        [node] => format!("node {node}"),
+        nodes => format!("nodes {}", zonal_machine::ids::format(nodes.iter().copied())),
     }
 }
 

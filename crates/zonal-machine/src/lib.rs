@@ -15,6 +15,7 @@ mod error;
 mod escape;
 mod export;
 mod file;
+pub mod ids;
 pub mod input;
 mod kernel;
 mod model;

@@ -2,6 +2,7 @@
 
 use zonal::settings::NamedRule;
 use zonal::units::PageCount;
+use zonal_machine::ids;
 use zonal_machine::{Check, Escaped, MachineModel, Measured, Report, Rules, ZoneReport, readable_size};
 
 /// Maximum number of entries that are shown of a list or a row of counts; the rest is omitted.
@@ -45,18 +46,7 @@ pub(super) fn size(pages: u64, page_bytes: u32) -> String {
 
 /// Formats ids in the way that Linux prints sets of ids: `0-3,8`.
 pub(super) fn ranges(ids: &[u32]) -> String {
-    let mut runs: Vec<(u32, u32)> = Vec::new();
-    for &id in ids {
-        match runs.last_mut() {
-            Some((_, last)) if *last + 1 == id => *last = id,
-            _ => runs.push((id, id)),
-        }
-    }
-    let runs: Vec<String> = runs
-        .into_iter()
-        .map(|(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") })
-        .collect();
-    if runs.is_empty() { "none".to_owned() } else { runs.join(",") }
+    if ids.is_empty() { "none".to_owned() } else { ids::format(ids.iter().copied()) }
 }
 
 pub(super) fn in_order(ids: impl ExactSizeIterator<Item = u64>) -> String {

@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use zonal_machine::ids;
 use zonal_machine::input::{self, Budget, Folder, Limit};
 
 use super::{Clock, NODES_MAX, Source, SourceError, text, zoneinfo};
@@ -74,7 +75,7 @@ impl SystemSource {
     fn nodes(&self, sample: &Sample) -> Result<Vec<Node>, SourceError> {
         let budget = Budget::new(NODES_BYTES);
         let online = self.optional("sys/devices/system/node/online", Limit::List, &budget, drop)?;
-        let ids = match online.and_then(|list| ids(&list)) {
+        let ids = match online.and_then(|list| ids::parse(&list, NODES_MAX as u64)) {
             Some(ids) => ids,
             None => {
                 let ids: BTreeSet<u64> = sample.zones.iter().map(|zone| zone.node).collect();
@@ -156,20 +157,6 @@ fn readable_only_by_root(error: &SourceError) -> String {
     }
 }
 
-/// Parses a list of nodes like `0-3,8`; `None` if it is not one.
-fn ids(list: &str) -> Option<Vec<u64>> {
-    let mut ids = BTreeSet::new();
-    for part in list.trim().split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
-        if last < first || last >= NODES_MAX as u64 {
-            return None;
-        }
-        ids.extend(first..=last);
-    }
-    Some(ids.into_iter().collect())
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -244,10 +231,10 @@ mod tests {
 
     #[test]
     fn lists_of_nodes() {
-        assert_eq!(ids("0-2,5\n"), Some(vec![0, 1, 2, 5]));
-        assert_eq!(ids("1,0,0-1"), Some(vec![0, 1]));
+        assert_eq!(ids::parse("0-2,5\n", NODES_MAX as u64), Some(vec![0, 1, 2, 5]));
+        assert_eq!(ids::parse("1,0,0-1", NODES_MAX as u64), Some(vec![0, 1]));
         for wrong in ["", "x", "3-1", "0-99999999", "1,", "1024"] {
-            assert_eq!(ids(wrong), None, "{wrong}");
+            assert_eq!(ids::parse(wrong, NODES_MAX as u64), None, "{wrong}");
         }
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::tz::TimeZone;
 use ratatui::layout::Rect;
+use zonal_machine::ids;
 
 use super::heat::Heat;
 use super::reading::Reading;
@@ -299,12 +300,12 @@ pub(super) enum Change {
 /// What is wrong, and which nodes exist.
 pub fn parse_nodes(text: &str, existing: &[u64]) -> Result<Vec<u64>, String> {
     let mut nodes = Vec::new();
-    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let ends = first.trim().parse::<u64>().ok().zip(last.trim().parse::<u64>().ok());
-        let Some((first, last)) = ends.filter(|(first, last)| first <= last) else {
-            return Err(format!("`{}` is not a list such as 0,2-3", units::safe(part)));
-        };
+    for part in ids::parts(text).filter(|part| !part.is_err_and(|part| part.trim().is_empty())) {
+        let wrong = |part: &str| format!("`{}` is not a list such as 0,2-3", units::safe(part));
+        let (first, last) = part.map_err(|part| wrong(part.trim()))?;
+        if first > last {
+            return Err(wrong(&format!("{first}-{last}")));
+        }
         for end in [first, last] {
             check_node(end, existing)?;
         }
@@ -322,6 +323,9 @@ pub fn parse_nodes(text: &str, existing: &[u64]) -> Result<Vec<u64>, String> {
 pub fn check_node(node: u64, existing: &[u64]) -> Result<(), String> {
     match existing.contains(&node) {
         true => Ok(()),
-        false => Err(format!("node {node} does not exist; the nodes are {}", units::list(existing))),
+        false => Err(format!(
+            "node {node} does not exist; the nodes are {}",
+            ids::format(existing.iter().copied())
+        )),
     }
 }

@@ -6,6 +6,7 @@ use crossterm::event::{
     KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
 };
 use ratatui::layout::Position;
+use zonal_machine::ids;
 
 use super::app::{App, Change, Overlay, Pane, Target, parse_nodes};
 use super::rows::{Sort, Types, memory_rows};
@@ -76,7 +77,7 @@ impl App {
                 sort.direction = sort.direction.reversed();
             }
             KeyCode::Char('n' | '/') => {
-                let text = super::units::list(&self.nodes);
+                let text = ids::format(self.nodes.iter().copied());
                 self.overlay = Overlay::Filter { text, refused: None };
             }
             KeyCode::Enter => return self.only_selected_node(),

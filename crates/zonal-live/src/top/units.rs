@@ -85,16 +85,6 @@ pub fn fit(text: &str, columns: usize) -> String {
     fitted
 }
 
-/// Formats ids as a list such as `0,2-3`.
-#[must_use]
-pub fn list(ids: &[u64]) -> String {
-    let run = |run: &[u64]| match run {
-        [first, .., last] => format!("{first}-{last}"),
-        _ => run.iter().map(u64::to_string).collect(),
-    };
-    ids.chunk_by(|a, b| a + 1 == *b).map(run).collect::<Vec<_>>().join(",")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,10 +116,5 @@ mod tests {
             ["漢字漢字", "漢字漢…", "漢字…"]
         );
         assert_eq!(safe("a\u{1b}[31mb\n"), "a\\u001b[31mb\\n");
-    }
-
-    #[test]
-    fn lists_have_ranges() {
-        assert_eq!([list(&[]), list(&[3]), list(&[0, 1, 2, 5])], ["", "3", "0-2,5"].map(String::from));
     }
 }

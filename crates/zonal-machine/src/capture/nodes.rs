@@ -8,6 +8,7 @@ use zonal::units::MAX_NODES;
 use super::tree::Tree;
 use crate::error::MachineError;
 use crate::file::{FileKind, FileZone};
+use crate::ids;
 use crate::input::Limit;
 use crate::model::NUMA_DEFAULT_DISTANCE;
 use crate::resolve::CPUS_MAX;
@@ -218,9 +219,8 @@ fn all_cpus(tree: &Tree) -> Option<Vec<u64>> {
 /// those before it, which no kernel prints.
 fn list(text: Option<&str>) -> BTreeSet<u64> {
     let mut next = 0;
-    let parts = text.unwrap_or("").trim().split(',').filter_map(|part| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last): (u64, u64) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+    let parts = ids::parts(text.unwrap_or("")).filter_map(|part| {
+        let (first, last) = part.ok()?;
         // Without this bound, a corrupt range could exhaust memory.
         (last < u64::from(CPUS_MAX)).then_some(first..=last)
     });

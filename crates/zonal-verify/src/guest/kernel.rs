@@ -135,12 +135,8 @@ fn number(path: impl AsRef<Path>) -> Result<u64, String> {
 
 /// Returns the numbers in a list such as `0-2,4`.
 fn listed(list: &str) -> Vec<u16> {
-    let number = |text: &str| text.parse::<u16>().ok();
-    let ranges = list.split(',').filter_map(|range| match range.split_once('-') {
-        Some((first, last)) => Some(number(first)?..=number(last)?),
-        None => number(range).map(|only| only..=only),
-    });
-    ranges.flatten().collect()
+    let ids = zonal_machine::ids::parse(list, 1 << 16).unwrap_or_default();
+    ids.into_iter().map(|id| id as u16).collect()
 }
 
 /// Returns the nodes that currently have memory.

@@ -5,6 +5,7 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
+use zonal_machine::ids;
 
 use super::paint::{Align, line, parts, text, wrap};
 use super::table::visible;
@@ -208,7 +209,7 @@ impl View<'_> {
             "node {} {}, CPU{plural} {}: {} of {} frames ({fill}), batch {}",
             zone.node,
             units::safe(&zone.kind),
-            units::list(cpus),
+            ids::format(cpus.iter().copied()),
             cell.count,
             cell.high,
             cell.batch,

@@ -3,6 +3,7 @@
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
+use zonal_machine::ids;
 
 use super::overview::{free_of, pressure_at};
 use super::paint::{Align, Extreme, chart, columns, line, parts, text};
@@ -125,7 +126,7 @@ fn times(buffer: &mut Buffer, area: Rect, app: &App) {
     let of = match app.nodes.as_slice() {
         [] => String::new(),
         [node] => format!("; rates of node {node}"),
-        nodes => format!("; rates of nodes {}", units::list(nodes)),
+        nodes => format!("; rates of nodes {}", ids::format(nodes.iter().copied())),
     };
     let style = app.colours.dim();
     let rule = "─".repeat(area.width.into());

@@ -16,6 +16,7 @@ use ratatui::Frame;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
+use zonal_machine::ids;
 
 use super::app::{App, Drawn, Overlay, Pane, Target};
 use super::theme::Colours;
@@ -69,7 +70,7 @@ fn title(buffer: &mut Buffer, area: Rect, app: &App) {
     let nodes = match app.nodes.as_slice() {
         [] => String::new(),
         [node] => format!("node {node}  "),
-        nodes => format!("nodes {}  ", units::list(nodes)),
+        nodes => format!("nodes {}  ", ids::format(nodes.iter().copied())),
     };
     let right = format!("{nodes}every {seconds} s  {} ", app.clock(sample.unix_ms));
     let right_width = (units::width(&right) as u16).min(area.width);
