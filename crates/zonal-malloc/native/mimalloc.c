@@ -106,7 +106,7 @@ static bool zonal_claim(mi_bitmap_t *bitmap, size_t start, size_t *index, mi_cla
 #include "os.c"
 #define _mi_arenas_page_alloc zonal_page_alloc
 #define _mi_arenas_page_free zonal_page_free
-/* As compilers do in mimalloc alone. */
+/* Compilers inline it in mimalloc alone, but not in this larger file. */
 static inline __attribute__((always_inline)) mi_page_t *mi_find_page(mi_theap_t *theap, size_t size, size_t huge_alignment);
 #include "page.c"
 #undef _mi_arenas_page_alloc

@@ -33,7 +33,7 @@ void zonal_malloc_set_nodes(const int *nodes, size_t count)
 
 /* --- The fast path --- */
 
-/* `mi_malloc`, of which compilers inline less in a file of this size. */
+/* The same as `mi_malloc`, in which compilers inline less because this file is large. */
 void *zonal_malloc(size_t size)
 {
 #if MI_PADDING
@@ -134,7 +134,7 @@ static mi_decl_noinline void zonal_start_purger(void)
 	errno = error;
 }
 
-/* Counts memory that was allocated or freed, which the thread is started for. */
+/* Counts allocated and freed memory, and starts the thread when it is enough. */
 static void zonal_count(size_t bytes)
 {
 	zonal_after_fork();
@@ -213,7 +213,7 @@ typedef struct {
 /* Whether a page is present, swapped out or in some other state that has contents, or the kernel does not say. */
 static bool zonal_has_contents(zonal_pages_t *pages, uintptr_t page)
 {
-	/* The only bit of a page without contents: whether it changed since somebody cleared the bit. */
+	/* A page without contents can still have this bit, which says that it changed since a program cleared the bit. */
 	const uint64_t is_changed = (uint64_t)1 << 55;
 	if (page - pages->first >= pages->count) {
 		const size_t size = sizeof(pages->entries[0]);
@@ -265,24 +265,27 @@ static void zonal_copy_pages(zonal_pages_t *source, zonal_pages_t *target, char 
 	}
 }
 
-/* Opens what the kernel says about the pages of a large block. Older kernels do not say it while pinned pages move. */
-static bool zonal_open_pages(zonal_pages_t *pages, const void *block, size_t bytes)
+/*
+ * Opens what the kernel says about the pages of a large block. Older kernels do not say it while pinned pages move. Returns a
+ * negative number if it is not to be used.
+ */
+static long zonal_open_pages(const void *block)
 {
-	if (bytes < SPARSE_FROM || _mi_ptr_page(block)->memid.is_pinned)
-		return false;
-	pages->map = syscall(SYS_openat, AT_FDCWD, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
-	pages->count = 0;
-	return pages->map >= 0;
+	if (_mi_ptr_page(block)->memid.is_pinned)
+		return -1;
+	return syscall(SYS_openat, AT_FDCWD, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
 }
 
 static mi_decl_noinline void zonal_copy_large(void *block, const void *old, size_t bytes)
 {
 	const int error = errno;
-	zonal_pages_t source, target;
-	if (zonal_open_pages(&source, old, bytes) && zonal_open_pages(&target, block, bytes)) {
+	const long map = _mi_ptr_page(block)->memid.is_pinned ? -1 : zonal_open_pages(old);
+	if (map >= 0) {
+		zonal_pages_t source, target;
+		source.map = target.map = map;
+		source.count = target.count = 0;
 		zonal_copy_pages(&source, &target, block, old, bytes);
-		syscall(SYS_close, target.map);
-		syscall(SYS_close, source.map);
+		syscall(SYS_close, map);
 	} else {
 		memcpy(block, old, bytes);
 	}
@@ -292,10 +295,13 @@ static mi_decl_noinline void zonal_copy_large(void *block, const void *old, size
 static mi_decl_noinline void zonal_clear_large(void *block, size_t bytes)
 {
 	const int error = errno;
-	zonal_pages_t pages;
-	if (zonal_open_pages(&pages, block, bytes)) {
+	const long map = zonal_open_pages(block);
+	if (map >= 0) {
+		zonal_pages_t pages;
+		pages.map = map;
+		pages.count = 0;
 		zonal_clear_pages(&pages, block, (char *)block + bytes);
-		syscall(SYS_close, pages.map);
+		syscall(SYS_close, map);
 	} else {
 		memset(block, 0, bytes);
 	}

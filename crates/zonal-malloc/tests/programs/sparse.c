@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <stdint.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #include "checks.h"
 
@@ -40,6 +41,29 @@ static void check_reused_blocks(void)
 		block[(size_t)round * 1000 * PAGE % REUSED + 5] = 1;
 		CHECK(resident() <= before + 12);
 		free(block);
+	}
+}
+
+/* Blocks keep their contents if few descriptors are left, and none stays open. */
+static void check_few_descriptors(void)
+{
+	const int next = dup(0);
+	close(next);
+	struct rlimit limit, before;
+	CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
+	for (int left = 0; left < 3; left++) {
+		limit = before;
+		limit.rlim_cur = (rlim_t)(next + left);
+		CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+		char *block = calloc(LARGE, 1);
+		block[LARGE / 2] = 1;
+		block = realloc(block, 2ul * LARGE);
+		CHECK(block && block[LARGE / 2] == 1 && block[LARGE / 4] == 0);
+		free(block);
+		CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+		const int now = dup(0);
+		CHECK(now == next);
+		close(now);
 	}
 }
 
@@ -100,6 +124,7 @@ int main(int count, char **arguments)
 	check_sparse_block();
 	if (count == 1)
 		check_reused_blocks();
+	check_few_descriptors();
 	check_random_blocks();
 	return finish();
 }
