@@ -43,6 +43,7 @@ pub(crate) fn style(_root: &Path) -> Vec<Step> {
         Step::new("places of planted faults", |root| report(planted::violations(root))),
         Step::new("numbers of the core", |root| report(core_numbers::differences(root))),
         Step::new("words and summaries", |root| report(prose::violations(root))),
+        Step::new("chains of \"of\"", |root| report(prose::chains(root))),
         prose::subjects(),
     ]
 }

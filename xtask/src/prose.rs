@@ -2,8 +2,10 @@
 //!
 //! `xtask/prose.toml` lists the words and what to write instead. They are searched for in comments, in string literals
 //! outside tests, in identifiers and in Markdown. Related files: `prose/source.rs` splits sources into these parts, and
-//! `prose/summaries.rs` and `prose/subjects.rs` have the other two rules. `style.rs` checks everything except language.
+//! `prose/summaries.rs`, `prose/subjects.rs` and `prose/chains.rs` have the other rules. `style.rs` checks everything
+//! except language.
 
+mod chains;
 mod source;
 mod subjects;
 mod summaries;
@@ -19,6 +21,7 @@ use crate::style;
 use source::{Passage, Source};
 use summaries::Summaries;
 
+pub(crate) use chains::differences as chains;
 pub(crate) use subjects::step as subjects;
 
 /// The file of the words, relative to the root.
@@ -79,7 +82,8 @@ impl Rules {
         match file.extension().and_then(|extension| extension.to_str()) {
             Some("rs") => {
                 let source = Source::new(text, is_for_tests(file))?;
-                found.extend(self.used(&name, &source.prose, |word| word.in_prose));
+                found.extend(self.used(&name, &source.comments, |word| word.in_prose));
+                found.extend(self.used(&name, &source.strings, |word| word.in_prose));
                 found.extend(self.used(&name, &source.names, |word| word.in_names));
                 found.extend(self.summaries.check(&source));
             }

@@ -32,8 +32,10 @@ pub(super) struct Function {
 
 /// The parts of a source.
 pub(super) struct Source {
-    /// Comments, and string literals outside tests.
-    pub(super) prose: Vec<Passage>,
+    /// Comments.
+    pub(super) comments: Vec<Passage>,
+    /// String literals outside tests.
+    pub(super) strings: Vec<Passage>,
     /// Identifiers in snake_case.
     pub(super) names: Vec<Passage>,
     /// The functions that have documentation.
@@ -65,11 +67,20 @@ impl Source {
         // Only the first use of an identifier in a file is reported. The sort is stable, so the first use stays first.
         leaves.names.sort_by(|one, other| one.text.cmp(&other.text));
         leaves.names.dedup_by(|one, other| one.text == other.text);
-        leaves.prose.retain(|passage| !is_test(passage.line));
-        let comments = String::from_utf8(leaves.comments).map_err(|error| error.to_string())?;
-        leaves.prose.extend(passages(&comments, comment_text));
-        Ok(Self { prose: leaves.prose, names: leaves.names, functions: functions.found })
+        leaves.strings.retain(|passage| !is_test(passage.line));
+        let comments = leaves.comments()?;
+        Ok(Self { comments, strings: leaves.strings, names: leaves.names, functions: functions.found })
     }
+}
+
+/// Returns the comments of a source.
+///
+/// # Errors
+/// Returns an error if `text` is not a sequence of Rust's tokens.
+pub(super) fn comments(text: &str) -> Result<Vec<Passage>, String> {
+    let mut leaves = Leaves::new(text);
+    leaves.read(text.parse().map_err(|error| format!("{error}"))?);
+    leaves.comments()
 }
 
 /// Returns the paragraphs of a Markdown text.
@@ -107,7 +118,7 @@ struct Leaves<'t> {
     lines: Vec<(usize, bool)>,
     /// The text, in which each byte of code is replaced by a space.
     comments: Vec<u8>,
-    prose: Vec<Passage>,
+    strings: Vec<Passage>,
     names: Vec<Passage>,
 }
 
@@ -122,17 +133,24 @@ impl<'t> Leaves<'t> {
             text,
             lines: lines.collect(),
             comments: text.as_bytes().to_vec(),
-            prose: Vec::new(),
+            strings: Vec::new(),
             names: Vec::new(),
         }
+    }
+
+    /// Returns the passages of the text that is left.
+    fn comments(&self) -> Result<Vec<Passage>, String> {
+        let text = str::from_utf8(&self.comments).map_err(|error| error.to_string())?;
+        Ok(passages(text, comment_text))
     }
 
     fn read(&mut self, tokens: TokenStream) {
         for token in tokens {
             match token {
                 TokenTree::Group(group) => {
-                    // All tokens of a documentation comment have the span of the whole comment.
-                    if self.blank(group.span_open()) {
+                    // The group of a documentation comment has the span of the whole comment.
+                    if self.is_code(group.span()) {
+                        self.blank(group.span_open());
                         self.read(group.stream());
                         self.blank(group.span_close());
                     }
@@ -144,7 +162,7 @@ impl<'t> Leaves<'t> {
                 }
                 TokenTree::Literal(literal) => {
                     if self.blank(literal.span()) {
-                        self.prose.extend(string(&literal));
+                        self.strings.extend(string(&literal));
                     }
                 }
                 TokenTree::Punct(sign) => {
@@ -156,13 +174,22 @@ impl<'t> Leaves<'t> {
 
     /// Replaces a token by spaces, unless it is a documentation comment. Returns whether the token is code.
     fn blank(&mut self, span: Span) -> bool {
-        let bytes = self.offset(span.start())..self.offset(span.end());
-        let text = &self.text[bytes.clone()];
-        let is_code = !text.starts_with("//") && !text.starts_with("/*");
+        let is_code = self.is_code(span);
         if is_code {
+            let bytes = self.bytes(span);
             self.comments[bytes].iter_mut().filter(|byte| **byte != b'\n').for_each(|byte| *byte = b' ');
         }
         is_code
+    }
+
+    /// Whether a token is code and not a documentation comment.
+    fn is_code(&self, span: Span) -> bool {
+        let text = &self.text[self.bytes(span)];
+        !text.starts_with("//") && !text.starts_with("/*")
+    }
+
+    fn bytes(&self, span: Span) -> Range<usize> {
+        self.offset(span.start())..self.offset(span.end())
     }
 
     /// Returns the offset in bytes of a place in the text.

@@ -54,6 +54,7 @@ fn banned_words_are_found_in_comments_strings_and_markdown() {
         assert_eq!(in_source(&format!("//! Purpose.\n\n// Now {banned}.\nfn f() {{}}\n")), [3], "{banned}");
         assert_eq!(in_source(&format!("//! Purpose.\n\nfn f() {{}} // {banned}\n")), [3], "{banned}");
         assert_eq!(in_source(&format!("//! Purpose.\n\n/* {banned} */\nfn f() {{}}\n")), [3], "{banned}");
+        assert_eq!(in_source(&format!("//! Purpose.\n\n/// Does: {banned}\nfn f() {{}}\n")), [3], "{banned}");
         let code = format!("//! Purpose.\nfn f() {{\n    print!(\"{banned}\");\n}}\n");
         assert_eq!(in_source(&code), [3], "{banned}");
         assert_eq!(lines("docs/new.md", &format!("# Title\n\nSay that {banned}.\n")), [3], "{banned}");
