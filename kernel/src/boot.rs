@@ -11,12 +11,12 @@ use core::sync::atomic::AtomicU64;
 use crate::kernel_main;
 use crate::smp::other_cpu_main;
 
-/// Address of the first instruction of the CPUs other than the boot CPU. It is a page below 1 MiB.
+/// Address of the first instruction for CPUs other than the boot CPU. It is a page below 1 MiB.
 pub(crate) const TRAMPOLINE: u64 = 0x8000;
 /// Bytes of the stack on which each CPU starts. It becomes the stack of the CPU's idle loop.
 pub(crate) const STACK_BYTES: usize = 64 << 10;
 
-/// Address of the end of the stack of the CPU that starts next. Only one CPU starts at a time.
+/// Address of the stack end for the CPU that starts next. Only one CPU starts at a time.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 static NEXT_STACK: AtomicU64 = AtomicU64::new(0);
@@ -47,7 +47,7 @@ unsafe extern "C" {
     static trampoline_end: [u8; 0];
 }
 
-/// Sets the end of the stack of the CPU that starts next.
+/// Sets the stack end for the CPU that starts next.
 pub(crate) fn set_next_stack(end: u64) {
     // SeqCst: the CPU reads it in assembly, after it received the interrupt that starts it.
     NEXT_STACK.store(end, core::sync::atomic::Ordering::SeqCst);

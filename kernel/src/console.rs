@@ -9,7 +9,7 @@ use x86_64::instructions::interrupts::without_interrupts;
 
 use crate::sync::Mutex;
 
-/// Port of the first serial device of a PC.
+/// Port of a PC's first serial device.
 const COM1: u16 = 0x3F8;
 
 static CONSOLE: Once<Mutex<Uart16550Tty<PioBackend>>> = Once::new();

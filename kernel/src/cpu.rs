@@ -22,7 +22,7 @@ use zonal::units::CpuId;
 pub(crate) const CPUS_MAX: usize = 16;
 /// Bytes of each interrupt stack.
 const INTERRUPT_STACK_BYTES: usize = 32 << 10;
-/// Place of the stack for interrupts and of the stack for exceptions in the table of interrupt stacks.
+/// Places in the table of interrupt stacks for the interrupt stack and the exception stack.
 ///
 /// Interrupt handlers run with interrupts off, so at most one interrupt and one exception use the stacks of a CPU. They
 /// need stacks of their own because the compiler uses 128 bytes below the stack pointer without moving it (the *red

@@ -2,9 +2,9 @@
 //!
 //! The kernel needs pages of 1 GiB and interrupt controllers in xAPIC mode, and uses the first 512 GiB of memory.
 //!
-//! The start information of the PVH protocol has the memory map and the address of the ACPI tables. The MADT has the
-//! CPUs, the SRAT says which node CPUs and memory belong to, and the SLIT has the distances between nodes. The tables
-//! are found with the crate `acpi`. The SRAT and the SLIT are read here.
+//! The PVH protocol's start information has the memory map and the address of the ACPI tables. The MADT has the CPUs,
+//! the SRAT says which node CPUs and memory belong to, and the SLIT has the distances between nodes. The tables are
+//! found with the crate `acpi`. The SRAT and the SLIT are read here.
 
 use core::ptr::NonNull;
 
@@ -21,7 +21,7 @@ use crate::cpu::CPUS_MAX;
 
 /// Bytes of a frame.
 pub(crate) const FRAME_BYTES: u64 = 4096;
-/// The largest number of nodes, and of ranges of memory, that this kernel uses.
+/// The largest number of nodes, and of memory ranges, that this kernel uses.
 pub(crate) const NODES_MAX: usize = 8;
 pub(crate) const RANGES_MAX: usize = 32;
 /// First frame that the page table of `boot.rs` does not map: 512 GiB.
@@ -242,7 +242,7 @@ macro_rules! table {
 table!(Srat, SRAT);
 table!(Slit, SLIT);
 
-/// Bytes before the entries of the SRAT, before the number of rows of the SLIT, and before its matrix.
+/// Bytes before the entries of the SRAT, before the SLIT's number of rows, and before its matrix.
 const SRAT_ENTRIES: usize = 48;
 const SLIT_SIDE: usize = 36;
 const SLIT_ENTRIES: usize = 44;

@@ -17,7 +17,7 @@ use crate::{cpu, fail, local_apic, tasks};
 
 /// Vector of the timer.
 pub(crate) const TIMER: u8 = 0x20;
-/// Vector of the requests of other CPUs.
+/// Vector of other CPUs' requests.
 pub(crate) const REQUEST: u8 = 0x21;
 /// Vector with which a task gives up its CPU.
 pub(crate) const YIELD: u8 = 0x22;

@@ -35,12 +35,12 @@ const MASKED: u32 = 1 << 16;
 /// Value of the register `TIMER_DIVISOR`: 16.
 const BY_16: u32 = 0b0011;
 
-/// Rate of the timer of a PC, in Hz, and the ports of its channel 2, which is otherwise for the speaker.
+/// Rate of a PC's timer, in Hz, and the ports of its channel 2, which is otherwise for the speaker.
 const PIT_HZ: u32 = 1_193_182;
 const PIT_CHANNEL_2: u16 = 0x42;
 const PIT_COMMAND: u16 = 0x43;
 const PIT_ENABLE: u16 = 0x61;
-/// Mask registers of the two interrupt controllers of a PC.
+/// Mask registers of a PC's two interrupt controllers.
 const OLD_CONTROLLER_MASKS: [u16; 2] = [0x21, 0xA1];
 
 fn read(register: u64) -> u32 {
@@ -63,7 +63,7 @@ pub(crate) fn turn_on() {
     write(SPURIOUS_VECTOR, ON | u32::from(SPURIOUS));
 }
 
-/// Turns off the interrupts of the controllers that a PC has besides those of the CPUs.
+/// Turns off the interrupts of the controllers that a PC has besides those in the CPUs.
 pub(crate) fn mask_old_controllers() {
     for port in OLD_CONTROLLER_MASKS {
         // SAFETY: this only masks interrupts.

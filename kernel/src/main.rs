@@ -56,7 +56,7 @@ use race::Count;
 const EXIT_PORT: u16 = 0xF4;
 const SUCCESS: u32 = 33;
 
-/// Number of tasks of the race for each CPU.
+/// Tasks of the race for each CPU.
 const WORKERS_PER_CPU: usize = 3;
 /// A race of this many seconds does everything that it can do at least once.
 const COMPLETE_SECONDS: u64 = 20;
@@ -149,7 +149,7 @@ fn check(before: &State, firmware: &Firmware, seconds: u64) {
     assert!(seconds < COMPLETE_SECONDS || missing.is_none(), "the race is not complete: {missing:?}");
 }
 
-/// Returns the value of an option of the kernel's command line, such as `seconds=30`.
+/// Returns an option's value on the kernel's command line, such as `seconds=30`.
 fn option(line: Option<&CStr>, name: &str) -> Option<u64> {
     let words = line?.to_str().ok()?.split_ascii_whitespace();
     let value = words.filter_map(|word| word.split_once('=')).find(|&(key, _)| key == name)?.1;

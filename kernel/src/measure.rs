@@ -1,8 +1,8 @@
-//! Calls of the allocator whose instructions a plugin of QEMU counts, to compare them with those of Linux.
+//! Calls of the allocator whose instructions a QEMU plugin counts, to compare them with those of Linux.
 //!
-//! The option `measure=1` of the kernel's command line runs this instead of the race. The workload is that of the program
-//! `xtask/src/kernel/guest/pages.c`: blocks of 2 MiB one after another, a burst of them, sets of 16 single frames, and
-//! a burst of many.
+//! The option `measure=1` on the kernel's command line runs this instead of the race. The workload is that of the
+//! program `xtask/src/kernel/guest/pages.c`: blocks of 2 MiB one after another, a burst of them, sets of 16 single
+//! frames, and a burst of many.
 
 use zonal::units::{Order, PageCount, Pfn};
 use zonal::{Allocator, Request};
@@ -10,7 +10,7 @@ use zonal::{Allocator, Request};
 use crate::boot::STACK_BYTES;
 use crate::platform::{Kernel, pinned};
 
-/// Number of frames of a set, of rounds, and of frames of a burst.
+/// Number of frames in a set, of rounds, and of frames in a burst.
 const SET: usize = 16;
 const ROUNDS: usize = 200;
 const BURST: usize = 200 * SET;

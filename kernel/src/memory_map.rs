@@ -72,7 +72,7 @@ impl BootMemory {
     }
 
     /// Calls `use_it` with the description of the machine, with all memory that is not in use. Each node has one zone
-    /// of each kind that it has memory of.
+    /// for each kind that it has memory of.
     pub(crate) fn describe<R>(&self, firmware: &Firmware, use_it: impl FnOnce(&Machine<'_>) -> R) -> R {
         let ids = (0..firmware.nodes).map(|id| NodeId::new(id as u16).expect("a small id"));
         let ids: ArrayVec<NodeId, NODES_MAX> = ids.collect();

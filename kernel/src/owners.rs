@@ -16,15 +16,15 @@ use zonal::units::{NodeId, PageCount, Pfn};
 use crate::firmware::{FRAME_BYTES, Firmware, NodeFrames, RANGES_MAX};
 use crate::memory_map::BootMemory;
 
-/// Owner of the frames of the page cache. Tasks and interrupt handlers have smaller numbers above 0.
+/// Owner of the page cache's frames. Tasks and interrupt handlers have smaller numbers above 0.
 pub(crate) const PAGE_CACHE: u32 = 1 << 16;
 
-/// Owner of the stacks of CPUs and tasks, of mapped pages, and of memory that the allocator does not manage.
+/// Owner of CPU and task stacks, of mapped pages, and of memory that the allocator does not manage.
 pub(crate) const STACK: u32 = PAGE_CACHE + 1;
 pub(crate) const MAPPED: u32 = PAGE_CACHE + 2;
 const RESERVED: u32 = u32::MAX;
 
-/// Of a block of more frames than this, only the first and the last frame are stamped.
+/// Of a block with more frames than this, only the first and the last frame are stamped.
 const STAMPED_MAX: u64 = 16;
 
 struct Table {

@@ -1,7 +1,7 @@
 //! A small page cache: frames that the kernel gives back when free memory is scarce.
 //!
-//! The cache of a real kernel has the contents of files. This one has only frames, in one list for each node. The
-//! allocator calls it as its reclaimer.
+//! A real kernel's cache has the contents of files. This one has only frames, in one list for each node. The allocator
+//! calls it as its reclaimer.
 
 use arrayvec::ArrayVec;
 use zonal::machine::FrameRange;
@@ -13,9 +13,9 @@ use crate::owners;
 use crate::platform::pinned;
 use crate::sync::Mutex;
 
-/// The largest number of frames that the cache has of each node.
+/// The most frames of each node that the cache has.
 const FRAMES_MAX: usize = 8192;
-/// Number of frames that the reclaimer frees under one hold of the cache's lock.
+/// Frames that the reclaimer frees under one hold of the cache's lock.
 const STEP: usize = 32;
 
 /// The cached frames of all nodes.
@@ -33,7 +33,7 @@ impl PageCache {
         self.nodes[node.index()].lock().try_push(frame).is_ok()
     }
 
-    /// Takes up to [`STEP`] frames of a node out of the cache, only those within `range` if it is present.
+    /// Takes up to [`STEP`] of a node's frames out of the cache, only those within `range` if it is present.
     fn remove(&self, node: NodeId, most: usize, range: Option<FrameRange>) -> ArrayVec<Pfn, STEP> {
         let mut cached = self.nodes[node.index()].lock();
         let mut removed = ArrayVec::new();

@@ -19,7 +19,7 @@ use crate::platform::Kernel;
 
 /// First address of the area: the first of the upper half, which nothing else maps.
 const START: u64 = 0xFFFF_8000_0000_0000;
-/// Bytes of address space for one use of the area, and the number of uses.
+/// Bytes of address space that one use needs, and the number of uses.
 const STEP: u64 = 4 << 20;
 const STEPS: u64 = (1 << 46) / STEP;
 
@@ -35,8 +35,8 @@ impl Area {
         Self { used: 0 }
     }
 
-    /// Maps a page of 4 KiB and one of 2 MiB, checks that both are the memory of their frames, and removes them and
-    /// their page tables. Returns the number of pages, or `None` if there was no frame.
+    /// Maps a 4 KiB page and a 2 MiB page, checks that both are the memory of their frames, and removes them and their
+    /// page tables. Returns the number of pages, or `None` if there was no frame.
     pub(crate) fn use_pages(&mut self, allocator: &Allocator<'static, Kernel>) -> Option<u64> {
         assert!(self.used < STEPS, "the area has no addresses left");
         let start = VirtAddr::new(START + self.used * STEP);

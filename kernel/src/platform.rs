@@ -36,7 +36,7 @@ pub(crate) struct Kernel {
     access: Pinned<Requests>,
     /// Nodes whose background worker should run, one bit each.
     to_reclaim: AtomicU64,
-    /// Number of events of memory pressure, by kind.
+    /// Number of memory pressure events, by kind.
     pressure: [AtomicU64; 4],
 }
 

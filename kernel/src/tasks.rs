@@ -1,7 +1,7 @@
 //! Tasks, which share the CPUs: the timer preempts a task at any instruction, and the task may go on on another CPU.
 //!
-//! A task is its saved registers and a stack. To switch tasks, an interrupt handler stores the registers of the
-//! interrupted task and replaces them by those of another task, and the end of the handler loads them.
+//! A task is its saved registers and a stack. To switch tasks, an interrupt handler stores the interrupted task's
+//! registers and replaces them by those of another task, and the end of the handler loads them.
 
 use core::arch::asm;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -20,7 +20,7 @@ use crate::{owners, race, smp};
 
 /// The largest number of tasks.
 pub(crate) const TASKS_MAX: usize = 64;
-/// Order of the block of a task's stack: 64 KiB.
+/// Order of a task's stack block: 64 KiB.
 const STACK_ORDER: u8 = 4;
 
 /// Code of a task. It gets the number of the task, which is its owner in `owners.rs`.
@@ -179,7 +179,7 @@ fn allocate_in_handler(cpu: &Cpu) {
     });
 }
 
-/// Replaces the registers of the interrupted task by those of the next ready task, or of the idle loop.
+/// Replaces the interrupted task's registers by those of the next ready task, or of the idle loop.
 pub(crate) fn switch(context: &mut Context) {
     let cpu = cpu::current();
     let mut tasks = TASKS.lock();

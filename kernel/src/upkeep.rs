@@ -17,7 +17,7 @@ use crate::{owners, paging, smp, tasks};
 /// Time between two drains of all pagesets, and between two exhaustions, in milliseconds.
 const DRAIN_MS: u64 = 20;
 const EXHAUST_MS: u64 = 3000;
-/// Number of frames of a range that leaves: 4 MiB.
+/// Frames of a range that leaves: 4 MiB.
 const LEAVING: PageCount = PageCount::new(1024);
 
 /// Waits until the clock has advanced by `ms`, or the tasks should end.

@@ -1,7 +1,7 @@
 //! Checks the assembled restartable sequences for aarch64 on machines of other architectures.
 //!
 //! The library is built but not linked, so only the standard library of the target is needed. A test of `zonal-linux`
-//! reads the instructions of the library. Related files: `plan.rs` includes this step.
+//! reads the library's instructions. Related files: `plan.rs` includes this step.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

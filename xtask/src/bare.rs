@@ -21,7 +21,7 @@ pub(crate) const KERNEL_TARGET: &str = "x86_64-unknown-none";
 
 /// Crates that the core must not use.
 const FORBIDDEN_CRATES: [&str; 2] = ["std", "alloc"];
-/// Prefixes of the names of heap functions, in Rust and C.
+/// Prefixes of heap function names, in Rust and C.
 const FORBIDDEN_NAMES: [&str; 5] = ["__rust_alloc", "__rust_dealloc", "__rust_realloc", "__rg_", "__rdl_"];
 
 /// Builds the bare program, checks its symbols and those of the core's library, and runs it.

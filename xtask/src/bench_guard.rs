@@ -17,7 +17,7 @@ use crate::steps::{self, Outcome, Step, cargo, target_folder};
 const GOLDEN: &str = "crates/zonal-bench/instructions.toml";
 /// Allowed difference between a count and the golden count, in percent.
 const TOLERANCE_PERCENT: f64 = 5.0;
-/// Maximum number of runs of a workload. A first run may count too many instructions, because adaptive settings have
+/// Maximum number of runs for a workload. A first run may count too many instructions, because adaptive settings have
 /// not settled.
 const TRIES: usize = 3;
 

@@ -1,4 +1,4 @@
-//! The check of the page of `zonal serve` in Chromium: updates, keyboard, narrow screens, accessibility, errors.
+//! The check of the `zonal serve` page in Chromium: updates, keyboard, narrow screens, accessibility, errors.
 //!
 //! The step needs Node.js 20 or later with npm, which obtains Playwright and axe, and Chromium. Related files:
 //! `crates/zonal-live/browser` has the checks, and `plan.rs` includes the step.

@@ -1,10 +1,11 @@
 //! Checks that the named test of each guarantee fails when the guarantee does not hold.
 //!
-//! The guarantees, called *claims*, are the list items of a section of `docs/reliability.md`. Each file of
+//! The guarantees, called *claims*, are the list items in a section of `docs/reliability.md`. Each file of
 //! `xtask/claim-mutants` has a mutant, the claim that it violates, and the test that must fail with it. Each mutant is
-//! planted in the copy of the workspace that `planted.rs` makes, and only its test is built and run. A test that does not
-//! build, or that ends without a report, has not noticed the mutant. The everyday checks compare the files with the page,
-//! so a new claim needs a mutant. `ZONAL_CLAIMS` restricts the run to mutants whose names contain one of its words.
+//! planted in the copy of the workspace that `planted.rs` makes, and only its test is built and run. A test that does
+//! not build, or that ends without a report, has not noticed the mutant. The everyday checks compare the files with the
+//! page, so a new claim needs a mutant. `ZONAL_CLAIMS` restricts the run to mutants whose names contain one of its
+//! words.
 //!
 //! Related files: `deep.rs` includes this step, and `plan.rs` the everyday comparison.
 
@@ -21,7 +22,7 @@ use crate::steps::{Outcome, Step};
 const FOLDER: &str = "xtask/claim-mutants";
 const PAGE: &str = "docs/reliability.md";
 const SECTION: &str = "## What is guaranteed";
-/// Variable with words of the names of the mutants to plant.
+/// Variable with words from the names of the mutants to plant.
 const ONLY: &str = "ZONAL_CLAIMS";
 
 /// A mutant that violates a claim, and the test that must fail with it.
@@ -38,7 +39,7 @@ struct Test {
     package: String,
     /// Name of the file in `tests`, or `lib` or `bin` for unit tests.
     target: String,
-    /// Part of the names of the tests to run.
+    /// Part of the names that the tests to run have.
     filter: String,
 }
 

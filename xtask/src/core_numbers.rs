@@ -16,7 +16,7 @@ const FILE: &str = "xtask/core_numbers.toml";
 /// Crates that were parts of the core. Their code counts in `code_with_extracted`.
 const EXTRACTED: [&str; 1] = ["crates/zonal-history/"];
 
-/// Compares the numbers of the tree with those of the file, and returns what differs.
+/// Compares the tree's numbers with those of the file, and returns what differs.
 pub(crate) fn differences(root: &Path) -> Vec<String> {
     let text = match std::fs::read_to_string(root.join(FILE)) {
         Ok(text) => text,

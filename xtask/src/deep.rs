@@ -116,7 +116,7 @@ fn all() -> Vec<Step> {
     steps
 }
 
-/// Returns a soak test of the given number of minutes.
+/// Returns a soak test that takes the given number of minutes.
 pub(crate) fn soak(arguments: &[String]) -> Vec<Step> {
     let arguments = arguments.to_vec();
     vec![Step::new("soak", move |root| {

@@ -221,7 +221,7 @@ fn expect(command: &mut Command) -> Result<(), String> {
     }
 }
 
-/// Returns the part of a version that is the same in all versions of one binary interface: before 1.0, the first two numbers.
+/// Returns the part of a version that all versions of one binary interface share: before 1.0, the first two numbers.
 fn compatible(version: &str) -> String {
     let numbers: Vec<&str> = version.split('.').collect();
     numbers[..numbers.len().min(if numbers[0] == "0" { 2 } else { 1 })].join(".")
@@ -234,7 +234,7 @@ fn link(root: &Path, archive: &Path, output: &Path, soname: &str) -> Result<(), 
     call.args(["-shared", "-Wl,--whole-archive"]).arg(archive).arg("-Wl,--no-whole-archive");
     call.arg(format!("-Wl,--version-script={}", map.display())).arg(format!("-Wl,-soname,{soname}"));
     call.args(["-Wl,--gc-sections", "-Wl,-z,relro,-z,now", "-Wl,-z,defs"]);
-    // The threads of a pool run code of the library, so it must never be unloaded.
+    // A pool's threads run code of the library, so it must never be unloaded.
     call.arg("-Wl,-z,nodelete").args(LIBRARIES.split(' '));
     expect(call.arg("-o").arg(output))
 }

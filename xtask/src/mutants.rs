@@ -25,16 +25,16 @@ use crate::steps::{Outcome, cargo, succeeds, target_folder};
 const COUNT: (&str, u64) = ("ZONAL_MUTANTS_COUNT", 60);
 /// The variable for the seed that chooses these mutants, and its default.
 const SEED: (&str, u64) = ("ZONAL_MUTANTS_SEED", 15);
-/// Time limit in seconds of the tests of a mutant, which ends tests that hang.
+/// Time limit in seconds for a mutant's tests, which ends tests that hang.
 const TEST_SECONDS: u64 = 240;
 /// Time limit in seconds of a mutant's build.
 const BUILD_SECONDS: u64 = 900;
 /// Largest percentage of mutants around the core that may be missed.
 const MISSED_PERCENT_MAX: usize = 15;
 
-/// Tests one in forty of all mutants of the core with its unit tests. Mutants that these tests miss are tested with the
-/// core's other tests and those of `zonal-verify`. One in eleven may be missed, because some mutants change only timing
-/// or nothing at all.
+/// Tests one in forty of all core mutants with its unit tests. Mutants that these tests miss are tested with the core's
+/// other tests and those of `zonal-verify`. One in eleven may be missed, because some mutants change only timing or
+/// nothing at all.
 pub(crate) fn of_the_core(root: &Path) -> Outcome {
     if let Some(skipped) = missing_tool(root) {
         return skipped;
@@ -58,11 +58,11 @@ pub(crate) fn of_the_core(root: &Path) -> Outcome {
     judge(counted, |missed, caught| missed * 10 <= caught)
 }
 
-/// Tests a sample of all mutants of the packages around the core with the tests of each package.
+/// Tests a sample of all mutants in the packages around the core with each package's tests.
 ///
-/// The tests of each mutant run in a copy of the workspace that is built incrementally. Results from before an
-/// interruption stay in `target/mutants-around/SEED.txt`. They are reused as long as the code is the same
-/// (`mutants/kept.rs`). A build that timed out is tried again.
+/// Each mutant's tests run in a copy of the workspace that is built incrementally. Results from before an interruption
+/// stay in `target/mutants-around/SEED.txt`. They are reused as long as the code is the same (`mutants/kept.rs`). A
+/// build that timed out is tried again.
 pub(crate) fn around_the_core(root: &Path) -> Outcome {
     missing_tool(root).unwrap_or_else(|| {
         let counted = Sample::choose(root).and_then(|sample| sample.test_all(root));
@@ -299,7 +299,7 @@ fn named(names: &[String]) -> Vec<String> {
     names.iter().map(|name| format!("--re=^{}$", escaped(name))).collect()
 }
 
-/// The results of a run of `cargo mutants`.
+/// The results of a `cargo mutants` run.
 struct Mutants {
     /// The requested number of mutants.
     wanted: usize,

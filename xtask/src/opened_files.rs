@@ -1,7 +1,7 @@
 //! Style rule: which sources may open, list, create or rename files.
 //!
 //! Paths that users name are read by one module, `input.rs` of `zonal-machine`, which bounds what it reads and follows no
-//! link out of a folder, and written by another one, `output.rs`. A call of the standard library, of `rustix` or of the C
+//! link out of a folder, and written by another one, `output.rs`. A call of the standard library, of `rustix` or the C
 //! library elsewhere is a mistake unless the table has a reason for the file.
 
 use std::path::{Component, Path};
@@ -102,7 +102,7 @@ pub(crate) fn check(file: &Path, text: &str) -> Vec<Violation> {
     found.map(|(number, _)| (number, what.to_owned())).collect()
 }
 
-/// The beginning of the tests at the end of a source.
+/// Where the tests at the end of a source begin.
 const TESTS: &str = "\n#[cfg(test)]\nmod tests {";
 
 /// Whether a source has only tests: `tests.rs`, `NAME_tests.rs`, or one in a folder `tests`.

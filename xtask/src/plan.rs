@@ -50,7 +50,7 @@ pub(crate) fn style(_root: &Path) -> Vec<Step> {
 
 /// Returns the step for one of the faults that `planted` plants in the core: a pageset that loses a frame with each drain.
 ///
-/// `cargo xtask planted` has the others, each of which needs a build of its own. There is no step for the unchanged core,
+/// `cargo xtask planted` has the others, each of which needs its own build. There is no step for the unchanged core,
 /// because a test of `zonal-verify` covers it.
 fn planted(root: &Path) -> Vec<Step> {
     planted::planted(root, &["drain-loses-a-frame".to_owned()])
@@ -97,8 +97,7 @@ pub(crate) fn documentation(root: &Path) -> Outcome {
 /// Returns one step for each example, which is a file in an `examples` folder or a folder there with a `main.rs`.
 ///
 /// Each example runs with `--short`, which makes it do the same work on less data. Examples are built together with the
-/// tests, because any other selection of packages would enable other features of dependencies and rebuild the
-/// workspace.
+/// tests, because any other selection of packages would enable other dependency features and rebuild the workspace.
 fn examples(root: &Path) -> Vec<Step> {
     let mut found = Vec::new();
     for file in style::sources(root) {

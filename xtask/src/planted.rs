@@ -17,13 +17,13 @@ use walkdir::WalkDir;
 
 use crate::steps::{Outcome, Step, cargo, succeeds, target_folder};
 
-/// Folder of the descriptions of mutants, relative to the root.
+/// Folder of the mutants' descriptions, relative to the root.
 const MUTANTS: &str = "xtask/mutants";
-/// Folder of the descriptions of faults that the kernel must detect.
+/// Folder with descriptions of faults that the kernel must detect.
 pub(crate) const KERNEL_MUTANTS: &str = "xtask/kernel-mutants";
 /// Parts of the workspace that are copied.
 const PARTS: [&str; 5] = ["Cargo.toml", "Cargo.lock", "crates", "kernel", "xtask"];
-/// First seed and number of rounds of a run.
+/// First seed and number of rounds for a run.
 const SEED: &str = "1";
 const ROUNDS: &str = "16";
 /// Prefix of the line that reports a detected fault.
@@ -211,7 +211,7 @@ pub(crate) fn ends(run: &mut Child) -> Result<bool, String> {
     Ok(true)
 }
 
-/// Returns a call of cargo that builds parts of a copy.
+/// Returns a cargo call that builds parts of a copy.
 pub(crate) fn cargo_in_copy(root: &Path, copy: &Path, arguments: &[&str]) -> Command {
     let mut call = cargo(copy, arguments);
     // Optimised builds take longer than the faults take to be found without. Incremental builds compile only the code

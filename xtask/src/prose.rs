@@ -154,7 +154,7 @@ fn is_for_tests(file: &Path) -> bool {
     folders.iter().any(|part| ["tests", "examples", "tests.rs"].iter().any(|name| part == Path::new(name)))
 }
 
-/// Returns the texts of an array in a table of the rules.
+/// Returns the texts in an array of the rules' table.
 fn texts(table: &Table, section: &str, key: &str) -> Result<Vec<String>, String> {
     let array = table.get(section).and_then(|section| section.get(key)).and_then(Value::as_array);
     let array = array.ok_or_else(|| format!("[{section}] lacks `{key}`"))?;

@@ -25,7 +25,7 @@ pub(crate) fn file(root: &Path) -> PathBuf {
     std::path::absolute(&file).unwrap_or(file)
 }
 
-/// Records a skip of a test of `program` that could not write to the file itself.
+/// Records a skip in a test of `program` that could not write to the file itself.
 ///
 /// # Errors
 /// Returns an error if the file cannot be written.

@@ -1,9 +1,9 @@
 //! Style rules that no compiler checks, tested on the text of every file.
 //!
-//! Files begin with `//!` and have at most [`LINES_MAX`] lines. They contain no notes of unfinished work and no paths
-//! of one machine. Unsafe code needs a reason: clippy checks only the code of this target, and these rules check all of
-//! it. The compiler and clippy check function lengths and missing documentation. Related files: `opened_files.rs` has the rule for files that
-//! programs open, and `arrows.rs` checks dependencies.
+//! Files begin with `//!` and have at most [`LINES_MAX`] lines. They contain no notes of unfinished work and no
+//! machine-specific paths. Unsafe code needs a reason: clippy checks only the code of this target, and these rules
+//! check all of it. The compiler and clippy check function lengths and missing documentation. Related files:
+//! `opened_files.rs` has the rule for files that programs open, and `arrows.rs` checks dependencies.
 
 use std::path::{Path, PathBuf};
 
@@ -109,8 +109,8 @@ fn check_source(text: &str) -> Vec<Violation> {
     found
 }
 
-/// Returns the number of lines of the `//!` header up to its first heading, without examples. Sections with headings
-/// are the documentation page of a crate, and examples are tested code.
+/// Returns the number of `//!` header lines up to its first heading, without examples. Sections with headings are the
+/// documentation page of a crate, and examples are tested code.
 fn header_lines(lines: &[&str]) -> usize {
     let header = lines.iter().take_while(|line| line.starts_with("//!") && !line.starts_with("//! # "));
     let mut in_example = false;

@@ -95,8 +95,8 @@ fn after(text: &str, prefix: &str) -> Result<String, String> {
     found.map(|rest| rest.trim().to_owned()).ok_or_else(|| format!("no line `{prefix}`"))
 }
 
-/// Returns the version of the newest section of a changelog: the one that the unreleased section announces with
-/// `This will be VERSION`, or the newest released one.
+/// Returns the version in a changelog's newest section: the one that the unreleased section announces with `This will
+/// be VERSION`, or the newest released one.
 fn newest(changelog: &str) -> Result<String, String> {
     let mut sections = changelog.split("\n## [").skip(1);
     let newest = sections.next().ok_or("no section `## [...]`")?;

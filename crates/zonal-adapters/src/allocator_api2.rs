@@ -149,8 +149,8 @@ unsafe fn zero_from(block: NonNull<[u8]>, from: usize) {
 }
 
 // SAFETY: a source returns frames that no other code uses until they are freed, at addresses that stay valid while the
-// source or a clone of it exists. Clones of this value have clones of the source. The number of frames follows from
-// every size that fits a block, so `deallocate` frees exactly what was allocated.
+// source or a clone of it exists. Clones of this value clone the source. The number of frames follows from every size
+// that fits a block, so `deallocate` frees exactly what was allocated.
 unsafe impl<S: FrameSource> Allocator for PageAlloc<'_, S> {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
         if layout.size() == 0 {

@@ -1,4 +1,4 @@
-//! Frames of the page-frame allocator [`zonal`] behind the traits of other projects.
+//! Frames from the page-frame allocator [`zonal`] behind the traits of other projects.
 //!
 //! Each adapter is a feature of this crate, and none is on by default:
 //!
@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | `x86_64` | `x86_64::TableFrames` | page tables of the crate `x86_64`: frames of 4 KiB, 2 MiB and 1 GiB |
 //! | `allocator-api2` | `allocator_api2::PageAlloc` | containers with an allocator parameter, such as the maps of `hashbrown` |
-//! | `linux` | | pools of `zonal-linux` as the source of the frames of a `PageAlloc` |
+//! | `linux` | | pools of `zonal-linux` as the source for a `PageAlloc`'s frames |
 //! | `vm-memory` | `vm_memory::PoolRegion` | memory of virtual machines from a pool, on chosen nodes; includes `linux` |
 //!
 //! The crate is `no_std` unless `linux` or `vm-memory` is on. `docs/adapters.md` has examples of all adapters, and full

@@ -21,7 +21,7 @@ const HUGE_BYTES: usize = 2 << 20;
 /// The memory of a guest from one or more pools. It is the backend of `vm-memory`'s traits.
 pub type PoolMemory<B = ()> = GuestRegionCollection<PoolRegion<B>>;
 
-/// A region of a guest's memory that owns frames of a pool.
+/// A region of a guest's memory that owns pool frames.
 ///
 /// The frames are adjacent and zeroed at first. They are freed when the region is dropped, which is after the last
 /// [`PoolMemory`] with the region. A region whose size is a multiple of 2 MiB is aligned to 2 MiB, so that huge pages can
@@ -75,7 +75,7 @@ impl<B: NewBitmap> PoolRegion<B> {
     /// Allocates a region like [`new`](Self::new) in a pool with
     /// [`shared_memory`](zonal_linux::PoolBuilder::shared_memory), which other processes can map.
     ///
-    /// [`file_offset`](GuestMemoryRegion::file_offset) returns the file of the region and the offset of its first byte, for
+    /// [`file_offset`](GuestMemoryRegion::file_offset) returns the region's file and the offset of its first byte, for
     /// the processes of devices (vhost-user).
     ///
     /// ```

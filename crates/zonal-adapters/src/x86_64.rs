@@ -83,7 +83,7 @@ impl<'a, 'm, P: Platform> TableFrames<'a, 'm, P> {
     }
 }
 
-/// Returns the order of the blocks that have the size of a page.
+/// Returns the order of the blocks that have a page's size.
 const fn order_of<S: PageSize>() -> Option<Order> {
     Order::holding(PageCount::new(S::SIZE / FRAME_BYTES))
 }
@@ -118,7 +118,7 @@ impl<P: Platform> fmt::Debug for TableFrames<'_, '_, P> {
     }
 }
 
-/// The frames of an allocator do not have the size that page tables of x86-64 need.
+/// The allocator's frames do not have the size that page tables of x86-64 need.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FrameSizeError {
     /// Size of the allocator's frames in bytes.

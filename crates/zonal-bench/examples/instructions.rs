@@ -66,7 +66,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns the entry of a form of requests.
+/// Returns a request form's entry.
 fn form(name: &str, simulated: bool) -> Option<Entry> {
     // SAFETY: as in `main`.
     let forms = if simulated { unsafe { forms_in_simulator() } } else { form_entries() };

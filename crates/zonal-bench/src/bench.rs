@@ -27,10 +27,9 @@ pub struct Bench {
     pub threads: Vec<NonZeroUsize>,
     /// Number of measured rounds, without warm-up rounds.
     pub rounds: NonZeroUsize,
-    /// Duration of the measured part of one run. A run does at least one round of its workload even if that takes
-    /// longer.
+    /// Duration of one run's measured part. A run does at least one round of its workload even if that takes longer.
     pub round_time: Duration,
-    /// Total duration of the warm-up rounds of each workload. There is at least one.
+    /// Total warm-up duration for each workload. There is at least one.
     pub warm_up: Duration,
     /// Frames per pool.
     pub frames: PageCount,
@@ -106,8 +105,8 @@ impl Bench {
         field
     }
 
-    /// Measures all rounds of a workload. Before each run, calls `on_run` with the number of measured runs done and
-    /// the index of the next contender.
+    /// Measures all rounds of a workload. Before each run, calls `on_run` with the number of measured runs done and the
+    /// next contender's index.
     fn measure(
         &self,
         workload: Workload,

@@ -28,7 +28,7 @@ pub trait Contender: Send + Sync + 'static {
 /// A text that says why a contender could not be created.
 pub type Reason = String;
 
-/// Creates a contender with a pool of the given number of frames.
+/// Creates a contender whose pool has the given number of frames.
 type Make = dyn Fn(PageCount) -> Result<Box<dyn Ready>, Reason> + Send + Sync;
 
 /// A contender's name, its version, and a function that creates it.
@@ -41,8 +41,8 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Creates an entry with this name and version. `make` is called with the number of frames of the pool. If it
-    /// fails, the contender is left out, and its error is reported as the reason.
+    /// Creates an entry with this name and version. `make` is called with the pool's frame count. If it fails, the
+    /// contender is left out, and its error is reported as the reason.
     pub fn new<C: Contender>(
         name: impl Into<String>,
         version: impl Into<String>,
@@ -142,7 +142,7 @@ pub struct Once {
     pub instructions: Option<f64>,
 }
 
-/// The result of one run of one contender. Times and counts are per pair.
+/// The result of one contender's run. Times and counts are per pair.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Sample {
     /// CPU time.

@@ -1,4 +1,4 @@
-//! Counts the instructions of the measured part of a run, for each thread, if the machine allows it.
+//! Counts the instructions in a run's measured part, for each thread, if the machine allows it.
 //!
 //! Only instructions in user space are counted. Virtual machines often have no counters, and kernels may forbid their
 //! use. In these cases nothing is counted, and [`Counting::why_not`] returns the reason. Related files:
@@ -38,7 +38,7 @@ fn counter() -> std::io::Result<Counter> {
     Builder::new().kind(Hardware::INSTRUCTIONS).build()
 }
 
-/// The sum of the counts of a run's lanes. Each *lane* is a thread.
+/// The sum over a run's lanes. Each *lane* is a thread.
 #[derive(Default)]
 pub(crate) struct Instructions {
     count: AtomicU64,
@@ -51,7 +51,7 @@ impl Instructions {
         self.lanes.fetch_add(1, Ordering::Relaxed); // relaxed: read after the lanes were joined
     }
 
-    /// Returns the sum of the counts if each of `threads` lanes has counted, otherwise `None`.
+    /// Returns the sum if each of `threads` lanes has counted, otherwise `None`.
     pub(crate) fn total(&self, threads: NonZeroUsize) -> Option<u64> {
         // Relaxed: the lanes were joined.
         let all = self.lanes.load(Ordering::Relaxed) == threads.get();

@@ -22,11 +22,11 @@ use crate::peers::{peers, peers_at};
 use crate::report::{Report, Row};
 use crate::spread::Spread;
 
-/// Name of the row of the plain request, with which all others are compared.
+/// Row name of the plain request, with which all others are compared.
 const PLAIN: &str = "plain";
-/// Name of the row of bulk calls: the time of a frame that one call allocates with others and another call frees.
+/// Row name of bulk calls: the time of a frame that one call allocates with others and another call frees.
 const BULK_NAME: &str = "bulk";
-/// Names of the rows of blocks that are owned by values.
+/// Row names of blocks that are owned by values.
 const OWNED: &str = "owned";
 const LEASE: &str = "lease";
 /// Largest order of the forms.
@@ -51,7 +51,7 @@ enum Form {
     Block(Order),
 }
 
-/// Number of emulated nodes of [`Form::InterleaveNodes`].
+/// Emulated nodes of [`Form::InterleaveNodes`].
 const FAKE_NODES: usize = 4;
 
 impl Form {
@@ -128,7 +128,7 @@ struct Formed {
     /// Nodes with memory.
     nodes: zonal_linux::NodeMask,
     policy: Option<PoolPolicy<'static>>,
-    /// Offset of the threads' areas in a simulator of the processor; see [`ours::zonal_in_simulator`].
+    /// Offset of the threads' areas in a processor simulator; see [`ours::zonal_in_simulator`].
     simulated: Option<isize>,
 }
 
@@ -277,7 +277,7 @@ impl Contender for Owning<true> {
     }
 }
 
-/// Number of frames of a bulk call.
+/// Frames per bulk call.
 const BULK: usize = 512;
 
 /// A pool from which frames are allocated and to which they are freed in bulk.
@@ -448,8 +448,8 @@ pub fn forms(
     Ok((ours.map(|row| form_row(row, &peers)).collect(), report))
 }
 
-/// Number of entries before those of the peers: the plain request, eleven forms, the orders, two forms that own blocks, and
-/// bulk calls.
+/// Entries before those of the peers: the plain request, eleven forms, the orders, two forms that own blocks, and bulk
+/// calls.
 const PEERS_FROM: usize = 1 + 11 + ORDER_MAX as usize + 3;
 
 fn form_row(row: &Row, peers: &[&Row]) -> FormRow {

@@ -30,7 +30,7 @@ impl PageSource for Cell {
     }
 }
 
-/// The contender. Each of its sources has a cell of its own.
+/// The contender. Each of its sources has its own cell.
 struct Harness;
 
 impl Contender for Harness {

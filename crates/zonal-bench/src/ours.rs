@@ -9,9 +9,9 @@ use zonal_workload::PageSource;
 use crate::contender::{Contender, Entry, Reason};
 use crate::floor::area;
 
-/// Name of the row of `zonal`.
+/// Row name of `zonal`.
 pub(crate) const NAME: &str = "zonal";
-/// Name of the row of `zonal` without restartable sequences.
+/// Row name of `zonal` without restartable sequences.
 pub(crate) const LOCKED: &str = "zonal-locked";
 
 /// A pool whose frames are reserved address space, never touched.

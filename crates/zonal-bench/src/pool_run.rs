@@ -23,7 +23,7 @@ pub struct PoolReport {
     pub locality: Locality,
     /// Counts of events, including those of the preparation.
     pub events: Events,
-    /// The largest `pageset.high` of all pagesets at the end of the run.
+    /// The largest `pageset.high` of all pagesets when the run ends.
     pub pageset_high: PageCount,
     /// Bytes of metadata per frame.
     pub metadata_bytes_per_frame: f64,

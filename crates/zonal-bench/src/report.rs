@@ -69,7 +69,7 @@ pub struct Report {
 /// contenders stay aligned.
 type Rounds = Vec<Option<Sample>>;
 
-/// The samples of one workload, by number of threads and index of the entry.
+/// The samples of one workload, by thread count and entry index.
 #[derive(Default)]
 pub(crate) struct Samples(BTreeMap<(NonZeroUsize, usize), Rounds>);
 
@@ -119,7 +119,7 @@ impl Report {
     }
 }
 
-/// Returns the median over the rounds of the ratio of CPU times, `rounds` to `others`.
+/// Returns the median, over the rounds, of the CPU time ratio, `rounds` to `others`.
 fn ratio(rounds: &Rounds, others: &Rounds) -> Option<f64> {
     let both = rounds.iter().zip(others).filter_map(|(one, other)| (*one).zip(*other));
     Spread::of(both.map(|(one, other)| one.cpu_ns / other.cpu_ns)).map(|spread| spread.median)

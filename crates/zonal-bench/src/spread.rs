@@ -1,4 +1,4 @@
-//! The median and the extremes of a small number of values.
+//! The median and the extremes of a few values.
 
 /// The median and the extremes of the values measured in several rounds.
 #[derive(Clone, Copy, PartialEq, Debug)]

@@ -1,4 +1,4 @@
-//! Compares calls of the C interface with calls of the crate `zonal-linux`: an allocation and a free, one after the other.
+//! Compares C interface calls with calls of the crate `zonal-linux`: an allocation and a free, one after the other.
 //!
 //! `cargo run --release -p zonal-c --example call_costs` prints medians of interleaved rounds, in nanoseconds.
 
@@ -15,7 +15,7 @@ use zonal_linux::{NodeId, Order, Pfn, Pool, PoolRequest};
 const ROUNDS: usize = 21;
 const BULK: usize = 64;
 
-/// Returns nanoseconds for each of `times` calls of `body`.
+/// Returns nanoseconds for each of `times` calls to `body`.
 fn time(times: u32, mut body: impl FnMut()) -> f64 {
     let start = Instant::now();
     (0..times).for_each(|_| body());

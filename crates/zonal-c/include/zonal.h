@@ -137,7 +137,7 @@
 #define ZONAL_SNAPSHOT_FALLBACK_LISTS 4
 
 /**
- * Why a reclaimer is called: memory of a near node is preferred to free memory of far ones. It must be quick.
+ * Why a reclaimer is called: a near node's memory is preferred to free memory of far ones. It must be quick.
  */
 #define ZONAL_RECLAIM_NODE 0
 
@@ -172,27 +172,27 @@
 #define ZONAL_RECLAIM_MAY_UNMAP 2
 
 /**
- * Kind of an event of memory pressure: a request found a zone of the node below its watermark `low`.
+ * Kind of a memory pressure event: a request found a zone of the node below its watermark `low`.
  */
 #define ZONAL_PRESSURE_BELOW_LOW 0
 
 /**
- * Kind of an event of memory pressure: all zones of the node are above their watermark `high` again.
+ * Kind of a memory pressure event: all zones of the node are above their watermark `high` again.
  */
 #define ZONAL_PRESSURE_ABOVE_HIGH 1
 
 /**
- * Kind of an event of memory pressure: reclaim begins to stall requests that prefer the node.
+ * Kind of a memory pressure event: reclaim begins to stall requests that prefer the node.
  */
 #define ZONAL_PRESSURE_STALLING 2
 
 /**
- * Kind of an event of memory pressure: a request that prefers the node is about to fail.
+ * Kind of a memory pressure event: a request that prefers the node is about to fail.
  */
 #define ZONAL_PRESSURE_FAILING 3
 
 /**
- * Kind of an event of memory pressure: one that a later version of the library added.
+ * Kind of a memory pressure event: one that a later version of the library added.
  */
 #define ZONAL_PRESSURE_OTHER 4
 
@@ -290,7 +290,7 @@ typedef struct {
    */
   const uint16_t *nodes;
   /**
-   * Number of entries of `nodes`.
+   * Number of entries in `nodes`.
    */
   size_t nodes_len;
   /**
@@ -306,7 +306,7 @@ typedef struct {
    */
   uint32_t flags;
   /**
-   * Number of threads of `ZONAL_POOL_PREFAULT`. Default: the CPUs that the program may use, at most 16.
+   * Number of threads for `ZONAL_POOL_PREFAULT`. Default: the CPUs that the program may use, at most 16.
    */
   uint32_t prefault_threads;
   /**
@@ -415,11 +415,11 @@ typedef struct {
    */
   uint32_t policy;
   /**
-   * Numbers of the nodes of the policy.
+   * Numbers of the policy's nodes.
    */
   const uint16_t *nodes;
   /**
-   * Number of entries of `nodes`.
+   * Number of entries in `nodes`.
    */
   size_t nodes_len;
   /**
@@ -445,7 +445,7 @@ typedef struct {
    */
   size_t bytes;
   /**
-   * Number of the first page of the block in the pool.
+   * Number of the block's first page in the pool.
    */
   uint64_t frame;
   /**
@@ -479,7 +479,7 @@ typedef struct {
    */
   const uint16_t *nodes;
   /**
-   * Number of entries of `nodes`.
+   * Number of entries in `nodes`.
    */
   size_t nodes_len;
   /**
@@ -531,7 +531,7 @@ typedef struct {
    */
   uint64_t range_frame;
   /**
-   * Number of pages of the only range that is wanted, or 0 if any page of the node helps.
+   * Number of pages in the only range that is wanted, or 0 if any page of the node helps.
    */
   uint64_t range_pages;
 } zonal_reclaim_request;
@@ -598,11 +598,11 @@ typedef struct {
    */
   uint64_t free;
   /**
-   * Sum of the watermarks `low` of its zones.
+   * Sum of its zones' `low` watermarks.
    */
   uint64_t low;
   /**
-   * Sum of the watermarks `high` of its zones.
+   * Sum of its zones' `high` watermarks.
    */
   uint64_t high;
   /**
@@ -629,7 +629,7 @@ typedef struct {
    */
   size_t struct_size;
   /**
-   * Address of the first byte of the page.
+   * Address of the page's first byte.
    */
   void *address;
   /**
@@ -722,7 +722,7 @@ typedef struct {
 } zonal_zone;
 
 /**
- * Where the kernel has put the memory of a node of a pool, in bytes. `bytes` is the sum of the next four.
+ * Where the kernel has put a pool's memory on a node, in bytes. `bytes` is the sum of the next four.
  */
 typedef struct {
   /**
@@ -756,7 +756,7 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * Returns the message of the last call of this thread that failed: an empty text if none has failed.
+ * Returns the message of this thread's last call that failed: an empty text if none has failed.
  *
  * The text has at most 4095 bytes, and is valid until the next call of this thread fails.
  */
@@ -788,7 +788,7 @@ zonal_status zonal_pool_close(zonal_pool pool,
                               uint32_t flags);
 
 /**
- * Stores the numbers of pages of a pool. They balance if no thread allocates or frees during the call.
+ * Stores a pool's page counts. They balance if no thread allocates or frees during the call.
  *
  * # Safety
  * `accounting` must point to a structure whose `struct_size` is set.
@@ -1042,7 +1042,7 @@ zonal_status zonal_pool_publish(zonal_pool pool,
 zonal_status zonal_unregister(zonal_registration registration);
 
 /**
- * Calls the reclaimers of a pool to free `pages` pages of a node, and stores in `freed` how many they freed, if that is not
+ * Calls a pool's reclaimers to free `pages` pages of a node, and stores in `freed` how many they freed, if that is not
  * null.
  *
  * # Safety
@@ -1070,18 +1070,16 @@ zonal_status zonal_pool_locate(zonal_pool pool, const void *address, zonal_locat
 zonal_status zonal_pool_locate_frame(zonal_pool pool, uint64_t frame, zonal_location *location);
 
 /**
- * Stores the state of one zone of a pool. Zones have the indices from 0; beyond the last one, the call fails with
+ * Stores the state of a pool's zone. Zones have the indices from 0; beyond the last one, the call fails with
  * `ZONAL_INVALID_ARGUMENT` and a message with their number.
  *
  * # Safety
  * `zone` must point to a structure whose `struct_size` is set.
  */
-zonal_status zonal_pool_zone(zonal_pool pool,
-                             size_t index,
-                             zonal_zone *zone);
+zonal_status zonal_pool_zone(zonal_pool pool, size_t index, zonal_zone *zone);
 
 /**
- * Stores the number of zones of a pool.
+ * Stores a pool's zone count.
  *
  * # Safety
  * `count` must point to a number.
@@ -1089,7 +1087,8 @@ zonal_status zonal_pool_zone(zonal_pool pool,
 zonal_status zonal_pool_zones(zonal_pool pool, size_t *count);
 
 /**
- * Asks the kernel where the memory of a node of a pool is, page by page, and stores the result. It takes about 10 ms for each GiB.
+ * Asks the kernel where a pool's memory on a node is, page by page, and stores the result. It takes about 10 ms for
+ * each GiB.
  *
  * Fails with `ZONAL_UNKNOWN` if the kernel denies `move_pages(2)`. For emulated nodes, `misplaced` says nothing.
  *
@@ -1101,14 +1100,13 @@ zonal_status zonal_pool_residency(zonal_pool pool,
                                   zonal_residency *residency);
 
 /**
- * Stores how many bytes of a pool the kernel backs with huge pages of any kind now. Fails with `ZONAL_UNKNOWN` if
- * `/proc/self/smaps` cannot be read.
+ * Stores how many bytes of a pool the kernel now backs with huge pages, whatever their kind. Fails with
+ * `ZONAL_UNKNOWN` if `/proc/self/smaps` cannot be read.
  *
  * # Safety
  * `bytes` must point to a number.
  */
-zonal_status zonal_pool_huge_page_bytes(zonal_pool pool,
-                                        uint64_t *bytes);
+zonal_status zonal_pool_huge_page_bytes(zonal_pool pool, uint64_t *bytes);
 
 /**
  * Writes the state of a pool as text, and stores the length of the whole text in `needed` if that is not null. `format` is

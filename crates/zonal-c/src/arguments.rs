@@ -11,7 +11,7 @@ use crate::status::Failure;
 /// Number of node ids.
 const NODES_MAX: usize = 1024;
 
-/// Returns the numbers of a list of nodes.
+/// Returns the numbers in a list of nodes.
 ///
 /// # Safety
 /// `nodes` must be null, or point to `len` numbers that do not change while the result is used.
@@ -47,7 +47,7 @@ pub(crate) fn check_pointer<T>(name: &str, pointer: *const T) -> Result<(), Fail
 /// Returns a structure of the caller, after checking its size.
 ///
 /// # Safety
-/// `pointer` must be null, or point to a structure of this kind of any version, which begins with its size.
+/// `pointer` must be null, or point to a structure of this kind in any version, which begins with its size.
 pub(crate) unsafe fn sized<'a, T>(name: &str, pointer: *const T) -> Result<&'a T, Failure> {
     check_pointer(name, pointer)?;
     // SAFETY: guaranteed by the caller. No reference to more than the size exists before the size is checked.

@@ -31,8 +31,8 @@ fn failure(pool: &Pool, request: &PoolRequest<'_>, error: AllocError) -> Failure
     failure
 }
 
-/// Returns an error if this process has no copy of the pool's memory: a child made by `fork` has none of shared memory and of
-/// reserved huge pages.
+/// Returns an error if this process has no copy of the pool's memory: a child made by `fork` has no shared memory and
+/// no reserved huge pages.
 #[inline]
 pub(crate) fn check_mapped(pool: &Pool) -> Result<(), Failure> {
     if is_child() { check_copied(pool) } else { Ok(()) }
@@ -59,7 +59,7 @@ fn alloc(pool: &Pool, wanted: &PoolRequest<'_>, request: &zonal_request) -> Resu
     let order = if bytes <= page { Some(Order::PAGE) } else { pool.order_holding(bytes) };
     let count = PageCount::new(bytes.div_ceil(page) as u64);
     let block = match order {
-        // A power of two of pages, which is aligned to its size.
+        // The page count is a power of two, and the block aligned to its size.
         Some(order) if order.pages() == count && request.alignment <= page << order.get() => {
             let block = pool.alloc_raw(&wanted.with_order(order));
             block.map(|block| (block.first, block.node))

@@ -92,7 +92,7 @@ unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
 
-/// A function of a reclaimer of the program.
+/// A function of the program's reclaimer.
 // SAFETY: `zonal_reclaimer_register` states what the function must do.
 type Function = unsafe extern "C" fn(*mut c_void, *const zonal_reclaim_request) -> u64;
 
@@ -318,7 +318,7 @@ pub extern "C" fn zonal_unregister(registration: zonal_registration) -> zonal_st
     })
 }
 
-/// Calls the reclaimers of a pool to free `pages` pages of a node, and stores in `freed` how many they freed, if that is not
+/// Calls a pool's reclaimers to free `pages` pages of a node, and stores in `freed` how many they freed, if that is not
 /// null.
 ///
 /// # Safety

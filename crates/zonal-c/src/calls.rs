@@ -18,13 +18,14 @@ use std::time::{Duration, Instant};
 
 use crate::status::{Failure, Status};
 
-/// The largest number of notes of one thread at a time: calls, their policies, the callbacks that they run, and calls of these.
+/// The most notes that one thread has at a time: calls, their policies, the callbacks that they run, and calls of
+/// these.
 const NESTED_MAX: usize = 20;
 /// Bit of a number that is not a slot but a callback, which is noted in the same way while it runs.
 pub(crate) const CALLBACK: u32 = 1 << 31;
 /// Number of all callbacks that end with the call to which they are passed.
 pub(crate) const PASSED_CALLBACK: u32 = NOTHING - 1;
-/// Bit of a number that is the index of a policy, which is noted while a request uses it. Slots are smaller numbers.
+/// Bit of a number that is a policy's index, which is noted while a request uses it. Slots are smaller numbers.
 pub(crate) const POLICY: u32 = 1 << 30;
 /// Value of a place that names no slot.
 const NOTHING: u32 = u32::MAX;
@@ -50,12 +51,12 @@ thread_local! {
     static RECORD: Cell<*const Record> = const { Cell::new(ptr::null()) };
 }
 
-/// Number of the key of `pthread_setspecific` plus 1 whose destructor gives records back; 0 before it exists.
+/// Number of the `pthread_setspecific` key plus 1 whose destructor gives records back; 0 before it exists.
 ///
-/// A destructor of a thread-local would not run for a thread whose first call comes from the destructor of another key.
+/// A destructor of a thread-local would not run for a thread whose first call comes from another key's destructor.
 static KEY: AtomicUsize = AtomicUsize::new(0);
 
-/// Returns the record of an ending thread to the list of free ones. The C library calls it with the destructors of keys.
+/// Returns an ending thread's record to the list of free ones. The C library calls it with the destructors of keys.
 // SAFETY: the C library calls it with the value of the key.
 unsafe extern "C" fn give_back(_record: *mut libc::c_void) {
     let record = RECORD.replace(ptr::null());

@@ -20,7 +20,7 @@ use crate::{callbacks, policy};
 
 /// The upper half of every handle, so that other numbers are not handles.
 const TAG: u64 = 0x7A6F_6E61 << 32;
-/// Number of slots of a chunk, and of chunks: a million pools for the life of a process.
+/// Number of slots in a chunk, and of chunks: a million pools for the life of a process.
 const SLOTS: usize = 64;
 const CHUNKS: usize = 16_384;
 

@@ -233,7 +233,7 @@ fn pages_of(pool: &Pool) -> zonal_accounting {
     }
 }
 
-/// Stores the numbers of pages of a pool. They balance if no thread allocates or frees during the call.
+/// Stores a pool's page counts. They balance if no thread allocates or frees during the call.
 ///
 /// # Safety
 /// `accounting` must point to a structure whose `struct_size` is set.

@@ -95,7 +95,7 @@ unsafe fn choose(pool: &Pool, request: &zonal_request) -> Result<Chosen, Failure
     created(request.policy_handle).map(Chosen::Created)
 }
 
-/// Returns the order of blocks of `bytes`, which must be a power of two.
+/// Returns the order of `bytes` blocks, which must be a power of two.
 pub(crate) fn order_of(name: &str, pool: &Pool, bytes: usize) -> Result<Order, Failure> {
     let order = if bytes.is_power_of_two() { pool.order_holding(bytes) } else { None };
     order.ok_or_else(|| {

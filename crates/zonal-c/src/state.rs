@@ -113,7 +113,7 @@ fn zone_of(pool: &Pool, zone: &ZoneSnapshot) -> zonal_zone {
     }
 }
 
-/// Stores the state of one zone of a pool. Zones have the indices from 0; beyond the last one, the call fails with
+/// Stores the state of a pool's zone. Zones have the indices from 0; beyond the last one, the call fails with
 /// `ZONAL_INVALID_ARGUMENT` and a message with their number.
 ///
 /// # Safety
@@ -140,7 +140,7 @@ pub unsafe extern "C" fn zonal_pool_zone(
     })
 }
 
-/// Stores the number of zones of a pool.
+/// Stores a pool's zone count.
 ///
 /// # Safety
 /// `count` must point to a number.
@@ -156,7 +156,8 @@ pub unsafe extern "C" fn zonal_pool_zones(pool: zonal_pool, count: *mut usize) -
     })
 }
 
-/// Asks the kernel where the memory of a node of a pool is, page by page, and stores the result. It takes about 10 ms for each GiB.
+/// Asks the kernel where a pool's memory on a node is, page by page, and stores the result. It takes about 10 ms for
+/// each GiB.
 ///
 /// Fails with `ZONAL_UNKNOWN` if the kernel denies `move_pages(2)`. For emulated nodes, `misplaced` says nothing.
 ///
@@ -198,8 +199,8 @@ pub unsafe extern "C" fn zonal_pool_residency(
     })
 }
 
-/// Stores how many bytes of a pool the kernel backs with huge pages of any kind now. Fails with `ZONAL_UNKNOWN` if
-/// `/proc/self/smaps` cannot be read.
+/// Stores how many bytes of a pool the kernel now backs with huge pages, whatever their kind. Fails with
+/// `ZONAL_UNKNOWN` if `/proc/self/smaps` cannot be read.
 ///
 /// # Safety
 /// `bytes` must point to a number.

@@ -1,4 +1,4 @@
-//! Status codes, and the message of the last failed call of a thread.
+//! Status codes, and the message of a thread's last failed call.
 
 use std::cell::RefCell;
 use std::ffi::c_char;
@@ -121,7 +121,7 @@ thread_local! {
     static MESSAGE: RefCell<Message> = const { RefCell::new(Message::EMPTY) };
 }
 
-/// Runs the body of a function of the interface: stores the message of a failure, and turns a panic into a status.
+/// Runs the body of an interface function: stores the message of a failure, and turns a panic into a status.
 pub(crate) fn call(body: impl FnOnce() -> Result<(), Failure>) -> Status {
     let Failure(status) = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => return Status::ZONAL_OK,
@@ -135,7 +135,7 @@ pub(crate) fn call(body: impl FnOnce() -> Result<(), Failure>) -> Status {
     status
 }
 
-/// Returns the message of the last call of this thread that failed: an empty text if none has failed.
+/// Returns the message of this thread's last call that failed: an empty text if none has failed.
 ///
 /// The text has at most 4095 bytes, and is valid until the next call of this thread fails.
 // SAFETY: no other symbol has this name.

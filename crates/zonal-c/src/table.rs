@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 use std::thread;
 use std::time::Duration;
 
-/// Number of entries of a chunk, and of chunks: 65536 objects at a time. An entry can be used 2^28 times.
+/// Number of entries in a chunk, and of chunks: 65536 objects at a time. An entry can be used 2^28 times.
 const ENTRIES: usize = 64;
 const CHUNKS: usize = 1024;
 
@@ -26,7 +26,8 @@ const OWNED: u64 = 1 << 30;
 const USES: u64 = LAST - 1;
 /// Set with `OWNED` in an entry that cannot be used again.
 const LAST: u64 = 1 << 29;
-/// Bits of the generation that count. The others are the kind of the table, so that a number of one table is not one of another.
+/// Bits of the generation that count. The others are the kind of the table, so that a number from one table is not one
+/// from another.
 const COUNTER: u64 = 0x0FFF_FFFF * GENERATION;
 
 /// Time between two looks at an object that another thread uses.

@@ -76,7 +76,7 @@ pub struct zonal_pool_options {
     pub max_size: u64,
     /// Numbers of the nodes to use. Default: all.
     pub nodes: *const u16,
-    /// Number of entries of `nodes`.
+    /// Number of entries in `nodes`.
     pub nodes_len: usize,
     /// Number of emulated nodes, for tests. Default: the nodes of the machine.
     pub fake_nodes: u32,
@@ -84,7 +84,7 @@ pub struct zonal_pool_options {
     pub huge_pages: u32,
     /// `ZONAL_POOL_*`, or-ed.
     pub flags: u32,
-    /// Number of threads of `ZONAL_POOL_PREFAULT`. Default: the CPUs that the program may use, at most 16.
+    /// Number of threads for `ZONAL_POOL_PREFAULT`. Default: the CPUs that the program may use, at most 16.
     pub prefault_threads: u32,
     /// Bytes of a page: a power of two, at least the kernel's page. Default: 4096.
     pub page_bytes: u32,
@@ -116,9 +116,9 @@ pub struct zonal_request {
     pub flags: u32,
     /// One of `ZONAL_POLICY_*`.
     pub policy: u32,
-    /// Numbers of the nodes of the policy.
+    /// Numbers of the policy's nodes.
     pub nodes: *const u16,
-    /// Number of entries of `nodes`.
+    /// Number of entries in `nodes`.
     pub nodes_len: usize,
     /// A policy of `zonal_policy_create`, instead of `policy` and `nodes`. Zero is none.
     pub policy_handle: zonal_policy,
@@ -146,7 +146,7 @@ pub struct zonal_policy_options {
     pub reserved: u32,
     /// Numbers of the nodes.
     pub nodes: *const u16,
-    /// Number of entries of `nodes`.
+    /// Number of entries in `nodes`.
     pub nodes_len: usize,
     /// A weight for each of `nodes`, for `ZONAL_POLICY_WEIGHTED_INTERLEAVE`. A node with weight 0 is left out.
     pub weights: *const u8,
@@ -163,7 +163,7 @@ pub struct zonal_block {
     pub address: *mut c_void,
     /// Number of bytes, which are whole pages.
     pub bytes: usize,
-    /// Number of the first page of the block in the pool.
+    /// Number of the block's first page in the pool.
     pub frame: u64,
     /// Node of the memory.
     pub node: u16,
@@ -199,7 +199,7 @@ pub struct zonal_accounting {
 pub struct zonal_location {
     /// `sizeof(zonal_location)`, which the caller sets.
     pub struct_size: usize,
-    /// Address of the first byte of the page.
+    /// Address of the page's first byte.
     pub address: *mut c_void,
     /// Number of the page in the pool.
     pub frame: u64,
@@ -251,7 +251,7 @@ pub struct zonal_zone {
     pub foreign: u64,
 }
 
-/// Where the kernel has put the memory of a node of a pool, in bytes. `bytes` is the sum of the next four.
+/// Where the kernel has put a pool's memory on a node, in bytes. `bytes` is the sum of the next four.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 #[allow(non_camel_case_types)]
@@ -281,7 +281,7 @@ pub const ZONAL_SNAPSHOT_VMSTAT: u32 = 3;
 /// Text of a snapshot: the fallback order of each node, as Linux prints it when it boots.
 pub const ZONAL_SNAPSHOT_FALLBACK_LISTS: u32 = 4;
 
-/// Why a reclaimer is called: memory of a near node is preferred to free memory of far ones. It must be quick.
+/// Why a reclaimer is called: a near node's memory is preferred to free memory of far ones. It must be quick.
 pub const ZONAL_RECLAIM_NODE: u32 = 0;
 /// Why a reclaimer is called: a request cannot be served otherwise, and waits.
 pub const ZONAL_RECLAIM_DIRECT: u32 = 1;
@@ -318,7 +318,7 @@ pub struct zonal_reclaim_request {
     pub block_bytes: u64,
     /// First page of the range that is wanted, if `range_pages` is not 0.
     pub range_frame: u64,
-    /// Number of pages of the only range that is wanted, or 0 if any page of the node helps.
+    /// Number of pages in the only range that is wanted, or 0 if any page of the node helps.
     pub range_pages: u64,
 }
 
@@ -352,15 +352,15 @@ pub struct zonal_registration {
     pub id: u64,
 }
 
-/// Kind of an event of memory pressure: a request found a zone of the node below its watermark `low`.
+/// Kind of a memory pressure event: a request found a zone of the node below its watermark `low`.
 pub const ZONAL_PRESSURE_BELOW_LOW: u32 = 0;
-/// Kind of an event of memory pressure: all zones of the node are above their watermark `high` again.
+/// Kind of a memory pressure event: all zones of the node are above their watermark `high` again.
 pub const ZONAL_PRESSURE_ABOVE_HIGH: u32 = 1;
-/// Kind of an event of memory pressure: reclaim begins to stall requests that prefer the node.
+/// Kind of a memory pressure event: reclaim begins to stall requests that prefer the node.
 pub const ZONAL_PRESSURE_STALLING: u32 = 2;
-/// Kind of an event of memory pressure: a request that prefers the node is about to fail.
+/// Kind of a memory pressure event: a request that prefers the node is about to fail.
 pub const ZONAL_PRESSURE_FAILING: u32 = 3;
-/// Kind of an event of memory pressure: one that a later version of the library added.
+/// Kind of a memory pressure event: one that a later version of the library added.
 pub const ZONAL_PRESSURE_OTHER: u32 = 4;
 
 /// An event of memory pressure, with the state of the node when the callback is called. Counts are in pages.
@@ -378,9 +378,9 @@ pub struct zonal_pressure_event {
     pub reserved: u16,
     /// Free pages of the node.
     pub free: u64,
-    /// Sum of the watermarks `low` of its zones.
+    /// Sum of its zones' `low` watermarks.
     pub low: u64,
-    /// Sum of the watermarks `high` of its zones.
+    /// Sum of its zones' `high` watermarks.
     pub high: u64,
     /// Share of the last 10, 60 and 300 seconds in which reclaim stalled requests, in hundredths of a percent.
     pub stalled: [u16; 3],

@@ -45,7 +45,7 @@ fn run(program: &mut Command) {
     skipped.into_iter().for_each(|why| zonal_testing::skipped!("{why}"));
 }
 
-/// The programs in C, each of which checks a part of the interface.
+/// The programs in C, each of which checks part of the interface.
 const PROGRAMS: [&str; 4] = ["interface.c", "placement.c", "callbacks.c", "contexts.c"];
 
 #[test]

@@ -28,7 +28,7 @@ use crate::progress;
 use crate::run::refused;
 use crate::values::{self, ForceArg, Size};
 
-/// Default number of frames of a pool: 4 GiB.
+/// Default frame count of a pool: 4 GiB.
 const FRAMES_DEFAULT: PageCount = PageCount::new(1 << 20);
 /// Bytes per frame.
 const PAGE_BYTES: u64 = 4096;
@@ -49,7 +49,7 @@ enum Other {
     Figures(figures::FigureArgs),
 }
 
-/// Arguments of the measurement of pairs.
+/// Arguments of the pair measurement.
 #[derive(Args, Clone, Debug)]
 struct PairArgs {
     /// Workload of each thread; see below [default: all]
@@ -72,7 +72,7 @@ struct PairArgs {
     #[arg(long, value_name = "N", value_parser = rounds, default_value = "7", allow_hyphen_values = true)]
     rounds: NonZeroUsize,
 
-    /// Duration of each allocator's part of a round
+    /// Duration of each allocator's part in a round
     #[arg(long, value_name = "S", value_parser = values::seconds, default_value = "0.1", allow_hyphen_values = true)]
     seconds: Duration,
 
@@ -144,7 +144,7 @@ fn built_peers() -> String {
     if names.is_empty() { "none in this build".into() } else { names.join(", ") }
 }
 
-/// Returns the end of a list of peers, which names the peers that this build does not contain.
+/// Returns the end of a peer list, which names the peers that this build does not contain.
 fn missing_peers() -> String {
     let built = zonal_bench::peers();
     let is_missing = |name: &str| !built.iter().any(|entry| entry.name() == name);
@@ -268,7 +268,7 @@ fn bench(args: &PairArgs) -> Result<Bench, Failure> {
     })
 }
 
-/// Returns the number of frames of a pool that fits into the memory of this machine.
+/// Returns the frame count of a pool that fits into this machine's memory.
 fn frames(requested: Option<Size>) -> Result<PageCount, Failure> {
     let wanted = requested.map_or(FRAMES_DEFAULT, |Size(bytes)| PageCount::new(bytes / PAGE_BYTES));
     match zonal_bench::pool(wanted) {

@@ -249,7 +249,7 @@ fn options(args: &RunArgs) -> Result<Options, Failure> {
 }
 
 fn run_one(plan: &Plan, options: &Options, stop: &AtomicBool) -> Result<Results, Failure> {
-    /// Number of steps of the progress bar. The share of completed work is a fraction, so it is scaled to steps.
+    /// Steps of the progress bar. The share of completed work is a fraction, so it is scaled to steps.
     const STEPS: f64 = 1000.0;
     let bar = progress::bar(STEPS as u64, "{prefix} {bar:24} {eta} left  {wide_msg}");
     bar.enable_steady_tick(Duration::from_millis(250));

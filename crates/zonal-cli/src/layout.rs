@@ -13,11 +13,11 @@ use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, pr
 use terminal_size::{Height, terminal_size_of};
 use textwrap::core::display_width;
 
-/// Maximum width of a line of prose. Longer lines are hard to read, even if the terminal is wider.
+/// Maximum width of a prose line. Longer lines are hard to read, even if the terminal is wider.
 const PROSE_COLUMNS: usize = 100;
 /// Minimum width to which text is fitted. On narrower terminals, lines are longer than the terminal is wide.
 const COLUMNS_MIN: usize = 20;
-/// Number of columns between two columns of a table.
+/// Columns between two columns of a table.
 const GAP: usize = 2;
 /// Minimum width of a text column that is wrapped.
 const TEXT_COLUMNS_MIN: usize = 8;
@@ -264,7 +264,7 @@ fn cell(text: &str, width: usize) -> String {
     textwrap::fill(text, textwrap::Options::new(width).break_words(false))
 }
 
-/// Returns the total width of a table from the widths of its columns.
+/// Returns the total width of a table from its column widths.
 fn total(widths: impl IntoIterator<Item = usize>) -> usize {
     widths.into_iter().map(|width| width + GAP).sum::<usize>().saturating_sub(GAP)
 }

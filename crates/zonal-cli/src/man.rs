@@ -1,4 +1,4 @@
-//! `zonal man`: the pages of the manual in the format of `man`.
+//! `zonal man`: the manual's pages in the format of `man`.
 //!
 //! The pages are generated from the definition of the command line: one page for `zonal` and one for each command.
 //! Related files: `man/after_help.rs` splits the text after the options into sections, and `completions.rs` generates
@@ -50,7 +50,7 @@ fn examples() -> String {
 
 /// Runs `zonal man` for a definition of the command line. Returns exit code 2 if there is no such page.
 ///
-/// The text of the pages does not depend on the width of the terminal.
+/// The pages' text does not depend on the width of the terminal.
 pub(crate) fn run(args: &ManArgs, command: fn() -> Command) -> ExitCode {
     let pages = layout::unlimited(|| pages(command()));
     let is_page = pages.iter().any(|(name, _)| args.page == *name);

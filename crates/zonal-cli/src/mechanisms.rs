@@ -1,5 +1,4 @@
-//! `zonal mechanisms`: measures the gain and the cost of each of the allocator's mechanisms by switching it off and
-//! on.
+//! `zonal mechanisms`: measures the gain and the cost of each mechanism of the allocator by switching it off and on.
 //!
 //! The arguments are converted to a list of mechanisms, and the measurements are printed. Related files:
 //! `zonal_bench::mechanisms` takes the measurements; `mechanisms/text.rs` and `mechanisms/json.rs` print them.

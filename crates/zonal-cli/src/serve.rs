@@ -18,7 +18,7 @@ use crate::outcome::{Failure, print_message};
 /// Allowed intervals, in seconds.
 const INTERVALS: std::ops::RangeInclusive<f64> = 0.1..=3600.0;
 
-/// Show the live state of this system or of a pool in a browser, and as metrics
+/// Show the live state of this system or a pool in a browser, and as metrics
 #[derive(Args, Clone, Debug)]
 #[command(after_help = examples())]
 pub(crate) struct ServeArgs {

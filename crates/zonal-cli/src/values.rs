@@ -19,7 +19,7 @@ use zonal_machine::output::Replace;
 /// Longest duration of a run: one year.
 const SECONDS_MAX: f64 = 31_536_000.0;
 
-/// Units of a size and their powers of two.
+/// Size units and their powers of two.
 const SIZE_UNITS: [(&str, u32); 14] = [
     ("", 0),
     ("b", 0),
@@ -114,8 +114,7 @@ pub(crate) fn reclaim_distance(text: &str) -> Result<u8, String> {
     setting(Setting::ReclaimDistance, text)
 }
 
-/// Parses the denominator of the fraction of a zone that fixes the size of its pagesets. 0 means that the size is
-/// tuned.
+/// Parses the denominator of the zone fraction that fixes pageset sizes. 0 means that the size is tuned.
 pub(crate) fn high_fraction(text: &str) -> Result<u32, String> {
     setting(Setting::PercpuPagelistHighFraction, text)
 }

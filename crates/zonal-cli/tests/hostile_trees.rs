@@ -1,5 +1,5 @@
-//! Checks every command that reads a tree of `/proc` and `/sys` with trees that lead out of themselves, that hold what is
-//! not a regular file, and that are far larger than any machine's. No command may hang, use more than 1 GiB of memory, or
+//! Checks every command that reads a tree of `/proc` and `/sys` with trees that lead out, that hold what is not a
+//! regular file, and that are far larger than any machine's. No command may hang, use more than 1 GiB of memory, or
 //! show anything from outside the tree.
 
 #[path = "common/paths.rs"]
@@ -165,7 +165,7 @@ fn large_trees_are_read_or_refused_in_time() {
         (0..count).map(zone).collect()
     };
     let types = (0..400_000).map(|at| format!("Node {}, zone Normal, type a{at} 1\n", at % 256));
-    // The pagesets of the last zone are those of many CPUs, each of which is a column of tables.
+    // The last zone's pagesets are those of many CPUs, each of which is a table column.
     let wide = |zones_before: usize, cpus: usize| -> String {
         let lines = (0..cpus).map(|cpu| format!("cpu: {cpu}\n"));
         let more = lines.filter(|line| !line.contains(SECRET));

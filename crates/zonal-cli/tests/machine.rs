@@ -75,7 +75,7 @@ fn a_check_accepts_values_computed_at_boot() {
     // With another rule for node load, the fallback orders differ, which fewer frames at boot cannot explain.
     let output = machine(&["--file", &file, "--check", "--node-load", "assign"]);
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
-    // This change of one number is not explained by any size of the zones at boot.
+    // This change of one number is not explained by any zone sizes at boot.
     let mut changed: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
     changed["observed"]["zones"][2]["low"] = 8018.into();
     let directory = tempfile::tempdir().unwrap();

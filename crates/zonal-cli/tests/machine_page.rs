@@ -44,7 +44,7 @@ fn count(document: &roxmltree::Document<'_>, attribute: &str) -> usize {
     document.descendants().filter(|node| node.has_attribute(attribute)).count()
 }
 
-/// Returns the cells of the row of a table that begins with `head`.
+/// Returns the cells in the table row that begins with `head`.
 fn row(page: &str, head: &str) -> Vec<String> {
     let mut cells = Vec::new();
     with_body(page, |document| {

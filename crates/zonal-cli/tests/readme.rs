@@ -1,4 +1,4 @@
-//! Checks that the sample outputs in the README and in the pages of `docs` are the outputs of the commands.
+//! Checks that the sample outputs in the README and in `docs` are the outputs of the commands.
 //!
 //! A comment before a sample names its command: `<!-- output: ARGUMENTS -->` if the output must be equal, or `<!--
 //! measured output: ARGUMENTS -->` if its numbers and units vary. A sample is a part of the output. A line `...` in a

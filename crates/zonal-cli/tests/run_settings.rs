@@ -1,4 +1,4 @@
-//! Checks the options of `zonal run` that choose rules and settings of the allocator. Each option must reach the pool
+//! Checks the options of `zonal run` that choose the allocator's rules and settings. Each option must reach the pool
 //! and change the output.
 
 use std::path::Path;

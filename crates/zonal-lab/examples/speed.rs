@@ -1,5 +1,5 @@
-//! Measures the number of page operations that the lab simulates per second of host time, on a machine with 64 CPUs.
-//! Usage: `speed [--short]`.
+//! Measures how many page operations the lab simulates per second of host time, on a machine with 64 CPUs. Usage:
+//! `speed [--short]`.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;

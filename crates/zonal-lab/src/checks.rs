@@ -1,9 +1,9 @@
 //! Invariants that are checked during every run and at its end.
 //!
-//! [`Owners`] records for each frame whether a program holds it. With this record, the run detects an allocation of a
-//! frame that is already allocated and a free of a frame that is not allocated. At the end of a run the accounting
-//! must balance. A failed check stops the run and reports the operation that detected the failure. Related files:
-//! `system.rs` calls these checks on each operation.
+//! [`Owners`] records for each frame whether a program holds it. With this record, the run detects an allocation of an
+//! already allocated frame and a free that finds its frame free. At the end of a run the accounting must balance. A
+//! failed check stops the run and reports the operation that detected the failure. Related files: `system.rs` calls
+//! these checks on each operation.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -70,7 +70,7 @@ impl Owners {
     /// Records that a program allocated a block.
     ///
     /// # Errors
-    /// Returns the first frame of the block that a program already holds or that is beyond the end of the machine's
+    /// Returns the first frame of the block that a program already holds or that is beyond the machine's
     /// memory.
     pub fn take(&self, frames: &FrameRange) -> Result<(), Pfn> {
         self.change(frames, |word, bit| (word & bit == 0).then_some(word | bit))?;
@@ -81,7 +81,7 @@ impl Owners {
     /// Records that a program freed a block.
     ///
     /// # Errors
-    /// Returns the first frame of the block that no program holds or that is beyond the end of the machine's memory.
+    /// Returns the first frame of the block that no program holds or that is beyond the machine's memory.
     pub fn give(&self, frames: &FrameRange) -> Result<(), Pfn> {
         self.change(frames, |word, bit| (word & bit != 0).then_some(word & !bit))?;
         self.held.set(self.held.get() - frames.count.get());
@@ -103,7 +103,7 @@ impl Owners {
         self.held.get()
     }
 
-    /// Returns the number of frames of a range that programs hold.
+    /// Returns how many frames of a range programs hold.
     #[must_use]
     pub fn held_in(&self, frames: &FrameRange) -> u64 {
         let word = |frame: u64| self.taken.get((frame / 64) as usize).map_or(0, Cell::get);

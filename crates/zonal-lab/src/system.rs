@@ -37,7 +37,7 @@ impl<'s, 'm> System<'s, 'm> {
         Self { sim, owners, operations: Cell::new(0), next_tick: RefCell::new(vec![TICK; ids]) }
     }
 
-    /// Returns the index of a node of the machine.
+    /// Returns the machine's index of a node.
     #[must_use]
     pub fn place_of(&self, node: NodeId) -> usize {
         self.sim.world.place_of(node)
@@ -55,7 +55,7 @@ impl<'s, 'm> System<'s, 'm> {
         self.owners.held()
     }
 
-    /// Returns the number of frames of a range that programs hold.
+    /// Returns how many frames of a range programs hold.
     #[must_use]
     pub fn held_in(&self, frames: &FrameRange) -> u64 {
         self.owners.held_in(frames)

@@ -11,7 +11,7 @@ use zonal_lab::system::System;
 use zonal_lab::workload::{FirstTouch, Placement, Program};
 use zonal_machine::preset;
 
-/// The parts of an experiment file that surround the tables of a part.
+/// The parts of an experiment file that surround a part's tables.
 const FRAME: &str = "name = 'bounds'\ntitle = 'x'\n[[variant]]\nname = 'ours'\nrole = 'ours'\n\
                      [[part]]\nmachine = 'quad-10-12-32'\n";
 

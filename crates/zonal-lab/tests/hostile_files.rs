@@ -80,7 +80,7 @@ fn errors_do_not_show_contents_of_nearby_files() {
     }
 }
 
-/// Checks files that are valid except for one cell of a table of figures or one value of a machine file.
+/// Checks files that are valid except for one cell in a table of figures or one value in a machine file.
 #[test]
 fn errors_do_not_show_cells_of_tables() {
     let columns = "workload,variant,metric,unit,value";

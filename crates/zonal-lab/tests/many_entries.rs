@@ -244,8 +244,7 @@ fn wide_machine(nodes: usize) -> String {
     )
 }
 
-/// Checks the maximum number of runs on a machine with many nodes. The memory of a run must still depend on the
-/// settings of the run.
+/// Checks the maximum number of runs on a machine with many nodes. A run's memory must still depend on its settings.
 #[test]
 fn machines_are_prepared_once_for_all_runs() {
     let directory = tempfile::tempdir().unwrap();

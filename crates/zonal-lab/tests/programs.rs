@@ -150,7 +150,8 @@ fn pairs_reach_the_sequential_rate() {
         warm_up: 0.1,
     };
     let outcome = run("desktop", Hardware::default(), &Config::default(), &program);
-    // A burst takes 8 us for each of ten pages and 10 us for each of two wake-ups; the allocator adds a little time.
+    // A burst takes 8 us for each of ten pages and 10 us for each wake-up, of which there are two; the allocator adds a
+    // little time.
     near(&outcome, "throughput", 4.0 * 10.0 * 4096.0 / 100.0, 7.0);
     near(&outcome, "cpu_idle", 60.0, 4.0);
 }

@@ -18,7 +18,7 @@ use zonal_linux::{
 };
 
 const POOL: u64 = 128 << 20;
-/// Pages of a block of 2 MiB.
+/// Pages of a 2 MiB block.
 const BLOCK: u64 = 512;
 
 /// A cache of single pages.

@@ -3,8 +3,8 @@
 //! A [`Pool`] maps memory, binds each part of it to a NUMA node, and allocates blocks of frames (pages) from the
 //! mapping, on the node of the calling CPU if possible. The pool returns a block either as a byte slice ([`Frames`])
 //! or as a frame number and an order ([`Block`]). A cache can register a [`Reclaimer`], which the pool calls when
-//! frames run short. The allocator itself is the crate `zonal`; this crate re-exports the types of `zonal` that the
-//! methods of a pool use.
+//! frames run short. The allocator itself is the crate `zonal`; this crate re-exports the `zonal` types that a pool's
+//! methods use.
 //!
 //! ```
 //! use zonal_linux::{Pool, PoolRequest};
@@ -51,12 +51,13 @@
 //! # Sizes
 //! A block of order `n` has `2^n` frames and begins at a multiple of its length. [`Pool::alloc_bytes`]
 //! allocates any other size: a buffer of 12 KiB has three frames. [`Pool::alloc_contiguous`] allocates more than the
-//! largest block, and [`Pool::alloc_bulk_raw`] many frames that need not be adjacent. The size of the pool is rounded down to a multiple of 2 MiB on each node.
+//! largest block, and [`Pool::alloc_bulk_raw`] many frames that need not be adjacent. The pool size is rounded down to
+//! a multiple of 2 MiB on each node.
 //!
 //! Ordinary requests cannot use the reserve, `watermarks.min`, which is for urgent requests and for reclaimers. By
-//! default, the reserve in KiB is the square root of 16 times the size of the pool in KiB. A pool of 256 MiB has 65536
-//! frames of 4 KiB and a reserve of 512 frames (2 MiB). Ordinary requests can therefore allocate about 65000 frames
-//! (254 MiB), or 63 blocks of 4 MiB:
+//! default, the reserve in KiB is the square root of 16 times the pool size in KiB. A 256 MiB pool has 65536 frames of
+//! 4 KiB and a reserve of 512 frames (2 MiB). Ordinary requests can therefore allocate about 65000 frames (254 MiB), or
+//! 63 blocks of 4 MiB:
 //!
 //! ```
 //! use zonal_linux::{Order, Pool, PoolRequest};
@@ -69,13 +70,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Metadata occupies less than 1.5 bytes for each frame on nodes of at least 2 GiB and 512 MiB for each of their CPUs, and
-//! at most 1.65 from 512 MiB and 64 MiB for each CPU on. On smaller nodes it is more: 2.3 for 48 MiB and two CPUs. The
-//! threads of the pool use a few pages.
+//! Metadata occupies less than 1.5 bytes for each frame on nodes with at least 2 GiB and 512 MiB for each CPU, and
+//! at most 1.65 from 512 MiB and 64 MiB for each CPU on. On smaller nodes it is more: 2.3 for 48 MiB and two
+//! CPUs. The threads of the pool use a few pages.
 //!
 //! # Defaults
-//! The documentation of [`PoolBuilder`] lists the defaults of its options. The defaults of [`Pool::default_config`] are
-//! those of Linux 6.12 where Linux has the same setting, except for the distance between watermarks:
+//! The documentation of [`PoolBuilder`] lists its options' defaults. The defaults of [`Pool::default_config`] are those
+//! in Linux 6.12 where Linux has the same setting, except for the distance between watermarks:
 //!
 //! | setting | default | from |
 //! |---|---|---|
@@ -144,7 +145,7 @@ pub use threads::lock::SleepingLock;
 pub use topology::limits::available_bytes;
 pub use topology::{Topology, TopologyNode, ZoneShare};
 
-// Types that appear in the signatures of the methods of `Pool`.
+// Types that appear in the signatures of `Pool`'s methods.
 pub use publish::{PROTOCOL_VERSION, Publication, PublishError, publisher_has_ended};
 pub use zonal::config::{
     Config, Faults, Hardening, InvalidFree, NodeReclaim, StatInterval, ZeroOn, ZonelistCache,

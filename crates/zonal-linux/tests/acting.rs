@@ -1,4 +1,4 @@
-//! Tests of threads that act as CPUs of a pool's machine, and of the machines on which they may.
+//! Tests of threads that act as CPUs in a pool's machine, and of the machines on which they may.
 
 mod common;
 

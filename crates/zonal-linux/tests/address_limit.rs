@@ -16,10 +16,10 @@ const POOL_BYTES: u64 = 60 << 20;
 /// align a zone.
 const NODES: usize = 30;
 const STEP: u64 = 1 << 20;
-/// More bytes than a pool of this size and the stacks of its threads need.
+/// More bytes than such a pool and its threads' stacks need.
 const MOST: u64 = 256 << 20;
 
-/// Returns the number of bytes of this process's address space in use.
+/// Returns how many bytes of this process's address space are in use.
 fn used() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap();
     text.split(' ').next().unwrap().parse::<u64>().unwrap() * 4096

@@ -206,7 +206,7 @@ fn reclaimers_whose_destructors_panic_stop_nothing_else() {
 thread_local! {
     static EARLY: RefCell<Option<Farewell>> = const { RefCell::new(None) };
     static LATE: RefCell<Option<Farewell>> = const { RefCell::new(None) };
-    /// Number of nested calls of the reclaimer on this thread.
+    /// Nested calls of the reclaimer on this thread.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -249,7 +249,7 @@ fn reclaim_does_not_nest_at_the_end_of_a_thread() {
                 EARLY.set(Some(Farewell(user.clone())));
                 user.alloc(&PoolRequest::page()).ok();
                 LATE.set(Some(Farewell(user.clone())));
-                // One of the two values is dropped after all of the pool's own thread locals.
+                // One of the two values is dropped after all the pool's thread locals.
             };
             thread::spawn(asks_late).join().unwrap();
         }

@@ -1,4 +1,4 @@
-//! Tests of the events for subscribers of `tracing`: which calls emit them, and that a subscriber may use the pool.
+//! Tests of the events for `tracing` subscribers: which calls emit them, and that a subscriber may use the pool.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Debug;

@@ -1,5 +1,5 @@
-//! Tests that a child made by `fork` emits no events, because another thread of the parent may have held a lock of the
-//! subscriber. This file has only one test, because a test that forks must be alone in its process.
+//! Tests that a child made by `fork` emits no events, because another thread of the parent may have held a subscriber's
+//! lock. This file has only one test, because a test that forks must be alone in its process.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -1,4 +1,4 @@
-//! The first use of pagesets of other nodes, by several threads of each CPU at once. Other CPUs drain the pagesets, the
+//! The first use of other nodes' pagesets, by several threads of each CPU at once. Other CPUs drain the pagesets, the
 //! pool grows, and threads move to other CPUs at any instruction meanwhile.
 //!
 //! Most pagesets have no first use again, so each round has a new pool. `ZONAL_STRESS_SECONDS` makes the test run longer.
@@ -29,7 +29,7 @@ const THREADS_PER_CPU: usize = 3;
 const CPUS_MAX: usize = 4;
 /// Orders into which a block of the largest order is split, one after another.
 const ORDERS: [u8; 5] = [9, 5, 3, 1, 0];
-/// Number of pools of a short run.
+/// Pools of a short run.
 const POOLS: usize = 20;
 
 struct Round<'a> {
@@ -86,8 +86,8 @@ impl Round<'_> {
     }
 }
 
-/// Lets all threads of all CPUs use the pagesets of a new pool, and disturbs them meanwhile. Returns how many pagesets
-/// were used for the first time.
+/// Lets all threads on all CPUs use a new pool's pagesets, and disturbs them meanwhile. Returns how many pagesets were
+/// used for the first time.
 fn use_new_pool(cpus: &[usize], round: usize) -> usize {
     let topology = Topology::fake(NODES).unwrap();
     let bytes = NODES as u64 * 8 * MIB;

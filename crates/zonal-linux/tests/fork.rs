@@ -61,8 +61,8 @@ fn in_a_child(pool: &Pool, before: impl FnOnce(), child: impl FnOnce()) -> Resul
     }))
 }
 
-/// Waits until the tick thread has finished its sleep of one second and waits for the end of the pause. Its system
-/// call is then a wait without a timeout. If the kernel does not show system calls, prints a message instead.
+/// Waits until the tick thread has finished its sleep, which takes one second, and waits for the end of the pause. Its
+/// system call is then a wait without a timeout. If the kernel does not show system calls, prints a message instead.
 fn wait_for_the_tick() {
     let named =
         |task: &PathBuf| fs::read_to_string(task.join("comm")).is_ok_and(|name| name == "zonal-tick\n");
@@ -255,7 +255,7 @@ fn a_reclaimer_makes_a_child() {
     drop((held, registration, last));
 }
 
-/// A child can drop registrations even if other threads of its parent were using the list of reclaimers at the fork.
+/// A child can drop registrations even if other threads of its parent were using the reclaimer list at the fork.
 fn a_child_drops_a_registration() {
     let pool = Pool::builder().size(16 << 20).build().unwrap();
     let cache = || Arc::new(Asked(|| (), AtomicBool::new(false)));
@@ -308,7 +308,7 @@ fn a_child_of_the_same_number() {
     ended(start_child(apart_and_on)).unwrap();
 }
 
-/// A child has its own copy of these kinds of memory, which later stores of its parent do not change.
+/// A child has its own copy of these memory kinds, which later stores of its parent do not change.
 fn ordinary_memory_is_copied() {
     for huge_pages in [HugePages::Never, HugePages::Transparent] {
         for prefault in [Prefault::OnUse, Prefault::AtOnce] {
@@ -371,7 +371,7 @@ fn memory_is_not_copied(builder: PoolBuilder<'static>) {
             let why = taken.downcast::<String>().unwrap();
             assert!(why.contains("a child made by fork has no copy of this pool's memory"), "{why}");
             pool.alloc_raw(&PoolRequest::page().zeroed()).unwrap();
-            // New mappings of the child are not at the addresses of the parent's frames.
+            // The child's new mappings are not at the addresses of the parent's frames.
             let heap: Vec<Vec<u8>> = (0..64).map(|_| vec![1; 1 << 20]).collect();
             let place = held[0].as_ptr() as usize;
             assert!(heap.iter().all(|one| !one.as_ptr_range().contains(&held[0].as_ptr())));
@@ -402,7 +402,7 @@ extern "C" fn build_in_child() {
     }
 }
 
-/// Returns the number of threads of this process besides the caller, and the number of threads that belong to pools,
+/// Returns how many threads this process has besides the caller, and the number of threads that belong to pools,
 /// judging by their names.
 fn threads() -> (usize, usize) {
     let tasks = fs::read_dir("/proc/self/task").unwrap();

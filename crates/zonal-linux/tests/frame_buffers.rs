@@ -1,4 +1,4 @@
-//! Tests of frame buffers: any number of adjacent frames of a pool.
+//! Tests of frame buffers: any number of adjacent pool frames.
 
 use zonal_linux::{AllocError, FreeError, Order, PageCount, Pfn, Pool, PoolRequest, SplitError};
 
@@ -51,7 +51,7 @@ fn pages_of_a_buffer_keep_its_contents_and_are_freed_one_by_one() {
 #[test]
 fn contiguous_buffers_may_be_larger_than_the_largest_block() {
     let pool = pool();
-    // A machine of several nodes has a part of the pool on each.
+    // On a machine with several nodes, each has a part of the pool.
     let most = pool.zones().map(|zone| zone.present.get()).max().unwrap();
     let count = PageCount::new(most / 16 * 9);
     assert!(count > Order::holding(PageCount::new(1024)).unwrap().pages());

@@ -10,7 +10,7 @@ use zonal_testing::eventually;
 
 /// Number of rounds observed. After more rounds than this, the allocator no longer wakes the worker.
 const ROUNDS: usize = 8;
-/// Slightly less than the worker's pause of 4 ms, because the clocks of waits and of [`Instant`] may differ.
+/// Slightly less than the worker's pause of 4 ms, because waits and [`Instant`] may have different clocks.
 const REST_MIN: Duration = Duration::from_micros(3900);
 
 /// A reclaimer that frees nothing, and records when background reclaim calls it.

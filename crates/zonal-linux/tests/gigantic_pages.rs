@@ -1,5 +1,5 @@
-//! Tests of blocks of 1 GiB, and of pools on explicit huge pages of 1 GiB. If the kernel has none, pools use smaller
-//! pages, and warn.
+//! Tests of 1 GiB blocks, and of pools on explicit 1 GiB pages. If the kernel has none, pools use smaller pages, and
+//! warn.
 
 use std::fs;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,7 +21,7 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Order of blocks of 1 GiB.
+/// Order of 1 GiB blocks.
 fn gib() -> Order {
     order(18)
 }

@@ -20,9 +20,9 @@ use zonal_testing::Ledger;
 use zonal_testing::within_patience;
 
 const THREADS: usize = 2;
-/// Number of allocations of each thread in a round.
+/// Allocations of each thread in a round.
 const TAKES: u32 = 60_000;
-/// Largest number of blocks that the handlers of one thread hold.
+/// The most blocks that one thread's handlers hold.
 const HELD_MOST: usize = 8;
 /// Number of rounds after which the test fails if no request in a handler was refused, or no free was deferred.
 const ROUNDS_MAX: u32 = 100;
@@ -39,7 +39,7 @@ static DEFERRED: AtomicU64 = AtomicU64::new(0);
 static NOT_FREED: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// Blocks that the handlers of this thread hold, and the number of calls of the handlers.
+    /// Blocks that the handlers of this thread hold, and the number of handler calls.
     static HELD: Cell<([Option<Block>; HELD_MOST], u32)> = const { Cell::new(([None; HELD_MOST], 0)) };
     /// Name of this thread in the ledger. Its handlers use the next number.
     static NAME: Cell<u32> = const { Cell::new(0) };

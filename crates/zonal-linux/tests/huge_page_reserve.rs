@@ -20,7 +20,7 @@ use reserve::{Files, Reserve, free_huge_pages};
 
 const MIB: u64 = 1 << 20;
 const HUGE_PAGE_BYTES: u64 = 2 * MIB;
-/// Largest number of 2 MiB blocks that the `min` watermark of such a pool keeps free.
+/// The most 2 MiB blocks that the `min` watermark of such a pool keeps free.
 const BELOW_MIN: u64 = 1;
 
 /// Locks the reserve, so that only one test at a time uses it.

@@ -23,11 +23,11 @@ use zonal_testing::{Ledger, skipped};
 
 /// Environment variable that is set only in the child.
 const CHILD: &str = "ZONAL_TEST_TRACED_CHILD";
-/// Prefix of the child's messages in the output of its test harness.
+/// Prefix of the child's messages in its test harness's output.
 const MARK: &str = "@traced";
 /// Flag that the tracer sets to 1 when the child may end.
 static OVER: AtomicU64 = AtomicU64::new(0);
-/// Offset of the descriptor of the current sequence in a thread's area.
+/// Offset of the current sequence's descriptor in a thread's area.
 const DESCRIPTOR_AT: u64 = 8;
 /// Number of single steps in `walk`: enough for a whole round of the child's work.
 const STEPS: u32 = 20_000;
@@ -162,7 +162,7 @@ impl Trace {
         true
     }
 
-    /// Interrupts every instruction. Returns the number of sequences and the number of instructions interrupted.
+    /// Interrupts every instruction. Returns how many sequences and instructions were interrupted.
     fn interrupt_all(&self) -> (usize, usize) {
         let (mut reached, mut interrupted) = (0, 0);
         for &sequence in &self.sequences {
@@ -178,8 +178,8 @@ impl Trace {
         (reached, interrupted)
     }
 
-    /// Single-steps the thread; each step is an interruption. Returns the number of aborted sequences and the number
-    /// of finished sequences.
+    /// Single-steps the thread; each step is an interruption. Returns how many sequences were aborted and how many
+    /// finished.
     fn walk(&self) -> (u32, u32) {
         self.traced.break_at(&[]).unwrap();
         let (mut aborted, mut done) = (0, 0);

@@ -1,4 +1,4 @@
-//! Tests of pools that reserve more addresses than they have memory, and of requirements instead of warnings.
+//! Tests of pools that reserve more addresses than they have memory, and of requirements that replace warnings.
 
 use std::fs;
 

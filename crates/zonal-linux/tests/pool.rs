@@ -1,4 +1,4 @@
-//! Tests of the public interface of pools.
+//! Tests of the pools' public interface.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Tests of the callbacks of a pool for memory pressure.
+//! Tests of a pool's callbacks for memory pressure.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};

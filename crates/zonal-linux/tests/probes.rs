@@ -28,7 +28,7 @@ struct Note {
     arguments: Vec<String>,
 }
 
-/// Splits notes: the length of the owner's name and of the description, a type, and both padded to four bytes.
+/// Splits notes: the lengths of the owner's name and the description, a type, and both padded to four bytes.
 fn notes(mut section: &[u8]) -> Vec<Note> {
     let mut found = Vec::new();
     while !section.is_empty() {

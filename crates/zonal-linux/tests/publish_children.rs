@@ -1,5 +1,5 @@
-//! Test of a pool that publishes itself in a program with children. It stands alone, since a child keeps the sockets
-//! of all tests of its program open.
+//! Test of a pool that publishes itself in a program with children. It stands alone, since a child keeps the sockets of
+//! all tests in its program open.
 
 use std::io::{BufRead, BufReader};
 use std::os::fd::OwnedFd;

@@ -144,7 +144,7 @@ fn remote_drains_and_ticks_keep_the_accounting_exact() {
     }
 }
 
-/// Number of migrations of a holder in a race. Each occurs at a slightly different time.
+/// Migrations of a holder in a race. Each occurs at a slightly different time.
 const MIGRATIONS: u32 = 2_000;
 /// Time for which a holder runs on the owner's CPU. It may be interrupted at any point.
 const RUN: Duration = Duration::from_micros(25);

@@ -1,4 +1,4 @@
-//! Tests of what a pool reports about the place of its memory.
+//! Tests of what a pool reports about its memory's place.
 
 use std::collections::HashSet;
 use std::num::NonZeroUsize;

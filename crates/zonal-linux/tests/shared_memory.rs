@@ -83,8 +83,8 @@ fn pools_without_files_have_none() {
     assert!(files(&pool).is_empty());
 }
 
-/// Does nothing unless the test below starts it in a second process. Adds one to a word of the mapped file for each byte
-/// of its input.
+/// Does nothing unless the test below starts it in a second process. Adds one to a word of the mapped file for each
+/// input byte.
 #[test]
 fn second_process() {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());

@@ -178,7 +178,7 @@ fn a_pool_shrinks_and_grows_while_threads_use_it() {
     assert_eq!((accounting.allocated, accounting.managed.get() * 4096), (PageCount::ZERO, 128 * MIB));
 }
 
-/// The parts of a pool of 1 TiB are 16 MiB. A part of which less is online can leave and come back too.
+/// A 1 TiB pool has parts of 16 MiB. A part of which less is online can leave and come back too.
 #[test]
 fn parts_that_are_partly_online_shrink_and_grow() {
     let pool = Pool::builder().size(8 * MIB).max_size(1 << 40).fake_nodes(1).build().unwrap();

@@ -23,7 +23,7 @@ use zonal_testing::{Ledger, skipped};
 
 const POOL_BYTES: u64 = 32 << 20;
 const THREADS: u32 = 3;
-/// Number of allocations of each thread in a round.
+/// Allocations of each thread in a round.
 const TAKES: u32 = 150_000;
 /// Number of rounds after which the test fails if no signal has interrupted a sequence.
 const ROUNDS_MAX: u32 = 200;
@@ -31,7 +31,7 @@ const ROUNDS_MAX: u32 = 200;
 // Relaxed everywhere: these are counts, and settings that are stored before the timers start.
 static SIGNALS: AtomicU64 = AtomicU64::new(0);
 static ABORTS: AtomicU64 = AtomicU64::new(0);
-/// Number of iterations of a handler's busy loop.
+/// Iterations of a handler's busy loop.
 static BURN: AtomicU64 = AtomicU64::new(0);
 
 /// Returns the address at which a signal interrupted its thread.
@@ -112,7 +112,7 @@ impl Drop for Timer {
     }
 }
 
-/// A pool, the threads that use it, and a ledger of the owners of its frames.
+/// A pool, the threads that use it, and a ledger of its frames' owners.
 struct Storm {
     pool: Pool,
     owners: Ledger,

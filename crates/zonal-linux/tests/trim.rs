@@ -1,4 +1,4 @@
-//! Tests of pools that return the memory of free frames.
+//! Tests of pools that return free frames' memory.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;

@@ -163,7 +163,7 @@ fn is_block(cell: &Cell) -> bool {
     matches!(cell.symbol().chars().next(), Some('▁'..='█' | '░'))
 }
 
-/// Returns a colour of the palette of 256, or `default`.
+/// Returns a colour of the 256-colour palette, or `default`.
 fn colour(colour: Color, default: &str) -> String {
     let Color::Indexed(index) = colour else { return default.to_owned() };
     let level = |part: u8| if part == 0 { 0 } else { 55 + 40 * u32::from(part) };

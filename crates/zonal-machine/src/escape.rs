@@ -2,7 +2,7 @@
 //!
 //! A captured host name, the title of an experiment or a file name can contain characters that move the cursor, begin a
 //! new line or reverse the direction of text. All code that prints such text wraps it in [`Escaped`]: errors of this
-//! crate and of the lab, the command line, and reports. JSON documents contain the unescaped text.
+//! crate and the lab, the command line, and reports. JSON documents contain the unescaped text.
 
 use std::fmt::{self, Display, Write};
 

@@ -62,7 +62,7 @@ pub(crate) struct FileNode {
     pub(crate) distances: FileRow,
 }
 
-/// A row of distances in the order of the file. A node that the file names twice has two entries.
+/// A distance row in the order of the file. A node that the file names twice has two entries.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FileRow(pub(crate) Vec<(u64, i64)>);
 
@@ -87,7 +87,7 @@ pub(crate) enum FileKind {
     Movable,
 }
 
-/// Settings of a kernel. Their names are those of the table of settings.
+/// Settings of a kernel. Their names are those in the settings table.
 #[derive(Serialize, Clone, Debug, Default)]
 pub(crate) struct FileSettings {
     #[serde(skip_serializing_if = "Option::is_none")]

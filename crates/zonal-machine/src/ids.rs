@@ -2,8 +2,8 @@
 
 use std::ops::RangeInclusive;
 
-/// Returns the first and the last id of each part of a list, or the part if it is neither an id nor two with a dash between.
-/// Spaces around ids are allowed. The first id of a part may be the larger one.
+/// Returns the first and the last id in each part of a list, or the part if it is neither an id nor two with a dash
+/// between. Spaces around ids are allowed. The first id of a part may be the larger one.
 pub fn parts(list: &str) -> impl Iterator<Item = Result<(u64, u64), &str>> {
     list.split(',').map(|part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

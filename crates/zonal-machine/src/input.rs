@@ -75,8 +75,8 @@ pub(crate) fn head(path: &Path, most: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Whether an error of this module means that a file is of a kind that neither a machine nor a copy of one can have: a
-/// device, a FIFO, a file that is too large, or a link that leads out of its folder.
+/// Whether an error of this module means that a file is of a kind that neither a machine nor a copy can have: a device,
+/// a FIFO, a file that is too large, or a link that leads out of its folder.
 #[must_use]
 pub fn is_foreign(error: &io::Error) -> bool {
     // An error with a number is from the system, and a live machine may refuse or fail to show a file. `ELOOP` means that

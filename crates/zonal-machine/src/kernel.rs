@@ -67,7 +67,7 @@ impl fmt::Display for KernelVersion {
 pub enum OfflineLists {
     /// Offline nodes have no lists.
     Skipped,
-    /// Lists of offline nodes are built after those of the online nodes, and their loads count.
+    /// Lists of offline nodes are built after the online nodes' lists, and their loads count.
     Built,
 }
 

@@ -13,7 +13,7 @@ pub fn parent(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// The number of the next new name of this process.
+/// The number of this process's next new name.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// Calls `make` with new names in `folder` until a name does not exist yet.

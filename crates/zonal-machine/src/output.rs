@@ -50,10 +50,10 @@ pub enum Kind {
 /// The first line of every picture.
 pub const DRAWING_MARK: &str = "<!-- Drawn by zonal -->\n";
 
-/// The first line of every page of the manual, a comment.
+/// The first line of every manual page, a comment.
 pub const MANUAL_MARK: &str = ".\\\" Written by zonal\n";
 
-/// The length of the beginning of a file that must contain the marker.
+/// How much of a file's beginning must contain the marker.
 const HEAD_BYTES: usize = 256;
 
 impl Kind {
@@ -284,9 +284,9 @@ fn identity(about: &Metadata) -> (u64, u64) {
     (about.dev(), about.ino())
 }
 
-/// Sets the owner, group and permissions of a new file or folder to those of the one that it replaces, as far as this
-/// process may do so: only the superuser may set another owner. If the group differs, the permissions of the old group
-/// are dropped.
+/// Sets the owner, group and permissions of a new file or folder to what the replaced one has, as far as this process
+/// may do so: only the superuser may set another owner. If the group differs, the permissions of the old group are
+/// dropped.
 pub(crate) fn inherit(new: &File, before: &Metadata) -> io::Result<()> {
     let about = new.metadata()?;
     let group = Some(before.gid());
@@ -414,7 +414,7 @@ mod tests {
             };
             let (is_written, path, _folder) = write_after_change(first, folder, replace);
             assert!(!is_written && path.is_dir());
-            // A file of another run of zonal may be replaced.
+            // A file of another zonal run may be replaced.
             let (is_written, path, _folder) = write_after_change(first, renamed(DRAWING_MARK), replace);
             assert_eq!((is_written, fs::read_to_string(path).unwrap()), (true, "new".to_owned()));
         }

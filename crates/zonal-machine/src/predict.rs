@@ -57,7 +57,7 @@ pub(crate) fn orders(model: &MachineModel, rules: &Rules) -> Vec<Vec<NodeId>> {
 }
 
 impl Settings {
-    /// Returns the watermark settings of a machine with frames of `page_bytes` bytes.
+    /// Returns the watermark settings of a machine whose frames have `page_bytes` bytes.
     #[must_use]
     pub fn watermarks(&self, page_bytes: u32, movable_min: MovableMin) -> WatermarkSettings {
         let [dma, dma32, normal, movable, _] = self.lowmem_reserve_ratio;

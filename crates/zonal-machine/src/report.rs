@@ -285,7 +285,7 @@ pub(crate) fn checks(
     checks
 }
 
-/// Adds the checks of the observed values of a zone to `checks`.
+/// Adds the checks of a zone's observed values to `checks`.
 ///
 /// Skips observed values that the rules cannot predict. For example, a kernel that tunes `high` changes it all the
 /// time, so the rules predict only its lower and upper limits.

@@ -17,7 +17,7 @@ use crate::model::{
     MachineModel, NUMA_DEFAULT_DISTANCE, NodeModel, Observed, ObservedZone, Presence, Settings, ZoneModel,
 };
 
-/// A result whose error is the name of a field and the problem of its value.
+/// A result whose error is a field's name and its value's problem.
 type Found<T> = Result<T, (String, Problem)>;
 
 /// Largest setting or count. It is more than any machine has, and small enough to add without overflow checks.

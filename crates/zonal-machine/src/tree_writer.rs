@@ -37,8 +37,8 @@ use crate::places::{self, Moves};
 /// back.
 ///
 /// # Errors
-/// The errors of [`check_tree`], an error for a folder at the path of a file or another entry at the path of a folder,
-/// and the file system's errors. After an error the old folder is unchanged, unless the message says where it is.
+/// The errors of [`check_tree`], an error for a folder at a file's path or another entry at a folder's path, and the
+/// file system's errors. After an error the old folder is unchanged, unless the message says where it is.
 pub fn write_tree<P: Platform>(
     snapshot: Snapshot<'_, '_, P>,
     root: &Path,

@@ -47,8 +47,7 @@ fn oracle() -> MachineModel {
     MachineModel::read(&directory.join("linux-6.1-quad-node2-cpuonly.json")).unwrap()
 }
 
-/// Returns the text of `/proc/zoneinfo`. As in Linux, every kind of zone of every node has a heading, even without
-/// frames.
+/// Returns the text of `/proc/zoneinfo`. As in Linux, every zone kind of every node has a heading, even without frames.
 fn zoneinfo(model: &MachineModel) -> String {
     let mut text = String::new();
     let observed = model.observed.as_ref().unwrap();
@@ -104,7 +103,7 @@ fn captured(files: &[(String, String)]) -> Capture {
     capture(tree(files).path()).unwrap()
 }
 
-/// Checks a capture by the rules of its kernel. Returns the number of checks and the names of those that differ.
+/// Checks a capture by the rules of its kernel. Returns the number of checks and the names that differ.
 fn checks(model: &MachineModel) -> (usize, Vec<String>) {
     let version = model.observed.as_ref().and_then(|observed| observed.kernel);
     let report = explain(model, &Rules::of(version.unwrap_or(KernelVersion::NEWEST)));

@@ -119,7 +119,7 @@ fn fallback_orders_of_a_log_have_a_limit() {
         let longest = observed.fallback_order.values().map(Vec::len).max().unwrap_or(0);
         assert!(longest <= 1025, "{longest}");
     }
-    // The number of fallback orders is limited by the number of nodes.
+    // The number of fallback orders is limited by the node count.
     let orders = (0..200_000).map(|node| format!("Fallback order for Node {node}: 0\n"));
     put(&root, "dmesg", &orders.collect::<String>());
     assert_eq!(captured(&root).unwrap().model.observed.unwrap().fallback_order.len(), 1);

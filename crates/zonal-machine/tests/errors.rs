@@ -206,7 +206,7 @@ fn empty_zones_and_zones_beyond_the_last_frame_are_refused() {
     assert!(read(&file).unwrap_err().contains("must end by frame 4294967296"));
 }
 
-/// A zone of the allocator has at most 2^32 frames, counted from the aligned start of a block of the maximum order.
+/// A zone of the allocator has at most 2^32 frames, counted from the aligned start of a maximum-order block.
 #[test]
 fn a_zone_larger_than_the_allocators_zones_becomes_several() {
     let largest = 1_u64 << 32;

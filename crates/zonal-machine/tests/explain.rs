@@ -72,8 +72,8 @@ fn json_has_the_pageset_fields_of_its_rules() {
     assert_eq!(fields(KernelVersion::NEWEST), [false, true, true]);
 }
 
-/// Tests the largest settings that a file may have, with zones of one frame and of the maximum size, and with the
-/// smallest and the largest pages.
+/// Tests the largest settings that a file may have, with zones of one frame and the maximum size, and with the smallest
+/// and the largest pages.
 #[test]
 fn settings_beyond_all_memory_are_explained_too() {
     let largest: u64 = 1 << 52;

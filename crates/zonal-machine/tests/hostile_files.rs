@@ -37,7 +37,7 @@ fn sparse(path: &Path, mib: u64) {
     File::create(path).unwrap().set_len(mib << 20).unwrap();
 }
 
-/// Kinds of entries that may exist in place of a regular file, in the words of the error.
+/// Kinds of entries that may replace a regular file, in the words of the error.
 const KINDS: [&str; 5] = ["a FIFO", "a directory", "a socket", "a character device", "larger than"];
 
 /// Creates an entry of a kind. Returns whether this process may create it.

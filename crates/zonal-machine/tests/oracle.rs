@@ -49,7 +49,7 @@ fn every_observed_value_is_predicted() {
 
 #[test]
 fn rules_of_another_version_predict_different_values() {
-    // The check can fail: the rules of one version do not predict all machines of another version. The exceptions are
+    // The check can fail: one version's rules do not predict all machines of another version. The exceptions are
     // 6.12 and 7.2, which compute batches differently but with equal results.
     let version = |(major, minor)| KernelVersion::new(major, minor);
     let versions = [(5, 10), (6, 1), (6, 12), (7, 2)];

@@ -207,7 +207,7 @@ fn server(name: &str, library: &Path, variant: usize) -> Result<Numbers, Failure
     Ok(numbers)
 }
 
-/// Returns the minor page faults of a process, and its ticks of user and of system time.
+/// Returns the minor page faults of a process, and its ticks of user and system time.
 fn fields(process: u32) -> Result<[f64; 3], Failure> {
     let text = fs::read_to_string(format!("/proc/{process}/stat"))?;
     let (_, fields) = text.rsplit_once(") ").ok_or("no name in stat")?;

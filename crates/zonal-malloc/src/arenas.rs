@@ -1,4 +1,4 @@
-//! The memory of the pool as arenas of mimalloc, and how much of it mimalloc uses.
+//! The pool's memory as arenas of mimalloc, and how much of it mimalloc uses.
 //!
 //! Arenas are whole multiples of 32 MiB, at most 16 GiB each, and never handed back. Invariant: the address ranges of
 //! arenas are disjoint, and only mimalloc uses them.
@@ -14,7 +14,7 @@ use crate::mimalloc::{self, Piece};
 
 /// mimalloc divides arenas into slices of this size.
 pub(crate) const SLICE: usize = 64 << 10;
-/// The sizes of arenas are multiples of this.
+/// Arena sizes are multiples of this.
 pub(crate) const UNIT: usize = 32 << 20;
 /// The largest arena.
 const MOST: usize = 16 << 30;
@@ -81,8 +81,8 @@ impl Arena {
     }
 }
 
-/// Makes arenas of all memory of the pool, node by node. The pool's allocator is not used: its metadata of the memory then
-/// stays untouched, which is several MiB.
+/// Makes arenas from all memory of the pool, node by node. The pool's allocator is not used: its metadata of the memory
+/// then stays untouched, which is several MiB.
 ///
 /// # Errors
 /// Says which memory mimalloc refused, or that no part of the pool is large enough.

@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 use std::io;
 use std::os::fd::AsRawFd;
 
-// SAFETY: the types of functions that mimalloc calls are those of `mimalloc.h`.
+// SAFETY: the types of functions that mimalloc calls are those in `mimalloc.h`.
 /// Commits (`true`) or decommits a part of an arena. Called while a program allocates, so it must not allocate.
 pub(crate) type CommitFunction = unsafe extern "C" fn(
     commit: bool,
@@ -117,7 +117,7 @@ pub(crate) fn on_error(handler: ErrorFunction) {
 pub(crate) unsafe fn manage(piece: &Piece, commit: CommitFunction, argument: *mut c_void) -> bool {
     let &Piece { start, bytes, node, is_pinned } = piece;
     let mut arena = std::ptr::null_mut();
-    // SAFETY: the caller guarantees what mimalloc requires of the memory and of the function.
+    // SAFETY: the caller guarantees what mimalloc requires of the memory and the function.
     unsafe {
         mi_manage_memory(
             start,
@@ -134,7 +134,7 @@ pub(crate) unsafe fn manage(piece: &Piece, commit: CommitFunction, argument: *mu
     }
 }
 
-/// Makes mimalloc prefer arenas of the node of the CPU for new pages. `nodes` has the node of each CPU, or -1.
+/// Makes mimalloc prefer arenas on the CPU's node for new pages. `nodes` has the node of each CPU, or -1.
 ///
 /// Called before the program has threads.
 pub(crate) fn prefer_nodes(nodes: &'static [c_int]) {

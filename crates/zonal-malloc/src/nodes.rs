@@ -10,7 +10,7 @@ use zonal_linux::Pool;
 
 use crate::mimalloc;
 
-/// Makes threads prefer memory of the node on which they run, or of the nearest node with memory of the pool.
+/// Makes threads prefer memory of the node on which they run, or of the nearest node with pool memory.
 pub(crate) fn follow(pool: &Pool) {
     mimalloc::prefer_nodes(Vec::leak(nearest(pool)));
 }

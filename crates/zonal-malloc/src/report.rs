@@ -34,7 +34,7 @@ struct Facts {
     process: u32,
     pool_bytes: u64,
     placement: String,
-    /// Start and end of each mapping of the pool.
+    /// Start and end of each pool mapping.
     mappings: Vec<Range<usize>>,
     warnings: Vec<String>,
 }

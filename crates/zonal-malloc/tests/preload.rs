@@ -10,7 +10,7 @@ use zonal_testing::skipped;
 
 use common::{Program, preloaded, text};
 
-/// Returns the number of MiB before `after` in the line of the report that begins with `line`.
+/// Returns the MiB before `after` in the report line that begins with `line`.
 fn mib(report: &str, line: &str, after: &str) -> f64 {
     let found = report.lines().find(|found| found.trim_start().starts_with(line));
     let found = found.unwrap_or_else(|| panic!("no line {line} in {report}"));

@@ -42,7 +42,7 @@ pub struct Bar {
 pub struct Bars<'a> {
     /// Its title.
     pub title: &'a str,
-    /// Scale of the lengths of bars.
+    /// Scale of bar lengths.
     pub scale: &'a Scale,
     /// Name of the axis, if one is shown.
     pub axis: Option<&'a str>,
@@ -69,7 +69,7 @@ pub(crate) fn title_height(title: &str) -> f64 {
 }
 
 impl Frame<'_> {
-    /// Draws the title and the axis of a panel whose bars have a total height of `height`.
+    /// Draws the title and the axis of a panel with bars that are `height` high together.
     pub(crate) fn draw<'a, 'b>(
         &self,
         area: &'a Area<'b>,
@@ -183,7 +183,7 @@ impl Bar {
     }
 }
 
-/// Returns the height of the title of a group.
+/// Returns the height of a group's title.
 fn group_head(title: &str) -> f64 {
     if title.is_empty() { 0.0 } else { GROUP_HEIGHT }
 }

@@ -249,7 +249,7 @@ impl Chart {
         })
     }
 
-    /// Returns the position of each entry of the legend: pixels from the left, and number of the line.
+    /// Returns each legend entry's position: pixels from the left, and number of the line.
     fn places(&self, width: f64) -> Vec<(f64, usize)> {
         let (mut x, mut line) = (MARGIN, 0);
         let place = |key: &Key| {

@@ -58,7 +58,7 @@ pub const DISTINCT_LINES: usize = LINES.len();
 const RAMP: [Color; 5] =
     [Color(62, 112, 190), Color(24, 142, 134), Color(128, 132, 36), Color(206, 106, 44), Color(204, 84, 140)];
 
-/// Fill colours of the parts of stacked bars, the same in both modes.
+/// Fill colours for the parts of stacked bars, the same in both modes.
 pub const FILLS: [Color; 6] = [
     Color(59, 120, 181),
     Color(230, 159, 0),
@@ -70,14 +70,14 @@ pub const FILLS: [Color; 6] = [
 /// Fill colour for the remainder of a stacked bar.
 pub const REST: Color = Color(176, 180, 188);
 
-/// Number of levels of a heat map.
+/// Levels of a heat map.
 pub(crate) const HEAT_LEVELS: usize = 9;
 /// Gradient of a heat map in light mode, from small to large values.
 const HEAT: [Color; 3] = [Color(238, 244, 250), Color(112, 170, 216), Color(10, 72, 128)];
 /// Gradient of a heat map in dark mode.
 const DARK_HEAT: [Color; 3] = [Color(36, 44, 54), Color(38, 98, 148), Color(176, 218, 248)];
 
-/// Returns the colour of line `at` of `of` lines.
+/// Returns the colour of line `at` among `of` lines.
 #[must_use]
 pub fn line(at: usize, of: usize) -> Color {
     if of <= DISTINCT_LINES { LINES[at.min(DISTINCT_LINES - 1)] } else { ramp(at, of) }
@@ -95,7 +95,7 @@ pub(crate) fn text_on(fill: Color) -> Color {
     if light > 135.0 { Color(17, 17, 17) } else { Color(254, 254, 254) }
 }
 
-/// Returns the fill and text colours of a level of a heat map.
+/// Returns the fill and text colours of a heat map level.
 fn heat(gradient: &[Color; 3], level: usize) -> (Color, Color) {
     let at = level as f64 / (HEAT_LEVELS - 1) as f64;
     let fill = DerivedColorMap::new(gradient).get_color_normalized(at, 0.0, 1.0);

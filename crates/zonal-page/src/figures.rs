@@ -10,7 +10,7 @@ pub const NO_FIGURE: &str = "–";
 const COLUMN_DIGITS: i32 = 4;
 /// Significant digits of a standalone value.
 const DIGITS: i32 = 3;
-/// Maximum number of significant digits of an axis label. Neighbouring labels may differ only in the last digits.
+/// Maximum number of significant digits in an axis label. Neighbouring labels may differ only in the last digits.
 const TICK_DIGITS: i32 = 6;
 
 const SI: [(f64, &str); 8] =

@@ -13,9 +13,9 @@ use crate::color::HEAT_LEVELS;
 use crate::figures::{NO_FIGURE, number};
 use crate::text::{Font, printable};
 
-/// Maximum number of rows and of columns of a matrix that is shown with numbers.
+/// Maximum number of rows and columns in a matrix that is shown with numbers.
 const NUMBERS_MAX: usize = 40;
-/// Maximum number of rows and of columns of a picture; more are merged.
+/// Maximum number of rows and columns in a picture; more are merged.
 const CELLS_MAX: usize = 64;
 /// Width and height of the largest picture, without its labels, in pixels.
 const PICTURE: usize = 448;
@@ -29,8 +29,8 @@ const LABEL_LINE: usize = 28;
 pub struct HeatAxis {
     /// Name, such as `from node`.
     pub name: String,
-    /// Name of the data attribute with the label of a cell on this axis, without `data-`. It consists of lower-case
-    /// letters and hyphens.
+    /// Name of the data attribute with a cell's label on this axis, without `data-`. It consists of lower-case letters
+    /// and hyphens.
     pub data: &'static str,
     /// Labels.
     pub labels: Vec<String>,
@@ -129,7 +129,7 @@ impl HeatMap {
         self.rows.labels.len() <= NUMBERS_MAX && self.columns.labels.len() <= NUMBERS_MAX
     }
 
-    /// Returns the number of rows and of columns that one cell of the picture represents.
+    /// Returns how many rows and columns one cell of the picture represents.
     #[must_use]
     pub fn merged(&self) -> (usize, usize) {
         let merged = |axis: &HeatAxis| match self.has_numbers() {
@@ -248,7 +248,7 @@ impl HeatMap {
     }
 }
 
-/// Returns the name of the data attribute of an axis.
+/// Returns the name of an axis's data attribute.
 fn data_name(axis: &HeatAxis) -> String {
     format!("data-{}", axis.data)
 }
@@ -268,13 +268,13 @@ fn label_width(labels: &[String]) -> usize {
     widest as usize + 10
 }
 
-/// Returns the labels of some rows or columns of a picture, each with its place. They are at least `apart` cells apart.
+/// Returns the labels of some picture rows or columns, each with its place. They are at least `apart` cells apart.
 fn ticks(labels: &[String], merged: usize, apart: usize) -> Vec<(usize, String)> {
     let shown = labels.iter().step_by(merged).enumerate().step_by(apart.max(1).next_power_of_two());
     shown.map(|(at, label)| (at, printable(label))).collect()
 }
 
-/// Returns an SVG path of all cells of a level. Neighbours in a row form one rectangle.
+/// Returns an SVG path for all cells of a level. Neighbours in a row form one rectangle.
 fn outline(cells: &[Vec<Option<f64>>], levels: &Levels, level: usize) -> String {
     let mut path = String::new();
     for (y, row) in cells.iter().enumerate() {
@@ -364,7 +364,7 @@ mod tests {
         assert!(Font::TICK.width("0000") < 8.0 * 7.0);
     }
 
-    /// The areas of all paths together are those of all cells that have a value.
+    /// The paths together cover all cells that have a value.
     #[test]
     fn every_cell_of_a_picture_is_drawn_once() {
         let map = map(130, |from, to| (from != to || from >= 9).then(|| (from / 30 + to / 50) as f64));

@@ -13,13 +13,13 @@ use crate::chart::FINE;
 use crate::figures;
 use crate::text::Font;
 
-/// Number of decades from which a scale of figures is logarithmic.
+/// Decades from which a scale of figures is logarithmic.
 const DECADES_MAX: f64 = 1.5;
 /// Space at an end of a scale that is not at zero, as a share of the scale.
 const MARGIN: f64 = 0.05;
 /// Maximum number of round ticks.
 const TICKS_MAX: usize = 6;
-/// Maximum width of the label of a tick, in pixels.
+/// Maximum width of a tick's label, in pixels.
 const LABEL_WIDTH: f64 = 62.0;
 /// Exclusive limit of the values shown. Larger values cannot be measurements, and their differences overflow.
 const VALUE_MAX: f64 = 1e100;

@@ -12,7 +12,7 @@ use crate::color::{Color, INK, SOFT};
 
 /// Factor by which plotters divides text sizes.
 const TEXT_SCALE: f64 = 1.24;
-/// Width of a column of text relative to the font size, for a wide sans-serif font.
+/// Width of a text column relative to the font size, for a wide sans-serif font.
 const COLUMN: f64 = 0.6;
 
 /// Escapes each character of `text` that is invisible, reverses the direction of text, or cannot be represented in XML,
@@ -60,7 +60,7 @@ impl Font {
         columns as f64 * self.size * COLUMN
     }
 
-    /// Truncates the printable form of `text` to a width of at most `room` pixels.
+    /// Truncates the printable form of `text` to at most `room` pixels.
     pub(crate) fn fit(self, text: &str, room: f64) -> String {
         let text = printable(text);
         if self.width(&text) <= room {
@@ -75,7 +75,7 @@ impl Font {
         format!("{}…", kept.trim_end())
     }
 
-    /// Returns the style of a text on the given side of its point, vertically centred.
+    /// Returns the style of a text on its point's given side, vertically centred.
     pub(crate) fn at(self, side: HPos) -> TextStyle<'static> {
         let font = FontDesc::new(FontFamily::SansSerif, self.size * FINE * TEXT_SCALE, self.weight);
         font.into_font().color(&self.color).pos(Pos::new(side, VPos::Center))

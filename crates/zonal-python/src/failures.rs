@@ -1,4 +1,4 @@
-//! The exceptions of machines and of the lab.
+//! The exceptions of machines and the lab.
 
 use std::io;
 

@@ -27,7 +27,7 @@ const AUTO: &str = "auto";
 
 /// A description of a machine: nodes, CPUs, distances, zones and settings. Immutable.
 ///
-/// Amounts of memory are in frames of `page_bytes` bytes, unless a name says otherwise.
+/// Memory amounts are in frames of `page_bytes` bytes, unless a name says otherwise.
 #[pyclass(frozen, module = "zonal.machine")]
 #[derive(Clone)]
 pub(crate) struct Machine {

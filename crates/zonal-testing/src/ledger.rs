@@ -1,4 +1,4 @@
-//! The owner ledger, which records the owner of each frame from the view of the callers of an allocator.
+//! The owner ledger, which records each frame's owner from the view of an allocator's callers.
 //!
 //! Tests assign every block that they allocate, and release it in the ledger before they free it. If two owners have a
 //! frame at the same time, the ledger panics and names both. Owners are numbers that the test chooses.
@@ -7,9 +7,9 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// The owner of each frame of a range, for any number of threads and for signal handlers.
+/// The owner of each frame in a range, for any number of threads and for signal handlers.
 ///
-/// All accesses are relaxed. The allocator already orders the accesses of one owner of a frame before those of the next
+/// All accesses are relaxed. The allocator already orders one owner's accesses to a frame before those of the next
 /// owner, and the ledger must not add ordering that the allocator does not provide.
 #[derive(Debug)]
 pub struct Ledger {

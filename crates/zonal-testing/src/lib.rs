@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Time between two checks of [`eventually`].
 const POLL_PERIOD: Duration = Duration::from_millis(2);
 
-/// Builds the library of a crate for programs of other languages, and returns its path in the target folder. `manifest` is
+/// Builds a crate's library for programs of other languages, and returns its path in the target folder. `manifest` is
 /// the folder of the crate, and `file` the name of the library.
 ///
 /// cargo does not build such a library with tests, or under a name that only cargo knows.

@@ -32,7 +32,7 @@ fn requests_and_frees(model: &Model, specs: &[RequestSpec], moves: &mut Vec<Move
     }
 }
 
-/// Adds drains of pagesets, hotplug of CPU 1 and of frames 3..=5 of a zone, and an invalid free.
+/// Adds drains of pagesets, hotplug of CPU 1 and frames 3..=5 of a zone, and an invalid free.
 fn changes(zone: u8, moves: &mut Vec<Move>) {
     let changes = [
         Operation::Drain,
@@ -98,7 +98,7 @@ fn one_zone_and_time() {
     search("one zone and time", 36_000, it);
 }
 
-/// Searches a zone of 16 frames, with runs of three frames, a range, splits, and frees of wrong numbers of frames.
+/// Searches a zone of 16 frames, with runs of three frames, a range, splits, and frees with wrong numbers of frames.
 #[test]
 fn one_zone_and_runs() {
     let plan = Plan::nodes(1, 2).zone(0, ZoneKind::Normal, 16, 16);

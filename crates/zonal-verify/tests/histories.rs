@@ -14,9 +14,9 @@ use zonal::Config;
 use zonal_verify::Choices;
 use zonal_verify::history::{Executor, Operation, Plain, Plan, generator};
 
-/// Number of histories of a normal run.
+/// Histories of a normal run.
 const CASES: u32 = 24;
-/// Number of groups of operations in a history. A group may repeat an operation many times.
+/// Operation groups in a history. A group may repeat an operation many times.
 const LENGTH: std::ops::Range<usize> = 300..1500;
 /// Number of bytes that determine a machine and its configuration. It suffices for the largest machine.
 const MACHINE_BYTES: usize = 250;

@@ -13,10 +13,10 @@ mod under_loom;
 
 use under_loom::{Bounds, Explored, Loom, explore};
 
-/// Maximum number of interleavings of a scenario.
+/// Maximum number of interleavings for a scenario.
 const MOST: usize = 2500;
-/// Maximum number of interleavings of a scenario with sequences. It exceeds the number within the bound of preemptions,
-/// so the exploration is complete.
+/// Maximum number of interleavings for a scenario with sequences. It exceeds the number within the bound of
+/// preemptions, so the exploration is complete.
 const MOST_OF_SEQUENCES: usize = 40_000;
 const SEQUENCES: &str = "sequences";
 

@@ -11,7 +11,7 @@ use crate::{PageSource, Plan};
 
 /// Frames of a batch.
 const BATCH: usize = 512;
-/// Frames of a round of `repeat`: 128 MiB of 4 KiB frames.
+/// Frames of a `repeat` round: 128 MiB of 4 KiB frames.
 const REPEAT: usize = 32768;
 /// Pairs between two checks of whether the run is over.
 const PAIRS: usize = 4096;

@@ -19,7 +19,7 @@ pub(super) fn of_this_thread() -> Duration {
 mod tests {
     use super::*;
 
-    /// A clock of the process or of real time would also count the time that the other thread uses.
+    /// A clock of the process or real time would also count the time that the other thread uses.
     #[test]
     fn only_the_threads_own_work_counts() {
         const WORK: Duration = Duration::from_millis(50);

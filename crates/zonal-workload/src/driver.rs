@@ -40,7 +40,7 @@ pub struct Measurement {
     pub latency: Latency,
     /// Number of threads that worked on pairs, alone or in couples.
     pub threads: usize,
-    /// Number of teams of these threads: single threads or couples.
+    /// How many teams these threads form: single threads or couples.
     pub teams: usize,
 }
 
@@ -86,7 +86,7 @@ struct Shared {
     counts: Vec<Count>,
 }
 
-/// Number of operations of one lane so far, on its own cache lines.
+/// Operations of one lane so far, on its own cache lines.
 #[derive(Default)]
 #[repr(align(128))]
 struct Count(AtomicU64);

@@ -1,4 +1,4 @@
-//! One working thread: its source, its tally, and the timing of a few of its operations.
+//! One working thread: its source, its tally, and the timing of a few operations.
 //!
 //! If the plan requests latencies, every 1021st step is timed. Each allocation and free in a timed step is measured
 //! separately, and the cost of reading the clock is subtracted. Other steps never read a clock. 1021 is prime, so over
@@ -55,7 +55,7 @@ pub(super) struct Lane<'a, S> {
     pub(super) tally: Tally,
 }
 
-/// Counts of the operations of a lane.
+/// Counts of a lane's operations.
 pub(super) struct Tally {
     /// Allocations and frees that succeeded.
     pub(super) operations: u64,

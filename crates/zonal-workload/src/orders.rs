@@ -54,7 +54,7 @@ impl<P: Copy> Operation<P> for FreeOne<'_, P> {
     }
 }
 
-/// The `orders` routine. Invariant: `pages` is the number of frames of all blocks in `held`.
+/// The `orders` routine. Invariant: `pages` is the frame count of all blocks in `held`.
 pub(super) struct Orders<P> {
     held: Vec<(P, Order)>,
     pages: u64,

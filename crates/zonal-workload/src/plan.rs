@@ -63,7 +63,7 @@ impl Workload {
         }
     }
 
-    /// Returns a one-line summary of the work of each thread.
+    /// Returns a one-line summary of each thread's work.
     #[must_use]
     pub const fn summary(self) -> &'static str {
         match self {
@@ -134,7 +134,7 @@ impl Plan {
         usize::try_from(self.pages.get() / teams).unwrap_or(usize::MAX)
     }
 
-    /// Returns the number of frames of a batch that should have `wanted` frames.
+    /// Returns the frame count of a batch that should have `wanted` frames.
     pub(crate) fn batch(&self, wanted: usize) -> usize {
         wanted.min(self.share() / 4 * 3).max(1)
     }

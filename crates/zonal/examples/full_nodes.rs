@@ -25,7 +25,7 @@ use zonal::request::Urgency;
 use zonal::units::{CpuId, Moment, NodeId, Order, PageCount, Pfn, ZoneKind};
 use zonal::{Allocator, Buffer, Config, Machine, NodeMask, Platform, Policy, Request};
 
-/// Number of frames of a node.
+/// Frames per node.
 const NODE_FRAMES: u64 = 1 << 18;
 const ORDERS: [u8; 3] = [0, 3, 9];
 
@@ -42,7 +42,7 @@ struct Options {
     /// Orders of the blocks; may be given several times [default: 0, 3, 9].
     #[arg(long = "order")]
     orders: Vec<u8>,
-    /// Number of nodes of the machine [default: 1024].
+    /// The machine's node count [default: 1024].
     #[arg(long)]
     nodes: Option<u16>,
     /// Pairs of an allocation and a free in each round [default: 1000].
@@ -146,7 +146,7 @@ fn world(nodes: u16, full: u16) -> Result<World, Box<dyn Error>> {
     Ok(world)
 }
 
-/// Returns the mean time of a pair of an allocation and a free, in nanoseconds.
+/// Returns the mean time of a pair, one allocation and one free, in nanoseconds.
 fn time_ns(world: &World, request: &Request<'_>, pairs: u64) -> f64 {
     let start = Instant::now();
     for _ in 0..pairs {

@@ -60,7 +60,7 @@ fn in_debian(root: &Path) -> Result<Outcome, String> {
     expect(strap.current_dir(&folder))?;
     let copied = fs::copy(&package, folder.join("root/zonal.deb"));
     copied.map_err(|error| format!("{}: {error}", package.display()))?;
-    // Logs, the index of the manual and copies of dpkg's state are not part of a package.
+    // Logs, the manual's index and copies of dpkg's state do not belong to a package.
     let list = "(cd root && find . -xdev -path ./proc -prune -o -path ./sys -prune -o -path ./var/cache/man -prune \\\n\
         -o -path ./var/log -prune -o -name '*-old' -prune -o -print | sort)";
     let script = format!(

@@ -1,5 +1,5 @@
-//! Finds cycles of imports among the files of a crate. A cycle is a group in which each file uses every other file,
-//! directly or indirectly.
+//! Finds import cycles among a crate's files. A cycle is a group in which each file uses every other file, directly or
+//! indirectly.
 //!
 //! A re-export (`pub use`) is not an import. A file that uses the re-exported name imports the file that defines it.
 //! The root of the crate is ignored, because it re-exports everything. Related files: `folders/resolve.rs` resolves
@@ -14,7 +14,7 @@ use super::resolve::{absolute, definition};
 /// The files that each file uses.
 pub(super) type Arrows = BTreeMap<PathBuf, BTreeSet<PathBuf>>;
 
-/// Returns the files of a crate and the files that each of them uses.
+/// Returns a crate's files and the files that each of them uses.
 pub(super) fn arrows(modules: &Modules) -> Arrows {
     let mut arrows = Arrows::new();
     for (at, module) in modules.iter().filter(|(at, _)| !at.is_empty()) {

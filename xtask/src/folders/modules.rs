@@ -12,7 +12,7 @@ use syn::punctuated::Punctuated;
 use syn::visit::{self, Visit};
 use syn::{Attribute, Item, Meta, Token, UseTree, Visibility};
 
-/// A module as the list of names from the root of the crate. The path of the root is empty.
+/// A module as the list of names from the crate's root. The path of the root is empty.
 pub(super) type ModulePath = Vec<String>;
 
 /// All modules of a crate.

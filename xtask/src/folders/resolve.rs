@@ -9,7 +9,7 @@ use super::modules::{ModulePath, Modules};
 const FOLLOWED_MAX: usize = 16;
 
 /// Resolves `path`, which occurs in module `at`, to a path from the root of the crate. Returns `None` if it leads out
-/// of the crate or to a name of the module itself.
+/// of the crate or to a name in the module itself.
 pub(super) fn absolute(modules: &Modules, at: &[String], path: &[String]) -> Option<ModulePath> {
     follow(modules, at, path, FOLLOWED_MAX)
 }

@@ -1,10 +1,10 @@
-//! Counts the instructions of allocations and frees in the kernel of `kernel/` and in Linux, on the same machine.
+//! Counts the instructions of allocations and frees in the kernel in `kernel/` and in Linux, on the same machine.
 //!
-//! QEMU emulates a machine with two nodes and two CPUs. A plugin (`guest/count.c`) counts the instructions of each call of
-//! the functions that allocate and free. Both kernels run the same workload in four sections: blocks of 2 MiB one after
-//! another, a burst of them, sets of 16 single frames, and a burst of single frames. A call that takes the lock of a free
-//! area or of a zone is a *miss*, any other a *hit*. In Linux, the program `guest/pages.c` causes the calls: a page of a
-//! pipe is allocated when it is written and freed when it is read, and huge pages are touched and given back.
+//! QEMU emulates a machine with two nodes and two CPUs. A plugin (`guest/count.c`) counts the instructions of each call
+//! to the functions that allocate and free. Both kernels run the same workload in four sections: blocks of 2 MiB one
+//! after another, a burst of them, sets of 16 single frames, and a burst of single frames. A call that takes the lock
+//! of a free area or a zone is a *miss*, any other a *hit*. In Linux, the program `guest/pages.c` causes the calls: a
+//! page of a pipe is allocated when it is written and freed when it is read, and huge pages are touched and given back.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -159,7 +159,7 @@ fn count_linux(
     rows(&counts, linux_row)
 }
 
-/// Returns the rows of the table from the lines of the plugin.
+/// Returns the table's rows from the lines of the plugin.
 fn rows(lines: &str, row: fn(&Group<'_>) -> Option<Row>) -> Result<BTreeMap<Row, Calls>, String> {
     let mut rows = BTreeMap::new();
     for line in lines.lines() {

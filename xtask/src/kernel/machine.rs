@@ -26,7 +26,7 @@ pub(super) const MACHINES: [Shape; 3] = [
 /// The machine for comparisons with Linux.
 pub(super) const COMPARED: Shape = Shape { nodes: 2, cpus: 2, mib: 4096 };
 
-/// Distance of each pair of nodes, the lower node first.
+/// Distance of each node pair, the lower node first.
 const DISTANCES: [(usize, usize, u8); 6] =
     [(0, 1, 12), (0, 2, 20), (0, 3, 22), (1, 2, 22), (1, 3, 24), (2, 3, 12)];
 

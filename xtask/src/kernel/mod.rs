@@ -22,7 +22,7 @@ use run::Ended;
 
 /// Manifest of the kernel, relative to the root.
 pub(crate) const MANIFEST: &str = "kernel/Cargo.toml";
-/// Target of the kernel, which is a part of the path of its program.
+/// Target of the kernel, which is a part of its program's path.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Seconds of a race: by default, in the everyday checks, and in the long checks.
@@ -146,7 +146,7 @@ fn try_race(root: &Path, shape: &Shape, seconds: u64) -> Result<(), String> {
     explain(root, &seen.lines, &folder.join(format!("{}-nodes", shape.nodes)))
 }
 
-/// Returns a call of cargo for the kernel of the workspace at `root`, with its output in `folder`.
+/// Returns a cargo call for the kernel of the workspace at `root`, with its output in `folder`.
 fn cargo_in(root: &Path, command: &str, folder: &Path) -> Command {
     // The kernel's own configuration has the link arguments. It applies in the kernel's folder, and flags from the
     // environment would replace it.

@@ -10,7 +10,7 @@ use super::machine::{self, PASSED, Shape};
 use super::patience;
 use crate::numa::boot::Running;
 
-/// Beginning of the kernel's report of a fault.
+/// Beginning of the kernel's fault report.
 const FAULT: &str = "failed on CPU ";
 /// Beginning of the line before each file, and the line after the last.
 const FILE: &str = "file ";

@@ -10,13 +10,13 @@ use super::graph::{Rows, Slot};
 
 /// Height of a box with text. All sizes are in pixels.
 const BOX_HEIGHT: f64 = 30.0;
-/// Width of the box of a crate, and of the space that an arrow occupies in a row.
+/// Width of a crate's box, and of the space that an arrow occupies in a row.
 const CRATE_WIDTH: f64 = 130.0;
 const PASSAGE_WIDTH: f64 = 20.0;
 /// Space between boxes of a row, and between rows.
 const GAP: f64 = 28.0;
 const ROW_GAP: f64 = 44.0;
-/// Width of the box of a folder, and size of a cell.
+/// Width of a folder's box, and size of a cell.
 const FOLDER_WIDTH: f64 = 110.0;
 const CELL: f64 = 26.0;
 /// Height of the names above columns.
@@ -25,7 +25,7 @@ const MARGIN: f64 = 24.0;
 /// Height of a heading with the line below it.
 const HEADING: f64 = 50.0;
 
-/// Returns the picture of the crates and of the folders of some crates.
+/// Returns the picture of the crates and some crates' folders.
 pub(super) fn picture(crates: &Imports, folders: &[(&str, Imports)]) -> String {
     let mut body = String::new();
     let rows = Rows::new(crates);

@@ -1,4 +1,4 @@
-//! Tests of small graphs and of the committed picture.
+//! Tests of small graphs and the committed picture.
 
 use std::collections::BTreeSet;
 

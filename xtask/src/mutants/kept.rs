@@ -1,12 +1,12 @@
 //! Stores results of mutants as long as they are valid. Each result belongs to one state of the code.
 //!
-//! The *state* of a package is a hash of everything from which its tests are built: all files of the package and of the
+//! A package's *state* is a hash of everything from which its tests are built: all files of the package and the
 //! workspace packages that it uses, `Cargo.toml` and `Cargo.lock`. A result is valid as long as the package of its
 //! mutant has the state recorded with the result. After a new test of the lab, for example, only the lab's mutants are
 //! tested again. The state does not include the compiler, the machine and other files such as those in `docs`. Related
 //! files: `mutants.rs` tests the mutants.
 //!
-//! Each line of a file of results has a state, a verdict and a mutant name, separated by tabs. Lines without a state
+//! Each line in a file of results has a state, a verdict and a mutant name, separated by tabs. Lines without a state
 //! are from an older format and are ignored. If their code is known to be unchanged, they can be converted by hand,
 //! with the states that `cargo xtask deep around` prints first:
 //! `sed -i 's|^[a-z]*\tcrates/zonal-lab/|STATE\t&|' target/mutants-around/SEED.txt`, and likewise for the others.
@@ -59,7 +59,7 @@ impl States {
         AROUND.into_iter().map(state).collect::<Result<_, String>>().map(Self)
     }
 
-    /// Returns the state of the package of a mutant, whose name begins with the package's path.
+    /// Returns the state of a mutant's package, whose name begins with the package's path.
     pub(super) fn of_mutant(&self, name: &str) -> Option<&str> {
         let package = name.strip_prefix("crates/")?.split('/').next()?;
         self.0.get(package).map(String::as_str)

@@ -1,7 +1,7 @@
-//! Parses the file of `cargo mutants` with the phases of each mutant, for results that its lists do not have.
+//! Parses the `cargo mutants` file with the phases of each mutant, for results that its lists do not have.
 //!
-//! The list of time-outs contains time-outs of builds and of tests. A mutant whose tests die by a signal is in no list.
-//! Related files: `mutants.rs` uses the results.
+//! The list contains time-outs of builds and tests. A mutant whose tests die by a signal is in no list. Related files:
+//! `mutants.rs` uses the results.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -8,12 +8,12 @@
 pub(super) const UP: &str = "up";
 /// Printed last, with three counts.
 pub(super) const DONE: &str = "done";
-/// Prefix of lines of the kernel's log.
+/// Prefix of lines in the kernel's log.
 const LOG: &str = "log: ";
 /// Maximum number of failed checks that the verdict lists.
 const NAMED_MAX: usize = 3;
 
-/// Text of a line near the beginning of the kernel's log. If no line has this text, the log is missing or incomplete.
+/// Text from a line near the beginning of the kernel's log. If no line has this text, the log is missing or incomplete.
 const FIRST: &str = "Linux version ";
 
 /// Messages of the kernel about its own faults or exhausted memory. At every boot, kernels also print the words `stall`

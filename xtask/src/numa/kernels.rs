@@ -126,7 +126,7 @@ pub(crate) fn fetched(root: &Path, series: Series, arch: Arch) -> Result<Image, 
     present(root, series, arch).ok_or_else(|| format!("{kernel} holds no kernel of {}", series.name()))
 }
 
-/// Returns the absolute path of the folder of downloads.
+/// Returns the absolute path of the download folder.
 fn folder(root: &Path, series: Series, arch: Arch) -> PathBuf {
     let below = target_folder(root).join("numa").join(format!("{}-{}", series.name(), arch.name()));
     std::path::absolute(&below).unwrap_or(below)
@@ -189,7 +189,7 @@ impl Apt {
         self.folder.join("apt.conf")
     }
 
-    /// Returns the output of a command of apt.
+    /// Returns the output of an apt command.
     fn said(&self, program: &str, arguments: &[&str]) -> Result<String, String> {
         let mut command = Command::new(program);
         command.args(arguments).current_dir(&self.folder).env("APT_CONFIG", self.config());

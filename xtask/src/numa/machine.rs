@@ -31,7 +31,7 @@ const NODES: [Node; 5] = [
 const TWO_NODES: [Node; 2] =
     [Node { mib: Some(1280), cpus: Some((0, 1)) }, Node { mib: Some(1024), cpus: Some((2, 3)) }];
 
-/// The distance of each pair of nodes. The lower node is first.
+/// The distance of each node pair. The lower node is first.
 const DISTANCES: [(usize, usize, u32); 10] = [
     (0, 1, 12),
     (0, 2, 32),
@@ -45,7 +45,7 @@ const DISTANCES: [(usize, usize, u32); 10] = [
     (3, 4, 32),
 ];
 
-/// Size of a memory module of the last node, whose blocks the guest takes offline.
+/// Size of the last node's memory module, whose blocks the guest takes offline.
 const MODULE_MIB: u32 = 256;
 
 /// Kernel arguments. They print important messages to the serial console, stop the kernel at a fault, and suppress

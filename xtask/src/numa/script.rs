@@ -25,8 +25,8 @@ pub(super) enum Form {
 /// Checks of the short form, selected by words in their names.
 const PLACEMENT: &str = "placement policy 'cpuset of a request' 'nodes without' fallback refused explicit";
 
-/// Prefixes of the skips that are allowed for tests of `zonal-linux` in guests. Guests have no Python, little memory and
-/// a reserve of huge pages of 2 MiB, and are slow.
+/// Prefixes of the skips that `zonal-linux` tests may have in guests. Guests have no Python, little memory and a
+/// reserve of 2 MiB pages, and are slow.
 const TESTS_MAY_SKIP: [&str; 10] = [
     "foreign_parser: foreign_parser_reads_the_same_figures: jc==",
     "gigantic_pages: gigantic_pages_back_a_pool_and_return_to_the_reserve: pages of 1 GiB",
@@ -53,8 +53,8 @@ mount -t cgroup2 cgroup /sys/fs/cgroup
 "#;
 
 /// Defines the functions that run programs: `run NAME SECONDS COMMAND...`, and `checks SECONDS COMMAND...` for a
-/// program that prints checks itself. Each line of output is a single write, so that lines of programs and of the
-/// script are not interleaved. Each line is also stored, and the script counts the stored lines at the end.
+/// program that prints checks itself. Each line of output is a single write, so that lines of programs and the script
+/// are not interleaved. Each line is also stored, and the script counts the stored lines at the end.
 const FUNCTIONS: &str = r#": > /tmp/results
 up() { cut -d' ' -f1 /proc/uptime; }
 tell() { echo "$1" | tee -a /tmp/results; }
@@ -86,7 +86,7 @@ dmesg | sed 's/^/log: /'
 number() { grep -c "^$1 " /tmp/results; }
 "#;
 
-/// The file with the number of reserved huge pages of each node. Some tests need reserved huge pages.
+/// The file with the number of each node's reserved huge pages. Some tests need reserved huge pages.
 const RESERVES: &str = "/sys/devices/system/node/node*/hugepages/hugepages-2048kB/nr_hugepages";
 
 impl Form {

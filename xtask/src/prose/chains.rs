@@ -2,9 +2,9 @@
 //! for "a zone's fold threshold".
 //!
 //! A clause ends at `. , ; : ? ! ( ) |`, at a dash, and where a list item or heading begins. Quoted code is one word, and
-//! code blocks do not count. `language_numbers.toml` has the chains per 1000 words of all comments and of all Markdown,
-//! in tenths. They may only fall, and one that fell is to be lowered there. `ZONAL_CHAINS` lists the chains of the files
-//! whose paths contain it. Related file: `source.rs` finds comments.
+//! code blocks do not count. `language_numbers.toml` has the chains per 1000 words for all comments and all Markdown,
+//! in tenths. They may only fall, and one that fell is to be lowered there. `ZONAL_CHAINS` lists the chains of the
+//! files whose paths contain it. Related file: `source.rs` finds comments.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -17,7 +17,7 @@ use crate::style;
 
 /// The file with the numbers, relative to the root.
 const FILE: &str = "xtask/language_numbers.toml";
-/// Variable with a part of the paths of the files whose chains are listed.
+/// Variable with a path part of the files whose chains are listed.
 const LISTED: &str = "ZONAL_CHAINS";
 
 /// Chains and words of some texts.

@@ -148,7 +148,7 @@ impl<'t> Leaves<'t> {
         for token in tokens {
             match token {
                 TokenTree::Group(group) => {
-                    // The group of a documentation comment has the span of the whole comment.
+                    // A documentation comment's group has the span of the whole comment.
                     if self.is_code(group.span()) {
                         self.blank(group.span_open());
                         self.read(group.stream());

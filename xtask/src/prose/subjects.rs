@@ -98,7 +98,7 @@ impl Subjects {
         found
     }
 
-    /// Whether the form of a word is that of a verb in the imperative.
+    /// Whether a word has the form of a verb in the imperative.
     fn is_imperative(&self, word: &str) -> bool {
         let is_in = |list: &[String]| list.iter().any(|known| known.eq_ignore_ascii_case(word));
         let ends_otherwise = word.ends_with("ed") || word.ends_with("ing");

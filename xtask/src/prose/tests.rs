@@ -9,7 +9,7 @@ fn rules() -> Rules {
     Rules::new(&read(&crate::workspace_root()).unwrap()).unwrap()
 }
 
-/// Returns the lines of the violations in a file of this name. Each line is returned once.
+/// Returns the lines with violations in a file of this name. Each line is returned once.
 fn lines(file: &str, text: &str) -> Vec<usize> {
     let mut lines: Vec<usize> =
         rules().check(Path::new(file), text).unwrap().iter().map(|(line, _)| *line).collect();
@@ -17,7 +17,7 @@ fn lines(file: &str, text: &str) -> Vec<usize> {
     lines
 }
 
-/// Returns the lines of violations in a source of a crate.
+/// Returns the lines with violations in a source of a crate.
 fn in_source(text: &str) -> Vec<usize> {
     lines("crates/zonal/src/new.rs", text)
 }

@@ -45,7 +45,7 @@ fn build(
     .unwrap()
 }
 
-/// Zeroed memory in place of the physical memory of a machine, aligned to 4 MiB.
+/// Zeroed memory in place of a machine's physical memory, aligned to 4 MiB.
 pub(crate) struct Physical {
     start: NonNull<u8>,
     layout: Layout,

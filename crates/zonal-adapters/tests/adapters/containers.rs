@@ -1,5 +1,5 @@
-//! Maps of `hashbrown` and vectors of `allocator-api2`, some of them in arenas of `bumpalo`, in frames of pools and of an embedder's
-//! allocator.
+//! `hashbrown` maps and `allocator-api2` vectors, some of them in `bumpalo` arenas, in frames of pools and an
+//! embedder's allocator.
 
 use core::alloc::Layout;
 use core::ptr::NonNull;
@@ -45,7 +45,7 @@ fn layout(size: usize, align: usize) -> Layout {
 
 /// Returns the bytes of a block, which the caller must own.
 fn bytes<'a>(block: NonNull<[u8]>) -> &'a mut [u8] {
-    // SAFETY: the caller owns the block and uses only this slice. The memory of pools and of tests is initialized.
+    // SAFETY: the caller owns the block and uses only this slice. Pools' and tests' memory is initialized.
     unsafe { &mut *block.as_ptr() }
 }
 

@@ -1,4 +1,4 @@
-//! Memory of guests through the traits of `vm-memory`.
+//! Guest memory through the traits of `vm-memory`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,4 @@
-//! Tests of the adapters through the code of the other projects.
+//! Tests of the adapters through the other projects' code.
 //!
 //! `common.rs` has allocators whose frames are memory of the test.
 

@@ -83,7 +83,7 @@ fn top<'t>(
     // SAFETY: the frame is in `memory` and was allocated just now. The tables of a test are its only access to it.
     let table = unsafe { &mut *table };
     table.zero();
-    // SAFETY: all frames of the allocator of a test that have tables are in `memory`, at this offset.
+    // SAFETY: all frames of a test's allocator that have tables are in `memory`, at this offset.
     (unsafe { OffsetPageTable::new(table, offset) }, frame)
 }
 

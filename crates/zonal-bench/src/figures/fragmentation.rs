@@ -19,7 +19,7 @@ use zonal_workload::{Latencies, PageSource, Plan, Workload, run};
 use super::{Figure, Figures, Goal, IDEAL, Sizes};
 use crate::contender::{Entry, Ready, Reason};
 
-/// Order of a block of 2 MiB.
+/// Order of a 2 MiB block.
 const HUGE: Order = Order::new(9).expect("a small order");
 /// Unit of all figures in this file.
 const UNIT: &str = "blocks of 2 MiB";
@@ -79,7 +79,7 @@ fn each<'e>(
     into.rows.extend(rows);
 }
 
-/// Numbers of blocks of 2 MiB in a partly allocated pool.
+/// Counts of 2 MiB blocks in a partly allocated pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Left {
     /// Blocks without an allocated frame.
@@ -90,7 +90,7 @@ struct Left {
     ideal: u64,
 }
 
-/// Number of allocated frames in each block of 2 MiB.
+/// Allocated frames in each 2 MiB block.
 #[derive(Default)]
 struct Out(HashMap<u64, u64>);
 
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
     use crate::{floors, peers, zonal};
 
-    /// Returns sizes with a pool of 128 blocks of 2 MiB.
+    /// Returns sizes with a pool that has 128 blocks of 2 MiB.
     fn small() -> Sizes {
         Sizes { frames: PageCount::new(1 << 16), requests: 20_000, churn_rounds: 150, ..Sizes::default() }
     }

@@ -1,5 +1,5 @@
-//! Measures figures other than the time of a pair: fragmentation, the duration of scans and of starts, and the size
-//! of metadata.
+//! Measures figures other than the time of a pair: fragmentation, the duration of scans and starts, and the size of
+//! metadata.
 //!
 //! A figure may have a goal, which consists of a required value and a desired value. The same code computes the
 //! figures of free blocks for all contenders, from the blocks that each has allocated. Related files:
@@ -57,20 +57,20 @@ impl Figure {
     }
 }
 
-/// The amount of work of the measurements.
+/// The amount of work that the measurements do.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     /// Number of frames in a pool for fragmentation.
     pub frames: PageCount,
-    /// Number of requests in the mix of orders.
+    /// Requests in the mix of orders.
     pub requests: usize,
-    /// Number of rounds of churn, each of which frees some frames and allocates as many.
+    /// Rounds of churn, each of which frees some frames and allocates as many.
     pub churn_rounds: usize,
     /// Sizes, in GiB, of the pools whose start is timed.
     pub start_gib: [u64; 3],
-    /// Numbers of full nodes in front of the node that serves.
+    /// Counts of full nodes before the node that serves.
     pub full_nodes: [u16; 6],
-    /// Number of repetitions of each timing.
+    /// Repetitions per timing.
     pub repeats: usize,
     /// Seed of all random choices.
     pub seed: u64,

@@ -1,4 +1,4 @@
-//! Measures the cost of full nodes in front of the node that serves.
+//! Measures the cost of full nodes before the serving node.
 //!
 //! Node 0 has the CPU. All nodes except the last are filled to their `low` watermark. The last node is large and
 //! serves all requests. Each round times a pair on this machine, and on a machine that has only the large node.
@@ -15,12 +15,12 @@ use super::{Figure, Goal, Sizes};
 use crate::ours;
 use crate::spread::Spread;
 
-/// Number of frames of each filled node, and of the node that serves.
+/// Frames of each filled node, and of the node that serves.
 const SMALL: u64 = 128;
 const LARGE: u64 = 8192;
 /// Number of pairs in one timing.
 const PAIRS: u32 = 200_000;
-/// Number of pairs between two steps of the clock.
+/// Pairs between two clock steps.
 const PAIRS_A_TICK: u32 = 2000;
 
 /// Measures the figures with the default zonelist cache, as multiples of the time without any full node.

@@ -20,7 +20,7 @@ fn machine(frames: u64) -> Description {
     Description { frames: vec![frames], cpus, absent: 0 }
 }
 
-/// Measures the time to start with 4 GiB at the beginning of a span of 4 TiB.
+/// Measures the time to start with 4 GiB at the beginning of a 4 TiB span.
 pub(super) fn sparse_start(sizes: &Sizes) -> Option<Figure> {
     let times = (0..sizes.repeats).map(|_| {
         let machine = Description { absent: 4092 * GIB, ..machine(4 * GIB) };

@@ -95,7 +95,7 @@ fn area_at(offset: isize) -> Option<NonNull<Area>> {
     NonNull::new(std::ptr::with_exposed_provenance_mut(area))
 }
 
-/// Returns the value of a variable of the C library, if it exists.
+/// Returns the value of a variable in the C library, if it exists.
 ///
 /// # Safety
 /// If the symbol exists, it must be a `T` that is no longer written.

@@ -35,7 +35,7 @@ unsafe impl Sync for Lines {}
 unsafe impl Send for Lines {}
 
 impl Lines {
-    /// Creates empty arrays of `capacity` frames for each possible CPU of this machine.
+    /// Creates empty `capacity`-frame arrays for each possible CPU of this machine.
     ///
     /// # Errors
     /// Returns an error if the kernel does not report the number of CPUs, or if there is not enough address space.
@@ -55,7 +55,7 @@ impl Lines {
         Ok(Self { lines: (0..cpus).map(line).collect(), _arrays: arrays })
     }
 
-    /// Returns the address of the line of CPU 0. The lines of the other CPUs follow it in order.
+    /// Returns the address of CPU 0's line. The lines of the other CPUs follow it in order.
     pub(super) fn first(&self) -> *const Line {
         self.lines.as_ptr()
     }

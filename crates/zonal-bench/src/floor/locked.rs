@@ -8,8 +8,7 @@ use super::area::{self, Area};
 use super::lines::{Line, Lines};
 use super::stock::Access;
 
-/// Number of checks of a held lock after which the waiting thread yields the processor, because the holder may not be
-/// running.
+/// Checks of a held lock after which the waiting thread yields the processor, because the holder may not be running.
 const LOOKS: u32 = 100;
 
 /// One thread's access to all arrays of a pool.

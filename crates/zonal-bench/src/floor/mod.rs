@@ -27,7 +27,7 @@ pub(crate) const NAMES: [&str; 2] = ["floor-rseq", "floor-spin"];
 /// Name of the variant in which bulk moves continue.
 pub(crate) const MODEL: &str = "model";
 
-/// Number of frames that an array of the model can hold.
+/// Frames that one of the model's arrays can hold.
 const MODEL_DEPTH: usize = 1024;
 
 /// A contender whose arrays are accessed in restartable sequences.

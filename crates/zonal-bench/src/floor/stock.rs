@@ -36,7 +36,7 @@ pub(super) struct Stock {
 }
 
 impl Stock {
-    /// Creates a pool of `frames` with arrays of up to `depth` frames.
+    /// Creates a pool of `frames` with arrays that hold up to `depth` frames.
     pub(super) fn new(frames: PageCount, depth: usize) -> Result<Self, String> {
         let count = u32::try_from(frames.get());
         let count = count.map_err(|_| format!("{frames} frames do not fit its 32-bit frame numbers"))?;

@@ -1,4 +1,4 @@
-//! M1, the zonelist cache: measures the cost of full nodes in front of the node that serves, and of a stale full bit.
+//! M1, the zonelist cache: measures the cost of full nodes before the serving node, and of a stale full bit.
 //!
 //! Gain: node 0 has the CPU. Node 0 and the nearest other nodes are filled to their `low` watermark, and the last
 //! node serves. A page is allocated and freed under each mode of the zonelist cache. Cost: memory on a near node is
@@ -27,13 +27,13 @@ pub(super) const DOES_NOT_MATTER: &str = "the CPU's own node has free memory: it
 const MODES: [(&str, ZonelistCache); 3] =
     [("off", ZonelistCache::Off), ("published", ZonelistCache::Published), ("on", ZonelistCache::On)];
 
-/// Number of frames of each filled node, and of the node that serves.
+/// Frames of each filled node, and of the node that serves.
 const SMALL: u64 = 1 << 10;
 const LARGE: u64 = 1 << 18;
-/// Number of pages allocated and freed after each change of mode, so that full bits are set.
+/// Pages allocated and freed after each change of mode, so that full bits are set.
 const WARM_UP: u32 = 200;
 
-/// Number of frames of each node in the measurement of stale full bits, and number of pages that a CPU then frees.
+/// Frames per node in the measurement of stale full bits, and number of pages that a CPU then frees.
 const STALE_FRAMES: u64 = 1 << 14;
 const FREED: usize = 6000;
 /// Number of pages allocated in the second after these pages were freed.

@@ -30,14 +30,14 @@ const RULES: [(&str, PagesetTuning); 3] =
 /// Number of frames on the node for each page that a CPU allocates. With this many frames, the CPU's pageset may hold
 /// all the pages.
 const FRAMES_FOR_EACH: u64 = 16;
-/// Number of seconds of the simulated clock after which tuning has settled.
+/// Seconds of the simulated clock after which tuning has settled.
 const SECONDS_TO_SETTLE: usize = 8;
 /// Number of idle seconds after which a pageset has drained to its lower limit.
 const IDLE_SECONDS: usize = 3;
 /// Order of a 2 MiB block.
 const HUGE: Order = Order::new(9).expect("a small order");
 
-/// The cost of one second of loops, summed over all CPUs.
+/// The cost of loops for one second, summed over all CPUs.
 #[derive(Clone, Copy, Default, Debug)]
 struct Cost {
     cpu_ns: u64,
@@ -45,7 +45,7 @@ struct Cost {
     refills: u64,
 }
 
-/// Number of frames that pagesets hold, and number of free blocks of 2 MiB, while nothing is allocated.
+/// Number of frames that pagesets hold, and number of free 2 MiB blocks, while nothing is allocated.
 #[derive(Clone, Copy, Default, Debug)]
 struct AtRest {
     held: u64,

@@ -1,10 +1,10 @@
-//! M3, the zonelist cache before node reclaim: measures the cost of node reclaim that frees nothing and of node
-//! reclaim that frees pages, and the locality that is lost by avoiding node reclaim.
+//! M3, the zonelist cache before node reclaim: measures the cost of node reclaim that frees nothing and that frees
+//! pages, and the locality that is lost by avoiding node reclaim.
 //!
 //! Node 0, which has the CPU, is full; node 1 has plenty of memory; node reclaim is on. A program allocates pages at
-//! a steady rate of a simulated clock, while a cache (`mechanisms/m3/cache.rs`) holds part of node 0. Gain: the
-//! number of walks of the cache's list, and the time for which callers stall in these walks. Cost: the pages from
-//! node 1 although node 0 is reclaimable again. Source: Gorman 2011, Linux cd38b115d5ad, 76d3fbf8fbf6.
+//! a steady rate of a simulated clock, while a cache (`mechanisms/m3/cache.rs`) holds part of node 0. Gain: how often
+//! the cache's list is walked, and the time for which callers stall in these walks. Cost: the pages from node 1
+//! although node 0 is reclaimable again. Source: Gorman 2011, Linux cd38b115d5ad, 76d3fbf8fbf6.
 
 mod cache;
 
@@ -31,12 +31,12 @@ const MODES: [(&str, ZonelistCache); 5] = [
     ("on", ZonelistCache::On),
 ];
 
-/// Number of frames of node 0 and of node 1.
+/// Frames of node 0 and node 1.
 const NEAR: u64 = 1 << 14;
 const FAR: u64 = 1 << 16;
-/// Number of pages of node 0 that the cache holds.
+/// Node 0's pages that the cache holds.
 const CACHED: usize = 1 << 11;
-/// Number of pages that the program allocates per second of the simulated clock.
+/// Pages that the program allocates per second of the simulated clock.
 const RATE: u64 = 2000;
 /// Number of moments in a second at which the cache's pages cease to be in use.
 const MOMENTS: u64 = 4;
@@ -138,7 +138,7 @@ struct Scene {
     world: &'static World<'static, Single>,
     cache: &'static Cache,
     held: Vec<Block>,
-    /// Number of seconds of the simulated clock for which the program runs.
+    /// Seconds of the simulated clock for which the program runs.
     seconds: u64,
 }
 

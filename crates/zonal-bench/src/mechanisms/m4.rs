@@ -2,8 +2,8 @@
 //!
 //! Gain: every CPU allocates and frees pages. The measurement counts the folds of the zone's counters, and measures
 //! the time while all CPUs contend. Cost: the largest deviation of approximate reads from exact counts, and the bound
-//! of the deviation, which is the number of CPUs times the threshold. The contention of hundreds of CPUs comes from
-//! the simulator (`mechanisms/m4/simulated.rs`). Source: Lameter 2006, Linux df9ecaba3f15.
+//! of the deviation, which is the number of CPUs times the threshold. The simulator provides hundreds of contending
+//! CPUs (`mechanisms/m4/simulated.rs`). Source: Lameter 2006, Linux df9ecaba3f15.
 
 mod simulated;
 
@@ -102,7 +102,7 @@ pub(super) fn measure(sizes: &Sizes, stop: &AtomicBool) -> Option<Findings> {
 /// The cost of counting under one rule.
 #[derive(Clone, Copy, Debug)]
 struct Counted {
-    /// Number of folds of the zone's counters per 1000 pages allocated and freed.
+    /// Folds of the zone's counters per 1000 pages allocated and freed.
     folds: f64,
     /// CPU time to allocate and free a page, in nanoseconds.
     ns: f64,
@@ -137,7 +137,7 @@ fn contended(sizes: &Sizes, stop: &AtomicBool) -> Option<Vec<Counted>> {
     })
 }
 
-/// Returns the number of pages of a round, summed over all CPUs.
+/// Returns the page count of a round, summed over all CPUs.
 fn pages(sizes: &Sizes) -> f64 {
     f64::from(sizes.batches) * BATCH as f64 * f64::from(sizes.cpus.get())
 }
@@ -249,8 +249,7 @@ mod tests {
         }
         let bounds: Vec<u64> = drifts.iter().map(|drift| drift.bound).collect();
         assert_eq!(bounds, [64, 2048, 2048, 5376, 5376]);
-        // Refills and drains change the count of free frames by more than a threshold of one, so each is folded at
-        // once.
+        // Refills and drains change the free frame count by more than a threshold of one, so each is folded at once.
         assert_eq!(drifts[0].free, 0, "{drifts:?}");
         assert!(0 < drifts[1].free && drifts[1].free < drifts[3].free, "{drifts:?}");
         assert!(0 < drifts[0].allocated && drifts[0].allocated < drifts[1].allocated, "{drifts:?}");

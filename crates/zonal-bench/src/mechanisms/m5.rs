@@ -28,7 +28,7 @@ const NODES: usize = 4;
 const FRAMES: u64 = 1 << 14;
 /// The nodes that spill. Each has one CPU, whose id equals that of the node.
 const SPILLING: [u32; 2] = [2, 3];
-/// Number of pages that each of these CPUs allocates beyond its node's memory.
+/// Pages that each of these CPUs allocates beyond its node's memory.
 const SPILLED: u64 = FRAMES / 4;
 
 /// Measures gain and cost.
@@ -70,7 +70,7 @@ pub(super) fn measure(stop: &AtomicBool) -> Option<Findings> {
 struct Spill {
     /// Percentage of each node's memory that is in use.
     used: [f64; NODES],
-    /// Percentage of the spilled pages that came from the node which served most of them.
+    /// Percentage of the spilled pages that came from the node with most of them.
     busiest: f64,
     /// Mean distance of spilled pages.
     distance: f64,

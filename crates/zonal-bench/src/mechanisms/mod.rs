@@ -160,11 +160,10 @@ pub struct Findings {
     pub measures: Vec<Measure>,
 }
 
-/// Largest number of CPUs used. The number is limited because the metadata of emulated machines grows with the number
-/// of CPUs.
+/// Largest number of CPUs used. The number is limited because the metadata of emulated machines grows with their CPUs.
 const CPUS_MAX: usize = 64;
 
-/// The amount of work of the measurements.
+/// The amount of work that the measurements do.
 #[derive(Clone, Debug)]
 pub struct Sizes {
     /// Number of rounds in which each time is measured. The result is the median over the rounds.
@@ -178,15 +177,15 @@ pub struct Sizes {
     pub pairs: u32,
     /// Number of pages that a CPU allocates before it frees them (M2).
     pub deep_pages: usize,
-    /// Number of times per second of the simulated clock that each CPU allocates and frees `deep_pages` pages (M2).
+    /// How often per second of the simulated clock each CPU allocates and frees `deep_pages` pages (M2).
     pub deep_loops: u32,
-    /// Number of seconds of the simulated clock during which pages are allocated from a full node (M3).
+    /// Seconds of the simulated clock during which pages are allocated from a full node (M3).
     pub reclaim_seconds: u64,
-    /// Number of batches of 64 pages that each CPU allocates and frees in a round (M4).
+    /// Batches of 64 pages that each CPU allocates and frees in a round (M4).
     pub batches: u32,
     /// Number of operations. After each operation, the approximate counters are compared with the exact counts (M4).
     pub drift_steps: u32,
-    /// Numbers of CPUs of the simulated machines, as in the experiment `zoned-counters-2006` (M4).
+    /// CPU counts of the simulated machines, as in the experiment `zoned-counters-2006` (M4).
     pub simulated_cpus: Vec<u32>,
     /// Number of pages that each simulated CPU touches (M4).
     pub simulated_pages: u32,

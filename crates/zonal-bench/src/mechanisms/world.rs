@@ -179,7 +179,7 @@ pub(super) struct Node {
     pub(super) frames: u64,
 }
 
-/// Returns a machine with pages of 4 KiB and one zone on each of `nodes`.
+/// Returns a machine with 4 KiB pages and one zone on each of `nodes`.
 pub(super) fn machine(nodes: &[Node], distance: impl Fn(usize, usize) -> u8) -> MachineModel {
     let (mut cpu, mut frame) = (0, ALIGN);
     let (mut models, mut zones) = (Vec::new(), Vec::new());

@@ -68,7 +68,7 @@ pub(super) fn entry() -> Entry {
     })
 }
 
-/// Returns an entry for workloads of single frames that use blocks of `order` instead.
+/// Returns an entry for single-frame workloads that use `order` blocks instead.
 pub(super) fn entry_at(name: String, order: Order) -> Entry {
     Entry::of_any(name, VERSION, move |frames| {
         let count = frames.get() as usize;

@@ -20,7 +20,7 @@ use crate::floor::area;
 
 /// Number of orders: 0 to 10.
 const ORDERS: usize = 11;
-/// Number of CPUs with a cache of their own. Any other CPUs share these caches.
+/// CPUs with their own cache. Any other CPUs share these caches.
 const SLOTS: usize = 256;
 /// Size in bytes of the depot's largest block, which is also the alignment of its memory.
 const BLOCK_BYTES: usize = 1 << (PAGE_SHIFT as usize + ORDERS - 1);

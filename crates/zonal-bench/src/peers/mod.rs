@@ -54,9 +54,9 @@ pub fn peers() -> Vec<Entry> {
     ]
 }
 
-/// Returns the peers that have larger blocks, for workloads of single frames that use blocks of `order` instead.
+/// Returns the peers that have larger blocks, for single-frame workloads that use `order` blocks instead.
 ///
-/// The name of an entry is that of the peer, a space, and the form.
+/// An entry has the peer's name, a space, and the form.
 #[cfg(feature = "peers")]
 pub(crate) fn peers_at(order: Order) -> Vec<Entry> {
     let name = |peer: &str| format!("{peer} order-{}", order.get());

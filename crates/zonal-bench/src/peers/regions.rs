@@ -114,7 +114,7 @@ fn map(bytes: usize) -> Result<MmapMut, Reason> {
     memory.map_err(|error| format!("cannot map {bytes} bytes for it: {error}"))
 }
 
-/// Returns the entry of the page allocator of `buddy-slab-allocator`.
+/// Returns the entry for the page allocator in `buddy-slab-allocator`.
 pub(super) fn buddy_slab() -> Entry {
     Entry::new("buddy-slab-allocator", BUDDY_SLAB, |frames: PageCount| {
         let heap = frames.get() as usize * PAGE;

@@ -9,7 +9,7 @@ use zonal_c::types::*;
 
 /// Bytes of a page that are filled with a pattern, at either end of a block.
 const PATTERN: usize = 16;
-/// The largest number of pools of a run, and the largest size of each.
+/// The most pools in a run, and the largest size of each.
 pub(super) const POOLS_MAX: usize = 4;
 pub(super) const POOL_BYTES_MAX: u64 = 24 << 20;
 

@@ -1,4 +1,4 @@
-//! `zonal bench --forms`: the time of a pair for each form of request, beside the plain request and the fastest peer.
+//! `zonal bench --forms`: the time of a pair for each request form, beside the plain request and the fastest peer.
 
 use std::sync::atomic::AtomicBool;
 

@@ -93,7 +93,7 @@ impl<'a> Filled<'a> {
     }
 }
 
-/// Returns the free frames of each zone in the text of `/proc/zoneinfo`.
+/// Returns each zone's free frames in the text of `/proc/zoneinfo`.
 fn free_frames(text: &str) -> BTreeMap<(NodeId, ZoneKind), PageCount> {
     let (mut zone, mut free) = (None, BTreeMap::new());
     for line in text.lines() {

@@ -7,7 +7,7 @@ use zonal_lab::experiment::results::Role;
 use crate::layout::Width;
 use crate::run::text::counted;
 
-/// Width of the column with the names of variants.
+/// Width of the column with variant names.
 const NAME_COLUMNS: usize = 14;
 
 #[derive(Serialize)]

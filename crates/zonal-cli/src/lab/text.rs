@@ -52,7 +52,7 @@ pub(super) fn render(plan: &Plan, results: &Results, files: &[PathBuf], width: W
 
 /// A line of the table, which shows one figure of one case.
 struct Line<'r> {
-    /// One of the rows of the line; all of them have the same case and figure.
+    /// One of the line's rows; all of them have the same case and figure.
     first: &'r Row,
     /// The rows of the line, by index of the variant.
     rows: Vec<Option<&'r Row>>,

@@ -1,7 +1,7 @@
 //! The report on a machine as a page with pictures.
 //!
-//! Each section maps a part of the report to blocks of the page. Related files: `machine/page/nodes.rs` has the nodes,
-//! their distances and fallbacks, `machine/page/zones.rs` the watermarks, `machine/page/checks.rs` the checks, and
+//! Each section maps a part of the report to page blocks. Related files: `machine/page/nodes.rs` has the nodes, their
+//! distances and fallbacks, `machine/page/zones.rs` the watermarks, `machine/page/checks.rs` the checks, and
 //! `zonal-page` draws the pictures.
 
 mod checks;

@@ -14,7 +14,7 @@ use crate::layout::{Content, Grid, Width};
 
 /// Maximum number of nodes for which the distances are shown as a matrix.
 const MATRIX_NODES_MAX: usize = 16;
-/// Maximum number of rows of a table that are shown; the rest is omitted.
+/// Maximum number of table rows that are shown; the rest is omitted.
 const ROWS_MAX: usize = 64;
 
 pub(super) fn render(model: &MachineModel, rules: &Rules, report: &Report, width: Width) -> String {

@@ -5,7 +5,7 @@ use zonal::units::PageCount;
 use zonal_machine::ids;
 use zonal_machine::{Check, Escaped, MachineModel, Measured, Report, Rules, ZoneReport, readable_size};
 
-/// Maximum number of entries that are shown of a list or a row of counts; the rest is omitted.
+/// Maximum number of entries that are shown for a list or row; the rest is omitted.
 const ENTRIES_MAX: usize = 32;
 
 /// Returns the size of the machine.

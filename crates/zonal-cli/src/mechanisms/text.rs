@@ -9,11 +9,11 @@ use crate::layout::Content::{Numbers, Text};
 use crate::layout::{Grid, Width};
 use crate::run::text::counted;
 
-/// Minimum width of the labels of figures, so that the tables are aligned.
+/// Minimum width of figure labels, so that the tables are aligned.
 const LABEL_COLUMNS: usize = 46;
-/// Indent of the text below the name of a mechanism.
+/// Indent of the text below a mechanism's name.
 const INDENT: &str = "    ";
-/// Maximum width of the name of a variant. Longer names are broken at their first hyphen.
+/// Maximum width of a variant's name. Longer names are broken at their first hyphen.
 const NAME_COLUMNS: usize = 9;
 
 /// Returns the text of all mechanisms.

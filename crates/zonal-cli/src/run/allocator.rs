@@ -1,4 +1,4 @@
-//! Options of `zonal run` that choose rules and settings of the allocator.
+//! Options of `zonal run` that choose the allocator's rules and settings.
 //!
 //! Related files: `values.rs` and `values/rules.rs` parse the values of the options, `zonal::Config` documents the
 //! settings.
@@ -21,7 +21,7 @@ pub(crate) struct AllocatorArgs {
     #[arg(long, value_name = "HOW", value_parser = rule::<PagesetTuning>(), default_value = "depth")]
     tuning: PagesetTuning,
 
-    /// Fix the size of pagesets at 1/F of each zone, divided among the CPUs of its node; 0 tunes it
+    /// Fix pageset sizes at 1/F of each zone, divided among the CPUs of its node; 0 tunes it
     #[arg(long, value_name = "F", value_parser = values::high_fraction, default_value = "0",
           allow_hyphen_values = true)]
     high_fraction: u32,
@@ -63,7 +63,7 @@ pub(crate) struct AllocatorArgs {
 }
 
 impl AllocatorArgs {
-    /// Returns the configuration that the options describe, for a pool of this many bytes or of the default size.
+    /// Returns the configuration that the options describe, for a pool with this many bytes or the default size.
     pub(super) fn config(&self, bytes: Option<u64>) -> Config {
         let Counters(counters) = self.counters;
         Config {

@@ -6,7 +6,7 @@ use zonal_machine::Excerpt;
 
 use crate::layout::{Content::Numbers, Content::Text, Grid, Width};
 
-/// Size of the blocks whose share of the free memory is printed.
+/// Size of the blocks whose share of free memory is printed.
 const LARGE_BYTES: u64 = 2 << 20;
 /// Maximum number of orders, whatever another program reports.
 const ORDERS_MAX: usize = 64;

@@ -1,7 +1,7 @@
-//! Parsers of options that choose rules of the allocator.
+//! Parsers of options that choose the allocator's rules.
 //!
 //! Related files: `run/allocator.rs` and `machine.rs` define the options. `zonal::settings` has the names, except those
-//! of the rules of zoned counters, which are no setting of the table.
+//! for zoned counters, which are no setting of the table.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use zonal::rules::stat_threshold::{
 };
 use zonal::settings::NamedRule;
 
-/// Returns the parser of an option that selects a rule by its name in the table of settings.
+/// Returns the parser of an option that selects a rule by its name in the settings table.
 pub(crate) fn rule<R: NamedRule>() -> impl TypedValueParser<Value = R> {
     let names = PossibleValuesParser::new(R::names().iter().copied());
     names.try_map(|name| R::from_name(&name))

@@ -1,4 +1,4 @@
-//! The arguments that name paths. A unit test of the command line holds the list to the definition of its arguments, so a
+//! The arguments that name paths. A unit test of the command line compares the list with its argument definitions, so a
 //! new argument fails that test first, and then the tests that attack each path until they have an attack for it.
 
 /// An argument that names a path.

@@ -3,7 +3,7 @@
 //! Related files: the crate's `experiments/` folder contains the experiment files. `data/published/` contains the
 //! published figures that their results are compared with.
 
-/// The texts of the files of a built-in experiment.
+/// The file texts of a built-in experiment.
 #[derive(Clone, Copy, Debug)]
 pub struct BuiltIn {
     /// Name of the experiment.

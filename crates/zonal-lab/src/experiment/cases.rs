@@ -14,12 +14,12 @@ use super::layer::{Group, Layer, Setting, settings};
 use super::limits::LIST_MAX;
 use super::results::{CaseValue, CaseValues};
 
-/// Name of the column for a case that has a label instead of distinguishing settings.
+/// Name of the column for a case that has a label but no distinguishing settings.
 const LABEL: &str = "case";
 /// Columns of the results. Cases cannot have columns with these names.
 const TAKEN: [&str; 7] = ["workload", "variant", "metric", "unit", "predicted", "published", "error_pct"];
 
-/// Maximum number of runs of an experiment. A limit is needed because the product of the axes grows quickly.
+/// Maximum number of runs in an experiment. A limit is needed because the product of the axes grows quickly.
 pub(super) const RUNS_MAX: usize = 4096;
 
 /// A case of a part.

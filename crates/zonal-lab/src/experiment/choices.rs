@@ -99,7 +99,7 @@ enum ReclaimMode {
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Named<R>(R);
 
-/// A number within the range that the table of settings has for the setting at this place of [`Setting::ALL`].
+/// A number within the range that the settings table has for the setting at this place of [`Setting::ALL`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Number<const SETTING: usize>(u64);
 
@@ -111,7 +111,7 @@ type Distance = Number<{ Setting::ReclaimDistance as usize }>;
 type UnmappedRatio = Number<{ Setting::MinUnmappedRatio as usize }>;
 type Seconds = Number<{ Setting::StatInterval as usize }>;
 
-/// Number of free areas of a zone; each free area has its own lock.
+/// Free areas per zone; each free area has its own lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum FreeAreaCount {

@@ -15,7 +15,7 @@ use zonal_machine::Excerpt;
 
 use super::limits::{LIST_MAX, NAME_BYTES_MAX};
 
-/// A one-line description of an error in a file and of the correct contents.
+/// A one-line description of an error in a file and its correct contents.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FileError {
     /// Name of the file.
@@ -99,7 +99,7 @@ impl<'t> Document<'t> {
 pub(super) struct Section<'t> {
     /// Document that contains the section.
     pub(super) document: Document<'t>,
-    /// Location of the start of the section.
+    /// Location of the section's start.
     pub(super) span: Span,
     table: Table<'t>,
     asked: Vec<&'static str>,

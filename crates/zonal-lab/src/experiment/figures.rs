@@ -15,11 +15,10 @@ use super::results::Role;
 use super::source::Source;
 use crate::workload::Workload;
 
-/// File name extension of tables of published figures.
+/// File name extension of tables with published figures.
 pub(super) const TABLE: &str = ".csv";
 
-/// Reads the published figures of an experiment and checks that each figure belongs to one of the experiment's cases
-/// and variants.
+/// Reads an experiment's published figures and checks that each belongs to one of its cases and variants.
 pub(super) fn published(
     document: Document<'_>,
     source: &Source,

@@ -69,7 +69,7 @@ pub(super) struct WrittenCalibration {
     pub(super) about: Option<String>,
 }
 
-/// A filter and the location of each of its columns.
+/// A filter and the location of each column.
 #[derive(Debug)]
 pub(super) struct WrittenFilter {
     pub(super) filter: CaseFilter,

@@ -1,4 +1,4 @@
-//! Gathers the text of an experiment and the texts of all files that it names.
+//! Gathers the text of an experiment and all files that it names.
 //!
 //! Related files: `experiment/source.rs` reads files, and `experiment/texts.rs` defines the result.
 

@@ -11,7 +11,7 @@ use zonal_machine::output::{self, Kind, Replace, WriteError};
 
 use super::results::{Parameter, Results, Row};
 
-/// Schema identifier of the documents of experiments.
+/// Schema identifier of experiment documents.
 const SCHEMA: &str = "zonal.lab.v1";
 
 /// The results of one experiment, as an element of a document with several experiments.

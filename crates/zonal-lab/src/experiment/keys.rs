@@ -20,7 +20,7 @@ pub(crate) fn case_key(case: &CaseValues) -> String {
     values.concat()
 }
 
-/// A value of a case that can be an element of a set. A number is represented by its bits.
+/// A case value that can be an element of a set. A number is represented by its bits.
 #[derive(PartialEq, Eq, Hash)]
 pub(crate) enum ValueKey<'v> {
     Number(u64),
@@ -42,7 +42,7 @@ pub(crate) fn run_key(case: &CaseValues, variant: &str) -> String {
     key
 }
 
-/// Returns the key of a figure of a run.
+/// Returns the key of a run's figure.
 pub(crate) fn figure_key(case: &CaseValues, variant: &str, metric: &str) -> String {
     run_key(case, variant) + "/" + metric
 }

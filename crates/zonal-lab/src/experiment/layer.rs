@@ -1,5 +1,4 @@
-//! Layers of settings. The settings of a case override those of its part, and the settings of a variant override
-//! both.
+//! Layers of settings. A case's settings override those of its part, and the settings of a variant override both.
 //!
 //! A setting keeps its location in the file so that an error can name the line. Related files: `experiment/cases.rs`
 //! and `experiment/file.rs` create layers, `experiment/resolve.rs` reads the combined settings.
@@ -112,7 +111,7 @@ impl<'t> Layer<'t> {
         document.read_table(Spanned::new(span, self.group(group).clone()))
     }
 
-    /// Deserializes the settings of a workload of the kind `kind`.
+    /// Deserializes the settings of a `kind` workload.
     pub(super) fn read_kind<T: DeserializeOwned>(
         &self,
         document: Document<'t>,

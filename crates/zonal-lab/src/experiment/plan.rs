@@ -104,7 +104,7 @@ impl Plan {
         self.runs.len() / self.variants.len().max(1)
     }
 
-    /// Restricts the plan to some variants and some cases. An empty list of variants selects all of them.
+    /// Restricts the plan to some variants and some cases. An empty variant list selects all of them.
     ///
     /// # Errors
     /// Returns an error if a variant does not exist or no case matches the filter. The error lists the existing names

@@ -1,9 +1,9 @@
 //! Published figures: tables with one row per figure, and the subset that a calibration may use.
 //!
-//! The header of a table names the columns of cases, followed by `variant,metric,unit,value`. An empty cell means
-//! that the column does not apply to the row; `#` starts a comment. A [`Baseline`] contains only figures of the
-//! baseline variant, so a calibration cannot use figures of other variants. Related files: `experiment/figures.rs`
-//! matches tables to the cases of an experiment.
+//! A table's header names the columns of cases, followed by `variant,metric,unit,value`. An empty cell means that the
+//! column does not apply to the row; `#` starts a comment. A [`Baseline`] contains only figures of the baseline
+//! variant, so a calibration cannot use figures of other variants. Related files: `experiment/figures.rs` matches
+//! tables to the cases of an experiment.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};

@@ -16,7 +16,7 @@ pub(super) struct Queue<'p> {
 
 /// The mutable state of a queue.
 ///
-/// Invariant: `used` is the sum of the memory of the runs that have been removed from the queue and have not ended.
+/// Invariant: `used` is the memory of the runs that have been removed from the queue and have not ended.
 struct State {
     /// Indices of waiting runs, longest first.
     waiting: Vec<usize>,

@@ -306,7 +306,7 @@ fn host_bytes<'t>(
     Ok(bytes as u64)
 }
 
-/// A cache of the metadata sizes of one machine.
+/// A cache of one machine's metadata sizes.
 struct Sizes<'d, 'm> {
     described: &'d Machine<'m>,
     /// Sizes in bytes, by the settings that determine them. All other inputs are the same in all runs on the machine.

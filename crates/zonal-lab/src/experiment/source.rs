@@ -1,4 +1,4 @@
-//! Sources of an experiment and of the files that it names: the user's file system, or this program's binary.
+//! Sources of an experiment and the files that it names: the user's file system, or this program's binary.
 
 use std::borrow::Cow;
 use std::io;

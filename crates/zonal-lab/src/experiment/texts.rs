@@ -1,4 +1,4 @@
-//! Self-contained experiments: the text of an experiment with the texts of all files that it names.
+//! Self-contained experiments: the text of an experiment and all files that it names.
 //!
 //! Related files: `experiment/gather.rs` reads the texts, and `experiment/source.rs` returns them in place of files.
 
@@ -11,6 +11,6 @@ pub struct Texts {
     pub name: String,
     /// Text of the experiment.
     pub text: String,
-    /// Texts of the machine files and the table of figures, by the names that the experiment uses for them.
+    /// Texts of the machine files and the figure table, by the names that the experiment uses for them.
     pub files: BTreeMap<String, String>,
 }

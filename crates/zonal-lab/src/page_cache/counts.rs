@@ -40,7 +40,7 @@ impl Counts {
         self.background_reclaimed.get()
     }
 
-    /// Returns the number of pages that direct and background reclaim freed by dropping the pages of unused files.
+    /// Returns how many pages direct and background reclaim freed by dropping pages of unused files.
     #[must_use]
     pub fn with_files(&self) -> u64 {
         self.with_files.get()

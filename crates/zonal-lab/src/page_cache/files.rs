@@ -134,8 +134,8 @@ impl Files {
         self.queue.front().map(|&file| self.files[file as usize].dirty_since)
     }
 
-    /// Removes and returns up to `most` dirty pages of the first file of the queue. If the file has more dirty pages,
-    /// it moves to the end of the queue.
+    /// Removes and returns up to `most` dirty pages of the queue's first file. If the file has more dirty pages, it
+    /// moves to the end of the queue.
     pub(super) fn take_dirty(&mut self, most: usize) -> Option<(FileId, Vec<u32>)> {
         let id = self.queue.pop_front()?;
         let file = &mut self.files[id as usize];
@@ -173,7 +173,7 @@ impl Files {
         }
     }
 
-    /// Moves the file that has been unused for the longest time to the end of the list of unused files.
+    /// Moves the file that has been unused for the longest time to the end of the list.
     pub(super) fn pass_over_unused(&mut self) {
         if let Some(id) = self.unused.pop_front() {
             self.unused.push_back(id);

@@ -1,5 +1,5 @@
-//! A model of a kernel's page cache on a simulated machine. It stores pages of files in frames of the allocator,
-//! reads and writes a simulated disk, and frees frames when the allocator requests reclaim.
+//! A model of a kernel's page cache on a simulated machine. It stores file pages in frames of the allocator, reads and
+//! writes a simulated disk, and frees frames when the allocator requests reclaim.
 //!
 //! The page cache uses the allocator only through its public interface, as any embedder does, and implements the
 //! allocator's reclaim callback. It follows Linux of 2011 (2.6.39 to 3.0): each zone has LRU lists, dirty limits
@@ -59,16 +59,16 @@ pub struct PageCache<'h, 's, 'm> {
     /// Number of pages modified since the thread last checked the limits, indexed by thread.
     changed: RefCell<Vec<u32>>,
     counts: Counts,
-    /// Number of pages that the flusher must write even if the number of dirty pages is below the background limit.
+    /// Pages that the flusher must write even if fewer pages than the background limit are dirty.
     hurried: Cell<u64>,
     /// Bytes of file metadata to write, in addition to the contents of pages.
     metadata: Cell<u64>,
-    /// Number of pages of unused files that reclaim still has to scan.
+    /// Unused files' pages that reclaim still has to scan.
     inode_debt: Cell<f64>,
     /// Number of the cache's own threads that are currently using the allocator.
     at_work: Cell<u32>,
     stopping: Cell<bool>,
-    /// Number of managed frames of the machine.
+    /// The machine's managed frames.
     managed: u64,
 }
 
@@ -187,7 +187,7 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
         self.balance_dirty();
     }
 
-    /// Deletes a file and frees its cached pages. One block of mapping metadata is read for every 4 MiB of the file.
+    /// Deletes a file and frees its cached pages. One mapping metadata block is read for every 4 MiB of the file.
     pub fn delete(&self, file: FileId, pages: u32) {
         for _ in 0..pages.div_ceil(1024) {
             self.disk.transfer(self.world(), Transfer::Read, self.page_bytes());
@@ -271,7 +271,7 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
         u64::from(self.system.sim.machine.model.page_bytes)
     }
 
-    /// Returns the sums of the page counts of some zones.
+    /// Returns the sums of some zones' page counts.
     fn tally(&self, zones: &[usize]) -> Tally {
         let table = self.table.borrow();
         zones.iter().map(|&zone| table.tally(zone)).fold(Tally::default(), Add::add)
@@ -345,7 +345,7 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
         table.remove(page)
     }
 
-    /// Runs work of one of the cache's own threads. [`Self::stop`] waits for the end of this work.
+    /// Runs work on one of the cache's threads. [`Self::stop`] waits for the end of this work.
     fn at_work<R>(&self, work: impl FnOnce() -> R) -> R {
         self.at_work.set(self.at_work.get() + 1);
         let result = work();

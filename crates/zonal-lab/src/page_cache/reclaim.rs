@@ -165,7 +165,7 @@ impl PageCache<'_, '_, '_> {
     }
 }
 
-/// Returns the new state of a page at the tail of the list, or `None` if the page can be freed.
+/// Returns the new state of the page at the list's tail, or `None` if the page can be freed.
 fn kept_as(state: State, request: &ReclaimRequest) -> Option<State> {
     if (state.has(State::MAPPED) && !request.may_unmap) || state.has(State::WRITEBACK) {
         return Some(state);

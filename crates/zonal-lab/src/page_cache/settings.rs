@@ -1,6 +1,6 @@
 //! Settings of the page cache: the cost of file operations, and the dirty limits.
 
-/// Settings of a page cache. The speed of the disk is a property of the machine (`sim::Hardware`).
+/// Settings of a page cache. The disk's speed is a property of the machine (`sim::Hardware`).
 #[derive(Clone, PartialEq, Debug)]
 pub struct CacheSettings {
     /// Metadata that the disk writes for each new file in addition to the contents of the file, in KiB.
@@ -9,9 +9,9 @@ pub struct CacheSettings {
     pub page_ns: f64,
     /// Time to scan a page on an LRU list, in nanoseconds.
     pub scan_ns: f64,
-    /// Number of pages of unused files that reclaim scans for each page that it scans on an LRU list. Reclaim drops
-    /// the clean pages of the scanned files. 0 = pages of unused files are freed only through the LRU lists. Linux:
-    /// inodes are shrunk in proportion to the number of pages scanned.
+    /// Pages of unused files that reclaim scans for each page that it scans on an LRU list. Reclaim drops the clean
+    /// pages of the scanned files. 0 = pages of unused files are freed only through the LRU lists. Linux: inodes are
+    /// shrunk in proportion to the number of pages scanned.
     pub inode_pressure: f64,
     /// Share of memory that may be dirty before background writeback starts, in percent. Linux:
     /// `vm.dirty_background_ratio`.

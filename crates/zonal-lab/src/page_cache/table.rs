@@ -105,8 +105,8 @@ struct ZoneLists {
 
 /// All pages of the cache.
 ///
-/// Invariant for each zone: its lists contain `inactive + active` pages, and the counts of the zone match the states
-/// of these pages.
+/// Invariant for each zone: its lists contain `inactive + active` pages, and the zone's counts match the states of
+/// these pages.
 pub(super) struct Table {
     first: Pfn,
     pages: Vec<Page>,

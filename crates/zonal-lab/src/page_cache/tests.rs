@@ -106,7 +106,7 @@ fn count(cache: &PageCache<'_, '_, '_>, reason: ReclaimReason) -> u64 {
     cache.count(&wanted(reason, 32)).get()
 }
 
-/// Returns the states of the cached pages of a file.
+/// Returns the states of a file's cached pages.
 fn states(cache: &PageCache<'_, '_, '_>, file: FileId) -> Vec<State> {
     let pages = cache.files.borrow().pages_of(file);
     pages.into_iter().map(|page| cache.table.borrow().page(page).state).collect()

@@ -11,7 +11,7 @@ use crate::sim::{Time, Transfer};
 
 /// Number of pages written at a time: 4 MiB. Linux: `MAX_WRITEBACK_PAGES`.
 const WRITE_PAGES: usize = 1024;
-/// Number of pages that a thread modifies between two checks of the limits. Linux: `ratelimit_pages` under load.
+/// Pages that a thread modifies between two checks of the limits. Linux: `ratelimit_pages` under load.
 const LOOK_PAGES: u32 = 32;
 /// Maximum age of a dirty page before it is written. Linux: `vm.dirty_expire_centisecs`.
 const EXPIRE: Time = Time::from_ps(30_000_000_000_000);
@@ -19,7 +19,7 @@ const EXPIRE: Time = Time::from_ps(30_000_000_000_000);
 const NAP: Time = Time::from_ps(100_000_000_000);
 
 impl PageCache<'_, '_, '_> {
-    /// Returns the number of pages that are `percent` percent of memory.
+    /// Returns how many pages are `percent` percent of memory.
     fn pages_of(&self, percent: f64) -> u64 {
         (self.managed as f64 * percent / 100.0) as u64
     }

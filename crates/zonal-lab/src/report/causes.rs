@@ -1,4 +1,4 @@
-//! Stacked bars of the locks and cache lines that the threads of runs waited for. The causes with the longest waiting
+//! Stacked bars of the locks and cache lines that the runs' threads waited for. The causes with the longest waiting
 //! times have their own colours.
 //!
 //! Seconds are summed over threads. There is one panel per case. If the sums of the cases differ greatly, each case
@@ -14,7 +14,7 @@ use crate::outcome::Cause;
 
 /// Space for the sum next to a bar, in pixels.
 const SUM_WIDTH: f64 = 70.0;
-/// Ratio of the longest bars of two cases above which each case has its own scale.
+/// Ratio of two cases' longest bars above which each case has its own scale.
 const SPREAD_MAX: f64 = 30.0;
 
 /// Name and kind (lock or line) of a cause.

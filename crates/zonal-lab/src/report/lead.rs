@@ -10,7 +10,7 @@ use super::parts;
 use crate::experiment::keys::case_key;
 use crate::experiment::results::{Results, Row};
 
-/// Deviations of the predictions of some rows from the published values: the median and the largest.
+/// Deviations of some rows' predictions from the published values: the median and the largest.
 pub(super) struct Deviations<'a> {
     pub(super) rows: usize,
     /// Median absolute deviation, in percent.

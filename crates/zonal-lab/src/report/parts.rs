@@ -13,7 +13,7 @@ use crate::experiment::results::{CaseValue, CaseValues, Results, Role, Row, RunR
 const BASELINES: &[Color] = &[color::GREY, color::SKY];
 const PUBLISHED: &[Color] = &[color::BLUE, color::GREEN, color::PURPLE];
 const OURS: &[Color] = &[color::VERMILION, color::PINK, color::YELLOW];
-/// Number of colours on the gradient for the variants of a role that have no colour of their own.
+/// Colours on the gradient for a role's variants that have no colour of their own.
 const MANY: usize = 16;
 
 /// Minimum number of distinct values for which a chart draws a line along an axis.
@@ -162,7 +162,7 @@ pub(super) fn variants(results: &Results) -> Vec<Variant<'_>> {
     colored.map(|(at, name)| Variant { name, color: color(roles[at], nth(at)) }).collect()
 }
 
-/// Returns the colour of the `nth` variant of a role.
+/// Returns the colour of a role's `nth` variant.
 fn color(role: Role, nth: usize) -> Color {
     let colors = match role {
         Role::Baseline => BASELINES,

@@ -92,8 +92,8 @@ pub(super) fn series(
     Series { plot, name: name.into(), unit, points: (0..points).map(point).collect() }
 }
 
-/// Returns results with three parts. The first part varies the number of CPUs over three decades, the second varies
-/// the number of threads for each of four sizes, and the third has bars.
+/// Returns results with three parts. The first part varies the number of CPUs over three decades, the second varies the
+/// thread count for each of four sizes, and the third has bars.
 pub(super) fn full() -> Results {
     let mut results = empty();
     for cpus in [1.0, 4.0, 16.0, 128.0, 256.0, 512.0, 1020.0] {

@@ -53,7 +53,7 @@ fn chart(part: &Part<'_>, figure: &Figure<'_>, axis: &str, variants: &[Variant<'
     })
 }
 
-/// Returns the line of predicted values of a variant, with markers at its published values.
+/// Returns a variant's line of predicted values, with markers at its published values.
 fn line(variant: &Variant<'_>, rows: &[(f64, &Row)]) -> Line {
     let mut own: Vec<&(f64, &Row)> = rows.iter().filter(|(_, row)| row.variant == variant.name).collect();
     own.sort_by(|a, b| a.0.total_cmp(&b.0));

@@ -12,7 +12,7 @@ use crate::outcome::Series;
 
 /// Maximum number of points in a line.
 const POINTS_MAX: usize = 300;
-/// Maximum number of points in a line of a panel with many lines.
+/// Maximum number of points in a line if the panel has many.
 const POINTS_OF_MANY: usize = 120;
 /// Maximum number of lines in a panel.
 const LINES_MAX: usize = 32;

@@ -55,8 +55,8 @@ pub(super) fn figures(part: &Part<'_>, variants: &[Variant<'_>]) -> Table {
     Table { caption: part.title("figures by case and variant"), columns, rows }
 }
 
-/// Returns the rows of the results that share a line of the table: those with the same case and figure. Lines are in
-/// the order of first appearance.
+/// Returns the result rows that share a line of the table: those with the same case and figure. Lines are in the order
+/// of first appearance.
 fn lines<'a>(part: &Part<'a>) -> Vec<Vec<&'a Row>> {
     let (mut lines, mut places) = (Vec::new(), HashMap::new());
     for row in &part.rows {
@@ -88,7 +88,7 @@ fn tone(error: f64) -> Tone {
     ERRORS.iter().find(|(most, _)| error.abs() <= *most).map_or(Tone::Far, |(_, tone)| *tone)
 }
 
-/// Returns the explanation of the colours and markers of [`figures`].
+/// Returns the explanation of the colours and markers in [`figures`].
 pub(super) fn note() -> Vec<(Tone, String)> {
     let plain = |text: String| (Tone::Plain, text);
     let mut note = vec![plain("Error: predicted against published, in percent of published; ".to_owned())];

@@ -173,8 +173,8 @@ fn every_variant_is_in_every_chart_and_every_published_value_has_its_mark() {
     let circles = |hollow: bool| {
         named(&document, "circle").filter(|c| (c.attribute("fill") == Some("none")) == hollow).count()
     };
-    // There are seven cases with predictions of three variants and with published values of one variant that was not
-    // used for calibration. The legend adds one entry for each kind of marker.
+    // There are seven cases with predictions for three variants and published values for one variant that was not used
+    // for calibration. The legend adds one entry for each kind of marker.
     assert_eq!((circles(false), circles(true)), (3 * 7 + 1, 7 + 1));
     let color = color::hex(parts::variants(&results)[1].color);
     let rings = named(&document, "circle").filter(|circle| circle.attribute("stroke") == Some(&color));
@@ -241,7 +241,7 @@ fn every_row_is_in_the_table_in_the_column_of_its_variant() {
         cells
     };
     assert_eq!(sorted(cells.clone()), sorted(expected.into_iter().map(|(_, cell)| cell).collect()));
-    // The second figure of the second case of part `counters`: `sys` with 4 CPUs.
+    // The second figure in the second case of part `counters`: `sys` with 4 CPUs.
     let sys: Vec<&Row> = results.rows.iter().filter(|row| row.metric == "sys").skip(3).take(3).collect();
     let columns: Vec<String> = sys.iter().map(|row| figures::number(row.predicted)).collect();
     assert_eq!([&cells[21], &cells[24], &cells[27]], [&columns[0], &columns[1], &columns[2]]);

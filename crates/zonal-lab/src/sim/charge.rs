@@ -1,6 +1,6 @@
 //! Charges memory accesses to the running CPU.
 //!
-//! Related files: `sim/coherence.rs` is the directory with the state of each cache line and the queue of its waiters.
+//! Related files: `sim/coherence.rs` is the directory with each cache line's state and the queue of its waiters.
 //! `sim/cells.rs` calls this module for each access of the allocator. `sim/locks.rs` calls it to move the cache lines
 //! of locks.
 
@@ -12,7 +12,7 @@ use super::line_queue::Waits;
 use super::time::Time;
 use super::world::{Event, World};
 
-/// A cache line that the threads of a program share, such as the line of a counter or of a list head.
+/// A cache line that the threads of a program share, such as the line of a counter or a list head.
 #[derive(Clone, Copy, Debug)]
 pub struct ProgramLine(usize);
 
@@ -140,7 +140,7 @@ impl World {
         self.block();
     }
 
-    /// Returns the duration of the transfer of a line to `cpu` while `waiting` other CPUs wait for the line.
+    /// Returns how long a line's transfer to `cpu` takes while `waiting` other CPUs wait for the line.
     fn service(&self, line: usize, access: Access, cpu: usize, waiting: usize) -> Time {
         let directory = &self.directory;
         let owner = Directory::owner(directory.lines[line].get());

@@ -46,7 +46,7 @@ pub(crate) struct Directory {
     pub(super) first_tag: Cell<usize>,
     pub(super) mine: Cell<u64>,
     pub(super) hit: Time,
-    /// First line and node index of each part of the memory, in ascending order of lines.
+    /// First line and node index of each memory part, in ascending order of lines.
     parts: Vec<(usize, usize)>,
     /// Latencies between nodes, row by row: `memory` for an access to a node's memory, `transfer` for an access to
     /// another CPU's cache.
@@ -64,7 +64,7 @@ pub(crate) struct Directory {
 
 /// The memory that the directory covers.
 pub(crate) struct Watched {
-    /// Address of the first byte of the memory; aligned to a line.
+    /// Address of the memory's first byte; aligned to a line.
     pub(crate) base: usize,
     /// Parts of the memory: size in bytes and the index of the node.
     pub(crate) parts: Vec<(usize, usize)>,

@@ -1,9 +1,9 @@
 //! Schedules the threads of a simulated machine. The thread with the earliest virtual time runs next.
 //!
-//! Threads are fibers on one host thread. A thread runs until its clock is past the *horizon*, the time of the next
-//! event of other threads, and its next action is visible to other threads. A run ends when all foreground threads
-//! have ended; background threads that still exist are dropped. Related files: `sim/world.rs` stores the agenda of
-//! events, `sim/fiber.rs` provides the stacks.
+//! Threads are fibers on one host thread. A thread runs until its clock is past the *horizon*, the time of other
+//! threads' next event, and its next action is visible to other threads. A run ends when all foreground threads have
+//! ended; background threads that still exist are dropped. Related files: `sim/world.rs` stores the agenda of events,
+//! `sim/fiber.rs` provides the stacks.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -26,7 +26,7 @@ pub enum RunError {
     Deadlock {
         /// Number of threads that have not ended.
         waiting: usize,
-        /// Index of the first of these threads.
+        /// Index of the first such thread.
         first: usize,
         /// Virtual time of the last event.
         at: Time,

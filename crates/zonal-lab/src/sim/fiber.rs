@@ -19,7 +19,7 @@ const STACK_BYTES: usize = 256 << 10;
 type Pause = Yielder<(), ()>;
 
 thread_local! {
-    /// Handle of the running fiber of this host thread. The fiber uses the handle to suspend itself.
+    /// Handle of this host thread's running fiber. The fiber uses the handle to suspend itself.
     static RUNNING: Cell<*const Pause> = const { Cell::new(ptr::null()) };
 }
 

@@ -4,7 +4,7 @@ use zonal::units::NodeId;
 
 /// Topology of a simulated machine.
 pub(crate) struct Geometry {
-    /// Index of the node of each CPU, indexed by CPU id.
+    /// Node index of each CPU, indexed by CPU id.
     pub(crate) node_of_cpu: Vec<usize>,
     pub(crate) nodes: usize,
     /// Node ids by node index, ascending.

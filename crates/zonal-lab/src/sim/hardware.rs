@@ -1,8 +1,8 @@
 //! Costs of a simulated machine, in physical units.
 //!
 //! Every field can be set in an experiment file, and a calibration can choose it. Latencies are given for distance 10
-//! and grow with the distance between nodes (ACPI SLIT: 10 = local). `docs/lab.md` explains each field and the origin
-//! of the values of the published machines. Related files: `sim/charge.rs` and `sim/locks.rs` charge these costs;
+//! and grow with the distance between nodes (ACPI SLIT: 10 = local). `docs/lab.md` explains each field and where the
+//! published machines' values come from. Related files: `sim/charge.rs` and `sim/locks.rs` charge these costs;
 //! `sim/touch.rs` charges the costs of memory bandwidth.
 
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ pub enum Arbitration {
     /// First come, first served.
     InOrder,
     /// A refused request is sent again, so CPUs nearer to the line's home node, whose memory contains the line, win
-    /// more often. The choice is random: the probability of a CPU falls with the latency of its requests to the power
+    /// more often. The choice is random: the probability of a CPU falls with its request latency to the power
     /// [`Hardware::retry_power`]. CPUs of the home node are served once in every [`Hardware::ports`] services.
     Retry,
 }
@@ -25,38 +25,37 @@ pub enum Arbitration {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LockKind {
-    /// Waiters queue up, each on its own line. A hand-over is one transfer, regardless of the number of waiters.
+    /// Waiters queue up, each on its own line. A hand-over is one transfer, however many CPUs wait.
     Queued,
     /// All waiters spin on the lock's line and contend for it at each hand-over.
     Spinning,
 }
 
-/// Costs of one kind of machine. Times are in nanoseconds and bandwidths in GB/s (10^9 bytes per second), except for
-/// the disk, whose fields name their units.
+/// Costs of one machine kind. Times are in nanoseconds and bandwidths in GB/s (10^9 bytes per second), except for the
+/// disk, whose fields name their units.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Hardware {
     /// Access to a line in the CPU's cache, including the instructions around it.
     pub hit_ns: f64,
-    /// Fetch of a line from the memory of the CPU's own node.
+    /// Fetch of a line from memory on the CPU's own node.
     pub memory_ns: f64,
     /// Number of fetches and transfers that a CPU overlaps while no other CPU accesses the same lines. The latency of
     /// each fetch is divided by this number. 1 = the CPU waits for each fetch.
     pub overlap: f64,
-    /// Fetch of a line that another CPU of the same node has written, or invalidation of the copies in other CPUs'
+    /// Fetch of a line that another CPU on the same node has written, or invalidation of the copies in other CPUs'
     /// caches.
     pub transfer_ns: f64,
-    /// First term of the growth of latencies with the distance between nodes. Latencies at a distance d > 10 are `1 +
-    /// remote_step + distance_weight * (d - 10) / 10` times those at distance 10.
+    /// First term of the latency growth with node distance. Latencies at a distance d > 10 are `1 + remote_step +
+    /// distance_weight * (d - 10) / 10` times those at distance 10.
     pub remote_step: f64,
-    /// Growth of latencies with each 10 units of distance; see [`Self::remote_step`].
+    /// Latency growth with each 10 units of distance; see [`Self::remote_step`].
     pub distance_weight: f64,
-    /// Number of transactions for an atomic read-modify-write of a line that the CPU does not own: 1 if the
-    /// instruction requests exclusive ownership immediately, 2 if it is a load followed by a compare-and-exchange.
+    /// Transactions for an atomic read-modify-write of a line that the CPU does not own: 1 if the instruction requests
+    /// exclusive ownership immediately, 2 if it is a load followed by a compare-and-exchange.
     pub atomic_transactions: f64,
-    /// Number of waiting requests at which the node of the line only refuses requests and makes no progress. A
-    /// transfer takes `1 / (1 - waiting / refusal_limit)` times as long while other CPUs wait. 0 = waiters cost
-    /// nothing.
+    /// Waiting requests at which the line's node only refuses requests and makes no progress. A transfer takes
+    /// `1 / (1 - waiting / refusal_limit)` times as long while other CPUs wait. 0 = waiters cost nothing.
     pub refusal_limit: f64,
     /// Order in which waiting CPUs are served.
     pub arbitration: Arbitration,
@@ -68,9 +67,9 @@ pub struct Hardware {
     /// How CPUs wait for locks.
     pub lock: LockKind,
     /// Minimum time that a zone's lock is held for each frame moved under the lock. This is the cost of an allocator
-    /// that stores free frames in linked lists of page structures.
+    /// that links free frames' page structures in lists.
     pub list_work_ns: f64,
-    /// Streaming bandwidth of one CPU to or from the memory of its own node.
+    /// Streaming bandwidth of one CPU to or from its own node's memory.
     pub cpu_gb_s: f64,
     /// Memory bandwidth of one node, shared by all CPUs; 0 = unlimited.
     pub node_gb_s: f64,
@@ -85,7 +84,7 @@ pub struct Hardware {
 }
 
 impl Default for Hardware {
-    /// Returns the costs of a two-socket server of the 2020s.
+    /// Returns the costs of a two-socket server from the 2020s.
     fn default() -> Self {
         Self {
             hit_ns: 0.8,

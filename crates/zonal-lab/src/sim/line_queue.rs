@@ -34,7 +34,7 @@ pub(crate) struct Waiter {
 pub(crate) struct LineQueue {
     classes: Vec<(Time, VecDeque<Waiter>)>,
     len: usize,
-    /// Number of services since a CPU of the line's own node was last served.
+    /// Services since a CPU of the line's own node was last served.
     turns: u32,
     served: u64,
     waited: Time,
@@ -82,8 +82,8 @@ impl LineQueue {
         (0..self.classes.len()).filter(|class| first(class).is_some()).min_by_key(first)
     }
 
-    /// Chooses a CPU of the line's own node when it is the turn of that node's port. Otherwise chooses a random
-    /// class, with a higher probability for nearer classes.
+    /// Chooses a CPU of the line's own node when it is that node's port's turn. Otherwise chooses a random class, with
+    /// a higher probability for nearer classes.
     fn by_retry(
         &mut self,
         hardware: &Hardware,

@@ -1,4 +1,4 @@
-//! The queues of threads that wait for the locks of a simulated machine.
+//! The queues of threads that wait for a simulated machine's locks.
 //!
 //! Related files: `sim/locks.rs` implements the locks.
 

@@ -4,8 +4,8 @@
 //! - Execution: `sim/world.rs` is the state of a running machine, `sim/engine.rs` schedules its threads, and
 //!   `sim/fiber.rs` provides their stacks.
 //! - The allocator's platform: `sim/cells.rs`, `sim/locks.rs` and `sim/platform.rs`.
-//! - Costs: `sim/charge.rs` charges accesses to metadata. It uses the cache-line directory of `sim/coherence.rs` and
-//!   the queues of `sim/line_queue.rs`. `sim/touch.rs` and `sim/bandwidth.rs` charge accesses to the contents of
+//! - Costs: `sim/charge.rs` charges accesses to metadata. It uses the cache-line directory in `sim/coherence.rs` and
+//!   the queues in `sim/line_queue.rs`. `sim/touch.rs` and `sim/bandwidth.rs` charge accesses to the contents of
 //!   frames; `sim/disk.rs` charges disk requests.
 
 mod access;

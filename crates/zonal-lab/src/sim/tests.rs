@@ -7,7 +7,7 @@ use zonal_machine::preset;
 
 use super::*;
 
-/// Runs one program on each of `cpus` and returns the end time of each program.
+/// Runs one program on each of `cpus` and returns each program's end time.
 fn run_each(
     machine: &SimulatedMachine,
     cpus: &[usize],

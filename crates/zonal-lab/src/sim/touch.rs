@@ -31,7 +31,7 @@ impl World {
         self.hardware.stretch(self.geometry.distance(self.node(), node))
     }
 
-    /// Returns the number of bytes transferred by the memory of the node with index `node`.
+    /// Returns the bytes that the memory of node index `node` transferred.
     #[must_use]
     pub fn carried(&self, node: usize) -> u64 {
         self.bandwidth[node].borrow().carried()

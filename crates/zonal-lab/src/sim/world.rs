@@ -1,9 +1,9 @@
 //! The state of one simulated machine while it runs, and the way in which its memory cells find this state.
 //!
-//! A *thread* runs on one CPU. The *horizon* is the time of the next event of any other thread or line. A thread
-//! whose clock has reached the horizon must let other threads run before it does anything that they can observe.
-//! While *charging* is on, accesses cost time. A cell has no pointer to its world, so the current world of the host
-//! thread is used. Related files: `sim/charge.rs` charges accesses, `sim/engine.rs` schedules threads.
+//! A *thread* runs on one CPU. The *horizon* is the time of the next event on any other thread or line. A thread whose
+//! clock has reached the horizon must let other threads run before it does anything that they can observe. While
+//! *charging* is on, accesses cost time. A cell has no pointer to its world, so the current world of the host thread is
+//! used. Related files: `sim/charge.rs` charges accesses, `sim/engine.rs` schedules threads.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -53,8 +53,8 @@ pub struct Account {
     list_work: ListWork,
 }
 
-/// Number of frames that a thread has moved under a lock of the allocator. The count of free frames that a lock
-/// protects is at a fixed distance from the lock. Every change of this count is added to the number of moved frames.
+/// Frames that a thread has moved under an allocator lock. The count of free frames that a lock protects is at a fixed
+/// distance from the lock. Every change of this count is added to the moved frames.
 #[derive(Clone, Copy, Default, Debug)]
 struct ListWork {
     /// Address of the count; 0 = no lock is held.
@@ -64,11 +64,11 @@ struct ListWork {
     since: Time,
 }
 
-/// Offset from the lock of the free areas to their count of free frames, in bytes.
+/// Offset from the lock of the free areas to their free frame count, in bytes.
 const COUNT_OFFSET: usize = 16;
 
-/// Number of checkpoints after which a thread yields even if all other threads are ahead of it. The engine can then
-/// check the stop flag every few milliseconds of host time.
+/// Checkpoints after which a thread yields even if all other threads are ahead of it. The engine can then check the
+/// stop flag every few milliseconds of host time.
 const CHECKPOINTS: u32 = 1 << 16;
 
 /// A running simulated machine.
@@ -209,7 +209,7 @@ impl World {
         self.geometry.node_of_cpu[self.cpu.get()]
     }
 
-    /// Returns the index of a node of the machine.
+    /// Returns the machine's index of a node.
     ///
     /// # Panics
     /// Panics if the machine does not have the node.

@@ -2,8 +2,8 @@
 //! they end.
 //!
 //! Each CPU runs one job after the other. Job sizes are random and depend on the seed. The time of a whole build is
-//! extrapolated from the total number of pages that it touches. The measurement starts after a warm-up. Related
-//! files: `workload/page_faults.rs` is the same workload without the computation.
+//! extrapolated from all the pages that it touches. The measurement starts after a warm-up. Related files:
+//! `workload/page_faults.rs` is the same workload without the computation.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -33,7 +33,7 @@ pub struct Build {
     pub job_mib: f64,
     /// Computation for each page that a job touches, in nanoseconds.
     pub compute_ns: f64,
-    /// Number of pages that all jobs of a whole build touch in total.
+    /// Pages that all jobs of a whole build touch.
     pub build_pages: f64,
     /// Simulated time, in seconds.
     pub seconds: f64,
@@ -118,7 +118,7 @@ impl Program for Build {
 }
 
 impl Build {
-    /// Returns the mean number of pages of a job.
+    /// Returns the mean page count of a job.
     fn job_pages(&self, machine: &SimulatedMachine) -> f64 {
         self.job_mib * f64::from(1 << 20) / f64::from(machine.model.page_bytes)
     }

@@ -26,7 +26,7 @@ pub struct Copies {
     pub files: usize,
     /// Size of each source file, in MiB.
     pub file_mib: f64,
-    /// Number of copies of each source file.
+    /// Copies of each source file.
     pub copies: usize,
     /// Network bandwidth, in MB/s (10^6 bytes per second).
     pub network_mb_s: f64,
@@ -34,7 +34,7 @@ pub struct Copies {
     pub page_ns: f64,
     /// Time to scan a page on an LRU list, in nanoseconds.
     pub scan_ns: f64,
-    /// Number of pages of closed files that reclaim scans for each page that it scans on an LRU list.
+    /// Pages of closed files that reclaim scans for each page that it scans on an LRU list.
     pub inode_pressure: f64,
 }
 

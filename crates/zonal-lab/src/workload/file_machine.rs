@@ -22,8 +22,7 @@ use crate::system::System;
 /// Period of the memory observer (10 virtual seconds).
 const LOOK: Time = Time::from_ps(10_000_000_000_000);
 
-/// Size of the largest file, in MiB: 2 TiB. A limit is needed because the host stores the state of each page of a
-/// file.
+/// Size of the largest file, in MiB: 2 TiB. A limit is needed because the host stores each file page's state.
 pub(super) const FILE_MIB_MAX: f64 = 2.0 * 1024.0 * 1024.0;
 /// Maximum number of files in a run.
 const FILES_MAX: f64 = 1e7;
@@ -36,8 +35,8 @@ pub(super) fn check_count(field: &'static str, files: f64) -> Result<(), Unfit> 
     Err(Unfit { field, problem: format!("makes {files} files in all; the maximum is {FILES_MAX:e}") })
 }
 
-/// Maximum number of frames from the first to the last frame of a machine. A limit is needed because the page cache
-/// has an entry for each frame.
+/// Maximum number of frames from a machine's first to its last frame. A limit is needed because the page cache has an
+/// entry for each frame.
 const FRAMES_MAX: u64 = 1 << 28;
 
 /// A machine whose programs use files.

@@ -42,7 +42,7 @@ pub struct FileWriters {
     pub page_ns: f64,
     /// Time to scan a page on an LRU list, in nanoseconds.
     pub scan_ns: f64,
-    /// Number of pages of closed files that reclaim scans for each page that it scans on an LRU list.
+    /// Pages of closed files that reclaim scans for each page that it scans on an LRU list.
     pub inode_pressure: f64,
 }
 

@@ -1,7 +1,7 @@
 //! Processes that concurrently allocate and touch their own memory, as measured by Lameter in 2006.
 //!
-//! Each process has its own address space, stays on its CPU and allocates pages, by default from its node. The cost of a page
-//! consists of the kernel's fault handling, the allocation, zeroing, and the program's own work.
+//! Each process has its own address space, stays on its CPU and allocates pages, by default from its node. A page's
+//! cost consists of the kernel's fault handling, the allocation, zeroing, and the program's own work.
 
 use std::sync::atomic::AtomicBool;
 

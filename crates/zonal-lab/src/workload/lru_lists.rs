@@ -8,7 +8,7 @@ use std::cell::RefCell;
 
 use crate::sim::{ProgramLock, Simulation, Time};
 
-/// Locks of the lists of all nodes, and the number of pages that each CPU has collected for them.
+/// Locks of all nodes' lists, and the number of pages that each CPU has collected for them.
 pub(super) struct LruLists {
     locks: Vec<ProgramLock>,
     /// Number of collected pages, indexed by CPU.

@@ -1,10 +1,10 @@
-//! A process that stores into the pages of a mapping of a large file, from start to end, as measured by Gorman in
+//! A process that stores into the mapped pages of a large file, from start to end, as measured by Gorman in
 //! 2011.
 //!
 //! The first store into a page causes a fault, which allocates a frame; the page is then dirty. Pages stay mapped
 //! until reclaim unmaps them, which node reclaim must not do. The process never synchronizes the file to the disk. A
-//! writer with a time limit reports the amount of data that it has written within this time and the duration of its
-//! slowest store. Related files: `workload/file_machine.rs` runs the kernel's threads.
+//! writer with a time limit reports how much data it has written within this time and how long its slowest store took.
+//! Related files: `workload/file_machine.rs` runs the kernel's threads.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::AtomicBool;

@@ -1,4 +1,4 @@
-//! Measurements that programs make of their own operations within a span of virtual time.
+//! Measurements that programs make of their own operations within a virtual time span.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ impl LockTime {
         result
     }
 
-    /// Returns the total waiting time, in percent of the time of `threads` threads over the span.
+    /// Returns the total waiting time, in percent of the time that `threads` threads have in the span.
     pub(super) fn percent(&self, threads: usize) -> f64 {
         let all = (self.span.end - self.span.start).seconds() * threads as f64;
         100.0 * self.sum.get().seconds() / all

@@ -45,13 +45,13 @@ pub use self::stream::Stream;
 pub enum Workload {
     /// Processes that concurrently touch their own memory.
     FirstTouch(FirstTouch),
-    /// Threads of one process that each touch a share of its memory.
+    /// Threads in one process that each touch a share of its memory.
     Hog(Hog),
     /// Processes that repeatedly map, touch and unmap memory.
     PageFaults(PageFaults),
     /// Short jobs that compute and touch pages. Each CPU runs one job after the other.
     Build(Build),
-    /// Pairs of processes that send and receive bursts of pages.
+    /// Pairs of processes that exchange page bursts.
     Exchange(Exchange),
     /// STREAM on selected nodes.
     Stream(Stream),

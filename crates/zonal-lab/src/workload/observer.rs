@@ -10,7 +10,7 @@ use crate::outcome::{Outcome, Series};
 use crate::sim::{Role, RunError, Simulation, Threads, Time, World};
 use crate::system::System;
 
-/// Number of samples in a run of known length.
+/// Samples in a run of known length.
 const LOOKS: u64 = 200;
 /// Maximum number of samples. When a run reaches it, every second sample is dropped and the period doubles.
 const LOOKS_MAX: usize = 4096;
@@ -81,8 +81,8 @@ impl Observer {
     }
 }
 
-/// Samples `high` and the number of frames of one pageset per CPU. If the CPU has several pagesets, the one with the
-/// largest `high` is used.
+/// Samples `high` and the frame count of one pageset per CPU. If the CPU has several pagesets, the one with the largest
+/// `high` is used.
 pub(super) fn high_of_pagesets(sim: &Simulation<'_, '_>, cpus: &[usize]) -> Vec<Seen> {
     let largest = |cpu: usize| {
         let own = sim.allocator.pagesets().filter(move |pageset| pageset.cpu.index() == cpu);

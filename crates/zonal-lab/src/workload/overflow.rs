@@ -36,8 +36,7 @@ pub struct Overflow {
     pub pause_ms: f64,
     /// Kernel work for a fault, in nanoseconds. Excludes allocation and zeroing.
     pub fault_ns: f64,
-    /// Number of pages that a CPU of each full node frees and allocates again in each period. 0 = full nodes stay
-    /// unchanged.
+    /// Pages that a CPU on each full node frees and allocates again in each period. 0 = full nodes stay unchanged.
     pub churn_pages: usize,
     /// Period in which a CPU frees and reallocates its pages, in milliseconds.
     pub churn_ms: f64,

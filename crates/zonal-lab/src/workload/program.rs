@@ -14,7 +14,7 @@ use crate::system::System;
 pub struct Unfit {
     /// Name of the field.
     pub field: &'static str,
-    /// Description of the error and of the allowed values.
+    /// Description of the error and the allowed values.
     pub problem: String,
 }
 
@@ -54,7 +54,7 @@ pub(super) fn cpus(machine: &SimulatedMachine) -> Vec<usize> {
     cpus
 }
 
-/// Refuses a number of pinned threads that is zero or exceeds the number of CPUs.
+/// Refuses a number of pinned threads that is zero or exceeds the CPU count.
 pub(super) fn check_pinned(
     field: &'static str,
     threads: usize,

@@ -1,9 +1,9 @@
 //! The STREAM benchmark on selected nodes. Its threads run on the CPUs of some nodes, and its memory comes from a
 //! given set of nodes.
 //!
-//! Each thread allocates its own arrays, so the node order of its CPU determines the nodes of the arrays. Then all
-//! threads stream over their arrays and share the memory bandwidth of the nodes. Related files:
-//! `workload/fallback_list.rs` reports the node order itself.
+//! Each thread allocates its own arrays, so the node order of its CPU determines the arrays' nodes. Then all threads
+//! stream over their arrays and share the memory bandwidth of the nodes. Related files: `workload/fallback_list.rs`
+//! reports the node order itself.
 
 use std::cell::RefCell;
 use std::sync::atomic::AtomicBool;
@@ -20,7 +20,7 @@ use crate::system::System;
 
 /// Names of STREAM's kernels, and the number of arrays that each kernel accesses.
 const KERNELS: [(&str, usize); 4] = [("copy", 2), ("scale", 2), ("add", 3), ("triad", 3)];
-/// Number of arrays of a thread.
+/// Arrays per thread.
 const ARRAYS: usize = 3;
 
 /// STREAM on selected nodes.
@@ -31,12 +31,12 @@ pub struct Stream {
     pub cpu_nodes: Vec<u16>,
     /// Nodes from which the arrays may be allocated.
     pub memory_nodes: Vec<u16>,
-    /// Size of each of the three arrays of a thread, in MiB.
+    /// Size of each of a thread's three arrays, in MiB.
     pub array_mib: f64,
 }
 
 impl Stream {
-    /// Returns the number of pages of an array.
+    /// Returns an array's page count.
     fn pages(&self, machine: &SimulatedMachine) -> usize {
         let bytes = (self.array_mib * f64::from(1 << 20)) as u64;
         (bytes / u64::from(machine.model.page_bytes)).max(1) as usize

@@ -18,7 +18,7 @@ use zonal_linux::{Frames, NodeId, PageCount, PageKind, Pool, PoolRequest, Reclai
 
 use crate::file::BlockFile;
 
-/// Number of shards of the cache, each with its own lock.
+/// Shards of the cache, each with its own lock.
 const SHARDS: usize = 64;
 /// Largest number of blocks evicted from one shard before the next shard is used, so that all shards shrink equally.
 const EVICTED_AT_ONCE: usize = 8;
@@ -76,7 +76,7 @@ impl BlockCache {
         if let Some(pinned) = self.shard_of(block).find(block) {
             return Ok(pinned);
         }
-        // No lock is held on this line, because a shortage of frames makes this request evict blocks of this cache.
+        // No lock is held on this line, because a frame shortage makes this request evict blocks of this cache.
         let start = Instant::now();
         let mut frames = self.pool.alloc(&PoolRequest::page().kind(PageKind::Cache))?;
         requests.saturating_record(start.elapsed().as_nanos() as u64);
@@ -107,7 +107,7 @@ impl BlockCache {
         sum
     }
 
-    /// Creates an empty cache of `file` in frames of `pool`.
+    /// Creates an empty cache for `file` in frames of `pool`.
     pub(crate) fn new(pool: Pool, file: BlockFile) -> Self {
         let nodes = pool.topology().nodes().iter().map(|node| node.id.index() + 1).max().unwrap_or(1);
         let shard = |_| Mutex::new(Shard::new(nodes));

@@ -1,9 +1,9 @@
 //! A block cache over a file larger than its memory, as in a database or a file server.
 //!
-//! Blocks of the file are stored in frames of a [`Pool`]. The cache never decides by itself when to evict; instead it
-//! is registered as a reclaimer. The pool's watermarks and background workers decide when blocks must be evicted,
-//! from which node, and how many. If the workers are too slow, the readers' own requests evict blocks. The contents
-//! of every block read are checked.
+//! File blocks are stored in frames of a [`Pool`]. The cache never decides by itself when to evict; instead it is
+//! registered as a reclaimer. The pool's watermarks and background workers decide when blocks must be evicted, from
+//! which node, and how many. If the workers are too slow, the readers' own requests evict blocks. The contents of every
+//! block read are checked.
 //!
 //! `cargo run --release -p zonal-linux --example buffer_pool -- --threads 8 --fake-nodes 4`
 //!
@@ -47,7 +47,7 @@ struct Options {
     seconds: f64,
     /// Distance between watermarks, in 1/10000 of a zone. The longer the distance, the more time background reclaim
     /// has to start before readers must reclaim themselves. Try 10, the default of Linux (vm.watermark_scale_factor)
-    /// [default: that of pools of this size].
+    /// [default: that of pools this large].
     #[arg(long)]
     watermark_scale: Option<u32>,
     /// Number of nodes to emulate [default: the machine's own nodes].
@@ -56,7 +56,7 @@ struct Options {
     /// Folder for the file [default: the folder for temporary files].
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Runs a short version: a file of 32 MiB and a cache of 8 MiB, for one second.
+    /// Runs a short version: a 32 MiB file and an 8 MiB cache, for one second.
     #[arg(long)]
     short: bool,
 }

@@ -17,7 +17,7 @@ const SEQUENCE: u64 = 64;
 /// Interval between samples of the pool's state.
 const LOOK_PERIOD: Duration = Duration::from_millis(1);
 
-/// Duration and number of threads of a run.
+/// Duration and thread count of a run.
 pub(crate) struct Run {
     pub duration: Duration,
     pub threads: usize,
@@ -27,7 +27,7 @@ pub(crate) struct Run {
 pub(crate) struct Finished {
     pub timeline: Timeline,
     pub reads: u64,
-    /// Number of blocks whose contents differed from those of the file.
+    /// Blocks whose contents differed from those of the file.
     pub wrong: u64,
     /// Durations of all requests for a frame, in nanoseconds.
     pub requests: Histogram<u64>,

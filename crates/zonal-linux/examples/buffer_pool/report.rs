@@ -8,7 +8,7 @@ use zonal_linux::{Events, PageCount, Pool, VerifyError, ZoneSnapshot};
 use crate::cache::Totals;
 use crate::readers::Finished;
 
-/// Number of rows of the timeline.
+/// Rows of the timeline.
 const ROWS: u32 = 8;
 
 /// The pool's state over time, with one row for each eighth of the run.

@@ -13,7 +13,7 @@ use zonal_linux::{
 
 use crate::Check;
 
-/// Order of a 2 MiB block of 4 KiB frames.
+/// Order of a 2 MiB block with 4 KiB frames.
 const HUGE: Order = match Order::new(9) {
     Some(order) => order,
     None => unreachable!(),
@@ -121,7 +121,7 @@ impl<'p> Host<'p> {
     }
 }
 
-/// A virtual machine's memory. The order of the blocks is the order of the guest's addresses.
+/// A virtual machine's memory. The blocks have the order of the guest's addresses.
 struct Guest {
     name: &'static str,
     blocks: Vec<Frames>,

@@ -13,7 +13,7 @@ use zonal_linux::{AllocFailure, Frames, NodeId, NodeMask, Order, PageCount, Pool
 
 use crate::Check;
 
-/// Order of a block of 64 KiB.
+/// Order of a 64 KiB block.
 const BLOCK: Order = match Order::new(4) {
     Some(order) => order,
     None => unreachable!(),

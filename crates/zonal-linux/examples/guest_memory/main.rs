@@ -111,7 +111,7 @@ fn build_pool(options: &Options) -> Result<Pool, Box<dyn Error>> {
     Ok(pool)
 }
 
-/// Returns the number of free blocks of the largest order in each zone.
+/// Returns each zone's number of free largest-order blocks.
 fn largest_free(pool: &Pool) -> Vec<u64> {
     pool.zones().map(|zone| zone.free_blocks[10]).collect()
 }

@@ -1,4 +1,4 @@
-//! One mapping of anonymous memory or of a file in memory, and the system calls on it.
+//! One mapping of anonymous memory or a file in memory, and the system calls on it.
 //!
 //! *Populating* a range makes the kernel allocate its memory now. *Discarding* a range returns its memory to the
 //! kernel, while the addresses stay mapped. *Binding* a range restricts its memory to one node. The callers,
@@ -111,8 +111,8 @@ impl Mapping {
     /// reserves aligned addresses, and is replaced.
     ///
     /// The kernel reserves no huge pages for children. With a copy, the kernel could kill a child with `SIGBUS` at any
-    /// access, if the parent wrote to the page while the reserve was exhausted. A child that inherited the mapping of a
-    /// file would write to the frames of its parent.
+    /// access, if the parent wrote to the page while the reserve was exhausted. A child that inherited a file's mapping
+    /// would write to its parent's frames.
     fn not_copied(
         bytes: usize,
         align: usize,

@@ -3,9 +3,10 @@
 //! `memory/plan.rs` determines the sizes of zones, using `memory/split.rs`. `memory/zones.rs` maps the zones and
 //! converts between frames and addresses, and `memory/metadata.rs` maps the metadata of the allocator. Both use
 //! `memory/mapping.rs`, which makes the system calls. `memory/huge_pages.rs` has the kinds of huge pages, and
-//! `memory/shared_file.rs` creates files that other processes can map. `memory/committed.rs` counts the memory of all pools of a
-//! process. `memory/origin.rs` and `memory/not_copied.rs` handle children made by `fork`, and `memory/range_list.rs` is
-//! a list that such children can read. No file in this folder depends on the allocator or on the threads of a pool.
+//! `memory/shared_file.rs` creates files that other processes can map. `memory/committed.rs` counts the memory of all
+//! pools in a process. `memory/origin.rs` and `memory/not_copied.rs` handle children made by `fork`, and
+//! `memory/range_list.rs` is a list that such children can read. No file in this folder depends on the allocator or on
+//! the threads of a pool.
 
 pub(crate) mod committed;
 pub(crate) mod huge_pages;

@@ -31,7 +31,7 @@ impl HugePageSize {
     }
 }
 
-/// Returns the size in bytes of an ordinary page of the running kernel.
+/// Returns the running kernel's ordinary page size in bytes.
 pub(crate) fn os_page_bytes() -> usize {
     // SAFETY: the call has no preconditions.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };

@@ -1,8 +1,8 @@
-//! Divides the size of a pool among the zones of its topology.
+//! Divides a pool's size among its topology's zones.
 //!
 //! Nodes share the pool in units of 2 MiB, so that huge pages can back it. If the pool has fewer units of 2 MiB than
-//! nodes, nodes share it in units of 64 frames. The zones of a node share the part of the node in units of one frame.
-//! Pools in huge pages of 1 GiB are divided in whole GiB, also among the zones of a node.
+//! nodes, nodes share it in units of 64 frames. A node's zones share the node's part in units of one frame. Pools in
+//! huge pages of 1 GiB are divided in whole GiB, also among the zones of a node.
 //!
 //! Related files: `memory/split.rs` computes shares, and `memory/zones.rs` maps the planned zones.
 
@@ -28,8 +28,8 @@ pub(crate) struct ZonePlan {
 
 /// Splits `asked` bytes, rounded down to whole units, among the zones of `topology` whose weight is not zero.
 ///
-/// The result is in the order of the topology and counts frames of `page_bytes`. `unit_bytes` is the size of the
-/// largest huge pages.
+/// The result is in the topology's order and counts frames of `page_bytes`. `unit_bytes` is the size of the largest
+/// huge pages.
 pub(crate) fn plan(
     topology: &Topology,
     asked: u64,

@@ -44,8 +44,8 @@ impl<T: Default + Sync> RangeList<T> {
     /// Enters `range`, which must not begin at address zero. `prepare` sets the note before the range is published.
     pub(crate) fn enter(&self, range: Range<usize>, prepare: impl FnOnce(&T)) -> Entered<T> {
         assert!(range.start != 0 && !range.is_empty(), "no range to note");
-        // Acquire: pairs with the release in `drop`, so the stores of the previous user of the entry come before the
-        // stores of this thread.
+        // Acquire: pairs with the release in `drop`, so the stores by the entry's previous user come before the stores
+        // of this thread.
         let claim = |entry: &Entry<T>| {
             entry.start.compare_exchange(0, range.start, Ordering::Acquire, Ordering::Relaxed).is_ok()
         };
@@ -57,8 +57,8 @@ impl<T: Default + Sync> RangeList<T> {
 
     /// Returns the ranges in the list.
     ///
-    /// If an entry is dropped and reused during the call, the result may combine the length of one range with the start
-    /// of the other.
+    /// If an entry is dropped and reused during the call, the result may combine one range's length with the other's
+    /// start.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = (Range<usize>, &'static T)> {
         self.entries().filter_map(|entry| {
             let bytes = entry.bytes.load(Ordering::Acquire);

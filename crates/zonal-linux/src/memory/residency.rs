@@ -27,7 +27,7 @@ pub struct Residency {
 }
 
 impl Residency {
-    /// Asks the kernel for the node of each page of a range of addresses, with `move_pages(2)`. Populates nothing.
+    /// Asks the kernel for the node of each page in an address range, with `move_pages(2)`. Populates nothing.
     ///
     /// # Errors
     /// When the kernel denies the call: in a container, add the capability `SYS_NICE`.
@@ -91,7 +91,7 @@ pub struct PageRun {
 }
 
 impl PageRun {
-    /// Asks the kernel where each page of a range of addresses is, and returns the longest runs in order of address.
+    /// Asks the kernel where each page in an address range is, and returns the longest runs in order of address.
     /// Populates nothing.
     ///
     /// # Errors
@@ -111,7 +111,7 @@ impl PageRun {
     }
 }
 
-/// Calls `found` for each page of a range of addresses, in order, with its place and its bytes.
+/// Calls `found` for each page in an address range, in order, with its place and its bytes.
 fn each_page(range: Range<usize>, mut found: impl FnMut(PagePlace, u64)) -> io::Result<()> {
     let page = os_page_bytes();
     let mut pages = Vec::with_capacity(PAGES_MAX.min(range.len().div_ceil(page)));
@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(Backing::from_smaps("", &[]), Backing::default());
     }
 
-    /// Memory that was only read is that of the page of zeros, which exists in two sizes.
+    /// Memory that was only read is the page of zeros, which exists in two sizes.
     #[test]
     fn private_memory_that_was_only_read_is_absent() {
         const BYTES: usize = 8 << 20;

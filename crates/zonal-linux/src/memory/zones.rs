@@ -22,8 +22,8 @@ use super::page_sizes::HugePageSize;
 use super::plan::ZonePlan;
 use crate::error::{PoolError, Warning, Warnings};
 
-/// Smallest order of the blocks to which zones are aligned. The allocator's metadata of a zone begins at a multiple of
-/// a block of this order.
+/// Smallest order of the blocks to which zones are aligned. A zone's metadata in the allocator begins at a multiple of
+/// such a block.
 const ALIGN_ORDER: u8 = 12;
 
 /// Which processes can map the memory of a pool.
@@ -57,7 +57,7 @@ pub(crate) struct MapOptions {
 
 /// The memory of one zone.
 ///
-/// Invariant: `range` consists of the first `range.count` frames of the mapping.
+/// Invariant: `range` consists of the mapping's first `range.count` frames.
 #[derive(Debug)]
 pub(crate) struct ZoneMemory {
     pub(crate) node: NodeId,
@@ -84,7 +84,7 @@ pub(crate) struct PoolMemory {
     page_bytes: usize,
     /// Zones in the planned order, ascending by node and kind.
     zones: Box<[ZoneMemory]>,
-    /// Indices into `zones`, in ascending order of the addresses of the zones.
+    /// Indices into `zones`, in ascending order of the zones' addresses.
     by_address: Box<[u16]>,
     /// Whether all memory was populated before its first use. If so, memory must also be populated before it comes
     /// online.
@@ -246,13 +246,13 @@ impl PoolMemory {
         Parts { first: part(range.start), last: part(Pfn::new(range.end().get() - 1)) }
     }
 
-    /// Returns the number of frames of the largest page of the kernel that backs the pool.
+    /// Returns the frame count of the kernel's largest page that backs the pool.
     pub(crate) fn unit_frames(&self) -> PageCount {
         let bytes = self.zones.iter().map(|zone| zone.mapping.unit()).max().unwrap_or(0);
         PageCount::new((bytes / self.page_bytes).max(1) as u64)
     }
 
-    /// Returns the addresses of the eight-byte words of `count` frames from `first`.
+    /// Returns the eight-byte word addresses of `count` frames from `first`.
     fn words(&self, first: Pfn, count: PageCount) -> impl Iterator<Item = NonNull<u64>> {
         let zone = self.zone_of(first).expect("the allocator only names frames it manages");
         // In a child that has no copy of the zone, the frames cannot be accessed. The result is empty there, because

@@ -315,7 +315,7 @@ impl<'a> PoolBuilder<'a> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// Pages of 1 GiB back blocks of up to 1 GiB:
+    /// 1 GiB pages back blocks of up to 1 GiB:
     ///
     /// ```no_run
     /// use zonal_linux::{Config, HugePages, Order, Pool, PoolRequest};
@@ -349,8 +349,8 @@ impl<'a> PoolBuilder<'a> {
         Self { prefault, ..self }
     }
 
-    /// Sets the number of threads of [`Prefault::AtOnce`], including the calling thread. Default: the number of CPUs that the
-    /// program may use, at most 16.
+    /// Sets the thread count of [`Prefault::AtOnce`], including the calling thread. Default: the number of CPUs that
+    /// the program may use, at most 16.
     pub fn prefault_threads(self, threads: NonZeroUsize) -> Self {
         Self { prefault_threads: Some(threads), ..self }
     }

@@ -109,8 +109,8 @@ impl PoolCore {
         let mut metadata = Metadata::new(options);
         let allocator = Allocator::new(platform, &machine, config, |request| {
             // SAFETY: the allocator is dropped before `metadata`, which owns the buffers. This holds here if
-            // `Allocator::new` fails, and later because of the order of the fields. The allocator returns no reference
-            // to its buffers.
+            // `Allocator::new` fails, and later because of the field order. The allocator returns no reference to its
+            // buffers.
             unsafe { metadata.supply(request, &topology, &mut warnings) }
         });
         let allocator = allocator.map_err(|error| refused(error, &mut metadata))?;

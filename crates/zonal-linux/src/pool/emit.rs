@@ -22,7 +22,7 @@ use crate::threads::reentrancy;
 const CHANGES_MAX: usize = 64;
 
 thread_local! {
-    /// Whether a subscriber runs on this thread because of an event of a pool. Has no destructor.
+    /// Whether a subscriber runs on this thread because of a pool's event. Has no destructor.
     static EMITTING: Cell<bool> = const { Cell::new(false) };
 }
 

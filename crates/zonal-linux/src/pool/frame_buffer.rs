@@ -19,7 +19,7 @@ use super::frames::Frames;
 use super::handle::Pool;
 use super::request::PoolRequest;
 
-/// Any number of adjacent frames of a pool, readable and writable as bytes, which are freed when this is dropped.
+/// Any number of adjacent pool frames, readable and writable as bytes, which are freed when this is dropped.
 ///
 /// The frames may contain data of a previous owner, unless the request is for zeroed frames.
 ///

@@ -15,7 +15,7 @@ use zonal::units::{NodeId, Order, PageCount, Pfn};
 use super::core::PoolCore;
 use super::core_ref::CoreRef;
 
-/// A block of frames of a pool, readable and writable as bytes.
+/// A block of pool frames, readable and writable as bytes.
 ///
 /// A new block may contain data of its previous owner, unless the request is for zeroed frames.
 ///

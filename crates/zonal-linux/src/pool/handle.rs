@@ -50,8 +50,8 @@ use crate::error::{Bytes, PoolError, node_list};
 /// ```
 ///
 /// # Fork
-/// A child process made by `fork` has a copy of the pool and of its frames. It may read, write and drop the frames in
-/// its copy. The child has no copy of [explicit huge pages](crate::HugePages::Explicit) and of [shared
+/// A child process made by `fork` has a copy of the pool and its frames. It may read, write and drop the frames
+/// in its copy. The child has no copy of [explicit huge pages](crate::HugePages::Explicit) and of [shared
 /// memory](crate::PoolBuilder::shared_memory).
 ///
 /// The child has none of the pool's threads, so it has no background reclaim, and the pool's clock does not advance in
@@ -64,9 +64,9 @@ use crate::error::{Bytes, PoolError, node_list};
 ///
 /// # Threads
 /// The pool's threads block all signals except those that report a fault of the thread itself, such as `SIGSEGV`. One
-/// of these signals can still be delivered to a thread of the pool if it is sent to the whole process. The threads run
-/// under the normal scheduling policy. They run on the CPUs allowed to the thread that built the pool, or on all CPUs
-/// if only one is allowed.
+/// of these signals can still be delivered to a pool thread if it is sent to the whole process. The threads run under
+/// the normal scheduling policy. They run on the CPUs allowed to the thread that built the pool, or on all CPUs if only
+/// one is allowed.
 ///
 /// Dropping the last handle waits until the pool's threads have stopped using the pool, except for a thread that is in
 /// a reclaimer. That thread exits, and drops its reference to the memory, when the reclaimer returns.
@@ -91,7 +91,7 @@ impl Pool {
     ///
     /// The pool's memory stays mapped at least as long as the returned value exists.
     ///
-    /// The block is naturally aligned: a block of 16 KiB begins at a multiple of 16 KiB.
+    /// The block is naturally aligned: a 16 KiB block begins at a multiple of 16 KiB.
     ///
     /// ```
     /// use zonal_linux::{Pool, PoolRequest};
@@ -112,8 +112,8 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// When no allowed zone can serve the request. The error reports the state of each of these zones; see
-    /// [`AllocError`] for the reasons.
+    /// When no allowed zone can serve the request. The error reports each such zone's state; see [`AllocError`] for the
+    /// reasons.
     #[inline(always)]
     pub fn alloc(&self, request: &PoolRequest<'_>) -> Result<Frames, AllocFailure> {
         let block = self.alloc_block(request)?;
@@ -149,8 +149,8 @@ impl Pool {
 
     /// Returns the smallest order whose blocks hold `bytes`, or `None` if that exceeds the largest order.
     ///
-    /// The number of frames in a block is a power of two, so 12 KiB needs a block of 16 KiB. [`Pool::alloc_bytes`]
-    /// allocates any number of adjacent frames, and [`Pool::alloc_bulk_raw`] single frames, which need not be adjacent.
+    /// A block's frame count is a power of two, so 12 KiB needs a block of 16 KiB. [`Pool::alloc_bytes`] allocates any
+    /// number of adjacent frames, and [`Pool::alloc_bulk_raw`] single frames, which need not be adjacent.
     ///
     /// ```
     /// # let pool = zonal_linux::Pool::builder().size(64 << 20).build()?;
@@ -336,7 +336,7 @@ impl Pool {
     ///
     /// # Safety
     /// The block must come from [`Pool::alloc_raw`] or [`Pool::alloc_bulk_raw`] of this pool, or from
-    /// [`Frames::into_raw`] of a block of this pool. No other code may use or free the block.
+    /// [`Frames::into_raw`] on a block of this pool. No other code may use or free the block.
     ///
     /// # Panics
     /// When the block does not belong to this pool.

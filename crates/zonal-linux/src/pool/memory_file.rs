@@ -11,7 +11,7 @@ use super::handle::Pool;
 
 /// A file in memory that holds the frames of one zone. Its first byte is the first byte of the first frame.
 ///
-/// The length of the file is that of the frames, rounded up to a whole huge page. It cannot change.
+/// The file is as long as the frames, rounded up to a whole huge page. It cannot change.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryFile<'p> {
     file: BorrowedFd<'p>,
@@ -20,8 +20,8 @@ pub struct MemoryFile<'p> {
 }
 
 impl<'p> MemoryFile<'p> {
-    /// Returns the descriptor of the file, which is valid while the pool exists. Duplicates of the descriptor and mappings
-    /// of the file keep the memory after that.
+    /// Returns the descriptor of the file, which is valid while the pool exists. Duplicates of the descriptor and file
+    /// mappings keep the memory after that.
     #[must_use]
     pub const fn descriptor(&self) -> BorrowedFd<'p> {
         self.file
@@ -51,8 +51,8 @@ impl Pool {
     /// Returns the files of a pool with [`shared_memory`](crate::PoolBuilder::shared_memory), one for each zone. Other
     /// pools have no files. A child made by `fork` gets none.
     ///
-    /// A process that receives a descriptor maps the file with `MAP_SHARED`. For example, a virtual machine monitor passes
-    /// the descriptor and the offsets of frames to the processes of its devices.
+    /// A process that receives a descriptor maps the file with `MAP_SHARED`. For example, a virtual machine monitor
+    /// passes the descriptor and the frames' offsets to its device processes.
     ///
     /// ```
     /// # use std::{fs::File, os::unix::fs::FileExt};

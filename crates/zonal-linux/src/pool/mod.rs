@@ -6,7 +6,7 @@
 //! `pool/workers.rs` runs the threads. `pool/platform.rs` implements the platform that the allocator requires, using
 //! `pool/cpu_map.rs`, `pool/reclaimers.rs` and the other folders of this crate.
 
-// These five modules are declared first because rustdoc shows the methods of `Pool` in the order of the modules.
+// These five modules are declared first because rustdoc shows `Pool`'s methods in module order.
 mod builder;
 
 mod handle;

@@ -1,6 +1,6 @@
 //! Methods of `Pool` that report how the pool was built and what its current state is.
 //!
-//! The current state is that of the snapshot of the crate `zonal`, unchanged. Command-line programs print it.
+//! The current state is the snapshot of the crate `zonal`, unchanged. Command-line programs print it.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ use crate::topology::Topology;
 /// How the memory of a pool is placed on nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Placement {
-    /// The memory of each zone is bound to the node of that zone.
+    /// Each zone's memory is bound to that zone's node.
     OnNodes,
     /// The kernel did not allow binding memory to nodes, so by default each page is on the node of the CPU that first
     /// accessed it.
@@ -91,7 +91,7 @@ impl Pool {
         self.core.memory().page_bytes()
     }
 
-    /// Returns the range of frames of each zone, in the order of the zone ids.
+    /// Returns each zone's frame range, in the order of the zone ids.
     pub fn ranges(&self) -> impl Iterator<Item = ZoneRange> + '_ {
         let zones = self.core.memory().zones().iter();
         zones.map(|zone| ZoneRange { node: zone.node, kind: zone.kind, frames: zone.range })
@@ -103,7 +103,7 @@ impl Pool {
         self.ranges().map(|zone| zone.node).collect()
     }
 
-    /// Returns the number of frames of the pool, including offline ones.
+    /// Returns the pool's frame count, including offline ones.
     #[must_use]
     pub fn frames(&self) -> PageCount {
         self.ranges().map(|zone| zone.frames.count).sum()
@@ -149,7 +149,7 @@ impl Pool {
         self.core.allocator().settings()
     }
 
-    /// Returns the number of allocated frames of each kind (user, cache, kernel).
+    /// Returns the number of allocated frames for each kind (user, cache, kernel).
     ///
     /// The numbers are approximate, because they do not include per-CPU differences that have not been folded into the
     /// totals.

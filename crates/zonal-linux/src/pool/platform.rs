@@ -47,7 +47,7 @@ const ZEROED_CELLS: ZeroedCells<LinuxPlatform> = unsafe { ZeroedCells::promise()
 pub struct LinuxPlatform {
     /// Nanoseconds since `start`.
     now: AtomicU64,
-    /// Restartable sequences. They are not in use if the CPUs of the pool's machine are not those of the real machine.
+    /// Restartable sequences. They are not in use if the CPUs of the pool's machine are not the real machine's.
     pub(super) sequences: Sequences,
     cpus: CpuMap,
     pub(super) memory: PoolMemory,
@@ -121,7 +121,7 @@ impl Platform for LinuxPlatform {
 
     fn wake_background_reclaim(&self, node: NodeId) {
         // A child made by `fork` has none of the pool's threads, so there is no worker to wake. A thread of the parent
-        // may also have held the lock of the wake-ups at the fork, and that lock then stays locked in the child.
+        // may also have held the wake-up lock at the fork, and that lock then stays locked in the child.
         if self.presence.is_here() {
             let _inside = Inside::enter();
             self.wakes.wake(node);

@@ -14,10 +14,10 @@ impl Pool {
     /// Registers a callback for events of memory pressure, until the returned registration is dropped.
     ///
     /// A thread of the pool calls it, within about a second of the event: usually at once, because it also wakes for
-    /// background reclaim. It receives the state of the node at the time of the call, and at most one event of each kind
-    /// per second and node. Several events of a kind before a call count as one. The callback may use the pool, except
-    /// [`Pool::verify`] and [`Pool::stat_refresh`]; while it runs, the node has no background reclaim. Panics of callbacks
-    /// are caught.
+    /// background reclaim. It receives the node's state at the time of the call, and at most one event of each kind per
+    /// second and node. Several events of a kind before a call count as one. The callback may use the pool, except
+    /// [`Pool::verify`] and [`Pool::stat_refresh`]; while it runs, the node has no background reclaim. Panics of
+    /// callbacks are caught.
     ///
     /// ```
     /// use zonal_linux::{Pool, PoolRequest, PressureKind};

@@ -69,7 +69,7 @@ probes! {
     retired(pool, node, cause, frames, first);
 }
 
-/// Returns the number of a reason in the arguments of probes.
+/// Returns a reason's number in probe arguments.
 const fn number_of_reason(reason: ReclaimReason) -> u64 {
     match reason {
         ReclaimReason::Node => 0,
@@ -81,7 +81,7 @@ const fn number_of_reason(reason: ReclaimReason) -> u64 {
     }
 }
 
-/// Returns the number of a cause in the arguments of probes.
+/// Returns a cause's number in probe arguments.
 const fn number_of_cause(cause: RetireCause) -> u64 {
     match cause {
         RetireCause::BadFrame => 0,

@@ -17,7 +17,7 @@ use crate::threads::presence::Presence;
 use crate::threads::reentrancy::Inside;
 use crate::threads::sync::held;
 
-/// The registration of a reclaimer or of a callback with a pool. Dropping it ends the calls; see
+/// The registration of a reclaimer or a callback with a pool. Dropping it ends the calls; see
 /// [`Pool::register_reclaimer`](crate::Pool::register_reclaimer) and [`Pool::on_pressure`](crate::Pool::on_pressure).
 ///
 /// ```

@@ -1,4 +1,4 @@
-//! Events of `tracing` that calls of `Pool` emit, and that are too long for their place.
+//! `tracing` events that calls of `Pool` emit, and that are too long for their place.
 //!
 //! Related file: `pool/emit.rs` has the rule which calls may emit.
 

@@ -10,7 +10,7 @@ use zonal::units::NodeId;
 use super::handle::Pool;
 use crate::memory::residency::{Backing, Residency};
 
-/// Where the memory of the zones of one node is.
+/// Where the memory of one node's zones is.
 ///
 /// Invariant: `bytes` = `pages.resident()` + `pages.absent` + `pages.unknown`.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -13,12 +13,12 @@ use super::handle::Pool;
 /// Default distance between the watermarks of a pool in bytes: what the readers of a cache allocate until background
 /// reclaim runs. `docs/performance.md` has the measurements.
 const WATERMARK_GAP: u64 = 10 << 20;
-/// Bounds of the default of `watermark_scale_factor`. The lower bound allows for more CPUs with more memory, and the
-/// upper bound limits how much of a small pool stays free.
+/// Bounds of the default `watermark_scale_factor`. The lower bound allows for more CPUs with more memory, and the upper
+/// bound limits how much of a small pool stays free.
 const SCALE_FACTORS: RangeInclusive<u64> = 100..=500;
 
 impl Pool {
-    /// Returns the default configuration of a pool of this many bytes, or of the default size.
+    /// Returns the default configuration for a pool of this many bytes, or of the default size.
     ///
     /// It differs from [`Config::default`] in `watermarks.scale_factor` alone: the watermarks of all zones together are
     /// 10 MiB apart, but at least 1 % and at most 5 % of the pool. With 0.1 %, as in Linux, background reclaim of a small

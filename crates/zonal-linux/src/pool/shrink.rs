@@ -15,7 +15,7 @@ use super::emit::emit;
 use super::handle::Pool;
 use crate::topology::limits::available_bytes;
 
-/// Maximum number of parts of a pool, so that a search of all parts takes less than a second.
+/// Maximum number of parts in a pool, so that a search of all parts takes less than a second.
 const PARTS_MAX: u64 = 1 << 16;
 const PART_BYTES_MIN: u64 = 2 << 20;
 /// Number of parts in succession that could not be emptied, after which shrinking ends.
@@ -237,8 +237,8 @@ impl Pool {
         })
     }
 
-    /// Returns how many of the first `bytes` of `parts` the kernel takes from the available memory. Explicit huge pages
-    /// come from the kernel's reserve, which does not count as available.
+    /// Returns how much of the first `bytes` bytes in `parts` the kernel takes from the available memory. Explicit huge
+    /// pages come from the kernel's reserve, which does not count as available.
     fn available_bytes_needed(&self, parts: &[FrameRange], bytes: u64) -> u64 {
         let zones = self.core.memory().zones();
         let comes_on_use =

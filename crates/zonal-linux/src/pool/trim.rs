@@ -94,7 +94,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Returns the smallest number of frames of `zone` whose memory is returned on its own.
+    /// Returns the smallest number of `zone`'s frames whose memory is returned on its own.
     fn trimmed_unit(&self, zone: &ZoneMemory) -> PageCount {
         let refused = |warning: &Warning| matches!(warning, Warning::NoTransparentHugePages { .. });
         let in_huge_pages = zone.huge_pages_wanted && !self.warnings().iter().any(refused);

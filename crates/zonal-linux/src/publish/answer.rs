@@ -7,8 +7,8 @@
 //! pool in it), `page_bytes`, `events`, `nodes`, `zones` and
 //! `pagesets`. `events` has the counts of [`Events`] under their names, since the pool was built. A node has its `distances`, an object with the distance to
 //! each node by id; its `fallback_order`, a list of ids; and `stalled`, the shares of the recent time in which direct
-//! reclaim stalled a caller, as in [`StallShares`], in hundredths of a percent. A zone has `free_blocks`, a list with the
-//! number of free blocks of each order up to the largest one of the pool. Counts of memory are in frames.
+//! reclaim stalled a caller, as in [`StallShares`], in hundredths of a percent. A zone has `free_blocks`, a list with
+//! the number of free blocks for each order up to the pool's largest. Counts of memory are in frames.
 
 use serde_json::{Map, Value, json};
 use zonal::platform::pressure::StallShares;
@@ -55,7 +55,7 @@ fn result(pool: &Pool, request: &[u8]) -> Result<(&'static str, Value), String> 
     }
 }
 
-/// Returns the table of settings with the values of the pool.
+/// Returns the settings table with the pool's values.
 fn settings(pool: &Pool) -> Value {
     let row = |setting: Setting| {
         let info = setting.info();

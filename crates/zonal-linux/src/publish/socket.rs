@@ -111,7 +111,7 @@ extern "C" fn close_in_child() {
     for (descriptor, is_closed) in LISTENERS.ranges() {
         // Relaxed: the child has one thread. In a child of the child, the number may be that of another file.
         if !is_closed.swap(true, Ordering::Relaxed) {
-            // SAFETY: the owner of the descriptor is a value of the thread that serves, which the child does not have.
+            // SAFETY: the descriptor's owner is a value of the thread that serves, which the child does not have.
             unsafe { libc::close(descriptor.start as i32) };
         }
     }
@@ -207,7 +207,7 @@ fn left_by_an_ended_program(path: &Path) -> Result<Option<(u64, u64)>, PublishEr
     }
     match connect(path) {
         Ok(stream) if !publisher_has_ended(&stream) => Err(PublishError::InUse(path.to_path_buf())),
-        // If the queue of connections is full, as that of a child of an ended program may be, whose process is unknown.
+        // If the queue of connections is full, as the queue of an ended program's child may be, whose process is unknown.
         Err(Errno::AGAIN) => Err(PublishError::InUse(path.to_path_buf())),
         Ok(_) | Err(Errno::CONNREFUSED) => Ok(Some((found.dev(), found.ino()))),
         Err(errno) => Err(refused(errno.into())),
@@ -242,7 +242,7 @@ pub fn publisher_has_ended(connected: &UnixStream) -> bool {
     poll(&mut ended, Some(&Timespec::default())).is_ok_and(|count| count > 0)
 }
 
-/// Returns the process, user and group at the other end. For a listener they are those of its call of `listen`.
+/// Returns the process, user and group at the other end. For a listener they are those of its `listen` call.
 ///
 /// `rustix` has no valid number for a process of another namespace, whose number is 0.
 fn peer(stream: &UnixStream) -> Option<libc::ucred> {

@@ -170,7 +170,7 @@ impl<P: Platform<U32 = AtomicU32, U64 = AtomicU64>> CpuLocal<P> for Sequences {
 /// Returns the pageset slot whose address an entry of [`PagesetSlots::current`] contains.
 ///
 /// # Safety
-/// `entry` must be an entry of the table of slots that live as long as `'m`.
+/// `entry` must be an entry in the table of slots that live as long as `'m`.
 #[inline(always)]
 unsafe fn slot_of<'m, P: Platform>(entry: &AtomicU64) -> &'m PagesetSlot<'m, P> {
     // Relaxed: the entry belongs to this CPU, and every pageset slot is initialized before its address is published in
@@ -304,7 +304,7 @@ fn move_by(usual: &CpuSet, there: &CpuSet, go: impl Fn(&CpuSet) -> bool) -> bool
 
 static STRANDED: AtomicU64 = AtomicU64::new(0);
 
-/// Returns the number of threads of this process that could not leave a CPU to which [`move_to`] moved them.
+/// Returns how many threads of this process could not leave a CPU to which [`move_to`] moved them.
 pub(crate) fn stranded_threads() -> u64 {
     STRANDED.load(Relaxed)
 }

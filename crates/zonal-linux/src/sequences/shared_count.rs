@@ -1,6 +1,6 @@
 //! A count that many threads change without atomic instructions, until it is closed.
 //!
-//! Each CPU has a cell. A restartable sequence changes the cell of the current CPU, and the sum of all cells and of one
+//! Each CPU has a cell. A restartable sequence changes the cell of the current CPU, and the sum of all cells and one
 //! common cell is the count. The common cell also serves threads whose sequence does not complete. Closing the count
 //! stops the sequences for good and moves their sum to the common cell, whose atomic changes from then on show when the
 //! count reaches zero. Related files: `sequences/mod.rs` explains sequences, and `pool/core_ref.rs` counts references.

@@ -7,8 +7,8 @@
 //! a load with another load.
 //!
 //! The instructions use these byte offsets. Area: CPU at 4, descriptor at 8. Pageset slot: address of the head at 0,
-//! address of the slots at 8. Head: lock word at 0, word at 8, limits at 16 and 24. The lowest 27 bits of the word
-//! are the number of free slots.
+//! address of the slots at 8. Head: lock word at 0, word at 8, limits at 16 and 24. The word's lowest 27 bits are the
+//! number of free slots.
 
 use std::arch::asm;
 use std::num::NonZeroIsize;
@@ -85,7 +85,7 @@ pub(super) unsafe fn pop(
     (slot, frame)
 }
 
-/// Pops the top frame of the stack of `cpu` at `slots`. Returns the frame or, on failure, all bits set.
+/// Pops the top frame from the stack of `cpu` at `slots`. Returns the frame or, on failure, all bits set.
 ///
 /// # Safety
 /// `area` must be the offset of the registered area, and `head` must be the head of the stack at `slots`.

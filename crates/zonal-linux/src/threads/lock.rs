@@ -11,10 +11,9 @@ use zonal::platform::RawLock;
 
 use super::reentrancy;
 
-/// Number of checks of a held lock that spin. They take longer than a zone is usually locked, but less than a time
-/// slice.
+/// Checks of a held lock that spin. They take longer than a zone is usually locked, but less than a time slice.
 const LOOKS_SPINNING: u32 = 100;
-/// Number of checks after which waiters sleep instead of yielding, because the holder is evidently not running.
+/// Checks after which waiters sleep instead of yielding, because the holder is evidently not running.
 const LOOKS_YIELDING: u32 = 110;
 /// Sleep between all later checks, in nanoseconds.
 const NAP_NS: c_long = 50_000;

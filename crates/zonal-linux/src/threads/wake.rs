@@ -11,7 +11,7 @@ use zonal::units::NodeId;
 
 use super::sync::{AtomicBool, Condvar, Mutex, Ordering, held};
 
-/// Largest number of worker threads of a pool. With more nodes, each worker serves several nodes.
+/// The most worker threads of a pool. With more nodes, each worker serves several nodes.
 pub(super) const WORKERS_MAX: usize = 64;
 
 #[derive(Debug)]

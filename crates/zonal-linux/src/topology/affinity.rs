@@ -2,7 +2,7 @@
 
 use zonal::units::CpuId;
 
-/// Number of words in a set of CPUs: enough for 8192 CPUs, the most that Linux supports.
+/// Words in a set of CPUs: enough for 8192 CPUs, the most that Linux supports.
 const WORDS: usize = 128;
 
 /// A set of CPUs.

@@ -16,7 +16,7 @@ use super::nodes::{TopologyNode, ZoneShare, nodes_of};
 
 const NODES: &str = "sys/devices/system/node";
 
-/// The result. `available` is empty if the memory of the nodes does not add up to that of the machine.
+/// The result. `available` is empty if the nodes' memory does not add up to the machine's.
 pub(super) struct Found {
     pub(super) nodes: Vec<TopologyNode>,
     pub(super) available: Vec<(NodeId, u64)>,
@@ -72,8 +72,8 @@ impl Memory {
     }
 }
 
-/// Whether the memory of the nodes adds up to that of the machine, within one sixteenth. In a virtual machine whose
-/// memory has grown, the nodes may report less memory than they have.
+/// Whether the nodes' memory adds up to the machine's, within one sixteenth. In a virtual machine whose memory has
+/// grown, the nodes may report less memory than they have.
 fn covers_machine(root: &Path, nodes_total: u64) -> bool {
     let text = fs::read_to_string(root.join("proc/meminfo")).unwrap_or_default();
     meminfo_field(&text, "MemTotal").is_some_and(|total| nodes_total >= total - total / 16)

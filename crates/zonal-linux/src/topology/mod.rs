@@ -4,8 +4,8 @@
 //! name only. Its CPUs are either the real CPUs, divided among the nodes, or emulated too: real CPUs are then mapped to
 //! its CPUs, and a thread may act as any of them. `topology/nodes.rs` defines
 //! nodes, `topology/live.rs` reads the running machine, `topology/limits.rs` reads how much memory is available, and
-//! `topology/affinity.rs` sets where threads may run. This module does not depend on pools; `memory/plan.rs` divides
-//! the memory of a pool among the nodes of a topology.
+//! `topology/affinity.rs` sets where threads may run. This module does not depend on pools; `memory/plan.rs` divides a
+//! pool's memory among a topology's nodes.
 
 pub(crate) mod affinity;
 pub(crate) mod limits;
@@ -37,7 +37,7 @@ enum Origin {
     Emulated,
 }
 
-/// A machine's nodes, CPUs and distances, and the share of memory of each zone.
+/// A machine's nodes, CPUs and distances, and each zone's share of memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Topology {
     origin: Origin,

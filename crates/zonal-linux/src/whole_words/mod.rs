@@ -1,8 +1,8 @@
-//! Vector instructions for the cells of a whole word of frames, in place of one access for each cell.
+//! Vector instructions for the cells of a whole frame word, in place of one access for each cell.
 //!
-//! Refills and drains spend most of their time on the states and the slots of whole words. Only x86-64 has such
-//! instructions here; on other processors the defaults of [`Platform`](zonal::Platform) are used, and in Miri too,
-//! which does not execute assembly. Related files: `pool/platform.rs` uses the functions.
+//! Refills and drains spend most time on the states and slots of whole words. Only x86-64 has such instructions here;
+//! on other processors the defaults of [`Platform`](zonal::Platform) are used, and in Miri too, which does not execute
+//! assembly. Related files: `pool/platform.rs` uses the functions.
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod x86_64;

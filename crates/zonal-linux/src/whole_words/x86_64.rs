@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32};
 
 use zonal::platform::whole_words::{self, Direction, WORD_FRAMES};
 
-/// Defines a load and a store of 16 bytes of cells.
+/// Defines a load and a store of 16 cell bytes.
 macro_rules! vector_access {
     ($load:ident, $store:ident: $($cells:tt)*) => {
         #[inline(always)]

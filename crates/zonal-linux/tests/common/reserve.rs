@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use zonal_testing::eventually;
 
-/// The files of the reserve and of its lock.
+/// The files of the reserve and its lock.
 #[derive(Clone, Debug)]
 pub struct Files {
     /// Number of pages; readable and writable.
@@ -39,7 +39,7 @@ impl Files {
         }
     }
 
-    /// Returns the files of this machine's reserve of 1 GiB pages.
+    /// Returns the files of this machine's 1 GiB page reserve.
     pub fn gigantic() -> Self {
         let folder = PathBuf::from("/sys/kernel/mm/hugepages/hugepages-1048576kB");
         Self {
@@ -63,7 +63,7 @@ pub fn free_huge_pages() -> u64 {
     number(&Files::of_the_machine().free).unwrap_or(0)
 }
 
-/// Exclusive use of a reserve of huge pages. Its size is restored when this is dropped.
+/// Exclusive use of a huge page reserve. Its size is restored when this is dropped.
 pub struct Reserve {
     files: Files,
     /// The locked file.

@@ -4,7 +4,7 @@
 mod aarch64;
 mod x86_64;
 
-/// A register, regardless of which part of it is used. The number is that of the processor's decoder.
+/// A register, whichever part is used. The number is that of the processor's decoder.
 pub(crate) type Register = usize;
 
 /// The processor that executes the instructions.

@@ -1,5 +1,5 @@
-//! Checks the assembled instructions of restartable sequences against the tables of accesses in the core. The tables
-//! are next to `Head`; loom and shuttle explore the same tables.
+//! Checks the assembled instructions of restartable sequences against the access tables in the core. The tables are
+//! next to `Head`; loom and shuttle explore the same tables.
 //!
 //! A *sequence* is the code that one descriptor describes to the kernel. The test checks every inlined copy in this
 //! program. If `ZONAL_LIBRARY` names a library for another architecture, a second test checks every copy in that
@@ -20,7 +20,7 @@ use trace::Kind;
 use zonal::units::Order;
 use zonal_linux::{Pool, PoolRequest};
 
-/// Checks all copies against the tables, and returns the number of copies of each kind.
+/// Checks all copies against the tables, and returns the copies of each kind.
 fn check(all: &[Found]) -> BTreeMap<Kind, usize> {
     let mut counts = BTreeMap::new();
     for found in all {

@@ -25,7 +25,7 @@ enum Source {
     Cpu,
     /// The address of the CPU's pageset slot.
     PagesetSlot,
-    /// The addresses of the head and of the slots of that pageset slot.
+    /// The addresses of that pageset slot's head and slots.
     Head,
     Slots,
     LockWord,
@@ -35,7 +35,7 @@ enum Source {
 
 type Sources = BTreeSet<Source>;
 
-/// One step of a sequence. Loads of the address of the slots are omitted, because they may occur at any time.
+/// One step of a sequence. Loads of the slots' address are omitted, because they may occur at any time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Event {
     /// A load of the CPU from the thread's area.

@@ -1,7 +1,7 @@
 //! What all sources report: nodes, zones, pagesets and totals at one time.
 //!
-//! Amounts of memory are in frames of [`Sample::page_bytes`]. Values that a source does not report are `None`.
-//! Related files: `counters.rs` has the totals, and `rates.rs` compares two samples.
+//! Memory amounts are in frames of [`Sample::page_bytes`]. Values that a source does not report are `None`. Related
+//! files: `counters.rs` has the totals, and `rates.rs` compares two samples.
 
 mod counters;
 mod rates;
@@ -159,7 +159,7 @@ impl ZoneSample {
         }
     }
 
-    /// Returns the share of free memory that is in blocks of at least `order`, or `None` if no memory is free.
+    /// Returns the share of free memory that is in blocks from `order` on, or `None` if no memory is free.
     #[must_use]
     pub fn free_in_blocks_from(&self, order: usize) -> Option<f64> {
         let frames = |(order, blocks): (usize, &u64)| *blocks as f64 * (order as f64).exp2();

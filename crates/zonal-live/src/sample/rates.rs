@@ -10,7 +10,7 @@ use super::{Counter, Locality, PagesetSample, Sample};
 pub struct Rates {
     /// Seconds between the samples.
     pub seconds: f64,
-    /// Rate of each counter in the order of [`Counter::ALL`], in its unit.
+    /// Each counter's rate in the order of [`Counter::ALL`], in its unit.
     #[serde(serialize_with = "by_name")]
     pub totals: Vec<Option<f64>>,
     /// Rates of each node, in the order of [`Sample::nodes`].

@@ -23,7 +23,7 @@ use super::routes::{self, Served};
 use super::sending::Sending;
 use super::ticker::Ticks;
 
-/// Maximum size of the head of a request.
+/// Maximum size of a request's head.
 const REQUEST_BYTES_MAX: usize = 16 << 10;
 /// Time that a client may take to send the head of a request.
 const HEADER_PATIENCE: Duration = Duration::from_secs(10);

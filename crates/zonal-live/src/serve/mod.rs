@@ -35,13 +35,13 @@ pub use token::Token;
 pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7070));
 /// Maximum number of pages that are updated at the same time.
 pub const CLIENTS_MAX: usize = 64;
-/// Maximum number of pages of one address that are updated at the same time, so that the others have some, too.
+/// Maximum number of one address's pages that are updated at the same time, so that the others have some, too.
 pub const CLIENTS_OF_ADDRESS_MAX: usize = 48;
 
 /// Which series the metrics have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum MetricDetail {
-    /// Pagesets are summed over CPUs, so that the number of series does not depend on the number of CPUs.
+    /// Pagesets are summed over CPUs, so that the number of series does not depend on how many CPUs there are.
     #[default]
     Zones,
     /// Each pageset has its own series, too.

@@ -19,7 +19,7 @@ use super::{CLIENTS_MAX, CLIENTS_OF_ADDRESS_MAX};
 
 /// Maximum number of connections. Those of updated pages are limited to fewer, so that open pages do not use them up.
 const CONNECTIONS_MAX: usize = 256;
-/// Maximum number of connections of one address, so that the others have places too.
+/// Maximum number of connections for one address, so that the others have places too.
 const OF_ADDRESS_MAX: usize = 192;
 
 /// All open connections, by numbers that grow.
@@ -91,7 +91,7 @@ impl Table {
         self.connections.values().filter(|connection| connection.address == address).count()
     }
 
-    /// Returns the number of pages that are updated for the addresses of a kind.
+    /// Returns how many pages are updated for a kind of address.
     fn updates_of(&self, is_counted: impl Fn(IpAddr) -> bool) -> usize {
         let counted = self.connections.values().filter(|connection| is_counted(connection.address));
         counted.map(|connection| connection.updates).sum()

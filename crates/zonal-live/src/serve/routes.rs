@@ -23,7 +23,7 @@ use super::{CLIENTS_MAX, CLIENTS_OF_ADDRESS_MAX, MetricDetail};
 
 /// Time without a tick after which a comment shows that the connection lives.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// Start of a stream of updates: the time after which a browser reconnects, in milliseconds.
+/// Start of an update stream: the time after which a browser reconnects, in milliseconds.
 const STREAM_START: &str = "retry: 2000\n\n";
 const COMMENT: &str = ":\n\n";
 

@@ -1,6 +1,6 @@
 //! A stream of a connection that counts as answering while the client has not taken what is written.
 //!
-//! The record of a request (`open.rs`) ends when all of its body is in the buffer of the connection, which may be long
+//! The record of a request (`open.rs`) ends when its whole body is in the buffer of the connection, which may be long
 //! before it is sent.
 
 use std::io::{self, IoSlice};

@@ -20,13 +20,13 @@ pub use pool::{PoolSource, ask};
 pub use simulated::SimulatedSource;
 pub use system::SystemSource;
 
-/// Number of possible ids of nodes: as in `zonal`, and in Linux kernels with the most nodes.
+/// How many node ids are possible: as in `zonal`, and in Linux kernels with the most nodes.
 const NODES_MAX: usize = 1024;
 /// Largest number of orders that is read.
 const ORDERS_MAX: usize = 32;
 /// Largest number of pagesets: those of 8192 CPUs, the most of a kernel, in 128 zones.
 const PAGESETS_MAX: usize = 1 << 20;
-/// Largest length of the names of kinds of zones and of migrate types. Those of Linux have at most 10 bytes.
+/// Largest length of zone kind and migrate type names. Those of Linux have at most 10 bytes.
 const NAME_BYTES_MAX: usize = 64;
 
 /// Reads the state of one page allocator again and again.

@@ -25,7 +25,7 @@ use crate::sample::Sample;
 
 /// Time for a question and its answer, after which the pool counts as silent. The pool serves its clients in turn.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Maximum length of an answer, which is far above that of a snapshot with thousands of CPUs.
+/// Maximum length of an answer, which is far above what a snapshot with thousands of CPUs needs.
 const ANSWER_BYTES_MAX: u64 = 256 << 20;
 /// Bytes that are read at once.
 const PART_BYTES: usize = 256 << 10;

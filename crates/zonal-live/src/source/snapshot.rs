@@ -1,6 +1,6 @@
 //! The state of a pool, as it travels: what a snapshot has, and which ones are refused.
 //!
-//! The names of the members are those of `zonal-linux`, `publish/answer.rs`; members that are not known here are ignored.
+//! The members have the names of `publish/answer.rs` in `zonal-linux`; members that are not known here are ignored.
 //! Related file: `pool.rs` asks for snapshots.
 
 use std::collections::{HashMap, HashSet};
@@ -13,7 +13,7 @@ use zonal_machine::Excerpt;
 use super::{NODES_MAX, ORDERS_MAX, PAGESETS_MAX};
 use crate::sample::{Counter, Locality, Node, PagesetSample, Sample, Totals, ZoneSample};
 
-/// The kinds of zone of a pool.
+/// A pool's zone kinds.
 const KINDS: [&str; 4] = ["DMA", "DMA32", "Normal", "Movable"];
 
 /// The state of a pool, as it travels.

@@ -13,8 +13,8 @@ use crate::sample::{Node, Sample};
 
 /// How often `/proc/pagetypeinfo` is read. Reading it walks the free lists under the locks of the zones.
 const TYPES_EVERY: Duration = Duration::from_secs(10);
-/// Limit of the bytes of all files of nodes: their lists of CPUs have each CPU once, and their counters take a few
-/// hundred bytes each.
+/// Limit for the bytes of all node files: their lists of CPUs have each CPU once, and their counters take a few hundred
+/// bytes each.
 const NODES_BYTES: u64 = 16 << 20;
 
 /// This system, or a captured tree of another one.

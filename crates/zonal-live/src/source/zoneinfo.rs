@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use super::{NAME_BYTES_MAX, NODES_MAX, PAGESETS_MAX};
 use crate::sample::{PagesetSample, ZoneSample};
 
-/// Largest number of kinds of zone of a kernel.
+/// The most zone kinds of a kernel.
 const KINDS_MAX: usize = 6;
 /// Largest number of zones.
 const ZONES_MAX: usize = KINDS_MAX * NODES_MAX;

@@ -67,7 +67,7 @@ pub(super) enum Overlay {
     None,
     /// The help, scrolled by some lines.
     Help(usize),
-    /// The input of a list of nodes, and why it was refused.
+    /// The input of a node list, and why it was refused.
     Filter {
         text: String,
         refused: Option<String>,
@@ -83,7 +83,7 @@ pub(super) enum Target {
     Head(usize),
     /// A row of the table.
     Row(usize),
-    /// The first visible cell of a row of the heat map; each cell has `width` columns.
+    /// The first visible cell in a heat map row; each cell has `width` columns.
     Cells {
         row: usize,
         first: usize,

@@ -1,4 +1,4 @@
-//! The heat map of pagesets: a grid of zones and CPUs, or of groups of CPUs where the screen is narrower.
+//! The heat map of pagesets: a grid of zones and CPUs, or of CPU groups where the screen is narrower.
 
 use super::app::Drawn;
 use super::reading::Reading;
@@ -202,7 +202,7 @@ mod tests {
         let pageset = |at| PagesetSample { zone: at, cpu: at as u64, count: 3, ..PagesetSample::default() };
         let sample = Sample {
             zones: vec![ZoneSample::default(); PARTS],
-            // The order of a file is not always that of its CPUs.
+            // A file's order is not always that of its CPUs.
             pagesets: (0..PARTS).rev().map(pageset).collect(),
             ..Sample::default()
         };

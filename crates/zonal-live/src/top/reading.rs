@@ -1,4 +1,4 @@
-//! What was read: a sample with its rates and history, of all nodes or of some.
+//! What was read: a sample with its rates and history, of all nodes or some.
 
 use std::sync::Arc;
 

@@ -84,7 +84,7 @@ pub(super) struct MemoryRow {
     pub(super) stalled: Option<f64>,
 }
 
-/// Columns of the table of nodes and zones.
+/// Columns of the table with nodes and zones.
 pub(super) mod memory {
     pub(in crate::top) const NAME: usize = 0;
     pub(in crate::top) const CPUS: usize = 1;
@@ -121,7 +121,7 @@ impl MemoryRow {
         }
     }
 
-    /// Returns the row of a node from those of its zones.
+    /// Returns a node's row from those of its zones.
     fn sum(node: u64, zones: &[Self]) -> Self {
         let sum = |value: fn(&Self) -> u64| zones.iter().map(value).fold(0, u64::saturating_add);
         Self {
@@ -223,7 +223,7 @@ pub(super) enum Series {
     None,
 }
 
-/// Columns of the table of counters.
+/// Columns of the counter table.
 pub(super) mod counter {
     pub(in crate::top) const NAME: usize = 0;
     pub(in crate::top) const RATE: usize = 1;
@@ -282,7 +282,7 @@ pub(super) fn counter_rows(reading: &Reading, sort: Sort) -> Vec<CounterRow> {
     rows
 }
 
-/// The free blocks of a zone, or of one of its migrate types.
+/// The free blocks of a zone, or of a migrate type.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct BlockRow {
     /// Index of the zone.
@@ -293,11 +293,11 @@ pub(super) struct BlockRow {
     pub(super) of_type: Option<String>,
     pub(super) blocks: Vec<u64>,
     pub(super) free: u64,
-    /// Share of the free memory in blocks of at least 2 MiB.
+    /// Share of free memory in blocks from 2 MiB on.
     pub(super) large: Option<f64>,
 }
 
-/// Columns of the table of blocks.
+/// Columns of the block table.
 pub(super) mod block {
     pub(in crate::top) const NAME: usize = 0;
     pub(in crate::top) const LARGE: usize = 1;
@@ -313,7 +313,7 @@ pub(super) enum Types {
     Hidden,
 }
 
-/// Returns the order of blocks of 2 MiB.
+/// Returns the order of 2 MiB blocks.
 pub(super) fn large_order(sample: &Sample) -> usize {
     ((2 << 20) / sample.page_bytes.clamp(1, 2 << 20)).ilog2() as usize
 }

@@ -7,7 +7,7 @@ use crate::sample::Pressure;
 /// Whether colours are used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Colours {
-    /// Colours of the palette of 256.
+    /// Colours of the 256-colour palette.
     On,
     /// Bold, dim and reversed text only, as `NO_COLOR` requests.
     Off,
@@ -47,7 +47,7 @@ impl Colours {
         self.on(255, 24, Modifier::REVERSED)
     }
 
-    /// Returns the style of the name of the open pane.
+    /// Returns the style of the open pane's name.
     pub(super) fn tab(self) -> Style {
         self.on(16, 75, Modifier::REVERSED).add_modifier(Modifier::BOLD)
     }
@@ -57,12 +57,12 @@ impl Colours {
         self.of(75, Modifier::BOLD)
     }
 
-    /// Returns the style of the head of a table.
+    /// Returns the style of a table's head.
     pub(super) fn head(self) -> Style {
         self.on(252, 237, Modifier::UNDERLINED)
     }
 
-    /// Returns the style of the head of the column by which a table is sorted.
+    /// Returns the head's style for the column by which a table is sorted.
     pub(super) fn sorted(self) -> Style {
         self.on(220, 237, Modifier::UNDERLINED).add_modifier(Modifier::BOLD)
     }
@@ -75,7 +75,7 @@ impl Colours {
         }
     }
 
-    /// Returns the style of the selected cell of the heat map.
+    /// Returns the style of the heat map's selected cell.
     pub(super) fn cursor(self) -> Style {
         self.on(16, 231, Modifier::REVERSED).add_modifier(Modifier::BOLD)
     }
@@ -125,7 +125,7 @@ impl Colours {
         self.of(74, Modifier::empty())
     }
 
-    /// Returns the style of a step of the heat map.
+    /// Returns the style of a heat map step.
     pub(super) fn heat(self, step: usize) -> Style {
         let (behind, text) = HEAT[step.min(HEAT.len() - 1)];
         self.on(text, behind, Modifier::empty())

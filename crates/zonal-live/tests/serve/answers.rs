@@ -7,7 +7,7 @@ use zonal_live::SimulatedSource;
 
 use crate::client::{Running, Step, machine, options};
 
-/// Maximum size of an update of a machine with 64 zones and 128 CPUs.
+/// Maximum update size for a machine with 64 zones and 128 CPUs.
 const UPDATE_BYTES_MAX: usize = 300 << 10;
 
 fn between<'t>(text: &'t str, start: &str, end: &str) -> &'t str {

@@ -15,7 +15,7 @@ fn screen() -> Screen {
     Screen::new(Machine::new(), 40, (120, 40), Colours::On)
 }
 
-/// Returns the first words of the rows of the table.
+/// Returns the first word of each table row.
 fn rows(screen: &Screen) -> Vec<String> {
     let text = screen.text();
     let rows = text.lines().skip_while(|line| !line.starts_with("NODE ZONE")).skip(1);

@@ -19,8 +19,7 @@ const WAKE_MICROSECONDS: u64 = 1000;
 /// PC has such a DMA zone.
 const TINY_PART: u64 = 100;
 
-/// A zone with at least this fraction (one part in `MAIN_PART`) of its node's frames serves most of the node's
-/// requests.
+/// A zone with at least this fraction (one part in `MAIN_PART`) of its node's frames serves most requests there.
 const MAIN_PART: u64 = 4;
 
 fn is_tiny(view: &View<'_>, zone: &ZoneModel) -> bool {

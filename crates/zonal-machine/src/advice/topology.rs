@@ -19,8 +19,7 @@ pub(super) fn node_load_defect(view: &View<'_>) -> Option<Advice> {
     }
     let repaired = Rules { node_load: NodeLoad::Accumulate, ..*view.rules };
     let repaired = balance(view.model, &predict::orders(view.model, &repaired));
-    // The spread at a position of the lists is the difference between the largest and the smallest count of a node
-    // there.
+    // The spread at a list position is the difference between the largest and the smallest count there.
     let spread = |balance: &[crate::Balance], nth: usize| {
         let counts = balance.iter().filter_map(|node| node.times_nth.get(nth));
         let (least, most) = (counts.clone().min()?, counts.max()?);

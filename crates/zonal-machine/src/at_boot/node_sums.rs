@@ -1,9 +1,9 @@
-//! Bounds on the frames of one node's zones, for single zones and for sums of zones of neighbouring kinds.
+//! Bounds on the frames of one node's zones, for single zones and sums of neighbouring kinds' zones.
 //!
-//! The lowmem reserve of a zone is the sum of the zones above it, divided by a ratio and rounded down. It therefore
-//! bounds the sum of neighbouring zones, and such a bound is a bound on the difference of two prefix sums. Shortest
-//! paths over the prefixes show whether all bounds can be satisfied together. They also make each bound as tight as the
-//! others imply, and yield whole numbers that satisfy all bounds.
+//! A zone's lowmem reserve is the sum of the zones above it, divided by a ratio and rounded down. It therefore bounds
+//! the sum of neighbouring zones, and such a bound is a bound on the difference of two prefix sums. Shortest paths over
+//! the prefixes show whether all bounds can be satisfied together. They also make each bound as tight as the others
+//! imply, and yield whole numbers that satisfy all bounds.
 
 use zonal::units::{PageCount, ZoneKind};
 
@@ -54,8 +54,8 @@ impl NodeSums {
         self.bound(kind.index(), kind.index() + 1, range);
     }
 
-    /// Adds the bounds that follow from the reserves of the zone of `kind`. `row` has one reserve for each limit, and
-    /// each reserve is the sum of the zones above the zone up to the limit, divided by `ratio`.
+    /// Adds the bounds that follow from the reserves of the `kind` zone. `row` has one reserve for each limit, and each
+    /// reserve is the sum of the zones above the zone up to the limit, divided by `ratio`.
     pub(super) fn add_reserves(&mut self, kind: ZoneKind, row: &[PageCount; 5], ratio: u64) {
         for limit in ZoneKind::ALL.into_iter().filter(|&limit| limit > kind) {
             let least = row[limit.index()].get().saturating_mul(ratio);
@@ -85,12 +85,12 @@ impl NodeSums {
         (0..PREFIXES).all(|at| self.most[at][at] >= 0).then_some(self)
     }
 
-    /// Returns the range of frames of one kind. The bounds must be tightened, as for [`Self::below`].
+    /// Returns the frame range of one kind. The bounds must be tightened, as for [`Self::below`].
     pub(super) fn of(&self, kind: ZoneKind) -> Range {
         self.between(kind.index(), kind.index() + 1)
     }
 
-    /// Returns the range of the sum of all kinds below an index.
+    /// Returns the range for the sum of all kinds below an index.
     pub(super) fn below(&self, kinds: usize) -> Range {
         self.between(0, kinds)
     }

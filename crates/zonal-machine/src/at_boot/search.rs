@@ -3,7 +3,7 @@
 //! All rules are nondecreasing in the frames of a zone, so an observed value confines the frames to an interval once
 //! *sharing* is known: the total frames of all zones that share `min_free_kbytes`. The search tries totals from today's
 //! total downward, so it finds the smallest difference first. Every total yields an interval for each zone
-//! (`Inverse::invert`), and every column of a reserve confines a sum of neighbouring zones of a node
+//! (`Inverse::invert`), and every reserve column confines a sum of a node's neighbouring zones
 //! (`at_boot/node_sums.rs`). The zones must add up to the total, so totals to which they cannot add up are skipped. The
 //! number of steps is bounded.
 //!
@@ -20,7 +20,7 @@ use crate::model::{MachineModel, ObservedZone, ZoneModel};
 
 /// Budget of a search, in evaluations of one zone for one total.
 const EVALUATIONS_MAX: u64 = 1 << 22;
-/// Cost of inverting all rules of a zone, in evaluations.
+/// Cost of inverting all rules for a zone, in evaluations.
 const INVERSION_COST: u64 = 64;
 
 /// The sizes of zones that explain the observed values.
@@ -129,7 +129,7 @@ impl<'a> Inverse<'a> {
         Some(Self { model, rules, settings, min_free, nodes })
     }
 
-    /// Returns the index of the first kind of zone that has no share of `min_free_kbytes`. All kinds below it have one.
+    /// Returns the index of the first zone kind without a share of `min_free_kbytes`. All kinds below it have one.
     fn sharing_kinds(&self) -> usize {
         match self.rules.movable_min {
             MovableMin::OwnMinimum => ZoneKind::Movable.index(),
@@ -298,7 +298,7 @@ impl<'a> ZoneInverse<'a> {
 }
 
 /// Returns the range of frames that follows from the distance between two watermarks. The distance is the larger of a
-/// quarter of the zone's share and the fraction of the zone set by `watermark_scale_factor`.
+/// quarter of the zone's share and the zone fraction set by `watermark_scale_factor`.
 fn by_scale(kind: ZoneKind, min: u64, low: u64, settings: &WatermarkSettings, rules: &Rules) -> Range {
     const WHOLE: u64 = 10_000;
     let (gap, scale) = (low.saturating_sub(min), u64::from(settings.scale_factor));

@@ -157,8 +157,8 @@ fn release(tree: &Tree) -> String {
     release.or_else(from_version).unwrap_or_default()
 }
 
-/// Reads the settings under `proc/sys/vm`. `names` are the kinds of zone that the kernel has. Their order is also that
-/// of the columns of `lowmem_reserve_ratio`.
+/// Reads the settings under `proc/sys/vm`. `names` are the kinds of zone that the kernel has. The columns of
+/// `lowmem_reserve_ratio` have this order too.
 fn settings(tree: &Tree, names: &[String]) -> FileSettings {
     let number = |name: &str| -> Option<u64> {
         let text = tree.note_missing(&format!("proc/sys/vm/{name}"))?;

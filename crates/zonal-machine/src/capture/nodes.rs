@@ -228,8 +228,8 @@ fn list(text: Option<&str>) -> BTreeSet<u64> {
     parts.take_while(is_above).flatten().collect()
 }
 
-/// Parses a mask as Linux prints it, and returns the numbers of the set bits. A mask consists of hexadecimal groups of
-/// 32 bits, the most significant first, as in `00000001,0000000f`.
+/// Parses a mask as Linux prints it, and returns the numbers of the set bits. A mask consists of hexadecimal 32-bit
+/// groups, the most significant first, as in `00000001,0000000f`.
 fn mask(text: &str) -> Result<Vec<u64>, String> {
     const RIGHT: &str =
         "it must be groups of one to eight hexadecimal digits separated by commas, such as 00000001,0000000f";

@@ -133,8 +133,8 @@ impl Tree {
     ///
     /// If the tree is that of the running kernel, this is the page size that the kernel passed to this process.
     /// Otherwise it is the size for which `managed` frames come closest to the memory of the nodes, or of the machine
-    /// if that of the nodes is unknown. The nodes come first because `proc/meminfo` in a container may state less than
-    /// the machine's memory.
+    /// if the node's is unknown. The nodes come first because `proc/meminfo` in a container may state less than the
+    /// machine's memory.
     pub(super) fn page_bytes(&self, managed: Option<u64>) -> u64 {
         let memory = || self.memory_of_nodes().or_else(|| self.memory_kib("proc/meminfo"));
         let closest = || {

@@ -7,14 +7,13 @@ use zonal::units::MAX_NODES;
 
 use crate::file::{FileKind, FileObservedZone, FileZone};
 
-/// The kinds of zone in the column order of a machine file.
+/// The zone kinds in a machine file's column order.
 pub(super) const KINDS: [&str; 5] = ["DMA", "DMA32", "Normal", "Movable", "Device"];
 
 /// Largest number of zones that is read, which is all kinds on all nodes.
 const ZONES_MAX: usize = MAX_NODES * KINDS_MAX;
 
-/// Largest number of zone kinds of a kernel. It is one more than in a machine file, because 32-bit kernels have another
-/// kind.
+/// The most zone kinds of a kernel. It is one more than in a machine file, because 32-bit kernels have another kind.
 const KINDS_MAX: usize = KINDS.len() + 1;
 
 /// All zones that the kernel printed, including empty ones.
@@ -68,7 +67,7 @@ impl ZoneInfo {
         self.populated().map(|(zone, _)| zone.node).collect()
     }
 
-    /// Returns the number of managed frames of all zones.
+    /// Returns how many managed frames all zones have.
     pub(super) fn managed(&self) -> Option<u64> {
         Some(self.zones.iter().map(Info::managed).fold(0, u64::saturating_add))
     }
@@ -143,8 +142,8 @@ fn heading(line: &str) -> Option<(u64, String)> {
     Some((node.trim().parse().ok()?, name.trim().to_owned()))
 }
 
-/// Converts the columns of the kinds that this kernel has to the columns of a machine file. A kind that the kernel
-/// lacks adds no memory, so its column repeats the previous one.
+/// Converts the columns of the kinds that this kernel has to a machine file's columns. A kind that the kernel lacks
+/// adds no memory, so its column repeats the previous one.
 fn by_kind(columns: &[u64], names: &[String]) -> Vec<u64> {
     let mut before = 0;
     KINDS
@@ -188,8 +187,8 @@ impl Info {
     }
 
     /// Records a pageset value. All CPUs have the same values, so those of the first CPU are used. The exception is the
-    /// bounds of a tuned `high`: pools of this allocator report lower bounds than the kernel's rule for CPUs of other
-    /// nodes, so the largest bound of all CPUs is used.
+    /// bounds of a tuned `high`: pools of this allocator report lower bounds than the kernel's rule for other nodes'
+    /// CPUs, so the largest bound of all CPUs is used.
     fn take_pageset(&mut self, key: &str, value: u64) {
         match key {
             "high_min:" => self.pageset_high_min = self.pageset_high_min.max(Some(value)),

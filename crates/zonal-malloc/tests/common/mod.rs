@@ -19,7 +19,7 @@ pub(crate) fn library() -> &'static Path {
     })
 }
 
-/// A program of `tests/programs` in a folder of its own.
+/// A program from `tests/programs` in its own folder.
 pub(crate) struct Program {
     pub(crate) path: PathBuf,
     folder: TempDir,

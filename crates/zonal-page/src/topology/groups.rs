@@ -20,7 +20,7 @@ pub(super) enum Group {
 }
 
 impl Group {
-    /// Returns the indexes of all nodes of the group, ascending.
+    /// Returns the indexes of the group's nodes, ascending.
     pub(super) fn nodes(&self) -> Vec<usize> {
         let mut nodes = match self {
             Self::Node(node) => vec![*node],
@@ -58,7 +58,7 @@ pub(super) fn group(distances: &[Vec<u32>]) -> Group {
         }
     }
     let mut groups: Vec<Option<Group>> = (0..count).map(|node| Some(Group::Node(node))).collect();
-    // The index of the group of each node.
+    // The group index of each node.
     let mut group_of: Vec<usize> = (0..count).collect();
     for joined in pairs.values() {
         let joined = join(&mut group_of, joined);
@@ -80,8 +80,8 @@ pub(super) fn group(distances: &[Vec<u32>]) -> Group {
     Group::Members { members, distances }
 }
 
-/// Joins the groups of each pair of nodes. Returns each resulting group, by its smallest index, with the groups that it
-/// consists of.
+/// Joins each node pair's groups. Returns each resulting group, by its smallest index, with the groups that it consists
+/// of.
 fn join(group_of: &mut [usize], pairs: &[(usize, usize)]) -> BTreeMap<usize, Vec<usize>> {
     let mut joined: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for &(a, b) in pairs {
@@ -153,7 +153,7 @@ mod tests {
         assert_eq!(ring, Group::Members { members: leaves(0..6), distances: (16, 28) });
     }
 
-    /// The pair of nodes 0 and 3 and the pair of nodes 1 and 2 join at the same distance as both pairs do.
+    /// Nodes 0 and 3 and nodes 1 and 2 join at the same distance as both pairs do.
     #[test]
     fn groups_that_join_at_one_distance_are_one_group() {
         let near = [(0, 3), (1, 2), (1, 3)];

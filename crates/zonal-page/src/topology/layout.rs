@@ -5,7 +5,7 @@ use super::{Detail, Topology};
 
 /// Maximum width of a picture, in pixels, unless a single node is wider.
 const WIDTH_MAX: f64 = 1000.0;
-/// Preferred ratio of the width to the height of a group.
+/// Preferred ratio of a group's width to its height.
 const RATIO: f64 = 1.9;
 /// How much empty space counts in comparison with an unsuitable ratio.
 const EMPTY_WEIGHT: f64 = 8.0;
@@ -33,7 +33,7 @@ pub(super) struct Sizes {
     pub(super) node: (f64, f64),
     /// Space between the members of a group, and around them.
     pub(super) gap: f64,
-    /// Height of the title of a frame.
+    /// Height of a frame's title.
     pub(super) head: f64,
 }
 

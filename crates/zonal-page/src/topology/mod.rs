@@ -198,7 +198,7 @@ fn compact(node: &TopologyNode, width: f64, most: u64) -> Markup {
     }
 }
 
-/// Draws the memory of a node as a bar of its zones. The bar of the largest node has the full width.
+/// Draws a node's memory as a bar of its zones. The bar of the largest node has the full width.
 fn bar(node: &TopologyNode, (x, y): (f64, f64), (width, height): (f64, f64), most: u64) -> Markup {
     let mut from = x;
     let mut part = |zone: &TopologyZone| {
@@ -303,7 +303,7 @@ mod tests {
         }
     }
 
-    /// The bar of a zone is as long as its share of the largest node.
+    /// A zone's bar is as long as its share of the largest node.
     #[test]
     fn bars_of_zones_are_in_proportion() {
         let svg = document(&topology(4));

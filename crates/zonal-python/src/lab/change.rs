@@ -1,8 +1,8 @@
 //! Puts settings into an experiment, by the names that its parameters have.
 //!
-//! A name is `machine`, `hardware.FIELD`, `workload.FIELD` or `config.KEY`, for all parts; with the name of a part or
-//! of a variant before it, only for that one. A setting that cases or variants override is refused, because it would
-//! have no effect. Related files: `lab/values.rs` converts the values.
+//! A name is `machine`, `hardware.FIELD`, `workload.FIELD` or `config.KEY`, for all parts; with the name of a part or a
+//! variant before it, only for that one. A setting that cases or variants override is refused, because it would have no
+//! effect. Related files: `lab/values.rs` converts the values.
 
 use toml::{Table, Value};
 

@@ -11,7 +11,7 @@ use toml::{Table, Value};
 /// First line of each text. Errors about the experiment as a whole have this line, which belongs to no field.
 const FIRST_LINE: &str = "# An experiment of zonal.";
 
-/// The canonical text of an experiment. Invariant: one entry of `fields` for each line of `text`.
+/// The canonical text of an experiment. Invariant: one entry in `fields` for each line of `text`.
 pub(super) struct Document {
     pub(super) text: String,
     fields: Vec<String>,
@@ -60,7 +60,7 @@ impl Document {
     }
 }
 
-/// Returns the items of a list of tables that is not empty.
+/// Returns the items of a table list that is not empty.
 fn tables(value: &Value) -> Option<impl Iterator<Item = &Table>> {
     let items = value.as_array().filter(|items| !items.is_empty() && items.iter().all(Value::is_table))?;
     Some(items.iter().filter_map(Value::as_table))

@@ -11,7 +11,7 @@ use toml::{Table, Value};
 use crate::failures::SpecError;
 use crate::machine::Machine;
 
-/// Ending of the names of machine files, which distinguishes them from presets.
+/// Ending of machine file names, which distinguishes them from presets.
 const MACHINE_FILE: &str = ".json";
 
 /// Converts values of one experiment. A [`Machine`] becomes the name of a machine file that travels with the text.

@@ -364,7 +364,7 @@ impl Pool {
         Ok(Handle::new(&self.shared, &registered))
     }
 
-    /// Registers a function that a thread of the pool calls with a dict for each event of memory pressure.
+    /// Registers a function that a pool thread calls with a dict for each memory pressure event.
     fn on_pressure(&self, py: Python<'_>, callback: Bound<'_, PyAny>) -> PyResult<Handle> {
         let registered = Registered::pressure(py, &self.shared, callback)?;
         Ok(Handle::new(&self.shared, &registered))

@@ -17,7 +17,7 @@ use crate::pool::Pool;
 
 /// The name of the capsule, which NumPy prescribes.
 const NAME: &CStr = c"mem_handler";
-/// Indices in NumPy's table: of the version of its features, and of `PyDataMem_SetHandler`.
+/// Indices in NumPy's table: of the feature version, and of `PyDataMem_SetHandler`.
 const FEATURES: usize = 211;
 const SET: usize = 304;
 /// Index of `PyDataMem_GetHandler`.
@@ -32,7 +32,7 @@ type Set = unsafe extern "C" fn(*mut ffi::PyObject) -> *mut ffi::PyObject;
 // SAFETY: as above.
 type Get = unsafe extern "C" fn() -> *mut ffi::PyObject;
 
-/// The functions of NumPy that set and return the hook of the calling context.
+/// The functions of NumPy that set and return the calling context's hook.
 #[derive(Clone, Copy)]
 struct NumPy {
     set: Set,

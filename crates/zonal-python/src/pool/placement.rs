@@ -8,7 +8,7 @@ use zonal_linux::{NodeResidency, PagePlace, PageRun, Residency};
 
 use crate::table::{Column, Table};
 
-/// Where the kernel has put the pages of a buffer, or of the part of a pool that belongs to one node, in bytes.
+/// Where the kernel has put the pages of a buffer, or of a pool's part that belongs to one node, in bytes.
 ///
 /// Invariant: if `known`, the sum of `bytes_on`, `absent` and `unknown` is the number of bytes in whole pages.
 #[pyclass(frozen, get_all, module = "zonal")]
@@ -37,7 +37,7 @@ impl Placement {
         }
     }
 
-    /// Returns the placement of a node's part of a pool.
+    /// Returns where a node's part of a pool is placed.
     pub(crate) fn of_node(found: &NodeResidency) -> Self {
         Self::found(found.node.get(), &found.pages)
     }

@@ -1,4 +1,4 @@
-//! Tables of the state of a pool. Related file: `observe.rs` makes them.
+//! Tables of a pool's state. Related file: `observe.rs` makes them.
 
 use crate::table::{Column, Table};
 

@@ -1,6 +1,6 @@
 //! Joins tables: constant columns, and rows of several tables below each other.
 //!
-//! Related files: `lab/` joins the results of the cases of a sweep.
+//! Related files: `lab/` joins the results of a sweep's cases.
 
 use super::{Column, Table, Values};
 

@@ -14,8 +14,7 @@ use zonal_verify::guest::{CHECKS, Check, Effect, Found, PREDICTIONS, Verdict, wi
 /// Exit code for invalid command-line arguments.
 const BAD_USAGE: u8 = 2;
 
-/// Checks on which of this machine's nodes the pages of pools are, and how pools work if the kernel refuses system
-/// calls.
+/// Checks on which nodes of this machine the pools' pages are, and how pools work if the kernel refuses system calls.
 #[derive(Parser)]
 struct Options {
     /// Only checks with one of these words in their names

@@ -1,4 +1,4 @@
-//! Checks of a pool in a control group that allows only some nodes and a limited amount of memory.
+//! Checks of a pool in a control group that allows only some nodes and limited memory.
 //!
 //! The process moves into the group, and back at the end.
 //!

@@ -50,7 +50,7 @@ fn of_node(of: u16, pages: u64) -> Result<Pool, String> {
         .map_err(text)
 }
 
-/// Returns the size of the pages that back the memory of the pool's first zone, in KiB.
+/// Returns the size of the pages that back the pool's first zone, in KiB.
 fn backing_kib(pool: &Pool) -> Result<u64, String> {
     let first = pool.ranges().next().ok_or("a pool without memory")?.frames.start;
     smaps_kib(pool.ptr_of(first).ok_or("a frame of the pool")?.as_ptr(), "KernelPageSize")

@@ -172,14 +172,14 @@ pub(super) fn free_kib(node: u16) -> Result<u64, String> {
     free.ok_or_else(|| format!("node {node}: meminfo has no MemFree"))
 }
 
-/// Returns the numbers of 2 MiB huge pages in the reserve of a node: all of them, and the free ones.
+/// Returns how many 2 MiB huge pages a node's reserve has: all of them, and the free ones.
 pub(super) fn reserve(node: u16) -> Result<(u64, u64), String> {
     let folder = format!("{NODES}/node{node}/hugepages/hugepages-2048kB");
     Ok((number(format!("{folder}/nr_hugepages"))?, number(format!("{folder}/free_hugepages"))?))
 }
 
-/// Sets the number of huge pages in the reserve of a node. The kernel may find fewer huge pages than `pages`; this
-/// function then returns an error.
+/// Sets how many huge pages a node's reserve has. The kernel may find fewer huge pages than `pages`; this function then
+/// returns an error.
 pub(super) fn set_reserve(node: u16, pages: u64) -> Result<(), String> {
     write(format!("{NODES}/node{node}/hugepages/hugepages-2048kB/nr_hugepages"), pages)?;
     match reserve(node)?.0 {

@@ -15,7 +15,7 @@ use super::verdict::{ensure, text};
 
 /// Maximum number of frames that a thread holds.
 const HELD_MAX: usize = 200;
-/// Minimum number of rounds of each thread after the change, so that the pool is used afterwards too.
+/// Minimum number of each thread's rounds after the change, so that the pool is used afterwards too.
 const ROUNDS_AFTER: u64 = 20;
 
 /// Runs `happens` while `threads` threads allocate from `pool` with `request`. Returns the result of `happens`, and the

@@ -22,8 +22,8 @@ const PART: u64 = 1024;
 /// Attempts to take a part offline while its frames are in use.
 const ATTEMPTS: usize = 200;
 
-/// Checks that parts of each zone of a pool can go offline under load. Their pages must return to the kernel, and be
-/// absent until the next store.
+/// Checks that parts of each pool zone can go offline under load. Their pages must return to the kernel, and be absent
+/// until the next store.
 pub(super) fn of_a_pool() -> Verdict {
     needs_nodes!();
     let pool = flawless(Pool::builder().size(POOL_BYTES).huge_pages(HugePages::Never))?;

@@ -1,4 +1,4 @@
-//! Compares the node of each page of a pool, as the kernel reports it, with the node that the pool reports.
+//! Compares the node of each pool page, as the kernel reports it, with the node that the pool reports.
 //!
 //! Related files: `kernel.rs` queries the kernel for the nodes of pages. `placement.rs` and `policies.rs` check which
 //! node is right.
@@ -13,7 +13,7 @@ use super::kernel::{PagePlace, page_places, touch};
 use super::verdict::{ensure, text};
 
 pub(super) const MIB: u64 = 1 << 20;
-/// Maximum number of pages in one query of the kernel.
+/// Maximum number of pages in one kernel query.
 const QUERY_PAGES: usize = 16384;
 /// Size of a base page in bytes, for all pools of these checks.
 pub(super) const PAGE_BYTES: usize = 4096;
@@ -83,13 +83,13 @@ pub(super) fn on_their_nodes(held: &mut [Frames]) -> Result<Tally, String> {
     compare(&pages)
 }
 
-/// Stores to every page of a pool without allocations and compares the node of the page with the node of its zone.
-/// Returns the number of pages on each node.
+/// Stores to every page of a pool without allocations and compares the page's node with its zone's. Returns the number
+/// of pages on each node.
 pub(super) fn every_page_on_its_node(pool: &Pool) -> Result<Tally, String> {
     compare(&touch_everything(pool))
 }
 
-/// Stores to every page of a pool without allocations. Returns the address of each page and the node of its zone.
+/// Stores to every page of a pool without allocations. Returns the address of each page and its zone's node.
 pub(super) fn touch_everything(pool: &Pool) -> Vec<(*const u8, u16)> {
     let mut pages = Vec::new();
     for zone in pool.ranges() {
@@ -150,7 +150,7 @@ pub(super) fn served_by(held: &[Frames]) -> Tally {
     tally
 }
 
-/// Returns the nodes of the blocks in the order of their first appearance.
+/// Returns the blocks' nodes in the order of their first appearance.
 pub(super) fn order_of_appearance(held: &[Frames]) -> Vec<u16> {
     let mut order = Vec::new();
     for frames in held {

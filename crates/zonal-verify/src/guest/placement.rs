@@ -1,4 +1,4 @@
-//! Checks that every page of a pool is on the node of its zone, whichever CPU touches it first.
+//! Checks that every pool page is on its zone's node, whichever CPU touches it first.
 //!
 //! Related files: `policies.rs` checks which nodes serve, and `pages.rs` compares the nodes of pages.
 
@@ -40,7 +40,7 @@ fn every_page(huge_pages: HugePages) -> Verdict {
     Ok(Found::Holds(found))
 }
 
-/// Compares the node of every page with the node of its zone, in a pool that this CPU builds and touches.
+/// Compares every page's node with its zone's, in a pool that this CPU builds and touches.
 fn by_this_cpu(huge_pages: HugePages, prefault: Prefault) -> Result<Tally, String> {
     let pool = flawless(Pool::builder().size(POOL_BYTES).huge_pages(huge_pages).prefault(prefault))?;
     let tally = every_page_on_its_node(&pool)?;
@@ -61,7 +61,7 @@ pub(super) fn process_policy() -> Verdict {
 }
 
 /// Checks nodes without memory and nodes without CPUs. CPUs of a node without memory must be served by the first node
-/// of its fallback order. A policy that prefers a node without memory must be refused, and so must a pool of that node
+/// in its fallback order. A policy that prefers a node without memory must be refused, and so must a pool of that node
 /// alone. A node without CPUs must serve requests like any other node.
 pub(super) fn odd_nodes() -> Verdict {
     needs_nodes!();

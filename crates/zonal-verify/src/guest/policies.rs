@@ -36,7 +36,7 @@ fn used_up_in_order(pool: &Pool, request: &PoolRequest<'_>, expected: &[u16]) ->
     all_free(pool).map(|()| tally)
 }
 
-/// Checks the local policy: a thread on a CPU of each node must exhaust the pool in the fallback order of that node.
+/// Checks the local policy: a thread on a CPU of each node must exhaust the pool in that node's fallback order.
 pub(super) fn local() -> Verdict {
     needs_nodes!();
     let pool = pool()?;
@@ -85,7 +85,7 @@ pub(super) fn bind() -> Verdict {
     Ok(Found::Holds(format!("last set {nodes:?}")))
 }
 
-/// Checks that every node of a set serves the same number of frames.
+/// Checks that every node in a set serves the same number of frames.
 pub(super) fn interleave() -> Verdict {
     needs_nodes!();
     let pool = pool()?;

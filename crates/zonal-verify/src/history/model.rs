@@ -20,7 +20,7 @@ use super::plan::{Plan, node_id, range};
 const HOLDER: u32 = 1;
 /// The owner of all retired frames in the ledger.
 const RETIRED: u32 = 2;
-/// Maximum number of frames of a zone that wait for their blocks to be freed.
+/// Maximum number of a zone's frames that wait for their blocks to be freed.
 const PENDING_MAX: usize = 64;
 
 /// Frames that were allocated together.
@@ -89,7 +89,7 @@ pub struct Model {
     cpus_gone: Vec<u32>,
     /// Number of blocks allocated so far.
     pub served: u64,
-    /// Number of these blocks that served a CPU of the same node.
+    /// How many of these blocks served a CPU on the same node.
     pub local: u64,
     /// Number of invalid frees refused so far.
     pub refused: u64,
@@ -146,7 +146,7 @@ impl Model {
         self.planned.cpu_nodes.keys().next_back().map_or(1, |last| last + 2)
     }
 
-    /// Returns the number of CPUs of the machine.
+    /// Returns the machine's CPU count.
     #[must_use]
     pub fn cpus(&self) -> usize {
         self.planned.cpu_nodes.len()
@@ -327,19 +327,19 @@ impl Model {
         (zone.start..zone.start + zone.spanned).contains(&frame)
     }
 
-    /// Returns the number of frames of a zone that are retired when their blocks are freed.
+    /// Returns how many frames of a zone are retired when their blocks are freed.
     #[must_use]
     pub fn retiring(&self, zone: usize) -> usize {
         self.pending.iter().filter(|&&frame| self.in_zone(zone, frame)).count()
     }
 
-    /// Returns the number of retired frames of a zone.
+    /// Returns how many frames of a zone are retired.
     #[must_use]
     pub fn retired(&self, zone: usize) -> usize {
         self.retired.keys().filter(|&&frame| self.in_zone(zone, frame)).count()
     }
 
-    /// Returns the number of free frames of a range.
+    /// Returns how many frames of a range are free.
     #[must_use]
     pub fn free_in(&self, frames: &FrameRange) -> u64 {
         let owners = (frames.start.get()..frames.end().get()).map(|frame| self.ledger.owner(frame));
@@ -430,7 +430,7 @@ impl Model {
         parts
     }
 
-    /// Returns the number of frames of a range that are not free.
+    /// Returns how many frames of a range are not free.
     #[must_use]
     pub fn used(&self, frames: &FrameRange) -> u64 {
         frames.count.get() - self.free_in(frames)

@@ -33,7 +33,7 @@ pub enum Wait {
 /// A request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RequestSpec {
-    /// Binary logarithm of the number of requested frames, at most 18.
+    /// Binary logarithm of the requested frame count, at most 18.
     pub order: u8,
     /// The kind of page.
     pub kind: PageKind,
@@ -77,7 +77,7 @@ pub enum Setting {
     Cache(ZonelistCache),
     /// Node reclaim.
     NodeReclaim(NodeReclaim),
-    /// Divisor of a zone's frames for the limit of its pagesets, or 0 for tuned limits.
+    /// Divisor of a zone's frames for its pageset limit, or 0 for tuned limits.
     HighFraction(u32),
     /// Watermarks and reserves.
     Watermarks {

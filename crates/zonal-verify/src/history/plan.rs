@@ -59,7 +59,7 @@ pub struct World<'m, C: Cells> {
     pub(super) metadata: Vec<Range<usize>>,
 }
 
-/// Returns the id of a node of a plan.
+/// Returns the id of a plan's node.
 pub(super) fn node_id(id: u16) -> NodeId {
     NodeId::new(id).expect("ids of nodes are small")
 }

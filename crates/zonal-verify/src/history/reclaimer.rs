@@ -36,7 +36,7 @@ impl ReclaimMode {
     pub const ALL: [Self; 4] = [Self::Empty, Self::Honest, Self::Refusing, Self::Overreporting];
 }
 
-/// The effects of the reclaimer during one call of the allocator.
+/// The reclaimer's effects during one call of the allocator.
 #[derive(Default)]
 pub(super) struct Effects {
     /// Blocks that it freed: first frames and orders.

@@ -43,7 +43,7 @@ enum CellRef {
 
 struct Entry {
     cell: CellRef,
-    /// Value of the cell at the start of the recording.
+    /// The cell's value at the start of the recording.
     first: u64,
 }
 
@@ -163,11 +163,11 @@ macro_rules! recorded_cell {
 }
 recorded_cell!(AtomicU8: u8 as Byte, AtomicU32: u32 as Half, AtomicU64: u64 as Whole);
 
-/// The values of all cells in the recording at the time of the save.
+/// The values of all cells in the recording when it was saved.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct State(Box<[u64]>);
 
-/// A recording of the cells of one world, made by the thread that uses the world.
+/// A recording of one world's cells, made by the thread that uses the world.
 pub struct Recording<'w, 'm>(&'w World<'m, RecordedCells>);
 
 impl<'w, 'm> Recording<'w, 'm> {

@@ -35,7 +35,7 @@ pub struct Search<'s> {
     pub key: StateKey,
 }
 
-/// The choice of the parts of a state that distinguish it from others.
+/// The choice of state parts that distinguish it from others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StateKey {
     /// All cells that an answer depends on: equal states have equal successors.
@@ -263,7 +263,7 @@ fn mixed(value: u64, seed: u64) -> u64 {
     mix ^ (mix >> 33)
 }
 
-/// Bits of a pageset's word that contain the number of free slots in its stack of single frames.
+/// Bits of a pageset's word that contain how many slots its single-frame stack has free.
 const FREE_SLOTS: u64 = (1 << 27) - 1;
 
 /// A pageset.

@@ -44,20 +44,20 @@ use crate::stress;
 pub struct Pace {
     /// Number of phases in a round.
     pub phases: u32,
-    /// Number of operations of a thread in a phase.
+    /// Operations of a thread in a phase.
     pub steps: u32,
     /// Duration of a duel.
     pub duel: Duration,
 }
 
 impl Pace {
-    /// The pace of a run of hours.
+    /// The pace of a run that takes hours.
     pub const LONG: Self = Self { phases: 12, steps: 20_000, duel: Duration::from_millis(500) };
-    /// The pace of a run of seconds.
+    /// The pace of a run that takes seconds.
     pub const SHORT: Self = Self { phases: 3, steps: 1000, duel: Duration::from_millis(20) };
 }
 
-/// Number of rounds on the host for each round of `stress`.
+/// Rounds on the host for each round of `stress`.
 const HOST_ROUNDS: u64 = 4;
 
 /// Runs rounds until `stop` becomes true. The first round uses `seed`, and each later one the next number. Calls

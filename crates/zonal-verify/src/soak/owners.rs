@@ -56,7 +56,7 @@ impl Owners {
         self.ledger.release(block.first.get(), block.order.pages().get(), owner);
     }
 
-    /// Returns the first word of the first and of the last frame of a block.
+    /// Returns the first word of a block's first and last frames.
     fn words(&self, block: &Block) -> [&AtomicU64; 2] {
         ends(block).map(|frame| {
             let address = self.pool.ptr_of(frame).expect("a block is of its pool").cast::<AtomicU64>();

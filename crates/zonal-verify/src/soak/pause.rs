@@ -18,7 +18,7 @@ use super::worker::Worker;
 
 /// Number of blocks in a pause that two threads free at once.
 const RACES: usize = 16;
-/// Number of rounds in which the third thread of a race allocates and frees blocks.
+/// Rounds in which a race's third thread allocates and frees blocks.
 const ROUNDS_BESIDE: usize = 4;
 /// Maximum number of blocks that it allocates in each round.
 const BLOCKS_BESIDE: usize = 64;

@@ -19,7 +19,7 @@ use super::round::{Round, pick};
 const STAY: u32 = 64;
 /// Number of frames that one bulk request allocates. It needs several refills and drains while it holds a pageset.
 const BULK: usize = 500;
-/// Number of frames that the owner in a duel allocates between two readings of the clock.
+/// Frames that the owner in a duel allocates between two readings of the clock.
 const BURST: usize = 1000;
 /// Maximum numbers of frames that the owner in a duel holds. They fit into the pageset or exceed its capacity.
 const HELD: [usize; 3] = [1, 3, 200];

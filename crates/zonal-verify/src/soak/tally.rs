@@ -1,4 +1,4 @@
-//! The amount of work of a soak, and the faults that it made on purpose.
+//! The amount of work that a soak did, and the faults that it made on purpose.
 
 /// The work done so far.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -9,7 +9,7 @@ pub struct Tally {
     pub operations: u64,
     /// Walks over a whole pool that found no error.
     pub verified: u64,
-    /// Maximum number of frames of one pool that were held at a pause.
+    /// Maximum number of one pool's frames that were held at a pause.
     pub held_max: u64,
     /// Number of times that a thread on another CPU drained pagesets, folded their counters or allocated frames.
     pub visits: u64,

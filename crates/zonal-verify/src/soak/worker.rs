@@ -188,8 +188,8 @@ impl<'g> Worker<'g> {
         Some(block)
     }
 
-    /// Makes a free that the pool must refuse: either of a block of this worker, with a wrong order or address, or of a
-    /// frame that is in no pool.
+    /// Makes a free that the pool must refuse: either of a block that this worker holds, with a wrong order or address,
+    /// or of a frame that is in no pool.
     fn free_wrongly(&mut self) {
         let largest = self.round.config.max_order;
         let beyond = Pfn::new(NOWHERE + self.random.u64(..1000));

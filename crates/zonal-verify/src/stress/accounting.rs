@@ -23,7 +23,7 @@ struct NodeEntry {
     other: u64,
 }
 
-/// The accounting of all programs of a round.
+/// The accounting of all programs in a round.
 pub(super) struct Accounting {
     nodes: RefCell<Vec<(NodeId, NodeEntry)>>,
     blocks: Cell<u64>,
@@ -36,7 +36,7 @@ impl Accounting {
         Self { nodes: RefCell::new(nodes.collect()), blocks: Cell::new(0) }
     }
 
-    /// Records that a program on a CPU of node `from` allocated blocks of the node with index `place` by one request.
+    /// Records that a program on a CPU of node `from` allocated blocks from the node with index `place` by one request.
     pub(super) fn alloc(&self, blocks: &[Block], kind: PageKind, place: usize, from: NodeId) {
         self.hold(blocks.iter().map(|block| block.order.pages()).sum(), kind, place);
         self.serve(blocks[0].node, place, from);

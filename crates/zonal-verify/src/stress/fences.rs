@@ -16,11 +16,11 @@ use zonal_lab::sim::Lab;
 use super::round::one_of;
 use super::world::{Held, HeldRun, World};
 
-/// Maximum number of fences of a round at a time.
+/// Maximum number of fences in a round at a time.
 const FENCES_MAX: usize = 4;
-/// Maximum number of bad frames of a round.
+/// Maximum number of bad frames in a round.
 const BAD_MAX: usize = 48;
-/// Maximum number of frames of a fence or range, so that threads can fill some of them.
+/// Maximum frame count of a fence or range, so that threads can fill some of them.
 const FRAMES_MAX: u64 = 4000;
 /// Maximum number of runs that wait for a thread to free them.
 const RUNS_MAX: usize = 8;

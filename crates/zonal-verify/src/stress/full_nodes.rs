@@ -21,7 +21,7 @@ use super::world::{Cpu, Held, World};
 const SECOND_AND_MORE: Time = Time::from_ps(1_001_000_000_000);
 /// Safety margin in frames: a zone with so many free frames above its limit and the counters' error must serve.
 const PLENTY: u64 = 64;
-/// Number of requests of each CPU while nodes are full.
+/// Requests of each CPU while nodes are full.
 const TRIES: usize = 3;
 
 impl World<'_, '_, '_, '_> {
@@ -53,7 +53,7 @@ impl World<'_, '_, '_, '_> {
     }
 
     /// Returns the nodes that stay full, and the filled nodes that are freed again. In half of the cases these are the
-    /// first and the second node of a fallback list, because a scan reads the full bits only after its first zone has
+    /// first and the second node in a fallback list, because a scan reads the full bits only after its first zone has
     /// failed.
     fn nodes_to_fill(&self, random: &mut Rng) -> [Vec<NodeId>; 2] {
         if random.bool() {
@@ -121,7 +121,7 @@ impl World<'_, '_, '_, '_> {
         }
     }
 
-    /// Allocates locally on a CPU. The zone that serves must not come after the first zone of the CPU's list that has
+    /// Allocates locally on a CPU. The serving zone must not come after the first zone in the CPU's list that has
     /// plenty of free frames.
     fn probe(&self, cpu: Cpu) {
         let zones = self.machine().free_of_charge(|| self.zones());
@@ -156,7 +156,7 @@ impl World<'_, '_, '_, '_> {
         self.allocator().zones().collect()
     }
 
-    /// Returns the maximum error of a reading of the zone's free frames. It is computed from the normal threshold even
+    /// Returns the maximum error in a reading of the zone's free frames. It is computed from the normal threshold even
     /// while active background reclaim lowers the threshold, because per-CPU differences may be older than that.
     fn drift(&self, zone: &ZoneSnapshot) -> u64 {
         let cpus = self.cpus.len() as u32;

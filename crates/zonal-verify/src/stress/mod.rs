@@ -31,7 +31,7 @@ use zonal_lab::system::System;
 use self::round::Round;
 use self::world::World;
 
-/// The amount of work of a run.
+/// The amount of work that a run does.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Tally {
     /// Rounds that ended without a fault.

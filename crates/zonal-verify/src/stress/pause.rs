@@ -17,8 +17,8 @@ use super::world::World;
 const MOMENT: Time = Time::from_ps(50_000_000);
 /// Number of experiments on full nodes at each rest.
 const EXPERIMENTS: u32 = 2;
-/// Maximum by which the distance of a node may exceed that of the next one in a fallback list. The order adds one unit
-/// to a distance if the other node has a lower id, and one if it has CPUs.
+/// Maximum by which a node's distance may exceed the next one's in a fallback list. The order adds one unit to a
+/// distance if the other node has a lower id, and one if it has CPUs.
 const DISTANCE_SLACK: u8 = 2;
 
 impl World<'_, '_, '_, '_> {
@@ -49,7 +49,7 @@ impl World<'_, '_, '_, '_> {
         });
     }
 
-    /// Returns the number of frames of the machine that are fenced or retired.
+    /// Returns how many of the machine's frames are fenced or retired.
     fn out_of_use(&self) -> PageCount {
         let nodes = self.round.machine.model.nodes.iter();
         PageCount::new(nodes.flat_map(|node| self.unused_of(node.id)).sum())

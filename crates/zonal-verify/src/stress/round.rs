@@ -21,13 +21,13 @@ const SIZES: [u64; 5] = [1500, 6000, 20_000, 70_000, 300_000];
 /// Possible distances between two nodes.
 const DISTANCES: [u8; 6] = [11, 12, 16, 20, 21, 32];
 
-/// The machine, the configuration and the amount of work of one round.
+/// The machine, the configuration and the amount of work for one round.
 pub(super) struct Round {
     pub(super) machine: SimulatedMachine,
     pub(super) config: Config,
-    /// Number of phases of the round.
+    /// Phases of the round.
     pub(super) phases: usize,
-    /// Number of steps of each thread in a phase.
+    /// Steps of each thread in a phase.
     pub(super) steps: u32,
     /// Average demand of all programs together, as a share of all memory.
     pub(super) demand: f64,

@@ -1,8 +1,8 @@
 //! Frames that are out of use: those that fences hold, and bad frames.
 //!
-//! A second record of both, with which the allocator must agree. No allocation may return such a frame. *Moments* are
-//! the numbers of starts and ends of operations. An allocation that begins after a range was fenced, and ends before the
-//! fence ends, must return no frame of it.
+//! A second record of both, with which the allocator must agree. No allocation may return such a frame. *Moments* count
+//! the starts and ends of operations. An allocation that begins after a range was fenced, and ends before the fence
+//! ends, must return no frame of it.
 //!
 //! Related files: `fences.rs` fences ranges and retires frames, `unused_counts.rs` compares counts with this record.
 
@@ -36,7 +36,7 @@ pub(super) struct BadFrame {
     pub(super) since: Option<Moment>,
 }
 
-/// The frames of a round that are out of use.
+/// A round's frames that are out of use.
 ///
 /// Fences are not dropped with the record, because a round that ended early has no threads that could release them.
 pub(super) struct UnusedFrames<'s, 'm> {

@@ -1,4 +1,4 @@
-//! Checks of the numbers of fenced, retired and retiring frames at a pause.
+//! Checks the numbers of fenced, retired and retiring frames at a pause.
 //!
 //! A fence holds the frames of its range that are neither allocated nor retired. A bad frame is retired unless its block
 //! is allocated.
@@ -15,7 +15,7 @@ use zonal::units::{NodeId, PageCount, Pfn};
 use super::unused::{LiveFence, one};
 use super::world::World;
 
-/// Numbers of frames of a zone that are out of use.
+/// How many frames of a zone are out of use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Counts {
     fenced: u64,
@@ -70,7 +70,7 @@ impl World<'_, '_, '_, '_> {
         Ok(())
     }
 
-    /// Returns the numbers of frames of a range that are out of use. Fences must not cross the range's ends.
+    /// Returns how many frames of a range are out of use. Fences must not cross the range's ends.
     fn unused_in(&self, frames: &FrameRange) -> Counts {
         let mut counts = Counts { fenced: 0, retired: [0; PageKind::COUNT], retiring: 0 };
         let bad = self.unused.bad.borrow();
@@ -93,7 +93,7 @@ impl World<'_, '_, '_, '_> {
         counts
     }
 
-    /// Returns the numbers of fenced and retired frames of a node, by the kind as which they are counted.
+    /// Returns how many frames of a node are fenced and retired, by the kind as which they are counted.
     pub(super) fn unused_of(&self, node: NodeId) -> [u64; PageKind::COUNT] {
         let mut sums = [0; PageKind::COUNT];
         for zone in self.allocator().zones().filter(|zone| zone.node == node) {
@@ -104,7 +104,7 @@ impl World<'_, '_, '_, '_> {
         sums
     }
 
-    /// Returns the number of blocks of `size` frames, aligned to their size, that have retired frames among the first
+    /// Returns the number of `size`-frame blocks, aligned to their size, that have retired frames among the first
     /// `count` frames of a zone.
     pub(super) fn blocks_with_retired(&self, zone: &ZoneSnapshot, size: u64) -> u64 {
         let managed = FrameRange { start: zone.span.start, count: zone.managed };

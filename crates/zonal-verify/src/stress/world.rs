@@ -118,7 +118,7 @@ impl<'g, 'h, 's, 'm> World<'g, 'h, 's, 'm> {
         self.system.sim.allocator
     }
 
-    /// Returns the number of frames of the machine.
+    /// Returns the machine's frame count.
     pub(super) fn managed(&self) -> u64 {
         self.round.machine.model.zones.iter().map(|zone| zone.managed.get()).sum()
     }

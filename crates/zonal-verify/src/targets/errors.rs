@@ -1,6 +1,6 @@
 //! The form that the errors of all targets must have.
 
-/// Checks that the text of an error is one line that starts with the name of the faulty input.
+/// Checks that an error's text is one line that starts with the name of the faulty input.
 pub(super) fn check_error(error: &dyn std::error::Error, origin: &str) {
     let text = error.to_string();
     assert!(text.starts_with(origin), "{text:?} does not name {origin}");

@@ -15,7 +15,7 @@ pub mod operations;
 /// A fuzz target.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Name of the target and of its corpus.
+    /// Name of the target and its corpus.
     pub name: &'static str,
     /// The function that tests an input.
     pub run: fn(&[u8]),

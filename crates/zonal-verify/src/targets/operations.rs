@@ -4,7 +4,7 @@
 use crate::choices::Choices;
 use crate::history::{Plain, generator};
 
-/// Maximum number of groups of operations that are read.
+/// Maximum number of operation groups that are read.
 const OPERATIONS_MAX: usize = 3000;
 
 /// Executes the history in `data`.

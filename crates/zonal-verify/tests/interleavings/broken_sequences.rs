@@ -1,4 +1,4 @@
-//! Orders of accesses that violate the contract of `Head`, each with a scenario in which loom must find the violation.
+//! Access orders that violate the contract of `Head`, each with a scenario in which loom must find the violation.
 //!
 //! They show that the model detects such errors.
 //!

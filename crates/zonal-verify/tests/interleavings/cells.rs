@@ -19,7 +19,7 @@ use zonal::units::{CpuId, Moment, NodeId, PageCount};
 use crate::interleavings::checker::{Checker, SharedCell, SharedLock};
 use crate::interleavings::ways::Way;
 
-/// The current state of the cells of one model. Each thread of the test harness has a table.
+/// The current state of one model's cells. Each thread of the test harness has a table.
 pub(crate) struct Table<C: Checker> {
     values: RefCell<Vec<u64>>,
     cells: RefCell<Vec<Option<Rc<C::Cell>>>>,
@@ -163,7 +163,7 @@ impl<C: Checker> Table<C> {
     }
 }
 
-/// A cell of `T` in the table of `C`.
+/// A cell for `T` in the table of `C`.
 pub(crate) struct Handle<C, T> {
     at: u32,
     of: PhantomData<fn() -> (C, T)>,

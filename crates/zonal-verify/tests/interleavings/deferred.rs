@@ -50,7 +50,7 @@ pub(crate) fn deferred_free_against_drain<C: Checker>() {
     world.check_to_the_last_frame();
 }
 
-/// Handlers of two threads of a CPU defer frees while another CPU finishes them and allocates the frames.
+/// Handlers of two threads on a CPU defer frees while another CPU finishes them and allocates the frames.
 pub(crate) fn deferred_frees_against_drain<C: Checker>() {
     let (world, [first, second]) = world_with_blocks::<C, 2>();
     let other = in_handler(move |world| world.free_block(second));

@@ -1,4 +1,4 @@
-//! Scenarios of racing frees of one frame, which must be detected. No frame may be allocated twice.
+//! Scenarios in which frees of one frame race, which must be detected. No frame may be allocated twice.
 //!
 //! Related files: `world.rs` is the machine.
 
@@ -116,8 +116,8 @@ fn free<C: Checker>(world: &World<C>, frame: Pfn, freed: &AtomicU64) {
     }
 }
 
-/// A free of a wrong number of frames beside the allocation of a run. The free must be refused: three frames of four
-/// are not a run, although they are blocks of the run.
+/// A free with a wrong frame count beside the allocation of a run. The free must be refused: three frames of four are
+/// not a run, although they are blocks of the run.
 pub(crate) fn new_run_against_wrong_count<C: Checker>() {
     let world = World::<C>::new(&[(&[0, 1], 32)], &config(8), Box::new(NoReclaimer));
     let first = Pfn::new(4096 + 5); // blocks of 1, 2 and 1 frames

@@ -53,7 +53,7 @@ pub(crate) fn pinned_owner_against_drain<C: Checker>() {
     world.check_to_the_last_frame();
 }
 
-/// Two CPUs of a kernel drain the pageset of a third one at once. At most one of them may hold its lock.
+/// Two CPUs of a kernel drain a third one's pageset at once. At most one of them may hold its lock.
 pub(crate) fn pinned_drains_at_once<C: Checker>() {
     let config = Config { tuning: PagesetTuning::Fixed, ..small() };
     let world = World::<C>::of_kernel(&[(&[0, 1, 2], 32)], &config, Box::new(NoReclaimer));

@@ -1,7 +1,7 @@
 //! Scenarios of reclaim: no wake-up of background reclaim is lost when a zone falls below its watermark, and a request
 //! that empties a range loses no frame to others that use the range.
 //!
-//! The hosts of the scenarios have the state of the worker, which is a flag that a wake-up sets, and a cache whose frames
+//! The hosts in the scenarios have the worker's state, which is a flag that a wake-up sets, and a cache whose frames
 //! can be reclaimed.
 //!
 //! Related files: `world.rs` is the machine, `memory.rs` has scenarios of fences and retirements.
@@ -69,13 +69,13 @@ impl<C: Checker> Worker<C> {
     }
 }
 
-/// Number of frames of the zone.
+/// The zone's frame count.
 const FRAMES: u64 = 32;
 /// Number of frames in use when the jobs begin. The zone is then far above its watermarks.
 const IN_USE: usize = 6;
 /// Number of the frames in use that are in the cache.
 const CACHED: usize = 3;
-/// Order of a block whose allocation lowers the free frames of the zone from that state to `low`.
+/// Order of a block whose allocation lowers the zone's free frames from that state to `low`.
 const SINKING: u8 = 4;
 
 /// A woken worker checks the zone while a request lowers its free frames. The next request must wake the worker again.

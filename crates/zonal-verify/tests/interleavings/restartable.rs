@@ -35,7 +35,7 @@ pub(crate) struct Orders {
 /// The orders that the contract requires.
 pub(crate) const CONTRACT: Orders = Orders { pop: POP, push: PUSH, lock: LOCK };
 
-/// The sequences of the CPUs of a model.
+/// The sequences of a model's CPUs.
 pub(crate) struct Restartable<C> {
     orders: Orders,
     cpus: Vec<Cpu<C>>,

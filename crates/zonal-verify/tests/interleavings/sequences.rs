@@ -120,8 +120,8 @@ pub(crate) fn lock_against_migrating_drain<C: Checker>(orders: Orders) {
     world.check_to_the_last_frame();
 }
 
-/// Two threads of CPU 0 use its pageset of the other node for the first time: one frees a block of two frames, the other
-/// a single frame.
+/// Two threads on CPU 0 use its pageset of the other node for the first time: one frees a block of two frames, the
+/// other a single frame.
 pub(crate) fn first_block_against_push<C: Checker>(orders: Orders) {
     let (world, pair, frame) = world_with_an_unused_pageset::<C>(orders);
     world.at_once(on(0, move |world| world.free_block(pair)), on(0, move |world| world.free(frame)));
@@ -150,8 +150,8 @@ pub(crate) fn first_block_against_drain<C: Checker>(orders: Orders) {
     world.check_to_the_last_frame();
 }
 
-/// Creates a world of two nodes, in which CPU 0 has never used its pageset of node 1. Returns the world and a block of
-/// two frames and a frame of node 1.
+/// Creates a world of two nodes, in which CPU 0 has never used its pageset of node 1. Returns the world with a block of
+/// two frames and a frame on node 1.
 fn world_with_an_unused_pageset<C: Checker>(orders: Orders) -> (Arc<World<C>>, Block, Pfn) {
     let config = Config { tuning: PagesetTuning::Fixed, ..config(8) };
     let nodes: &[NodeShape] = &[(&[0], 16), (&[1], 32)];

@@ -23,7 +23,7 @@ impl Contents for loom::cell::UnsafeCell<()> {
     }
 }
 
-/// Stack size in words. The computation of fallback orders has two tables of 8 KiB on its stack.
+/// Stack size in words. The fallback order computation has two tables of 8 KiB on its stack.
 const STACK: usize = 1 << 14;
 
 fn spawn(job: impl FnOnce() + Send + 'static) -> loom::thread::JoinHandle<()> {

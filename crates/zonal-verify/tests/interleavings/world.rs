@@ -39,7 +39,7 @@ pub(crate) struct World<C: Checker> {
     buffers: Vec<*mut [MaybeUninit<u8>]>,
     ledger: Ledger,
     contents: Mutex<Vec<(u64, Shared<C::Contents>)>>,
-    /// The interrupts of the CPUs in the world of a kernel, which disables them around calls of the allocator.
+    /// The CPUs' interrupts in the world of a kernel, which disables them around calls of the allocator.
     interrupts: Option<Interrupts<C>>,
 }
 
@@ -57,7 +57,7 @@ impl Host for NoReclaimer {}
 
 type Work<C> = dyn FnOnce(&World<C>) + Send;
 
-/// The work of a thread of a scenario, and its CPU.
+/// A thread's work in a scenario, and its CPU.
 pub(crate) struct Job<C: Checker> {
     cpu: u32,
     work: Box<Work<C>>,
@@ -153,7 +153,7 @@ impl<C: Checker> World<C> {
         self.all_at_once(first, vec![second]);
     }
 
-    /// Runs any number of jobs at once and waits for all of them. The first runs on the caller's thread.
+    /// Runs any number of jobs at once and waits for them. The first runs on the caller's thread.
     pub(crate) fn all_at_once(self: &Arc<Self>, first: Job<C>, others: Vec<Job<C>>) {
         C::table(Table::go_live);
         let spawn = |job: Job<C>| {

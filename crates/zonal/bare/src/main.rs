@@ -21,7 +21,7 @@ use zonal::{Allocator, Buffer, Config, Machine, Request};
 
 /// Bytes for the metadata of [`FRAMES`] frames, which is more than enough.
 const BOOT_BYTES: usize = 1 << 20;
-/// Number of frames of the machine: 128 MiB.
+/// Frame count of the machine: 128 MiB.
 const FRAMES: u64 = 1 << 15;
 
 /// Memory for the metadata, aligned to a cache line.

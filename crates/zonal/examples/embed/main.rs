@@ -21,7 +21,7 @@ use kernel::{Cpus, Kernel, RunningCpu, safe_point};
 /// An error on any CPU.
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// Rounds of work of the boot CPU.
+/// Rounds of the boot CPU's work.
 const ROUNDS: usize = 10_000;
 /// Number of blocks that a CPU holds at a time.
 const HELD: usize = 32;
@@ -124,7 +124,7 @@ fn alloc_and_free(allocator: &Allocator<'_, Kernel>, goes_on: impl Fn(usize) -> 
     Ok(())
 }
 
-/// Does the maintenance of the boot CPU, all of which accesses the pagesets of the other CPU.
+/// Does the maintenance of the boot CPU, all of which accesses the other CPU's pagesets.
 fn maintain(allocator: &Allocator<'_, Kernel>, round: usize) {
     let second = CpuId::new(1);
     match round % 100 {

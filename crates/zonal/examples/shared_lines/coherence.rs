@@ -1,4 +1,4 @@
-//! A model of the caches of a machine, which tracks the CPUs that hold a copy of each line.
+//! A model of a machine's caches, which tracks the CPUs that hold a copy of each line.
 //!
 //! A *transfer* is an access to a line that another CPU has written since this CPU last accessed it, which means that
 //! this CPU's copy is no longer valid. An *invalidation* is a write to a line of which another CPU has a copy. A
@@ -54,7 +54,7 @@ impl Watch for Watcher {
 pub(crate) struct Counts {
     pub(crate) accesses: u64,
     pub(crate) transfers: u64,
-    /// Transfers of lines that a CPU of another node wrote last.
+    /// Transfers of lines that a CPU on another node wrote last.
     pub(crate) far_transfers: u64,
     pub(crate) invalidations: u64,
     pub(crate) shared_updates: u64,

@@ -19,7 +19,7 @@ use crate::coherence::{Area, Caches, Counts, HoldCounts, Line, Use, with_caches}
 use crate::work::{Worker, Workload, fill_node, workers};
 use crate::world::{Shape, Virtual, with_world};
 
-/// Maximum number of steps of a CPU before it is the next CPU's turn.
+/// Maximum number of steps that a CPU takes before it is the next CPU's turn.
 const TURN_MAX: usize = 4;
 /// Time between two ticks, which is a little more than a period of tuning.
 const TICK_NS: u64 = 1_100_000_000;
@@ -31,7 +31,7 @@ const SITES: usize = 2;
 /// The amount of work.
 #[derive(Clone, Copy)]
 pub(crate) struct Size {
-    /// Minimum number of frames of a node.
+    /// Minimum frame count of a node.
     pub(crate) node_frames: u64,
     /// Minimum number of frames for each CPU.
     pub(crate) cpu_frames: u64,

@@ -17,7 +17,7 @@ use crate::world::Virtual;
 
 /// Frames of a batch.
 const BATCH: usize = 512;
-/// Maximum number of frames of a round of `repeat`.
+/// Maximum frame count of a `repeat` round.
 const REPEAT: usize = 32768;
 /// Number of frames that a ring between two CPUs holds.
 const RING: usize = 1024;
@@ -131,7 +131,7 @@ impl Worker {
         }
     }
 
-    /// Returns the minimum number of steps that cover all phases of the work.
+    /// Returns the minimum number of steps that cover all work phases.
     pub(crate) fn cycle(&self) -> usize {
         match &self.work {
             Work::Waves { most, .. } => 2 * most,

@@ -28,7 +28,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Returns the number of CPUs of the machine.
+    /// Returns the machine's CPU count.
     pub(crate) const fn all_cpus(self) -> usize {
         self.nodes as usize * self.cpus as usize
     }

@@ -12,7 +12,7 @@ use zonal::{Allocator, Request};
 /// The kernel: `PagingHandler` has no `self`, so its allocator is static.
 pub trait Kernel: 'static {
     type Platform: Platform;
-    /// Returns the allocator of frames of 4 KiB.
+    /// Returns the allocator of 4 KiB frames.
     fn frames() -> &'static Allocator<'static, Self::Platform>;
     /// Returns the address at which the kernel maps a physical address.
     fn address_of(physical: usize) -> usize;

@@ -1,6 +1,6 @@
 //! Adapters to the traits of kernels, as `docs/adapters.md` shows them.
 //!
-//! Each other file of this folder is code of that page.
+//! Each other file in this folder is code of that page.
 #![allow(unreachable_pub)] // the page shows public items
 
 mod ax_allocator;

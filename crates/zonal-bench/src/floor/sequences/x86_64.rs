@@ -2,9 +2,9 @@
 //!
 //! The macro [`sequence!`] wraps each body. If the kernel interrupts the code between the labels `2:` and `3:`, it
 //! continues at `4:`, which starts the sequence again. A body that finds nothing to do branches to `5:`. Both labels
-//! are in a separate section, out of the way of the fast path, and so is the descriptor that the kernel reads. The
-//! bytes before `4:` are the signature that the C library has registered with the kernel. In a body, `{line}` is the
-//! register with the address of the CPU's line, `{count}` has the line's count, and `{spare}` is free for use.
+//! are in a separate section, away from the fast path, and so is the descriptor that the kernel reads. The bytes before
+//! `4:` are the signature that the C library has registered with the kernel. In a body, `{line}` is the register with
+//! the address of the CPU's line, `{count}` has the line's count, and `{spare}` is free for use.
 
 use std::arch::asm;
 use std::ptr::NonNull;

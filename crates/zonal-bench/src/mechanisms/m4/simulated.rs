@@ -21,7 +21,7 @@ use super::{RULES, counters};
 /// The experiment and the variant whose settings are used.
 const EXPERIMENT: &str = "zoned-counters-2006";
 const BASIS: &str = "fixed32";
-/// Name of the column that distinguishes the cases of the experiment.
+/// Name of the column that distinguishes the experiment's cases.
 const COLUMN: &str = "cpus";
 /// Memory per node in bytes: the smallest amount with the same scaled threshold as the real machine, 125.
 const NODE_BYTES: u64 = 2 << 30;
@@ -57,8 +57,8 @@ fn plan(sizes: &Sizes) -> Plan {
     plan
 }
 
-/// Returns a run of the experiment under one of the rules of M4. `totals` selects whether all CPUs also count to a
-/// total for the whole machine, as in the published experiment, or not, as by default in zonal.
+/// Returns an experiment run under one of M4's rules. `totals` selects whether all CPUs also count to a total for the
+/// whole machine, as in the published experiment, or not, as by default in zonal.
 fn of_rule(run: &Run, rule: super::Rule, totals: TotalsRule, sizes: &Sizes) -> Run {
     let mut run = run.clone();
     let (name, threshold, fold) = rule;

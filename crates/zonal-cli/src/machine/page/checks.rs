@@ -48,7 +48,7 @@ fn table(title: &str, predicted: &str, checks: &[&Check]) -> Block<'static> {
     )
 }
 
-/// Returns the numbers of checks by the kind of value, which is the first word of its name.
+/// Returns how many checks there are for each kind of value, which is the first word of its name.
 fn by_kind(checks: &[Check]) -> Table {
     let mut kinds: Vec<(&str, [usize; 3])> = Vec::new();
     for check in checks {

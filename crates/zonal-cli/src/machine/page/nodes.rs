@@ -11,7 +11,7 @@ use zonal_page::{
 
 use super::super::words::{in_order, ranges, size};
 
-/// Maximum number of rows of a table that is not folded.
+/// Maximum row count of a table that is not folded.
 const ROWS_MAX: usize = 32;
 /// Maximum number of places in fallback orders whose balance is shown. The first places matter most.
 const PLACES_MAX: usize = 32;

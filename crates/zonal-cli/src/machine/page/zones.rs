@@ -8,7 +8,7 @@ use zonal_page::{Bar, Bars, Block, Cell, Chart, Color, Column, Key, Kind, Panel,
 use super::super::words::{pageset_high, ranges, size};
 use super::nodes::folded;
 
-/// Maximum number of bars of a panel.
+/// Maximum number of bars in a panel.
 const BARS_MAX: usize = 32;
 /// Colours of the frames up to `min`, from there to `low`, and from there to `high`.
 const COLORS: [Color; 3] = [FILLS[5], FILLS[1], FILLS[4]];
@@ -25,7 +25,7 @@ impl Alike<'_> {
         format!("{nodes} {}", ranges(&self.nodes))
     }
 
-    /// Returns a number of frames in percent of the managed frames.
+    /// Returns a frame count in percent of the managed frames.
     fn percent(&self, frames: u64) -> f64 {
         100.0 * frames as f64 / self.zone.managed.max(1) as f64
     }
@@ -53,7 +53,7 @@ fn alike(report: &Report) -> Vec<Alike<'_>> {
     found
 }
 
-/// Returns the charts of watermarks and of reserves. There is no chart of reserves if all of them are 0.
+/// Returns the charts of watermarks and reserves. There is no chart for reserves that are all 0.
 pub(super) fn charts(report: &Report) -> Vec<Chart> {
     let mut zones = alike(report);
     zones.truncate(BARS_MAX);

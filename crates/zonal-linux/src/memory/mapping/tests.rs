@@ -192,7 +192,7 @@ fn fixed_mappings_are_never_placed_elsewhere() {
     assert_eq!(in_a_child(false, is_gone), 0);
 }
 
-/// Memory of a file does not count towards the limits of private memory.
+/// A file's memory does not count towards the limits of private memory.
 #[test]
 fn files_are_mapped_without_private_memory() {
     let of_child = in_a_child(false, || {

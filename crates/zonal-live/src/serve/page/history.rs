@@ -7,7 +7,7 @@ use crate::sample::{Counter, Sample};
 use crate::serve::tick::Tick;
 use crate::watch::{HISTORY_SECONDS, Moment};
 
-/// Maximum number of points of a line.
+/// Maximum number of points in a line.
 const POINTS_MAX: usize = 120;
 /// MiB from which memory is shown in GiB.
 const GIB_FROM: f64 = 4096.0;

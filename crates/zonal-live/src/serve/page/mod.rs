@@ -1,7 +1,7 @@
 //! The page: a shell that stays, and a fragment that each tick replaces.
 //!
 //! The shell has the only script and the only styles, which the content security policy names by their hashes. The
-//! fragment consists of sections of `zonal-page`. Related files: `overview.rs`, `zones.rs`, `history.rs`, `rates.rs`,
+//! fragment consists of `zonal-page` sections. Related files: `overview.rs`, `zones.rs`, `history.rs`, `rates.rs`,
 //! `pagesets.rs` and `fragmentation.rs` have the sections.
 
 mod fragmentation;

@@ -6,7 +6,7 @@ use super::words::{count, memory, rate, shown_zones, total};
 use crate::sample::Sample;
 use crate::serve::tick::Tick;
 
-/// Maximum number of columns of the map. With more CPUs, neighbours share a column.
+/// Maximum number of columns in the map. With more CPUs, neighbours share a column.
 const COLUMNS_MAX: usize = 64;
 
 /// Returns the contents of the section.
@@ -64,7 +64,7 @@ fn map(sample: &Sample) -> HeatMap {
     }
 }
 
-/// Returns the label of the CPUs of a column.
+/// Returns the label of a column's CPUs.
 fn label(cpus: &[u64]) -> String {
     match cpus {
         [first, .., last] => format!("{first}-{last}"),
@@ -72,7 +72,7 @@ fn label(cpus: &[u64]) -> String {
     }
 }
 
-/// The mean of the values of a cell.
+/// The mean of a cell's values.
 #[derive(Clone, Copy, Default)]
 struct Mean {
     sum: f64,

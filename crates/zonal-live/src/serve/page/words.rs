@@ -4,7 +4,7 @@ use zonal_page::figures::{self, NO_FIGURE};
 
 use crate::sample::{Sample, ZoneSample};
 
-/// Maximum number of rows of a table and of bars of a chart.
+/// Maximum number of rows in a table and bars in a chart.
 pub(super) const ROWS_MAX: usize = 64;
 
 /// Formats frames as an amount of memory.

@@ -10,10 +10,10 @@ use crate::serve::tick::Tick;
 
 /// Space for the texts next to gauges and bars, in pixels.
 const TEXT_WIDTH: f64 = 150.0;
-/// The scale of free memory begins at this share of the smallest watermark.
+/// The free memory scale begins at this share of the smallest watermark.
 const BELOW_MIN: f64 = 0.25;
 
-/// Returns the charts of free memory and of the use of each zone.
+/// Returns the charts of each zone's free memory and use.
 pub(super) fn charts(tick: &Tick) -> Vec<Chart> {
     let sample = &*tick.sample;
     let zones: Vec<&ZoneSample> = shown_zones(sample).into_iter().map(|at| &sample.zones[at]).collect();

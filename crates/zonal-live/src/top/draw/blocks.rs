@@ -1,4 +1,4 @@
-//! Free blocks by order, and the share of free memory in blocks of at least 2 MiB.
+//! Free blocks by order, and the share of free memory in blocks from 2 MiB on.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -13,7 +13,7 @@ use crate::top::units;
 
 /// Maximum number of orders, whatever another program reports.
 const ORDERS_MAX: usize = 64;
-/// Width of the count of an order.
+/// Width of an order's count.
 const COUNT: u16 = 6;
 /// Width of the columns before the orders, with the spaces after them.
 const BEFORE: u16 = 16 + 1 + 6 + 1 + 8 + 1;

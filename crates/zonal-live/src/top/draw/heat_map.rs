@@ -14,7 +14,7 @@ use crate::top::heat::{Cell, Grid, Metric};
 use crate::top::theme::{self, Colours};
 use crate::top::units;
 
-/// Width of the names of zones, and of the sums at the right.
+/// Width of zone names, and of the sums at the right.
 const NAME: u16 = 14;
 const SUM: u16 = 10;
 /// Width from which a cell shows its value, and the largest width.

@@ -8,7 +8,7 @@ use crate::HISTORY_SECONDS;
 use crate::top::units;
 use crate::watch::Moment;
 
-/// Blocks with 1 to 8 eighths of the height of a cell.
+/// Blocks with 1 to 8 eighths of a cell's height.
 const EIGHTHS: [&str; 8] = ["▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
 
 /// Side of an area at which a text stands.

@@ -113,12 +113,12 @@ pub(super) fn visible(offset: usize, selected: usize, page: usize, rows: usize) 
     offset.min(rows.saturating_sub(page))
 }
 
-/// Returns the total width of columns with a space between two of them.
+/// Returns the total width of columns with a space between each two.
 fn total(columns: &[Column], width: usize) -> u16 {
     columns.iter().map(|column| column.widths[width] + 1).sum::<u16>().saturating_sub(1)
 }
 
-/// Returns the place of each column in the first line of an area. What is left goes to columns that can use it.
+/// Returns each column's place in the first line of an area. What is left goes to columns that can use it.
 fn places(columns: &[Column], area: Rect) -> Vec<Rect> {
     let mut widths: Vec<u16> = columns.iter().map(|column| column.widths[0]).collect();
     let mut left = area.width.saturating_sub(total(columns, 0));

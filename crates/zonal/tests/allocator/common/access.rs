@@ -12,7 +12,7 @@ use zonal::platform::cpu_local::{CpuLocal, Head, Pinned, Popped, Push, Quiesce, 
 use zonal::platform::pageset_slot::{PagesetSlot, PagesetSlots};
 use zonal::units::CpuId;
 
-/// Makes a test of each function for each way of access. A function that is missing in the list is reported as unused.
+/// Makes a test of each function for each access method. A function that is missing in the list is reported as unused.
 macro_rules! in_every_way {
     ($($test:ident,)*) => {
         mod locks {$(
@@ -41,7 +41,7 @@ pub enum Way {
     Pinned,
 }
 
-/// Access of the CPUs of a machine to their pagesets.
+/// Access of a machine's CPUs to their pagesets.
 #[derive(Default)]
 pub enum Access {
     #[default]

@@ -1,5 +1,4 @@
-//! Machines of any shape for tests of the public interface, and a platform whose CPU, clock and reclaimer the test
-//! controls.
+//! Machines of any shape for public interface tests, and a platform whose CPU, clock and reclaimer the test controls.
 #![allow(unreachable_pub)] // not every test program uses every item
 
 pub mod access;
@@ -99,7 +98,7 @@ impl FrameContents for Contents {
     }
 }
 
-/// The action of a test on an event of memory pressure.
+/// A test's action on a memory pressure event.
 type OnPressure = Box<dyn Fn(&PressureEvent) + Send + Sync>;
 
 /// The state of the platform that the test controls.

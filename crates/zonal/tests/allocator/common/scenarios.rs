@@ -152,7 +152,7 @@ fn minus(now: &Events, before: &Events) -> Events {
     }
 }
 
-/// The action of a scripted reclaimer in one of its calls.
+/// A scripted reclaimer's action in one of its calls.
 type Script = Box<dyn Fn(&ReclaimRequest) -> u64 + Send + Sync>;
 
 /// A reclaimer that runs functions of the test, and records its requests.

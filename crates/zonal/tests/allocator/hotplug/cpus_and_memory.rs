@@ -52,7 +52,7 @@ fn lists(world: &World, nodes: u16) -> Vec<Vec<u16>> {
     (0..nodes).map(list).collect()
 }
 
-/// Returns the number of frames in the pagesets of a CPU.
+/// Returns the number of frames in a CPU's pagesets.
 fn held_by(world: &World, of: u32) -> u64 {
     let pagesets = world.allocator.pagesets().filter(|pageset| pageset.cpu == cpu(of));
     pagesets.map(|pageset| pageset.count.get()).sum()

@@ -17,7 +17,7 @@ use zonal::units::{Order, PageCount, Pfn};
 use zonal::{Config, Request, Retirement};
 
 const FRAMES: u64 = 1 << 14;
-/// First frame of the memory of node 0.
+/// First frame of node 0's memory.
 const START: u64 = FRAMES;
 
 in_every_way! {
@@ -129,7 +129,7 @@ fn windows_without_retired_frames_are_emptied(way: Way) {
     let world = world(way).leak();
     let a = &world.allocator;
     let (cache, _): (Arc<_>, _) = caching(world, u64::MAX >> 40);
-    // One bad frame in each of the first eight windows of 1024; a cached frame in each other.
+    // One bad frame in each of the first eight 1024-frame windows; a cached frame in each other.
     let mut blocks = Vec::new();
     while let Ok(block) = a.alloc(&Request::page().kind(PageKind::Cache)) {
         blocks.push(block);

@@ -17,7 +17,7 @@ use zonal::units::{CpuId, Order, PageCount, Pfn};
 use zonal::{Config, Request};
 
 const FRAMES: u64 = 1 << 14;
-/// First frame of the memory of node 0.
+/// First frame of node 0's memory.
 const START: u64 = FRAMES;
 
 in_every_way! {

@@ -14,7 +14,7 @@ use zonal::{Config, Request};
 const FRAMES: u64 = 1 << 13;
 /// Number of frames that reclaimers say they could free.
 const PLENTY: u64 = 10_000;
-/// First frame of the memory of node 0.
+/// First frame of node 0's memory.
 const START: u64 = FRAMES;
 
 in_every_way! {

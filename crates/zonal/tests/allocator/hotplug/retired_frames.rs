@@ -16,7 +16,7 @@ use zonal::units::{Order, PageCount, Pfn};
 use zonal::{Config, Request, Retirement};
 
 const FRAMES: u64 = 1 << 13;
-/// First frame of the memory of node 0.
+/// First frame of node 0's memory.
 const START: u64 = FRAMES;
 
 in_every_way! {

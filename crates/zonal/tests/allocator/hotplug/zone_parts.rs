@@ -1,5 +1,5 @@
-//! Tests of nodes whose memory of one kind is several zones. The zones, called parts, are allocated, counted, reserved
-//! and reclaimed as if they were one.
+//! Tests of nodes on which one kind's memory forms several zones. The zones, called parts, are allocated, counted,
+//! reserved and reclaimed as if they were one.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use zonal::snapshot::ZoneSnapshot;
 use zonal::units::{Order, PageCount, Pfn, ZoneKind};
 use zonal::{Block, Config, Machine, NodeMask, Request};
 
-/// Number of frames of a part.
+/// Frames per part.
 const PART: u64 = 1 << 14;
 const ALL: PageCount = PageCount::new(u64::MAX);
 /// Distance from one part to the next.

@@ -14,7 +14,8 @@ const START: u64 = 1 << 16;
 const FRAMES: u64 = 1 << 14;
 const HOLE: u64 = START + 8192;
 
-/// Returns a machine of two CPUs and a zone with a hole of 2048 frames in the middle and unmanaged frames at both ends.
+/// Returns a machine with two CPUs and a zone with a hole of 2048 frames in the middle and unmanaged frames at both
+/// ends.
 fn plan_with_hole() -> Plan {
     let mut plan = Plan::even(1, 2, FRAMES);
     let ranges = vec![(START, HOLE - START), (HOLE + 2048, FRAMES - 8192 - 2048)];

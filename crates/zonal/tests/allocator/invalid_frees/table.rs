@@ -295,7 +295,7 @@ fn invalid_frees_by_two_threads_at_once() {
 }
 
 /// One thread frees a block correctly while another thread frees it with another order. The valid free succeeds. The
-/// error of the invalid free reports the order of the block, or that it is not allocated.
+/// invalid free's error reports the block's order, or that it is not allocated.
 #[test]
 fn an_invalid_free_during_a_valid_one() {
     for_all(|world_of_two| {

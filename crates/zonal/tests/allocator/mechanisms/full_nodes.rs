@@ -48,12 +48,12 @@ fn filled(full: u16, mode: ZonelistCache) -> World {
     world
 }
 
-/// Returns the number of probes and accesses of `count` requests for blocks of `order`, served by the node `full`.
+/// Returns the probes and accesses of `count` requests for `order` blocks, served by the node `full`.
 fn costs(world: &World, full: u16, order: Order, count: usize) -> (u64, u64) {
     costs_of(world, &Request::new(order), full, count)
 }
 
-/// Returns the number of probes and accesses of `count` requests, served by the node `server`.
+/// Returns the probes and accesses of `count` requests, served by the node `server`.
 fn costs_of(world: &World, request: &Request<'_>, server: u16, count: usize) -> (u64, u64) {
     let (probes, accesses) = (world.events().probes, ACCESSES.get());
     let blocks: Vec<Block> = (0..count).map(|_| world.alloc(request).unwrap()).collect();
@@ -86,7 +86,7 @@ fn requests_cost_the_same_however_many_nodes_are_full() {
     }
 }
 
-/// Number of nodes of the machine on which the tests use cpusets.
+/// Node count of the machine on which the tests use cpusets.
 const NODES: u16 = 1024;
 const REQUESTS: u64 = 10;
 
@@ -128,7 +128,7 @@ fn a_cpuset_costs_no_more_than_the_fewer_of_its_nodes_and_the_others() {
         // The usual case: the nearest nodes are allowed.
         let mask: NodeMask = (0..count).map(node).collect();
         let accesses = accesses_beside(&world, &mask, 0);
-        // The bound covers the words of the mask of nodes with memory, and the node at the first position of the list.
+        // The bound covers the mask words of nodes with memory, and the node at the first position of the list.
         assert!(accesses <= words + 4, "{count} nodes allowed, the nearest: {accesses} accesses more");
     }
     assert_eq!(world.events().marks, 0);

@@ -15,7 +15,7 @@ use zonal::{Allocator, Config, Platform, Request};
 
 /// Largest number of frames that may move under one hold.
 const FRAMES_MAX: u64 = 512;
-/// Largest number of accesses under one hold of a pageset's lock, and of a free area's lock.
+/// Most accesses under one hold of a pageset's lock, and of a free area's lock.
 const ACCESSES_MAX: u64 = 15_000;
 const AREA_ACCESSES_MAX: u64 = 2_000;
 
@@ -34,7 +34,7 @@ struct Holds {
 /// The longest holds.
 #[derive(Clone, Copy, Default, Debug)]
 struct Longest {
-    /// States of frames changed under the lock of a pageset.
+    /// Frame states changed under a pageset's lock.
     frames: u64,
     /// Accesses under the lock of a pageset.
     accesses: u64,
@@ -256,7 +256,7 @@ fn few_frames_move_under_one_hold_of_a_lock() {
         assert_eq!(reported, FRAMES_MAX, "{tuning:?}");
         assert!(longest.accesses <= ACCESSES_MAX, "{tuning:?}: {longest:?}");
         assert!(longest.area_accesses <= AREA_ACCESSES_MAX, "{tuning:?}: {longest:?}");
-        // The check of the whole state holds the lock of each pageset while it reads all its frames.
+        // The check of the whole state holds each pageset's lock while it reads all its frames.
         let accounting = world.verify().unwrap();
         assert!(accounting.balance(), "{accounting:?}");
     }

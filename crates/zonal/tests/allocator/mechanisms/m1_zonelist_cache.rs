@@ -386,7 +386,7 @@ fn the_nearest_allowed_node_serves_on_any_machine_under_any_cpuset() {
     for seed in 1..=6 {
         let mut random = Random(seed * 0x9E37_79B9);
         let nodes = [3, 20, 64, 65, 130, 200][seed as usize - 1];
-        // No pageset can hold all frames of a zone of this size.
+        // No pageset can hold all frames of a zone this large.
         let mut plan = one_cpu(&vec![512; nodes], ZoneKind::Normal);
         // The nodes have sparse ids and random distances, and most of them have memory.
         let mut id = 0;
@@ -457,8 +457,8 @@ fn full_bits_are_cleared_when_zonelists_are_rebuilt() {
     }
 }
 
-/// Runs a history of allocations and frees of single pages. Returns which allocations succeeded. The oldest pages are
-/// freed first, so that frees do not depend on which node served.
+/// Runs a history of single-page allocations and frees. Returns which allocations succeeded. The oldest pages are freed
+/// first, so that frees do not depend on which node served.
 fn history(seed: u64, mode: ZonelistCache) -> Vec<bool> {
     // The watermarks are so close together that they are within the drift of the counters, so watermark checks use
     // exact counts.

@@ -66,7 +66,7 @@ fn a_pool_that_fills_up_drains_in_batches() {
     }
 }
 
-/// Allocates three quarters of all memory of four small nodes from all their CPUs, and frees it in the order of
+/// Allocates three quarters of all memory on four small nodes from all their CPUs, and frees it in the order of
 /// allocation. Only one CPU runs at a time, each for several operations, as when many threads share two processors.
 fn spill_over(cpus: &[Vec<u32>], tuning: PagesetTuning) {
     let mut plan = Plan::even(4, 1, 8192);
@@ -104,8 +104,7 @@ fn small_nodes_that_spill_over_drain_in_batches() {
     }
 }
 
-/// Allocates and frees in runs of all lengths in zones of `frames` frames, on a CPU of the same node or of the other
-/// node.
+/// Allocates and frees in runs of all lengths in zones with `frames` frames, on a CPU of the same node or another node.
 fn runs(frames: u64, tuning: PagesetTuning, foreign: bool, longest: u64) {
     let world = Plan::even(2, 2, frames).build(&tuned(tuning));
     run_on(if foreign { 2 } else { 0 });

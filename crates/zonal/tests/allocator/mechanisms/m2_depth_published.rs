@@ -1,5 +1,5 @@
-//! Tests of M2 as published in 2023. The rule is compared with a model of its text. A further group of tests checks the
-//! end of periods, which the published rule and the default rule have in common.
+//! Tests of M2 as published in 2023. The rule is compared with a model of its text. A further group of tests checks how
+//! periods end, which the published rule and the default rule have in common.
 
 use crate::common::scenarios::{one_cpu, order, pages};
 use crate::common::{Plan, Random, World, node, run_on};

@@ -67,7 +67,7 @@ fn repeat_raises_high_and_spares_refills() {
     assert!(depth.drains * 10 <= fixed.drains, "{} drains against {}", depth.drains, fixed.drains);
 }
 
-/// At the end of a long run of allocations, no pageset takes a large part of the frames that are left.
+/// After a long run of allocations, no pageset takes a large part of the frames that are left.
 #[test]
 fn refills_of_a_long_run_leave_frames_for_other_cpus() {
     let world = one_node(PagesetTuning::Depth);
@@ -372,7 +372,7 @@ fn a_high_fraction_fixes_high() {
 
 #[test]
 fn limits_follow_cpus() {
-    // The slots are laid out once. Together, the slots of the four CPUs hold a thirteenth of the zone.
+    // The slots are laid out once. Together, the four CPUs' slots hold a thirteenth of the zone.
     let slots = (1 << 18) / 13 / 4 + 64;
     let limits = |low: u64, managed: u64, cpus: u64| {
         [low / cpus, managed / 8 / cpus].map(|high| high.max(252).min(slots))

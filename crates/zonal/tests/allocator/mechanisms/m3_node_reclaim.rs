@@ -470,7 +470,7 @@ fn success_serves_from_the_reclaimed_node() {
     assert_eq!(world.allocator.nodes().next().unwrap().reclaimed[2].get() % 32, 0);
 }
 
-/// Returns the number of probes of a request whose scans all fail, until direct reclaim frees frames of node 3 only.
+/// Returns the number of probes by a request whose scans all fail, until direct reclaim frees frames of node 3 only.
 fn probes_around_direct_reclaim(mode: ZonelistCache) -> u64 {
     let config = Config { zonelist_cache: mode, ..with_min(800) };
     let world = one_cpu(&[2048; 4], ZoneKind::Normal).build(&config).leak();

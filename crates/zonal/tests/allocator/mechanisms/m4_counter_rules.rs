@@ -1,5 +1,5 @@
-//! Tests of the settings of M4: fixed thresholds, the thresholds of the first posting, folds to zero, machine totals,
-//! and thresholds that memory pressure does not change.
+//! Tests of M4's settings: fixed thresholds, the thresholds of the first posting, folds to zero, machine totals, and
+//! thresholds that memory pressure does not change.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -99,7 +99,7 @@ fn the_first_posting_counts_present_frames_up_to_120() {
     let world = plan.build(&with(first_posting()));
     assert_eq!(thresholds(&world), [18, 108], "2 * fls(511) * (1 + fls(31))");
     assert_eq!(world.allocator.zones().nth(1).unwrap().present, PageCount::new(UNIT * 31));
-    // The counters of a node use the largest threshold of its zones. Differences up to 108 are not folded, and the fold
+    // A node's counters use the largest threshold of its zones. Differences up to 108 are not folded, and the fold
     // exceeds the true count by 54.
     run_on(0);
     let held: Vec<Block> = (0..109).map(|_| world.allocator.alloc(&Request::page()).unwrap()).collect();
@@ -113,7 +113,7 @@ fn the_first_posting_counts_present_frames_up_to_120() {
 
 #[test]
 fn the_first_posting_holds_through_changes_of_cpus_memory_and_settings() {
-    // The present memory is one frame short of a power of two, so memory that comes online changes the threshold.
+    // The present memory is one frame less than a power of two, so memory that comes online changes the threshold.
     let world = scarcely_managed(UNIT * 16 - 1).build(&with(first_posting()));
     let of = |cpus: u64, units: u64| vec![18, (2 * fls(cpus) * (1 + fls(units))) as u8];
     assert_eq!(thresholds(&world), of(511, 15));
@@ -135,8 +135,7 @@ fn the_first_posting_holds_through_changes_of_cpus_memory_and_settings() {
     world.check();
 }
 
-/// Allocates single pages on one CPU. Returns the number of user frames according to the totals after each of `pages`
-/// allocations.
+/// Allocates single pages on one CPU. Returns how many user frames the totals show after each of `pages` allocations.
 fn readings(rules: CounterRules, pages: usize) -> Vec<u64> {
     let world = Plan::even(1, 2, 1 << 16).build(&with(rules));
     run_on(0);
@@ -159,7 +158,7 @@ fn folds_to_zero_bring_the_total_level() {
     assert_eq!(readings(CounterRules { fold: FoldRule::ToZero, ..fixed(8) }, 100), steps(9, 9, 0));
 }
 
-/// Allocates and frees a page `pairs` times on one CPU. Returns the number of folds of the zone's counters.
+/// Allocates and frees a page `pairs` times on one CPU. Returns how often the zone's counters were folded.
 fn folds(rules: CounterRules, pairs: u64) -> u64 {
     let world = Plan::even(1, 4, 1 << 16).build(&with(rules));
     run_on(0);

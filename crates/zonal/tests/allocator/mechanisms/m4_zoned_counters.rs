@@ -14,7 +14,7 @@ fn fls(value: u64) -> u64 {
     u64::from(u64::BITS - value.leading_zeros())
 }
 
-/// Allocates and frees a page `pairs` times on one CPU. Returns the number of folds of the zone's counters, and the
+/// Allocates and frees a page `pairs` times on one CPU. Returns how often the zone's counters were folded, and the
 /// threshold.
 fn folds(cpus: u32, frames: u64, pairs: u64) -> (u64, u64) {
     let world = Plan::even(1, cpus, frames).build(&Config::default());

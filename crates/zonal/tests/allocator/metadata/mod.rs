@@ -1,4 +1,4 @@
-//! Tests of starting an allocator and of the cost of its metadata.
+//! Tests of starting an allocator and what its metadata costs.
 
 mod absent_memory;
 mod parts;

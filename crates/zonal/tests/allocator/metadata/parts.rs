@@ -1,4 +1,4 @@
-//! Tests which parts of the metadata each operation of the allocator accesses.
+//! Tests which metadata parts each operation of the allocator accesses.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -89,7 +89,7 @@ fn machine_totals_are_touched_only_if_configured() {
                 break;
             }
         }
-        // A block of order 10 bypasses the pagesets. A CPU of its node counts it in a cell of its own, and a CPU of another
+        // A block of order 10 bypasses the pagesets. A CPU of its node counts it in its own cell, and a CPU of another
         // node in the totals.
         let (block, parts) = touched(&world, || world.alloc(&Request::new(order(10))).unwrap());
         assert!(!parts.contains(&Part::NodeTotals(node(0))) && !parts.contains(&Part::MachineTotals));

@@ -167,7 +167,7 @@ fn every_page_size_and_largest_order_work() {
     }
 }
 
-/// Returns a buffer of `bytes` bytes of garbage that starts `skew` bytes after a multiple of 64.
+/// Returns a buffer with `bytes` bytes of garbage that starts `skew` bytes after a multiple of 64.
 fn skewed(bytes: usize, skew: usize) -> Buffer<'static> {
     let all = Box::leak(vec![MaybeUninit::new(0x5a_u8); bytes + 128].into_boxed_slice());
     let lead = all.as_ptr().align_offset(64);

@@ -25,7 +25,7 @@ fn use_pages(world: &World, count: usize) -> Vec<Block> {
     (0..count).map(|_| world.allocator.alloc(&Request::page()).unwrap()).collect()
 }
 
-/// Returns the number of frames in the pagesets of a CPU.
+/// Returns the number of frames in a CPU's pagesets.
 fn cached(world: &World, cpu: u32) -> u64 {
     let own = world.allocator.pagesets().filter(|pageset| pageset.cpu == CpuId::new(cpu));
     own.map(|pageset| pageset.count.get()).sum()

@@ -83,7 +83,7 @@ fn memory_in_pieces_makes_lists_watermarks_and_large_blocks() {
     run_on(1);
     assert_eq!(world.allocator.alloc(&Request::page()).map(|block| block.node), Ok(node(0)));
     let policy = Policy::bind(&world.allocator, NodeMask::from_iter([node(0)])).unwrap();
-    // Pieces of the zone above arrive out of order, the first of them a single frame.
+    // Pieces of the zone above arrive in any order, the first of them a single frame.
     let upper = memory(0)[1];
     let at = |offset: u64, count: u64| range(upper.start.get() + offset, count);
     for piece in [at(7000, 1), at(9000, 2 * FRAMES - 9000), at(0, 7000), at(7001, 1999)] {
@@ -96,7 +96,7 @@ fn memory_in_pieces_makes_lists_watermarks_and_large_blocks() {
         assert_eq!(zone.watermarks, basis.watermarks(zone.kind, zone.managed));
     }
     run_on(0);
-    // The pieces have merged: every frame of the zone is in a block of the largest order.
+    // The pieces have merged: every frame of the zone is in a largest-order block.
     let zone = world.allocator.zones().nth(1).unwrap();
     assert_eq!(zone.free_blocks[10], 2 * FRAMES / 1024);
     let block = world.allocator.alloc(&Request::new(order(10)).policy(&policy)).unwrap();

@@ -125,7 +125,7 @@ impl Platform for Sleepy {
     }
 }
 
-/// Builds an allocator for two CPUs, of one node or of two, whose memory is filled by a cache.
+/// Builds an allocator for two CPUs, of one node or two, whose memory is filled by a cache.
 fn filled(plan: &Plan, node_reclaim: NodeReclaim) -> (&'static Allocator<'static, Sleepy>, Arc<Cache>) {
     CPU.set(0);
     let cache = Arc::new(Cache::default());

@@ -116,7 +116,7 @@ fn gaps_leave_the_limits_of_all_cpus() {
     };
     let sparse = limits(IDS);
     assert_eq!(sparse, limits(DENSE));
-    // Of the zone of a node on the CPUs of another node: four batches.
+    // Of a node's zone on CPUs that belong to another node: four batches.
     assert!(sparse.iter().any(|limits| limits.batch.get() == 63 && limits.high_max.get() == 252));
 }
 

@@ -1,4 +1,4 @@
-//! Tests of kernels with pages of 16 KiB and 64 KiB, as on aarch64. Limits that count bytes follow the page size.
+//! Tests of kernels with 16 KiB and 64 KiB pages, as on aarch64. Limits that count bytes follow the page size.
 //!
 //! The expected values are computed by hand from the rules of Linux.
 
@@ -58,7 +58,7 @@ fn the_least_and_the_largest_reserve_are_in_kib() {
 
 #[test]
 fn small_zones_have_batches_of_at_least_a_page() {
-    // The lower limit of `high` is a quarter of the low watermark, of 1280 KiB where pages allow it, or 4 batches.
+    // The lower limit of `high` is a quarter of `low`, of 1280 KiB where pages allow it, or 4 batches.
     for (page_bytes, least) in [(KIB_16, 20), (KIB_64, 5), (1 << 20, 4), (2 << 20, 4), (4 << 20, 4)] {
         let world = build(page_bytes, 64, 0);
         let [.., batch, high_min, _] = values(&world, 0);
@@ -71,7 +71,7 @@ fn small_zones_have_batches_of_at_least_a_page() {
 
 #[test]
 fn movable_zones_have_their_own_minimum_in_pages() {
-    // Of the movable zone: 1/1024 of its pages, within 32..=128, and a gap from its share of the reserve of the others.
+    // Of the movable zone: 1/1024 of its pages, within 32..=128, and a gap from its share of the others' reserve.
     let world = build(KIB_64, 4096, 4096);
     assert_eq!(values(&world, 0)[..3], [128, 193, 258]);
     assert_eq!(values(&world, 1)[..3], [64, 129, 194]);

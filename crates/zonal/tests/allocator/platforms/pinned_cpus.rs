@@ -115,7 +115,7 @@ struct World {
     cpus: Arc<Cpus>,
     /// Owner of each frame: the number of the CPU plus 1.
     owners: Ledger,
-    /// Barrier at which the two CPUs of a race wait until both of them run.
+    /// Barrier at which a race's two CPUs wait until both of them run.
     both_run: Barrier,
     /// Number of CPUs that still race.
     racing: AtomicUsize,
@@ -377,5 +377,5 @@ fn a_thread_without_a_cpu_drains_all_cpus() {
     world.check();
 }
 
-/// Number of rounds of each race. All races together take a few seconds.
+/// Rounds per race. All races together take a few seconds.
 const ROUNDS: u64 = 10_000;

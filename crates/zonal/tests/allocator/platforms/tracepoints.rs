@@ -67,7 +67,7 @@ fn every_reclaim_begins_and_ends() {
     }
 }
 
-/// The number of frames in the tracepoint is at most that of the zones, as in the counters.
+/// The tracepoint's frame count is at most that of the zones, as in the counters.
 #[test]
 fn direct_reclaim_and_failed_requests_are_reported() {
     run_on(0);

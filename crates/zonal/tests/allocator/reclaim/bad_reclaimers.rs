@@ -1,4 +1,4 @@
-//! Tests of incorrect reclaimers in every kind of reclaim. The accounting stays exact, and other requests succeed.
+//! Tests of incorrect reclaimers in every reclaim kind. The accounting stays exact, and other requests succeed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};

@@ -13,7 +13,7 @@ use crate::common::TestPlatform;
 
 type TestAllocator = Allocator<'static, TestPlatform>;
 
-/// Frames of each of the two zones, which are adjacent. The first begins at frame [`START`].
+/// Frames in each of the two zones, which are adjacent. The first begins at frame [`START`].
 const FRAMES: u64 = 4096;
 const START: u64 = 4096;
 

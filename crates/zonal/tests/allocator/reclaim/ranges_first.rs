@@ -21,7 +21,7 @@ use zonal::{Config, Request, Retirement};
 const FRAMES: u64 = 1 << 15;
 /// First frame of the memory.
 const START: u64 = FRAMES;
-/// Frames of a block of 2 MiB.
+/// Frames in a 2 MiB block.
 const BLOCK: u64 = 512;
 
 in_every_way! {
@@ -126,8 +126,8 @@ fn world_of(way: Way, nodes: u16, frames: u64) -> &'static World {
     Plan::even(nodes, 2, frames).accessed(way).build(&Config::default()).leak()
 }
 
-/// Allocates the frames of each window of a block: as one block if `is_block`, and as frames of the cache otherwise. Then
-/// evicts some, so that the zone is above `min` as after a shortage.
+/// Allocates each block window's frames: as one block if `is_block`, and as frames of the cache otherwise. Then evicts
+/// some, so that the zone is above `min` as after a shortage.
 fn fill(cache: &Cache, is_block: impl Fn(u64) -> bool) {
     let a = &cache.world.allocator;
     for window in 0..FRAMES / BLOCK {
@@ -240,7 +240,7 @@ fn ranges_that_stay_in_use_cost_little(way: Way) {
     a.verify().unwrap();
 }
 
-/// A cache of blocks of 2 MiB evicts one block for each request, even if it ignores ranges.
+/// A cache of 2 MiB blocks evicts one block for each request, even if it ignores ranges.
 fn blocks_of_a_cache_serve_requests(way: Way) {
     let world = world(way);
     let a = &world.allocator;

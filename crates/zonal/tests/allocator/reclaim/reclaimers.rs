@@ -15,7 +15,7 @@ use zonal::{Config, NodeMask, Platform, Policy, Request};
 
 const PLENTY: u64 = 1 << 20;
 
-/// Builds one node of 4096 frames with `free` of them free.
+/// Builds one node of 4096 frames, `free` of which are free.
 fn one_node(free: usize) -> &'static World {
     let world = one_cpu(&[4096], ZoneKind::Normal).build(&with_min(400)).leak();
     run_on(0);

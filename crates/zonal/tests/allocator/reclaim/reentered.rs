@@ -24,7 +24,7 @@ fn configs() -> Vec<Config> {
     configs
 }
 
-/// Numbers of calls of handlers that were served and refused: allocations, frees, and bulk calls.
+/// How many handler calls were served and refused: allocations, frees, and bulk calls.
 #[derive(Default, Debug)]
 struct Counts {
     takes: [u64; 2],
@@ -119,7 +119,7 @@ fn handlers_are_served_without_locks_or_refused() {
         let mut most_deferred = 0;
         for step in 0..40_000 {
             run_on(player.random.below(4) as u32);
-            // Many calls of handlers in succession fill their lists of deferred frees.
+            // Many handler calls in succession fill their lists of deferred frees.
             if player.random.once_in(if player.in_handler { 40 } else { 80 }) {
                 player.in_handler = !player.in_handler;
             }

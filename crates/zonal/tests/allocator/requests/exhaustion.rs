@@ -1,5 +1,5 @@
-//! Tests of running out of memory: how many frames of each zone are used, that every request ends with a report, and
-//! that everything can be freed again.
+//! Tests of exhausted memory: how many frames of each zone are used, that every request ends with a report, and that
+//! everything can be freed again.
 
 use std::sync::Mutex;
 
@@ -121,8 +121,8 @@ fn pagesets_are_swept_once_not_every_round() {
     let world = Plan::even(1, 2, 1 << 16).build(&with_min(100)).leak();
     run_on(0);
     let held = Mutex::new(world.alloc_all(&Request::page().no_wait()));
-    // Reclaim frees frames, but each of them goes into the pageset of another CPU. In the end these are more than the
-    // drift of the counters.
+    // Reclaim frees frames, but each of them goes into another CPU's pageset. In the end these are more than the drift
+    // of the counters.
     world.controls.set_reclaimer(Scripted::new(1000, move |_, _| {
         run_on(1);
         world.free(held.lock().unwrap().drain(..2));

@@ -23,7 +23,7 @@ fn recorded(world: &World, request: &Request<'_>) -> (Result<Block, AllocError>,
     (block, steps)
 }
 
-/// Returns the outcomes of a list of steps, by node.
+/// Returns the outcomes in a list of steps, by node.
 fn outcomes(steps: &[Step]) -> Vec<(u16, Watermark, Outcome)> {
     let zone = |step: &Step| match *step {
         Step::Zone { zone, watermark, outcome } => Some((zone.node.get(), watermark, outcome)),

@@ -115,7 +115,7 @@ impl Use {
     }
 }
 
-/// Returns the number of free 2 MiB blocks after a mix of orders, and the ideal.
+/// Returns how many 2 MiB blocks are free after a mix of orders, and the ideal.
 fn after_mix(frames: u64, cpus: u32, steps: u64) -> (u64, u64) {
     let mut mix = Use::new(frames, cpus, PagesetTuning::Depth);
     mix.mix_orders(steps);

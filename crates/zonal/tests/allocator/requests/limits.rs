@@ -16,8 +16,8 @@ use zonal::{Allocator, Block, Config, Layout, Machine, Request};
 
 const FRAMES: u64 = 1 << 15;
 
-/// Starts of spans of [`FRAMES`] frames: at 0, at the end of 52-bit and 64-bit frame numbers, and where offsets of 32
-/// bits would wrap.
+/// Starts of [`FRAMES`]-frame spans: at 0, at the end of 52-bit and 64-bit frame numbers, and where offsets of 32 bits
+/// would wrap.
 const STARTS: [u64; 7] = [
     0,
     (1 << 32) - FRAMES / 2,
@@ -128,7 +128,7 @@ fn zones_are_as_large_as_offsets_reach_and_no_larger() {
     }
 }
 
-/// The sizes of zones from which the documentation of the crate promises these figures.
+/// The zone sizes from which the crate's documentation promises these figures.
 #[test]
 fn metadata_takes_few_bytes_a_frame_from_the_documented_sizes_on() {
     const MIB: u64 = 1 << 8; // in frames

@@ -15,7 +15,7 @@ use zonal::units::{Order, PageCount, Pfn};
 use zonal::{Config, Request};
 
 const FRAMES: u64 = 1 << 14;
-/// First frame of the memory of node 0.
+/// First frame of node 0's memory.
 const START: u64 = FRAMES;
 
 fn used(world: &World, start: u64, count: u64) -> Vec<UsedFrames> {
@@ -139,7 +139,7 @@ fn contiguous_frames_beyond_the_largest_order_are_found() {
     all_free(&world);
 }
 
-/// A cache of single frames that frees only those of the range that is wanted.
+/// A cache of single frames that frees only those in the wanted range.
 #[derive(Default)]
 struct Cache {
     frames: Mutex<Vec<Pfn>>,

@@ -1,4 +1,4 @@
-//! Tests of allocations of any number of frames, of splits, and of address limits.
+//! Tests of allocations with any frame count, of splits, and of address limits.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;

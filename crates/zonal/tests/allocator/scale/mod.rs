@@ -1,3 +1,3 @@
-//! Tests of machines of all shapes.
+//! Tests of machines with all shapes.
 
 mod shapes;

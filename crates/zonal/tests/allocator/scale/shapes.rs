@@ -1,5 +1,5 @@
-//! Tests of machines of unusual shapes: nodes without memory or CPUs, ids with gaps, and CPU ids that the machine does
-//! not have.
+//! Tests of machines with unusual shapes: nodes without memory or CPUs, ids with gaps, and CPU ids that the machine
+//! does not have.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Tests of the settings of node reclaim and of statistics, which change while the allocator is in use.
+//! Tests of the settings for node reclaim and statistics, which change while the allocator is in use.
 
 use crate::common::scenarios::{Random, Scripted, order, with_min};
 use crate::common::{Plan, World, run_on};

@@ -1,5 +1,5 @@
-//! Tests of the formats of Linux. The text is compared exactly right after the start, and by its figures after the
-//! allocator was used.
+//! Tests of Linux's formats. The text is compared exactly right after the start, and by its figures after the allocator
+//! was used.
 //!
 //! `tests/formats` has the expected text at the start. The machine has a node with three kinds of zones, one of which
 //! has two parts. It also has a node without memory, an offline CPU, and ids with gaps.
@@ -15,7 +15,7 @@ use zonal::rules::watermarks::WatermarkSettings;
 use zonal::units::{CpuId, Order, ZoneKind};
 use zonal::{Config, Request};
 
-/// Number of frames of the smallest zone.
+/// Frame count of the smallest zone.
 const UNIT: u64 = 1 << 14;
 
 fn world() -> World {
