@@ -51,8 +51,14 @@ const LAYERS: [Layers; 4] = [
             "zone",
             "zonelist",
             "pageset",
+            "request",
+            "layout",
+            "allocator",
+            "reclaim",
             "alloc",
+            "ranges",
             "admin",
+            "explain",
         ],
         circles: &[
             Circle {

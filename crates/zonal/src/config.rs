@@ -1,6 +1,6 @@
 //! The configuration of an allocator as plain values, each with a default.
 //!
-//! Related files: `alloc/layout.rs` computes the size of metadata from the configuration, `alloc/allocator.rs` creates
+//! Related files: `layout.rs` computes the size of metadata from the configuration, `allocator.rs` creates
 //! an allocator with it, and `admin/settings.rs` changes settings at run time.
 
 use core::num::{NonZeroU32, NonZeroU64};

@@ -86,26 +86,34 @@ mod pageset;
 mod zone;
 mod zonelist;
 
-mod admin;
+pub mod layout;
+pub mod request;
+
+mod allocator;
+mod reclaim;
+
 mod alloc;
+mod ranges;
+
+mod admin;
+pub mod explain;
 
 #[cfg(test)]
 mod testing;
 
 pub use admin::{snapshot, verify};
-pub use alloc::allocator::Allocator;
-pub use alloc::fences::Fence;
-pub use alloc::retire::Retirement;
-pub use alloc::runs::FrameRun;
-pub use alloc::{explain, layout, mempolicy, request};
+pub use allocator::Allocator;
 pub use config::Config;
 pub use layout::Layout;
 pub use machine::Machine;
-pub use mempolicy::Policy;
 pub use metadata::arena::Buffer;
 pub use node_mask::NodeMask;
 pub use platform::Platform;
-pub use request::{Block, Request};
+pub use ranges::fences::Fence;
+pub use ranges::retire::Retirement;
+pub use request::policy as mempolicy;
+pub use request::policy::Policy;
+pub use request::{Block, FrameRun, Request};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

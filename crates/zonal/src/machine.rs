@@ -5,7 +5,7 @@
 //! allocator controls the *managed* frames: spanned >= present >= managed. A *range* is a run of managed frames.
 //! Several zones of one kind on one node are the *parts* of the node's memory of that kind. Related files:
 //! `machine/frames.rs` has the runs of frames of a description, and `machine/error.rs` has the errors in it.
-//! `alloc/layout.rs` computes the metadata of a machine, and `alloc/allocator.rs` creates an allocator for a machine.
+//! `layout.rs` computes the metadata of a machine, and `allocator.rs` creates an allocator for a machine.
 
 mod error;
 mod frames;

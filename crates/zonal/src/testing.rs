@@ -7,7 +7,7 @@ use core::sync::atomic::AtomicU64;
 use std::boxed::Box;
 use std::vec::Vec;
 
-use crate::alloc::layout::BufferRequest;
+use crate::layout::BufferRequest;
 use crate::machine::{FrameRange, NodeDescription, ZoneDescription};
 use crate::platform::one_thread::OneThread;
 use crate::units::{CpuId, NodeId, PageCount, Pfn, ZoneKind};

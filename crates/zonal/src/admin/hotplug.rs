@@ -6,11 +6,11 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::Allocator;
-use crate::alloc::fences::Fence;
 use crate::error::{OnlineError, UsedFrames, ZoneSpan};
 use crate::machine::FrameRange;
 use crate::pageset::state::MachineState;
 use crate::platform::{Atomic, Platform};
+use crate::ranges::fences::Fence;
 use crate::units::{CpuId, PageCount, Pfn};
 use crate::zone::counters::{NodeItem, ZoneItem};
 use crate::zone::frame_state::FrameState;
@@ -30,7 +30,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         // The thresholds are updated before the pagesets open, because they must account for the differences of the
         // new CPU.
         self.state.mark_cpu_online(cpu.id);
-        self.apply_settings(&held);
+        self.state.apply_settings(&held);
         self.state.start_pagesets(cpu);
         Ok(())
     }
@@ -55,7 +55,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             self.state.close_pageset(zone, cpu);
         }
         self.state.finish_frees(cpu);
-        self.apply_settings(&held);
+        self.state.apply_settings(&held);
         Ok(())
     }
 
@@ -70,18 +70,18 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// online. The error names the range and the zones around it, or the frame. On error, no frame comes online.
     pub fn online_memory(&self, range: FrameRange) -> Result<(), OnlineError> {
         let held = self.state.shared.change();
-        let zone = self.zone_around(&range)?;
-        if let Some(frame) = self.first_not_memory(&range) {
+        let zone = self.state.zone_around(&range)?;
+        if let Some(frame) = self.state.first_not_memory(&range) {
             return Err(OnlineError::NeverDescribed { frame, range, zone: zone_span(zone) });
         }
         if let Some(frame) = first_frame(zone, &range, |state| state != FrameState::NotManaged) {
             return Err(OnlineError::AlreadyOnline(frame));
         }
         let was_empty = zone.managed() == PageCount::ZERO;
-        self.add_frames(zone, &range);
-        self.apply_settings(&held);
+        self.state.add_frames(zone, &range);
+        self.state.apply_settings(&held);
         if was_empty {
-            self.rebuild_lists(&held);
+            self.state.rebuild_lists(&held);
         }
         Ok(())
     }
@@ -153,22 +153,23 @@ impl<'m, P: Platform> Allocator<'m, P> {
         };
         PageCount::new(self.state.zones.iter().filter_map(of_zone).sum())
     }
+}
 
+impl<'m, P: Platform> MachineState<'m, P> {
     /// Returns the zone whose span contains all of a range.
     pub(crate) fn zone_around(&self, range: &FrameRange) -> Result<&'m Zone<'m, P>, OnlineError> {
         if range.count == PageCount::ZERO {
             return Err(OnlineError::EmptyRange(range.start));
         }
-        let zone = self.zone_of(range.start).map(|zone| &self.state.zones[zone.id.index()]);
+        let zone = self.zone_of(range.start).map(|zone| &self.zones[zone.id.index()]);
         zone.filter(|zone| zone.span.contains(range)).ok_or_else(|| self.not_in_one_zone(range))
     }
 
     #[cold]
     fn not_in_one_zone(&self, range: &FrameRange) -> OnlineError {
         let above = self.starts.partition_point(|&(start, _)| start <= range.start);
-        let at = |place: usize| {
-            self.starts.get(place).map(|&(_, zone)| zone_span(&self.state.zones[usize::from(zone)]))
-        };
+        let at =
+            |place: usize| self.starts.get(place).map(|&(_, zone)| zone_span(&self.zones[usize::from(zone)]));
         OnlineError::NotInOneZone {
             range: *range,
             below: above.checked_sub(1).and_then(at),
@@ -193,8 +194,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Adds frames, which must not be managed yet, to the managed and free frames of a zone.
     pub(crate) fn add_frames(&self, zone: &Zone<'_, P>, range: &FrameRange) {
         let count = range.count.get();
-        if let Some(poison) = self.state.hardening.poison
-            && let Some(contents) = self.state.platform.contents()
+        if let Some(poison) = self.hardening.poison
+            && let Some(contents) = self.platform.contents()
         {
             contents.fill(range.start, range.count, poison);
         }
@@ -238,9 +239,9 @@ impl<'m, P: Platform> Fence<'_, 'm, P> {
         // Relaxed: the lock for run-time changes serialises all writers.
         zone.cells.rules.0.managed.fetch_add(run.count.wrapping_neg(), Relaxed);
         zone.frames.remove_managed(run.first, run.count);
-        allocator.apply_settings(&held);
+        allocator.state.apply_settings(&held);
         if zone.managed() == PageCount::ZERO {
-            allocator.rebuild_lists(&held);
+            allocator.state.rebuild_lists(&held);
         }
         Ok(())
     }

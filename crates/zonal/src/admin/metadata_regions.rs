@@ -5,7 +5,7 @@
 //! short *name*, which is the same for all regions of a kind and stable between versions. Its display form also
 //! identifies the node, zone or CPU.
 //!
-//! Related files: `alloc/layout.rs` places the regions in buffers, and `metadata/regions.rs` defines their names.
+//! Related files: `layout.rs` places the regions in buffers, and `metadata/regions.rs` defines their names.
 
 use crate::Allocator;
 use crate::metadata::regions::Part;
@@ -26,7 +26,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     pub fn part_at(&self, address: usize) -> Option<Part> {
         self.state
             .shared_part(address)
-            .or_else(|| self.local_part(address))
+            .or_else(|| self.state.local_part(address))
             .or_else(|| {
                 self.state
                     .nodes
@@ -36,34 +36,36 @@ impl<'m, P: Platform> Allocator<'m, P> {
             })
             .or_else(|| self.state.zones.iter().find_map(|zone| self.state.zone_part(zone, address)))
     }
+}
 
+impl<'m, P: Platform> MachineState<'m, P> {
     fn local_part(&self, address: usize) -> Option<Part> {
         let cpu = |at| CpuId::new(at as u32);
-        let slots = &self.state.slots;
-        let shapes = self.state.zones.iter().any(|zone| holds(zone.free_areas.shape, address))
-            || (self.state.pagesets.iter())
+        let slots = &self.slots;
+        let shapes = self.zones.iter().any(|zone| holds(zone.free_areas.shape, address))
+            || (self.pagesets.iter())
                 .any(|of| holds(of.own_stacks, address) || holds(of.foreign_stacks, address));
         let views = shapes
-            || index(self.state.cpus, address).is_some()
+            || index(self.cpus, address).is_some()
             || index(self.distances, address).is_some()
             || index(self.starts, address).is_some()
             || index(self.memory, address).is_some()
-            || index(self.state.zones, address).is_some()
-            || index(self.state.nodes, address).is_some()
-            || index(self.state.lists.lists, address).is_some()
-            || index(self.state.pagesets, address).is_some()
+            || index(self.zones, address).is_some()
+            || index(self.nodes, address).is_some()
+            || index(self.lists.lists, address).is_some()
+            || index(self.pagesets, address).is_some()
             || holds(slots.null_slot(), address);
         if views {
             return Some(Part::Views);
         }
         let current = index(slots.current, address).map(|at| Part::CurrentSlot(cpu(at)));
         let nearest = || {
-            let at = index(self.state.nearest.cells, address)?;
-            self.state.cpu_at(self.state.nearest.cpu_of(at)).map(Part::NearestZone)
+            let at = index(self.nearest.cells, address)?;
+            self.cpu_at(self.nearest.cpu_of(at)).map(Part::NearestZone)
         };
         current.or_else(nearest).or_else(|| {
             let at = index(&slots.table[1..], address)?;
-            self.state.cpu_at(at / slots.of_each).map(Part::PagesetSlots)
+            self.cpu_at(at / slots.of_each).map(Part::PagesetSlots)
         })
     }
 }

@@ -5,7 +5,6 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::Allocator;
 use crate::node_mask::NodeMask;
 use crate::pageset::state::MachineState;
 use crate::platform::lock::Held;
@@ -15,11 +14,11 @@ use crate::units::{MAX_NODES, PageCount};
 use crate::zonelist::Listed;
 
 /// The machine as input of the fallback rule.
-struct Nodes<'a, 'm, P: Platform>(&'a Allocator<'m, P>);
+struct Nodes<'a, 'm, P: Platform>(&'a MachineState<'m, P>);
 
 impl<P: Platform> FallbackNodes for Nodes<'_, '_, P> {
     fn len(&self) -> usize {
-        self.0.state.nodes.len()
+        self.0.nodes.len()
     }
 
     fn distance(&self, from: usize, to: usize) -> u8 {
@@ -27,11 +26,11 @@ impl<P: Platform> FallbackNodes for Nodes<'_, '_, P> {
     }
 
     fn has_memory(&self, node: usize) -> bool {
-        self.0.state.memory_nodes().contains(self.0.state.nodes[node].id)
+        self.0.memory_nodes().contains(self.0.nodes[node].id)
     }
 
     fn has_cpus(&self, node: usize) -> bool {
-        self.0.state.nodes[node].has_cpus
+        self.0.nodes[node].has_cpus
     }
 
     fn is_online(&self, _node: usize) -> bool {
@@ -39,39 +38,35 @@ impl<P: Platform> FallbackNodes for Nodes<'_, '_, P> {
     }
 }
 
-impl<'m, P: Platform> Allocator<'m, P> {
+impl<'m, P: Platform> MachineState<'m, P> {
     /// Returns the distance between two nodes, by index.
     pub(crate) fn distance(&self, from: usize, to: usize) -> u8 {
-        self.distances[from * self.state.nodes.len() + to]
+        self.distances[from * self.nodes.len() + to]
     }
 
     /// Rebuilds every zonelist from the memory that is online.
     ///
     /// Scans in progress continue with the lists that they started with. The function uses about 10 KiB of stack.
     pub(crate) fn rebuild_lists(&self, _held: &Held<'_, P::Lock>) {
-        self.state.note_memory();
+        self.note_memory();
         let rules = FallbackRules {
             node_load: self.node_load,
             cpu_penalty: self.cpu_penalty,
             own_place: OwnPlace::default(),
         };
         let (mut load, mut order) = ([0_u64; MAX_NODES], [0_u16; MAX_NODES]);
-        let writer = self.state.lists.begin();
-        for (from, node) in self.state.nodes.iter().enumerate() {
+        let writer = self.lists.begin();
+        for (from, node) in self.nodes.iter().enumerate() {
             let len = fallback_order(from, &Nodes(self), &rules, &mut load, &mut order);
-            let zones = order[..len].iter().flat_map(|&at| self.state.zones_downwards(usize::from(at)));
+            let zones = order[..len].iter().flat_map(|&at| self.zones_downwards(usize::from(at)));
             node.set_preferred_zone(zones.clone().next().map(|listed| listed.zone));
-            writer.write(&self.state.lists.lists[from], zones);
+            writer.write(&self.lists.lists[from], zones);
         }
-        self.state.lists.publish(&writer);
+        self.lists.publish(&writer);
         // The positions of zones in the lists have changed, so the old full bits would refer to other zones.
-        self.state.lists.lists.iter().for_each(|list| list.full.wipe());
-        self.state
-            .cpus
-            .iter()
-            .filter(|cpu| cpu.exists())
-            .for_each(|&cpu| self.state.serve_from_preferred(cpu));
-        self.state.end_serving_for_others();
+        self.lists.lists.iter().for_each(|list| list.full.wipe());
+        self.cpus.iter().filter(|cpu| cpu.exists()).for_each(|&cpu| self.serve_from_preferred(cpu));
+        self.end_serving_for_others();
     }
 }
 

@@ -55,16 +55,16 @@ impl<P: Platform> Allocator<'_, P> {
     /// The watermarks of each zone are in [`Self::zones`].
     pub fn settings(&self) -> Settings {
         Settings {
-            node_load: self.node_load,
+            node_load: self.state.node_load,
             tuning: self.state.shared.tuning(),
             high_fraction: self.state.shared.high_fraction(),
-            counters: self.counters,
+            counters: self.state.counters,
             stat_interval: self.state.shared.stat_interval(),
             zonelist_cache: self.state.shared.zonelist_cache(),
             node_reclaim: self.state.shared.node_reclaim(),
             reclaim_distance: self.state.shared.reclaim_distance(),
             min_unmapped_percent: self.state.shared.min_unmapped_percent(),
-            invalid_free: self.invalid_free,
+            invalid_free: self.state.invalid_free,
         }
     }
 
@@ -76,29 +76,12 @@ impl<P: Platform> Allocator<'_, P> {
     pub fn set_tuning(&self, tuning: PagesetTuning) -> Result<(), ConfigError> {
         let held = self.state.shared.change();
         if tuning == PagesetTuning::DepthPublished {
-            self.state.zones.iter().try_for_each(|zone| self.check_slots(zone))?;
+            self.state.zones.iter().try_for_each(|zone| self.state.check_slots(zone))?;
         }
         self.state.shared.settings.0.tuning.store(tuning as u64, Relaxed);
-        self.apply_settings(&held);
+        self.state.apply_settings(&held);
         self.state.reset_tuning();
         Ok(())
-    }
-
-    /// Returns an error if the pagesets of a zone have too few slots for the published rule.
-    fn check_slots(&self, zone: &Zone<'_, P>) -> Result<(), ConfigError> {
-        let pagesets = self.state.pagesets_of(zone);
-        let cpus = match zone.own_cpus {
-            0 => self.state.cpus.iter().filter(|cpu| cpu.exists()).count(),
-            cpus => cpus,
-        };
-        let needed = published_high_max(zone.span.count, cpus, self.page_bytes);
-        let shapes = [(zone.own_cpus != 0).then_some(pagesets.own_stacks), Some(pagesets.foreign_stacks)];
-        match shapes.into_iter().flatten().map(StackShape::capacity).min() {
-            Some(slots) if slots < needed => {
-                Err(ConfigError::PagesetSlots { node: zone.node_id, kind: zone.kind, slots, needed })
-            }
-            _ => Ok(()),
-        }
     }
 
     /// Changes how the zonelist cache is used, and clears all full bits.
@@ -156,7 +139,7 @@ impl<P: Platform> Allocator<'_, P> {
     pub fn set_high_fraction(&self, fraction: u32) {
         let held = self.state.shared.change();
         self.state.shared.settings.0.high_fraction.store(u64::from(fraction), Relaxed);
-        self.apply_settings(&held);
+        self.state.apply_settings(&held);
         self.state.reset_tuning();
     }
 
@@ -165,7 +148,26 @@ impl<P: Platform> Allocator<'_, P> {
     /// # Errors
     /// Returns an error, and changes nothing, if the minimum exceeds the managed frames.
     pub fn set_watermarks(&self, watermarks: WatermarkSettings) -> Result<(), ConfigError> {
-        self.change_watermarks(|all| *all = watermarks)
+        self.state.change_watermarks(|all| *all = watermarks)
+    }
+}
+
+impl<'m, P: Platform> MachineState<'m, P> {
+    /// Returns an error if the pagesets of a zone have too few slots for the published rule.
+    fn check_slots(&self, zone: &Zone<'_, P>) -> Result<(), ConfigError> {
+        let pagesets = self.pagesets_of(zone);
+        let cpus = match zone.own_cpus {
+            0 => self.cpus.iter().filter(|cpu| cpu.exists()).count(),
+            cpus => cpus,
+        };
+        let needed = published_high_max(zone.span.count, cpus, self.page_bytes);
+        let shapes = [(zone.own_cpus != 0).then_some(pagesets.own_stacks), Some(pagesets.foreign_stacks)];
+        match shapes.into_iter().flatten().map(StackShape::capacity).min() {
+            Some(slots) if slots < needed => {
+                Err(ConfigError::PagesetSlots { node: zone.node_id, kind: zone.kind, slots, needed })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Applies `change` to the current watermarks and lowmem reserves, as [`Self::set_watermarks`] does.
@@ -173,25 +175,25 @@ impl<P: Platform> Allocator<'_, P> {
         &self,
         change: impl FnOnce(&mut WatermarkSettings),
     ) -> Result<(), ConfigError> {
-        let held = self.state.shared.change();
-        let mut watermarks = self.state.shared.watermarks();
+        let held = self.shared.change();
+        let mut watermarks = self.shared.watermarks();
         change(&mut watermarks);
-        self.state.check_min_free(&watermarks, PageCount::ZERO)?;
-        self.state.shared.set_watermarks(&watermarks);
+        self.check_min_free(&watermarks, PageCount::ZERO)?;
+        self.shared.set_watermarks(&watermarks);
         self.apply_settings(&held);
         Ok(())
     }
 
     /// Recomputes all values that depend on the settings, the online memory and the online CPUs.
     pub(crate) fn apply_settings(&self, _held: &Held<'_, P::Lock>) {
-        let watermarks = self.state.shared.watermarks();
-        let sizes = self.state.zones.iter().map(|zone| (zone.kind, zone.managed()));
+        let watermarks = self.shared.watermarks();
+        let sizes = self.zones.iter().map(|zone| (zone.kind, zone.managed()));
         let basis = watermarks.basis(sizes, self.page_bytes);
-        let online = self.state.online_cpus(None);
-        for (place, node) in self.state.nodes.iter().enumerate() {
-            node.set_cpus_online(self.state.online_cpus(Some(place)));
+        let online = self.online_cpus(None);
+        for (place, node) in self.nodes.iter().enumerate() {
+            node.set_cpus_online(self.online_cpus(Some(place)));
             let mut managed = [PageCount::ZERO; ZoneKind::COUNT];
-            let zones = &self.state.zones[node.first_zone..][..node.zone_count];
+            let zones = &self.zones[node.first_zone..][..node.zone_count];
             for zone in zones {
                 let of_kind = &mut managed[zone.kind.index()];
                 *of_kind = of_kind.plus(zone.managed());
@@ -209,7 +211,7 @@ impl<P: Platform> Allocator<'_, P> {
             let thresholds = Thresholds { rest: largest, pressed: largest };
             node.counters.set_thresholds(thresholds, self.counters.fold);
         }
-        self.state.reclamp_pagesets();
+        self.reclamp_pagesets();
     }
 
     fn apply_to_zone(&self, zone: &Zone<'_, P>, basis: &WatermarkBasis, online: u32) {
@@ -222,16 +224,16 @@ impl<P: Platform> Allocator<'_, P> {
         let pageset_zone = PagesetZone {
             managed,
             low: marks.low,
-            node_cpus: self.state.nodes[zone.node].cpus_online(),
+            node_cpus: self.nodes[zone.node].cpus_online(),
             online_cpus: online,
         };
-        let high_fraction = self.state.shared.settings.0.high_fraction.load(Relaxed) as u32;
+        let high_fraction = self.shared.settings.0.high_fraction.load(Relaxed) as u32;
         let limits = PagesetRules { high_fraction, ..PagesetRules::default() };
         let own = limits.limits(&pageset_zone, self.page_bytes).ordered();
         rules.batch.store(own.batch.get(), Relaxed);
-        let pagesets = self.state.pagesets_of(zone);
+        let pagesets = self.pagesets_of(zone);
         let stacks = [pagesets.own_stacks, pagesets.foreign_stacks];
-        let published = self.state.shared.tuning() == PagesetTuning::DepthPublished;
+        let published = self.shared.tuning() == PagesetTuning::DepthPublished;
         let foreign = if published { own } else { own.on_foreign_cpu() };
         for (at, limits) in [own, foreign].into_iter().enumerate() {
             let slots = stacks[at].capacity();

@@ -5,6 +5,7 @@
 use crate::Allocator;
 use crate::config::{NodeReclaim, StatInterval};
 use crate::error::ConfigError;
+use crate::pageset::state::MachineState;
 use crate::platform::Platform;
 use crate::rules::watermarks::WatermarkSettings;
 use crate::settings::at_creation::set_watermarks;
@@ -22,7 +23,7 @@ impl<P: Platform> Allocator<'_, P> {
         let setting = Setting::named(name)?;
         let (typed, watermarks) = (self.settings(), self.state.shared.watermarks());
         Ok(match setting {
-            Setting::MinFreeKbytes => SettingValue::Number(self.min_free_kib(&watermarks)),
+            Setting::MinFreeKbytes => SettingValue::Number(self.state.min_free_kib(&watermarks)),
             Setting::WatermarkScaleFactor => SettingValue::Number(watermarks.scale_factor.into()),
             Setting::LowmemReserveRatio => SettingValue::PerKind(watermarks.lowmem_reserve_ratio),
             Setting::MovableMin => name_of(watermarks.movable_min),
@@ -65,7 +66,8 @@ impl<P: Platform> Allocator<'_, P> {
             | Setting::WatermarkScaleFactor
             | Setting::LowmemReserveRatio
             | Setting::MovableMin => {
-                self.change_watermarks(|all| set_watermarks(all, setting, value, self.page_bytes))
+                let page_bytes = self.state.page_bytes;
+                self.state.change_watermarks(|all| set_watermarks(all, setting, value, page_bytes))
             }
             Setting::ZoneReclaimMode => {
                 self.set_node_reclaim(NodeReclaim::from_mode(number as u32)?);
@@ -96,10 +98,12 @@ impl<P: Platform> Allocator<'_, P> {
             Setting::NodeLoad | Setting::InvalidFree => Ok(()), // refused before
         }
     }
+}
 
+impl<'m, P: Platform> MachineState<'m, P> {
     /// Returns the machine-wide minimum of free frames in KiB.
     fn min_free_kib(&self, watermarks: &WatermarkSettings) -> u64 {
-        let zones = self.state.zones.iter().map(|zone: &Zone<'_, P>| (zone.kind, zone.managed()));
+        let zones = self.zones.iter().map(|zone: &Zone<'_, P>| (zone.kind, zone.managed()));
         let frames = watermarks.basis(zones, self.page_bytes).min_free();
         (u128::from(frames.get()) * u128::from(self.page_bytes) / 1024) as u64
     }

@@ -167,35 +167,7 @@ pub struct NodeSnapshot {
 impl<'m, P: Platform> Allocator<'m, P> {
     /// Returns all zones, by node and kind.
     pub fn zones(&self) -> impl Iterator<Item = ZoneSnapshot> + use<'m, '_, P> {
-        self.state.zones.iter().map(|zone| self.zone_snapshot(zone))
-    }
-
-    fn zone_snapshot(&self, zone: &Zone<'m, P>) -> ZoneSnapshot {
-        zone.free_areas.settle();
-        let order = |at: usize| Order::new(at as u8).filter(|&order| order <= self.max_order);
-        ZoneSnapshot {
-            id: zone.id,
-            node: zone.node_id,
-            kind: zone.kind,
-            span: zone.span,
-            present: zone.present(),
-            managed: zone.managed(),
-            free: PageCount::new(zone.free_areas.free_pages()),
-            in_pagesets: self.state.pagesets_of(zone).frames(),
-            fenced: zone.fenced(),
-            quarantined: PageCount::new(zone.quarantined()),
-            retired: PageCount::new(zone.retired()),
-            retiring: PageCount::new(zone.pending()),
-            watermarks: zone.watermarks(),
-            reserve: ZoneKind::ALL.map(|limit| zone.reserve(limit)),
-            pageset_limits: zone.pageset_limits(CpuLocality::Local),
-            stat_threshold: zone.counters().threshold(),
-            free_blocks: core::array::from_fn(|at| {
-                order(at).map_or(0, |order| zone.free_areas.free_blocks(order))
-            }),
-            locality: self.state.zone_locality(zone),
-            counter_folds: zone.counters().folds(),
-        }
+        self.state.zones.iter().map(|zone| self.state.zone_snapshot(zone))
     }
 
     /// Returns all nodes.
@@ -246,16 +218,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
     pub fn allocated_approximate(&self) -> [PageCount; 3] {
         PageKind::ALL.map(|kind| {
             let total =
-                self.machine_total(kind.item()).unwrap_or_else(|| self.state.nodes_total(kind.item()));
+                self.state.machine_total(kind.item()).unwrap_or_else(|| self.state.nodes_total(kind.item()));
             PageCount::new((total + self.state.block_frames(kind)).max(0) as u64)
         })
-    }
-
-    /// Returns the machine-wide total of a node counter, without per-CPU differences, if it is maintained.
-    pub(super) fn machine_total(&self, item: NodeItem) -> Option<i64> {
-        let totals = &self.state.shared.machine_totals.0;
-        // Relaxed: an independent value.
-        (self.counters.totals == TotalsRule::AndMachine).then(|| totals[item.lane()].load(Relaxed) as i64)
     }
 
     /// Returns the approximate number of free frames of all zones.
@@ -302,6 +267,43 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 last = Some(id);
             }
         }
+    }
+}
+
+impl<'m, P: Platform> MachineState<'m, P> {
+    fn zone_snapshot(&self, zone: &Zone<'m, P>) -> ZoneSnapshot {
+        zone.free_areas.settle();
+        let order = |at: usize| Order::new(at as u8).filter(|&order| order <= self.max_order);
+        ZoneSnapshot {
+            id: zone.id,
+            node: zone.node_id,
+            kind: zone.kind,
+            span: zone.span,
+            present: zone.present(),
+            managed: zone.managed(),
+            free: PageCount::new(zone.free_areas.free_pages()),
+            in_pagesets: self.pagesets_of(zone).frames(),
+            fenced: zone.fenced(),
+            quarantined: PageCount::new(zone.quarantined()),
+            retired: PageCount::new(zone.retired()),
+            retiring: PageCount::new(zone.pending()),
+            watermarks: zone.watermarks(),
+            reserve: ZoneKind::ALL.map(|limit| zone.reserve(limit)),
+            pageset_limits: zone.pageset_limits(CpuLocality::Local),
+            stat_threshold: zone.counters().threshold(),
+            free_blocks: core::array::from_fn(|at| {
+                order(at).map_or(0, |order| zone.free_areas.free_blocks(order))
+            }),
+            locality: self.zone_locality(zone),
+            counter_folds: zone.counters().folds(),
+        }
+    }
+
+    /// Returns the machine-wide total of a node counter, without per-CPU differences, if it is maintained.
+    pub(super) fn machine_total(&self, item: NodeItem) -> Option<i64> {
+        let totals = &self.shared.machine_totals.0;
+        // Relaxed: an independent value.
+        (self.counters.totals == TotalsRule::AndMachine).then(|| totals[item.lane()].load(Relaxed) as i64)
     }
 }
 

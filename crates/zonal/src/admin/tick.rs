@@ -27,7 +27,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         self.state.cpus.iter().filter(|cpu| cpu.exists()).for_each(|&cpu| self.state.tick_pagesets_of(cpu));
         self.retire_lost();
-        self.report_recovered();
+        self.state.report_recovered();
     }
 
     /// Maintains the pagesets and counters of one CPU.
@@ -37,7 +37,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         {
             self.state.tick_pagesets_of(cpu);
             self.retire_lost();
-            self.report_recovered();
+            self.state.report_recovered();
         }
     }
 

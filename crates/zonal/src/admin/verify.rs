@@ -160,16 +160,18 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 });
             }
         }
-        match (self.verify_machine(), self.state.zones.first()) {
+        match (self.state.verify_machine(), self.state.zones.first()) {
             (Err(fault), Some(zone)) => Err(at(zone, fault)),
             _ => Ok(sum),
         }
     }
+}
 
+impl<'m, P: Platform> MachineState<'m, P> {
     /// Compares the machine-wide totals, if they are maintained, with the sums over the nodes.
     fn verify_machine(&self) -> Result<(), Fault> {
         for item in NodeItem::ALL {
-            let sum = self.state.nodes_total(item);
+            let sum = self.nodes_total(item);
             match self.machine_total(item) {
                 Some(total) if total != sum => return Err(Fault::MachineTotal(total, sum)),
                 _ => {}

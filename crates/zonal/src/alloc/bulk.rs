@@ -2,10 +2,9 @@
 //!
 //! One run under the lock allocates the frames that the pageset holds, or frees into its free slots. When the pageset
 //! is empty or full, the next frame is allocated or freed individually, which refills or drains the pageset. Related
-//! files: `alloc/mod.rs` and `alloc/free.rs` allocate and free one block.
+//! files: `alloc/mod.rs` allocate and free one block.
 
 use crate::Allocator;
-use crate::alloc::request::{PageKind, Request};
 use crate::config::InvalidFree;
 use crate::error::{AllocError, FreeBulkError};
 use crate::pageset::session::PagesetSession;
@@ -14,6 +13,7 @@ use crate::pageset::{PagesetGuard, StackId};
 use crate::platform::Platform;
 use crate::platform::tracepoint::RetireCause;
 use crate::platform::whole_words::WORD_FRAMES;
+use crate::request::{PageKind, Request};
 use crate::rules::pageset_tuning::PagesetTuning;
 use crate::units::{Order, PageCount, Pfn};
 use crate::zone::Zone;
@@ -34,7 +34,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let mut came = 0;
         while came < frames.len() {
             if request.may_pop() {
-                came += self.pop_bulk(request, &mut frames[came..]);
+                came += self.state.pop_bulk(request, &mut frames[came..]);
             }
             let Some(next) = frames.get_mut(came) else { break };
             match self.alloc(request) {
@@ -55,14 +55,16 @@ impl<'m, P: Platform> Allocator<'m, P> {
     pub fn free_bulk(&self, frames: &[Pfn]) -> Result<(), FreeBulkError> {
         let mut freed = 0;
         while freed < frames.len() {
-            freed += self.push_bulk(&frames[freed..]);
+            freed += self.state.push_bulk(&frames[freed..]);
             let Some(&next) = frames.get(freed) else { break };
             self.free(next, Order::PAGE).map_err(|error| FreeBulkError { freed, error })?;
             freed += 1;
         }
         Ok(())
     }
+}
 
+impl<'m, P: Platform> MachineState<'m, P> {
     /// Allocates as many frames as the CPU's pageset holds, if the zone of this pageset suits the request.
     fn pop_bulk(&self, request: &Request<'_>, frames: &mut [Pfn]) -> usize {
         let Some(guard) = self.lock_slot_for_bulk() else { return 0 };
@@ -76,13 +78,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let came = guard.pop_allocated(count, zone, kind, frames);
         let moved = i64::from(count);
         guard.count_moved(count);
-        guard.count_kind(kind, moved, &self.state.nodes[zone.node].counters);
+        guard.count_kind(kind, moved, &self.nodes[zone.node].counters);
         guard.count_hits(came as i64);
         let retired = PageCount::new(u64::from(count) - came as u64);
         if retired != PageCount::ZERO {
-            self.state.note_retired(zone.node, RetireCause::InvalidFree, None, retired);
+            self.note_retired(zone.node, RetireCause::InvalidFree, None, retired);
         }
-        self.state.unlock_slot(&guard, moved);
+        self.unlock_slot(&guard, moved);
         came
     }
 
@@ -119,9 +121,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         guard.count_moved(freed as u32);
         for kind in PageKind::ALL {
-            guard.count_kind(kind, -of_kinds[kind as usize], &self.state.nodes[zone.node].counters);
+            guard.count_kind(kind, -of_kinds[kind as usize], &self.nodes[zone.node].counters);
         }
-        self.state.unlock_slot(&guard, -(freed as i64));
+        self.unlock_slot(&guard, -(freed as i64));
         freed
     }
 
@@ -129,10 +131,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
     ///
     /// Returns `None` if hardening or fault injection is configured, or the tuning rule checks the time at every free.
     fn lock_slot_for_bulk(&self) -> Option<PagesetSession<'_, 'm, P>> {
-        let cpu = self.state.current_cpu_info().filter(|_| self.is_plain())?;
-        let zone = &self.state.zones[self.state.nodes[usize::from(cpu.node)].preferred_zone()?];
-        let guard = self.state.own_pageset(zone, cpu).filter(|guard| !guard.is_closed())?;
-        (self.state.shared.tuning() != PagesetTuning::DepthPublished).then_some(guard)
+        let cpu = self.current_cpu_info().filter(|_| self.is_plain())?;
+        let zone = &self.zones[self.nodes[usize::from(cpu.node)].preferred_zone()?];
+        let guard = self.own_pageset(zone, cpu).filter(|guard| !guard.is_closed())?;
+        (self.shared.tuning() != PagesetTuning::DepthPublished).then_some(guard)
     }
 }
 

@@ -1,107 +1,64 @@
-//! Allocation: finds a block of frames for a request.
+//! Allocation and free: the control flow. Every request climbs the same four rungs, and a free mirrors them.
 //!
-//! Most requests are for single frames. [`Allocator::pop_current`] serves them from the pageset slot of the current
-//! CPU: it pops the top frame with one committing store. This path checks no watermark. Watermarks are checked at
-//! refill, where the number of free frames of the zone changes. When the pop cannot complete,
-//! [`Allocator::alloc_beyond`] locks the pageset and tries again. If the locked pageset cannot provide a block either,
-//! the slow path scans a zonelist. A frame whose state shows that it cannot be allocated safely is *retired*: it leaves
-//! the free memory, but no caller receives it. Related files: `alloc/slow_path.rs` is the slow path, `alloc/free.rs`
-//! frees blocks, and `pageset/refill.rs` refills pagesets.
+//! | rung | a request | a free |
+//! |---|---|---|
+//! | route | chooses a pageset of the current CPU, and its stack | finds the zone, and marks the block as cached |
+//! | pop, push | pops with one committing step, which may fold a counter | pushes in the same way |
+//! | locked | locks the pageset, refills it and pops | locks the pageset, pushes, and drains it if it is full |
+//! | slow | scans the zonelist, wakes reclaim, reclaims, drains, or fails | merges the block into the buddy |
+//!
+//! Pops check no watermark, because watermarks are checked where a zone's free frames change: at refills and in the slow path.
+//! Related files: `alloc/route.rs` has the rules of the first rung, `alloc/serve.rs` allocates from one zone, `alloc/slow.rs`
+//! and `alloc/scan.rs` have the last rung. `alloc/release.rs` marks freed blocks, `alloc/freed.rs` frees marked blocks.
+//! Call tree:
+//!
+//! ```text
+//! alloc                              free
+//!   pop_fast                           push_fast
+//!     CpuLocal::pop_current              release_page
+//!                                        CpuLocal::push_current    on Linux a restartable sequence, like pops
+//!                                        free_refused              if the step did not complete
+//!   alloc_routed                       free_routed
+//!     route_to_slot                      route_of_free
+//!     pop_routed                         FrameTable::release, or refuse_free
+//!     alloc_after_pop                    push_routed
+//!       may_begin                        free_or_defer
+//!       route_by_zone                      finish_own_frees
+//!       pop_locked                         free_cached             poisons, and puts into quarantine
+//!         PagesetSession::refill             push_or_merge
+//!       alloc_slow                             push_locked
+//!         scan, reclaim, scan_last             free_to_buddy
+//! ```
 
-pub(crate) mod allocator;
-mod blocks;
 mod bulk;
-mod context;
-pub mod explain;
-mod failed_reclaim;
-pub(crate) mod fences;
-mod free;
-mod free_refusal;
-mod from_zone;
-mod in_turn;
-pub mod layout;
-pub mod mempolicy;
-mod nearest;
-mod past_full;
-mod pressure;
-mod range_reclaim;
-mod ranges;
-mod reclaim;
-pub mod request;
-pub(crate) mod retire;
-pub(crate) mod runs;
+mod freed;
+mod release;
+mod route;
 mod scan;
+pub(crate) mod serve;
 mod shortage;
-mod slow_path;
-mod watch;
-
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+mod slow;
 
 use crate::Allocator;
-use crate::alloc::from_zone::{block_at, spare};
-use crate::alloc::mempolicy::RequestPolicy;
-use crate::alloc::request::{Block, PageKind, Request, RequestFlags};
-use crate::config::{InvalidFree, ZeroOn};
-use crate::error::AllocError;
+use crate::alloc::route::{FreeRoute, Role, Route};
+use crate::alloc::serve::spare;
+use crate::config::ZeroOn;
+use crate::error::{AllocError, FreeError};
 use crate::node_mask::NodeMask;
 use crate::pageset::StackId;
-use crate::pageset::session::PagesetSession;
+use crate::pageset::deferred::FreedBlock;
 use crate::pageset::state::MachineState;
+use crate::platform::Platform;
 use crate::platform::cpu_local::CpuLocal;
-use crate::platform::pageset_slot::{PagesetSlot, Popped};
+use crate::platform::pageset_slot::{PagesetSlot, Popped, Push};
 use crate::platform::pageset_word::POP_STEPS;
-use crate::platform::tracepoint::RetireCause;
-use crate::platform::{Atomic, Platform};
-use crate::rules::pageset_tuning::PagesetTuning;
+use crate::request::policy::RequestPolicy;
+use crate::request::{Block, Request, RequestFlags};
 use crate::rules::watermarks::Watermark;
-use crate::units::{Order, PageCount, Pfn};
-use crate::zone::counters::NodeItem;
-use crate::zone::frame_state::FrameState;
-use crate::zone::frame_states::{CACHED_PAGE, allocated_page};
+use crate::units::{Order, Pfn};
 use crate::zone::{CpuInfo, Zone};
 
 impl<'m, P: Platform> Allocator<'m, P> {
-    // Call tree of an allocation, fast path first:
-    //
-    // alloc
-    //   pop_current                   fast path, for plain requests for one frame
-    //     CpuLocal::pop_current       pops the top frame of the CPU's pageset slot with one committing store;
-    //                                 on Linux a restartable sequence (`zonal-linux/src/sequences`)
-    //   pop_current_for               the same for requests with a zone limit, nodes or a policy, if the zone suits them
-    //     mark_popped                 marks the frame as allocated
-    //       retire_popped             counts a frame that an invalid free pushed twice
-    //   pop_larger                    pops a block of more than one frame that the pageset in the slot holds (`blocks.rs`)
-    //   alloc_confined                requests under a cpuset or a policy (`nearest.rs`)
-    //     pop_in_turn                 pops as `pop_current` does, from the CPU's pageset of the node whose turn it is
-    //     pop_nearest                 pops from the CPU's pageset of the nearest zone that may serve the request
-    //   alloc_beyond                  all other requests
-    //     pop_folding                 pops from the slot and folds counters (`pageset/steps.rs`)
-    //     refuse                      fails the request if fault injection chose it
-    //     alloc_near                  tries the current CPU's pageset, under its lock
-    //       pop_in_turn_by_lock       the same for interleaving policies
-    //       pop_nearest_by_lock       the same for a cpuset or a binding policy without the CPU's own node
-    //       pop_preferred             pops from the preferred zone's pageset
-    //         pop                     pops a block and marks it as allocated (`admit`)
-    //         pop_refilled            checks `low`, refills the pageset and pops
-    //           refill                moves batches from the buddy (`pageset/refill.rs`)
-    //       pop_near                  handles stacks that are empty, and slots of another zone
-    //         zone_past_full          chooses the serving zone while the preferred zone is full (`past_full.rs`)
-    //         pop_past_full           pops from the serving zone's pageset and makes it the CPU's slot
-    //       split_preferred           checks `low`, for orders that are not cached, and orders 4 to 8
-    //         take_free                 takes a block from the buddy (`zone/free_areas.rs`)
-    //         count_split               counts it without a session (`pageset/block_steps.rs`)
-    //     alloc_slow                  slow path (`slow_path.rs`)
-    //       resolve                   builds the allocation context (`context.rs`)
-    //       find
-    //         scan                    walks the zonelist at `low`, later at `min` (`scan.rs`)
-    //           alloc_from            allocates from one zone: pageset, refill, else `alloc_from_buddy`
-    //           node_reclaim          reclaims a nearby zone below its watermark (`reclaim.rs`)
-    //         wake_background         wakes background reclaim
-    //         reclaim_and_scan        repeats `direct_reclaim` and `scan`
-    //         drain_allowed           drains the pagesets of all CPUs
-    //         scan_last               scans a last time, ignoring full bits
-    //       failure                   counts the failure and sums up the zones (`shortage.rs`)
-    //
     /// Allocates one block.
     ///
     /// # Errors
@@ -111,363 +68,291 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// that fails with `OutOfMemory` may have reclaimed frames and drained pagesets.
     #[inline(always)]
     pub fn alloc(&self, request: &Request<'_>) -> Result<Block, AllocError> {
-        // Both branches do the same. The compiler makes better code for one frame if larger blocks leave first: a request
-        // with a zone limit and its free then take 127 instead of 134 instructions.
-        if request.flags.order != Order::PAGE {
-            return self.pop_fast(request).map_or_else(|| self.alloc_otherwise(request), Ok);
+        if let Some(block) = self.state.pop_fast(request) {
+            return Ok(block);
         }
-        self.pop_fast(request).map_or_else(|| self.alloc_otherwise(request), Ok)
-    }
-
-    /// Serves a request for which the pageset in the current CPU's slot does not suffice.
-    #[inline(always)]
-    fn alloc_otherwise(&self, request: &Request<'_>) -> Result<Block, AllocError> {
         // The fields are passed separately, so that a request built for this call never has to be stored in memory.
-        if let Some(below) = request.address_limit() {
-            return self.alloc_below(request.flags, request.policy, request.allowed, below);
-        }
-        if request.is_confined() {
-            return self.alloc_confined(request.flags, request.policy, request.near, request.allowed);
-        }
-        self.alloc_beyond(request.flags, request.policy, request.near, request.allowed)
+        self.state.alloc_routed(request.flags, request.policy, request.near, request.allowed, request.below)
     }
 
-    /// Pops a block from the pageset in the current CPU's slot, if the slot suits the request and no more work is necessary.
+    /// Frees the block of `order` that starts at `first`.
+    ///
+    /// # Errors
+    /// Returns an error that names the frame and its actual state if no allocated block of this order starts at
+    /// `first`. Returns [`FreeError::Reentered`] if the free would have to wait for the caller's own thread and cannot
+    /// be [deferred](Platform::is_reentered). The block and its accounting are unchanged in both cases.
+    #[inline(always)]
+    pub fn free(&self, first: Pfn, order: Order) -> Result<(), FreeError> {
+        if order == Order::PAGE && self.state.push_fast(first) {
+            return Ok(());
+        }
+        self.state.free_routed(first, order)
+    }
+}
+
+impl<'m, P: Platform> MachineState<'m, P> {
+    /// Pops a single frame from the CPU's slot, if the slot belongs to the zone at which a scan for the request would begin.
+    ///
+    /// This is route and pop in one. Returns `None` if the request needs another rung.
     #[inline(always)]
     fn pop_fast(&self, request: &Request<'_>) -> Option<Block> {
         if request.flags.order != Order::PAGE {
-            self.pop_larger(request.flags, request.near, request.allowed)
-        } else if request.is_plain() {
-            self.pop_current(request.flags.kind)
+            return None;
+        }
+        let (kind, local) = (request.flags.kind, self.platform.cpu_local());
+        let step = POP_STEPS[kind as usize];
+        let (slot, popped) = if request.is_plain() {
+            local.pop_current(&self.platform, &self.slots, step)
+        } else if request.may_pop_current() {
+            local.pop_current_if(&self.platform, &self.slots, step, |slot| request.accepts_slot(slot))?
         } else {
-            self.pop_current_for(request)
-        }
-    }
-
-    /// Pops a frame from the current CPU's pageset slot, or returns `None` if the pop needs the pageset's lock.
-    #[inline(always)]
-    fn pop_current(&self, kind: PageKind) -> Option<Block> {
-        let local = self.state.platform.cpu_local();
-        let (slot, popped) =
-            local.pop_current(&self.state.platform, &self.state.slots, POP_STEPS[kind as usize]);
-        self.mark_popped(slot, popped, kind)
-    }
-
-    /// Pops a frame as [`Self::pop_current`] does, if the slot belongs to the zone at which a scan for the request would
-    /// begin.
-    #[inline(always)]
-    fn pop_current_for(&self, request: &Request<'_>) -> Option<Block> {
-        if !request.may_pop_current() {
             return None;
-        }
-        let (kind, local) = (request.flags.kind, self.state.platform.cpu_local());
-        let (step, accepts) = (POP_STEPS[kind as usize], |slot: &_| request.accepts_slot(slot));
-        let (slot, popped) = local.pop_current_if(&self.state.platform, &self.state.slots, step, accepts)?;
+        };
         self.mark_popped(slot, popped, kind)
     }
 
-    /// Marks a popped frame as allocated.
+    /// Serves every request that [`Self::pop_fast`] does not serve: routes it to a slot, and pops.
     ///
-    /// Returns `None` if no frame was popped, or if the frame is the second copy of one that was freed twice. With
-    /// exact invalid-free checks no frame is ever on two stacks, so the state is not checked.
-    #[inline(always)]
-    fn mark_popped(&self, slot: &PagesetSlot<'m, P>, popped: Popped, kind: PageKind) -> Option<Block> {
-        let frame = popped.offset(); // the offset of an empty pop is beyond all states
-        let state = slot.states.get(frame as usize)?;
-        // Acquire: pairs with the release store of the free. A load and a separate store are enough, because only this
-        // CPU holds the popped frame, as in `FrameTable`.
-        if self.invalid_free == InvalidFree::Checked && state.load(Acquire) != CACHED_PAGE {
-            self.state.retire_popped(slot.zone.index(), frame as u32); // a zone spans at most 2^32 frames
-            return None;
-        }
-        debug_assert!(
-            state.load(Relaxed) == CACHED_PAGE,
-            "frame {frame} was popped, but is not marked as cached"
-        );
-        // Release: pairs with the acquire of the free's exchange.
-        state.store(allocated_page(kind), Release);
-        let first = Pfn::new(slot.base.get().wrapping_add(frame));
-        Some(Block { first, order: Order::PAGE, zone: slot.zone, node: slot.node })
-    }
-
-    /// Serves every request that the short paths cannot serve.
+    /// Later rungs get copies of the request and the route, so that these are not stored in memory for a request that is served
+    /// here.
     #[inline(never)]
-    fn alloc_beyond(
+    fn alloc_routed(
         &self,
         flags: RequestFlags,
         policy: Option<&dyn RequestPolicy>,
         near: Option<&NodeMask>,
         allowed: Option<&NodeMask>,
+        below: Pfn,
     ) -> Result<Block, AllocError> {
-        let request = &Request { flags, policy, allowed, near, below: Pfn::new(0) };
-        // Needs no permission to begin: it does not wait, and no requests are refused while there are slots.
-        if request.flags.order == Order::PAGE
-            && request.may_pop()
-            && let Some(block) = self.pop_folding(request)
+        let request = Request { flags, policy, allowed, near, below };
+        let route = self.route_to_slot(&request);
+        // A pop needs no permission to begin: it does not wait, and no requests are refused while there are slots.
+        if let Some(route) = &route
+            && let Some(block) = self.pop_routed(route, &request)
         {
             return Ok(block);
         }
-        self.may_begin(request)?;
-        if request.may_pop()
-            && let Some(block) = self.alloc_near(request)
+        self.alloc_after_pop(route, request)
+    }
+
+    /// Climbs the rungs before the slow path, like [`Self::alloc_routed`], for a request whose steps are reported.
+    #[cold]
+    pub(crate) fn alloc_without_scan(&self, request: &Request<'_>) -> Result<Option<Block>, AllocError> {
+        if let Some(block) = self.pop_fast(request) {
+            return Ok(Some(block));
+        }
+        let route = self.route_to_slot(request);
+        if let Some(route) = &route
+            && let Some(block) = self.pop_routed(route, request)
         {
-            if self.state.hardening.zero == ZeroOn::EveryAllocation {
-                self.state.zero(block.first, block.order.pages());
-            }
-            return Ok(block);
+            return Ok(Some(block));
         }
-        self.alloc_slow(request)
+        self.alloc_locked(route, request)
     }
 
-    /// Pops a frame from the current CPU's pageset slot when the fast path failed only because a counter must be folded.
-    #[inline]
-    fn pop_folding(&self, request: &Request<'_>) -> Option<Block> {
-        let (kind, cpu) = (request.flags.kind, self.state.current_cpu_info()?);
-        let slot = self.state.slots.of(cpu.id)?;
-        if !slot.needs_only_a_fold(POP_STEPS[kind as usize]) || !request.accepts_slot(slot) {
-            return None;
-        }
-        let frame = self.state.lock_slot(slot, cpu)?.pop_and_fold(kind).ok()?;
-        self.mark_popped(slot, Popped::frame(frame), kind)
-    }
-
-    /// Allocates from the current CPU's pageset of the preferred zone or, while that zone is full, of the serving zone.
-    ///
-    /// Orders that are not cached are allocated from the preferred zone's buddy. Returns `None` when no block is
-    /// available without waiting.
-    fn alloc_near(&self, request: &Request<'_>) -> Option<Block> {
-        if request.is_in_turn() {
-            return self.pop_in_turn_by_lock(request);
-        }
-        let order = request.flags.order;
-        let cpu = self.state.current_cpu_info()?;
-        let node = &self.state.nodes[usize::from(cpu.node)];
-        let preferred = node.preferred_zone()?;
-        if !request.accepts_zone(&self.state.zones[preferred], cpu) {
-            return if request.is_confined() { self.pop_nearest_by_lock(request, cpu) } else { None };
-        }
-        if order == Order::PAGE
-            && let Some(slot) = self.state.slots.of(cpu.id)
-            && slot.zone.index() == preferred
-            && slot.has_frames()
-        {
-            let session = self.state.own_pageset(&self.state.zones[preferred], cpu)?;
-            return self.pop_preferred(&session, StackId::PAGES, &request.flags);
-        }
-        let preferred = &self.state.zones[preferred];
-        match self.state.cached.stack(order) {
-            Some(stack)
-                if stack != StackId::PAGES && self.state.pagesets_of(preferred).of(cpu).has(stack) =>
-            {
-                self.pop_preferred(&self.state.own_pageset(preferred, cpu)?, stack, &request.flags)
-            }
-            Some(stack) if !stack.is_middle() => self.pop_near(request, stack, preferred, cpu),
-            _ => self.split_preferred(preferred, cpu, &request.flags),
-        }
-    }
-
-    /// Handles the cases of [`Allocator::alloc_near`] in which the CPU's slot is empty or belongs to another zone, and
-    /// stacks of larger blocks that are empty.
+    /// Climbs the rungs after the pop.
     #[inline(never)]
-    fn pop_near(
+    fn alloc_after_pop(
         &self,
-        request: &Request<'_>,
-        stack: StackId,
-        preferred: &Zone<'m, P>,
-        cpu: CpuInfo,
-    ) -> Option<Block> {
-        let Some(zone) = self.state.zone_past_full(request, stack, preferred, cpu) else {
-            let session = self.state.own_pageset(preferred, cpu)?;
-            return self.pop_preferred(&session, stack, &request.flags);
-        };
-        let slot = self.state.slot_of(zone, cpu).filter(|_| stack == StackId::PAGES);
-        let session = match slot {
-            Some(slot) => match self.state.lock_slot(slot, cpu)?.pop_and_fold(request.flags.kind) {
-                Ok(frame) => return self.mark_popped(slot, Popped::frame(frame), request.flags.kind),
-                Err(session) => session,
-            },
-            None => self.state.own_pageset(zone, cpu)?,
-        };
-        self.pop_past_full(session, preferred, stack, &request.flags)
+        route: Option<Route<'m, P>>,
+        request: Request<'_>,
+    ) -> Result<Block, AllocError> {
+        match self.alloc_locked(route, &request)? {
+            Some(block) => Ok(block),
+            None => self.alloc_slow(&request),
+        }
     }
 
-    /// Pops a block from the preferred zone's pageset, refilling it if it is empty.
-    #[inline(always)]
-    fn pop_preferred(
+    /// Serves a request under the lock of its pageset; returns `None` if it needs the slow path.
+    fn alloc_locked(
         &self,
-        session: &PagesetSession<'_, 'm, P>,
-        stack: StackId,
-        flags: &RequestFlags,
-    ) -> Option<Block> {
-        let kept = if session.has(stack) { self.pop(session, stack, flags.order, flags.kind) } else { None };
-        let block = match kept {
-            Some(block) => block,
-            None => self.pop_refilled(session, stack, flags)?,
+        route: Option<Route<'m, P>>,
+        request: &Request<'_>,
+    ) -> Result<Option<Block>, AllocError> {
+        self.may_begin(request)?;
+        let route = route.or_else(|| self.route_by_zone(request));
+        let block = route.and_then(|route| self.pop_locked(&route, request));
+        if let Some(block) = block
+            && self.hardening.zero == ZeroOn::EveryAllocation
+        {
+            self.zero(block.first, block.order.pages());
+        }
+        Ok(block)
+    }
+
+    /// Pops a block from the slot of the route with one committing step.
+    #[inline(always)]
+    fn pop_routed(&self, route: &Route<'m, P>, request: &Request<'_>) -> Option<Block> {
+        let RequestFlags { order, kind, .. } = request.flags;
+        let (slot, stack) = (route.slot?, route.stack?);
+        if stack != StackId::PAGES {
+            let zone = &self.zones[route.zone.index()];
+            let frame = self.pop_block(zone, route.cpu, stack, order, kind)?;
+            return self.mark_popped_block(slot, frame, order, kind);
+        }
+        let popped = match route.role {
+            Role::Preferred | Role::ServingFor(_) => Popped::NOTHING, // `pop_fast` has tried
+            Role::Nearest | Role::InTurn(_) => {
+                self.platform.cpu_local().pop_from(route.cpu.id, slot, POP_STEPS[kind as usize])
+            }
         };
-        session.count_hits(1);
-        session.update_limits();
+        let popped = if popped == Popped::NOTHING { self.pop_folding(route, slot, kind)? } else { popped };
+        let block = self.mark_popped(slot, popped, kind)?;
+        self.count_turn(route, request);
         Some(block)
     }
 
-    /// Allocates a block from the preferred zone's buddy, for an order that is not cached or a middle order; checks `low` as a scan
-    /// would.
-    fn split_preferred(&self, zone: &Zone<'m, P>, cpu: CpuInfo, flags: &RequestFlags) -> Option<Block> {
-        let order = flags.order;
-        if order > self.max_order || !self.state.preferred_passes(zone, cpu, flags) {
+    /// Pops a block under the lock of the route's pageset, which is refilled if it is empty; orders that are not cached
+    /// come from the buddy.
+    ///
+    /// Returns `None` when no block is available without waiting, or the zone fails its watermark.
+    fn pop_locked(&self, route: &Route<'m, P>, request: &Request<'_>) -> Option<Block> {
+        let (zone, cpu, flags) = (&self.zones[route.zone.index()], route.cpu, &request.flags);
+        let Some(stack) = route.stack else { return self.split_preferred(zone, cpu, flags) };
+        self.return_to_preferred(route, request);
+        if let (Role::ServingFor(_), Some(slot)) = (route.role, route.slot)
+            && let Some(popped) = self.pop_folding(route, slot, flags.kind)
+        {
+            return self.mark_popped(slot, popped, flags.kind);
+        }
+        let session = self.own_pageset(zone, cpu)?;
+        if let Role::ServingFor(preferred) = route.role {
+            return self.pop_serving(session, &self.zones[preferred.index()], stack, flags);
+        }
+        if route.is_beside() && session.serves_for_another() {
             return None;
         }
-        let frame = self.take_free(zone, Some(cpu), order, flags.kind)?;
-        if !self.state.count_split(zone, cpu, frame, order, flags.kind) {
-            self.state.count_taken(zone, order, flags.kind);
-            match self.state.own_pageset(zone, cpu) {
-                Some(guard) => {
-                    guard.note_last_middle(frame);
-                    guard.add_to(|pageset| &pageset.probes, 1);
-                    guard.count_hits(1); // the fast path's limits need no update
-                }
-                None => self.state.count_split_in_totals(zone, cpu),
+        let mut passes = false;
+        let block = loop {
+            if let Some(block) = self.pop(&session, stack, flags.order, flags.kind) {
+                break block;
             }
-        }
-        Some(block_at(zone, frame, order))
-    }
-
-    /// Refills the empty pageset of the preferred zone and pops a block from it; checks `low` as a scan would.
-    fn pop_refilled(
-        &self,
-        guard: &PagesetSession<'_, 'm, P>,
-        stack: StackId,
-        flags: &RequestFlags,
-    ) -> Option<Block> {
-        let zone = guard.zone;
-        if !self.state.preferred_passes(zone, guard.cpu, flags) {
-            return None;
-        }
-        let spare = spare(zone, flags.zone_limit, Watermark::Low);
-        loop {
-            if guard.refill(stack, spare) == 0 {
-                guard.update_limits();
+            passes = passes || self.preferred_passes(zone, cpu, flags);
+            if !passes {
                 return None;
             }
-            if let Some(block) = self.pop(guard, stack, flags.order, flags.kind) {
-                guard.add_to(|pageset| &pageset.probes, 1);
-                return Some(block);
+            if session.refill(stack, spare(zone, flags.zone_limit, Watermark::Low)) == 0 {
+                session.update_limits();
+                return None;
             }
+        };
+        if passes {
+            session.add_to(|pageset| &pageset.probes, 1);
         }
+        session.count_hits(1);
+        session.update_limits();
+        drop(session);
+        self.count_turn(route, request);
+        Some(block)
     }
 
-    /// Pops the next block of a stack that can be marked as allocated.
-    fn pop(
-        &self,
-        guard: &PagesetSession<'_, 'm, P>,
-        stack: StackId,
-        order: Order,
-        kind: PageKind,
-    ) -> Option<Block> {
-        let zone = guard.zone;
-        loop {
-            let frame = guard.pop(stack, order)?;
-            guard.count_kind(kind, order.pages().get() as i64, &self.state.nodes[zone.node].counters);
-            if !self.admit(zone, frame, FrameState::Cached(order), order, kind) {
-                continue;
-            }
-            if stack != StackId::PAGES {
-                guard.note_block(order.pages().get() as u32);
-            }
-            if stack.is_middle() {
-                guard.note_last_middle(frame);
-            }
-            match self.state.shared.tuning() {
-                PagesetTuning::Depth | PagesetTuning::DepthPublished => {
-                    guard.set_run(guard.depth().on_pop(order, guard));
-                }
-                PagesetTuning::Stepwise => guard.set_run(guard.stepwise().on_pop(guard)),
-                PagesetTuning::Fixed => {}
-            }
-            return Some(block_at(zone, frame, order));
-        }
+    /// Serves a request that the pagesets of the current CPU cannot serve.
+    #[cold]
+    fn alloc_slow(&self, request: &Request<'_>) -> Result<Block, AllocError> {
+        self.serve(request, &self.resolve(request)?)
     }
 
-    /// Marks a block that was removed from a pageset or the buddy as allocated; returns `false` if it is retired
-    /// instead.
-    #[inline]
-    fn admit(&self, zone: &Zone<'_, P>, frame: u32, from: FrameState, order: Order, kind: PageKind) -> bool {
-        if !self.has_poison(zone, frame, from, order, kind) {
-            return false;
-        }
-        let admitted = zone.frames.mark_allocated(frame, from, order, kind);
-        if !admitted {
-            self.state.note_invalid(zone, frame, order);
-        }
-        admitted
+    /// Pushes a frame of the slot's zone onto the CPU's slot: route and push in one.
+    ///
+    /// Returns `false` if the frame is not an allocated frame of that zone, or if the free would have to wait for the
+    /// caller's own thread.
+    #[inline(always)]
+    fn push_fast(&self, first: Pfn) -> bool {
+        let prepare = move |slot: &PagesetSlot<'m, P>| self.release_page(slot, first);
+        let refused = move |slot: &PagesetSlot<'m, P>, push: Push| self.free_refused(slot.zone, push);
+        self.platform.cpu_local().push_current(&self.platform, &self.slots, prepare, refused)
     }
 
-    /// Whether the poison of a block that was removed from a pageset or the buddy is unchanged; retires the block if
-    /// not. Returns `true` if poisoning is off.
-    #[inline]
-    fn has_poison(
-        &self,
-        zone: &Zone<'_, P>,
-        frame: u32,
-        from: FrameState,
-        order: Order,
-        kind: PageKind,
-    ) -> bool {
-        // The poison is checked before the block is marked as allocated, because no thread can free the block until
-        // then.
-        if let Some(poison) = self.state.hardening.poison
-            && !self.state.is_poisoned(zone, frame, order, poison)
+    /// Serves every free that [`Self::push_fast`] does not serve.
+    #[inline(never)]
+    fn free_routed(&self, first: Pfn, order: Order) -> Result<(), FreeError> {
+        let Some(FreeRoute { zone, slot }) = self.route_of_free(first, order) else {
+            return Err(FreeError::NotManaged(first));
+        };
+        let frame = zone.offset(first);
+        let kind = match zone.frames.release(frame, order, self.invalid_free) {
+            Ok(kind) => kind,
+            Err(state) => return self.refuse_free(zone, first, order, state),
+        };
+        if let Some((cpu, slot)) = slot
+            && self.push_routed(zone, cpu, slot, FreedBlock { zone: zone.id, frame, order, kind })
         {
-            let first = Some(zone.pfn(frame));
-            self.state.note_retired(zone.node, RetireCause::Poison, first, order.pages());
-            zone.frames.retire(frame, from, order, kind);
-            return false;
+            return Ok(());
         }
+        let block = FreedBlock { zone: zone.id, frame, order, kind };
+        if self.free_or_defer(zone, block) { Ok(()) } else { Err(FreeError::Reentered(first)) }
+    }
+
+    /// Pushes a frame onto the slot of `zone` with one committing step, or a larger block onto a stack beside the slot.
+    ///
+    /// CPUs have no slots if freed blocks must be poisoned or quarantined.
+    #[inline(always)]
+    fn push_routed(
+        &self,
+        zone: &Zone<'m, P>,
+        cpu: CpuInfo,
+        slot: &'m PagesetSlot<'m, P>,
+        block: FreedBlock,
+    ) -> bool {
+        if block.order == Order::PAGE {
+            return self.platform.cpu_local().push_to(cpu.id, slot, block.push())
+                || self.push_folding(cpu, slot, block);
+        }
+        let stack = self.stack_for(zone, cpu, block.frame, block.order);
+        stack.is_some_and(|stack| self.push_block(zone, cpu, stack, block))
+    }
+
+    /// Frees a block that is marked as cached, or defers that, if it would have to wait for the caller's own thread.
+    ///
+    /// Returns `false` if the CPU has deferred too many frees already. The block is then marked as allocated again.
+    fn free_or_defer(&self, zone: &Zone<'m, P>, block: FreedBlock) -> bool {
+        if self.platform.is_reentered() {
+            return self.defer_free(zone, block);
+        }
+        self.finish_own_frees();
+        self.free_cached(zone, block);
         true
     }
-}
 
-impl PageKind {
-    /// Returns the counter of frames allocated as this kind.
-    #[inline]
-    pub(crate) const fn item(self) -> NodeItem {
-        match self {
-            Self::User => NodeItem::User,
-            Self::Cache => NodeItem::Cache,
-            Self::Kernel => NodeItem::Kernel,
+    /// Frees a block that is marked as cached: to the CPU's pageset of the zone or, if that cannot hold it, to the buddy.
+    fn push_or_merge(&self, zone: &Zone<'m, P>, block: FreedBlock) {
+        let pushed = match self.current_cpu_info() {
+            Some(cpu) => self.push_locked(zone, cpu, block),
+            None => {
+                self.nodes[zone.node].counters.add_total(block.kind.item(), -block.pages());
+                false
+            }
+        };
+        if !pushed {
+            self.free_to_buddy(zone, block.frame, block.order);
         }
     }
-}
 
-impl<'m, P: Platform> MachineState<'m, P> {
-    /// Counts a popped frame that is the second copy of a frame freed twice.
+    /// Pushes a block onto a stack of the CPU's pageset under the pageset's lock, and drains a full pageset. Counts the block
+    /// as freed in any case.
     ///
-    /// The first copy has been allocated already, so the frame's state does not change. The second copy is counted as
-    /// allocated, because the invalid free had subtracted it.
-    #[cold]
-    fn retire_popped(&self, zone: usize, frame: u32) {
-        self.note_invalid(&self.zones[zone], frame, Order::PAGE);
-    }
-
-    /// Whether a scan at `low`, which begins at the preferred zone, would also end there, because the zone's watermark
-    /// allows the request.
+    /// Returns `false` if the block must go to the buddy.
     #[inline]
-    fn preferred_passes(&self, zone: &Zone<'m, P>, cpu: CpuInfo, flags: &RequestFlags) -> bool {
-        !self.platform.is_reclaiming()
-            && self.is_online(cpu)
-            && zone.watermarks_allow(flags.order, flags.urgency, flags.zone_limit, Watermark::Low)
-    }
-
-    #[cold]
-    fn is_poisoned(&self, zone: &Zone<'_, P>, frame: u32, order: Order, poison: u64) -> bool {
-        let contents = self.platform.contents().expect("checked when the allocator was made");
-        contents.holds(zone.pfn(frame), order.pages(), poison)
-    }
-
-    /// Zeroes a block.
-    #[cold]
-    pub(super) fn zero(&self, first: Pfn, count: PageCount) {
-        if let Some(contents) = self.platform.contents() {
-            contents.fill(first, count, 0);
-        }
+    fn push_locked(&self, zone: &Zone<'m, P>, cpu: CpuInfo, block: FreedBlock) -> bool {
+        let FreedBlock { frame, order, kind, .. } = block;
+        let counters = &self.nodes[zone.node].counters;
+        let stack = self.stack_for(zone, cpu, frame, order);
+        let session = match stack {
+            None if self.count_merge(zone, cpu, order, kind) => return false,
+            None => None,
+            Some(stack) if stack != StackId::PAGES && self.push_block(zone, cpu, stack, block) => {
+                return true;
+            }
+            Some(_) => self.own_pageset(zone, cpu),
+        };
+        let (Some(session), Some(stack)) = (session, stack) else {
+            counters.add_total(kind.item(), -block.pages());
+            return false;
+        };
+        session.count_kind(kind, -block.pages(), counters);
+        let pushed = session.add(stack, frame, order);
+        session.update_limits();
+        session.end();
+        pushed
     }
 }

@@ -4,25 +4,24 @@
 //! skips these zones 64 at a time. With node reclaim (M3), a scan reclaims a nearby zone below its watermark before it
 //! continues, unless the cache records a recent failure. A scan tries its first zone without the cache. In the form
 //! first published, node reclaim of that zone also precedes the cache. When a scan with the cache finds no block, it
-//! tries all zones once more. Related files: `alloc/slow_path.rs` runs scans, `zonelist/candidates.rs` finds the zones
-//! to try, `zonelist/full_cache.rs` holds the full bits, and `alloc/reclaim.rs` has node reclaim. Source: Jackson 2006,
+//! tries all zones once more. Related files: `alloc/slow.rs` runs scans, `zonelist/candidates.rs` finds the zones
+//! to try, `zonelist/full_cache.rs` holds the full bits, and `reclaim/mod.rs` has node reclaim. Source: Jackson 2006,
 //! Linux 9276b1bc96a1; Gorman 2011, Linux cd38b115d5ad.
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::Allocator;
-use crate::alloc::context::AllocContext;
-use crate::alloc::explain::{Exclusion, Outcome, ReclaimStep};
-use crate::alloc::failed_reclaim::{FailedReclaim, Past};
-use crate::alloc::reclaim::NodeReclaimOutcome;
-use crate::alloc::request::Block;
-use crate::alloc::slow_path::IDLE_ROUNDS;
-use crate::alloc::watch::Watch;
 use crate::config::ZonelistCache;
 use crate::pageset::full_zones::note_full;
 use crate::pageset::session::PagesetSession;
 use crate::pageset::state::MachineState;
 use crate::platform::{Atomic, Platform};
+use crate::reclaim::IDLE_ROUNDS;
+use crate::reclaim::NodeReclaimOutcome;
+use crate::reclaim::failed::{FailedReclaim, Past};
+use crate::request::Block;
+use crate::request::context::AllocContext;
+use crate::request::steps::Watch;
+use crate::request::steps::{Exclusion, Outcome, ReclaimStep};
 use crate::rules::watermarks::{Urgency, Watermark};
 use crate::units::{Order, PageCount};
 use crate::zone::counters::ZoneItem;
@@ -30,10 +29,7 @@ use crate::zone::events::{Event, EventCells};
 use crate::zone::{CpuInfo, Zone};
 use crate::zonelist::candidates::{Candidates, NodeFilter};
 use crate::zonelist::full_cache::{FullBits, ScanClass};
-use crate::zonelist::{ListChanged, PositionMask};
-
-/// Maximum number of attempts of a scan when the lists are rebuilt twice during an attempt, which invalidates it.
-pub(super) const RESTARTS: u32 = 8;
+use crate::zonelist::{ListChanged, PositionMask, RESTARTS};
 
 /// Maximum number of last scans before a request fails. This equals the number of scans of a request that never skips a
 /// zone.
@@ -56,7 +52,7 @@ enum CacheUse {
 
 struct Scan<'s, 'm, P: Platform, W> {
     watch: W,
-    allocator: &'s Allocator<'m, P>,
+    state: &'s MachineState<'m, P>,
     context: &'s AllocContext<'s>,
     watermark: Watermark,
     candidates: Candidates<'s, 'm, P>,
@@ -77,7 +73,7 @@ struct Scan<'s, 'm, P: Platform, W> {
     met_marks: bool,
 }
 
-impl<'m, P: Platform> Allocator<'m, P> {
+impl<'m, P: Platform> MachineState<'m, P> {
     /// Scans the request's list at `watermark`.
     pub(super) fn scan<W: Watch>(
         &self,
@@ -93,7 +89,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Ignores full bits, and repeats the scan as long as node reclaim frees frames. A request therefore never fails
     /// because of the zonelist cache. In the published form, this method runs one ordinary scan.
     pub(super) fn scan_last<W: Watch>(&self, context: &AllocContext<'_>, watch: W) -> Option<Block> {
-        if self.state.shared.zonelist_cache().is_published_form() {
+        if self.shared.zonelist_cache().is_published_form() {
             return self.scan(context, Watermark::Min, watch);
         }
         for _ in 0..LAST_SCANS {
@@ -119,7 +115,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             let mut scan = Scan::new(self, context, watermark, past, &mut listed, watch);
             let found = scan.run();
             if !W::IS_DRY {
-                self.state.count_probes(context, scan.probes);
+                self.count_probes(context, scan.probes);
             }
             freed |= scan.freed;
             if let Ok(found) = found {
@@ -133,17 +129,17 @@ impl<'m, P: Platform> Allocator<'m, P> {
 impl<'s, 'm, P: Platform, W: Watch> Scan<'s, 'm, P, W> {
     /// Creates a scan at `watermark`; `listed` is storage for the positions of allowed nodes.
     fn new(
-        allocator: &'s Allocator<'m, P>,
+        state: &'s MachineState<'m, P>,
         context: &'s AllocContext<'s>,
         watermark: Watermark,
         past: Past,
         listed: &'s mut Option<PositionMask>,
         watch: W,
     ) -> Self {
-        let node = &allocator.state.nodes[context.target];
-        let mode = allocator.state.shared.zonelist_cache();
+        let node = &state.nodes[context.target];
+        let mode = state.shared.zonelist_cache();
         let off = mode == ZonelistCache::Off
-            || !allocator.state.has_fallback()
+            || !state.has_fallback()
             || context.strict
             || context.has_address_limit()
             || context.urgency == Urgency::Reserve
@@ -155,15 +151,15 @@ impl<'s, 'm, P: Platform, W: Watch> Scan<'s, 'm, P, W> {
         };
         Self {
             watch,
-            allocator,
+            state,
             context,
             watermark,
             candidates: Candidates::new(
-                allocator.state.lists.read(context.target),
+                state.lists.read(context.target),
                 context.limit,
                 context.nodes().map(|nodes| NodeFilter::new(nodes, context.nodes, listed)),
             ),
-            full: allocator.state.lists.full(context.target),
+            full: state.lists.full(context.target),
             events: node.events,
             mode,
             class,
@@ -186,7 +182,7 @@ impl<'s, 'm, P: Platform, W: Watch> Scan<'s, 'm, P, W> {
             // The first zone that may serve the request remains the preferred zone, even if its full bit makes this
             // scan skip it.
             let first = self.candidates.next(0, None)?;
-            self.preferred = first.map(|(_, zone)| &self.allocator.state.zones[zone.index()]);
+            self.preferred = first.map(|(_, zone)| &self.state.zones[zone.index()]);
             self.set_up_cache();
         }
         let found = self.pass()?;
@@ -210,7 +206,7 @@ impl<'s, 'm, P: Platform, W: Watch> Scan<'s, 'm, P, W> {
                 self.report_skipped(from, next.map(|(position, _)| position))?;
             }
             let Some((position, zone)) = next else { return Ok(None) };
-            let zone = &self.allocator.state.zones[zone.index()];
+            let zone = &self.state.zones[zone.index()];
             if self.context.strict && zone.node != self.context.target {
                 return Ok(None); // the zones of the target come first in its list
             }
@@ -243,7 +239,7 @@ impl<'s, 'm, P: Platform, W: Watch> Scan<'s, 'm, P, W> {
             return false;
         }
         !self.may_reclaim(zone)
-            || match self.allocator.expected_node_reclaim(zone, self.context) {
+            || match self.state.expected_node_reclaim(zone, self.context) {
                 Some(NodeReclaimOutcome::NoScan) => false,
                 Some(NodeReclaimOutcome::Full) => self.mode.marks_unreclaimable(),
                 _ => true,
@@ -255,8 +251,8 @@ impl<'s, 'm, P: Platform, W: Watch> Scan<'s, 'm, P, W> {
     fn report_skipped(&mut self, from: usize, end: Option<usize>) -> Result<(), ListChanged> {
         let skipped = end.map_or(usize::MAX, |end| end - from);
         for zone in self.candidates.zones_from(from)?.take(skipped) {
-            let zone = &self.allocator.state.zones[zone.index()];
-            let outcome = self.allocator.state.why_skipped(zone, self.context);
+            let zone = &self.state.zones[zone.index()];
+            let outcome = self.state.why_skipped(zone, self.context);
             self.met_marks |= matches!(outcome, Outcome::MarkedFull { .. });
             self.watch.zone(zone, self.watermark, outcome);
         }
@@ -266,7 +262,7 @@ impl<'s, 'm, P: Platform, W: Watch> Scan<'s, 'm, P, W> {
     /// Reports why a zone that was tried did not serve.
     fn report_failed(&self, zone: &Zone<'m, P>) {
         if W::WATCHES {
-            let why = self.allocator.state.why_failed(zone, self.context, self.watermark);
+            let why = self.state.why_failed(zone, self.context, self.watermark);
             self.watch.zone(zone, self.watermark, why);
         }
     }
@@ -278,10 +274,10 @@ impl<'s, 'm, P: Platform, W: Watch> Scan<'s, 'm, P, W> {
     /// Whether the first zone within the request's zone limit is on a node that the cpuset excludes.
     fn first_is_disallowed(&self) -> Result<bool, ListChanged> {
         let Some(cpuset) = self.context.cpuset else { return Ok(false) };
-        let list = self.allocator.state.lists.read(self.context.target);
+        let list = self.state.lists.read(self.context.target);
         let mut all = Candidates::new(list, self.context.limit, None);
         let first = all.next(0, None)?;
-        Ok(first.is_some_and(|(_, zone)| !cpuset.contains(self.allocator.state.zones[zone.index()].node_id)))
+        Ok(first.is_some_and(|(_, zone)| !cpuset.contains(self.state.zones[zone.index()].node_id)))
     }
 
     /// Tries to allocate from one zone that may serve the request.
@@ -328,11 +324,11 @@ impl<'s, 'm, P: Platform, W: Watch> Scan<'s, 'm, P, W> {
             return None;
         }
         if W::IS_DRY {
-            let expected = self.allocator.expected_node_reclaim(zone, self.context);
+            let expected = self.state.expected_node_reclaim(zone, self.context);
             self.report_reclaim(zone, expected.map_or(ReclaimStep::WouldRun, NodeReclaimOutcome::step));
             return None;
         }
-        let outcome = self.allocator.node_reclaim(zone, self.context);
+        let outcome = self.state.node_reclaim(zone, self.context);
         self.report_reclaim(zone, outcome.step());
         self.freed |= matches!(outcome, NodeReclaimOutcome::Some | NodeReclaimOutcome::Success);
         if matches!(outcome, NodeReclaimOutcome::NoScan | NodeReclaimOutcome::Full) {
@@ -344,7 +340,7 @@ impl<'s, 'm, P: Platform, W: Watch> Scan<'s, 'm, P, W> {
             return None;
         }
         // The freed frames may be in any part of the node's memory of this kind.
-        let taken = self.allocator.state.parts_up_to(zone).iter().find_map(|part| self.try_alloc(part));
+        let taken = self.state.parts_up_to(zone).iter().find_map(|part| self.try_alloc(part));
         if taken.is_none() {
             let lasting = self.watermark == Watermark::Min || outcome != NodeReclaimOutcome::Success;
             if self.mode == ZonelistCache::On && lasting && !self.context.has_address_limit() {
@@ -370,9 +366,9 @@ impl<'s, 'm, P: Platform, W: Watch> Scan<'s, 'm, P, W> {
             let AllocContext { order, .. } = *self.context;
             return Some(Block { first: zone.span.start, order, zone: zone.id, node: zone.node_id });
         }
-        let block = self.allocator.alloc_from(zone, preferred, self.context, self.watermark)?;
+        let block = self.state.alloc_from(zone, preferred, self.context, self.watermark)?;
         if zone.node != preferred.node {
-            self.allocator.state.count_foreign(preferred, self.context.cpu);
+            self.state.count_foreign(preferred, self.context.cpu);
         }
         self.watch.zone(zone, self.watermark, Outcome::Serves);
         Some(block)
@@ -392,19 +388,18 @@ impl<'s, 'm, P: Platform, W: Watch> Scan<'s, 'm, P, W> {
     /// last, so that the scan tries every part before it reclaims.
     fn may_reclaim(&self, zone: &Zone<'_, P>) -> bool {
         let preferred = self.preferred.map_or(zone.node, |preferred| preferred.node);
-        self.allocator.state.shared.node_reclaim().is_on()
-            && self.allocator.state.is_last_listed_part(zone, self.context)
+        self.state.shared.node_reclaim().is_on()
+            && self.state.is_last_listed_part(zone, self.context)
             && (!self.mode.heeds_distance()
-                || self.allocator.distance(preferred, zone.node)
-                    <= self.allocator.state.shared.reclaim_distance())
+                || self.state.distance(preferred, zone.node) <= self.state.shared.reclaim_distance())
     }
 
     /// Makes the cache active, at most once per scan.
     fn set_up_cache(&mut self) {
         if self.cache == CacheUse::Later {
             if W::IS_DRY {
-                self.bits_are_stale = self.full.is_stale(self.allocator.state.platform.now());
-            } else if self.full.set_up(self.allocator.state.platform.now()) {
+                self.bits_are_stale = self.full.is_stale(self.state.platform.now());
+            } else if self.full.set_up(self.state.platform.now()) {
                 self.events.add(Event::Wipes, 1);
             }
             self.cache = CacheUse::Active;
@@ -418,7 +413,7 @@ impl<'s, 'm, P: Platform, W: Watch> Scan<'s, 'm, P, W> {
         let is_new = if self.mode.is_published_form() {
             self.full.set_published(position)
         } else {
-            self.allocator.state.note_full_bit(zone, self.class, self.context.target);
+            self.state.note_full_bit(zone, self.class, self.context.target);
             self.full.set_bound(self.class, position)
         };
         if is_new {
@@ -434,7 +429,7 @@ impl<'s, 'm, P: Platform, W: Watch> Scan<'s, 'm, P, W> {
         self.mode == ZonelistCache::On
             && self.cache != CacheUse::None
             && failed_reclaim(zone, self.class.order_class()).binds(
-                self.allocator.state.platform.now(),
+                self.state.platform.now(),
                 self.context.limit,
                 self.past,
             )
@@ -444,12 +439,12 @@ impl<'s, 'm, P: Platform, W: Watch> Scan<'s, 'm, P, W> {
     ///
     /// The scan reaches the lower zones next. Because reclaim covered the whole node, it need not be repeated for them.
     fn note_failed_reclaim(&self, zone: &Zone<'_, P>, outcome: NodeReclaimOutcome) {
-        let now = self.allocator.state.platform.now();
+        let now = self.state.platform.now();
         let failure = FailedReclaim::new(now, self.context.limit);
         let failure =
             if outcome == NodeReclaimOutcome::Nothing { failure } else { failure.with_some_freed() };
         let lower = |other: &&Zone<'_, P>| other.kind <= zone.kind;
-        for zone in self.allocator.state.node_zones(zone.node).iter().filter(lower) {
+        for zone in self.state.node_zones(zone.node).iter().filter(lower) {
             for class in self.class.bound_orders().iter() {
                 if !failed_reclaim(zone, class).covers(failure, now) {
                     zone.cells.reclaim_failed_at[class].store(failure.word(), Relaxed); // relaxed: a hint
@@ -483,7 +478,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Counts a block that `preferred` should have served, in the CPU's counter difference if its pageset can be
     /// locked.
-    pub(super) fn count_foreign(&self, preferred: &Zone<'m, P>, cpu: Option<CpuInfo>) {
+    pub(crate) fn count_foreign(&self, preferred: &Zone<'m, P>, cpu: Option<CpuInfo>) {
         match cpu.and_then(|cpu| self.own_pageset_still(preferred, cpu)) {
             Some(guard) => {
                 preferred.counters().increment(&guard.zone_diffs, ZoneItem::NumaForeign, &guard);

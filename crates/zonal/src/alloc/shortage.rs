@@ -1,15 +1,16 @@
 //! Explains why a request found no memory: the reason for each zone, and how many frames the zone lacked.
 //!
-//! This code runs only for failed requests and does not allocate memory. Related files: `alloc/slow_path.rs` fails
+//! This code runs only for failed requests and does not allocate memory. Related files: `alloc/slow.rs` fails
 //! requests, `rules/watermarks.rs` has the rule that the verdicts follow, and `error/shortage.rs` defines the figures.
 
 use crate::Allocator;
-use crate::alloc::context::AllocContext;
-use crate::alloc::mempolicy::Turn;
-use crate::alloc::request::Request;
 use crate::error::{AllocError, Shortage, Verdict, VerdictCounts, ZoneShortage};
 use crate::pageset::state::MachineState;
 use crate::platform::Platform;
+use crate::request::Request;
+use crate::request::context::AllocContext;
+use crate::request::policy::Turn;
+use crate::request::steps::{Exclusion, Outcome};
 use crate::rules::watermarks::{Urgency, Watermark};
 use crate::units::{Order, PageCount};
 use crate::zone::Zone;
@@ -27,7 +28,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         request: &Request<'_>,
         mut sink: impl FnMut(ZoneShortage),
     ) -> Result<(), AllocError> {
-        let context = self.resolve_in_turn(request, Turn::Last)?;
+        let context = self.state.resolve_in_turn(request, Turn::Last)?;
         let zones = self.state.zones.iter().filter(|zone| context.allows(zone));
         zones.for_each(|zone| sink(zone_shortage(zone, self.state.pagesets_of(zone).frames(), &context)));
         Ok(())
@@ -115,5 +116,48 @@ impl<'m, P: Platform> MachineState<'m, P> {
             sum.in_pagesets = sum.in_pagesets.plus(zone.in_pagesets);
         }
         sum
+    }
+}
+
+impl<'m, P: Platform> MachineState<'m, P> {
+    /// Reports why a scan does not come to the zone: it is not allowed, or it is marked as full.
+    pub(super) fn why_skipped(&self, zone: &Zone<'m, P>, context: &AllocContext<'_>) -> Outcome {
+        if zone.kind > context.limit {
+            Outcome::NotAllowed(Exclusion::ZoneLimit)
+        } else if !context.allows_node(zone.node_id) {
+            Outcome::NotAllowed(Exclusion::Node)
+        } else {
+            let wiped_at = self.lists.full(context.target).wiped_at();
+            Outcome::MarkedFull { within_ns: self.platform.now().ns_since(wiped_at) }
+        }
+    }
+
+    /// Returns why a zone that was tried did not serve.
+    pub(super) fn why_failed(
+        &self,
+        zone: &Zone<'m, P>,
+        context: &AllocContext<'_>,
+        watermark: Watermark,
+    ) -> Outcome {
+        let free = zone.free_beside(context.order, context.limit);
+        let mark = zone.watermarks().discounted(watermark, context.urgency);
+        let needed = mark.plus(context.order.pages());
+        let beside_reserve = needed.plus(zone.reserve(context.limit));
+        let is_short = context.urgency != Urgency::Reserve && free < beside_reserve;
+        if is_short {
+            Outcome::Below { short_by: beside_reserve.saturating_minus(free), is_reserved: free >= needed }
+        } else if zone.free_areas.largest_order().is_none_or(|largest| largest < context.order)
+            || !context.has_block_in_reach(zone)
+        {
+            Outcome::NoBlock
+        } else {
+            Outcome::Lost
+        }
+    }
+
+    /// Returns the number of frames in the pagesets of the zones that the request may use.
+    pub(super) fn in_allowed_pagesets(&self, context: &AllocContext<'_>) -> PageCount {
+        let zones = self.zones.iter().filter(|zone| context.allows(zone));
+        zones.map(|zone| self.pagesets_of(zone).frames()).sum()
     }
 }

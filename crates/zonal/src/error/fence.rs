@@ -1,6 +1,6 @@
 //! The errors of fences and of the retirement of frames.
 //!
-//! Related files: `alloc/fences.rs` fences ranges, `alloc/retire.rs` retires frames.
+//! Related files: `ranges/fences.rs` fences ranges, `ranges/retire.rs` retires frames.
 
 use core::fmt;
 

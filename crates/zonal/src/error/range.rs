@@ -1,6 +1,6 @@
 //! The errors of allocations of given frames.
 //!
-//! Related files: `alloc/ranges.rs` allocates ranges.
+//! Related files: `ranges/mod.rs` allocates ranges.
 
 use core::fmt;
 

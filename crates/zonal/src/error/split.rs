@@ -1,6 +1,6 @@
 //! The errors of splits.
 //!
-//! Related files: `alloc/runs.rs` splits blocks and runs.
+//! Related files: `ranges/runs.rs` splits blocks and runs.
 
 use core::fmt;
 

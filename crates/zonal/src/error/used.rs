@@ -1,6 +1,6 @@
 //! The description of frames that are in use.
 //!
-//! Related files: `alloc/ranges.rs` lists such frames, errors of ranges contain them.
+//! Related files: `ranges/mod.rs` lists such frames, errors of ranges contain them.
 
 use core::fmt;
 

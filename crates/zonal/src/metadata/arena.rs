@@ -3,7 +3,7 @@
 //! An [`Arena`] allocates slices from one buffer, in ascending order of address, and constructs values in them. A
 //! [`Measure`] computes in advance how many bytes the slices need.
 //!
-//! Related files: `alloc/layout.rs` determines which slices are allocated and in which order, and `platform/cells.rs`
+//! Related files: `layout.rs` determines which slices are allocated and in which order, and `platform/cells.rs`
 //! declares the structures.
 
 use core::mem::{MaybeUninit, align_of, size_of};

@@ -13,6 +13,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
+use crate::pageset::deferred::FreedBlock;
 use crate::pageset::depth_cells::Leeway;
 use crate::pageset::state::MachineState;
 use crate::pageset::{Pageset, StackId};
@@ -83,9 +84,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         zone: &Zone<'m, P>,
         cpu: CpuInfo,
         stack: StackId,
-        frame: u32,
-        order: Order,
-        kind: PageKind,
+        FreedBlock { frame, order, kind, .. }: FreedBlock,
     ) -> bool {
         let pagesets = self.pagesets_of(zone);
         let pageset = pagesets.of(cpu);

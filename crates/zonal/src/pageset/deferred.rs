@@ -2,7 +2,7 @@
 //!
 //! Such a free must not wait for a lock, because its own thread may hold the lock. It marks its block as cached, as every
 //! free does, so that a second free of the block is refused at once. Only the push is left to an operation that may wait.
-//! Related files: `alloc/free.rs` defers and finishes frees, `platform/mod.rs` says when a handler is reentered.
+//! Related files: `alloc/freed.rs` defers and finishes frees, `platform/mod.rs` says when a handler is reentered.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -16,9 +16,9 @@ const ZONE_SHIFT: u32 = 42;
 /// Makes the word of a block differ from the word of an empty cell.
 const IN_USE: u64 = 1 << 63;
 
-/// A block whose free is deferred. It is marked as cached, is in no pageset, and still counts as allocated.
+/// A block that a free has claimed. It is marked as cached, is in no pageset, and still counts as allocated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct DeferredBlock {
+pub(crate) struct FreedBlock {
     pub(crate) zone: ZoneId,
     pub(crate) frame: u32,
     pub(crate) order: Order,
@@ -37,14 +37,14 @@ all_zero! {
     }
 }
 
-impl DeferredBlock {
+impl FreedBlock {
     fn word(self) -> u64 {
         let (order, kind) = (u64::from(self.order.get()), self.kind as u64);
         let zone = self.zone.index() as u64;
         IN_USE | zone << ZONE_SHIFT | kind << KIND_SHIFT | order << ORDER_SHIFT | u64::from(self.frame)
     }
 
-    fn of_word(word: u64) -> Option<Self> {
+    fn from_word(word: u64) -> Option<Self> {
         let field = |from: u32, to: u32| word >> from & ((1 << (to - from)) - 1);
         (word != 0).then(|| Self {
             zone: ZoneId::from_index(field(ZONE_SHIFT, IN_USE.trailing_zeros()) as usize),
@@ -57,7 +57,7 @@ impl DeferredBlock {
 
 impl<P: Platform> DeferredFrees<P> {
     /// Adds a block; returns `false` if all cells are in use.
-    pub(crate) fn add(&self, block: DeferredBlock) -> bool {
+    pub(crate) fn add(&self, block: FreedBlock) -> bool {
         // Release: the thread that takes the block sees the writes of its last owner. Relaxed: a cell in use is skipped.
         let put = |cell: &P::U64| cell.compare_exchange(0, block.word(), Release, Relaxed).is_ok();
         let added = self.cells.iter().any(put);
@@ -77,12 +77,12 @@ impl<P: Platform> DeferredFrees<P> {
     }
 
     /// Removes all blocks. A handler may add further blocks at any time, also to cells that are empty already.
-    pub(crate) fn take_all(&self) -> impl Iterator<Item = DeferredBlock> + '_ {
+    pub(crate) fn take_all(&self) -> impl Iterator<Item = FreedBlock> + '_ {
         // The flag is cleared before the cells are read, so that a block that is added too late to be found sets it again.
         // Acquire, both times: pairs with the releases in `add`.
         self.has_blocks.swap(0, Acquire);
         let in_use = self.cells.iter().filter(|cell| cell.load(Relaxed) != 0); // relaxed: the swap acquires
-        in_use.filter_map(|cell| DeferredBlock::of_word(cell.swap(0, Acquire)))
+        in_use.filter_map(|cell| FreedBlock::from_word(cell.swap(0, Acquire)))
     }
 }
 
@@ -101,17 +101,17 @@ mod tests {
             for (frame, kind) in [0, 1, u32::MAX].into_iter().zip(PageKind::ALL) {
                 for order in [0, 9, MAX_ORDER_LIMIT] {
                     let order = Order::new(order).unwrap();
-                    let block = DeferredBlock { zone: ZoneId::from_index(zone), frame, order, kind };
-                    assert_eq!(DeferredBlock::of_word(block.word()), Some(block));
+                    let block = FreedBlock { zone: ZoneId::from_index(zone), frame, order, kind };
+                    assert_eq!(FreedBlock::from_word(block.word()), Some(block));
                 }
             }
         }
-        assert_eq!(DeferredBlock::of_word(0), None);
+        assert_eq!(FreedBlock::from_word(0), None);
     }
 
     #[test]
     fn a_full_list_accepts_no_block_until_it_is_emptied() {
-        let block = |frame| DeferredBlock {
+        let block = |frame| FreedBlock {
             zone: ZoneId::from_index(0),
             frame,
             order: Order::PAGE,

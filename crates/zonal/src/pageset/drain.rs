@@ -1,7 +1,7 @@
 //! Pushes of blocks under the lock, and drains, which move frames from a full pageset to the buddy.
 //!
 //! Related files: `pageset/refill.rs` moves frames into a pageset, `rules/pageset_tuning.rs` decides how many frames to
-//! drain, and `alloc/free.rs` frees blocks.
+//! drain, and `alloc/freed.rs` frees blocks.
 
 use crate::buddy::word_batch::{BATCH_MAX, WordBatch};
 use crate::pageset::high::zone_level;

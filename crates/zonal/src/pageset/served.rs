@@ -1,7 +1,7 @@
 //! Counts the blocks that a pageset served, in one lane (a small counter field) of the pageset's word.
 //!
 //! Normally a served block is a *hit*, because its zone was the preferred zone. While the CPU uses the pageset of
-//! another zone (`alloc/past_full.rs`), a served block is a *miss*. The pageset then *serves for* the preferred zone,
+//! another zone (`alloc/route.rs`), a served block is a *miss*. The pageset then *serves for* the preferred zone,
 //! which counts the block as foreign. The zone for which a pageset serves changes only while the lane is zero, because
 //! the lane cannot distinguish the two cases. Hits of interleaving requests are counted in a cell of their own in
 //! addition. Related files: `zone/counters.rs` has the totals, and `pageset/steps.rs` folds most of these counts.
@@ -35,7 +35,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     ///
     /// The difference is changed by atomic additions, because pops without the lock count too. After each call it is at
     /// most the threshold.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn count_interleave_hit(&self, zone: ZoneId, head: &Head<P>) {
         let counters = self.zones[zone.index()].counters();
         // Relaxed: additions commute, and order no other accesses.

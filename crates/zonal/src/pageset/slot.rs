@@ -1,10 +1,10 @@
 //! Pageset slots: a slot holds the data of one pageset that the fast path needs, on one cache line.
 //!
 //! A CPU normally uses its pageset of the preferred zone of its node (`zone/node.rs`). While the full bit of that zone
-//! is set, the CPU uses its pageset of the serving zone instead (`alloc/past_full.rs`). [`PagesetSlots`] records for
+//! is set, the CPU uses its pageset of the serving zone instead (`alloc/route.rs`). [`PagesetSlots`] records for
 //! each CPU the pageset from which it pops and to which it pushes single frames. A stale record is harmless, because it
 //! refers to a pageset of the same CPU. Slots hold pointers, so they are valid in one process only. Related files:
-//! `alloc/mod.rs` and `alloc/free.rs` use the slots, through `platform/cpu_local.rs`.
+//! `alloc/mod.rs` use the slots, through `platform/cpu_local.rs`.
 
 use core::sync::atomic::Ordering::Relaxed;
 

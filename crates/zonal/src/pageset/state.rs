@@ -6,14 +6,16 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::config::Hardening;
+use crate::config::{Faults, Hardening, InvalidFree};
 use crate::node_mask::NodeMask;
 use crate::pageset::deferred::DeferredFrees;
 use crate::pageset::{CachedOrders, ZonePagesets};
 use crate::platform::pageset_slot::PagesetSlots;
 use crate::platform::tracepoint::{RetireCause, Tracepoint};
 use crate::platform::{Atomic, Platform};
-use crate::units::{CpuId, NodeId, PageCount, Pfn, ZoneKind};
+use crate::rules::fallback_order::{CpuPenalty, NodeLoad};
+use crate::rules::stat_threshold::CounterRules;
+use crate::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneKind};
 use crate::zone::events::Event;
 use crate::zone::node::Node;
 use crate::zone::shared::SharedCells;
@@ -40,6 +42,20 @@ pub(crate) struct MachineState<'m, P: Platform> {
     /// Deferred frees by CPU index.
     pub(crate) deferred: &'m [DeferredFrees<P>],
     pub(crate) hardening: Hardening,
+    /// Distances between nodes, in row-major order.
+    pub(crate) distances: &'m [u8],
+    /// First frame of each zone and the zone's index, in ascending order of frames.
+    pub(crate) starts: &'m [(Pfn, u16)],
+    /// Every range that is or may become memory, in ascending order and disjoint.
+    pub(crate) memory: &'m [(Pfn, PageCount)],
+    pub(crate) page_bytes: u32,
+    pub(crate) max_order: Order,
+    pub(crate) node_load: NodeLoad,
+    pub(crate) cpu_penalty: CpuPenalty,
+    pub(crate) invalid_free: InvalidFree,
+    pub(crate) faults: Faults,
+    pub(crate) counters: CounterRules,
+    pub(crate) metadata_bytes: u64,
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {

@@ -7,7 +7,7 @@
 //! limit or if the *lock word* of the head is locked. Its caller then uses the slow path. A *sequence* is the list of
 //! memory accesses of one operation.
 //!
-//! Related files: `alloc/mod.rs` and `alloc/free.rs` try these operations first, and `pageset/guard.rs` sets the
+//! Related files: `alloc/mod.rs` try these operations first, and `pageset/guard.rs` sets the
 //! limits. A platform selects its access method with [`Platform::CpuLocal`].
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};

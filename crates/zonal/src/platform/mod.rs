@@ -276,7 +276,7 @@ pub trait Platform: Send + Sync {
     /// Whether the calling thread or CPU is reclaiming: it has called [`Platform::begin_reclaiming`], but not yet
     /// [`Platform::end_reclaiming`].
     ///
-    /// If so, the allocator treats the caller's requests as [`Reserve`](crate::alloc::request::Urgency::Reserve)
+    /// If so, the allocator treats the caller's requests as [`Reserve`](crate::request::Urgency::Reserve)
     /// requests, and does not start another reclaim for them.
     fn is_reclaiming(&self) -> bool {
         false

@@ -210,19 +210,6 @@ pub struct PagesetSlot<'m, P: Platform> {
 copy_view!(PagesetSlot);
 
 impl<P: Platform> PagesetSlot<'_, P> {
-    /// Whether the slot belongs to a pageset.
-    #[inline]
-    pub(crate) fn is_used(&self) -> bool {
-        self.slots_at != 0
-    }
-
-    /// Returns the offset of `frame` from the base of the zone, if the zone may have that frame.
-    #[inline]
-    pub(crate) fn offset(&self, frame: Pfn) -> Option<u32> {
-        let offset = frame.get().wrapping_sub(self.base.get());
-        (offset < self.states.len() as u64).then_some(offset as u32) // a zone spans at most 2^32 frames
-    }
-
     /// Whether the stack has a frame; the result may be stale.
     #[inline]
     pub(crate) fn has_frames(&self) -> bool {
@@ -237,6 +224,14 @@ impl<P: Platform> PagesetSlot<'_, P> {
         let (word, limit) = (self.head.word.load(Relaxed), self.head.pop_limit.load(Relaxed));
         free_slots_of(word) < self.slots.len()
             && word.wrapping_add(step.bits()).wrapping_add(limit) & FREE_SLOTS_GUARD == 0
+    }
+
+    /// Whether the limit of free slots allows a push, so that only a counter can make a push fail; the result may be stale.
+    #[inline]
+    pub(crate) fn push_needs_only_a_fold(&self, step: Step) -> bool {
+        // Relaxed: may be stale.
+        let (word, limit) = (self.head.word.load(Relaxed), self.head.push_limit.load(Relaxed));
+        limit.wrapping_sub(word.wrapping_sub(step.bits())) & FREE_SLOTS_GUARD == 0
     }
 
     /// Whether the zone of the pageset is the preferred zone of its CPU; the result may be stale.
@@ -295,7 +290,7 @@ impl<'m, P: Platform> PagesetSlots<'m, P> {
     }
 
     /// Returns the slot of the CPU with index `cpu` for a zone, if there is one.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn at(&self, cpu: u32, zone: ZoneId) -> Option<&'m PagesetSlot<'m, P>> {
         let at = if self.of_each == 1 { 0 } else { zone.index() };
         let slot = self.table.get(1 + cpu as usize * self.of_each + at)?;

@@ -1,6 +1,6 @@
 //! What the allocator reports to the embedder about memory pressure.
 //!
-//! Related files: `alloc/pressure.rs` detects pressure, `platform/mod.rs` has the method that the embedder implements.
+//! Related files: `reclaim/pressure.rs` detects pressure, `platform/mod.rs` has the method that the embedder implements.
 
 use core::fmt;
 

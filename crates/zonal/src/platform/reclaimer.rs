@@ -1,6 +1,6 @@
 //! The reclaimer, which an embedder implements to free frames under pressure, and the requests it receives.
 //!
-//! Related files: `alloc/reclaim.rs` calls the reclaimer; [`Platform::reclaimer`](super::Platform::reclaimer) returns
+//! Related files: `reclaim/mod.rs` calls the reclaimer; [`Platform::reclaimer`](super::Platform::reclaimer) returns
 //! it.
 
 use crate::config::NodeReclaim;

@@ -1,8 +1,8 @@
 //! Tracepoints: places on cold paths that the allocator reports to the embedder, for tools that observe it.
 //!
 //! Related files: `platform/mod.rs` has the method that the embedder implements. `zone/events.rs` counts what is
-//! reported here. `pageset/refill.rs`, `pageset/drain.rs`, `alloc/reclaim.rs`, `alloc/slow_path.rs` and
-//! `alloc/retire.rs` have most of the places.
+//! reported here. `pageset/refill.rs`, `pageset/drain.rs`, `reclaim/mod.rs`, `alloc/slow.rs` and
+//! `ranges/retire.rs` have most of the places.
 
 use crate::platform::reclaimer::ReclaimReason;
 use crate::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneId};

@@ -5,7 +5,7 @@
 //! the requests that cannot use a higher zone. For other requests, the reserve grows with the memory of the higher
 //! zones that they could use instead.
 //!
-//! Related files: `zone/mod.rs` stores the watermarks, and `alloc/slow_path.rs` chooses the watermark that a scan
+//! Related files: `zone/mod.rs` stores the watermarks, and `alloc/slow.rs` chooses the watermark that a scan
 //! checks.
 
 use crate::units::{Order, PageCount, ZoneKind};

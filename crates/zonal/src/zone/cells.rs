@@ -33,7 +33,7 @@ all_zero! {
         /// `Shortness`. All are in one cell, so that a free reads only this cell.
         pub(crate) held_down: (line u64),
         /// The last failure of node reclaim for each order class, as words of
-        /// [`FailedReclaim`](crate::alloc::failed_reclaim).
+        /// [`FailedReclaim`](crate::reclaim::failed).
         pub(crate) reclaim_failed_at: [u64; OrderClasses::COUNT],
         /// Order classes for which the zone may have full bits in a zonelist cache.
         pub(crate) marked: u64,
@@ -42,7 +42,7 @@ all_zero! {
         pub(crate) quarantine_out: u64,
         /// Frames in quarantine.
         pub(crate) quarantine_frames: u64,
-        /// Number of searches for a range to empty (`alloc/range_reclaim.rs`).
+        /// Number of searches for a range to empty (`reclaim/by_range.rs`).
         pub(crate) searches: u64,
         pub(crate) fences: {FenceCells<P>},
         pub(crate) claims: {ClaimCells<P>},

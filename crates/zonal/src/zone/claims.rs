@@ -3,7 +3,7 @@
 //! A claim moves free frames from the buddy to state `Claimed`, and does so again after the reclaimers have freed
 //! frames. Unlike a fence (`zone/fences.rs`), it closes no pageset, changes no free, and needs no lock for run-time
 //! changes. Claims of a zone do not overlap, so that every claimed frame belongs to one claim. Claimed frames count as
-//! allocated. Related files: `alloc/range_reclaim.rs` chooses the ranges and calls the reclaimers.
+//! allocated. Related files: `reclaim/by_range.rs` chooses the ranges and calls the reclaimers.
 
 use core::sync::atomic::Ordering::Relaxed;
 

@@ -3,7 +3,7 @@
 //! While a zone has a fence, its pagesets are closed, so that every free reaches a free area. The free then moves the
 //! frames of the fence from the buddy to state `Fenced`, under the lock of the free area. No other thread can therefore
 //! allocate them. Fenced frames count as allocated. Linux: `start_isolate_page_range` and `zone_pcp_disable`.
-//! Related files: `alloc/fences.rs` creates and releases fences, `alloc/free.rs` frees blocks.
+//! Related files: `ranges/fences.rs` creates and releases fences, `alloc/freed.rs` frees blocks.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 

@@ -2,7 +2,7 @@
 //!
 //! A *section* is 4096 frames. A bit for each section records whether the section is *present*, which means that any of
 //! its frames is managed. The bytes of absent sections are therefore never written. Related files: `zone/frame_state.rs`
-//! encodes the states, `alloc/mod.rs` and `alloc/free.rs` change the states of blocks.
+//! encodes the states, `alloc/mod.rs` change the states of blocks.
 
 use core::cell::Cell;
 use core::ops::Range;
@@ -15,7 +15,7 @@ use crate::platform::{Atomic, Platform};
 use crate::units::{Order, PageKind};
 use crate::zone::frame_state::{CACHED, FREE, FrameState, NOT_MANAGED, ORDER_MASK, QUARANTINED, kind_of};
 
-/// Number of frames of a section. The base of a zone is a multiple of this number (`alloc/layout.rs`).
+/// Number of frames of a section. The base of a zone is a multiple of this number (`layout.rs`).
 pub(crate) const SECTION: u64 = 1 << 12;
 /// Number of sections in a word of the bitmap of present sections.
 const SECTIONS_A_WORD: u64 = u64::BITS as u64;

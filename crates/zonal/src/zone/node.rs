@@ -35,7 +35,7 @@ all_zero! {
         fruitless_at: u64,
         /// 1 from the report that the node is below `low` until the report that it is above `high`.
         pub(crate) is_low: u64,
-        /// Time of the last event of each kind of pressure + 1 (`alloc/pressure.rs`); 0 if there was none.
+        /// Time of the last event of each kind of pressure + 1 (`reclaim/pressure.rs`); 0 if there was none.
         pub(crate) reported_at: [u64; 4],
         pub(crate) stalls: (line {StallCells<P>}),
     }

@@ -1,7 +1,7 @@
 //! Quarantine: a first-in, first-out queue that delays the reuse of freed blocks.
 //!
 //! Each zone has a ring of blocks under its own lock. A block in quarantine still counts as allocated with its kind.
-//! Related files: `alloc/free.rs` puts blocks into quarantine, and `zone/frame_states.rs` records their kind.
+//! Related files: `alloc/freed.rs` puts blocks into quarantine, and `zone/frame_states.rs` records their kind.
 
 use core::sync::atomic::Ordering::Relaxed;
 

@@ -7,7 +7,7 @@
 //! A free or a split of a run checks all its blocks and changes the state of the first one under the lock of the free
 //! area that contains the first frame. Exactly one of several frees and splits therefore succeeds, and it changes the
 //! other blocks without the lock. A new run needs no lock, because no other thread can reach its frames. Related files:
-//! `alloc/runs.rs` allocates, frees and splits runs, `zone/frame_states.rs` encodes the states.
+//! `ranges/runs.rs` allocates, frees and splits runs, `zone/frame_states.rs` encodes the states.
 
 use crate::machine::FrameRange;
 use crate::platform::Platform;

@@ -1,7 +1,7 @@
 //! How long callers of a node were stalled by direct reclaim, in seconds of the last five minutes.
 //!
 //! Each second has a bucket with the time in which at least one caller was stalled. Linux: the `some` line of
-//! `/proc/pressure/memory`, which has decaying averages instead. Related file: `alloc/pressure.rs` records stalls.
+//! `/proc/pressure/memory`, which has decaying averages instead. Related file: `reclaim/pressure.rs` records stalls.
 
 use core::sync::atomic::Ordering::Relaxed;
 

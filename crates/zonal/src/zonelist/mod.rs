@@ -27,6 +27,9 @@ const NO_POSITIONS: PositionMask = [0; MAX_NODES * ZoneKind::COUNT / 64];
 /// Number of zone limits that exclude at least one kind of zone.
 const LIMITS: usize = ZoneKind::COUNT - 1;
 
+/// Maximum number of attempts of a scan when the lists are rebuilt twice during an attempt, which invalidates it.
+pub(crate) const RESTARTS: u32 = 8;
+
 /// The two copies of one node's list, and the full bits, which both copies share.
 pub(crate) struct Zonelist<'m, P: Platform> {
     pub(crate) copies: [ListCopy<'m, P>; 2],
@@ -133,6 +136,7 @@ impl<'m, P: Platform> Zonelists<'m, P> {
     }
 
     /// Returns a reader of the current copy of a node's list.
+    #[inline]
     pub(crate) fn read<'a>(&'a self, node: usize) -> ListReader<'a, 'm, P> {
         let version = self.current.load(Acquire); // acquire: pairs with the release in `publish`
         ListReader { list: &self.lists[node].copies[(version & 1) as usize], version, begun: self.begun }

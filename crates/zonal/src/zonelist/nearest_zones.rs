@@ -4,7 +4,7 @@
 //! nearer or for each node of the set. To compare the set takes a step for 64 nodes. Readers and writers never wait: a
 //! CPU's record has a *version*, which is odd while a thread writes the record. Meanwhile other threads look the zone up
 //! each time; after a `fork` during a write, the child does so for good. Related files: `zonelist/candidates.rs`
-//! finds the zone, and `alloc/nearest.rs` serves requests from it.
+//! finds the zone, and `alloc/route.rs` serves requests from it.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -49,6 +49,7 @@ impl Lookup {
     }
 
     /// Returns the zone of a cell, if the zone was found with the same zone limit.
+    #[inline]
     const fn zone(self, found: u64) -> Option<ZoneId> {
         if found >> 32 == self.limit.index() as u64 + 1 {
             Some(ZoneId::from_index(found as u32 as usize))

@@ -54,7 +54,7 @@ impl<P: Platform> Snapshot<'_, '_, P> {
         }
         // A kernel that counts nodes with CPUs as farther rebuilds its lists after boot, and then logs the orders a
         // second time.
-        let again = self.0.cpu_penalty == CpuPenalty::On;
+        let again = self.0.state.cpu_penalty == CpuPenalty::On;
         let first = Text(|f| if again { write!(f, "{}", self.fallback_lists()) } else { Ok(()) });
         write(&"dmesg", &format_args!("{first}{}", self.fallback_lists()))
     }
@@ -65,7 +65,7 @@ impl<P: Platform> Snapshot<'_, '_, P> {
     ) -> Result<(), E> {
         let settings = self.0.state.shared.watermarks();
         let zones = self.0.state.zones.iter().map(|zone| (zone.kind, zone.managed()));
-        let min_free = settings.basis(zones, self.0.page_bytes).min_free();
+        let min_free = settings.basis(zones, self.0.state.page_bytes).min_free();
         let [dma, dma32, normal, movable] = settings.lowmem_reserve_ratio;
         let node_reclaim = self.0.state.shared.node_reclaim().mode();
         let mut setting = |name: &str, value: &dyn fmt::Display| {
@@ -122,12 +122,12 @@ impl<P: Platform> Snapshot<'_, '_, P> {
     }
 
     fn kib(self, pages: PageCount) -> u64 {
-        pages.get().saturating_mul(u64::from(self.0.page_bytes) / 1024)
+        pages.get().saturating_mul(u64::from(self.0.state.page_bytes) / 1024)
     }
 
     fn distances_from(&self, place: usize) -> impl Iterator<Item = u8> {
         let nodes = self.0.state.nodes.len();
-        self.0.distances[place * nodes..][..nodes].iter().copied()
+        self.0.state.distances[place * nodes..][..nodes].iter().copied()
     }
 }
 

@@ -107,7 +107,7 @@ impl<'a, 'm, P: Platform> Snapshot<'a, 'm, P> {
 
     /// Returns the zones of one kind on the node with index `place`, joined into one.
     pub(super) fn zone(self, place: usize, kind: ZoneKind) -> Option<ZoneSnapshot> {
-        let mut parts = self.parts(place, kind).map(|part| self.0.zone_snapshot(part));
+        let mut parts = self.parts(place, kind).map(|part| self.0.state.zone_snapshot(part));
         let mut whole = parts.next()?;
         parts.for_each(|part| whole.join(&part));
         Some(whole)

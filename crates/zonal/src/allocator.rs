@@ -1,13 +1,12 @@
 //! The [`Allocator`] type, its construction and its simple queries.
 //!
-//! An allocator consists of views of metadata that is stored in the caller's buffers. Related files: `alloc/layout.rs`
+//! An allocator consists of views of metadata that is stored in the caller's buffers. Related files: `layout.rs`
 //! lays out the buffers. `admin/rebuild_zonelists.rs` and `admin/settings.rs` compute zonelists and limits.
-//! `alloc/mod.rs` and `alloc/free.rs` allocate and free blocks.
+//! `alloc/mod.rs` allocate and free blocks.
 
-use crate::alloc::layout::{BufferRequest, Layout};
-use crate::alloc::mempolicy::PolicyNodes;
-use crate::config::{Config, Faults, Hardening, InvalidFree, ZeroOn};
+use crate::config::{Config, Faults, Hardening, ZeroOn};
 use crate::error::ConfigError;
+use crate::layout::{BufferRequest, Layout};
 use crate::machine::{FrameRange, Machine};
 use crate::metadata::arena::{Arena, Buffer};
 use crate::node_mask::NodeMask;
@@ -17,9 +16,9 @@ use crate::pageset::state::MachineState;
 use crate::platform::Platform;
 use crate::platform::cpu_local::CpuLocal;
 use crate::platform::pageset_slot::PagesetSlots;
-use crate::rules::fallback_order::{CpuPenalty, NodeLoad};
-use crate::rules::stat_threshold::{CounterRules, TotalsRule};
-use crate::units::{CpuId, NodeId, Order, PageCount, Pfn};
+use crate::request::policy::PolicyNodes;
+use crate::rules::stat_threshold::TotalsRule;
+use crate::units::{CpuId, NodeId, Order, Pfn};
 use crate::zone::shared::SharedCells;
 use crate::zone::{CpuInfo, Zone};
 use crate::zonelist::Zonelists;
@@ -32,20 +31,6 @@ use crate::zonelist::nearest_zones::NearestZones;
 /// with no lock held.
 pub struct Allocator<'m, P: Platform> {
     pub(crate) state: MachineState<'m, P>,
-    /// Distances between nodes, in row-major order.
-    pub(crate) distances: &'m [u8],
-    /// First frame of each zone and the zone's index, in ascending order of frames.
-    pub(crate) starts: &'m [(Pfn, u16)],
-    /// Every range that is or may become memory, in ascending order and disjoint.
-    pub(crate) memory: &'m [(Pfn, PageCount)],
-    pub(crate) page_bytes: u32,
-    pub(crate) max_order: Order,
-    pub(crate) node_load: NodeLoad,
-    pub(crate) cpu_penalty: CpuPenalty,
-    pub(crate) invalid_free: InvalidFree,
-    pub(super) faults: Faults,
-    pub(crate) counters: CounterRules,
-    metadata_bytes: u64,
 }
 
 impl<P: Platform> PolicyNodes for Allocator<'_, P> {
@@ -131,46 +116,24 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 cached: layout.cached_orders(),
                 deferred: shared_arena.fresh(cpus),
                 hardening: config.hardening,
+                distances: local.distances,
+                starts: local.starts,
+                memory: local.memory,
+                page_bytes: config.page_bytes,
+                max_order: config.max_order,
+                node_load: config.node_load,
+                cpu_penalty: config.cpu_penalty,
+                invalid_free: config.invalid_free,
+                faults: config.faults,
+                counters: config.counters,
+                metadata_bytes,
             },
-            distances: local.distances,
-            starts: local.starts,
-            memory: local.memory,
-            page_bytes: config.page_bytes,
-            max_order: config.max_order,
-            node_load: config.node_load,
-            cpu_penalty: config.cpu_penalty,
-            invalid_free: config.invalid_free,
-            faults: config.faults,
-            counters: config.counters,
-            metadata_bytes,
         };
-        allocator.start(machine, config)?;
-        let fast_path = if allocator.is_plain() { FastPath::On } else { FastPath::Off };
+        allocator.state.start(machine, config)?;
+        let fast_path = if allocator.state.is_plain() { FastPath::On } else { FastPath::Off };
         allocator.state.make_slots(&mut local_arena, null_slot, fast_path);
         allocator.state.nearest = NearestZones::build(&mut local_arena, cpus, layout.node_ids());
         Ok(allocator)
-    }
-
-    /// Brings the machine's CPUs and managed memory online.
-    fn start(&self, machine: &Machine<'_>, config: &Config) -> Result<(), ConfigError> {
-        self.state.shared.configure(config);
-        let held = self.state.shared.change();
-        for cpu in self.state.cpus.iter().filter(|cpu| cpu.exists()) {
-            self.state.mark_cpu_online(cpu.id);
-        }
-        for (zone, description) in self.state.zones.iter().zip(machine.zones()) {
-            description.managed.iter().for_each(|range| self.add_frames(zone, range));
-        }
-        self.rebuild_lists(&held);
-        self.apply_settings(&held);
-        // Memory that comes online later counts: the minimum may be larger than what is managed at start.
-        self.state.check_min_free(&config.watermarks, machine.memory_to_come())
-    }
-
-    /// Whether neither hardening nor fault injection is configured, so that an operation has to check only the frame's
-    /// state.
-    pub(super) fn is_plain(&self) -> bool {
-        self.state.hardening == Hardening::default() && self.faults == Faults::None
     }
 
     /// Returns the embedder's platform.
@@ -180,26 +143,17 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Returns the total size of all metadata buffers requested, in bytes.
     pub const fn metadata_bytes(&self) -> u64 {
-        self.metadata_bytes
+        self.state.metadata_bytes
     }
 
     /// Returns the size of a frame in bytes.
     pub const fn page_bytes(&self) -> u32 {
-        self.page_bytes
+        self.state.page_bytes
     }
 
     /// Returns the largest order.
     pub const fn max_order(&self) -> Order {
-        self.max_order
-    }
-
-    /// Returns the zone whose span holds `frame`.
-    #[inline]
-    pub(crate) fn zone_of(&self, frame: Pfn) -> Option<&Zone<'m, P>> {
-        let after = self.starts.partition_point(|&(start, _)| start <= frame);
-        let (_, zone) = self.starts[after.checked_sub(1)?];
-        let zone = &self.state.zones[usize::from(zone)];
-        (frame < zone.span.end()).then_some(zone)
+        self.state.max_order
     }
 
     /// Returns the node that a CPU is on.
@@ -211,7 +165,40 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Returns the range of frames spanned by the zone that holds `frame`.
     #[must_use]
     pub fn span_of(&self, frame: Pfn) -> Option<FrameRange> {
-        self.zone_of(frame).map(|zone| zone.span)
+        self.state.zone_of(frame).map(|zone| zone.span)
+    }
+}
+
+impl<'m, P: Platform> MachineState<'m, P> {
+    /// Brings the machine's CPUs and managed memory online.
+    fn start(&self, machine: &Machine<'_>, config: &Config) -> Result<(), ConfigError> {
+        self.shared.configure(config);
+        let held = self.shared.change();
+        for cpu in self.cpus.iter().filter(|cpu| cpu.exists()) {
+            self.mark_cpu_online(cpu.id);
+        }
+        for (zone, description) in self.zones.iter().zip(machine.zones()) {
+            description.managed.iter().for_each(|range| self.add_frames(zone, range));
+        }
+        self.rebuild_lists(&held);
+        self.apply_settings(&held);
+        // Memory that comes online later counts: the minimum may be larger than what is managed at start.
+        self.check_min_free(&config.watermarks, machine.memory_to_come())
+    }
+
+    /// Whether neither hardening nor fault injection is configured, so that an operation has to check only the frame's
+    /// state.
+    pub(super) fn is_plain(&self) -> bool {
+        self.hardening == Hardening::default() && self.faults == Faults::None
+    }
+
+    /// Returns the zone whose span holds `frame`.
+    #[inline]
+    pub(crate) fn zone_of(&self, frame: Pfn) -> Option<&Zone<'m, P>> {
+        let after = self.starts.partition_point(|&(start, _)| start <= frame);
+        let (_, zone) = self.starts[after.checked_sub(1)?];
+        let zone = &self.zones[usize::from(zone)];
+        (frame < zone.span.end()).then_some(zone)
     }
 }
 

@@ -3,14 +3,18 @@
 //! The *zone limit* is the highest kind of zone that can serve the request. In Linux, GFP flags express the same
 //! properties of a request.
 //!
-//! Related files: `alloc/mempolicy.rs` defines memory policies, and `alloc/mod.rs` serves requests.
+//! Related files: `request/policy.rs` defines memory policies, and `alloc/mod.rs` serves requests.
 
-use crate::alloc::mempolicy::{Mode, Policy, RequestPolicy};
+pub(crate) mod context;
+pub mod policy;
+pub(crate) mod steps;
+
 use crate::machine::FrameRange;
 use crate::node_mask::NodeMask;
 use crate::pageset::StackId;
 use crate::platform::Platform;
 use crate::platform::pageset_slot::PagesetSlot;
+use crate::request::policy::{Mode, Policy, RequestPolicy};
 pub use crate::rules::watermarks::Urgency;
 pub use crate::units::PageKind;
 use crate::units::{NodeId, Order, Pfn, ZoneId, ZoneKind};
@@ -35,6 +39,45 @@ impl Block {
     pub const fn range(&self) -> FrameRange {
         FrameRange { start: self.first, count: self.order.pages() }
     }
+}
+
+/// Any number of adjacent frames that were allocated together.
+///
+/// ```
+/// # use core::mem::MaybeUninit;
+/// # use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
+/// # use zonal::platform::one_thread::OneThread;
+/// # use zonal::request::PageKind;
+/// # use zonal::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneKind};
+/// # use zonal::{Allocator, Buffer, Config, FrameRun, Machine, Request};
+/// # let id = NodeId::new(0).unwrap();
+/// # let memory = FrameRange { start: Pfn::new(0x1000), count: PageCount::new(0x4000) };
+/// # let nodes = [NodeDescription { id, cpus: &[CpuId::new(0)], distances: &[10] }];
+/// # let zones = [ZoneDescription { node: id, kind: ZoneKind::Normal, span: memory, managed: &[memory] }];
+/// # let machine = Machine::new(&nodes, &zones)?;
+/// # let metadata = |bytes| Buffer::uninit(Box::leak(vec![MaybeUninit::uninit(); bytes].into_boxed_slice()));
+/// # let allocator = Allocator::new(OneThread::new(), &machine, &Config::default(), |r| Some(metadata(r.bytes)))?;
+/// // Three frames, aligned to four, below frame 0x3000.
+/// let request = Request::new(Order::new(2).unwrap()).below(Pfn::new(0x3000));
+/// let run: FrameRun = allocator.alloc_frames(&request, PageCount::new(3))?;
+/// // Split, so that each frame can be freed on its own.
+/// allocator.split_frames(run.range.start, run.range.count, Order::PAGE)?;
+/// allocator.free(run.range.start, Order::PAGE)?;
+/// // A given range, larger than the largest block, which is freed as a whole.
+/// let given = FrameRange { start: Pfn::new(0x2345), count: PageCount::new(5000) };
+/// allocator.alloc_range(given, PageKind::Kernel)?;
+/// allocator.free_frames(given.start, given.count)?;
+/// assert_eq!(allocator.accounting().allocated.get(), 2);
+/// # Ok::<(), Box<dyn core::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FrameRun {
+    /// The frames.
+    pub range: FrameRange,
+    /// Zone that served them.
+    pub zone: ZoneId,
+    /// Node that served them.
+    pub node: NodeId,
 }
 
 const NO_WAIT: u8 = 1;
@@ -246,7 +289,7 @@ impl<'a> Request<'a> {
         self.accepts(preferred.kind, preferred.node_id) && (!self.is_strict() || preferred.is_own(cpu))
     }
 
-    /// Whether the short scan past a full preferred zone (`alloc/past_full.rs`) may serve the request.
+    /// Whether the short scan past a full preferred zone (`alloc/route.rs`) may serve the request.
     ///
     /// It does not check which nodes are allowed. Large blocks are left out, because a CPU's pagesets of other nodes' zones
     /// rarely hold such blocks.

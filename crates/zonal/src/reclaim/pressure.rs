@@ -6,10 +6,10 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::Allocator;
-use crate::alloc::context::AllocContext;
 use crate::pageset::state::MachineState;
 use crate::platform::pressure::{PressureEvent, PressureKind, StallShares};
 use crate::platform::{Atomic, Platform};
+use crate::request::context::AllocContext;
 use crate::units::{Moment, NodeId, PageCount, SECOND_NS};
 use crate::zone::Zone;
 
@@ -62,16 +62,18 @@ impl<'m, P: Platform> Allocator<'m, P> {
     pub fn pressure_event(&self, node: NodeId, kind: PressureKind) -> Option<PressureEvent> {
         Some(self.state.event(self.state.place_of(node)?, kind))
     }
+}
 
+impl<'m, P: Platform> MachineState<'m, P> {
     /// Reports nodes that are above `high` again.
     pub(crate) fn report_recovered(&self) {
-        (0..self.state.nodes.len()).for_each(|place| self.state.report_if_recovered(place));
+        (0..self.nodes.len()).for_each(|place| self.report_if_recovered(place));
     }
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
     /// Reports the nodes of a request that are below `low`.
-    pub(super) fn report_low(&self, context: &AllocContext<'_>) {
+    pub(crate) fn report_low(&self, context: &AllocContext<'_>) {
         let nodes = self.allowed_nodes(context);
         for (place, node) in self.nodes.iter().enumerate().filter(|(_, node)| nodes.contains(node.id)) {
             let is_low =
@@ -104,7 +106,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 
     /// Reports that a request is about to fail.
-    pub(super) fn report_failing(&self, context: &AllocContext<'_>) {
+    pub(crate) fn report_failing(&self, context: &AllocContext<'_>) {
         self.report_sometimes(context.target, PressureKind::Failing);
     }
 

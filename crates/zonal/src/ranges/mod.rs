@@ -1,24 +1,28 @@
 //! Allocation of ranges: exactly these frames, or as many adjacent frames as needed wherever they are free.
 //!
-//! Ranges may be larger than the largest block. They are runs (`zone/runs.rs`), which `alloc/runs.rs` frees and splits.
-//! Related files: `zone/free_ranges.rs` finds and allocates free ranges, `alloc/range_reclaim.rs` empties ranges.
+//! Ranges may be larger than the largest block. They are runs (`zone/runs.rs`), which `ranges/runs.rs` frees and splits.
+//! Related files: `zone/free_ranges.rs` finds and allocates free ranges, `reclaim/by_range.rs` empties ranges.
+
+pub(crate) mod fences;
+pub(crate) mod retire;
+mod runs;
 
 use crate::Allocator;
-use crate::alloc::context::AllocContext;
-use crate::alloc::from_zone::count_beside_pagesets;
-use crate::alloc::request::Request;
-use crate::alloc::runs::FrameRun;
-use crate::alloc::scan::RESTARTS;
+use crate::alloc::serve::count_beside_pagesets;
 use crate::config::{InvalidFree, ZeroOn};
 use crate::error::{AllocError, RangeError, UsedFrames, UsedState};
 use crate::machine::FrameRange;
 use crate::pageset::state::MachineState;
 use crate::platform::Platform;
+use crate::request::FrameRun;
+use crate::request::Request;
+use crate::request::context::AllocContext;
 use crate::rules::watermarks::{Urgency, Watermark};
 use crate::units::{Order, PageCount, PageKind, Pfn, ZoneId};
 use crate::zone::Zone;
 use crate::zone::frame_state::FrameState;
 use crate::zone::runs::Run;
+use crate::zonelist::RESTARTS;
 use crate::zonelist::candidates::Candidates;
 
 /// Maximum number of searches in one zone. A search is repeated if other CPUs allocated the frames that it found.
@@ -34,15 +38,15 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Returns an error if the range is empty, is not within one zone, or has frames that are not free; the error
     /// contains the first of these, and [`Allocator::for_each_used`] lists them all. Nothing has been allocated then.
     pub fn alloc_range(&self, range: FrameRange, kind: PageKind) -> Result<FrameRun, RangeError> {
-        let zone = self.zone_around(&range).map_err(RangeError::NotInZone)?;
+        let zone = self.state.zone_around(&range).map_err(RangeError::NotInZone)?;
         if self.state.platform.is_reentered() {
             return Err(RangeError::Reentered(range.start));
         }
         let run = Run { first: zone.offset(range.start), count: range.count.get() };
-        if !self.alloc_exactly(zone, run, kind) {
+        if !self.state.alloc_exactly(zone, run, kind) {
             self.state.drain_zone(zone);
-            if !self.alloc_exactly(zone, run, kind) {
-                return Err(self.in_use(zone, &range));
+            if !self.state.alloc_exactly(zone, run, kind) {
+                return Err(self.state.in_use(zone, &range));
             }
         }
         if self.state.hardening.zero == ZeroOn::EveryAllocation {
@@ -71,7 +75,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     pub fn for_each_used(&self, range: FrameRange, mut each: impl FnMut(UsedFrames)) {
         for zone in self.state.zones {
             let Some(within) = range.intersection(&zone.span) else { continue };
-            self.each_used_of(zone, &within, &mut |used| {
+            self.state.each_used_of(zone, &within, &mut |used| {
                 each(used);
                 true
             });
@@ -93,41 +97,43 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if count == PageCount::ZERO {
             return Err(AllocError::Count { count, max: PageCount::new(u64::MAX) });
         }
-        self.may_begin(request)?;
-        let context = self.resolve(request)?;
-        let frames = self.find_frames(&context, count).or_else(|| {
+        self.state.may_begin(request)?;
+        let context = self.state.resolve(request)?;
+        let frames = self.state.find_frames(&context, count).or_else(|| {
             self.state.drain_allowed(&context);
-            self.find_frames(&context, count)
+            self.state.find_frames(&context, count)
         });
-        let frames = frames.or_else(|| match self.reclaim_run(&context, count, ()) {
+        let frames = frames.or_else(|| match self.state.reclaim_run(&context, count, ()) {
             Ok(frames) => Some(frames),
             Err(PageCount::ZERO) => None,
-            Err(_) => self.find_frames(&context, count), // frames that were freed outside the range may suffice
+            Err(_) => self.state.find_frames(&context, count), // frames that were freed outside the range may suffice
         });
-        let frames = frames.ok_or_else(|| self.not_contiguous(&context, count))?;
-        self.count_contiguous(&context, frames.zone);
-        if self.zeroes(request) {
+        let frames = frames.ok_or_else(|| self.state.not_contiguous(&context, count))?;
+        self.state.count_contiguous(&context, frames.zone);
+        if self.state.zeroes(request) {
             self.state.zero(frames.range.start, count);
         }
         Ok(frames)
     }
+}
 
+impl<'m, P: Platform> MachineState<'m, P> {
     /// Counts which zone served a request for a range.
     pub(super) fn count_contiguous(&self, context: &AllocContext<'_>, served: ZoneId) {
-        let zone = &self.state.zones[served.index()];
-        let preferred = self.state.find_in_zones(context, Some).unwrap_or(zone);
+        let zone = &self.zones[served.index()];
+        let preferred = self.find_in_zones(context, Some).unwrap_or(zone);
         count_beside_pagesets(zone, preferred, context);
         if zone.node != preferred.node {
-            self.state.count_foreign(preferred, context.cpu);
+            self.count_foreign(preferred, context.cpu);
         }
     }
 
     /// Counts a failed request for a range, and returns its error.
     #[cold]
     fn not_contiguous(&self, context: &AllocContext<'_>, count: PageCount) -> AllocError {
-        self.state.note_refusal(context, count);
+        self.note_refusal(context, count);
         let mut longest = 0;
-        let _ = self.state.find_in_zones(context, |zone| {
+        let _ = self.find_in_zones(context, |zone| {
             let (mut at, end) = (u64::from(zone.offset(zone.span.start)), self.reach(zone, context));
             while at < end {
                 let free = zone.free_areas.free_until(at, end);
@@ -142,7 +148,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Allocates free frames from the first allowed zone that has so many.
     pub(super) fn find_frames(&self, context: &AllocContext<'_>, count: PageCount) -> Option<FrameRun> {
-        self.state.find_in_zones(context, |zone| self.find_frames_in(zone, context, count))
+        self.find_in_zones(context, |zone| self.find_frames_in(zone, context, count))
     }
 
     fn find_frames_in(
@@ -196,7 +202,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Allocates the frames of a run if all of them are free in the buddy.
     fn alloc_exactly(&self, zone: &Zone<'m, P>, run: Run, kind: PageKind) -> bool {
         if let Err(kept) = zone.alloc_exactly(run) {
-            self.state.count_fenced(zone, kept);
+            self.count_fenced(zone, kept);
             return false;
         }
         self.mark_taken(zone, run, kind)
@@ -205,8 +211,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Marks a run that left the buddy as allocated. If poison or a state shows that some of its frames cannot be
     /// allocated, retires these, frees the others and returns `false`.
     pub(super) fn mark_taken(&self, zone: &Zone<'m, P>, run: Run, kind: PageKind) -> bool {
-        self.state.nodes[zone.node].counters.add_total(kind.item(), run.count as i64);
-        let checks = self.state.hardening.poison.is_some() || self.invalid_free == InvalidFree::Checked;
+        self.nodes[zone.node].counters.add_total(kind.item(), run.count as i64);
+        let checks = self.hardening.poison.is_some() || self.invalid_free == InvalidFree::Checked;
         if checks && !self.are_unused(zone, run, kind) {
             return false;
         }
@@ -224,7 +230,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             return true;
         }
         for first in frames.filter(|&frame| zone.frames.state(frame) == FrameState::Free) {
-            self.state.free_unused(zone, Run { first, count: 1 }, Order::PAGE, kind);
+            self.free_unused(zone, Run { first, count: 1 }, Order::PAGE, kind);
         }
         false
     }
@@ -256,7 +262,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     ) {
         let start = zone.offset(range.start);
         let end = u64::from(start) + range.count.get();
-        let is_reentered = self.state.platform.is_reentered();
+        let is_reentered = self.platform.is_reentered();
         let around = if is_reentered { None } else { zone.block_around(start, self.max_order) };
         let mut next = u64::from(around.map_or(start, |(first, _)| first));
         while next < end {

@@ -2,22 +2,21 @@
 //!
 //! The request looks for the range that costs the fewest evictions, and *claims* its free frames, so that no other
 //! request allocates them while the reclaimers free the others. No pageset is closed and no lock for run-time changes
-//! is acquired. Related files: `zone/claims.rs` has the claims, `alloc/ranges.rs` allocates ranges that are free,
-//! `alloc/slow_path.rs` reclaims by range before other frames.
+//! is acquired. Related files: `zone/claims.rs` has the claims, `ranges/mod.rs` allocates ranges that are free,
+//! `alloc/slow.rs` reclaims by range before other frames.
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::Allocator;
-use crate::alloc::context::AllocContext;
-use crate::alloc::explain::Step;
-use crate::alloc::request::Block;
-use crate::alloc::runs::FrameRun;
-use crate::alloc::slow_path::IDLE_ROUNDS;
-use crate::alloc::watch::Watch;
 use crate::error::UsedState;
 use crate::machine::FrameRange;
 use crate::pageset::state::MachineState;
 use crate::platform::{Atomic, Platform};
+use crate::reclaim::IDLE_ROUNDS;
+use crate::request::Block;
+use crate::request::FrameRun;
+use crate::request::context::AllocContext;
+use crate::request::steps::Step;
+use crate::request::steps::Watch;
 use crate::units::{PageCount, PageKind};
 use crate::zone::Zone;
 use crate::zone::counters::NodeItem;
@@ -104,12 +103,12 @@ impl<P: Platform> Drop for Claim<'_, '_, P> {
     }
 }
 
-impl<'m, P: Platform> Allocator<'m, P> {
+impl<'m, P: Platform> MachineState<'m, P> {
     /// Reclaims a range for a block.
     ///
     /// # Errors
     /// Returns the number of frames that the reclaimers freed.
-    pub(super) fn reclaim_block<W: Watch>(
+    pub(crate) fn reclaim_block<W: Watch>(
         &self,
         context: &AllocContext<'_>,
         watch: W,
@@ -127,7 +126,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     ///
     /// # Errors
     /// Returns the number of frames that the reclaimers freed.
-    pub(super) fn reclaim_run<W: Watch>(
+    pub(crate) fn reclaim_run<W: Watch>(
         &self,
         context: &AllocContext<'_>,
         count: PageCount,
@@ -138,7 +137,6 @@ impl<'m, P: Platform> Allocator<'m, P> {
             return Err(evicted);
         }
         let run = self
-            .state
             .find_in_zones(context, |zone| self.reclaim_run_of(zone, context, count, &mut evicted, watch));
         run.ok_or(evicted)
     }
@@ -168,10 +166,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 }
                 searches += 1;
                 while waits < WAIT_ROUNDS && zone.is_reclaimed() {
-                    self.state.platform.relax(waits);
+                    self.platform.relax(waits);
                     waits += 1;
                 }
-                self.state.drain_zone(zone);
+                self.drain_zone(zone);
                 continue;
             };
             tried[at] = Some(window.run());
@@ -209,14 +207,14 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 return Emptied::InUse;
             }
             let freed = self.stalling(context, || self.direct_reclaim_of_zone(zone, context, short));
-            self.state.drain_zone(zone); // the reclaimer may have freed on several CPUs
+            self.drain_zone(zone); // the reclaimer may have freed on several CPUs
             watch.step(Step::DirectReclaim { freed });
             *evicted = evicted.plus(freed);
             if freed == PageCount::ZERO {
                 return Emptied::Hopeless;
             }
         }
-        let Some(mut claim) = Claim::begin(&self.state, window) else { return Emptied::InUse };
+        let Some(mut claim) = Claim::begin(self, window) else { return Emptied::InUse };
         for _ in 0..IDLE_ROUNDS {
             if claim.missing() == PageCount::ZERO {
                 break;
@@ -229,7 +227,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 self.stalling(context, || self.direct_reclaim_in(zone, context, window.range, missing));
             claim.extend();
             if claim.missing() != PageCount::ZERO {
-                self.state.drain_zone(zone); // the reclaimer may have freed on several CPUs
+                self.drain_zone(zone); // the reclaimer may have freed on several CPUs
                 claim.extend();
             }
             let gained = missing.saturating_minus(claim.missing());
@@ -263,7 +261,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if !zone.leave_claim(run) {
             return false;
         }
-        self.state.nodes[zone.node].counters.add_total(NodeItem::Kernel, -(run.count as i64));
+        self.nodes[zone.node].counters.add_total(NodeItem::Kernel, -(run.count as i64));
         zone.end_claim(claim.slot);
         core::mem::forget(claim);
         self.mark_taken(zone, run, kind)

@@ -5,19 +5,22 @@
 //! to the next node. By default each call of the reclaimers covers a whole node. In the published modes of the zonelist
 //! cache it covers one zone, as in the kernels that had those modes. Reclaimers run with no lock held, and their own
 //! allocations may use the reserve. Source of the rules of node reclaim: Gorman 2011, Linux 76d3fbf8fbf6. Related
-//! files: `platform/reclaimer.rs` has the trait that reclaimers implement. `alloc/slow_path.rs` and `alloc/scan.rs`
+//! files: `platform/reclaimer.rs` has the trait that reclaimers implement. `alloc/slow.rs` and `alloc/scan.rs`
 //! start reclaim.
 
+mod by_range;
+pub(crate) mod failed;
+mod pressure;
+
 use crate::Allocator;
-use crate::alloc::context::AllocContext;
-use crate::alloc::explain::ReclaimStep;
-use crate::alloc::slow_path::{IDLE_ROUNDS, reclaim_target};
 use crate::error::OnlineError;
 use crate::machine::FrameRange;
 use crate::pageset::state::MachineState;
 use crate::platform::Platform;
 use crate::platform::reclaimer::{ReclaimReason, ReclaimRequest};
 use crate::platform::tracepoint::Tracepoint;
+use crate::request::context::AllocContext;
+use crate::request::steps::ReclaimStep;
 use crate::units::{NodeId, Order, PageCount, ZoneId};
 use crate::zone::Zone;
 use crate::zone::counters::NodeItem;
@@ -25,6 +28,11 @@ use crate::zone::events::Event;
 use crate::zone::node::ReclaimTurn;
 use crate::zone::order_classes::OrderClasses;
 use crate::zone::runs::Run;
+
+/// Consecutive rounds of reclaim without progress after which reclaim stops.
+pub(crate) const IDLE_ROUNDS: u32 = 16;
+/// Smallest number of frames that a round of reclaim should free.
+pub(crate) const TARGET_MIN: PageCount = PageCount::new(32);
 
 /// The result of node reclaim of a zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,14 +82,14 @@ impl<P: Platform> Drop for Reclaiming<'_, P> {
 ///
 /// Meanwhile the zones of the node use the counter thresholds for pressure, with which totals are more exact.
 struct Awake<'a, 'm, P: Platform> {
-    allocator: &'a Allocator<'m, P>,
+    state: &'a MachineState<'m, P>,
     place: usize,
 }
 
 impl<P: Platform> Drop for Awake<'_, '_, P> {
     fn drop(&mut self) {
-        self.allocator.state.nodes[self.place].background_ends();
-        self.allocator.state.pressure_ends(self.place);
+        self.state.nodes[self.place].background_ends();
+        self.state.pressure_ends(self.place);
     }
 }
 
@@ -89,11 +97,11 @@ impl<P: Platform> Drop for Awake<'_, '_, P> {
 struct HeldDown<'z, 'm, P: Platform>(&'z [Zone<'m, P>]);
 
 impl<'z, 'm, P: Platform> HeldDown<'z, 'm, P> {
-    fn begin(allocator: &Allocator<'m, P>, zones: &'z [Zone<'m, P>]) -> Self {
+    fn begin(state: &MachineState<'m, P>, zones: &'z [Zone<'m, P>]) -> Self {
         zones
             .iter()
             .filter(|zone| zone.reclaim_begins())
-            .for_each(|zone| allocator.state.pagesets_of(zone).let_next_pushes_bail_out());
+            .for_each(|zone| state.pagesets_of(zone).let_next_pushes_bail_out());
         Self(zones)
     }
 }
@@ -136,9 +144,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if self.state.platform.is_reclaiming() || !node.background_begins() {
             return PageCount::ZERO;
         }
-        let _awake = Awake { allocator: self, place };
+        let _awake = Awake { state: &self.state, place };
         self.state.pressure_begins(place);
-        let freed = self.reclaim_to_high(place);
+        let freed = self.state.reclaim_to_high(place);
         node.counters.add_total(NodeItem::ReclaimedBackground, freed.get() as i64);
         node.events.add(Event::BackgroundReclaimed, freed.get());
         if freed == PageCount::ZERO {
@@ -158,7 +166,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         match self.state.place_of(node) {
             Some(place) if !self.state.platform.is_reclaiming() => {
                 let request = ReclaimRequest::new(ReclaimReason::Shrink, node, target);
-                self.call_reclaimers(&self.state.whole_node(place), &request)
+                self.state.call_reclaimers(&self.state.whole_node(place), &request)
             }
             _ => PageCount::ZERO,
         }
@@ -172,16 +180,18 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// # Errors
     /// Returns an error if the range is empty or is not within one zone's span.
     pub fn reclaim_range(&self, range: FrameRange) -> Result<PageCount, OnlineError> {
-        let zone = self.zone_around(&range)?;
+        let zone = self.state.zone_around(&range)?;
         self.state.drain_zone(zone);
         let run = Run { first: zone.offset(range.start), count: range.count.get() };
         let target = range.count.saturating_minus(zone.unused(run));
         if target == PageCount::ZERO || self.state.platform.is_reclaiming() {
             return Ok(PageCount::ZERO);
         }
-        Ok(self.call_reclaimers(&self.state.whole_node(zone.node), &range_request(zone, range, target)))
+        Ok(self.state.call_reclaimers(&self.state.whole_node(zone.node), &range_request(zone, range, target)))
     }
+}
 
+impl<'m, P: Platform> MachineState<'m, P> {
     /// Returns how many of `target` used frames of a range of `zone` the reclaimers could free, or more.
     pub(super) fn count_reclaimable_in(
         &self,
@@ -189,7 +199,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         range: FrameRange,
         target: PageCount,
     ) -> PageCount {
-        self.state.count_reclaimable(&range_request(zone, range, target))
+        self.count_reclaimable(&range_request(zone, range, target))
     }
 
     /// Runs rounds of reclaim on the node with index `place`, as long as they make progress.
@@ -197,11 +207,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// A round counts as idle if the zones are still at least as far from `high` as before, regardless of the number
     /// that the reclaimers return.
     fn reclaim_to_high(&self, place: usize) -> PageCount {
-        let node = &self.state.nodes[place];
+        let node = &self.nodes[place];
         let mut total = PageCount::ZERO;
         let (mut least, mut idle) = (PageCount::new(u64::MAX), 0);
         loop {
-            let missing = self.state.whole_node(place).missing_to_high();
+            let missing = self.whole_node(place).missing_to_high();
             idle = if missing < least { 0 } else { idle + 1 };
             least = least.min(missing);
             if missing == PageCount::ZERO || idle == IDLE_ROUNDS {
@@ -218,10 +228,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Calls the reclaimers once for each extent of the node with zones that are not above `high`.
     fn background_round(&self, place: usize) -> PageCount {
-        let short = self.state.extents(place).filter(|extent| extent.missing_to_high() != PageCount::ZERO);
+        let short = self.extents(place).filter(|extent| extent.missing_to_high() != PageCount::ZERO);
         let freed = short.map(|extent| {
             let target = extent.missing_to_high().max(reclaim_target(Order::PAGE));
-            let request = ReclaimRequest::new(ReclaimReason::Background, self.state.nodes[place].id, target);
+            let request = ReclaimRequest::new(ReclaimReason::Background, self.nodes[place].id, target);
             self.call_reclaimers(&extent, &request)
         });
         freed.sum()
@@ -233,19 +243,19 @@ impl<'m, P: Platform> Allocator<'m, P> {
     fn call_reclaimers(&self, extent: &Extent<'m, P>, request: &ReclaimRequest) -> PageCount {
         let request = ReclaimRequest { zone: extent.alone, ..*request };
         let ReclaimRequest { node, reason, target, .. } = request;
-        self.state.platform.trace(Tracepoint::ReclaimBegin { node, reason, target });
+        self.platform.trace(Tracepoint::ReclaimBegin { node, reason, target });
         let freed = {
             let _held_down = HeldDown::begin(self, extent.zones);
-            let _reclaiming = Reclaiming::begin(&self.state.platform);
-            self.state.platform.reclaimer().reclaim(&request)
+            let _reclaiming = Reclaiming::begin(&self.platform);
+            self.platform.reclaimer().reclaim(&request)
         };
         let freed = freed.min(extent.managed());
-        self.state.platform.trace(Tracepoint::ReclaimEnd { node, reason, freed });
-        self.state.nodes[extent.place].note_reclaimed(freed);
+        self.platform.trace(Tracepoint::ReclaimEnd { node, reason, freed });
+        self.nodes[extent.place].note_reclaimed(freed);
         if freed != PageCount::ZERO {
             // The freed frames are in this CPU's pagesets, but watermark checks count only free frames in the buddy.
-            if let Some(cpu) = self.state.current_cpu_info() {
-                self.state.node_zones(extent.place).iter().for_each(|zone| self.state.drain_cpu(zone, cpu));
+            if let Some(cpu) = self.current_cpu_info() {
+                self.node_zones(extent.place).iter().for_each(|zone| self.drain_cpu(zone, cpu));
             }
         }
         freed
@@ -257,22 +267,22 @@ impl<'m, P: Platform> Allocator<'m, P> {
         context: &AllocContext<'_>,
         reclaim: impl FnOnce() -> PageCount,
     ) -> PageCount {
-        let _stalled = self.state.stall(context);
-        let (events, start) = (self.state.nodes[context.target].events, self.state.platform.now());
+        let _stalled = self.stall(context);
+        let (events, start) = (self.nodes[context.target].events, self.platform.now());
         let freed = reclaim();
         events.add(Event::DirectStalls, 1);
         events.add(Event::DirectReclaimed, freed.get());
-        events.add(Event::DirectNs, self.state.platform.now().ns_since(start));
+        events.add(Event::DirectNs, self.platform.now().ns_since(start));
         freed
     }
 
     /// Runs one round of direct reclaim of up to `target` frames; returns the number of frames freed.
     pub(super) fn direct_reclaim(&self, context: &AllocContext<'_>, target: PageCount) -> PageCount {
         let mut freed = PageCount::ZERO;
-        let in_reach = self.state.allowed_nodes(context);
+        let in_reach = self.allowed_nodes(context);
         // The loop starts at the target, so that requests for different nodes do not all reclaim the same node first.
-        let places = (0..self.state.nodes.len()).map(|step| (context.target + step) % self.state.nodes.len());
-        for place in places.filter(|&place| in_reach.contains(self.state.nodes[place].id)) {
+        let places = (0..self.nodes.len()).map(|step| (context.target + step) % self.nodes.len());
+        for place in places.filter(|&place| in_reach.contains(self.nodes[place].id)) {
             freed = freed.plus(self.direct_reclaim_of(place, context, target.saturating_minus(freed)));
             if freed >= target {
                 break;
@@ -283,10 +293,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Reclaims directly up to `target` frames of the node with this index.
     fn direct_reclaim_of(&self, place: usize, context: &AllocContext<'_>, target: PageCount) -> PageCount {
-        let node = &self.state.nodes[place];
+        let node = &self.nodes[place];
         let mut freed = PageCount::ZERO;
         let helps = |extent: &Extent<'m, P>| extent.zones.iter().any(|zone| context.allows(zone));
-        for extent in self.state.extents(place).filter(helps) {
+        for extent in self.extents(place).filter(helps) {
             let left = target.saturating_minus(freed);
             let request = ReclaimRequest { target: left, ..direct_request(context, node.id) };
             freed = freed.plus(self.call_reclaimers(&extent, &request));
@@ -320,7 +330,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         range: FrameRange,
         target: PageCount,
     ) -> PageCount {
-        let freed = self.call_reclaimers(&self.state.extent_of(zone), &range_request(zone, range, target));
+        let freed = self.call_reclaimers(&self.extent_of(zone), &range_request(zone, range, target));
         self.note_direct(zone.node, context, freed);
         freed
     }
@@ -328,8 +338,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Counts frames of a node that direct reclaim freed for a request.
     fn note_direct(&self, place: usize, context: &AllocContext<'_>, freed: PageCount) {
         if freed != PageCount::ZERO {
-            self.state.nodes[place].counters.add_total(NodeItem::ReclaimedDirect, freed.get() as i64);
-            self.state.report_if_recovered(place);
+            self.nodes[place].counters.add_total(NodeItem::ReclaimedDirect, freed.get() as i64);
+            self.report_if_recovered(place);
             self.reconsider(place, context.target);
         }
     }
@@ -340,14 +350,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// The published form clears all full bits of the requester's list. The default mode clears the full bits of the
     /// node's zones in all lists.
     fn reconsider(&self, place: usize, target: usize) {
-        match self.state.shared.zonelist_cache() {
+        match self.shared.zonelist_cache() {
             mode if !mode.reconsiders() => {}
-            mode if mode.is_published_form() => self.state.lists.full(target).wipe(),
-            _ => self
-                .state
-                .node_zones(place)
-                .iter()
-                .for_each(|zone| self.state.clear_full_bits(zone, OrderClasses::ALL)),
+            mode if mode.is_published_form() => self.lists.full(target).wipe(),
+            _ => self.node_zones(place).iter().for_each(|zone| self.clear_full_bits(zone, OrderClasses::ALL)),
         }
     }
 
@@ -360,7 +366,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             NodeReclaimOutcome::Nothing | NodeReclaimOutcome::Some => Event::NodeReclaimSome,
             NodeReclaimOutcome::Success => Event::NodeReclaimSuccess,
         };
-        self.state.nodes[context.target].events.add(event, 1);
+        self.nodes[context.target].events.add(event, 1);
         outcome
     }
 
@@ -370,7 +376,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         zone: &Zone<'m, P>,
         context: &AllocContext<'_>,
     ) -> Option<NodeReclaimOutcome> {
-        let (node, extent) = (&self.state.nodes[zone.node], self.state.extent_of(zone));
+        let (node, extent) = (&self.nodes[zone.node], self.extent_of(zone));
         // Even counting reclaimable frames calls the reclaimer. The reclaimer must not be called from within one of its
         // own calls, nor for a request that may not wait. Such a request may come from a signal handler, or from a
         // caller that holds a lock that the reclaimer acquires. Linux counts first, because it maintains the counts
@@ -379,9 +385,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if !context.may_reclaim {
             return Some(NodeReclaimOutcome::NoScan);
         }
-        let request = self.state.node_request(&extent, context);
-        let too_few = extent.managed().get() * u64::from(self.state.shared.min_unmapped_percent()) / 100;
-        if self.state.count_reclaimable(&request).get() <= too_few {
+        let request = self.node_request(&extent, context);
+        let too_few = extent.managed().get() * u64::from(self.shared.min_unmapped_percent()) / 100;
+        if self.count_reclaimable(&request).get() <= too_few {
             return Some(NodeReclaimOutcome::Full);
         }
         (node.cpus_online() > 0 && context.from != zone.node).then_some(NodeReclaimOutcome::NoScan)
@@ -391,9 +397,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if let Some(outcome) = self.expected_node_reclaim(zone, context) {
             return outcome;
         }
-        let (node, extent) = (&self.state.nodes[zone.node], self.state.extent_of(zone));
-        let request = self.state.node_request(&extent, context);
-        let Some(_turn) = self.state.try_turn(&extent) else { return NodeReclaimOutcome::NoScan };
+        let (node, extent) = (&self.nodes[zone.node], self.extent_of(zone));
+        let request = self.node_request(&extent, context);
+        let Some(_turn) = self.try_turn(&extent) else { return NodeReclaimOutcome::NoScan };
         let freed = self.call_reclaimers(&extent, &request);
         node.counters.add_total(NodeItem::ReclaimedNode, freed.get() as i64);
         if freed >= context.order.pages() {
@@ -404,6 +410,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
             NodeReclaimOutcome::Nothing
         }
     }
+}
+
+/// Returns the number of frames that a round of reclaim for a block of `order` should free.
+pub(crate) fn reclaim_target(order: Order) -> PageCount {
+    order.pages().max(TARGET_MIN)
 }
 
 /// Returns the extent of one zone of the node with this index.

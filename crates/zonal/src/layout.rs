@@ -3,7 +3,7 @@
 //! Each node's metadata has its own buffer, which can be placed on that node. One buffer is shared by all CPUs. One
 //! buffer holds views with pointers, which are valid in one process only. The functions that measure a buffer and the
 //! functions that fill it list the same items in the same order. Related files: `metadata/arena.rs` builds cells in a
-//! buffer, and `alloc/allocator.rs` calls the measuring and the building functions.
+//! buffer, and `allocator.rs` calls the measuring and the building functions.
 
 use crate::config::Config;
 use crate::error::ConfigError;

@@ -5,12 +5,12 @@
 //! `admin/hotplug.rs` takes fenced memory offline.
 
 use crate::Allocator;
-use crate::alloc::runs::FrameRun;
 use crate::config::ZeroOn;
 use crate::error::{FenceError, UsedFrames, UsedState};
 use crate::machine::FrameRange;
 use crate::pageset::state::MachineState;
 use crate::platform::Platform;
+use crate::request::FrameRun;
 use crate::units::{Order, PageCount, PageKind};
 use crate::zone::Zone;
 use crate::zone::cells::FENCES_MAX;
@@ -87,7 +87,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Returns an error if the range is empty, is not within one zone, has frames that are not online, or overlaps
     /// another fence, or if the zone has 8 fences already.
     pub fn fence(&self, range: FrameRange) -> Result<Fence<'_, 'm, P>, FenceError> {
-        let zone = self.zone_around(&range).map_err(FenceError::NotInZone)?;
+        let zone = self.state.zone_around(&range).map_err(FenceError::NotInZone)?;
         if self.state.platform.is_reentered() {
             return Err(FenceError::Reentered(range.start));
         }
@@ -158,7 +158,7 @@ impl<'a, 'm, P: Platform> Fence<'a, 'm, P> {
     /// The states are those of one moment for each block, not for all. A run is passed as a whole, with the kind as
     /// which it was allocated.
     pub fn for_each_in_use(&self, mut each: impl FnMut(UsedFrames)) {
-        let (zone, max) = (self.zone, self.allocator.max_order);
+        let (zone, max) = (self.zone, self.allocator.state.max_order);
         let mut passed = self.range.start;
         self.allocator.for_each_used(self.range, |used| {
             let first = zone.offset(used.block.start);
@@ -226,7 +226,7 @@ impl<'a, 'm, P: Platform> Fence<'a, 'm, P> {
         let counters = &allocator.state.nodes[zone.node].counters;
         counters.add_total(NodeItem::Kernel, -(run.count as i64));
         counters.add_total(kind.item(), run.count as i64);
-        zone.frames.mark_run(run, allocator.max_order, kind);
+        zone.frames.mark_run(run, allocator.state.max_order, kind);
         drop(held);
         if allocator.state.hardening.zero == ZeroOn::EveryAllocation {
             allocator.state.zero(range.start, range.count);
@@ -265,7 +265,7 @@ impl<'a, 'm, P: Platform> Fence<'a, 'm, P> {
 
 impl<'m, P: Platform> MachineState<'m, P> {
     /// Counts frames that moved from the buddy to a fence as allocated.
-    pub(super) fn count_fenced(&self, zone: &Zone<'m, P>, kept: Kept) {
+    pub(crate) fn count_fenced(&self, zone: &Zone<'m, P>, kept: Kept) {
         if kept.0 != 0 {
             self.nodes[zone.node].counters.add_total(NodeItem::Kernel, kept.0 as i64);
         }
@@ -278,7 +278,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 
     /// Frees the frames of a range that a fence or a claim held in state `from`.
-    pub(super) fn give_back(&self, zone: &Zone<'m, P>, run: Run, from: FrameState) {
+    pub(crate) fn give_back(&self, zone: &Zone<'m, P>, run: Run, from: FrameState) {
         let returned = zone.give_back(run, from);
         self.nodes[zone.node].counters.add_total(NodeItem::Kernel, -(returned as i64));
         self.clear_full_bits_early(zone);

@@ -1,11 +1,13 @@
 //! The steps of a request, as plain data: which zones it tries, why each of them does not serve, and what comes next.
 //!
-//! Related files: `alloc/watch.rs` produces the steps, from a real request or without allocating.
+//! Related files: `explain/mod.rs` produces the steps, from a real request or without allocating.
 
 use core::fmt;
 
+use crate::platform::Platform;
 use crate::rules::watermarks::Watermark;
 use crate::units::{NodeId, PageCount, ZoneId, ZoneKind};
+use crate::zone::Zone;
 
 /// One step of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -113,6 +115,38 @@ pub enum ReclaimStep {
     Success,
     /// It would be tried; how much the reclaimers would free is not known before.
     WouldRun,
+}
+
+/// An observer of a request's steps.
+pub(crate) trait Watch: Copy {
+    /// Whether steps are reported.
+    const WATCHES: bool;
+    /// Whether nothing may change.
+    const IS_DRY: bool;
+
+    /// Receives a step.
+    fn step(self, step: Step);
+
+    /// Receives the outcome for a zone.
+    fn zone<P: Platform>(self, zone: &Zone<'_, P>, watermark: Watermark, outcome: Outcome) {
+        if Self::WATCHES {
+            self.step(Step::Zone { zone: ZoneName::of(zone), watermark, outcome });
+        }
+    }
+}
+
+impl Watch for () {
+    const WATCHES: bool = false;
+    const IS_DRY: bool = false;
+
+    fn step(self, _step: Step) {}
+}
+
+impl ZoneName {
+    /// Returns the name of `zone`.
+    pub(crate) fn of<P: Platform>(zone: &Zone<'_, P>) -> Self {
+        Self { id: zone.id, node: zone.node_id, kind: zone.kind }
+    }
 }
 
 impl fmt::Display for ZoneName {

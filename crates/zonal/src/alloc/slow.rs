@@ -1,30 +1,29 @@
 //! The slow path: the steps of a request that the current CPU's pageset cannot serve.
 //!
 //! The request first scans its zonelist at the watermark `low`. If the scan fails, the request wakes background reclaim
-//! and scans at `min`. A request for a large block then reclaims a range (`alloc/range_reclaim.rs`). Next, the request
+//! and scans at `min`. A request for a large block then reclaims a range (`reclaim/by_range.rs`). Next, the request
 //! repeats direct reclaim and a scan as long as reclaim makes progress. Finally, it drains the pagesets of all allowed
 //! zones and scans a last time. If this scan fails too, the request fails with an error that contains the zones'
-//! figures. Every loop is bounded. Related files: `alloc/scan.rs` runs the scans, `alloc/reclaim.rs` reclaims, and
+//! figures. Every loop is bounded. Related files: `alloc/scan.rs` runs the scans, `reclaim/mod.rs` reclaims, and
 //! `alloc/shortage.rs` collects the figures.
 
 use crate::Allocator;
-use crate::alloc::context::AllocContext;
-use crate::alloc::explain::Step;
-use crate::alloc::request::{Block, Request};
-use crate::alloc::watch::Watch;
 use crate::config::Faults;
 use crate::error::AllocError;
 use crate::node_mask::NodeMask;
 use crate::pageset::state::MachineState;
 use crate::platform::Platform;
 use crate::platform::tracepoint::Tracepoint;
+use crate::reclaim::{IDLE_ROUNDS, TARGET_MIN, reclaim_target};
+use crate::request::context::AllocContext;
+use crate::request::steps::Step;
+use crate::request::steps::Watch;
+use crate::request::{Block, Request};
 use crate::rules::watermarks::Watermark;
-use crate::units::{Order, PageCount};
+use crate::units::PageCount;
 use crate::zone::Zone;
 use crate::zone::events::Event;
 
-/// Consecutive rounds of reclaim without progress after which reclaim stops.
-pub(super) const IDLE_ROUNDS: u32 = 16;
 /// Limit on rounds of direct reclaim when each round makes progress but other requests allocate the freed frames.
 const ROUNDS: u32 = 1024;
 /// Largest order for which direct reclaim continues as long as it makes progress, up to [`ROUNDS`] rounds. Larger blocks are reclaimed by range,
@@ -34,18 +33,17 @@ const COSTLY_ORDER: u8 = 3;
 /// reclaim by range evicted fewer, and for at most [`IDLE_ROUNDS`] rounds. So many rounds with the smallest target evict
 /// as many.
 const COSTLY_EVICTIONS: PageCount = PageCount::new(IDLE_ROUNDS as u64 * TARGET_MIN.get());
-/// Smallest number of frames that a round of reclaim should free.
-const TARGET_MIN: PageCount = PageCount::new(32);
 
 impl<'m, P: Platform> Allocator<'m, P> {
-    /// Serves a request that the current CPU's pageset could not serve.
-    #[cold]
-    pub(super) fn alloc_slow(&self, request: &Request<'_>) -> Result<Block, AllocError> {
-        self.serve(request, &self.resolve(request)?)
+    /// Drains the quarantine and all CPUs' pagesets of every zone.
+    pub fn drain_pagesets(&self) {
+        self.state.zones.iter().for_each(|zone| self.state.drain_zone(zone));
     }
+}
 
+impl<'m, P: Platform> MachineState<'m, P> {
     /// Serves a request that is resolved as `context`.
-    pub(super) fn serve(
+    pub(crate) fn serve(
         &self,
         request: &Request<'_>,
         context: &AllocContext<'_>,
@@ -54,16 +52,16 @@ impl<'m, P: Platform> Allocator<'m, P> {
     }
 
     /// Serves a request and reports its steps.
-    pub(super) fn serve_watched<W: Watch>(
+    pub(crate) fn serve_watched<W: Watch>(
         &self,
         request: &Request<'_>,
         context: &AllocContext<'_>,
         watch: W,
     ) -> Result<Block, AllocError> {
-        let block = self.find(context, watch).ok_or_else(|| self.state.failure(context))?;
+        let block = self.find(context, watch).ok_or_else(|| self.failure(context))?;
         if self.zeroes(request) {
             let count = context.placement.map_or(context.order.pages(), |placement| placement.count);
-            self.state.zero(block.first, count);
+            self.zero(block.first, count);
         }
         Ok(block)
     }
@@ -74,11 +72,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Returns an error if the caller is a handler that would have to wait for its own thread, or if fault injection
     /// refuses the request.
     #[inline]
-    pub(super) fn may_begin(&self, request: &Request<'_>) -> Result<(), AllocError> {
-        if self.state.platform.is_reentered() {
+    pub(crate) fn may_begin(&self, request: &Request<'_>) -> Result<(), AllocError> {
+        if self.platform.is_reentered() {
             return Err(AllocError::Reentered);
         }
-        self.state.finish_own_frees();
+        self.finish_own_frees();
         if self.faults != Faults::None && self.is_refused() {
             return Err(self.refuse(request));
         }
@@ -88,18 +86,18 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Whether fault injection refuses this request.
     #[cold]
     fn is_refused(&self) -> bool {
-        self.faults.refuse(self.state.shared.next_request())
+        self.faults.refuse(self.shared.next_request())
     }
 
     /// Fails a request as if no allowed zone could serve it.
     #[cold]
     fn refuse(&self, request: &Request<'_>) -> AllocError {
-        self.resolve(request).map_or_else(|error| error, |context| self.state.failure(&context))
+        self.resolve(request).map_or_else(|error| error, |context| self.failure(&context))
     }
 
     /// Finds a block. A dry walk returns a block of the zone that would serve, which stays free, and ends before
     /// reclaim.
-    pub(super) fn find<W: Watch>(&self, context: &AllocContext<'_>, watch: W) -> Option<Block> {
+    pub(crate) fn find<W: Watch>(&self, context: &AllocContext<'_>, watch: W) -> Option<Block> {
         if !context.first.is_empty()
             && let Some(block) = self.scan_first(context, watch)
         {
@@ -110,8 +108,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         watch.step(Step::BackgroundWoken);
         if !W::IS_DRY {
-            self.state.wake_background(context);
-            self.state.report_low(context);
+            self.wake_background(context);
+            self.report_low(context);
         }
         if let Some(block) = self.scan(context, Watermark::Min, watch) {
             return Some(block);
@@ -155,23 +153,23 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Drains the pagesets that have frames for a request, and reports it.
     fn drain_watched<W: Watch>(&self, context: &AllocContext<'_>, watch: W) {
         if W::WATCHES {
-            watch.step(Step::PagesetsDrained { frames: self.state.in_allowed_pagesets(context) });
+            watch.step(Step::PagesetsDrained { frames: self.in_allowed_pagesets(context) });
         }
-        self.state.drain_allowed(context);
+        self.drain_allowed(context);
     }
 
     /// Reports what a request would try after its scans.
     fn say_what_follows<W: Watch>(&self, context: &AllocContext<'_>, watch: W) {
         if context.may_reclaim {
-            watch.step(Step::WouldReclaim { has_reclaimable: self.state.has_reclaimable(context) });
+            watch.step(Step::WouldReclaim { has_reclaimable: self.has_reclaimable(context) });
         }
-        watch.step(Step::PagesetsDrained { frames: self.state.in_allowed_pagesets(context) });
+        watch.step(Step::PagesetsDrained { frames: self.in_allowed_pagesets(context) });
     }
 
     /// Scans the zones of the nodes that the policy prefers, one node after the other, first at `low`, then at `min`.
     #[cold]
     fn scan_first<W: Watch>(&self, context: &AllocContext<'_>, watch: W) -> Option<Block> {
-        let places = || context.first.iter().filter_map(|&node| self.state.place_of(node));
+        let places = || context.first.iter().filter_map(|&node| self.place_of(node));
         for watermark in [Watermark::Low, Watermark::Min] {
             for target in places() {
                 let only = context.only_from(target);
@@ -179,7 +177,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
                     return Some(block);
                 }
                 if watermark == Watermark::Low && !W::IS_DRY {
-                    self.state.wake_background(&only);
+                    self.wake_background(&only);
                 }
             }
         }
@@ -210,26 +208,16 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 return Some(block);
             }
             let costly = context.order.get() > COSTLY_ORDER && round >= IDLE_ROUNDS;
-            let hopeless = idle > 0 && !self.state.has_reclaimable(context);
+            let hopeless = idle > 0 && !self.has_reclaimable(context);
             if !context.may_retry || costly || hopeless || idle >= IDLE_ROUNDS {
                 break;
             }
             if idle > 0 {
-                self.state.platform.relax(idle); // other threads may free frames soon
+                self.platform.relax(idle); // other threads may free frames soon
             }
         }
         None
     }
-
-    /// Drains the quarantine and all CPUs' pagesets of every zone.
-    pub fn drain_pagesets(&self) {
-        self.state.zones.iter().for_each(|zone| self.state.drain_zone(zone));
-    }
-}
-
-/// Returns the number of frames that a round of reclaim for a block of `order` should free.
-pub(super) fn reclaim_target(order: Order) -> PageCount {
-    order.pages().max(TARGET_MIN)
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
@@ -243,7 +231,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 
     /// Counts and reports a failed request for `frames` frames.
-    pub(super) fn note_refusal(&self, context: &AllocContext<'_>, frames: PageCount) {
+    pub(crate) fn note_refusal(&self, context: &AllocContext<'_>, frames: PageCount) {
         let node = &self.nodes[context.target];
         node.events.add(Event::Failures, 1);
         self.platform.trace(Tracepoint::Refusal { node: node.id, order: context.order, frames });
@@ -261,21 +249,21 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 
     /// Drains the quarantine and all CPUs' pagesets of every allowed zone.
-    pub(super) fn drain_allowed(&self, context: &AllocContext<'_>) {
+    pub(crate) fn drain_allowed(&self, context: &AllocContext<'_>) {
         for zone in self.zones.iter().filter(|zone| context.allows(zone)) {
             self.drain_zone(zone);
         }
     }
 
     /// Drains the quarantine and all CPUs' pagesets of a zone, after all deferred frees.
-    pub(super) fn drain_zone(&self, zone: &Zone<'m, P>) {
+    pub(crate) fn drain_zone(&self, zone: &Zone<'m, P>) {
         self.finish_all_frees();
         self.flush_quarantine(zone);
         self.cpus.iter().filter(|cpu| cpu.exists()).for_each(|&cpu| self.drain_cpu(zone, cpu));
     }
 
     /// Returns the nodes that have an allowed zone with memory.
-    pub(super) fn allowed_nodes(&self, context: &AllocContext<'_>) -> NodeMask {
+    pub(crate) fn allowed_nodes(&self, context: &AllocContext<'_>) -> NodeMask {
         let zones =
             self.zones.iter().filter(|zone| zone.managed() != PageCount::ZERO && context.allows(zone));
         zones.map(|zone| zone.node_id).collect()

@@ -1,17 +1,16 @@
 //! Retirement of bad frames: a free frame leaves at once, a frame in use when its block is freed.
 //!
-//! Related files: `zone/bad_frames.rs` has the frames that wait for their blocks to be freed, `alloc/free.rs` frees
+//! Related files: `zone/bad_frames.rs` has the frames that wait for their blocks to be freed, `alloc/freed.rs` frees
 //! blocks.
 
 use crate::Allocator;
 use crate::config::InvalidFree;
-use crate::error::{FreeError, RetireError};
+use crate::error::RetireError;
 use crate::pageset::state::MachineState;
 use crate::platform::Platform;
-use crate::platform::tracepoint::RetireCause;
-use crate::units::{Order, PageCount, PageKind, Pfn};
+use crate::units::{PageKind, Pfn};
 use crate::zone::Zone;
-use crate::zone::bad_frames::{BadFrames, Watch};
+use crate::zone::bad_frames::Watch;
 use crate::zone::cells::PENDING_MAX;
 use crate::zone::counters::NodeItem;
 use crate::zone::frame_state::FrameState;
@@ -67,13 +66,13 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Returns an error if the frame is not managed, if it is in use and 64 frames of its zone already wait to be freed,
     /// or if other threads allocate and free it at each attempt.
     pub fn retire(&self, frame: Pfn) -> Result<Retirement, RetireError> {
-        let zone = self.zone_of(frame).ok_or(RetireError::NotManaged(frame))?;
+        let zone = self.state.zone_of(frame).ok_or(RetireError::NotManaged(frame))?;
         if self.state.platform.is_reentered() {
             return Err(RetireError::Reentered(frame));
         }
         let held = self.state.shared.change();
         for round in 0..TRIES {
-            match self.try_retire(zone, zone.offset(frame))? {
+            match self.state.try_retire(zone, zone.offset(frame))? {
                 Some(done) => {
                     drop(held);
                     return Ok(done);
@@ -84,6 +83,24 @@ impl<'m, P: Platform> Allocator<'m, P> {
         Err(RetireError::Changing(frame))
     }
 
+    /// Retires frames whose blocks were freed without it, which frees under [`InvalidFree::Checked`] can cause.
+    pub(crate) fn retire_lost(&self) {
+        if self.state.invalid_free != InvalidFree::Checked {
+            return;
+        }
+        for zone in self.state.zones.iter().filter(|zone| zone.has_pending()) {
+            for &frame in zone.lost().frames() {
+                match self.retire(zone.pfn(frame)) {
+                    Ok(Retirement::Done) | Err(RetireError::NotManaged(_)) => zone.forget(frame),
+                    // The next tick tries again after an error.
+                    Ok(Retirement::WhenFreed) | Err(_) => {}
+                }
+            }
+        }
+    }
+}
+
+impl<'m, P: Platform> MachineState<'m, P> {
     /// Tries to retire a frame; returns `None` if its block changed meanwhile.
     fn try_retire(&self, zone: &Zone<'m, P>, frame: u32) -> Result<Option<Retirement>, RetireError> {
         if zone.frames.state(frame) == FrameState::NotManaged {
@@ -102,7 +119,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
                     _ => zone.frames.exchange(frame, state, retired).is_ok(),
                 };
                 if leaves {
-                    self.state.count_bad(zone, frame);
+                    self.count_bad(zone, frame);
                 }
                 return Ok(leaves.then_some(Retirement::Done));
             }
@@ -116,7 +133,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 return Ok(Some(Retirement::Done));
             }
             FrameState::Cached(_) | FrameState::Quarantined(..) => {
-                self.state.drain_zone(zone);
+                self.drain_zone(zone);
                 Watch::Changed
             }
             FrameState::Free | FrameState::Splitting(_) | FrameState::NotManaged => Watch::Changed,
@@ -131,89 +148,23 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Retires a frame that is free in the buddy; returns `false` if it is not.
     fn retire_free(&self, zone: &Zone<'m, P>, frame: u32) -> bool {
         if let Err(kept) = zone.alloc_exactly(Run { first: frame, count: 1 }) {
-            self.state.count_fenced(zone, kept);
+            self.count_fenced(zone, kept);
             return false;
         }
         zone.frames.set(frame, FrameState::Retired(PageKind::Kernel));
-        self.state.nodes[zone.node].counters.add_total(NodeItem::Kernel, 1);
-        self.state.count_bad(zone, frame);
+        self.nodes[zone.node].counters.add_total(NodeItem::Kernel, 1);
+        self.count_bad(zone, frame);
         true
-    }
-
-    /// Frees a block in state `Watched`.
-    ///
-    /// # Errors
-    /// Returns an error if no block of this order is allocated at `first`; nothing has changed then.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn free_watched(&self, zone: &Zone<'m, P>, first: Pfn, order: Order) -> Result<(), FreeError> {
-        let frame = zone.offset(first);
-        let (kind, bad) =
-            zone.release_watched(frame, order).map_err(|state| self.refusal(zone, first, order, state))?;
-        self.free_beside(zone, Run { first: frame, count: order.pages().get() }, kind, &bad);
-        Ok(())
-    }
-
-    /// Frees a run or block that was taken from its owner, and retires its bad frames.
-    pub(super) fn free_beside(&self, zone: &Zone<'m, P>, run: Run, kind: PageKind, bad: &BadFrames) {
-        for &frame in bad.frames() {
-            zone.frames.set(frame, FrameState::Retired(kind));
-            self.state.count_bad(zone, frame);
-        }
-        // No part is freed before the states of all parts are set, because a free may merge frames with the next part.
-        for part in parts_between(run, bad.frames()) {
-            zone.frames.mark_parts_cached(part, self.max_order);
-        }
-        for part in parts_between(run, bad.frames()) {
-            for (frame, order) in part.blocks(self.max_order) {
-                self.state.free_released(zone, frame, order, kind);
-            }
-        }
-    }
-
-    /// Retires frames whose blocks were freed without it, which frees under [`InvalidFree::Checked`] can cause.
-    pub(crate) fn retire_lost(&self) {
-        if self.invalid_free != InvalidFree::Checked {
-            return;
-        }
-        for zone in self.state.zones.iter().filter(|zone| zone.has_pending()) {
-            for &frame in zone.lost().frames() {
-                match self.retire(zone.pfn(frame)) {
-                    Ok(Retirement::Done) | Err(RetireError::NotManaged(_)) => zone.forget(frame),
-                    // The next tick tries again after an error.
-                    Ok(Retirement::WhenFreed) | Err(_) => {}
-                }
-            }
-        }
-    }
-}
-
-/// Returns the parts of a run between some of its frames, which ascend.
-fn parts_between(run: Run, without: &[u32]) -> impl Iterator<Item = Run> {
-    let end = u64::from(run.first) + run.count;
-    let starts = core::iter::once(run.first.into()).chain(without.iter().map(|&frame| u64::from(frame) + 1));
-    let ends = without.iter().map(|&frame| u64::from(frame)).chain(core::iter::once(end));
-    starts.zip(ends).filter(|(start, end)| start < end).map(|(start, end)| Run {
-        first: start as u32, // below the run's end, which is an offset of the zone
-        count: end - start,
-    })
-}
-
-impl<'m, P: Platform> MachineState<'m, P> {
-    fn count_bad(&self, zone: &Zone<'m, P>, frame: u32) {
-        zone.count_retired(1);
-        self.note_retired(zone.node, RetireCause::BadFrame, Some(zone.pfn(frame)), PageCount::new(1));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::vec::Vec;
-
     use super::*;
     use crate::Config;
     use crate::machine::FrameRange;
     use crate::testing::small;
+    use crate::units::{Order, PageCount};
 
     #[test]
     fn a_lost_frame_that_went_offline_does_not_block_the_others() {
@@ -234,16 +185,5 @@ mod tests {
         allocator.tick();
         assert_eq!((zone.retired(), zone.pending()), (1, 0));
         allocator.verify().unwrap();
-    }
-
-    #[test]
-    fn parts_have_all_other_frames() {
-        let run = Run { first: 8, count: 8 };
-        let parts =
-            |bad: &[u32]| parts_between(run, bad).map(|part| (part.first, part.count)).collect::<Vec<_>>();
-        assert_eq!(parts(&[]), [(8, 8)]);
-        assert_eq!(parts(&[8]), [(9, 7)]);
-        assert_eq!(parts(&[15]), [(8, 7)]);
-        assert_eq!(parts(&[9, 10, 13]), [(8, 1), (11, 2), (14, 2)]);
     }
 }

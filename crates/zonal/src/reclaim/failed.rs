@@ -15,38 +15,38 @@ const TIME_SHIFT: u32 = 3;
 
 /// Whether a scan respects all recorded failures (`Heeded`), or only those that freed no frames (`Ignored`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Past {
+pub(crate) enum Past {
     Heeded,
     Ignored,
 }
 
 /// One failure, packed into a word; 0 means that there is no failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct FailedReclaim(u64);
+pub(crate) struct FailedReclaim(u64);
 
 impl FailedReclaim {
-    pub(super) const fn from_word(word: u64) -> Self {
+    pub(crate) const fn from_word(word: u64) -> Self {
         Self(word)
     }
 
-    pub(super) const fn word(self) -> u64 {
+    pub(crate) const fn word(self) -> u64 {
         self.0
     }
 
     /// Creates the record of a failure for a request with this zone limit, in which no frames were freed.
-    pub(super) const fn new(now: Moment, limit: ZoneKind) -> Self {
+    pub(crate) const fn new(now: Moment, limit: ZoneKind) -> Self {
         // Time 0 is stored as 1, because a word of 0 means that there is no failure.
         let time = if now.ns() == 0 { 1 } else { now.ns() };
         Self(time << TIME_SHIFT | limit as u64)
     }
 
     /// Returns a copy of this failure that records that some frames were freed.
-    pub(super) const fn with_some_freed(self) -> Self {
+    pub(crate) const fn with_some_freed(self) -> Self {
         Self(self.0 | FREED)
     }
 
     /// Whether the failure is at most a second old and applies to requests with this zone limit.
-    pub(super) fn binds(self, now: Moment, limit: ZoneKind, past: Past) -> bool {
+    pub(crate) fn binds(self, now: Moment, limit: ZoneKind, past: Past) -> bool {
         self.0 != 0
             && self.0 & LIMIT_MASK <= limit as u64
             && (past == Past::Heeded || self.0 & FREED == 0)
@@ -54,7 +54,7 @@ impl FailedReclaim {
     }
 
     /// Whether the failure applies to every request to which `newer` would apply now.
-    pub(super) fn covers(self, newer: Self, now: Moment) -> bool {
+    pub(crate) fn covers(self, newer: Self, now: Moment) -> bool {
         self.0 != 0
             && self.0 & LIMIT_MASK <= newer.0 & LIMIT_MASK
             && self.0 & FREED <= newer.0 & FREED

@@ -1,6 +1,6 @@
 //! Memory policies: which node's zonelist a request walks, and which nodes may serve the request.
 //!
-//! Related files: a request in `alloc/request.rs` refers to a policy, and `alloc/context.rs` applies the policy. Linux:
+//! Related files: a request in `request/mod.rs` refers to a policy, and `request/context.rs` applies the policy. Linux:
 //! the `MPOL_*` modes of `set_mempolicy(2)`.
 
 use core::num::NonZeroU32;
@@ -60,7 +60,7 @@ pub struct Policy<'w, P: Platform> {
 
 /// The way in which a policy chooses among its nodes. Linux: `MPOL_*`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Mode {
+pub(crate) enum Mode {
     Local,
     Preferred(NodeId),
     PreferredMany,
@@ -70,7 +70,7 @@ pub(super) enum Mode {
 }
 
 /// The interface through which requests use a policy, independent of the platform.
-pub(super) trait RequestPolicy: Sync {
+pub(crate) trait RequestPolicy: Sync {
     /// Returns how the policy chooses among its nodes.
     fn mode(&self) -> Mode;
     /// Returns the nodes that the policy names.
@@ -111,7 +111,7 @@ pub trait PolicyNodes {
 
 /// Which turn of an interleaving policy a request uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Turn {
+pub(crate) enum Turn {
     /// The next turn, which is reserved for this request.
     Next,
     /// The turn used last, to examine a request that failed.
@@ -124,7 +124,7 @@ pub(super) enum Turn {
 ///
 /// Bits 0 to 15 are the node, bits 16 to 23 the number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct NodeTurn(NonZeroU32);
+pub(crate) struct NodeTurn(NonZeroU32);
 
 impl NodeTurn {
     #[inline]
@@ -133,7 +133,7 @@ impl NodeTurn {
     }
 
     #[inline]
-    pub(super) fn node(self) -> NodeId {
+    pub(crate) fn node(self) -> NodeId {
         NodeId::from_index(self.0.get() as usize & (MAX_NODES - 1))
     }
 
@@ -210,7 +210,7 @@ const fn bits_above(node: NodeId) -> u64 {
 
 /// Whether `node` is in the mask whose words `usable` returns.
 #[inline]
-pub(super) fn is_in(node: NodeId, usable: impl Fn(usize) -> u64) -> bool {
+pub(crate) fn is_in(node: NodeId, usable: impl Fn(usize) -> u64) -> bool {
     usable(node.index() / 64) >> (node.index() % 64) & 1 != 0
 }
 

@@ -1,19 +1,18 @@
 //! The allocation context: the CPU of a request, the zonelist to walk, and the zones that may serve the request.
 //!
 //! An [`AllocContext`] is a request resolved against the state of the machine. Its *target* is the node whose zonelist
-//! is walked. Related files: `alloc/mempolicy.rs` defines the policies that choose nodes, and `alloc/scan.rs` walks the
+//! is walked. Related files: `request/policy.rs` defines the policies that choose nodes, and `alloc/scan.rs` walks the
 //! list.
 
 use core::cell::Cell;
 
-use crate::Allocator;
-use crate::alloc::mempolicy::{Mode, Turn};
-use crate::alloc::request::{PageKind, Request};
 use crate::config::ZeroOn;
 use crate::error::AllocError;
 use crate::node_mask::NodeMask;
 use crate::pageset::state::MachineState;
 use crate::platform::Platform;
+use crate::request::policy::{Mode, Turn};
+use crate::request::{PageKind, Request};
 use crate::rules::watermarks::Urgency;
 use crate::units::{NodeId, Order, PageCount, Pfn, ZoneKind};
 use crate::zone::{CpuInfo, Zone};
@@ -21,49 +20,49 @@ use crate::zonelist::allowed_nodes::AllowedNodes;
 
 /// The frames that a request needs, if it is not for any block of its order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Placement {
+pub(crate) struct Placement {
     /// Number of frames, at most those of a block of the request's order.
-    pub(super) count: PageCount,
+    pub(crate) count: PageCount,
     /// Frame below which all frames must be.
-    pub(super) below: Option<Pfn>,
+    pub(crate) below: Option<Pfn>,
 }
 
 /// A request with its policy and cpuset resolved to nodes.
-pub(super) struct AllocContext<'r> {
-    pub(super) order: Order,
+pub(crate) struct AllocContext<'r> {
+    pub(crate) order: Order,
     /// Set if the request is for fewer frames than a block of `order` has, or for frames below an address limit.
-    pub(super) placement: Option<Placement>,
-    pub(super) kind: PageKind,
-    pub(super) urgency: Urgency,
-    pub(super) limit: ZoneKind,
+    pub(crate) placement: Option<Placement>,
+    pub(crate) kind: PageKind,
+    pub(crate) urgency: Urgency,
+    pub(crate) limit: ZoneKind,
     /// CPU info of the current CPU; a placeholder with the CPU's number if the CPU is unknown or offline.
-    pub(super) cpu: Option<CpuInfo>,
+    pub(crate) cpu: Option<CpuInfo>,
     /// Index of the node of the current CPU.
-    pub(super) from: usize,
+    pub(crate) from: usize,
     /// Index of the node whose zonelist is walked.
-    pub(super) target: usize,
+    pub(crate) target: usize,
     /// Whether only the target may serve the request.
-    pub(super) strict: bool,
+    pub(crate) strict: bool,
     /// Whether `target` was chosen by interleaving.
     pub(super) interleaved: bool,
     /// Whether reclaimers may be called: the request may wait, and the caller is not inside a reclaimer's call.
-    pub(super) may_reclaim: bool,
-    pub(super) may_retry: bool,
+    pub(crate) may_reclaim: bool,
+    pub(crate) may_retry: bool,
     /// Nodes that the request's cpuset allows.
-    pub(super) cpuset: Option<&'r NodeMask>,
+    pub(crate) cpuset: Option<&'r NodeMask>,
     /// Nodes to try first, in order, before those of the zonelist.
-    pub(super) first: &'r [NodeId],
+    pub(crate) first: &'r [NodeId],
     /// Nodes that a binding policy allows.
     bound: Option<&'r NodeMask>,
     /// Number of nodes with memory that both `cpuset` and `bound` allow.
-    pub(super) nodes: usize,
+    pub(crate) nodes: usize,
     /// Whether reclaimers that were called for a range freed other frames instead.
-    pub(super) ranges_ignored: Cell<bool>,
+    pub(crate) ranges_ignored: Cell<bool>,
 }
 
 impl<'r> AllocContext<'r> {
     /// Whether `zone` may serve the request.
-    pub(super) fn allows<P: Platform>(&self, zone: &Zone<'_, P>) -> bool {
+    pub(crate) fn allows<P: Platform>(&self, zone: &Zone<'_, P>) -> bool {
         zone.kind <= self.limit
             && self.reaches(zone)
             && (!self.strict || zone.node == self.target)
@@ -71,13 +70,13 @@ impl<'r> AllocContext<'r> {
     }
 
     /// Returns the context of a request that only the node with index `target` may serve, without reclaim.
-    pub(super) fn only_from(&self, target: usize) -> Self {
+    pub(crate) fn only_from(&self, target: usize) -> Self {
         Self { target, strict: true, may_reclaim: false, ranges_ignored: Cell::new(false), ..*self }
     }
 
     /// Returns the nodes that may serve the request; `None` means all nodes.
     #[inline]
-    pub(super) fn nodes(&self) -> Option<AllowedNodes<'r>> {
+    pub(crate) fn nodes(&self) -> Option<AllowedNodes<'r>> {
         let first = self.bound.or(self.cpuset)?;
         let other = self.bound.and(self.cpuset);
         Some(AllowedNodes::new(first, other))
@@ -85,47 +84,47 @@ impl<'r> AllocContext<'r> {
 
     /// Whether the request has an address limit. Such a request neither sets nor checks full bits, because a zone
     /// without a suitable block below the limit may have others.
-    pub(super) fn has_address_limit(&self) -> bool {
+    pub(crate) fn has_address_limit(&self) -> bool {
         self.placement.is_some_and(|placement| placement.below.is_some())
     }
 
     /// Whether a block in `zone` can end below the address limit.
-    pub(super) fn reaches<P: Platform>(&self, zone: &Zone<'_, P>) -> bool {
+    pub(crate) fn reaches<P: Platform>(&self, zone: &Zone<'_, P>) -> bool {
         let limit = self.placement.and_then(|placement| placement.below);
         let within = |limit: Pfn| limit.min(zone.span.end()).offset_from(zone.span.start);
         limit.is_none_or(|limit| within(limit).is_some_and(|frames| frames >= self.order.pages()))
     }
 
     /// Whether the free areas of `zone` have a block for the request below its address limit, if it has one.
-    pub(super) fn has_block_in_reach<P: Platform>(&self, zone: &Zone<'_, P>) -> bool {
+    pub(crate) fn has_block_in_reach<P: Platform>(&self, zone: &Zone<'_, P>) -> bool {
         let limit =
             self.placement.and_then(|placement| placement.below).filter(|&limit| limit < zone.span.end());
         limit.is_none_or(|limit| zone.free_areas.has_block_below(self.order, zone.frames_below(limit)))
     }
 
     /// Whether a block of `zone` is one that interleaving requested from this node.
-    pub(super) const fn is_interleave_hit<P: Platform>(&self, zone: &Zone<'_, P>) -> bool {
+    pub(crate) const fn is_interleave_hit<P: Platform>(&self, zone: &Zone<'_, P>) -> bool {
         self.interleaved && self.target == zone.node
     }
 
     /// Whether a binding policy restricts the request to some nodes.
-    pub(super) const fn is_bound(&self) -> bool {
+    pub(crate) const fn is_bound(&self) -> bool {
         self.bound.is_some()
     }
 
-    pub(super) fn allows_node(&self, node: NodeId) -> bool {
+    pub(crate) fn allows_node(&self, node: NodeId) -> bool {
         self.nodes().is_none_or(|nodes| nodes.contains(node))
     }
 }
 
-impl<P: Platform> Allocator<'_, P> {
+impl<'m, P: Platform> MachineState<'m, P> {
     /// Resolves a request and uses the next turn of its policy.
-    pub(super) fn resolve<'r>(&self, request: &Request<'r>) -> Result<AllocContext<'r>, AllocError> {
+    pub(crate) fn resolve<'r>(&self, request: &Request<'r>) -> Result<AllocContext<'r>, AllocError> {
         self.resolve_in_turn(request, Turn::Next)
     }
 
     /// Resolves a request with the given turn of its policy.
-    pub(super) fn resolve_in_turn<'r>(
+    pub(crate) fn resolve_in_turn<'r>(
         &self,
         request: &Request<'r>,
         turn: Turn,
@@ -133,13 +132,13 @@ impl<P: Platform> Allocator<'_, P> {
         if request.flags.order > self.max_order {
             return Err(AllocError::OrderTooLarge { order: request.flags.order, max: self.max_order });
         }
-        if self.zeroes(request) && self.state.platform.contents().is_none() {
+        if self.zeroes(request) && self.platform.contents().is_none() {
             return Err(AllocError::NoContents);
         }
-        let reclaiming = self.state.platform.is_reclaiming();
+        let reclaiming = self.platform.is_reclaiming();
         let urgency = if reclaiming { Urgency::Reserve } else { request.flags.urgency };
-        let cpu = self.state.platform.current_cpu();
-        let here = self.state.cpu_info(cpu);
+        let cpu = self.platform.current_cpu();
+        let here = self.cpu_info(cpu);
         let from = here.map_or(0, |cpu| usize::from(cpu.node));
         let below = request.address_limit();
         let mut context = AllocContext {
@@ -148,7 +147,7 @@ impl<P: Platform> Allocator<'_, P> {
             kind: request.flags.kind,
             urgency,
             limit: request.flags.zone_limit,
-            cpu: here.filter(|&cpu| self.state.is_online(cpu)).or(Some(CpuInfo::absent(cpu))),
+            cpu: here.filter(|&cpu| self.is_online(cpu)).or(Some(CpuInfo::absent(cpu))),
             from,
             target: from,
             strict: request.is_strict(),
@@ -162,14 +161,14 @@ impl<P: Platform> Allocator<'_, P> {
             ranges_ignored: Cell::new(false),
         };
         if request.policy.is_some() || context.cpuset.is_some() {
-            self.state.constrain(&mut context, request, turn)?;
+            self.constrain(&mut context, request, turn)?;
         }
         Ok(context)
     }
 
     /// Whether the block for this request must be zeroed.
-    pub(super) fn zeroes(&self, request: &Request<'_>) -> bool {
-        request.is_zeroed() || self.state.hardening.zero == ZeroOn::EveryAllocation
+    pub(crate) fn zeroes(&self, request: &Request<'_>) -> bool {
+        request.is_zeroed() || self.hardening.zero == ZeroOn::EveryAllocation
     }
 }
 

@@ -1,23 +1,70 @@
-//! Finds the reason why a free was refused. A valid free never runs this code.
+//! Claims of frees: a free claims its block by one exchange of the block's state, or learns why it may not.
 //!
-//! Only the first frame of a block records the block's state. To find the block that contains a frame, the code checks
-//! every frame at which such a block could start. Related files: `alloc/free.rs` refuses invalid frees, and
-//! `zone/frame_states.rs` holds the states.
+//! An invalid free is refused before anything changes. Only the first frame of a block records the block's state. To find the
+//! block that contains a frame, a refusal checks every frame at which such a block could start. A valid free never runs that
+//! code. Related files: `zone/frame_states.rs` holds the states, `alloc/freed.rs` frees claimed blocks.
 
-use crate::Allocator;
 use crate::error::FreeError;
+use crate::pageset::state::MachineState;
 use crate::platform::Platform;
+use crate::platform::pageset_slot::{PagesetSlot, Push};
+use crate::platform::pageset_word::{PUSH_STEPS, Step};
+use crate::request::PageKind;
 use crate::units::{Order, PageCount, Pfn};
 use crate::zone::Zone;
 use crate::zone::frame_state::FrameState;
+use crate::zone::frame_states::{CACHED_PAGE, allocated_page, mark_freed, mark_page_freed};
 
-impl<'m, P: Platform> Allocator<'m, P> {
+impl<'m, P: Platform> MachineState<'m, P> {
+    /// Marks a frame as cached, before it is pushed onto `slot`; returns what to push, or `None` if the frame is not an
+    /// allocated frame of the slot's zone.
+    #[inline(always)]
+    pub(super) fn release_page(&self, slot: &PagesetSlot<'m, P>, first: Pfn) -> Option<Push> {
+        let offset = first.get().wrapping_sub(slot.base.get());
+        let state = slot.states.get(usize::try_from(offset).ok()?)?;
+        let step = match mark_page_freed(state, self.invalid_free) {
+            Ok(()) => PUSH_STEPS[PageKind::User as usize],
+            Err(found) => self.release_page_of_other_kind(state, found)?,
+        };
+        Some(Push { step, frame: offset as u32 }) // a zone spans at most 2^32 frames
+    }
+
+    /// Marks a frame of a kind other than `User`, whose state was `byte`, as cached.
+    ///
+    /// Returns the step by which the push changes the pageset's word, or `None` if the frame is not allocated. The
+    /// function is inlined, because a call would use up registers in every loop that frees frames.
+    #[inline(always)]
+    fn release_page_of_other_kind(&self, state: &P::U8, byte: u8) -> Option<Step> {
+        let kind = PageKind::ALL.into_iter().find(|&kind| allocated_page(kind) == byte)?;
+        mark_freed(state, byte, CACHED_PAGE, self.invalid_free).ok()?;
+        Some(PUSH_STEPS[kind as usize])
+    }
+
+    /// Frees a block that could not be claimed because its state was `state`, if it has a frame to retire.
+    ///
+    /// # Errors
+    /// Returns the reason if no allocated block of this order starts at `first`.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn refuse_free(
+        &self,
+        zone: &Zone<'m, P>,
+        first: Pfn,
+        order: Order,
+        state: FrameState,
+    ) -> Result<(), FreeError> {
+        if state == FrameState::Watched && !self.platform.is_reentered() {
+            return self.free_watched(zone, first, order);
+        }
+        Err(self.refusal(zone, first, order, state))
+    }
+
     /// Returns why `frame` of `zone`, found in `state`, cannot be freed with order `given`.
     ///
     /// The details of a block with a frame to retire are behind a lock, for which a reentered handler must not wait.
     #[cold]
     #[inline(never)]
-    pub(super) fn refusal(
+    pub(crate) fn refusal(
         &self,
         zone: &Zone<'m, P>,
         frame: Pfn,
@@ -38,7 +85,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             FrameState::RunPart(_) => self.refusal_in_run(zone, frame, zone.offset(frame)),
             FrameState::Splitting(_) => FreeError::BeingSplit(frame),
             FrameState::Retired(_) => FreeError::Retired(frame),
-            FrameState::Watched if self.state.platform.is_reentered() => FreeError::Reentered(frame),
+            FrameState::Watched if self.platform.is_reentered() => FreeError::Reentered(frame),
             FrameState::Watched => match zone.unwatched(zone.offset(frame), state) {
                 FrameState::Watched => FreeError::NotAllocated(frame), // another thread has freed the block since
                 state => self.refusal(zone, frame, given, state),
@@ -52,7 +99,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Returns the error for a frame where no block starts, according to the block that contains the frame now.
     fn refusal_inside(&self, zone: &Zone<'m, P>, frame: Pfn) -> FreeError {
         let start = zone.start_around(zone.offset(frame), self.max_order);
-        if matches!(start, Some((.., FrameState::Watched))) && self.state.platform.is_reentered() {
+        if matches!(start, Some((.., FrameState::Watched))) && self.platform.is_reentered() {
             return FreeError::Reentered(frame);
         }
         let around = start.filter(|&(first, least, state)| zone.order_at(first, state) >= Some(least));
@@ -70,14 +117,14 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Returns why `count` frames from `frame`, found in `state`, cannot be freed together.
     #[cold]
     #[inline(never)]
-    pub(super) fn run_refusal(
+    pub(crate) fn run_refusal(
         &self,
         zone: &Zone<'m, P>,
         frame: Pfn,
         count: PageCount,
         state: FrameState,
     ) -> FreeError {
-        if state == FrameState::Watched && self.state.platform.is_reentered() {
+        if state == FrameState::Watched && self.platform.is_reentered() {
             return FreeError::Reentered(frame);
         }
         let allocated = match zone.unwatched(zone.offset(frame), state) {

@@ -1,0 +1,271 @@
+//! Frees of blocks that are marked as cached: hardening, quarantine, deferred frees, and the buddy.
+//!
+//! Related files: `alloc/mod.rs` pushes blocks onto pagesets, `pageset/drain.rs` drains a full pageset, and
+//! `pageset/deferred.rs` holds the blocks whose free is deferred.
+
+use crate::error::FreeError;
+use crate::pageset::StackId;
+use crate::pageset::deferred::FreedBlock;
+use crate::pageset::state::MachineState;
+use crate::platform::Platform;
+use crate::platform::pageset_slot::{PagesetSlot, Push};
+use crate::platform::pageset_word::PUSH_STEPS;
+use crate::platform::tracepoint::RetireCause;
+use crate::request::PageKind;
+use crate::units::Pfn;
+use crate::units::{Order, PageCount, ZoneId};
+use crate::zone::bad_frames::BadFrames;
+use crate::zone::frame_state::FrameState;
+use crate::zone::quarantine::{Entry, Quarantined};
+use crate::zone::runs::Run;
+use crate::zone::{CpuInfo, Shortness, Zone};
+
+impl FreedBlock {
+    /// Returns what to push onto the slot for this single frame.
+    #[inline(always)]
+    pub(super) fn push(self) -> Push {
+        Push { step: PUSH_STEPS[self.kind as usize], frame: self.frame }
+    }
+
+    /// Returns the number of frames.
+    #[inline]
+    pub(super) fn pages(self) -> i64 {
+        self.order.pages().get() as i64
+    }
+}
+
+impl<'m, P: Platform> MachineState<'m, P> {
+    /// Frees a frame of `zone` that is already marked as cached, but that the CPU's slot did not accept.
+    ///
+    /// Returns `false` in the case of [`Self::free_or_defer`].
+    #[inline(never)]
+    pub(super) fn free_refused(&self, zone: ZoneId, push: Push) -> bool {
+        let kind = PageKind::ALL.into_iter().find(|&kind| PUSH_STEPS[kind as usize] == push.step);
+        let kind = kind.expect("every step belongs to a page kind");
+        let (block, zone) =
+            (FreedBlock { zone, frame: push.frame, order: Order::PAGE, kind }, &self.zones[zone.index()]);
+        if let Some(cpu) = self.current_cpu_info()
+            && let Some(slot) = self.slot_of(zone, cpu)
+            && self.push_folding(cpu, slot, block)
+        {
+            return true;
+        }
+        self.free_or_defer(zone, block)
+    }
+
+    /// Pushes a frame onto a slot under the pageset's lock, if only a counter that must be folded prevents a push without it.
+    ///
+    /// Leaves the push to [`Self::free_or_defer`] if the CPU has deferred frees.
+    #[inline(always)]
+    pub(super) fn push_folding(&self, cpu: CpuInfo, slot: &'m PagesetSlot<'m, P>, block: FreedBlock) -> bool {
+        if !slot.push_needs_only_a_fold(block.push().step) || self.deferred[cpu.index as usize].has_blocks() {
+            return false;
+        }
+        self.lock_slot(slot, cpu).is_some_and(|locked| locked.push_and_fold(block.frame, block.kind).is_ok())
+    }
+
+    /// Defers the free of a block that is marked as cached, because it would have to wait for the caller's own thread.
+    ///
+    /// Returns `false` if the CPU has deferred too many frees already. The block is then marked as allocated again.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn defer_free(&self, zone: &Zone<'m, P>, block: FreedBlock) -> bool {
+        let added = self.current_cpu_info().is_some_and(|cpu| self.deferred[cpu.index as usize].add(block));
+        if !added {
+            zone.frames.mark_allocated_again(block.frame, block.order, block.kind);
+        }
+        added
+    }
+
+    /// Finishes the deferred frees of a CPU. The caller may wait, and has not locked a pageset.
+    ///
+    /// A free is deferred only by a handler that interrupted an operation with a lock. Every request and free that goes on
+    /// to such operations calls this first, so a CPU normally has room for the frees of all handlers that interrupt one
+    /// operation. Pops and pushes without a platform lock need not call it, because no handler finds them reentered. The
+    /// tick finishes what is left while a CPU does nothing else.
+    #[inline]
+    pub(crate) fn finish_frees(&self, cpu: CpuInfo) {
+        if self.deferred[cpu.index as usize].has_blocks() {
+            self.finish_frees_now(cpu);
+        }
+    }
+
+    /// Finishes the deferred frees of the current CPU. Not inlined, so that its callers need no more registers.
+    #[inline(never)]
+    pub(super) fn finish_own_frees(&self) {
+        if let Some(cpu) = self.current_cpu_info() {
+            self.finish_frees(cpu);
+        }
+    }
+
+    /// Finishes the deferred frees of all CPUs, including those that another thread has begun to finish but not yet reached.
+    pub(crate) fn finish_all_frees(&self) {
+        self.cpus.iter().filter(|cpu| cpu.exists()).for_each(|&cpu| self.finish_frees_now(cpu));
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn finish_frees_now(&self, cpu: CpuInfo) {
+        for block in self.deferred[cpu.index as usize].take_all() {
+            self.free_cached(&self.zones[block.zone.index()], block);
+        }
+    }
+
+    /// Frees a block that is marked as cached, or puts it into quarantine.
+    #[inline]
+    pub(super) fn free_cached(&self, zone: &Zone<'m, P>, block: FreedBlock) {
+        if self.hardening.poison.is_some() || self.hardening.quarantine != PageCount::ZERO {
+            self.free_hardened(zone, block);
+        } else {
+            self.push_or_merge(zone, block);
+        }
+    }
+
+    /// Poisons the block and puts it into quarantine, depending on which of the two is enabled.
+    #[cold]
+    fn free_hardened(&self, zone: &Zone<'m, P>, block: FreedBlock) {
+        let FreedBlock { frame, order, kind, .. } = block;
+        if let Some(poison) = self.hardening.poison
+            && let Some(contents) = self.platform.contents()
+        {
+            contents.fill(zone.pfn(frame), order.pages(), poison);
+        }
+        // Each round frees the oldest block to make space for this one. The number of rounds is limited by the number
+        // of entries.
+        for _ in 0..=zone.quarantine.len() {
+            match zone.enter_quarantine(frame, order, kind) {
+                Entry::Done => return,
+                Entry::TooLarge => break,
+                Entry::Oldest(oldest) => self.release(zone, &oldest),
+                // Two racing frees of this block passed the `Checked` test, which is not atomic. The quarantine already
+                // holds the block.
+                Entry::Retired => return self.note_invalid(zone, frame, order),
+            }
+        }
+        self.push_or_merge(zone, block);
+    }
+
+    /// Returns the stack that caches the block at `frame` when it is freed by `cpu`; `None` if none does.
+    #[inline]
+    pub(super) fn stack_for(
+        &self,
+        zone: &Zone<'m, P>,
+        cpu: CpuInfo,
+        frame: u32,
+        order: Order,
+    ) -> Option<StackId> {
+        let is_kept = |stack: &StackId| {
+            !stack.is_middle()
+                || self.pagesets_of(zone).of(cpu).is_last_middle(frame)
+                    && !zone.is_short(Shortness::HugeBlocks)
+        };
+        self.cached.stack(order).filter(is_kept)
+    }
+
+    /// Frees a block directly to the buddy.
+    #[cold]
+    pub(super) fn free_to_buddy(&self, zone: &Zone<'m, P>, frame: u32, order: Order) {
+        let pages = order.pages().get();
+        let freed = zone.frames.mark_free(frame, order).then(|| zone.free_to_area(frame, order)).flatten();
+        if let Some(kept) = freed {
+            self.count_fenced(zone, kept);
+            self.clear_full_bits_early(zone);
+        } else {
+            // Two racing frees of this block passed the `Checked` test, which is not atomic. Count the block as
+            // allocated again.
+            self.nodes[zone.node].counters.add_total(PageKind::User.item(), pages as i64);
+            self.note_invalid(zone, frame, order);
+        }
+    }
+
+    /// Frees all blocks in a zone's quarantine.
+    pub(crate) fn flush_quarantine(&self, zone: &Zone<'m, P>) {
+        // The loop is bounded by the capacity, because other threads may add blocks concurrently.
+        for _ in 0..zone.quarantine.len() {
+            let Some(oldest) = zone.leave_quarantine() else { return };
+            self.release(zone, &oldest);
+        }
+    }
+
+    #[cold]
+    fn release(&self, zone: &Zone<'m, P>, block: &Quarantined) {
+        match block.kind {
+            Some(kind) => {
+                let (frame, order) = (block.frame, block.order);
+                self.push_or_merge(zone, FreedBlock { zone: zone.id, frame, order, kind });
+            }
+            None => self.note_invalid(zone, block.frame, block.order),
+        }
+    }
+
+    /// Counts and reports a block of `zone` that is out of use because of an invalid free.
+    #[cold]
+    pub(super) fn note_invalid(&self, zone: &Zone<'_, P>, frame: u32, order: Order) {
+        self.note_retired(zone.node, RetireCause::InvalidFree, Some(zone.pfn(frame)), order.pages());
+    }
+
+    /// Frees a block in state `Watched`.
+    ///
+    /// # Errors
+    /// Returns an error if no block of this order is allocated at `first`; nothing has changed then.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn free_watched(&self, zone: &Zone<'m, P>, first: Pfn, order: Order) -> Result<(), FreeError> {
+        let frame = zone.offset(first);
+        let (kind, bad) =
+            zone.release_watched(frame, order).map_err(|state| self.refusal(zone, first, order, state))?;
+        self.free_beside(zone, Run { first: frame, count: order.pages().get() }, kind, &bad);
+        Ok(())
+    }
+
+    /// Frees a run or block that was taken from its owner, and retires its bad frames.
+    pub(crate) fn free_beside(&self, zone: &Zone<'m, P>, run: Run, kind: PageKind, bad: &BadFrames) {
+        for &frame in bad.frames() {
+            zone.frames.set(frame, FrameState::Retired(kind));
+            self.count_bad(zone, frame);
+        }
+        // No part is freed before the states of all parts are set, because a free may merge frames with the next part.
+        for part in parts_between(run, bad.frames()) {
+            zone.frames.mark_parts_cached(part, self.max_order);
+        }
+        for part in parts_between(run, bad.frames()) {
+            for (frame, order) in part.blocks(self.max_order) {
+                self.free_cached(zone, FreedBlock { zone: zone.id, frame, order, kind });
+            }
+        }
+    }
+
+    pub(crate) fn count_bad(&self, zone: &Zone<'m, P>, frame: u32) {
+        zone.count_retired(1);
+        self.note_retired(zone.node, RetireCause::BadFrame, Some(zone.pfn(frame)), PageCount::new(1));
+    }
+}
+
+/// Returns the parts of a run between some of its frames, which ascend.
+fn parts_between(run: Run, without: &[u32]) -> impl Iterator<Item = Run> {
+    let end = u64::from(run.first) + run.count;
+    let starts = core::iter::once(run.first.into()).chain(without.iter().map(|&frame| u64::from(frame) + 1));
+    let ends = without.iter().map(|&frame| u64::from(frame)).chain(core::iter::once(end));
+    starts.zip(ends).filter(|(start, end)| start < end).map(|(start, end)| Run {
+        first: start as u32, // below the run's end, which is an offset of the zone
+        count: end - start,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::vec::Vec;
+
+    use super::*;
+
+    #[test]
+    fn parts_have_all_other_frames() {
+        let run = Run { first: 8, count: 8 };
+        let parts =
+            |bad: &[u32]| parts_between(run, bad).map(|part| (part.first, part.count)).collect::<Vec<_>>();
+        assert_eq!(parts(&[]), [(8, 8)]);
+        assert_eq!(parts(&[8]), [(9, 7)]);
+        assert_eq!(parts(&[15]), [(8, 7)]);
+        assert_eq!(parts(&[9, 10, 13]), [(8, 1), (11, 2), (14, 2)]);
+    }
+}

@@ -1,0 +1,327 @@
+//! Routes: which pageset of the current CPU serves a request, and which of its stacks.
+//!
+//! A request is served from the zone at which a scan of its zonelist would begin. That is the *preferred* zone of the CPU's
+//! node, the *nearest* zone that the cpuset or the binding policy allows, or the preferred zone of the node whose *turn* it is
+//! under an interleaving policy. While the preferred zone is full, it is the *serving* zone: the first zone without a full bit.
+//! This file alone knows these rules; later rungs (`alloc/mod.rs`) get the route. Related files: `request/policy.rs` has the
+//! turns, `zonelist/nearest_zones.rs` remembers nearest zones, `zonelist/full_cache.rs` has the full bits (M1).
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::config::ZonelistCache;
+use crate::node_mask::NodeMask;
+use crate::pageset::StackId;
+use crate::pageset::state::MachineState;
+use crate::platform::pageset_slot::PagesetSlot;
+use crate::platform::pageset_word::POP_STEPS;
+use crate::platform::{Atomic, Platform};
+use crate::request::Request;
+use crate::request::policy::{Mode, NodeTurn, RequestPolicy, is_in};
+use crate::rules::watermarks::{Urgency, Watermark};
+use crate::units::{CpuId, Order, Pfn, ZoneId};
+use crate::zone::{CpuInfo, Zone};
+use crate::zonelist::allowed_nodes::AllowedNodes;
+use crate::zonelist::candidates::{Candidates, NodeFilter};
+use crate::zonelist::full_cache::ScanClass;
+use crate::zonelist::nearest_zones::Lookup;
+
+/// The pageset that serves a request.
+pub(super) struct Route<'m, P: Platform> {
+    /// The current CPU, to which the pageset belongs.
+    pub(crate) cpu: CpuInfo,
+    pub(crate) zone: ZoneId,
+    /// The pageset's slot, if one committing step may pop from it.
+    pub(super) slot: Option<&'m PagesetSlot<'m, P>>,
+    /// The stack that caches blocks of the request's order; `None` if the buddy serves the request.
+    pub(crate) stack: Option<StackId>,
+    pub(super) role: Role,
+}
+
+/// Why a zone serves a request.
+#[derive(Clone, Copy)]
+pub(super) enum Role {
+    /// It is the preferred zone of the CPU's node.
+    Preferred,
+    /// It is the nearest zone on the allowed nodes.
+    Nearest,
+    /// It is the preferred zone of the node whose turn it is. The turn is used only if the pageset serves the request.
+    InTurn(NodeTurn),
+    /// It is the first zone without a full bit, while this preferred zone is full.
+    ServingFor(ZoneId),
+}
+
+/// Where a free pushes its block.
+pub(super) struct FreeRoute<'s, 'm, P: Platform> {
+    /// The zone of the block.
+    pub(super) zone: &'s Zone<'m, P>,
+    /// The current CPU and its slot of the zone, if one committing step may push the block.
+    pub(super) slot: Option<(CpuInfo, &'m PagesetSlot<'m, P>)>,
+}
+
+impl<P: Platform> Route<'_, P> {
+    /// Whether the pageset is of a zone that the request names, and not the one that the CPU's slot is for.
+    #[inline(always)]
+    pub(super) const fn is_beside(&self) -> bool {
+        matches!(self.role, Role::Nearest | Role::InTurn(_))
+    }
+}
+
+impl<'m, P: Platform> MachineState<'m, P> {
+    /// Returns the route of a request, if its pageset has a slot that probably serves the request.
+    ///
+    /// That is the CPU's slot, the slot of the node whose turn it is, or that of the nearest zone.
+    #[inline(always)]
+    pub(super) fn route_to_slot(&self, request: &Request<'_>) -> Option<Route<'m, P>> {
+        if !request.may_pop() {
+            return None;
+        }
+        let cpu = self.current_cpu_info()?;
+        if request.is_in_turn() {
+            return self.route_in_turn(request, cpu);
+        }
+        let in_use = |slot: &&PagesetSlot<'m, P>| slot.slots_at != 0 && request.accepts_slot(slot);
+        let Some(slot) = self.slots.of(cpu.id).filter(in_use) else {
+            return if request.is_confined() { self.route_to_nearest(request, cpu) } else { None };
+        };
+        let (stack, has) = match request.flags.order {
+            Order::PAGE => (StackId::PAGES, slot.has_frames()),
+            order => {
+                let stack = self.cached.stack(order)?;
+                (stack, self.pagesets[slot.zone.index()].of(cpu).has(stack))
+            }
+        };
+        let (zone, slot, stack) = (slot.zone, Some(slot), Some(stack));
+        has.then_some(Route { cpu, zone, slot, stack, role: Role::Preferred })
+    }
+
+    /// Returns the route of a request for which [`Self::route_to_slot`] finds none, or `None` if only the slow path may serve it.
+    ///
+    /// Its zone is the preferred zone, whose pageset is refilled, or the serving zone.
+    pub(super) fn route_by_zone(&self, request: &Request<'_>) -> Option<Route<'m, P>> {
+        if !request.may_pop() || request.is_in_turn() {
+            return None;
+        }
+        let (order, cpu) = (request.flags.order, self.current_cpu_info()?);
+        let zone = &self.zones[self.nodes[usize::from(cpu.node)].preferred_zone()?];
+        if !request.accepts_zone(zone, cpu) {
+            return None;
+        }
+        let route = |zone: &Zone<'m, P>, stack, role| Route { cpu, zone: zone.id, slot: None, stack, role };
+        Some(match self.cached.stack(order) {
+            Some(stack) if self.pagesets_of(zone).of(cpu).has(stack) => {
+                route(zone, Some(stack), Role::Preferred)
+            }
+            Some(stack) if !stack.is_middle() => match self.serving_zone(request, stack, zone, cpu) {
+                None => route(zone, Some(stack), Role::Preferred),
+                Some(serving) => {
+                    let slot = self.slot_of(serving, cpu).filter(|_| stack == StackId::PAGES);
+                    Route { slot, ..route(serving, Some(stack), Role::ServingFor(zone.id)) }
+                }
+            },
+            _ => route(zone, None, Role::Preferred),
+        })
+    }
+
+    /// Returns the zone whose pageset has a block for the request on the current CPU.
+    pub(crate) fn zone_without_scan(&self, request: &Request<'_>) -> Option<&Zone<'m, P>> {
+        let cpu = self.current_cpu_info()?;
+        if request.flags.order == Order::PAGE
+            && request.may_pop_current()
+            && let Some(slot) = self.slots.of(cpu.id)
+            && (request.is_plain() || request.accepts_slot(slot))
+            && slot.allows_pop(POP_STEPS[request.flags.kind as usize])
+        {
+            return Some(&self.zones[slot.zone.index()]);
+        }
+        let route = self.route_to_slot(request).or_else(|| self.route_by_zone(request))?;
+        let pageset = self.pagesets[route.zone.index()].of(route.cpu);
+        let serves = pageset.has(route.stack?) && !(route.is_beside() && pageset.serves_for_another());
+        serves.then(|| &self.zones[route.zone.index()])
+    }
+
+    /// Returns the route to the CPU's pageset of the node whose turn it is.
+    #[inline(always)]
+    fn route_in_turn(&self, request: &Request<'_>, cpu: CpuInfo) -> Option<Route<'m, P>> {
+        let (policy, allowed) = (request.policy?, request.allowed);
+        // Urgent requests ignore cpusets, but not those of a caller that is reclaiming.
+        if allowed.is_some() && request.flags.urgency == Urgency::Atomic {
+            return None;
+        }
+        let mut turn = policy.next_turn(cpu.id)?;
+        if !is_in(turn.node(), |at| self.usable(allowed, at)) {
+            turn = self.next_usable_turn(policy, allowed, cpu.id)?;
+        }
+        let node = turn.node();
+        let zone = ZoneId::from_index(self.nodes[self.place_of(node)?].preferred_zone()?);
+        let slot = self.slots.at(cpu.index, zone)?;
+        // A pageset that serves for another zone counts its blocks as misses.
+        let suits = slot.kind <= request.flags.zone_limit && slot.node == node && slot.is_preferred();
+        let (slot, stack) = (Some(slot), Some(StackId::PAGES));
+        suits.then_some(Route { cpu, zone, slot, stack, role: Role::InTurn(turn) })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn next_usable_turn(
+        &self,
+        policy: &dyn RequestPolicy,
+        allowed: Option<&NodeMask>,
+        cpu: CpuId,
+    ) -> Option<NodeTurn> {
+        policy.next_usable_turn(cpu, &|at| self.usable(allowed, at))
+    }
+
+    /// Returns a word of the mask of nodes that have memory and that the cpuset allows.
+    #[inline]
+    fn usable(&self, allowed: Option<&NodeMask>, at: usize) -> u64 {
+        let memory = self.shared.memory_nodes.0[at].load(Relaxed); // relaxed: as in `memory_nodes`
+        memory & allowed.map_or(u64::MAX, |nodes| nodes.words()[at])
+    }
+
+    /// Uses the turn of the route, and counts the block that the pageset served.
+    #[inline(always)]
+    pub(super) fn count_turn(&self, route: &Route<'m, P>, request: &Request<'_>) {
+        if let Role::InTurn(turn) = route.role
+            && let Some(policy) = request.policy
+        {
+            policy.use_turn(route.cpu.id, turn);
+            let pageset = || self.pagesets[route.zone.index()].of(route.cpu);
+            let head = route.slot.map_or_else(|| &pageset().head, |slot| slot.head);
+            self.count_interleave_hit(route.zone, head);
+        }
+    }
+
+    /// Returns the route to the CPU's pageset of the nearest zone on the nodes of the request.
+    #[inline(always)]
+    fn route_to_nearest(&self, request: &Request<'_>, cpu: CpuInfo) -> Option<Route<'m, P>> {
+        if self.shared.zonelist_cache().sets_up_past_disallowed() {
+            return None; // the scan may skip this zone
+        }
+        let nodes = request.nearest_of()?;
+        let lists = self.lists.read(usize::from(cpu.node)).version();
+        let lookup = Lookup { cpu: cpu.index, limit: request.flags.zone_limit, lists };
+        let zone = match self.nearest.recall(lookup, &nodes) {
+            Some(zone) => zone,
+            None => self.look_up(lookup, nodes, cpu)?,
+        };
+        // A pageset that serves for another zone counts its blocks as misses.
+        let slot = self.slots.at(cpu.index, zone).filter(|slot| slot.is_preferred());
+        Some(Route { cpu, zone, slot, stack: Some(StackId::PAGES), role: Role::Nearest })
+    }
+
+    /// Finds the nearest zone in the CPU's zonelist, and records it.
+    #[cold]
+    fn look_up(&self, lookup: Lookup, nodes: AllowedNodes<'_>, cpu: CpuInfo) -> Option<ZoneId> {
+        let mut listed = None;
+        let list = self.lists.read(usize::from(cpu.node));
+        let lookup = Lookup { lists: list.version(), ..lookup };
+        let filter = NodeFilter::new(nodes, nodes.len(), &mut listed);
+        let (_, zone) = Candidates::new(list, lookup.limit, Some(filter)).next(0, None).ok()??;
+        self.nearest.record_zone(lookup, &nodes, zone);
+        Some(zone)
+    }
+
+    /// Returns the zone that serves instead of `preferred`, whose pageset has no block: the nearest zone without a full bit, if
+    /// `preferred` has its full bit set and still fails its watermark.
+    ///
+    /// Returns `None` in all cases in which a scan would set or clear full bits, reclaim, or refill a pageset. The serving zone's
+    /// watermark is not checked, because it was checked when the frames in the pageset left the zone (docs/decisions/0003).
+    #[inline(never)]
+    fn serving_zone(
+        &self,
+        request: &Request<'_>,
+        stack: StackId,
+        preferred: &Zone<'m, P>,
+        cpu: CpuInfo,
+    ) -> Option<&Zone<'m, P>> {
+        let (order, urgency, limit) = (request.flags.order, request.flags.urgency, request.flags.zone_limit);
+        let mode = self.shared.zonelist_cache();
+        if mode == ZonelistCache::Off || !request.may_pass(stack) {
+            return None;
+        }
+        let class = if mode.is_published_form() {
+            ScanClass::published()
+        } else {
+            ScanClass::new(order, Watermark::Low, urgency, limit)
+        };
+        let full = self.lists.full(usize::from(cpu.node));
+        let reserve = urgency == Urgency::Reserve || self.platform.is_reclaiming();
+        if !full.is_full(class, 0)
+            || reserve
+            || self.shared.node_reclaim().is_on()
+            || full.is_stale(self.platform.now())
+        {
+            return None;
+        }
+        // With `ZonelistCache::On`, a free that lifts a zone above its watermark clears the zone's full bit at once. An
+        // approximate count that is too low therefore cannot hide the zone for long, so this count, which costs one
+        // load, decides first. The exact count is read only if the approximate count allows the request.
+        let allows = |free| {
+            preferred.watermarks().allow(free, order, Watermark::Low, urgency, preferred.reserve(limit))
+        };
+        if (mode != ZonelistCache::On || allows(preferred.free_approximate())) && allows(preferred.free()) {
+            return None;
+        }
+        let (_, zone) = Candidates::new(self.lists.read(usize::from(cpu.node)), limit, None)
+            .next(1, Some(full.bitmap(class)))
+            .ok()??;
+        Some(&self.zones[zone.index()])
+    }
+
+    /// Makes a CPU that is served elsewhere return to its slot of the preferred zone, unless the route is to the pageset that it
+    /// uses.
+    pub(super) fn return_to_preferred(&self, route: &Route<'m, P>, request: &Request<'_>) {
+        let stays = matches!(route.role, Role::ServingFor(_))
+            && self.uses(&self.zones[route.zone.index()], route.cpu);
+        if request.flags.order == Order::PAGE
+            && request.may_pass(StackId::PAGES)
+            && !stays
+            && self.is_served_elsewhere(route.cpu)
+        {
+            self.serve_from_preferred(route.cpu);
+        }
+    }
+
+    /// Returns the zone whose span holds `first`, and the CPU's slot for it; `None` if no zone spans the frame.
+    ///
+    /// The zone of the CPU's slot, whose single frames take another way, and the nearest zone of its cpuset are found without a
+    /// search.
+    #[inline(always)]
+    pub(super) fn route_of_free(&self, first: Pfn, order: Order) -> Option<FreeRoute<'_, 'm, P>> {
+        let Some(cpu) = self.current_cpu_info() else {
+            return Some(FreeRoute { zone: self.zone_of(first)?, slot: None });
+        };
+        let spans = |zone: &&Zone<'m, P>| zone.span.start <= first && first < zone.span.end();
+        if order != Order::PAGE {
+            let slot = self.slots.of(cpu.id).filter(|slot| slot.slots_at != 0);
+            let zone = slot.map(|slot| &self.zones[slot.zone.index()]).filter(spans);
+            return match zone {
+                Some(zone) => Some(FreeRoute { zone, slot: slot.map(|slot| (cpu, slot)) }),
+                None => Some(FreeRoute { zone: self.zone_of(first)?, slot: None }),
+            };
+        }
+        let nearest = self.nearest.last_zone(cpu.index).and_then(|zone| self.zones.get(zone.index()));
+        let zone = nearest.filter(spans).or_else(|| self.zone_of(first))?;
+        Some(FreeRoute { zone, slot: self.slot_beside(zone, cpu).map(|slot| (cpu, slot)) })
+    }
+}
+
+impl<'r> Request<'r> {
+    /// Returns the nodes of which the nearest to the CPU serves the request first, or `None` if another rule
+    /// chooses the first node.
+    #[inline(always)]
+    fn nearest_of(&self) -> Option<AllowedNodes<'r>> {
+        // Urgent requests ignore cpusets, but not those of a caller that is reclaiming.
+        let follows = self.allowed.is_none() || self.flags.urgency != Urgency::Atomic;
+        if !follows || self.is_strict() || self.flags.order != Order::PAGE || !self.may_pop_current() {
+            return None;
+        }
+        match self.policy {
+            None => Some(AllowedNodes::new(self.allowed?, None)),
+            Some(policy) if policy.mode() == Mode::Bind => {
+                Some(AllowedNodes::new(policy.nodes(), self.allowed))
+            }
+            Some(_) => None,
+        }
+    }
+}

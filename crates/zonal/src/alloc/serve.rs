@@ -1,0 +1,487 @@
+//! Allocation from one zone, whose watermark the caller has checked: from the pageset of the current CPU, else from the buddy.
+//!
+//! A block whose state shows that it cannot be allocated safely is *retired*: it leaves the free memory, but no caller
+//! receives it. Related files: `alloc/route.rs` and `alloc/scan.rs` choose the zone, `pageset/refill.rs` refills pagesets, and
+//! `pageset/steps.rs` and `pageset/block_steps.rs` pop without a session.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::alloc::route::Route;
+use crate::config::{InvalidFree, ZonelistCache};
+use crate::pageset::session::PagesetSession;
+use crate::pageset::state::MachineState;
+use crate::pageset::{HOLD_MAX, StackId};
+use crate::platform::pageset_slot::{PagesetSlot, Popped};
+use crate::platform::pageset_word::POP_STEPS;
+use crate::platform::tracepoint::RetireCause;
+use crate::platform::{Atomic, Platform};
+use crate::request::context::{AllocContext, Placement};
+use crate::request::{Block, PageKind, RequestFlags};
+use crate::rules::pageset_tuning::PagesetTuning;
+use crate::rules::watermarks::{Urgency, Watermark};
+use crate::units::{Order, PageCount, Pfn, ZoneId, ZoneKind};
+use crate::zone::counters::{NodeItem, ZoneItem};
+use crate::zone::events::Event;
+use crate::zone::frame_state::FrameState;
+use crate::zone::frame_states::{CACHED_PAGE, allocated_page, mark_block_allocated};
+use crate::zone::runs::Run;
+use crate::zone::{CpuInfo, Zone};
+
+/// Number of zones that a request checks which the serving zone serves: the preferred zone and the serving zone.
+const PROBES: u64 = 2;
+
+impl<'m, P: Platform> MachineState<'m, P> {
+    /// Marks a popped frame as allocated.
+    ///
+    /// Returns `None` if no frame was popped, or if the frame is the second copy of one that was freed twice. With
+    /// exact invalid-free checks no frame is ever on two stacks, so the state is not checked.
+    #[inline(always)]
+    pub(super) fn mark_popped(
+        &self,
+        slot: &PagesetSlot<'m, P>,
+        popped: Popped,
+        kind: PageKind,
+    ) -> Option<Block> {
+        let frame = popped.offset(); // the offset of an empty pop is beyond all states
+        let state = slot.states.get(frame as usize)?;
+        // Acquire: pairs with the release store of the free. A load and a separate store are enough, because only this
+        // CPU holds the popped frame, as in `FrameTable`.
+        if self.invalid_free == InvalidFree::Checked && state.load(Acquire) != CACHED_PAGE {
+            self.note_popped_twice(slot.zone, frame as u32, Order::PAGE); // a zone spans at most 2^32 frames
+            return None;
+        }
+        debug_assert!(
+            state.load(Relaxed) == CACHED_PAGE,
+            "frame {frame} was popped, but is not marked as cached"
+        );
+        // Release: pairs with the acquire of the free's exchange.
+        state.store(allocated_page(kind), Release);
+        let first = Pfn::new(slot.base.get().wrapping_add(frame));
+        Some(Block { first, order: Order::PAGE, zone: slot.zone, node: slot.node })
+    }
+
+    /// Marks a popped block of more than one frame as allocated; returns `None` in the cases of [`Self::mark_popped`].
+    #[inline(always)]
+    pub(super) fn mark_popped_block(
+        &self,
+        slot: &PagesetSlot<'m, P>,
+        frame: u32,
+        order: Order,
+        kind: PageKind,
+    ) -> Option<Block> {
+        // Hardening leaves CPUs without slots, so the block needs no other check than that of its state.
+        if !mark_block_allocated(slot.states.get(frame as usize)?, order, kind) {
+            self.note_popped_twice(slot.zone, frame, order);
+            return None;
+        }
+        let first = Pfn::new(slot.base.get().wrapping_add(u64::from(frame)));
+        Some(Block { first, order, zone: slot.zone, node: slot.node })
+    }
+
+    /// Counts a popped block that is the second copy of one that was freed twice.
+    ///
+    /// The first copy has been allocated already, so the block's state does not change. The second copy is counted as
+    /// allocated, because the invalid free had subtracted it.
+    #[cold]
+    #[inline(never)]
+    fn note_popped_twice(&self, zone: ZoneId, frame: u32, order: Order) {
+        self.note_invalid(&self.zones[zone.index()], frame, order);
+    }
+
+    /// Pops a frame from the slot of a route under the pageset's lock, if only a counter that must be folded prevents a pop
+    /// without it.
+    #[inline(always)]
+    pub(super) fn pop_folding(
+        &self,
+        route: &Route<'m, P>,
+        slot: &'m PagesetSlot<'m, P>,
+        kind: PageKind,
+    ) -> Option<Popped> {
+        if !slot.needs_only_a_fold(POP_STEPS[kind as usize]) {
+            return None;
+        }
+        let locked = self.lock_slot(slot, route.cpu)?;
+        if route.is_beside() && !slot.is_preferred() {
+            drop(locked.session());
+            return None;
+        }
+        locked.pop_and_fold(kind).ok().map(Popped::frame)
+    }
+
+    /// Pops the next block of a stack that can be marked as allocated.
+    pub(super) fn pop(
+        &self,
+        guard: &PagesetSession<'_, 'm, P>,
+        stack: StackId,
+        order: Order,
+        kind: PageKind,
+    ) -> Option<Block> {
+        let zone = guard.zone;
+        loop {
+            let frame = guard.pop(stack, order)?;
+            guard.count_kind(kind, order.pages().get() as i64, &self.nodes[zone.node].counters);
+            if !self.admit(zone, frame, FrameState::Cached(order), order, kind) {
+                continue;
+            }
+            if stack != StackId::PAGES {
+                guard.note_block(order.pages().get() as u32);
+            }
+            if stack.is_middle() {
+                guard.note_last_middle(frame);
+            }
+            match self.shared.tuning() {
+                PagesetTuning::Depth | PagesetTuning::DepthPublished => {
+                    guard.set_run(guard.depth().on_pop(order, guard));
+                }
+                PagesetTuning::Stepwise => guard.set_run(guard.stepwise().on_pop(guard)),
+                PagesetTuning::Fixed => {}
+            }
+            return Some(block_at(zone, frame, order));
+        }
+    }
+
+    /// Pops a block from the pageset of the serving zone, or returns `None` if the stack is empty.
+    ///
+    /// In the default mode of the zonelist cache, this pageset becomes the CPU's slot for single frames.
+    pub(super) fn pop_serving(
+        &self,
+        session: PagesetSession<'_, 'm, P>,
+        preferred: &Zone<'m, P>,
+        stack: StackId,
+        flags: &RequestFlags,
+    ) -> Option<Block> {
+        let block = self.pop(&session, stack, flags.order, flags.kind)?;
+        let (zone, cpu) = (session.zone, session.cpu);
+        let missed = zone.node != preferred.node;
+        zone.counters().update(&session.zone_diffs, &session, |counts| {
+            counts.increment(if missed { ZoneItem::NumaMiss } else { ZoneItem::NumaHit });
+            counts.increment(if session.is_own() { ZoneItem::NumaLocal } else { ZoneItem::NumaOther });
+        });
+        session.add_to(|pageset| &pageset.probes, PROBES);
+        if flags.order == Order::PAGE && self.shared.zonelist_cache() == ZonelistCache::On {
+            self.nodes[usize::from(cpu.node)].note_served_elsewhere();
+            session.serve_instead_of(preferred);
+            self.use_pageset(zone, &session, cpu);
+        }
+        session.update_limits();
+        drop(session);
+        if missed {
+            self.count_foreign(preferred, Some(cpu));
+        }
+        Some(block)
+    }
+
+    /// Allocates a block from the preferred zone's buddy, for an order that is not cached or a middle order; checks `low` as a scan
+    /// would.
+    pub(super) fn split_preferred(
+        &self,
+        zone: &Zone<'m, P>,
+        cpu: CpuInfo,
+        flags: &RequestFlags,
+    ) -> Option<Block> {
+        let order = flags.order;
+        if order > self.max_order || !self.preferred_passes(zone, cpu, flags) {
+            return None;
+        }
+        let frame = self.take_free(zone, Some(cpu), order, flags.kind)?;
+        if !self.count_split(zone, cpu, frame, order, flags.kind) {
+            self.count_taken(zone, order, flags.kind);
+            match self.own_pageset(zone, cpu) {
+                Some(guard) => {
+                    guard.note_last_middle(frame);
+                    guard.add_to(|pageset| &pageset.probes, 1);
+                    guard.count_hits(1); // the fast path's limits need no update
+                }
+                None => self.count_split_in_totals(zone, cpu),
+            }
+        }
+        Some(block_at(zone, frame, order))
+    }
+
+    /// Whether a scan at `low`, which begins at the preferred zone, would also end there, because the zone's watermark
+    /// allows the request.
+    #[inline]
+    pub(super) fn preferred_passes(&self, zone: &Zone<'m, P>, cpu: CpuInfo, flags: &RequestFlags) -> bool {
+        !self.platform.is_reclaiming()
+            && self.is_online(cpu)
+            && zone.watermarks_allow(flags.order, flags.urgency, flags.zone_limit, Watermark::Low)
+    }
+
+    /// Allocates a block from `zone`, whose watermark the caller has checked.
+    ///
+    /// The block comes from the pageset, which is refilled if it is empty, or otherwise directly from the buddy.
+    pub(super) fn alloc_from(
+        &self,
+        zone: &Zone<'m, P>,
+        preferred: &Zone<'m, P>,
+        context: &AllocContext<'_>,
+        watermark: Watermark,
+    ) -> Option<Block> {
+        let Some((stack, cpu)) = self.cached_for(context) else {
+            return self.alloc_from_buddy(zone, preferred, context);
+        };
+        let Some(guard) = self.own_pageset_still(zone, cpu) else {
+            return self.alloc_from_buddy(zone, preferred, context);
+        };
+        let block = loop {
+            if let Some(block) = self.pop(&guard, stack, context.order, context.kind) {
+                break block;
+            }
+            let spare = spare(zone, context.limit, watermark);
+            if guard.refill(stack, spare) == 0 {
+                guard.update_limits();
+                drop(guard);
+                return self.alloc_from_buddy(zone, preferred, context);
+            }
+        };
+        // While the pageset serves for another zone, the counter that otherwise counts hits counts misses, so a hit is
+        // counted separately.
+        let is_hit = preferred.node == zone.node && (context.from == zone.node) == zone.is_own(cpu);
+        if is_hit && (!guard.serves_for_another() || !self.uses(zone, cpu)) {
+            guard.count_hits(1);
+        } else {
+            // Two words hold differences of the locality counters. One word is folded first, so that the sum of both
+            // differences stays below the threshold.
+            guard.fold_all_served();
+            let word = &guard.zone_diffs;
+            count_numa(zone, preferred, context, |item| zone.counters().increment(word, item, &guard));
+        }
+        if context.is_interleave_hit(zone) {
+            self.count_interleave_hit(zone.id, &guard.head);
+        }
+        guard.update_limits();
+        Some(block)
+    }
+
+    /// Returns the stack that caches blocks for a request, and the current CPU; `None` if pagesets cannot serve it.
+    fn cached_for(&self, context: &AllocContext<'_>) -> Option<(StackId, CpuInfo)> {
+        let is_kept = |stack: &StackId| context.placement.is_none() && !stack.is_middle();
+        let stack = self.cached.stack(context.order).filter(is_kept);
+        stack.zip(context.cpu)
+    }
+
+    /// Allocates a block directly from the buddy.
+    ///
+    /// Used for orders that are not cached, for CPUs that are offline, and while another thread holds the pageset's
+    /// lock.
+    fn alloc_from_buddy(
+        &self,
+        zone: &Zone<'_, P>,
+        preferred: &Zone<'_, P>,
+        context: &AllocContext<'_>,
+    ) -> Option<Block> {
+        let block = match context.placement {
+            None => self.split_free(zone, context.cpu, context.order, context.kind)?,
+            Some(placement) => self.alloc_placed(zone, context, placement)?,
+        };
+        count_beside_pagesets(zone, preferred, context);
+        Some(block)
+    }
+
+    /// Allocates the next block of the buddy that can be marked as allocated.
+    pub(super) fn split_free(
+        &self,
+        zone: &Zone<'_, P>,
+        cpu: Option<CpuInfo>,
+        order: Order,
+        kind: PageKind,
+    ) -> Option<Block> {
+        let frame = self.take_free(zone, cpu, order, kind)?;
+        self.count_taken(zone, order, kind);
+        Some(block_at(zone, frame, order))
+    }
+
+    /// Removes the next block from the buddy that can be marked as allocated. The caller counts its frames as allocated.
+    pub(super) fn take_free(
+        &self,
+        zone: &Zone<'_, P>,
+        cpu: Option<CpuInfo>,
+        order: Order,
+        kind: PageKind,
+    ) -> Option<u32> {
+        loop {
+            let pages = order.pages().get() as i64;
+            // The buddy calls this function under the free area's lock, as in a refill.
+            let leaving = || zone.counters().add_total(ZoneItem::Free, -pages);
+            let frame = zone.free_areas.alloc(order, zone.preferred_area(cpu), leaving)?;
+            if self.admit(zone, frame, FrameState::Free, order, kind) {
+                return Some(frame);
+            }
+            self.count_taken(zone, order, kind); // the block is retired
+        }
+    }
+
+    /// Allocates from the buddy for a request with a placement: a run, or a block below an address limit.
+    fn alloc_placed(
+        &self,
+        zone: &Zone<'m, P>,
+        context: &AllocContext<'_>,
+        placement: Placement,
+    ) -> Option<Block> {
+        let (order, kind, max) = (context.order, context.kind, self.max_order);
+        let pages = order.pages().get();
+        loop {
+            let leaving = || zone.counters().add_total(ZoneItem::Free, -(pages as i64));
+            let frame = match placement.below {
+                Some(limit) if limit < zone.span.end() => {
+                    zone.free_areas.alloc_below(order, zone.frames_below(limit), leaving)?
+                }
+                _ => zone.free_areas.alloc(order, zone.preferred_area(context.cpu), leaving)?,
+            };
+            self.nodes[zone.node].counters.add_total(kind.item(), pages as i64);
+            if !self.is_unused(zone, frame, order, kind) {
+                continue;
+            }
+            let run = Run { first: frame, count: placement.count.get() };
+            zone.frames.mark_run(run, max, kind);
+            // Without a rest, the frame after the run may be beyond what 32 bits can number.
+            if run.count < pages {
+                let rest = Run { first: frame + run.count as u32, count: pages - run.count };
+                self.free_unused(zone, rest, max, kind);
+            }
+            return Some(block_at(zone, frame, order));
+        }
+    }
+
+    /// Whether a block that left the buddy can be allocated; retires it if not.
+    ///
+    /// Under [`InvalidFree::Checked`](crate::config::InvalidFree::Checked), racing frees may have listed an allocated
+    /// block as free. With poisoning, the contents may have changed.
+    pub(crate) fn is_unused(&self, zone: &Zone<'m, P>, frame: u32, order: Order, kind: PageKind) -> bool {
+        if zone.frames.state(frame) != FrameState::Free {
+            self.note_invalid(zone, frame, order);
+            return false;
+        }
+        self.has_poison(zone, frame, FrameState::Free, order, kind)
+    }
+
+    /// Frees frames that left the buddy, were counted as allocated, and are not needed.
+    pub(crate) fn free_unused(&self, zone: &Zone<'m, P>, run: Run, max: Order, kind: PageKind) {
+        self.nodes[zone.node].counters.add_total(kind.item(), -(run.count as i64));
+        for (frame, order) in run.blocks(max) {
+            zone.frames.set(frame, FrameState::Cached(order));
+            self.free_to_buddy(zone, frame, order);
+        }
+    }
+
+    /// Marks a block that was removed from a pageset or the buddy as allocated; returns `false` if it is retired
+    /// instead.
+    #[inline]
+    fn admit(&self, zone: &Zone<'_, P>, frame: u32, from: FrameState, order: Order, kind: PageKind) -> bool {
+        if !self.has_poison(zone, frame, from, order, kind) {
+            return false;
+        }
+        let admitted = zone.frames.mark_allocated(frame, from, order, kind);
+        if !admitted {
+            self.note_invalid(zone, frame, order);
+        }
+        admitted
+    }
+
+    /// Whether the poison of a block that was removed from a pageset or the buddy is unchanged; retires the block if
+    /// not. Returns `true` if poisoning is off.
+    #[inline]
+    fn has_poison(
+        &self,
+        zone: &Zone<'_, P>,
+        frame: u32,
+        from: FrameState,
+        order: Order,
+        kind: PageKind,
+    ) -> bool {
+        // The poison is checked before the block is marked as allocated, because no thread can free the block until
+        // then.
+        if let Some(poison) = self.hardening.poison
+            && !self.is_poisoned(zone, frame, order, poison)
+        {
+            let first = Some(zone.pfn(frame));
+            self.note_retired(zone.node, RetireCause::Poison, first, order.pages());
+            zone.frames.retire(frame, from, order, kind);
+            return false;
+        }
+        true
+    }
+
+    #[cold]
+    pub(crate) fn is_poisoned(&self, zone: &Zone<'_, P>, frame: u32, order: Order, poison: u64) -> bool {
+        let contents = self.platform.contents().expect("checked when the allocator was made");
+        contents.holds(zone.pfn(frame), order.pages(), poison)
+    }
+
+    /// Zeroes a block.
+    #[cold]
+    pub(crate) fn zero(&self, first: Pfn, count: PageCount) {
+        if let Some(contents) = self.platform.contents() {
+            contents.fill(first, count, 0);
+        }
+    }
+
+    /// Counts a block that left the buddy as allocated, in the totals.
+    pub(super) fn count_taken(&self, zone: &Zone<'_, P>, order: Order, kind: PageKind) {
+        self.nodes[zone.node].counters.add_total(kind.item(), order.pages().get() as i64);
+    }
+
+    /// Counts a probe and a block that the preferred zone served to a CPU, while the CPU's pageset is locked.
+    #[cold]
+    pub(super) fn count_split_in_totals(&self, zone: &Zone<'_, P>, cpu: CpuInfo) {
+        self.nodes[zone.node].events.add(Event::Probes, 1);
+        zone.counters().add_total(ZoneItem::NumaHit, 1);
+        let local = if zone.is_own(cpu) { ZoneItem::NumaLocal } else { ZoneItem::NumaOther };
+        zone.counters().add_total(local, 1);
+    }
+}
+
+impl PageKind {
+    /// Returns the counter of frames allocated as this kind.
+    #[inline]
+    pub(crate) const fn item(self) -> NodeItem {
+        match self {
+            Self::User => NodeItem::User,
+            Self::Cache => NodeItem::Cache,
+            Self::Kernel => NodeItem::Kernel,
+        }
+    }
+}
+
+pub(super) fn block_at<P: Platform>(zone: &Zone<'_, P>, frame: u32, order: Order) -> Block {
+    Block { first: zone.pfn(frame), order, zone: zone.id, node: zone.node_id }
+}
+
+/// Counts which zone and node served a request from the buddy or by range.
+pub(crate) fn count_beside_pagesets<P: Platform>(
+    zone: &Zone<'_, P>,
+    preferred: &Zone<'_, P>,
+    context: &AllocContext<'_>,
+) {
+    let count = |item| zone.counters().add_total(item, 1);
+    count_numa(zone, preferred, context, count);
+    if context.is_interleave_hit(zone) {
+        count(ZoneItem::InterleaveHit);
+    }
+}
+
+/// Counts which zone and node served a block.
+///
+/// `preferred` is the first zone that could have served the block.
+fn count_numa<P: Platform>(
+    zone: &Zone<'_, P>,
+    preferred: &Zone<'_, P>,
+    context: &AllocContext<'_>,
+    count: impl Fn(ZoneItem),
+) {
+    if preferred.node == zone.node {
+        count(ZoneItem::NumaHit);
+    } else {
+        count(ZoneItem::NumaMiss); // the scan counts `NumaForeign` for `preferred`
+    }
+    count(if context.from == zone.node { ZoneItem::NumaLocal } else { ZoneItem::NumaOther });
+}
+
+/// Returns how many frames a refill may move from `zone` to a pageset in addition to the requested block.
+///
+/// A refill stops at the watermark of the scan, without the discount that an urgent request gets. Frames below `min`
+/// are reserved for urgent requests, which could not allocate them from other CPUs' pagesets.
+pub(super) fn spare<P: Platform>(zone: &Zone<'_, P>, limit: ZoneKind, watermark: Watermark) -> PageCount {
+    let keep = zone.watermarks().discounted(watermark, Urgency::Normal).plus(zone.reserve(limit));
+    zone.free_before(PageCount::new(HOLD_MAX.into())).saturating_minus(keep)
+}

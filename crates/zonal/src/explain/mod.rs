@@ -1,0 +1,128 @@
+//! Watches requests: reports the steps of a real request, or those that a request would take.
+//!
+//! The slow path is generic over a [`Watch`]. Ordinary requests use `()`, which compiles to nothing. A [`Record`]
+//! reports the steps of a real request. With [`Dry`], the same code walks the same lists, but it allocates nothing and
+//! changes no mark or counter. Related files: `request/steps.rs` defines the steps, `alloc/scan.rs` and
+//! `alloc/slow.rs` report them.
+
+use core::cell::RefCell;
+
+use crate::Allocator;
+use crate::error::AllocError;
+use crate::platform::Platform;
+use crate::request::policy::Turn;
+use crate::request::steps::Watch;
+pub use crate::request::steps::{Exclusion, Outcome, ReclaimStep, Step, ZoneName};
+use crate::request::{Block, Request};
+
+/// Reports the steps of a real request.
+#[derive(Clone, Copy)]
+struct Record<'a, 'f>(&'a RefCell<&'f mut dyn FnMut(Step)>);
+
+impl Watch for Record<'_, '_> {
+    const WATCHES: bool = true;
+    const IS_DRY: bool = false;
+
+    fn step(self, step: Step) {
+        (self.0.borrow_mut())(step);
+    }
+}
+
+/// Reports the steps that a request would take.
+#[derive(Clone, Copy)]
+struct Dry<'a, 'f>(&'a RefCell<&'f mut dyn FnMut(Step)>);
+
+impl Watch for Dry<'_, '_> {
+    const WATCHES: bool = true;
+    const IS_DRY: bool = true;
+
+    fn step(self, step: Step) {
+        (self.0.borrow_mut())(step);
+    }
+}
+
+impl<'m, P: Platform> Allocator<'m, P> {
+    /// Calls `each` for every step that `request` would take now on the current CPU, and returns the zone that would
+    /// serve it, or `None` if no zone would without reclaim.
+    ///
+    /// Nothing is allocated, reclaimed or counted, and the turn of an interleaving policy does not advance. Reclaimers
+    /// are asked how much they could free, if the request may wait. What they would free is not known, so an
+    /// explanation continues as if they freed nothing. Other threads can allocate and free between the explanation and
+    /// the request.
+    ///
+    /// ```
+    /// # use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
+    /// # use zonal::platform::one_thread::OneThread;
+    /// # use zonal::units::{CpuId, NodeId, PageCount, Pfn, ZoneKind};
+    /// # use zonal::{Allocator, Buffer, Config, Machine, Request};
+    /// # let id = NodeId::new(0).unwrap();
+    /// # let memory = FrameRange { start: Pfn::new(0x1000), count: PageCount::new(0x4000) };
+    /// # let nodes = [NodeDescription { id, cpus: &[CpuId::new(0)], distances: &[10] }];
+    /// # let zones = [ZoneDescription { node: id, kind: ZoneKind::Normal, span: memory, managed: &[memory] }];
+    /// # let machine = Machine::new(&nodes, &zones)?;
+    /// # let metadata = |bytes| Buffer::uninit(Box::leak(vec![std::mem::MaybeUninit::uninit(); bytes].into_boxed_slice()));
+    /// # let allocator = Allocator::new(OneThread::new(), &machine, &Config::default(), |r| Some(metadata(r.bytes)))?;
+    /// let request = Request::page();
+    /// let served = allocator.explain(&request, |step| println!("{step}"))?;
+    /// // zone Normal of node 0: serves, above `low`
+    /// assert_eq!(served.map(|zone| zone.node), Some(id));
+    /// assert_eq!(allocator.alloc(&request)?.node, id);
+    /// # Ok::<(), Box<dyn core::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`Allocator::alloc`] for a request that no zone may serve.
+    pub fn explain(
+        &self,
+        request: &Request<'_>,
+        mut each: impl FnMut(Step),
+    ) -> Result<Option<ZoneName>, AllocError> {
+        let context = self.state.resolve_in_turn(request, Turn::Upcoming)?;
+        if let Some(zone) = self.state.zone_without_scan(request) {
+            each(Step::Near(ZoneName::of(zone)));
+            return Ok(Some(ZoneName::of(zone)));
+        }
+        let sink: RefCell<&mut dyn FnMut(Step)> = RefCell::new(&mut each);
+        let found = self.state.find(&context, Dry(&sink));
+        Ok(found.map(|block| ZoneName::of(&self.state.zones[block.zone.index()])))
+    }
+
+    /// Allocates one block like [`Allocator::alloc`], and calls `each` for every step of the request.
+    ///
+    /// `each` runs while the request is in progress, so it must not use the allocator. A request that reclaims may report
+    /// its scans many times.
+    ///
+    /// ```
+    /// # use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
+    /// # use zonal::platform::one_thread::OneThread;
+    /// # use zonal::units::{CpuId, NodeId, PageCount, Pfn, ZoneKind};
+    /// # use zonal::{Allocator, Buffer, Config, Machine, Request};
+    /// # let id = NodeId::new(0).unwrap();
+    /// # let memory = FrameRange { start: Pfn::new(0x1000), count: PageCount::new(0x4000) };
+    /// # let nodes = [NodeDescription { id, cpus: &[CpuId::new(0)], distances: &[10] }];
+    /// # let zones = [ZoneDescription { node: id, kind: ZoneKind::Normal, span: memory, managed: &[memory] }];
+    /// # let machine = Machine::new(&nodes, &zones)?;
+    /// # let metadata = |bytes| Buffer::uninit(Box::leak(vec![std::mem::MaybeUninit::uninit(); bytes].into_boxed_slice()));
+    /// # let allocator = Allocator::new(OneThread::new(), &machine, &Config::default(), |r| Some(metadata(r.bytes)))?;
+    /// let mut steps = Vec::new();
+    /// let block = allocator.alloc_explained(&Request::page(), |step| steps.push(step))?;
+    /// assert_eq!(steps.len(), 1); // the pageset of the CPU was refilled
+    /// allocator.free(block.first, block.order)?;
+    /// # Ok::<(), Box<dyn core::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`Allocator::alloc`].
+    pub fn alloc_explained(
+        &self,
+        request: &Request<'_>,
+        mut each: impl FnMut(Step),
+    ) -> Result<Block, AllocError> {
+        if let Some(block) = self.state.alloc_without_scan(request)? {
+            each(Step::Near(ZoneName::of(&self.state.zones[block.zone.index()])));
+            return Ok(block);
+        }
+        let sink: RefCell<&mut dyn FnMut(Step)> = RefCell::new(&mut each);
+        self.state.serve_watched(request, &self.state.resolve(request)?, Record(&sink))
+    }
+}
