@@ -170,7 +170,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         request: &Request<'_>,
     ) -> Result<Option<Block>, AllocError> {
         self.may_begin(request)?;
-        let route = route.or_else(|| self.route_by_zone(request));
+        let route = route.filter(|route| self.is_current(route)).or_else(|| self.route_by_zone(request));
         let block = route.and_then(|route| self.pop_locked(&route, request));
         if let Some(block) = block
             && self.hardening.zero == ZeroOn::EveryAllocation
@@ -215,28 +215,38 @@ impl<'m, P: Platform> MachineState<'m, P> {
         {
             return self.mark_popped(slot, popped, flags.kind);
         }
-        let session = self.own_pageset(zone, cpu)?;
         if let Role::ServingFor(preferred) = route.role {
-            return self.pop_serving(session, &self.zones[preferred.index()], stack, flags);
+            return self.pop_serving(
+                self.own_pageset(zone, cpu)?,
+                &self.zones[preferred.index()],
+                stack,
+                flags,
+            );
         }
+        let (has, passes) =
+            (self.pagesets_of(zone).of(cpu).has(stack), || self.preferred_passes(zone, cpu, flags));
+        if !has && !passes() {
+            return None;
+        }
+        let session = self.own_pageset(zone, cpu)?;
         if route.is_beside() && session.serves_for_another() {
             return None;
         }
-        let mut passes = false;
+        let mut refills = 0;
         let block = loop {
             if let Some(block) = self.pop(&session, stack, flags.order, flags.kind) {
                 break block;
             }
-            passes = passes || self.preferred_passes(zone, cpu, flags);
-            if !passes {
+            if has && refills == 0 && !passes() {
                 return None;
             }
+            refills += 1;
             if session.refill(stack, spare(zone, flags.zone_limit, Watermark::Low)) == 0 {
                 session.update_limits();
                 return None;
             }
         };
-        if passes {
+        if refills > 0 {
             session.add_to(|pageset| &pageset.probes, 1);
         }
         session.count_hits(1);
@@ -274,18 +284,16 @@ impl<'m, P: Platform> MachineState<'m, P> {
             Ok(kind) => kind,
             Err(state) => return self.refuse_free(zone, first, order, state),
         };
+        let block = FreedBlock { zone: zone.id, frame, order, kind };
         if let Some((cpu, slot)) = slot
-            && self.push_routed(zone, cpu, slot, FreedBlock { zone: zone.id, frame, order, kind })
+            && self.push_routed(zone, cpu, slot, block)
         {
             return Ok(());
         }
-        let block = FreedBlock { zone: zone.id, frame, order, kind };
         if self.free_or_defer(zone, block) { Ok(()) } else { Err(FreeError::Reentered(first)) }
     }
 
-    /// Pushes a frame onto the slot of `zone` with one committing step, or a larger block onto a stack beside the slot.
-    ///
-    /// CPUs have no slots if freed blocks must be poisoned or quarantined.
+    /// Pushes a frame onto `slot`, or a larger block onto a stack of `zone`'s pageset, with one committing step.
     #[inline(always)]
     fn push_routed(
         &self,
@@ -316,14 +324,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Frees a block that is marked as cached: to the CPU's pageset of the zone or, if that cannot hold it, to the buddy.
     fn push_or_merge(&self, zone: &Zone<'m, P>, block: FreedBlock) {
-        let pushed = match self.current_cpu_info() {
-            Some(cpu) => self.push_locked(zone, cpu, block),
-            None => {
-                self.nodes[zone.node].counters.add_total(block.kind.item(), -block.pages());
-                false
-            }
-        };
-        if !pushed {
+        if !self.push_locked(zone, block) {
             self.free_to_buddy(zone, block.frame, block.order);
         }
     }
@@ -333,17 +334,14 @@ impl<'m, P: Platform> MachineState<'m, P> {
     ///
     /// Returns `false` if the block must go to the buddy.
     #[inline]
-    fn push_locked(&self, zone: &Zone<'m, P>, cpu: CpuInfo, block: FreedBlock) -> bool {
+    fn push_locked(&self, zone: &Zone<'m, P>, block: FreedBlock) -> bool {
         let FreedBlock { frame, order, kind, .. } = block;
-        let counters = &self.nodes[zone.node].counters;
-        let stack = self.stack_for(zone, cpu, frame, order);
-        let session = match stack {
-            None if self.count_merge(zone, cpu, order, kind) => return false,
-            None => None,
-            Some(stack) if stack != StackId::PAGES && self.push_block(zone, cpu, stack, block) => {
-                return true;
-            }
-            Some(_) => self.own_pageset(zone, cpu),
+        let (cpu, counters) = (self.current_cpu_info(), &self.nodes[zone.node].counters);
+        let stack = cpu.and_then(|cpu| self.stack_for(zone, cpu, frame, order));
+        let session = match (cpu, stack) {
+            (Some(cpu), None) if self.count_merge(zone, cpu, order, kind) => return false,
+            (Some(cpu), Some(_)) => self.own_pageset(zone, cpu),
+            _ => None,
         };
         let (Some(session), Some(stack)) = (session, stack) else {
             counters.add_total(kind.item(), -block.pages());

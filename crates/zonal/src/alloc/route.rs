@@ -3,7 +3,7 @@
 //! A request is served from the zone at which a scan of its zonelist would begin. That is the *preferred* zone of the CPU's
 //! node, the *nearest* zone that the cpuset or the binding policy allows, or the preferred zone of the node whose *turn* it is
 //! under an interleaving policy. While the preferred zone is full, it is the *serving* zone: the first zone without a full bit.
-//! This file alone knows these rules; later rungs (`alloc/mod.rs`) get the route. Related files: `request/policy.rs` has the
+//! Later rungs (`alloc/mod.rs`) get the route and need none of these rules. Related files: `request/policy.rs` has the
 //! turns, `zonelist/nearest_zones.rs` remembers nearest zones, `zonelist/full_cache.rs` has the full bits (M1).
 
 use core::sync::atomic::Ordering::Relaxed;
@@ -54,12 +54,12 @@ pub(super) enum Role {
 pub(super) struct FreeRoute<'s, 'm, P: Platform> {
     /// The zone of the block.
     pub(super) zone: &'s Zone<'m, P>,
-    /// The current CPU and its slot of the zone, if one committing step may push the block.
+    /// The current CPU and, for a single frame, its slot of the zone, if one committing step may push the block.
     pub(super) slot: Option<(CpuInfo, &'m PagesetSlot<'m, P>)>,
 }
 
 impl<P: Platform> Route<'_, P> {
-    /// Whether the pageset is of a zone that the request names, and not the one that the CPU's slot is for.
+    /// Whether the request chose the zone, by its cpuset or its policy.
     #[inline(always)]
     pub(super) const fn is_beside(&self) -> bool {
         matches!(self.role, Role::Nearest | Role::InTurn(_))
@@ -67,9 +67,8 @@ impl<P: Platform> Route<'_, P> {
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
-    /// Returns the route of a request, if its pageset has a slot that probably serves the request.
-    ///
-    /// That is the CPU's slot, the slot of the node whose turn it is, or that of the nearest zone.
+    /// Returns the route of a request to the CPU's slot, if it has frames, or to the pageset that the request chose: that of the
+    /// node whose turn it is, or of the nearest zone.
     #[inline(always)]
     pub(super) fn route_to_slot(&self, request: &Request<'_>) -> Option<Route<'m, P>> {
         if !request.may_pop() {
@@ -181,13 +180,11 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Uses the turn of the route, and counts the block that the pageset served.
     #[inline(always)]
     pub(super) fn count_turn(&self, route: &Route<'m, P>, request: &Request<'_>) {
-        if let Role::InTurn(turn) = route.role
+        if let (Role::InTurn(turn), Some(slot)) = (route.role, route.slot)
             && let Some(policy) = request.policy
         {
             policy.use_turn(route.cpu.id, turn);
-            let pageset = || self.pagesets[route.zone.index()].of(route.cpu);
-            let head = route.slot.map_or_else(|| &pageset().head, |slot| slot.head);
-            self.count_interleave_hit(route.zone, head);
+            self.count_interleave_hit(route.zone, slot.head);
         }
     }
 
@@ -224,7 +221,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Returns the zone that serves instead of `preferred`, whose pageset has no block: the nearest zone without a full bit, if
     /// `preferred` has its full bit set and still fails its watermark.
     ///
-    /// Returns `None` in all cases in which a scan would set or clear full bits, reclaim, or refill a pageset. The serving zone's
+    /// Returns `None` in all cases in which a scan would set or clear full bits, or reclaim. The serving zone's
     /// watermark is not checked, because it was checked when the frames in the pageset left the zone (docs/decisions/0003).
     #[inline(never)]
     fn serving_zone(
@@ -268,6 +265,13 @@ impl<'m, P: Platform> MachineState<'m, P> {
         Some(&self.zones[zone.index()])
     }
 
+    /// Whether a route that [`Self::route_to_slot`] found is still right: while preferred zones change, the CPU's slot may be of
+    /// a zone that is no longer preferred.
+    pub(super) fn is_current(&self, route: &Route<'m, P>) -> bool {
+        route.is_beside()
+            || self.nodes[usize::from(route.cpu.node)].preferred_zone() == Some(route.zone.index())
+    }
+
     /// Makes a CPU that is served elsewhere return to its slot of the preferred zone, unless the route is to the pageset that it
     /// uses.
     pub(super) fn return_to_preferred(&self, route: &Route<'m, P>, request: &Request<'_>) {
@@ -293,12 +297,11 @@ impl<'m, P: Platform> MachineState<'m, P> {
         };
         let spans = |zone: &&Zone<'m, P>| zone.span.start <= first && first < zone.span.end();
         if order != Order::PAGE {
+            // CPUs have no slots if freed blocks must be poisoned or quarantined.
             let slot = self.slots.of(cpu.id).filter(|slot| slot.slots_at != 0);
             let zone = slot.map(|slot| &self.zones[slot.zone.index()]).filter(spans);
-            return match zone {
-                Some(zone) => Some(FreeRoute { zone, slot: slot.map(|slot| (cpu, slot)) }),
-                None => Some(FreeRoute { zone: self.zone_of(first)?, slot: None }),
-            };
+            let zone = zone.or_else(|| self.zone_of(first))?;
+            return Some(FreeRoute { zone, slot: slot.map(|slot| (cpu, slot)) });
         }
         let nearest = self.nearest.last_zone(cpu.index).and_then(|zone| self.zones.get(zone.index()));
         let zone = nearest.filter(spans).or_else(|| self.zone_of(first))?;

@@ -1,4 +1,4 @@
-//! Allocation from one zone, whose watermark the caller has checked: from the pageset of the current CPU, else from the buddy.
+//! Allocation from one zone: from the pageset of the current CPU, else from the buddy.
 //!
 //! A block whose state shows that it cannot be allocated safely is *retired*: it leaves the free memory, but no caller
 //! receives it. Related files: `alloc/route.rs` and `alloc/scan.rs` choose the zone, `pageset/refill.rs` refills pagesets, and
@@ -88,8 +88,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
         self.note_invalid(&self.zones[zone.index()], frame, order);
     }
 
-    /// Pops a frame from the slot of a route under the pageset's lock, if only a counter that must be folded prevents a pop
-    /// without it.
+    /// Pops a frame from the slot of a route under the pageset's lock, if a pop without it failed only because a
+    /// counter must be folded, or for no reason of the pageset.
     #[inline(always)]
     pub(super) fn pop_folding(
         &self,
@@ -102,7 +102,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
         let locked = self.lock_slot(slot, route.cpu)?;
         if route.is_beside() && !slot.is_preferred() {
-            drop(locked.session());
+            slot.head.open();
             return None;
         }
         locked.pop_and_fold(kind).ok().map(Popped::frame)
@@ -198,7 +198,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         Some(block_at(zone, frame, order))
     }
 
-    /// Whether a scan at `low`, which begins at the preferred zone, would also end there, because the zone's watermark
+    /// Whether a scan at `low`, which begins at `zone`, would also end there, because the zone's watermark
     /// allows the request.
     #[inline]
     pub(super) fn preferred_passes(&self, zone: &Zone<'m, P>, cpu: CpuInfo, flags: &RequestFlags) -> bool {

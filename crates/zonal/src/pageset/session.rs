@@ -143,7 +143,7 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
 
     /// Whether pops and pushes without the lock may use this pageset, which is not the one in the CPU's slot.
     ///
-    /// Requests and frees that name the zone do so (`alloc/route.rs`, `alloc/freed.rs`). A frame of the preferred zone makes
+    /// Requests and frees that name the zone do so (`alloc/route.rs`). A frame of the preferred zone makes
     /// the CPU use that zone's pageset again, so the push of its first frame takes the lock.
     fn may_bypass_slot(&self) -> bool {
         let node = &self.state.nodes[usize::from(self.cpu.node)];

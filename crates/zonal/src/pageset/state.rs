@@ -1,7 +1,6 @@
 //! The state of the machine: its zones, nodes, zonelists, CPUs and pagesets.
 //!
-//! Every operation that moves frames needs this state. `Allocator` adds the fields that only requests and
-//! administration need. Related files: `pageset/session.rs`, `pageset/refill.rs`, `pageset/served.rs` and
+//! Every operation needs this state; `Allocator` is its public interface. Related files: `pageset/session.rs`, `pageset/refill.rs`, `pageset/served.rs` and
 //! `pageset/slot.rs` implement methods of this state.
 
 use core::sync::atomic::Ordering::Relaxed;

@@ -289,7 +289,7 @@ pub trait Platform: Send + Sync {
     /// [`FreeError::Reentered`](crate::error::FreeError::Reentered) instead of deadlocking. The default, `false`, is
     /// correct for platforms whose handlers never call the allocator, or never interrupt it while it runs.
     ///
-    /// The free of a block is then *deferred*: the block is marked as freed, and counts as allocated until a later request
+    /// The free of a block is then *deferred*, unless one step without waiting suffices: the block is marked as freed, and counts as allocated until a later request
     /// or free of the same CPU that needs locks, a drain, or the tick finishes its free. A free still fails if the CPU has
     /// deferred [`DEFERRED_FREES_MAX`] frees that are not finished, or if it is the free of a run or of a block with a frame
     /// to retire.

@@ -141,5 +141,3 @@ impl<'m, P: Platform> MachineState<'m, P> {
         Ok((zone, Run { first: zone.offset(first), count: count.get() }))
     }
 }
-
-impl<'m, P: Platform> MachineState<'m, P> {}

@@ -165,8 +165,8 @@ impl<P: Platform> Turns<P> {
     }
 
     // Relaxed: a turn orders no other memory accesses. A load and a separate store are enough. If another thread uses a turn
-    // between them, on the same CPU or on one that shares the cell, then both use the same turn, and a node serves one
-    // request more than its share.
+    // between them, on the same CPU or on one that shares the cell, then both use the same turn. A request that refills a
+    // pageset may take that long, and its turn may then set the cell back by some turns.
 
     #[inline]
     fn last(&self, cpu: CpuId) -> Option<NodeTurn> {
