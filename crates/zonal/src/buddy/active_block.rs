@@ -4,7 +4,7 @@
 //! Refills and drains move whole words of 64 frames. The first allocation of a word from a block removes the whole
 //! block from the bitmaps and makes it the active block, which stores the remaining words. The first free of a word
 //! in a block that is entirely in use also makes that block active. When all words of the active block are free, they
-//! return to the bitmaps as one block. The *units* of the block are words of 64 frames. To *settle* means to return
+//! return to the bitmaps as one block. The block's *units* are words of 64 frames. To *settle* means to return
 //! the free units of the active block to the bitmaps. Every operation that depends on these units settles first,
 //! except bulk allocation and freeing of words.
 //!
@@ -18,14 +18,14 @@ use crate::buddy::words::{RUNS, WORD_BITS, WORD_BITS_LOG2};
 use crate::platform::Atomic;
 use crate::platform::Platform;
 
-/// Binary logarithm of the maximum number of units of an active block. With 4 KiB frames, such a block has 4 MiB.
+/// Binary logarithm of an active block's maximum unit count. With 4 KiB frames, such a block has 4 MiB.
 const UNITS_LOG2_MAX: u32 = 4;
 
-/// The active block: the free `units`, one bit each, of the `2^log2` units of an aligned block that starts at unit
+/// The active block: the free `units`, one bit each, of the `2^log2` units in an aligned block that starts at unit
 /// `first`.
 ///
 /// Invariant: if there is an active block, some but not all of its units are in `units`. No bit of any level
-/// represents a unit in `units`, and no bit of level 1 or above represents the other units of the block.
+/// represents a unit in `units`, and no bit of level 1 or above represents the block's other units.
 #[derive(Clone, Copy)]
 pub(super) struct Open {
     first: usize,
@@ -51,7 +51,7 @@ impl Open {
         if runs == 0 {
             return None;
         }
-        // Start with the runs of 1 unit and compute the aligned runs of 2, 4 and 8 units.
+        // Start with the 1-unit runs and compute the aligned runs with 2, 4 and 8 units.
         for (log2, even) in [0x5555, 0x1111, 0x0101].into_iter().enumerate() {
             runs &= (runs >> (1 << log2)) & even;
             order += u32::from(runs != 0);
@@ -89,7 +89,7 @@ impl<P: Platform> Buddy<'_, P> {
         }
     }
 
-    /// Returns the bit of the order of a unit if there is an active block, and 0 otherwise.
+    /// Returns the bit for a unit's order if there is an active block, and 0 otherwise.
     #[inline]
     pub(super) fn open_order(&self) -> u64 {
         u64::from(self.counts.open.load(Relaxed) != 0) << WORD_BITS_LOG2

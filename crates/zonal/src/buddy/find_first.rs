@@ -12,10 +12,10 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::buddy::words::{WORD_BITS, WORD_BITS_LOG2, ones};
 use crate::platform::{Atomic, Platform};
 
-/// Largest number of layers of an index, which is enough for `2^30` bits.
+/// Largest number of layers in an index, which is enough for `2^30` bits.
 const LAYERS_MAX: usize = 5;
 
-/// Positions of the layers of an index among its cells. The topmost layer begins at the first cell.
+/// Positions of an index's layers among its cells. The topmost layer begins at the first cell.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FindFirstShape {
     bits: usize,
@@ -26,7 +26,7 @@ pub(super) struct FindFirstShape {
 }
 
 impl FindFirstShape {
-    /// Computes the layout of an index of `bits` bits, at least one, in each of `columns` columns.
+    /// Computes the layout of an index with `bits` bits, at least one, in each of `columns` columns.
     pub(super) fn new(bits: usize, columns: usize) -> Self {
         assert!(bits >= 1);
         let mut shape = Self { bits, columns, layers: 1, ..Self::default() };
@@ -40,12 +40,12 @@ impl FindFirstShape {
         shape
     }
 
-    /// Returns the number of cells of the index.
+    /// Returns the number of cells in the index.
     pub(super) const fn cells(&self) -> usize {
         self.cells
     }
 
-    /// Returns the number of cells of one column in a layer.
+    /// Returns the number of cells that one column has in a layer.
     const fn places_in(&self, layer: usize) -> usize {
         ((self.bits - 1) >> (WORD_BITS_LOG2 as usize * (layer + 1))) + 1
     }
@@ -61,7 +61,7 @@ pub(super) struct FindFirst<'a, P: Platform> {
 }
 
 impl<'a, P: Platform> FindFirst<'a, P> {
-    /// Creates the view of a column of the index in `cells`.
+    /// Creates the view of one index column in `cells`.
     #[inline]
     pub(super) const fn new(cells: &'a [P::U64], shape: &'a FindFirstShape, column: usize) -> Self {
         Self { cells, shape, column }

@@ -18,9 +18,8 @@ impl<'m, P: Platform> Buddy<'m, P> {
     /// Returns the lowest maximal free block of `order`: the index of its word, the content of the word, and its
     /// lowest bit.
     ///
-    /// `order` must be an order of level 0 of which there is a free block. The caller must allocate the block or part
-    /// of it, because the function clears the index bit of the word if this block is the only one of its order in the
-    /// word.
+    /// `order` must be an order of level 0 that has a free block. The caller must allocate the block or part
+    /// of it, because the function clears the word's index bit if this block is the only one of its order in the word.
     #[inline]
     pub(super) fn lowest_in_words(&self, order: u32) -> (usize, u64, u32) {
         loop {
@@ -73,7 +72,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         }
     }
 
-    /// Counts the loss of a maximal block of `order`; returns the bit of `order` if the block was the last of its
+    /// Counts that a maximal block of `order` is gone; returns the bit for `order` if the block was the last of its
     /// order, and 0 otherwise.
     #[inline]
     pub(super) fn lose(&self, order: u32) -> u64 {
@@ -83,14 +82,14 @@ impl<'m, P: Platform> Buddy<'m, P> {
         u64::from(left == 0) << order
     }
 
-    /// Counts the gain of a maximal block of `order`.
+    /// Counts a new maximal block of `order`.
     #[inline]
     pub(super) fn gain(&self, order: u32) {
         let count = &self.counts.free_blocks[order as usize];
         count.store(count.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
-    /// Counts and indexes one maximal block of each of `orders` in a word of level 0. The buddy must have had no such
+    /// Counts and indexes one maximal block for each of `orders` in a level-0 word. The buddy must have had no such
     /// block.
     #[inline]
     pub(super) fn gain_first_in_word(&self, word: usize, orders: Range<u32>) {
@@ -100,7 +99,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         }
     }
 
-    /// Counts and indexes one maximal block of each of `orders` in a chunk. The buddy must have had no such block.
+    /// Counts and indexes one maximal block for each of `orders` in a chunk. The buddy must have had no such block.
     #[inline]
     pub(super) fn gain_first_in_chunk(&self, chunk: usize, orders: Range<u32>) {
         for order in orders {
@@ -109,7 +108,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         }
     }
 
-    /// Records in the index that a word of level 0 has a maximal block of `order`.
+    /// Records in the index that a level-0 word has a maximal block of `order`.
     #[inline]
     pub(super) fn note_word(&self, word: usize, order: u32) {
         let (chunk, bit) = (word / WORD_BITS, 1 << (word % WORD_BITS));
@@ -143,7 +142,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         self.set_orders(orders);
     }
 
-    /// Adds `change`, wrapping, to the number of free blocks of `order`; returns the updated `orders`.
+    /// Adds `change`, wrapping, to the free block count of `order`; returns the updated `orders`.
     #[inline]
     fn add_free_blocks(&self, order: u32, change: u64, orders: u64) -> u64 {
         let count = &self.counts.free_blocks[order as usize];
@@ -186,7 +185,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         self.word(1, chunk).load(Relaxed) != 0 || words.any(|bits| bits != 0)
     }
 
-    /// Returns the cell whose bits are set for the words of a chunk that may have maximal blocks of `order`, an order
+    /// Returns the cell whose bits are set for the words in a chunk that may have maximal blocks of `order`, an order
     /// of level 0.
     #[inline]
     pub(super) fn line(&self, chunk: usize, order: u32) -> &'m P::U64 {

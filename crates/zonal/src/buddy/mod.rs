@@ -2,7 +2,7 @@
 //!
 //! Frames are numbered from the start of the free area. *Level* `l` has one bit per *unit* of `64^l` frames. A word
 //! is *covered* if a bit of a higher level represents all its frames and is set. A *chunk* is the 4096 frames of one
-//! word of level 1. Linux: `free_area`, `/proc/buddyinfo`.
+//! level-1 word. Linux: `free_area`, `/proc/buddyinfo`.
 //!
 //! Related files: `buddy/shape.rs` (layout), `buddy/words.rs` (one word), `buddy/find_first.rs` (search for the
 //! lowest chunk), `buddy/index.rs` (counts and indexes), `buddy/active_block.rs` (the active block),
@@ -40,14 +40,14 @@ use crate::units::{MAX_ORDER_LIMIT, Order};
 ///   in the active block;
 /// - `word = !0` only at the top level: a full word below it is stored as 0 and a set bit one level up;
 /// - `word = 0` if the word is covered, so that freeing a large block writes no words of lower levels;
-/// - `free_blocks[k]` = number of *maximal* runs of order `k`: aligned free runs of `2^k` frames that are not half of
-///   a free run of the next order, or that have the largest order; `free_pages = Σ free_blocks[k] * 2^k` if there is
-///   no active block;
+/// - `free_blocks[k]` = number of *maximal* order-`k` runs: aligned free runs of `2^k` frames that are not half a
+///   free run one order higher, or that have the largest order; `free_pages = Σ free_blocks[k] * 2^k` if there is no
+///   active block;
 /// - bit `k` of `orders` is set iff `free_blocks[k] > 0`, or `k` = 6 and there is an active block;
-/// - for the orders `k` of level 0, bit `w` of cell `k` of a chunk's line (see `buddy/shape.rs`) is set if word `w`
-///   of the chunk has a maximal run of order `k`; for the orders of levels 0 and 1, bit `c` of column `k` of the
-///   index is set if chunk `c` has one. These bits may also be stale: a search that finds no run clears them. For the
-///   orders of level 2, they are set exactly for the chunks in which a maximal run begins.
+/// - for the orders `k` of level 0, bit `w` of cell `k` in a chunk's line (see `buddy/shape.rs`) is set if the chunk's
+///   word `w` has a maximal run of order `k`; for the orders of levels 0 and 1, bit `c` of the index's column `k` is
+///   set if chunk `c` has one. These bits may also be stale: a search that finds no run clears them. For the orders of
+///   level 2, they are set exactly for the chunks in which a maximal run begins.
 ///
 /// All accesses are relaxed, because readers and writers of bits and indexes hold the lock (proved by a [`Held`]),
 /// which orders them. The counts are also read without the lock. Each may be stale and implies nothing about other
@@ -70,7 +70,7 @@ all_zero! {
         pub(crate) free_pages: u64,
         /// The active block and its free units, encoded by [`Open`].
         pub(crate) open: u64,
-        /// Number of maximal free blocks of each order.
+        /// Number of maximal free blocks, by order.
         pub(crate) free_blocks: [u64; MAX_ORDER_LIMIT as usize + 1],
     }
 }
@@ -90,14 +90,14 @@ impl<P: Platform> BuddyCounts<P> {
         whole.max(Open::largest(self.open.load(Relaxed))).and_then(|order| Order::new(order as u8))
     }
 
-    /// Returns the order of the smallest free block of at least `order`; above all orders if there is none.
+    /// Returns the order of the smallest free block that has at least `order`; above all orders if there is none.
     #[inline]
     pub(crate) fn fit(&self, order: Order) -> u32 {
         let order = u32::from(order.get());
         order + (self.orders.load(Relaxed) >> order).trailing_zeros() // relaxed: as all accesses to a buddy
     }
 
-    /// Returns the number of free frames in blocks of order `large` or larger.
+    /// Returns the free frames in blocks of order `large` or larger.
     #[inline]
     pub(crate) fn in_large(&self, large: Order) -> u64 {
         let from = usize::from(large.get());
@@ -117,8 +117,8 @@ struct Run {
 }
 
 impl<'m, P: Platform> Buddy<'m, P> {
-    /// Allocates a block of `order` and returns its first frame. It is the lowest part of the lowest of the smallest
-    /// free blocks that are large enough.
+    /// Allocates a block of `order` and returns its first frame. Of the smallest free blocks that are large enough, the
+    /// lowest is chosen, and its lowest part is allocated.
     #[inline]
     #[must_use]
     pub(crate) fn alloc(&self, _held: &Held<'_, P::Lock>, order: Order) -> Option<u32> {
@@ -140,7 +140,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
 
     /// Allocates at least `want` single frames if that many are free, but at most `most`, and returns how many.
     ///
-    /// Repeatedly allocates from the first word of the lowest of the smallest free blocks. Each step allocates all
+    /// Repeatedly allocates from the first word of the lowest among the smallest free blocks. Each step allocates all
     /// free frames of that word, within `most`, so the result can exceed `want` by 63. Each step calls `sink` with
     /// the first frame of the word and the allocated frames, one bit each. There are at most [`BATCH_MAX`] steps.
     #[inline]
@@ -201,7 +201,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         given
     }
 
-    /// Creates the view of the buddy of `shape` in `cells`.
+    /// Creates the view of a buddy with `shape` in `cells`.
     #[inline]
     pub(crate) fn new(counts: &'m BuddyCounts<P>, cells: &'m [P::U64], shape: &'m BuddyShape) -> Self {
         Self { counts, cells: &cells[..shape.cells()], shape }
@@ -284,8 +284,8 @@ impl<'m, P: Platform> Buddy<'m, P> {
         (chunk << BASE) as u32
     }
 
-    /// Allocates 1 to `most` frames of the first word of the lowest of the smallest free blocks, and returns the word
-    /// and the frames. `orders`, the orders of all free blocks, must not be empty.
+    /// Allocates 1 to `most` frames in the first word of the lowest among the smallest free blocks, and returns the
+    /// word and the frames. `orders`, the orders of all free blocks, must not be empty.
     #[inline]
     fn alloc_word(&self, orders: u64, most: u32) -> (usize, u64) {
         let from = orders.trailing_zeros();
@@ -388,8 +388,8 @@ impl<'m, P: Platform> Buddy<'m, P> {
         }
     }
 
-    /// Merges a run with its buddies in a word that contains `bits`, as far as possible. `run.base` is the order of a
-    /// unit of the word.
+    /// Merges a run with its buddies in a word that contains `bits`, as far as possible. `run.base` is the order of the
+    /// word's units.
     #[inline]
     fn absorb(&self, bits: u64, run: Run) -> Run {
         let mut run = run;
@@ -440,7 +440,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         self.index(merged.order).set(word * WORD_BITS + merged.bit as usize);
     }
 
-    /// Frees some frames of a word unless one of them is already free, and returns whether the frames were freed.
+    /// Frees some frames in a word unless one of them is already free, and returns whether the frames were freed.
     fn free_some(&self, word: usize, frames: u64) -> bool {
         let bits = self.word(0, word).load(Relaxed);
         if bits & frames != 0 || (bits == 0 && self.is_covered(0, word)) {
@@ -482,7 +482,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         }
     }
 
-    /// Whether the frames of the word are free as part of a unit of a higher level or of the active block.
+    /// Whether the word's frames are free as part of a higher level's unit or the active block.
     #[inline]
     fn is_covered(&self, level: usize, word: usize) -> bool {
         let (mut above, mut unit) = (level + 1, word);
@@ -502,7 +502,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         self.counts.free_pages.store(self.free_pages().wrapping_add(change), Relaxed);
     }
 
-    /// Returns the cell of word `word` of level `level`.
+    /// Returns the cell for word `word` of level `level`.
     #[inline]
     fn word(&self, level: usize, word: usize) -> &'m P::U64 {
         match level {
@@ -512,7 +512,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         }
     }
 
-    /// Returns the index of the chunks that have maximal free blocks of `order`.
+    /// Returns the index of chunks with maximal free `order` blocks.
     #[inline]
     fn index(&self, order: u32) -> FindFirst<'m, P> {
         FindFirst::new(self.cells, &self.shape.index, order as usize)

@@ -1,4 +1,4 @@
-//! Operations of the buddy on ranges of frames, for start-up, for memory that goes online or offline, and for
+//! The buddy's operations on ranges of frames, for start-up, for memory that goes online or offline, and for
 //! counting free frames.
 //!
 //! Related files: `buddy/mod.rs` defines the terms, the invariants and the single-block operations.
@@ -77,7 +77,7 @@ impl<P: Platform> Buddy<'_, P> {
         true
     }
 
-    /// Returns the first frame of the lowest free block of `order` within `range`, which may be part of a larger block.
+    /// Returns the first frame of the lowest free `order` block within `range`, which may be part of a larger block.
     ///
     /// # Panics
     /// Panics if the range is not within the span.
@@ -101,7 +101,7 @@ impl<P: Platform> Buddy<'_, P> {
         places.find(is_free).map(|at| at as u32)
     }
 
-    /// Does the work of [`Self::find_block`] for an order of level 0.
+    /// Does the work of [`Self::find_block`] for a level-0 order.
     fn find_in_words(&self, order: Order, range: &Range<u64>) -> Option<u32> {
         const BITS: u64 = WORD_BITS as u64;
         let mut word = range.start / BITS;
@@ -150,7 +150,7 @@ impl<P: Platform> Buddy<'_, P> {
         at.min(end)
     }
 
-    /// Returns whether `frame` is free, and the end of a stretch of frames from it on of which the same is true.
+    /// Returns whether `frame` is free, and the end of a frame stretch from it on for which the same is true.
     fn stretch_at(&self, frame: u64) -> (Sought, u64) {
         let (chunk, word) = (frame / CHUNK_FRAMES, frame / WORD_BITS as u64);
         let (chunk_end, word_end) = ((chunk + 1) * CHUNK_FRAMES, (word + 1) * WORD_BITS as u64);
@@ -185,7 +185,7 @@ impl<P: Platform> Buddy<'_, P> {
         levels.map(|level| self.count_level(level, start, end)).sum()
     }
 
-    /// Returns the number of free frames of `start..end` that set bits of `level` represent.
+    /// Returns the number of free frames in `start..end` that set bits in `level` represent.
     fn count_level(&self, level: usize, start: u64, end: u64) -> u64 {
         let shift = WORD_BITS_LOG2 * level as u32;
         let word_frames_log2 = shift + WORD_BITS_LOG2;

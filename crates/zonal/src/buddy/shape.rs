@@ -1,7 +1,7 @@
-//! The layout of the cells of a buddy, and the mapping from frames to bits.
+//! The cell layout of a buddy, and the mapping from frames to bits.
 //!
-//! *Level* `l` has one bit per unit of `64^l` frames. A *stretch* is a set of units in one word of one level. A
-//! *chunk* is 4096 frames, which are 64 words of level 0 or one word of level 1.
+//! *Level* `l` has one bit per unit of `64^l` frames. A *stretch* is a set of units in one level's word. A
+//! *chunk* is 4096 frames, which are 64 level-0 words or one level-1 word.
 //!
 //! Related files: `buddy/mod.rs` operates on these cells, and `zone/free_areas.rs` has one or more buddies per zone.
 
@@ -15,11 +15,11 @@ pub(super) const LEVELS_MAX: usize = 3;
 /// Number of cells in a cache line. Each part of the layout starts on a cache line if the first cell does.
 pub(super) const LINE_CELLS: usize = 8;
 
-/// Layout of the cells of one buddy, in this order:
+/// Cell layout of one buddy, in this order:
 /// - an index over chunks, with one column per order; if there is a level 2, the next column contains its words,
 ///   because a word of level 2 represents 64 chunks;
 /// - the words of level 1, which have cells even if that level is not used;
-/// - a line for each chunk, with one cell for each order of level 0, whose bits show which words of the chunk have a
+/// - a line for each chunk, with one cell for each order of level 0, whose bits show which words in the chunk have a
 ///   free block of that order;
 /// - the words of level 0.
 #[derive(Clone, Copy, Debug)]
@@ -28,8 +28,8 @@ pub(crate) struct BuddyShape {
     max_order: Order,
     top: usize,
     pub(super) index: FindFirstShape,
-    /// These three fields are the cell indexes of the first word of level 1, of the first line, and of the first word
-    /// of level 0.
+    /// These three fields are the cell indexes of the first level-1 word, of the first line, and of the first
+    /// level-0 word.
     pub(super) middle_at: usize,
     pub(super) lines_at: usize,
     pub(super) words_at: usize,
@@ -60,7 +60,7 @@ impl BuddyShape {
         self.cells
     }
 
-    /// Returns the number of frames in the span of the buddy, including holes.
+    /// Returns the number of frames in the buddy's span, including holes.
     pub(super) const fn frames(&self) -> u64 {
         self.frames
     }
@@ -76,7 +76,7 @@ impl BuddyShape {
         self.top
     }
 
-    /// Returns the number of words of a level, including partial words.
+    /// Returns the number of words in a level, including partial words.
     pub(super) const fn words(&self, level: usize) -> usize {
         let frames_log2 = WORD_BITS_LOG2 as usize * (level + 1);
         let words = (self.frames as usize).div_ceil(1 << frames_log2);
@@ -123,7 +123,7 @@ impl BuddyShape {
     }
 }
 
-/// A set of units in one word of one level.
+/// A set of units in one level's word.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stretch {
     /// Level of the units.

@@ -225,7 +225,7 @@ impl Pair {
         assert_eq!((taken, left.next()), (expected, None));
     }
 
-    /// Frees some or all of the allocated single frames of one word.
+    /// Frees some or all allocated single frames of one word.
     fn free_word(&mut self) {
         let Some(&(frame, _)) = self.taken.iter().find(|block| block.1 == 0) else { return };
         let (word, some) = (frame / 64 * 64, self.random.bits() | self.random.bits());
@@ -417,12 +417,12 @@ fn every_state_of_a_16_frame_zone() {
             }
         }
     }
-    // A frame has s(0) = 2 states: allocated or free. A block of order k is allocated as a whole or consists of two
-    // halves in any state, so it has s(k) = 1 + s(k - 1)^2 states.
+    // A frame has s(0) = 2 states: allocated or free. A block of order k is allocated as a whole or has two halves in
+    // any state, so it has s(k) = 1 + s(k - 1)^2 states.
     assert_eq!(seen.len(), 1 + 677 * 677);
 }
 
-/// Returns the frame at which a block of order `k` must be allocated if `free` are the free frames of 16. It follows
+/// Returns the frame at which a block of order `k` must be allocated if `free` are the free frames among 16. It follows
 /// the definition literally.
 fn lowest_best_fit(free: u16, k: u8) -> Option<u32> {
     let is_run = |start: u32, order: u8| {

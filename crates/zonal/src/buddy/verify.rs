@@ -15,7 +15,7 @@ use crate::units::{MAX_ORDER_LIMIT, Order};
 /// An invariant that a buddy violates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum BuddyFault {
-    /// A word below the top level is full, instead of being one bit of the next level.
+    /// A word below the top level is full, and not one bit of the next level.
     Unmerged {
         /// Level of the word.
         level: usize,
@@ -34,7 +34,7 @@ pub(crate) enum BuddyFault {
         /// Level of the bits.
         level: usize,
     },
-    /// A word with maximal blocks of an order is missing in the index of that order.
+    /// A word with maximal blocks of an order is missing in that order's index.
     Index {
         /// Order of the index.
         order: u32,
@@ -46,7 +46,7 @@ pub(crate) enum BuddyFault {
         /// Order of the index.
         order: u32,
     },
-    /// The stored number of free blocks of an order is wrong.
+    /// The stored free block count of an order is wrong.
     FreeBlocks {
         /// Order of the blocks.
         order: Order,
@@ -130,7 +130,7 @@ impl<P: Platform> Buddy<'_, P> {
         }
     }
 
-    /// Whether the summaries of the index of an order agree with it.
+    /// Whether the summaries in an order's index agree with it.
     fn is_summed_up(&self, level: usize, order: u32) -> bool {
         let lines_agree = level > 0
             || (0..self.shape().words(1)).all(|chunk| {

@@ -5,10 +5,10 @@
 //! Related files: `pageset/refill.rs` and `pageset/drain.rs` use batches, and `zone/free_areas.rs` moves their
 //! frames.
 
-/// Maximum number of frames or blocks that move under one acquisition of a lock, and therefore of words in a batch.
+/// Maximum number of frames or blocks that move under one lock acquisition, and therefore of words in a batch.
 pub(crate) const BATCH_MAX: usize = 64;
 
-/// A list of words of 64 frames, with one bit for each frame that is in the batch.
+/// A list of 64-frame words, with one bit for each frame that is in the batch.
 pub(crate) struct WordBatch {
     words: [(u32, u64); BATCH_MAX],
     len: usize,
@@ -21,7 +21,7 @@ impl WordBatch {
         Self { words: [(0, 0); BATCH_MAX], len: 0, places: [0; 2 * BATCH_MAX] }
     }
 
-    /// Adds frames of the word of 64 that starts at `first`.
+    /// Adds frames of the 64-frame word that starts at `first`.
     #[inline]
     pub(crate) fn push(&mut self, first: u32, frames: u64) {
         self.words[self.len] = (first, frames);
@@ -45,7 +45,7 @@ impl WordBatch {
         twice + self.merge(first, run)
     }
 
-    /// Adds frames of a word, and returns how many of them were already in that word of the batch. If the hint does
+    /// Adds frames of a word, and returns how many of them the batch's word already had. If the hint does
     /// not find the word, it is added again.
     #[inline]
     fn merge(&mut self, first: u32, run: u64) -> u32 {
@@ -67,7 +67,7 @@ impl WordBatch {
         }
     }
 
-    /// Returns the first frame of a word and the set of its frames in the batch.
+    /// Returns a word's first frame and which of its frames the batch has.
     #[inline]
     pub(crate) const fn word(&self, at: usize) -> (u32, u64) {
         self.words[at]

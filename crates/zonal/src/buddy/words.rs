@@ -1,11 +1,11 @@
 //! Aligned blocks inside one 64-bit word, by bit manipulation.
 //!
-//! A word has one bit per *unit*, which is set if the unit is free. A *run* of an order is an aligned sequence of
-//! `2^order` set bits. Its lowest bit is its *head*. A run is *maximal* if it is not half of a run of the next order.
+//! A word has one bit per *unit*, which is set if the unit is free. An order's *run* is an aligned sequence of
+//! `2^order` set bits. Its lowest bit is its *head*. A run is *maximal* if it is not half of a run one order higher.
 //!
 //! Related files: `buddy/mod.rs` stores such words.
 
-/// Binary logarithm of the number of bits in a word.
+/// Binary logarithm of a word's bit count.
 pub(super) const WORD_BITS_LOG2: u32 = 6;
 /// Number of bits in a word.
 pub(super) const WORD_BITS: usize = 64;
@@ -24,27 +24,27 @@ const HEADS: [u64; WORD_BITS_LOG2 as usize + 1] = [
     1,
 ];
 
-/// Returns the heads of the runs of the next order, given the heads of the runs of `order`, which is at most 5.
+/// Returns the run heads of the next order, given the run heads of `order`, which is at most 5.
 #[inline]
 pub(super) const fn paired(heads: u64, order: u32) -> u64 {
     heads & (heads >> (1 << order)) & HEADS[order as usize + 1]
 }
 
-/// Returns the heads of the maximal runs of `order`, given the `heads` of all its runs and, in `above`, the heads of
-/// the runs of the next order.
+/// Returns the heads of the maximal `order` runs, given the `heads` of all its runs and, in `above`, the run heads
+/// of the next order.
 #[inline]
 pub(super) const fn unpaired(heads: u64, above: u64, order: u32) -> u64 {
     heads & !(above | above << (1 << order))
 }
 
-/// Returns the heads of the maximal runs of `order` in `word`, if no run has an order above `last`.
+/// Returns the heads of the maximal `order` runs in `word`, if no run has an order above `last`.
 #[inline]
 pub(super) const fn maximal(word: u64, order: u32, last: u32) -> u64 {
     let heads = heads(word, order);
     if order == last { heads } else { unpaired(heads, paired(heads, order), order) }
 }
 
-/// Returns the heads of all runs of `order` in `word`.
+/// Returns the heads of all `order` runs in `word`.
 #[inline]
 pub(super) const fn heads(word: u64, order: u32) -> u64 {
     // The match makes all shift counts constant, as in `for_each_change`.
@@ -59,10 +59,10 @@ pub(super) const fn heads(word: u64, order: u32) -> u64 {
     }
 }
 
-/// Returns the heads of the runs of `ORDER` in `word`.
+/// Returns the heads of the `ORDER` runs in `word`.
 #[inline(always)]
 const fn heads_of<const ORDER: u32>(word: u64) -> u64 {
-    // First compute the heads of all sequences of that length, whether aligned or not.
+    // First compute the heads of all sequences with that length, whether aligned or not.
     let mut heads = word;
     let mut below = 0;
     while below < ORDER {
@@ -90,7 +90,7 @@ pub(super) fn for_each_change(before: u64, after: u64, last: u32, mut changed: i
 
 /// Processes one order of [`for_each_change`], and returns whether larger orders can differ.
 ///
-/// `heads` are the heads of the runs of `ORDER` in both words, and the function replaces them with those of the next
+/// `heads` are the heads of the `ORDER` runs in both words, and the function replaces them with those of the next
 /// order. Heads depend only on the heads one order below, so equal heads mean that no larger order differs.
 #[inline(always)]
 fn compare<const ORDER: u32>(
@@ -117,7 +117,7 @@ pub(super) const fn ones(count: u64) -> u64 {
     if count >= WORD_BITS as u64 { !0 } else { (1 << count) - 1 }
 }
 
-/// Returns the units of the runs of `order` with the given heads.
+/// Returns the units of the `order` runs with the given heads.
 pub(super) const fn spread(heads: u64, order: u32) -> u64 {
     heads.wrapping_mul(ones(1 << order)) // runs are disjoint, so no bit carries
 }
@@ -133,7 +133,7 @@ pub(super) const fn count_of(word: u64) -> u32 {
     }
 }
 
-/// Returns the number of set bits of `after` minus the number of set bits of `before`, wrapping.
+/// Returns how many more bits are set in `after` than in `before`, wrapping.
 ///
 /// The words usually differ in one bit. That case is handled without counting bits, because some target processors
 /// have no instruction for it.

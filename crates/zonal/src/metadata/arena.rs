@@ -69,7 +69,7 @@ impl Measure {
         self.bytes = start.saturating_add(size_of::<T>().saturating_mul(len));
     }
 
-    /// Returns the number of bytes to request, which is enough for any alignment of the start of the buffer.
+    /// Returns the number of bytes to request, which is enough for any alignment of the buffer's start.
     pub(crate) const fn total(self) -> usize {
         match self.bytes.checked_next_multiple_of(LINE) {
             Some(0) => 0,

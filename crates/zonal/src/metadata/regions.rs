@@ -19,7 +19,7 @@ pub enum Part {
     Settings,
     /// The lock for run-time changes.
     ChangeLock,
-    /// Index of the copy of the zonelists that is current.
+    /// Index of the zonelists' current copy.
     ListVersions,
     /// Machine-wide totals, if the configuration enables them.
     MachineTotals,

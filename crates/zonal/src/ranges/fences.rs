@@ -1,4 +1,4 @@
-//! Fences: free frames of a range are kept out of use until the whole range is free.
+//! Fences: a range's free frames are kept out of use until the whole range is free.
 //!
 //! A fence serves memory that is to leave, and ranges that a caller wants whole. It closes the pagesets of its zone,
 //! because a pageset would allocate freed frames again. Related files: `zone/fences.rs` moves freed frames to fences,
@@ -21,7 +21,7 @@ use crate::zone::runs::Run;
 
 /// Rounds without progress after which [`Fence::vacate`] stops.
 const IDLE_ROUNDS: u32 = 3;
-/// Maximum number of calls of [`Platform::relax`] while [`Allocator::fence`] waits for requests that hold free frames.
+/// Maximum number of calls to [`Platform::relax`] while [`Allocator::fence`] waits for requests that hold free frames.
 const WAIT_ROUNDS: u32 = 1000;
 
 /// A range whose free frames are kept out of use; see [`Allocator::fence`].
@@ -138,7 +138,7 @@ impl<'a, 'm, P: Platform> Fence<'a, 'm, P> {
         self.held() == self.range.count
     }
 
-    /// Returns the number of frames of the range that the fence does not hold, without retired frames.
+    /// Returns the number of frames in the range that the fence does not hold, without retired frames.
     #[must_use]
     pub fn in_use(&self) -> PageCount {
         self.range.count.saturating_minus(self.held()).saturating_minus(self.retired())

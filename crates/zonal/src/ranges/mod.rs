@@ -31,7 +31,7 @@ const RETRIES: u32 = 8;
 impl<'m, P: Platform> Allocator<'m, P> {
     /// Allocates exactly the frames of `range`, which may be larger than the largest block.
     ///
-    /// Drains the pagesets of the zone if they cache some of the frames. Ignores watermarks. Free the frames with
+    /// Drains the zone's pagesets if they cache some of the frames. Ignores watermarks. Free the frames with
     /// [`Allocator::free_frames`].
     ///
     /// # Errors
@@ -55,7 +55,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         Ok(FrameRun { range, zone: zone.id, node: zone.node_id })
     }
 
-    /// Returns the number of frames of `range` that are free, without those in pagesets.
+    /// Returns the number of frames in `range` that are free, without those in pagesets.
     ///
     /// The range need not be within one zone. Other threads may allocate some of the frames at any time.
     #[must_use]
@@ -84,9 +84,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
     /// Allocates `count` adjacent frames anywhere in the zones that the request allows, aligned to its order.
     ///
-    /// Unlike [`Allocator::alloc_frames`], this searches the free frames of each zone and can allocate more than a
-    /// block of the largest order. If no zone has so many adjacent free frames above its watermark `min`, the pagesets
-    /// are drained. If the request may wait, the reclaimers are then called for the ranges with the fewest used frames
+    /// Unlike [`Allocator::alloc_frames`], this searches each zone's free frames and can allocate more than a block of
+    /// the largest order. If no zone has so many adjacent free frames above its watermark `min`, the pagesets are
+    /// drained. If the request may wait, the reclaimers are then called for the ranges with the fewest used frames
     /// ([`ReclaimReason::Range`](crate::platform::reclaimer::ReclaimReason::Range)). Linux: `alloc_contig_pages`,
     /// without migration.
     ///
@@ -171,7 +171,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         None
     }
 
-    /// Returns the offset of the frame after the last one of a zone that may serve the request.
+    /// Returns the offset of the frame after the last one in a zone that may serve the request.
     pub(super) fn reach(&self, zone: &Zone<'m, P>, context: &AllocContext<'_>) -> u64 {
         let limit = context.placement.and_then(|placement| placement.below);
         zone.frames_below(limit.unwrap_or(Pfn::new(u64::MAX)))
@@ -199,7 +199,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         needed.saturating_minus(PageCount::new(zone.free_areas.free_pages()))
     }
 
-    /// Allocates the frames of a run if all of them are free in the buddy.
+    /// Allocates a run's frames if all of them are free in the buddy.
     fn alloc_exactly(&self, zone: &Zone<'m, P>, run: Run, kind: PageKind) -> bool {
         if let Err(kept) = zone.alloc_exactly(run) {
             self.count_fenced(zone, kept);
@@ -253,7 +253,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
     }
 
-    /// Calls `each` for the blocks of a range of a zone that are not free, until it returns `false`.
+    /// Calls `each` for the blocks in a zone's range that are not free, until it returns `false`.
     pub(super) fn each_used_of(
         &self,
         zone: &Zone<'m, P>,

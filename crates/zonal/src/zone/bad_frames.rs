@@ -1,9 +1,9 @@
 //! Bad frames of a zone: the frames that are retired, and those that will be when their blocks are freed.
 //!
 //! A frame that is in use cannot be retired at once. Its block is then in state `Watched`, so that every free and split
-//! of the block leaves its fast path and finds the frame in a table of the zone. A run keeps its states, because its
-//! frees and splits look into the table anyway. Retired frames count as allocated. Linux: `memory_failure`.
-//! Related files: `ranges/retire.rs` retires frames, `zone/runs.rs` has the states of runs.
+//! of the block leaves its fast path and finds the frame in the zone's table. A run keeps its states, because its frees
+//! and splits look into the table anyway. Retired frames count as allocated. Linux: `memory_failure`. Related files:
+//! `ranges/retire.rs` retires frames, `zone/runs.rs` has the states of runs.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -66,7 +66,7 @@ impl BadFrames {
     }
 }
 
-/// The result of an attempt to watch the block of a frame.
+/// The result of an attempt to watch a frame's block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Watch {
     /// The frame will be retired when its block is freed.
@@ -130,7 +130,7 @@ impl<P: Platform> Table<'_, '_, P> {
         self.entries().find(|(_, entry)| entry.is_of_block(first)).and_then(|(_, entry)| entry.block)
     }
 
-    /// Removes the entries of frames of a run or block, and returns the frames.
+    /// Removes the entries for the frames of a run or block, and returns the frames.
     fn take_of(&self, run: Run) -> BadFrames {
         let mut bad = BadFrames::NONE;
         for (at, entry) in self.entries().filter(|(_, entry)| run.contains(entry.frame)) {
@@ -237,7 +237,8 @@ impl<'m, P: Platform> Zone<'m, P> {
         if self.has_pending() { self.bad_table().take_of(run) } else { BadFrames::NONE }
     }
 
-    /// Splits a watched block of `order` into blocks of the lower order `to`. Those with frames to retire are watched.
+    /// Splits a watched block of `order` into blocks with the lower order `to`. Those with frames to retire are
+    /// watched.
     ///
     /// # Errors
     /// As [`Self::release_watched`].

@@ -9,11 +9,11 @@ use crate::units::ZoneKind;
 use crate::zone::counters::{TOTAL_CELLS, ThresholdCells};
 use crate::zone::order_classes::OrderClasses;
 
-/// Maximum number of fences of a zone.
+/// Maximum number of fences in a zone.
 pub(crate) const FENCES_MAX: usize = 8;
-/// Maximum number of claims of a zone.
+/// Maximum number of claims in a zone.
 pub(crate) const CLAIMS_MAX: usize = 8;
-/// Maximum number of frames of a zone that wait for their blocks to be freed.
+/// Maximum number of frames in a zone that wait for their blocks to be freed.
 pub(crate) const PENDING_MAX: usize = 64;
 
 all_zero! {

@@ -62,7 +62,7 @@ impl<P: Platform> Zone<'_, P> {
         taken
     }
 
-    /// Takes all frames of a range out of their claim, as if they had just left the buddy.
+    /// Takes all frames in a range out of their claim, as if they had just left the buddy.
     ///
     /// Returns `false` if one of them has been retired; the claim then still holds the others.
     pub(crate) fn leave_claim(&self, run: Run) -> bool {

@@ -1,7 +1,7 @@
 //! Zoned counters: each zone and each node has totals, and each CPU has small differences from them.
 //!
-//! The counted quantities are called *items*. A CPU has one *word* with eight lanes, each of which holds the
-//! *difference* of one item as an `i8`. To *fold* is to move a difference to the totals. The *threshold* is the largest
+//! The counted quantities are called *items*. A CPU has one *word* with eight lanes, each holding the *difference* of
+//! one item as an `i8`. To *fold* is to move a difference to the totals. The *threshold* is the largest
 //! difference that may stay on a CPU. With an *overstep*, a fold moves half a threshold more than the difference, so
 //! that a run in one direction folds only once every one and a half thresholds. Source: Lameter 2006, Linux
 //! df9ecaba3f15. Related files: `rules/stat_threshold.rs` has the rules. The words are in the pagesets
@@ -16,17 +16,17 @@ use crate::rules::stat_threshold::{FoldRule, MAX_STAT_THRESHOLD};
 
 /// Proof that only the caller may write a CPU's word for one zone or node.
 ///
-/// A value of such a type exists only while the lock of the pageset with the word is held.
+/// Such a value exists only while the lock of the pageset with the word is held.
 pub(crate) trait CpuGuard {}
 
-/// Number of lanes of a word.
+/// Number of lanes in a word.
 const LANES: usize = 8;
-/// Number of cells of the totals of one zone or node, which occupy a cache line.
+/// Number of cells in one zone's or node's totals, which occupy a cache line.
 pub(crate) const TOTAL_CELLS: usize = LANES;
 /// Index of the last cell, which counts folds and is not used by any item.
 const FOLDS: usize = LANES - 1;
 
-/// The items of a zone or of a node.
+/// The items of a zone or node.
 pub(crate) trait Item: Copy {
     /// Returns the item's lane in the words, which is also its cell in the totals; less than [`FOLDS`].
     fn lane(self) -> usize;
@@ -166,7 +166,7 @@ impl<P: Platform> ThresholdCells<P> {
     }
 }
 
-/// A view of the counters of one zone or node. Initially, all cells are zero.
+/// A view of one zone's or node's counters. Initially, all cells are zero.
 ///
 /// Invariants for each item: between updates, the value = `totals + Σ differences of all CPUs`. After each update
 /// `|difference| <= threshold`, unless the threshold has fallen since then. The totals of the machine, if present, are
@@ -294,7 +294,7 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
         word.store(0, Relaxed);
     }
 
-    /// Moves a difference that is not stored in a word of this type to the totals of `items`.
+    /// Moves a difference that no word of this type stores to the `items` totals.
     pub(crate) fn fold_difference(&self, items: &[I], difference: i64) {
         if difference != 0 {
             items.iter().for_each(|item| self.fold_lane(item.lane(), difference));

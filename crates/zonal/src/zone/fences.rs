@@ -1,4 +1,4 @@
-//! Fences: ranges of a zone whose free frames are kept out of use.
+//! Fences: ranges in a zone whose free frames are kept out of use.
 //!
 //! While a zone has a fence, its pagesets are closed, so that every free reaches a free area. The free then moves the
 //! frames of the fence from the buddy to state `Fenced`, under the lock of the free area. No other thread can therefore
@@ -74,7 +74,7 @@ impl<'m, P: Platform> Zone<'m, P> {
         (0..FENCES_MAX).map(|at| self.fence_held(at)).sum()
     }
 
-    /// Returns the number of frames of a range that are free, fenced, claimed or retired.
+    /// Returns the number of frames in a range that are free, fenced, claimed or retired.
     pub(crate) fn unused(&self, run: Run) -> PageCount {
         let free = self.free_areas.count_free(run.first, run.count);
         if !self.has_fence() && !self.overlaps_claim(run) && self.retired() == 0 {
@@ -151,11 +151,11 @@ impl<'m, P: Platform> Zone<'m, P> {
         Some(kept)
     }
 
-    /// Removes the frames of a run from the buddy if all of them are free, and subtracts them from the counter of free
+    /// Removes a run's frames from the buddy if all of them are free, and subtracts them from the counter of free
     /// frames.
     ///
     /// # Errors
-    /// Returns how many of its frames fences keep now if one of the frames is not free.
+    /// Returns how many of its frames fences keep now if any frame is not free.
     pub(crate) fn alloc_exactly(&self, run: Run) -> Result<(), Kept> {
         let mut kept = Kept(0);
         let left = |count| self.counters().add_total(ZoneItem::Free, -(count as i64));

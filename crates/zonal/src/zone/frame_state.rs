@@ -6,7 +6,7 @@
 //! | `kind << 5 \| order + 1` | first frame of an allocated block, kinds 0 to 2 |
 //! | `0x60 \| order + 1` | first frame of a free block in a pageset, or moving to or from a pageset |
 //! | `0x80 \| kind << 5 \| order + 1` | first frame of a block in quarantine |
-//! | `0xe0 \| order + 1` | first frame of a later block of a run (`zone/runs.rs`) |
+//! | `0xe0 \| order + 1` | first frame of a later block in a run (`zone/runs.rs`) |
 //! | low five bits `0x14..=0x1f`, top three bits 0 to 4 | first frame of a run, numbered `kind * 19 + order` |
 //! | `0xf4..=0xf6` | first frame of a block or run that is being split, by kind |
 //! | `0xf8` | a free frame that a fence keeps (`zone/fences.rs`) |
@@ -52,9 +52,9 @@ pub(crate) enum FrameState {
     Allocated(Order, PageKind),
     /// First frame of a freed block in quarantine, or of a retired block.
     Quarantined(Order, PageKind),
-    /// First frame of the first block of an allocated run; the order is that of the block.
+    /// First frame of the first block in an allocated run; the order is that of the block.
     RunHead(Order, PageKind),
-    /// First frame of a further block of an allocated run.
+    /// First frame of a further block in an allocated run.
     RunPart(Order),
     /// First frame of an allocated block or run that its owner is splitting.
     Splitting(PageKind),

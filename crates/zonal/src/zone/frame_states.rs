@@ -1,4 +1,4 @@
-//! Frame states: a byte for each frame, of which an operation on a block writes only the byte of the first frame.
+//! Frame states: a byte for each frame, of which an operation on a block writes only the first frame's byte.
 //!
 //! A *section* is 4096 frames. A bit for each section records whether the section is *present*, which means that any of
 //! its frames is managed. The bytes of absent sections are therefore never written. Related files: `zone/frame_state.rs`
@@ -15,9 +15,9 @@ use crate::platform::{Atomic, Platform};
 use crate::units::{Order, PageKind};
 use crate::zone::frame_state::{CACHED, FREE, FrameState, NOT_MANAGED, ORDER_MASK, QUARANTINED, kind_of};
 
-/// Number of frames of a section. The base of a zone is a multiple of this number (`layout.rs`).
+/// Number of frames in a section. A zone's base is a multiple of this number (`layout.rs`).
 pub(crate) const SECTION: u64 = 1 << 12;
-/// Number of sections in a word of the bitmap of present sections.
+/// Sections in a word of the present-section bitmap.
 const SECTIONS_A_WORD: u64 = u64::BITS as u64;
 
 /// State of a single frame that a pageset caches.
@@ -32,7 +32,7 @@ pub(crate) const fn allocated_page(kind: PageKind) -> u8 {
 /// Changes a block's state from `allocated` to `cached`, which transfers the block from its owner to the free.
 ///
 /// # Errors
-/// Under [`InvalidFree::Exact`], returns the state found if it is not `allocated`, and writes nothing. Of several
+/// Under [`InvalidFree::Exact`], returns the state found if it is not `allocated`, and writes nothing. Among several
 /// concurrent frees of an allocated block, exactly one succeeds. Under [`InvalidFree::Checked`], never fails. A free
 /// that is preempted before its store overwrites any state that other threads have stored since the free read the
 /// state.
@@ -44,7 +44,7 @@ pub(crate) fn mark_freed<A: Atomic<u8>>(
     invalid_free: InvalidFree,
 ) -> Result<(), u8> {
     match invalid_free {
-        // AcqRel: the next owner of the block sees the writes of this owner. Relaxed: a failure is only reported.
+        // AcqRel: the block's next owner sees this owner's writes. Relaxed: a failure is only reported.
         InvalidFree::Exact => cell.compare_exchange(allocated, cached, AcqRel, Relaxed).map(|_| ()),
         InvalidFree::Checked => {
             cell.store(cached, Release); // release: pairs with the acquire in `step_byte`
@@ -74,7 +74,7 @@ pub(crate) fn mark_page_freed<A: Atomic<u8>>(cell: &A, invalid_free: InvalidFree
 /// Marks the allocated block with this state as cached, for a free with `order`; returns the block's kind.
 ///
 /// # Errors
-/// Returns the state found if it is not the state of an allocated block of this order.
+/// Returns the state found if it is not the state of an allocated block with this order.
 #[inline(always)]
 pub(crate) fn release_block<A: Atomic<u8>>(
     cell: &A,
@@ -110,7 +110,7 @@ impl<'m, P: Platform> FrameTable<'m, P> {
         Self { states, present }
     }
 
-    /// Returns the number of words of the section bitmap for a zone of `frames` frames.
+    /// Returns the number of words in the section bitmap for a zone with `frames` frames.
     pub(crate) const fn present_words(frames: u64) -> usize {
         frames.div_ceil(SECTION * SECTIONS_A_WORD) as usize
     }
@@ -223,7 +223,7 @@ impl<'m, P: Platform> FrameTable<'m, P> {
         step_byte(self.cell(frame), from.encode(), to.encode())
     }
 
-    /// Performs [`FrameTable::step`] for some frames of a word of 64 frames; returns the frames whose state changed, as
+    /// Performs [`FrameTable::step`] for some frames of a 64-frame word; returns the frames whose state changed, as
     /// bits.
     #[inline]
     fn step_word<const FROM: u8, const TO: u8>(&self, first: u32, frames: u64) -> u64 {
@@ -248,7 +248,7 @@ impl<'m, P: Platform> FrameTable<'m, P> {
     /// Marks the allocated block at `frame` as cached, for a free with `order`; returns the block's kind.
     ///
     /// # Errors
-    /// Returns the state found if it is not the state of an allocated block of this order.
+    /// Returns the state found if it is not the state of an allocated block with this order.
     #[inline]
     pub(crate) fn release(
         &self,
@@ -355,7 +355,7 @@ impl<'m, P: Platform> FrameTable<'m, P> {
         });
     }
 
-    /// Calls `each` for every section of a range of frames.
+    /// Calls `each` for every section in a range of frames.
     ///
     /// The arguments are the number of the section, all its frames, and its frames in the range.
     fn for_each_section(&self, first: u32, count: u64, each: impl Fn(u64, Range<u64>, Range<u64>)) {
@@ -390,7 +390,7 @@ impl<'m, P: Platform> FrameTable<'m, P> {
 /// Replaces the state `from` of a block by `to`; returns `false` if the block has another state.
 #[inline]
 fn step_byte<A: Atomic<u8>>(cell: &A, from: u8, to: u8) -> bool {
-    // Acquire and release: the next owner of the block sees the writes of this owner. A separate load and store are
+    // Acquire and release: the block's next owner sees this owner's writes. A separate load and store are
     // enough, because only the holder of the block changes its state here. The check finds second copies of a block
     // that racing frees made under `InvalidFree::Checked`.
     if cell.load(Acquire) != from {

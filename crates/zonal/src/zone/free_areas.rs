@@ -1,9 +1,10 @@
 //! Free areas: the free frames of a zone, divided into areas that each have a lock and a buddy.
 //!
-//! All areas except the last have the same length, a power of two and a multiple of the largest block, so that no block
-//! crosses a border of areas. Every CPU first tries its *preferred* area, and then the others in ascending order. No
-//! thread holds the locks of two areas. Related files: `buddy/mod.rs` is the buddy of one area, `buddy/word_batch.rs`
-//! holds frames to free, `zone/free_ranges.rs` operates on ranges, and `zone/mod.rs` has the rest of a zone's state.
+//! All areas except the last have the same length, a power of two that is a multiple of the largest block, so that no
+//! block crosses a border of areas. Every CPU first tries its *preferred* area, and then the others in ascending order.
+//! No thread holds the locks of two areas. Related files: `buddy/mod.rs` is the buddy of one area,
+//! `buddy/word_batch.rs` holds frames to free, `zone/free_ranges.rs` operates on ranges, and `zone/mod.rs` has the rest
+//! of a zone's state.
 
 use core::ops::RangeInclusive;
 use core::sync::atomic::Ordering::Relaxed;
@@ -19,7 +20,7 @@ use crate::platform::lock::Held;
 use crate::platform::{Atomic, Platform};
 use crate::units::{CpuId, MAX_CPUS, Order};
 
-/// Maximum number of areas of a zone, so that a word has one bit for each area.
+/// Maximum number of areas in a zone, so that a word has one bit for each area.
 const AREAS_MAX: usize = 64;
 /// Number of areas for each CPU that shares the zone, if the zone is large enough.
 const AREAS_PER_CPU: usize = 4;
@@ -27,13 +28,13 @@ const AREAS_PER_CPU: usize = 4;
 /// larger, because these are allocated by whole words and soon use up the remainder of the split block.
 const SPLIT_FOR_FRAMES: u32 = 8;
 const SPLIT_FOR_BLOCKS: u32 = 7;
-/// Maximum number of areas of other CPUs that are checked before a large block is split. The number is limited, because
+/// Maximum number of other CPUs' areas that are checked before a large block is split. The number is limited, because
 /// each check can transfer a cache line between CPUs.
 const LOOKS_MAX: usize = 8;
-/// Minimum number of free frames outside large blocks for which a CPU uses an area of other CPUs first. Areas with
+/// Minimum number of free frames outside large blocks for which a CPU uses other CPUs' areas first. Areas with
 /// fewer such frames are usually in use by those CPUs.
 const SCATTERED_MIN: u64 = 2048;
-/// Minimum number of frames of an area, so that the words and levels of the buddy are aligned.
+/// Minimum number of frames in an area, so that the words and levels of the buddy are aligned.
 pub(super) const AREA_FRAMES_MIN: u64 = 4096;
 
 /// The division of a zone into areas, and the shapes of their buddies.
@@ -41,9 +42,9 @@ pub(super) const AREA_FRAMES_MIN: u64 = 4096;
 pub(crate) struct FreeAreasShape {
     pub(super) frames_log2: u32,
     pub(super) count: usize,
-    /// Number of areas of a CPU: its preferred area and the areas directly after it.
+    /// Number of areas that a CPU has: its preferred area and the areas directly after it.
     own: usize,
-    /// Number of cells of each area except the last.
+    /// Number of cells in each area except the last.
     pub(crate) stride: usize,
     large: Order,
     inner: BuddyShape,
@@ -84,7 +85,7 @@ impl FreeAreasShape {
         self.count
     }
 
-    /// Returns the number of cells of all buddies.
+    /// Returns the number of cells in all buddies.
     pub(crate) const fn cells(&self) -> usize {
         (self.count - 1) * self.stride + self.last.cells()
     }
@@ -100,9 +101,9 @@ all_zero! {
     }
 }
 
-/// A view of all areas of a zone.
+/// A view of a zone's areas.
 ///
-/// Invariant: frame `f` of the zone is frame `f mod length` of area `f / length`. It is free if and only if it is in
+/// Invariant: the zone's frame `f` is frame `f mod length` of area `f / length`. It is free if and only if it is in
 /// that area's buddy.
 pub(crate) struct FreeAreas<'m, P: Platform> {
     pub(crate) heads: &'m [FreeAreaCells<P>],
@@ -120,7 +121,7 @@ pub(super) struct Entered<'m, P: Platform> {
 }
 
 impl<'m, P: Platform> FreeAreas<'m, P> {
-    /// Creates the view of areas of `shape` in `heads` and `cells`.
+    /// Creates the view of areas with `shape` in `heads` and `cells`.
     pub(crate) fn new(heads: &'m [FreeAreaCells<P>], cells: &'m [P::U64], shape: &'m FreeAreasShape) -> Self {
         assert!(heads.len() == shape.count() && cells.len() == shape.cells());
         Self { heads, cells, shape }
@@ -351,7 +352,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         }
     }
 
-    /// Returns the number of free blocks of `order` that are not part of a larger free block, without active blocks.
+    /// Returns the number of free `order` blocks that are not inside a larger free block, without active blocks.
     pub(crate) fn free_blocks(&self, order: Order) -> u64 {
         let of = |head: &FreeAreaCells<P>| head.counts.free_blocks[usize::from(order.get())].load(Relaxed);
         self.heads.iter().map(of).sum() // relaxed: see `Buddy`
@@ -414,7 +415,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         if self.is_good(order, preferred) { preferred } else { self.best(order, preferred) }
     }
 
-    /// Whether the preferred area can provide a block of `order` without a split of a much larger block.
+    /// Whether the preferred area can provide a block of `order` without splitting a much larger block.
     #[inline]
     fn is_good(&self, order: Order, preferred: usize) -> bool {
         let few = if order == Order::PAGE { SPLIT_FOR_FRAMES } else { SPLIT_FOR_BLOCKS };
@@ -471,7 +472,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         (preferred..self.shape.count).chain(0..preferred)
     }
 
-    /// Returns the number of free frames of an area outside large blocks.
+    /// Returns the number of free frames in an area outside large blocks.
     fn scattered(&self, at: usize) -> u64 {
         // Relaxed: see `Buddy`. The two counts may be inconsistent with each other while they change.
         let free = self.counts(at).free_pages.load(Relaxed);

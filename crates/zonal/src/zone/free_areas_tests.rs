@@ -1,6 +1,6 @@
 //! Tests that compare free areas with a list of free frames, over random operations on zones with several areas.
 //!
-//! The locks of the test platform count how many of them a thread holds. A thread must never hold two locks, and must
+//! The test platform's locks count how many of them a thread holds. A thread must never hold two locks, and must
 //! hold one whenever it moves frames.
 
 use core::cell::Cell;

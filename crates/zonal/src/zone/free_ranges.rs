@@ -1,4 +1,4 @@
-//! Operations of the free areas on ranges of frames, which may cross areas, and on frames below a limit.
+//! The free areas' operations on ranges of frames, which may cross areas, and on frames below a limit.
 //!
 //! Each area is locked for its own part of a range only, so that a range that crosses areas is not changed in one step.
 //! Related files: `zone/free_areas.rs` has the areas, `buddy/ranges.rs` operates on one area.
@@ -28,7 +28,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         done
     }
 
-    /// Allocates the lowest block of `order` within the first `end` frames of the zone; returns its first frame.
+    /// Allocates the lowest `order` block within the first `end` frames of the zone; returns its first frame.
     ///
     /// `leaving` is called before the area's lock is released.
     #[must_use]
@@ -40,12 +40,12 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         Some(area.first + frame)
     }
 
-    /// Whether the first `end` frames of the zone have a free block of `order`.
+    /// Whether the zone's first `end` frames have a free block of `order`.
     pub(crate) fn has_block_below(&self, order: Order, end: u64) -> bool {
         self.find_below(order, end).is_some()
     }
 
-    /// Finds the lowest free block of `order` within the first `end` frames of the zone. Returns the block's offset in its
+    /// Finds the lowest free `order` block within the first `end` frames of the zone. Returns the block's offset in its
     /// area, and the locked area.
     ///
     /// Searches in steps, so that no lock is held for long.
@@ -65,8 +65,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         None
     }
 
-    /// Returns the first frame of the lowest range of `count` free frames within `within` that begins at a multiple of
-    /// the length of `align`.
+    /// Returns the first frame, aligned for `align`, of the lowest range with `count` free frames within `within`.
     ///
     /// A hint: other CPUs may allocate some of these frames at any time.
     pub(crate) fn find_range(&self, within: Range<u64>, count: u64, align: Order) -> Option<u32> {
@@ -103,7 +102,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         end
     }
 
-    /// Acquires and releases the lock of each area that contains frames of `run`.
+    /// Acquires and releases the lock of each area that contains frames in `run`.
     ///
     /// Afterwards every holder of these locks sees the caller's earlier writes.
     pub(super) fn pass_locks_of(&self, run: Run) {

@@ -84,7 +84,7 @@ pub(crate) struct Zone<'m, P: Platform> {
     pub(crate) node: usize,
     pub(crate) node_id: NodeId,
     pub(crate) kind: ZoneKind,
-    /// Whether this zone is the last part of its node's memory of this kind.
+    /// Whether this zone is the last of its node's zones with this kind.
     pub(crate) is_last_part: bool,
     pub(crate) span: FrameRange,
     /// Frames that are present but never managed.
@@ -95,9 +95,9 @@ pub(crate) struct Zone<'m, P: Platform> {
     pub(crate) frames: FrameTable<'m, P>,
     /// A ring of the freed blocks in quarantine, with the offset and the order of each block.
     pub(crate) quarantine: &'m [P::U32],
-    /// Number of CPUs of the zone's node.
+    /// Number of CPUs on the zone's node.
     pub(crate) own_cpus: usize,
-    /// Number of CPUs of the machine.
+    /// Number of CPUs in the machine.
     pub(crate) cpus: usize,
     /// One bit for each node index: whether the zone may have full bits in that node's zonelist cache.
     pub(crate) full_in: &'m [P::U64],
@@ -181,7 +181,7 @@ impl<'m, P: Platform> Zone<'m, P> {
         PageCount::new(self.cells.rules.0.reserve[limit.index()].load(Relaxed))
     }
 
-    /// Returns the limits of pagesets on CPUs of the zone's node, or on other CPUs.
+    /// Returns the limits of pagesets on the zone's local CPUs, or on other CPUs.
     pub(crate) fn pageset_limits(&self, locality: CpuLocality) -> PagesetLimits {
         let (rules, at) = (&self.cells.rules.0, locality as usize);
         PagesetLimits {
@@ -199,7 +199,7 @@ impl<'m, P: Platform> Zone<'m, P> {
         self.free_before(PageCount::ZERO)
     }
 
-    /// Returns the number of free frames for a caller that may allocate up to `frames` of them.
+    /// Returns how many frames are free, for a caller that may allocate up to `frames` of them.
     ///
     /// Counter drift must not hide how many of these `frames` are above a watermark. The function therefore uses the
     /// exact count already at `frames` above the drift mark.
@@ -228,7 +228,7 @@ impl<'m, P: Platform> Zone<'m, P> {
         self.watermarks().allow(free, order, watermark, urgency, self.reserve(limit))
     }
 
-    /// Returns the number of free frames for the watermark check of a request for `order`.
+    /// Returns the number of free frames for a request's watermark check at `order`.
     ///
     /// The check compares the frames that remain after the block and the reserve are subtracted. The function therefore
     /// uses the exact count at this many frames above the drift mark.
@@ -294,7 +294,7 @@ impl<'m, P: Platform> Zone<'m, P> {
         self.base.plus(PageCount::new(offset as u64))
     }
 
-    /// Returns the offset of a frame of the span.
+    /// Returns the offset of a frame in the span.
     #[inline]
     pub(crate) const fn offset(&self, frame: Pfn) -> u32 {
         (frame.get() - self.base.get()) as u32

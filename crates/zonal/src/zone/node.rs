@@ -1,6 +1,6 @@
 //! Nodes: the counters, events, reclaim state and preferred zone of one node.
 //!
-//! The *preferred zone* of a node is the first zone of its zonelist, which unconstrained requests of its CPUs try
+//! A node's *preferred zone* is the first zone of its zonelist, which unconstrained requests of its CPUs try
 //! first. It is the node's own highest zone with memory, or a zone of another node if the node has no memory. Related
 //! files: `zone/mod.rs` has the zones, and `zonelist/mod.rs` has the zonelists.
 
@@ -20,7 +20,7 @@ all_zero! {
     pub(crate) struct NodeCells<P> {
         pub(crate) rules: (line {NodeRules<P>}),
         pub(crate) totals: (line [u64; TOTAL_CELLS]),
-        /// 1 if CPUs of the node may use a pageset of a zone that is not the preferred zone (`pageset/slot.rs`).
+        /// 1 if the node's CPUs may use a pageset of a zone that is not the preferred zone (`pageset/slot.rs`).
         served_elsewhere: u64,
         /// 1 from the moment at which a request wakes the background worker until the worker begins.
         woken: u64,
@@ -28,20 +28,20 @@ all_zero! {
         awake: u64,
         /// One bit for each zone that node reclaim is reclaiming; all bits while it is reclaiming the whole node.
         reclaiming: u64,
-        /// Number of runs of background reclaim that freed no frames, since the last reclaim of the node that freed
+        /// Number of background reclaim runs that freed no frames, since the last reclaim of the node that freed
         /// some.
         fruitless: u64,
-        /// Time of the last of them.
+        /// Time of the last such run.
         fruitless_at: u64,
         /// 1 from the report that the node is below `low` until the report that it is above `high`.
         pub(crate) is_low: u64,
-        /// Time of the last event of each kind of pressure + 1 (`reclaim/pressure.rs`); 0 if there was none.
+        /// For each pressure kind, time of the last event + 1 (`reclaim/pressure.rs`); 0 if there was none.
         pub(crate) reported_at: [u64; 4],
         pub(crate) stalls: (line {StallCells<P>}),
     }
 }
 
-/// Number of runs of background reclaim without result after which requests wake the worker only once a second.
+/// Number of background reclaim runs without result after which requests wake the worker only once a second.
 const FRUITLESS_MAX: u64 = 16;
 
 all_zero! {
@@ -91,7 +91,7 @@ impl<'m, P: Platform> Node<'m, P> {
         self.cells.rules.0.preferred_zone.store(preferred_zone, Relaxed); // relaxed: a hint; frame states decide
     }
 
-    /// Records that a CPU of the node is about to use a pageset of a zone that is not the preferred zone.
+    /// Records that one of the node's CPUs is about to use a pageset for a zone that is not the preferred zone.
     pub(crate) fn note_served_elsewhere(&self) {
         // Relaxed: a hint. The cell is read before it is written, to keep the cache line shared.
         if self.cells.served_elsewhere.load(Relaxed) == 0 {
@@ -137,7 +137,7 @@ impl<'m, P: Platform> Node<'m, P> {
         self.cells.fruitless.fetch_add(1, Relaxed); // relaxed: a hint
     }
 
-    /// Returns the number of online CPUs of the node.
+    /// Returns the number of online CPUs on the node.
     pub(crate) fn cpus_online(&self) -> u32 {
         self.cells.rules.0.cpus.load(Relaxed) as u32 // relaxed: an independent value
     }

@@ -48,7 +48,7 @@ impl OrderClasses {
         }
     }
 
-    /// Returns the set of `class` and the classes of larger orders.
+    /// Returns the set that has `class` and the classes of larger orders.
     pub(crate) const fn from_class_up(class: usize) -> Self {
         Self(Self::ALL.0 & !((1 << class) - 1))
     }

@@ -33,7 +33,7 @@ pub(crate) enum Entry {
 }
 
 // Every access is relaxed, because the quarantine's lock orders the accesses. Invariant: `quarantine_frames` = frames
-// of the blocks in the ring <= number of blocks that the ring can hold.
+// in the ring's blocks <= number of blocks that the ring can hold.
 impl<P: Platform> Zone<'_, P> {
     /// Returns the number of frames in quarantine.
     pub(crate) fn quarantined(&self) -> u64 {

@@ -1,12 +1,12 @@
-//! Runs: allocations of any number of frames, as adjacent blocks that are allocated and freed together.
+//! Runs: allocations with any number of frames, as adjacent blocks that are allocated and freed together.
 //!
 //! The frames of a run determine its blocks: from its first frame on, each block is the largest that is aligned, fits
 //! and is not above the largest order. The first block has state `RunHead`, each further one `RunPart`. A range that is
 //! one block is not a run but an allocated block. Splitting leaves blocks, too.
 //!
-//! A free or a split of a run checks all its blocks and changes the state of the first one under the lock of the free
-//! area that contains the first frame. Exactly one of several frees and splits therefore succeeds, and it changes the
-//! other blocks without the lock. A new run needs no lock, because no other thread can reach its frames. Related files:
+//! Freeing or splitting a run checks all its blocks and changes the first one's state under the lock of the free area
+//! that contains the first frame. Exactly one of several frees and splits therefore succeeds, and it changes the other
+//! blocks without the lock. A new run needs no lock, because no other thread can reach its frames. Related files:
 //! `ranges/runs.rs` allocates, frees and splits runs, `zone/frame_states.rs` encodes the states.
 
 use crate::machine::FrameRange;
@@ -100,7 +100,7 @@ impl<P: Platform> FrameTable<'_, P> {
     /// Splits an allocated block into blocks of the lower order `to`, without waiting.
     ///
     /// # Errors
-    /// Returns the state found if it is not that of an allocated block of `order`. Nothing has changed then.
+    /// Returns the state found if it is not that of an allocated `order` block. Nothing has changed then.
     pub(crate) fn split_block(&self, frame: u32, order: Order, to: Order) -> Result<(), FrameState> {
         let FrameState::Allocated(found, kind) = self.state(frame) else { return Err(self.state(frame)) };
         if found != order {
@@ -142,7 +142,7 @@ impl<P: Platform> FrameTable<'_, P> {
         }
     }
 
-    /// Returns the order of the first block and the kind of an allocated run.
+    /// Returns an allocated run's kind and the order of its first block.
     fn check_run(&self, run: Run, max: Order) -> Result<(Order, PageKind), FrameState> {
         let mut blocks = run.blocks(max);
         // Acquire: pairs with the release of `mark_run`, whose later blocks are marked before the first one.

@@ -15,7 +15,7 @@ use crate::units::{Moment, SECOND_NS};
 const BUCKETS: u64 = 301;
 
 all_zero! {
-    /// The stalls of the callers of a node.
+    /// The stalls of a node's callers.
     ///
     /// Invariants while the lock is free: `stalled` callers are stalled now, and the time in which any was stalled is in
     /// the buckets up to `since`, unless `stalled` is 0. Bucket `s % 301` is of second `s`, for the 301 seconds up to

@@ -3,9 +3,9 @@
 //! Zones above the request's zone limit and zones whose full bit is set are skipped 64 positions at a time. Nodes that
 //! the policy or the cpuset excludes are skipped in two ways. Positions are first tested one by one, because an allowed
 //! zone is usually near the start. After a number of failed tests, the positions of all allowed nodes are collected in
-//! a bitmap. Apart from a few tests, the number of steps of a scan is therefore at most the number of allowed nodes or
-//! of excluded nodes, whichever is smaller. Related files: `zonelist/mod.rs` has the list, `zonelist/full_cache.rs` has
-//! the full bits, and `alloc/scan.rs` tries the candidates.
+//! a bitmap. Apart from a few tests, a scan therefore has at most as many steps as there are allowed nodes or excluded
+//! nodes, whichever is smaller. Related files: `zonelist/mod.rs` has the list, `zonelist/full_cache.rs` has the full
+//! bits, and `alloc/scan.rs` tries the candidates.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -14,7 +14,7 @@ use crate::units::{ZoneId, ZoneKind};
 use crate::zonelist::allowed_nodes::AllowedNodes;
 use crate::zonelist::{ListChanged, ListReader, NO_POSITIONS, PositionMask};
 
-/// Maximum number of positions tested one by one before the positions of the allowed nodes are collected.
+/// Maximum number of positions tested one by one before the allowed nodes' positions are collected.
 const TESTS: usize = 64;
 
 /// The part of one zonelist that a request may use.
@@ -78,7 +78,7 @@ impl<'s, 'm, P: Platform> Candidates<'s, 'm, P> {
         Ok(None)
     }
 
-    /// Removes the leading positions of zones that are not allowed from `open`, one word of positions in a list of
+    /// Removes the leading positions of zones that are not allowed from `open`, one word of positions in a list with
     /// `len` zones.
     #[inline]
     fn allowed(&mut self, word: usize, open: u64, len: usize) -> Result<u64, ListChanged> {
@@ -103,7 +103,7 @@ impl<'s> NodeFilter<'s> {
         Self { nodes, count, tests: 0, listed }
     }
 
-    /// Removes the leading positions of nodes that are not allowed from `open`, one word of positions in a list of
+    /// Removes the leading positions of nodes that are not allowed from `open`, one word of positions in a list with
     /// `len` zones.
     ///
     /// The function is not inlined, because most requests may use all nodes and do not call it.

@@ -39,7 +39,7 @@ impl ScanClass {
         Self { order_class: OrderClasses::class_of(order), watermark, urgency, limit: limit.index() }
     }
 
-    /// Returns the class of every scan in the published form of the cache.
+    /// Returns the class of every scan in the cache's published form.
     pub(crate) const fn published() -> Self {
         Self { order_class: 0, watermark: Watermark::Min, urgency: 0, limit: 0 }
     }
@@ -87,7 +87,7 @@ pub(crate) struct FullBits<'m, P: Platform> {
     /// `CLASSES` bitmaps of `words` words each.
     pub(crate) bitmaps: &'m [P::U64],
     words: usize,
-    /// Time of the last wipe of the full bits, in clock nanoseconds.
+    /// Time when the full bits were last wiped, in clock nanoseconds.
     pub(crate) wiped_at: &'m P::U64,
 }
 
@@ -147,7 +147,7 @@ impl<'m, P: Platform> FullBits<'m, P> {
         class.bound().filter(|&bound| self.set(bound, position)).count() != 0
     }
 
-    /// Sets the full bit of `position` in the one bitmap of the published form; returns whether it was not set before.
+    /// Sets the full bit of `position` in the published form's one bitmap; returns whether it was not set before.
     pub(crate) fn set_published(&self, position: usize) -> bool {
         self.set(ScanClass::published(), position)
     }

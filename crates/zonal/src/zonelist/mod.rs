@@ -24,10 +24,10 @@ use crate::zonelist::full_cache::FullBits;
 /// A bitmap over the positions of any list.
 pub(crate) type PositionMask = [u64; MAX_NODES * ZoneKind::COUNT / 64];
 const NO_POSITIONS: PositionMask = [0; MAX_NODES * ZoneKind::COUNT / 64];
-/// Number of zone limits that exclude at least one kind of zone.
+/// Number of zone limits that exclude at least one zone kind.
 const LIMITS: usize = ZoneKind::COUNT - 1;
 
-/// Maximum number of attempts of a scan when the lists are rebuilt twice during an attempt, which invalidates it.
+/// Maximum number of attempts at a scan when the lists are rebuilt twice during an attempt, which invalidates it.
 pub(crate) const RESTARTS: u32 = 8;
 
 /// The two copies of one node's list, and the full bits, which both copies share.
@@ -98,7 +98,7 @@ pub(crate) struct Listed {
 copy_view!(Zonelist, ListCopy, Zonelists);
 
 impl<'m, P: Platform> Zonelist<'m, P> {
-    /// Adds the size of both copies of one node's list, for `zones` zones and node ids below `node_ids`.
+    /// Adds the size of both copies that one node's list has, for `zones` zones and node ids below `node_ids`.
     pub(crate) fn measure(measure: &mut Measure, zones: usize, node_ids: usize) {
         for _ in 0..2 {
             measure.add::<P::U32>(zones + 1);
@@ -135,7 +135,7 @@ impl<'m, P: Platform> Zonelists<'m, P> {
         Self { lists, current, begun }
     }
 
-    /// Returns a reader of the current copy of a node's list.
+    /// Returns a reader for the current copy of a node's list.
     #[inline]
     pub(crate) fn read<'a>(&'a self, node: usize) -> ListReader<'a, 'm, P> {
         let version = self.current.load(Acquire); // acquire: pairs with the release in `publish`
@@ -147,7 +147,7 @@ impl<'m, P: Platform> Zonelists<'m, P> {
         &self.lists[node].full
     }
 
-    /// Starts a rebuild of all lists and returns a writer of the idle copies.
+    /// Starts a rebuild of all lists and returns a writer for the idle copies.
     ///
     /// The caller must hold the lock that serialises changes at run time.
     pub(crate) fn begin(&self) -> ListWriter {
@@ -193,7 +193,7 @@ impl ListWriter {
     }
 }
 
-/// A reader of the copy of a list that was current when the reader was created.
+/// A reader for the copy of a list that was current when the reader was created.
 pub(crate) struct ListReader<'a, 'm, P: Platform> {
     list: &'a ListCopy<'m, P>,
     version: u64,
@@ -246,7 +246,7 @@ impl<P: Platform> ListReader<'_, '_, P> {
         Ok(positions)
     }
 
-    /// Adds the positions of all zones of `allowed` nodes to a bitmap.
+    /// Adds the positions of all zones on `allowed` nodes to a bitmap.
     ///
     /// The result is valid only if a later [`Self::check`] succeeds.
     fn list_nodes(&self, allowed: &AllowedNodes<'_>, bitmap: &mut PositionMask) {
@@ -271,7 +271,7 @@ impl<P: Platform> ListReader<'_, '_, P> {
         bitmap[at] |= bits;
     }
 
-    /// Returns the position of a zone of `node`, or `None` if it is not listed.
+    /// Returns the position of a zone on `node`, or `None` if it is not listed.
     pub(crate) fn position_of(&self, zone: ZoneId, node: NodeId) -> Result<Option<usize>, ListChanged> {
         let position = self.stretch(node).positions().find(|&position| self.entry(position).zone() == zone);
         self.check()?;
@@ -290,7 +290,7 @@ impl<P: Platform> ListReader<'_, '_, P> {
     /// Fails if a second rebuild has begun since this reader was created, because it may have overwritten the data
     /// read.
     ///
-    /// The acquire loads of this reader pair with the release stores of [`ListWriter::write`]. A reader that has loaded
+    /// This reader's acquire loads pair with the release stores of [`ListWriter::write`]. A reader that has loaded
     /// any new value therefore also sees the new `begun`, although its load is relaxed.
     #[inline]
     pub(crate) fn check(&self) -> Result<(), ListChanged> {

@@ -20,13 +20,13 @@ const LISTS: usize = 1;
 const FOUND: usize = 2;
 const SET: usize = 3;
 
-/// Number of cells of a cache line.
+/// Number of cells in a cache line.
 const LINE: usize = 8;
 
 /// The records of all CPUs, by CPU index.
 pub(crate) struct NearestZones<'m, P: Platform> {
     pub(crate) cells: &'m [P::U64],
-    /// Number of words of a set.
+    /// Number of words in a set.
     words: usize,
 }
 
@@ -74,7 +74,7 @@ impl<'m, P: Platform> NearestZones<'m, P> {
         Self { cells: arena.u64s::<P>(cpus * Self::stride(words)), words }
     }
 
-    /// Returns the number of cells of a record, which is a number of whole lines.
+    /// Returns the number of cells in a record, which is a number of whole lines.
     const fn stride(words: usize) -> usize {
         (SET + words).next_multiple_of(LINE)
     }

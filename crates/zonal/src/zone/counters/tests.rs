@@ -9,7 +9,7 @@ use crate::platform::cells::AllZero;
 use crate::platform::{RawLock, SpinLock};
 use crate::testing::{Native, Random, Unshared};
 
-/// The cells of one zone of a machine with `CPUS` CPUs, and the rule for its folds.
+/// The cells of one zone in a machine with `CPUS` CPUs, and the rule for its folds.
 struct Zone<const CPUS: usize> {
     fold: FoldRule,
     totals: [AtomicU64; TOTAL_CELLS],
@@ -338,7 +338,7 @@ fn totals_of_the_machine_get_what_all_nodes_get() {
     assert_eq!(machine[FOLDS].load(Relaxed), 0);
 }
 
-/// Returns the number of folds in 1000 updates of one CPU that follow `step`.
+/// Returns the number of folds in 1000 updates by one CPU that follow `step`.
 fn folds_per_1000(threshold: u8, step: impl Fn(usize) -> i64) -> u64 {
     folds_by(FoldRule::Overstep, threshold, step)
 }
