@@ -1,8 +1,8 @@
 //! The [`Allocator`] type, its construction and its simple queries.
 //!
-//! An allocator consists of views of metadata that is stored in the caller's buffers. Related files: `layout.rs`
+//! An allocator consists of views onto metadata that is stored in the caller's buffers. Related files: `layout.rs`
 //! lays out the buffers. `admin/rebuild_zonelists.rs` and `admin/settings.rs` compute zonelists and limits.
-//! `alloc/mod.rs` allocate and free blocks.
+//! `alloc/mod.rs` allocates and frees blocks.
 
 use crate::config::{Config, Faults, Hardening, ZeroOn};
 use crate::error::ConfigError;
@@ -48,14 +48,14 @@ impl<P: Platform> PolicyNodes for Allocator<'_, P> {
 impl<'m, P: Platform> Allocator<'m, P> {
     /// Creates an allocator for `machine`, with all CPUs and managed ranges online and all frames free.
     ///
-    /// Take CPUs that do not run yet offline at once ([`Allocator::offline_cpu`]), so that they have no share of the
-    /// limits of pagesets, and bring them online when they start.
+    /// Take CPUs that do not run yet offline at once ([`Allocator::offline_cpu`]), so that they have no share in the
+    /// pageset limits, and bring them online when they start.
     ///
     /// Calls `supply` once for each metadata buffer, in the order of [`Layout::requests`]. If the memory of a buffer is
     /// known to be zero, `supply` should return it as [`Buffer::zeroed`], so that it is not zeroed again.
     ///
     /// # Errors
-    /// Returns an error if a value of `config` is out of bounds, a buffer is missing or too small, the machine has
+    /// Returns an error if a value in `config` is out of bounds, a buffer is missing or too small, the machine has
     /// several CPUs but the platform cannot access other CPUs' pagesets, or `config` needs access to the contents of
     /// frames and the platform has none.
     pub fn new(
@@ -214,10 +214,10 @@ fn supply_arena<'m>(
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
-    /// Returns the number of online CPUs of the node with this index, or of all nodes.
+    /// Returns the number of online CPUs on the node with this index, or of all nodes.
     pub(crate) fn online_cpus(&self, node: Option<usize>) -> u32 {
         let there = |cpu: &&CpuInfo| node.is_none_or(|node| usize::from(cpu.node) == node);
-        // Relaxed: the lock of changes serialises the changes of CPUs.
+        // Relaxed: the change lock serialises CPU changes.
         let online = |cpu: &&CpuInfo| self.is_online(**cpu);
         self.cpus.iter().filter(there).filter(online).count() as u32
     }

@@ -57,14 +57,14 @@ pub struct Layout<'a> {
     config: Config,
 }
 
-/// The pagesets of the CPUs on a zone's node together have slots for 1/13 of the zone. `high_max` may be 1/8 of the
-/// zone, but slots for 1/13 limit all metadata of large zones to less than 1.5 bytes per frame.
+/// A zone's pagesets for local CPUs together have slots for 1/13 of the zone. `high_max` may be 1/8
+/// of the zone, but slots for 1/13 limit all metadata of large zones to less than 1.5 bytes per frame.
 const SLOTS_SHARE: u64 = 13;
 /// Number of slots in addition to the largest `high`, because a refill moves whole words and may exceed `high`.
 const SLOTS_SPARE: u64 = 64;
-/// A zone's pagesets for CPUs of other nodes together have slots for 1/64 of the zone, but each holds at least a batch.
+/// A zone's pagesets for other nodes' CPUs together have slots for 1/64 of the zone, but each holds at least a batch.
 const FOREIGN_SHARE: u64 = 64;
-/// Depths of the stacks of larger blocks, by order, and of 2 MiB blocks.
+/// Depths of the stacks for larger blocks, by order, and of 2 MiB blocks.
 const OWN_LARGE_SLOTS: [u32; STACKS - 1] = [32, 16, 8, 1, 1, 1, 1, 1, 2];
 const FOREIGN_LARGE_SLOTS: [u32; STACKS - 1] = [8, 4, 2, 0, 0, 0, 0, 0, 0];
 
@@ -72,7 +72,7 @@ impl<'a> Layout<'a> {
     /// Checks the configuration and measures the machine under it.
     ///
     /// # Errors
-    /// Returns an error if a value of the configuration is out of bounds, or a zone is too large.
+    /// Returns an error if a configuration value is out of bounds, or a zone is too large.
     pub fn new(machine: &Machine<'a>, config: &Config) -> Result<Self, ConfigError> {
         if !config.page_bytes.is_power_of_two() || config.page_bytes < 4096 {
             return Err(ConfigError::PageBytes(config.page_bytes));
@@ -98,7 +98,7 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// Returns the frame where a zone's bitmaps start, and the number of frames from there to the end of the zone.
+    /// Returns the frame where a zone's bitmaps start, and the number of frames from there to the zone's end.
     ///
     /// The start is rounded down, so that every block of the zone is aligned within the bitmaps.
     fn spanned_from_base(&self, zone: &ZoneDescription<'_>) -> (Pfn, u64) {
@@ -214,7 +214,7 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// Returns the shape of a zone's stacks in the published form of tuning, in which blocks of a single order may fill
+    /// Returns a zone's stack shape in the published form of tuning, in which blocks of a single order may fill
     /// the pageset up to `high`.
     fn published_stacks(&self, frames: PageCount, own_cpus: usize) -> StackShape {
         let cpus = if own_cpus == 0 { self.cpus() } else { own_cpus };
@@ -224,8 +224,8 @@ impl<'a> Layout<'a> {
         self.stacks(most, [most / 2, most / 4, most / 8, 0, 0, 0, 0, 0, huge].map(|slots| slots as u32))
     }
 
-    /// Returns the shape of stacks with these numbers of slots: for single frames, for larger blocks by order, and for 2 MiB
-    /// blocks. Orders that are not cached have no slots.
+    /// Returns the stack shape with these numbers of slots: for single frames, for larger blocks by order, and for 2
+    /// MiB blocks. Orders that are not cached have no slots.
     fn stacks(&self, pages: u64, larger: [u32; STACKS - 1]) -> StackShape {
         let cached = self.cached_orders();
         let is_cached = |at: usize| Order::new(at as u8).is_some_and(|order| cached.stack(order).is_some());
@@ -245,7 +245,7 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// Returns the number of CPUs of the machine.
+    /// Returns the number of CPUs in the machine.
     fn cpus(&self) -> usize {
         self.machine.nodes().iter().map(|node| node.cpus.len()).sum()
     }

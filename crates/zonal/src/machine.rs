@@ -3,8 +3,8 @@
 //! A description is plain data that is borrowed from the caller. [`Machine::new`] checks it once, and all other code
 //! relies on that check. The *spanned* frames of a zone include holes, the *present* frames are memory, and the
 //! allocator controls the *managed* frames: spanned >= present >= managed. A *range* is a run of managed frames.
-//! Several zones of one kind on one node are the *parts* of the node's memory of that kind. Related files:
-//! `machine/frames.rs` has the runs of frames of a description, and `machine/error.rs` has the errors in it.
+//! Several zones of one kind on one node are *parts*: together they are the node's memory of that kind. Related files:
+//! `machine/frames.rs` has a description's runs of frames, and `machine/error.rs` has the errors in it.
 //! `layout.rs` computes the metadata of a machine, and `allocator.rs` creates an allocator for a machine.
 
 mod error;
@@ -61,7 +61,7 @@ pub struct Machine<'a> {
     nodes: &'a [NodeDescription<'a>],
     zones: &'a [ZoneDescription<'a>],
     hotplug: &'a [FrameRange],
-    /// Number of present frames of each zone; `None` means the frames managed at start.
+    /// Number of present frames in each zone; `None` means the frames managed at start.
     present: Option<&'a [PageCount]>,
 }
 
@@ -105,7 +105,7 @@ impl<'a> Machine<'a> {
         Self { hotplug: ranges, ..self }.with_present_checked()
     }
 
-    /// Sets the number of frames of each zone that are present at start, in the order of the zones.
+    /// Sets the number of frames in each zone that are present at start, in the order of the zones.
     ///
     /// The present frames are the managed frames and memory that the allocator never manages, such as memory that
     /// firmware or an early boot allocator retains. Present frames count towards the zone's size where Linux counts
@@ -137,7 +137,7 @@ impl<'a> Machine<'a> {
         Ok(self)
     }
 
-    /// Returns the number of frames of a zone that are present but never managed.
+    /// Returns the number of frames in a zone that are present but never managed.
     pub(crate) fn unmanaged(&self, zone: usize) -> PageCount {
         let managed = self.zones[zone].managed_at_start();
         self.present.map_or(PageCount::ZERO, |present| present[zone].saturating_minus(managed))

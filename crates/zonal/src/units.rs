@@ -33,7 +33,7 @@ impl Pfn {
         self.0
     }
 
-    /// Whether this frame can be the first of a naturally aligned block of `order`.
+    /// Whether this frame can be the first in a naturally aligned block of `order`.
     #[must_use]
     pub const fn is_aligned_to(self, order: Order) -> bool {
         self.0 & (order.pages().get() - 1) == 0
@@ -131,7 +131,7 @@ impl Order {
         self.0
     }
 
-    /// Returns the number of frames in a block of this order.
+    /// Returns the number of frames in a block with this order.
     #[must_use]
     pub const fn pages(self) -> PageCount {
         PageCount(1 << self.0)
@@ -173,7 +173,7 @@ impl NodeId {
 pub struct ZoneId(u16);
 
 impl ZoneId {
-    /// Number of possible zone ids: one zone of each kind on each of [`MAX_NODES`] nodes.
+    /// Number of possible zone ids: one zone of each kind on [`MAX_NODES`] nodes.
     pub const COUNT: usize = MAX_NODES * ZoneKind::COUNT;
 
     /// Returns the id of the zone at `index` in the machine's list, or `None` at [`ZoneId::COUNT`] and above.
@@ -321,7 +321,7 @@ impl fmt::Display for ZoneKind {
     }
 }
 
-/// The kinds of contents of allocated frames, which the allocator counts separately.
+/// The content kinds of allocated frames, which the allocator counts separately.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum PageKind {
     /// Memory of user programs.

@@ -35,7 +35,7 @@ mod zoneinfo;
 
 pub use text::Snapshot;
 
-/// The accounting of a zone or of the whole allocator: `managed = free + in_pagesets + allocated`, in frames.
+/// The accounting of a zone or the whole allocator: `managed = free + in_pagesets + allocated`, in frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Accounting {
     /// Managed frames.
@@ -116,11 +116,11 @@ pub struct ZoneSnapshot {
     pub watermarks: Watermarks,
     /// Lowmem reserve for each zone limit.
     pub reserve: [PageCount; ZoneKind::COUNT],
-    /// Limits of pagesets on CPUs of the zone's node.
+    /// Limits of pagesets on the zone's local CPUs.
     pub pageset_limits: PagesetLimits,
     /// Counter threshold in force.
     pub stat_threshold: u8,
-    /// Free blocks of each order that are not part of a larger free block. Linux: `/proc/buddyinfo`.
+    /// Free blocks of each order that are not inside a larger free block. Linux: `/proc/buddyinfo`.
     pub free_blocks: [u64; MAX_ORDER_LIMIT as usize + 1],
     /// Locality of the blocks that the zone served, or that it would have served as the preferred zone.
     pub locality: Locality,
@@ -147,7 +147,7 @@ pub struct PagesetSnapshot {
     pub drains: u64,
     /// Batches that another CPU drained.
     pub remote_drains: u64,
-    /// Largest number of frames that moved under one hold of the pageset's lock; never more than 512.
+    /// Most frames that moved under one hold of the pageset's lock; never more than 512.
     pub longest_hold: PageCount,
 }
 
@@ -223,7 +223,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         })
     }
 
-    /// Returns the approximate number of free frames of all zones.
+    /// Returns the approximate number of free frames in all zones.
     ///
     /// The error is at most the drift of all CPUs. The function costs one read per zone.
     pub fn free_approximate(&self) -> PageCount {
@@ -252,7 +252,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         sum
     }
 
-    /// Calls `sink` with each node of the fallback list of `node`, in order.
+    /// Calls `sink` with each node in the fallback list of `node`, in order.
     pub fn fallback_order(&self, node: NodeId, mut sink: impl FnMut(NodeId)) {
         let Some(place) = self.state.place_of(node) else { return };
         let list = self.state.lists.read(place);
@@ -339,8 +339,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
         self.nodes[place].counters.total(kind.item()) + differences.sum::<i64>()
     }
 
-    /// Returns the number of frames allocated as `kind` in the cells of pagesets, which only the pagesets of CPUs on a zone's
-    /// own node use.
+    /// Returns the number of frames allocated as `kind` according to the pagesets' cells, which only the pagesets
+    /// of CPUs on a zone's own node use.
     fn block_frames(&self, kind: PageKind) -> i64 {
         let cpus = self.cpus.iter().filter(|cpu| cpu.exists());
         let of_cpu = |&cpu: &CpuInfo| {
@@ -353,7 +353,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Returns the number of frames allocated on the node with index `place`.
     ///
     /// The kinds are summed before a negative value is replaced by zero. The reason is that a frame that was freed
-    /// twice and then retired leaves the count of one kind too small and that of another kind too large.
+    /// twice and then retired leaves one kind's count too small and another's too large.
     pub(super) fn node_allocated(&self, place: usize) -> PageCount {
         let sum: i64 = PageKind::ALL.into_iter().map(|kind| self.allocated(place, kind)).sum();
         PageCount::new(sum.max(0) as u64)
@@ -376,7 +376,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
     }
 
-    /// Returns the sum of the totals of all nodes, without per-CPU differences.
+    /// Returns the sum of all nodes' totals, without per-CPU differences.
     pub(super) fn nodes_total(&self, item: NodeItem) -> i64 {
         self.nodes.iter().map(|node| node.counters.total(item)).sum()
     }

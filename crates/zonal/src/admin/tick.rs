@@ -41,7 +41,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
     }
 
-    /// Folds the counter differences of every CPU into the totals of zones and nodes.
+    /// Folds every CPU's counter differences into the totals of zones and nodes.
     ///
     /// Afterwards, the `..._approximate` functions return exact values until the next allocation or free. The
     /// function skips pagesets without differences and waits for the locks of the others, so it must not be called

@@ -2,7 +2,7 @@
 //!
 //! One run under the lock allocates the frames that the pageset holds, or frees into its free slots. When the pageset
 //! is empty or full, the next frame is allocated or freed individually, which refills or drains the pageset. Related
-//! files: `alloc/mod.rs` allocate and free one block.
+//! files: `alloc/mod.rs` allocates and frees one block.
 
 use crate::Allocator;
 use crate::config::InvalidFree;

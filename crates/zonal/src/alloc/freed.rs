@@ -130,8 +130,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         {
             contents.fill(zone.pfn(frame), order.pages(), poison);
         }
-        // Each round frees the oldest block to make space for this one. The number of rounds is limited by the number
-        // of entries.
+        // Each round frees the oldest block to make space for this one. The number of entries limits the rounds.
         for _ in 0..=zone.quarantine.len() {
             match zone.enter_quarantine(frame, order, kind) {
                 Entry::Done => return,
@@ -198,7 +197,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
     }
 
-    /// Counts and reports a block of `zone` that is out of use because of an invalid free.
+    /// Counts and reports a block in `zone` that an invalid free put out of use.
     #[cold]
     pub(super) fn note_invalid(&self, zone: &Zone<'_, P>, frame: u32, order: Order) {
         self.note_retired(zone.node, RetireCause::InvalidFree, Some(zone.pfn(frame)), order.pages());
@@ -241,7 +240,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 }
 
-/// Returns the parts of a run between some of its frames, which ascend.
+/// Returns the parts of a run between some frames in it, which ascend.
 fn parts_between(run: Run, without: &[u32]) -> impl Iterator<Item = Run> {
     let end = u64::from(run.first) + run.count;
     let starts = core::iter::once(run.first.into()).chain(without.iter().map(|&frame| u64::from(frame) + 1));

@@ -170,7 +170,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         policy.next_usable_turn(cpu, &|at| self.usable(allowed, at))
     }
 
-    /// Returns a word of the mask of nodes that have memory and that the cpuset allows.
+    /// Returns a word of the mask with all nodes that have memory and that the cpuset allows.
     #[inline]
     fn usable(&self, allowed: Option<&NodeMask>, at: usize) -> u64 {
         let memory = self.shared.memory_nodes.0[at].load(Relaxed); // relaxed: as in `memory_nodes`
@@ -188,7 +188,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
     }
 
-    /// Returns the route to the CPU's pageset of the nearest zone on the nodes of the request.
+    /// Returns the route to the CPU's pageset for the nearest zone on the request's nodes.
     #[inline(always)]
     fn route_to_nearest(&self, request: &Request<'_>, cpu: CpuInfo) -> Option<Route<'m, P>> {
         if self.shared.zonelist_cache().sets_up_past_disallowed() {

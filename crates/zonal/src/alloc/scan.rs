@@ -31,8 +31,7 @@ use crate::zonelist::candidates::{Candidates, NodeFilter};
 use crate::zonelist::full_cache::{FullBits, ScanClass};
 use crate::zonelist::{ListChanged, PositionMask, RESTARTS};
 
-/// Maximum number of last scans before a request fails. This equals the number of scans of a request that never skips a
-/// zone.
+/// Maximum number of last scans before a request fails. A request that never skips a zone makes this number of scans.
 const LAST_SCANS: u32 = IDLE_ROUNDS + 2;
 
 /// The use of the zonelist cache by a scan.
@@ -339,7 +338,7 @@ impl<'s, 'm, P: Platform, W: Watch> Scan<'s, 'm, P, W> {
             }
             return None;
         }
-        // The freed frames may be in any part of the node's memory of this kind.
+        // The freed frames may be in any of the node's zones with this kind.
         let taken = self.state.parts_up_to(zone).iter().find_map(|part| self.try_alloc(part));
         if taken.is_none() {
             let lasting = self.watermark == Watermark::Min || outcome != NodeReclaimOutcome::Success;
@@ -455,7 +454,7 @@ impl<'s, 'm, P: Platform, W: Watch> Scan<'s, 'm, P, W> {
     }
 }
 
-/// Returns the last failure of node reclaim of `zone` for an order class.
+/// Returns the last failure of node reclaim in `zone` for an order class.
 fn failed_reclaim<P: Platform>(zone: &Zone<'_, P>, class: usize) -> FailedReclaim {
     FailedReclaim::from_word(zone.cells.reclaim_failed_at[class].load(Relaxed)) // relaxed: a hint
 }

@@ -16,7 +16,7 @@ use crate::units::{Order, PageCount};
 use crate::zone::Zone;
 
 impl<'m, P: Platform> Allocator<'m, P> {
-    /// Calls `sink` for every zone that may serve `request`, with the figures of an out-of-memory report.
+    /// Calls `sink` for every zone that may serve `request`, with an out-of-memory report's figures.
     ///
     /// The policy does not advance. Under an interleaving policy, the zones are those for the last turn that was used.
     ///
@@ -155,7 +155,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
     }
 
-    /// Returns the number of frames in the pagesets of the zones that the request may use.
+    /// Returns the number of frames in pagesets whose zones the request may use.
     pub(super) fn in_allowed_pagesets(&self, context: &AllocContext<'_>) -> PageCount {
         let zones = self.zones.iter().filter(|zone| context.allows(zone));
         zones.map(|zone| self.pagesets_of(zone).frames()).sum()

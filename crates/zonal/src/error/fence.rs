@@ -1,4 +1,4 @@
-//! The errors of fences and of the retirement of frames.
+//! Fence and frame retirement errors.
 //!
 //! Related files: `ranges/fences.rs` fences ranges, `ranges/retire.rs` retires frames.
 
@@ -26,7 +26,7 @@ pub enum FenceError {
     TooMany {
         /// The range.
         range: FrameRange,
-        /// Maximum number of fences of a zone.
+        /// Maximum number of fences in a zone.
         max: usize,
     },
     /// The call comes from a handler that interrupted its own thread inside the allocator. It could not complete without

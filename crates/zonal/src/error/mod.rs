@@ -1,7 +1,7 @@
 //! The allocator's errors. They name the frame, node or setting that caused the error.
 //!
-//! Related files: `machine/error.rs` defines the errors in a machine's description, and `error/shortage.rs` defines
-//! the details of an out-of-memory error.
+//! Related files: `machine/error.rs` defines the errors in a machine's description, and `error/shortage.rs` defines an
+//! out-of-memory error's details.
 
 mod fence;
 mod online;
@@ -39,7 +39,7 @@ pub enum AllocError {
     NoNodeInPolicy,
     /// The request is for zeroed frames, but the platform has no access to frame contents.
     NoContents,
-    /// A bulk request is for blocks of this order instead of single frames.
+    /// A bulk request is for blocks of this order and not for single frames.
     NotSingle(Order),
     /// The request is for no frames, or for more frames than the largest block has.
     Count {
@@ -53,7 +53,7 @@ pub enum AllocError {
     NotContiguous {
         /// Number of frames requested.
         count: PageCount,
-        /// Length of the longest range of free frames in these zones.
+        /// Length of the longest free range in these zones.
         longest: PageCount,
         /// Whether reclaimers, which were called for a range, freed other frames instead.
         ranges_ignored: bool,
@@ -181,8 +181,8 @@ pub enum ConfigError {
         /// Number of slots needed.
         needed: PageCount,
     },
-    /// The minimum of free frames exceeds the managed frames of all zones, including, when an allocator is created, those
-    /// that may come online later.
+    /// The minimum of free frames exceeds the managed frames in all zones, including, when an allocator is created,
+    /// those that may come online later.
     MinFree {
         /// Requested minimum.
         min_free: PageCount,

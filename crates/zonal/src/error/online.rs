@@ -1,4 +1,4 @@
-//! The errors of changes of CPUs and memory at run time.
+//! CPU and memory hotplug errors.
 //!
 //! Related files: `admin/hotplug.rs` makes these changes, `error/used.rs` describes frames that are in use.
 
@@ -72,7 +72,7 @@ pub enum OnlineError {
     TooManyFences {
         /// The range.
         range: FrameRange,
-        /// Maximum number of fences of a zone.
+        /// Maximum number of fences in a zone.
         max: usize,
     },
     /// The call comes from a handler that interrupted its own thread inside the allocator. The value is the first frame

@@ -1,4 +1,4 @@
-//! The errors of allocations of given frames.
+//! The errors of range allocations.
 //!
 //! Related files: `ranges/mod.rs` allocates ranges.
 
@@ -20,7 +20,7 @@ pub enum RangeError {
         range: FrameRange,
         /// The first block of these.
         first: UsedFrames,
-        /// Number of frames of the range that are not free.
+        /// Number of frames in the range that are not free.
         used: PageCount,
     },
     /// Other threads freed frames of the range while it was being allocated.

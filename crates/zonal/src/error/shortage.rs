@@ -1,4 +1,4 @@
-//! The details of an out-of-memory error: why each zone did not serve the request, and how many frames the zone
+//! An out-of-memory error's details: why each zone did not serve the request, and how many frames the zone
 //! lacked.
 //!
 //! A [`ZoneShortage`] contains the figures of one zone and a [`Verdict`], the reason why the zone does not serve the

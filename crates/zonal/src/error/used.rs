@@ -25,7 +25,7 @@ pub enum UsedState {
     InRun,
     /// Free in a pageset, or moving to or from one.
     Cached,
-    /// In quarantine, or out of use because of invalid frees.
+    /// In quarantine, or out of use after invalid frees.
     Quarantined,
     /// Kept by a fence ([`Allocator::fence`](crate::Allocator::fence)).
     Fenced,

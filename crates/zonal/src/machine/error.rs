@@ -82,7 +82,7 @@ pub enum TopologyError {
         /// Number of entries needed.
         needed: usize,
     },
-    /// The number of present frames of a zone is below its managed frames, or above the span minus the frames that
+    /// A zone's number of present frames is below its managed frames, or above the span minus the frames that
     /// may come online later.
     BadPresent {
         /// Node of the zone.

@@ -11,7 +11,7 @@ pub const LOCAL_DISTANCE: u8 = 10;
 
 /// Maximum number of frames that one zone can span, which is 16 TiB of 4 KiB frames.
 ///
-/// The frames are counted from the last multiple of `2^18` at or before the first frame of the zone. The reason for
+/// The frames are counted from the last multiple of `2^18` at or before the zone's first frame. The reason for
 /// the limit is that the allocator numbers the frames of a zone with 32 bits.
 ///
 /// Memory that spans more frames must be described as several zones of one kind; [`FrameRange::zone_spans`] computes
@@ -111,7 +111,7 @@ impl FrameRange {
 
 /// Whether one zone can span the range with any largest order.
 ///
-/// The allocator numbers the frames of a zone from a multiple of the largest possible block.
+/// The allocator numbers a zone's frames from a multiple of the largest possible block.
 pub(super) fn fits_in_zone(range: &FrameRange) -> bool {
     let lead = range.start.get() % (1 << MAX_ORDER_LIMIT);
     range.count.get().checked_add(lead).is_some_and(|frames| frames <= ZONE_FRAMES_MAX)

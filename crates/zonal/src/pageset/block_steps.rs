@@ -1,4 +1,4 @@
-//! Pops and pushes of blocks of more than one frame under the lock, for the usual case.
+//! Pops and pushes of blocks with more than one frame under the lock, for the usual case.
 //!
 //! In the usual case, the pageset holds a block or has a free slot for one, and the step is within the *leeway of blocks*:
 //! the number of frames that may be popped and pushed as blocks before the depth rule (M2 of the README) must account for
@@ -25,7 +25,8 @@ use crate::zone::{CpuInfo, Zone};
 
 // Accesses after the lock are relaxed, because the lock orders them.
 impl<'m, P: Platform> MachineState<'m, P> {
-    /// Pops a block from a stack of larger blocks of the caller's CPU, and counts it as allocated from the preferred zone.
+    /// Pops a block from one of the stacks that the caller's CPU has for larger blocks, and counts it as allocated from
+    /// the preferred zone.
     ///
     /// Returns `None` if more work is necessary, or the stack is empty.
     #[inline]
@@ -75,7 +76,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         Some(frame)
     }
 
-    /// Pushes a block onto a stack of larger blocks of the caller's CPU, and counts it as freed.
+    /// Pushes a block onto one of the stacks that the caller's CPU has for larger blocks, and counts it as freed.
     ///
     /// Returns `false` if more work is necessary, for example a drain.
     #[inline(always)]

@@ -13,7 +13,7 @@ use crate::units::{Order, PageKind, ZoneId};
 const ORDER_SHIFT: u32 = 32;
 const KIND_SHIFT: u32 = 40;
 const ZONE_SHIFT: u32 = 42;
-/// Makes the word of a block differ from the word of an empty cell.
+/// Makes a block's word differ from an empty cell's word.
 const IN_USE: u64 = 1 << 63;
 
 /// A block that a free has claimed. It is marked as cached, is in no pageset, and still counts as allocated.

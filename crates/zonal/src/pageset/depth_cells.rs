@@ -11,7 +11,7 @@ use crate::rules::pageset_tuning::depth::{DepthState, Depths, WATCH_NS, is_perio
 use crate::units::{Moment, Order, PageCount};
 use crate::zone::counters::CpuGuard;
 
-/// The number of frames that may be popped or pushed before a tuning rule needs more than the sum of these steps; see
+/// How many frames may be popped or pushed before a tuning rule needs more than the sum of these steps; see
 /// [`DepthCells::leeway`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Leeway {
@@ -47,8 +47,8 @@ impl Leeway {
 
 /// The run to which the last step belongs.
 ///
-/// Under the depth rule, each pop of a *climb* and each push of a *dive* goes deeper than all earlier steps of its
-/// direction in the period. Under the stepwise rule, the last step of a climb or a dive left the cycle of that rule.
+/// Under the depth rule, each pop in a *climb* and each push in a *dive* goes deeper than all earlier steps in its
+/// direction in the period. Under the stepwise rule, the last step of a climb or a dive left that rule's cycle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Run {
     Climb,
@@ -56,7 +56,7 @@ pub(crate) enum Run {
     None,
 }
 
-/// Number of cells of a [`DepthState`].
+/// Number of cells in a [`DepthState`].
 pub(super) const DEPTH_CELLS: usize = 4;
 const POSITION: usize = 0;
 const DEEPEST: usize = 1;

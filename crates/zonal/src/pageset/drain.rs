@@ -86,7 +86,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
             PagesetTuning::DepthPublished => batch.max(count.saturating_minus(threshold)),
             PagesetTuning::Depth | PagesetTuning::Fixed => {
                 let single = stack == StackId::PAGES;
-                // A run of frees that has come far below the maximum of the period probably goes on.
+                // A run of frees that has come far below the period's maximum probably goes on.
                 let run = if single { self.run_so_far(Depths::free) } else { PageCount::ZERO };
                 let size = words::drain_size(batch, run, count);
                 let size = if single { PageCount::new(self.until_whole_words(size.get())) } else { size };
@@ -135,7 +135,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         }
     }
 
-    /// Drains one batch of at most `blocks` blocks from the top of `stack`; returns how many frames left the pageset.
+    /// Drains one batch, at most `blocks` blocks from the top of `stack`; returns how many frames left the pageset.
     fn drain_stack(&self, stack: StackId, blocks: u32) -> PageCount {
         let order = self.state.cached.order(stack);
         let (blocks, refused) = if order == Order::PAGE {
@@ -217,7 +217,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 }
 
-/// Drains a batch of at most `count` frames from the top of the stack of single frames; returns how many left the stack,
+/// Drains a batch, at most `count` frames from the top of the single-frame stack; returns how many left the stack,
 /// and how many of them were refused, because their states or the buddy showed an invalid free.
 ///
 /// The batch has the whole words on top or, if there is none, at most [`BATCH_MAX`] frames.

@@ -28,7 +28,7 @@ pub(crate) struct PagesetGuard<'a, P: Platform> {
 }
 
 /// Maximum number of frames that move between a pageset and the buddy, or its caller, under one hold of the pageset's
-/// lock. The locks of free areas are held only for parts of such a move. No cached block is larger.
+/// lock. Free area locks are held only for parts of such a move. No cached block is larger.
 pub(crate) const HOLD_MAX: u32 = 512;
 
 /// Number of frames that a refill asks a free area for, and that a drain moves in whole words, under one hold of its lock.
@@ -196,7 +196,7 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
         self.set_large(self.pageset.large.load(Relaxed) + order.pages().get());
     }
 
-    /// Returns the slots of the stack of single frames, with the free slots first.
+    /// Returns the slots of the single-frame stack, with the free slots first.
     #[inline]
     pub(super) fn page_slots(&self) -> &'a [P::U32] {
         &self.slots[..self.shape.depth(StackId::PAGES) as usize]
@@ -224,7 +224,7 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
         if self.is_closed() { 0 } else { self.shape.depth(stack) - self.len(stack) }
     }
 
-    /// Returns the number of free slots of the stack of single frames at which the pageset would hold `count` frames.
+    /// Returns the number of free slots in the single-frame stack at which the pageset would hold `count` frames.
     ///
     /// The number is negative if the stack is too small for that.
     pub(super) fn free_slots_at(&self, count: PageCount) -> i64 {
@@ -241,7 +241,7 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
         self.set_word(self.word().with_difference(lane, left));
     }
 
-    /// Replaces the difference of blocks served from the slot with the result of `leave` for this difference.
+    /// Replaces the difference of blocks served from the slot with what `leave` returns for it.
     #[inline]
     pub(super) fn count_served(&self, leave: impl FnOnce(i64) -> i64) {
         let word = self.word();

@@ -39,7 +39,7 @@ pub(crate) const STACKS: usize = 10;
 /// The stack of 2 MiB blocks.
 const HUGE: usize = STACKS - 1;
 
-/// Number of orders of single frames and small blocks, which are cached whatever the order of 2 MiB blocks.
+/// Number of orders for single frames and small blocks, which are cached whatever the order of 2 MiB blocks.
 const SMALL_ORDERS: u8 = 4;
 
 /// The stack that holds blocks of an order.
@@ -84,12 +84,12 @@ impl StackShape {
         Self { starts }
     }
 
-    /// Returns the largest value that `high` can have: the depth of the stack of single frames.
+    /// Returns the largest value that `high` can have: the depth of the single-frame stack.
     pub(crate) const fn capacity(&self) -> PageCount {
         PageCount::new((self.starts[1] - self.starts[0]) as u64)
     }
 
-    /// Returns the number of slots of all stacks.
+    /// Returns the number of slots in all stacks.
     pub(crate) const fn slots(&self) -> usize {
         self.starts[STACKS] as usize
     }
@@ -176,14 +176,14 @@ impl<'m, P: Platform> ZonePagesets<'m, P> {
         (&self.slots[start..][..shape.slots()], shape)
     }
 
-    /// Returns the slot at `at` of a stack of a CPU's pageset.
+    /// Returns the slot at `at` in a stack of a CPU's pageset.
     #[inline]
     fn slot(&self, cpu: CpuInfo, stack: StackId, at: u32) -> &'m P::U32 {
         let (start, shape) = self.start(cpu);
         &self.slots[start + shape.slot(stack, at)]
     }
 
-    /// Returns the index of the first slot of a CPU's pageset, and the shape of its stacks.
+    /// Returns the index of the first slot in a CPU's pageset, and the shape of its stacks.
     #[inline]
     fn start(&self, cpu: CpuInfo) -> (usize, &'m StackShape) {
         let own = self.own_stacks.slots();
@@ -195,7 +195,7 @@ impl<'m, P: Platform> ZonePagesets<'m, P> {
         }
     }
 
-    /// Returns the maximum number of blocks on a stack of a CPU's pageset.
+    /// Returns the maximum number of blocks on a stack in a CPU's pageset.
     #[inline]
     fn depth(&self, cpu: CpuInfo, stack: StackId) -> u32 {
         self.start(cpu).1.depth(stack)
@@ -223,7 +223,7 @@ all_zero! {
     /// used. If it has a slot, its head is then prepared ([`Head::prepare`]), or else zero.
     ///
     /// Invariants while the pageset is not locked and has been used: the stack of single frames is `slots[free_slots..capacity]`, and the
-    /// first of these frames is popped next. The stack of each larger order is the first `len` of its slots, and the
+    /// first of these frames is popped next. Each larger order's stack is the first `len` of its slots, and the
     /// last of these blocks is popped next. `large` = frames on the larger stacks. `high` is 0 before first use, and
     /// otherwise within the zone's limits. `settled` = the number of free slots for which the depth rule has accounted.
     /// A closed pageset accepts no blocks, and has no leeway of blocks.
@@ -234,10 +234,10 @@ all_zero! {
         high: u64,
         large: u64,
         lens: [u32; STACKS],
-        /// Number of slots of the stack of single frames; 0 before the first session.
+        /// Number of slots in the single-frame stack; 0 before the first session.
         capacity: u32,
-        /// Number of frames of the last larger block that a session popped or pushed; 0 if there was none since the last
-        /// tick.
+        /// Number of frames in the last larger block that a session popped or pushed; 0 if there was none since the
+        /// last tick.
         block_pages: u32,
         /// Leeway of blocks (`pageset/block_steps.rs`) now, and when the depth rule last accounted for their steps.
         block_leeway: u64,
@@ -252,7 +252,7 @@ all_zero! {
         /// [`CLOSED`] while the CPU is offline; [`WATCHED`] while each free checks whether the period of the depth rule
         /// is over; [`USED`] from the first session on.
         flags: u32,
-        /// 1 + offset of the block of a middle order that the CPU allocated last, or 0.
+        /// 1 + offset of the middle-order block that the CPU allocated last, or 0.
         last_middle: u32,
         /// Hash of the state at the last tick, and the number of ticks for which the hash has not changed.
         seen: u64,
@@ -261,7 +261,7 @@ all_zero! {
         pub(crate) refills: u64,
         pub(crate) drains: u64,
         pub(crate) remote_drains: u64,
-        /// Largest number of frames that moved under one hold of the lock.
+        /// Most frames that moved under one hold of the lock.
         pub(crate) longest_hold: u64,
         /// Zones checked by scans that found a block in this pageset.
         pub(crate) probes: u64,
@@ -355,7 +355,7 @@ mod tests {
     use crate::platform::pageset_slot::LockWord;
     use crate::testing::Native;
 
-    /// Another CPU may read the pageset between the lock of its first session and the first write of that session.
+    /// Another CPU may read the pageset between its first session's lock and that session's first write.
     #[test]
     fn pageset_without_a_session_has_neither_frames_nor_differences() {
         let prepared = Pageset::<Native>::all_zero();

@@ -20,13 +20,13 @@ use crate::units::{Order, PageCount, PageKind};
 use crate::zone::counters::ZoneItem;
 use crate::zone::{Shortness, Zone};
 
-/// Number of batches between two checks of whether a zone is still short of large blocks.
+/// Batches between two checks whether a zone is still short of large blocks.
 const LOOK_EVERY: u64 = 8;
 
 impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     /// Refills `stack` from the zone's buddy; returns how many blocks the stack holds after the refill.
     ///
-    /// `spare` is the number of free frames above the watermark of the request. A refill moves at most these frames, or
+    /// `spare` is the number of free frames above the request's watermark. A refill moves at most these frames, or
     /// one block if there are fewer. Pagesets therefore do not cache the frames that are reserved for urgent requests.
     /// Nor does it move more than may move under one hold of the lock; what is missing comes with the next refill.
     #[cold]
@@ -84,7 +84,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         self.len(stack)
     }
 
-    /// Returns how many frames a refill may move now, regardless of the number of frames above the watermark.
+    /// Returns how many frames a refill may move now, regardless of how many frames are above the watermark.
     fn refill_most(&self) -> PageCount {
         let rounds = self.state.shared.tuning().rounds_to_words();
         if self.zone.is_reclaimed() {
@@ -102,7 +102,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
 
     /// Returns the longest run of allocations that lets a refill grow, with `spare` frames above the watermark.
     ///
-    /// It is a quarter of the CPU's share of the spare frames. If refills grew regardless of what is left, the last
+    /// It is a quarter of the CPU's share in the spare frames. If refills grew regardless of what is left, the last
     /// free frames would be in the pagesets of a few CPUs, and the other CPUs would have to drain them.
     fn run_that_counts(&self, spare: PageCount) -> PageCount {
         let cpus = self.state.nodes[self.zone.node].cpus_online().max(1);
@@ -112,7 +112,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     fn refill_size(&self, order: Order, run_max: PageCount) -> PageCount {
         let (tuning, batch) = (self.state.shared.tuning(), self.zone_limits().batch);
         if tuning.rounds_to_words() && order == Order::PAGE {
-            // A run of allocations that has come far above the minimum of the period probably goes on.
+            // A run of allocations that has come far above the period's minimum probably goes on.
             return words::refill_size(batch, self.run_so_far(Depths::alloc).min(run_max));
         }
         if tuning != PagesetTuning::Stepwise {
@@ -145,7 +145,8 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         self.refills.load(Relaxed).wrapping_add(self.drains.load(Relaxed))
     }
 
-    /// Updates the record of whether the zone is short of huge blocks or of free frames, after a refill or a drain.
+    /// Updates the record that shows whether the zone is short of huge blocks or free frames, after a refill or a
+    /// drain.
     ///
     /// `before` is the number of batches before it.
     pub(super) fn note_shortness(&self, before: u64) {
@@ -164,7 +165,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         }
         if stepwise && zone_level(self.zone) == ZoneLevel::Below {
             if self.zone.note_shortage(Shortness::BelowHigh) {
-                // The next push onto each pageset of the zone must drain it down to the lower limit of `high`.
+                // The next push onto each of the zone's pagesets must drain it down to the lower limit for `high`.
                 self.state.pagesets_of(self.zone).let_next_pushes_bail_out();
             }
         } else {

@@ -3,8 +3,8 @@
 //! Normally a served block is a *hit*, because its zone was the preferred zone. While the CPU uses the pageset of
 //! another zone (`alloc/route.rs`), a served block is a *miss*. The pageset then *serves for* the preferred zone,
 //! which counts the block as foreign. The zone for which a pageset serves changes only while the lane is zero, because
-//! the lane cannot distinguish the two cases. Hits of interleaving requests are counted in a cell of their own in
-//! addition. Related files: `zone/counters.rs` has the totals, and `pageset/steps.rs` folds most of these counts.
+//! the lane cannot distinguish the two cases. Hits of interleaving requests are also counted in a separate cell.
+//! Related files: `zone/counters.rs` has the totals, and `pageset/steps.rs` folds most of these counts.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -44,7 +44,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
     }
 
-    /// Returns the sum of the differences of served blocks that count as `item` of `zone`; the sum may be out of date.
+    /// Returns the sum of the served-block differences that count as `item` in `zone`; the sum may be out of date.
     pub(crate) fn served(&self, zone: &Zone<'m, P>, item: ZoneItem) -> i64 {
         let cpus = self.cpus.iter().filter(|cpu| cpu.exists());
         if item == ZoneItem::NumaForeign {

@@ -6,7 +6,7 @@
 //! next session, so the limits allow only steps whose sum is sufficient: within the depths that the depth rule has
 //! recorded, or within the cycle of the stepwise rule. Beyond that, steps in one direction (a *climb* or a *dive*) do not
 //! bail out, but the first step in the other direction does. Steps of larger blocks (`pageset/block_steps.rs`) get a
-//! part of the leeway of the depth rule. Related files: `platform/cpu_local.rs` compares with the limits, and
+//! part of the depth rule's leeway. Related files: `platform/cpu_local.rs` compares with the limits, and
 //! `pageset/guard.rs` stores them.
 
 use core::cell::Cell;
@@ -136,7 +136,7 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
         self.zone.is_own(self.cpu)
     }
 
-    /// Returns the zone's limits for pagesets of CPUs with the locality of this CPU.
+    /// Returns the zone's limits for pagesets on CPUs with the locality of this CPU.
     pub(super) fn zone_limits(&self) -> PagesetLimits {
         self.zone.pageset_limits(self.zone.locality(self.cpu))
     }
@@ -204,8 +204,8 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
         );
     }
 
-    /// Returns the part of the leeway that is for blocks of more than one frame, if such blocks were popped or pushed since
-    /// the last tick. `below_high` is the number of frames that may be pushed before the pageset reaches `high`.
+    /// Returns the part of the leeway that is for blocks with more than one frame, if such blocks were popped or pushed
+    /// since the last tick. `below_high` is the number of frames that may be pushed before the pageset reaches `high`.
     fn share_of_blocks(&self, all: Leeway, below_high: i64) -> Leeway {
         let pages = self.block_pages.load(Relaxed); // relaxed: the guard orders it
         let share = |all| block_share(all, pages, self.moved_block());
@@ -214,8 +214,8 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
     }
 }
 
-/// Returns how many of `all` frames of leeway are for blocks, the last of which had `pages` frames, or 0 if there were no
-/// blocks.
+/// Returns how many of the `all` leeway frames are for blocks, the last of which had `pages` frames, or 0 if there were
+/// no blocks.
 ///
 /// It is half of the leeway, or one block if that is more. If this leaves too little for single frames, the leeway is for
 /// what needed the lock now: for blocks if that was a block (`is_block`), or else for single frames.

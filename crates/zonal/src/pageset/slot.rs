@@ -1,10 +1,10 @@
 //! Pageset slots: a slot holds the data of one pageset that the fast path needs, on one cache line.
 //!
-//! A CPU normally uses its pageset of the preferred zone of its node (`zone/node.rs`). While the full bit of that zone
+//! A CPU normally uses its pageset for its node's preferred zone (`zone/node.rs`). While the full bit of that zone
 //! is set, the CPU uses its pageset of the serving zone instead (`alloc/route.rs`). [`PagesetSlots`] records for
 //! each CPU the pageset from which it pops and to which it pushes single frames. A stale record is harmless, because it
 //! refers to a pageset of the same CPU. Slots hold pointers, so they are valid in one process only. Related files:
-//! `alloc/mod.rs` use the slots, through `platform/cpu_local.rs`.
+//! `alloc/mod.rs` uses the slots, through `platform/cpu_local.rs`.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -16,11 +16,11 @@ use crate::platform::{Atomic, Platform};
 use crate::units::{CpuId, Pfn, ZoneId, ZoneKind};
 use crate::zone::{CpuInfo, Zone};
 
-/// Maximum number of slots; this many occupy 4 MiB. If the number of CPUs times the number of zones is larger, each CPU
-/// has only a slot for its preferred zone, and its fast path never uses another pageset.
+/// Maximum number of slots; this many occupy 4 MiB. If CPUs times zones is larger, each CPU has only a slot for its
+/// preferred zone, and its fast path never uses another pageset.
 const SLOTS_MAX: usize = 1 << 16;
 
-/// Returns the number of slots of each CPU.
+/// Returns the number of slots that each CPU has.
 const fn slots_of_each(cpus: usize, zones: usize) -> usize {
     if cpus.saturating_mul(zones) <= SLOTS_MAX { zones } else { 1 }
 }
@@ -145,8 +145,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
         (0..self.nodes.len()).for_each(|place| self.recall_cpus(place));
     }
 
-    /// Calls [`Self::serve_from_preferred`] for all CPUs of the node with index `place`, if one of them may use the
-    /// pageset of another zone.
+    /// Calls [`Self::serve_from_preferred`] for all CPUs of the node with index `place`, if one of them may use another
+    /// zone's pageset.
     pub(super) fn recall_cpus(&self, place: usize) {
         if self.nodes[place].end_served_elsewhere() {
             let cpus = self.cpus.iter().filter(|cpu| usize::from(cpu.node) == place);

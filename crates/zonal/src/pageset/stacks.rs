@@ -1,6 +1,6 @@
 //! Operations that pop or push many single frames at once.
 //!
-//! A *word* of frames is 64 consecutive frames, of which the first has a number that is a multiple of 64. Moving a
+//! A *word* of frames is 64 consecutive frames, the first of which has a number divisible by 64. Moving a
 //! whole word costs only a few instructions per frame and needs no split or merge in the buddy. Related files:
 //! `pageset/guard.rs` pops and pushes one block, and `pageset/refill.rs` and `pageset/drain.rs` move words.
 
@@ -34,7 +34,7 @@ impl<P: Platform> PagesetGuard<'_, P> {
         }
     }
 
-    /// Returns the first frame of a word if the top 64 entries of the stack are the frames of that word, in any order.
+    /// Returns a word's first frame if the top 64 entries of the stack are that word's frames, in any order.
     #[inline]
     pub(crate) fn whole_word_on_top(&self) -> Option<u32> {
         let slots = self.page_slots()[self.word().free_slots() as usize..].first_chunk()?;

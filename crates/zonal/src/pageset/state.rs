@@ -120,8 +120,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
         self.search_place_of(id)
     }
 
-    /// Counts and reports frames of the node with index `place` that were taken out of use. `first` is the first of them,
-    /// or `None` if they are some of a batch.
+    /// Counts and reports frames on the node with index `place` that were taken out of use. `first` is the first of
+    /// them, or `None` if they are some of a batch.
     #[cold]
     #[inline(never)]
     pub(crate) fn note_retired(

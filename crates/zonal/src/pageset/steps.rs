@@ -1,7 +1,7 @@
 //! Pops and pushes of single frames under the lock, for steps that left the fast path only to fold counters.
 //!
 //! The fast path bails out when the difference of a counter would exceed its threshold (mechanism M4 of the README). A
-//! run of pops or of pushes normally bails out once every one and a half thresholds. The code here then folds the
+//! run of pops or pushes normally bails out once every one and a half thresholds. The code here then folds the
 //! differences into the totals and does not change the limits of the fast path. It needs less state than a session, and
 //! creates a session if other work is necessary. Related files: `zone/counters.rs` has the rule for folding, and
 //! `pageset/session.rs` sets limits.
@@ -45,7 +45,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
 // Accesses to the word, the limits and the slots are relaxed, because the lock orders them.
 impl<'a, 'm, P: Platform> LockedSlot<'a, 'm, P> {
-    /// Pops the top frame of the stack of single frames and unlocks the pageset.
+    /// Pops the top frame of the single-frame stack and unlocks the pageset.
     ///
     /// # Errors
     /// Returns the session if more work than a fold is necessary.

@@ -47,7 +47,7 @@ macro_rules! all_zero {
 }
 pub(crate) use all_zero;
 
-/// Expands to the type or the initial value of a field of [`all_zero!`].
+/// Expands to the type or the initial value for a field of [`all_zero!`].
 macro_rules! cell {
     (type $P:ident u32) => { $P::U32 };
     (type $P:ident u64) => { $P::U64 };

@@ -1,14 +1,14 @@
 //! Mutual exclusion between a CPU's operations on its own pagesets.
 //!
 //! A pageset has a stack of single free frames, and a [`Head`] holds the state of that stack. One store to the *word*
-//! of the head commits a pop or push. The word holds the number of free slots of the stack and the differences of four
+//! of the head commits a pop or push. The word holds the stack's free slot count and the differences of four
 //! counters (`platform/pageset_word.rs` has the layout). A *step* is the value that an operation adds to the word or
 //! subtracts from it. Two *limits* bound the word. An operation fails without changing anything if it would exceed a
 //! limit or if the *lock word* of the head is locked. Its caller then uses the slow path. A *sequence* is the list of
-//! memory accesses of one operation.
+//! one operation's memory accesses.
 //!
-//! Related files: `alloc/mod.rs` try these operations first, and `pageset/guard.rs` sets the
-//! limits. A platform selects its access method with [`Platform::CpuLocal`].
+//! Related files: `alloc/mod.rs` tries these operations first, and `pageset/guard.rs` sets the limits. A platform
+//! selects its access method with [`Platform::CpuLocal`].
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -73,12 +73,12 @@ pub const PUSH: Accesses = &[
 /// If the head is already locked, the sequence fails before the store.
 pub const LOCK: Accesses = &[Access::LoadAcquire(Field::LockWord), Access::Store(Field::LockWord)];
 
-/// The operations of a CPU on the heads of its own pagesets, and the remote lock.
+/// A CPU's operations on the heads of its own pagesets, and the remote lock.
 ///
 /// Contract: only [`CpuLocal::lock_remote`] may wait. After a successful lock, no other operation on that head succeeds
 /// until the holder stores [`LockWord::OPEN`] to the lock word with release ordering. Operations that succeed after
-/// that store see all writes that precede it. An operation may fail spuriously at any time. The documentation of the
-/// fields of [`Head`] lists the checks that an operation must make.
+/// that store see all writes that precede it. An operation may fail spuriously at any time. The field documentation of
+/// [`Head`] lists the checks that an operation must make.
 pub trait CpuLocal<P: Platform>: Send + Sync {
     /// Pops the top frame of the current CPU's pageset slot, and returns that slot and the frame.
     ///
@@ -119,8 +119,8 @@ pub trait CpuLocal<P: Platform>: Send + Sync {
         refused: impl FnOnce(&'m PagesetSlot<'m, P>, Push) -> bool,
     ) -> bool;
 
-    /// Pops the top frame of a slot of `cpu`, whichever slot the CPU uses. The calling thread runs on `cpu`, or ran on it
-    /// until recently.
+    /// Pops the top frame from a slot of `cpu`, whichever slot the CPU uses. The calling thread runs on `cpu`, or ran
+    /// on it until recently.
     ///
     /// The accesses are those of [`POP`], or those of a pop under the lock. Returns [`Popped::NOTHING`] in the cases of
     /// [`CpuLocal::pop_current`].
@@ -130,7 +130,7 @@ pub trait CpuLocal<P: Platform>: Send + Sync {
         frame.unwrap_or(Popped::NOTHING)
     }
 
-    /// Pushes a frame onto the stack of a slot of `cpu`, with the conditions of [`CpuLocal::pop_from`]. Returns whether
+    /// Pushes a frame onto the stack in a slot of `cpu`, with the conditions of [`CpuLocal::pop_from`]. Returns whether
     /// the frame was pushed.
     #[inline(always)]
     fn push_to(&self, cpu: CpuId, slot: &PagesetSlot<'_, P>, push: Push) -> bool {

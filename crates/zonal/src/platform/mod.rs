@@ -2,8 +2,8 @@
 //! services.
 //!
 //! A *cell* is one atomic integer of shared state. A *platform* is the environment that the allocator runs in, such as
-//! native code, a model checker or a simulated machine. The platform defines the types of all cells and locks of the
-//! allocator. A model checker or a simulator can therefore observe every access to shared state.
+//! native code, a model checker or a simulated machine. The platform defines all of the allocator's cell and lock
+//! types. A model checker or a simulator can therefore observe every access to shared state.
 //!
 //! Related files: `metadata/arena.rs` creates cells in the caller's buffers, `platform/cells.rs` declares structures
 //! of cells, and `platform/cpu_local.rs` defines how a CPU accesses its own pagesets.
@@ -291,8 +291,8 @@ pub trait Platform: Send + Sync {
     ///
     /// The free of a block is then *deferred*, unless one step without waiting suffices: the block is marked as freed, and counts as allocated until a later request
     /// or free of the same CPU that needs locks, a drain, or the tick finishes its free. A free still fails if the CPU has
-    /// deferred [`DEFERRED_FREES_MAX`] frees that are not finished, or if it is the free of a run or of a block with a frame
-    /// to retire.
+    /// deferred [`DEFERRED_FREES_MAX`] frees that are not finished, or if it frees a run or a block with a frame to
+    /// retire.
     fn is_reentered(&self) -> bool {
         false
     }

@@ -12,7 +12,7 @@ use crate::platform::cpu_local::TryLock;
 use crate::platform::{Atomic, Platform, RawLock, SpinLock, ZeroedCells};
 use crate::units::{CpuId, Moment};
 
-/// The types of cells and locks of a [`OneThread`] platform.
+/// The cell and lock types of a [`OneThread`] platform.
 pub trait Cells: Sized + 'static {
     /// Cell of one byte.
     type U8: Atomic<u8>;
@@ -37,7 +37,7 @@ impl Cells for NativeCells {
     type U64 = AtomicU64;
     type Lock = SpinLock;
 
-    // SAFETY: the atomics of `core` are plain integers, and `SpinLock` consists of one of them. A new atomic with
+    // SAFETY: the atomics of `core` are plain integers, and `SpinLock` consists of one. A new atomic with
     // value 0 and a new `SpinLock` consist of zero bytes. None of these types needs dropping.
     #[allow(unsafe_code)]
     const ZEROED_CELLS: Option<ZeroedCells<OneThread>> = Some(unsafe { ZeroedCells::promise() });

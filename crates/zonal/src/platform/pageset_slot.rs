@@ -1,6 +1,6 @@
 //! The data that the fast path needs about the pageset that a CPU currently uses.
 //!
-//! A [`Head`] holds the state of the stack of single frames of one pageset. A [`PagesetSlot`] adds the other data
+//! A [`Head`] holds the state of one pageset's single-frame stack. A [`PagesetSlot`] adds the other data
 //! that an allocation or a free needs, on one cache line. [`PagesetSlots`] maps each CPU to the pageset slot that its
 //! single frames are allocated from and freed to. Using a stale slot is correct, because that slot also refers to a
 //! pageset of the same CPU.
@@ -58,7 +58,7 @@ impl LockWord {
     }
 }
 
-/// The result of a pop: the offset of a frame in the zone of the pageset slot, or nothing.
+/// The result of a pop: the offset of a frame in the pageset slot's zone, or nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(transparent)]
 pub struct Popped(u64);
@@ -94,12 +94,12 @@ impl Popped {
 pub struct Push {
     /// The value that the push subtracts from the word.
     pub step: Step,
-    /// Offset of the frame in the zone of the pageset slot.
+    /// Offset of the frame in the pageset slot's zone.
     pub frame: u32,
 }
 
 all_zero! {
-    /// The state of the stack of single frames of one pageset.
+    /// The state of one pageset's single-frame stack.
     ///
     /// The lowest 27 bits of the word are `free_slots`. The frames in the stack are `slots[free_slots..]`, and the
     /// next frame to pop is `slots[free_slots]`.
@@ -142,7 +142,7 @@ impl<P: Platform> Head<P> {
         self.lock_word.store(LockWord::OPEN.bits(), Release);
     }
 
-    /// Prepares the head of a pageset with a stack of `slots` slots, which no session has used yet. Every pop and push
+    /// Prepares the head of a pageset whose stack has `slots` slots, which no session has used yet. Every pop and push
     /// fails until the first session sets limits.
     ///
     /// The allocator is not shared yet, so the stores are relaxed.
@@ -193,7 +193,7 @@ impl<P: Platform> Head<P> {
 pub struct PagesetSlot<'m, P: Platform> {
     /// State of the stack.
     pub head: &'m Head<P>,
-    /// Address of the first element of `slots`.
+    /// Address of the first element in `slots`.
     pub slots_at: usize,
     /// The stack of single frames.
     pub slots: &'m [P::U32],
@@ -234,7 +234,7 @@ impl<P: Platform> PagesetSlot<'_, P> {
         limit.wrapping_sub(word.wrapping_sub(step.bits())) & FREE_SLOTS_GUARD == 0
     }
 
-    /// Whether the zone of the pageset is the preferred zone of its CPU; the result may be stale.
+    /// Whether the pageset's zone is the preferred zone of its CPU; the result may be stale.
     #[inline(always)]
     pub(crate) fn is_preferred(&self) -> bool {
         self.head.serves_for.load(Relaxed) == 0 // relaxed: may be stale
@@ -250,7 +250,7 @@ impl<P: Platform> PagesetSlot<'_, P> {
 
 /// The pageset slots of all CPUs, and the slot that each CPU currently uses.
 ///
-/// Invariants: each element of `current` is the address of a slot in `table`, which either belongs to the CPU or is the
+/// Invariants: each element in `current` is the address of a slot in `table`, which either belongs to the CPU or is the
 /// first slot. The head of the first slot is locked for good. The word and the limits of every other head describe its
 /// stack from the start, so that its lock word may be [`LockWord::OPEN`].
 pub struct PagesetSlots<'m, P: Platform> {

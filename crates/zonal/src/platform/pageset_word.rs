@@ -2,7 +2,7 @@
 //!
 //! | bits | content |
 //! |---|---|
-//! | 0..27 | free slots of the stack of single frames |
+//! | 0..27 | free slots of the single-frame stack |
 //! | 28..36, 37..45, 46..54 | differences of the frames allocated as user, cache and kernel pages |
 //! | 55..63 | difference of the blocks that the preferred zone served to this CPU |
 //!
@@ -15,11 +15,11 @@
 
 use crate::units::PageKind;
 
-/// Bits of the field of free slots.
+/// Bits of the free-slot field.
 const FREE_SLOTS_BITS: u32 = 27;
-/// Largest value of the field of free slots.
+/// Largest value of the free-slot field.
 const FREE_SLOTS_MAX: u32 = (1 << FREE_SLOTS_BITS) - 1;
-/// Largest number of slots of a stack: one less than the maximum of the field. A pop from an empty stack computes the
+/// Largest number of slots in a stack: one less than the maximum of the field. A pop from an empty stack computes the
 /// new word before it fails, and this sum must not carry into the guard bit, because adding [`Limits::POP_NONE`]
 /// would then clear that bit.
 pub(crate) const SLOTS_MAX: u32 = FREE_SLOTS_MAX - 1;
@@ -29,7 +29,7 @@ const LANE_BITS: u32 = 8;
 pub(crate) const SERVED_LANE: usize = PageKind::COUNT;
 /// Number of lanes.
 const LANES: usize = PageKind::COUNT + 1;
-/// The stored value of a difference of zero.
+/// The stored value that means a difference of zero.
 const BIAS: u64 = 128;
 /// Largest value of a lane.
 const LANE_MAX: u64 = (1 << LANE_BITS) - 1;
@@ -89,12 +89,12 @@ pub(crate) const POP_STEPS: [Step; PageKind::COUNT] = {
     steps
 };
 
-/// The value that the pop of a block of more than one frame adds to the word, without the difference of its kind.
+/// The value that the pop of a block with more than one frame adds to the word, without the difference of its kind.
 pub(crate) const SERVED_STEP: u64 = 1 << shift(SERVED_LANE);
-/// The guard of the lane of served blocks.
+/// The guard of the served-block lane.
 pub(crate) const SERVED_GUARD: u64 = 1 << (shift(SERVED_LANE) + LANE_BITS);
 
-/// Returns the value that a pop of `frames` frames of a kind adds to the word, and a push subtracts from it.
+/// Returns the value that popping `frames` frames of a kind adds to the word, and a push subtracts from it.
 ///
 /// With at most 64 frames, a sum with a limit does not carry beyond the guard of the kind.
 #[inline(always)]
@@ -102,7 +102,7 @@ pub(crate) const fn kind_step(kind: PageKind, frames: u32) -> u64 {
     (frames as u64) << shift(kind as usize)
 }
 
-/// Returns the guard of the lane of a kind.
+/// Returns the guard of a kind's lane.
 #[inline(always)]
 pub(crate) const fn kind_guard(kind: PageKind) -> u64 {
     1 << (shift(kind as usize) + LANE_BITS)
@@ -125,7 +125,7 @@ pub(crate) const fn free_slots_of(word: u64) -> usize {
 pub(crate) struct PagesetWord(u64);
 
 impl PagesetWord {
-    /// Returns the word of an empty stack of `slots` slots, with all differences zero.
+    /// Returns the word of an empty stack with `slots` slots, with all differences zero.
     pub(crate) const fn empty(slots: u32) -> Self {
         assert!(slots <= SLOTS_MAX);
         let mut bits = slots as u64;

@@ -31,9 +31,9 @@ pub struct PressureEvent {
     pub kind: PressureKind,
     /// Free frames of the node.
     pub free: PageCount,
-    /// Sum of the watermarks `low` of its zones.
+    /// Sum of its zones' `low` watermarks.
     pub low: PageCount,
-    /// Sum of the watermarks `high` of its zones.
+    /// Sum of its zones' `high` watermarks.
     pub high: PageCount,
     /// How much of the recent time direct reclaim stalled callers that prefer the node.
     pub stalled: StallShares,

@@ -63,7 +63,7 @@ pub enum Tracepoint {
         node: NodeId,
         /// Order of the request; for a request for adjacent frames, the order to which they are aligned.
         order: Order,
-        /// Number of frames of the request.
+        /// Number of frames in the request.
         frames: PageCount,
     },
     /// Frames were taken out of use. Counted in `retired`, `poison_found` or `bad_frames`, depending on the cause.

@@ -1,6 +1,6 @@
 //! Operations on the 64 cells that belong to a word of frames, with one access for each cell.
 //!
-//! Refills and drains move most frames as whole words of 64 frames. The functions here are the defaults of the methods
+//! Refills and drains move most frames as whole words of 64 frames. The functions here are the defaults for the methods
 //! of [`Platform`](super::Platform) for such words. A platform whose cells are plain integers can replace them by code
 //! that accesses several cells with one instruction; a model checker uses the defaults. Related files:
 //! `zone/frame_states.rs` and `pageset/stacks.rs` call the methods.
@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::platform::Atomic;
 
-/// Number of frames of a word, and of the cells that belong to it.
+/// Number of frames in a word, and of the cells that belong to it.
 pub const WORD_FRAMES: usize = 64;
 
 /// The direction in which the numbers in consecutive cells change by one.

@@ -1,8 +1,8 @@
 //! Any number of frames: allocation and free of runs, and splits of allocated blocks and runs.
 //!
 //! A request for `n` frames uses the smallest block that holds them and frees the rest of it at once. What is allocated
-//! is a *run* (`zone/runs.rs`), or a block if `n` is a power of two. Related files: `alloc/mod.rs`
-//! allocate and free blocks, `alloc/release.rs` explains refusals.
+//! is a *run* (`zone/runs.rs`), or a block if `n` is a power of two. Related files: `alloc/mod.rs` allocates and frees
+//! blocks, `alloc/release.rs` explains refusals.
 
 use crate::Allocator;
 use crate::error::{AllocError, FreeError, SplitError};

@@ -24,17 +24,17 @@ use crate::zone::fences::overlap;
 use crate::zone::frame_state::FrameState;
 use crate::zone::runs::Run;
 
-/// Maximum number of windows of a zone that a request empties.
+/// Maximum number of windows in a zone that a request empties.
 const WINDOW_TRIES: usize = 4;
-/// Maximum number of calls of [`Platform::relax`] while another thread reclaims.
+/// Maximum number of calls to [`Platform::relax`] while another thread reclaims.
 const WAIT_ROUNDS: u32 = 1000;
-/// Maximum number of calls of the reclaimers because a zone lacks frames outside the window.
+/// Maximum number of calls to the reclaimers because a zone lacks frames outside the window.
 const SHORT_ROUNDS: u32 = 4;
-/// Number of windows that are compared before the reclaimers are asked which of them they can empty.
+/// Number of windows that are compared before the reclaimers are asked which ones they can empty.
 const CANDIDATES: usize = 64;
-/// Number of windows after which a search in a zone ends if the reclaimers can empty none of them.
+/// Number of windows after which a search in a zone ends if the reclaimers can empty none.
 const ASKED: u32 = 256;
-/// Number of blocks and free frames in the windows of a zone after which a search ends.
+/// Number of blocks and free frames in a zone's windows after which a search ends.
 const LOOKS: u64 = 1 << 21;
 
 /// A range of a zone that could be emptied.
@@ -255,7 +255,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         Emptied::Whole(FrameRun { range: window.range, zone: zone.id, node: zone.node_id })
     }
 
-    /// Allocates the frames of a claim that holds all of its range; returns `false` if some of them are bad.
+    /// Allocates the frames of a claim that holds its whole range; returns `false` if some of them are bad.
     fn take_claimed(&self, claim: Claim<'_, 'm, P>, kind: PageKind) -> bool {
         let (zone, run) = (claim.zone, claim.run);
         if !zone.leave_claim(run) {
@@ -268,7 +268,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 
     /// Returns a window of a zone that the reclaimers can empty with at most `left` evictions: the cheapest of
-    /// [`CANDIDATES`], or the cheapest of the next so many if they can empty none of these. Leaves out windows that overlap
+    /// [`CANDIDATES`], or the cheapest of the next so many if none can be emptied. Leaves out windows that overlap
     /// those in `tried`.
     ///
     /// Windows with only cached contents come first, because other contents are less likely to be reclaimable, and among
@@ -286,7 +286,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let last = self.reach(zone, context).checked_sub(count.get())?.checked_sub(start)?;
         let step = (count.get() / 2).max(1).next_multiple_of(align);
         let windows = last / step + 1;
-        // Multiples of the golden ratio visit all parts of a zone evenly, whatever the sizes of windows.
+        // Multiples of the golden ratio visit all parts in a zone evenly, whatever the sizes of windows.
         let searches = zone.cells.searches.fetch_add(1, Relaxed); // relaxed: no other data depends on it
         let first = (searches.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % windows;
         let window = |number: u64| Window {
@@ -327,7 +327,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         None
     }
 
-    /// Returns the number of allocated frames of a window that are not of kind `Cache`, those of larger blocks weighted by
+    /// Returns the number of allocated frames in a window whose kind is not `Cache`, those of larger blocks weighted by
     /// the order, because the blocks of a cache are small; and the number of used frames. Frames in pagesets are not used:
     /// they are drained. Returns `None` if the window has frames that no reclaimer can free.
     fn used_in(&self, window: &Window<'m, P>, looks: &mut u64) -> Option<(u64, PageCount)> {

@@ -4,7 +4,7 @@
 //! frames for one request in the caller's context. *Node* reclaim frees frames of a nearby node before a scan continues
 //! to the next node. By default each call of the reclaimers covers a whole node. In the published modes of the zonelist
 //! cache it covers one zone, as in the kernels that had those modes. Reclaimers run with no lock held, and their own
-//! allocations may use the reserve. Source of the rules of node reclaim: Gorman 2011, Linux 76d3fbf8fbf6. Related
+//! allocations may use the reserve. Source of the node reclaim rules: Gorman 2011, Linux 76d3fbf8fbf6. Related
 //! files: `platform/reclaimer.rs` has the trait that reclaimers implement. `alloc/slow.rs` and `alloc/scan.rs`
 //! start reclaim.
 
@@ -31,10 +31,10 @@ use crate::zone::runs::Run;
 
 /// Consecutive rounds of reclaim without progress after which reclaim stops.
 pub(crate) const IDLE_ROUNDS: u32 = 16;
-/// Smallest number of frames that a round of reclaim should free.
+/// Smallest number of frames that a reclaim round should free.
 pub(crate) const TARGET_MIN: PageCount = PageCount::new(32);
 
-/// The result of node reclaim of a zone.
+/// The result of node reclaim in a zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum NodeReclaimOutcome {
     /// Not tried: the caller must not reclaim this zone, or another caller is reclaiming it.
@@ -192,7 +192,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
-    /// Returns how many of `target` used frames of a range of `zone` the reclaimers could free, or more.
+    /// Returns how many of `target` used frames in a `zone` range the reclaimers could free, or more.
     pub(super) fn count_reclaimable_in(
         &self,
         zone: &Zone<'m, P>,
@@ -239,7 +239,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Calls the reclaimers for the zones of `extent`.
     ///
-    /// The number that the reclaimers report is limited to the number of managed frames of these zones.
+    /// The number that the reclaimers report is limited to the managed frames of these zones.
     fn call_reclaimers(&self, extent: &Extent<'m, P>, request: &ReclaimRequest) -> PageCount {
         let request = ReclaimRequest { zone: extent.alone, ..*request };
         let ReclaimRequest { node, reason, target, .. } = request;
@@ -276,7 +276,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         freed
     }
 
-    /// Runs one round of direct reclaim of up to `target` frames; returns the number of frames freed.
+    /// Runs one direct reclaim round of up to `target` frames; returns the number of frames freed.
     pub(super) fn direct_reclaim(&self, context: &AllocContext<'_>, target: PageCount) -> PageCount {
         let mut freed = PageCount::ZERO;
         let in_reach = self.allowed_nodes(context);
@@ -321,8 +321,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
         freed
     }
 
-    /// Reclaims directly the `target` used frames of a range of `zone`; returns the number of frames freed, which may be
-    /// outside `range`.
+    /// Reclaims directly the `target` used frames in a range of `zone`; returns the number of frames freed, which may
+    /// be outside `range`.
     pub(super) fn direct_reclaim_in(
         &self,
         zone: &Zone<'m, P>,
@@ -412,12 +412,12 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 }
 
-/// Returns the number of frames that a round of reclaim for a block of `order` should free.
+/// Returns the number of frames that a reclaim round for an `order` block should free.
 pub(crate) fn reclaim_target(order: Order) -> PageCount {
     order.pages().max(TARGET_MIN)
 }
 
-/// Returns the extent of one zone of the node with this index.
+/// Returns the extent of one zone on the node with this index.
 fn zone_alone<'m, P: Platform>(place: usize, zone: &'m Zone<'m, P>) -> Extent<'m, P> {
     Extent { place, zones: core::slice::from_ref(zone), alone: Some(zone.id) }
 }
@@ -431,7 +431,7 @@ fn direct_request(context: &AllocContext<'_>, node: NodeId) -> ReclaimRequest {
     }
 }
 
-/// Returns the request for `target` used frames of a range of `zone`.
+/// Returns the request for `target` used frames in a range of `zone`.
 fn range_request<P: Platform>(zone: &Zone<'_, P>, range: FrameRange, target: PageCount) -> ReclaimRequest {
     ReclaimRequest { range: Some(range), ..ReclaimRequest::new(ReclaimReason::Range, zone.node_id, target) }
 }

@@ -57,7 +57,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         Some(self.state.nodes[place].cells.stalls.0.shares(self.state.platform.now()))
     }
 
-    /// Returns an event of `kind` with the present state of `node`, or `None` if the machine has no such node.
+    /// Returns an event of `kind` with the node's present state, or `None` if the machine has no such node.
     #[must_use]
     pub fn pressure_event(&self, node: NodeId, kind: PressureKind) -> Option<PressureEvent> {
         Some(self.state.event(self.state.place_of(node)?, kind))

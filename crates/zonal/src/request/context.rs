@@ -21,7 +21,7 @@ use crate::zonelist::allowed_nodes::AllowedNodes;
 /// The frames that a request needs, if it is not for any block of its order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Placement {
-    /// Number of frames, at most those of a block of the request's order.
+    /// Number of frames, at most those in a block of the request's order.
     pub(crate) count: PageCount,
     /// Frame below which all frames must be.
     pub(crate) below: Option<Pfn>,
@@ -37,7 +37,7 @@ pub(crate) struct AllocContext<'r> {
     pub(crate) limit: ZoneKind,
     /// CPU info of the current CPU; a placeholder with the CPU's number if the CPU is unknown or offline.
     pub(crate) cpu: Option<CpuInfo>,
-    /// Index of the node of the current CPU.
+    /// Index of the current CPU's node.
     pub(crate) from: usize,
     /// Index of the node whose zonelist is walked.
     pub(crate) target: usize,

@@ -111,7 +111,7 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Creates a request for a block of `order` from any kind of zone.
+    /// Creates a request for a block of `order` from any zone kind.
     ///
     /// The search for the block starts at the node of the CPU that allocates.
     #[must_use]
@@ -289,7 +289,8 @@ impl<'a> Request<'a> {
         self.accepts(preferred.kind, preferred.node_id) && (!self.is_strict() || preferred.is_own(cpu))
     }
 
-    /// Whether the short scan past a full preferred zone (`alloc/route.rs`) may serve the request.
+    /// Whether the serving zone (`alloc/route.rs`) may serve the request without a scan while the preferred zone is
+    /// full.
     ///
     /// It does not check which nodes are allowed. Large blocks are left out, because a CPU's pagesets of other nodes' zones
     /// rarely hold such blocks.

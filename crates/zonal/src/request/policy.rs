@@ -81,7 +81,7 @@ pub(crate) trait RequestPolicy: Sync {
     fn next_turn(&self, cpu: CpuId) -> Option<NodeTurn>;
     /// Returns the turn that the next request on `cpu` uses among the usable nodes.
     ///
-    /// `usable` returns a word of the mask of nodes that the request may use.
+    /// `usable` returns a word of the mask with all nodes that the request may use.
     fn next_usable_turn(&self, cpu: CpuId, usable: &dyn Fn(usize) -> u64) -> Option<NodeTurn>;
     /// Returns the turn that a request on `cpu` used last.
     fn last_turn(&self, cpu: CpuId) -> Option<NodeTurn>;
@@ -143,14 +143,14 @@ impl NodeTurn {
     }
 }
 
-/// Number of cells of an interleaving policy. If a machine has more CPUs, some of them share a cell.
+/// Number of cells in an interleaving policy. If a machine has more CPUs, some of them share a cell.
 const TURN_CELLS: usize = 16;
 
 /// The turns of an interleaving policy.
 struct Turns<P: Platform> {
     /// The turn used last on each CPU, on a cache line of its own; 0 before the first.
     last: [Line<P::U32>; TURN_CELLS],
-    /// Number of nodes, and of words of their mask up to the last that is not zero.
+    /// Number of nodes, and of mask words up to the last that is not zero.
     nodes: usize,
     words: usize,
 }
@@ -202,7 +202,7 @@ impl<P: Platform> Turns<P> {
     }
 }
 
-/// Returns the bits above that of `node` in its word of a mask.
+/// Returns the bits above the `node` bit in its mask word.
 #[inline]
 const fn bits_above(node: NodeId) -> u64 {
     (u64::MAX - 1) << (node.index() % 64)
@@ -325,7 +325,7 @@ impl<'w, P: Platform> Policy<'w, P> {
         Ok(Self { weights: Some(weights), ..Self::new(Mode::Interleave, nodes) })
     }
 
-    /// Returns the number of consecutive requests that a node of the policy serves.
+    /// Returns the number of consecutive requests that a node in the policy serves.
     #[inline(always)]
     fn weight(&self, node: NodeId) -> u8 {
         self.weights.map_or(1, |weights| weights.get(node))

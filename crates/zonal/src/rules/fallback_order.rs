@@ -3,14 +3,14 @@
 //!
 //! [`fallback_order`] computes the list of one node from the distances between nodes. It gives each node a *load*,
 //! which balances equally distant nodes: a node that was the first of its distance group in an earlier list counts as
-//! slightly farther in later lists. A full rebuild therefore zeroes one array of loads and builds the lists of all
-//! nodes with it, in the order of [`build_sequence`]. Nodes are indices into the machine's ascending list of nodes.
+//! slightly farther in later lists. A full rebuild therefore zeroes one load array and builds the lists of all nodes
+//! with it, in the order of [`build_sequence`]. Nodes are indices into the machine's ascending list of nodes.
 //!
 //! Related files: `zonelist/mod.rs` builds zonelists from these orders.
 //!
 //! Source: Ramakrishnan 2021, Linux 54d032ced983 ("node load").
 
-/// How the load of a node changes when the node is the first of a distance group in a list.
+/// How a node's load changes when the node is the first of a distance group in a list.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum NodeLoad {
     /// The load increases by one. Linux: since 5.18.

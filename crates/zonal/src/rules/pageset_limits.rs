@@ -75,7 +75,7 @@ pub struct PagesetLimits {
 const SMALL_HIGH_BATCHES: u64 = 4;
 
 impl PagesetRules {
-    /// Returns the limits of `zone`'s pagesets on a CPU of its node.
+    /// Returns `zone`'s pageset limits on a CPU of its node.
     #[must_use]
     pub fn limits(&self, zone: &PagesetZone, page_bytes: u32) -> PagesetLimits {
         let batch = self.batch.batch(zone.managed, page_bytes).get();
@@ -130,7 +130,7 @@ fn fraction_of_old(zone: &PagesetZone, fraction: u64, page_bytes: u32) -> Pagese
 }
 
 impl BatchRule {
-    /// Returns the number of frames that one refill or drain of a zone with `managed` frames moves.
+    /// Returns how many frames one refill or drain moves in a zone with `managed` frames.
     ///
     /// The result is one less than a power of two (or 1), so that consecutive batches do not map to the same cache
     /// sets.
@@ -156,8 +156,7 @@ impl PagesetLimits {
 
     /// Returns the limits on a CPU that is not on the zone's node.
     ///
-    /// `high` is at most 4 batches there, so that the metadata does not grow with the number of nodes times the
-    /// number of CPUs.
+    /// `high` is at most 4 batches there, so that the metadata does not grow with nodes times CPUs.
     #[must_use]
     pub fn on_foreign_cpu(&self) -> Self {
         let cap = self.small_high();

@@ -28,7 +28,7 @@ pub enum PagesetTuning {
     #[default]
     Depth,
     /// The rule of [`Depth`](Self::Depth) exactly as published, for comparison and replays. On every CPU, `high` may
-    /// rise to an eighth of the zone divided among the CPUs of the zone's node, and refills and drains move batches.
+    /// rise to an eighth of the zone divided among the CPUs on the zone's node, and refills and drains move batches.
     /// Every free is counted individually, which makes frees slower. The rule needs larger pagesets, and only the
     /// metadata of an allocator that starts with it has enough slots (`Layout`).
     DepthPublished,
@@ -101,7 +101,7 @@ impl HighLimits {
     }
 }
 
-/// Returns how many blocks of `order` a refill or drain of `size` frames moves.
+/// Returns how many `order` blocks a refill or drain of `size` frames moves.
 ///
 /// The result is at least one, so that a batch smaller than one block still makes progress.
 #[must_use]
@@ -159,7 +159,7 @@ impl IdleTicks {
         }
     }
 
-    /// Returns the number of frames that a pageset of `count` frames must drain after this idle time.
+    /// Returns the number of frames that a pageset with `count` frames must drain after this idle time.
     #[must_use]
     pub const fn surplus(self, locality: CpuLocality, count: PageCount, limits: HighLimits) -> PageCount {
         match locality {

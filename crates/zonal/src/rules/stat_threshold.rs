@@ -20,7 +20,7 @@ pub const FIRST_POSTING_MAX: u8 = 120;
 /// The rules of zone and node counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CounterRules {
-    /// The limit of the differences of a zone or node.
+    /// The fold threshold of a zone or node.
     pub threshold: ThresholdRule,
     /// What remains of a difference that exceeded the threshold.
     pub fold: FoldRule,
@@ -92,7 +92,7 @@ impl CounterRules {
         }
     }
 
-    /// Returns the number of frames on which the threshold of a zone depends.
+    /// Returns the number of frames on which a zone's threshold depends.
     ///
     /// This is the number of managed frames, or of present frames with [`ThresholdRule::FirstPosting`]. It is zero if
     /// the zone manages no frames.
@@ -119,7 +119,7 @@ impl CounterRules {
 
 /// Returns the threshold of a zone with `managed` frames on a machine with `online_cpus`, or 0 for an empty zone.
 ///
-/// The threshold grows with the logarithms of the number of CPUs and of the zone's size: `2 * fls(CPUs) * (1 +
+/// The threshold grows with the logarithms of the CPU count and the zone's size: `2 * fls(CPUs) * (1 +
 /// fls(managed / frames in 128 MiB))`.
 #[must_use]
 pub fn stat_threshold(online_cpus: u32, managed: PageCount, page_bytes: u32) -> u8 {

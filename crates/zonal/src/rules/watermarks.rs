@@ -28,7 +28,7 @@ pub struct WatermarkSettings {
     pub min_free: Option<PageCount>,
     /// Minimum distance between watermarks, in 1/10000 of a zone. Linux: `vm.watermark_scale_factor`.
     pub scale_factor: u32,
-    /// Divisor of the reserve for each kind of zone, or 0 for no reserve. Linux: `vm.lowmem_reserve_ratio`.
+    /// Divisor of the reserve for each zone kind, or 0 for no reserve. Linux: `vm.lowmem_reserve_ratio`.
     pub lowmem_reserve_ratio: [u32; ZoneKind::COUNT],
     /// The rule for movable zones.
     pub movable_min: MovableMin,
@@ -67,7 +67,7 @@ impl WatermarkSettings {
     /// Returns the lowmem reserve of `zone`: the number of frames that a request with zone limit `limit` must leave
     /// free.
     ///
-    /// `managed` is the number of managed frames of the node's zones, by kind.
+    /// `managed` is the number of managed frames in the node's zones, by kind.
     #[must_use]
     pub fn reserve(
         &self,
@@ -111,7 +111,7 @@ impl WatermarkBasis {
         self.min_free
     }
 
-    /// Returns the watermarks of a zone of `kind` with `managed` frames.
+    /// Returns the watermarks of a `kind` zone with `managed` frames.
     #[must_use]
     pub fn watermarks(&self, kind: ZoneKind, managed: PageCount) -> Watermarks {
         let managed_wide = u128::from(managed.get());
@@ -164,7 +164,7 @@ pub enum Urgency {
 impl Watermarks {
     /// Whether a zone with `free` frames can serve a block of `order` and stay above `watermark`.
     ///
-    /// `reserve` is the number of frames that the request must leave free because of its zone limit. Only a request
+    /// `reserve` is how many frames the request must leave free because of its zone limit. Only a request
     /// with [`Urgency::Reserve`] may use these frames. The function does not check whether any free block is large
     /// enough.
     #[must_use]
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(settings.reserve(&node, ZoneKind::Normal, ZoneKind::Movable), pages(8026));
         assert_eq!(settings.reserve(&node, ZoneKind::Normal, ZoneKind::Normal), pages(0));
         assert_eq!(settings.reserve(&node, ZoneKind::Dma, ZoneKind::Movable), pages(0));
-        // A node with three zones, for which Linux 6.1 reported reserves of 899 and 1387 in DMA and of 487 in DMA32.
+        // A node with three zones, for which Linux 6.1 reported reserves of 899 and 1387 in DMA and 487 in DMA32.
         let node = [pages(3840), pages(230_313), pages(124_818), pages(0)];
         assert_eq!(settings.reserve(&node, ZoneKind::Dma, ZoneKind::Dma32), pages(899));
         assert_eq!(settings.reserve(&node, ZoneKind::Dma, ZoneKind::Movable), pages(1387));

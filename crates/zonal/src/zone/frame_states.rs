@@ -2,7 +2,7 @@
 //!
 //! A *section* is 4096 frames. A bit for each section records whether the section is *present*, which means that any of
 //! its frames is managed. The bytes of absent sections are therefore never written. Related files: `zone/frame_state.rs`
-//! encodes the states, `alloc/mod.rs` change the states of blocks.
+//! encodes the states, `alloc/serve.rs`, `alloc/release.rs` and `alloc/freed.rs` change the states of blocks.
 
 use core::cell::Cell;
 use core::ops::Range;

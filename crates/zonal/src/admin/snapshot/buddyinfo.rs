@@ -1,4 +1,4 @@
-//! `/proc/buddyinfo`: one line per zone that has frames, with the number of free blocks of each order.
+//! `/proc/buddyinfo`: one line per zone that has frames, with the free block count of each order.
 
 use core::fmt;
 

@@ -1,7 +1,6 @@
 //! The state as text: human-readable accounting, events and localities, and the debug output of the allocator.
 //!
-//! Related files: `admin/snapshot.rs` defines the values, and the other files of this folder print the formats of
-//! Linux.
+//! Related files: `admin/snapshot.rs` defines the values, and the other files of this folder print Linux's formats.
 
 use core::fmt;
 

@@ -1,4 +1,4 @@
-//! The texts of a snapshot as files of `/proc` and `/sys`, together with the settings and the topology.
+//! A snapshot's texts as files of `/proc` and `/sys`, together with the settings and the topology.
 //!
 //! Written to a folder, the files form a captured machine: they contain all the information that tools read from a
 //! Linux machine.

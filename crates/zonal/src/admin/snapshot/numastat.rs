@@ -1,4 +1,4 @@
-//! `nodeN/numastat`: locality of the blocks of one node, counted once per block.
+//! `nodeN/numastat`: locality of one node's blocks, counted once per block.
 
 use core::fmt;
 

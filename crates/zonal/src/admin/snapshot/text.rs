@@ -42,7 +42,7 @@ impl<P: Platform> fmt::Debug for Snapshot<'_, '_, P> {
 }
 
 impl<'m, P: Platform> Allocator<'m, P> {
-    /// Returns the state of the allocator in the formats of Linux.
+    /// Returns the allocator's state in Linux's formats.
     pub const fn snapshot(&self) -> Snapshot<'_, 'm, P> {
         Snapshot(self)
     }
@@ -63,7 +63,7 @@ impl<'a, 'm, P: Platform> Snapshot<'a, 'm, P> {
         BuddyInfo(self)
     }
 
-    /// Returns `/sys/devices/system/node/nodeN/numastat`: locality of the blocks of one node, counted once per block.
+    /// Returns `/sys/devices/system/node/nodeN/numastat`: locality of one node's blocks, counted once per block.
     ///
     /// Returns `None` if the machine has no such node.
     #[must_use]
@@ -113,7 +113,7 @@ impl<'a, 'm, P: Platform> Snapshot<'a, 'm, P> {
         Some(whole)
     }
 
-    /// Returns the locality of the blocks of the node with index `place`.
+    /// Returns the block locality of the node with index `place`.
     pub(super) fn node_locality(self, place: usize) -> Locality {
         let mut sum = Locality::default();
         let zones = ZoneKind::ALL.into_iter().filter_map(|kind| self.zone(place, kind));
@@ -121,7 +121,7 @@ impl<'a, 'm, P: Platform> Snapshot<'a, 'm, P> {
         sum
     }
 
-    /// Returns the numbers of managed and of free frames of the node with index `place`.
+    /// Returns the managed and free frame counts of the node with index `place`.
     pub(super) fn node_memory(self, place: usize) -> [PageCount; 2] {
         let zones = ZoneKind::ALL.into_iter().filter_map(|kind| self.zone(place, kind));
         zones.fold([PageCount::ZERO; 2], |[managed, free], zone| {

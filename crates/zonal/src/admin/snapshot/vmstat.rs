@@ -10,9 +10,9 @@ use super::text::Snapshot;
 use crate::platform::Platform;
 use crate::units::PageCount;
 
-/// Names of the counts of allocated frames, by kind.
+/// Names of the allocated-frame counts, by kind.
 pub(super) const ALLOCATED: [&str; 3] = ["zonal_nr_user", "zonal_nr_cache", "zonal_nr_kernel"];
-/// Names of the counts of frames freed by background, direct and node reclaim.
+/// Names of the counts for frames freed by background, direct and node reclaim.
 pub(super) const RECLAIMED: [&str; 3] = ["pgsteal_kswapd", "pgsteal_direct", "zonal_pgsteal_node_reclaim"];
 
 pub(super) struct VmStat<'a, 'm, P: Platform>(pub(super) Snapshot<'a, 'm, P>);

@@ -1,6 +1,6 @@
-//! `/proc/zoneinfo`: a section for each kind of zone of each node, including those without frames.
+//! `/proc/zoneinfo`: a section for each node and zone kind, including those without frames.
 //!
-//! The first section with frames of each node also contains figures of the node. Sections without frames contain only
+//! Each node's first section with frames also contains the node's figures. Sections without frames contain only
 //! sizes and watermarks, all of which are zero.
 
 use core::fmt;
@@ -15,7 +15,7 @@ use crate::zone::CpuInfo;
 
 /// Kinds of zone in Linux's order. The allocator has no zones of the last kind.
 const KINDS: [&str; 5] = ["DMA", "DMA32", "Normal", "Movable", "Device"];
-/// Width of the names of a zone's figures.
+/// Width of a zone's figure names.
 const NAME_WIDTH: usize = 8;
 
 pub(super) struct ZoneInfo<'a, 'm, P: Platform>(pub(super) Snapshot<'a, 'm, P>);
@@ -78,7 +78,7 @@ impl<P: Platform> ZoneInfo<'_, '_, P> {
         writeln!(f, "  start_pfn:           {}", zone.span.start)
     }
 
-    /// Returns a CPU's pagesets of all parts of a zone, joined into one.
+    /// Returns a CPU's pagesets for all parts of a zone, joined into one.
     fn pageset(&self, place: usize, kind: ZoneKind, cpu: CpuInfo) -> PagesetSnapshot {
         let mut parts = self.0.parts(place, kind).map(|part| self.0.0.state.pageset_snapshot(part, cpu));
         let first = parts.next().expect("a zone that is shown has a part");

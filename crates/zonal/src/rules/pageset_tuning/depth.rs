@@ -1,10 +1,10 @@
 //! The rule `Depth`: computes `pageset.high` from the depths of allocation and freeing in recent periods.
 //!
-//! `alloc_count` is the number of frames allocated minus the number of frames freed since the period began.
-//! `alloc_low` and `alloc_high` are its minimum and maximum in the period. The *allocation depth* is the largest rise
-//! of the count above its minimum so far, and the *free depth* is the largest fall below its maximum so far. To
-//! compute the depths, the state needs only the distances of the count from its extremes (`alloc_count - alloc_low`
-//! and `alloc_high - alloc_count`), so an allocation or a free updates only two words.
+//! `alloc_count` is the number of frames allocated minus those freed since the period began. `alloc_low` and
+//! `alloc_high` are its minimum and maximum in the period. The *allocation depth* is the largest rise of the count
+//! above its minimum so far, and the *free depth* is the largest fall below its maximum so far. To compute the depths,
+//! the state needs only the distances of the count from its extremes (`alloc_count - alloc_low` and `alloc_high -
+//! alloc_count`), so an allocation or a free updates only two words.
 //!
 //! Related files: `rules/pageset_tuning.rs` defines the common types. Source: Huang 2023, RFC "alloc/free depth based
 //! PCP high auto-tuning".
@@ -18,7 +18,7 @@ const PERIOD_NS: u64 = SECOND_NS;
 /// it.
 pub(crate) const WATCH_NS: u64 = PERIOD_NS - PERIOD_NS / 16;
 
-/// A depth of allocation and a depth of freeing, in frames, each of which saturates at 2^32 - 1.
+/// An allocation depth and a freeing depth, in frames, each of which saturates at 2^32 - 1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Depths {
     pub(crate) alloc: u32,
@@ -145,7 +145,7 @@ pub(crate) const fn ns_apart(start: Moment, now: Moment) -> u64 {
     now.ns().abs_diff(start.ns())
 }
 
-/// Returns the number of frames of a block.
+/// Returns the number of frames in a block.
 pub(crate) const fn pages(order: Order) -> u32 {
     order.pages().get() as u32
 }

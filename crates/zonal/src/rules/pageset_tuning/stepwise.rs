@@ -122,9 +122,9 @@ impl StepwiseState {
 
     /// Whether the state is in the *cycle*: the refill shift is 0 and the free count is at most [`CYCLE_MAX`].
     ///
-    /// Within the cycle, an allocation lowers the free count by one and a free raises it by one, because half of 2 is 1
-    /// and half of 1 is 0. The state after any number of steps within the cycle therefore depends only on how many more
-    /// frames were allocated than freed.
+    /// Within the cycle, an allocation lowers the free count by one and a free raises it by one, because 2 / 2 is 1 and
+    /// 1 / 2 is 0. The state after any number of steps within the cycle therefore depends only on how many more frames
+    /// were allocated than freed.
     const fn is_in_cycle(self) -> bool {
         self.refill_shift == 0 && self.free_count <= CYCLE_MAX
     }
@@ -134,7 +134,7 @@ impl StepwiseState {
         if self.is_in_cycle() { (self.free_count, CYCLE_MAX - self.free_count) } else { (0, 0) }
     }
 
-    /// Returns the number of frames to refill for a request of `order`, and the new `high`.
+    /// Returns how many frames to refill for a request of `order`, and the new `high`.
     ///
     /// Only refills of single frames are scaled by the refill shift. A refill leaves space below `high` for a batch
     /// of frees.

@@ -1,4 +1,4 @@
-//! Sizes of drains and refills in whole words of 64 frames.
+//! Drain and refill sizes in whole words of 64 frames.
 //!
 //! The batch depends on the size of the zone, and below 64 MiB it is a single frame. A refill still moves a word of
 //! 64 frames, because a zone stores its free frames in words. If the pageset drained at four batches of one frame, it
@@ -16,13 +16,13 @@ pub(crate) const HALF_WORD: PageCount = PageCount::new(32);
 /// The minimum drain threshold.
 pub(crate) const THRESHOLD_MIN: PageCount = PageCount::new(96);
 
-/// Number of frames of a word.
+/// Number of frames in a word.
 const WORD: u64 = 64;
 
 /// Maximum number of words that move at once, because a lock is held for 512 frames at most.
 const WORDS_MAX: u64 = 8;
 
-/// The smallest target size of a drain, equal to the batch of a zone of 1 GiB.
+/// The smallest target size of a drain, equal to the batch of a 1 GiB zone.
 /// [`until_whole_words`](crate::pageset::PagesetGuard::until_whole_words) rounds the size up to a whole word.
 const DRAIN_MIN: PageCount = PageCount::new(63);
 
@@ -36,17 +36,17 @@ fn headroom(threshold: PageCount) -> PageCount {
     HALF_WORD.min(PageCount::new(threshold.get() / 2))
 }
 
-/// Returns the maximum number of frames that a refill may add to a pageset of `count` frames.
+/// Returns the maximum number of frames that a refill may add to a pageset with `count` frames.
 pub(crate) fn refill_most(threshold: PageCount, count: PageCount) -> PageCount {
     threshold.saturating_minus(headroom(threshold)).saturating_minus(count)
 }
 
-/// Returns the target size of a refill after a run of `run` allocations.
+/// Returns the target refill size after a run of `run` allocations.
 pub(crate) fn refill_size(batch: PageCount, run: PageCount) -> PageCount {
     batch.max(HALF_WORD).max(PageCount::new(WORD * words_of(run)))
 }
 
-/// Returns the target size of a drain of a pageset of `count` frames after a run of `run` frees.
+/// Returns the target drain size for a pageset with `count` frames after a run of `run` frees.
 pub(crate) fn drain_size(batch: PageCount, run: PageCount, count: PageCount) -> PageCount {
     let words = words_of(run).min(count.get() / 2 / WORD);
     batch.max(DRAIN_MIN).max(PageCount::new((WORD * words).saturating_sub(WORD - 1)))
@@ -61,7 +61,7 @@ const fn words_of(run: PageCount) -> u64 {
     if words < WORDS_MAX { words } else { WORDS_MAX }
 }
 
-/// Returns the minimum number of frames that a drain moves from a pageset of `count` frames.
+/// Returns the minimum number of frames that a drain moves from a pageset with `count` frames.
 pub(crate) fn drain_least(threshold: PageCount, count: PageCount) -> PageCount {
     count.saturating_minus(threshold).plus(headroom(threshold))
 }

@@ -78,7 +78,7 @@ fn a_period_is_closed_by_a_free_that_is_counted_first() {
     let mut state = fresh();
     take(&mut state, 400);
     give(&mut state, 399, START);
-    // The free that closes the period makes the depth 400, half of which is added to half of the previous average.
+    // The free that closes the period makes the depth 400, half of which is added to half the previous average.
     assert_eq!(give(&mut state, 1, after(1, 1)), Some(pages(200)));
     let expected = DepthState { average: depths(200, 200), start: after(1, 1), ..DepthState::default() };
     assert_eq!(state, expected);

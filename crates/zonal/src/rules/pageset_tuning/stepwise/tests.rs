@@ -17,7 +17,7 @@ fn state(refill_shift: u32, free_count: u64) -> StepwiseState {
     StepwiseState { refill_shift, free_count: free_count as u32 }
 }
 
-/// Returns the size and the new `high` of each of several consecutive refills of an empty pageset, in batches.
+/// Returns the size and the new `high` for several consecutive refills of an empty pageset, in batches.
 fn refills<const N: usize>(level: ZoneLevel, order: Order) -> [(u64, u64); N] {
     let (mut state, mut high) = (StepwiseState::default(), 4 * BATCH);
     core::array::from_fn(|_| {
@@ -172,8 +172,8 @@ fn runs_equal_single_steps() {
     }
 }
 
-/// Checks for all orders of 12 steps that the state depends only on the number of pops minus the number of pushes, as
-/// long as all steps stay within the cycle.
+/// Checks for all orders of 12 steps that the state depends only on pops minus pushes, as long as all steps stay within
+/// the cycle.
 #[test]
 fn the_order_of_steps_within_the_cycle_has_no_effect() {
     let (mut within, mut outside) = (0, 0);
