@@ -56,7 +56,7 @@ pub fn run_on_pool(
     policy: &PoolPolicy<'_>,
     plan: &Plan,
     stop: &AtomicBool,
-    on_progress: impl FnMut(Progress),
+    on_progress: &mut dyn FnMut(Progress),
 ) -> io::Result<PoolReport> {
     let nodes = pool.topology().nodes().iter();
     let cpus: Vec<CpuId> = nodes.flat_map(|node| node.cpus.iter().copied()).collect();
@@ -138,8 +138,8 @@ mod tests {
         };
         let stop = AtomicBool::new(false);
         let policy = PoolPolicy::local();
-        let enough = |now: Progress| stop.store(now.pairs > 0, Ordering::Relaxed); // relaxed: only the flag is read
-        run_on_pool(pool, &policy, &plan, &stop, enough).unwrap()
+        let mut enough = |now: Progress| stop.store(now.pairs > 0, Ordering::Relaxed); // relaxed: only the flag is read
+        run_on_pool(pool, &policy, &plan, &stop, &mut enough).unwrap()
     }
 
     #[test]

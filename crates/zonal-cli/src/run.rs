@@ -169,7 +169,7 @@ fn measure(args: &RunArgs) -> Result<(), Failure> {
     let policy = policy(&pool, &args.policy, &weights)?;
     let published = publish(args, &pool)?;
     let bar = progress::of_run(&plan);
-    let report = run_on_pool(&pool, &policy, &plan, &interrupted, |now| bar.show(now))
+    let report = run_on_pool(&pool, &policy, &plan, &interrupted, &mut |now| bar.show(now))
         .map_err(|error| Failure::failed(format!("cannot start {} threads: {error}", plan.threads)))?;
     bar.clear();
     drop(published);

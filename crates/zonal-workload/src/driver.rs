@@ -72,11 +72,13 @@ impl Measurement {
 }
 
 /// A run to be executed.
-pub(super) struct Run<'a, M> {
+pub(super) struct Run<'a> {
     pub(super) plan: &'a Plan,
-    pub(super) make_source: &'a M,
     pub(super) stop: &'a AtomicBool,
 }
+
+/// The work of one lane, from its source to its tally.
+type Work<'a> = Box<dyn FnOnce(&Shared) -> Finished + Send + 'a>;
 
 /// State that the lanes and their driver share.
 struct Shared {
@@ -98,33 +100,47 @@ struct Finished {
     tally: Tally,
 }
 
-impl<M> Run<'_, M> {
+impl Run<'_> {
     /// Runs one routine on each lane; returns an error when a thread cannot be started.
+    ///
+    /// Only the code of a lane depends on the types of the source and the routine.
     pub(super) fn drive<S, R>(
         &self,
+        make_source: &(impl Fn(usize) -> S + Sync),
         routines: Vec<R>,
-        on_progress: impl FnMut(Progress),
+        on_progress: &mut dyn FnMut(Progress),
     ) -> io::Result<Measurement>
     where
         S: PageSource,
-        M: Fn(usize) -> S + Sync,
         R: Routine<S::Page>,
     {
+        let mut works: Vec<Work<'_>> = Vec::with_capacity(routines.len());
+        for (index, mut routine) in routines.into_iter().enumerate() {
+            works.push(Box::new(move |shared| {
+                let lane = Lane::new(make_source(index), &shared.over, self.plan.latencies);
+                self.work(shared, lane, &mut routine, &shared.counts[index])
+            }));
+        }
+        self.drive_lanes(works, on_progress)
+    }
+
+    fn drive_lanes(
+        &self,
+        works: Vec<Work<'_>>,
+        on_progress: &mut dyn FnMut(Progress),
+    ) -> io::Result<Measurement> {
         let shared = Shared {
             ready: AtomicUsize::new(0),
             open: AtomicBool::new(false),
             over: AtomicBool::new(false),
-            counts: routines.iter().map(|_| Count::default()).collect(),
+            counts: works.iter().map(|_| Count::default()).collect(),
         };
         let finished = thread::scope(|scope| {
-            let start = |(index, mut routine)| {
-                let shared = &shared;
-                let work = move || self.work(shared, &mut routine, index);
-                thread::Builder::new().name(format!("lane {index}")).spawn_scoped(scope, work)
-            };
             let mut lanes = Vec::new();
-            for routine in routines.into_iter().enumerate() {
-                match start(routine) {
+            for (index, work) in works.into_iter().enumerate() {
+                let shared = &shared;
+                let lane = thread::Builder::new().name(format!("lane {index}"));
+                match lane.spawn_scoped(scope, move || work(shared)) {
                     Ok(lane) => lanes.push(lane),
                     Err(error) => {
                         shared.end(&lanes); // the scope waits for the threads already started
@@ -141,21 +157,19 @@ impl<M> Run<'_, M> {
         Ok(self.sum(&finished))
     }
 
-    /// Runs one lane from its source to its tally, on its own thread.
-    fn work<S, R>(&self, shared: &Shared, routine: &mut R, index: usize) -> Finished
+    /// Runs one lane on its own thread.
+    fn work<S, R>(&self, shared: &Shared, mut lane: Lane<'_, S>, routine: &mut R, count: &Count) -> Finished
     where
         S: PageSource,
-        M: Fn(usize) -> S + Sync,
         R: Routine<S::Page>,
     {
-        let mut lane = Lane::new((self.make_source)(index), &shared.over, self.plan.latencies);
         routine.prepare(&mut lane);
         warm_up(&mut lane, routine, self.plan.warm_up);
         lane.tally = Tally::new();
         shared.wait_for_start();
         lane.source.measuring_begins();
         let (start, used_before) = (Instant::now(), cpu_time::of_this_thread());
-        measured_part(&mut lane, routine, self.stop, &shared.counts[index]);
+        measured_part(&mut lane, routine, self.stop, count);
         let (end, used_after) = (Instant::now(), cpu_time::of_this_thread());
         lane.source.measuring_ends();
         let tally = std::mem::replace(&mut lane.tally, Tally::new());
@@ -168,7 +182,7 @@ impl<M> Run<'_, M> {
         &self,
         shared: &Shared,
         lanes: &[ScopedJoinHandle<'_, T>],
-        mut on_progress: impl FnMut(Progress),
+        on_progress: &mut dyn FnMut(Progress),
     ) {
         let broken = || lanes.iter().any(ScopedJoinHandle::is_finished); // ended before the start: panicked
         let stopped = || self.stop.load(Ordering::Relaxed); // relaxed: only a flag

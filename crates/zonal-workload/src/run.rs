@@ -21,24 +21,26 @@ pub fn run<S, M>(
     plan: &Plan,
     make_source: M,
     stop: &AtomicBool,
-    on_progress: impl FnMut(Progress),
+    mut on_progress: impl FnMut(Progress),
 ) -> io::Result<Measurement>
 where
     S: PageSource,
     M: Fn(usize) -> S + Sync,
 {
-    let run = Run { plan, make_source: &make_source, stop };
+    let (run, source, progress) = (Run { plan, stop }, &make_source, &mut on_progress);
     match plan.workload {
-        Workload::Pair => run.drive(plan.lanes(|_| batches::Pair), on_progress),
-        Workload::Batch => run.drive(plan.lanes(|_| batches::Batch::last_first(plan)), on_progress),
+        Workload::Pair => run.drive(source, plan.lanes(|_| batches::Pair), progress),
+        Workload::Batch => run.drive(source, plan.lanes(|_| batches::Batch::last_first(plan)), progress),
         Workload::BatchRandom => {
-            run.drive(plan.lanes(|lane| batches::Batch::shuffled(plan, lane)), on_progress)
+            run.drive(source, plan.lanes(|lane| batches::Batch::shuffled(plan, lane)), progress)
         }
-        Workload::Repeat => run.drive(plan.lanes(|_| batches::Repeat::<_, false>::new(plan)), on_progress),
-        Workload::Touch => run.drive(plan.lanes(|_| batches::Repeat::<_, true>::new(plan)), on_progress),
-        Workload::Random => run.drive(plan.lanes(|lane| random::Random::new(plan, lane)), on_progress),
-        Workload::Orders => run.drive(plan.lanes(|lane| orders::Orders::new(plan, lane)), on_progress),
-        Workload::Fill => run.drive(plan.lanes(|_| fill::Fill::new(plan)), on_progress),
-        Workload::Handoff => run.drive(handoff::couples(plan), on_progress),
+        Workload::Repeat => {
+            run.drive(source, plan.lanes(|_| batches::Repeat::<_, false>::new(plan)), progress)
+        }
+        Workload::Touch => run.drive(source, plan.lanes(|_| batches::Repeat::<_, true>::new(plan)), progress),
+        Workload::Random => run.drive(source, plan.lanes(|lane| random::Random::new(plan, lane)), progress),
+        Workload::Orders => run.drive(source, plan.lanes(|lane| orders::Orders::new(plan, lane)), progress),
+        Workload::Fill => run.drive(source, plan.lanes(|_| fill::Fill::new(plan)), progress),
+        Workload::Handoff => run.drive(source, handoff::couples(plan), progress),
     }
 }
