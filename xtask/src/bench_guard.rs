@@ -39,13 +39,13 @@ pub(crate) fn bless(_root: &Path) -> Vec<Step> {
 }
 
 fn guard(root: &Path, purpose: Purpose) -> Outcome {
-    let build = ["build", "--release", "-p", "zonal-bench", "--example", "instructions"];
+    let build = ["build", "--profile", "dist", "-p", "zonal-bench", "--example", "instructions"];
     match steps::succeeds(&mut cargo(root, build)) {
         Outcome::Passed => {}
         other => return other,
     }
     let counted = || -> Result<Outcome, String> {
-        let program = target_folder(root).join("release/examples/instructions");
+        let program = target_folder(root).join("dist/examples/instructions");
         let golden = read_golden(root)?;
         let Some(way) = Way::find(&program)? else {
             return Ok(Outcome::Skipped("neither instruction counters nor valgrind are available".into()));

@@ -31,8 +31,8 @@ const COMPLETIONS: [(&str, &str); 3] = [
 pub(crate) fn steps(_root: &Path) -> Vec<Step> {
     vec![Step::new("Debian package", |root| {
         let built = missing_tool().map_or(Ok(()), Err).and_then(|()| {
-            expect(&mut cargo(root, ["build", "-q", "-p", "zonal-cli", "--release"]))?;
-            build(root, &target_folder(root).join("release/zonal"), &target_folder(root).join("debian"))
+            expect(&mut cargo(root, ["build", "-q", "-p", "zonal-cli", "--profile", "dist"]))?;
+            build(root, &target_folder(root).join("dist/zonal"), &target_folder(root).join("debian"))
         });
         built.map_or_else(Outcome::Failed, |package| {
             println!("{}", package.display());

@@ -134,8 +134,8 @@ fn install(root: &Path, places: &Places, profile: Profile) -> Result<Vec<PathBuf
     let folder = match profile {
         Profile::Dev => "debug",
         Profile::Release => {
-            arguments.push("--release");
-            "release"
+            arguments.extend(["--profile", "dist"]);
+            "dist"
         }
     };
     // With a named target, the library would be in another folder.

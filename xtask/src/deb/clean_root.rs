@@ -52,8 +52,8 @@ fn in_debian(root: &Path) -> Result<Outcome, String> {
     }
     let folder = target_folder(root).join("debian-root");
     fresh(&folder)?;
-    expect(&mut cargo(root, ["build", "-q", "-p", "zonal-cli", "--release"]))?;
-    let package = build(root, &target_folder(root).join("release/zonal"), &folder)?;
+    expect(&mut cargo(root, ["build", "-q", "-p", "zonal-cli", "--profile", "dist"]))?;
+    let package = build(root, &target_folder(root).join("dist/zonal"), &folder)?;
     let codename = line(Command::new("sh").args(["-c", ". /etc/os-release; echo $VERSION_CODENAME"]))?;
     let mut strap = Command::new("mmdebstrap");
     strap.args(["--quiet", "--variant=minbase", "--include=man-db", &codename, "root"]);
