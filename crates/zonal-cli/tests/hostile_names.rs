@@ -1,11 +1,6 @@
 //! Checks names from untrusted sources in every place where a command prints them. No character of a name may control
 //! the terminal, and no name may start a new line.
 
-#[path = "common/paths.rs"]
-mod paths;
-#[path = "common/readers.rs"]
-mod readers;
-
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -14,7 +9,8 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use paths::{PathArgument, paths};
+use crate::common::paths::{PathArgument, paths};
+use crate::common::readers;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

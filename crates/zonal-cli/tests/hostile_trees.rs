@@ -2,11 +2,6 @@
 //! regular file, and that are far larger than any machine's. No command may hang, use more than 1 GiB of memory, or
 //! show anything from outside the tree.
 
-#[path = "common/paths.rs"]
-mod paths;
-#[path = "common/readers.rs"]
-mod readers;
-
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
@@ -14,7 +9,8 @@ use std::path::Path;
 use std::process::Command;
 use std::thread;
 
-use paths::{PathArgument, paths};
+use crate::common::paths::{PathArgument, paths};
+use crate::common::readers;
 use tempfile::TempDir;
 
 /// A number that is only in files outside the tree.

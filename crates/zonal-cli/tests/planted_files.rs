@@ -1,9 +1,6 @@
 //! Checks files and links that already exist where a command would write. Links are not followed, files of other
 //! programs are not changed, and zonal's own files are replaced as a whole.
 
-#[path = "common/paths.rs"]
-mod paths;
-
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::os::unix::process::ExitStatusExt;
@@ -11,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::LazyLock;
 
-use paths::paths;
+use crate::common::paths::paths;
 use tempfile::TempDir;
 use zonal_testing::skipped;
 

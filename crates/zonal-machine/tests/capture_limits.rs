@@ -58,7 +58,8 @@ fn has_memory(mib: u64, name: &str) -> bool {
     if env::var_os(CHILD).is_some() {
         return true;
     }
-    let limited = format!("ulimit -v {} && exec \"$0\" --exact {name} --nocapture", mib << 10);
+    let limited =
+        format!("ulimit -v {} && exec \"$0\" --exact capture_limits::{name} --nocapture", mib << 10);
     let mut child = Command::new("sh");
     child.arg("-c").arg(limited).arg(env::current_exe().unwrap()).env(CHILD, "1");
     let child = child.output().unwrap();

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use zonal_testing::eventually;
 
-use crate::paths::PathArgument;
+use crate::common::paths::PathArgument;
 
 /// KiB of address space that a command gets, and seconds after which it is killed.
 const LIMITS: &str = "ulimit -v 1048576; exec timeout -s KILL 120 \"$@\"";

@@ -1,0 +1,8 @@
+//! Checks the public interface of the lab. The files form one program, because each program takes time to link.
+
+mod experiment_files;
+mod experiment_runs;
+mod figure_bounds;
+mod hostile_files;
+mod many_entries;
+mod programs;
