@@ -96,8 +96,8 @@ fn all() -> Vec<Step> {
     steps.push(Step::new("pinned races of pagesets, three minutes each", |root| {
         further(root, &["-p", "zonal-linux"], &["--test=remote_drains"], ("ZONAL_STRESS_SECONDS", "180"))
     }));
-    steps.push(Step::new("restartable restartable sequences of an optimised program", |root| {
-        succeeds(&mut cargo(root, ["test", "--release", "-p", "zonal-linux", "--test=instructions"]))
+    steps.push(Step::new("restartable sequences of an optimised program", |root| {
+        succeeds(&mut cargo(root, ["test", "--profile=dist", "-p", "zonal-linux", "--test=instructions"]))
     }));
     for target in ["operations", "machine_file", "captured_tree", "experiment_file", "c_interface"] {
         steps.push(Step::new(format!("fuzz: {target}"), move |root| fuzz(root, target)));

@@ -160,7 +160,7 @@ fn missing_peers() -> String {
 }
 
 fn build_with(feature: &str) -> String {
-    format!("`cargo build --release --features {feature}`")
+    format!("`cargo build --profile dist --features {feature}`")
 }
 
 /// Returns all workloads except `touch`, which measures memory.

@@ -76,7 +76,7 @@ fn a_peer_missing_from_the_build_is_an_error_that_says_how_to_build_it() {
         let output = zonal(&["--peer", peer]);
         assert_eq!(output.status.code(), Some(2));
         let errors = String::from_utf8(output.stderr).unwrap();
-        assert!(errors.contains("cargo build --release --features c-peers"), "{errors}");
+        assert!(errors.contains("cargo build --profile dist --features c-peers"), "{errors}");
     }
 }
 

@@ -170,7 +170,11 @@ impl<'m, P: Platform> MachineState<'m, P> {
         request: &Request<'_>,
     ) -> Result<Option<Block>, AllocError> {
         self.may_begin(request)?;
-        let route = route.filter(|route| self.is_current(route)).or_else(|| self.route_by_zone(request));
+        // While preferred zones change, the CPU's slot may be of a zone that is no longer preferred.
+        let preferred = |cpu: CpuInfo| self.nodes[usize::from(cpu.node)].preferred_zone();
+        let is_right =
+            |route: &Route<'m, P>| route.is_beside() || preferred(route.cpu) == Some(route.zone.index());
+        let route = route.filter(is_right).or_else(|| self.route_by_zone(request));
         let block = route.and_then(|route| self.pop_locked(&route, request));
         if let Some(block) = block
             && self.hardening.zero == ZeroOn::EveryAllocation

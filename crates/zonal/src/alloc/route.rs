@@ -265,13 +265,6 @@ impl<'m, P: Platform> MachineState<'m, P> {
         Some(&self.zones[zone.index()])
     }
 
-    /// Whether a route that [`Self::route_to_slot`] found is still right: while preferred zones change, the CPU's slot may be of
-    /// a zone that is no longer preferred.
-    pub(super) fn is_current(&self, route: &Route<'m, P>) -> bool {
-        route.is_beside()
-            || self.nodes[usize::from(route.cpu.node)].preferred_zone() == Some(route.zone.index())
-    }
-
     /// Makes a CPU that is served elsewhere return to its slot of the preferred zone, unless the route is to the pageset that it
     /// uses.
     pub(super) fn return_to_preferred(&self, route: &Route<'m, P>, request: &Request<'_>) {
