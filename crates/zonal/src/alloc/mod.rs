@@ -171,9 +171,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
     ) -> Result<Option<Block>, AllocError> {
         self.may_begin(request)?;
         // While preferred zones change, the CPU's slot may be of a zone that is no longer preferred.
-        let preferred = |cpu: CpuInfo| self.nodes[usize::from(cpu.node)].preferred_zone();
+        let preferred_of = |cpu: CpuInfo| self.nodes[usize::from(cpu.node)].preferred_zone();
         let is_right =
-            |route: &Route<'m, P>| route.is_beside() || preferred(route.cpu) == Some(route.zone.index());
+            |route: &Route<'m, P>| route.is_beside() || preferred_of(route.cpu) == Some(route.zone.index());
         let route = route.filter(is_right).or_else(|| self.route_by_zone(request));
         let block = route.and_then(|route| self.pop_locked(&route, request));
         if let Some(block) = block
@@ -227,9 +227,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
                 flags,
             );
         }
-        let (has, passes) =
+        let (has, is_above_low) =
             (self.pagesets_of(zone).of(cpu).has(stack), || self.preferred_passes(zone, cpu, flags));
-        if !has && !passes() {
+        if !has && !is_above_low() {
             return None;
         }
         let session = self.own_pageset(zone, cpu)?;
@@ -241,7 +241,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             if let Some(block) = self.pop(&session, stack, flags.order, flags.kind) {
                 break block;
             }
-            if has && refills == 0 && !passes() {
+            if has && refills == 0 && !is_above_low() {
                 return None;
             }
             refills += 1;
