@@ -1,7 +1,7 @@
 //! Watches requests: reports the steps of a real request, or those that a request would take.
 //!
-//! The slow path is generic over a [`Watch`]. Ordinary requests use `()`, which compiles to nothing. A [`Record`]
-//! reports the steps of a real request. With [`Dry`], the same code walks the same lists, but it allocates nothing and
+//! The slow path is generic over a `Watch`. Ordinary requests use `()`, which compiles to nothing. A `Record`
+//! reports the steps of a real request. With `Dry`, the same code walks the same lists, but it allocates nothing and
 //! changes no mark or counter. Related files: `request/steps.rs` defines the steps, `alloc/scan.rs` and
 //! `alloc/slow.rs` report them.
 
