@@ -170,11 +170,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         request: &Request<'_>,
     ) -> Result<Option<Block>, AllocError> {
         self.may_begin(request)?;
-        // While preferred zones change, the CPU's slot may be of a zone that is no longer preferred.
-        let preferred_of = |cpu: CpuInfo| self.nodes[usize::from(cpu.node)].preferred_zone();
-        let is_right =
-            |route: &Route<'m, P>| route.is_beside() || preferred_of(route.cpu) == Some(route.zone.index());
-        let route = route.filter(is_right).or_else(|| self.route_by_zone(request));
+        let route = route.or_else(|| self.route_by_zone(request));
         let block = route.and_then(|route| self.pop_locked(&route, request));
         if let Some(block) = block
             && self.hardening.zero == ZeroOn::EveryAllocation
@@ -227,11 +223,6 @@ impl<'m, P: Platform> MachineState<'m, P> {
                 flags,
             );
         }
-        let (has, is_above_low) =
-            (self.pagesets_of(zone).of(cpu).has(stack), || self.preferred_passes(zone, cpu, flags));
-        if !has && !is_above_low() {
-            return None;
-        }
         let session = self.own_pageset(zone, cpu)?;
         if route.is_beside() && session.serves_for_another() {
             return None;
@@ -241,7 +232,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             if let Some(block) = self.pop(&session, stack, flags.order, flags.kind) {
                 break block;
             }
-            if has && refills == 0 && !is_above_low() {
+            if refills == 0 && !self.preferred_passes(zone, cpu, flags) {
                 return None;
             }
             refills += 1;
