@@ -62,6 +62,10 @@ const LAYERS: [Layers; 4] = [
         ],
         circles: &[
             Circle {
+                files: &["settings.rs", "settings/table.rs", "settings/field.rs", "settings/named_rule.rs"],
+                why: "the table of settings, and the types that are made from it and stand in it",
+            },
+            Circle {
                 files: &[
                     "platform/mod.rs",
                     "platform/cells.rs",

@@ -10,8 +10,6 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
-use zonal::config::NodeReclaim;
-use zonal::settings::{Setting, SettingValue};
 use zonal::units::{MAX_NODES, NodeId};
 use zonal_machine::ids;
 use zonal_machine::output::Replace;
@@ -95,40 +93,6 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
         return Err(format!("{text} seconds are more than a year, the longest run"));
     }
     Ok(Duration::from_secs_f64(seconds).max(Duration::from_nanos(1)))
-}
-
-/// Parses a mode of node reclaim: `on`, `off`, or the number that Linux uses for the mode.
-pub(crate) fn node_reclaim(text: &str) -> Result<NodeReclaim, String> {
-    match text.trim() {
-        "on" => Ok(NodeReclaim::ON),
-        "off" => Ok(NodeReclaim::OFF),
-        number => {
-            let mode = setting(Setting::ZoneReclaimMode, number).map_err(|error| error + ", on or off")?;
-            NodeReclaim::from_mode(mode).map_err(|error| error.to_string())
-        }
-    }
-}
-
-/// Parses the distance up to which node reclaim is allowed.
-pub(crate) fn reclaim_distance(text: &str) -> Result<u8, String> {
-    setting(Setting::ReclaimDistance, text)
-}
-
-/// Parses the denominator of the zone fraction that fixes pageset sizes. 0 means that the size is tuned.
-pub(crate) fn high_fraction(text: &str) -> Result<u32, String> {
-    setting(Setting::PercpuPagelistHighFraction, text)
-}
-
-/// Parses the percentage of a node that must be reclaimable before node reclaim runs.
-pub(crate) fn min_unmapped(text: &str) -> Result<u8, String> {
-    setting(Setting::MinUnmappedRatio, text)
-}
-
-/// Parses the number of a setting, within its range in the table of settings.
-fn setting<N: TryFrom<u64>>(setting: Setting, text: &str) -> Result<N, String> {
-    let value = setting.parse(text).map_err(|error| error.to_string())?;
-    let number = if let SettingValue::Number(number) = value { N::try_from(number).ok() } else { None };
-    number.ok_or_else(|| format!("`{text}` is not a number for {setting}"))
 }
 
 /// A percentage, 0 to 100.
@@ -296,36 +260,6 @@ mod tests {
 
     fn ids(nodes: &[u16]) -> Nodes {
         Nodes(nodes.iter().map(|&node| id(node)).collect())
-    }
-
-    #[test]
-    fn modes_of_node_reclaim() {
-        for (text, mode) in [("on", 1), ("off", 0), ("0", 0), ("1", 1), ("7", 7), (" 5 ", 5)] {
-            assert_eq!(node_reclaim(text).map(NodeReclaim::mode), Ok(mode), "{text}");
-        }
-        assert_eq!(
-            node_reclaim("9").unwrap_err(),
-            "zone_reclaim_mode cannot be `9`; allowed: a number from 0 to 7, on or off"
-        );
-        for text in ["", "ON", "yes", "-1", "8", "4294967296"] {
-            node_reclaim(text).unwrap_err();
-        }
-    }
-
-    #[test]
-    fn settings_within_their_ranges() {
-        assert_eq!([" 0 ", "30", "255"].map(reclaim_distance), [Ok(0), Ok(30), Ok(255)]);
-        assert_eq!(["0", "8", "4294967295"].map(high_fraction), [Ok(0), Ok(8), Ok(u32::MAX)]);
-        assert_eq!(["0", "100"].map(min_unmapped), [Ok(0), Ok(100)]);
-        for text in ["", "-1", "256", "1.5", "x"] {
-            assert!(reclaim_distance(text).unwrap_err().ends_with("from 0 to 255"), "{text}");
-        }
-        for text in ["", "-1", "4294967296", "1/8"] {
-            assert!(high_fraction(text).unwrap_err().ends_with("to 4294967295"), "{text}");
-        }
-        for text in ["", "-1", "101", "256", "1%"] {
-            assert!(min_unmapped(text).unwrap_err().ends_with("from 0 to 100 (%)"), "{text}");
-        }
     }
 
     #[test]

@@ -166,7 +166,7 @@ pub use zonal::rules::stat_threshold::{CounterRules, FoldRule, PressureRule, Thr
 pub use zonal::rules::watermarks::{MovableMin, WatermarkSettings, Watermarks};
 pub use zonal::settings::{Access, Setting, SettingError, SettingInfo, SettingValue, SettingValues};
 pub use zonal::snapshot::{
-    Accounting, Events, Locality, NodeSnapshot, PagesetSnapshot, Settings, Snapshot, ZoneSnapshot,
+    Accounting, Events, Locality, NodeSnapshot, PagesetSnapshot, Snapshot, ZoneSnapshot,
 };
 pub use zonal::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneId, ZoneKind};
 pub use zonal::verify::{Counted, Fault, VerifyError};

@@ -11,7 +11,8 @@ use std::thread;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use zonal::snapshot::Events;
-use zonal_linux::{Pool, PoolRequest, PublishError, StallShares};
+use zonal_linux::{Access, Pool, PoolRequest, PublishError, Setting, SettingValues, StallShares};
+use zonal_testing::Edges;
 
 fn pool() -> Pool {
     Pool::builder().size(32 << 20).fake_nodes(2).build().unwrap()
@@ -63,6 +64,29 @@ fn clients_read_and_change_settings() {
     let error = set(&path, "zone_reclaim_mode", "8");
     assert_eq!(error["error"], "zone_reclaim_mode cannot be `8`; allowed: a number from 0 to 7");
     assert_eq!(pool.setting("zone_reclaim_mode").unwrap().to_string(), "5");
+}
+
+/// Clients and the program itself can set every setting alike, and see the same errors.
+#[test]
+fn clients_set_every_row_of_the_table_as_the_program_does() {
+    let (_directory, path) = place();
+    let pool = pool();
+    let _published = pool.publish(&path).unwrap();
+    for setting in Setting::ALL.into_iter().filter(|setting| setting.info().access != Access::WriteOnly) {
+        let info = setting.info();
+        let names: &[&str] = if let SettingValues::Names(names) = info.values { names } else { &[] };
+        let Edges { right, wrong } = Edges::of(info.values.range(), names);
+        for text in right.iter().chain(&wrong) {
+            let own = pool.set_setting(info.name, text);
+            let value = pool.setting(info.name).unwrap().to_string();
+            let answer = set(&path, info.name, text);
+            match own {
+                Ok(()) => assert_eq!(answer["set"], json!({ "name": info.name, "value": value })),
+                Err(error) => assert_eq!(answer["error"], error.to_string()),
+            }
+            assert!(answer["set"].is_null() || !wrong.contains(text), "{answer}");
+        }
+    }
 }
 
 #[test]

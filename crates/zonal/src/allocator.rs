@@ -18,6 +18,7 @@ use crate::platform::cpu_local::CpuLocal;
 use crate::platform::pageset_slot::PagesetSlots;
 use crate::request::policy::PolicyNodes;
 use crate::rules::stat_threshold::TotalsRule;
+use crate::settings::Setting;
 use crate::units::{CpuId, NodeId, Order, Pfn};
 use crate::zone::shared::SharedCells;
 use crate::zone::{CpuInfo, Zone};
@@ -121,11 +122,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 memory: local.memory,
                 page_bytes: config.page_bytes,
                 max_order: config.max_order,
-                node_load: config.node_load,
-                cpu_penalty: config.cpu_penalty,
                 invalid_free: config.invalid_free,
                 faults: config.faults,
-                counters: config.counters,
+                config: *config,
                 metadata_bytes,
             },
         };
@@ -172,7 +171,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
 impl<'m, P: Platform> MachineState<'m, P> {
     /// Brings the machine's CPUs and managed memory online.
     fn start(&self, machine: &Machine<'_>, config: &Config) -> Result<(), ConfigError> {
-        self.shared.configure(config);
+        Setting::ALL.iter().for_each(|&setting| self.shared.store(setting, config));
         let held = self.shared.change();
         for cpu in self.cpus.iter().filter(|cpu| cpu.exists()) {
             self.mark_cpu_online(cpu.id);

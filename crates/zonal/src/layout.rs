@@ -80,9 +80,7 @@ impl<'a> Layout<'a> {
         if config.max_order < Order::DEFAULT_MAX {
             return Err(ConfigError::MaxOrder(config.max_order));
         }
-        if config.min_unmapped_percent > 100 {
-            return Err(ConfigError::Percent(config.min_unmapped_percent));
-        }
+        config.check_percent()?;
         if let ThresholdRule::Fixed(threshold) = config.counters.threshold
             && !(1..=MAX_STAT_THRESHOLD).contains(&threshold)
         {

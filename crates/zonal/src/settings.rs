@@ -1,51 +1,24 @@
-//! The table of settings: their names, ranges, defaults and meanings, for programs that set them by name.
+//! Settings by name: their names, ranges, defaults and meanings, the values that they can have, and errors.
 //!
-//! Settings that Linux has too have the names of its sysctls. Related files: `config.rs` has the same settings as typed
-//! fields, and `admin/settings_by_name.rs` reads and changes them at run time.
+//! Settings that Linux has too have the names of its sysctls. Related files: `settings/table.rs` has an entry for each
+//! setting, `config.rs` the same settings as typed fields, and `admin/settings.rs` changes them at run time.
 
-pub(crate) mod at_creation;
+mod at_creation;
 mod excerpt;
+mod field;
 mod named_rule;
+mod table;
 
 use core::fmt;
+use core::ops::RangeInclusive;
 
 use crate::error::ConfigError;
 use crate::units::ZoneKind;
 pub use excerpt::Excerpt;
 pub use named_rule::NamedRule;
-
-/// A setting of an allocator.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Setting {
-    /// `min_free_kbytes`: see [`WatermarkSettings::min_free`](crate::rules::watermarks::WatermarkSettings::min_free).
-    MinFreeKbytes,
-    /// `watermark_scale_factor`.
-    WatermarkScaleFactor,
-    /// `lowmem_reserve_ratio`.
-    LowmemReserveRatio,
-    /// `movable_min`: see [`MovableMin`](crate::rules::watermarks::MovableMin).
-    MovableMin,
-    /// `zone_reclaim_mode`: see [`NodeReclaim`](crate::config::NodeReclaim).
-    ZoneReclaimMode,
-    /// `reclaim_distance`: see [`Config::reclaim_distance`](crate::Config::reclaim_distance).
-    ReclaimDistance,
-    /// `min_unmapped_ratio`: see [`Config::min_unmapped_percent`](crate::Config::min_unmapped_percent).
-    MinUnmappedRatio,
-    /// `percpu_pagelist_high_fraction`: see [`Config::high_fraction`](crate::Config::high_fraction).
-    PercpuPagelistHighFraction,
-    /// `pageset_tuning`: see [`PagesetTuning`](crate::rules::pageset_tuning::PagesetTuning).
-    PagesetTuning,
-    /// `zonelist_cache`: see [`ZonelistCache`](crate::config::ZonelistCache).
-    ZonelistCache,
-    /// `stat_interval`: see [`StatInterval`](crate::config::StatInterval).
-    StatInterval,
-    /// `stat_refresh`: see [`Allocator::stat_refresh`](crate::Allocator::stat_refresh).
-    StatRefresh,
-    /// `node_load`: see [`NodeLoad`](crate::rules::fallback_order::NodeLoad).
-    NodeLoad,
-    /// `invalid_free`: see [`InvalidFree`](crate::config::InvalidFree).
-    InvalidFree,
-}
+pub(crate) use table::Affects;
+pub use table::Setting;
+use table::{FieldAccess, TABLE};
 
 /// The description of a setting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -148,125 +121,7 @@ pub enum SettingError {
     },
 }
 
-const fn info(
-    name: &'static str,
-    values: SettingValues,
-    default: &'static str,
-    summary: &'static str,
-) -> SettingInfo {
-    SettingInfo { name, summary, values, default, access: Access::ReadWrite }
-}
-
-const fn number(max: u64) -> SettingValues {
-    SettingValues::Number { min: 0, max, unit: "" }
-}
-
-/// All settings, in the order of [`Setting::ALL`].
-static TABLE: [SettingInfo; Setting::ALL.len()] = [
-    info(
-        "min_free_kbytes",
-        SettingValues::NumberOrAuto { min: 0, max: u64::MAX >> 10, unit: "KiB" },
-        "auto",
-        "Sum of the watermarks `min` of all zones, rounded down to whole frames.",
-    ),
-    info(
-        "watermark_scale_factor",
-        SettingValues::Number { min: 1, max: 3000, unit: "1/10000 of a zone" },
-        "10",
-        "Least distance between the watermarks of a zone; pools of Linux memory begin with 100 to 500.",
-    ),
-    info(
-        "lowmem_reserve_ratio",
-        SettingValues::PerKind,
-        "256 256 32 0",
-        "Divisor of the reserve that a zone keeps from requests that higher zones can serve; 0 is no reserve.",
-    ),
-    info(
-        "movable_min",
-        SettingValues::Names(&["own", "ordinary"]),
-        "own",
-        "Whether movable zones have a small `min` of their own or a share of the machine's.",
-    ),
-    info(
-        "zone_reclaim_mode",
-        number(7),
-        "0",
-        "Whether nearby nodes are reclaimed before others serve a request (1), with writing (2) and unmapping (4).",
-    ),
-    info("reclaim_distance", number(255), "30", "Largest distance of a node that node reclaim covers."),
-    info(
-        "min_unmapped_ratio",
-        SettingValues::Number { min: 0, max: 100, unit: "%" },
-        "1",
-        "Share of a node that must be reclaimable before node reclaim runs.",
-    ),
-    info(
-        "percpu_pagelist_high_fraction",
-        number(u32::MAX as u64),
-        "0",
-        "Fraction of a zone that fixes the size of its pagesets; 0 selects tuning.",
-    ),
-    info(
-        "pageset_tuning",
-        SettingValues::Names(&["depth", "depth-published", "stepwise", "fixed"]),
-        "depth",
-        "The rule that tunes the size of pagesets.",
-    ),
-    info(
-        "zonelist_cache",
-        SettingValues::Names(&["on", "published", "cache-first", "original", "off"]),
-        "on",
-        "How requests skip zones that were full recently.",
-    ),
-    info(
-        "stat_interval",
-        SettingValues::Number { min: 1, max: u32::MAX as u64, unit: "s" },
-        "1",
-        "Time after which per-CPU counter differences are folded into the totals.",
-    ),
-    SettingInfo {
-        access: Access::WriteOnly,
-        ..info("stat_refresh", SettingValues::Any, "", "Folds all per-CPU counter differences now.")
-    },
-    SettingInfo {
-        access: Access::ReadOnly,
-        ..info(
-            "node_load",
-            SettingValues::Names(&["accumulate", "remaining", "assign"]),
-            "accumulate",
-            "How the load of nodes grows while fallback orders are built.",
-        )
-    },
-    SettingInfo {
-        access: Access::ReadOnly,
-        ..info(
-            "invalid_free",
-            SettingValues::Names(&["checked", "exact"]),
-            "exact",
-            "How frees of frames that are not allocated are detected.",
-        )
-    },
-];
-
 impl Setting {
-    /// All settings.
-    pub const ALL: [Self; 14] = [
-        Self::MinFreeKbytes,
-        Self::WatermarkScaleFactor,
-        Self::LowmemReserveRatio,
-        Self::MovableMin,
-        Self::ZoneReclaimMode,
-        Self::ReclaimDistance,
-        Self::MinUnmappedRatio,
-        Self::PercpuPagelistHighFraction,
-        Self::PagesetTuning,
-        Self::ZonelistCache,
-        Self::StatInterval,
-        Self::StatRefresh,
-        Self::NodeLoad,
-        Self::InvalidFree,
-    ];
-
     /// Returns the setting with this name.
     ///
     /// ```
@@ -287,7 +142,22 @@ impl Setting {
     /// Returns the description of the setting.
     #[must_use]
     pub const fn info(self) -> &'static SettingInfo {
-        &TABLE[self as usize]
+        &TABLE[self as usize].info
+    }
+
+    /// Returns the functions that read and write the configuration field, unless the setting is an action.
+    fn field(self) -> Option<FieldAccess> {
+        TABLE[self as usize].field
+    }
+
+    /// Returns what a running allocator recomputes if the setting changes.
+    pub(crate) fn affects(self) -> Affects {
+        TABLE[self as usize].affects
+    }
+
+    /// Whether the setting has a file in `/proc/sys/vm` that can be read.
+    pub(crate) fn is_sysctl(self) -> bool {
+        TABLE[self as usize].is_sysctl && self.info().access != Access::WriteOnly
     }
 
     /// Reads a value of this setting from text.
@@ -297,14 +167,12 @@ impl Setting {
     pub fn parse(self, text: &str) -> Result<SettingValue, SettingError> {
         let wrong = SettingError::Value { setting: self, value: Excerpt::new(text) };
         let text = text.trim();
-        let within = |min: u64, max: u64| {
-            let number = text.parse().ok().filter(|number| (min..=max).contains(number));
-            number.map(SettingValue::Number)
-        };
-        let value = match self.info().values {
+        let values = &self.info().values;
+        let within = |range: RangeInclusive<u64>| text.parse().ok().filter(|number| range.contains(number));
+        let value = match values {
             SettingValues::NumberOrAuto { .. } if text == "auto" => Some(SettingValue::Auto),
-            SettingValues::Number { min, max, .. } | SettingValues::NumberOrAuto { min, max, .. } => {
-                within(min, max)
+            SettingValues::Number { .. } | SettingValues::NumberOrAuto { .. } => {
+                values.range().and_then(within).map(SettingValue::Number)
             }
             SettingValues::PerKind => per_kind(text).map(SettingValue::PerKind),
             SettingValues::Names(names) => {
@@ -325,6 +193,25 @@ fn per_kind(text: &str) -> Option<[u32; ZoneKind::COUNT]> {
         count += 1;
     }
     (count >= ZoneKind::COUNT).then(|| core::array::from_fn(|at| numbers[at]))
+}
+
+impl SettingValues {
+    /// Returns the smallest and the largest number, if the values are numbers.
+    #[must_use]
+    pub const fn range(&self) -> Option<RangeInclusive<u64>> {
+        match *self {
+            Self::Number { min, max, .. } | Self::NumberOrAuto { min, max, .. } => Some(min..=max),
+            Self::PerKind | Self::Names(_) | Self::Any => None,
+        }
+    }
+}
+
+impl SettingValue {
+    /// Returns the number, if the value is one.
+    #[must_use]
+    pub const fn number(self) -> Option<u64> {
+        if let Self::Number(number) = self { Some(number) } else { None }
+    }
 }
 
 impl fmt::Display for SettingValue {

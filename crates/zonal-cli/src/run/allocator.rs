@@ -1,83 +1,150 @@
 //! Options of `zonal run` that choose the allocator's rules and settings.
 //!
-//! Related files: `values.rs` and `values/rules.rs` parse the values of the options, `zonal::Config` documents the
-//! settings.
+//! Related files: `zonal::settings` has the values, ranges and defaults of the settings, and `values/rules.rs` parses the
+//! rules for zoned counters, which the table does not have.
 
-use clap::Args;
+use clap::builder::{PossibleValuesParser, ValueParser};
+use clap::{Arg, ArgMatches, Args, Command, Error, FromArgMatches};
 use zonal::Config;
-use zonal::config::{InvalidFree, NodeReclaim, ZonelistCache};
-use zonal::rules::fallback_order::NodeLoad;
-use zonal::rules::pageset_tuning::PagesetTuning;
+use zonal::settings::{Setting, SettingValues};
 use zonal_linux::Pool;
 
-use crate::values;
-use crate::values::rules::{Counters, rule};
+use crate::values::rules::Counters;
 
-/// The allocator's rules and settings; each default is that of [`Pool::default_config`].
-#[derive(Args, Clone, Copy, Debug)]
-#[command(next_help_heading = "Rules and settings of the allocator")]
-pub(crate) struct AllocatorArgs {
+/// An option for a setting. Both have the same default.
+pub(super) struct SettingOption {
+    pub(super) setting: Setting,
+    pub(super) name: &'static str,
+    value_name: &'static str,
+    help: &'static str,
+}
+
+/// Declares the options, whose help is their documentation.
+macro_rules! options {
+    ($($(#[doc = $help:literal])* $setting:ident, $name:literal, $value_name:literal;)*) => {
+        /// The options, as help and reports list them.
+        pub(super) const OPTIONS: [SettingOption; [$($name),*].len()] = [$(SettingOption {
+            setting: Setting::$setting,
+            name: $name,
+            value_name: $value_name,
+            help: concat!($($help),*),
+        }),*];
+    };
+}
+
+options! {
     /// How the size of per-CPU pagesets is tuned
-    #[arg(long, value_name = "HOW", value_parser = rule::<PagesetTuning>(), default_value = "depth")]
-    tuning: PagesetTuning,
+    PagesetTuning, "tuning", "HOW";
 
     /// Fix pageset sizes at 1/F of each zone, divided among the CPUs of its node; 0 tunes it
-    #[arg(long, value_name = "F", value_parser = values::high_fraction, default_value = "0",
-          allow_hyphen_values = true)]
-    high_fraction: u32,
+    PercpuPagelistHighFraction, "high-fraction", "F";
 
     /// How full zones are remembered
-    #[arg(long, value_name = "HOW", value_parser = rule::<ZonelistCache>(), default_value = "on")]
-    zonelist_cache: ZonelistCache,
+    ZonelistCache, "zonelist-cache", "HOW";
 
     /// Reclaim nearby nodes before falling back to others: on, off, or a value of Linux's
     /// zone_reclaim_mode (0 to 7)
-    #[arg(long, value_name = "MODE", value_parser = values::node_reclaim, default_value = "off")]
-    node_reclaim: NodeReclaim,
+    ZoneReclaimMode, "node-reclaim", "MODE";
 
     /// Do not reclaim nodes farther away than D, from 0 to 255; a node's distance to itself is 10. The
     /// zonelist cache modes published, cache-first and original ignore it
-    #[arg(long, value_name = "D", value_parser = values::reclaim_distance, default_value = "30",
-          allow_hyphen_values = true)]
-    reclaim_distance: u8,
+    ReclaimDistance, "reclaim-distance", "D";
 
     /// Do not reclaim a node unless more than this percentage of its memory is reclaimable
-    #[arg(long, value_name = "PERCENT", value_parser = values::min_unmapped, default_value = "1",
-          allow_hyphen_values = true)]
-    min_unmapped: u8,
+    MinUnmappedRatio, "min-unmapped", "PERCENT";
 
     /// How node load grows while fallback orders are built
-    #[arg(long, value_name = "RULE", value_parser = rule::<NodeLoad>(), default_value = "accumulate")]
-    node_load: NodeLoad,
-
-    /// How far the counters of a CPU may differ: scaled with the machine, first-posting (scaled as first
-    /// posted in 2006: at most 120, by present memory) or fixed:N; then any of ,to-zero (folds do not
-    /// overstep), ,and-machine (with totals of the machine) and ,unchanged (not lowered under pressure)
-    #[arg(long, value_name = "RULE", default_value = "scaled", allow_hyphen_values = true)]
-    counters: Counters,
+    NodeLoad, "node-load", "RULE";
 
     /// How invalid frees are detected: with plain loads and stores, so that an invalid free that races with a
     /// valid one may be detected late (checked), or with one atomic exchange per free (exact)
-    #[arg(long, value_name = "HOW", value_parser = rule::<InvalidFree>(), default_value = "exact")]
-    invalid_free: InvalidFree,
+    InvalidFree, "invalid-free", "HOW";
+}
+
+const COUNTERS: &str = "counters";
+
+/// Words for values of `zone_reclaim_mode`.
+const MODES: [(&str, &str); 2] = [("on", "1"), ("off", "0")];
+
+impl SettingOption {
+    fn arg(&self) -> Arg {
+        let (setting, info) = (self.setting, self.setting.info());
+        let has_words = setting == Setting::ZoneReclaimMode;
+        let parser = match info.values {
+            SettingValues::Names(names) => PossibleValuesParser::new(names).into(),
+            _ if has_words => ValueParser::new(mode),
+            _ => ValueParser::new(move |text: &str| setting.parse(text).map(|value| value.to_string())),
+        };
+        Arg::new(self.name)
+            .long(self.name)
+            .value_name(self.value_name)
+            .help(self.help.trim_start())
+            .default_value(if has_words { "off" } else { info.default })
+            .allow_hyphen_values(info.values.range().is_some() && !has_words)
+            .value_parser(parser)
+    }
+}
+
+/// Parses a node reclaim mode: `on`, `off`, or the number that Linux uses for the mode.
+fn mode(text: &str) -> Result<String, String> {
+    let word = MODES.iter().find(|(word, _)| *word == text.trim());
+    let value = Setting::ZoneReclaimMode.parse(word.map_or(text, |(_, number)| number));
+    value.map(|value| value.to_string()).map_err(|error| format!("{error}, on or off"))
+}
+
+/// The allocator's rules and settings; each default is that of [`Pool::default_config`].
+#[derive(Clone, Debug)]
+pub(crate) struct AllocatorArgs {
+    settings: Vec<(Setting, String)>,
+    counters: Counters,
 }
 
 impl AllocatorArgs {
     /// Returns the configuration that the options describe, for a pool with this many bytes or the default size.
     pub(super) fn config(&self, bytes: Option<u64>) -> Config {
-        let Counters(counters) = self.counters;
-        Config {
-            tuning: self.tuning,
-            high_fraction: self.high_fraction,
-            zonelist_cache: self.zonelist_cache,
-            node_reclaim: self.node_reclaim,
-            reclaim_distance: self.reclaim_distance,
-            min_unmapped_percent: self.min_unmapped,
-            node_load: self.node_load,
-            counters,
-            invalid_free: self.invalid_free,
-            ..Pool::default_config(bytes)
+        let mut config = Config { counters: self.counters.0, ..Pool::default_config(bytes) };
+        for (setting, value) in &self.settings {
+            config.set(setting.info().name, value).expect("the option's parser has checked the value");
         }
+        config
+    }
+}
+
+impl Args for AllocatorArgs {
+    fn augment_args(command: Command) -> Command {
+        let counters = Arg::new(COUNTERS)
+            .long(COUNTERS)
+            .value_name("RULE")
+            .help(
+                "How far the counters of a CPU may differ: scaled with the machine, first-posting (scaled as first \
+                 posted in 2006: at most 120, by present memory) or fixed:N; then any of ,to-zero (folds do not \
+                 overstep), ,and-machine (with totals of the machine) and ,unchanged (not lowered under pressure)",
+            )
+            .default_value("scaled")
+            .allow_hyphen_values(true)
+            .value_parser(clap::value_parser!(Counters));
+        let mut args: Vec<Arg> = OPTIONS.iter().map(SettingOption::arg).collect();
+        args.insert(args.len() - 1, counters);
+        command.next_help_heading("Rules and settings of the allocator").args(args)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for AllocatorArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
+        let value = |option: &SettingOption| {
+            matches.get_one(option.name).map(|text: &String| (option.setting, text.clone()))
+        };
+        let counters = matches.get_one(COUNTERS).copied().unwrap_or(Counters(Config::default().counters));
+        Ok(Self { settings: OPTIONS.iter().filter_map(value).collect(), counters })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
     }
 }
 
@@ -87,14 +154,71 @@ mod tests {
 
     use super::*;
 
-    #[derive(Parser)]
+    #[derive(Debug, Parser)]
     struct Line {
         #[command(flatten)]
         allocator: AllocatorArgs,
     }
 
+    fn config(option: &SettingOption, value: &str) -> Result<Config, String> {
+        let line = Line::try_parse_from(["zonal".to_owned(), format!("--{}={value}", option.name)]);
+        line.map(|line| line.allocator.config(None)).map_err(|error| error.to_string())
+    }
+
     #[test]
     fn defaults_are_those_of_the_library() {
         assert_eq!(Line::parse_from(["zonal"]).allocator.config(None), Pool::default_config(None));
+    }
+
+    #[test]
+    fn every_option_takes_the_values_of_its_setting_and_no_others() {
+        for option in &OPTIONS {
+            let info = option.setting.info();
+            let (right, wrong): (Vec<String>, Vec<String>) = match (info.values.range(), info.values) {
+                (Some(range), _) => {
+                    let above = u128::from(*range.end()) + 1;
+                    (
+                        vec![range.start().to_string(), format!(" {} ", range.end())],
+                        vec![
+                            (i128::from(*range.start()) - 1).to_string(),
+                            above.to_string(),
+                            "1.5".to_owned(),
+                        ],
+                    )
+                }
+                (None, SettingValues::Names(names)) => {
+                    (names.iter().map(ToString::to_string).collect(), vec!["no such name".to_owned()])
+                }
+                (None, values) => panic!("{}: {values}", option.name),
+            };
+            for value in right {
+                let set = config(option, &value).unwrap();
+                assert_eq!(set.get(option.setting).to_string(), value.trim(), "{}", option.name);
+            }
+            for value in wrong.iter().chain(&[String::new()]) {
+                let error = config(option, value).unwrap_err();
+                assert!(error.contains(option.name) && error.contains(value), "{error}");
+                if info.values.range().is_some() {
+                    let text = format!("{} cannot be `{value}`; allowed: {}", info.name, info.values);
+                    assert!(error.contains(&text), "{error}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn node_reclaim_is_also_set_by_words() {
+        let option = OPTIONS.iter().find(|option| option.name == "node-reclaim").unwrap();
+        for (text, mode) in [("on", 1), (" off ", 0), ("5", 5)] {
+            assert_eq!(config(option, text).unwrap().node_reclaim.mode(), mode, "{text}");
+        }
+        let error = config(option, "9").unwrap_err();
+        assert!(
+            error.contains("zone_reclaim_mode cannot be `9`; allowed: a number from 0 to 7, on or off"),
+            "{error}"
+        );
+        for text in ["ON", "yes", "4294967296"] {
+            config(option, text).unwrap_err();
+        }
     }
 }

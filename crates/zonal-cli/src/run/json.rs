@@ -7,12 +7,15 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
-use zonal::settings::NamedRule;
-use zonal::snapshot::{Settings, ZoneSnapshot};
+use serde::{Serialize, Serializer};
+use serde_json::Value;
+use zonal::Config;
+use zonal::settings::Setting;
+use zonal::snapshot::ZoneSnapshot;
 use zonal_bench::PoolReport;
 use zonal_linux::{Placement, Pool};
 
+use super::allocator::OPTIONS;
 use crate::values::rules::Counters;
 
 #[derive(Serialize)]
@@ -31,25 +34,11 @@ struct Document {
     metadata_bytes_per_frame: f64,
     accounting: Accounting,
     bound_to_nodes: bool,
-    settings: NamedSettings,
+    #[serde(serialize_with = "in_order")]
+    settings: Vec<(&'static str, Value)>,
     /// Fallback order by node.
     fallback_order: BTreeMap<u16, Vec<u16>>,
     zones: Vec<Zone>,
-}
-
-/// Settings by name. The values have the form that the options accept.
-#[derive(Serialize)]
-pub(super) struct NamedSettings {
-    pub(super) tuning: String,
-    pub(super) percpu_pagelist_high_fraction: u32,
-    pub(super) zonelist_cache: String,
-    pub(super) zone_reclaim_mode: u32,
-    pub(super) reclaim_distance: u8,
-    pub(super) min_unmapped_ratio: u8,
-    pub(super) node_load: String,
-    pub(super) counters: String,
-    pub(super) stat_interval: u32,
-    pub(super) invalid_free: String,
 }
 
 #[derive(Serialize)]
@@ -129,20 +118,22 @@ pub(super) fn render(pool: &Pool, report: &PoolReport) -> String {
     text.expect("numbers and names are always JSON") + "\n"
 }
 
-/// Returns the names and values of settings.
-pub(super) fn named(settings: &Settings) -> NamedSettings {
-    NamedSettings {
-        tuning: settings.tuning.name().to_owned(),
-        percpu_pagelist_high_fraction: settings.high_fraction,
-        zonelist_cache: settings.zonelist_cache.name().to_owned(),
-        zone_reclaim_mode: settings.node_reclaim.mode(),
-        reclaim_distance: settings.reclaim_distance,
-        min_unmapped_ratio: settings.min_unmapped_percent,
-        node_load: settings.node_load.name().to_owned(),
-        counters: Counters(settings.counters).to_string(),
-        stat_interval: settings.stat_interval.seconds(),
-        invalid_free: settings.invalid_free.name().to_owned(),
-    }
+/// Returns the names and values of settings. The values have the form that the options accept.
+fn settings(config: &Config) -> Vec<(&'static str, Value)> {
+    let setting = |setting: Setting| {
+        let key = if setting == Setting::PagesetTuning { "tuning" } else { setting.info().name };
+        let value = config.get(setting);
+        (key, value.number().map_or_else(|| value.to_string().into(), Value::from))
+    };
+    let [options @ .., last] = &OPTIONS;
+    let counters = ("counters", Counters(config.counters).to_string().into());
+    let options = options.iter().map(|option| setting(option.setting));
+    options.chain([counters, setting(Setting::StatInterval), setting(last.setting)]).collect()
+}
+
+/// Writes pairs as a map in their order.
+fn in_order<S: Serializer>(pairs: &[(&str, Value)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(pairs.iter().map(|(key, value)| (key, value)))
 }
 
 fn zone(zone: &ZoneSnapshot) -> Zone {
@@ -217,7 +208,7 @@ fn document(pool: &Pool, report: &PoolReport) -> Document {
             balanced: report.is_balanced(),
         },
         bound_to_nodes: report.placement == Placement::OnNodes,
-        settings: named(&pool.settings()),
+        settings: settings(&pool.settings()),
         fallback_order: fallback_orders(pool),
         zones: pool.zones().map(|found| zone(&found)).collect(),
     }

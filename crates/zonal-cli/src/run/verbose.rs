@@ -3,12 +3,15 @@
 //!
 //! Related files: `run/text.rs` is the report before this text, `run/json.rs` prints the same data for scripts.
 
-use zonal::snapshot::{Settings, ZoneSnapshot};
+use zonal::Config;
+use zonal::settings::{Setting, SettingValues};
+use zonal::snapshot::ZoneSnapshot;
 use zonal_linux::Pool;
 
-use super::json::named;
+use super::allocator::OPTIONS;
 use crate::layout::Content::{Numbers, Text};
 use crate::layout::{Grid, Width};
+use crate::values::rules::Counters;
 
 pub(super) fn render(pool: &Pool, width: Width) -> String {
     let mut text = String::from("\nSettings\n");
@@ -23,21 +26,20 @@ pub(super) fn render(pool: &Pool, width: Width) -> String {
     text + "\nZones, in frames\n" + &zones(pool, width)
 }
 
-fn settings(settings: &Settings) -> [String; 3] {
-    let names = named(settings);
+fn settings(config: &Config) -> [String; 3] {
+    let text = |setting: Setting| {
+        let option = OPTIONS.iter().find(|option| option.setting == setting);
+        let unit =
+            if let SettingValues::Number { unit: "%", .. } = setting.info().values { " %" } else { "" };
+        format!("{} {}{unit}", option.map_or("", |option| option.name), config.get(setting))
+    };
+    let pagesets = [Setting::NodeLoad, Setting::PagesetTuning, Setting::PercpuPagelistHighFraction];
+    let reclaim = [Setting::ZoneReclaimMode, Setting::ReclaimDistance, Setting::MinUnmappedRatio];
+    let (counters, seconds) = (Counters(config.counters), config.stat_interval.seconds());
     [
-        format!(
-            "node-load {}, tuning {}, high-fraction {}, zonelist-cache {}",
-            names.node_load, names.tuning, names.percpu_pagelist_high_fraction, names.zonelist_cache
-        ),
-        format!(
-            "node-reclaim {}, reclaim-distance {}, min-unmapped {} %",
-            names.zone_reclaim_mode, names.reclaim_distance, names.min_unmapped_ratio
-        ),
-        format!(
-            "counters {}, folded every {} s, invalid-free {}",
-            names.counters, names.stat_interval, names.invalid_free
-        ),
+        format!("{}, {}", pagesets.map(text).join(", "), text(Setting::ZonelistCache)),
+        reclaim.map(text).join(", "),
+        format!("counters {counters}, folded every {seconds} s, {}", text(Setting::InvalidFree)),
     ]
 }
 

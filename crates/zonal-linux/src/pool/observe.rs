@@ -5,12 +5,10 @@
 use std::fmt;
 
 use zonal::machine::FrameRange;
-use zonal::snapshot::{
-    Accounting, Events, Locality, NodeSnapshot, PagesetSnapshot, Settings, Snapshot, ZoneSnapshot,
-};
+use zonal::snapshot::{Accounting, Events, Locality, NodeSnapshot, PagesetSnapshot, Snapshot, ZoneSnapshot};
 use zonal::units::{NodeId, PageCount, ZoneKind};
 use zonal::verify::VerifyError;
-use zonal::{NodeMask, Platform};
+use zonal::{Config, NodeMask, Platform};
 
 use super::handle::Pool;
 use super::platform::LinuxPlatform;
@@ -145,7 +143,7 @@ impl Pool {
 
     /// Returns the current settings.
     #[must_use]
-    pub fn settings(&self) -> Settings {
+    pub fn settings(&self) -> Config {
         self.core.allocator().settings()
     }
 

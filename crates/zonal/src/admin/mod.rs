@@ -4,7 +4,6 @@ mod hotplug;
 mod metadata_regions;
 mod rebuild_zonelists;
 mod settings;
-mod settings_by_name;
 pub mod snapshot;
 mod tick;
 pub mod verify;

@@ -50,8 +50,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
     pub(crate) fn rebuild_lists(&self, _held: &Held<'_, P::Lock>) {
         self.note_memory();
         let rules = FallbackRules {
-            node_load: self.node_load,
-            cpu_penalty: self.cpu_penalty,
+            node_load: self.config.node_load,
+            cpu_penalty: self.config.cpu_penalty,
             own_place: OwnPlace::default(),
         };
         let (mut load, mut order) = ([0_u64; MAX_NODES], [0_u16; MAX_NODES]);

@@ -1,71 +1,78 @@
-//! Settings that can be changed at run time, and the values of each zone that depend on them.
+//! Settings that can be changed at run time, by name or by type, and each zone's values that depend on them.
 //!
 //! Settings are stored in atomic cells, which all other code reads without a lock. The setters write them under the
 //! lock for run-time changes, and recompute watermarks, reserves, pageset limits, thresholds and drift marks.
 //!
-//! Related files: `config.rs` defines the possible values, and `admin/hotplug.rs` changes CPUs and memory.
+//! Related files: `settings/table.rs` has the settings, and `admin/hotplug.rs` changes CPUs and memory.
 
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::Allocator;
-use crate::config::{InvalidFree, NodeReclaim, StatInterval, ZonelistCache};
+use crate::config::{Config, NodeReclaim, StatInterval, ZonelistCache};
 use crate::error::ConfigError;
 use crate::pageset::StackShape;
 use crate::pageset::state::MachineState;
 use crate::platform::lock::Held;
 use crate::platform::{Atomic, Platform};
-use crate::rules::fallback_order::NodeLoad;
 use crate::rules::pageset_limits::{PagesetRules, PagesetZone, published_high_max};
 use crate::rules::pageset_tuning::PagesetTuning;
-use crate::rules::stat_threshold::{CounterRules, drift_mark};
+use crate::rules::stat_threshold::drift_mark;
 use crate::rules::watermarks::{WatermarkBasis, WatermarkSettings};
+use crate::settings::{Access, Affects, Setting, SettingError, SettingValue};
 use crate::units::{PageCount, ZoneKind};
 use crate::zone::Zone;
 use crate::zone::counters::Thresholds;
 use crate::zone::order_classes::OrderClasses;
 
-/// The current settings, as returned by [`Allocator::settings`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Settings {
-    /// See [`Config::node_load`](crate::Config::node_load).
-    pub node_load: NodeLoad,
-    /// See [`Config::tuning`](crate::Config::tuning).
-    pub tuning: PagesetTuning,
-    /// See [`Config::high_fraction`](crate::Config::high_fraction).
-    pub high_fraction: u32,
-    /// See [`Config::counters`](crate::Config::counters).
-    pub counters: CounterRules,
-    /// See [`Config::stat_interval`](crate::Config::stat_interval).
-    pub stat_interval: StatInterval,
-    /// See [`Config::zonelist_cache`](crate::Config::zonelist_cache).
-    pub zonelist_cache: ZonelistCache,
-    /// See [`Config::node_reclaim`](crate::Config::node_reclaim).
-    pub node_reclaim: NodeReclaim,
-    /// See [`Config::reclaim_distance`](crate::Config::reclaim_distance).
-    pub reclaim_distance: u8,
-    /// See [`Config::min_unmapped_percent`](crate::Config::min_unmapped_percent).
-    pub min_unmapped_percent: u8,
-    /// See [`Config::invalid_free`](crate::Config::invalid_free).
-    pub invalid_free: InvalidFree,
-}
+/// Settings that watermarks and lowmem reserves depend on.
+const WATERMARKS: [Setting; 4] =
+    [Setting::MinFreeKbytes, Setting::WatermarkScaleFactor, Setting::LowmemReserveRatio, Setting::MovableMin];
 
 impl<P: Platform> Allocator<'_, P> {
-    /// Returns the current settings.
+    /// Returns the configuration with the current settings.
     ///
     /// The watermarks of each zone are in [`Self::zones`].
-    pub fn settings(&self) -> Settings {
-        Settings {
-            node_load: self.state.node_load,
-            tuning: self.state.shared.tuning(),
-            high_fraction: self.state.shared.high_fraction(),
-            counters: self.state.counters,
-            stat_interval: self.state.shared.stat_interval(),
-            zonelist_cache: self.state.shared.zonelist_cache(),
-            node_reclaim: self.state.shared.node_reclaim(),
-            reclaim_distance: self.state.shared.reclaim_distance(),
-            min_unmapped_percent: self.state.shared.min_unmapped_percent(),
-            invalid_free: self.state.invalid_free,
+    pub fn settings(&self) -> Config {
+        self.state.current(&Setting::ALL)
+    }
+
+    /// Returns the value of a setting in [the table](crate::settings).
+    ///
+    /// `min_free_kbytes` is the value in force, even if it is computed from the size of the machine.
+    ///
+    /// # Errors
+    /// [`SettingError::Unknown`], and [`SettingError::WriteOnly`] for `stat_refresh`.
+    pub fn setting(&self, name: &str) -> Result<SettingValue, SettingError> {
+        let setting = Setting::named(name)?;
+        match self.state.shared.value(setting) {
+            SettingValue::None => Err(SettingError::WriteOnly(setting)),
+            SettingValue::Auto => Ok(SettingValue::Number(self.state.min_free_kib())),
+            value => Ok(value),
         }
+    }
+
+    /// Changes a setting in [the table](crate::settings) to the value that `text` says.
+    ///
+    /// The effect is that of the typed method, for example [`Allocator::set_watermarks`]. Other settings do not change,
+    /// even if threads change them at the same time. As for [`Allocator::stat_refresh`], a reclaimer must not set
+    /// `stat_refresh`.
+    ///
+    /// # Errors
+    /// [`SettingError::Unknown`], [`SettingError::Value`], [`SettingError::ReadOnly`] and [`SettingError::Refused`].
+    /// Nothing has changed then.
+    pub fn set_setting(&self, name: &str, text: &str) -> Result<(), SettingError> {
+        let setting = Setting::named(name)?;
+        if setting.info().access == Access::ReadOnly {
+            return Err(SettingError::ReadOnly(setting));
+        }
+        let value = setting.parse(text)?;
+        if setting == Setting::StatRefresh {
+            self.stat_refresh();
+            return Ok(());
+        }
+        let mut config = self.state.config;
+        config.put(setting, value);
+        self.state.change(&[setting], &config).map_err(|why| SettingError::Refused { setting, why })
     }
 
     /// Changes how `pageset.high` is tuned, and resets `high` of every pageset to its lower limit.
@@ -74,29 +81,18 @@ impl<P: Platform> Allocator<'_, P> {
     /// Returns an error for [`PagesetTuning::DepthPublished`] if pagesets have fewer slots than the upper limit of
     /// that rule. They have enough slots if the allocator was created with that rule. On error, no setting changes.
     pub fn set_tuning(&self, tuning: PagesetTuning) -> Result<(), ConfigError> {
-        let held = self.state.shared.change();
-        if tuning == PagesetTuning::DepthPublished {
-            self.state.zones.iter().try_for_each(|zone| self.state.check_slots(zone))?;
-        }
-        self.state.shared.settings.0.tuning.store(tuning as u64, Relaxed);
-        self.state.apply_settings(&held);
-        self.state.reset_tuning();
-        Ok(())
+        self.state.change(&[Setting::PagesetTuning], &Config { tuning, ..self.state.config })
     }
 
     /// Changes how the zonelist cache is used, and clears all full bits.
-    pub fn set_zonelist_cache(&self, mode: ZonelistCache) {
-        let _held = self.state.shared.change();
-        self.state.shared.settings.0.zonelist_cache.store(mode as u64, Relaxed);
-        self.state.forget_full_zones();
+    pub fn set_zonelist_cache(&self, zonelist_cache: ZonelistCache) {
+        self.state.store(&[Setting::ZonelistCache], &Config { zonelist_cache, ..self.state.config });
     }
 
     /// Enables or disables node reclaim or changes its permissions, and clears all full bits, as
     /// [`Self::set_reclaim_distance`] does.
-    pub fn set_node_reclaim(&self, mode: NodeReclaim) {
-        let _held = self.state.shared.change();
-        self.state.shared.settings.0.node_reclaim.store(u64::from(mode.mode()), Relaxed);
-        self.state.forget_full_zones();
+    pub fn set_node_reclaim(&self, node_reclaim: NodeReclaim) {
+        self.state.store(&[Setting::ZoneReclaimMode], &Config { node_reclaim, ..self.state.config });
     }
 
     /// Changes the largest distance between a request's preferred node and a node that it may reclaim.
@@ -104,10 +100,8 @@ impl<P: Platform> Allocator<'_, P> {
     /// Distances are the entries of the machine's distance table, which are at least 10. The function clears all full
     /// bits, because zones that were not reclaimed before may now be reclaimed. See
     /// [`Config::reclaim_distance`](crate::Config::reclaim_distance).
-    pub fn set_reclaim_distance(&self, distance: u8) {
-        let _held = self.state.shared.change();
-        self.state.shared.settings.0.reclaim_distance.store(u64::from(distance), Relaxed);
-        self.state.forget_full_zones();
+    pub fn set_reclaim_distance(&self, reclaim_distance: u8) {
+        self.state.store(&[Setting::ReclaimDistance], &Config { reclaim_distance, ..self.state.config });
     }
 
     /// Changes the percentage of a node that must be reclaimable before node reclaim is attempted.
@@ -116,31 +110,23 @@ impl<P: Platform> Allocator<'_, P> {
     /// [`Config::min_unmapped_percent`](crate::Config::min_unmapped_percent).
     ///
     /// # Errors
-    /// Returns an error, and changes nothing, if `percent` is above 100.
-    pub fn set_min_unmapped_percent(&self, percent: u8) -> Result<(), ConfigError> {
-        if percent > 100 {
-            return Err(ConfigError::Percent(percent));
-        }
-        let _held = self.state.shared.change();
-        self.state.shared.settings.0.min_unmapped_percent.store(u64::from(percent), Relaxed);
-        self.state.forget_full_zones();
-        Ok(())
+    /// Returns an error, and changes nothing, if `min_unmapped_percent` is above 100.
+    pub fn set_min_unmapped_percent(&self, min_unmapped_percent: u8) -> Result<(), ConfigError> {
+        let config = Config { min_unmapped_percent, ..self.state.config };
+        self.state.change(&[Setting::MinUnmappedRatio], &config)
     }
 
     /// Changes how often ticks fold the zone and node counters.
     ///
     /// The embedder must still call [`Self::tick`] once a second, because it also does other work.
-    pub fn set_stat_interval(&self, interval: StatInterval) {
-        let _held = self.state.shared.change();
-        self.state.shared.settings.0.stat_interval.store(u64::from(interval.seconds()), Relaxed);
+    pub fn set_stat_interval(&self, stat_interval: StatInterval) {
+        self.state.store(&[Setting::StatInterval], &Config { stat_interval, ..self.state.config });
     }
 
     /// Fixes `pageset.high` at a fraction of each zone, divided among its CPUs; 0 restores tuning.
-    pub fn set_high_fraction(&self, fraction: u32) {
-        let held = self.state.shared.change();
-        self.state.shared.settings.0.high_fraction.store(u64::from(fraction), Relaxed);
-        self.state.apply_settings(&held);
-        self.state.reset_tuning();
+    pub fn set_high_fraction(&self, high_fraction: u32) {
+        self.state
+            .store(&[Setting::PercpuPagelistHighFraction], &Config { high_fraction, ..self.state.config });
     }
 
     /// Changes watermarks and lowmem reserves of all zones.
@@ -148,7 +134,61 @@ impl<P: Platform> Allocator<'_, P> {
     /// # Errors
     /// Returns an error, and changes nothing, if the minimum exceeds the managed frames.
     pub fn set_watermarks(&self, watermarks: WatermarkSettings) -> Result<(), ConfigError> {
-        self.state.change_watermarks(|all| *all = watermarks)
+        self.state.change(&WATERMARKS, &Config { watermarks, ..self.state.config })
+    }
+}
+
+impl<'m, P: Platform> MachineState<'m, P> {
+    /// Returns the configuration with the current values of `settings`.
+    fn current(&self, settings: &[Setting]) -> Config {
+        let mut config = self.config;
+        settings.iter().for_each(|&setting| config.put(setting, self.shared.value(setting)));
+        config
+    }
+
+    /// Changes settings to their values in `to`, if these are possible on this machine.
+    fn change(&self, settings: &[Setting], to: &Config) -> Result<(), ConfigError> {
+        let held = self.shared.change();
+        match settings[0].affects() {
+            Affects::Watermarks => {
+                let mut next = self.current(&WATERMARKS);
+                settings.iter().for_each(|&setting| next.put(setting, to.get(setting)));
+                self.check_min_free(&next.watermarks, PageCount::ZERO)?;
+            }
+            Affects::Pagesets if to.tuning == PagesetTuning::DepthPublished => {
+                self.zones.iter().try_for_each(|zone| self.check_slots(zone))?;
+            }
+            _ => to.check_percent()?,
+        }
+        self.store_held(settings, to, &held);
+        Ok(())
+    }
+
+    /// Changes settings to their values in `to`, all of which are possible on every machine.
+    fn store(&self, settings: &[Setting], to: &Config) {
+        self.store_held(settings, to, &self.shared.change());
+    }
+
+    fn store_held(&self, settings: &[Setting], to: &Config, held: &Held<'_, P::Lock>) {
+        for &setting in settings {
+            self.shared.store(setting, to);
+        }
+        match settings[0].affects() {
+            Affects::Nothing => {}
+            Affects::Watermarks => self.apply_settings(held),
+            Affects::Pagesets => {
+                self.apply_settings(held);
+                self.reset_tuning();
+            }
+            Affects::FullZones => self.forget_full_zones(),
+        }
+    }
+
+    /// Returns the machine-wide minimum of free frames in KiB.
+    fn min_free_kib(&self) -> u64 {
+        let zones = self.zones.iter().map(|zone| (zone.kind, zone.managed()));
+        let frames = self.current(&WATERMARKS).watermarks.basis(zones, self.page_bytes).min_free();
+        (u128::from(frames.get()) * u128::from(self.page_bytes) / 1024) as u64
     }
 }
 
@@ -170,23 +210,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
     }
 
-    /// Applies `change` to the current watermarks and lowmem reserves, as [`Self::set_watermarks`] does.
-    pub(super) fn change_watermarks(
-        &self,
-        change: impl FnOnce(&mut WatermarkSettings),
-    ) -> Result<(), ConfigError> {
-        let held = self.shared.change();
-        let mut watermarks = self.shared.watermarks();
-        change(&mut watermarks);
-        self.check_min_free(&watermarks, PageCount::ZERO)?;
-        self.shared.set_watermarks(&watermarks);
-        self.apply_settings(&held);
-        Ok(())
-    }
-
     /// Recomputes all values that depend on the settings, the online memory and the online CPUs.
     pub(crate) fn apply_settings(&self, _held: &Held<'_, P::Lock>) {
-        let watermarks = self.shared.watermarks();
+        let watermarks = self.current(&WATERMARKS).watermarks;
         let sizes = self.zones.iter().map(|zone| (zone.kind, zone.managed()));
         let basis = watermarks.basis(sizes, self.page_bytes);
         let online = self.online_cpus(None);
@@ -209,7 +235,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             }
             let largest = zones.iter().map(|zone| self.rest_threshold(zone, online)).max().unwrap_or(0);
             let thresholds = Thresholds { rest: largest, pressed: largest };
-            node.counters.set_thresholds(thresholds, self.counters.fold);
+            node.counters.set_thresholds(thresholds, self.config.counters.fold);
         }
         self.reclamp_pagesets();
     }
@@ -227,7 +253,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             node_cpus: self.nodes[zone.node].cpus_online(),
             online_cpus: online,
         };
-        let high_fraction = self.shared.settings.0.high_fraction.load(Relaxed) as u32;
+        let high_fraction = self.shared.number(Setting::PercpuPagelistHighFraction) as u32;
         let limits = PagesetRules { high_fraction, ..PagesetRules::default() };
         let own = limits.limits(&pageset_zone, self.page_bytes).ordered();
         rules.batch.store(own.batch.get(), Relaxed);
@@ -244,14 +270,14 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let mark = drift_mark(online, rest, &marks);
         rules.drift_mark.store(mark.map_or(0, PageCount::get), Relaxed);
         // The threshold under pressure is smaller if drift could hide that the zone fell below `min`.
-        let pressed = mark.map_or(rest, |_| self.counters.under_pressure(rest, online, &marks));
-        zone.counters().set_thresholds(Thresholds { rest, pressed }, self.counters.fold);
+        let pressed = mark.map_or(rest, |_| self.config.counters.under_pressure(rest, online, &marks));
+        zone.counters().set_thresholds(Thresholds { rest, pressed }, self.config.counters.fold);
     }
 
     /// Returns the threshold of a zone's counters for `online` CPUs while background reclaim does not run.
     fn rest_threshold(&self, zone: &Zone<'_, P>, online: u32) -> u8 {
-        let frames = self.counters.frames(zone.managed(), zone.present());
-        self.counters.threshold(online, frames, self.page_bytes)
+        let frames = self.config.counters.frames(zone.managed(), zone.present());
+        self.config.counters.threshold(online, frames, self.page_bytes)
     }
 }
 

@@ -9,7 +9,6 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::Allocator;
-pub use crate::admin::settings::Settings;
 use crate::machine::FrameRange;
 use crate::pageset::state::MachineState;
 use crate::platform::pressure::StallShares;
@@ -303,7 +302,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
     pub(super) fn machine_total(&self, item: NodeItem) -> Option<i64> {
         let totals = &self.shared.machine_totals.0;
         // Relaxed: an independent value.
-        (self.counters.totals == TotalsRule::AndMachine).then(|| totals[item.lane()].load(Relaxed) as i64)
+        (self.config.counters.totals == TotalsRule::AndMachine)
+            .then(|| totals[item.lane()].load(Relaxed) as i64)
     }
 }
 

@@ -23,6 +23,7 @@ use crate::request::context::AllocContext;
 use crate::request::steps::Watch;
 use crate::request::steps::{Exclusion, Outcome, ReclaimStep};
 use crate::rules::watermarks::{Urgency, Watermark};
+use crate::settings::Setting;
 use crate::units::{Order, PageCount};
 use crate::zone::counters::ZoneItem;
 use crate::zone::events::{Event, EventCells};
@@ -390,7 +391,8 @@ impl<'s, 'm, P: Platform, W: Watch> Scan<'s, 'm, P, W> {
         self.state.shared.node_reclaim().is_on()
             && self.state.is_last_listed_part(zone, self.context)
             && (!self.mode.heeds_distance()
-                || self.state.distance(preferred, zone.node) <= self.state.shared.reclaim_distance())
+                || u64::from(self.state.distance(preferred, zone.node))
+                    <= self.state.shared.number(Setting::ReclaimDistance))
     }
 
     /// Makes the cache active, at most once per scan.

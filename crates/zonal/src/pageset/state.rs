@@ -5,15 +5,13 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::config::{Faults, Hardening, InvalidFree};
+use crate::config::{Config, Faults, Hardening, InvalidFree};
 use crate::node_mask::NodeMask;
 use crate::pageset::deferred::DeferredFrees;
 use crate::pageset::{CachedOrders, ZonePagesets};
 use crate::platform::pageset_slot::PagesetSlots;
 use crate::platform::tracepoint::{RetireCause, Tracepoint};
 use crate::platform::{Atomic, Platform};
-use crate::rules::fallback_order::{CpuPenalty, NodeLoad};
-use crate::rules::stat_threshold::CounterRules;
 use crate::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneKind};
 use crate::zone::events::Event;
 use crate::zone::node::Node;
@@ -49,11 +47,10 @@ pub(crate) struct MachineState<'m, P: Platform> {
     pub(crate) memory: &'m [(Pfn, PageCount)],
     pub(crate) page_bytes: u32,
     pub(crate) max_order: Order,
-    pub(crate) node_load: NodeLoad,
-    pub(crate) cpu_penalty: CpuPenalty,
     pub(crate) invalid_free: InvalidFree,
     pub(crate) faults: Faults,
-    pub(crate) counters: CounterRules,
+    /// The configuration at creation. Settings that can change have their current values in `shared`.
+    pub(crate) config: Config,
     pub(crate) metadata_bytes: u64,
 }
 

@@ -10,6 +10,7 @@ use crate::pageset::state::MachineState;
 use crate::pageset::{Pageset, PagesetGuard, StackId};
 use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_tuning::{Activity, IdleTicks, PagesetTuning};
+use crate::settings::Setting;
 use crate::units::{PageCount, PageKind, SECOND_NS};
 use crate::zone::{CpuInfo, Zone};
 
@@ -63,7 +64,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
 
     /// Whether the last fold of the pageset was at least one interval ago, rounded to the nearest tick.
     fn is_fold_due(&self) -> bool {
-        let interval = u64::from(self.state.shared.stat_interval().seconds()) * SECOND_NS;
+        let interval = self.state.shared.number(Setting::StatInterval) * SECOND_NS;
         // Relaxed: the guard orders it.
         let (now, folded_at) = (self.state.platform.now().ns(), self.folded_at.load(Relaxed));
         // A fold is due on every tick if the interval is at most a second, even if the clock has stopped. It is also

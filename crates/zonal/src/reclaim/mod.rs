@@ -21,6 +21,7 @@ use crate::platform::reclaimer::{ReclaimReason, ReclaimRequest};
 use crate::platform::tracepoint::Tracepoint;
 use crate::request::context::AllocContext;
 use crate::request::steps::ReclaimStep;
+use crate::settings::Setting;
 use crate::units::{NodeId, Order, PageCount, ZoneId};
 use crate::zone::Zone;
 use crate::zone::counters::NodeItem;
@@ -386,7 +387,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             return Some(NodeReclaimOutcome::NoScan);
         }
         let request = self.node_request(&extent, context);
-        let too_few = extent.managed().get() * u64::from(self.shared.min_unmapped_percent()) / 100;
+        let too_few = extent.managed().get() * self.shared.number(Setting::MinUnmappedRatio) / 100;
         if self.count_reclaimable(&request).get() <= too_few {
             return Some(NodeReclaimOutcome::Full);
         }

@@ -1,12 +1,10 @@
 //! Settings by their names in the configuration of an allocator that does not exist yet.
 //!
-//! Related files: `settings.rs` has the table, and `admin/settings_by_name.rs` changes settings of a running allocator.
+//! Related files: `settings/table.rs` has the table, and `admin/settings.rs` changes settings of a running allocator.
 
-use super::{NamedRule, Setting, SettingError, SettingValue};
+use super::{Setting, SettingError, SettingValue};
 use crate::Config;
-use crate::config::{NodeReclaim, StatInterval};
-use crate::rules::watermarks::WatermarkSettings;
-use crate::units::PageCount;
+use crate::error::ConfigError;
 
 impl Config {
     /// Changes the setting `name` of [the table](crate::settings) to the value that `text` says.
@@ -32,53 +30,40 @@ impl Config {
     pub fn set(&mut self, name: &str, text: &str) -> Result<(), SettingError> {
         let setting = Setting::named(name)?;
         let value = setting.parse(text)?;
-        let number = if let SettingValue::Number(number) = value { number } else { 0 };
-        match setting {
-            Setting::MinFreeKbytes
-            | Setting::WatermarkScaleFactor
-            | Setting::LowmemReserveRatio
-            | Setting::MovableMin => set_watermarks(&mut self.watermarks, setting, value, self.page_bytes),
-            Setting::ZoneReclaimMode => {
-                let mode = NodeReclaim::from_mode(number as u32);
-                self.node_reclaim = mode.map_err(|why| SettingError::Refused { setting, why })?;
-            }
-            Setting::ReclaimDistance => self.reclaim_distance = number as u8,
-            Setting::MinUnmappedRatio => self.min_unmapped_percent = number as u8,
-            Setting::PercpuPagelistHighFraction => self.high_fraction = number as u32,
-            Setting::PagesetTuning => self.tuning = NamedRule::from_value(value),
-            Setting::ZonelistCache => self.zonelist_cache = NamedRule::from_value(value),
-            Setting::StatInterval => {
-                self.stat_interval = StatInterval::from_seconds(number as u32).unwrap_or_default();
-            }
-            Setting::StatRefresh => return Err(SettingError::NotYet(setting)),
-            Setting::NodeLoad => self.node_load = NamedRule::from_value(value),
-            Setting::InvalidFree => self.invalid_free = NamedRule::from_value(value),
+        if setting.field().is_none() {
+            return Err(SettingError::NotYet(setting));
         }
+        self.put(setting, value);
         Ok(())
     }
-}
 
-/// Changes the setting of the watermarks that `setting` names. Other settings have no effect.
-pub(crate) fn set_watermarks(
-    watermarks: &mut WatermarkSettings,
-    setting: Setting,
-    value: SettingValue,
-    page_bytes: u32,
-) {
-    match (setting, value) {
-        (Setting::MinFreeKbytes, SettingValue::Number(kib)) => {
-            let frames = u128::from(kib) * 1024 / u128::from(page_bytes);
-            watermarks.min_free = Some(PageCount::new(frames as u64));
+    /// Returns the value of a setting; [`SettingValue::None`] if it is an action.
+    ///
+    /// ```
+    /// use zonal::Config;
+    /// use zonal::settings::Setting;
+    /// assert_eq!(Config::default().get(Setting::ReclaimDistance).to_string(), "30");
+    /// ```
+    #[must_use]
+    pub fn get(&self, setting: Setting) -> SettingValue {
+        setting.field().map_or(SettingValue::None, |(get, _)| get(self))
+    }
+
+    /// Changes a setting to a value that [`Setting::parse`] or [`Self::get`] returned. An action has no effect.
+    pub(crate) fn put(&mut self, setting: Setting, value: SettingValue) {
+        if let Some((_, put)) = setting.field() {
+            put(self, value);
         }
-        (Setting::MinFreeKbytes, _) => watermarks.min_free = None,
-        (Setting::WatermarkScaleFactor, SettingValue::Number(factor)) => {
-            watermarks.scale_factor = factor as u32;
+    }
+
+    /// Returns an error if [`Self::min_unmapped_percent`] is outside its setting's range. Other fields have types that
+    /// exclude such values.
+    pub(crate) fn check_percent(&self) -> Result<(), ConfigError> {
+        let percent = self.min_unmapped_percent;
+        match Setting::MinUnmappedRatio.info().values.range() {
+            Some(range) if !range.contains(&percent.into()) => Err(ConfigError::Percent(percent)),
+            _ => Ok(()),
         }
-        (Setting::LowmemReserveRatio, SettingValue::PerKind(ratios)) => {
-            watermarks.lowmem_reserve_ratio = ratios;
-        }
-        (Setting::MovableMin, value) => watermarks.movable_min = NamedRule::from_value(value),
-        _ => {}
     }
 }
 

@@ -1,12 +1,8 @@
 //! Rules that a setting selects by name, such as the rule that tunes pagesets.
 //!
-//! Related files: `settings.rs` has the names, in the table of settings.
+//! Related files: `settings/table.rs` has the rules and their names.
 
 use super::{Setting, SettingError, SettingValue, SettingValues};
-use crate::config::{InvalidFree, ZonelistCache};
-use crate::rules::fallback_order::NodeLoad;
-use crate::rules::pageset_tuning::PagesetTuning;
-use crate::rules::watermarks::MovableMin;
 
 /// A rule that a setting selects by name.
 pub trait NamedRule: Copy + PartialEq + Default + Send + Sync + 'static {
@@ -54,36 +50,15 @@ pub trait NamedRule: Copy + PartialEq + Default + Send + Sync + 'static {
     }
 }
 
-impl NamedRule for PagesetTuning {
-    const SETTING: Setting = Setting::PagesetTuning;
-    const RULES: &'static [Self] = &[Self::Depth, Self::DepthPublished, Self::Stepwise, Self::Fixed];
-}
-
-impl NamedRule for ZonelistCache {
-    const SETTING: Setting = Setting::ZonelistCache;
-    const RULES: &'static [Self] = &[Self::On, Self::Published, Self::CacheFirst, Self::Original, Self::Off];
-}
-
-impl NamedRule for NodeLoad {
-    const SETTING: Setting = Setting::NodeLoad;
-    const RULES: &'static [Self] = &[Self::Accumulate, Self::AccumulateRemaining, Self::Assign];
-}
-
-impl NamedRule for MovableMin {
-    const SETTING: Setting = Setting::MovableMin;
-    const RULES: &'static [Self] = &[Self::OwnMinimum, Self::Ordinary];
-}
-
-impl NamedRule for InvalidFree {
-    const SETTING: Setting = Setting::InvalidFree;
-    const RULES: &'static [Self] = &[Self::Checked, Self::Exact];
-}
-
 #[cfg(test)]
 mod tests {
     use std::string::ToString;
 
     use super::*;
+    use crate::config::{InvalidFree, ZonelistCache};
+    use crate::rules::fallback_order::NodeLoad;
+    use crate::rules::pageset_tuning::PagesetTuning;
+    use crate::rules::watermarks::MovableMin;
 
     fn check<R: NamedRule + core::fmt::Debug>(default: &str) {
         assert_eq!(R::names().len(), R::RULES.len());

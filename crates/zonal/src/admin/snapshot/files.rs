@@ -11,6 +11,7 @@ use core::fmt;
 use super::text::Snapshot;
 use crate::platform::Platform;
 use crate::rules::fallback_order::CpuPenalty;
+use crate::settings::{Setting, SettingValue};
 use crate::units::{CpuId, NodeId, PageCount};
 
 /// The Linux version whose rules are the defaults of [`Config`](crate::Config), as a kernel release string.
@@ -54,7 +55,7 @@ impl<P: Platform> Snapshot<'_, '_, P> {
         }
         // A kernel that counts nodes with CPUs as farther rebuilds its lists after boot, and then logs the orders a
         // second time.
-        let again = self.0.state.cpu_penalty == CpuPenalty::On;
+        let again = self.0.state.config.cpu_penalty == CpuPenalty::On;
         let first = Text(|f| if again { write!(f, "{}", self.fallback_lists()) } else { Ok(()) });
         write(&"dmesg", &format_args!("{first}{}", self.fallback_lists()))
     }
@@ -63,21 +64,19 @@ impl<P: Platform> Snapshot<'_, '_, P> {
         self,
         write: &mut impl FnMut(&dyn fmt::Display, &dyn fmt::Display) -> Result<(), E>,
     ) -> Result<(), E> {
-        let settings = self.0.state.shared.watermarks();
-        let zones = self.0.state.zones.iter().map(|zone| (zone.kind, zone.managed()));
-        let min_free = settings.basis(zones, self.0.state.page_bytes).min_free();
-        let [dma, dma32, normal, movable] = settings.lowmem_reserve_ratio;
-        let node_reclaim = self.0.state.shared.node_reclaim().mode();
-        let mut setting = |name: &str, value: &dyn fmt::Display| {
-            write(&format_args!("proc/sys/vm/{name}"), &format_args!("{value}\n"))
-        };
-        setting("min_free_kbytes", &self.kib(min_free))?;
-        setting("watermark_scale_factor", &settings.scale_factor)?;
-        setting("lowmem_reserve_ratio", &format_args!("{dma}\t{dma32}\t{normal}\t{movable}\t0"))?;
-        setting("zone_reclaim_mode", &node_reclaim)?;
-        setting("percpu_pagelist_high_fraction", &self.0.state.shared.high_fraction())?;
-        setting("min_unmapped_ratio", &self.0.state.shared.min_unmapped_percent())?;
-        setting("stat_interval", &self.0.state.shared.stat_interval().seconds())
+        for setting in Setting::ALL.into_iter().filter(|setting| setting.is_sysctl()) {
+            let value = self.0.setting(setting.info().name).unwrap_or(SettingValue::None);
+            let text = Text(|f| match value {
+                // Linux separates the numbers by tabs, and has one more for device memory.
+                SettingValue::PerKind(ratios) => {
+                    ratios.iter().try_for_each(|ratio| write!(f, "{ratio}\t"))?;
+                    writeln!(f, "0")
+                }
+                value => writeln!(f, "{value}"),
+            });
+            write(&format_args!("proc/sys/vm/{setting}"), &text)?;
+        }
+        Ok(())
     }
 
     fn node_files<E>(
