@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use zonal::config::{NodeReclaim, ZonelistCache};
 use zonal::rules::fallback_order::NodeLoad;
 use zonal::rules::stat_threshold::{FoldRule, ThresholdRule, TotalsRule};
+use zonal::settings::{Access, Setting, SettingValues};
 use zonal::units::PageCount;
 use zonal::{Config, Request};
 use zonal_lab::experiment::results::case_text;
@@ -15,6 +16,7 @@ use zonal_lab::sim::{Hardware, Role, SimulatedMachine, Simulation, Threads, Time
 use zonal_lab::system::System;
 use zonal_lab::workload::Workload;
 use zonal_machine::MachineModel;
+use zonal_testing::Edges;
 
 const SMALL: &str = include_str!("data/small.toml");
 const FIGURES: &str = include_str!("data/small.csv");
@@ -96,6 +98,46 @@ fn variants_override_cases_which_override_parts_and_machine_settings() {
     let config = load_files(&own, FIGURES, MACHINE).unwrap().runs[0].config;
     assert_eq!(config.watermarks.min_free, Some(PageCount::new(1024)));
     assert_eq!(config.free_area_min, PageCount::new(32768));
+}
+
+/// An experiment file can set everything in the table of settings, within the same ranges.
+#[test]
+fn every_setting_of_the_table_is_a_key() {
+    for setting in Setting::ALL.into_iter().filter(|setting| setting.info().access != Access::WriteOnly) {
+        let info = setting.info();
+        let key = match setting {
+            Setting::PagesetTuning => "tuning",
+            Setting::ZoneReclaimMode => "node_reclaim",
+            Setting::PercpuPagelistHighFraction => "high_fraction",
+            _ => info.name,
+        };
+        let quote = if info.values.range().is_some() { "" } else { "\"" };
+        let load = |text: &str| {
+            // The last run's hog and variant set nothing, so its part's key is used.
+            let part = "name = \"hog\"\nmachine = \"small.json\"\n";
+            let set = format!("{part}config.{key} = {quote}{text}{quote}\n");
+            load_files(&changed(SMALL, part, &set), FIGURES, MACHINE)
+        };
+        let names: &[&str] = if let SettingValues::Names(names) = info.values { names } else { &[] };
+        let Edges { right, wrong } = Edges::of(info.values.range(), names);
+        for text in right {
+            match load(&text) {
+                Ok(plan) => assert_eq!(plan.runs[11].config.get(setting).to_string(), text, "{setting}"),
+                // More than the machine has.
+                Err(error) => assert!(setting == Setting::MinFreeKbytes, "{error}"),
+            }
+        }
+        for text in wrong {
+            let error = load(&text).unwrap_err().problem;
+            let allowed = if setting == Setting::ZoneReclaimMode {
+                "must be \"on\", \"off\" or a mode from 0 to 7".to_owned()
+            } else {
+                info.values.to_string()
+            };
+            let is_number = text.parse::<i64>().is_ok();
+            assert!(error.contains(key) && (error.contains(&allowed) || !is_number), "{error}");
+        }
+    }
 }
 
 /// Returns the machine of the small experiment, to be simulated.

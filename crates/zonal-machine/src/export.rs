@@ -142,14 +142,8 @@ fn file_zone(zone: &ZoneModel) -> FileZone {
 }
 
 fn file_settings(settings: &Settings) -> FileSettings {
-    FileSettings {
-        min_free_kbytes: settings.min_free_kib,
-        watermark_scale_factor: Some(settings.watermark_scale_factor),
-        lowmem_reserve_ratio: Some(settings.lowmem_reserve_ratio.to_vec()),
-        zone_reclaim_mode: Some(settings.zone_reclaim_mode),
-        percpu_pagelist_high_fraction: Some(settings.high_fraction),
-        min_unmapped_ratio: Some(u32::from(settings.min_unmapped_percent)),
-    }
+    let all = Settings::ALL.into_iter().map(|setting| (setting, settings.numbers(setting)));
+    FileSettings(all.filter(|(_, numbers)| !numbers.is_empty()).collect())
 }
 
 fn file_observed(observed: &Observed) -> FileObserved {

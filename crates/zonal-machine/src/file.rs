@@ -13,12 +13,12 @@ use std::path::Path;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use zonal::settings::Setting;
+use zonal::settings::{Setting, SettingValues};
 use zonal::units::ZoneKind;
 
 use crate::error::MachineError;
 use crate::input::{self, Limit};
-use crate::model::MachineModel;
+use crate::model::{MachineModel, Settings};
 
 #[derive(Serialize, Deserialize, Clone, Debug, Default)]
 #[serde(deny_unknown_fields)]
@@ -87,21 +87,14 @@ pub(crate) enum FileKind {
     Movable,
 }
 
-/// Settings of a kernel. Their names are those in the settings table.
-#[derive(Serialize, Clone, Debug, Default)]
-pub(crate) struct FileSettings {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) min_free_kbytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) watermark_scale_factor: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) lowmem_reserve_ratio: Option<Vec<u32>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) zone_reclaim_mode: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) percpu_pagelist_high_fraction: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) min_unmapped_ratio: Option<u32>,
+/// A kernel's settings, named as in the settings table, and their numbers. Most settings have one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FileSettings(pub(crate) Vec<(Setting, Vec<u64>)>);
+
+impl FileSettings {
+    pub(crate) fn has(&self, setting: Setting) -> bool {
+        self.0.iter().any(|(other, _)| *other == setting)
+    }
 }
 
 #[derive(Serialize, Deserialize, Clone, Debug, Default)]
@@ -228,8 +221,8 @@ impl<'de> Deserialize<'de> for FileRow {
 
 impl<'de> Deserialize<'de> for FileSettings {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Settings;
-        impl<'de> Visitor<'de> for Settings {
+        struct Names;
+        impl<'de> Visitor<'de> for Names {
             type Value = FileSettings;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -239,40 +232,49 @@ impl<'de> Deserialize<'de> for FileSettings {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<FileSettings, A::Error> {
                 let mut settings = FileSettings::default();
                 while let Some(name) = map.next_key::<String>()? {
-                    settings.read(Setting::named(&name).map_err(A::Error::custom)?, &mut map)?;
+                    let setting = Setting::named(&name).map_err(A::Error::custom)?;
+                    if let Some(numbers) = numbers(setting, &settings, &mut map)? {
+                        settings.0.push((setting, numbers));
+                    }
                 }
                 Ok(settings)
             }
         }
-        deserializer.deserialize_map(Settings)
+        deserializer.deserialize_map(Names)
     }
 }
 
-impl FileSettings {
-    /// Reads the value of a setting.
-    fn read<'de, A: MapAccess<'de>>(&mut self, setting: Setting, map: &mut A) -> Result<(), A::Error> {
-        match setting {
-            Setting::MinFreeKbytes => value(setting, &mut self.min_free_kbytes, map),
-            Setting::WatermarkScaleFactor => value(setting, &mut self.watermark_scale_factor, map),
-            Setting::LowmemReserveRatio => value(setting, &mut self.lowmem_reserve_ratio, map),
-            Setting::ZoneReclaimMode => value(setting, &mut self.zone_reclaim_mode, map),
-            Setting::PercpuPagelistHighFraction => {
-                value(setting, &mut self.percpu_pagelist_high_fraction, map)
-            }
-            Setting::MinUnmappedRatio => value(setting, &mut self.min_unmapped_ratio, map),
-            _ => Err(A::Error::custom(format_args!("{setting} is a setting of pools; a machine has none"))),
-        }
-    }
-}
-
-fn value<'de, A: MapAccess<'de>, T: Deserialize<'de>>(
+/// Reads the numbers of a setting.
+fn numbers<'de, A: MapAccess<'de>>(
     setting: Setting,
-    field: &mut Option<T>,
+    known: &FileSettings,
     map: &mut A,
-) -> Result<(), A::Error> {
-    if field.is_some() {
+) -> Result<Option<Vec<u64>>, A::Error> {
+    if !Settings::ALL.contains(&setting) {
+        return Err(A::Error::custom(format_args!("{setting} is a setting of pools; a machine has none")));
+    }
+    if known.has(setting) {
         return Err(A::Error::custom(format_args!("{setting} is listed twice; it must occur once")));
     }
-    *field = map.next_value()?;
-    Ok(())
+    Ok(match setting.info().values {
+        SettingValues::PerKind => {
+            let numbers: Option<Vec<u32>> = map.next_value()?;
+            numbers.map(|numbers| numbers.into_iter().map(u64::from).collect())
+        }
+        SettingValues::NumberOrAuto { .. } => map.next_value::<Option<u64>>()?.map(|number| vec![number]),
+        _ => map.next_value::<Option<u32>>()?.map(|number| vec![number.into()]),
+    })
+}
+
+impl Serialize for FileSettings {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for (setting, numbers) in &self.0 {
+            match &numbers[..] {
+                [number] => map.serialize_entry(setting.info().name, number)?,
+                numbers => map.serialize_entry(setting.info().name, numbers)?,
+            }
+        }
+        map.end()
+    }
 }

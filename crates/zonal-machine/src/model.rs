@@ -8,10 +8,17 @@
 use std::collections::BTreeMap;
 
 use zonal::Config;
+use zonal::config::NodeReclaim;
 use zonal::rules::fallback_order::{CpuPenalty, FallbackNodes};
+use zonal::rules::watermarks::MovableMin;
+use zonal::settings::Setting;
 use zonal::units::{CpuId, NodeId, PageCount, Pfn, ZoneKind};
 
+use crate::error::Problem;
 use crate::kernel::KernelVersion;
+
+/// Largest setting or count. It is more than any machine has, and small enough to add without overflow checks.
+pub(crate) const MOST: u64 = 1 << 52;
 
 /// The assumed distance between two nodes whose distance is unknown, as in kernels without a SLIT (the firmware's
 /// distance table).
@@ -105,6 +112,63 @@ impl Default for Settings {
     }
 }
 
+impl Settings {
+    /// The settings of [the table](zonal::settings) that a machine has.
+    pub const ALL: [Setting; 6] = [
+        Setting::MinFreeKbytes,
+        Setting::WatermarkScaleFactor,
+        Setting::LowmemReserveRatio,
+        Setting::ZoneReclaimMode,
+        Setting::PercpuPagelistHighFraction,
+        Setting::MinUnmappedRatio,
+    ];
+
+    /// Returns the numbers of a setting. There are none if the machine does not have the setting, or if the value is
+    /// computed from the machine's size.
+    #[must_use]
+    pub fn numbers(&self, setting: Setting) -> Vec<u64> {
+        let number: u64 = match setting {
+            Setting::MinFreeKbytes => return self.min_free_kib.into_iter().collect(),
+            Setting::LowmemReserveRatio => return self.lowmem_reserve_ratio.map(u64::from).to_vec(),
+            Setting::WatermarkScaleFactor => self.watermark_scale_factor.into(),
+            Setting::ZoneReclaimMode => self.zone_reclaim_mode.into(),
+            Setting::PercpuPagelistHighFraction => self.high_fraction.into(),
+            Setting::MinUnmappedRatio => self.min_unmapped_percent.into(),
+            _ => return Vec::new(),
+        };
+        vec![number]
+    }
+
+    /// Sets the numbers of a setting.
+    ///
+    /// Kernels accept more than the table of settings: any scale factor, mode and fraction in old versions, and a ratio
+    /// for device memory. Only what would overflow or has no meaning is refused.
+    pub(crate) fn set(&mut self, setting: Setting, numbers: &[u64]) -> Result<(), Problem> {
+        let number = numbers.first().copied().unwrap_or_default();
+        let at_most =
+            |most| if number > most { Err(Problem::TooLarge { value: number, most }) } else { Ok(number) };
+        match setting {
+            Setting::MinFreeKbytes => self.min_free_kib = Some(at_most(MOST)?),
+            Setting::LowmemReserveRatio => {
+                if !(4..=5).contains(&numbers.len()) {
+                    return Err(Problem::Ratios(numbers.len()));
+                }
+                let ratios = self.lowmem_reserve_ratio.iter_mut().zip(numbers);
+                ratios.for_each(|(ratio, &number)| *ratio = number as u32);
+            }
+            Setting::WatermarkScaleFactor => self.watermark_scale_factor = number as u32,
+            Setting::ZoneReclaimMode => self.zone_reclaim_mode = number as u32,
+            Setting::PercpuPagelistHighFraction => self.high_fraction = number as u32,
+            Setting::MinUnmappedRatio => {
+                let range = setting.info().values.range();
+                self.min_unmapped_percent = at_most(range.map_or(0, |range| *range.end()))? as u8;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
 /// The values that a kernel reported. Each of them may be unknown.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Observed {
@@ -179,6 +243,21 @@ impl MachineModel {
     #[must_use]
     pub fn distance_between(&self, from: usize, to: usize) -> u8 {
         self.nodes[from].distances[to]
+    }
+
+    /// Returns an allocator configuration with the machine's settings. Unknown `zone_reclaim_mode` bits are cleared.
+    #[must_use]
+    pub fn config(&self) -> Config {
+        let settings = &self.settings;
+        Config {
+            page_bytes: self.page_bytes,
+            watermarks: settings.watermarks(self.page_bytes, MovableMin::default()),
+            node_reclaim: NodeReclaim::from_mode(settings.zone_reclaim_mode & 7).unwrap_or_default(),
+            high_fraction: settings.high_fraction,
+            min_unmapped_percent: settings.min_unmapped_percent,
+            cpu_penalty: self.cpu_penalty(),
+            ..Config::default()
+        }
     }
 
     /// Returns the CPU penalty to assume. For observed values without a penalty this is `Off`, because a kernel builds

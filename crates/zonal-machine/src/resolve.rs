@@ -8,20 +8,17 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use zonal::machine::LOCAL_DISTANCE;
 use zonal::rules::fallback_order::CpuPenalty;
-use zonal::settings::{Setting, SettingValues};
 use zonal::units::{CpuId, MAX_NODES, NodeId, PageCount, Pfn, ZoneKind};
 
 use crate::error::{FALLBACK_ORDER, MachineError, Problem};
 use crate::file::{FileMachine, FileNode, FileObserved, FileObservedZone, FileSettings, FileZone};
 use crate::model::{
-    MachineModel, NUMA_DEFAULT_DISTANCE, NodeModel, Observed, ObservedZone, Presence, Settings, ZoneModel,
+    MOST, MachineModel, NUMA_DEFAULT_DISTANCE, NodeModel, Observed, ObservedZone, Presence, Settings,
+    ZoneModel,
 };
 
 /// A result whose error is a field's name and its value's problem.
 type Found<T> = Result<T, (String, Problem)>;
-
-/// Largest setting or count. It is more than any machine has, and small enough to add without overflow checks.
-const MOST: u64 = 1 << 52;
 
 /// Largest memory in bytes, including holes. This is also the largest `min_free_kbytes`.
 const BYTES_MAX: u64 = MOST << 10;
@@ -213,39 +210,11 @@ fn zone(file: &FileZone, online: &BTreeSet<NodeId>, frames_max: u64) -> Found<Zo
 }
 
 fn settings(file: &FileSettings) -> Found<Settings> {
-    let defaults = Settings::default();
-    let at_most = |name: &str, value: u64, most: u64| match value {
-        value if value > most => Err((format!("settings.{name}"), Problem::TooLarge { value, most })),
-        _ => Ok(()),
-    };
-    // Kernels accept more than the table of settings: any scale factor, mode and fraction in old versions, and a ratio
-    // for device memory. Only what would overflow or has no meaning is refused.
-    at_most("min_free_kbytes", file.min_free_kbytes.unwrap_or(0), MOST)?;
-    let unmapped = file.min_unmapped_ratio.unwrap_or(u32::from(defaults.min_unmapped_percent));
-    at_most("min_unmapped_ratio", u64::from(unmapped), largest(Setting::MinUnmappedRatio))?;
-    let mut ratios = defaults.lowmem_reserve_ratio;
-    if let Some(given) = &file.lowmem_reserve_ratio {
-        if !(4..=5).contains(&given.len()) {
-            return Err(("settings.lowmem_reserve_ratio".to_owned(), Problem::Ratios(given.len())));
-        }
-        ratios[..given.len()].copy_from_slice(given);
+    let mut settings = Settings::default();
+    for (setting, numbers) in &file.0 {
+        settings.set(*setting, numbers).map_err(|problem| (format!("settings.{setting}"), problem))?;
     }
-    Ok(Settings {
-        min_free_kib: file.min_free_kbytes,
-        watermark_scale_factor: file.watermark_scale_factor.unwrap_or(defaults.watermark_scale_factor),
-        lowmem_reserve_ratio: ratios,
-        zone_reclaim_mode: file.zone_reclaim_mode.unwrap_or(defaults.zone_reclaim_mode),
-        high_fraction: file.percpu_pagelist_high_fraction.unwrap_or(defaults.high_fraction),
-        min_unmapped_percent: unmapped as u8,
-    })
-}
-
-/// Returns the largest number that the table of settings has for a setting.
-fn largest(setting: Setting) -> u64 {
-    match setting.info().values {
-        SettingValues::Number { max, .. } | SettingValues::NumberOrAuto { max, .. } => max,
-        _ => u64::MAX,
-    }
+    Ok(settings)
 }
 
 fn observed(file: &FileObserved, nodes: &[NodeModel], zones: &[ZoneModel]) -> Found<Observed> {

@@ -4,6 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 use zonal::machine::ZoneDescription;
+use zonal::settings::Setting;
 use zonal_machine::{MachineModel, OwnedMachine};
 
 /// Returns a valid machine, in which each test makes one error.
@@ -159,6 +160,44 @@ fn unreadable_files_are_named() {
     fs::write(&missing, [0xff, 0xfe]).unwrap();
     let message = MachineModel::read(&missing).unwrap_err().to_string();
     assert!(message.contains("missing.json") && message.contains("UTF-8"), "{message}");
+}
+
+/// A machine file has the same settings as the machine, and refuses what their types and ranges exclude.
+#[test]
+fn every_setting_of_a_machine_is_read_and_written() {
+    for setting in Setting::ALL {
+        let name = setting.info().name;
+        let read = |value: &Value| {
+            let mut file = duo();
+            file["settings"][name] = value.clone();
+            MachineModel::from_json(&file.to_string(), "duo.json").map_err(|error| error.to_string())
+        };
+        let (right, wrong) = match setting {
+            Setting::MinFreeKbytes => (vec![json!(0), json!(1_u64 << 52)], json!((1_u64 << 52) + 1)),
+            Setting::LowmemReserveRatio => {
+                (vec![json!([1, 2, 3, 4]), json!([0, 0, 0, 0, u32::MAX])], json!([1]))
+            }
+            Setting::MinUnmappedRatio => (vec![json!(0), json!(100)], json!(101)),
+            _ => (vec![json!(0), json!(u32::MAX)], json!(1_u64 << 32)),
+        };
+        if !zonal_machine::Settings::ALL.contains(&setting) {
+            let error = read(&right[0]).unwrap_err();
+            assert!(error.contains(&format!("{name} is a setting of pools")), "{error}");
+            continue;
+        }
+        for value in right {
+            let model = read(&value).unwrap();
+            let numbers = model.settings.numbers(setting);
+            let given = value.as_array().cloned().unwrap_or_else(|| vec![value.clone()]);
+            assert!(
+                numbers.iter().zip(given).all(|(number, given)| json!(number) == given),
+                "{name}: {numbers:?}"
+            );
+            assert_eq!(MachineModel::from_json(&model.to_json(), "duo.json").unwrap(), model, "{name}");
+        }
+        let error = read(&wrong).unwrap_err();
+        assert!(error.contains(&format!("settings.{name}: ")), "{error}");
+    }
 }
 
 #[test]

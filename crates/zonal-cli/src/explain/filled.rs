@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::fs;
 
+use zonal::config::NodeReclaim;
 use zonal::machine::FrameRange;
 use zonal::platform::one_thread::OneThread;
-use zonal::rules::watermarks::MovableMin;
 use zonal::units::{NodeId, PageCount, PageKind, ZoneKind};
 use zonal::{Allocator, Config};
 use zonal_bench::{DescribedError, with_described};
@@ -47,17 +47,9 @@ impl<'a> Filled<'a> {
         &self,
         ask: impl FnOnce(&Allocator<'_, OneThread>) -> Result<R, Failure>,
     ) -> Result<R, Failure> {
-        let settings = &self.model.settings;
-        let config = Config {
-            page_bytes: self.model.page_bytes,
-            watermarks: settings.watermarks(self.model.page_bytes, MovableMin::default()),
-            high_fraction: settings.high_fraction,
-            min_unmapped_percent: settings.min_unmapped_percent,
-            node_reclaim: zonal::config::NodeReclaim::from_mode(settings.zone_reclaim_mode)
-                .map_err(Failure::bad_input)?,
-            cpu_penalty: self.model.cpu_penalty(),
-            ..Config::default()
-        };
+        let mode = self.model.settings.zone_reclaim_mode;
+        let node_reclaim = NodeReclaim::from_mode(mode).map_err(Failure::bad_input)?;
+        let config = Config { node_reclaim, ..self.model.config() };
         let owned = OwnedMachine::from(self.model);
         let asked = with_described(&owned, &config, |allocator| {
             self.fill(allocator)?;

@@ -8,6 +8,7 @@ mod checks;
 mod nodes;
 mod zones;
 
+use zonal::settings::Setting;
 use zonal_machine::{Advice, Check, Excerpt, MachineModel, Report, Rules, Settings, Severity};
 use zonal_page::{Block, Cell, Chart, Column, Finding, Kind, Page, Section, Table, Tone};
 
@@ -70,23 +71,17 @@ fn advice(advice: &[Advice]) -> Vec<Block<'static>> {
 }
 
 fn settings(settings: &Settings) -> Table {
-    let min_free = match settings.min_free_kib {
-        Some(kib) => kib.to_string(),
-        None => "computed from the size of memory".to_owned(),
+    let row = |setting: Setting| {
+        let numbers: Vec<String> = settings.numbers(setting).iter().map(ToString::to_string).collect();
+        let value = match &numbers[..] {
+            [] => "computed from the size of memory".to_owned(),
+            numbers => numbers.join(" "),
+        };
+        vec![Cell::from(format!("vm.{setting}")), Cell::from(value)]
     };
-    let ratios = settings.lowmem_reserve_ratio.map(|ratio| ratio.to_string());
-    let values = [
-        ("vm.min_free_kbytes", min_free),
-        ("vm.watermark_scale_factor", settings.watermark_scale_factor.to_string()),
-        ("vm.lowmem_reserve_ratio", ratios.join(" ")),
-        ("vm.zone_reclaim_mode", settings.zone_reclaim_mode.to_string()),
-        ("vm.percpu_pagelist_high_fraction", settings.high_fraction.to_string()),
-        ("vm.min_unmapped_ratio", settings.min_unmapped_percent.to_string()),
-    ];
-    let row = |(name, value): (&str, String)| vec![Cell::from(name), Cell::from(value)];
     Table {
         caption: "Settings that the values on this page depend on".to_owned(),
         columns: vec![Column::new(Kind::Code, "setting"), Column::new(Kind::Text, "value")],
-        rows: vec![values.into_iter().map(row).collect()],
+        rows: vec![Settings::ALL.into_iter().map(row).collect()],
     }
 }

@@ -5,35 +5,37 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Deserializer, de};
-use zonal::config::{NodeReclaim, StatInterval, ZonelistCache};
-use zonal::rules::fallback_order::{CpuPenalty, NodeLoad};
-use zonal::rules::pageset_tuning::PagesetTuning;
+use serde::de::{self, DeserializeSeed, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use zonal::rules::fallback_order::CpuPenalty;
 use zonal::rules::stat_threshold::{CounterRules, FoldRule, PressureRule, ThresholdRule, TotalsRule};
-use zonal::rules::watermarks::MovableMin;
-use zonal::settings::{NamedRule, Setting, SettingValue};
+use zonal::settings::{Access, Setting, SettingValues};
 use zonal::units::PageCount;
 use zonal::{Config, error::ConfigError};
 use zonal_machine::MachineModel;
 
+/// Settings that experiment files name differently.
+const NAMES: [(&str, Setting); 3] = [
+    ("tuning", Setting::PagesetTuning),
+    ("node_reclaim", Setting::ZoneReclaimMode),
+    ("high_fraction", Setting::PercpuPagelistHighFraction),
+];
+const CPU_PENALTY: &str = "cpu_penalty";
+const FREE_AREAS: &str = "free_areas";
+const COUNTERS: &str = "counters";
+
 /// The contents of a `config` table; all keys are optional.
-#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct Choices {
-    tuning: Option<Named<PagesetTuning>>,
-    zonelist_cache: Option<Named<ZonelistCache>>,
-    node_reclaim: Option<ReclaimMode>,
-    node_load: Option<Named<NodeLoad>>,
+    /// Settings in the table, with values that [`Setting::parse`] accepts.
+    settings: Vec<(Setting, String)>,
     cpu_penalty: Option<Switch>,
-    high_fraction: Option<HighFraction>,
     free_areas: Option<FreeAreaCount>,
-    min_free_kbytes: Option<MinFree>,
-    watermark_scale_factor: Option<ScaleFactor>,
-    reclaim_distance: Option<Distance>,
-    min_unmapped_ratio: Option<UnmappedRatio>,
-    stat_interval: Option<Seconds>,
     counters: Counters,
 }
+
+/// A key of a `config` table, and its setting if the settings table has it.
+struct Key(&'static str, Option<Setting>);
 
 /// Settings of zoned counters; all keys are optional.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Deserialize)]
@@ -88,28 +90,12 @@ enum Switch {
 }
 
 /// A mode of node reclaim: a switch, or the number that Linux uses for the mode.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(untagged, expecting = "must be \"on\", \"off\" or a mode from 0 to 7")]
 enum ReclaimMode {
     Named(Switch),
-    Number(Mode),
+    Number(#[serde(deserialize_with = "mode")] String),
 }
-
-/// A rule, by its name in the table of settings.
-#[derive(Clone, Copy, PartialEq, Debug)]
-struct Named<R>(R);
-
-/// A number within the range that the settings table has for the setting at this place of [`Setting::ALL`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Number<const SETTING: usize>(u64);
-
-type Mode = Number<{ Setting::ZoneReclaimMode as usize }>;
-type MinFree = Number<{ Setting::MinFreeKbytes as usize }>;
-type ScaleFactor = Number<{ Setting::WatermarkScaleFactor as usize }>;
-type HighFraction = Number<{ Setting::PercpuPagelistHighFraction as usize }>;
-type Distance = Number<{ Setting::ReclaimDistance as usize }>;
-type UnmappedRatio = Number<{ Setting::MinUnmappedRatio as usize }>;
-type Seconds = Number<{ Setting::StatInterval as usize }>;
 
 /// Free areas per zone; each free area has its own lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
@@ -124,41 +110,17 @@ enum FreeAreaCount {
 impl Choices {
     /// Returns the configuration for a machine.
     pub(super) fn config(&self, model: &MachineModel) -> Config {
-        let default = Config::default();
-        let mut settings = model.settings;
-        settings.min_free_kib = self.min_free_kbytes.map(|Number(kib)| kib).or(settings.min_free_kib);
-        settings.watermark_scale_factor = self
-            .watermark_scale_factor
-            .map_or(settings.watermark_scale_factor, |Number(factor)| factor as u32);
-        let node_reclaim = NodeReclaim::from_mode(settings.zone_reclaim_mode & 7).unwrap_or_default();
         let widest = model.zones.iter().map(|zone| zone.spanned).max().unwrap_or(PageCount::ZERO);
-        Config {
-            page_bytes: model.page_bytes,
-            watermarks: settings.watermarks(model.page_bytes, MovableMin::default()),
-            node_load: self.node_load.map_or(default.node_load, |Named(rule)| rule),
-            cpu_penalty: self.cpu_penalty.map_or(model.cpu_penalty(), Into::into),
-            tuning: self.tuning.map_or(default.tuning, |Named(rule)| rule),
-            high_fraction: self
-                .high_fraction
-                .map_or(settings.high_fraction, |Number(fraction)| fraction as u32),
-            zonelist_cache: self.zonelist_cache.map_or(default.zonelist_cache, |Named(rule)| rule),
-            node_reclaim: self.node_reclaim.map_or(node_reclaim, Into::into),
-            reclaim_distance: self
-                .reclaim_distance
-                .map_or(default.reclaim_distance, |Number(distance)| distance as u8),
-            min_unmapped_percent: self
-                .min_unmapped_ratio
-                .map_or(settings.min_unmapped_percent, |Number(percent)| percent as u8),
-            free_area_min: match self.free_areas {
-                Some(FreeAreaCount::One) => widest,
-                _ => default.free_area_min,
-            },
-            counters: self.counters.rules(),
-            stat_interval: self.stat_interval.map_or(default.stat_interval, |Number(seconds)| {
-                StatInterval::from_seconds(seconds as u32).unwrap_or_default()
-            }),
-            ..default
+        let mut config = model.config();
+        config.cpu_penalty = self.cpu_penalty.map_or(config.cpu_penalty, Into::into);
+        config.counters = self.counters.rules();
+        if self.free_areas == Some(FreeAreaCount::One) {
+            config.free_area_min = widest;
         }
+        for (setting, value) in &self.settings {
+            config.set(setting.info().name, value).expect("reading the file has checked the value");
+        }
+        config
     }
 }
 
@@ -204,18 +166,7 @@ pub(super) fn key_of(error: &ConfigError) -> Option<&'static str> {
     match error {
         ConfigError::MinFree { .. } => Some("min_free_kbytes"),
         ConfigError::CounterThreshold(_) => Some("counters"),
-        ConfigError::Percent(_) => Some("min_unmapped_ratio"),
         _ => None,
-    }
-}
-
-impl From<ReclaimMode> for NodeReclaim {
-    fn from(mode: ReclaimMode) -> Self {
-        match mode {
-            ReclaimMode::Named(Switch::On) => Self::ON,
-            ReclaimMode::Named(Switch::Off) => Self::OFF,
-            ReclaimMode::Number(Number(mode)) => Self::from_mode(mode as u32).unwrap_or_default(),
-        }
     }
 }
 
@@ -225,25 +176,94 @@ impl From<Switch> for CpuPenalty {
     }
 }
 
-impl<'de, R: NamedRule> Deserialize<'de> for Named<R> {
+/// Returns all keys: those of settings that a configuration can have, and others.
+fn keys() -> impl Iterator<Item = Key> {
+    let others = Setting::ALL.into_iter().filter(|setting| {
+        setting.info().access != Access::WriteOnly && NAMES.iter().all(|(_, named)| named != setting)
+    });
+    let settings = NAMES.into_iter().chain(others.map(|setting| (setting.info().name, setting)));
+    let settings = settings.map(|(name, setting)| Key(name, Some(setting)));
+    settings.chain([CPU_PENALTY, FREE_AREAS, COUNTERS].map(|name| Key(name, None)))
+}
+
+impl<'de> Deserialize<'de> for Key {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let name = String::deserialize(deserializer)?;
-        R::from_name(&name).map(Self).map_err(|_| refused(R::SETTING, format_args!("`{name}`")))
+        let key = String::deserialize(deserializer)?;
+        keys().find(|Self(name, _)| *name == key).ok_or_else(|| {
+            let names: Vec<String> = keys().map(|Self(name, _)| format!("`{name}`")).collect();
+            de::Error::custom(format_args!("unknown field `{key}`, expected one of {}", names.join(", ")))
+        })
     }
 }
 
-impl<'de, const SETTING: usize> Deserialize<'de> for Number<SETTING> {
+impl<'de> Deserialize<'de> for Choices {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let (setting, number) = (Setting::ALL[SETTING], i64::deserialize(deserializer)?);
-        match setting.parse(&number.to_string()) {
-            Ok(SettingValue::Number(number)) => Ok(Self(number)),
-            _ => Err(refused(setting, format_args!("{number}"))),
+        struct Keys;
+        impl<'de> Visitor<'de> for Keys {
+            type Value = Choices;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a table of settings")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Choices, A::Error> {
+                let mut choices = Choices::default();
+                while let Some(key) = map.next_key()? {
+                    match key {
+                        Key(_, Some(setting)) => {
+                            choices.settings.push((setting, map.next_value_seed(ValueOf(setting))?));
+                        }
+                        Key(CPU_PENALTY, _) => choices.cpu_penalty = Some(map.next_value()?),
+                        Key(FREE_AREAS, _) => choices.free_areas = Some(map.next_value()?),
+                        _ => choices.counters = map.next_value()?,
+                    }
+                }
+                Ok(choices)
+            }
+        }
+        deserializer.deserialize_map(Keys)
+    }
+}
+
+/// Reads the value of a setting as text that [`Setting::parse`] accepts.
+struct ValueOf(Setting);
+
+impl<'de> DeserializeSeed<'de> for ValueOf {
+    type Value = String;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<String, D::Error> {
+        let Self(setting) = self;
+        match setting.info().values {
+            _ if setting == Setting::ZoneReclaimMode => {
+                ReclaimMode::deserialize(deserializer).map(|mode| match mode {
+                    ReclaimMode::Named(switch) => u8::from(switch == Switch::On).to_string(),
+                    ReclaimMode::Number(mode) => mode,
+                })
+            }
+            SettingValues::Number { .. } | SettingValues::NumberOrAuto { .. } => {
+                number(setting, deserializer)
+            }
+            _ => {
+                let text = String::deserialize(deserializer)?;
+                check(setting, &text, format_args!("`{text}`"))?;
+                Ok(text)
+            }
         }
     }
 }
 
-/// Creates the error for a value that a setting cannot have. The reader adds the key, whose name may differ from the
-/// name of the setting.
-fn refused<E: de::Error>(setting: Setting, value: fmt::Arguments<'_>) -> E {
-    E::custom(format_args!("cannot be {value}; allowed: {}", setting.info().values))
+fn mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    number(Setting::ZoneReclaimMode, deserializer)
+}
+
+fn number<'de, D: Deserializer<'de>>(setting: Setting, deserializer: D) -> Result<String, D::Error> {
+    let text = i64::deserialize(deserializer)?.to_string();
+    check(setting, &text, format_args!("{text}"))?;
+    Ok(text)
+}
+
+/// Refuses a value that a setting cannot have. The reader adds the key, whose name may differ from the setting's.
+fn check<E: de::Error>(setting: Setting, text: &str, shown: fmt::Arguments<'_>) -> Result<(), E> {
+    let wrong = |_| E::custom(format_args!("cannot be {shown}; allowed: {}", setting.info().values));
+    setting.parse(text).map(|_| ()).map_err(wrong)
 }

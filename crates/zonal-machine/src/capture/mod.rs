@@ -15,11 +15,13 @@ mod zoneinfo;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use zonal::settings::Setting;
+
 use crate::error::MachineError;
 use crate::file::{FileMachine, FileNode, FileObserved, FileRow, FileSchema, FileSettings, FileZone};
 use crate::input::Limit;
 use crate::kernel::{KernelVersion, Rules};
-use crate::model::MachineModel;
+use crate::model::{MachineModel, Settings};
 
 use kernel_log::Log;
 use nodes::Topology;
@@ -120,15 +122,15 @@ fn zone_info(tree: &Tree) -> Result<Option<ZoneInfo>, MachineError> {
 /// Drops a value that the kernel reported if its prediction would depend on a guess. A difference would then show
 /// nothing about the kernel.
 fn forget_unfounded(observed: &mut FileObserved, settings: &FileSettings, topology: &Topology) {
-    let marks = settings.min_free_kbytes.is_some();
-    let gaps = marks && settings.watermark_scale_factor.is_some();
+    let marks = settings.has(Setting::MinFreeKbytes);
+    let gaps = marks && settings.has(Setting::WatermarkScaleFactor);
     let cpus = topology.knows_cpus();
-    let pagesets = cpus && settings.percpu_pagelist_high_fraction.is_some();
+    let pagesets = cpus && settings.has(Setting::PercpuPagelistHighFraction);
     for zone in &mut observed.zones {
         zone.min = zone.min.filter(|_| marks);
         zone.low = zone.low.filter(|_| gaps);
         zone.high = zone.high.filter(|_| gaps);
-        zone.protection = zone.protection.take().filter(|_| settings.lowmem_reserve_ratio.is_some());
+        zone.protection = zone.protection.take().filter(|_| settings.has(Setting::LowmemReserveRatio));
         zone.pageset_high = zone.pageset_high.filter(|_| gaps && pagesets);
         zone.pageset_high_min = zone.pageset_high_min.filter(|_| gaps && pagesets);
         zone.pageset_high_max = zone.pageset_high_max.filter(|_| pagesets);
@@ -168,30 +170,30 @@ fn settings(tree: &Tree, names: &[String]) -> FileSettings {
         }
         value
     };
-    let narrow = |name: &str| number(name).and_then(|value| u32::try_from(value).ok());
-    let fraction = if tree.has("proc/sys/vm/percpu_pagelist_fraction") {
-        narrow("percpu_pagelist_fraction")
-    } else {
-        narrow("percpu_pagelist_high_fraction")
-    };
-    let ratios = tree.note_missing("proc/sys/vm/lowmem_reserve_ratio").map(|text| {
+    let ratios = || {
+        let text = tree.note_missing("proc/sys/vm/lowmem_reserve_ratio")?;
         let given: Vec<u32> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-        zoneinfo::KINDS.map(|kind| {
+        let ratio = |kind: &str| {
             let at = names.iter().position(|name| name == kind);
-            at.and_then(|at| given.get(at)).copied().unwrap_or(0)
-        })
-    });
-    // Kernels without NUMA have neither of the last two settings.
+            u64::from(at.and_then(|at| given.get(at)).copied().unwrap_or(0))
+        };
+        (!names.is_empty()).then(|| zoneinfo::KINDS.map(ratio).to_vec())
+    };
+    // Kernels without NUMA have no settings for node reclaim.
     let numa = tree.has("sys/devices/system/node");
-    let optional = |name: &str| if numa { narrow(name) } else { None };
-    FileSettings {
-        min_free_kbytes: number("min_free_kbytes"),
-        watermark_scale_factor: narrow("watermark_scale_factor"),
-        lowmem_reserve_ratio: ratios.filter(|_| !names.is_empty()).map(|ratios| ratios.to_vec()),
-        zone_reclaim_mode: optional("zone_reclaim_mode"),
-        percpu_pagelist_high_fraction: fraction,
-        min_unmapped_ratio: optional("min_unmapped_ratio"),
-    }
+    let numbers = |setting: Setting| {
+        let name = match setting {
+            Setting::LowmemReserveRatio => return ratios(),
+            Setting::ZoneReclaimMode | Setting::MinUnmappedRatio if !numa => return None,
+            Setting::PercpuPagelistHighFraction if tree.has("proc/sys/vm/percpu_pagelist_fraction") => {
+                "percpu_pagelist_fraction"
+            }
+            _ => setting.info().name,
+        };
+        let is_wide = setting == Setting::MinFreeKbytes;
+        number(name).filter(|&number| is_wide || u32::try_from(number).is_ok()).map(|number| vec![number])
+    };
+    FileSettings(Settings::ALL.iter().filter_map(|&setting| Some((setting, numbers(setting)?))).collect())
 }
 
 fn file_nodes(topology: &Topology, tree: &Tree) -> Vec<FileNode> {

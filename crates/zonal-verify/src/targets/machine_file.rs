@@ -6,9 +6,8 @@
 //! Related files: `captured_tree.rs` makes the same checks.
 
 use zonal::error::AllocError;
-use zonal::rules::watermarks::MovableMin;
 use zonal::units::{Order, PageCount};
-use zonal::{Allocator, Config, Machine, Platform, Request};
+use zonal::{Allocator, Machine, Platform, Request};
 use zonal_machine::{KernelVersion, MachineModel, OwnedMachine, Rules, explain};
 
 use super::errors::check_error;
@@ -57,14 +56,7 @@ fn is_small(model: &MachineModel) -> bool {
 
 /// Builds an allocator, allocates blocks of several orders until no memory is left, and frees them all.
 fn exercise(machine: &Machine<'_>, model: &MachineModel, managed: PageCount) {
-    let config = Config {
-        page_bytes: model.page_bytes,
-        watermarks: model.settings.watermarks(model.page_bytes, MovableMin::default()),
-        high_fraction: model.settings.high_fraction,
-        cpu_penalty: model.cpu_penalty(),
-        min_unmapped_percent: model.settings.min_unmapped_percent,
-        ..Config::default()
-    };
+    let config = model.config();
     let built =
         World::build::<Plain, _>(machine, &config, |world| take_and_free_all(&world.allocator, managed));
     if let Err(error) = built {
