@@ -136,7 +136,7 @@ impl Pool {
         let least = self.core.memory().unit_frames();
         self.parts().for_each(|part| self.add_ranges(part, PartState::Online, least, &mut online));
         let mut parts: Vec<(PageCount, FrameRange)> =
-            online.into_iter().map(|part| (allocator.free_in(part), part)).collect();
+            online.into_iter().map(|part| (allocator.count_free(part), part)).collect();
         parts.sort_by_key(|&(free, part)| (Reverse(free), Reverse(part.start)));
         let (mut done, mut failures, mut in_use) = (0, 0, Vec::new());
         for (_, part) in parts {

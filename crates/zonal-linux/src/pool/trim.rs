@@ -104,7 +104,7 @@ impl Pool {
 
     /// Returns the free units of `range`, which starts at a multiple of `unit`.
     fn trim_range(&self, range: FrameRange, unit: PageCount, done: &mut u64) -> Result<(), TrimError> {
-        let free = self.core.allocator().free_in(range);
+        let free = self.core.allocator().count_free(range);
         if free < unit.min(range.count) || free == PageCount::ZERO {
             return Ok(());
         }

@@ -202,7 +202,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let mut accounting = Accounting::default();
         for zone in self.state.zones {
             accounting.managed = accounting.managed.plus(zone.managed());
-            accounting.free = accounting.free.plus(PageCount::new(zone.free_areas.free_pages()));
+            accounting.free = accounting.free.plus(PageCount::new(zone.free_areas.pages()));
             accounting.in_pagesets = accounting.in_pagesets.plus(self.state.pagesets_of(zone).frames());
         }
         accounting.allocated =
@@ -280,7 +280,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             span: zone.span,
             present: zone.present(),
             managed: zone.managed(),
-            free: PageCount::new(zone.free_areas.free_pages()),
+            free: PageCount::new(zone.free_areas.pages()),
             in_pagesets: self.pagesets_of(zone).frames(),
             fenced: zone.fenced(),
             quarantined: PageCount::new(zone.quarantined()),
@@ -291,7 +291,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             pageset_limits: zone.pageset_limits(CpuLocality::Local),
             stat_threshold: zone.counters().threshold(),
             free_blocks: core::array::from_fn(|at| {
-                order(at).map_or(0, |order| zone.free_areas.free_blocks(order))
+                order(at).map_or(0, |order| zone.free_areas.blocks(order))
             }),
             locality: self.zone_locality(zone),
             counter_folds: zone.counters().folds(),

@@ -290,7 +290,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     fn verify_zone(&self, zone: &Zone<'m, P>) -> Result<Accounting, Fault> {
         zone.free_areas.verify()?;
         let managed = zone.managed();
-        let free = PageCount::new(zone.free_areas.free_pages());
+        let free = PageCount::new(zone.free_areas.pages());
         let counter = PageCount::new(self.zone_count(zone, ZoneItem::Free, 0));
         if counter != free {
             return Err(Fault::Counter { of: Counted::Free, counter, found: free });
@@ -365,7 +365,7 @@ mod tests {
     fn a_counter_that_differs_is_named_with_both_numbers() {
         let allocator = small(&Config::default(), |_| {});
         let zone = &allocator.state.zones[0];
-        let free = zone.free_areas.free_pages();
+        let free = zone.free_areas.pages();
         zone.counters().add_total(ZoneItem::Free, -3);
         let error = allocator.verify().unwrap_err().to_string();
         let ending = format!(": the counter of free frames is {}, but {free} were found", free - 3);

@@ -34,7 +34,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let mut came = 0;
         while came < frames.len() {
             if request.may_pop() {
-                came += self.state.pop_bulk(request, &mut frames[came..]);
+                came += self.state.serve_bulk(request, &mut frames[came..]);
             }
             let Some(next) = frames.get_mut(came) else { break };
             match self.alloc(request) {
@@ -55,7 +55,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     pub fn free_bulk(&self, frames: &[Pfn]) -> Result<(), FreeBulkError> {
         let mut freed = 0;
         while freed < frames.len() {
-            freed += self.state.push_bulk(&frames[freed..]);
+            freed += self.state.put_bulk(&frames[freed..]);
             let Some(&next) = frames.get(freed) else { break };
             self.free(next, Order::PAGE).map_err(|error| FreeBulkError { freed, error })?;
             freed += 1;
@@ -66,7 +66,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
 impl<'m, P: Platform> MachineState<'m, P> {
     /// Allocates as many frames as the CPU's pageset holds, if the zone of this pageset suits the request.
-    fn pop_bulk(&self, request: &Request<'_>, frames: &mut [Pfn]) -> usize {
+    fn serve_bulk(&self, request: &Request<'_>, frames: &mut [Pfn]) -> usize {
         let Some(guard) = self.lock_slot_for_bulk() else { return 0 };
         let (zone, kind) = (guard.zone, request.flags.kind);
         if !request.is_plain() && (guard.serves_for_another() || !request.accepts_zone(zone, guard.cpu)) {
@@ -75,7 +75,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         // A longer run continues after the lock was released.
         let most = guard.len(StackId::PAGES).min(guard.may_move());
         let count = most.min(u32::try_from(frames.len()).unwrap_or(u32::MAX));
-        let came = guard.pop_allocated(count, zone, kind, frames);
+        let came = guard.take_allocated(count, zone, kind, frames);
         let moved = i64::from(count);
         guard.count_moved(count);
         guard.count_kind(kind, moved, &self.nodes[zone.node].counters);
@@ -91,7 +91,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Frees frames from the start of `frames` as long as the preferred zone's pageset stays below `high`.
     ///
     /// Stops before the first frame that is not an allocated frame of that zone.
-    fn push_bulk(&self, frames: &[Pfn]) -> usize {
+    fn put_bulk(&self, frames: &[Pfn]) -> usize {
         let Some(guard) = self.lock_slot_for_bulk() else { return 0 };
         let zone = guard.zone;
         let below_high = guard.high_now().saturating_minus(guard.count());
@@ -106,7 +106,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
                 break;
             }
             let of_word =
-                run[freed..].first_chunk().map_or(0, |word| guard.push_freed(zone, word, self.invalid_free));
+                run[freed..].first_chunk().map_or(0, |word| guard.put_freed(zone, word, self.invalid_free));
             if of_word > 0 {
                 of_kinds[PageKind::User as usize] += of_word as i64;
                 freed += of_word;
@@ -141,7 +141,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
 impl<P: Platform> PagesetGuard<'_, P> {
     /// Pops the top `count` single frames, marks them as allocated and stores them in `frames`, which must be as long;
     /// returns how many were stored. The others are second copies of frames that were freed twice.
-    fn pop_allocated(&self, count: u32, zone: &Zone<'_, P>, kind: PageKind, frames: &mut [Pfn]) -> usize {
+    fn take_allocated(&self, count: u32, zone: &Zone<'_, P>, kind: PageKind, frames: &mut [Pfn]) -> usize {
         const WORD: u32 = WORD_FRAMES as u32;
         let (mut left, mut came) = (count, 0);
         while left > 0 {
@@ -149,7 +149,7 @@ impl<P: Platform> PagesetGuard<'_, P> {
             let claimed = word.is_some_and(|word| zone.frames.mark_word_allocated(word, kind));
             let part = left.min(WORD);
             let claim = |&frame: &u32| claimed || zone.frames.mark_page_allocated(frame, kind);
-            for (frame, place) in self.pop_frames(part).filter(claim).zip(&mut frames[came..]) {
+            for (frame, place) in self.take_frames(part).filter(claim).zip(&mut frames[came..]) {
                 *place = zone.pfn(frame);
                 came += 1;
             }
@@ -160,12 +160,7 @@ impl<P: Platform> PagesetGuard<'_, P> {
 
     /// Frees frames of kind `User` if they are one whole word in ascending order: marks them as cached, up to the first that
     /// is not allocated, and pushes them. Returns how many were freed. The stack must have enough free slots.
-    fn push_freed(
-        &self,
-        zone: &Zone<'_, P>,
-        frames: &[Pfn; WORD_FRAMES],
-        invalid_free: InvalidFree,
-    ) -> usize {
+    fn put_freed(&self, zone: &Zone<'_, P>, frames: &[Pfn; WORD_FRAMES], invalid_free: InvalidFree) -> usize {
         let (first, last) = (frames[0], frames[WORD_FRAMES - 1]);
         let within = zone.span.start <= first && last < zone.span.end();
         if last.get().wrapping_sub(first.get()) != WORD_FRAMES as u64 - 1 || !within {
@@ -179,7 +174,7 @@ impl<P: Platform> PagesetGuard<'_, P> {
         }
         let freed = zone.frames.mark_word_freed(word, invalid_free);
         if freed > 0 {
-            self.push_word(word, !0 >> (WORD_FRAMES - freed));
+            self.put_word(word, !0 >> (WORD_FRAMES - freed));
         }
         freed
     }

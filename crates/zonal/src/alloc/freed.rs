@@ -45,7 +45,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             (FreedBlock { zone, frame: push.frame, order: Order::PAGE, kind }, &self.zones[zone.index()]);
         if let Some(cpu) = self.current_cpu_info()
             && let Some(slot) = self.slot_of(zone, cpu)
-            && self.push_folding(cpu, slot, block)
+            && self.fold_and_push(cpu, slot, block)
         {
             return true;
         }
@@ -56,11 +56,18 @@ impl<'m, P: Platform> MachineState<'m, P> {
     ///
     /// Leaves the push to [`Self::free_or_defer`] if the CPU has deferred frees.
     #[inline(always)]
-    pub(super) fn push_folding(&self, cpu: CpuInfo, slot: &'m PagesetSlot<'m, P>, block: FreedBlock) -> bool {
-        if !slot.push_needs_only_a_fold(block.push().step) || self.deferred[cpu.index as usize].has_blocks() {
+    pub(super) fn fold_and_push(
+        &self,
+        cpu: CpuInfo,
+        slot: &'m PagesetSlot<'m, P>,
+        block: FreedBlock,
+    ) -> bool {
+        if !slot.needs_only_a_fold_to_push(block.push().step)
+            || self.deferred[cpu.index as usize].has_blocks()
+        {
             return false;
         }
-        self.lock_slot(slot, cpu).is_some_and(|locked| locked.push_and_fold(block.frame, block.kind).is_ok())
+        self.lock_slot(slot, cpu).is_some_and(|locked| locked.push(block.frame, block.kind).is_ok())
     }
 
     /// Defers the free of a block that is marked as cached, because it would have to wait for the caller's own thread.
@@ -106,23 +113,23 @@ impl<'m, P: Platform> MachineState<'m, P> {
     #[inline(never)]
     fn finish_frees_now(&self, cpu: CpuInfo) {
         for block in self.deferred[cpu.index as usize].take_all() {
-            self.free_cached(&self.zones[block.zone.index()], block);
+            self.put_cached(&self.zones[block.zone.index()], block);
         }
     }
 
     /// Frees a block that is marked as cached, or puts it into quarantine.
     #[inline]
-    pub(super) fn free_cached(&self, zone: &Zone<'m, P>, block: FreedBlock) {
+    pub(super) fn put_cached(&self, zone: &Zone<'m, P>, block: FreedBlock) {
         if self.hardening.poison.is_some() || self.hardening.quarantine != PageCount::ZERO {
-            self.free_hardened(zone, block);
+            self.put_hardened(zone, block);
         } else {
-            self.push_or_merge(zone, block);
+            self.put(zone, block);
         }
     }
 
     /// Poisons the block and puts it into quarantine, depending on which of the two is enabled.
     #[cold]
-    fn free_hardened(&self, zone: &Zone<'m, P>, block: FreedBlock) {
+    fn put_hardened(&self, zone: &Zone<'m, P>, block: FreedBlock) {
         let FreedBlock { frame, order, kind, .. } = block;
         if let Some(poison) = self.hardening.poison
             && let Some(contents) = self.platform.contents()
@@ -140,7 +147,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
                 Entry::Retired => return self.note_invalid(zone, frame, order),
             }
         }
-        self.push_or_merge(zone, block);
+        self.put(zone, block);
     }
 
     /// Returns the stack that caches the block at `frame` when it is freed by `cpu`; `None` if none does.
@@ -162,9 +169,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Frees a block directly to the buddy.
     #[cold]
-    pub(super) fn free_to_buddy(&self, zone: &Zone<'m, P>, frame: u32, order: Order) {
+    pub(super) fn merge(&self, zone: &Zone<'m, P>, frame: u32, order: Order) {
         let pages = order.pages().get();
-        let freed = zone.frames.mark_free(frame, order).then(|| zone.free_to_area(frame, order)).flatten();
+        let freed = zone.frames.mark_free(frame, order).then(|| zone.merge_into_area(frame, order)).flatten();
         if let Some(kept) = freed {
             self.count_fenced(zone, kept);
             self.clear_full_bits_early(zone);
@@ -190,7 +197,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         match block.kind {
             Some(kind) => {
                 let (frame, order) = (block.frame, block.order);
-                self.push_or_merge(zone, FreedBlock { zone: zone.id, frame, order, kind });
+                self.put(zone, FreedBlock { zone: zone.id, frame, order, kind });
             }
             None => self.note_invalid(zone, block.frame, block.order),
         }
@@ -208,16 +215,16 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Returns an error if no block of this order is allocated at `first`; nothing has changed then.
     #[cold]
     #[inline(never)]
-    pub(super) fn free_watched(&self, zone: &Zone<'m, P>, first: Pfn, order: Order) -> Result<(), FreeError> {
+    pub(super) fn put_watched(&self, zone: &Zone<'m, P>, first: Pfn, order: Order) -> Result<(), FreeError> {
         let frame = zone.offset(first);
         let (kind, bad) =
             zone.release_watched(frame, order).map_err(|state| self.refusal(zone, first, order, state))?;
-        self.free_beside(zone, Run { first: frame, count: order.pages().get() }, kind, &bad);
+        self.put_back(zone, Run { first: frame, count: order.pages().get() }, kind, &bad);
         Ok(())
     }
 
     /// Frees a run or block that was taken from its owner, and retires its bad frames.
-    pub(crate) fn free_beside(&self, zone: &Zone<'m, P>, run: Run, kind: PageKind, bad: &BadFrames) {
+    pub(crate) fn put_back(&self, zone: &Zone<'m, P>, run: Run, kind: PageKind, bad: &BadFrames) {
         for &frame in bad.frames() {
             zone.frames.set(frame, FrameState::Retired(kind));
             self.count_bad(zone, frame);
@@ -228,7 +235,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
         for part in parts_between(run, bad.frames()) {
             for (frame, order) in part.blocks(self.max_order) {
-                self.free_cached(zone, FreedBlock { zone: zone.id, frame, order, kind });
+                self.put_cached(zone, FreedBlock { zone: zone.id, frame, order, kind });
             }
         }
     }

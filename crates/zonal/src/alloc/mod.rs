@@ -18,16 +18,19 @@
 //!     CpuLocal::pop_current              release_page
 //!                                        CpuLocal::push_current    on Linux a restartable sequence, like pops
 //!                                        free_refused              if the step did not complete
-//!   alloc_routed                       free_routed
-//!     route_to_slot                      route_of_free
-//!     pop_routed                         FrameTable::release, or refuse_free
-//!     alloc_after_pop                    push_routed
-//!       may_begin                        free_or_defer
-//!       route_by_zone                      finish_own_frees
-//!       pop_locked                         free_cached             poisons, and puts into quarantine
-//!         PagesetSession::refill             push_or_merge
-//!       alloc_slow                             push_locked
-//!         scan, reclaim, scan_last             free_to_buddy
+//!   serve_plain                        free_routed
+//!     fold_and_pop                       route_of_free
+//!   alloc_routed                         FrameTable::release, or refuse_free
+//!     route_to_slot                      push_routed
+//!     pop_routed                         free_or_defer
+//!     alloc_locked                         finish_own_frees
+//!       serve_locked                       put_cached             poisons, and puts into quarantine
+//!         may_begin                          put
+//!         route_by_zone                        push_locked
+//!         pop_locked                           merge
+//!           PagesetSession::refill
+//!       alloc_slow
+//!         scan, reclaim, scan_last
 //! ```
 
 mod bulk;
@@ -71,6 +74,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if let Some(block) = self.state.pop_fast(request) {
             return Ok(block);
         }
+        if request.is_plain() && request.flags.order == Order::PAGE {
+            return self.state.serve_plain(request.flags);
+        }
         // The fields are passed separately, so that a request built for this call never has to be stored in memory.
         self.state.alloc_routed(request.flags, request.policy, request.near, request.allowed, request.below)
     }
@@ -111,6 +117,20 @@ impl<'m, P: Platform> MachineState<'m, P> {
         self.mark_popped(slot, popped, kind)
     }
 
+    /// Serves a plain request for a single frame that [`Self::pop_fast`] does not serve, which is mostly because a counter must be
+    /// folded.
+    #[inline(never)]
+    fn serve_plain(&self, flags: RequestFlags) -> Result<Block, AllocError> {
+        if let Some(cpu) = self.current_cpu_info()
+            && let Some(slot) = self.slots.of(cpu.id)
+            && let Some(popped) = self.fold_and_pop(slot, cpu, flags.kind, false)
+            && let Some(block) = self.mark_popped(slot, popped, flags.kind)
+        {
+            return Ok(block);
+        }
+        self.alloc_routed(flags, None, None, None, Pfn::new(0))
+    }
+
     /// Serves every request that [`Self::pop_fast`] does not serve: routes it to a slot, and pops.
     ///
     /// Later rungs get copies of the request and the route, so that these are not stored in memory for a request that is served
@@ -132,39 +152,29 @@ impl<'m, P: Platform> MachineState<'m, P> {
         {
             return Ok(block);
         }
-        self.alloc_after_pop(route, request)
+        self.alloc_locked(route, request)
     }
 
     /// Climbs the rungs before the slow path, like [`Self::alloc_routed`], for a request whose steps are reported.
     #[cold]
-    pub(crate) fn alloc_without_scan(&self, request: &Request<'_>) -> Result<Option<Block>, AllocError> {
+    pub(crate) fn serve_without_scan(&self, request: &Request<'_>) -> Result<Option<Block>, AllocError> {
         if let Some(block) = self.pop_fast(request) {
             return Ok(Some(block));
         }
-        let route = self.route_to_slot(request);
-        if let Some(route) = &route
-            && let Some(block) = self.pop_routed(route, request)
-        {
-            return Ok(Some(block));
-        }
-        self.alloc_locked(route, request)
+        self.serve_locked(self.route_to_slot(request), request)
     }
 
     /// Climbs the rungs after the pop.
     #[inline(never)]
-    fn alloc_after_pop(
-        &self,
-        route: Option<Route<'m, P>>,
-        request: Request<'_>,
-    ) -> Result<Block, AllocError> {
-        match self.alloc_locked(route, &request)? {
+    fn alloc_locked(&self, route: Option<Route<'m, P>>, request: Request<'_>) -> Result<Block, AllocError> {
+        match self.serve_locked(route, &request)? {
             Some(block) => Ok(block),
             None => self.alloc_slow(&request),
         }
     }
 
     /// Serves a request under the lock of its pageset; returns `None` if it needs the slow path.
-    fn alloc_locked(
+    fn serve_locked(
         &self,
         route: Option<Route<'m, P>>,
         request: &Request<'_>,
@@ -190,13 +200,12 @@ impl<'m, P: Platform> MachineState<'m, P> {
             let frame = self.pop_block(zone, route.cpu, stack, order, kind)?;
             return self.mark_popped_block(slot, frame, order, kind);
         }
-        let popped = match route.role {
-            Role::Preferred | Role::ServingFor(_) => Popped::NOTHING, // `pop_fast` has tried
-            Role::Nearest | Role::InTurn(_) => {
-                self.platform.cpu_local().pop_from(route.cpu.id, slot, POP_STEPS[kind as usize])
-            }
-        };
-        let popped = if popped == Popped::NOTHING { self.pop_folding(route, slot, kind)? } else { popped };
+        if !route.is_beside() {
+            return None; // `pop_fast` has tried
+        }
+        let popped = self.platform.cpu_local().pop_from(route.cpu.id, slot, POP_STEPS[kind as usize]);
+        let popped =
+            if popped == Popped::NOTHING { self.fold_and_pop(slot, route.cpu, kind, true)? } else { popped };
         let block = self.mark_popped(slot, popped, kind)?;
         self.count_turn(route, request);
         Some(block)
@@ -211,12 +220,12 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let Some(stack) = route.stack else { return self.split_preferred(zone, cpu, flags) };
         self.return_to_preferred(route, request);
         if let (Role::ServingFor(_), Some(slot)) = (route.role, route.slot)
-            && let Some(popped) = self.pop_folding(route, slot, flags.kind)
+            && let Some(popped) = self.fold_and_pop(slot, route.cpu, flags.kind, false)
         {
             return self.mark_popped(slot, popped, flags.kind);
         }
         if let Role::ServingFor(preferred) = route.role {
-            return self.pop_serving(
+            return self.serve_instead(
                 self.own_pageset(zone, cpu)?,
                 &self.zones[preferred.index()],
                 stack,
@@ -299,7 +308,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     ) -> bool {
         if block.order == Order::PAGE {
             return self.platform.cpu_local().push_to(cpu.id, slot, block.push())
-                || self.push_folding(cpu, slot, block);
+                || self.fold_and_push(cpu, slot, block);
         }
         let stack = self.stack_for(zone, cpu, block.frame, block.order);
         stack.is_some_and(|stack| self.push_block(zone, cpu, stack, block))
@@ -313,14 +322,14 @@ impl<'m, P: Platform> MachineState<'m, P> {
             return self.defer_free(zone, block);
         }
         self.finish_own_frees();
-        self.free_cached(zone, block);
+        self.put_cached(zone, block);
         true
     }
 
     /// Frees a block that is marked as cached: to the CPU's pageset of the zone or, if that cannot hold it, to the buddy.
-    fn push_or_merge(&self, zone: &Zone<'m, P>, block: FreedBlock) {
+    fn put(&self, zone: &Zone<'m, P>, block: FreedBlock) {
         if !self.push_locked(zone, block) {
-            self.free_to_buddy(zone, block.frame, block.order);
+            self.merge(zone, block.frame, block.order);
         }
     }
 

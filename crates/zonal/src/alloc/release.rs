@@ -54,7 +54,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         state: FrameState,
     ) -> Result<(), FreeError> {
         if state == FrameState::Watched && !self.platform.is_reentered() {
-            return self.free_watched(zone, first, order);
+            return self.put_watched(zone, first, order);
         }
         Err(self.refusal(zone, first, order, state))
     }

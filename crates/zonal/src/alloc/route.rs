@@ -195,8 +195,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             return None; // the scan may skip this zone
         }
         let nodes = request.nearest_of()?;
-        let lists = self.lists.read(usize::from(cpu.node)).version();
-        let lookup = Lookup { cpu: cpu.index, limit: request.flags.zone_limit, lists };
+        let lookup = Lookup { cpu: cpu.index, limit: request.flags.zone_limit, lists: self.lists.version() };
         let zone = match self.nearest.recall(lookup, &nodes) {
             Some(zone) => zone,
             None => self.look_up(lookup, nodes, cpu)?,

@@ -366,7 +366,7 @@ impl<'s, 'm, P: Platform, W: Watch> Scan<'s, 'm, P, W> {
             let AllocContext { order, .. } = *self.context;
             return Some(Block { first: zone.span.start, order, zone: zone.id, node: zone.node_id });
         }
-        let block = self.state.alloc_from(zone, preferred, self.context, self.watermark)?;
+        let block = self.state.serve_from(zone, preferred, self.context, self.watermark)?;
         if zone.node != preferred.node {
             self.state.count_foreign(preferred, self.context.cpu);
         }

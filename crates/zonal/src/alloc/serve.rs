@@ -6,7 +6,6 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::alloc::route::Route;
 use crate::config::{InvalidFree, ZonelistCache};
 use crate::pageset::session::PagesetSession;
 use crate::pageset::state::MachineState;
@@ -88,24 +87,27 @@ impl<'m, P: Platform> MachineState<'m, P> {
         self.note_invalid(&self.zones[zone.index()], frame, order);
     }
 
-    /// Pops a frame from the slot of a route under the pageset's lock, if a pop without it failed only because a
+    /// Pops a frame from a slot of the caller's CPU under the pageset's lock, if a pop without it failed only because a
     /// counter must be folded, or for no reason of the pageset.
+    ///
+    /// With `is_beside`, the slot must not serve for another zone.
     #[inline(always)]
-    pub(super) fn pop_folding(
+    pub(super) fn fold_and_pop(
         &self,
-        route: &Route<'m, P>,
         slot: &'m PagesetSlot<'m, P>,
+        cpu: CpuInfo,
         kind: PageKind,
+        is_beside: bool,
     ) -> Option<Popped> {
         if !slot.needs_only_a_fold(POP_STEPS[kind as usize]) {
             return None;
         }
-        let locked = self.lock_slot(slot, route.cpu)?;
-        if route.is_beside() && !slot.is_preferred() {
+        let locked = self.lock_slot(slot, cpu)?;
+        if is_beside && !slot.is_preferred() {
             slot.head.open();
             return None;
         }
-        locked.pop_and_fold(kind).ok().map(Popped::frame)
+        locked.pop(kind).ok().map(Popped::frame)
     }
 
     /// Pops the next block of a stack that can be marked as allocated.
@@ -143,7 +145,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Pops a block from the pageset of the serving zone, or returns `None` if the stack is empty.
     ///
     /// In the default mode of the zonelist cache, this pageset becomes the CPU's slot for single frames.
-    pub(super) fn pop_serving(
+    pub(super) fn serve_instead(
         &self,
         session: PagesetSession<'_, 'm, P>,
         preferred: &Zone<'m, P>,
@@ -210,7 +212,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Allocates a block from `zone`, whose watermark the caller has checked.
     ///
     /// The block comes from the pageset, which is refilled if it is empty, or otherwise directly from the buddy.
-    pub(super) fn alloc_from(
+    pub(super) fn serve_from(
         &self,
         zone: &Zone<'m, P>,
         preferred: &Zone<'m, P>,
@@ -218,10 +220,10 @@ impl<'m, P: Platform> MachineState<'m, P> {
         watermark: Watermark,
     ) -> Option<Block> {
         let Some((stack, cpu)) = self.cached_for(context) else {
-            return self.alloc_from_buddy(zone, preferred, context);
+            return self.serve_from_buddy(zone, preferred, context);
         };
         let Some(guard) = self.own_pageset_still(zone, cpu) else {
-            return self.alloc_from_buddy(zone, preferred, context);
+            return self.serve_from_buddy(zone, preferred, context);
         };
         let block = loop {
             if let Some(block) = self.pop(&guard, stack, context.order, context.kind) {
@@ -231,7 +233,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             if guard.refill(stack, spare) == 0 {
                 guard.update_limits();
                 drop(guard);
-                return self.alloc_from_buddy(zone, preferred, context);
+                return self.serve_from_buddy(zone, preferred, context);
             }
         };
         // While the pageset serves for another zone, the counter that otherwise counts hits counts misses, so a hit is
@@ -264,7 +266,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     ///
     /// Used for orders that are not cached, for CPUs that are offline, and while another thread holds the pageset's
     /// lock.
-    fn alloc_from_buddy(
+    fn serve_from_buddy(
         &self,
         zone: &Zone<'_, P>,
         preferred: &Zone<'_, P>,
@@ -272,7 +274,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     ) -> Option<Block> {
         let block = match context.placement {
             None => self.split_free(zone, context.cpu, context.order, context.kind)?,
-            Some(placement) => self.alloc_placed(zone, context, placement)?,
+            Some(placement) => self.take_placed(zone, context, placement)?,
         };
         count_beside_pagesets(zone, preferred, context);
         Some(block)
@@ -312,7 +314,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 
     /// Allocates from the buddy for a request with a placement: a run, or a block below an address limit.
-    fn alloc_placed(
+    fn take_placed(
         &self,
         zone: &Zone<'m, P>,
         context: &AllocContext<'_>,
@@ -324,7 +326,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             let leaving = || zone.counters().add_total(ZoneItem::Free, -(pages as i64));
             let frame = match placement.below {
                 Some(limit) if limit < zone.span.end() => {
-                    zone.free_areas.alloc_below(order, zone.frames_below(limit), leaving)?
+                    zone.free_areas.take_below(order, zone.frames_below(limit), leaving)?
                 }
                 _ => zone.free_areas.alloc(order, zone.preferred_area(context.cpu), leaving)?,
             };
@@ -337,7 +339,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             // Without a rest, the frame after the run may be beyond what 32 bits can number.
             if run.count < pages {
                 let rest = Run { first: frame + run.count as u32, count: pages - run.count };
-                self.free_unused(zone, rest, max, kind);
+                self.return_unused(zone, rest, max, kind);
             }
             return Some(block_at(zone, frame, order));
         }
@@ -356,11 +358,11 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 
     /// Frees frames that left the buddy, were counted as allocated, and are not needed.
-    pub(crate) fn free_unused(&self, zone: &Zone<'m, P>, run: Run, max: Order, kind: PageKind) {
+    pub(crate) fn return_unused(&self, zone: &Zone<'m, P>, run: Run, max: Order, kind: PageKind) {
         self.nodes[zone.node].counters.add_total(kind.item(), -(run.count as i64));
         for (frame, order) in run.blocks(max) {
             zone.frames.set(frame, FrameState::Cached(order));
-            self.free_to_buddy(zone, frame, order);
+            self.merge(zone, frame, order);
         }
     }
 

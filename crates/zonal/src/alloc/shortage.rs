@@ -47,7 +47,7 @@ fn zone_shortage<P: Platform>(
         kind: zone.kind,
         verdict: judge(zone, context, largest),
         largest,
-        free: PageCount::new(zone.free_areas.free_pages()),
+        free: PageCount::new(zone.free_areas.pages()),
         min: watermarks.min,
         low: watermarks.low,
         high: watermarks.high,
@@ -65,7 +65,7 @@ fn judge<P: Platform>(zone: &Zone<'_, P>, context: &AllocContext<'_>, largest: O
     if zone.managed() == PageCount::ZERO {
         return Verdict::NoMemory;
     }
-    let free = zone.free_beside(context.order, context.limit);
+    let free = zone.put_back(context.order, context.limit);
     let min = zone.watermarks().discounted(Watermark::Min, context.urgency);
     // More than `min` frames must remain free after all frames of the block except one have been allocated.
     let needed = min.plus(context.order.pages());
@@ -139,7 +139,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         context: &AllocContext<'_>,
         watermark: Watermark,
     ) -> Outcome {
-        let free = zone.free_beside(context.order, context.limit);
+        let free = zone.put_back(context.order, context.limit);
         let mark = zone.watermarks().discounted(watermark, context.urgency);
         let needed = mark.plus(context.order.pages());
         let beside_reserve = needed.plus(zone.reserve(context.limit));

@@ -106,10 +106,10 @@ impl<P: Platform> Buddy<'_, P> {
     /// its lowest part if it is too large, becomes the active block. All orders in `orders` must be at least one
     /// word.
     #[inline]
-    pub(super) fn alloc_unit(&self, orders: u64) -> usize {
+    pub(super) fn take_unit(&self, orders: u64) -> usize {
         let open = self.open();
         if open.units == 0 {
-            return self.alloc_unit_of_new(open, orders);
+            return self.take_unit_of_new(open, orders);
         }
         let at = open.units.trailing_zeros();
         self.set_open(open, Open { units: open.units & (open.units - 1), ..open });
@@ -117,7 +117,7 @@ impl<P: Platform> Buddy<'_, P> {
     }
 
     #[inline(never)]
-    fn alloc_unit_of_new(&self, none: Open, orders: u64) -> usize {
+    fn take_unit_of_new(&self, none: Open, orders: u64) -> usize {
         let from = orders.trailing_zeros();
         let order = from.min(WORD_BITS_LOG2 + UNITS_LOG2_MAX);
         let (first, log2) =
@@ -128,10 +128,10 @@ impl<P: Platform> Buddy<'_, P> {
 
     /// Frees a word of 64 frames, none of which may be free.
     #[inline]
-    pub(super) fn free_unit(&self, unit: usize) {
+    pub(super) fn put_unit(&self, unit: usize) {
         let open = self.open();
         if !open.holds(unit) {
-            return self.free_unit_elsewhere(unit);
+            return self.put_unit_elsewhere(unit);
         }
         let units = open.units | 1 << (unit - open.first);
         if units == open.all() {
@@ -144,7 +144,7 @@ impl<P: Platform> Buddy<'_, P> {
 
     /// Makes the block that contains a unit the active block if it is entirely in use; otherwise frees only the unit.
     #[inline(never)]
-    fn free_unit_elsewhere(&self, unit: usize) {
+    fn put_unit_elsewhere(&self, unit: usize) {
         self.settle();
         let log2 = UNITS_LOG2_MAX.min(u32::from(self.shape().max_order().get()) - WORD_BITS_LOG2);
         let first = unit >> log2 << log2;

@@ -144,7 +144,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
     /// free frames of that word, within `most`, so the result can exceed `want` by 63. Each step calls `sink` with
     /// the first frame of the word and the allocated frames, one bit each. There are at most [`BATCH_MAX`] steps.
     #[inline]
-    pub(crate) fn alloc_pages(
+    pub(crate) fn take_pages(
         &self,
         _held: &Held<'_, P::Lock>,
         want: u32,
@@ -183,7 +183,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
     /// Returns `false` and frees nothing if one of these frames is already free or outside the span.
     #[inline]
     #[must_use]
-    pub(crate) fn free_word(&self, _held: &Held<'_, P::Lock>, first: u32, frames: u64) -> bool {
+    pub(crate) fn merge_word(&self, _held: &Held<'_, P::Lock>, first: u32, frames: u64) -> bool {
         let last = u64::from(first) + u64::from(u64::BITS - frames.leading_zeros());
         if !(first as usize).is_multiple_of(WORD_BITS) || last > self.shape.frames() || frames == 0 {
             return frames == 0;
@@ -215,7 +215,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
 
     /// Returns the number of free frames.
     #[inline]
-    pub(crate) fn free_pages(&self) -> u64 {
+    pub(crate) fn pages(&self) -> u64 {
         self.counts.free_pages.load(Relaxed)
     }
 
@@ -290,7 +290,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
     fn alloc_word(&self, orders: u64, most: u32) -> (usize, u64) {
         let from = orders.trailing_zeros();
         if self.shape.place_of(from).0 > 0 {
-            let word = self.alloc_unit(orders);
+            let word = self.take_unit(orders);
             if most < u64::BITS {
                 self.change(0, word, 0, !ones(most.into()));
             }
@@ -325,7 +325,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         if run.order == WORD_BITS_LOG2 && self.shape.top() > 0 {
             self.word(0, word).store(0, Relaxed);
             self.set_orders(run.orders);
-            self.free_unit(word);
+            self.put_unit(word);
         } else {
             self.word(0, word).store(bits | given, Relaxed);
             self.set_orders(run.orders | 1 << run.order);
@@ -340,7 +340,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
     fn free_whole(&self, word: usize) -> bool {
         let used = self.word(0, word).load(Relaxed) == 0 && !self.is_covered(0, word);
         if used {
-            self.free_unit(word);
+            self.put_unit(word);
         }
         used
     }
@@ -448,7 +448,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
         }
         if bits | frames == !0 && self.shape.top() > 0 {
             self.change(0, word, bits, 0);
-            self.free_unit(word);
+            self.put_unit(word);
         } else {
             self.change(0, word, bits, bits | frames);
         }
@@ -499,7 +499,7 @@ impl<'m, P: Platform> Buddy<'m, P> {
     /// Adds `change`, wrapping, to the number of free frames.
     #[inline]
     fn add_free_pages(&self, change: u64) {
-        self.counts.free_pages.store(self.free_pages().wrapping_add(change), Relaxed);
+        self.counts.free_pages.store(self.pages().wrapping_add(change), Relaxed);
     }
 
     /// Returns the cell for word `word` of level `level`.

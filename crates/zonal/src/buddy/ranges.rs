@@ -64,7 +64,7 @@ impl<P: Platform> Buddy<'_, P> {
     /// # Panics
     /// Panics if the range is not within the span.
     #[must_use]
-    pub(crate) fn alloc_range(&self, _held: &Held<'_, P::Lock>, first: u32, count: u64) -> bool {
+    pub(crate) fn take_range(&self, _held: &Held<'_, P::Lock>, first: u32, count: u64) -> bool {
         let (start, end) = (u64::from(first), u64::from(first) + count);
         self.settle();
         if !self.shape().stretches(start, end).all(|stretch| self.is_stretch_free(stretch)) {

@@ -79,7 +79,7 @@ impl Naive {
         self.split_block(start, from, frame, 0);
     }
 
-    fn free_pages(&self) -> u64 {
+    fn pages(&self) -> u64 {
         self.blocks.iter().enumerate().map(|(k, set)| (set.len() as u64) << k).sum()
     }
 
@@ -194,12 +194,12 @@ impl Pair {
         }
     }
 
-    fn alloc_pages(&mut self) {
+    fn take_pages(&mut self) {
         let (want, more) = (1 + self.random.below(200) as u32, self.random.below(70) as u32);
         let most = (want + more).saturating_sub(20).max(1);
         let mut words = Vec::new();
         let held = Held::wait(&self.zone.lock);
-        let taken = self.zone.buddy().alloc_pages(&held, want, most, &mut |first, mask| {
+        let taken = self.zone.buddy().take_pages(&held, want, most, &mut |first, mask| {
             words.push((u64::from(first), mask));
         });
         drop(held);
@@ -226,7 +226,7 @@ impl Pair {
     }
 
     /// Frees some or all allocated single frames of one word.
-    fn free_word(&mut self) {
+    fn merge_word(&mut self) {
         let Some(&(frame, _)) = self.taken.iter().find(|block| block.1 == 0) else { return };
         let (word, some) = (frame / 64 * 64, self.random.bits() | self.random.bits());
         let given = |&(frame, order): &(u64, u8)| {
@@ -236,8 +236,8 @@ impl Pair {
         self.taken.retain(|block| !given(block));
         let held = Held::wait(&self.zone.lock);
         let buddy = self.zone.buddy();
-        assert!(buddy.free_word(&held, word as u32, mask));
-        assert!(mask == 0 || !buddy.free_word(&held, word as u32, mask), "given twice");
+        assert!(buddy.merge_word(&held, word as u32, mask));
+        assert!(mask == 0 || !buddy.merge_word(&held, word as u32, mask), "given twice");
         (0..64).filter(|bit| mask >> bit & 1 == 1).for_each(|bit| self.naive.give(word + bit, 0));
     }
 
@@ -255,11 +255,11 @@ impl Pair {
         }
     }
 
-    fn alloc_range(&mut self) {
+    fn take_range(&mut self) {
         let (start, count) = self.a_range();
         let held = Held::wait(&self.zone.lock);
         let free = (start..start + count).all(|frame| self.naive.is_free(frame));
-        assert_eq!(self.zone.buddy().alloc_range(&held, start as u32, count), free);
+        assert_eq!(self.zone.buddy().take_range(&held, start as u32, count), free);
         drop(held);
         if free {
             (start..start + count).for_each(|frame| self.naive.remove(frame));
@@ -272,7 +272,7 @@ impl Pair {
         let held = Held::wait(&self.zone.lock);
         let buddy = self.zone.buddy();
         assert_eq!(buddy.verify(&held), Ok(()));
-        assert_eq!(buddy.free_pages(), self.naive.free_pages());
+        assert_eq!(buddy.pages(), self.naive.pages());
         for (k, set) in (0..).zip(&self.naive.blocks) {
             assert_eq!(self.zone.counts.free_blocks[k].load(Relaxed), set.len() as u64, "order {k}");
         }
@@ -292,9 +292,9 @@ impl Pair {
         match self.random.below(16) {
             0..=3 => self.take(),
             4..=7 => self.give(),
-            8..=9 => self.alloc_pages(),
-            10..=12 => self.free_word(),
-            13 => self.alloc_range(),
+            8..=9 => self.take_pages(),
+            10..=12 => self.merge_word(),
+            13 => self.take_range(),
             14 => self.give_anything(),
             _ => self.look(),
         }
@@ -363,14 +363,14 @@ fn bulk_allocations_split_the_largest_blocks() {
         let mut pair = Pair::new(1 << 18, max_order, seed);
         pair.add_range(0, 1 << 18);
         for round in 0..40 {
-            pair.alloc_pages();
-            pair.free_word();
+            pair.take_pages();
+            pair.merge_word();
             if round % 10 == 0 {
                 pair.check();
             }
         }
         while !pair.taken.is_empty() {
-            pair.free_word();
+            pair.merge_word();
         }
         pair.check();
     }
@@ -447,7 +447,7 @@ fn a_terabyte_costs_no_writes_at_level_0() {
         let lines_and_words = &zone.cells[zone.shape.lines_at..];
         assert!(lines_and_words.iter().all(|cell| cell.load(Relaxed) == 0));
         assert_eq!(zone.counts.free_blocks[usize::from(max_order)].load(Relaxed), 1 << (28 - max_order));
-        assert_eq!(zone.buddy().free_pages(), 1 << 28);
+        assert_eq!(zone.buddy().pages(), 1 << 28);
         assert_eq!(zone.buddy().verify(&held), Ok(()));
     }
 }
@@ -473,11 +473,11 @@ fn refusals_change_nothing() {
     assert!(!buddy.free(&held, 151, order(1)), "misaligned");
     assert!(!buddy.free(&held, 192, order(4)), "beyond the span");
     assert!(!buddy.free(&held, 128, order(6)), "half free, half beyond");
-    assert!(!buddy.free_word(&held, 192, 1 << 8), "beyond the span");
-    assert!(!buddy.free_word(&held, 64, 1), "free as part of a larger block");
-    assert!(!buddy.free_word(&held, 65, 1), "no word begins there");
+    assert!(!buddy.merge_word(&held, 192, 1 << 8), "beyond the span");
+    assert!(!buddy.merge_word(&held, 64, 1), "free as part of a larger block");
+    assert!(!buddy.merge_word(&held, 65, 1), "no word begins there");
     assert!(!buddy.add_range(&held, 149, 2));
-    assert!(!buddy.alloc_range(&held, 149, 2));
+    assert!(!buddy.take_range(&held, 149, 2));
     assert_eq!(buddy.alloc(&held, order(11)), None);
     drop(held);
     pair.check();

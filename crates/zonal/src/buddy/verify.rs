@@ -151,8 +151,8 @@ impl<P: Platform> Buddy<'_, P> {
             free_pages += counted << order.get();
             orders |= u64::from(counted > 0) << order.get();
         }
-        if free_pages != self.free_pages() {
-            return Err(BuddyFault::FreePages { counted: free_pages, kept: self.free_pages() });
+        if free_pages != self.pages() {
+            return Err(BuddyFault::FreePages { counted: free_pages, kept: self.pages() });
         }
         if orders != self.orders() {
             return Err(BuddyFault::Orders { kept: self.orders() });

@@ -118,7 +118,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         request: &Request<'_>,
         mut each: impl FnMut(Step),
     ) -> Result<Block, AllocError> {
-        if let Some(block) = self.state.alloc_without_scan(request)? {
+        if let Some(block) = self.state.serve_without_scan(request)? {
             each(Step::Near(ZoneName::of(&self.state.zones[block.zone.index()])));
             return Ok(block);
         }

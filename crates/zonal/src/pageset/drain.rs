@@ -234,11 +234,11 @@ fn drain_frames<P: Platform>(zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, co
         len += 1;
     }
     if len > 0 {
-        return (WORD * len as u32, strange + zone.free_areas.free_words(&words[..len]));
+        return (WORD * len as u32, strange + zone.free_areas.merge_words(&words[..len]));
     }
     let (mut batch, count) = (WordBatch::new(), count.min(BATCH_MAX as u32));
-    let twice = batch.add(guard.pop_frames(count).filter(mark_free_blocks(zone, Order::PAGE, &mut strange)));
-    (count, u64::from(twice) + strange + zone.free_areas.free_batch(&batch))
+    let twice = batch.add(guard.take_frames(count).filter(mark_free_blocks(zone, Order::PAGE, &mut strange)));
+    (count, u64::from(twice) + strange + zone.free_areas.merge_batch(&batch))
 }
 
 /// Drains the top blocks of a larger order; returns how many were refused, as in [`drain_frames`].
@@ -252,7 +252,7 @@ fn drain_blocks<P: Platform>(
     let mut strange = 0;
     let popped = core::iter::from_fn(|| guard.pop(stack, order)).take(blocks as usize);
     let twice =
-        zone.free_areas.free_blocks_back(order, popped.filter(mark_free_blocks(zone, order, &mut strange)));
+        zone.free_areas.merge_blocks_back(order, popped.filter(mark_free_blocks(zone, order, &mut strange)));
     twice + strange
 }
 

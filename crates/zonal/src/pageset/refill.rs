@@ -190,11 +190,11 @@ fn refill_frames<P: Platform>(
         Some(_) => others.get_or_insert_with(WordBatch::new).push(word, frames),
     };
     let came =
-        zone.free_areas.alloc_pages(preferred, range, &mut push, &mut leaving(zone, guard, Order::PAGE));
+        zone.free_areas.take_pages(preferred, range, &mut push, &mut leaving(zone, guard, Order::PAGE));
     // The words are pushed in descending order, so that frames are allocated in ascending order.
     let others = others.iter().flat_map(|others| others.iter().rev());
     for (word, frames) in others.chain(first) {
-        guard.push_word(word, zone.frames.mark_word_cached(word, frames));
+        guard.put_word(word, zone.frames.mark_word_cached(word, frames));
     }
     came
 }
@@ -213,7 +213,7 @@ fn refill_blocks<P: Platform>(
             guard.push(stack, order, frame);
         }
     };
-    zone.free_areas.alloc_blocks(order, preferred, want, &mut keep, &mut leaving(zone, guard, order))
+    zone.free_areas.take_blocks(order, preferred, want, &mut keep, &mut leaving(zone, guard, order))
 }
 
 /// Returns a function that counts the blocks that leave a free area.

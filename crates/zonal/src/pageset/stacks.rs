@@ -16,7 +16,7 @@ impl<P: Platform> PagesetGuard<'_, P> {
     ///
     /// The stack must have enough free slots.
     #[inline]
-    pub(crate) fn push_word(&self, first: u32, frames: u64) {
+    pub(crate) fn put_word(&self, first: u32, frames: u64) {
         let word = self.word();
         let free_slots = word.free_slots() - frames.count_ones();
         let slots = &self.page_slots()[free_slots as usize..word.free_slots() as usize];
@@ -60,7 +60,7 @@ impl<P: Platform> PagesetGuard<'_, P> {
 
     /// Pops the top `count` single frames from their stack, which must hold at least `count` frames.
     #[inline]
-    pub(crate) fn pop_frames(&self, count: u32) -> impl Iterator<Item = u32> + '_ {
+    pub(crate) fn take_frames(&self, count: u32) -> impl Iterator<Item = u32> + '_ {
         let word = self.word();
         let (free_slots, after) = (word.free_slots(), word.free_slots() + count);
         let slots = &self.page_slots()[free_slots as usize..after as usize];
@@ -129,8 +129,8 @@ mod tests {
     #[test]
     fn words_are_pushed_with_the_lowest_frame_on_top() {
         with_pageset(|guard| {
-            guard.push_word(128, !0);
-            guard.push_word(64, 0b1101);
+            guard.put_word(128, !0);
+            guard.put_word(64, 0b1101);
             let expected: Vec<u32> = [64, 66, 67].into_iter().chain(128..192).collect();
             assert_eq!(stack_of(guard), expected);
         });

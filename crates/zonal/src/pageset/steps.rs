@@ -50,7 +50,7 @@ impl<'a, 'm, P: Platform> LockedSlot<'a, 'm, P> {
     /// # Errors
     /// Returns the session if more work than a fold is necessary.
     #[inline(always)]
-    pub(crate) fn pop_and_fold(self, kind: PageKind) -> Result<u32, PagesetSession<'a, 'm, P>> {
+    pub(crate) fn pop(self, kind: PageKind) -> Result<u32, PagesetSession<'a, 'm, P>> {
         let head = self.slot.head;
         let word = head.word.load(Relaxed);
         let next = word.wrapping_add(POP_STEPS[kind as usize].bits());
@@ -69,7 +69,7 @@ impl<'a, 'm, P: Platform> LockedSlot<'a, 'm, P> {
     /// Returns the session if more work than a fold is necessary, or if this free ends a period of the depth rule. In
     /// that case the session must account for the free first.
     #[inline(always)]
-    pub(crate) fn push_and_fold(self, frame: u32, kind: PageKind) -> Result<(), PagesetSession<'a, 'm, P>> {
+    pub(crate) fn push(self, frame: u32, kind: PageKind) -> Result<(), PagesetSession<'a, 'm, P>> {
         let head = self.slot.head;
         let next = head.word.load(Relaxed).wrapping_sub(PUSH_STEPS[kind as usize].bits());
         let trips = head.push_limit.load(Relaxed).wrapping_sub(next) & FREE_SLOTS_GUARD != 0;

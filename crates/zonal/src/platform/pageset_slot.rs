@@ -228,7 +228,7 @@ impl<P: Platform> PagesetSlot<'_, P> {
 
     /// Whether the limit of free slots allows a push, so that only a counter can make a push fail; the result may be stale.
     #[inline]
-    pub(crate) fn push_needs_only_a_fold(&self, step: Step) -> bool {
+    pub(crate) fn needs_only_a_fold_to_push(&self, step: Step) -> bool {
         // Relaxed: may be stale.
         let (word, limit) = (self.head.word.load(Relaxed), self.head.push_limit.load(Relaxed));
         limit.wrapping_sub(word.wrapping_sub(step.bits())) & FREE_SLOTS_GUARD == 0

@@ -43,9 +43,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
             return Err(RangeError::Reentered(range.start));
         }
         let run = Run { first: zone.offset(range.start), count: range.count.get() };
-        if !self.state.alloc_exactly(zone, run, kind) {
+        if !self.state.take_exactly(zone, run, kind) {
             self.state.drain_zone(zone);
-            if !self.state.alloc_exactly(zone, run, kind) {
+            if !self.state.take_exactly(zone, run, kind) {
                 return Err(self.state.in_use(zone, &range));
             }
         }
@@ -59,7 +59,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     ///
     /// The range need not be within one zone. Other threads may allocate some of the frames at any time.
     #[must_use]
-    pub fn free_in(&self, range: FrameRange) -> PageCount {
+    pub fn count_free(&self, range: FrameRange) -> PageCount {
         let within = |zone: &Zone<'m, P>| {
             let part = range.intersection(&zone.span)?;
             Some(zone.free_areas.count_free(zone.offset(part.start), part.count.get()))
@@ -136,7 +136,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let _ = self.find_in_zones(context, |zone| {
             let (mut at, end) = (u64::from(zone.offset(zone.span.start)), self.reach(zone, context));
             while at < end {
-                let free = zone.free_areas.free_until(at, end);
+                let free = zone.free_areas.unused_until(at, end);
                 longest = longest.max(free - at);
                 at = zone.free_areas.used_until(free, end);
             }
@@ -163,7 +163,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
                 return None;
             }
             let first = zone.free_areas.find_range(within.clone(), count.get(), context.order)?;
-            if self.alloc_exactly(zone, Run { first, count: count.get() }, context.kind) {
+            if self.take_exactly(zone, Run { first, count: count.get() }, context.kind) {
                 let range = FrameRange { start: zone.pfn(first), count };
                 return Some(FrameRun { range, zone: zone.id, node: zone.node_id });
             }
@@ -179,7 +179,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Whether a zone stays above its watermark `min` while `count` frames are allocated.
     fn has_above_min(&self, zone: &Zone<'m, P>, context: &AllocContext<'_>, count: PageCount) -> bool {
-        let free = PageCount::new(zone.free_areas.free_pages());
+        let free = PageCount::new(zone.free_areas.pages());
         free >= count && self.short_of_min(zone, context, count) == PageCount::ZERO
     }
 
@@ -196,12 +196,12 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
         let min = zone.watermarks().discounted(Watermark::Min, context.urgency);
         let needed = min.plus(zone.reserve(context.limit)).plus(count);
-        needed.saturating_minus(PageCount::new(zone.free_areas.free_pages()))
+        needed.saturating_minus(PageCount::new(zone.free_areas.pages()))
     }
 
     /// Allocates a run's frames if all of them are free in the buddy.
-    fn alloc_exactly(&self, zone: &Zone<'m, P>, run: Run, kind: PageKind) -> bool {
-        if let Err(kept) = zone.alloc_exactly(run) {
+    fn take_exactly(&self, zone: &Zone<'m, P>, run: Run, kind: PageKind) -> bool {
+        if let Err(kept) = zone.take_exactly(run) {
             self.count_fenced(zone, kept);
             return false;
         }
@@ -230,7 +230,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             return true;
         }
         for first in frames.filter(|&frame| zone.frames.state(frame) == FrameState::Free) {
-            self.free_unused(zone, Run { first, count: 1 }, Order::PAGE, kind);
+            self.return_unused(zone, Run { first, count: 1 }, Order::PAGE, kind);
         }
         false
     }

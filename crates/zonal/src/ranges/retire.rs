@@ -147,7 +147,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Retires a frame that is free in the buddy; returns `false` if it is not.
     fn retire_free(&self, zone: &Zone<'m, P>, frame: u32) -> bool {
-        if let Err(kept) = zone.alloc_exactly(Run { first: frame, count: 1 }) {
+        if let Err(kept) = zone.take_exactly(Run { first: frame, count: 1 }) {
             self.count_fenced(zone, kept);
             return false;
         }

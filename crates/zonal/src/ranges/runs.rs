@@ -39,7 +39,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let block = if request.flags.order.pages() == count {
             self.alloc(&request)
         } else {
-            self.state.alloc_run(&request, count)
+            self.state.serve_run(&request, count)
         }?;
         Ok(FrameRun { range: FrameRange { start: block.first, count }, zone: block.zone, node: block.node })
     }
@@ -62,7 +62,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let begun =
             zone.free_areas.with_lock_of(run.first, || zone.frames.begin_free(run, self.state.max_order));
         let kind = begun.map_err(|state| self.state.run_refusal(zone, first, count, state))?;
-        self.state.free_beside(zone, run, kind, &zone.bad_of_run(run));
+        self.state.put_back(zone, run, kind, &zone.bad_of_run(run));
         Ok(())
     }
 
@@ -118,7 +118,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
 
 impl<'m, P: Platform> MachineState<'m, P> {
     /// Allocates at most as many frames as a block of the request's order has, without pagesets.
-    fn alloc_run(&self, request: &Request<'_>, count: PageCount) -> Result<Block, AllocError> {
+    fn serve_run(&self, request: &Request<'_>, count: PageCount) -> Result<Block, AllocError> {
         self.may_begin(request)?;
         let mut context = self.resolve(request)?;
         context.placement = Some(Placement { count, below: request.address_limit() });

@@ -141,7 +141,7 @@ impl<'m, P: Platform> Zone<'m, P> {
     /// frames.
     ///
     /// Returns `None` if the buddy refuses the block.
-    pub(crate) fn free_to_area(&self, frame: u32, order: Order) -> Option<Kept> {
+    pub(crate) fn merge_into_area(&self, frame: u32, order: Order) -> Option<Kept> {
         let (count, mut kept) = (order.pages().get(), Kept(0));
         let freed = |area: &Entered<'m, P>| kept = self.keep_fenced(area, Run { first: frame, count });
         if !self.free_areas.free(frame, order, freed) {
@@ -156,7 +156,7 @@ impl<'m, P: Platform> Zone<'m, P> {
     ///
     /// # Errors
     /// Returns how many of its frames fences keep now if any frame is not free.
-    pub(crate) fn alloc_exactly(&self, run: Run) -> Result<(), Kept> {
+    pub(crate) fn take_exactly(&self, run: Run) -> Result<(), Kept> {
         let mut kept = Kept(0);
         let left = |count| self.counters().add_total(ZoneItem::Free, -(count as i64));
         let freed = |area: &Entered<'m, P>, run: Run| {
@@ -164,7 +164,7 @@ impl<'m, P: Platform> Zone<'m, P> {
             self.counters().add_total(ZoneItem::Free, (run.count - of_run.0) as i64);
             kept.0 += of_run.0;
         };
-        if self.free_areas.alloc_steps(run.first, run.count, left, freed) { Ok(()) } else { Err(kept) }
+        if self.free_areas.take_steps(run.first, run.count, left, freed) { Ok(()) } else { Err(kept) }
     }
 
     /// Moves frames that were just freed from the buddy to the fences that contain them.
@@ -189,7 +189,7 @@ impl<'m, P: Platform> Zone<'m, P> {
 
     /// Removes free frames from the buddy and gives them state `to`.
     pub(super) fn take_free(&self, area: &Entered<'m, P>, run: Run, to: FrameState) {
-        let taken = area.buddy.alloc_range(&area.held, run.first - area.first, run.count);
+        let taken = area.buddy.take_range(&area.held, run.first - area.first, run.count);
         assert!(taken, "frames found free under the lock are free");
         run.frames().for_each(|frame| self.frames.set(frame, to));
     }

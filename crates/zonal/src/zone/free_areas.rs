@@ -155,12 +155,12 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
             return Some(area.first + frame);
         }
         drop(area);
-        self.alloc_anywhere(order, preferred, leaving)
+        self.take_anywhere(order, preferred, leaving)
     }
 
     /// Allocates a block like [`Self::alloc`], from the first area from `preferred` on that has a suitable block.
     #[cold]
-    fn alloc_anywhere(&self, order: Order, preferred: usize, leaving: impl FnOnce()) -> Option<u32> {
+    fn take_anywhere(&self, order: Order, preferred: usize, leaving: impl FnOnce()) -> Option<u32> {
         for at in self.from(preferred).filter(|&at| self.area_has(at, order)) {
             let area = self.enter(at);
             if let Some(frame) = area.buddy.alloc(&area.held, order) {
@@ -175,7 +175,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
     ///
     /// Calls `sink` with each block. Calls `leaving` with the number of blocks from an area before the area's lock is
     /// released.
-    pub(crate) fn alloc_blocks(
+    pub(crate) fn take_blocks(
         &self,
         order: Order,
         preferred: usize,
@@ -184,17 +184,17 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         leaving: &mut impl FnMut(u32),
     ) -> u32 {
         let first = self.first_for(order, preferred);
-        let mut came = self.alloc_blocks_of(first, order, want, sink, leaving);
+        let mut came = self.take_blocks_of(first, order, want, sink, leaving);
         for at in self.from(preferred).filter(|&at| at != first) {
             if came == want {
                 break;
             }
-            came += self.alloc_blocks_of(at, order, want - came, sink, leaving);
+            came += self.take_blocks_of(at, order, want - came, sink, leaving);
         }
         came
     }
 
-    fn alloc_blocks_of(
+    fn take_blocks_of(
         &self,
         at: usize,
         order: Order,
@@ -217,12 +217,12 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         came
     }
 
-    /// Allocates single frames in bulk like [`Buddy::alloc_pages`], from `preferred` first if possible.
+    /// Allocates single frames in bulk like [`Buddy::take_pages`], from `preferred` first if possible.
     ///
     /// Returns how many were allocated: at least the start of `range`, or as many as [`BATCH_MAX`] words have if these
-    /// are fewer, and at most its end. Calls `leaving` as [`Self::alloc_blocks`] does, and `sink` for at most
+    /// are fewer, and at most its end. Calls `leaving` as [`Self::take_blocks`] does, and `sink` for at most
     /// [`BATCH_MAX`] words.
-    pub(crate) fn alloc_pages(
+    pub(crate) fn take_pages(
         &self,
         preferred: usize,
         range: RangeInclusive<u32>,
@@ -231,12 +231,12 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
     ) -> u32 {
         let (want, most) = (*range.start().min(range.end()), *range.end());
         let first = self.first_for(Order::PAGE, preferred);
-        let mut came = self.alloc_pages_of(first, want..=most, sink, leaving);
+        let mut came = self.take_pages_of(first, want..=most, sink, leaving);
         // Other areas are used for one batch only. As each word has a frame at least, all words then fit the batch.
         let want = want.min(BATCH_MAX as u32);
         if came < want {
             for at in self.from(preferred).filter(|&at| at != first) {
-                came += self.alloc_pages_of(at, want - came..=most - came, sink, leaving);
+                came += self.take_pages_of(at, want - came..=most - came, sink, leaving);
                 if came >= want {
                     break;
                 }
@@ -246,7 +246,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
     }
 
     #[inline]
-    fn alloc_pages_of(
+    fn take_pages_of(
         &self,
         at: usize,
         range: RangeInclusive<u32>,
@@ -258,7 +258,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         }
         let area = self.enter(at);
         let mut place = |word, frames| sink(area.first + word, frames);
-        let taken = area.buddy.alloc_pages(&area.held, *range.start(), *range.end(), &mut place);
+        let taken = area.buddy.take_pages(&area.held, *range.start(), *range.end(), &mut place);
         leaving(taken);
         taken
     }
@@ -280,7 +280,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
     /// Frees blocks of `order`; returns how many were refused.
     ///
     /// Consecutive blocks in the same area are freed under one acquisition of its lock.
-    pub(crate) fn free_blocks_back(&self, order: Order, blocks: impl Iterator<Item = u32>) -> u64 {
+    pub(crate) fn merge_blocks_back(&self, order: Order, blocks: impl Iterator<Item = u32>) -> u64 {
         let mut refused = 0;
         let mut current: Option<(usize, Entered<'m, P>)> = None;
         for frame in blocks {
@@ -298,7 +298,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
     }
 
     /// Frees the frames of a batch, area by area; returns how many were refused because they were free already.
-    pub(crate) fn free_batch(&self, batch: &WordBatch) -> u64 {
+    pub(crate) fn merge_batch(&self, batch: &WordBatch) -> u64 {
         const NONE: u8 = u8::MAX;
         // The words of each area form a list, so that the function visits each word only twice.
         let (mut first, mut next, mut areas) = ([NONE; AREAS_MAX], [NONE; BATCH_MAX], 0_u64);
@@ -315,7 +315,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
             let mut slot = usize::from(first[at]);
             while slot < BATCH_MAX {
                 let (word, frames) = batch.word(slot);
-                refused += area.free_word(word, frames);
+                refused += area.merge_word(word, frames);
                 slot = usize::from(next[slot]);
             }
         }
@@ -326,18 +326,18 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
     /// many were refused because they were free already.
     ///
     /// Consecutive words in the same area are freed under one acquisition of its lock.
-    pub(crate) fn free_words(&self, words: &[(u32, u64)]) -> u64 {
+    pub(crate) fn merge_words(&self, words: &[(u32, u64)]) -> u64 {
         let of_one_area = |a: &(u32, u64), b: &(u32, u64)| self.area_of(a.0) == self.area_of(b.0);
         let mut refused = 0;
         for words in words.chunk_by(of_one_area) {
             let area = self.enter(self.area_of(words[0].0));
-            refused += words.iter().map(|&(first, frames)| area.free_word(first, frames)).sum::<u64>();
+            refused += words.iter().map(|&(first, frames)| area.merge_word(first, frames)).sum::<u64>();
         }
         refused
     }
 
     /// Returns the number of free frames.
-    pub(crate) fn free_pages(&self) -> u64 {
+    pub(crate) fn pages(&self) -> u64 {
         self.heads.iter().map(|head| head.counts.free_pages.load(Relaxed)).sum() // relaxed: see `Buddy`
     }
 
@@ -353,7 +353,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
     }
 
     /// Returns the number of free `order` blocks that are not inside a larger free block, without active blocks.
-    pub(crate) fn free_blocks(&self, order: Order) -> u64 {
+    pub(crate) fn blocks(&self, order: Order) -> u64 {
         let of = |head: &FreeAreaCells<P>| head.counts.free_blocks[usize::from(order.get())].load(Relaxed);
         self.heads.iter().map(of).sum() // relaxed: see `Buddy`
     }
@@ -504,12 +504,12 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
 impl<P: Platform> Entered<'_, P> {
     /// Frees frames of one word; returns how many were refused because they were free already.
     #[inline]
-    fn free_word(&self, first: u32, frames: u64) -> u64 {
+    fn merge_word(&self, first: u32, frames: u64) -> u64 {
         let first = first - self.first;
-        if self.buddy.free_word(&self.held, first, frames) {
+        if self.buddy.merge_word(&self.held, first, frames) {
             return 0;
         }
         let bits = (0..u64::BITS).filter(|bit| frames & (1 << bit) != 0);
-        bits.filter(|&bit| !self.buddy.free_word(&self.held, first, 1 << bit)).count() as u64
+        bits.filter(|&bit| !self.buddy.merge_word(&self.held, first, 1 << bit)).count() as u64
     }
 }

@@ -167,12 +167,12 @@ impl Pair {
         self.taken.push((frame, k));
     }
 
-    fn alloc_blocks(&mut self) {
+    fn take_blocks(&mut self) {
         let wanted = order(self.random.below(5) as u8);
         let (preferred, want) = (self.preferred(), 1 + self.random.below(40) as u32);
         let mut found = Vec::new();
         let mut left = 0;
-        let came = self.areas.alloc_blocks(
+        let came = self.areas.take_blocks(
             wanted,
             preferred,
             want,
@@ -191,7 +191,7 @@ impl Pair {
         assert!(came == want || (came < want && !more));
     }
 
-    fn alloc_pages(&mut self) {
+    fn take_pages(&mut self) {
         let (preferred, want) = (self.preferred(), 1 + self.random.below(BATCH_MAX as u64) as u32);
         let most = (want + self.random.below(70) as u32).saturating_sub(6).max(1);
         let mut found = Vec::new();
@@ -200,7 +200,7 @@ impl Pair {
             assert_eq!(HELD.get(), 1);
             left += count;
         };
-        let came = self.areas.alloc_pages(
+        let came = self.areas.take_pages(
             preferred,
             want..=most,
             &mut |first, frames| found.push((first, frames)),
@@ -226,18 +226,18 @@ impl Pair {
     }
 
     /// Frees some blocks of one order in any areas, and frees the first of these blocks twice.
-    fn free_blocks_back(&mut self) {
+    fn merge_blocks_back(&mut self) {
         let k = self.random.below(4) as u8;
         let given: Vec<u32> =
             self.taken.iter().filter(|block| block.1 == k).map(|block| block.0).take(20).collect();
         self.taken.retain(|block| block.1 != k || !given.contains(&block.0));
         given.iter().for_each(|&frame| self.set(frame, 1 << k, true));
         let twice = given.iter().chain(given.first()).copied();
-        assert_eq!(self.areas.free_blocks_back(order(k), twice), u64::from(!given.is_empty()));
+        assert_eq!(self.areas.merge_blocks_back(order(k), twice), u64::from(!given.is_empty()));
     }
 
     /// Frees single frames of any areas, then frees the same frames again; the second frees must all be refused.
-    fn free_batch(&mut self) {
+    fn merge_batch(&mut self) {
         let mut batch = WordBatch::new();
         for _ in 0..self.random.below(BATCH_MAX as u64) {
             let Some(at) = self.taken.iter().rposition(|block| block.1 == 0) else { break };
@@ -248,9 +248,9 @@ impl Pair {
                 self.set(frame, 1, true);
             }
         }
-        assert_eq!(self.areas.free_batch(&batch), 0);
+        assert_eq!(self.areas.merge_batch(&batch), 0);
         let again: u32 = batch.iter().map(|(_, frames)| frames.count_ones()).sum();
-        assert_eq!(self.areas.free_batch(&batch), u64::from(again), "freed twice");
+        assert_eq!(self.areas.merge_batch(&batch), u64::from(again), "freed twice");
     }
 
     /// Allocates a range if all its frames are free, then frees it if none of them is. The range may span areas.
@@ -265,7 +265,7 @@ impl Pair {
         let change = Cell::new(0);
         let left = |count| change.set(change.get() - count as i64);
         let freed = |_: &_, run: Run| change.set(change.get() + run.count as i64);
-        assert_eq!(self.areas.alloc_steps(start as u32, count as u64, left, freed), all);
+        assert_eq!(self.areas.take_steps(start as u32, count as u64, left, freed), all);
         assert_eq!(change.get(), if all { -(count as i64) } else { 0 });
         if all {
             self.set(start as u32, count as u64, false);
@@ -305,7 +305,7 @@ impl Pair {
         let length = 1 << k;
         let lowest = places(0, end, length, length).find(|&at| self.is_free(at as u32, length));
         assert_eq!(
-            self.areas.alloc_below(order(k), end, || ()).map(u64::from),
+            self.areas.take_below(order(k), end, || ()).map(u64::from),
             lowest,
             "order {k} below {end}"
         );
@@ -319,21 +319,21 @@ impl Pair {
         assert_eq!(HELD.get(), 0);
         assert_eq!(self.areas.verify(), Ok(()));
         let free = self.free.iter().filter(|&&free| free).count() as u64;
-        assert_eq!(self.areas.free_pages(), free);
+        assert_eq!(self.areas.pages(), free);
         self.areas.settle();
         for (k, count) in (0..).zip(self.blocks()) {
-            assert_eq!(self.areas.free_blocks(order(k)), count, "order {k}");
+            assert_eq!(self.areas.blocks(order(k)), count, "order {k}");
         }
     }
 
     fn step(&mut self) {
         match self.random.below(13) {
             0..=1 => self.alloc(),
-            2..=3 => self.alloc_pages(),
-            4 => self.alloc_blocks(),
+            2..=3 => self.take_pages(),
+            4 => self.take_blocks(),
             5..=7 => self.give(),
-            8..=9 => self.free_batch(),
-            10 => self.free_blocks_back(),
+            8..=9 => self.merge_batch(),
+            10 => self.merge_blocks_back(),
             11 => self.search(),
             _ => self.take_and_add_range(),
         }

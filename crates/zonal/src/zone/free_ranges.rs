@@ -32,9 +32,9 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
     ///
     /// `leaving` is called before the area's lock is released.
     #[must_use]
-    pub(crate) fn alloc_below(&self, order: Order, end: u64, leaving: impl FnOnce()) -> Option<u32> {
+    pub(crate) fn take_below(&self, order: Order, end: u64, leaving: impl FnOnce()) -> Option<u32> {
         let (frame, area) = self.find_below(order, end)?;
-        let taken = area.buddy.alloc_range(&area.held, frame, order.pages().get());
+        let taken = area.buddy.take_range(&area.held, frame, order.pages().get());
         assert!(taken, "frames found free under the lock are free");
         leaving();
         Some(area.first + frame)
@@ -72,7 +72,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         let align = align.pages().get();
         let mut at = within.start.next_multiple_of(align);
         while at + count <= within.end {
-            let free = self.free_until(at, at + count);
+            let free = self.unused_until(at, at + count);
             if free == at + count {
                 return Some(at as u32);
             }
@@ -82,7 +82,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
     }
 
     /// Returns the end of the free frames from `from` on, at most `end`.
-    pub(crate) fn free_until(&self, from: u64, end: u64) -> u64 {
+    pub(crate) fn unused_until(&self, from: u64, end: u64) -> u64 {
         self.same_until(from, end, Sought::Free)
     }
 
@@ -134,7 +134,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
     /// called with the number of frames that are allocated, and `freed` with frames that are returned, both before an
     /// area's lock is released.
     #[must_use]
-    pub(super) fn alloc_steps(
+    pub(super) fn take_steps(
         &self,
         first: u32,
         count: u64,
@@ -149,7 +149,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         });
         for (step, (start, len)) in steps.clone().enumerate() {
             let area = self.enter(self.area_of(start));
-            if area.buddy.alloc_range(&area.held, start - area.first, len) {
+            if area.buddy.take_range(&area.held, start - area.first, len) {
                 left(len);
                 continue;
             }

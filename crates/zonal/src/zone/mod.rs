@@ -207,7 +207,7 @@ impl<'m, P: Platform> Zone<'m, P> {
         let free = self.counters().approximate(ZoneItem::Free);
         let drift_mark = self.cells.rules.0.drift_mark.load(Relaxed);
         let exact = drift_mark != 0 && free < drift_mark + frames.get();
-        PageCount::new(if exact { self.free_areas.free_pages() } else { free })
+        PageCount::new(if exact { self.free_areas.pages() } else { free })
     }
 
     /// Returns the total of free frames, without the differences that CPUs have not folded, for the cost of one load.
@@ -224,7 +224,7 @@ impl<'m, P: Platform> Zone<'m, P> {
         limit: ZoneKind,
         watermark: Watermark,
     ) -> bool {
-        let free = self.free_beside(order, limit);
+        let free = self.put_back(order, limit);
         self.watermarks().allow(free, order, watermark, urgency, self.reserve(limit))
     }
 
@@ -232,7 +232,7 @@ impl<'m, P: Platform> Zone<'m, P> {
     ///
     /// The check compares the frames that remain after the block and the reserve are subtracted. The function therefore
     /// uses the exact count at this many frames above the drift mark.
-    pub(crate) fn free_beside(&self, order: Order, limit: ZoneKind) -> PageCount {
+    pub(crate) fn put_back(&self, order: Order, limit: ZoneKind) -> PageCount {
         self.free_before(order.pages().saturating_minus(PageCount::new(1)).plus(self.reserve(limit)))
     }
 

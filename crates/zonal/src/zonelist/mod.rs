@@ -138,8 +138,14 @@ impl<'m, P: Platform> Zonelists<'m, P> {
     /// Returns a reader for the current copy of a node's list.
     #[inline]
     pub(crate) fn read<'a>(&'a self, node: usize) -> ListReader<'a, 'm, P> {
-        let version = self.current.load(Acquire); // acquire: pairs with the release in `publish`
+        let version = self.version();
         ListReader { list: &self.lists[node].copies[(version & 1) as usize], version, begun: self.begun }
+    }
+
+    /// Returns the version of the lists, which each rebuild increments.
+    #[inline]
+    pub(crate) fn version(&self) -> u64 {
+        self.current.load(Acquire) // acquire: pairs with the release in `publish`
     }
 
     /// Returns the full bits of a node's list.
