@@ -1,5 +1,6 @@
 //! Runs steps one after another. Prints their names, output and times, and a summary at the end.
 //!
+//! Each time is followed by the step's processor time, which says more where other work runs.
 //! A failed step does not stop the others, so one run reports all failures. The last line begins with `N passed, N
 //! failed`, for scripts. It continues with `, N steps skipped` if this machine lacks tools that steps need, and with `,
 //! N tests skipped: ...` if tests skipped checks (`skips.rs`). Related files: `plan.rs` lists the steps.
@@ -46,13 +47,14 @@ pub(crate) fn run_all(root: &Path, steps: Vec<Step>) -> bool {
     let mut done = Vec::new();
     for step in steps {
         println!("\n=== {}", step.name);
-        let start = Instant::now();
+        let (start, used) = (Instant::now(), processor_time());
         let outcome = (step.work)(root);
-        done.push((step.name, start.elapsed(), outcome));
+        let times = Times { elapsed: start.elapsed(), processor: processor_time().saturating_sub(used) };
+        done.push((step.name, times, outcome));
     }
     println!();
     let skipped = skips::take(root).unwrap_or_else(|why| {
-        done.push(("skips of tests".to_owned(), Duration::ZERO, Outcome::Failed(why)));
+        done.push(("skips of tests".to_owned(), Times::default(), Outcome::Failed(why)));
         BTreeSet::new()
     });
     for (name, time, outcome) in &done {
@@ -61,6 +63,8 @@ pub(crate) fn run_all(root: &Path, steps: Vec<Step>) -> bool {
     for (name, why) in &skipped {
         println!("skipped             {name}: {why}");
     }
+    let processor = done.iter().map(|(_, times, _)| times.processor).sum::<Duration>();
+    println!("{:.1} minutes of processor time", processor.as_secs_f64() / 60.0);
     let outcomes = done.into_iter().map(|(_, _, outcome)| outcome).collect::<Vec<_>>();
     println!("{}{}", last_line(&outcomes), skips::in_summary(&skipped));
     !outcomes.iter().any(|outcome| matches!(outcome, Outcome::Failed(_)))
@@ -79,13 +83,35 @@ fn last_line(outcomes: &[Outcome]) -> String {
     format!("{passed} passed, {failed} failed{skipped}")
 }
 
-fn summary_line(name: &str, time: Duration, outcome: &Outcome) -> String {
+/// What a step took.
+#[derive(Clone, Copy, Default)]
+struct Times {
+    elapsed: Duration,
+    /// Processor time of the step and its programs.
+    processor: Duration,
+}
+
+/// Returns the processor time of this program and of all that it has started and that have ended; zero where `/proc` does not
+/// say.
+fn processor_time() -> Duration {
+    /// Ticks of the times in `stat`, which are always these on Linux (`USER_HZ`).
+    const PER_SECOND: u64 = 100;
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The name, in parentheses, may contain spaces; the fields after it begin with the third, and these are 14 to 17.
+    let fields = stat.rsplit(") ").next().unwrap_or_default().split(' ').skip(11).take(4);
+    let ticks: u64 = fields.filter_map(|field| field.parse::<u64>().ok()).sum();
+    Duration::from_millis(ticks * 1000 / PER_SECOND)
+}
+
+fn summary_line(name: &str, times: Times, outcome: &Outcome) -> String {
     let (word, why) = match outcome {
         Outcome::Passed => ("passed", ""),
         Outcome::Failed(why) => ("FAILED", why.as_str()),
         Outcome::Skipped(why) => ("skipped", why.as_str()),
     };
-    format!("{word:<8}{:>7.1} s  {name}{}{why}", time.as_secs_f64(), if why.is_empty() { "" } else { ": " })
+    let (elapsed, processor) = (times.elapsed.as_secs_f64(), times.processor.as_secs_f64());
+    let colon = if why.is_empty() { "" } else { ": " };
+    format!("{word:<8}{elapsed:>7.1} s {processor:>7.1} s  {name}{colon}{why}")
 }
 
 /// Returns a call of the cargo that runs this program, in the root of the workspace.
