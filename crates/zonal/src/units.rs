@@ -101,8 +101,9 @@ impl core::iter::Sum for PageCount {
 }
 
 /// Binary logarithm of a block's length in frames; at most [`MAX_ORDER_LIMIT`].
+// As wide as fills a `Block`, because padding of a returned block would be copied too.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct Order(u8);
+pub struct Order(u32);
 
 impl Order {
     /// One frame.
@@ -113,7 +114,7 @@ impl Order {
     /// Returns the order `order`, or `None` above [`MAX_ORDER_LIMIT`].
     #[must_use]
     pub const fn new(order: u8) -> Option<Self> {
-        if order <= MAX_ORDER_LIMIT { Some(Self(order)) } else { None }
+        if order <= MAX_ORDER_LIMIT { Some(Self(order as u32)) } else { None }
     }
 
     /// Returns the smallest order whose blocks have at least `count` frames, or `None` if no order is large enough.
@@ -122,13 +123,13 @@ impl Order {
         // Above 2^63 the next power of two does not fit in 64 bits.
         let Some(covering) = count.get().checked_next_power_of_two() else { return None };
         let order = covering.trailing_zeros();
-        if order <= MAX_ORDER_LIMIT as u32 { Some(Self(order as u8)) } else { None }
+        if order <= MAX_ORDER_LIMIT as u32 { Some(Self(order)) } else { None }
     }
 
     /// Returns the order as an integer.
     #[must_use]
     pub const fn get(self) -> u8 {
-        self.0
+        self.0 as u8
     }
 
     /// Returns the number of frames in a block with this order.

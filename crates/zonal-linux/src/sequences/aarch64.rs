@@ -50,12 +50,13 @@ macro_rules! sequence {
 /// the frame. On failure, returns the address of any pageset slot and all bits set.
 ///
 /// # Safety
-/// `area` must be the offset of the registered area. `slots` must point to the addresses of `count` pageset slots,
-/// indexed by CPU, and `count` must be at least 1.
+/// `area` must be the offset of the registered area. `table` must be the first of the pageset slots, and `current` must point to
+/// the offsets from it of `count` pageset slots, indexed by CPU.
 #[inline(always)]
 pub(super) unsafe fn pop(
     area: NonZeroIsize,
-    slots: *const AtomicU64,
+    table: *const u8,
+    current: *const AtomicU64,
     count: usize,
     step: u64,
 ) -> (*const u8, u64) {
@@ -65,7 +66,8 @@ pub(super) unsafe fn pop(
         sequence!([
             "cmp {t}, {count}"
             "b.hs 50f"
-            "ldr {slot}, [{slots}, {t}, lsl #3]"
+            "ldr {head}, [{current}, {t}, lsl #3]"
+            "add {slot}, {slot}, {head}"
             "ldr {head}, [{slot}]"
             "ldar {lock_word}, [{head}]"
             "ldr {t}, [{head}, #8]"
@@ -78,9 +80,9 @@ pub(super) unsafe fn pop(
             "and {t}, {t}, #0x7ffffff"
             "ldr {t:w}, [{other}, {t}, lsl #2]"
             "str {next}, [{head}, #8]"
-        ] ["ldr {slot}, [{slots}]" "mov {t}, #-1"]
-            area = in(reg) area.get(), slots = in(reg) slots, count = in(reg) count, step = in(reg) step,
-            slot = out(reg) slot, t = out(reg) frame, head = out(reg) _, next = out(reg) _,
+        ] ["mov {t}, #-1"]
+            area = in(reg) area.get(), current = in(reg) current, count = in(reg) count, step = in(reg) step,
+            slot = inout(reg) table => slot, t = out(reg) frame, head = out(reg) _, next = out(reg) _,
             other = out(reg) _, lock_word = out(reg) _,
         );
     }

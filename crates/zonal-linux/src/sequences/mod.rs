@@ -75,11 +75,12 @@ impl<P: Platform<U32 = AtomicU32, U64 = AtomicU64>> CpuLocal<P> for Sequences {
     ) -> (&'m PagesetSlot<'m, P>, Popped) {
         const { assert_layout::<P>() };
         let Some(area) = self.area else { return pop_by_lock(platform, slots, step) };
-        let current = slots.current();
+        let (table, current) = (slots.table().as_ptr(), slots.current());
+        let (first, count) = (current.as_ptr(), current.len());
         // SAFETY: `area` is valid for all threads. The limits keep the index into the stack below its number of
         // slots.
-        let (slot, frame) = unsafe { instructions::pop(area, current.as_ptr(), current.len(), step.bits()) };
-        // SAFETY: a sequence returns an entry of `current`, and every entry is the address of a pageset slot.
+        let (slot, frame) = unsafe { instructions::pop(area, table.cast(), first, count, step.bits()) };
+        // SAFETY: a sequence returns the first pageset slot, or the one at an offset in `current`.
         (unsafe { &*slot.cast() }, Popped::from_bits(frame))
     }
 
@@ -95,8 +96,7 @@ impl<P: Platform<U32 = AtomicU32, U64 = AtomicU64>> CpuLocal<P> for Sequences {
         let Some(area) = self.area else { return pop_if_by_lock(platform, slots, step, accepts) };
         // SAFETY: `area` is valid for all threads.
         let cpu = unsafe { instructions::current_cpu(area) };
-        // SAFETY: the entry is one of `slots`.
-        let slot: &'m PagesetSlot<'m, P> = unsafe { slot_of(slots.current().get(cpu as usize)?) };
+        let slot = slot_of(slots, cpu)?;
         if !accepts(slot) {
             return None;
         }
@@ -119,9 +119,7 @@ impl<P: Platform<U32 = AtomicU32, U64 = AtomicU64>> CpuLocal<P> for Sequences {
         let Some(area) = self.area else { return push_by_lock(platform, slots, prepare, refused) };
         // SAFETY: `area` is valid for all threads.
         let cpu = unsafe { instructions::current_cpu(area) };
-        let Some(entry) = slots.current().get(cpu as usize) else { return false };
-        // SAFETY: the entry is one of `slots`.
-        let slot: &'m PagesetSlot<'m, P> = unsafe { slot_of(entry) };
+        let Some(slot) = slot_of(slots, cpu) else { return false };
         let Some(push) = prepare(slot) else { return false };
         let head = std::ptr::from_ref(slot.head).cast();
         let refused = || refused(slot, push);
@@ -167,17 +165,16 @@ impl<P: Platform<U32 = AtomicU32, U64 = AtomicU64>> CpuLocal<P> for Sequences {
     }
 }
 
-/// Returns the pageset slot whose address an entry of [`PagesetSlots::current`] contains.
-///
-/// # Safety
-/// `entry` must be an entry in the table of slots that live as long as `'m`.
+/// Returns the pageset slot that `cpu` uses, or `None` for a CPU that the machine does not have.
 #[inline(always)]
-unsafe fn slot_of<'m, P: Platform>(entry: &AtomicU64) -> &'m PagesetSlot<'m, P> {
-    // Relaxed: the entry belongs to this CPU, and every pageset slot is initialized before its address is published in
-    // the table.
-    let address = entry.load(Relaxed) as usize;
-    // SAFETY: the table contains only addresses of pageset slots that live as long as the table.
-    unsafe { &*std::ptr::with_exposed_provenance(address) }
+fn slot_of<'m, P>(slots: &PagesetSlots<'m, P>, cpu: u64) -> Option<&'m PagesetSlot<'m, P>>
+where
+    P: Platform<U32 = AtomicU32, U64 = AtomicU64>,
+{
+    // Relaxed: the entry belongs to this CPU, and every pageset slot is initialized before the table is shared.
+    let offset = slots.current().get(cpu as usize)?.load(Relaxed) as usize;
+    // SAFETY: every entry is the offset of a slot in the table.
+    Some(unsafe { &*slots.table().as_ptr().byte_add(offset) })
 }
 
 // The fallbacks are separate functions, so that each caller contains the instructions of one implementation only.

@@ -2,18 +2,21 @@
 
 use std::num::NonZeroIsize;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
 
 use zonal::platform::cpu_local::{LockWord, Push};
 
-/// Pops nothing, and returns the first of `slots`.
+/// Pops nothing, and returns `table`.
 ///
 /// # Safety
-/// `slots` must have at least one entry.
-pub(super) unsafe fn pop(_: NonZeroIsize, slots: *const AtomicU64, _: usize, _: u64) -> (*const u8, u64) {
-    // SAFETY: the caller guarantees an entry.
-    let first = unsafe { &*slots }.load(Relaxed); // relaxed: the contents of any entry will do
-    (std::ptr::with_exposed_provenance(first as usize), u64::MAX)
+/// This function has no safety requirements.
+pub(super) unsafe fn pop(
+    _: NonZeroIsize,
+    table: *const u8,
+    _: *const AtomicU64,
+    _: usize,
+    _: u64,
+) -> (*const u8, u64) {
+    (table, u64::MAX)
 }
 
 /// Pops nothing.

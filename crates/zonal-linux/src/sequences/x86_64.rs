@@ -6,7 +6,8 @@
 //! afterwards (see `sequences/resident.rs`). `Head` explains why the lock word is loaded first; x86-64 never reorders
 //! a load with another load.
 //!
-//! The instructions use these byte offsets. Area: CPU at 4, descriptor at 8. Pageset slot: address of the head at 0,
+//! A pageset slot's offset is added to the address of the first slot, so the register holds the address of a slot wherever a
+//! sequence is aborted. The instructions use these byte offsets. Area: CPU at 4, descriptor at 8. Pageset slot: address of the head at 0,
 //! address of the slots at 8. Head: lock word at 0, word at 8, limits at 16 and 24. The word's lowest 27 bits are the
 //! number of free slots.
 
@@ -47,12 +48,13 @@ macro_rules! sequence {
 /// the frame. On failure, returns the address of any pageset slot and all bits set.
 ///
 /// # Safety
-/// `area` must be the offset of the registered area. `slots` must point to the addresses of `count` pageset slots,
-/// indexed by CPU, and `count` must be at least 1.
+/// `area` must be the offset of the registered area. `table` must be the first of the pageset slots, and `current` must point to
+/// the offsets from it of `count` pageset slots, indexed by CPU.
 #[inline(always)]
 pub(super) unsafe fn pop(
     area: NonZeroIsize,
-    slots: *const AtomicU64,
+    table: *const u8,
+    current: *const AtomicU64,
     count: usize,
     step: u64,
 ) -> (*const u8, u64) {
@@ -63,7 +65,7 @@ pub(super) unsafe fn pop(
             "mov {t:e}, fs:[{area} + 4]"
             "cmp {t}, {count_lock_word}"
             "jae 50f"
-            "mov {slot}, [{slots} + {t} * 8]"
+            "add {slot}, [{current} + {t} * 8]"
             "mov {head}, [{slot}]"
             "mov {count_lock_word}, [{head}]"
             "mov {t}, [{head} + 8]"
@@ -76,10 +78,10 @@ pub(super) unsafe fn pop(
             "and {t:e}, 0x7ffffff"
             "mov {t:e}, [{limit} + {t} * 4]"
             "mov [{head} + 8], {next}"
-        ] ["mov {slot}, [{slots}]" "mov {t}, -1" "jmp 60f"]
-            area = in(reg) area.get(), slots = in(reg) slots, count_lock_word = inout(reg) count => _,
-            next = inout(reg) step => _, slot = out(reg) slot, t = out(reg) frame, head = out(reg) _,
-            limit = out(reg) _,
+        ] ["mov {t}, -1" "jmp 60f"]
+            area = in(reg) area.get(), current = in(reg) current, count_lock_word = inout(reg) count => _,
+            next = inout(reg) step => _, slot = inout(reg) table => slot, t = out(reg) frame,
+            head = out(reg) _, limit = out(reg) _,
         );
     }
     (slot, frame)

@@ -250,13 +250,13 @@ impl<P: Platform> PagesetSlot<'_, P> {
 
 /// The pageset slots of all CPUs, and the slot that each CPU currently uses.
 ///
-/// Invariants: each element in `current` is the address of a slot in `table`, which either belongs to the CPU or is the
-/// first slot. The head of the first slot is locked for good. The word and the limits of every other head describe its
+/// Invariants: each element in `current` is the offset of a slot in `table`, in bytes, which either belongs to the CPU or is the
+/// first slot. The table holds references, so each process has its own; the offsets are the same in all. The head of the first slot is locked for good. The word and the limits of every other head describe its
 /// stack from the start, so that its lock word may be [`LockWord::OPEN`].
 pub struct PagesetSlots<'m, P: Platform> {
     /// The slots; the first belongs to no pageset, and every pop and push on it fails.
     pub(crate) table: &'m [PagesetSlot<'m, P>],
-    /// Address of the slot in use, by CPU id.
+    /// Offset of the slot in use, by CPU id.
     pub(crate) current: &'m [P::U64],
     /// Number of slots for each CPU: one for each zone, or just one.
     pub(crate) of_each: usize,
@@ -268,9 +268,14 @@ impl<'m, P: Platform> PagesetSlots<'m, P> {
     /// The value before the slots are built.
     pub(crate) const NONE: Self = Self { table: &[], current: &[], of_each: 0 };
 
-    /// Returns the address of the [`PagesetSlot`] that each CPU currently uses, by CPU id, for restartable sequences.
-    ///
-    /// The slice has at least one element.
+    /// Returns all slots, at least one.
+    #[inline(always)]
+    pub fn table(&self) -> &'m [PagesetSlot<'m, P>] {
+        self.table
+    }
+
+    /// Returns the offset in [`Self::table`], in bytes, of the slot that each CPU currently uses, by CPU id, for restartable
+    /// sequences.
     #[inline(always)]
     pub fn current(&self) -> &'m [P::U64] {
         self.current
@@ -279,8 +284,8 @@ impl<'m, P: Platform> PagesetSlots<'m, P> {
     /// Returns the slot that a CPU currently uses, or `None` for a CPU that the machine does not have.
     #[inline(always)]
     pub fn of(&self, cpu: CpuId) -> Option<&'m PagesetSlot<'m, P>> {
-        let address = self.current.get(cpu.index())?.load(Acquire) as usize; // Acquire: pairs with `set`.
-        self.table.get(address.wrapping_sub(self.table.as_ptr().addr()) / size_of::<PagesetSlot<'m, P>>())
+        let offset = self.current.get(cpu.index())?.load(Acquire) as usize; // Acquire: pairs with `set`.
+        self.table.get(offset / size_of::<PagesetSlot<'m, P>>())
     }
 
     /// Returns the slot on which every operation fails.
@@ -298,11 +303,12 @@ impl<'m, P: Platform> PagesetSlots<'m, P> {
     }
 
     pub(crate) fn set(&self, cpu: CpuId, slot: &'m PagesetSlot<'m, P>) {
-        let (cell, address) = (&self.current[cpu.index()], core::ptr::from_ref(slot).expose_provenance());
+        let offset = core::ptr::from_ref(slot).addr() - self.table.as_ptr().addr();
+        let cell = &self.current[cpu.index()];
         // An unchanged value is not stored, so that the cache line stays shared. Release: pairs with the acquire in
         // `of`, so that the CPU sees what led to the change.
-        if cell.load(Relaxed) != address as u64 {
-            cell.store(address as u64, Release);
+        if cell.load(Relaxed) != offset as u64 {
+            cell.store(offset as u64, Release);
         }
     }
 }
