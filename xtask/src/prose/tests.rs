@@ -104,7 +104,7 @@ fn names_are_found_as_words() {
 fn terms_of_the_field_are_allowed_in_files_of_the_table() {
     let text = format!("The {} node of a line.\n", concat!("ho", "me"));
     assert_eq!(lines("docs/lab.md", &text), NONE);
-    assert_eq!(lines("docs/scaling.md", &text), [1]);
+    assert_eq!(lines("docs/performance.md", &text), [1]);
     let text = format!("//! The {} node of a line.\n", concat!("ho", "me"));
     assert_eq!(lines("crates/zonal-lab/src/sim/coherence.rs", &text), NONE);
 }

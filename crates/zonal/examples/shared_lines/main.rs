@@ -1,7 +1,7 @@
 //! Counts the cache lines for which CPUs of a large machine would contend, by running the code of the allocator itself.
 //!
 //! Every allocator cell reports each access to a model of the caches. One thread acts as all CPUs alternately, so the
-//! same seed yields the same counts on any machine. `docs/scaling.md` has the conclusions.
+//! same seed yields the same counts on any machine. `docs/performance.md` has the conclusions.
 //!
 //! Run it with `cargo run --release -p zonal --example shared_lines -- --machine 1x128 --workload handoff`.
 //!
