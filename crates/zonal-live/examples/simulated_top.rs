@@ -8,8 +8,8 @@ use std::io::{IsTerminal, stdout};
 use std::time::{Duration, Instant};
 
 use jiff::tz::TimeZone;
-use ratatui::Terminal;
-use ratatui::backend::TestBackend;
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::Rect;
 use zonal_live::top::{self, App, Colours, Options, Pane, Reading, draw};
 use zonal_live::{SimulatedSource, Watch};
 
@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Ok(());
     }
     let rounds: u32 = if is_short { 10 } else { 1000 };
-    let mut terminal = Terminal::new(TestBackend::new(160, 50))?;
+    let mut buffer = Buffer::empty(Rect::new(0, 0, 160, 50));
     let mut app = App::new(Reading::of(&watch), Vec::new(), INTERVAL, Colours::On, TimeZone::UTC);
     for pane in [Pane::Overview, Pane::Pagesets, Pane::Counters, Pane::Blocks] {
         app.open(pane);
@@ -33,9 +33,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             watch.tick();
             app.take(Reading::of(&watch));
             let read = Instant::now();
-            let mut drawn = None;
-            terminal.draw(|frame| drawn = Some(draw(frame, &app)))?;
-            drawn.into_iter().for_each(|drawn| app.drew(drawn));
+            buffer.reset();
+            let drawn = draw(&mut buffer, &app);
+            app.drew(drawn);
             reading += read - start;
             drawing += read.elapsed();
         }

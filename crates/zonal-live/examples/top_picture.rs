@@ -11,10 +11,9 @@ use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use jiff::tz::TimeZone;
-use ratatui::Terminal;
-use ratatui::backend::TestBackend;
-use ratatui::buffer::{Buffer, Cell};
-use ratatui::style::{Color, Modifier};
+use ratatui_core::buffer::{Buffer, Cell};
+use ratatui_core::layout::Rect;
+use ratatui_core::style::{Color, Modifier};
 use zonal_live::top::{App, Colours, Reading, draw};
 use zonal_live::{PoolSource, SimulatedSource, Source, SystemSource, Watch};
 
@@ -73,17 +72,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let interval = Duration::from_secs(1);
     let mut app = App::new(Reading::of(&watch), Vec::new(), interval, Colours::On, TimeZone::system());
-    let mut terminal = Terminal::new(TestBackend::new(options.size.0, options.size.1))?;
-    for key in options.keys.chars().map(Some).chain([None]) {
-        let mut drawn = None;
-        terminal.draw(|frame| drawn = Some(draw(frame, &app)))?;
-        drawn.into_iter().for_each(|drawn| app.drew(drawn));
-        if let Some(key) = key {
-            app.key(KeyEvent::new(KeyCode::Char(key), KeyModifiers::NONE));
-        }
+    let empty = Buffer::empty(Rect::new(0, 0, options.size.0, options.size.1));
+    for key in options.keys.chars() {
+        app.drew(draw(&mut empty.clone(), &app));
+        app.key(KeyEvent::new(KeyCode::Char(key), KeyModifiers::NONE));
     }
-    terminal.draw(|frame| drop(draw(frame, &app)))?;
-    print!("{}", svg(terminal.backend().buffer()));
+    app.drew(draw(&mut empty.clone(), &app));
+    let mut buffer = empty;
+    draw(&mut buffer, &app);
+    print!("{}", svg(&buffer));
     Ok(())
 }
 

@@ -1,25 +1,22 @@
 //! Accepts connections and limits them: the size and the time of their requests, and the time of writes. `open.rs` limits
 //! their number.
 
-use std::future::Future;
-use std::pin::Pin;
+use std::convert::Infallible;
+use std::future::{Future, ready};
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::Request;
-use axum::middleware::{Next, from_fn};
 use hyper::server::conn::http1;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio_io_timeout::TimeoutStream;
 
 use super::MetricDetail;
 use super::guard::Guard;
 use super::open::Open;
-use super::routes::{self, Served};
+use super::routes::Served;
 use super::sending::Sending;
 use super::ticker::Ticks;
 
@@ -27,8 +24,6 @@ use super::ticker::Ticks;
 const REQUEST_BYTES_MAX: usize = 16 << 10;
 /// Time that a client may take to send the head of a request.
 const HEADER_PATIENCE: Duration = Duration::from_secs(10);
-/// Time in which a client must take some bytes.
-const WRITE_PATIENCE: Duration = Duration::from_secs(20);
 /// Time for requests in progress when the server ends.
 const END_PATIENCE: Duration = Duration::from_secs(2);
 /// Pause after the system has no file descriptor for a connection.
@@ -45,8 +40,8 @@ pub(crate) async fn serve<T>(
     let (stop, stopped) = watch::channel(false);
     let graceful = GracefulShutdown::new();
     let open = Arc::new(Open::default());
-    let served = Served { newest: ticks.newest(), detail, stop: stopped, open: Arc::clone(&open) };
-    let router = routes::router(served, guard);
+    let served =
+        Arc::new(Served { newest: ticks.newest(), detail, stop: stopped, open: Arc::clone(&open), guard });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEADER_PATIENCE).max_buf_size(REQUEST_BYTES_MAX);
     let accept = async {
@@ -58,14 +53,16 @@ pub(crate) async fn serve<T>(
             // A connection for which there is no place is closed.
             let Some(place) = open.admit(client.ip().to_canonical()) else { continue };
             let place = Arc::new(place);
-            let of_request = Arc::clone(&place);
-            let service = router.clone().layer(from_fn(move |mut request: Request, next: Next| {
+            let (served, of_request) = (Arc::clone(&served), Arc::clone(&place));
+            let service = service_fn(move |request| {
                 let answering = of_request.answers();
-                request.extensions_mut().insert(Arc::clone(&of_request));
-                async move { answering.with(next.run(request).await) }
-            }));
-            let service = TowerToHyperService::new(service);
-            let stream = TokioIo::new(Sending::new(limited(stream), Arc::clone(&place)));
+                let mut response = served.respond(&request, &of_request);
+                response.body_mut().answering = Some(answering);
+                ready(Ok::<_, Infallible>(response))
+            });
+            // Updates are larger than a packet; waiting to fill one would delay their last bytes.
+            let _ = stream.set_nodelay(true);
+            let stream = TokioIo::new(Sending::new(stream, Arc::clone(&place)));
             let connection = graceful.watch(builder.serve_connection(stream, service));
             tokio::spawn(async move {
                 // An error is that of a client that has gone or that broke a limit.
@@ -84,12 +81,4 @@ pub(crate) async fn serve<T>(
     stop.send_replace(true);
     let _ = tokio::time::timeout(END_PATIENCE, graceful.shutdown()).await;
     ended
-}
-
-fn limited(stream: TcpStream) -> Pin<Box<TimeoutStream<TcpStream>>> {
-    // Updates are larger than a packet; waiting to fill one would delay their last bytes.
-    let _ = stream.set_nodelay(true);
-    let mut stream = TimeoutStream::new(stream);
-    stream.set_write_timeout(Some(WRITE_PATIENCE));
-    Box::pin(stream)
 }

@@ -5,14 +5,13 @@
 //! only lead a browser to the page itself.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 
-use axum::extract::{Request, State};
-use axum::http::header::{self, HeaderName, HeaderValue};
-use axum::http::{HeaderMap, StatusCode, Uri};
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use hyper::body::Incoming;
+use hyper::header::{self, HeaderName, HeaderValue};
+use hyper::{HeaderMap, Request, StatusCode, Uri};
 
+use super::content::{Content, Response, response};
+use super::routes::TEXT;
 use super::token::Token;
 use super::{ServeError, page};
 
@@ -28,7 +27,7 @@ const HEADERS: [(HeaderName, &str); 7] = [
 ];
 
 /// What the server has.
-const PATHS: [&str; 4] = ["/", "/events", "/metrics", "/snapshot.json"];
+pub(super) const PATHS: [&str; 4] = ["/", "/events", "/metrics", "/snapshot.json"];
 
 /// What clients must know.
 struct Secrets {
@@ -69,6 +68,19 @@ impl Guard {
         Ok(Self { secrets: token.map(secrets).transpose()?, address, policy })
     }
 
+    /// Answers a request by `answer` if the rules allow it.
+    pub(super) fn check(&self, request: &Request<Incoming>, answer: impl FnOnce() -> Response) -> Response {
+        let mut response = match self.decide(request.headers(), request.uri()) {
+            Ok(None) => answer(),
+            Ok(Some(response)) => response,
+            Err(refusal) => self.refuse(&refusal),
+        };
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_SECURITY_POLICY, self.policy.clone());
+        headers.extend(HEADERS.map(|(name, value)| (name, HeaderValue::from_static(value))));
+        response
+    }
+
     /// Returns the name of the cookie. Servers on other ports of the host share its cookies.
     fn cookie_name(&self) -> String {
         format!("zonal-session-{}", self.address.port())
@@ -87,7 +99,7 @@ impl Guard {
         let Some(Secrets { token, cookie }) = &self.secrets else {
             let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
             let is_known = |authority: &str| self.is_own_name(authority);
-            let target = uri.authority().map(axum::http::uri::Authority::as_str);
+            let target = uri.authority().map(hyper::http::uri::Authority::as_str);
             return match is_known(host) && target.is_none_or(is_known) {
                 true => Ok(None),
                 false => Err(Refusal::Host(target.unwrap_or(host).to_owned())),
@@ -125,8 +137,13 @@ impl Guard {
     fn welcome(&self, cookie: &Token, path: &str) -> Response {
         let value = cookie.generated().unwrap_or_default();
         let cookie = format!("{}={value}; Path=/; HttpOnly; SameSite=Lax", self.cookie_name());
-        let path = PATHS.into_iter().find(|known| *known == path).unwrap_or("/").to_owned();
-        (StatusCode::SEE_OTHER, [(header::SET_COOKIE, cookie), (header::LOCATION, path)]).into_response()
+        let path = PATHS.into_iter().find(|known| *known == path).unwrap_or("/");
+        let mut response = Response::new(Content::from(""));
+        *response.status_mut() = StatusCode::SEE_OTHER;
+        let value = HeaderValue::from_str(&cookie).expect("tokens and ports are ASCII");
+        response.headers_mut().insert(header::SET_COOKIE, value);
+        response.headers_mut().insert(header::LOCATION, HeaderValue::from_static(path));
+        response
     }
 
     fn refuse(&self, refusal: &Refusal) -> Response {
@@ -154,26 +171,12 @@ impl Guard {
                 (StatusCode::UNAUTHORIZED, text.to_owned())
             }
         };
-        let mut response =
-            (status, [(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response();
+        let mut response = response(status, TEXT, text);
         if status == StatusCode::UNAUTHORIZED {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response
     }
-}
-
-/// Answers a request if the rules allow it.
-pub(crate) async fn check(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
-    let mut response = match guard.decide(request.headers(), request.uri()) {
-        Ok(None) => next.run(request).await,
-        Ok(Some(response)) => response,
-        Err(refusal) => guard.refuse(&refusal),
-    };
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_SECURITY_POLICY, guard.policy.clone());
-    headers.extend(HEADERS.map(|(name, value)| (name, HeaderValue::from_static(value))));
-    response
 }
 
 /// Whether a browser says that a page of another site sends the request, except that a link there leads to the page.
@@ -229,11 +232,11 @@ mod tests {
         for host in
             ["", "evil.example", "evil.example:7070", "localhost.evil.example", "192.0.2.8", "[::2]", ":"]
         {
-            assert_eq!(decide(&guard, &[("host", host)], "/").unwrap_err(), Refusal::Host(host.to_owned()));
+            assert_eq!(decide(&guard, &[("host", host)], "/").err().unwrap(), Refusal::Host(host.to_owned()));
         }
         assert!(decide(&guard, &[], "/").is_err(), "no host");
         let target = decide(&guard, &[("host", "localhost")], "http://evil.example/");
-        assert_eq!(target.unwrap_err(), Refusal::Host("evil.example".to_owned()));
+        assert_eq!(target.err().unwrap(), Refusal::Host("evil.example".to_owned()));
     }
 
     #[test]

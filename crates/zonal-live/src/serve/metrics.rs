@@ -3,21 +3,19 @@
 //! Amounts of memory are in bytes, and times in seconds, as OpenMetrics requires. While the source cannot be read,
 //! `zonal_up` is 0 and the state of the allocator is left out, so that no old values are recorded.
 
-use std::fmt;
-use std::sync::Arc;
+use std::fmt::Write;
 use std::sync::atomic::Ordering;
-
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{self, DescriptorEncoder, MetricEncoder};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::{Registry, Unit};
 
 use super::MetricDetail;
 use super::tick::Tick;
 use crate::sample::{Counter, Locality, PagesetSample, Sample, ZoneSample};
 
 /// For counts and states.
-const NO_UNIT: Option<&Unit> = None;
+const NO_UNIT: Option<&str> = None;
+const BYTES: Option<&str> = Some("bytes");
+const SECONDS: Option<&str> = Some("seconds");
+/// For shares. OpenMetrics has this name in the singular.
+const RATIO: Option<&str> = Some("ratio");
 
 /// A text format of metrics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,125 +46,123 @@ impl Format {
 }
 
 /// Returns all metrics.
-pub(crate) fn render(tick: &Arc<Tick>, clients: usize, detail: MetricDetail, format: Format) -> String {
-    let mut registry = Registry::default();
-    registry.register_collector(Box::new(State { tick: Arc::clone(tick), clients, detail }));
-    let mut text = String::new();
-    let encoded = match format {
-        Format::OpenMetrics => encoding::text::encode(&mut text, &registry),
-        Format::Prometheus => encoding::prometheus_text::encode(&mut text, &registry),
-    };
-    encoded.expect("writing to memory does not fail");
-    text
-}
-
-/// What the metrics are made of.
-#[derive(Debug)]
-struct State {
-    tick: Arc<Tick>,
-    clients: usize,
-    detail: MetricDetail,
+pub(crate) fn render(tick: &Tick, clients: usize, detail: MetricDetail, format: Format) -> String {
+    let mut writer = Writer { text: String::new(), format };
+    server(&mut writer, tick, clients);
+    if tick.is_up() {
+        let sample = &*tick.sample;
+        zones(&mut writer, sample);
+        locality(&mut writer, sample);
+        nodes(&mut writer, sample);
+        totals(&mut writer, sample);
+        match detail {
+            MetricDetail::Zones => {}
+            MetricDetail::Cpus => pagesets(&mut writer, sample),
+        }
+    }
+    match format {
+        Format::OpenMetrics => writer.text + "# EOF\n",
+        Format::Prometheus => writer.text,
+    }
 }
 
 /// Labels of a series and its value.
 type Series<V> = (Vec<(&'static str, String)>, V);
 
 /// Writes metrics, each with all of its series.
-struct Writer<'e>(DescriptorEncoder<'e>);
+struct Writer {
+    text: String,
+    format: Format,
+}
 
-impl Writer<'_> {
+impl Writer {
     fn gauges(
         &mut self,
-        name: (&str, Option<&Unit>),
+        (name, unit): (&str, Option<&str>),
         help: &str,
         series: impl IntoIterator<Item = Series<f64>>,
-    ) -> fmt::Result {
-        self.each(MetricType::Gauge, name, help, series, |mut encoder, value| encoder.encode_gauge(&value))
+    ) {
+        let name = with_unit(name, unit);
+        self.each("gauge", &name, unit, help, "", series);
     }
 
+    /// Writes counters. Their series end with `_total`. In the older format, so does the metric's name.
     fn counters(
         &mut self,
-        name: (&str, Option<&Unit>),
+        (name, unit): (&str, Option<&str>),
         help: &str,
         series: impl IntoIterator<Item = Series<f64>>,
-    ) -> fmt::Result {
-        self.each(MetricType::Counter, name, help, series, |mut encoder, value| {
-            encoder.encode_counter::<Vec<(&str, String)>, _, f64>(&value, None)
-        })
+    ) {
+        let name = with_unit(name, unit);
+        match self.format {
+            Format::OpenMetrics => self.each("counter", &name, unit, help, "_total", series),
+            Format::Prometheus => self.each("counter", &(name + "_total"), unit, help, "", series),
+        }
     }
 
     /// Writes a metric, unless it has no series.
     fn each(
         &mut self,
-        kind: MetricType,
-        (name, unit): (&str, Option<&Unit>),
+        kind: &str,
+        name: &str,
+        unit: Option<&str>,
         help: &str,
+        ending: &str,
         series: impl IntoIterator<Item = Series<f64>>,
-        write: impl Fn(MetricEncoder<'_>, f64) -> fmt::Result,
-    ) -> fmt::Result {
+    ) {
         let mut series = series.into_iter().peekable();
         if series.peek().is_none() {
-            return Ok(());
+            return;
         }
-        let mut metric = self.0.encode_descriptor(name, help, unit, kind)?;
-        series.try_for_each(|(labels, value)| write(metric.encode_family(&labels)?, value))
+        self.text += &format!("# HELP {name} {help}\n# TYPE {name} {kind}\n");
+        if let Some(unit) = unit.filter(|_| self.format == Format::OpenMetrics) {
+            self.text += &format!("# UNIT {name} {unit}\n");
+        }
+        for (labels, value) in series {
+            let labels: Vec<_> =
+                labels.iter().map(|(label, text)| format!("{label}=\"{}\"", quoted(text))).collect();
+            let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+            writeln!(self.text, "{name}{ending}{labels} {value:?}").expect("texts take everything");
+        }
     }
 }
 
-/// Returns the unit of shares, whose name OpenMetrics has in the singular.
-fn ratio() -> Unit {
-    Unit::Other("ratio".to_owned())
+fn with_unit(name: &str, unit: Option<&str>) -> String {
+    unit.map_or_else(|| name.to_owned(), |unit| format!("{name}_{unit}"))
+}
+
+/// Returns a label's value in the form that both formats require.
+fn quoted(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 fn one(value: f64) -> [Series<f64>; 1] {
     [(Vec::new(), value)]
 }
 
-impl Collector for State {
-    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut writer = Writer(encoder);
-        self.server(&mut writer)?;
-        if !self.tick.is_up() {
-            return Ok(());
-        }
-        let sample = &*self.tick.sample;
-        zones(&mut writer, sample)?;
-        locality(&mut writer, sample)?;
-        nodes(&mut writer, sample)?;
-        totals(&mut writer, sample)?;
-        match self.detail {
-            MetricDetail::Zones => Ok(()),
-            MetricDetail::Cpus => pagesets(&mut writer, sample),
-        }
-    }
-}
-
-impl State {
-    /// Writes the state of the server.
-    fn server(&self, writer: &mut Writer<'_>) -> fmt::Result {
-        let tick = &self.tick;
-        let up = if tick.is_up() { 1.0 } else { 0.0 };
-        writer.gauges(("zonal_up", NO_UNIT), "Whether the last reading of the source succeeded.", one(up))?;
-        let build = (vec![("version", env!("CARGO_PKG_VERSION").to_owned())], 1.0);
-        writer.gauges(("zonal_build_info", NO_UNIT), "Version of the server.", [build])?;
-        let (reads, failed) = (tick.reads as f64, tick.failed_reads as f64);
-        let clients = self.clients as f64;
-        let renders = tick.renders.load(Ordering::Relaxed) as f64; // Relaxed: a statistic
-        let time = tick.sample.unix_ms as f64 / 1000.0;
-        writer.counters(("zonal_live_reads", NO_UNIT), "Readings of the source.", one(reads))?;
-        writer.counters(("zonal_live_failed_reads", NO_UNIT), "Readings that failed.", one(failed))?;
-        writer.counters(("zonal_live_renders", NO_UNIT), "Updates rendered for pages.", one(renders))?;
-        writer.gauges(("zonal_live_clients", NO_UNIT), "Pages that are updated.", one(clients))?;
-        let name = ("zonal_sample_timestamp", Some(&Unit::Seconds));
-        writer.gauges(name, "Time of the newest sample, since 1970.", one(time))
-    }
+/// Writes the state of the server.
+fn server(writer: &mut Writer, tick: &Tick, clients: usize) {
+    let up = if tick.is_up() { 1.0 } else { 0.0 };
+    writer.gauges(("zonal_up", NO_UNIT), "Whether the last reading of the source succeeded.", one(up));
+    let build = (vec![("version", env!("CARGO_PKG_VERSION").to_owned())], 1.0);
+    writer.gauges(("zonal_build_info", NO_UNIT), "Version of the server.", [build]);
+    let (reads, failed) = (tick.reads as f64, tick.failed_reads as f64);
+    let clients = clients as f64;
+    let renders = tick.renders.load(Ordering::Relaxed) as f64; // Relaxed: a statistic
+    let time = tick.sample.unix_ms as f64 / 1000.0;
+    writer.counters(("zonal_live_reads", NO_UNIT), "Readings of the source.", one(reads));
+    writer.counters(("zonal_live_failed_reads", NO_UNIT), "Readings that failed.", one(failed));
+    writer.counters(("zonal_live_renders", NO_UNIT), "Updates rendered for pages.", one(renders));
+    writer.gauges(("zonal_live_clients", NO_UNIT), "Pages that are updated.", one(clients));
+    let name = ("zonal_sample_timestamp", SECONDS);
+    writer.gauges(name, "Time of the newest sample, since 1970.", one(time));
 }
 
 fn labels(zone: &ZoneSample) -> Vec<(&'static str, String)> {
     vec![("node", zone.node.to_string()), ("zone", zonal_machine::Excerpt::name(&zone.kind).to_string())]
 }
 
-fn zones(writer: &mut Writer<'_>, sample: &Sample) -> fmt::Result {
+fn zones(writer: &mut Writer, sample: &Sample) {
     let bytes = |frames: u64| frames as f64 * sample.page_bytes as f64;
     type Amount = fn(&ZoneSample) -> u64;
     let amounts: [(&str, &str, Amount); 4] = [
@@ -177,7 +173,7 @@ fn zones(writer: &mut Writer<'_>, sample: &Sample) -> fmt::Result {
     ];
     for (name, help, amount) in amounts {
         let series = sample.zones.iter().map(|zone| (labels(zone), bytes(amount(zone))));
-        writer.gauges((name, Some(&Unit::Bytes)), help, series)?;
+        writer.gauges((name, BYTES), help, series);
     }
     let watermarks = sample.zones.iter().flat_map(|zone| {
         [("min", zone.min), ("low", zone.low), ("high", zone.high)].map(|(mark, frames)| {
@@ -186,7 +182,7 @@ fn zones(writer: &mut Writer<'_>, sample: &Sample) -> fmt::Result {
             (labels, bytes(frames))
         })
     });
-    writer.gauges(("zonal_watermark", Some(&Unit::Bytes)), "Watermarks of free memory.", watermarks)?;
+    writer.gauges(("zonal_watermark", BYTES), "Watermarks of free memory.", watermarks);
     let blocks = sample.zones.iter().flat_map(|zone| {
         zone.free_blocks.iter().enumerate().map(|(order, count)| {
             let mut labels = labels(zone);
@@ -194,18 +190,18 @@ fn zones(writer: &mut Writer<'_>, sample: &Sample) -> fmt::Result {
             (labels, *count as f64)
         })
     });
-    writer.gauges(("zonal_free_blocks", NO_UNIT), "Free blocks of 2^order frames.", blocks)?;
+    writer.gauges(("zonal_free_blocks", NO_UNIT), "Free blocks of 2^order frames.", blocks);
     let large = sample
         .zones
         .iter()
         .filter_map(|zone| Some((labels(zone), zone.free_in_blocks_from(sample.large_order())?)));
     let help = "Share of free memory in blocks of at least 2 MiB.";
-    writer.gauges(("zonal_free_in_large_blocks", Some(&ratio())), help, large)?;
+    writer.gauges(("zonal_free_in_large_blocks", RATIO), help, large);
     let retired = sample.zones.iter().filter_map(|zone| Some((labels(zone), bytes(zone.retired?))));
-    writer.gauges(("zonal_zone_retired", Some(&Unit::Bytes)), "Bad memory taken out of use.", retired)
+    writer.gauges(("zonal_zone_retired", BYTES), "Bad memory taken out of use.", retired);
 }
 
-fn locality(writer: &mut Writer<'_>, sample: &Sample) -> fmt::Result {
+fn locality(writer: &mut Writer, sample: &Sample) {
     let served = |counts: Locality, labels: Vec<(&'static str, String)>| {
         let kinds = [
             ("hit", counts.hit),
@@ -224,16 +220,16 @@ fn locality(writer: &mut Writer<'_>, sample: &Sample) -> fmt::Result {
     let zones = sample.zones.iter().filter_map(|zone| Some(served(zone.locality?, labels(zone))));
     let help = "Allocations by where they were served. hit and miss together are all of the zone; foreign were served \
         elsewhere; local and other together are all, by the CPU.";
-    writer.counters(("zonal_allocations", NO_UNIT), help, zones.flatten())?;
+    writer.counters(("zonal_allocations", NO_UNIT), help, zones.flatten());
     let nodes = sample
         .nodes
         .iter()
         .filter_map(|node| Some(served(sample.locality_of(node)?, vec![("node", node.id.to_string())])));
     let help = "Allocations of a node by where they were served; see zonal_allocations.";
-    writer.counters(("zonal_node_allocations", NO_UNIT), help, nodes.flatten())
+    writer.counters(("zonal_node_allocations", NO_UNIT), help, nodes.flatten());
 }
 
-fn nodes(writer: &mut Writer<'_>, sample: &Sample) -> fmt::Result {
+fn nodes(writer: &mut Writer, sample: &Sample) {
     let allocated = sample.nodes.iter().filter_map(|node| {
         let uses = ["user", "cache", "kernel"].into_iter().zip(node.allocated?);
         Some(uses.map(|(name, frames)| {
@@ -241,27 +237,26 @@ fn nodes(writer: &mut Writer<'_>, sample: &Sample) -> fmt::Result {
             (labels, frames as f64 * sample.page_bytes as f64)
         }))
     });
-    let name = ("zonal_node_allocated", Some(&Unit::Bytes));
-    writer.gauges(name, "Allocated memory by use.", allocated.flatten())?;
+    let name = ("zonal_node_allocated", BYTES);
+    writer.gauges(name, "Allocated memory by use.", allocated.flatten());
     let stalled = sample
         .nodes
         .iter()
         .filter_map(|node| Some((vec![("node", node.id.to_string())], node.stalled_percent? / 100.0)));
     let help = "Share of the last 10 seconds in which direct reclaim stalled a caller.";
-    writer.gauges(("zonal_node_stalled", Some(&ratio())), help, stalled)
+    writer.gauges(("zonal_node_stalled", RATIO), help, stalled);
 }
 
-fn totals(writer: &mut Writer<'_>, sample: &Sample) -> fmt::Result {
+fn totals(writer: &mut Writer, sample: &Sample) {
     for (counter, value) in sample.totals.known() {
         let (name, unit, factor) = match counter.unit() {
-            "frames" => (counter.name(), Some(Unit::Bytes), sample.page_bytes as f64),
-            "nanoseconds" => (counter.name().trim_end_matches("_ns"), Some(Unit::Seconds), 1e-9),
-            _ => (counter.name(), None, 1.0),
+            "frames" => (counter.name(), BYTES, sample.page_bytes as f64),
+            "nanoseconds" => (counter.name().trim_end_matches("_ns"), SECONDS, 1e-9),
+            _ => (counter.name(), NO_UNIT, 1.0),
         };
         let help = help_of(counter);
-        writer.counters((&format!("zonal_{name}"), unit.as_ref()), &help, one(value as f64 * factor))?;
+        writer.counters((&format!("zonal_{name}"), unit), &help, one(value as f64 * factor));
     }
-    Ok(())
 }
 
 /// Returns the help text of a counter, in which amounts are bytes instead of frames.
@@ -272,21 +267,21 @@ fn help_of(counter: Counter) -> String {
     }
 }
 
-fn pagesets(writer: &mut Writer<'_>, sample: &Sample) -> fmt::Result {
+fn pagesets(writer: &mut Writer, sample: &Sample) {
     let labels = |pageset: &PagesetSample| {
         let mut labels = sample.zones.get(pageset.zone).map(labels).unwrap_or_default();
         labels.push(("cpu", pageset.cpu.to_string()));
         labels
     };
     let bytes = |frames: u64| frames as f64 * sample.page_bytes as f64;
-    let unit = Some(&Unit::Bytes);
+    let unit = BYTES;
     let pagesets = || sample.pagesets.iter();
     let filled = pagesets().map(|pageset| (labels(pageset), bytes(pageset.count)));
-    writer.gauges(("zonal_pageset", unit), "Free memory in a pageset.", filled)?;
+    writer.gauges(("zonal_pageset", unit), "Free memory in a pageset.", filled);
     let high = pagesets().map(|pageset| (labels(pageset), bytes(pageset.high)));
-    writer.gauges(("zonal_pageset_high", unit), "Size above which a pageset drains.", high)?;
+    writer.gauges(("zonal_pageset_high", unit), "Size above which a pageset drains.", high);
     let refills = pagesets().filter_map(|pageset| Some((labels(pageset), pageset.refills? as f64)));
-    writer.counters(("zonal_pageset_refills", NO_UNIT), "Batches moved to a pageset.", refills)?;
+    writer.counters(("zonal_pageset_refills", NO_UNIT), "Batches moved to a pageset.", refills);
     let drains = pagesets().filter_map(|pageset| Some((labels(pageset), pageset.drains? as f64)));
-    writer.counters(("zonal_pageset_drains", NO_UNIT), "Batches moved from a pageset.", drains)
+    writer.counters(("zonal_pageset_drains", NO_UNIT), "Batches moved from a pageset.", drains);
 }

@@ -2,12 +2,14 @@
 //!
 //! One thread reads the source once per interval (`ticker.rs`). Requests only render its newest tick (`tick.rs`), at most
 //! once for all clients. Everything else runs on one thread: `connections.rs` accepts connections and limits them,
-//! `guard.rs` decides which requests are answered, `routes.rs` answers them, `page/` and `metrics.rs` render.
+//! `guard.rs` decides which requests are answered, `routes.rs` answers them with bodies of `content.rs`, `page/` and
+//! `metrics.rs` render.
 //!
 //! A page has no rights to load anything else, and the server listens on the loopback interface. On other interfaces, it
 //! requires a [`Token`].
 
 mod connections;
+mod content;
 mod error;
 mod guard;
 mod metrics;

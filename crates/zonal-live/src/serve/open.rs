@@ -7,12 +7,8 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
 
-use axum::body::{Body, Bytes, HttpBody};
-use axum::response::Response;
 use tokio::sync::Notify;
 
 use super::{CLIENTS_MAX, CLIENTS_OF_ADDRESS_MAX};
@@ -169,13 +165,6 @@ impl Drop for Place {
 /// A request that is being answered.
 pub(super) struct Answering(Arc<Place>);
 
-impl Answering {
-    /// Returns the response, whose body keeps the record until all of it is in the connection's buffer.
-    pub(super) fn with(self, response: Response) -> Response {
-        response.map(|body| Body::new(Kept { body, _answering: self }))
-    }
-}
-
 impl Drop for Answering {
     fn drop(&mut self) {
         let mut table = self.0.open.table();
@@ -184,32 +173,6 @@ impl Drop for Answering {
             connection.requests -= 1;
             connection.idle_since = number;
         }
-    }
-}
-
-/// A body and the record of its request.
-struct Kept {
-    body: Body,
-    _answering: Answering,
-}
-
-impl HttpBody for Kept {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<http_body::Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> http_body::SizeHint {
-        self.body.size_hint()
     }
 }
 

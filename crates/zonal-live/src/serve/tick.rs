@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use axum::body::Bytes;
+use hyper::body::Bytes;
 use serde::Serialize;
 
 use super::page;

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
-use ratatui::layout::Rect;
+use ratatui_core::layout::Rect;
 use zonal_machine::ids;
 
 use super::heat::Heat;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crossterm::event::{
     KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
 };
-use ratatui::layout::Position;
+use ratatui_core::layout::Position;
 use zonal_machine::ids;
 
 use super::app::{App, Change, Overlay, Pane, Target, parse_nodes};

@@ -15,7 +15,7 @@ use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGSTOP, SIGTERM, SI
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::raise;
 
-use super::app::{App, Drawn};
+use super::app::App;
 use super::draw::draw;
 use super::keys::Action;
 use super::reading::Reading;
@@ -156,7 +156,7 @@ impl View {
             Action::Quit => Next::End(Some(End::Quit)),
             Action::Interrupt => Next::End(Some(End::Interrupted)),
             Action::Redraw => {
-                self.screen.redraw()?;
+                self.screen.redraw();
                 Next::Draw
             }
             Action::Interval(interval) => {
@@ -174,8 +174,7 @@ impl View {
     }
 
     fn draw(&mut self) -> io::Result<()> {
-        let mut drawn = Drawn::default();
-        self.screen.draw(|frame| drawn = draw(frame, &self.app))?;
+        let drawn = self.screen.draw(|buffer| draw(buffer, &self.app))?;
         self.app.drew(drawn);
         Ok(())
     }

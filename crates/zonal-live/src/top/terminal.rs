@@ -5,13 +5,14 @@ use std::panic;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crossterm::cursor::{Hide, Show};
+use crossterm::cursor::{Hide, MoveTo, Show};
 use crossterm::event::{DisableMouseCapture, EnableMouseCapture};
-use crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
+use crossterm::style::{Attribute, Print, SetAttribute, SetBackgroundColor, SetForegroundColor};
+use crossterm::terminal::{self, Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen};
 use crossterm::{execute, queue};
-use ratatui::backend::{Backend, CrosstermBackend};
-use ratatui::layout::Rect;
-use ratatui::{Frame, Terminal};
+use ratatui_core::buffer::{Buffer, Cell};
+use ratatui_core::layout::Rect;
+use ratatui_core::style::{Color, Modifier};
 
 /// Whether this process has the terminal.
 static IS_TAKEN: AtomicBool = AtomicBool::new(false);
@@ -20,7 +21,11 @@ static HOOK: Once = Once::new();
 const WRITE_BYTES: usize = 64 << 10;
 
 /// The terminal of this process, in raw mode and on its alternate screen.
-pub(super) struct Screen(Terminal<CrosstermBackend<BufWriter<Stdout>>>);
+pub(super) struct Screen {
+    out: BufWriter<Stdout>,
+    /// What the terminal shows.
+    shown: Buffer,
+}
 
 impl Screen {
     /// Takes the terminal. It is returned when the result is dropped, and before the message of a panic is printed.
@@ -33,39 +38,78 @@ impl Screen {
             }));
         });
         enter()?;
-        let writer = BufWriter::with_capacity(WRITE_BYTES, io::stdout());
-        let terminal = Terminal::new(CrosstermBackend::new(writer));
-        terminal.map(Self).inspect_err(|_| give_back())
+        Ok(Self { out: BufWriter::with_capacity(WRITE_BYTES, io::stdout()), shown: Buffer::default() })
     }
 
-    /// Draws, unless a panic elsewhere has already returned the terminal.
-    pub(super) fn draw(&mut self, render: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
+    /// Draws by `render`, and writes the cells that differ from what the terminal shows. Writes nothing if a panic
+    /// elsewhere has already returned the terminal.
+    pub(super) fn draw<T>(&mut self, render: impl FnOnce(&mut Buffer) -> T) -> io::Result<T> {
+        let (width, height) = terminal::size()?;
+        let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));
+        let drawn = render(&mut buffer);
         // Relaxed: the worst case is one drawing after the message of a panic.
-        if IS_TAKEN.load(Ordering::Relaxed) {
-            self.0.draw(render)?;
+        if !IS_TAKEN.load(Ordering::Relaxed) {
+            return Ok(drawn);
         }
-        Ok(())
+        if self.shown.area != buffer.area {
+            queue!(self.out, Clear(ClearType::All))?;
+            self.shown = Buffer::empty(buffer.area);
+        }
+        let mut last: Option<(u16, u16, &Cell)> = None;
+        for (x, y, cell) in self.shown.diff(&buffer) {
+            if last.is_none_or(|(last_x, last_y, _)| (last_x + 1, last_y) != (x, y)) {
+                queue!(self.out, MoveTo(x, y))?;
+            }
+            if last.is_none_or(|(_, _, last)| last.style() != cell.style()) {
+                write_style(&mut self.out, cell)?;
+            }
+            queue!(self.out, Print(cell.symbol()))?;
+            last = Some((x, y, cell));
+        }
+        self.out.flush()?;
+        self.shown = buffer;
+        Ok(drawn)
     }
 
     /// Returns the terminal until [`Self::enter_again`].
     pub(super) fn leave(&mut self) -> io::Result<()> {
-        Write::flush(self.0.backend_mut())?;
+        self.out.flush()?;
         give_back();
         Ok(())
     }
 
     /// Takes the terminal again after other programs have used it, and forgets what it showed.
     pub(super) fn enter_again(&mut self) -> io::Result<()> {
-        enter()?;
-        self.redraw()
+        self.redraw();
+        enter()
     }
 
-    /// Lets the next drawing write every cell. `Terminal::clear` would ask the terminal where its cursor is, and the
-    /// thread that reads events would take the answer.
-    pub(super) fn redraw(&mut self) -> io::Result<()> {
-        let size = self.0.backend().size()?;
-        self.0.resize(Rect::new(0, 0, size.width, size.height))
+    /// Lets the next drawing write every cell.
+    pub(super) fn redraw(&mut self) {
+        self.shown = Buffer::default();
     }
+}
+
+/// Writes the style of a cell. The theme has no other colours and modifiers.
+fn write_style(out: &mut impl Write, cell: &Cell) -> io::Result<()> {
+    queue!(out, SetAttribute(Attribute::Reset))?;
+    for (modifier, attribute) in [
+        (Modifier::BOLD, Attribute::Bold),
+        (Modifier::DIM, Attribute::Dim),
+        (Modifier::UNDERLINED, Attribute::Underlined),
+        (Modifier::REVERSED, Attribute::Reverse),
+    ] {
+        if cell.modifier.contains(modifier) {
+            queue!(out, SetAttribute(attribute))?;
+        }
+    }
+    if let Color::Indexed(colour) = cell.fg {
+        queue!(out, SetForegroundColor(crossterm::style::Color::AnsiValue(colour)))?;
+    }
+    if let Color::Indexed(colour) = cell.bg {
+        queue!(out, SetBackgroundColor(crossterm::style::Color::AnsiValue(colour)))?;
+    }
+    Ok(())
 }
 
 impl Drop for Screen {
@@ -75,7 +119,7 @@ impl Drop for Screen {
 }
 
 fn enter() -> io::Result<()> {
-    enable_raw_mode()?;
+    terminal::enable_raw_mode()?;
     // Relaxed: a panic on another thread may still be too early to find a terminal that it must return.
     IS_TAKEN.store(true, Ordering::Relaxed);
     execute!(io::stdout(), EnterAlternateScreen, EnableMouseCapture, Hide)
@@ -88,6 +132,6 @@ fn give_back() {
         let mut out = io::stdout();
         let _ = queue!(out, DisableMouseCapture, LeaveAlternateScreen, Show);
         let _ = out.flush();
-        let _ = disable_raw_mode();
+        let _ = terminal::disable_raw_mode();
     }
 }

@@ -1,6 +1,6 @@
 //! Colours and other attributes. Everything that a colour says is also said by a symbol, a letter or a word.
 
-use ratatui::style::{Color, Modifier, Style};
+use ratatui_core::style::{Color, Modifier, Style};
 
 use crate::sample::Pressure;
 

@@ -6,15 +6,14 @@ use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseEvent, MouseEventKind};
 use jiff::tz::TimeZone;
-use ratatui::Terminal;
-use ratatui::backend::TestBackend;
-use ratatui::buffer::Buffer;
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::Rect;
 use zonal_live::top::{Action, App, Colours, Reading, draw};
 use zonal_live::{Source, Watch};
 
 pub(crate) struct Screen {
     pub(crate) app: App,
-    terminal: Terminal<TestBackend>,
+    buffer: Buffer,
     watch: Watch,
     seconds: u64,
 }
@@ -25,8 +24,8 @@ impl Screen {
         let watch = Watch::start(Box::new(source)).unwrap();
         let interval = Duration::from_secs(1);
         let app = App::new(Reading::of(&watch), Vec::new(), interval, colours, TimeZone::UTC);
-        let terminal = Terminal::new(TestBackend::new(size.0, size.1)).unwrap();
-        let mut screen = Self { app, terminal, watch, seconds: 0 };
+        let buffer = Buffer::empty(Rect::new(0, 0, size.0, size.1));
+        let mut screen = Self { app, buffer, watch, seconds: 0 };
         (1..ticks).for_each(|_| screen.tick());
         screen.draw();
         screen
@@ -48,14 +47,13 @@ impl Screen {
     }
 
     pub(crate) fn draw(&mut self) {
-        let app = &mut self.app;
-        let mut drawn = None;
-        self.terminal.draw(|frame| drawn = Some(draw(frame, app))).unwrap();
-        app.drew(drawn.unwrap());
+        self.buffer.reset();
+        let drawn = draw(&mut self.buffer, &self.app);
+        self.app.drew(drawn);
     }
 
     pub(crate) fn resize(&mut self, width: u16, height: u16) {
-        self.terminal.backend_mut().resize(width, height);
+        self.buffer.resize(Rect::new(0, 0, width, height));
         self.draw();
     }
 
@@ -79,7 +77,7 @@ impl Screen {
     }
 
     pub(crate) fn buffer(&self) -> &Buffer {
-        self.terminal.backend().buffer()
+        &self.buffer
     }
 
     /// Returns the text of the screen, without spaces at the ends of lines.

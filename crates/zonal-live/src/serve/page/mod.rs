@@ -17,7 +17,6 @@ use std::sync::LazyLock;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use sha2::{Digest, Sha256};
 use zonal_page::{Section, printable, slug, style};
 
 use super::tick::Tick;
@@ -40,7 +39,7 @@ static STYLE: LazyLock<String> = LazyLock::new(|| style() + include_str!("live.c
 
 /// Returns the content security policy: no sources except the own style, script and updates.
 pub(crate) fn policy() -> String {
-    let hash = |text: &str| format!("'sha256-{}'", STANDARD.encode(Sha256::digest(text)));
+    let hash = |text: &str| format!("'sha256-{}'", STANDARD.encode(hmac_sha256::Hash::hash(text.as_bytes())));
     format!(
         "default-src 'none'; style-src {}; script-src {}; connect-src 'self'; img-src data:; base-uri 'none'; \
          form-action 'none'; frame-ancestors 'none'",

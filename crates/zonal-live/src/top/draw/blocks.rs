@@ -1,8 +1,8 @@
 //! Free blocks by order, and the share of free memory in blocks from 2 MiB on.
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-use ratatui::style::Style;
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::Rect;
+use ratatui_core::style::Style;
 
 use super::paint::{Align, bar, line, text};
 use super::table::{Column, Table};

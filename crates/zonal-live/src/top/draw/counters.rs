@@ -1,8 +1,8 @@
 //! Counters: their rates, totals, last 60 seconds and meanings.
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-use ratatui::style::Style;
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::Rect;
+use ratatui_core::style::Style;
 
 use super::paint::{Align, Extreme, chart, columns, line, parts, text};
 use super::table::{Column, Table};

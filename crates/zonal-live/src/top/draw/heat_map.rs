@@ -2,9 +2,9 @@
 //!
 //! Each cell has a digit from 1 to 9 besides its colour, or its value where cells are wide enough.
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-use ratatui::style::Style;
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::Rect;
+use ratatui_core::style::Style;
 use zonal_machine::ids;
 
 use super::paint::{Align, line, parts, text, wrap};

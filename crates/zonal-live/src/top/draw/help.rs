@@ -1,8 +1,8 @@
 //! The help: keys, and what the panes show.
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-use ratatui::style::Style;
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::Rect;
+use ratatui_core::style::Style;
 
 use super::paint::{Align, line, text, wrap};
 use crate::top::app::{App, Drawn};

@@ -1,8 +1,8 @@
 //! Charts of the last 60 seconds, as many as the screen has space for.
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-use ratatui::style::Style;
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::Rect;
+use ratatui_core::style::Style;
 use zonal_machine::ids;
 
 use super::overview::{free_of, pressure_at};

@@ -12,10 +12,9 @@ mod overview;
 mod paint;
 mod table;
 
-use ratatui::Frame;
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-use ratatui::style::Style;
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::Rect;
+use ratatui_core::style::Style;
 use zonal_machine::ids;
 
 use super::app::{App, Drawn, Overlay, Pane, Target};
@@ -28,10 +27,9 @@ const SMALLEST: (u16, u16) = (32, 7);
 /// Lines of a problem.
 const PROBLEM_LINES: usize = 3;
 
-/// Renders the state, and returns what is where.
-pub fn draw(frame: &mut Frame<'_>, app: &App) -> Drawn {
-    let area = frame.area();
-    let buffer = frame.buffer_mut();
+/// Renders the state to an empty buffer, and returns what is where.
+pub fn draw(buffer: &mut Buffer, app: &App) -> Drawn {
+    let area = buffer.area;
     let mut drawn = Drawn { needs: (80, 10), ..Drawn::default() };
     if area.width < SMALLEST.0 || area.height < SMALLEST.1 {
         too_small(buffer, area);

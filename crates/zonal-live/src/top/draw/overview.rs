@@ -1,8 +1,8 @@
 //! Nodes and zones against their watermarks, and charts of the last 60 seconds.
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-use ratatui::style::Style;
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::Rect;
+use ratatui_core::style::Style;
 
 use super::lanes;
 use super::paint::{Align, Extreme, bar, chart, columns, text};

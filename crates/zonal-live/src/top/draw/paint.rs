@@ -1,8 +1,8 @@
 //! Small parts of the screen: lines of text, bars and charts of the last 60 seconds.
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-use ratatui::style::Style;
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::Rect;
+use ratatui_core::style::Style;
 
 use crate::HISTORY_SECONDS;
 use crate::top::units;

@@ -1,7 +1,7 @@
 //! A table that drops its least important columns where the screen is narrow.
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::Rect;
 
 use super::paint::{Align, text};
 use crate::top::app::{Drawn, TableState, Target};
