@@ -62,9 +62,7 @@ const CRATES: &[&str] = &[
 /// The sources that may open files, with the reason.
 const ALLOWED: &[(&str, &str)] = &[
     ("zonal-machine/src/input.rs", "reads all paths that users name"),
-    ("zonal-machine/src/output.rs", "writes all files"),
-    ("zonal-machine/src/new_names.rs", "finds the files that killed runs left"),
-    ("zonal-machine/src/places.rs", "moves what is written to its place"),
+    ("zonal-machine/src/output.rs", "writes all files, and finds those that killed runs left"),
     ("zonal-machine/src/tree_writer.rs", "writes trees"),
     ("zonal-machine/src/old_tree.rs", "looks at a tree that is to be replaced"),
     ("zonal-machine/src/capture/kernel_log.rs", "reads /dev/kmsg"),

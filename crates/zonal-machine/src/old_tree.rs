@@ -62,8 +62,8 @@ pub(crate) struct OldTree {
     replaced: Vec<PathBuf>,
     /// Folders of the old or the new tree, each after its parent. The first is the folder itself.
     folders: Vec<PathBuf>,
-    /// Entries that zonal did not write and that do not conflict with the new tree.
-    kept: Vec<PathBuf>,
+    /// Whether there are entries that zonal did not write and that do not conflict with the new tree.
+    has_others: bool,
 }
 
 impl OldTree {
@@ -95,9 +95,9 @@ impl OldTree {
         self.folders.iter().chain(&self.replaced)
     }
 
-    /// Returns the entries that must be preserved.
-    pub(crate) fn kept(&self) -> impl Iterator<Item = &PathBuf> {
-        self.kept.iter()
+    /// Whether there are entries that must be preserved.
+    pub(crate) fn has_others(&self) -> bool {
+        self.has_others
     }
 
     /// Returns the files and links to remove.
@@ -175,7 +175,7 @@ impl Look<'_> {
                 return refused("is neither a file nor a link; choose another directory");
             }
             true => looked.replaced.push(path),
-            false => looked.kept.push(path),
+            false => looked.has_others = true,
         }
         Ok(())
     }

@@ -1,26 +1,24 @@
 //! Writes files completely or not at all. It never writes through a link, and by default replaces only files that zonal
 //! wrote.
 //!
-//! A file is written under a new name in the same folder and then exchanged with the existing file, so a reader opens
-//! either the old file or the new one. A link at the path is replaced or refused, but never followed. If another
-//! process created a file at the path after the check, that file is moved back. Each kind of file begins with a marker
-//! by which zonal recognises its own files.
+//! A file is written under a new name in the same folder and then renamed, so a reader opens either the old file or the
+//! new one. A link at the path is replaced or refused, but never followed. Each kind of file begins with a marker by
+//! which zonal recognises its own files. `docs/decisions/0030-files-are-renamed-into-place.md` says what this does not
+//! guarantee.
 //!
-//! Related files: `new_names.rs` has the new names. `export.rs` and `tree_writer.rs` write machines with this module, the
-//! lab its results, and the command line its charts and its manual.
+//! Related files: `export.rs` and `tree_writer.rs` write machines with this module, the lab its results, and the command
+//! line its charts and its manual.
 
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
+use std::process;
 
-use rustix::fs::{CWD, RenameFlags, renameat_with};
-use rustix::io::Errno;
+use tempfile::NamedTempFile;
 
 use crate::escape::Excerpt;
 use crate::input;
-use crate::new_names::with_new_name;
-pub use crate::new_names::{left_over, parent};
 
 /// The reason why a file was not written.
 #[derive(Debug, thiserror::Error)]
@@ -88,18 +86,15 @@ pub enum Replace {
 /// If it may not, the new group has no more permissions than others.
 ///
 /// # Errors
-/// The errors of [`check`], also if another process creates something at `path` during the call, and the file system's
-/// errors. After an error `path` has no new file, unless the message says so. On a file system that cannot exchange
-/// files (`RENAME_EXCHANGE`), a file that appears at `path` between the check and the renaming is replaced without a
-/// check.
+/// The errors of [`check`], and the file system's. After an error, `path` has no new file. If nothing was at `path`, a
+/// file that another process creates there during the call is not replaced.
 ///
 /// # Panics
 /// Panics if `text` does not have the marker.
 pub fn write(path: &Path, text: &str, kind: Kind, replace: Replace) -> Result<(), WriteError> {
     assert!(kind.is_marked(text.as_bytes()), "a file of kind {kind:?} begins with its mark");
-    let written = check_existing(path, kind, replace).and_then(|found| {
-        put(path, text.as_bytes(), found.as_ref(), |held| may_replace(held, found.as_ref(), kind, replace))
-    });
+    let written =
+        check_existing(path, kind, replace).and_then(|found| put(path, text.as_bytes(), found.as_ref()));
     written.map_err(|source| WriteError { path: path.to_owned(), source })
 }
 
@@ -183,7 +178,7 @@ pub fn check_folder(path: &Path) -> Result<(), WriteError> {
     is_folder_or_free(path).map_err(|source| WriteError { path: path.to_owned(), source })
 }
 
-pub(crate) fn is_folder_or_free(path: &Path) -> io::Result<()> {
+fn is_folder_or_free(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(about) if about.is_dir() => Ok(()),
         Ok(about) if about.is_symlink() => {
@@ -196,92 +191,79 @@ pub(crate) fn is_folder_or_free(path: &Path) -> io::Result<()> {
 }
 
 /// Creates a folder whose parent exists. The folder may exist already, but must not be a link.
-pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
+fn make_folder(path: &Path) -> io::Result<()> {
     match fs::create_dir(path) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => is_folder_or_free(path),
         made => made,
     }
 }
 
-/// Whether the old file, which was at the path and is now at `held`, may be removed. It may if it has the marker of
-/// `kind`, or, with [`Replace::Any`], if it is the file that the check found and has not changed. Any other file that
-/// appeared after the check is never removed.
-fn may_replace(held: &Path, found: Option<&Metadata>, kind: Kind, replace: Replace) -> bool {
-    let is_found = |found: &Metadata| {
-        // The inode number alone does not identify a file: a later file may have the number of a deleted one.
-        let unchanged = |about: &Metadata| (identity(about), about.mtime(), about.mtime_nsec(), about.len());
-        fs::symlink_metadata(held).is_ok_and(|about| unchanged(&about) == unchanged(found))
-    };
-    check_existing(held, kind, Replace::Own).is_ok_and(|own| own.is_some())
-        || (replace == Replace::Any && found.is_some_and(is_found))
-}
-
-/// Writes a file to `path`. It replaces `found` if `may_replace` accepts the file that was last at the path. If nothing
-/// was found, the path must still be free.
-fn put(
-    path: &Path,
-    bytes: &[u8],
-    found: Option<&Metadata>,
-    may_replace: impl Fn(&Path) -> bool,
-) -> io::Result<()> {
+/// Writes a file to `path`. It replaces `found`. If nothing was found, the path must still be free.
+fn put(path: &Path, bytes: &[u8], found: Option<&Metadata>) -> io::Result<()> {
     let folder = parent(path);
     let before = found.filter(|found| found.is_file());
-    let (new, mut file) = new_file(folder, before)?;
-    let ours = identity(&file.metadata()?);
-    let placed = before
-        .map_or(Ok(()), |before| inherit(&file, before))
-        .and_then(|()| file.write_all(bytes))
-        .and_then(|()| file.sync_all())
-        .and_then(|()| {
-            if found.is_some() { replace(&new, path, may_replace) } else { rename_to_free(&new, path) }
-        });
-    if placed.is_err() {
-        // The first error is reported, so an error of the removal is ignored. A file of another process under this name
-        // stays.
-        if fs::symlink_metadata(&new).is_ok_and(|about| identity(&about) == ours) {
-            let _ = fs::remove_file(&new);
+    // Until it gets the permissions of the old file, only its owner may access the new one.
+    let mode = if before.is_some() { 0o600 } else { 0o666 };
+    let mut file = new_file(folder, mode)?;
+    before.map_or(Ok(()), |before| inherit(file.as_file(), before))?;
+    file.as_file_mut().write_all(bytes)?;
+    file.as_file().sync_all()?;
+    let placed = if found.is_some() { file.persist(path) } else { file.persist_noclobber(path) };
+    placed.map_err(|error| match error.error.kind() {
+        ErrorKind::AlreadyExists => {
+            exists("it was created by another process meanwhile; choose another name")
         }
-        return placed;
-    }
+        _ => error.error,
+    })?;
     // Some file systems do not support syncing a folder. The error is ignored because the file is complete in any case.
     let _ = File::open(folder).and_then(|folder| folder.sync_all());
     Ok(())
 }
 
-/// Replaces the file at `path` by `new`, and removes the old file if `may_replace` accepts it. Otherwise moves the old
-/// file back.
-fn replace(new: &Path, path: &Path, may_replace: impl Fn(&Path) -> bool) -> io::Result<()> {
-    let ours = identity(&fs::symlink_metadata(new)?);
-    match renameat_with(CWD, new, CWD, path, RenameFlags::EXCHANGE) {
-        // The old file has disappeared.
-        Err(Errno::NOENT) => return rename_to_free(new, path),
-        Err(errno) if is_unsupported(errno) => return fs::rename(new, path),
-        exchanged => exchanged?,
-    }
-    let left = |kind: ErrorKind, problem: &str| {
-        let left = Excerpt::name(new.display());
-        io::Error::new(kind, format!("{problem}; the previous contents are in {left}"))
+/// Returns the folder of a file.
+#[must_use]
+pub fn parent(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Creates a file with a new name. The errors of `Builder::tempfile_in` would have this name.
+fn new_file(folder: &Path, mode: u32) -> io::Result<NamedTempFile> {
+    let create = |path: &Path| OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
+    with_new_name(|new| new.make_in(folder, create))
+}
+
+/// Calls `make` with a builder of files and folders, whose names [`left_over`] recognises and which are removed when
+/// they are dropped.
+pub(crate) fn with_new_name<T>(make: impl FnOnce(&mut tempfile::Builder<'_, '_>) -> T) -> T {
+    let prefix = format!(".zonal-{}-", process::id());
+    make(tempfile::Builder::new().prefix(&prefix).suffix(".new"))
+}
+
+/// Returns the files and folders that killed processes left next to `path` while they wrote a file or a tree.
+///
+/// They have temporary names, and may be removed once their contents are no longer needed. The result omits files of a
+/// process whose id is in use again. Process ids are those of the caller's namespace.
+///
+/// # Errors
+/// Returns an error if the folder of `path` cannot be read. The folder need not exist.
+pub fn left_over(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(parent(path)) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
     };
-    if may_replace(new) {
-        return fs::remove_file(new)
-            .map_err(|error| left(error.kind(), &format!("the file is written, but {error}")));
-    }
-    let back = renameat_with(CWD, new, CWD, path, RenameFlags::EXCHANGE);
-    // Another process may have created a file at the path once more, so the file at `new` is compared with ours.
-    if back.is_ok() && fs::symlink_metadata(new).is_ok_and(|about| identity(&about) == ours) {
-        return Err(exists("it was created by another process meanwhile; choose another name"));
-    }
-    Err(left(ErrorKind::AlreadyExists, "it was created by another process meanwhile"))
+    let is_left =
+        |path: &PathBuf| path.file_name().and_then(|name| name.to_str()).is_some_and(is_of_a_dead_process);
+    let mut found = entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
+    found.retain(is_left);
+    found.sort();
+    Ok(found)
 }
 
-/// Whether an error means that the kernel or the file system does not support a way of renaming.
-pub(crate) const fn is_unsupported(errno: Errno) -> bool {
-    matches!(errno, Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP)
-}
-
-/// Returns the device and inode numbers, which identify a file as long as it exists.
-fn identity(about: &Metadata) -> (u64, u64) {
-    (about.dev(), about.ino())
+/// Whether [`with_new_name`] created a name in a process that no longer runs.
+fn is_of_a_dead_process(name: &str) -> bool {
+    let parts = name.strip_prefix(".zonal-").and_then(|name| name.strip_suffix(".new")?.split_once('-'));
+    let process = parts.and_then(|(process, _)| process.parse::<u32>().ok());
+    process.is_some_and(|process| !Path::new("/proc").join(process.to_string()).exists())
 }
 
 /// Sets the owner, group and permissions of a new file or folder to what the replaced one has, as far as this process
@@ -301,37 +283,6 @@ pub(crate) fn inherit(new: &File, before: &Metadata) -> io::Result<()> {
 const fn inherited_mode(before: u32, has_group: bool) -> u32 {
     let mode = before & 0o777;
     if has_group { mode } else { mode & !0o070 | (mode & mode << 3 & 0o070) }
-}
-
-/// Renames a file or folder to a name that does not exist.
-///
-/// # Errors
-/// [`ErrorKind::AlreadyExists`] if the name exists, in which case nothing is renamed.
-pub(crate) fn rename_to_free(new: &Path, path: &Path) -> io::Result<()> {
-    let renamed = match renameat_with(CWD, new, CWD, path, RenameFlags::NOREPLACE) {
-        // On file systems without this flag, a hard link has the same effect, because creating it never replaces a
-        // file.
-        Err(errno) if is_unsupported(errno) && !fs::symlink_metadata(new)?.is_dir() => {
-            fs::hard_link(new, path).and_then(|()| fs::remove_file(new))
-        }
-        // Renaming a folder can replace only an empty folder.
-        Err(errno) if is_unsupported(errno) => fs::rename(new, path),
-        renamed => renamed.map_err(io::Error::from),
-    };
-    renamed.map_err(|error| match error.kind() {
-        ErrorKind::AlreadyExists => {
-            exists("it was created by another process meanwhile; choose another name")
-        }
-        _ => error,
-    })
-}
-
-/// Creates a new file and returns its path. If it is to replace another file, only its owner may access it until it
-/// gets the permissions of the old file.
-fn new_file(folder: &Path, before: Option<&Metadata>) -> io::Result<(PathBuf, File)> {
-    let mode = if before.is_some() { 0o600 } else { 0o666 };
-    // `create_new` does not follow links and fails if the file exists.
-    with_new_name(folder, |path| OpenOptions::new().write(true).create_new(true).mode(mode).open(path))
 }
 
 pub(crate) fn exists(problem: &str) -> io::Error {
@@ -356,75 +307,22 @@ mod tests {
     fn concurrently_created_files_are_not_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
-        put(&path, b"one", None, |_| true).unwrap();
-        let error = put(&path, b"two", None, |_| true).unwrap_err();
+        put(&path, b"one", None).unwrap();
+        let error = put(&path, b"two", None).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::AlreadyExists);
         assert!(error.to_string().contains("created by another process meanwhile"), "{error}");
-        assert_eq!(
-            (fs::read(&path).unwrap(), names(folder.path())),
-            (b"one".to_vec(), vec!["file".to_owned()])
-        );
+        assert_eq!((fs::read(&path).unwrap(), names(folder.path()).len()), (b"one".to_vec(), 1));
         let found = fs::symlink_metadata(&path).unwrap();
-        put(&path, b"two", Some(&found), |_| true).unwrap();
-        assert_eq!((fs::read(&path).unwrap(), names(folder.path()).len()), (b"two".to_vec(), 1));
+        put(&path, b"two", Some(&found)).unwrap();
         // A file that has disappeared need not be replaced.
         fs::remove_file(&path).unwrap();
-        put(&path, b"three", Some(&found), |_| false).unwrap();
+        put(&path, b"three", Some(&found)).unwrap();
         assert_eq!((fs::read(&path).unwrap(), names(folder.path()).len()), (b"three".to_vec(), 1));
-    }
-
-    /// Writes a drawing to a path where the check found `first` and which `later` then changes. Returns whether the
-    /// drawing was written, the path, and the folder that contains it.
-    fn write_after_change(
-        first: &str,
-        later: impl Fn(&Path),
-        replace: Replace,
-    ) -> (bool, PathBuf, tempfile::TempDir) {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("file");
-        fs::write(&path, first).unwrap();
-        let found = check_existing(&path, Kind::Drawing, replace).unwrap();
-        later(&path);
-        let may_replace = |held: &Path| may_replace(held, found.as_ref(), Kind::Drawing, replace);
-        let written = put(&path, b"new", found.as_ref(), may_replace);
-        if let Err(error) = &written {
-            assert!(error.to_string().contains("created by another process meanwhile"), "{error}");
-        }
+        // A folder that has appeared is not replaced.
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        put(&path, b"four", Some(&found)).unwrap_err();
         assert_eq!(names(folder.path()), ["file"]);
-        (written.is_ok(), path, folder)
-    }
-
-    #[test]
-    fn files_created_after_the_check_are_put_back() {
-        let renamed = |text: &'static str| {
-            move |path: &Path| {
-                let other = path.with_extension("other");
-                fs::write(&other, text).unwrap();
-                fs::rename(other, path).unwrap();
-            }
-        };
-        for (first, replace) in
-            [(DRAWING_MARK, Replace::Own), (DRAWING_MARK, Replace::Any), ("old", Replace::Any)]
-        {
-            let (is_written, path, _folder) = write_after_change(first, renamed("precious"), replace);
-            assert_eq!((is_written, fs::read_to_string(path).unwrap()), (false, "precious".to_owned()));
-            let folder = |path: &Path| {
-                fs::remove_file(path).unwrap();
-                fs::create_dir(path).unwrap();
-            };
-            let (is_written, path, _folder) = write_after_change(first, folder, replace);
-            assert!(!is_written && path.is_dir());
-            // A file of another zonal run may be replaced.
-            let (is_written, path, _folder) = write_after_change(first, renamed(DRAWING_MARK), replace);
-            assert_eq!((is_written, fs::read_to_string(path).unwrap()), (true, "new".to_owned()));
-        }
-        let changed = |path: &Path| fs::write(path, "precious").unwrap();
-        for replace in [Replace::Own, Replace::Any] {
-            let (is_written, path, _folder) = write_after_change(DRAWING_MARK, changed, replace);
-            assert_eq!((is_written, fs::read_to_string(path).unwrap()), (false, "precious".to_owned()));
-        }
-        let (is_written, ..) = write_after_change("old", |_| (), Replace::Any);
-        assert!(is_written, "nothing came");
     }
 
     #[test]
@@ -432,12 +330,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         fs::write(&path, "").unwrap();
-        let found = fs::symlink_metadata(&path).unwrap();
-        let (_, new) = new_file(folder.path(), Some(&found)).unwrap();
-        assert_eq!(new.metadata().unwrap().mode() & 0o777, 0o600);
+        let mode = |mode| {
+            let file = new_file(folder.path(), mode).unwrap();
+            file.as_file().metadata().unwrap().mode()
+        };
         // A file that replaces nothing gets the usual permissions.
-        let (_, new) = new_file(folder.path(), None).unwrap();
-        assert_eq!(new.metadata().unwrap().mode(), found.mode());
+        assert_eq!((mode(0o600) & 0o777, mode(0o666)), (0o600, fs::metadata(&path).unwrap().mode()));
     }
 
     #[test]
