@@ -3,7 +3,6 @@
 //! The dependencies are read from the manifests. Tests and build scripts must follow the same rules, but may use
 //! external crates. Related files: `folders.rs` checks dependencies within crates, and `style.rs` checks the sources.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use toml::Table;
@@ -43,27 +42,6 @@ const ARROWS: [(&str, &[&str]); 16] = [
     ("zonal-verify", &[TESTING, "zonal", "zonal-machine", "zonal-linux", "zonal-lab"]),
     ("xtask", &[]),
 ];
-
-/// Returns each crate in `crates` and the workspace crates that it uses, in the order of [`ARROWS`]. Dependencies of
-/// tests are not included.
-///
-/// # Errors
-/// Returns an error if a manifest cannot be read.
-pub(crate) fn imports(root: &Path) -> Result<Vec<(String, BTreeSet<String>)>, String> {
-    let mut found = Vec::new();
-    for (name, _) in ARROWS {
-        let manifest = root.join("crates").join(name).join("Cargo.toml");
-        if !manifest.exists() {
-            continue;
-        }
-        let text = std::fs::read_to_string(&manifest).map_err(|error| format!("{name}: {error}"))?;
-        let table: Table = text.parse().map_err(|error| format!("{name}: {error}"))?;
-        let used = dependencies(&table).into_iter().filter(|(kind, _)| kind == "dependencies");
-        let ours = used.map(|(_, used)| used).filter(|used| ARROWS.iter().any(|(known, _)| known == used));
-        found.push((name.to_owned(), ours.collect()));
-    }
-    Ok(found)
-}
 
 /// Returns every dependency that is not allowed, and every crate that is missing in the table.
 pub(crate) fn violations(root: &Path) -> Vec<String> {

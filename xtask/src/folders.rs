@@ -128,24 +128,6 @@ pub(crate) fn violations(root: &Path) -> Vec<String> {
     LAYERS.iter().flat_map(|layers| layers.violations(root)).collect()
 }
 
-/// Returns each module at the root of a crate and the modules that it uses, in the order of [`LAYERS`].
-///
-/// # Errors
-/// Returns an error if the crate has no order, or a source cannot be read.
-pub(crate) fn imports(root: &Path, name: &str) -> Result<Vec<(String, BTreeSet<String>)>, String> {
-    let layers = LAYERS.iter().find(|layers| layers.name == name);
-    let layers = layers.ok_or_else(|| format!("{name} has no order in xtask/src/folders.rs"))?;
-    let modules = modules::read(root, &layers.source().join("lib.rs"))?;
-    let mut found: Vec<(String, BTreeSet<String>)> =
-        layers.order.iter().map(|module| ((*module).to_owned(), BTreeSet::new())).collect();
-    layers.uses(&modules, |from, to, _| {
-        if let Some((_, used)) = found.iter_mut().find(|(module, _)| module == from) {
-            used.insert(to.to_owned());
-        }
-    });
-    Ok(found)
-}
-
 impl Layers {
     /// Returns the folder of the sources, relative to the root of the workspace.
     fn source(&self) -> PathBuf {

@@ -2,7 +2,7 @@
 //!
 //! A *step* is one check with a name, a time and an outcome. A step whose tools are missing on this machine is
 //! *skipped*, and the summary lists it. Related files: `steps.rs` runs steps, and `plan.rs` lists them. `style.rs`,
-//! `prose.rs`, `arrows.rs`, `folders.rs` and `inventory.rs` check the sources, and `layers.rs` draws the layers.
+//! `prose.rs`, `arrows.rs`, `folders.rs` and `inventory.rs` check the sources.
 //! `bare.rs` builds the core without std, and `aarch64.rs` checks code that is assembled for another processor. `numa/`
 //! runs pools on emulated machines with several nodes, and `kernel/` boots the kernel on them. `planted.rs` checks that faults in the core are detected,
 //! `claims.rs` that the test of each guarantee fails without it, and `skips.rs` lists the checks that tests skipped. `deep.rs` has the long checks, including `mutants.rs`.
@@ -21,7 +21,6 @@ mod folders;
 mod install_c;
 mod inventory;
 mod kernel;
-mod layers;
 mod mutants;
 mod numa;
 mod opened_files;
@@ -51,7 +50,7 @@ const INSTALL_C: &str = "install-c";
 /// Name, description, and the steps of a command.
 type Command = (&'static str, &'static str, fn(&Path) -> Vec<steps::Step>);
 
-const COMMANDS: [Command; 10] = [
+const COMMANDS: [Command; 9] = [
     ("quick", "format, house rules, lints and unit tests of changed packages; under a minute", quick::steps),
     (
         "test",
@@ -59,7 +58,6 @@ const COMMANDS: [Command; 10] = [
         plan::all,
     ),
     ("style", "only the house rules", plan::style),
-    ("layers", "draws docs/layers.svg, the picture of the layers, from the imports", layers::write),
     ("bare", "only the check that the core builds and runs without std and without a heap", plan::bare),
     (
         "bench-guard",

@@ -8,8 +8,8 @@ use std::process::Command;
 
 use crate::steps::{Outcome, Step, cargo, succeeds, target_folder};
 use crate::{
-    aarch64, arrows, bare, browser, claims, core_numbers, deb, folders, install_c, inventory, kernel, layers,
-    numa, planted, prose, python, style,
+    aarch64, arrows, bare, browser, claims, core_numbers, deb, folders, install_c, inventory, kernel, numa,
+    planted, prose, python, style,
 };
 
 /// Returns all everyday steps.
@@ -37,7 +37,6 @@ pub(crate) fn style(_root: &Path) -> Vec<Step> {
         Step::new("house rules", |root| report(style::violations(root))),
         Step::new("arrows between crates", |root| report(arrows::violations(root))),
         Step::new("arrows between folders", |root| report(folders::violations(root))),
-        Step::new("picture of the layers", |root| report(layers::violations(root))),
         Step::new("inventory of unsafe code", |root| report(inventory::violations(root))),
         Step::new("claims and their mutants", |root| report(claims::violations(root))),
         Step::new("places of planted faults", |root| report(planted::violations(root))),
