@@ -37,7 +37,7 @@ const ARROWS: [(&str, &[&str]); 16] = [
         ],
     ),
     ("zonal-c", &["zonal", "zonal-linux"]),
-    ("zonal-malloc", &["zonal-linux"]),
+    ("zonal-malloc", &["zonal-machine", "zonal-linux"]),
     ("zonal-python", &["zonal", "zonal-machine", "zonal-linux", "zonal-lab"]),
     ("zonal-verify", &[TESTING, "zonal", "zonal-machine", "zonal-linux", "zonal-lab"]),
     ("xtask", &[]),

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use zonal::error::ConfigError;
 use zonal::machine::TopologyError;
 use zonal::units::{NodeId, ZoneKind};
+use zonal_machine::Bytes;
 
 /// Why a pool could not be built.
 #[derive(Debug, thiserror::Error)]
@@ -279,27 +280,6 @@ impl Warnings {
     }
 }
 
-/// A number of bytes, printed in binary units with at most two decimals.
-#[derive(Clone, Copy)]
-pub(crate) struct Bytes(pub(crate) u64);
-
-impl fmt::Display for Bytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
-        if self.0 < 1024 {
-            return write!(f, "{} bytes", self.0);
-        }
-        let at = (self.0.ilog2() as usize / 10 - 1).min(UNITS.len() - 1);
-        let hundredths = (u128::from(self.0) * 100) >> (10 * (at + 1));
-        let (whole, part) = (hundredths / 100, hundredths % 100);
-        match part {
-            0 => write!(f, "{whole} {}", UNITS[at]),
-            _ if part % 10 == 0 => write!(f, "{whole}.{} {}", part / 10, UNITS[at]),
-            _ => write!(f, "{whole}.{part:02} {}", UNITS[at]),
-        }
-    }
-}
-
 /// Returns the size to suggest if `available` bytes are available: seven eighths of them, rounded down to a whole MiB.
 /// The rest is for metadata and for the other memory of the process.
 const fn suggested_size(available: u64) -> u64 {
@@ -323,16 +303,6 @@ mod tests {
 
     fn nodes(ids: &[u16]) -> Vec<NodeId> {
         ids.iter().map(|&id| NodeId::new(id).unwrap()).collect()
-    }
-
-    #[test]
-    fn lengths_have_binary_units() {
-        let text = |bytes| Bytes(bytes).to_string();
-        assert_eq!(text(1000), "1000 bytes");
-        assert_eq!(text(1 << 30), "1 GiB");
-        assert_eq!(text(3 << 29), "1.5 GiB");
-        assert_eq!(text((1 << 40) + (1 << 35)), "1.03 TiB");
-        assert_eq!(text(u64::MAX), "16383.99 PiB");
     }
 
     #[test]

@@ -11,6 +11,8 @@ use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 
+use crate::bytes::Bytes;
+
 /// The largest allowed length of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Limit {
@@ -242,13 +244,9 @@ fn read_opened(file: File, most: u64, too_large: impl Fn() -> io::Error) -> io::
 const REPORTED_BYTES: u64 = 64 << 10;
 
 fn too_large(limit: Limit) -> io::Error {
-    let (size, unit) = match limit.bytes() {
-        bytes if bytes < 1 << 20 => (bytes >> 10, "KiB"),
-        bytes => (bytes >> 20, "MiB"),
-    };
     io::Error::new(
         ErrorKind::FileTooLarge,
-        format!("it is larger than {size} {unit}, the limit for such a file"),
+        format!("it is larger than {}, the limit for such a file", Bytes(limit.bytes())),
     )
 }
 

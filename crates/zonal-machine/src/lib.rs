@@ -10,6 +10,7 @@
 
 mod advice;
 mod at_boot;
+mod bytes;
 mod capture;
 mod error;
 mod escape;
@@ -29,6 +30,7 @@ mod resolve;
 mod tree_writer;
 
 pub use at_boot::{AtBoot, FewerFrames};
+pub use bytes::Bytes;
 pub use capture::{Capture, capture, capture_live};
 pub use error::{MachineError, Problem};
 pub use escape::{Escaped, Excerpt};

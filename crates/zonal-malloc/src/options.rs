@@ -157,21 +157,8 @@ fn size(value: &str) -> Option<u64> {
 
 /// Returns the nodes of, for example, `0,2-3`.
 fn nodes(value: &str) -> Option<Vec<NodeId>> {
-    let mut nodes = Vec::new();
-    for part in value.split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
-        if first > last {
-            return None;
-        }
-        for node in first..=last {
-            let node = NodeId::new(node)?;
-            if !nodes.contains(&node) {
-                nodes.push(node);
-            }
-        }
-    }
-    Some(nodes)
+    let ids = zonal_machine::ids::parse(value, 1 << 16)?;
+    ids.into_iter().map(|id| NodeId::new(id as u16)).collect()
 }
 
 #[cfg(test)]

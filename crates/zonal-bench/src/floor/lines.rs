@@ -76,8 +76,8 @@ impl Lines {
 fn possible_cpus() -> Result<usize, String> {
     let file = Path::new("/sys/devices/system/cpu/possible");
     let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
-    let last = text.trim().rsplit([',', '-']).next().and_then(|last| last.parse::<usize>().ok());
-    last.map(|last| last + 1)
+    let cpus = zonal_machine::ids::parse(&text, 1 << 20);
+    cpus.and_then(|cpus| Some(*cpus.last()? as usize + 1))
         .ok_or_else(|| format!("{}: `{}` is not a list of CPUs", file.display(), text.trim()))
 }
 

@@ -3,10 +3,11 @@
 use std::num::NonZeroUsize;
 
 use zonal_bench::{Bench, Report, Row, Skipped};
+use zonal_machine::Bytes;
 
 use crate::layout::Content::{Numbers, Text};
 use crate::layout::{Grid, Width};
-use crate::run::text::{counted, size};
+use crate::run::text::counted;
 
 /// Minimum number of failed requests per pair for which a remark is printed.
 const FAILED_MIN: f64 = 0.01;
@@ -33,7 +34,7 @@ pub(super) fn render(bench: &Bench, report: &Report, width: Width) -> String {
 pub(super) fn plan(bench: &Bench) -> String {
     format!(
         "Pools of {}, {} of {:.3} s after a warm-up of {:.3} s, seed {}, threads not pinned",
-        size(bench.frames.get() * super::PAGE_BYTES),
+        Bytes(bench.frames.get() * super::PAGE_BYTES),
         counted(bench.rounds.get() as u64, "round"),
         bench.round_time.as_secs_f64(),
         bench.warm_up.as_secs_f64(),

@@ -3,6 +3,7 @@
 use zonal::snapshot::Accounting;
 use zonal_bench::PoolReport;
 use zonal_linux::{Placement, Pool};
+use zonal_machine::Bytes;
 
 use crate::layout::Width;
 use crate::values::Nodes;
@@ -47,7 +48,7 @@ fn heading(pool: &Pool, report: &PoolReport) -> String {
         "{}: {} for {seconds:.1} s on a pool of {}, {nodes} ({placement}), seed {}",
         plan.workload.name(),
         counted(plan.threads.get() as u64, "thread"),
-        size(bytes),
+        Bytes(bytes),
         plan.seed
     )
 }
@@ -164,14 +165,6 @@ fn time(ns: f64) -> String {
     }
 }
 
-/// Formats a number of bytes with a suitable unit.
-pub(crate) fn size(bytes: u64) -> String {
-    let scales = [(1u64 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB")];
-    let (scale, unit) = scales.into_iter().find(|(scale, _)| bytes >= *scale).unwrap_or((1 << 10, "KiB"));
-    let number = format!("{:.2}", bytes as f64 / scale as f64);
-    format!("{} {unit}", number.trim_end_matches('0').trim_end_matches('.'))
-}
-
 /// Formats a count and its noun: `1 thread`, `2 threads`.
 pub(crate) fn counted(count: u64, thing: &str) -> String {
     format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
@@ -191,7 +184,6 @@ mod tests {
             [0.0, 9.5, 120.0, 1500.0, 4e6, 2e9].map(time),
             ["0 ns", "9.5 ns", "120 ns", "1.5 us", "4.0 ms", "2.0 s"]
         );
-        assert_eq!([4096, 64 << 20, 1 << 30, 3 << 29].map(size), ["4 KiB", "64 MiB", "1 GiB", "1.5 GiB"]);
         assert_eq!([counted(1, "thread"), counted(0, "thread")], ["1 thread", "0 threads"]);
         assert_eq!([times(1), times(2), times(12_345)], ["1 time", "2 times", "12.3 k times"]);
     }

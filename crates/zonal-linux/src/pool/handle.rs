@@ -14,6 +14,7 @@ use zonal::error::{AllocError, FreeBulkError, FreeError};
 use zonal::platform::reclaimer::Reclaimer;
 use zonal::request::Block;
 use zonal::units::{Order, PageCount, Pfn};
+use zonal_machine::Bytes;
 
 use super::core::PoolCore;
 use super::core_ref::CoreRef;
@@ -22,7 +23,7 @@ use super::frames::{Frames, Lease};
 use super::registry::Registration;
 use super::request::PoolRequest;
 use super::workers::{Present, Workers};
-use crate::error::{Bytes, PoolError, node_list};
+use crate::error::{PoolError, node_list};
 
 /// A handle to a pool: memory that this process maps, and a zonal allocator that manages its frames.
 ///

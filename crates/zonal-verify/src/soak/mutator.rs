@@ -12,8 +12,9 @@ use zonal::rules::watermarks::WatermarkSettings;
 use zonal::units::{CpuId, PageCount, Pfn};
 use zonal_linux::{OfflineError, Pool};
 
-use super::round::{Round, cache, pick};
+use super::round::Round;
 use super::tally::Faults;
+use crate::stress::round::{one_of, zonelist_cache};
 
 /// Maximum number of ranges that are offline at the same time.
 const RANGES_MAX: usize = 4;
@@ -81,11 +82,11 @@ impl Mutator {
         match random.u8(..4) {
             0 => {
                 let tunings = [PagesetTuning::Depth, PagesetTuning::Stepwise, PagesetTuning::Fixed];
-                self.pool.set_tuning(pick(random, &tunings)).expect("these need no more slots");
+                self.pool.set_tuning(one_of(random, &tunings)).expect("these need no more slots");
             }
-            1 => self.pool.set_zonelist_cache(cache(random)),
-            2 => self.pool.set_node_reclaim(pick(random, &[NodeReclaim::OFF, NodeReclaim::ON])),
-            _ => self.pool.set_high_fraction(pick(random, &[0, 8, 100])),
+            1 => self.pool.set_zonelist_cache(zonelist_cache(random)),
+            2 => self.pool.set_node_reclaim(one_of(random, &[NodeReclaim::OFF, NodeReclaim::ON])),
+            _ => self.pool.set_high_fraction(one_of(random, &[0, 8, 100])),
         }
         self.faults.settings += 1;
     }
@@ -103,7 +104,7 @@ impl Mutator {
         if self.cpus.is_empty() {
             return;
         }
-        let cpu = pick(&mut self.random, &self.cpus);
+        let cpu = one_of(&mut self.random, &self.cpus);
         if let Some(at) = self.away.iter().position(|&away| away == cpu) {
             self.away.swap_remove(at);
             self.pool.online_cpu(cpu).expect("it was taken out");
@@ -125,7 +126,7 @@ impl Mutator {
             return;
         }
         let zones: Vec<FrameRange> = self.pool.ranges().map(|zone| zone.frames).collect();
-        let zone = pick(&mut self.random, &zones);
+        let zone = one_of(&mut self.random, &zones);
         let count = self.random.u64(1..=zone.count.get().min(600));
         let start = zone.start.get() + self.random.u64(..=zone.count.get() - count);
         let range = FrameRange { start: Pfn::new(start), count: PageCount::new(count) };

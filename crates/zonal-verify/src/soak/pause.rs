@@ -11,10 +11,11 @@ use zonal::units::Order;
 use zonal_linux::PoolRequest;
 
 use super::owners::Owners;
-use super::round::{Round, pick};
+use super::round::Round;
 use super::shrinkers::Shrinkers;
 use super::tally::Tally;
 use super::worker::Worker;
+use crate::stress::round::one_of;
 
 /// Number of blocks in a pause that two threads free at once.
 const RACES: usize = 16;
@@ -71,7 +72,7 @@ fn race(round: &Round, block: &Block, random: &mut Rng) -> Result<(), String> {
     };
     let orders: Vec<_> = (0..=round.config.max_order.get()).filter_map(Order::new).collect();
     let others: Vec<_> = orders.into_iter().filter(|&order| order != block.order).collect();
-    let order = pick(random, &others);
+    let order = one_of(random, &others);
     let (one, other) = thread::scope(|scope| {
         let (one, other) = (scope.spawn(free), scope.spawn(free));
         barrier.wait();

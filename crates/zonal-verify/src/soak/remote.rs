@@ -13,7 +13,8 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use zonal::units::{CpuId, Order, Pfn};
 use zonal_linux::{Pool, PoolRequest};
 
-use super::round::{Round, pick};
+use super::round::Round;
+use crate::stress::round::one_of;
 
 /// Number of operations before the thread moves to another CPU.
 const STAY: u32 = 64;
@@ -64,9 +65,9 @@ impl RemoteWorker {
         let everywhere = allowed_cpus();
         // Relaxed: the flag only ends the loop and publishes no data.
         while !over.load(Relaxed) {
-            stay_on(pick(&mut self.random, &everywhere));
+            stay_on(one_of(&mut self.random, &everywhere));
             for _ in 0..STAY {
-                let what = pick(&mut self.random, &[Visit::Drain, Visit::Tick, Visit::Many, Visit::One]);
+                let what = one_of(&mut self.random, &[Visit::Drain, Visit::Tick, Visit::Many, Visit::One]);
                 self.visit(what);
             }
         }
@@ -76,8 +77,8 @@ impl RemoteWorker {
     /// only one CPU.
     pub(super) fn duel(&mut self, time: Duration) {
         let [own, other, ..] = allowed_cpus()[..] else { return };
-        let held = pick(&mut self.random, &HELD);
-        let what = pick(&mut self.random, &[Visit::Drain, Visit::Tick, Visit::Many]);
+        let held = one_of(&mut self.random, &HELD);
+        let what = one_of(&mut self.random, &[Visit::Drain, Visit::Tick, Visit::Many]);
         // The remote thread moves between the CPUs, so that it may be preempted and moved while it holds a lock.
         let moves = matches!(what, Visit::Many);
         let (pool, over) = (self.pool.clone(), AtomicBool::new(false));
@@ -91,7 +92,7 @@ impl RemoteWorker {
             // This runs on a new thread, because the pinning to a CPU lasts until the thread ends.
             scope.spawn(move || {
                 while !over.load(Relaxed) {
-                    stay_on(if moves { pick(&mut self.random, &[own, other]) } else { other });
+                    stay_on(if moves { one_of(&mut self.random, &[own, other]) } else { other });
                     (0..STAY).take_while(|_| !over.load(Relaxed)).for_each(|_| self.visit(what));
                 }
             });
@@ -102,7 +103,7 @@ impl RemoteWorker {
         match what {
             Visit::Drain => self.pool.drain_pagesets(),
             // SAFETY: ticks neither allocate nor free a block.
-            Visit::Tick => unsafe { self.pool.allocator() }.tick_cpu(pick(&mut self.random, &self.cpus)),
+            Visit::Tick => unsafe { self.pool.allocator() }.tick_cpu(one_of(&mut self.random, &self.cpus)),
             Visit::Many => use_many(&self.pool),
             Visit::One => use_frame(&self.pool),
         }

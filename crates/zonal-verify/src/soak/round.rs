@@ -4,11 +4,13 @@ use std::fmt;
 
 use fastrand::Rng;
 use zonal::Config;
-use zonal::config::{Hardening, InvalidFree, NodeReclaim, ZeroOn, ZonelistCache};
+use zonal::config::{Hardening, InvalidFree, NodeReclaim, ZeroOn};
 use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::rules::stat_threshold::{CounterRules, FoldRule, PressureRule, ThresholdRule, TotalsRule};
 use zonal::units::{CpuId, Order, PageCount};
 use zonal_linux::{Pool, PoolError, Topology};
+
+use crate::stress::round::{one_of, zonelist_cache};
 
 /// Sizes of pools, in MiB.
 const MIB: [u64; 4] = [16, 32, 64, 128];
@@ -77,30 +79,19 @@ fn config(random: &mut Rng) -> Config {
     let zero = if random.u8(..6) == 0 { ZeroOn::EveryAllocation } else { ZeroOn::Request };
     let quarantine = PageCount::new(if random.u8(..4) == 0 { random.u64(1..200) } else { 0 });
     Config {
-        tuning: pick(random, &[PagesetTuning::Depth, PagesetTuning::Stepwise, PagesetTuning::Fixed]),
-        invalid_free: pick(random, &[InvalidFree::Checked, InvalidFree::Exact]),
-        max_order: pick(random, &[Order::DEFAULT_MAX, Order::new(12).unwrap_or(Order::DEFAULT_MAX)]),
-        zonelist_cache: cache(random),
-        node_reclaim: pick(random, &[NodeReclaim::OFF, NodeReclaim::ON]),
-        free_area_min: PageCount::new(pick(random, &[0, 1 << 14])),
+        tuning: one_of(random, &[PagesetTuning::Depth, PagesetTuning::Stepwise, PagesetTuning::Fixed]),
+        invalid_free: one_of(random, &[InvalidFree::Checked, InvalidFree::Exact]),
+        max_order: one_of(random, &[Order::DEFAULT_MAX, Order::new(12).unwrap_or(Order::DEFAULT_MAX)]),
+        zonelist_cache: zonelist_cache(random),
+        node_reclaim: one_of(random, &[NodeReclaim::OFF, NodeReclaim::ON]),
+        free_area_min: PageCount::new(one_of(random, &[0, 1 << 14])),
         counters: CounterRules {
-            threshold: pick(random, &[ThresholdRule::Scaled, ThresholdRule::Fixed(1)]),
-            fold: pick(random, &[FoldRule::Overstep, FoldRule::ToZero]),
-            totals: pick(random, &[TotalsRule::PerNode, TotalsRule::AndMachine]),
-            pressure: pick(random, &[PressureRule::Lowered, PressureRule::Unchanged]),
+            threshold: one_of(random, &[ThresholdRule::Scaled, ThresholdRule::Fixed(1)]),
+            fold: one_of(random, &[FoldRule::Overstep, FoldRule::ToZero]),
+            totals: one_of(random, &[TotalsRule::PerNode, TotalsRule::AndMachine]),
+            pressure: one_of(random, &[PressureRule::Lowered, PressureRule::Unchanged]),
         },
         hardening: Hardening { poison, zero, quarantine },
         ..Config::default()
     }
-}
-
-/// Returns a random mode of the zonelist cache.
-pub(super) fn cache(random: &mut Rng) -> ZonelistCache {
-    use ZonelistCache::{CacheFirst, Off, On, Original, Published};
-    pick(random, &[On, On, Published, CacheFirst, Original, Off])
-}
-
-/// Returns a random element of `choices`.
-pub(super) fn pick<T: Copy>(random: &mut Rng, choices: &[T]) -> T {
-    choices[random.usize(..choices.len())]
 }

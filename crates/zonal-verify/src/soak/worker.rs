@@ -11,9 +11,10 @@ use zonal::{FrameRun, NodeMask};
 use zonal_linux::{Pool, PoolPolicy, PoolRequest};
 
 use super::owners::Owners;
-use super::round::{Round, pick};
+use super::round::Round;
 use super::shrinkers::Shrinkers;
 use super::tally::Faults;
+use crate::stress::round::one_of;
 
 /// A frame number beyond the frames of any pool.
 const NOWHERE: u64 = 1 << 40;
@@ -57,7 +58,7 @@ impl<'g> Worker<'g> {
 
     /// Does `steps` operations, on a CPU of the emulated machine if there is one.
     pub(super) fn phase(&mut self, steps: u32) {
-        let cpu = (!self.round.cpus.is_empty()).then(|| pick(&mut self.random, &self.round.cpus));
+        let cpu = (!self.round.cpus.is_empty()).then(|| one_of(&mut self.random, &self.round.cpus));
         let _acting = cpu.map(|cpu| self.pool().act_as(cpu).expect("the machine has this CPU"));
         // The shares of all threads together may exceed the memory that is online.
         let share = self.pool().accounting().managed.get() / self.round.threads as u64;
@@ -110,8 +111,8 @@ impl<'g> Worker<'g> {
         let largest = self.round.config.max_order.get();
         let order = if random.u8(..4) == 0 { random.u8(..=largest) } else { random.u8(..2) * random.u8(..4) };
         let order = Order::new(order).expect("it is at most the largest");
-        let urgency = pick(random, &[Urgency::Normal, Urgency::Normal, Urgency::High, Urgency::Atomic]);
-        let kind = pick(random, &[PageKind::User, PageKind::Cache, PageKind::Kernel]);
+        let urgency = one_of(random, &[Urgency::Normal, Urgency::Normal, Urgency::High, Urgency::Atomic]);
+        let kind = one_of(random, &[PageKind::User, PageKind::Cache, PageKind::Kernel]);
         let mut request = PoolRequest::new(order).urgency(urgency).kind(kind);
         if random.u8(..4) == 0 {
             request = request.no_wait();

@@ -14,7 +14,7 @@ mod fences;
 mod full_nodes;
 mod mutator;
 mod pause;
-mod round;
+pub(crate) mod round;
 mod unused;
 mod unused_counts;
 mod worker;

@@ -49,7 +49,7 @@ impl Round {
 }
 
 /// Returns a random element of `choices`.
-pub(super) fn one_of<T: Copy>(random: &mut Rng, choices: &[T]) -> T {
+pub(crate) fn one_of<T: Copy>(random: &mut Rng, choices: &[T]) -> T {
     choices[random.usize(..choices.len())]
 }
 
@@ -144,7 +144,7 @@ pub(super) fn high_fraction(random: &mut Rng) -> u32 {
     one_of(random, &[0, 0, 8, 100])
 }
 
-pub(super) fn zonelist_cache(random: &mut Rng) -> ZonelistCache {
+pub(crate) fn zonelist_cache(random: &mut Rng) -> ZonelistCache {
     use ZonelistCache::{CacheFirst, Off, On, Original, Published};
     one_of(random, &[On, On, Published, Published, CacheFirst, Original, Off])
 }
