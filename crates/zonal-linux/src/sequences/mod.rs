@@ -174,7 +174,9 @@ where
     // Relaxed: the entry belongs to this CPU, and every pageset slot is initialized before the table is shared.
     let offset = slots.current().get(cpu as usize)?.load(Relaxed) as usize;
     // SAFETY: every entry is the offset of a slot in the table.
-    Some(unsafe { &*slots.table().as_ptr().byte_add(offset) })
+    let slot = unsafe { slots.table().as_ptr().byte_add(offset) };
+    // SAFETY: slots live as long as their table.
+    Some(unsafe { &*slot })
 }
 
 // The fallbacks are separate functions, so that each caller contains the instructions of one implementation only.
