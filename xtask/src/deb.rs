@@ -41,8 +41,8 @@ pub(crate) fn steps(_root: &Path) -> Vec<Step> {
     })]
 }
 
-/// Returns the steps of the everyday plan: the package of the unoptimised program, and the versions of everything.
-pub(crate) fn every_day(_root: &Path) -> Vec<Step> {
+/// Returns the checks: the package of the unoptimised program, and its version among the others.
+pub(crate) fn checks(_root: &Path) -> Vec<Step> {
     vec![
         Step::new("Debian package: the same twice, manual and completions", |root| {
             if let Some(missing) = missing_tool() {
@@ -50,7 +50,7 @@ pub(crate) fn every_day(_root: &Path) -> Vec<Step> {
             }
             check(root).map_or_else(Outcome::Failed, |()| Outcome::Passed)
         }),
-        Step::new("versions agree", |root| versions::agree(root, checked_package(root).as_deref())),
+        Step::new("version of the package", |root| versions::agree(root, checked_package(root).as_deref())),
     ]
 }
 

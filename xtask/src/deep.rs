@@ -109,6 +109,7 @@ fn all() -> Vec<Step> {
     steps.push(Step::new(format!("Rust {OLDEST}"), oldest));
     steps.push(Step::new("licences, sources and duplicates", licences));
     steps.push(Step::new("packages", packages));
+    steps.extend(deb::checks(Path::new(".")));
     steps.extend(deb::deep());
     steps.extend(numa::deep());
     steps.extend(kernel::deep());

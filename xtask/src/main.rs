@@ -71,7 +71,7 @@ const COMMANDS: [Command; 9] = [
         release::steps,
     ),
     ("deb", "builds the Debian package of the command, with manual and completions", deb::steps),
-    ("deb --check", "only the checks of the package and of all versions", deb::every_day),
+    ("deb --check", "only the checks of the package and of all versions", deb::checks),
 ];
 
 fn main() -> ExitCode {

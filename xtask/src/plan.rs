@@ -8,8 +8,8 @@ use std::process::Command;
 
 use crate::steps::{Outcome, Step, cargo, succeeds, target_folder};
 use crate::{
-    aarch64, arrows, bare, browser, claims, core_numbers, deb, folders, install_c, inventory, kernel, numa,
-    planted, prose, python, style,
+    aarch64, arrows, bare, browser, claims, core_numbers, folders, install_c, inventory, kernel, numa,
+    planted, prose, python, style, versions,
 };
 
 /// Returns all everyday steps.
@@ -21,7 +21,7 @@ pub(crate) fn all(root: &Path) -> Vec<Step> {
     steps.push(numa::every_day());
     steps.push(kernel::every_day());
     steps.push(install_c::every_day());
-    steps.extend(deb::every_day(root));
+    steps.push(Step::new("versions agree", |root| versions::agree(root, None)));
     steps.push(python::every_day());
     steps.push(browser::every_day());
     steps.push(Step::new("documentation", documentation));

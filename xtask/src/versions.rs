@@ -59,12 +59,9 @@ pub(crate) fn agree(root: &Path, package: Option<&Path>) -> Outcome {
     } else {
         missing.push("the C library, which its own check installs");
     }
-    match package {
-        Some(file) => {
-            let field = printed(Command::new("dpkg-deb").arg("-f").arg(file).arg("Version"));
-            places.push(("the Debian package", field));
-        }
-        None => missing.push("the Debian package, which its own check builds"),
+    if let Some(file) = package {
+        let field = printed(Command::new("dpkg-deb").arg("-f").arg(file).arg("Version"));
+        places.push(("the Debian package", field));
     }
     match (differences(&version, &places), missing.as_slice()) {
         (None, []) => Outcome::Passed,
