@@ -6,10 +6,10 @@ use plotters::prelude::*;
 use plotters::style::Color as _;
 use plotters::style::text_anchor::HPos;
 
-use crate::chart::{Area, Drawn, FINE, MARGIN, PANEL_WIDTH, Panel, Symbol, draw_symbol, fine, stroke};
+use crate::chart::{Area, Drawn, MARGIN, PANEL_WIDTH, Panel, Symbol, draw_symbol, fine, stroke};
 use crate::color::{Color, GRID, PAPER, SOFT, text_on};
 use crate::scale::Scale;
-use crate::text::Font;
+use crate::text::{FINE, Font};
 
 const TITLE_HEIGHT: f64 = 26.0;
 const GROUP_HEIGHT: f64 = 22.0;

@@ -13,10 +13,8 @@ use plotters::style::Color as _;
 use plotters::style::text_anchor::HPos;
 
 use crate::color::{self, Color};
-use crate::text::{Font, printable};
+use crate::text::{FINE, Font, printable};
 
-/// Drawing units per pixel.
-pub(crate) const FINE: f64 = 10.0;
 /// Width of a panel, in pixels.
 pub(crate) const PANEL_WIDTH: f64 = 520.0;
 /// Space around a panel.

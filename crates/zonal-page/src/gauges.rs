@@ -8,10 +8,10 @@ use plotters::style::Color as _;
 use plotters::style::text_anchor::HPos;
 
 use crate::bars::{AXIS_HEIGHT, BAR_LINE, Frame, GAP, Plot, title_height};
-use crate::chart::{Area, Drawn, FINE, PANEL_WIDTH, Panel, fine};
+use crate::chart::{Area, Drawn, PANEL_WIDTH, Panel, fine};
 use crate::color::Color;
 use crate::scale::Scale;
-use crate::text::Font;
+use crate::text::{FINE, Font};
 
 const NAME_WIDTH: f64 = 104.0;
 /// Height of the bar, and of the ranges behind it.

@@ -3,11 +3,11 @@
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 
-use crate::chart::{Area, Drawn, FINE, Panel, Symbol, draw_symbol, fine, stroke};
+use crate::chart::{Area, Drawn, Panel, Symbol, draw_symbol, fine, stroke};
 use crate::chart::{MARGIN, PANEL_WIDTH};
 use crate::color::{Color, GRID, SOFT};
 use crate::scale::Scale;
-use crate::text::Font;
+use crate::text::{FINE, Font};
 
 const HEIGHT: f64 = 290.0;
 const LEFT: f64 = 70.0;

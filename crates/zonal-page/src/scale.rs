@@ -9,9 +9,8 @@ use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, Value
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::{IntoLogRange, LogCoord};
 
-use crate::chart::FINE;
 use crate::figures;
-use crate::text::Font;
+use crate::text::{FINE, Font};
 
 /// Decades from which a scale of figures is logarithmic.
 const DECADES_MAX: f64 = 1.5;

@@ -7,8 +7,10 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{FontDesc, FontFamily, FontStyle, IntoFont, TextStyle};
 use unicode_width::UnicodeWidthChar;
 
-use crate::chart::FINE;
 use crate::color::{Color, INK, SOFT};
+
+/// Drawing units per pixel.
+pub(crate) const FINE: f64 = 10.0;
 
 /// Factor by which plotters divides text sizes.
 const TEXT_SCALE: f64 = 1.24;

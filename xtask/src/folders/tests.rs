@@ -20,7 +20,7 @@ fn found_with(circles: &'static [Circle], files: &[(&str, &str)]) -> Vec<String>
         [("lib.rs", ROOT), ("low.rs", ""), ("middle/mod.rs", "pub(crate) mod inner;"), ("high.rs", "")];
     usual.iter().chain(&[("middle/inner.rs", "pub(crate) struct Thing;")]).for_each(|(f, t)| write(f, t));
     files.iter().for_each(|(file, text)| write(file, text));
-    Layers { name: "small", order: ORDER, circles }.violations(folder.path())
+    Layers { name: "small", order: ORDER, circles, by_file: true }.violations(folder.path())
 }
 
 fn found(files: &[(&str, &str)]) -> Vec<String> {

@@ -6,9 +6,14 @@
 //! which no code reads. Related files: `floor/sequences/x86_64.rs` and `floor/sequences/aarch64.rs` contain the
 //! sequences, and `floor/locked.rs` is the other way to access an array.
 
-#[cfg_attr(target_arch = "x86_64", path = "sequences/x86_64.rs")]
-#[cfg_attr(target_arch = "aarch64", path = "sequences/aarch64.rs")]
-#[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), path = "sequences/none.rs")]
+#[cfg(target_arch = "aarch64")]
+#[path = "sequences/aarch64.rs"]
+mod sequence;
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[path = "sequences/none.rs"]
+mod sequence;
+#[cfg(target_arch = "x86_64")]
+#[path = "sequences/x86_64.rs"]
 mod sequence;
 
 use std::marker::PhantomData;

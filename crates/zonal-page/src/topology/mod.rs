@@ -10,9 +10,9 @@ mod layout;
 
 use maud::{Markup, html};
 
-use crate::chart::{FINE, Panel};
+use crate::chart::Panel;
 use crate::color::{Color, GRID, INK, PAPER, SOFT, hex};
-use crate::text::{Font, printable};
+use crate::text::{FINE, Font, printable};
 use groups::Group;
 use layout::{Part, layout};
 
