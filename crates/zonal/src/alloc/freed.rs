@@ -36,9 +36,9 @@ impl FreedBlock {
 impl<'m, P: Platform> MachineState<'m, P> {
     /// Frees a frame of `zone` that is already marked as cached, but that the CPU's slot did not accept.
     ///
-    /// Returns `false` in the case of [`Self::free_or_defer`].
+    /// Returns `false` in the case of [`Self::put_or_defer`].
     #[inline(never)]
-    pub(super) fn free_refused(&self, zone: ZoneId, push: Push) -> bool {
+    pub(super) fn put_refused(&self, zone: ZoneId, push: Push) -> bool {
         let kind = PageKind::ALL.into_iter().find(|&kind| PUSH_STEPS[kind as usize] == push.step);
         let kind = kind.expect("every step belongs to a page kind");
         let (block, zone) =
@@ -49,12 +49,12 @@ impl<'m, P: Platform> MachineState<'m, P> {
         {
             return true;
         }
-        self.free_or_defer(zone, block)
+        self.put_or_defer(zone, block)
     }
 
     /// Pushes a frame onto a slot under the pageset's lock, if only a counter that must be folded prevents a push without it.
     ///
-    /// Leaves the push to [`Self::free_or_defer`] if the CPU has deferred frees.
+    /// Leaves the push to [`Self::put_or_defer`] if the CPU has deferred frees.
     #[inline(always)]
     pub(super) fn fold_and_push(
         &self,

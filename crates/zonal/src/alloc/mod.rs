@@ -17,12 +17,12 @@
 //!   pop_fast                           push_fast
 //!     CpuLocal::pop_current              release_page
 //!                                        CpuLocal::push_current    on Linux a restartable sequence, like pops
-//!                                        free_refused              if the step did not complete
+//!                                        put_refused               if the step did not complete
 //!   serve_plain                        free_routed
 //!     fold_and_pop                       route_of_free
 //!   alloc_routed                         FrameTable::release, or refuse_free
 //!     route_to_slot                      push_routed
-//!     pop_routed                         free_or_defer
+//!     pop_routed                         put_or_defer
 //!     alloc_locked                         finish_own_frees
 //!       serve_locked                       put_cached             poisons, and puts into quarantine
 //!         may_begin                          put
@@ -273,7 +273,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     #[inline(always)]
     fn push_fast(&self, first: Pfn) -> bool {
         let prepare = move |slot: &PagesetSlot<'m, P>| self.release_page(slot, first);
-        let refused = move |slot: &PagesetSlot<'m, P>, push: Push| self.free_refused(slot.zone, push);
+        let refused = move |slot: &PagesetSlot<'m, P>, push: Push| self.put_refused(slot.zone, push);
         self.platform.cpu_local().push_current(&self.platform, &self.slots, prepare, refused)
     }
 
@@ -294,7 +294,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         {
             return Ok(());
         }
-        if self.free_or_defer(zone, block) { Ok(()) } else { Err(FreeError::Reentered(first)) }
+        if self.put_or_defer(zone, block) { Ok(()) } else { Err(FreeError::Reentered(first)) }
     }
 
     /// Pushes a frame onto `slot`, or a larger block onto a stack of `zone`'s pageset, with one committing step.
@@ -317,7 +317,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Frees a block that is marked as cached, or defers that, if it would have to wait for the caller's own thread.
     ///
     /// Returns `false` if the CPU has deferred too many frees already. The block is then marked as allocated again.
-    fn free_or_defer(&self, zone: &Zone<'m, P>, block: FreedBlock) -> bool {
+    fn put_or_defer(&self, zone: &Zone<'m, P>, block: FreedBlock) -> bool {
         if self.platform.is_reentered() {
             return self.defer_free(zone, block);
         }

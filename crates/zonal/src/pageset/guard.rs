@@ -227,7 +227,7 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
     /// Returns the number of free slots in the single-frame stack at which the pageset would hold `count` frames.
     ///
     /// The number is negative if the stack is too small for that.
-    pub(super) fn free_slots_at(&self, count: PageCount) -> i64 {
+    pub(super) fn slots_beyond(&self, count: PageCount) -> i64 {
         let singles = count.get() as i64 - self.pageset.large.load(Relaxed) as i64;
         i64::from(self.shape.depth(StackId::PAGES)) - singles
     }

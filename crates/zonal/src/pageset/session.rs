@@ -168,7 +168,7 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
         }
         let capacity = self.page_slots().len() as i64;
         // A push that fills the pageset up to `high` must take the lock, because it drains the pageset.
-        let full = self.free_slots_at(self.high_now()) + 1;
+        let full = self.slots_beyond(self.high_now()) + 1;
         let (mut most, mut least) = (capacity, full.max(0));
         let (mut pops_bail_out, mut pushes_bail_out) = (false, least > capacity);
         let mut of_blocks = Leeway::NONE;

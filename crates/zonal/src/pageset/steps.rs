@@ -13,7 +13,7 @@ use crate::pageset::state::MachineState;
 use crate::platform::cpu_local::CpuLocal;
 use crate::platform::pageset_slot::PagesetSlot;
 use crate::platform::pageset_word::{
-    FREE_SLOTS_GUARD, GUARDS, POP_STEPS, PUSH_STEPS, PagesetWord, SERVED_LANE, free_slots_of,
+    FREE_SLOTS_GUARD, GUARDS, POP_STEPS, PUSH_STEPS, PagesetWord, SERVED_LANE, top_of,
 };
 use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_tuning::PagesetTuning;
@@ -57,7 +57,7 @@ impl<'a, 'm, P: Platform> LockedSlot<'a, 'm, P> {
         if next.wrapping_add(head.pop_limit.load(Relaxed)) & FREE_SLOTS_GUARD != 0 {
             return Err(self.session());
         }
-        let frame = self.slot.slots[free_slots_of(word)].load(Relaxed);
+        let frame = self.slot.slots[top_of(word)].load(Relaxed);
         head.word.store(self.folded(PagesetWord::from_bits(next), kind, 1).bits(), Relaxed);
         head.open();
         Ok(frame)
@@ -76,7 +76,7 @@ impl<'a, 'm, P: Platform> LockedSlot<'a, 'm, P> {
         if trips || self.is_period_over() {
             return Err(self.session());
         }
-        self.slot.slots[free_slots_of(next)].store(frame, Relaxed);
+        self.slot.slots[top_of(next)].store(frame, Relaxed);
         head.word.store(self.folded(PagesetWord::from_bits(next), kind, -1).bits(), Relaxed);
         head.open();
         Ok(())

@@ -11,7 +11,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::platform::cells::{all_zero, copy_view};
-use crate::platform::pageset_word::{FREE_SLOTS_GUARD, GUARDS, Limits, PagesetWord, Step, free_slots_of};
+use crate::platform::pageset_word::{FREE_SLOTS_GUARD, GUARDS, Limits, PagesetWord, Step, top_of};
 use crate::platform::{Atomic, Platform};
 use crate::units::{CpuId, NodeId, Pfn, ZoneId, ZoneKind};
 
@@ -162,7 +162,7 @@ impl<P: Platform> Head<P> {
         if next.wrapping_add(self.pop_limit.load(Relaxed)) & lock_word.0 != 0 {
             return Popped::NOTHING;
         }
-        let frame = slots[free_slots_of(word)].load(Relaxed);
+        let frame = slots[top_of(word)].load(Relaxed);
         // Release: orders the word for code on other CPUs that reads how full the stack is.
         self.word.store(next, Release);
         Popped::frame(frame)
@@ -174,7 +174,7 @@ impl<P: Platform> Head<P> {
         if self.push_limit.load(Relaxed).wrapping_sub(next) & lock_word.0 != 0 {
             return false;
         }
-        slots[free_slots_of(next)].store(push.frame, Relaxed);
+        slots[top_of(next)].store(push.frame, Relaxed);
         self.word.store(next, Release); // Release: as in `pop`.
         true
     }
@@ -213,7 +213,7 @@ impl<P: Platform> PagesetSlot<'_, P> {
     /// Whether the stack has a frame; the result may be stale.
     #[inline]
     pub(crate) fn has_frames(&self) -> bool {
-        free_slots_of(self.head.word.load(Relaxed)) < self.slots.len() // relaxed: may be stale
+        top_of(self.head.word.load(Relaxed)) < self.slots.len() // relaxed: may be stale
     }
 
     /// Whether the stack has a frame, and the limit of free slots allows a pop, so that only a counter can make a pop
@@ -222,7 +222,7 @@ impl<P: Platform> PagesetSlot<'_, P> {
     pub(crate) fn needs_only_a_fold(&self, step: Step) -> bool {
         // Relaxed: may be stale.
         let (word, limit) = (self.head.word.load(Relaxed), self.head.pop_limit.load(Relaxed));
-        free_slots_of(word) < self.slots.len()
+        top_of(word) < self.slots.len()
             && word.wrapping_add(step.bits()).wrapping_add(limit) & FREE_SLOTS_GUARD == 0
     }
 

@@ -112,9 +112,9 @@ pub(crate) const fn kind_guard(kind: PageKind) -> u64 {
 pub(crate) const PUSH_STEPS: [Step; PageKind::COUNT] =
     [Step(1 | 1 << shift(0)), Step(1 | 1 << shift(1)), Step(1 | 1 << shift(2))];
 
-/// Returns the number of free slots in a word.
+/// Returns the index of the top frame in the slots, which is the number of free slots in a word.
 #[inline(always)]
-pub(crate) const fn free_slots_of(word: u64) -> usize {
+pub(crate) const fn top_of(word: u64) -> usize {
     (word & FREE_SLOTS_MAX as u64) as usize
 }
 
@@ -149,7 +149,7 @@ impl PagesetWord {
 
     /// Returns the number of free slots.
     pub(crate) const fn free_slots(self) -> u32 {
-        free_slots_of(self.0) as u32
+        top_of(self.0) as u32
     }
 
     /// Returns the word with another number of free slots.
