@@ -28,12 +28,12 @@ use crate::zonelist::nearest_zones::Lookup;
 /// The pageset that serves a request.
 pub(super) struct Route<'m, P: Platform> {
     /// The current CPU, to which the pageset belongs.
-    pub(crate) cpu: CpuInfo,
-    pub(crate) zone: ZoneId,
+    pub(super) cpu: CpuInfo,
+    pub(super) zone: ZoneId,
     /// The pageset's slot, if one committing step may pop from it.
     pub(super) slot: Option<&'m PagesetSlot<'m, P>>,
     /// The stack that caches blocks of the request's order; `None` if the buddy serves the request.
-    pub(crate) stack: Option<StackId>,
+    pub(super) stack: Option<StackId>,
     pub(super) role: Role,
 }
 
@@ -235,11 +235,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         if mode == ZonelistCache::Off || !request.may_pass(stack) {
             return None;
         }
-        let class = if mode.is_published_form() {
-            ScanClass::published()
-        } else {
-            ScanClass::new(order, Watermark::Low, urgency, limit)
-        };
+        let class = ScanClass::of(mode, order, Watermark::Low, urgency, limit);
         let full = self.lists.full(usize::from(cpu.node));
         let reserve = urgency == Urgency::Reserve || self.platform.is_reclaiming();
         if !full.is_full(class, 0)

@@ -10,23 +10,22 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
+use crate::alloc::shortage::why_failed;
 use crate::config::ZonelistCache;
 use crate::pageset::full_zones::note_full;
 use crate::pageset::session::PagesetSession;
 use crate::pageset::state::MachineState;
 use crate::platform::{Atomic, Platform};
 use crate::reclaim::IDLE_ROUNDS;
-use crate::reclaim::NodeReclaimOutcome;
 use crate::reclaim::failed::{FailedReclaim, Past};
 use crate::request::Block;
 use crate::request::context::AllocContext;
-use crate::request::steps::Watch;
-use crate::request::steps::{Exclusion, Outcome, ReclaimStep};
+use crate::request::steps::{Exclusion, Outcome, ReclaimStep, Step, ZoneName};
 use crate::rules::watermarks::{Urgency, Watermark};
 use crate::settings::Setting;
-use crate::units::{Order, PageCount};
+use crate::units::{Order, PageCount, ZoneKind};
 use crate::zone::counters::ZoneItem;
-use crate::zone::events::{Event, EventCells};
+use crate::zone::events::Event;
 use crate::zone::{CpuInfo, Zone};
 use crate::zonelist::candidates::{Candidates, NodeFilter};
 use crate::zonelist::full_cache::{FullBits, ScanClass};
@@ -38,9 +37,6 @@ const LAST_SCANS: u32 = IDLE_ROUNDS + 2;
 /// The use of the zonelist cache by a scan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum CacheUse {
-    /// The cache is not used. Either the machine has one node with undivided memory, only one node may serve the
-    /// request, the cache is off or does not serve binding policies, or the request ignores watermarks.
-    None,
     /// The cache is not used yet, because no zone has failed in this scan.
     Later,
     /// Positions whose full bit is set are skipped.
@@ -50,50 +46,50 @@ enum CacheUse {
     Ignored,
 }
 
-struct Scan<'s, 'm, P: Platform, W> {
-    watch: W,
+/// The rules of a scan, which read the state and change nothing. Explanations (`explain/walk.rs`) follow them too.
+pub(crate) struct ScanRules<'s, 'm, P: Platform> {
     state: &'s MachineState<'m, P>,
     context: &'s AllocContext<'s>,
     watermark: Watermark,
-    candidates: Candidates<'s, 'm, P>,
-    full: &'s FullBits<'m, P>,
-    events: &'s EventCells<P>,
+    past: Past,
     mode: ZonelistCache,
     class: ScanClass,
+    /// The list's full bits that apply to the scan. `None` if the scan does not use the zonelist cache: the machine has
+    /// one node with undivided memory, only one node may serve the request, the cache is off or does not serve binding
+    /// policies, or the request ignores watermarks.
+    pub(crate) bits: Option<&'m [P::U64]>,
+}
+
+struct Scan<'s, 'm, P: Platform> {
+    rules: ScanRules<'s, 'm, P>,
+    state: &'s MachineState<'m, P>,
+    context: &'s AllocContext<'s>,
+    candidates: Candidates<'s, 'm, P>,
+    full: &'s FullBits<'m, P>,
     cache: CacheUse,
     /// The preferred zone: the first zone that may serve the request.
     preferred: Option<&'s Zone<'m, P>>,
     probes: u64,
-    past: Past,
     /// Whether node reclaim freed frames.
     freed: bool,
-    /// Whether a dry walk ignores the full bits, because a real scan would have cleared them first.
-    bits_are_stale: bool,
-    /// Whether a dry walk has passed over a zone that is marked as full.
-    met_marks: bool,
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
     /// Scans the request's list at `watermark`.
-    pub(super) fn scan<W: Watch>(
-        &self,
-        context: &AllocContext<'_>,
-        watermark: Watermark,
-        watch: W,
-    ) -> Option<Block> {
-        self.scan_by(context, watermark, Past::Heeded, watch).0
+    pub(super) fn scan(&self, context: &AllocContext<'_>, watermark: Watermark) -> Option<Block> {
+        self.scan_by(context, watermark, Past::Heeded).0
     }
 
     /// Scans the request's list a last time before the request fails.
     ///
     /// Ignores full bits, and repeats the scan as long as node reclaim frees frames. A request therefore never fails
     /// because of the zonelist cache. In the published form, this method runs one ordinary scan.
-    pub(super) fn scan_last<W: Watch>(&self, context: &AllocContext<'_>, watch: W) -> Option<Block> {
+    pub(super) fn scan_last(&self, context: &AllocContext<'_>) -> Option<Block> {
         if self.shared.zonelist_cache().is_published_form() {
-            return self.scan(context, Watermark::Min, watch);
+            return self.scan(context, Watermark::Min);
         }
         for _ in 0..LAST_SCANS {
-            let (found, freed) = self.scan_by(context, Watermark::Min, Past::Ignored, watch);
+            let (found, freed) = self.scan_by(context, Watermark::Min, Past::Ignored);
             if found.is_some() || !freed {
                 return found;
             }
@@ -102,21 +98,13 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 
     /// Scans the list, and restarts if the list changes; also returns whether node reclaim freed frames.
-    fn scan_by<W: Watch>(
-        &self,
-        context: &AllocContext<'_>,
-        watermark: Watermark,
-        past: Past,
-        watch: W,
-    ) -> (Option<Block>, bool) {
+    fn scan_by(&self, context: &AllocContext<'_>, watermark: Watermark, past: Past) -> (Option<Block>, bool) {
         let mut freed = false;
         for _ in 0..RESTARTS {
             let mut listed = None;
-            let mut scan = Scan::new(self, context, watermark, past, &mut listed, watch);
+            let mut scan = Scan::new(ScanRules::new(self, context, watermark, past), &mut listed);
             let found = scan.run();
-            if !W::IS_DRY {
-                self.count_probes(context, scan.probes);
-            }
+            self.count_probes(context, scan.probes);
             freed |= scan.freed;
             if let Ok(found) = found {
                 return (found, freed);
@@ -126,17 +114,14 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 }
 
-impl<'s, 'm, P: Platform, W: Watch> Scan<'s, 'm, P, W> {
-    /// Creates a scan at `watermark`; `listed` is storage for the positions of allowed nodes.
-    fn new(
+impl<'s, 'm, P: Platform> ScanRules<'s, 'm, P> {
+    /// Creates the rules of a scan at `watermark`.
+    pub(crate) fn new(
         state: &'s MachineState<'m, P>,
         context: &'s AllocContext<'s>,
         watermark: Watermark,
         past: Past,
-        listed: &'s mut Option<PositionMask>,
-        watch: W,
     ) -> Self {
-        let node = &state.nodes[context.target];
         let mode = state.shared.zonelist_cache();
         let off = mode == ZonelistCache::Off
             || !state.has_fallback()
@@ -144,41 +129,90 @@ impl<'s, 'm, P: Platform, W: Watch> Scan<'s, 'm, P, W> {
             || context.has_address_limit()
             || context.urgency == Urgency::Reserve
             || (context.is_bound() && !mode.serves_bound());
-        let class = if mode.is_published_form() {
-            ScanClass::published()
-        } else {
-            ScanClass::new(context.order, watermark, context.urgency, context.limit)
+        let class = ScanClass::of(mode, context.order, watermark, context.urgency, context.limit);
+        let bits = (!off).then(|| state.lists.full(context.target).bitmap(class));
+        Self { state, context, watermark, past, mode, class, bits }
+    }
+
+    /// Whether the scan respects full bits from its start, because the cpuset excludes the node of the first zone within
+    /// the request's zone limit.
+    pub(crate) fn begins_with_cache(&self) -> Result<bool, ListChanged> {
+        let Some(cpuset) = self.context.cpuset.filter(|_| self.mode.sets_up_past_disallowed()) else {
+            return Ok(false);
         };
+        let list = self.state.lists.read(self.context.target);
+        let mut all = Candidates::new(list, self.context.limit, None);
+        let first = all.next(0, None)?;
+        Ok(first.is_some_and(|(_, zone)| !cpuset.contains(self.state.zones[zone.index()].node_id)))
+    }
+
+    /// Returns whether `zone` serves the request, or why not.
+    pub(crate) fn outcome(&self, zone: &Zone<'m, P>) -> Outcome {
+        if self.passes(zone) && self.state.has_block_for(zone, self.context) {
+            Outcome::Serves
+        } else {
+            why_failed(zone, self.context, self.watermark)
+        }
+    }
+
+    /// Whether `zone` is above the watermark and has a block of the order.
+    fn passes(&self, zone: &Zone<'_, P>) -> bool {
+        let AllocContext { order, urgency, limit, cpu, .. } = *self.context;
+        zone.watermarks_allow(order, urgency, limit, self.watermark)
+            && (order == Order::PAGE
+                || zone.free_areas.has_block(order, zone.preferred_area(cpu))
+                || self.past == Past::Ignored && zone.free_areas.has_block_exactly(order))
+    }
+
+    /// Returns whether node reclaim would run for `zone`, which does not serve, or failed recently.
+    ///
+    /// Returns `None` if node reclaim is off or cannot help, because the zone passes or is too far from the preferred zone.
+    /// Memory of one kind may be divided into several zones, its *parts*. Only the last part is reclaimed, so that the
+    /// scan tries every part before.
+    pub(crate) fn reclaim_step(&self, zone: &Zone<'m, P>, preferred: &Zone<'m, P>) -> Option<ReclaimStep> {
+        let (state, node_reclaim) = (self.state, self.state.shared.node_reclaim());
+        let helps = node_reclaim.is_on()
+            && state.is_last_listed_part(zone, self.context)
+            && (!self.mode.heeds_distance()
+                || u64::from(state.distance(preferred.node, zone.node))
+                    <= state.shared.number(Setting::ReclaimDistance))
+            && !self.passes(zone);
+        let failed = helps && self.recently_failed(zone);
+        helps.then_some(if failed { ReclaimStep::FailedRecently } else { ReclaimStep::WouldRun })
+    }
+
+    /// Whether node reclaim failed for the zone within the last second.
+    ///
+    /// Node reclaim of the zone is then not tried again, not even by a scan that ignores full bits. This rule is our
+    /// own. In the published form, a scan that ignores full bits reclaims again.
+    fn recently_failed(&self, zone: &Zone<'_, P>) -> bool {
+        let failure = failed_reclaim(zone, self.class.order_class());
+        self.mode == ZonelistCache::On
+            && self.bits.is_some()
+            && failure.binds(self.state.platform.now(), self.context.limit, self.past)
+    }
+}
+
+impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
+    /// Creates a scan by `rules`; `listed` is storage for the positions of allowed nodes.
+    fn new(rules: ScanRules<'s, 'm, P>, listed: &'s mut Option<PositionMask>) -> Self {
+        let ScanRules { state, context, past, .. } = rules;
+        let filter = context.nodes().map(|nodes| NodeFilter::new(nodes, context.nodes, listed));
         Self {
-            watch,
             state,
             context,
-            watermark,
-            candidates: Candidates::new(
-                state.lists.read(context.target),
-                context.limit,
-                context.nodes().map(|nodes| NodeFilter::new(nodes, context.nodes, listed)),
-            ),
+            candidates: Candidates::new(state.lists.read(context.target), context.limit, filter),
             full: state.lists.full(context.target),
-            events: node.events,
-            mode,
-            class,
-            cache: match past {
-                _ if off => CacheUse::None,
-                Past::Heeded => CacheUse::Later,
-                Past::Ignored => CacheUse::Ignored,
-            },
+            cache: if past == Past::Heeded { CacheUse::Later } else { CacheUse::Ignored },
+            rules,
             preferred: None,
             probes: 0,
-            past,
             freed: false,
-            bits_are_stale: false,
-            met_marks: false,
         }
     }
 
     fn run(&mut self) -> Result<Option<Block>, ListChanged> {
-        if self.mode.sets_up_past_disallowed() && self.first_is_disallowed()? {
+        if self.rules.begins_with_cache()? {
             // The first zone that may serve the request remains the preferred zone, even if its full bit makes this
             // scan skip it.
             let first = self.candidates.next(0, None)?;
@@ -189,9 +223,6 @@ impl<'s, 'm, P: Platform, W: Watch> Scan<'s, 'm, P, W> {
         if found.is_some() || self.cache != CacheUse::Active {
             return Ok(found);
         }
-        if W::IS_DRY && !self.met_marks {
-            return Ok(None); // every zone has been explained
-        }
         self.cache = CacheUse::Ignored;
         self.pass()
     }
@@ -200,9 +231,9 @@ impl<'s, 'm, P: Platform, W: Watch> Scan<'s, 'm, P, W> {
     fn pass(&mut self) -> Result<Option<Block>, ListChanged> {
         let mut from = 0;
         loop {
-            let marked = self.heeds_bits().then(|| self.full.bitmap(self.class));
+            let marked = self.rules.bits.filter(|_| self.cache == CacheUse::Active);
             let next = self.candidates.next(from, marked)?;
-            if W::WATCHES {
+            if self.context.observer.is_some() {
                 self.report_skipped(from, next.map(|(position, _)| position))?;
             }
             let Some((position, zone)) = next else { return Ok(None) };
@@ -211,11 +242,6 @@ impl<'s, 'm, P: Platform, W: Watch> Scan<'s, 'm, P, W> {
                 return Ok(None); // the zones of the target come first in its list
             }
             from = position + 1;
-            if W::IS_DRY && self.would_be_marked(zone) {
-                self.watch.zone(zone, self.watermark, Outcome::MarkedFull { within_ns: 0 });
-                self.met_marks = true;
-                continue;
-            }
             let found = self.try_zone(zone, position);
             if found.is_some() {
                 return Ok(found);
@@ -223,67 +249,37 @@ impl<'s, 'm, P: Platform, W: Watch> Scan<'s, 'm, P, W> {
         }
     }
 
-    /// Whether zones with full bits are skipped.
-    fn heeds_bits(&self) -> bool {
-        self.cache == CacheUse::Active && !(W::IS_DRY && self.bits_are_stale)
-    }
-
-    /// Whether the scan at `low`, which failed before this one, would have marked `zone` for this scan too.
-    ///
-    /// In the default mode, the marks of a scan at `low` do not apply to scans at `min`.
-    fn would_be_marked(&self, zone: &Zone<'m, P>) -> bool {
-        if self.cache != CacheUse::Active
-            || !self.mode.is_published_form()
-            || self.watermark == Watermark::Low
-        {
-            return false;
-        }
-        !self.may_reclaim(zone)
-            || match self.state.expected_node_reclaim(zone, self.context) {
-                Some(NodeReclaimOutcome::NoScan) => false,
-                Some(NodeReclaimOutcome::Full) => self.mode.marks_unreclaimable(),
-                _ => true,
-            }
-    }
-
     /// Reports the zones at positions from `from` to before `end`, or to the end of the list, which are not tried.
     #[cold]
-    fn report_skipped(&mut self, from: usize, end: Option<usize>) -> Result<(), ListChanged> {
-        let skipped = end.map_or(usize::MAX, |end| end - from);
-        for zone in self.candidates.zones_from(from)?.take(skipped) {
+    fn report_skipped(&self, mut from: usize, end: Option<usize>) -> Result<(), ListChanged> {
+        let within_ns = self.full.age_ns(self.state.platform.now());
+        let list = self.state.lists.read(self.context.target);
+        let mut all = Candidates::new(list, ZoneKind::Movable, None);
+        while let Some((position, zone)) = all.next(from, None)?.filter(|&(at, _)| Some(at) != end) {
             let zone = &self.state.zones[zone.index()];
-            let outcome = self.state.why_skipped(zone, self.context);
-            self.met_marks |= matches!(outcome, Outcome::MarkedFull { .. });
-            self.watch.zone(zone, self.watermark, outcome);
+            if self.context.strict && zone.node != self.context.target {
+                break;
+            }
+            let exclusion = self.context.exclusion(zone).map(Outcome::NotAllowed);
+            self.report(zone, exclusion.unwrap_or(Outcome::MarkedFull { within_ns }));
+            from = position + 1;
         }
         Ok(())
     }
 
-    /// Reports why a zone that was tried did not serve.
-    fn report_failed(&self, zone: &Zone<'m, P>) {
-        if W::WATCHES {
-            let why = self.state.why_failed(zone, self.context, self.watermark);
-            self.watch.zone(zone, self.watermark, why);
-        }
-    }
-
-    fn report_reclaim(&self, zone: &Zone<'m, P>, step: ReclaimStep) {
-        self.watch.zone(zone, self.watermark, Outcome::Reclaim(step));
-    }
-
-    /// Whether the first zone within the request's zone limit is on a node that the cpuset excludes.
-    fn first_is_disallowed(&self) -> Result<bool, ListChanged> {
-        let Some(cpuset) = self.context.cpuset else { return Ok(false) };
-        let list = self.state.lists.read(self.context.target);
-        let mut all = Candidates::new(list, self.context.limit, None);
-        let first = all.next(0, None)?;
-        Ok(first.is_some_and(|(_, zone)| !cpuset.contains(self.state.zones[zone.index()].node_id)))
+    /// Reports the outcome of a zone.
+    fn report(&self, zone: &Zone<'m, P>, outcome: Outcome) {
+        self.context.report(Step::Zone {
+            zone: ZoneName::of(zone),
+            watermark: self.rules.watermark,
+            outcome,
+        });
     }
 
     /// Tries to allocate from one zone that may serve the request.
     fn try_zone(&mut self, zone: &'s Zone<'m, P>, position: usize) -> Option<Block> {
-        if !self.context.reaches(zone) {
-            self.watch.zone(zone, self.watermark, Outcome::NotAllowed(Exclusion::AddressLimit));
+        if self.context.has_address_limit() && !self.context.allows(zone) {
+            self.report(zone, Outcome::NotAllowed(Exclusion::AddressLimit));
             return None;
         }
         self.preferred.get_or_insert(zone);
@@ -292,8 +288,10 @@ impl<'s, 'm, P: Platform, W: Watch> Scan<'s, 'm, P, W> {
         if taken.is_some() {
             return taken;
         }
-        self.report_failed(zone);
-        if self.mode.consults_before_reclaim() {
+        if self.context.observer.is_some() {
+            self.report(zone, why_failed(zone, self.context, self.rules.watermark));
+        }
+        if self.rules.mode.consults_before_reclaim() {
             self.set_up_cache();
         }
         let reclaimed = self.reclaim_or_mark(zone, position);
@@ -305,36 +303,31 @@ impl<'s, 'm, P: Platform, W: Watch> Scan<'s, 'm, P, W> {
 
     /// Handles a zone that could not serve the request: runs node reclaim if it may help, otherwise sets the full bit.
     fn reclaim_or_mark(&mut self, zone: &'s Zone<'m, P>, position: usize) -> Option<Block> {
-        if !self.may_reclaim(zone) || self.passes(zone) {
-            self.set_full_bit(zone, position);
-            return None;
+        let is_marked = self.cache == CacheUse::Active && self.full.is_full(self.rules.class, position);
+        match self.rules.reclaim_step(zone, self.preferred.unwrap_or(zone)) {
+            // A full bit that was set within the last second prevents reclaim too (M3).
+            Some(ReclaimStep::WouldRun) if !is_marked => return self.reclaim_and_retry(zone, position),
+            Some(_) => {
+                self.report(zone, Outcome::Reclaim(ReclaimStep::FailedRecently));
+                if is_marked {
+                    return None;
+                }
+            }
+            None => {}
         }
-        if self.heeds_bits() && self.full.is_full(self.class, position) {
-            self.report_reclaim(zone, ReclaimStep::FailedRecently);
-            return None; // The full bit was set within the last second, so the zone is not reclaimed again (M3).
-        }
-        self.reclaim_and_retry(zone, position)
+        self.set_full_bit(zone, position);
+        None
     }
 
     /// Runs node reclaim and tries the zone again.
     fn reclaim_and_retry(&mut self, zone: &'s Zone<'m, P>, position: usize) -> Option<Block> {
-        if self.recently_failed(zone) {
-            self.report_reclaim(zone, ReclaimStep::FailedRecently);
-            self.set_full_bit(zone, position);
-            return None;
-        }
-        if W::IS_DRY {
-            let expected = self.state.expected_node_reclaim(zone, self.context);
-            self.report_reclaim(zone, expected.map_or(ReclaimStep::WouldRun, NodeReclaimOutcome::step));
-            return None;
-        }
         let outcome = self.state.node_reclaim(zone, self.context);
-        self.report_reclaim(zone, outcome.step());
-        self.freed |= matches!(outcome, NodeReclaimOutcome::Some | NodeReclaimOutcome::Success);
-        if matches!(outcome, NodeReclaimOutcome::NoScan | NodeReclaimOutcome::Full) {
+        self.report(zone, Outcome::Reclaim(outcome));
+        self.freed |= matches!(outcome, ReclaimStep::Some | ReclaimStep::Success);
+        if matches!(outcome, ReclaimStep::NotTried | ReclaimStep::TooFew) {
             // The zone is skipped, but its full bit is not set, because direct reclaim may free frames that node
             // reclaim must not free. The first version of M3 set the bit.
-            if outcome == NodeReclaimOutcome::Full && self.mode.marks_unreclaimable() {
+            if outcome == ReclaimStep::TooFew && self.rules.mode.marks_unreclaimable() {
                 self.set_full_bit(zone, position);
             }
             return None;
@@ -342,11 +335,11 @@ impl<'s, 'm, P: Platform, W: Watch> Scan<'s, 'm, P, W> {
         // The freed frames may be in any of the node's zones with this kind.
         let taken = self.state.parts_up_to(zone).iter().find_map(|part| self.try_alloc(part));
         if taken.is_none() {
-            let lasting = self.watermark == Watermark::Min || outcome != NodeReclaimOutcome::Success;
-            if self.mode == ZonelistCache::On && lasting && !self.context.has_address_limit() {
+            let lasting = self.rules.watermark == Watermark::Min || outcome != ReclaimStep::Success;
+            if self.rules.mode == ZonelistCache::On && lasting && !self.context.has_address_limit() {
                 self.note_failed_reclaim(zone, outcome);
             }
-            if self.mode.is_published_form() || lasting {
+            if self.rules.mode.is_published_form() || lasting {
                 self.set_full_bit(zone, position);
             }
         }
@@ -355,103 +348,55 @@ impl<'s, 'm, P: Platform, W: Watch> Scan<'s, 'm, P, W> {
 
     fn try_alloc(&self, zone: &'s Zone<'m, P>) -> Option<Block> {
         let preferred = self.preferred.unwrap_or(zone);
-        if !self.passes(zone) {
+        if !self.rules.passes(zone) {
             return None;
         }
-        if W::IS_DRY {
-            if !self.context.has_block_in_reach(zone) {
-                return None;
-            }
-            self.watch.zone(zone, self.watermark, Outcome::Serves);
-            let AllocContext { order, .. } = *self.context;
-            return Some(Block { first: zone.span.start, order, zone: zone.id, node: zone.node_id });
-        }
-        let block = self.state.serve_from(zone, preferred, self.context, self.watermark)?;
+        let block = self.state.serve_from(zone, preferred, self.context, self.rules.watermark)?;
         if zone.node != preferred.node {
             self.state.count_foreign(preferred, self.context.cpu);
         }
-        self.watch.zone(zone, self.watermark, Outcome::Serves);
+        self.report(zone, Outcome::Serves);
         Some(block)
-    }
-
-    fn passes(&self, zone: &Zone<'_, P>) -> bool {
-        let AllocContext { order, urgency, limit, cpu, .. } = *self.context;
-        zone.watermarks_allow(order, urgency, limit, self.watermark)
-            && (order == Order::PAGE
-                || zone.free_areas.has_block(order, zone.preferred_area(cpu))
-                || self.past == Past::Ignored && zone.free_areas.has_block_exactly(order))
-    }
-
-    /// Whether node reclaim is on and `zone` is near enough to be reclaimed.
-    ///
-    /// Memory of one kind may be divided into several zones, its *parts*. Returns `false` for all parts except the
-    /// last, so that the scan tries every part before it reclaims.
-    fn may_reclaim(&self, zone: &Zone<'_, P>) -> bool {
-        let preferred = self.preferred.map_or(zone.node, |preferred| preferred.node);
-        self.state.shared.node_reclaim().is_on()
-            && self.state.is_last_listed_part(zone, self.context)
-            && (!self.mode.heeds_distance()
-                || u64::from(self.state.distance(preferred, zone.node))
-                    <= self.state.shared.number(Setting::ReclaimDistance))
     }
 
     /// Makes the cache active, at most once per scan.
     fn set_up_cache(&mut self) {
-        if self.cache == CacheUse::Later {
-            if W::IS_DRY {
-                self.bits_are_stale = self.full.is_stale(self.state.platform.now());
-            } else if self.full.set_up(self.state.platform.now()) {
-                self.events.add(Event::Wipes, 1);
+        if self.cache == CacheUse::Later && self.rules.bits.is_some() {
+            if self.full.set_up(self.state.platform.now()) {
+                self.state.nodes[self.context.target].events.add(Event::Wipes, 1);
             }
             self.cache = CacheUse::Active;
         }
     }
 
     fn set_full_bit(&self, zone: &Zone<'_, P>, position: usize) {
-        if W::IS_DRY || self.cache == CacheUse::None {
+        if self.rules.bits.is_none() {
             return;
         }
-        let is_new = if self.mode.is_published_form() {
-            self.full.set_published(position)
-        } else {
-            self.state.note_full_bit(zone, self.class, self.context.target);
-            self.full.set_bound(self.class, position)
-        };
-        if is_new {
-            self.events.add(Event::Marks, 1);
+        let ScanRules { mode, class, .. } = self.rules;
+        if !mode.is_published_form() {
+            self.state.note_full_bit(zone, class, self.context.target);
         }
-    }
-
-    /// Whether node reclaim failed for the zone within the last second.
-    ///
-    /// Node reclaim of the zone is then not tried again, not even by a scan that ignores full bits. This rule is our
-    /// own. In the published form, a scan that ignores full bits reclaims again.
-    fn recently_failed(&self, zone: &Zone<'_, P>) -> bool {
-        self.mode == ZonelistCache::On
-            && self.cache != CacheUse::None
-            && failed_reclaim(zone, self.class.order_class()).binds(
-                self.state.platform.now(),
-                self.context.limit,
-                self.past,
-            )
+        if self.full.set_full(mode, class, position) {
+            self.state.nodes[self.context.target].events.add(Event::Marks, 1);
+        }
     }
 
     /// Records for `zone` and the node's lower zones that node reclaim failed.
     ///
     /// The scan reaches the lower zones next. Because reclaim covered the whole node, it need not be repeated for them.
-    fn note_failed_reclaim(&self, zone: &Zone<'_, P>, outcome: NodeReclaimOutcome) {
+    fn note_failed_reclaim(&self, zone: &Zone<'_, P>, outcome: ReclaimStep) {
         let now = self.state.platform.now();
         let failure = FailedReclaim::new(now, self.context.limit);
-        let failure =
-            if outcome == NodeReclaimOutcome::Nothing { failure } else { failure.with_some_freed() };
+        let failure = if outcome == ReclaimStep::Nothing { failure } else { failure.with_some_freed() };
         let lower = |other: &&Zone<'_, P>| other.kind <= zone.kind;
         for zone in self.state.node_zones(zone.node).iter().filter(lower) {
-            for class in self.class.bound_orders().iter() {
+            for class in self.rules.class.bound_orders().iter() {
                 if !failed_reclaim(zone, class).covers(failure, now) {
                     zone.cells.reclaim_failed_at[class].store(failure.word(), Relaxed); // relaxed: a hint
                 }
             }
-            note_full(zone, self.class.bound_orders());
+            note_full(zone, self.rules.class.bound_orders());
         }
     }
 }
@@ -497,11 +442,11 @@ impl<'m, P: Platform> MachineState<'m, P> {
     fn is_last_listed_part(&self, zone: &Zone<'m, P>, context: &AllocContext<'_>) -> bool {
         let later = &self.zones[zone.id.index() + 1..];
         let mut parts = later.iter().take_while(|part| (part.node, part.kind) == (zone.node, zone.kind));
-        parts.all(|part| part.managed() == PageCount::ZERO || !context.reaches(part))
+        parts.all(|part| part.managed() == PageCount::ZERO || !context.allows(part))
     }
 
     /// Returns the zones that are parts of the same memory as `zone`, up to and including `zone`.
-    fn parts_up_to(&self, zone: &Zone<'m, P>) -> &'m [Zone<'m, P>] {
+    pub(crate) fn parts_up_to(&self, zone: &Zone<'m, P>) -> &'m [Zone<'m, P>] {
         let end = zone.id.index() + 1;
         let before = self.zones[..end].iter().rev();
         let parts = before.take_while(|part| (part.node, part.kind) == (zone.node, zone.kind)).count();

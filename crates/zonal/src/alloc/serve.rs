@@ -255,6 +255,14 @@ impl<'m, P: Platform> MachineState<'m, P> {
         Some(block)
     }
 
+    /// Whether [`Self::serve_from`] would find a block: in the current CPU's pageset or in the buddy.
+    pub(super) fn has_block_for(&self, zone: &Zone<'m, P>, context: &AllocContext<'_>) -> bool {
+        let has =
+            |(stack, cpu): (StackId, CpuInfo)| cpu.exists() && self.pagesets_of(zone).of(cpu).has(stack);
+        self.cached_for(context).is_some_and(has)
+            || zone.free_areas.largest_order() >= Some(context.order) && context.has_block_in_reach(zone)
+    }
+
     /// Returns the stack that caches blocks for a request, and the current CPU; `None` if pagesets cannot serve it.
     fn cached_for(&self, context: &AllocContext<'_>) -> Option<(StackId, CpuInfo)> {
         let is_kept = |stack: &StackId| context.placement.is_none() && !stack.is_middle();

@@ -10,9 +10,9 @@ use crate::platform::Platform;
 use crate::request::Request;
 use crate::request::context::AllocContext;
 use crate::request::policy::Turn;
-use crate::request::steps::{Exclusion, Outcome};
+use crate::request::steps::Outcome;
 use crate::rules::watermarks::{Urgency, Watermark};
-use crate::units::{Order, PageCount};
+use crate::units::PageCount;
 use crate::zone::Zone;
 
 impl<'m, P: Platform> Allocator<'m, P> {
@@ -30,56 +30,42 @@ impl<'m, P: Platform> Allocator<'m, P> {
     ) -> Result<(), AllocError> {
         let context = self.state.resolve_in_turn(request, Turn::Last)?;
         let zones = self.state.zones.iter().filter(|zone| context.allows(zone));
-        zones.for_each(|zone| sink(zone_shortage(zone, self.state.pagesets_of(zone).frames(), &context)));
+        zones.for_each(|zone| sink(self.state.zone_shortage(zone, &context)));
         Ok(())
     }
 }
 
-fn zone_shortage<P: Platform>(
-    zone: &Zone<'_, P>,
-    in_pagesets: PageCount,
-    context: &AllocContext<'_>,
-) -> ZoneShortage {
-    let watermarks = zone.watermarks();
-    let largest = zone.free_areas.largest_order();
-    ZoneShortage {
-        node: zone.node_id,
-        kind: zone.kind,
-        verdict: judge(zone, context, largest),
-        largest,
-        free: PageCount::new(zone.free_areas.pages()),
-        min: watermarks.min,
-        low: watermarks.low,
-        high: watermarks.high,
-        reserve: zone.reserve(context.limit),
-        in_pagesets,
-        managed: zone.managed(),
+/// Returns the reason why a zone cannot serve a request at `min`, or [`Verdict::WouldServe`].
+fn judge<P: Platform>(zone: &Zone<'_, P>, context: &AllocContext<'_>) -> Verdict {
+    match why_failed(zone, context, Watermark::Min) {
+        _ if zone.managed() == PageCount::ZERO => Verdict::NoMemory,
+        Outcome::Below { short_by, is_reserved: false } => Verdict::BelowMin { short_by },
+        Outcome::Below { short_by, is_reserved: true } => Verdict::Reserved { short_by },
+        Outcome::NoBlock => Verdict::NoBlock,
+        _ => Verdict::WouldServe,
     }
 }
 
-/// Returns the reason why a zone cannot serve a request, or [`Verdict::WouldServe`].
+/// Returns why a zone that was tried did not serve; [`Outcome::Lost`] if it seems to have a block.
 ///
 /// Applies the rule of the watermark check ([`Watermarks::allow`](crate::rules::watermarks::Watermarks::allow)) to the
-/// same count of free frames. `largest` is the order of the zone's largest free block.
-fn judge<P: Platform>(zone: &Zone<'_, P>, context: &AllocContext<'_>, largest: Option<Order>) -> Verdict {
-    if zone.managed() == PageCount::ZERO {
-        return Verdict::NoMemory;
-    }
+/// same count of free frames.
+pub(super) fn why_failed<P: Platform>(
+    zone: &Zone<'_, P>,
+    context: &AllocContext<'_>,
+    watermark: Watermark,
+) -> Outcome {
     let free = zone.put_back(context.order, context.limit);
-    let min = zone.watermarks().discounted(Watermark::Min, context.urgency);
-    // More than `min` frames must remain free after all frames of the block except one have been allocated.
-    let needed = min.plus(context.order.pages());
+    let mark = zone.watermarks().discounted(watermark, context.urgency);
+    // More than `mark` frames must remain free after all frames of the block except one have been allocated.
+    let needed = mark.plus(context.order.pages());
     let beside_reserve = needed.plus(zone.reserve(context.limit));
-    let heeds_marks = context.urgency != Urgency::Reserve;
-    let short_by = beside_reserve.saturating_minus(free);
-    if heeds_marks && free < needed {
-        Verdict::BelowMin { short_by }
-    } else if heeds_marks && free < beside_reserve {
-        Verdict::Reserved { short_by }
-    } else if largest.is_none_or(|largest| largest < context.order) || !context.has_block_in_reach(zone) {
-        Verdict::NoBlock
+    if context.urgency != Urgency::Reserve && free < beside_reserve {
+        Outcome::Below { short_by: beside_reserve.saturating_minus(free), is_reserved: free >= needed }
+    } else if zone.free_areas.largest_order() < Some(context.order) || !context.has_block_in_reach(zone) {
+        Outcome::NoBlock
     } else {
-        Verdict::WouldServe
+        Outcome::Lost
     }
 }
 
@@ -105,7 +91,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
                 sum.verdicts.not_allowed += 1;
                 continue;
             }
-            let zone = zone_shortage(zone, self.pagesets_of(zone).frames(), context);
+            let zone = self.zone_shortage(zone, context);
             sum.zones += 1;
             sum.verdicts.add(zone.verdict);
             sum.largest = sum.largest.max(zone.largest);
@@ -117,46 +103,26 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
         sum
     }
-}
 
-impl<'m, P: Platform> MachineState<'m, P> {
-    /// Reports why a scan does not come to the zone: it is not allowed, or it is marked as full.
-    pub(super) fn why_skipped(&self, zone: &Zone<'m, P>, context: &AllocContext<'_>) -> Outcome {
-        if zone.kind > context.limit {
-            Outcome::NotAllowed(Exclusion::ZoneLimit)
-        } else if !context.allows_node(zone.node_id) {
-            Outcome::NotAllowed(Exclusion::Node)
-        } else {
-            let wiped_at = self.lists.full(context.target).wiped_at();
-            Outcome::MarkedFull { within_ns: self.platform.now().ns_since(wiped_at) }
-        }
-    }
-
-    /// Returns why a zone that was tried did not serve.
-    pub(super) fn why_failed(
-        &self,
-        zone: &Zone<'m, P>,
-        context: &AllocContext<'_>,
-        watermark: Watermark,
-    ) -> Outcome {
-        let free = zone.put_back(context.order, context.limit);
-        let mark = zone.watermarks().discounted(watermark, context.urgency);
-        let needed = mark.plus(context.order.pages());
-        let beside_reserve = needed.plus(zone.reserve(context.limit));
-        let is_short = context.urgency != Urgency::Reserve && free < beside_reserve;
-        if is_short {
-            Outcome::Below { short_by: beside_reserve.saturating_minus(free), is_reserved: free >= needed }
-        } else if zone.free_areas.largest_order().is_none_or(|largest| largest < context.order)
-            || !context.has_block_in_reach(zone)
-        {
-            Outcome::NoBlock
-        } else {
-            Outcome::Lost
+    fn zone_shortage(&self, zone: &Zone<'m, P>, context: &AllocContext<'_>) -> ZoneShortage {
+        let watermarks = zone.watermarks();
+        ZoneShortage {
+            node: zone.node_id,
+            kind: zone.kind,
+            verdict: judge(zone, context),
+            largest: zone.free_areas.largest_order(),
+            free: PageCount::new(zone.free_areas.pages()),
+            min: watermarks.min,
+            low: watermarks.low,
+            high: watermarks.high,
+            reserve: zone.reserve(context.limit),
+            in_pagesets: self.pagesets_of(zone).frames(),
+            managed: zone.managed(),
         }
     }
 
     /// Returns the number of frames in pagesets whose zones the request may use.
-    pub(super) fn in_allowed_pagesets(&self, context: &AllocContext<'_>) -> PageCount {
+    pub(crate) fn in_allowed_pagesets(&self, context: &AllocContext<'_>) -> PageCount {
         let zones = self.zones.iter().filter(|zone| context.allows(zone));
         zones.map(|zone| self.pagesets_of(zone).frames()).sum()
     }

@@ -17,7 +17,6 @@ use crate::platform::tracepoint::Tracepoint;
 use crate::reclaim::{IDLE_ROUNDS, TARGET_MIN, reclaim_target};
 use crate::request::context::AllocContext;
 use crate::request::steps::Step;
-use crate::request::steps::Watch;
 use crate::request::{Block, Request};
 use crate::rules::watermarks::Watermark;
 use crate::units::PageCount;
@@ -48,17 +47,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         request: &Request<'_>,
         context: &AllocContext<'_>,
     ) -> Result<Block, AllocError> {
-        self.serve_watched(request, context, ())
-    }
-
-    /// Serves a request and reports its steps.
-    pub(crate) fn serve_watched<W: Watch>(
-        &self,
-        request: &Request<'_>,
-        context: &AllocContext<'_>,
-        watch: W,
-    ) -> Result<Block, AllocError> {
-        let block = self.find(context, watch).ok_or_else(|| self.failure(context))?;
+        let block = self.find(context).ok_or_else(|| self.failure(context))?;
         if self.zeroes(request) {
             let count = context.placement.map_or(context.order.pages(), |placement| placement.count);
             self.zero(block.first, count);
@@ -95,88 +84,60 @@ impl<'m, P: Platform> MachineState<'m, P> {
         self.resolve(request).map_or_else(|error| error, |context| self.failure(&context))
     }
 
-    /// Finds a block. A dry walk returns a block of the zone that would serve, which stays free, and ends before
-    /// reclaim.
-    pub(crate) fn find<W: Watch>(&self, context: &AllocContext<'_>, watch: W) -> Option<Block> {
-        if !context.first.is_empty()
-            && let Some(block) = self.scan_first(context, watch)
-        {
-            return Some(block);
+    /// Finds a block. An explanation (`explain/walk.rs`) follows the same steps up to reclaim.
+    fn find(&self, context: &AllocContext<'_>) -> Option<Block> {
+        let found = self.scan_first(context).or_else(|| self.scan(context, Watermark::Low));
+        if found.is_some() {
+            return found;
         }
-        if let Some(block) = self.scan(context, Watermark::Low, watch) {
-            return Some(block);
+        context.report(Step::BackgroundWoken);
+        self.wake_background(context);
+        self.report_low(context);
+        let found = self.scan(context, Watermark::Min).or_else(|| self.reclaim_for(context));
+        if found.is_some() {
+            return found;
         }
-        watch.step(Step::BackgroundWoken);
-        if !W::IS_DRY {
-            self.wake_background(context);
-            self.report_low(context);
-        }
-        if let Some(block) = self.scan(context, Watermark::Min, watch) {
-            return Some(block);
-        }
-        if W::IS_DRY {
-            self.say_what_follows(context, watch);
-            return None;
-        }
-        if context.may_reclaim
-            && let Some(block) = self.reclaim_for(context, watch)
-        {
-            return Some(block);
-        }
-        self.drain_watched(context, watch);
-        self.scan_last(context, watch)
+        self.drain_allowed(context);
+        self.scan_last(context)
     }
 
-    /// Reclaims for a request: first a range if its block is large, then any frames.
-    fn reclaim_for<W: Watch>(&self, context: &AllocContext<'_>, watch: W) -> Option<Block> {
-        if context.order.get() <= COSTLY_ORDER {
-            return self.reclaim_and_scan(context, PageCount::new(u64::MAX), watch);
+    /// Reclaims for a request that may do so: first a range if its block is large, then any frames.
+    fn reclaim_for(&self, context: &AllocContext<'_>) -> Option<Block> {
+        if !context.may_reclaim {
+            return None;
         }
-        self.drain_watched(context, watch);
-        if let Some(block) = self.scan(context, Watermark::Min, watch) {
+        if context.order.get() <= COSTLY_ORDER {
+            return self.reclaim_and_scan(context, PageCount::new(u64::MAX));
+        }
+        self.drain_allowed(context);
+        if let Some(block) = self.scan(context, Watermark::Min) {
             return Some(block);
         }
-        match self.reclaim_block(context, watch) {
+        match self.reclaim_block(context) {
             Ok(block) => Some(block),
             Err(evicted) => {
                 // Frames that were freed outside the range may form a block: a cache may consist of large blocks.
                 if evicted != PageCount::ZERO
-                    && let Some(block) = self.scan(context, Watermark::Min, watch)
+                    && let Some(block) = self.scan(context, Watermark::Min)
                 {
                     return Some(block);
                 }
-                self.reclaim_and_scan(context, COSTLY_EVICTIONS.saturating_minus(evicted), watch)
+                self.reclaim_and_scan(context, COSTLY_EVICTIONS.saturating_minus(evicted))
             }
         }
     }
 
-    /// Drains the pagesets that have frames for a request, and reports it.
-    fn drain_watched<W: Watch>(&self, context: &AllocContext<'_>, watch: W) {
-        if W::WATCHES {
-            watch.step(Step::PagesetsDrained { frames: self.in_allowed_pagesets(context) });
-        }
-        self.drain_allowed(context);
-    }
-
-    /// Reports what a request would try after its scans.
-    fn say_what_follows<W: Watch>(&self, context: &AllocContext<'_>, watch: W) {
-        if context.may_reclaim {
-            watch.step(Step::WouldReclaim { has_reclaimable: self.has_reclaimable(context) });
-        }
-        watch.step(Step::PagesetsDrained { frames: self.in_allowed_pagesets(context) });
-    }
-
     /// Scans the zones of the nodes that the policy prefers, one node after the other, first at `low`, then at `min`.
     #[cold]
-    fn scan_first<W: Watch>(&self, context: &AllocContext<'_>, watch: W) -> Option<Block> {
+    fn scan_first(&self, context: &AllocContext<'_>) -> Option<Block> {
         let places = || context.first.iter().filter_map(|&node| self.place_of(node));
         for watermark in [Watermark::Low, Watermark::Min] {
             for target in places() {
                 let only = context.only_from(target);
-                if let Some(block) = self.scan(&only, watermark, watch) {
+                if let Some(block) = self.scan(&only, watermark) {
                     return Some(block);
                 }
-                if watermark == Watermark::Low && !W::IS_DRY {
+                if watermark == Watermark::Low {
                     self.wake_background(&only);
                 }
             }
@@ -188,12 +149,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     ///
     /// Direct reclaim clears the full bits of the zones that it reclaimed, so that the scan checks these zones
     /// (mechanism M3 of the README).
-    fn reclaim_and_scan<W: Watch>(
-        &self,
-        context: &AllocContext<'_>,
-        most: PageCount,
-        watch: W,
-    ) -> Option<Block> {
+    fn reclaim_and_scan(&self, context: &AllocContext<'_>, most: PageCount) -> Option<Block> {
         let (mut idle, mut left) = (0, most);
         for round in 1..=ROUNDS {
             let target = reclaim_target(context.order).min(left);
@@ -202,9 +158,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
             }
             let freed = self.stalling(context, || self.direct_reclaim(context, target));
             left = left.saturating_minus(freed);
-            watch.step(Step::DirectReclaim { freed });
+            context.report(Step::DirectReclaim { freed });
             idle = if freed == PageCount::ZERO { idle + 1 } else { 0 };
-            if let Some(block) = self.scan(context, Watermark::Min, watch) {
+            if let Some(block) = self.scan(context, Watermark::Min) {
                 return Some(block);
             }
             let costly = context.order.get() > COSTLY_ORDER && round >= IDLE_ROUNDS;
@@ -218,15 +174,11 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
         None
     }
-}
 
-impl<'m, P: Platform> MachineState<'m, P> {
     /// Counts a failed request and returns an error with the figures of the zones that the request may use.
     pub(super) fn failure(&self, context: &AllocContext<'_>) -> AllocError {
-        self.note_refusal(
-            context,
-            context.placement.map_or(context.order.pages(), |placement| placement.count),
-        );
+        let frames = context.placement.map_or(context.order.pages(), |placement| placement.count);
+        self.note_refusal(context, frames);
         AllocError::OutOfMemory(self.sum_up(context))
     }
 
@@ -250,6 +202,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Drains the quarantine and all CPUs' pagesets of every allowed zone.
     pub(crate) fn drain_allowed(&self, context: &AllocContext<'_>) {
+        if context.observer.is_some() {
+            context.report(Step::PagesetsDrained { frames: self.in_allowed_pagesets(context) });
+        }
         for zone in self.zones.iter().filter(|zone| context.allows(zone)) {
             self.drain_zone(zone);
         }

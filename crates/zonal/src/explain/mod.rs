@@ -1,9 +1,10 @@
-//! Watches requests: reports the steps of a real request, or those that a request would take.
+//! Explains requests: reports the steps of a real request, or those that a request would take.
 //!
-//! The slow path is generic over a `Watch`. Ordinary requests use `()`, which compiles to nothing. A `Record`
-//! reports the steps of a real request. With `Dry`, the same code walks the same lists, but it allocates nothing and
-//! changes no mark or counter. Related files: `request/steps.rs` defines the steps, `alloc/scan.rs` and
-//! `alloc/slow.rs` report them.
+//! Both report their steps to the observer in their context, which ordinary requests do not have. An explanation is a
+//! function of its own that changes nothing. Related files: `explain/walk.rs` walks the lists for explanations,
+//! `request/steps.rs` defines the steps, `alloc/scan.rs` and `alloc/slow.rs` report those of real requests.
+
+mod walk;
 
 use core::cell::RefCell;
 
@@ -11,35 +12,8 @@ use crate::Allocator;
 use crate::error::AllocError;
 use crate::platform::Platform;
 use crate::request::policy::Turn;
-use crate::request::steps::Watch;
 pub use crate::request::steps::{Exclusion, Outcome, ReclaimStep, Step, ZoneName};
 use crate::request::{Block, Request};
-
-/// Reports the steps of a real request.
-#[derive(Clone, Copy)]
-struct Record<'a, 'f>(&'a RefCell<&'f mut dyn FnMut(Step)>);
-
-impl Watch for Record<'_, '_> {
-    const WATCHES: bool = true;
-    const IS_DRY: bool = false;
-
-    fn step(self, step: Step) {
-        (self.0.borrow_mut())(step);
-    }
-}
-
-/// Reports the steps that a request would take.
-#[derive(Clone, Copy)]
-struct Dry<'a, 'f>(&'a RefCell<&'f mut dyn FnMut(Step)>);
-
-impl Watch for Dry<'_, '_> {
-    const WATCHES: bool = true;
-    const IS_DRY: bool = true;
-
-    fn step(self, step: Step) {
-        (self.0.borrow_mut())(step);
-    }
-}
 
 impl<'m, P: Platform> Allocator<'m, P> {
     /// Calls `each` for every step that `request` would take now on the current CPU, and returns the zone that would
@@ -77,14 +51,15 @@ impl<'m, P: Platform> Allocator<'m, P> {
         request: &Request<'_>,
         mut each: impl FnMut(Step),
     ) -> Result<Option<ZoneName>, AllocError> {
-        let context = self.state.resolve_in_turn(request, Turn::Upcoming)?;
+        let mut context = self.state.resolve_in_turn(request, Turn::Upcoming)?;
         if let Some(zone) = self.state.zone_without_scan(request) {
             each(Step::Near(ZoneName::of(zone)));
             return Ok(Some(ZoneName::of(zone)));
         }
-        let sink: RefCell<&mut dyn FnMut(Step)> = RefCell::new(&mut each);
-        let found = self.state.find(&context, Dry(&sink));
-        Ok(found.map(|block| ZoneName::of(&self.state.zones[block.zone.index()])))
+        let each = RefCell::new(each);
+        let observer = |step| (each.borrow_mut())(step);
+        context.observer = Some(&observer);
+        Ok(self.state.walk_lists(&context).map(ZoneName::of))
     }
 
     /// Allocates one block like [`Allocator::alloc`], and calls `each` for every step of the request.
@@ -122,7 +97,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
             each(Step::Near(ZoneName::of(&self.state.zones[block.zone.index()])));
             return Ok(block);
         }
-        let sink: RefCell<&mut dyn FnMut(Step)> = RefCell::new(&mut each);
-        self.state.serve_watched(request, &self.state.resolve(request)?, Record(&sink))
+        let each = RefCell::new(each);
+        let observer = |step| (each.borrow_mut())(step);
+        let mut context = self.state.resolve(request)?;
+        context.observer = Some(&observer);
+        self.state.serve(request, &context)
     }
 }

@@ -103,7 +103,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
             self.state.drain_allowed(&context);
             self.state.find_frames(&context, count)
         });
-        let frames = frames.or_else(|| match self.state.reclaim_run(&context, count, ()) {
+        let frames = frames.or_else(|| match self.state.reclaim_run(&context, count) {
             Ok(frames) => Some(frames),
             Err(PageCount::ZERO) => None,
             Err(_) => self.state.find_frames(&context, count), // frames that were freed outside the range may suffice

@@ -16,7 +16,6 @@ use crate::request::Block;
 use crate::request::FrameRun;
 use crate::request::context::AllocContext;
 use crate::request::steps::Step;
-use crate::request::steps::Watch;
 use crate::units::{PageCount, PageKind};
 use crate::zone::Zone;
 use crate::zone::counters::NodeItem;
@@ -108,13 +107,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
     ///
     /// # Errors
     /// Returns the number of frames that the reclaimers freed.
-    pub(crate) fn reclaim_block<W: Watch>(
-        &self,
-        context: &AllocContext<'_>,
-        watch: W,
-    ) -> Result<Block, PageCount> {
+    pub(crate) fn reclaim_block(&self, context: &AllocContext<'_>) -> Result<Block, PageCount> {
         let count = context.placement.map_or(context.order.pages(), |placement| placement.count);
-        let run = self.reclaim_run(context, count, watch)?;
+        let run = self.reclaim_run(context, count)?;
         self.count_contiguous(context, run.zone);
         Ok(Block { first: run.range.start, order: context.order, zone: run.zone, node: run.node })
     }
@@ -126,29 +121,26 @@ impl<'m, P: Platform> MachineState<'m, P> {
     ///
     /// # Errors
     /// Returns the number of frames that the reclaimers freed.
-    pub(crate) fn reclaim_run<W: Watch>(
+    pub(crate) fn reclaim_run(
         &self,
         context: &AllocContext<'_>,
         count: PageCount,
-        watch: W,
     ) -> Result<FrameRun, PageCount> {
         let mut evicted = PageCount::ZERO;
         if !context.may_reclaim {
             return Err(evicted);
         }
-        let run = self
-            .find_in_zones(context, |zone| self.reclaim_run_of(zone, context, count, &mut evicted, watch));
+        let run = self.find_in_zones(context, |zone| self.reclaim_run_of(zone, context, count, &mut evicted));
         run.ok_or(evicted)
     }
 
     /// Empties windows of a zone until one can be allocated.
-    fn reclaim_run_of<W: Watch>(
+    fn reclaim_run_of(
         &self,
         zone: &'m Zone<'m, P>,
         context: &AllocContext<'_>,
         count: PageCount,
         evicted: &mut PageCount,
-        watch: W,
     ) -> Option<FrameRun> {
         let most = PageCount::new(count.get().saturating_mul(2));
         let mut tried = [None; WINDOW_TRIES];
@@ -174,7 +166,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             };
             tried[at] = Some(window.run());
             at += 1;
-            match self.empty(&window, context, most, evicted, watch) {
+            match self.empty(&window, context, most, evicted) {
                 Emptied::Whole(run) => return Some(run),
                 Emptied::InUse => {}
                 Emptied::Hopeless => return None,
@@ -185,13 +177,12 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Empties a window with the reclaimers and allocates it. Adds the number of frames that they freed to `evicted`, which
     /// stays at most `most` if they free no more than they are asked for.
-    fn empty<W: Watch>(
+    fn empty(
         &self,
         window: &Window<'m, P>,
         context: &AllocContext<'_>,
         most: PageCount,
         evicted: &mut PageCount,
-        watch: W,
     ) -> Emptied {
         let zone = window.zone;
         // A claim would keep free frames from other requests that are below the watermark already.
@@ -208,7 +199,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             }
             let freed = self.stalling(context, || self.direct_reclaim_of_zone(zone, context, short));
             self.drain_zone(zone); // the reclaimer may have freed on several CPUs
-            watch.step(Step::DirectReclaim { freed });
+            context.report(Step::DirectReclaim { freed });
             *evicted = evicted.plus(freed);
             if freed == PageCount::ZERO {
                 return Emptied::Hopeless;
@@ -232,7 +223,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             }
             let gained = missing.saturating_minus(claim.missing());
             let is_empty = claim.missing() == PageCount::ZERO;
-            watch.step(Step::RangeReclaimed { freed, is_empty });
+            context.report(Step::RangeReclaimed { freed, is_empty });
             *evicted = evicted.plus(freed.max(gained));
             // Other requests may have allocated freed frames of the window. Then the reclaimers no longer have them.
             if gained.plus(gained) < freed

@@ -35,34 +35,6 @@ pub(crate) const IDLE_ROUNDS: u32 = 16;
 /// Smallest number of frames that a reclaim round should free.
 pub(crate) const TARGET_MIN: PageCount = PageCount::new(32);
 
-/// The result of node reclaim in a zone.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum NodeReclaimOutcome {
-    /// Not tried: the caller must not reclaim this zone, or another caller is reclaiming it.
-    NoScan,
-    /// Not tried: too few frames can be reclaimed.
-    Full,
-    /// Tried, but no frame was freed.
-    Nothing,
-    /// Fewer frames were freed than the request needs.
-    Some,
-    /// At least as many frames were freed as the request needs.
-    Success,
-}
-
-impl NodeReclaimOutcome {
-    /// Returns the outcome as a step of a request.
-    pub(super) const fn step(self) -> ReclaimStep {
-        match self {
-            Self::NoScan => ReclaimStep::NotTried,
-            Self::Full => ReclaimStep::TooFew,
-            Self::Nothing => ReclaimStep::Nothing,
-            Self::Some => ReclaimStep::Some,
-            Self::Success => ReclaimStep::Success,
-        }
-    }
-}
-
 /// Marks the caller as reclaiming until dropped; meanwhile the caller's own requests may use the reserve.
 struct Reclaiming<'p, P: Platform>(&'p P);
 
@@ -359,24 +331,24 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 
     /// Runs node reclaim for a zone below its watermark, and counts the outcome.
-    pub(super) fn node_reclaim(&self, zone: &Zone<'m, P>, context: &AllocContext<'_>) -> NodeReclaimOutcome {
+    pub(super) fn node_reclaim(&self, zone: &Zone<'m, P>, context: &AllocContext<'_>) -> ReclaimStep {
         let outcome = self.try_node_reclaim(zone, context);
         let event = match outcome {
-            NodeReclaimOutcome::NoScan => Event::NodeReclaimNoScan,
-            NodeReclaimOutcome::Full => Event::NodeReclaimFull,
-            NodeReclaimOutcome::Nothing | NodeReclaimOutcome::Some => Event::NodeReclaimSome,
-            NodeReclaimOutcome::Success => Event::NodeReclaimSuccess,
+            ReclaimStep::NotTried => Event::NodeReclaimNoScan,
+            ReclaimStep::TooFew => Event::NodeReclaimFull,
+            ReclaimStep::Success => Event::NodeReclaimSuccess,
+            _ => Event::NodeReclaimSome,
         };
         self.nodes[context.target].events.add(event, 1);
         outcome
     }
 
-    /// Returns the outcome of node reclaim if it would not be tried, without trying it.
+    /// Returns the outcome of node reclaim if it would not be tried, or [`ReclaimStep::WouldRun`].
     pub(super) fn expected_node_reclaim(
         &self,
         zone: &Zone<'m, P>,
         context: &AllocContext<'_>,
-    ) -> Option<NodeReclaimOutcome> {
+    ) -> ReclaimStep {
         let (node, extent) = (&self.nodes[zone.node], self.extent_of(zone));
         // Even counting reclaimable frames calls the reclaimer. The reclaimer must not be called from within one of its
         // own calls, nor for a request that may not wait. Such a request may come from a signal handler, or from a
@@ -384,31 +356,33 @@ impl<'m, P: Platform> MachineState<'m, P> {
         // itself, and so even a request that may not wait can mark a zone with too little to reclaim as full. Here such
         // a request does not, not even in the mode `Original`.
         if !context.may_reclaim {
-            return Some(NodeReclaimOutcome::NoScan);
+            return ReclaimStep::NotTried;
         }
         let request = self.node_request(&extent, context);
         let too_few = extent.managed().get() * self.shared.number(Setting::MinUnmappedRatio) / 100;
         if self.count_reclaimable(&request).get() <= too_few {
-            return Some(NodeReclaimOutcome::Full);
+            return ReclaimStep::TooFew;
         }
-        (node.cpus_online() > 0 && context.from != zone.node).then_some(NodeReclaimOutcome::NoScan)
+        let is_of_others = node.cpus_online() > 0 && context.from != zone.node;
+        if is_of_others { ReclaimStep::NotTried } else { ReclaimStep::WouldRun }
     }
 
-    fn try_node_reclaim(&self, zone: &Zone<'m, P>, context: &AllocContext<'_>) -> NodeReclaimOutcome {
-        if let Some(outcome) = self.expected_node_reclaim(zone, context) {
-            return outcome;
+    fn try_node_reclaim(&self, zone: &Zone<'m, P>, context: &AllocContext<'_>) -> ReclaimStep {
+        let expected = self.expected_node_reclaim(zone, context);
+        if expected != ReclaimStep::WouldRun {
+            return expected;
         }
         let (node, extent) = (&self.nodes[zone.node], self.extent_of(zone));
         let request = self.node_request(&extent, context);
-        let Some(_turn) = self.try_turn(&extent) else { return NodeReclaimOutcome::NoScan };
+        let Some(_turn) = self.try_turn(&extent) else { return ReclaimStep::NotTried };
         let freed = self.call_reclaimers(&extent, &request);
         node.counters.add_total(NodeItem::ReclaimedNode, freed.get() as i64);
         if freed >= context.order.pages() {
-            NodeReclaimOutcome::Success
+            ReclaimStep::Success
         } else if freed != PageCount::ZERO {
-            NodeReclaimOutcome::Some
+            ReclaimStep::Some
         } else {
-            NodeReclaimOutcome::Nothing
+            ReclaimStep::Nothing
         }
     }
 }

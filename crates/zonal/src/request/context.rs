@@ -12,6 +12,7 @@ use crate::node_mask::NodeMask;
 use crate::pageset::state::MachineState;
 use crate::platform::Platform;
 use crate::request::policy::{Mode, Turn};
+use crate::request::steps::{Exclusion, Step};
 use crate::request::{PageKind, Request};
 use crate::rules::watermarks::Urgency;
 use crate::units::{NodeId, Order, PageCount, Pfn, ZoneKind};
@@ -58,15 +59,37 @@ pub(crate) struct AllocContext<'r> {
     pub(crate) nodes: usize,
     /// Whether reclaimers that were called for a range freed other frames instead.
     pub(crate) ranges_ignored: Cell<bool>,
+    /// Receives the steps of the request; `None` for most requests.
+    pub(crate) observer: Option<&'r dyn Fn(Step)>,
 }
 
 impl<'r> AllocContext<'r> {
     /// Whether `zone` may serve the request.
     pub(crate) fn allows<P: Platform>(&self, zone: &Zone<'_, P>) -> bool {
-        zone.kind <= self.limit
-            && self.reaches(zone)
-            && (!self.strict || zone.node == self.target)
-            && self.allows_node(zone.node_id)
+        self.exclusion(zone).is_none() && (!self.strict || zone.node == self.target)
+    }
+
+    /// Returns why the zone limit, the nodes or the address limit of the request exclude `zone`.
+    #[inline]
+    pub(crate) fn exclusion<P: Platform>(&self, zone: &Zone<'_, P>) -> Option<Exclusion> {
+        let below = self.placement.and_then(|placement| placement.below);
+        let within = |limit: Pfn| limit.min(zone.span.end()).offset_from(zone.span.start);
+        let reaches = |limit| within(limit).is_some_and(|frames| frames >= self.order.pages());
+        if zone.kind > self.limit {
+            Some(Exclusion::ZoneLimit)
+        } else if self.nodes().is_some_and(|nodes| !nodes.contains(zone.node_id)) {
+            Some(Exclusion::Node)
+        } else {
+            // No block can end below the limit.
+            (!below.is_none_or(reaches)).then_some(Exclusion::AddressLimit)
+        }
+    }
+
+    /// Reports a step of the request.
+    pub(crate) fn report(&self, step: Step) {
+        if let Some(observer) = self.observer {
+            observer(step);
+        }
     }
 
     /// Returns the context of a request that only the node with index `target` may serve, without reclaim.
@@ -88,13 +111,6 @@ impl<'r> AllocContext<'r> {
         self.placement.is_some_and(|placement| placement.below.is_some())
     }
 
-    /// Whether a block in `zone` can end below the address limit.
-    pub(crate) fn reaches<P: Platform>(&self, zone: &Zone<'_, P>) -> bool {
-        let limit = self.placement.and_then(|placement| placement.below);
-        let within = |limit: Pfn| limit.min(zone.span.end()).offset_from(zone.span.start);
-        limit.is_none_or(|limit| within(limit).is_some_and(|frames| frames >= self.order.pages()))
-    }
-
     /// Whether the free areas of `zone` have a block for the request below its address limit, if it has one.
     pub(crate) fn has_block_in_reach<P: Platform>(&self, zone: &Zone<'_, P>) -> bool {
         let limit =
@@ -110,10 +126,6 @@ impl<'r> AllocContext<'r> {
     /// Whether a binding policy restricts the request to some nodes.
     pub(crate) const fn is_bound(&self) -> bool {
         self.bound.is_some()
-    }
-
-    pub(crate) fn allows_node(&self, node: NodeId) -> bool {
-        self.nodes().is_none_or(|nodes| nodes.contains(node))
     }
 }
 
@@ -159,6 +171,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             bound: None,
             nodes: 0,
             ranges_ignored: Cell::new(false),
+            observer: None,
         };
         if request.policy.is_some() || context.cpuset.is_some() {
             self.constrain(&mut context, request, turn)?;

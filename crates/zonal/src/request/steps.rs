@@ -117,31 +117,6 @@ pub enum ReclaimStep {
     WouldRun,
 }
 
-/// An observer of a request's steps.
-pub(crate) trait Watch: Copy {
-    /// Whether steps are reported.
-    const WATCHES: bool;
-    /// Whether nothing may change.
-    const IS_DRY: bool;
-
-    /// Receives a step.
-    fn step(self, step: Step);
-
-    /// Receives the outcome for a zone.
-    fn zone<P: Platform>(self, zone: &Zone<'_, P>, watermark: Watermark, outcome: Outcome) {
-        if Self::WATCHES {
-            self.step(Step::Zone { zone: ZoneName::of(zone), watermark, outcome });
-        }
-    }
-}
-
-impl Watch for () {
-    const WATCHES: bool = false;
-    const IS_DRY: bool = false;
-
-    fn step(self, _step: Step) {}
-}
-
 impl ZoneName {
     /// Returns the name of `zone`.
     pub(crate) fn of<P: Platform>(zone: &Zone<'_, P>) -> Self {

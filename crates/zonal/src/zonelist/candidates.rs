@@ -47,12 +47,6 @@ impl<'s, 'm, P: Platform> Candidates<'s, 'm, P> {
         Self { list, limit, filter }
     }
 
-    /// Returns the zones at positions from `from` on, allowed or not.
-    pub(crate) fn zones_from(&self, from: usize) -> Result<impl Iterator<Item = ZoneId>, ListChanged> {
-        let len = self.list.len()?;
-        Ok((from..len).map_while(|position| self.list.zone_at(position).ok()))
-    }
-
     /// Returns the first candidate at or after position `from` whose bit in `marked` is not set.
     #[inline]
     pub(crate) fn next(

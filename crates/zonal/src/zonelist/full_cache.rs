@@ -10,6 +10,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
+use crate::config::ZonelistCache;
 use crate::metadata::arena::{Arena, Measure};
 use crate::platform::cells::copy_view;
 use crate::platform::{Atomic, Platform};
@@ -34,14 +35,21 @@ pub(crate) struct ScanClass {
 }
 
 impl ScanClass {
-    pub(crate) fn new(order: Order, watermark: Watermark, urgency: Urgency, limit: ZoneKind) -> Self {
+    const PUBLISHED: Self = Self { order_class: 0, watermark: Watermark::Min, urgency: 0, limit: 0 };
+
+    /// Returns the class of a scan; in the cache's published form, all scans have the same one.
+    pub(crate) fn of(
+        mode: ZonelistCache,
+        order: Order,
+        watermark: Watermark,
+        urgency: Urgency,
+        limit: ZoneKind,
+    ) -> Self {
+        if mode.is_published_form() {
+            return Self::PUBLISHED;
+        }
         let urgency = (urgency as usize).min(URGENCIES - 1);
         Self { order_class: OrderClasses::class_of(order), watermark, urgency, limit: limit.index() }
-    }
-
-    /// Returns the class of every scan in the cache's published form.
-    pub(crate) const fn published() -> Self {
-        Self { order_class: 0, watermark: Watermark::Min, urgency: 0, limit: 0 }
     }
 
     const fn index(self) -> usize {
@@ -122,8 +130,12 @@ impl<'m, P: Platform> FullBits<'m, P> {
         now.ns_since(wiped_at) > SECOND_NS || now < wiped_at
     }
 
-    /// Returns the time of the last wipe.
-    pub(crate) fn wiped_at(&self) -> Moment {
+    /// Returns the time in nanoseconds since the last wipe; 0 if the full bits are stale, because a scan then wipes them.
+    pub(crate) fn age_ns(&self, now: Moment) -> u64 {
+        if self.is_stale(now) { 0 } else { now.ns_since(self.wiped_at()) }
+    }
+
+    fn wiped_at(&self) -> Moment {
         Moment::from_ns(self.wiped_at.load(Relaxed))
     }
 
@@ -141,15 +153,13 @@ impl<'m, P: Platform> FullBits<'m, P> {
         self.bitmap(class)[position / 64].load(Relaxed) & (1 << (position % 64)) != 0
     }
 
-    /// Sets the full bit of `position` for every class to which a bit set by `class` applies; returns whether it set a
-    /// new bit.
-    pub(crate) fn set_bound(&self, class: ScanClass, position: usize) -> bool {
+    /// Sets the full bit of `position` for every class to which a bit set by `class` applies, or in the published form's
+    /// one bitmap; returns whether it set a new bit.
+    pub(crate) fn set_full(&self, mode: ZonelistCache, class: ScanClass, position: usize) -> bool {
+        if mode.is_published_form() {
+            return self.set(ScanClass::PUBLISHED, position);
+        }
         class.bound().filter(|&bound| self.set(bound, position)).count() != 0
-    }
-
-    /// Sets the full bit of `position` in the published form's one bitmap; returns whether it was not set before.
-    pub(crate) fn set_published(&self, position: usize) -> bool {
-        self.set(ScanClass::published(), position)
     }
 
     /// Clears the full bits of `position` that apply to scans for `orders`.

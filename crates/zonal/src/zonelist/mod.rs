@@ -23,7 +23,7 @@ use crate::zonelist::full_cache::FullBits;
 
 /// A bitmap over the positions of any list.
 pub(crate) type PositionMask = [u64; MAX_NODES * ZoneKind::COUNT / 64];
-const NO_POSITIONS: PositionMask = [0; MAX_NODES * ZoneKind::COUNT / 64];
+pub(super) const NO_POSITIONS: PositionMask = [0; MAX_NODES * ZoneKind::COUNT / 64];
 /// Number of zone limits that exclude at least one zone kind.
 const LIMITS: usize = ZoneKind::COUNT - 1;
 

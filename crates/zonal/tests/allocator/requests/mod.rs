@@ -5,6 +5,7 @@ mod bulk;
 mod confined;
 mod exhaustion;
 mod explained;
+mod explained_at_random;
 mod faults;
 mod forms;
 mod fragmentation;
