@@ -37,7 +37,7 @@ struct Circle {
     why: &'static str,
 }
 
-const LAYERS: [Layers; 15] = [
+const LAYERS: [Layers; 16] = [
     Layers {
         name: "zonal",
         order: &[
@@ -143,6 +143,7 @@ const LAYERS: [Layers; 15] = [
             "model",
             "file",
             "owned",
+            "pageset_limits",
             "predict",
             "at_boot",
             "advice",
@@ -240,6 +241,7 @@ const LAYERS: [Layers; 15] = [
         }],
         by_file: false,
     },
+    Layers { name: "zonal-history", order: &["node_load", "stat_threshold"], circles: &[], by_file: true },
     Layers {
         name: "zonal-malloc",
         order: &["errno", "limits", "mimalloc", "options", "arenas", "nodes", "exports", "report", "start"],
