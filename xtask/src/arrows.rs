@@ -11,36 +11,22 @@ use toml::Table;
 const TESTING: &str = "zonal-testing";
 
 /// Each crate of the workspace and the workspace crates that it may use.
-const ARROWS: [(&str, &[&str]); 17] = [
+const ARROWS: [(&str, &[&str]); 16] = [
     (TESTING, &[]),
-    // Its tests replay the past forms.
-    ("zonal", &["zonal-history"]),
-    ("zonal-history", &["zonal"]),
-    ("zonal-machine", &["zonal", "zonal-history"]),
-    ("zonal-linux", &["zonal", "zonal-history", "zonal-machine"]),
+    ("zonal", &[]),
+    ("zonal-machine", &["zonal"]),
+    ("zonal-linux", &["zonal", "zonal-machine"]),
     ("zonal-workload", &["zonal"]),
     // Its tests use the crate with all of its features on.
     ("zonal-adapters", &["zonal", "zonal-linux", "zonal-adapters"]),
     ("zonal-page", &[]),
-    (
-        "zonal-bench",
-        &[
-            "zonal",
-            "zonal-history",
-            "zonal-machine",
-            "zonal-workload",
-            "zonal-linux",
-            "zonal-page",
-            "zonal-lab",
-        ],
-    ),
-    ("zonal-lab", &["zonal", "zonal-history", "zonal-machine", "zonal-page"]),
+    ("zonal-bench", &["zonal", "zonal-machine", "zonal-workload", "zonal-linux", "zonal-page", "zonal-lab"]),
+    ("zonal-lab", &["zonal", "zonal-machine", "zonal-page"]),
     ("zonal-live", &["zonal-machine", "zonal-linux", "zonal-page"]),
     (
         "zonal-cli",
         &[
             "zonal",
-            "zonal-history",
             "zonal-machine",
             "zonal-workload",
             "zonal-linux",
@@ -53,7 +39,7 @@ const ARROWS: [(&str, &[&str]); 17] = [
     ("zonal-c", &["zonal", "zonal-linux"]),
     ("zonal-malloc", &["zonal-machine", "zonal-linux"]),
     ("zonal-python", &["zonal", "zonal-machine", "zonal-linux", "zonal-lab"]),
-    ("zonal-verify", &[TESTING, "zonal", "zonal-history", "zonal-machine", "zonal-linux", "zonal-lab"]),
+    ("zonal-verify", &[TESTING, "zonal", "zonal-machine", "zonal-linux", "zonal-lab"]),
     ("xtask", &[]),
 ];
 

@@ -63,8 +63,7 @@ pub(crate) fn cargo<const N: usize>(root: &Path, command: [&str; N], rest: &[&st
     call
 }
 
-/// Returns the output folder of the bare programs.
-pub(crate) fn target_folder(root: &Path) -> PathBuf {
+fn target_folder(root: &Path) -> PathBuf {
     steps::target_folder(root).join("bare")
 }
 

@@ -37,7 +37,7 @@ struct Circle {
     why: &'static str,
 }
 
-const LAYERS: [Layers; 16] = [
+const LAYERS: [Layers; 15] = [
     Layers {
         name: "zonal",
         order: &[
@@ -136,7 +136,6 @@ const LAYERS: [Layers; 16] = [
             "escape",
             "ids",
             "input",
-            "pageset_limits",
             "kernel",
             "output",
             "error",
@@ -241,7 +240,6 @@ const LAYERS: [Layers; 16] = [
         }],
         by_file: false,
     },
-    Layers { name: "zonal-history", order: &["node_load", "stat_threshold"], circles: &[], by_file: true },
     Layers {
         name: "zonal-malloc",
         order: &["errno", "limits", "mimalloc", "options", "arenas", "nodes", "exports", "report", "start"],

@@ -49,7 +49,6 @@ const CRATES: &[&str] = &[
     "zonal-bench",
     "zonal-c",
     "zonal-cli",
-    "zonal-history",
     "zonal-lab",
     "zonal-linux",
     "zonal-live",

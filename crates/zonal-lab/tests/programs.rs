@@ -160,7 +160,7 @@ fn pairs_reach_the_sequential_rate() {
 fn stream_has_the_bandwidth_of_the_nodes_that_hold_its_arrays() {
     let hardware = Hardware { cpu_gb_s: 20.0, node_gb_s: 50.0, distance_weight: 0.0, ..Hardware::default() };
     let with = |node_load| {
-        let config = Config { node_load, past: zonal_history::PAST, ..Config::default() };
+        let config = Config { node_load, ..Config::default() };
         let program = Stream { cpu_nodes: vec![2, 3], memory_nodes: vec![0, 1], array_mib: 8.0 };
         run("quad-10-12-32", hardware.clone(), &config, &program)
     };
@@ -174,7 +174,7 @@ fn stream_has_the_bandwidth_of_the_nodes_that_hold_its_arrays() {
 #[test]
 fn positions_in_fallback_lists() {
     let order = |node_load, node| -> Vec<f64> {
-        let config = Config { node_load, past: zonal_history::PAST, ..Config::default() };
+        let config = Config { node_load, ..Config::default() };
         let place = |position| {
             let program = FallbackList { node, position };
             run("quad-10-12-32", Hardware::default(), &config, &program).get("node").unwrap()

@@ -23,7 +23,6 @@ mod model;
 mod old_tree;
 pub mod output;
 mod owned;
-pub mod pageset_limits;
 mod predict;
 mod presets;
 mod report;

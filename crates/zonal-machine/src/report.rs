@@ -7,8 +7,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::pageset_limits::HighRule;
 use serde::Serialize;
+use zonal::rules::pageset_limits::HighRule;
 use zonal::units::{NodeId, PageCount};
 
 use crate::advice::advise;

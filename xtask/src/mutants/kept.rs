@@ -18,10 +18,10 @@ use std::path::{Path, PathBuf};
 
 /// The packages around the core whose mutants are tested with their own tests, and the packages that each uses.
 pub(super) const AROUND: [(&str, &[&str]); 4] = [
-    ("zonal-linux", &["zonal", "zonal-history", "zonal-machine", "zonal-testing"]),
-    ("zonal-machine", &["zonal", "zonal-history", "zonal-testing"]),
+    ("zonal-linux", &["zonal", "zonal-machine", "zonal-testing"]),
+    ("zonal-machine", &["zonal", "zonal-testing"]),
     ("zonal-workload", &["zonal"]),
-    ("zonal-lab", &["zonal", "zonal-history", "zonal-machine", "zonal-page", "zonal-testing"]),
+    ("zonal-lab", &["zonal", "zonal-machine", "zonal-page", "zonal-testing"]),
 ];
 
 /// Hashes bytes with FNV-1a, which is the same on every platform.

@@ -1,6 +1,6 @@
 //! Advice on zones, watermarks, pagesets and counters.
 
-use crate::pageset_limits::HighRule;
+use zonal::rules::pageset_limits::HighRule;
 use zonal::rules::watermarks::default_min_free;
 use zonal::units::{PageCount, ZoneKind};
 

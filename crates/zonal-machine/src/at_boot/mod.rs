@@ -13,8 +13,8 @@ mod search;
 
 use std::collections::BTreeSet;
 
-use crate::pageset_limits::HighRule;
 use serde::Serialize;
+use zonal::rules::pageset_limits::HighRule;
 use zonal::units::PageCount;
 
 use crate::kernel::Rules;

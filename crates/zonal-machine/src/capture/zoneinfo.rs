@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::pageset_limits::HighRule;
+use zonal::rules::pageset_limits::HighRule;
 use zonal::units::MAX_NODES;
 
 use crate::file::{FileKind, FileObservedZone, FileZone};

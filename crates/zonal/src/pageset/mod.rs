@@ -319,7 +319,7 @@ impl<P: Platform> Pageset<P> {
 
     /// Returns the tuning state of the depth rule.
     #[inline]
-    fn depth(&self) -> DepthCells<'_, P> {
+    pub(crate) fn depth(&self) -> DepthCells<'_, P> {
         DepthCells::new(&self.depth)
     }
 

@@ -16,7 +16,6 @@ use crate::request::Block;
 use crate::request::FrameRun;
 use crate::request::context::AllocContext;
 use crate::request::steps::Step;
-use crate::rules::sort::sort_by_key;
 use crate::units::{PageCount, PageKind};
 use crate::zone::Zone;
 use crate::zone::counters::NodeItem;
@@ -304,7 +303,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
                 }
             }
             let found = &mut found[..candidates];
-            sort_by_key(found, |candidate| *candidate);
+            found.sort_unstable();
             for &mut (.., number) in found {
                 let candidate = window(number.into());
                 asked += 1;
