@@ -55,7 +55,7 @@ pub(super) fn why_failed<P: Platform>(
     context: &AllocContext<'_>,
     watermark: Watermark,
 ) -> Outcome {
-    let free = zone.put_back(context.order, context.limit);
+    let free = zone.count_for_check(context.order, context.limit);
     let mark = zone.watermarks().discounted(watermark, context.urgency);
     // More than `mark` frames must remain free after all frames of the block except one have been allocated.
     let needed = mark.plus(context.order.pages());

@@ -224,7 +224,7 @@ impl<'m, P: Platform> Zone<'m, P> {
         limit: ZoneKind,
         watermark: Watermark,
     ) -> bool {
-        let free = self.put_back(order, limit);
+        let free = self.count_for_check(order, limit);
         self.watermarks().allow(free, order, watermark, urgency, self.reserve(limit))
     }
 
@@ -232,7 +232,7 @@ impl<'m, P: Platform> Zone<'m, P> {
     ///
     /// The check compares the frames that remain after the block and the reserve are subtracted. The function therefore
     /// uses the exact count at this many frames above the drift mark.
-    pub(crate) fn put_back(&self, order: Order, limit: ZoneKind) -> PageCount {
+    pub(crate) fn count_for_check(&self, order: Order, limit: ZoneKind) -> PageCount {
         self.free_before(order.pages().saturating_minus(PageCount::new(1)).plus(self.reserve(limit)))
     }
 

@@ -14,16 +14,22 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use Ordering::{AcqRel, Acquire, Relaxed};
+use zonal::config::ZonelistCache;
 use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
 use zonal::platform::pressure::PressureEvent;
 use zonal::platform::reclaimer::{NoReclaimer, ReclaimRequest, Reclaimer};
 use zonal::platform::tracepoint::Tracepoint;
 use zonal::platform::{FrameContents, RawLock};
+use zonal::settings::NamedRule;
 use zonal::units::{CpuId, Moment, NodeId, PageCount, Pfn, ZoneKind};
 use zonal::{Allocator, Buffer, Config, Machine, Platform};
 
 use access::{Access, Way};
 use traced::Traced;
+
+/// All modes of the zonelist cache, from `On` to `Off`.
+pub const MODES: [ZonelistCache; ZonelistCache::RULES.len()] =
+    *ZonelistCache::RULES.first_chunk().expect("as long as the table");
 
 thread_local! {
     static CPU: Cell<u32> = const { Cell::new(0) };

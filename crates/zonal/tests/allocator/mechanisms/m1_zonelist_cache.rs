@@ -2,20 +2,13 @@
 //! of the cache.
 
 use crate::common::scenarios::{Random, TestRequest, one_cpu, order, with_min};
-use crate::common::{World, node};
+use crate::common::{MODES, World, node};
 use zonal::config::ZonelistCache;
 use zonal::machine::FrameRange;
 use zonal::request::Urgency;
 use zonal::units::{NodeId, Pfn, ZoneKind};
 use zonal::{Block, Config, NodeMask, Policy, Request};
 
-const MODES: [ZonelistCache; 5] = [
-    ZonelistCache::On,
-    ZonelistCache::Published,
-    ZonelistCache::CacheFirst,
-    ZonelistCache::Original,
-    ZonelistCache::Off,
-];
 /// The modes that share one bitmap among all scans. They differ only around reclaim.
 const PUBLISHED: [ZonelistCache; 3] =
     [ZonelistCache::Published, ZonelistCache::CacheFirst, ZonelistCache::Original];

@@ -4,19 +4,12 @@
 use std::sync::{Arc, Mutex, mpsc};
 
 use crate::common::scenarios::{Cache, Scripted, TestRequest, caching, one_cpu, order, pages, with_min};
-use crate::common::{Plan, World, node, run_on};
+use crate::common::{MODES, Plan, World, node, run_on};
 use zonal::config::{NodeReclaim, ZonelistCache};
 use zonal::platform::reclaimer::{ReclaimReason, ReclaimRequest};
 use zonal::units::ZoneKind;
 use zonal::{Block, Config, Policy, Request};
 
-const MODES: [ZonelistCache; 5] = [
-    ZonelistCache::On,
-    ZonelistCache::Published,
-    ZonelistCache::CacheFirst,
-    ZonelistCache::Original,
-    ZonelistCache::Off,
-];
 const PLENTY: u64 = 1 << 20;
 
 fn config(mode: ZonelistCache) -> Config {

@@ -3,21 +3,14 @@
 //! request, and compares the events with it.
 
 use crate::common::scenarios::{one_cpu, with_min};
-use crate::common::{Plan, Random, TestPlatform, World, node, order, run_on, stress_rounds};
-use zonal::config::{NodeReclaim, ZonelistCache};
+use crate::common::{MODES, Plan, Random, TestPlatform, World, node, order, run_on, stress_rounds};
+use zonal::config::NodeReclaim;
 use zonal::request::Urgency;
 use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::snapshot::{Locality, ZoneSnapshot};
 use zonal::units::{CpuId, NodeId, Pfn, ZoneKind};
 use zonal::{Block, Config, NodeMask, Policy, Request};
 
-const MODES: [ZonelistCache; 5] = [
-    ZonelistCache::On,
-    ZonelistCache::Published,
-    ZonelistCache::CacheFirst,
-    ZonelistCache::Original,
-    ZonelistCache::Off,
-];
 const TUNINGS: [PagesetTuning; 4] =
     [PagesetTuning::Depth, PagesetTuning::DepthPublished, PagesetTuning::Stepwise, PagesetTuning::Fixed];
 const LIMITS: [ZoneKind; 6] = [

@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use crate::common::scenarios::{Scripted, with_min};
-use crate::common::{Plan, Random, TestPlatform, World, node, order, run_on};
-use zonal::config::{NodeReclaim, ZonelistCache};
+use crate::common::{MODES, Plan, Random, TestPlatform, World, node, order, run_on};
+use zonal::config::NodeReclaim;
 use zonal::explain::{Outcome, ReclaimStep, Step};
 use zonal::mempolicy::Policy;
 use zonal::platform::reclaimer::ReclaimRequest;
@@ -16,13 +16,6 @@ use zonal::request::{Block, Urgency};
 use zonal::units::{NodeId, PageCount, Pfn, ZoneKind};
 use zonal::{NodeMask, Request};
 
-const MODES: [ZonelistCache; 5] = [
-    ZonelistCache::On,
-    ZonelistCache::Published,
-    ZonelistCache::CacheFirst,
-    ZonelistCache::Original,
-    ZonelistCache::Off,
-];
 const KINDS: [ZoneKind; 3] = [ZoneKind::Dma32, ZoneKind::Normal, ZoneKind::Movable];
 /// Worlds, and states of each.
 const WORLDS: u64 = if cfg!(miri) { 2 } else { 100 };
