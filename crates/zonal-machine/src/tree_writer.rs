@@ -72,9 +72,8 @@ impl NewTree {
     fn make(beside: &Path) -> io::Result<Self> {
         fs::create_dir_all(beside)?;
         let private = Permissions::from_mode(0o700);
-        // The text of this error has the temporary name.
         let private = output::with_new_name(|new| new.permissions(private).tempdir_in(beside))
-            .map_err(|error| io::Error::from(error.kind()))?;
+            .map_err(|error| without_name(&error))?;
         let folder = private.path().join("tree");
         fs::create_dir(&folder)?;
         Ok(Self { private, folder, files: Files::new() })
@@ -108,18 +107,26 @@ impl NewTree {
         };
         for path in old.common() {
             let (new, before) = (self.folder.join(path), fs::symlink_metadata(root.join(path))?);
-            if new.exists() && !before.is_symlink() {
+            // Folders that stay need no permissions here, and without them they could not be removed.
+            let stays = old.has_others() && before.is_dir();
+            if new.exists() && !before.is_symlink() && !stays {
                 output::inherit(&File::open(new)?, &before)?;
             }
         }
         if !old.has_others() {
             match renameat_with(CWD, &self.folder, CWD, root, RenameFlags::EXCHANGE) {
-                Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
+                // XDEV: the root is a mount point, or in a lower layer of an overlay.
+                Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP | Errno::XDEV) => {}
                 exchanged => return exchanged.map_err(io::Error::from).and_then(|()| self.remove_old(&old)),
             }
         }
-        self.place_each(root, &old).map_err(|error| {
-            io::Error::new(error.kind(), format!("{error}; some files of the tree are new and others old"))
+        let mut has_changed = false;
+        self.place_each(root, &old, &mut has_changed).map_err(|error| match has_changed {
+            false => error,
+            true => io::Error::new(
+                error.kind(),
+                format!("{error}; some files of the tree are new and others old"),
+            ),
         })
     }
 
@@ -136,11 +143,13 @@ impl NewTree {
 
     /// Replaces the files one by one, and removes those that zonal wrote before and that the tree no longer has. The
     /// list is moved last, because it names all other files.
-    fn place_each(&self, root: &Path, old: &OldTree) -> io::Result<()> {
-        let put = |path: &Path| {
+    fn place_each(&self, root: &Path, old: &OldTree, has_changed: &mut bool) -> io::Result<()> {
+        let mut put = |path: &Path| {
             let place = root.join(path);
             fs::create_dir_all(output::parent(&place))?;
-            fs::rename(self.folder.join(path), place)
+            fs::rename(self.folder.join(path), place)?;
+            *has_changed = true;
+            Ok(())
         };
         let list = Path::new(LIST);
         self.files.keys().filter(|path| *path != list).try_for_each(|path| put(path))?;
@@ -149,6 +158,13 @@ impl NewTree {
         old.remove_empty_folders(root, &self.files);
         put(list)
     }
+}
+
+/// Returns an error of `tempfile` without the temporary name at its end. The system's error in it cannot be reached otherwise.
+fn without_name(error: &io::Error) -> io::Error {
+    let text = error.to_string();
+    let cause = text.split_once(" at path \"").map_or(&*text, |(cause, _)| cause);
+    io::Error::new(error.kind(), cause)
 }
 
 #[cfg(test)]
@@ -211,6 +227,38 @@ mod tests {
         // Without other files, the folder counts as written by zonal again.
         fs::remove_file(root.join("notes")).unwrap();
         check_tree(&root, Replace::Own).unwrap();
+    }
+
+    #[test]
+    fn errors_say_only_what_happened_and_leave_nothing() {
+        let (folder, root) = shared();
+        // A folder at the path of the first file: nothing has been renamed when that fails.
+        fs::remove_file(root.join("a/one")).unwrap();
+        fs::create_dir_all(root.join("a/one/full")).unwrap();
+        let new = tree(folder.path(), &["a/one", "c/three"], "new");
+        let (old, mut has_changed) = (OldTree::look(&folder.path().join("gone"), &new.files, FORCED), false);
+        assert!(old.unwrap().is_none());
+        let (_other, shared_root) = shared();
+        let old = OldTree::look(&shared_root, &new.files, FORCED).unwrap().unwrap();
+        assert!(new.place_each(&root, &old, &mut has_changed).is_err());
+        assert!(!has_changed, "the first rename failed");
+        // A folder of a shared tree that cannot be written.
+        let (folder, root) = shared();
+        fs::set_permissions(root.join("b"), Permissions::from_mode(0o555)).unwrap();
+        let new = tree(folder.path(), &["a/one", "b/two"], "new");
+        let private = new.private.path().to_owned();
+        _ = new.place(&root, FORCED); // succeeds for root
+        assert!(!private.exists());
+    }
+
+    #[test]
+    fn an_error_of_the_private_folder_has_the_systems_text() {
+        let beside = Path::new("/dev/null");
+        let error = NewTree::make(beside).map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains("os error"), "{error}");
+        let long = tempfile::Builder::new().prefix(&"n".repeat(300)).tempdir_in("/").unwrap_err();
+        let expected = io::Error::from(Errno::NAMETOOLONG).to_string();
+        assert_eq!(without_name(&long).to_string(), expected);
     }
 
     /// Checks a file that another process creates between the check and the exchange.

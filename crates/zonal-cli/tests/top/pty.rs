@@ -121,9 +121,21 @@ impl Terminal {
         [!modes.contains(LocalModes::ICANON), screen.alternate_screen(), has_mouse, screen.hide_cursor()]
     }
 
-    /// Waits until the terminal is as before the program.
+    /// Waits until the terminal is as before the program. It has never been cleared or left while a style was set, which it
+    /// would have kept.
     pub(crate) fn is_restored(&self) {
         eventually("the terminal is restored", || self.is_taken() == [false; 4]);
+        let output = self.output();
+        let (mut rest, mut is_plain) = (output.as_str(), true);
+        while let Some((_, sequence)) = rest.split_once("\x1b[") {
+            let end = sequence.find(|letter: char| letter.is_ascii_alphabetic()).unwrap();
+            match &sequence[..=end] {
+                "2J" | "?1049l" => assert!(is_plain, "a style is set before {:?}", &sequence[..=end]),
+                style if style.ends_with('m') => is_plain = style == "0m",
+                _ => {}
+            }
+            rest = &sequence[end..];
+        }
     }
 
     /// Waits for the end of the program, and returns its exit code. The terminal must be as before.

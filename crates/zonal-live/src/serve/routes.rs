@@ -44,6 +44,7 @@ impl Served {
     fn route(&self, request: &Request<Incoming>, place: &Arc<Place>) -> Response {
         let path = request.uri().path();
         if !super::guard::PATHS.contains(&path) {
+            let path = if path.is_empty() { "path in the request" } else { path };
             let path = zonal_machine::Excerpt::name(path).to_string();
             let text = format!("There is no {path}. There are /, /metrics and /snapshot.json.\n");
             return response(StatusCode::NOT_FOUND, TEXT, text);

@@ -66,6 +66,8 @@ impl Screen {
             queue!(self.out, Print(cell.symbol()))?;
             last = Some((x, y, cell));
         }
+        // A terminal clears with the style that is set, and keeps it for the next program.
+        queue!(self.out, SetAttribute(Attribute::Reset))?;
         self.out.flush()?;
         self.shown = buffer;
         Ok(drawn)
@@ -130,7 +132,7 @@ fn give_back() {
     // Relaxed: only one of several callers may return the terminal, and they share nothing else.
     if IS_TAKEN.swap(false, Ordering::Relaxed) {
         let mut out = io::stdout();
-        let _ = queue!(out, DisableMouseCapture, LeaveAlternateScreen, Show);
+        let _ = queue!(out, SetAttribute(Attribute::Reset), DisableMouseCapture, LeaveAlternateScreen, Show);
         let _ = out.flush();
         let _ = terminal::disable_raw_mode();
     }

@@ -65,8 +65,10 @@ impl<'m, P: Platform> MachineState<'m, P> {
         self.lists.publish(&writer);
         // The positions of zones in the lists have changed, so the old full bits would refer to other zones.
         self.lists.lists.iter().for_each(|list| list.full.wipe());
-        self.cpus.iter().filter(|cpu| cpu.exists()).for_each(|&cpu| self.serve_from_preferred(cpu));
+        // In this order: a request that holds another zone's pageset may make its CPU use it meanwhile. The CPU then returns here,
+        // or later, because the pageset is marked as serving for another zone.
         self.end_serving_for_others();
+        self.cpus.iter().filter(|cpu| cpu.exists()).for_each(|&cpu| self.serve_from_preferred(cpu));
     }
 }
 

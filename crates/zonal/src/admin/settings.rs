@@ -155,7 +155,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
                 settings.iter().for_each(|&setting| next.put(setting, to.get(setting)));
                 self.check_min_free(&next.watermarks, PageCount::ZERO)?;
             }
-            Affects::Pagesets if to.tuning == PagesetTuning::DepthPublished => {
+            // Only here, because `to` has the rule of the creation if another setting changes.
+            _ if settings == [Setting::PagesetTuning] && to.tuning == PagesetTuning::DepthPublished => {
                 self.zones.iter().try_for_each(|zone| self.check_slots(zone))?;
             }
             _ => to.check_percent()?,

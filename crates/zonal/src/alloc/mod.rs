@@ -120,11 +120,11 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 
     /// Serves a plain request for a single frame that [`Self::pop_fast`] does not serve, which is mostly because a counter must be
-    /// folded.
+    /// folded. A slot that serves for another zone is left to the route, which may find that the zone serves again.
     #[inline(never)]
     fn serve_plain(&self, flags: RequestFlags) -> Result<Block, AllocError> {
         if let Some(cpu) = self.current_cpu_info()
-            && let Some(slot) = self.slots.of(cpu.id)
+            && let Some(slot) = self.slots.of(cpu.id).filter(|slot| slot.is_preferred())
             && let Some(popped) = self.fold_and_pop(slot, cpu, flags.kind, false)
             && let Some(block) = self.mark_popped(slot, popped, flags.kind)
         {

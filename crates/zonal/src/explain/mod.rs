@@ -87,7 +87,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`Allocator::alloc`].
+    /// The errors of [`Allocator::alloc`]. A handler gets [`AllocError::Reentered`] more often, because requests whose steps are
+    /// reported lock the pageset.
     pub fn alloc_explained(
         &self,
         request: &Request<'_>,

@@ -70,8 +70,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
         let walk = |_| {
             let rules = ScanRules::new(self, context, watermark, Past::Heeded);
-            let (marks, preferred) = (&mut *marks, None);
-            let (respects_bits, met_marks) = (None, false);
+            let (marks, preferred, respects_bits, met_marks) = (&mut *marks, None, None, false);
             Walk { state: self, context, rules, watermark, marks, respects_bits, preferred, met_marks }
                 .run()
                 .ok()

@@ -268,7 +268,7 @@ impl<'m, P: Platform> PagesetSlots<'m, P> {
     /// The value before the slots are built.
     pub(crate) const NONE: Self = Self { table: &[], current: &[], of_each: 0 };
 
-    /// Returns all slots, at least one.
+    /// Returns all slots; the first belongs to no pageset.
     #[inline(always)]
     pub fn table(&self) -> &'m [PagesetSlot<'m, P>] {
         self.table

@@ -56,8 +56,7 @@ impl Config {
         }
     }
 
-    /// Returns an error if [`Self::min_unmapped_percent`] is outside its setting's range. Other fields have types that
-    /// exclude such values.
+    /// Returns an error if [`Self::min_unmapped_percent`] is outside its setting's range.
     pub(crate) fn check_percent(&self) -> Result<(), ConfigError> {
         let percent = self.min_unmapped_percent;
         match Setting::MinUnmappedRatio.info().values.range() {

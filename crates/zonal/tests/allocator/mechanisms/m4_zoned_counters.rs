@@ -4,8 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::common::scenarios::{Random, Scripted, one_cpu, order, with_min};
+use crate::common::scenarios::{Random, Scripted, one_cpu, order, pages, with_min};
 use crate::common::{Plan, World, node, run_on};
+use zonal::rules::watermarks::WatermarkSettings;
 use zonal::snapshot::Locality;
 use zonal::units::{CpuId, ZoneKind};
 use zonal::{Config, Policy, Request};
@@ -208,4 +209,22 @@ fn a_cpu_whose_node_has_no_memory_hits_the_first_of_its_list() {
     run_on(0);
     (0..10).for_each(|_| assert_eq!(world.server(&Request::page()), 1));
     assert_eq!(localities(&world), [Locality::default(), count(10, 0, 0, 0, 0, 10)]);
+}
+
+/// A step that must fold a counter also looks whether the preferred zone serves again, so no tick is needed.
+#[test]
+fn a_cpu_served_by_another_node_returns_at_a_fold_when_watermarks_fall() {
+    let world = Plan::even(2, 1, 1 << 15).build(&with_min(8192));
+    run_on(0);
+    let served_by = || world.allocator.alloc(&Request::page()).unwrap().node;
+    while served_by() == node(0) {}
+    let pair = || {
+        let block = world.allocator.alloc(&Request::page()).unwrap();
+        world.free([block]);
+        block.node
+    };
+    (0..1000).for_each(|_| assert_eq!(pair(), node(1)));
+    let low = WatermarkSettings { min_free: Some(pages(64)), ..WatermarkSettings::default() };
+    world.allocator.set_watermarks(low).unwrap();
+    assert!((0..1000).any(|_| pair() == node(0)), "no request folds a counter");
 }
