@@ -360,16 +360,16 @@ impl<C: Cells> Executor<'_, '_, C> {
             }
             _ => {}
         }
+        let quarantined_max = self.quarantined_max;
+        let may_hold = |held, free| held == free || (held < free && quarantined_max > 0);
         let held = record.held[1];
-        assert!(
-            held == free(&self.model) || (held < free(&self.model) && self.quarantined_max > 0),
-            "{held}"
-        );
+        assert!(may_hold(held, free(&self.model)), "{held}");
         if let (spec, Some(block)) = &record.page {
             self.take(spec, block.first, Shape::Block(block.order));
-            assert!(self.quarantined_max > 0 || held == free(&self.model), "{block:?} is of the fence");
         }
-        let is_whole = held == range.count;
+        let last = record.held[2];
+        assert!(last >= held && may_hold(last, free(&self.model)), "{last} after {held}");
+        let is_whole = last == range.count;
         assert!(execution.effects.are_none(), "a fence calls no reclaimer");
         match record.end {
             FenceEnd::Release => {}

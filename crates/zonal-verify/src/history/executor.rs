@@ -60,8 +60,8 @@ pub(super) enum Answer {
 
 /// What happened between the begin and the end of a fence.
 pub(super) struct FenceRecord {
-    /// Frames that it held at first, and after the free.
-    pub(super) held: [PageCount; 2],
+    /// Frames that it held at first, after the free, and after the request, which may empty the quarantine.
+    pub(super) held: [PageCount; 3],
     pub(super) freed: Answer,
     /// Request for a page and its result, after the free.
     pub(super) page: (RequestSpec, Option<Block>),
@@ -321,9 +321,10 @@ impl<'m, C: Cells> Executor<'_, 'm, C> {
         let before = fence.held();
         let freed =
             self.model.nth(nth).map_or(Answer::Nothing, |(first, held)| self.free_held(first, held.shape));
-        let held = [before, fence.held()];
+        let after_free = fence.held();
         let spec = RequestSpec { wait: Wait::Never, ..RequestSpec::plain(0) };
         let page = with_request(&spec, self.policies.at(0), |request| a.alloc(request)).ok();
+        let held = [before, after_free, fence.held()];
         let (mut run, mut is_offline) = (None, false);
         match end {
             FenceEnd::Release => fence.release(),

@@ -18,7 +18,7 @@
 //!     CpuLocal::pop_current              release_page
 //!                                        CpuLocal::push_current    on Linux a restartable sequence, like pops
 //!                                        put_refused               if the step did not complete
-//!   serve_plain                        free_routed
+//!   serve_folding                      free_routed
 //!     fold_and_pop                       route_of_free
 //!   alloc_routed                         FrameTable::release, or refuse_free
 //!     route_to_slot                      push_routed
@@ -73,14 +73,14 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// that fails with `OutOfMemory` may have reclaimed frames and drained pagesets.
     #[inline(always)]
     pub fn alloc(&self, request: &Request<'_>) -> Result<Block, AllocError> {
-        if let Some(block) = self.state.pop_fast(request) {
-            return Ok(block);
-        }
-        if request.is_plain() && request.flags.order == Order::PAGE {
-            return self.state.serve_plain(request.flags);
-        }
         // The fields are passed separately, so that a request built for this call never has to be stored in memory.
-        self.state.alloc_routed(request.flags, request.policy, request.near, request.allowed, request.below)
+        let popped = self.state.pop_fast(request);
+        let Request { flags, policy, near, allowed, below } = *request;
+        match popped {
+            Some(Some(block)) => Ok(block),
+            Some(None) => self.state.serve_folding(flags, policy, near, allowed, below),
+            None => self.state.alloc_routed(flags, policy, near, allowed, below),
+        }
     }
 
     /// Frees the block of `order` that starts at `first`.
@@ -101,9 +101,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
 impl<'m, P: Platform> MachineState<'m, P> {
     /// Pops a single frame from the CPU's slot, if the slot belongs to the zone at which a scan for the request would begin.
     ///
-    /// This is route and pop in one. Returns `None` if the request needs another rung.
+    /// This is route and pop in one. Returns `None` if the request needs another slot, and `Some(None)` if the pop failed.
     #[inline(always)]
-    fn pop_fast(&self, request: &Request<'_>) -> Option<Block> {
+    fn pop_fast(&self, request: &Request<'_>) -> Option<Option<Block>> {
         if request.flags.order != Order::PAGE {
             return None;
         }
@@ -116,21 +116,30 @@ impl<'m, P: Platform> MachineState<'m, P> {
         } else {
             return None;
         };
-        self.mark_popped(slot, popped, kind)
+        Some(self.mark_popped(slot, popped, kind))
     }
 
-    /// Serves a plain request for a single frame that [`Self::pop_fast`] does not serve, which is mostly because a counter must be
-    /// folded. A slot that serves for another zone is left to the route, which may find that the zone serves again.
+    /// Pops like [`Self::pop_fast`] under the pageset's lock, if a counter must be folded, which is the commonest reason why that
+    /// did not serve a request. A slot that serves for another zone is left to the route, which may find that the preferred
+    /// zone serves again.
     #[inline(never)]
-    fn serve_plain(&self, flags: RequestFlags) -> Result<Block, AllocError> {
+    fn serve_folding(
+        &self,
+        flags: RequestFlags,
+        policy: Option<&dyn RequestPolicy>,
+        near: Option<&NodeMask>,
+        allowed: Option<&NodeMask>,
+        below: Pfn,
+    ) -> Result<Block, AllocError> {
+        let request = Request { flags, policy, allowed, near, below };
         if let Some(cpu) = self.current_cpu_info()
-            && let Some(slot) = self.slots.of(cpu.id).filter(|slot| slot.is_preferred())
+            && let Some(slot) = self.slots.of(cpu.id).filter(|slot| request.accepts_slot(slot))
             && let Some(popped) = self.fold_and_pop(slot, cpu, flags.kind, false)
             && let Some(block) = self.mark_popped(slot, popped, flags.kind)
         {
             return Ok(block);
         }
-        self.alloc_routed(flags, None, None, None, Pfn::new(0))
+        self.alloc_routed(flags, policy, near, allowed, below)
     }
 
     /// Serves every request that [`Self::pop_fast`] does not serve: routes it to a slot, and pops.
@@ -160,7 +169,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Climbs the rungs before the slow path, like [`Self::alloc_routed`], for a request whose steps are reported.
     #[cold]
     pub(crate) fn serve_without_scan(&self, request: &Request<'_>) -> Result<Option<Block>, AllocError> {
-        if let Some(block) = self.pop_fast(request) {
+        if let Some(Some(block)) = self.pop_fast(request) {
             return Ok(Some(block));
         }
         self.serve_locked(self.route_to_slot(request), request)
@@ -169,10 +178,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Climbs the rungs after the pop.
     #[inline(never)]
     fn alloc_locked(&self, route: Option<Route<'m, P>>, request: Request<'_>) -> Result<Block, AllocError> {
-        match self.serve_locked(route, &request)? {
-            Some(block) => Ok(block),
-            None => self.alloc_slow(&request),
-        }
+        self.serve_locked(route, &request)?.map_or_else(|| self.alloc_slow(&request), Ok)
     }
 
     /// Serves a request under the lock of its pageset; returns `None` if it needs the slow path.
@@ -184,10 +190,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
         self.may_begin(request)?;
         let route = route.or_else(|| self.route_by_zone(request));
         let block = route.and_then(|route| self.pop_locked(&route, request));
-        if let Some(block) = block
-            && self.hardening.zero == ZeroOn::EveryAllocation
-        {
-            self.zero(block.first, block.order.pages());
+        if self.hardening.zero == ZeroOn::EveryAllocation {
+            block.inspect(|block| self.zero(block.first, block.order.pages()));
         }
         Ok(block)
     }
@@ -221,18 +225,14 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let (zone, cpu, flags) = (&self.zones[route.zone.index()], route.cpu, &request.flags);
         let Some(stack) = route.stack else { return self.split_preferred(zone, cpu, flags) };
         self.return_to_preferred(route, request);
-        if let (Role::ServingFor(_), Some(slot)) = (route.role, route.slot)
-            && let Some(popped) = self.fold_and_pop(slot, route.cpu, flags.kind, false)
-        {
-            return self.mark_popped(slot, popped, flags.kind);
-        }
         if let Role::ServingFor(preferred) = route.role {
-            return self.serve_instead(
-                self.own_pageset(zone, cpu)?,
-                &self.zones[preferred.index()],
-                stack,
-                flags,
-            );
+            if let Some(slot) = route.slot
+                && let Some(popped) = self.fold_and_pop(slot, cpu, flags.kind, false)
+            {
+                return self.mark_popped(slot, popped, flags.kind);
+            }
+            let preferred = &self.zones[preferred.index()];
+            return self.serve_instead(self.own_pageset(zone, cpu)?, preferred, stack, flags);
         }
         let session = self.own_pageset(zone, cpu)?;
         if route.is_beside() && session.serves_for_another() {
