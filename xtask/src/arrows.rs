@@ -1,7 +1,9 @@
 //! The allowed dependencies between crates, which form a directed acyclic graph. The core has no dependencies.
 //!
-//! The dependencies are read from the manifests. Tests and build scripts must follow the same rules, but may use
-//! external crates. Related files: `folders.rs` checks dependencies within crates, and `style.rs` checks the sources.
+//! There are two groups of crates: those that embedders and users build, and those that study them by simulation,
+//! measurement, prediction and verification. Crates of the first group never use the second, so programs with pools
+//! contain nothing of it. The dependencies are read from the manifests. Build scripts and tests must follow the same
+//! rules, apart from [`TESTING`] and [`TESTS`], but may use external crates. Related files: `folders.rs` checks dependencies within crates, and `style.rs` checks the sources.
 
 use std::path::Path;
 
@@ -10,15 +12,24 @@ use toml::Table;
 /// The crate that the tests of every crate may use.
 const TESTING: &str = "zonal-testing";
 
-/// Each crate of the workspace and the workspace crates that it may use.
-const ARROWS: [(&str, &[&str]); 16] = [
-    (TESTING, &[]),
+/// A crate and the workspace crates that it may use.
+type Arrow = (&'static str, &'static [&'static str]);
+
+/// The crates that embedders and users build. None of them may use a crate that is missing here.
+const BUILT: [Arrow; 6] = [
     ("zonal", &[]),
-    ("zonal-machine", &["zonal"]),
-    ("zonal-linux", &["zonal", "zonal-machine"]),
-    ("zonal-workload", &["zonal"]),
+    ("zonal-model", &["zonal"]),
+    ("zonal-linux", &["zonal", "zonal-model"]),
     // Its tests use the crate with all of its features on.
     ("zonal-adapters", &["zonal", "zonal-linux", "zonal-adapters"]),
+    ("zonal-c", &["zonal", "zonal-linux"]),
+    ("zonal-malloc", &["zonal-model", "zonal-linux"]),
+];
+
+/// The crates that study those, and their front ends.
+const STUDY: [Arrow; 9] = [
+    ("zonal-machine", &["zonal", "zonal-model"]),
+    ("zonal-workload", &["zonal"]),
     ("zonal-page", &[]),
     ("zonal-bench", &["zonal", "zonal-machine", "zonal-workload", "zonal-linux", "zonal-page", "zonal-lab"]),
     ("zonal-lab", &["zonal", "zonal-machine", "zonal-page"]),
@@ -36,11 +47,17 @@ const ARROWS: [(&str, &[&str]); 16] = [
             "zonal-live",
         ],
     ),
-    ("zonal-c", &["zonal", "zonal-linux"]),
-    ("zonal-malloc", &["zonal-machine", "zonal-linux"]),
     ("zonal-python", &["zonal", "zonal-machine", "zonal-linux", "zonal-lab"]),
     ("zonal-verify", &[TESTING, "zonal", "zonal-machine", "zonal-linux", "zonal-lab"]),
-    ("xtask", &[]),
+];
+
+/// The crates that only development uses.
+const DEVELOPMENT: [Arrow; 2] = [(TESTING, &[]), ("xtask", &[])];
+
+/// Crates whose tests may use more than the crates themselves.
+const TESTS: [Arrow; 1] = [
+    // Pools are compared with what the kernel's rules predict for the presets.
+    ("zonal-linux", &["zonal-machine"]),
 ];
 
 /// Returns every dependency that is not allowed, and every crate that is missing in the table.
@@ -66,20 +83,38 @@ fn check(manifest: &str) -> Result<Vec<String>, String> {
     let manifest: Table = manifest.parse().map_err(|error: toml::de::Error| error.to_string())?;
     let name =
         manifest.get("package").and_then(|p| p.get("name")).and_then(|n| n.as_str()).unwrap_or_default();
-    let Some((_, allowed)) = ARROWS.iter().find(|(known, _)| *known == name) else {
+    let Some(allowed) = arrow(name) else {
         return Ok(vec![format!("crate `{name}` is missing in xtask/src/arrows.rs")]);
     };
     let mut wrong = Vec::new();
     for (kind, used) in dependencies(&manifest) {
-        let for_tests = used == TESTING && kind == "dev-dependencies";
-        if !for_tests && ARROWS.iter().any(|(known, _)| *known == used) && !allowed.contains(&used.as_str()) {
-            wrong.push(format!("`{name}` must not use `{used}`"));
+        if arrow(&used).is_some() && !(kind == "dev-dependencies" && may_test_with(name, &used)) {
+            if is_built(name) && !is_built(&used) {
+                wrong.push(format!("`{name}`, which users build, must not use `{used}`, which they do not"));
+            } else if !allowed.contains(&used.as_str()) {
+                wrong.push(format!("`{name}` must not use `{used}`"));
+            }
         }
         if name == "zonal" && kind != "dev-dependencies" {
             wrong.push(format!("the core has no dependency, yet uses `{used}`"));
         }
     }
     Ok(wrong)
+}
+
+/// Returns the crates that a crate of the workspace may use.
+fn arrow(name: &str) -> Option<&'static [&'static str]> {
+    let mut all = BUILT.iter().chain(&STUDY).chain(&DEVELOPMENT);
+    all.find(|(known, _)| *known == name).map(|(_, allowed)| *allowed)
+}
+
+fn is_built(name: &str) -> bool {
+    BUILT.iter().any(|(known, _)| *known == name)
+}
+
+/// Whether only the tests of a crate may use `used`.
+fn may_test_with(name: &str, used: &str) -> bool {
+    used == TESTING || TESTS.iter().any(|(known, more)| *known == name && more.contains(&used))
 }
 
 /// Returns the kind and the crate of every dependency, including dependencies of specific targets.
@@ -117,6 +152,23 @@ mod tests {
             of("zonal-lab", "[dependencies]\nhost = { package = \"zonal-linux\", path = \"x\" }").len(),
             1
         );
+    }
+
+    #[test]
+    fn nothing_that_users_build_uses_what_studies_it() {
+        let uses =
+            |name: &str, used: &str, kind: &str| of(name, &format!("[{kind}]\n{used}.workspace = true"));
+        for (built, allowed) in BUILT {
+            assert!(allowed.iter().all(|used| is_built(used)), "{built}");
+            for (studies, _) in STUDY {
+                for kind in ["dependencies", "build-dependencies"] {
+                    assert!(uses(built, studies, kind)[0].contains("which users build"), "{built} {studies}");
+                }
+            }
+        }
+        assert!(uses("zonal-linux", "zonal-machine", "dev-dependencies").is_empty());
+        assert_eq!(uses("zonal-malloc", "zonal-machine", "dev-dependencies").len(), 1);
+        assert!(uses("zonal-machine", "zonal-model", "dependencies").is_empty());
     }
 
     #[test]

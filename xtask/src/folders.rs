@@ -37,7 +37,7 @@ struct Circle {
     why: &'static str,
 }
 
-const LAYERS: [Layers; 15] = [
+const LAYERS: [Layers; 16] = [
     Layers {
         name: "zonal",
         order: &[
@@ -130,27 +130,25 @@ const LAYERS: [Layers; 15] = [
     },
     Layers { name: "zonal-testing", order: &["edges", "ledger"], circles: &[], by_file: false },
     Layers {
+        name: "zonal-model",
+        order: &[
+            "bytes", "escape", "ids", "input", "kernel", "error", "model", "file", "export", "resolve",
+            "capture",
+        ],
+        circles: &[],
+        by_file: true,
+    },
+    Layers {
         name: "zonal-machine",
         order: &[
-            "bytes",
-            "escape",
-            "ids",
-            "input",
-            "kernel",
             "output",
-            "error",
             "old_tree",
-            "model",
-            "file",
             "owned",
             "predict",
             "at_boot",
             "advice",
             "report",
-            "export",
             "presets",
-            "resolve",
-            "capture",
             "tree_writer",
         ],
         circles: &[Circle {

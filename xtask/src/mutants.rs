@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use self::kept::{AROUND, Kept, States};
+use self::kept::{AROUND, Kept, States, package_of, tests_of};
 use self::outcomes::{builds_out_of_time, died_by_signals, total};
 use crate::deep::answers;
 use crate::planted;
@@ -135,7 +135,8 @@ impl Sample {
     fn test_unchanged(&self) -> Result<(), String> {
         for (package, _) in AROUND {
             let test = |more: &[&str]| {
-                let mut test = cargo(&self.copy, ["test", "-q", "--lib", "--tests", "-p", package]);
+                let mut test = cargo(&self.copy, ["test", "-q", "--lib", "--tests"]);
+                test.args(tests_of(package).iter().flat_map(|tests| ["-p", tests]));
                 succeeds(quickly_built(test.args(more)))
             };
             let built = test(&["--no-run"]);
@@ -148,8 +149,8 @@ impl Sample {
         Ok(())
     }
 
-    /// Tests one mutant. The call selects it as one shard of as many shards as there are mutants, because `cargo
-    /// mutants` (27.1) tests more mutants than `--re` selects.
+    /// Tests one mutant with the tests of [`tests_of`]. The call selects it as one shard of as many shards as there are
+    /// mutants, because `cargo mutants` (27.1) tests more mutants than `--re` selects.
     fn test(&self, root: &Path, name: &str) -> Result<String, String> {
         // An interrupted run leaves a mutant in the copy.
         if copied(root, &self.copy)? != self.states {
@@ -160,6 +161,8 @@ impl Sample {
         let mut run = of_packages(&self.copy);
         run.args(["--in-place", "--baseline=skip", "--sharding=slice", &shard]);
         run.arg(format!("--timeout={TEST_SECONDS}")).arg(format!("--build-timeout={BUILD_SECONDS}"));
+        let package = package_of(name).ok_or_else(|| format!("{name} is of no package"))?;
+        run.arg(format!("--test-package={}", tests_of(package).join(",")));
         run.args(["--cargo-arg=--lib", "--cargo-arg=--tests"]).arg("-o").arg(self.copy.with_file_name("one"));
         let ended = quickly_built(&mut run).output().map_err(|error| format!("cargo mutants: {error}"))?;
         let lists = self.copy.with_file_name("one").join("mutants.out");

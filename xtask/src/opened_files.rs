@@ -1,7 +1,7 @@
 //! Style rule: which sources may open, list, create or rename files.
 //!
-//! Paths that users name are read by one module, `input.rs` of `zonal-machine`, which bounds what it reads and follows no
-//! link out of a folder, and written by another one, `output.rs`. A call of the standard library, of `rustix` or the C
+//! Paths that users name are read by one module, `input.rs` of `zonal-model`, which bounds what it reads and follows no
+//! link out of a folder, and written by another one, `output.rs` of `zonal-machine`. A call of the standard library, of `rustix` or the C
 //! library elsewhere is a mistake unless the table has a reason for the file.
 
 use std::path::{Component, Path};
@@ -54,6 +54,7 @@ const CRATES: &[&str] = &[
     "zonal-live",
     "zonal-machine",
     "zonal-malloc",
+    "zonal-model",
     "zonal-page",
     "zonal-python",
     "zonal-workload",
@@ -61,11 +62,11 @@ const CRATES: &[&str] = &[
 
 /// The sources that may open files, with the reason.
 const ALLOWED: &[(&str, &str)] = &[
-    ("zonal-machine/src/input.rs", "reads all paths that users name"),
+    ("zonal-model/src/input.rs", "reads all paths that users name"),
     ("zonal-machine/src/output.rs", "writes all files, and finds those that killed runs left"),
     ("zonal-machine/src/tree_writer.rs", "writes trees"),
     ("zonal-machine/src/old_tree.rs", "looks at a tree that is to be replaced"),
-    ("zonal-machine/src/capture/kernel_log.rs", "reads /dev/kmsg"),
+    ("zonal-model/src/capture/kernel_log.rs", "reads /dev/kmsg"),
     ("zonal-lab/src/report/mod.rs", "checks that a folder takes files, with one that it creates and removes"),
     ("zonal-live/src/serve/token.rs", "reads the token, which may be in a pipe, up to a length"),
     ("zonal-bench/src/floor/lines.rs", "reads the list of CPUs in /sys"),
@@ -96,7 +97,7 @@ pub(crate) fn check(file: &Path, text: &str) -> Vec<Violation> {
         let unused = (1, "opens no files; remove it from `opened_files.rs`".to_owned());
         return found.peek().is_none().then_some(unused).into_iter().collect();
     }
-    let what = "files are opened by `zonal_machine::input` and `output`, or the source is in `opened_files.rs` with a reason";
+    let what = "files are opened by `zonal_model::input` and `zonal_machine::output`, or the source is in `opened_files.rs` with a reason";
     found.map(|(number, _)| (number, what.to_owned())).collect()
 }
 

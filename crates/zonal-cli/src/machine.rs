@@ -187,7 +187,7 @@ fn write(args: &MachineArgs, model: &MachineModel, rules: &Rules, report: &Repor
     }
     match &args.export {
         Some(file) if !fails(args, report) => {
-            model.write(file, replace)?;
+            output::write(file, &model.to_json(), Kind::Machine, replace)?;
             print_message(format_args!("wrote machine file {}", file.display()));
         }
         Some(file) => {

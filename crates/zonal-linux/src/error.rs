@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use zonal::error::ConfigError;
 use zonal::machine::TopologyError;
 use zonal::units::{NodeId, ZoneKind};
-use zonal_machine::Bytes;
+use zonal_model::Bytes;
 
 /// Why a pool could not be built.
 #[derive(Debug, thiserror::Error)]
@@ -293,7 +293,7 @@ pub(crate) fn node_list(nodes: impl Iterator<Item = NodeId>) -> String {
     match nodes.as_slice() {
         [] => "no node".into(),
         [node] => format!("node {node}"),
-        nodes => format!("nodes {}", zonal_machine::ids::format(nodes.iter().copied())),
+        nodes => format!("nodes {}", zonal_model::ids::format(nodes.iter().copied())),
     }
 }
 

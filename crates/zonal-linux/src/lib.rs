@@ -171,7 +171,7 @@ pub use zonal::snapshot::{
 pub use zonal::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneId, ZoneKind};
 pub use zonal::verify::{Counted, Fault, VerifyError};
 pub use zonal::{Allocator, FrameRun, NodeMask};
-pub use zonal_machine::MachineModel;
+pub use zonal_model::MachineModel;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

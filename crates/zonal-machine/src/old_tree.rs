@@ -13,8 +13,10 @@ use std::io::{self, ErrorKind};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
-use crate::escape::Excerpt;
-use crate::input::{self, Limit};
+use rustix::io::Errno;
+use zonal_model::Excerpt;
+use zonal_model::input::{self, Limit};
+
 use crate::output::{Replace, exists};
 
 /// The name of the file that lists the files that zonal wrote to a folder.
@@ -83,7 +85,7 @@ impl OldTree {
             return Err(exists("it is a symbolic link, which is not followed; name the directory itself"));
         }
         if !found.is_dir() {
-            return Err(io::Error::from_raw_os_error(libc::ENOTDIR));
+            return Err(Errno::NOTDIR.into());
         }
         let mut looked = Self::default();
         Look { root, written: listed(root), new, replace }.folder(PathBuf::new(), &mut looked)?;

@@ -6,7 +6,7 @@
 //! which zonal recognises its own files. `docs/decisions/0030-files-are-renamed-into-place.md` says what this does not
 //! guarantee.
 //!
-//! Related files: `export.rs` and `tree_writer.rs` write machines with this module, the lab its results, and the command
+//! Related files: `tree_writer.rs` writes trees with this module, the lab its results, and the command
 //! line its charts and its manual.
 
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
@@ -16,9 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process;
 
 use tempfile::NamedTempFile;
-
-use crate::escape::Excerpt;
-use crate::input;
+use zonal_model::{Excerpt, input};
 
 /// The reason why a file was not written.
 #[derive(Debug, thiserror::Error)]

@@ -2,8 +2,7 @@
 
 use zonal::machine::{FrameRange, Machine, NodeDescription, TopologyError, ZoneDescription};
 use zonal::units::{CpuId, NodeId, PageCount, ZoneKind};
-
-use crate::model::{MachineModel, Presence};
+use zonal_model::{MachineModel, Presence};
 
 /// The online nodes and the zones of a machine, owning the data that [`Machine`] borrows.
 #[derive(Clone, Debug)]

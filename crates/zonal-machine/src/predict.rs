@@ -4,11 +4,9 @@
 use zonal::rules::fallback_order::{build_sequence, fallback_order};
 use zonal::rules::pageset_limits::{PagesetLimits, PagesetZone};
 use zonal::rules::stat_threshold::stat_threshold;
-use zonal::rules::watermarks::{MovableMin, WatermarkSettings, Watermarks};
+use zonal::rules::watermarks::{WatermarkSettings, Watermarks};
 use zonal::units::{NodeId, PageCount, ZoneKind};
-
-use crate::kernel::{OfflineLists, Rules};
-use crate::model::{MachineModel, Presence, Settings, ZoneModel};
+use zonal_model::{MachineModel, OfflineLists, Presence, Rules, ZoneModel};
 
 /// The predicted values of a machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -56,29 +54,13 @@ pub(crate) fn orders(model: &MachineModel, rules: &Rules) -> Vec<Vec<NodeId>> {
     orders
 }
 
-impl Settings {
-    /// Returns the watermark settings of a machine whose frames have `page_bytes` bytes.
-    #[must_use]
-    pub fn watermarks(&self, page_bytes: u32, movable_min: MovableMin) -> WatermarkSettings {
-        let [dma, dma32, normal, movable, _] = self.lowmem_reserve_ratio;
-        let in_pages = |kib: u64| PageCount::new(kib / (u64::from(page_bytes) / 1024));
-        WatermarkSettings {
-            min_free: self.min_free_kib.map(in_pages),
-            scale_factor: self.watermark_scale_factor,
-            lowmem_reserve_ratio: [dma, dma32, normal, movable],
-            movable_min,
-        }
-    }
-}
-
-impl MachineModel {
-    pub(crate) fn watermark_settings(&self, rules: &Rules) -> WatermarkSettings {
-        self.settings.watermarks(self.page_bytes, rules.movable_min)
-    }
+/// Returns the watermark settings that a kernel with these rules uses on a machine.
+pub(crate) fn watermark_settings(model: &MachineModel, rules: &Rules) -> WatermarkSettings {
+    model.settings.watermarks(model.page_bytes, rules.movable_min)
 }
 
 fn zones(model: &MachineModel, rules: &Rules) -> Vec<ZonePrediction> {
-    let settings = model.watermark_settings(rules);
+    let settings = watermark_settings(model, rules);
     let basis = settings.basis(model.zones.iter().map(|zone| (zone.kind, zone.managed)), model.page_bytes);
     let online_cpus = model.online_cpus();
     let pagesets = rules.pagesets(model.settings.high_fraction);

@@ -1,8 +1,8 @@
-//! Well-known machines, which this code builds in the form of machine files.
+//! Models of well-known machines.
 
-use crate::error::MachineError;
-use crate::file::{FileKind, FileMachine, FileNode, FileRow, FileZone};
-use crate::model::MachineModel;
+use zonal::machine::LOCAL_DISTANCE;
+use zonal::units::{CpuId, NodeId, PageCount, Pfn, ZoneKind};
+use zonal_model::{MachineError, MachineModel, NodeModel, Presence, Settings, ZoneModel};
 
 /// A machine that can be selected by name.
 #[derive(Clone, Copy, Debug)]
@@ -120,64 +120,74 @@ pub fn preset(name: &str) -> Result<MachineModel, MachineError> {
         let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
         return Err(MachineError::UnknownPreset { name: name.to_owned(), known: names.join(", ") });
     };
-    MachineModel::resolve((found.plan)().file(name), name)
+    Ok((found.plan)().model(name))
 }
 
 /// Returns the distance between two nodes of a mesh `WIDTH` nodes wide.
-fn mesh<const WIDTH: usize>(a: usize, b: usize) -> i64 {
+fn mesh<const WIDTH: usize>(a: usize, b: usize) -> u8 {
     let hops = (a % WIDTH).abs_diff(b % WIDTH) + (a / WIDTH).abs_diff(b / WIDTH);
-    10 + 3 * hops as i64
+    LOCAL_DISTANCE + 3 * hops as u8
 }
 
 /// The description from which a preset is built. The nodes' memory is consecutive.
 struct Plan {
-    page_bytes: u64,
+    page_bytes: u32,
     /// CPUs and MiB of each node.
-    nodes: Vec<(u64, u64)>,
+    nodes: Vec<(u32, u64)>,
     /// Distance between two different nodes.
-    distance: fn(usize, usize) -> i64,
+    distance: fn(usize, usize) -> u8,
 }
 
 impl Plan {
-    fn new(nodes: Vec<(u64, u64)>, distance: fn(usize, usize) -> i64) -> Self {
+    fn new(nodes: Vec<(u32, u64)>, distance: fn(usize, usize) -> u8) -> Self {
         Self { page_bytes: 4096, nodes, distance }
     }
 
-    fn file(&self, name: &str) -> FileMachine {
+    /// Builds the model. A test checks that every preset is a possible machine.
+    fn model(&self, name: &str) -> MachineModel {
         let (mut cpu, mut frame) = (0, 0);
         let (mut nodes, mut zones) = (Vec::new(), Vec::new());
         for (at, &(cpus, mib)) in self.nodes.iter().enumerate() {
-            let distance = |to| if at == to { 10 } else { (self.distance)(at, to) };
-            let row = (0..self.nodes.len()).map(|to| (to as u64, distance(to)));
-            nodes.push(FileNode {
-                id: at as u64,
-                cpus: (cpu..cpu + cpus).collect(),
-                distances: FileRow(row.collect()),
+            let id = u16::try_from(at).ok().and_then(NodeId::new).expect("presets have few nodes");
+            let distance = |to| if at == to { LOCAL_DISTANCE } else { (self.distance)(at, to) };
+            nodes.push(NodeModel {
+                id,
+                presence: Presence::Online,
+                cpus: (cpu..cpu + cpus).map(CpuId::new).collect(),
+                distances: (0..self.nodes.len()).map(distance).collect(),
             });
-            let end = frame + (mib << 20) / self.page_bytes;
-            self.cut(at as u64, frame, end, &mut zones);
+            let end = frame + (mib << 20) / u64::from(self.page_bytes);
+            self.cut(id, frame, end, &mut zones);
             (cpu, frame) = (cpu + cpus, end);
         }
-        FileMachine { name: name.to_owned(), page_bytes: self.page_bytes, nodes, zones, ..Default::default() }
+        let (name, settings) = (name.to_owned(), Settings::default());
+        MachineModel { name, page_bytes: self.page_bytes, nodes, zones, settings, observed: None }
     }
 
     /// Splits a node's frames into zones. Machines with 4 KiB pages are PCs, whose zones end at 16 MiB and 4 GiB. Other
     /// machines have one zone per node.
-    fn cut(&self, node: u64, start: u64, end: u64, zones: &mut Vec<FileZone>) {
+    fn cut(&self, node: NodeId, start: u64, end: u64, zones: &mut Vec<ZoneModel>) {
         let pc = [
-            (FileKind::Dma, 1, 4096),
-            (FileKind::Dma32, 4096, 1 << 20),
-            (FileKind::Normal, 1 << 20, u64::MAX),
+            (ZoneKind::Dma, 1, 4096),
+            (ZoneKind::Dma32, 4096, 1 << 20),
+            (ZoneKind::Normal, 1 << 20, u64::MAX),
         ];
-        let other = [(FileKind::Normal, 0, u64::MAX)];
+        let other = [(ZoneKind::Normal, 0, u64::MAX)];
         let kinds: &[_] = if self.page_bytes == 4096 { &pc } else { &other };
         for &(kind, from, to) in kinds {
             let (start, end) = (start.max(from), end.min(to));
             if start < end {
-                let spanned = end - start;
+                let spanned = PageCount::new(end - start);
                 // A kernel uses about 1/64 of memory for its page metadata.
-                let managed = spanned - spanned / 64;
-                zones.push(FileZone { node, kind, start, spanned, present: spanned, managed });
+                let managed = PageCount::new(spanned.get() - spanned.get() / 64);
+                zones.push(ZoneModel {
+                    node,
+                    kind,
+                    start: Pfn::new(start),
+                    spanned,
+                    present: spanned,
+                    managed,
+                });
             }
         }
     }
@@ -187,8 +197,8 @@ impl Plan {
 mod tests {
     use super::*;
     use crate::OwnedMachine;
-    use crate::kernel::{KernelVersion, Rules};
     use crate::predict::predict;
+    use crate::{KernelVersion, Rules};
 
     #[test]
     fn every_preset_is_a_machine() {

@@ -10,11 +10,10 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use zonal::rules::pageset_limits::HighRule;
 use zonal::units::{NodeId, PageCount};
+use zonal_model::{MachineModel, Observed, ObservedZone, Presence, Rules, ZoneModel};
 
 use crate::advice::advise;
 use crate::at_boot::{AtBoot, Machine, explain_at_boot};
-use crate::kernel::Rules;
-use crate::model::{MachineModel, Observed, ObservedZone, Presence};
 use crate::predict::{Prediction, ZonePrediction, predict};
 
 /// The report on a machine.
@@ -229,7 +228,7 @@ pub fn explain(model: &MachineModel, rules: &Rules) -> Report {
 
 fn zones(model: &MachineModel, rules: &Rules, prediction: &Prediction) -> Vec<ZoneReport> {
     let tuned = rules.high == HighRule::Tuned;
-    let report = |(zone, predicted): (&crate::ZoneModel, &ZonePrediction)| {
+    let report = |(zone, predicted): (&ZoneModel, &ZonePrediction)| {
         let ZonePrediction { watermarks, limits, .. } = predicted;
         ZoneReport {
             node: zone.node.get(),

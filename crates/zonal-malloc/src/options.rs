@@ -157,7 +157,7 @@ fn size(value: &str) -> Option<u64> {
 
 /// Returns the nodes of, for example, `0,2-3`.
 fn nodes(value: &str) -> Option<Vec<NodeId>> {
-    let ids = zonal_machine::ids::parse(value, 1 << 16)?;
+    let ids = zonal_model::ids::parse(value, 1 << 16)?;
     ids.into_iter().map(|id| NodeId::new(id as u16)).collect()
 }
 

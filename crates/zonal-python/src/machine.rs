@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use zonal::rules::fallback_order::NodeLoad;
 use zonal::settings::NamedRule;
-use zonal_machine::output::Replace;
+use zonal_machine::output::{self, Kind, Replace};
 use zonal_machine::{
     Capture, KernelVersion, MachineModel, NodeModel, PRESETS, Presence, Rules, capture, capture_live,
     explain, preset,
@@ -195,7 +195,8 @@ impl Machine {
     #[pyo3(signature = (path, *, force = false))]
     #[expect(clippy::needless_pass_by_value, reason = "Python passes paths by value")]
     fn write(&self, path: PathBuf, force: bool) -> PyResult<()> {
-        self.model.write(&path, replace(force)).map_err(|error| write_error(&error))
+        output::write(&path, &self.model.to_json(), Kind::Machine, replace(force))
+            .map_err(|error| write_error(&error))
     }
 
     fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {

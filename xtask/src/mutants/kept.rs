@@ -16,13 +16,20 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// The packages around the core whose mutants are tested with their own tests, and the packages that each uses.
-pub(super) const AROUND: [(&str, &[&str]); 4] = [
-    ("zonal-linux", &["zonal", "zonal-machine", "zonal-testing"]),
-    ("zonal-machine", &["zonal", "zonal-testing"]),
+/// The packages around the core whose mutants are tested, and the packages that each or its [tests](tests_of) use.
+pub(super) const AROUND: [(&str, &[&str]); 5] = [
+    ("zonal-linux", &["zonal", "zonal-model", "zonal-machine", "zonal-testing"]),
+    ("zonal-model", &["zonal", "zonal-machine", "zonal-testing"]),
+    ("zonal-machine", &["zonal", "zonal-model", "zonal-testing"]),
     ("zonal-workload", &["zonal"]),
-    ("zonal-lab", &["zonal", "zonal-machine", "zonal-page", "zonal-testing"]),
+    ("zonal-lab", &["zonal", "zonal-model", "zonal-machine", "zonal-page", "zonal-testing"]),
 ];
+
+/// Returns the packages whose tests a mutant of a package must pass. Those of `zonal-machine` read and capture machines.
+pub(super) fn tests_of(package: &str) -> Vec<&str> {
+    let more = (package == "zonal-model").then_some("zonal-machine");
+    [package].into_iter().chain(more).collect()
+}
 
 /// Hashes bytes with FNV-1a, which is the same on every platform.
 pub(super) fn hash(start: u64, bytes: impl IntoIterator<Item = u8>) -> u64 {
@@ -61,8 +68,7 @@ impl States {
 
     /// Returns the state of a mutant's package, whose name begins with the package's path.
     pub(super) fn of_mutant(&self, name: &str) -> Option<&str> {
-        let package = name.strip_prefix("crates/")?.split('/').next()?;
-        self.0.get(package).map(String::as_str)
+        self.0.get(package_of(name)?).map(String::as_str)
     }
 
     /// Returns the states as text, with the name of each package.
@@ -70,6 +76,11 @@ impl States {
         let states = self.0.iter().map(|(package, state)| format!("{package} {state}"));
         states.collect::<Vec<_>>().join(", ")
     }
+}
+
+/// Returns a mutant's package, whose path its name begins with.
+pub(super) fn package_of(name: &str) -> Option<&str> {
+    name.strip_prefix("crates/")?.split('/').next()
 }
 
 /// A file of results.
@@ -113,7 +124,9 @@ mod tests {
     impl Workspace {
         fn new() -> Self {
             let workspace = Self(tempfile::tempdir().unwrap());
-            for package in ["zonal", "zonal-testing", "zonal-machine", "zonal-linux", "zonal-lab"] {
+            for package in
+                ["zonal", "zonal-testing", "zonal-model", "zonal-machine", "zonal-linux", "zonal-lab"]
+            {
                 workspace.write(&format!("crates/{package}/src/lib.rs"), "one");
                 workspace.write(&format!("crates/{package}/tests/all.rs"), "one");
             }
@@ -156,6 +169,7 @@ mod tests {
             ("crates/zonal-lab/tests/new.rs", [true, true, false]),
             ("crates/zonal-linux/src/lib.rs", [false, true, true]),
             ("crates/zonal-machine/src/lib.rs", [false; 3]),
+            ("crates/zonal-model/src/lib.rs", [false; 3]),
             ("crates/zonal/src/lib.rs", [false; 3]),
             ("crates/zonal-testing/src/lib.rs", [false; 3]),
             ("Cargo.lock", [false; 3]),

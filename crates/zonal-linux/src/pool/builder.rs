@@ -10,7 +10,7 @@ use std::path::Path;
 
 use zonal::Config;
 use zonal::units::NodeId;
-use zonal_machine::MachineModel;
+use zonal_model::MachineModel;
 
 use super::core::PoolCore;
 use super::handle::Pool;

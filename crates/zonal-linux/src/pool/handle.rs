@@ -14,7 +14,7 @@ use zonal::error::{AllocError, FreeBulkError, FreeError};
 use zonal::platform::reclaimer::Reclaimer;
 use zonal::request::Block;
 use zonal::units::{Order, PageCount, Pfn};
-use zonal_machine::Bytes;
+use zonal_model::Bytes;
 
 use super::core::PoolCore;
 use super::core_ref::CoreRef;

@@ -1,6 +1,6 @@
 //! Reads the running machine's topology and its currently available memory.
 //!
-//! `zonal-machine` captures the topology. Paths are relative to a root directory, so that captured trees can be read
+//! `zonal-model` captures the topology. Paths are relative to a root directory, so that captured trees can be read
 //! as well. Where the kernel does not support nodes, or hides them, the result is one node and the reason. Related
 //! files: `topology/nodes.rs` defines the nodes, and `topology/mod.rs` makes a topology of the result.
 
@@ -9,7 +9,7 @@ use std::path::Path;
 
 use zonal::machine::LOCAL_DISTANCE;
 use zonal::units::{CpuId, NodeId, ZoneKind};
-use zonal_machine::{MachineModel, capture};
+use zonal_model::{MachineModel, capture};
 
 use super::limits::meminfo_field;
 use super::nodes::{TopologyNode, ZoneShare, nodes_of};

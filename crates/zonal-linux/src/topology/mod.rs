@@ -15,7 +15,7 @@ mod nodes;
 use zonal::machine::LOCAL_DISTANCE;
 use zonal::units::{CpuId, MAX_NODES, NodeId, ZoneKind};
 
-use zonal_machine::MachineModel;
+use zonal_model::MachineModel;
 
 use crate::error::{PoolError, node_list};
 use nodes::nodes_of;

@@ -4,7 +4,7 @@
 //! nodes of the running machine, and `topology/mod.rs` combines nodes into a topology.
 
 use zonal::units::{CpuId, NodeId, ZoneKind};
-use zonal_machine::{MachineModel, Presence};
+use zonal_model::{MachineModel, Presence};
 
 /// A zone's share of a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

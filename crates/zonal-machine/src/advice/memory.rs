@@ -3,10 +3,10 @@
 use zonal::rules::pageset_limits::HighRule;
 use zonal::rules::watermarks::default_min_free;
 use zonal::units::{PageCount, ZoneKind};
+use zonal_model::ZoneModel;
 
 use super::{View, info, list_first, warn, zone_name};
-use crate::model::ZoneModel;
-use crate::predict::ZonePrediction;
+use crate::predict::{ZonePrediction, watermark_settings};
 use crate::report::Advice;
 
 /// Approximate upper limit of the memory that one CPU allocates and touches in a second.
@@ -35,7 +35,7 @@ fn main_zones<'a>(view: &'a View<'_>) -> impl Iterator<Item = (&'a ZoneModel, &'
 fn reserved_pages(view: &View<'_>) -> (PageCount, PageCount) {
     let ordinary = view.model.zones.iter().filter(|zone| zone.kind != ZoneKind::Movable);
     let ordinary: PageCount = ordinary.map(|zone| zone.managed).sum();
-    let set = view.model.watermark_settings(view.rules).min_free;
+    let set = watermark_settings(view.model, view.rules).min_free;
     (ordinary, set.unwrap_or_else(|| default_min_free(ordinary, view.model.page_bytes)))
 }
 

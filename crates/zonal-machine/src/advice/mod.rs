@@ -9,9 +9,8 @@ mod memory;
 mod topology;
 
 use zonal::units::PageCount;
+use zonal_model::{MachineModel, Rules, ZoneModel};
 
-use crate::kernel::Rules;
-use crate::model::{MachineModel, ZoneModel};
 use crate::predict::{Prediction, ZonePrediction};
 use crate::report::{Advice, Balance, Severity, readable_size};
 

@@ -2,10 +2,9 @@
 
 use zonal::rules::fallback_order::NodeLoad;
 use zonal::units::{NodeId, PageCount};
+use zonal_model::{NodeModel, Presence, Rules};
 
 use super::{View, info, list_first, warn};
-use crate::kernel::Rules;
-use crate::model::{NodeModel, Presence};
 use crate::predict;
 use crate::report::{Advice, balance, ordinal};
 

@@ -16,9 +16,8 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 use zonal::rules::pageset_limits::HighRule;
 use zonal::units::PageCount;
+use zonal_model::{MachineModel, Observed, ObservedZone, Rules};
 
-use crate::kernel::Rules;
-use crate::model::{MachineModel, Observed, ObservedZone};
 use crate::predict::{Prediction, ZonePrediction, predict};
 use crate::report::{Check, ValueGroup, checks};
 use search::Found;

@@ -13,10 +13,10 @@ use zonal::rules::pageset_limits::PagesetZone;
 use zonal::rules::stat_threshold::stat_threshold;
 use zonal::rules::watermarks::{MovableMin, WatermarkBasis, WatermarkSettings};
 use zonal::units::{PageCount, ZoneKind};
+use zonal_model::{MachineModel, ObservedZone, Rules, ZoneModel};
 
 use super::node_sums::{NodeSums, Range};
-use crate::kernel::Rules;
-use crate::model::{MachineModel, ObservedZone, ZoneModel};
+use crate::predict::watermark_settings;
 
 /// Budget of a search, in evaluations of one zone for one total.
 const EVALUATIONS_MAX: u64 = 1 << 22;
@@ -100,7 +100,7 @@ impl<'a> Inverse<'a> {
     /// Creates the inverted rules. Returns `None` if the settings do not fix `min_free_kbytes`, or if the observed
     /// values contradict each other.
     fn new(model: &'a MachineModel, rules: &'a Rules, observed: &'a [ObservedZone]) -> Option<Self> {
-        let settings = model.watermark_settings(rules);
+        let settings = watermark_settings(model, rules);
         let mut nodes = Vec::new();
         for node in model.online_nodes() {
             let found = |zone: &ZoneModel| {

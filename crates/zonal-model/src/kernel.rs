@@ -2,7 +2,7 @@
 //!
 //! [`Rules::of`] is the table of the versions in which rules changed. The rules themselves are in `zonal::rules`.
 //!
-//! Related files: `predict.rs` applies the rules.
+//! Related files: `predict.rs` of `zonal-machine` applies the rules.
 
 use std::fmt;
 use std::str::FromStr;
@@ -71,7 +71,7 @@ pub enum OfflineLists {
     Built,
 }
 
-/// The rules of a kernel for the values that this crate predicts.
+/// The rules of a kernel for the values that `zonal-machine` predicts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rules {
     /// The version that follows these rules.

@@ -5,9 +5,10 @@ use std::io::{self, ErrorKind};
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-use super::nodes::NODES;
 use crate::error::MachineError;
 use crate::input::{self, Budget, Folder, Limit};
+
+pub(super) const NODES: &str = "sys/devices/system/node";
 
 /// Page size if no file states it.
 const USUAL_PAGE_BYTES: u64 = 4096;

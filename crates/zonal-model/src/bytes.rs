@@ -5,7 +5,7 @@ use std::fmt;
 /// A number of bytes, printed in binary units with at most two decimals, which are not rounded up.
 ///
 /// ```
-/// assert_eq!(zonal_machine::Bytes(3 << 29).to_string(), "1.5 GiB");
+/// assert_eq!(zonal_model::Bytes(3 << 29).to_string(), "1.5 GiB");
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Bytes(pub u64);

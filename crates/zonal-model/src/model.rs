@@ -3,14 +3,14 @@
 //! Offline nodes that may come online are listed among the others, so that indexes into [`MachineModel::nodes`] are the
 //! node indexes of the fallback order.
 //!
-//! Related files: `resolve.rs` creates a model, and `export.rs` writes it.
+//! Related files: `resolve.rs` creates a model, and `export.rs` formats it.
 
 use std::collections::BTreeMap;
 
 use zonal::Config;
 use zonal::config::NodeReclaim;
 use zonal::rules::fallback_order::{CpuPenalty, FallbackNodes};
-use zonal::rules::watermarks::MovableMin;
+use zonal::rules::watermarks::{MovableMin, WatermarkSettings};
 use zonal::settings::Setting;
 use zonal::units::{CpuId, NodeId, PageCount, Pfn, ZoneKind};
 
@@ -137,6 +137,19 @@ impl Settings {
             _ => return Vec::new(),
         };
         vec![number]
+    }
+
+    /// Returns the watermark settings of a machine whose frames have `page_bytes` bytes.
+    #[must_use]
+    pub fn watermarks(&self, page_bytes: u32, movable_min: MovableMin) -> WatermarkSettings {
+        let [dma, dma32, normal, movable, _] = self.lowmem_reserve_ratio;
+        let in_pages = |kib: u64| PageCount::new(kib / (u64::from(page_bytes) / 1024));
+        WatermarkSettings {
+            min_free: self.min_free_kib.map(in_pages),
+            scale_factor: self.watermark_scale_factor,
+            lowmem_reserve_ratio: [dma, dma32, normal, movable],
+            movable_min,
+        }
     }
 
     /// Sets the numbers of a setting.

@@ -14,7 +14,7 @@ use std::fmt::{self, Display, Write};
 /// a string of a JSON document, the escaped text has the same meaning as the original.
 ///
 /// ```
-/// use zonal_machine::Escaped;
+/// use zonal_model::Escaped;
 /// assert_eq!(Escaped("host\u{1b}[2J\n\u{202e}").to_string(), r"host\u001b[2J\n\u202e");
 /// assert_eq!(format!("{:<8}|", Escaped("größe")), "größe   |");
 /// ```
@@ -32,7 +32,7 @@ impl<T: Display> Display for Escaped<T> {
 /// Displays text as [`Escaped`] does, and omits the middle of long text so that it fits into an error.
 ///
 /// ```
-/// use zonal_machine::Excerpt;
+/// use zonal_model::Excerpt;
 /// assert_eq!(Excerpt::name("host\n").to_string(), r"host\n");
 /// let shown = Excerpt::name("a".repeat(1_000_000) + "z").to_string();
 /// assert!(shown.starts_with("aaa") && shown.contains("[...]") && shown.ends_with("aaz") && shown.len() < 210);

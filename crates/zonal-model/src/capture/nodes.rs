@@ -5,15 +5,13 @@ use std::ops::RangeInclusive;
 
 use zonal::units::MAX_NODES;
 
-use super::tree::Tree;
+use super::tree::{NODES, Tree};
 use crate::error::MachineError;
 use crate::file::{FileKind, FileZone};
 use crate::ids;
 use crate::input::Limit;
 use crate::model::NUMA_DEFAULT_DISTANCE;
 use crate::resolve::CPUS_MAX;
-
-pub(super) const NODES: &str = "sys/devices/system/node";
 
 /// The nodes found.
 pub(super) struct Topology {

@@ -4,7 +4,7 @@
 //! are errors.
 //!
 //! Related files: `resolve.rs` converts these types to a checked machine, and `export.rs` does the reverse. Captures
-//! and presets also produce these types.
+//! also produce these types.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,6 +1,6 @@
 //! Checks the description of a machine and converts it to a model. Every error names its field and the allowed values.
 //!
-//! Files, captures and presets are all converted by [`MachineModel::resolve`].
+//! Files and captures are both converted by [`MachineModel::resolve`].
 //!
 //! Related files: `file.rs` defines the input, and `model.rs` the result.
 

@@ -35,7 +35,9 @@ pub enum Limit {
 }
 
 impl Limit {
-    pub(crate) const fn bytes(self) -> u64 {
+    /// Returns the limit in bytes.
+    #[must_use]
+    pub const fn bytes(self) -> u64 {
         match self {
             Self::Document | Self::Log => 64 << 20,
             Self::ZoneInfo => 256 << 20,
@@ -69,7 +71,10 @@ pub fn read_text(path: &Path, limit: Limit) -> io::Result<String> {
 }
 
 /// Reads at most `most` bytes from the beginning of a regular file that is not a link.
-pub(crate) fn head(path: &Path, most: usize) -> io::Result<Vec<u8>> {
+///
+/// # Errors
+/// [`ErrorKind::InvalidInput`] for a file that is not regular, and the errors of the system.
+pub fn head(path: &Path, most: usize) -> io::Result<Vec<u8>> {
     check_regular(fs::symlink_metadata(path)?.file_type())?;
     let file = open(path, libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_NOFOLLOW)?;
     let mut bytes = Vec::new();

@@ -15,7 +15,7 @@ pub fn parts(list: &str) -> impl Iterator<Item = Result<(u64, u64), &str>> {
 /// `end`.
 ///
 /// ```
-/// use zonal_machine::ids::parse;
+/// use zonal_model::ids::parse;
 ///
 /// assert_eq!(parse("8,0-3\n", 1024), Some(vec![0, 1, 2, 3, 8]));
 /// assert_eq!(["3-1", "0-9999", "x", ""].map(|list| parse(list, 1024)), [const { None }; 4]);
@@ -36,7 +36,7 @@ pub fn parse(list: &str, end: u64) -> Option<Vec<u64>> {
 /// Formats ids, which must be in ascending order.
 ///
 /// ```
-/// assert_eq!(zonal_machine::ids::format([0_u16, 1, 2, 8]), "0-2,8");
+/// assert_eq!(zonal_model::ids::format([0_u16, 1, 2, 8]), "0-2,8");
 /// ```
 pub fn format(ids: impl IntoIterator<Item = impl Into<u64>>) -> String {
     let ids: Vec<u64> = ids.into_iter().map(Into::into).collect();
