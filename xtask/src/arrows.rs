@@ -16,10 +16,12 @@ const TESTING: &str = "zonal-testing";
 type Arrow = (&'static str, &'static [&'static str]);
 
 /// The crates that embedders and users build. None of them may use a crate that is missing here.
-const BUILT: [Arrow; 6] = [
-    ("zonal", &[]),
-    ("zonal-model", &["zonal"]),
-    ("zonal-linux", &["zonal", "zonal-model"]),
+const BUILT: [Arrow; 7] = [
+    // Its tests replay the past forms.
+    ("zonal", &["zonal-history"]),
+    ("zonal-history", &["zonal"]),
+    ("zonal-model", &["zonal", "zonal-history"]),
+    ("zonal-linux", &["zonal", "zonal-history", "zonal-model"]),
     // Its tests use the crate with all of its features on.
     ("zonal-adapters", &["zonal", "zonal-linux", "zonal-adapters"]),
     ("zonal-c", &["zonal", "zonal-linux"]),
@@ -31,13 +33,25 @@ const STUDY: [Arrow; 9] = [
     ("zonal-machine", &["zonal", "zonal-model"]),
     ("zonal-workload", &["zonal"]),
     ("zonal-page", &[]),
-    ("zonal-bench", &["zonal", "zonal-machine", "zonal-workload", "zonal-linux", "zonal-page", "zonal-lab"]),
-    ("zonal-lab", &["zonal", "zonal-machine", "zonal-page"]),
+    (
+        "zonal-bench",
+        &[
+            "zonal",
+            "zonal-history",
+            "zonal-machine",
+            "zonal-workload",
+            "zonal-linux",
+            "zonal-page",
+            "zonal-lab",
+        ],
+    ),
+    ("zonal-lab", &["zonal", "zonal-history", "zonal-machine", "zonal-page"]),
     ("zonal-live", &["zonal-machine", "zonal-linux", "zonal-page"]),
     (
         "zonal-cli",
         &[
             "zonal",
+            "zonal-history",
             "zonal-machine",
             "zonal-workload",
             "zonal-linux",
@@ -48,7 +62,7 @@ const STUDY: [Arrow; 9] = [
         ],
     ),
     ("zonal-python", &["zonal", "zonal-machine", "zonal-linux", "zonal-lab"]),
-    ("zonal-verify", &[TESTING, "zonal", "zonal-machine", "zonal-linux", "zonal-lab"]),
+    ("zonal-verify", &[TESTING, "zonal", "zonal-history", "zonal-machine", "zonal-linux", "zonal-lab"]),
 ];
 
 /// The crates that only development uses.

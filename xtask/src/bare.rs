@@ -63,7 +63,8 @@ pub(crate) fn cargo<const N: usize>(root: &Path, command: [&str; N], rest: &[&st
     call
 }
 
-fn target_folder(root: &Path) -> PathBuf {
+/// Returns the output folder of the bare programs.
+pub(crate) fn target_folder(root: &Path) -> PathBuf {
     steps::target_folder(root).join("bare")
 }
 

@@ -37,7 +37,7 @@ struct Circle {
     why: &'static str,
 }
 
-const LAYERS: [Layers; 16] = [
+const LAYERS: [Layers; 17] = [
     Layers {
         name: "zonal",
         order: &[
@@ -132,7 +132,17 @@ const LAYERS: [Layers; 16] = [
     Layers {
         name: "zonal-model",
         order: &[
-            "bytes", "escape", "ids", "input", "kernel", "error", "model", "file", "export", "resolve",
+            "bytes",
+            "escape",
+            "ids",
+            "input",
+            "pageset_limits",
+            "kernel",
+            "error",
+            "model",
+            "file",
+            "export",
+            "resolve",
             "capture",
         ],
         circles: &[],
@@ -238,6 +248,7 @@ const LAYERS: [Layers; 16] = [
         }],
         by_file: false,
     },
+    Layers { name: "zonal-history", order: &["node_load", "stat_threshold"], circles: &[], by_file: true },
     Layers {
         name: "zonal-malloc",
         order: &["errno", "limits", "mimalloc", "options", "arenas", "nodes", "exports", "report", "start"],

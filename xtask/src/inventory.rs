@@ -12,8 +12,9 @@ use crate::style::{is_unsafe, sources};
 /// The inventory, relative to the root.
 const INVENTORY: &str = "docs/unsafe.md";
 /// Crates that are published or installed as libraries.
-const CRATES: [&str; 10] = [
+const CRATES: [&str; 11] = [
     "zonal",
+    "zonal-history",
     "zonal-model",
     "zonal-machine",
     "zonal-linux",

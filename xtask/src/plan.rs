@@ -60,6 +60,7 @@ fn planted(root: &Path) -> Vec<Step> {
 pub(crate) fn bare(_root: &Path) -> Vec<Step> {
     vec![
         Step::new("core without std: build, symbols, run", bare::proves_itself),
+        kernel::size::step(false),
         Step::new(format!("core for {}", bare::KERNEL_TARGET), bare::builds_for_a_kernel),
     ]
 }

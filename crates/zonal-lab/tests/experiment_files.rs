@@ -189,7 +189,7 @@ fn thresholds_of_the_first_posting_reach_the_simulated_allocator() {
             |sim: &Simulation<'_, '_>| sim.allocator.zones().map(|z| z.stat_threshold).collect::<Vec<_>>();
         machine.simulate(config, 1, all).unwrap()
     };
-    assert_eq!(runs[2].config.counters.threshold, ThresholdRule::FirstPosting);
+    assert_eq!(runs[2].config.counters.threshold, zonal_history::FirstPosting::RULE);
     // The zone's threshold depends on its size in units of 128 MiB, which is 1 for present pages and less than 1 for
     // managed pages: 2 * fls(8) * (1 + fls(1)) with present pages, 2 * fls(8) with managed pages.
     assert_eq!(thresholds(&runs[2].config), [16; 4]);

@@ -156,25 +156,33 @@ fn pairs_reach_the_sequential_rate() {
     near(&outcome, "cpu_idle", 60.0, 4.0);
 }
 
+/// A kernel ends with threads that stream alone, after the others have ended. For how long they do depends on the order
+/// in which the threads reach memory after a barrier, and so on each cache hit before. As in STREAM itself, only the best
+/// of some rounds is compared. The time of a hit makes the rounds differ, and has no other effect on streaming.
 #[test]
 fn stream_has_the_bandwidth_of_the_nodes_that_hold_its_arrays() {
     let hardware = Hardware { cpu_gb_s: 20.0, node_gb_s: 50.0, distance_weight: 0.0, ..Hardware::default() };
-    let with = |node_load| {
-        let config = Config { node_load, ..Config::default() };
+    let round = |node_load, hit| {
+        let hardware = Hardware { hit_ns: hit * hardware.hit_ns, ..hardware.clone() };
+        let config = Config { node_load, past: zonal_history::PAST, ..Config::default() };
         let program = Stream { cpu_nodes: vec![2, 3], memory_nodes: vec![0, 1], array_mib: 8.0 };
-        run("quad-10-12-32", hardware.clone(), &config, &program)
+        run("quad-10-12-32", hardware, &config, &program)
     };
-    let (assigned, accumulated) = (with(NodeLoad::Assign), with(NodeLoad::Accumulate));
-    for kernel in ["copy", "scale", "add", "triad"] {
-        near(&assigned, kernel, 50e3, 4.0);
-        near(&accumulated, kernel, 100e3, 4.0);
+    for (node_load, expected) in [(NodeLoad::Assign, 50e3), (NodeLoad::Accumulate, 100e3)] {
+        let rounds = [0.97, 0.99, 1.01, 1.03].map(|hit| round(node_load, hit));
+        for kernel in ["copy", "scale", "add", "triad"] {
+            let best = rounds
+                .iter()
+                .max_by(|one, other| one.get(kernel).unwrap().total_cmp(&other.get(kernel).unwrap()));
+            near(best.unwrap(), kernel, expected, 3.0);
+        }
     }
 }
 
 #[test]
 fn positions_in_fallback_lists() {
     let order = |node_load, node| -> Vec<f64> {
-        let config = Config { node_load, ..Config::default() };
+        let config = Config { node_load, past: zonal_history::PAST, ..Config::default() };
         let place = |position| {
             let program = FallbackList { node, position };
             run("quad-10-12-32", Hardware::default(), &config, &program).get("node").unwrap()

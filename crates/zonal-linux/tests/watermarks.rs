@@ -16,10 +16,10 @@ fn watermarks_are_10_mib_apart_within_bounds() {
     assert_eq!([256 << 20, 512 << 20].map(of), [390, 195]);
     assert_eq!([1 << 30, u64::MAX].map(of), [100; 2]);
     assert!((100..=500).contains(&Pool::default_config(None).watermarks.scale_factor));
-    // Nothing else differs from the defaults of the core, which are those of Linux.
+    // Apart from the past forms, nothing else differs from the defaults of the core, which are those of Linux.
     let mut config = Pool::default_config(None);
     config.watermarks.scale_factor = Config::default().watermarks.scale_factor;
-    assert_eq!(config, Config::default());
+    assert_eq!(config, Config { past: zonal_history::PAST, ..Config::default() });
 }
 
 #[test]

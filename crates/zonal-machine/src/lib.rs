@@ -30,7 +30,7 @@ pub use tree_writer::{check_tree, write_tree};
 pub use zonal_model::{
     Bytes, Capture, Escaped, Excerpt, KernelVersion, MachineError, MachineModel, NUMA_DEFAULT_DISTANCE,
     NodeModel, Observed, ObservedZone, Presence, Problem, Rules, Settings, VersionError, ZoneModel, capture,
-    capture_live, ids, input,
+    capture_live, ids, input, pageset_limits,
 };
 
 #[cfg(doctest)]

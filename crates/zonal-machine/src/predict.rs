@@ -1,12 +1,12 @@
 //! Predicts the values that a kernel with the given rules computes for a machine. It uses the allocator's own
 //! arithmetic.
 
-use zonal::rules::fallback_order::{build_sequence, fallback_order};
+use zonal::rules::fallback_order::{FallbackNodes, fallback_order};
 use zonal::rules::pageset_limits::{PagesetLimits, PagesetZone};
 use zonal::rules::stat_threshold::stat_threshold;
 use zonal::rules::watermarks::{WatermarkSettings, Watermarks};
 use zonal::units::{NodeId, PageCount, ZoneKind};
-use zonal_model::{MachineModel, OfflineLists, Presence, Rules, ZoneModel};
+use zonal_model::{MachineModel, OfflineLists, OwnPlace, Presence, Rules, ZoneModel};
 
 /// The predicted values of a machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -49,9 +49,23 @@ pub(crate) fn orders(model: &MachineModel, rules: &Rules) -> Vec<Vec<NodeId>> {
             continue;
         }
         let length = fallback_order(from, model, &fallback, &mut load, &mut order);
-        orders[from] = order[..length].iter().map(|&place| model.nodes[usize::from(place)].id).collect();
+        let order = order[..length].iter().map(|&place| usize::from(place));
+        // The entry has no effect on the loads and on the rest of the list.
+        let is_useless =
+            |&place: &usize| rules.own_place == OwnPlace::Always && order.clone().next() != Some(place);
+        let own = Some(from).filter(is_useless);
+        orders[from] = own.into_iter().chain(order.clone()).map(|place| model.nodes[place].id).collect();
     }
     orders
+}
+
+/// Returns the nodes in the sequence of a full rebuild: first all online nodes, then all offline nodes, each in
+/// ascending order.
+///
+/// Linux since 6.1 also builds lists for possible nodes that are offline, and these lists affect the loads.
+fn build_sequence(nodes: &impl FallbackNodes) -> impl Iterator<Item = usize> {
+    let online = (0..nodes.len()).filter(|&node| nodes.is_online(node));
+    online.chain((0..nodes.len()).filter(|&node| !nodes.is_online(node)))
 }
 
 /// Returns the watermark settings that a kernel with these rules uses on a machine.

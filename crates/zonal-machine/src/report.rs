@@ -8,8 +8,8 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use zonal::rules::pageset_limits::HighRule;
 use zonal::units::{NodeId, PageCount};
+use zonal_model::pageset_limits::HighRule;
 use zonal_model::{MachineModel, Observed, ObservedZone, Presence, Rules, ZoneModel};
 
 use crate::advice::advise;

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use zonal::rules::pageset_limits::HighRule;
 use zonal::units::{NodeId, PageCount, ZoneKind};
+use zonal_machine::pageset_limits::HighRule;
 use zonal_machine::{KernelVersion, MachineModel, Presence, Report, Rules, explain, predict, preset};
 
 const V5_10: KernelVersion = KernelVersion::new(5, 10);

@@ -7,11 +7,12 @@
 use std::fmt;
 use std::str::FromStr;
 
-use zonal::rules::fallback_order::{CpuPenalty, FallbackRules, NodeLoad, OwnPlace};
-use zonal::rules::pageset_limits::{BatchRule, HighRule, PagesetRules};
+use zonal::rules::fallback_order::{CpuPenalty, FallbackRules, NodeLoad};
 use zonal::rules::watermarks::MovableMin;
+use zonal_history::load_rule;
 
 use crate::escape::Excerpt;
+use crate::pageset_limits::{BatchRule, HighRule, PagesetRules};
 
 /// A Linux version: the major and minor number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -71,6 +72,17 @@ pub enum OfflineLists {
     Built,
 }
 
+/// Whether a node without memory is in its own list. The rest of the list is the same.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum OwnPlace {
+    /// A node is in its own list only if it has memory. Linux: since 6.7.
+    #[default]
+    WithMemory,
+    /// Every node is first in its own list, although the entry is useless if the node has no memory. Linux: before
+    /// 6.7.
+    Always,
+}
+
 /// The rules of a kernel for the values that `zonal-machine` predicts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rules {
@@ -117,8 +129,8 @@ impl Rules {
 
     /// Returns the rules by which the kernel builds its fallback orders.
     #[must_use]
-    pub const fn fallback(&self, cpu_penalty: CpuPenalty) -> FallbackRules {
-        FallbackRules { node_load: self.node_load, cpu_penalty, own_place: self.own_place }
+    pub fn fallback(&self, cpu_penalty: CpuPenalty) -> FallbackRules {
+        FallbackRules { load: load_rule(self.node_load), cpu_penalty }
     }
 
     /// Returns the rules by which the kernel sizes its pagesets.

@@ -17,13 +17,14 @@ pub mod ids;
 pub mod input;
 mod kernel;
 mod model;
+pub mod pageset_limits;
 mod resolve;
 
 pub use bytes::Bytes;
 pub use capture::{Capture, capture, capture_live};
 pub use error::{MachineError, Problem};
 pub use escape::{Escaped, Excerpt};
-pub use kernel::{KernelVersion, OfflineLists, Rules, VersionError};
+pub use kernel::{KernelVersion, OfflineLists, OwnPlace, Rules, VersionError};
 pub use model::{
     MachineModel, NUMA_DEFAULT_DISTANCE, NodeModel, Observed, ObservedZone, Presence, Settings, ZoneModel,
 };

@@ -269,6 +269,7 @@ impl MachineModel {
             high_fraction: settings.high_fraction,
             min_unmapped_percent: settings.min_unmapped_percent,
             cpu_penalty: self.cpu_penalty(),
+            past: zonal_history::PAST,
             ..Config::default()
         }
     }

@@ -6,7 +6,7 @@
 use core::num::{NonZeroU32, NonZeroU64};
 
 use crate::error::ConfigError;
-use crate::rules::fallback_order::{CpuPenalty, NodeLoad};
+use crate::rules::fallback_order::{Accumulate, CpuPenalty, LoadRule, NodeLoad};
 use crate::rules::pageset_tuning::PagesetTuning;
 use crate::rules::stat_threshold::CounterRules;
 use crate::rules::watermarks::WatermarkSettings;
@@ -265,6 +265,24 @@ const fn mixed(x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
+/// Past forms of mechanisms that the program links: none by default, and `zonal_history::PAST` has all.
+///
+/// Without its form, a setting that selects it is refused with [`ConfigError::NotLinked`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Past {
+    /// Past rules of node load (M5).
+    pub node_loads: &'static [&'static dyn LoadRule],
+}
+
+impl Past {
+    /// Returns the rule with this name, if it is linked.
+    #[must_use]
+    pub fn load_rule(&self, load: NodeLoad) -> Option<&'static dyn LoadRule> {
+        let past = || self.node_loads.iter().find(|rule| rule.node_load() == load).copied();
+        if load == NodeLoad::Accumulate { Some(&Accumulate) } else { past() }
+    }
+}
+
 /// The configuration of an allocator.
 ///
 /// The defaults follow Linux 6.12 if Linux has the setting. The measurements in `docs/performance.md` use the defaults
@@ -328,6 +346,8 @@ pub struct Config {
     pub hardening: Hardening,
     /// Requests that fault injection refuses. Default: none.
     pub faults: Faults,
+    /// Past forms of mechanisms that settings may select. Default: none.
+    pub past: Past,
 }
 
 impl Default for Config {
@@ -350,6 +370,7 @@ impl Default for Config {
             invalid_free: InvalidFree::default(),
             hardening: Hardening::default(),
             faults: Faults::default(),
+            past: Past::default(),
         }
     }
 }

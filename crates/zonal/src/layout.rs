@@ -14,7 +14,7 @@ use crate::pageset::slot::measure_slots;
 use crate::pageset::{CachedOrders, Pageset, STACKS, StackShape, ZonePagesets};
 use crate::platform::Platform;
 use crate::platform::pageset_word::SLOTS_MAX;
-use crate::rules::pageset_limits::{BatchRule, published_high_max};
+use crate::rules::pageset_limits::{batch, published_high_max};
 use crate::rules::pageset_tuning::PagesetTuning;
 use crate::rules::pageset_tuning::words::THRESHOLD_MIN;
 use crate::rules::stat_threshold::{MAX_STAT_THRESHOLD, ThresholdRule};
@@ -80,7 +80,7 @@ impl<'a> Layout<'a> {
         if config.max_order < Order::DEFAULT_MAX {
             return Err(ConfigError::MaxOrder(config.max_order));
         }
-        config.check_percent()?;
+        config.check()?;
         if let ThresholdRule::Fixed(threshold) = config.counters.threshold
             && !(1..=MAX_STAT_THRESHOLD).contains(&threshold)
         {
@@ -179,7 +179,7 @@ impl<'a> Layout<'a> {
         let (base, frames) = self.spanned_from_base(zone);
         let node = self.machine.position(zone.node).expect("a checked machine has the nodes of its zones");
         let own_cpus = self.machine.nodes()[node].cpus.len();
-        let batch = BatchRule::default().batch(zone.span.count, self.config.page_bytes).get();
+        let batch = batch(zone.span.count, self.config.page_bytes).get();
         let share = zone.span.count.get() / SLOTS_SHARE / (own_cpus.max(1) as u64);
         // A foreign pageset has at most 4 batches. It has less on machines with so many CPUs that all slots together
         // would exceed their share of the zone.

@@ -109,7 +109,7 @@ impl<'a> Machine<'a> {
     ///
     /// The present frames are the managed frames and memory that the allocator never manages, such as memory that
     /// firmware or an early boot allocator retains. Present frames count towards the zone's size where Linux counts
-    /// them ([`ThresholdRule::FirstPosting`](crate::rules::stat_threshold::ThresholdRule::FirstPosting), `present` in
+    /// them ([`ThresholdForm`](crate::rules::stat_threshold::ThresholdForm), `present` in
     /// `/proc/zoneinfo`). Without this call, the present frames are the managed frames.
     ///
     /// # Errors

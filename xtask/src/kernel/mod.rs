@@ -4,13 +4,14 @@
 //! says whether it passed. Its files in the formats of Linux are then read with `zonal machine --sysfs`. Related files:
 //! `kernel/machine.rs` has the machines, `kernel/run.rs` runs QEMU and evaluates the output, and `kernel/faults.rs`
 //! plants faults in a copy of the sources, which the kernel must detect. `kernel/guide.rs` follows the pages about
-//! embeddings, and `kernel/compare.rs` compares instructions with those of Linux.
+//! embeddings, `kernel/compare.rs` compares instructions with those of Linux, and `kernel/size.rs` measures the smallest kernel.
 
 mod compare;
 mod faults;
 mod guide;
 mod machine;
 mod run;
+pub(crate) mod size;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -38,11 +39,13 @@ struct Options {
     faults: Option<Vec<String>>,
     guide: bool,
     compare: bool,
+    size: bool,
 }
 
 impl Options {
     fn parse(arguments: &[String]) -> Result<Self, String> {
-        let mut options = Self { nodes: None, seconds: SECONDS, faults: None, guide: false, compare: false };
+        let mut options =
+            Self { nodes: None, seconds: SECONDS, faults: None, guide: false, compare: false, size: false };
         let mut words = arguments.iter().map(String::as_str);
         while let Some(word) = words.next() {
             match word {
@@ -63,11 +66,12 @@ impl Options {
                 }
                 "--guide" => options.guide = true,
                 "--compare" => options.compare = true,
+                "--size" => options.size = true,
                 "--faults" => options.faults = Some(words.by_ref().map(str::to_owned).collect()),
                 other => {
                     return Err(format!(
-                        "kernel has no option `{other}`; it has --nodes, --seconds, --guide, --compare and --faults \
-                         [NAME...]"
+                        "kernel has no option `{other}`; it has --nodes, --seconds, --guide, --compare, --size and \
+                         --faults [NAME...]"
                     ));
                 }
             }
@@ -79,9 +83,12 @@ impl Options {
 /// Returns the steps of `cargo xtask kernel`. A missing tool is a failure in these steps, because the user requested the
 /// run.
 pub(crate) fn steps(root: &Path, arguments: &[String]) -> Result<Vec<Step>, String> {
-    let Options { nodes, seconds, faults, guide, compare } = Options::parse(arguments)?;
+    let Options { nodes, seconds, faults, guide, compare, size } = Options::parse(arguments)?;
     if compare {
         return Ok(vec![compare::step()]);
+    }
+    if size {
+        return Ok(vec![size::step(true)]);
     }
     if guide {
         return Ok(guide::steps(Outcome::Failed).collect());
@@ -240,7 +247,14 @@ mod tests {
     fn options_name_machines_times_and_faults() {
         assert_eq!(
             parse(&[]).unwrap(),
-            Options { nodes: None, seconds: SECONDS, faults: None, guide: false, compare: false }
+            Options {
+                nodes: None,
+                seconds: SECONDS,
+                faults: None,
+                guide: false,
+                compare: false,
+                size: false
+            }
         );
         assert!(parse(&["--guide"]).unwrap().guide);
         let given = parse(&["--nodes", "2", "--seconds", "5"]).unwrap();

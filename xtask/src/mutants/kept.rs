@@ -18,11 +18,11 @@ use std::path::{Path, PathBuf};
 
 /// The packages around the core whose mutants are tested, and the packages that each or its [tests](tests_of) use.
 pub(super) const AROUND: [(&str, &[&str]); 5] = [
-    ("zonal-linux", &["zonal", "zonal-model", "zonal-machine", "zonal-testing"]),
-    ("zonal-model", &["zonal", "zonal-machine", "zonal-testing"]),
-    ("zonal-machine", &["zonal", "zonal-model", "zonal-testing"]),
+    ("zonal-linux", &["zonal", "zonal-history", "zonal-model", "zonal-machine", "zonal-testing"]),
+    ("zonal-model", &["zonal", "zonal-history", "zonal-machine", "zonal-testing"]),
+    ("zonal-machine", &["zonal", "zonal-history", "zonal-model", "zonal-testing"]),
     ("zonal-workload", &["zonal"]),
-    ("zonal-lab", &["zonal", "zonal-model", "zonal-machine", "zonal-page", "zonal-testing"]),
+    ("zonal-lab", &["zonal", "zonal-history", "zonal-model", "zonal-machine", "zonal-page", "zonal-testing"]),
 ];
 
 /// Returns the packages whose tests a mutant of a package must pass. Those of `zonal-machine` read and capture machines.

@@ -87,7 +87,7 @@ fn distance(from: usize, to: usize) -> u8 {
 
 fn spill(rule: NodeLoad, stop: &AtomicBool) -> Option<Spill> {
     let machine = machine(&[Node { cpus: 1, frames: FRAMES }; NODES], distance);
-    let config = Config { node_load: rule, ..Config::default() };
+    let config = Config { node_load: rule, past: zonal_history::PAST, ..Config::default() };
     with_worlds::<Shared, _>(
         &machine,
         &[config],

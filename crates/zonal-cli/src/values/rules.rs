@@ -11,6 +11,7 @@ use zonal::rules::stat_threshold::{
     CounterRules, FoldRule, MAX_STAT_THRESHOLD, PressureRule, ThresholdRule, TotalsRule,
 };
 use zonal::settings::NamedRule;
+use zonal_history::FirstPosting;
 
 /// Returns the parser of an option that selects a rule by its name in the settings table.
 pub(crate) fn rule<R: NamedRule>() -> impl TypedValueParser<Value = R> {
@@ -60,7 +61,7 @@ fn threshold(text: &str) -> Result<ThresholdRule, String> {
     };
     match text {
         SCALED => Ok(ThresholdRule::Scaled),
-        FIRST_POSTING => Ok(ThresholdRule::FirstPosting),
+        FIRST_POSTING => Ok(FirstPosting::RULE),
         _ => match text.strip_prefix(FIXED) {
             Some(digits) => fixed(digits),
             None => Err(format!(
@@ -77,7 +78,7 @@ impl fmt::Display for Counters {
         let CounterRules { threshold, fold, totals, pressure } = self.0;
         match threshold {
             ThresholdRule::Scaled => f.write_str(SCALED)?,
-            ThresholdRule::FirstPosting => f.write_str(FIRST_POSTING)?,
+            ThresholdRule::Form(form) => f.write_str(form.name())?,
             ThresholdRule::Fixed(threshold) => write!(f, "{FIXED}{threshold}")?,
         }
         for (is_set, name) in [
@@ -102,7 +103,7 @@ mod tests {
         let rules = |text: &str| text.parse::<Counters>().map(|Counters(rules)| rules);
         let default = CounterRules::default();
         assert_eq!(rules("scaled"), Ok(default));
-        let first = CounterRules { threshold: ThresholdRule::FirstPosting, ..default };
+        let first = CounterRules { threshold: FirstPosting::RULE, ..default };
         assert_eq!(rules("first-posting"), Ok(first));
         let before_2006 = CounterRules {
             threshold: ThresholdRule::Fixed(32),

@@ -12,6 +12,7 @@ use zonal::rules::stat_threshold::{CounterRules, FoldRule, PressureRule, Thresho
 use zonal::settings::{Access, Setting, SettingValues};
 use zonal::units::PageCount;
 use zonal::{Config, error::ConfigError};
+use zonal_history::FirstPosting;
 use zonal_machine::MachineModel;
 
 /// Settings that experiment files name differently.
@@ -130,7 +131,7 @@ impl Counters {
         CounterRules {
             threshold: match self.threshold {
                 Some(Threshold::Fixed(threshold)) => ThresholdRule::Fixed(threshold),
-                Some(Threshold::Named(ScaledThreshold::FirstPosting)) => ThresholdRule::FirstPosting,
+                Some(Threshold::Named(ScaledThreshold::FirstPosting)) => FirstPosting::RULE,
                 Some(Threshold::Named(ScaledThreshold::Scaled)) | None => ThresholdRule::Scaled,
             },
             fold: match self.fold {

@@ -38,7 +38,7 @@ impl Pool {
     pub fn default_config(bytes: Option<u64>) -> Config {
         let (least, most) = SCALE_FACTORS.into_inner();
         let scale_factor = 10_000 * WATERMARK_GAP / bytes.unwrap_or_else(default_size).max(1);
-        let mut config = Config::default();
+        let mut config = Config { past: zonal_history::PAST, ..Config::default() };
         config.watermarks.scale_factor = scale_factor.clamp(least, most) as u32;
         config
     }

@@ -1,9 +1,9 @@
 //! Advice on zones, watermarks, pagesets and counters.
 
-use zonal::rules::pageset_limits::HighRule;
 use zonal::rules::watermarks::default_min_free;
 use zonal::units::{PageCount, ZoneKind};
 use zonal_model::ZoneModel;
+use zonal_model::pageset_limits::HighRule;
 
 use super::{View, info, list_first, warn, zone_name};
 use crate::predict::{ZonePrediction, watermark_settings};

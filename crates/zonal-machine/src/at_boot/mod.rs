@@ -14,8 +14,8 @@ mod search;
 use std::collections::BTreeSet;
 
 use serde::Serialize;
-use zonal::rules::pageset_limits::HighRule;
 use zonal::units::PageCount;
+use zonal_model::pageset_limits::HighRule;
 use zonal_model::{MachineModel, Observed, ObservedZone, Rules};
 
 use crate::predict::{Prediction, ZonePrediction, predict};

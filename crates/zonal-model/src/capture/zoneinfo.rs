@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use zonal::rules::pageset_limits::HighRule;
 use zonal::units::MAX_NODES;
 
 use crate::file::{FileKind, FileObservedZone, FileZone};
+use crate::pageset_limits::HighRule;
 
 /// The zone kinds in a machine file's column order.
 pub(super) const KINDS: [&str; 5] = ["DMA", "DMA32", "Normal", "Movable", "Device"];

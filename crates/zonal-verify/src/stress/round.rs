@@ -13,6 +13,7 @@ use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::rules::stat_threshold::{CounterRules, FoldRule, PressureRule, ThresholdRule, TotalsRule};
 use zonal::rules::watermarks::WatermarkSettings;
 use zonal::units::{CpuId, NodeId, PageCount, Pfn, ZoneKind};
+use zonal_history::{FirstPosting, PAST};
 use zonal_lab::sim::{Hardware, SimulatedMachine};
 use zonal_machine::{MachineModel, NodeModel, Presence, Settings, ZoneModel};
 
@@ -109,7 +110,7 @@ fn config(random: &mut Rng, managed: u64) -> Config {
     let watermarks = watermarks(random, managed);
     let threshold = match random.u8(..3) {
         0 => ThresholdRule::Fixed(random.u8(1..=125)),
-        1 => ThresholdRule::FirstPosting,
+        1 => FirstPosting::RULE,
         _ => ThresholdRule::Scaled,
     };
     let counters = CounterRules {
@@ -129,6 +130,7 @@ fn config(random: &mut Rng, managed: u64) -> Config {
         zonelist_cache: zonelist_cache(random),
         node_reclaim: one_of(random, &[NodeReclaim::OFF, NodeReclaim::ON]),
         invalid_free: one_of(random, &[InvalidFree::Checked, InvalidFree::Exact]),
+        past: PAST,
         ..Config::default()
     }
 }

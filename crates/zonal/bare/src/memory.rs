@@ -53,3 +53,11 @@ unsafe extern "C" fn memcmp(left: *const u8, right: *const u8, count: usize) -> 
     }
     0
 }
+
+/// Compares `count` bytes, and returns 0 if they are equal.
+// SAFETY: this function has the name and behaviour of C's `bcmp`, as the compiler expects.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn bcmp(left: *const u8, right: *const u8, count: usize) -> i32 {
+    // SAFETY: the caller's promise is the same.
+    unsafe { memcmp(left, right, count) }
+}

@@ -9,7 +9,7 @@ use crate::node_mask::NodeMask;
 use crate::pageset::state::MachineState;
 use crate::platform::lock::Held;
 use crate::platform::{Atomic, Platform};
-use crate::rules::fallback_order::{FallbackNodes, FallbackRules, OwnPlace, fallback_order};
+use crate::rules::fallback_order::{Accumulate, FallbackNodes, FallbackRules, fallback_order};
 use crate::units::{MAX_NODES, PageCount};
 use crate::zonelist::Listed;
 
@@ -50,9 +50,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
     pub(crate) fn rebuild_lists(&self, _held: &Held<'_, P::Lock>) {
         self.note_memory();
         let rules = FallbackRules {
-            node_load: self.config.node_load,
+            load: self.config.past.load_rule(self.config.node_load).unwrap_or(&Accumulate), // refused at creation
             cpu_penalty: self.config.cpu_penalty,
-            own_place: OwnPlace::default(),
         };
         let (mut load, mut order) = ([0_u64; MAX_NODES], [0_u16; MAX_NODES]);
         let writer = self.lists.begin();

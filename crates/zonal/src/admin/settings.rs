@@ -14,7 +14,7 @@ use crate::pageset::StackShape;
 use crate::pageset::state::MachineState;
 use crate::platform::lock::Held;
 use crate::platform::{Atomic, Platform};
-use crate::rules::pageset_limits::{PagesetRules, PagesetZone, published_high_max};
+use crate::rules::pageset_limits::{PagesetZone, batch, published_high_max};
 use crate::rules::pageset_tuning::PagesetTuning;
 use crate::rules::stat_threshold::drift_mark;
 use crate::rules::watermarks::{WatermarkBasis, WatermarkSettings};
@@ -159,7 +159,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             _ if settings == [Setting::PagesetTuning] && to.tuning == PagesetTuning::DepthPublished => {
                 self.zones.iter().try_for_each(|zone| self.check_slots(zone))?;
             }
-            _ => to.check_percent()?,
+            _ => to.check()?,
         }
         self.store_held(settings, to, &held);
         Ok(())
@@ -255,8 +255,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             online_cpus: online,
         };
         let high_fraction = self.shared.number(Setting::PercpuPagelistHighFraction) as u32;
-        let limits = PagesetRules { high_fraction, ..PagesetRules::default() };
-        let own = limits.limits(&pageset_zone, self.page_bytes).ordered();
+        let own = pageset_zone.limits(batch(managed, self.page_bytes), high_fraction).ordered();
         rules.batch.store(own.batch.get(), Relaxed);
         let pagesets = self.pagesets_of(zone);
         let stacks = [pagesets.own_stacks, pagesets.foreign_stacks];

@@ -16,7 +16,6 @@ use crate::platform::tracepoint::RetireCause;
 use crate::platform::{Atomic, Platform};
 use crate::request::context::{AllocContext, Placement};
 use crate::request::{Block, PageKind, RequestFlags};
-use crate::rules::pageset_tuning::PagesetTuning;
 use crate::rules::watermarks::{Urgency, Watermark};
 use crate::units::{Order, PageCount, Pfn, ZoneId, ZoneKind};
 use crate::zone::counters::{NodeItem, ZoneItem};
@@ -125,19 +124,10 @@ impl<'m, P: Platform> MachineState<'m, P> {
             if !self.admit(zone, frame, FrameState::Cached(order), order, kind) {
                 continue;
             }
-            if stack != StackId::PAGES {
-                guard.note_block(order.pages().get() as u32);
-            }
             if stack.is_middle() {
                 guard.note_last_middle(frame);
             }
-            match self.shared.tuning() {
-                PagesetTuning::Depth | PagesetTuning::DepthPublished => {
-                    guard.set_run(guard.depth().on_pop(order, guard));
-                }
-                PagesetTuning::Stepwise => guard.set_run(guard.stepwise().on_pop(guard)),
-                PagesetTuning::Fixed => {}
-            }
+            guard.account_step(order.pages().get() as i64, order);
             return Some(block_at(zone, frame, order));
         }
     }

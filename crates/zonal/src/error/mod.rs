@@ -181,6 +181,13 @@ pub enum ConfigError {
         /// Number of slots needed.
         needed: PageCount,
     },
+    /// A setting selects a past form that is not linked: see [`Past`](crate::config::Past).
+    NotLinked {
+        /// The setting's name.
+        setting: &'static str,
+        /// The form.
+        name: &'static str,
+    },
     /// The minimum of free frames exceeds the managed frames in all zones, including, when an allocator is created,
     /// those that may come online later.
     MinFree {
@@ -331,6 +338,10 @@ impl fmt::Display for ConfigError {
                     "the counter threshold is {threshold}; allowed values are 1 to {MAX_STAT_THRESHOLD}"
                 )
             }
+            Self::NotLinked { setting, name } => write!(
+                f,
+                "{setting} cannot be `{name}`: that is a past form, which this program does not link (crate zonal-history)"
+            ),
             Self::PagesetSlots { node, kind, slots, needed } => write!(
                 f,
                 "the pagesets of zone {kind} of node {node} have {slots} slots, but the depth-published rule needs \

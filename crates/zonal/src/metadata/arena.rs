@@ -10,7 +10,8 @@ use core::mem::{MaybeUninit, align_of, size_of};
 use core::slice;
 
 use crate::platform::cells::AllZero;
-use crate::platform::{Atomic, Platform, ZeroedCells};
+use crate::platform::{Atomic, Platform};
+use crate::rules::sort::sort_by_key;
 
 /// Minimum alignment of every slice in bytes, which is a cache line.
 pub(crate) const LINE: usize = 64;
@@ -115,12 +116,13 @@ impl<'m> Arena<'m> {
     /// Constructs the values unless the buffer contains zeros and the platform promises that zero bytes are valid
     /// cells.
     fn cells<P: Platform, T>(&mut self, len: usize, new: impl Fn() -> T) -> &'m [T] {
-        let zeroed_is_fresh: Option<ZeroedCells<P>> = if self.zeroed { P::ZEROED_CELLS } else { None };
+        let zeroed = self.zeroed;
         let places = self.places::<T>(len);
-        if zeroed_is_fresh.is_none() {
-            for place in places.iter_mut() {
-                place.write(new());
-            }
+        match P::ZEROED_CELLS {
+            None => places.iter_mut().for_each(|place| _ = place.write(new())),
+            // One call for all types takes less code than a loop for each.
+            Some(_) if !zeroed => places.fill_with(MaybeUninit::zeroed),
+            Some(_) => {}
         }
         // SAFETY: every value was either written just now or consists of zero bytes. In the second case, the platform
         // promised (`ZeroedCells`) that zero bytes are equivalent to the `new(0)` cells that all callers construct.
@@ -135,7 +137,7 @@ impl<'m> Arena<'m> {
     /// Allocates as [`Arena::values`] does, and sorts the values in ascending order.
     pub(crate) fn sorted<T: Copy + Ord>(&mut self, len: usize, value: impl FnMut(usize) -> T) -> &'m [T] {
         let values = self.values_mut(len, value);
-        values.sort_unstable();
+        sort_by_key(values, |value| *value);
         values
     }
 

@@ -14,12 +14,12 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::pageset::deferred::FreedBlock;
-use crate::pageset::depth_cells::Leeway;
 use crate::pageset::state::MachineState;
 use crate::pageset::{Pageset, StackId};
 use crate::platform::cpu_local::CpuLocal;
 use crate::platform::pageset_word::{Limits, PagesetWord, SERVED_GUARD, SERVED_STEP, kind_guard, kind_step};
 use crate::platform::{Atomic, Platform};
+use crate::rules::pageset_tuning::Leeway;
 use crate::units::{Order, PageKind};
 use crate::zone::{CpuInfo, Zone};
 

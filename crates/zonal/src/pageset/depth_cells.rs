@@ -1,60 +1,14 @@
 //! The state of the depth rule, stored in cells of a pageset.
 //!
-//! Related files: `rules/pageset_tuning/depth.rs` defines the rule, `pageset/mod.rs` has the cells, and
-//! `pageset/session.rs` sets limits from the leeway.
+//! Related files: `rules/pageset_tuning/depth.rs` defines the rule, and `pageset/mod.rs` has the cells.
 
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::platform::{Atomic, Platform};
-use crate::rules::pageset_tuning::HighLimits;
-use crate::rules::pageset_tuning::depth::{DepthState, Depths, WATCH_NS, is_period_over, ns_apart, pages};
-use crate::units::{Moment, Order, PageCount};
+use crate::rules::pageset_tuning::depth::{DepthState, Depths, WATCH_NS, is_period_over, ns_apart};
+use crate::rules::pageset_tuning::{HighLimits, Leeway};
+use crate::units::{Moment, PageCount};
 use crate::zone::counters::CpuGuard;
-
-/// How many frames may be popped or pushed before a tuning rule needs more than the sum of these steps; see
-/// [`DepthCells::leeway`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Leeway {
-    pub(super) pops: u32,
-    pub(super) pushes: u32,
-}
-
-impl Leeway {
-    pub(super) const NONE: Self = Self { pops: 0, pushes: 0 };
-
-    /// Returns the leeway after a pop of `pages` frames, or `None` if there is too little.
-    #[inline]
-    pub(super) fn after_pop(self, pages: u32) -> Option<Self> {
-        Some(Self { pops: self.pops.checked_sub(pages)?, pushes: self.pushes + pages })
-    }
-
-    /// Returns the leeway after a push of `pages` frames, or `None` if there is too little.
-    #[inline]
-    pub(super) fn after_push(self, pages: u32) -> Option<Self> {
-        Some(Self { pops: self.pops + pages, pushes: self.pushes.checked_sub(pages)? })
-    }
-
-    #[inline]
-    pub(super) const fn from_word(word: u64) -> Self {
-        Self { pops: word as u32, pushes: (word >> 32) as u32 }
-    }
-
-    #[inline]
-    pub(super) const fn word(self) -> u64 {
-        self.pops as u64 | (self.pushes as u64) << 32
-    }
-}
-
-/// The run to which the last step belongs.
-///
-/// Under the depth rule, each pop in a *climb* and each push in a *dive* goes deeper than all earlier steps in its
-/// direction in the period. Under the stepwise rule, the last step of a climb or a dive left that rule's cycle.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Run {
-    Climb,
-    Dive,
-    None,
-}
 
 /// Number of cells in a [`DepthState`].
 pub(super) const DEPTH_CELLS: usize = 4;
@@ -78,26 +32,20 @@ impl<'a, P: Platform> DepthCells<'a, P> {
         Self(cells)
     }
 
-    /// Applies [`DepthState::on_pop`]; returns [`Run::Climb`] if the pop goes deeper than all earlier pops in the
-    /// period.
-    #[inline]
-    pub(crate) fn on_pop(&self, order: Order, _guard: &impl CpuGuard) -> Run {
-        let before = self.moved_to(self.depths(POSITION).after_pop(pages(order)));
-        if self.depths(DEEPEST).alloc > before.alloc { Run::Climb } else { Run::None }
-    }
-
-    /// Accounts for `frames` frames that were popped, or pushed if the number is negative.
+    /// Accounts for `frames` frames that were popped, or pushed if the number is negative; returns whether they went deeper
+    /// than all before in this period.
     ///
-    /// All steps must have been within [`DepthCells::leeway`], except a last run of steps in one direction.
-    pub(super) fn moved(&self, frames: i64, _guard: &impl CpuGuard) {
-        self.moved_to(self.position_after(frames));
-    }
-
-    /// Returns the position after `frames` frames were popped, or pushed if the number is negative.
+    /// They must be one block, or have been within an [`Allowance`](crate::rules::pageset_tuning::allowance::Allowance).
     #[inline]
-    fn position_after(&self, frames: i64) -> Depths {
-        let (position, pages) = (self.depths(POSITION), frames.unsigned_abs() as u32);
-        if frames > 0 { position.after_pop(pages) } else { position.after_push(pages) }
+    pub(super) fn moved(&self, frames: i64, _guard: &impl CpuGuard) -> bool {
+        let position = self.depths(POSITION).after(frames);
+        self.0[POSITION].store(position.word(), Relaxed);
+        let before = self.depths(DEEPEST);
+        let deepest = before.deepest(position);
+        if deepest != before {
+            self.0[DEEPEST].store(deepest.word(), Relaxed);
+        }
+        deepest != before
     }
 
     /// Returns how far the count of allocated frames is above its minimum and below its maximum in the period.
@@ -108,19 +56,7 @@ impl<'a, P: Platform> DepthCells<'a, P> {
 
     /// Returns how many frames may be popped or pushed before one of them goes deeper than all before in this period.
     pub(super) fn leeway(&self, _guard: &impl CpuGuard) -> Leeway {
-        let (position, deepest) = (self.depths(POSITION), self.depths(DEEPEST));
-        let left = |deepest: u32, position: u32| deepest.saturating_sub(position);
-        Leeway { pops: left(deepest.alloc, position.alloc), pushes: left(deepest.free, position.free) }
-    }
-
-    /// Applies the first half of [`DepthState::on_push`]; returns [`Run::Dive`] if the push goes deeper than all
-    /// earlier pushes in the period.
-    ///
-    /// [`Self::end_period`] applies the second half.
-    #[inline]
-    pub(super) fn on_push(&self, order: Order, _guard: &impl CpuGuard) -> Run {
-        let before = self.moved_to(self.depths(POSITION).after_push(pages(order)));
-        if self.depths(DEEPEST).free > before.free { Run::Dive } else { Run::None }
+        self.depths(POSITION).leeway(self.depths(DEEPEST))
     }
 
     /// Closes the period if it is over; returns the new `pageset.high` in that case.
@@ -141,18 +77,6 @@ impl<'a, P: Platform> DepthCells<'a, P> {
 
     fn start(&self) -> Moment {
         Moment::from_ns(self.0[START].load(Relaxed))
-    }
-
-    /// Stores the position; returns the deepest positions that were recorded before.
-    #[inline]
-    fn moved_to(&self, position: Depths) -> Depths {
-        self.0[POSITION].store(position.word(), Relaxed);
-        let before = self.depths(DEEPEST);
-        let deepest = before.deepest(position);
-        if deepest != before {
-            self.0[DEEPEST].store(deepest.word(), Relaxed);
-        }
-        before
     }
 
     #[cold]
@@ -197,7 +121,7 @@ mod tests {
 
     use super::*;
     use crate::testing::{Native, Random, Unshared};
-    use crate::units::SECOND_NS;
+    use crate::units::{Order, SECOND_NS};
 
     fn limits() -> HighLimits {
         HighLimits::new(PageCount::new(100), PageCount::new(10_000))
@@ -220,10 +144,10 @@ mod tests {
             // Long runs of mostly pops or mostly pushes make the depths larger than single steps.
             if random.index(100) < if (now / SECOND_NS).is_multiple_of(2) { 70 } else { 30 } {
                 plain.on_pop(order);
-                cells.on_pop(order, &Unshared);
+                cells.moved(order.pages().get() as i64, &Unshared);
             } else {
                 let moment = Moment::from_ns(now);
-                cells.on_push(order, &Unshared);
+                cells.moved(-(order.pages().get() as i64), &Unshared);
                 let high = plain.on_push(order, moment, limits());
                 assert_eq!(cells.end_period(moment, limits), high);
                 highs += usize::from(high.is_some_and(|high| high > limits().min()));
@@ -243,9 +167,9 @@ mod tests {
         let mark = u64::MAX / 3;
         let cells = [0, 0, mark, BEGUN_NS].map(AtomicU64::new);
         let view = DepthCells::<Native>::new(&cells);
-        view.on_pop(Order::PAGE, &Unshared);
+        view.moved(1, &Unshared);
         let no_limits = || unreachable!("limits are for the end of a period");
-        view.on_push(Order::PAGE, &Unshared);
+        view.moved(-1, &Unshared);
         assert_eq!(view.end_period(Moment::from_ns(BEGUN_NS + SECOND_NS), no_limits), None);
         assert_eq!(cells[AVERAGE].load(Relaxed), mark);
         assert_eq!(cells[START].load(Relaxed), BEGUN_NS);

@@ -32,19 +32,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
             return false;
         }
         self.push(stack, order, frame);
-        if stack != StackId::PAGES {
-            self.note_block(order.pages().get() as u32);
-        }
-        match self.state.shared.tuning() {
-            PagesetTuning::Depth | PagesetTuning::DepthPublished => {
-                self.set_run(self.depth().on_push(order, self));
-                self.end_period();
-            }
-            PagesetTuning::Stepwise => {
-                self.set_run(self.stepwise().on_push(order, self.zone_limits().batch, self));
-            }
-            PagesetTuning::Fixed => {}
-        }
+        self.account_step(-(order.pages().get() as i64), order);
         if self.count() >= self.high_now() {
             self.drain_surplus(stack);
         }

@@ -6,11 +6,11 @@
 use core::cell::Cell;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
-use crate::pageset::depth_cells::{Leeway, Run};
 use crate::pageset::stepwise_cell::StepwiseCell;
-use crate::pageset::{CLOSED, Pageset, StackId, StackShape, USED, WATCHED};
+use crate::pageset::{CLOSED, Pageset, StackId, StackShape, USED};
 use crate::platform::pageset_word::{Limits, PagesetWord, SERVED_LANE};
 use crate::platform::{Atomic, Platform};
+use crate::rules::pageset_tuning::Leeway;
 use crate::units::{Order, PageCount, PageKind};
 use crate::zone::counters::{CpuGuard, NodeItem, ZonedCounters};
 
@@ -19,10 +19,11 @@ pub(crate) struct PagesetGuard<'a, P: Platform> {
     pageset: &'a Pageset<P>,
     slots: &'a [P::U32],
     shape: &'a StackShape,
-    /// The run to which the holder's last step belongs.
-    run: Cell<Run>,
+    /// Frames that the holder's last step popped, negative if it pushed, if only steps in its direction may follow without
+    /// the lock; otherwise 0.
+    pub(super) run: Cell<i64>,
     /// Whether the holder's last step is that of a larger block.
-    moved_block: Cell<bool>,
+    pub(super) moved_block: Cell<bool>,
     /// Frames that refills, drains and bulk operations have moved under this hold of the lock; at most [`HOLD_MAX`].
     moved: Cell<u32>,
 }
@@ -65,7 +66,7 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
     /// Creates the guard of a head that was just locked.
     #[inline]
     pub(super) fn new(pageset: &'a Pageset<P>, (slots, shape): (&'a [P::U32], &'a StackShape)) -> Self {
-        let (run, moved_block, moved) = (Cell::new(Run::None), Cell::new(false), Cell::new(0));
+        let (run, moved_block, moved) = (Cell::new(0), Cell::new(false), Cell::new(0));
         let guard = Self { pageset, slots, shape, run, moved_block, moved };
         if !pageset.was_used() {
             guard.begin();
@@ -121,30 +122,21 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
         self.pageset.block_leeway_settled.store(leeway.word(), Relaxed);
     }
 
-    /// Records a pop or push of a larger block, so that the next such steps have leeway; `pages` = 0 ends that.
-    pub(crate) fn note_block(&self, pages: u32) {
-        self.moved_block.set(pages != 0);
-        if self.pageset.block_pages.load(Relaxed) != pages {
-            self.pageset.block_pages.store(pages, Relaxed);
+    /// Records the order of the holder's last step, and its [`Self::run`].
+    #[inline]
+    pub(super) fn note_step(&self, order: Order, run: i64) {
+        self.run.set(run);
+        self.moved_block.set(order != Order::PAGE);
+        if order != Order::PAGE {
+            self.note_block(order.pages().get() as u32);
         }
     }
 
-    /// Whether the holder's last step is that of a larger block.
-    #[inline]
-    pub(super) fn moved_block(&self) -> bool {
-        self.moved_block.get()
-    }
-
-    /// Returns the run to which the holder's last step belongs.
-    #[inline]
-    pub(super) fn run(&self) -> Run {
-        self.run.get()
-    }
-
-    /// Records the run to which the holder's last step belongs.
-    #[inline]
-    pub(crate) fn set_run(&self, run: Run) {
-        self.run.set(run);
+    /// Records that blocks of `pages` frames are popped or pushed, so that the next such steps have leeway; 0 ends that.
+    pub(super) fn note_block(&self, pages: u32) {
+        if self.pageset.block_pages.load(Relaxed) != pages {
+            self.pageset.block_pages.store(pages, Relaxed);
+        }
     }
 
     /// Returns how many more frames may move under this hold of the lock.
@@ -248,17 +240,8 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
         self.set_word(word.with_difference(SERVED_LANE, leave(word.difference(SERVED_LANE))));
     }
 
-    /// Returns the difference of frames allocated as `kind` and sets it to zero.
-    pub(super) fn clear_kind(&self, kind: PageKind) -> i64 {
-        self.clear(kind as usize)
-    }
-
-    /// Returns the difference of blocks served from the slot and sets it to zero.
-    pub(super) fn clear_served(&self) -> i64 {
-        self.clear(SERVED_LANE)
-    }
-
-    fn clear(&self, lane: usize) -> i64 {
+    /// Returns the difference in `lane` and sets it to zero.
+    pub(super) fn clear(&self, lane: usize) -> i64 {
         let word = self.word();
         self.set_word(word.with_difference(lane, 0));
         word.difference(lane)
@@ -266,7 +249,7 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
 
     /// Returns the tuning state of the stepwise rule.
     #[inline]
-    pub(crate) fn stepwise(&self) -> StepwiseCell<'_, P> {
+    pub(super) fn stepwise(&self) -> StepwiseCell<'_, P> {
         StepwiseCell::new(&self.pageset.stepwise)
     }
 
@@ -281,31 +264,13 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
         self.pageset.flags.load(Relaxed) & CLOSED != 0
     }
 
-    /// Opens the pageset, because its CPU is online.
-    pub(super) fn open(&self) {
-        self.clear_flag(CLOSED);
-    }
-
-    /// Closes the pageset, because its CPU is offline.
-    pub(super) fn close(&self) {
-        self.set_flag(CLOSED);
-    }
-
-    /// Makes each free check whether the period of the depth rule is over.
-    pub(super) fn watch(&self) {
-        self.set_flag(WATCHED);
-    }
-
-    /// Ends the checks that [`Self::watch`] starts.
-    pub(super) fn unwatch(&self) {
-        self.clear_flag(WATCHED);
-    }
-
-    fn set_flag(&self, flag: u32) {
+    /// Sets `CLOSED`, `WATCHED` or `USED`.
+    pub(super) fn set_flag(&self, flag: u32) {
         self.pageset.flags.store(self.pageset.flags.load(Relaxed) | flag, Relaxed);
     }
 
-    fn clear_flag(&self, flag: u32) {
+    /// Clears a flag.
+    pub(super) fn clear_flag(&self, flag: u32) {
         self.pageset.flags.store(self.pageset.flags.load(Relaxed) & !flag, Relaxed);
     }
 

@@ -319,7 +319,7 @@ impl<P: Platform> Pageset<P> {
 
     /// Returns the tuning state of the depth rule.
     #[inline]
-    pub(crate) fn depth(&self) -> DepthCells<'_, P> {
+    fn depth(&self) -> DepthCells<'_, P> {
         DepthCells::new(&self.depth)
     }
 

@@ -1,32 +1,24 @@
 //! Sessions: a session locks a pageset, and at its end sets the limits of pops and pushes without the lock.
 //!
 //! A CPU pops and pushes single frames through the head, without the lock, until an operation exceeds a limit and bails
-//! out. The limits follow from the ends of the stack, `pageset.high`, the state of the tuning rule (M2 in the README), and
-//! the thresholds of counter differences (M4). The tuning rule does not see single steps. It accounts for their sum at the
-//! next session, so the limits allow only steps whose sum is sufficient: within the depths that the depth rule has
-//! recorded, or within the cycle of the stepwise rule. Beyond that, steps in one direction (a *climb* or a *dive*) do not
-//! bail out, but the first step in the other direction does. Steps of larger blocks (`pageset/block_steps.rs`) get a
-//! part of the depth rule's leeway. Related files: `platform/cpu_local.rs` compares with the limits, and
-//! `pageset/guard.rs` stores them.
+//! out. The limits follow from the ends of the stack, the thresholds of counter differences (M4 in the README), and the
+//! allowance of the tuning rule (M2), which accounts for all these steps at the next session. Steps of larger blocks
+//! (`pageset/block_steps.rs`) have a part of the allowance. Related files: `rules/pageset_tuning/allowance.rs` computes it,
+//! `platform/cpu_local.rs` compares with the limits, and `pageset/guard.rs` stores them.
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::pageset::depth_cells::{Leeway, Run};
 use crate::pageset::state::MachineState;
 use crate::pageset::{PagesetGuard, StackId};
 use crate::platform::cpu_local::CpuLocal;
 use crate::platform::pageset_word::Limits;
 use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_limits::PagesetLimits;
-use crate::rules::pageset_tuning::PagesetTuning;
+use crate::rules::pageset_tuning::{Allowance, PagesetTuning};
+use crate::units::Order;
 use crate::zone::counters::CpuGuard;
 use crate::zone::{CpuInfo, Zone};
-
-/// Largest leeway of blocks, so that it cannot overflow.
-const BLOCK_LEEWAY_MAX: u32 = 1 << 24;
-/// Smallest leeway of single frames that is worth having: they then need the lock once in so many steps.
-const SINGLE_LEEWAY_MIN: u32 = 64;
 
 /// One pageset of a zone, locked until dropped.
 pub(crate) struct PagesetSession<'a, 'm, P: Platform> {
@@ -118,16 +110,39 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
 
     /// Makes the tuning rule account for `frames` frames that were popped, or pushed if the number is negative.
     ///
-    /// The steps must have been a run in one direction, or within the limits that [`Self::update_limits`] has set.
+    /// The steps must have been within the allowance that [`Self::update_limits`] has set.
     #[inline]
     pub(crate) fn account(&self, frames: i64) {
+        let batch = || self.zone_limits().batch;
         if frames != 0 {
             match self.state.shared.tuning() {
-                PagesetTuning::Depth | PagesetTuning::DepthPublished => self.depth().moved(frames, self),
-                PagesetTuning::Stepwise => self.stepwise().moved(frames, || self.zone_limits().batch, self),
+                PagesetTuning::Depth | PagesetTuning::DepthPublished => _ = self.depth().moved(frames, self),
+                PagesetTuning::Stepwise => {
+                    self.stepwise().update(self, |state| state.moved(frames, batch));
+                }
                 PagesetTuning::Fixed => {}
             }
         }
+    }
+
+    /// Makes the tuning rule account for a block that was popped under the lock, or pushed if `frames` is negative.
+    #[inline(always)]
+    pub(crate) fn account_step(&self, frames: i64, order: Order) {
+        let batch = || self.zone_limits().batch;
+        let is_run = match self.state.shared.tuning() {
+            PagesetTuning::Depth | PagesetTuning::DepthPublished => {
+                let is_deeper = self.depth().moved(frames, self);
+                if frames < 0 {
+                    self.end_period();
+                }
+                is_deeper
+            }
+            PagesetTuning::Stepwise => {
+                self.stepwise().update(self, |state| state.on_step(frames, order, batch))
+            }
+            PagesetTuning::Fixed => false,
+        };
+        self.note_step(order, if is_run { frames } else { 0 });
     }
 
     /// Whether the pageset's CPU is on the zone's node.
@@ -159,84 +174,48 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
 
     /// Sets the limits of pops and pushes without the lock; must be called before the session ends.
     pub(crate) fn update_limits(&self) {
-        let tuning = self.state.shared.tuning();
-        if self.is_closed() {
+        if self.is_closed() || !(self.state.uses(self.zone, self.cpu) || self.may_bypass_slot()) {
             return self.always_bail_out();
         }
-        if !self.state.uses(self.zone, self.cpu) && !self.may_bypass_slot() {
-            return self.always_bail_out();
-        }
-        let capacity = self.page_slots().len() as i64;
-        // A push that fills the pageset up to `high` must take the lock, because it drains the pageset.
-        let full = self.slots_beyond(self.high_now()) + 1;
-        let (mut most, mut least) = (capacity, full.max(0));
-        let (mut pops_bail_out, mut pushes_bail_out) = (false, least > capacity);
-        let mut of_blocks = Leeway::NONE;
-        if tuning != PagesetTuning::Fixed {
-            let stepwise = tuning == PagesetTuning::Stepwise;
-            let all = if stepwise { self.stepwise().leeway(self) } else { self.depth().leeway(self) };
-            let free_slots = i64::from(self.word().free_slots());
-            match self.run() {
-                Run::Climb => pushes_bail_out = true,
-                Run::Dive => pops_bail_out = true,
-                Run::None => {
-                    if tuning == PagesetTuning::Depth && !self.is_watched() {
-                        of_blocks = self.share_of_blocks(all, free_slots - least);
-                    }
-                    most = most.min(free_slots + i64::from(all.pops - of_blocks.pops));
-                    least = (least + i64::from(of_blocks.pushes))
-                        .max(free_slots - i64::from(all.pushes - of_blocks.pushes));
-                }
-            }
-        }
-        self.set_block_leeway(of_blocks);
+        let (free_slots, capacity) = (i64::from(self.word().free_slots()), self.page_slots().len() as i64);
+        // The push that fills the pageset up to `high` drains it.
+        let growth = free_slots - self.slots_beyond(self.high_now()) - 1;
+        let allowance = self.allowance(growth);
+        self.set_block_leeway(allowance.blocks);
+        let most = allowance.pops.map(|pops| capacity.min(free_slots + pops));
+        let least = allowance.pushes.map(|pushes| (free_slots - pushes).max(0));
+        let least = least.filter(|&least| least <= capacity);
         let limits = Limits {
-            free_slots_max: most as u32,
-            free_slots_min: least.min(capacity) as u32,
+            free_slots_max: most.unwrap_or(0) as u32,
+            free_slots_min: least.unwrap_or(0) as u32,
             kinds: self.state.nodes[self.zone.node].counters.threshold(),
             served: self.served_leeway() as u8,
         };
-        pops_bail_out |= most > capacity;
-        pushes_bail_out |= tuning == PagesetTuning::DepthPublished || self.is_watched();
         self.set_limits(
-            if pops_bail_out { Limits::POP_NONE } else { limits.for_pops() },
-            if pushes_bail_out { Limits::PUSH_NONE } else { limits.for_pushes() },
+            most.map_or(Limits::POP_NONE, |_| limits.for_pops()),
+            least.map_or(Limits::PUSH_NONE, |_| limits.for_pushes()),
         );
     }
 
-    /// Returns the part of the leeway that is for blocks with more than one frame, if such blocks were popped or pushed
-    /// since the last tick. `below_high` is the number of frames that may be pushed before the pageset reaches `high`.
-    fn share_of_blocks(&self, all: Leeway, below_high: i64) -> Leeway {
-        let pages = self.block_pages.load(Relaxed); // relaxed: the guard orders it
-        let share = |all| block_share(all, pages, self.moved_block());
-        let below_high = below_high.clamp(0, i64::from(BLOCK_LEEWAY_MAX)) as u32;
-        Leeway { pops: share(all.pops), pushes: share(all.pushes.min(below_high)) }
-    }
-}
-
-/// Returns how many of the `all` leeway frames are for blocks, the last of which had `pages` frames, or 0 if there were
-/// no blocks.
-///
-/// It is half of the leeway, or one block if that is more. If this leaves too little for single frames, the leeway is for
-/// what needed the lock now: for blocks if that was a block (`is_block`), or else for single frames.
-fn block_share(all: u32, pages: u32, is_block: bool) -> u32 {
-    let share = all.min(BLOCK_LEEWAY_MAX).min(pages.max(all / 2));
-    if pages == 0 || (!is_block && all - share < SINGLE_LEEWAY_MIN) { 0 } else { share }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn leeway_is_shared_or_for_what_needed_the_lock() {
-        assert_eq!((block_share(1000, 0, true), block_share(1000, 0, false)), (0, 0), "there are no blocks");
-        for is_block in [false, true] {
-            assert_eq!(block_share(1000, 4, is_block), 500);
-            assert_eq!(block_share(1000, 512, is_block), 512);
+    /// Returns what may happen until the next session to a pageset that may gain `growth` frames.
+    fn allowance(&self, growth: i64) -> Allowance {
+        let tuning = self.state.shared.tuning();
+        let allowance = match tuning {
+            _ if self.run.get() != 0 => Allowance::run(self.run.get()),
+            PagesetTuning::Depth | PagesetTuning::DepthPublished => {
+                Allowance::within(self.depth().leeway(self))
+            }
+            PagesetTuning::Stepwise => Allowance::within(self.stepwise().load().leeway()),
+            PagesetTuning::Fixed => Allowance::ALL,
+        };
+        let allowance = allowance.with_growth(growth);
+        if tuning == PagesetTuning::DepthPublished || self.is_watched() {
+            return Allowance { pushes: None, ..allowance };
         }
-        assert_eq!((block_share(512, 512, true), block_share(512, 512, false)), (512, 0));
-        assert_eq!((block_share(2, 2, true), block_share(2, 2, false)), (2, 0));
-        assert_eq!(block_share(u32::MAX, 512, true), BLOCK_LEEWAY_MAX);
+        if tuning != PagesetTuning::Depth {
+            return allowance;
+        }
+        // Relaxed: the guard orders it.
+        allowance.shared_with_blocks(self.block_pages.load(Relaxed), self.moved_block.get())
     }
 }

@@ -4,10 +4,9 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::pageset::depth_cells::{Leeway, Run};
 use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_tuning::stepwise::{PagesetFigures, Resize, StepwiseState, ZoneLevel};
-use crate::units::{Order, PageCount};
+use crate::units::Order;
 use crate::zone::counters::CpuGuard;
 
 /// A [`StepwiseState`] in a cell, protected by the pageset's lock. Zero is the initial state.
@@ -20,44 +19,6 @@ pub(crate) struct StepwiseCell<'a, P: Platform>(&'a P::U64);
 impl<'a, P: Platform> StepwiseCell<'a, P> {
     pub(super) const fn new(cell: &'a P::U64) -> Self {
         Self(cell)
-    }
-
-    /// Calls [`StepwiseState::on_pop`]; returns [`Run::None`] if both pops and pushes may follow without the lock, and
-    /// otherwise [`Run::Climb`].
-    #[inline]
-    pub(crate) fn on_pop(&self, guard: &impl CpuGuard) -> Run {
-        self.update(guard, |state| {
-            state.on_pop();
-            if state.steps_in_cycle().0 > 0 { Run::None } else { Run::Climb }
-        })
-    }
-
-    /// Calls [`StepwiseState::on_push`]; returns [`Run::None`] if both pops and pushes may follow without the lock, and
-    /// otherwise [`Run::Dive`].
-    #[inline]
-    pub(super) fn on_push(&self, order: Order, batch: PageCount, guard: &impl CpuGuard) -> Run {
-        self.update(guard, |state| {
-            state.on_push(order, batch);
-            if state.steps_in_cycle().0 > 0 { Run::None } else { Run::Dive }
-        })
-    }
-
-    /// Accounts for `frames` pops of single frames, or for pushes if `frames` is negative.
-    ///
-    /// The steps must have been a run in one direction, or within [`StepwiseCell::leeway`].
-    pub(super) fn moved(&self, frames: i64, batch: impl FnOnce() -> PageCount, guard: &impl CpuGuard) {
-        let steps = frames.unsigned_abs() as u32;
-        self.update(guard, |state| match frames {
-            1.. => state.on_pops(steps),
-            0 => {}
-            _ => state.on_pushes(steps, batch()),
-        });
-    }
-
-    /// Returns how many single frames may be popped or pushed before the state depends on the order of these steps.
-    pub(super) fn leeway(&self, _guard: &impl CpuGuard) -> Leeway {
-        let (pops, pushes) = self.load().steps_in_cycle();
-        Leeway { pops, pushes }
     }
 
     /// Calls [`StepwiseState::refill`].
@@ -76,18 +37,19 @@ impl<'a, P: Platform> StepwiseCell<'a, P> {
         self.load().drain(pageset, level)
     }
 
-    /// Resets the state.
-    pub(super) fn reset(&self, guard: &impl CpuGuard) {
-        self.update(guard, |state| *state = StepwiseState::default());
-    }
-
+    /// Returns a copy of the state.
     #[inline]
-    fn load(&self) -> StepwiseState {
+    pub(super) fn load(&self) -> StepwiseState {
         StepwiseState::from_word(self.0.load(Relaxed))
     }
 
+    /// Changes the state, and returns what `change` returns.
     #[inline]
-    fn update<R>(&self, _guard: &impl CpuGuard, change: impl FnOnce(&mut StepwiseState) -> R) -> R {
+    pub(super) fn update<R>(
+        &self,
+        _guard: &impl CpuGuard,
+        change: impl FnOnce(&mut StepwiseState) -> R,
+    ) -> R {
         let before = self.load();
         let mut state = before;
         let result = change(&mut state);
@@ -105,6 +67,7 @@ mod tests {
     use super::*;
     use crate::rules::pageset_tuning::HighLimits;
     use crate::testing::{Native, Random, Unshared};
+    use crate::units::PageCount;
 
     fn pageset(count: u64, high: u64) -> PagesetFigures {
         let [count, high, batch, min, max] = [count, high, 63, 4 * 63, 100 * 63].map(PageCount::new);
@@ -121,16 +84,16 @@ mod tests {
             let level = [ZoneLevel::Above, ZoneLevel::Below][random.index(2)];
             match random.index(5) {
                 0 => {
-                    cell.on_pop(&Unshared);
+                    cell.update(&Unshared, |state| state.on_step(1, Order::PAGE, || pageset.batch));
                     plain.on_pop();
                 }
                 1 => {
-                    cell.on_push(Order::PAGE, pageset.batch, &Unshared);
+                    cell.update(&Unshared, |state| state.on_step(-1, Order::PAGE, || pageset.batch));
                     plain.on_push(Order::PAGE, pageset.batch);
                 }
                 2 => {
                     let frames = random.index(21) as i64 - 10;
-                    cell.moved(frames, || pageset.batch, &Unshared);
+                    cell.update(&Unshared, |state| state.moved(frames, || pageset.batch));
                     (0..frames).for_each(|_| plain.on_pop());
                     (frames..0).for_each(|_| plain.on_push(Order::PAGE, pageset.batch));
                 }
@@ -142,7 +105,7 @@ mod tests {
             }
             assert_eq!(cell.load(), plain);
         }
-        cell.reset(&Unshared);
+        cell.update(&Unshared, |state| *state = StepwiseState::default());
         assert_eq!(cell.load(), StepwiseState::default());
     }
 }

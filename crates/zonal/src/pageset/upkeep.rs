@@ -7,9 +7,9 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::pageset::served::fold_interleave_hits;
 use crate::pageset::session::PagesetSession;
 use crate::pageset::state::MachineState;
-use crate::pageset::{Pageset, PagesetGuard, StackId};
+use crate::pageset::{CLOSED, Pageset, PagesetGuard, StackId, WATCHED};
 use crate::platform::{Atomic, Platform};
-use crate::rules::pageset_tuning::{Activity, IdleTicks, PagesetTuning};
+use crate::rules::pageset_tuning::{IdleTicks, PagesetTuning, StepwiseState};
 use crate::settings::Setting;
 use crate::units::{PageCount, PageKind, SECOND_NS};
 use crate::zone::{CpuInfo, Zone};
@@ -20,7 +20,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         let mut surplus = self.idle_surplus();
         match self.state.shared.tuning() {
             // Only a free ends a period. The tick makes each free check for that when the period is nearly over.
-            PagesetTuning::Depth if self.is_watch_due(self.state.platform.now()) => self.watch(),
+            PagesetTuning::Depth if self.is_watch_due(self.state.platform.now()) => self.set_flag(WATCHED),
             PagesetTuning::Stepwise => {
                 let decay = self.figures().decay();
                 self.set_high(decay.high);
@@ -49,14 +49,15 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         let limits = || self.high_limits();
         if let Some(high) = self.depth().end_period(self.state.platform.now(), limits) {
             self.set_high(high);
-            self.unwatch();
+            self.clear_flag(WATCHED);
         }
     }
 
     /// Returns how many frames to drain because the pageset was not used for some ticks.
     fn idle_surplus(&self) -> PageCount {
-        let activity = if self.seen.load(Relaxed) == seen(self) { Activity::Idle } else { Activity::Used };
-        let idle = IdleTicks::new(self.idle_ticks.load(Relaxed) as u8).after_tick(activity);
+        let was_used = self.seen.load(Relaxed) != seen(self);
+        let before = IdleTicks::new(self.idle_ticks.load(Relaxed) as u8);
+        let idle = if was_used { IdleTicks::default() } else { before.after_tick() };
         self.idle_ticks.store(u64::from(idle.get()), Relaxed);
         let locality = self.zone.locality(self.cpu);
         idle.surplus(locality, self.count(), self.high_limits())
@@ -79,7 +80,9 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         self.zone.counters().fold(&self.zone_diffs, self);
         fold_interleave_hits(self.zone, &self.head);
         for kind in PageKind::ALL {
-            self.state.nodes[self.zone.node].counters.fold_difference(&[kind.item()], self.clear_kind(kind));
+            self.state.nodes[self.zone.node]
+                .counters
+                .fold_difference(&[kind.item()], self.clear(kind as usize));
         }
         self.fold_all_served();
     }
@@ -87,8 +90,8 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     /// Restarts the tuning of the pageset with `high` at its lower limit.
     pub(crate) fn restart_tuning(&self) {
         self.depth().reset(self);
-        self.unwatch();
-        self.stepwise().reset(self);
+        self.clear_flag(WATCHED);
+        self.stepwise().update(self, |state| *state = StepwiseState::default());
         self.set_high(self.high_limits().min());
         self.update_limits();
     }
@@ -101,7 +104,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     pub(crate) fn open_pageset(&self, zone: &Zone<'m, P>, cpu: CpuInfo) {
         let guard = self.pageset(zone, cpu);
         if !zone.has_fence() {
-            guard.open();
+            guard.clear_flag(CLOSED);
         }
         guard.update_limits();
     }
@@ -111,7 +114,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         // A closed pageset accepts no frames, so it is empty in the end.
         loop {
             let session = self.pageset(zone, cpu);
-            session.close();
+            session.set_flag(CLOSED);
             session.always_bail_out();
             session.drain(StackId::PAGES, session.count());
             session.fold();

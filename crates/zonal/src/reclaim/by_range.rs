@@ -16,6 +16,7 @@ use crate::request::Block;
 use crate::request::FrameRun;
 use crate::request::context::AllocContext;
 use crate::request::steps::Step;
+use crate::rules::sort::sort_by_key;
 use crate::units::{PageCount, PageKind};
 use crate::zone::Zone;
 use crate::zone::counters::NodeItem;
@@ -303,7 +304,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
                 }
             }
             let found = &mut found[..candidates];
-            found.sort_unstable();
+            sort_by_key(found, |candidate| *candidate);
             for &mut (.., number) in found {
                 let candidate = window(number.into());
                 asked += 1;

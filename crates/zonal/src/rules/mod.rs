@@ -6,5 +6,6 @@
 pub mod fallback_order;
 pub mod pageset_limits;
 pub mod pageset_tuning;
+pub(crate) mod sort;
 pub mod stat_threshold;
 pub mod watermarks;

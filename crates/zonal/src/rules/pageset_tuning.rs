@@ -5,14 +5,17 @@
 //! second each. Each rule is arithmetic over a small plain state, so that the lab and the explainer run the same
 //! code.
 //!
-//! Related files: `rules/pageset_tuning/depth.rs` and `rules/pageset_tuning/stepwise.rs` contain one rule each.
+//! Related files: `rules/pageset_tuning/depth.rs` and `rules/pageset_tuning/stepwise.rs` contain one rule each, and
+//! `rules/pageset_tuning/allowance.rs` says which steps need no session.
 //! `pageset/depth_cells.rs` and `pageset/stepwise_cell.rs` store their states in atomic cells.
 //! `rules/pageset_limits.rs` computes the limits.
 
+mod allowance;
 pub(crate) mod depth;
 pub(crate) mod stepwise;
 pub(crate) mod words;
 
+pub use allowance::{Allowance, Leeway};
 pub use depth::{DepthState, Depths};
 pub use stepwise::{Decay, PagesetFigures, Resize, StepwiseState, ZoneLevel};
 
@@ -119,15 +122,6 @@ pub enum CpuLocality {
     Remote,
 }
 
-/// Whether a pageset was used since the last tick.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Activity {
-    /// Blocks were allocated or freed since the last tick.
-    Used,
-    /// No block was allocated or freed since the last tick.
-    Idle,
-}
-
 /// The number of consecutive ticks for which a pageset was idle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct IdleTicks(u8);
@@ -150,13 +144,10 @@ impl IdleTicks {
         self.0
     }
 
-    /// Returns the idle time after one more tick.
+    /// Returns the idle time after one more tick without an allocation or a free.
     #[must_use]
-    pub const fn after_tick(self, activity: Activity) -> Self {
-        match activity {
-            Activity::Used => Self(0),
-            Activity::Idle => Self(self.0.saturating_add(1)),
-        }
+    pub const fn after_tick(self) -> Self {
+        Self(self.0.saturating_add(1))
     }
 
     /// Returns the number of frames that a pageset with `count` frames must drain after this idle time.
@@ -207,7 +198,7 @@ mod tests {
         let limits = HighLimits::new(pages(252), pages(1000));
         let mut idle = IdleTicks::default();
         core::array::from_fn(|_| {
-            idle = idle.after_tick(Activity::Idle);
+            idle = idle.after_tick();
             idle.surplus(locality, pages(600), limits).get()
         })
     }
@@ -221,9 +212,9 @@ mod tests {
     #[test]
     fn use_ends_idleness_and_ticks_do_not_wrap() {
         let limits = HighLimits::new(pages(252), pages(1000));
-        let used = IdleTicks::new(2).after_tick(Activity::Used);
+        let used = IdleTicks::default();
         assert_eq!(used.surplus(CpuLocality::Local, pages(600), limits), PageCount::ZERO);
-        let long = IdleTicks::new(u8::MAX).after_tick(Activity::Idle);
+        let long = IdleTicks::new(u8::MAX).after_tick();
         assert_eq!(long.surplus(CpuLocality::Remote, pages(5), limits), pages(5));
         // A local pageset whose count is below the lower limit drains no frames.
         assert_eq!(long.surplus(CpuLocality::Local, pages(100), limits), PageCount::ZERO);

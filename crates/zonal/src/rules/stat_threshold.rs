@@ -9,13 +9,13 @@
 //! Related files: `zone/counters.rs` stores the differences, and `rules/watermarks.rs` computes the watermarks.
 //! Source: Lameter 2006, Linux df9ecaba3f15.
 
+use core::fmt::Debug;
+
 use crate::rules::watermarks::Watermarks;
 use crate::units::PageCount;
 
 /// Largest threshold, with which differences fit in an `i8`, including the overstep ([`FoldRule::Overstep`]).
 pub const MAX_STAT_THRESHOLD: u8 = 125;
-/// Largest threshold under [`ThresholdRule::FirstPosting`].
-pub const FIRST_POSTING_MAX: u8 = 120;
 
 /// The rules of zone and node counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -37,14 +37,30 @@ pub enum ThresholdRule {
     /// see [`stat_threshold`].
     #[default]
     Scaled,
-    /// A value that scales with the online CPUs and the *present* frames of the zone
-    /// ([`Machine::with_present`](crate::Machine::with_present)), up to [`FIRST_POSTING_MAX`]. It replays scaled
-    /// thresholds as they were first posted. Source: Lameter 2006, first posting.
-    FirstPosting,
+    /// Another form of scaled thresholds. The crate `zonal-history` has the first posting's.
+    Form(&'static dyn ThresholdForm),
     /// A fixed value, 1..=125, in every zone and node with memory. It does not change while background reclaim runs.
     /// Linux used 32 before thresholds were scaled.
     Fixed(u8),
 }
+
+/// A form of scaled thresholds.
+pub trait ThresholdForm: Debug + Sync {
+    /// Returns the name of the form.
+    fn name(&self) -> &'static str;
+    /// Returns the number of frames on which a zone's threshold depends; the zone manages some frames.
+    fn frames(&self, managed: PageCount, present: PageCount) -> PageCount;
+    /// Returns the threshold of a zone with `frames` frames on a machine with `online_cpus`, 1..=125, or 0 for an empty zone.
+    fn threshold(&self, online_cpus: u32, frames: PageCount, page_bytes: u32) -> u8;
+}
+
+impl PartialEq for dyn ThresholdForm {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl Eq for dyn ThresholdForm {}
 
 /// What remains of a difference after it exceeded the threshold *t* and was folded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -86,7 +102,7 @@ impl CounterRules {
     pub fn threshold(&self, online_cpus: u32, frames: PageCount, page_bytes: u32) -> u8 {
         match self.threshold {
             ThresholdRule::Scaled => stat_threshold(online_cpus, frames, page_bytes),
-            ThresholdRule::FirstPosting => scaled(online_cpus, frames, page_bytes, FIRST_POSTING_MAX),
+            ThresholdRule::Form(form) => form.threshold(online_cpus, frames, page_bytes),
             ThresholdRule::Fixed(_) if frames == PageCount::ZERO => 0,
             ThresholdRule::Fixed(threshold) => threshold,
         }
@@ -94,12 +110,12 @@ impl CounterRules {
 
     /// Returns the number of frames on which a zone's threshold depends.
     ///
-    /// This is the number of managed frames, or of present frames with [`ThresholdRule::FirstPosting`]. It is zero if
-    /// the zone manages no frames.
+    /// This is the number of managed frames, unless a [`ThresholdRule::Form`] says otherwise. It is zero if the zone manages
+    /// no frames.
     #[must_use]
     pub fn frames(&self, managed: PageCount, present: PageCount) -> PageCount {
         match self.threshold {
-            ThresholdRule::FirstPosting if managed != PageCount::ZERO => present,
+            ThresholdRule::Form(form) if managed != PageCount::ZERO => form.frames(managed, present),
             _ => managed,
         }
     }
@@ -108,7 +124,7 @@ impl CounterRules {
     #[must_use]
     pub fn under_pressure(&self, threshold: u8, online_cpus: u32, watermarks: &Watermarks) -> u8 {
         match (self.threshold, self.pressure) {
-            (ThresholdRule::Scaled | ThresholdRule::FirstPosting, PressureRule::Lowered) => {
+            (ThresholdRule::Scaled | ThresholdRule::Form(_), PressureRule::Lowered) => {
                 // `threshold` does not exceed the rule's maximum, so the result does not either.
                 pressure_threshold(online_cpus, watermarks).min(threshold)
             }
@@ -123,17 +139,12 @@ impl CounterRules {
 /// fls(managed / frames in 128 MiB))`.
 #[must_use]
 pub fn stat_threshold(online_cpus: u32, managed: PageCount, page_bytes: u32) -> u8 {
-    scaled(online_cpus, managed, page_bytes, MAX_STAT_THRESHOLD)
-}
-
-/// Computes the formula of [`stat_threshold`] over `frames`, limited to `most`.
-fn scaled(online_cpus: u32, frames: PageCount, page_bytes: u32, most: u8) -> u8 {
-    if frames == PageCount::ZERO {
+    if managed == PageCount::ZERO {
         return 0;
     }
     let unit = ((128 << 20) / u64::from(page_bytes)).max(1);
-    let threshold = 2 * last_set(u64::from(online_cpus)) * (1 + last_set(frames.get() / unit));
-    u8::try_from(threshold).unwrap_or(most).min(most)
+    let threshold = 2 * last_set(u64::from(online_cpus)) * (1 + last_set(managed.get() / unit));
+    u8::try_from(threshold).unwrap_or(MAX_STAT_THRESHOLD).min(MAX_STAT_THRESHOLD)
 }
 
 /// Returns the position of the highest set bit, counted from 1, or 0 if no bit is set. Linux: `fls`.
@@ -219,33 +230,6 @@ mod tests {
         assert_eq!(scaled.under_pressure(30, 16, &marks(396, 495, 594)), 6);
         assert_eq!(scaled.under_pressure(4, 16, &marks(396, 495, 594)), 4);
         let unchanged = CounterRules { pressure: PressureRule::Unchanged, ..scaled };
-        assert_eq!(unchanged.under_pressure(30, 16, &marks(396, 495, 594)), 30);
-    }
-
-    #[test]
-    fn the_first_posting_scales_with_present_frames_up_to_120() {
-        let first = CounterRules { threshold: ThresholdRule::FirstPosting, ..CounterRules::default() };
-        let scaled = CounterRules::default();
-        let both = |cpus, frames| [first, scaled].map(|rules| rules.threshold(cpus, pages(frames), 4096));
-        // 2 * fls(CPUs) * (1 + fls(units of 128 MiB)): below, between and above the two limits.
-        assert_eq!(both(16, 86_126), [30, 30]);
-        assert_eq!(both(1023, 1 << 19), [120, 120]); // 2 * 10 * (1 + 5)
-        assert_eq!(both(1024, 1 << 19), [120, 125]); // 2 * 11 * (1 + 5) = 132
-        assert_eq!(both(31, 1 << 25), [120, 120]); // 2 * 5 * (1 + 11)
-        assert_eq!(both(u32::MAX, u64::MAX), [120, 125]);
-        assert_eq!(both(16, 0), [0, 0]);
-        let frames =
-            |managed, present| [first, scaled].map(|rules| rules.frames(pages(managed), pages(present)));
-        assert_eq!(frames(70, 80), [pages(80), pages(70)]);
-        assert_eq!(frames(0, 80), [pages(0); 2]);
-    }
-
-    #[test]
-    fn the_first_posting_is_lowered_under_pressure_within_its_limit() {
-        let first = CounterRules { threshold: ThresholdRule::FirstPosting, ..CounterRules::default() };
-        assert_eq!(first.under_pressure(30, 16, &marks(396, 495, 594)), 6);
-        assert_eq!(first.under_pressure(120, 1, &marks(0, 100_000, 200_000)), 120);
-        let unchanged = CounterRules { pressure: PressureRule::Unchanged, ..first };
         assert_eq!(unchanged.under_pressure(30, 16, &marks(396, 495, 594)), 30);
     }
 

@@ -89,10 +89,10 @@ impl WatermarkSettings {
 /// In KiB, it is the square root of 16 times the memory outside movable zones, within 128 KiB ..= 256 MiB.
 #[must_use]
 pub fn default_min_free(ordinary: PageCount, page_bytes: u32) -> PageCount {
-    let page_bytes = u128::from(page_bytes);
-    let kib = u128::from(ordinary.get()) * page_bytes / 1024;
+    let page_bytes = u64::from(page_bytes);
+    let kib = ordinary.get().saturating_mul(page_bytes) / 1024; // the bounds make a saturated product exact
     let min_kib = (16 * kib).isqrt().clamp(128, 262_144);
-    PageCount::new((min_kib * 1024 / page_bytes) as u64)
+    PageCount::new(min_kib * 1024 / page_bytes)
 }
 
 /// The values on which the watermarks of all zones depend.
@@ -277,6 +277,7 @@ mod tests {
         assert_eq!(default_min_free(pages(1 << 20), 4096), pages(2048));
         assert_eq!(default_min_free(pages(1), 4096), pages(32));
         assert_eq!(default_min_free(pages(1 << 40), 4096), pages(65_536));
+        assert_eq!(default_min_free(pages(u64::MAX), 4096), pages(65_536));
         assert_eq!(default_min_free(pages(1 << 16), 65_536), pages(128));
         // Movable memory is not counted.
         let zones = [(ZoneKind::Normal, pages(1 << 20)), (ZoneKind::Movable, pages(1 << 30))];

@@ -2,7 +2,7 @@
 //!
 //! Related files: `settings/table.rs` has the table, and `admin/settings.rs` changes settings of a running allocator.
 
-use super::{Setting, SettingError, SettingValue};
+use super::{NamedRule, Setting, SettingError, SettingValue};
 use crate::Config;
 use crate::error::ConfigError;
 
@@ -33,7 +33,12 @@ impl Config {
         if setting.field().is_none() {
             return Err(SettingError::NotYet(setting));
         }
-        self.put(setting, value);
+        let mut changed = *self;
+        changed.put(setting, value);
+        if let Err(why @ ConfigError::NotLinked { .. }) = changed.check() {
+            return Err(SettingError::Refused { setting, why });
+        }
+        *self = changed;
         Ok(())
     }
 
@@ -56,8 +61,12 @@ impl Config {
         }
     }
 
-    /// Returns an error if [`Self::min_unmapped_percent`] is outside its setting's range.
-    pub(crate) fn check_percent(&self) -> Result<(), ConfigError> {
+    /// Returns an error if [`Self::min_unmapped_percent`] is outside its setting's range, or if a setting selects a past
+    /// form that is not linked. Other fields have types that exclude such values.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        if self.past.load_rule(self.node_load).is_none() {
+            return Err(ConfigError::NotLinked { setting: "node_load", name: self.node_load.name() });
+        }
         let percent = self.min_unmapped_percent;
         match Setting::MinUnmappedRatio.info().values.range() {
             Some(range) if !range.contains(&percent.into()) => Err(ConfigError::Percent(percent)),
@@ -68,6 +77,7 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
+    use std::string::ToString;
     use std::vec;
 
     use super::*;
@@ -98,14 +108,13 @@ mod tests {
             ("pageset_tuning", "fixed"),
             ("zonelist_cache", "off"),
             ("stat_interval", "5"),
-            ("node_load", "assign"),
             ("invalid_free", "checked"),
         ] {
             config.set(name, value).unwrap_or_else(|error| panic!("{error}"));
             assert!(!seen.contains(&config), "{name} changed nothing");
             seen.push(config);
         }
-        assert_eq!(seen.len(), Setting::ALL.len(), "all settings but stat_refresh, and the default");
+        assert_eq!(seen.len(), Setting::ALL.len() - 1, "all but stat_refresh and node_load, and the default");
         assert_eq!(config.watermarks.lowmem_reserve_ratio, [1, 2, 3, 4]);
         assert_eq!((config.reclaim_distance, config.min_unmapped_percent, config.high_fraction), (40, 7, 8));
     }
@@ -113,9 +122,16 @@ mod tests {
     #[test]
     fn what_is_not_possible_changes_nothing() {
         let mut config = Config::default();
-        for (name, value) in [("stat_refresh", "1"), ("node_load", "none"), ("swappiness", "60")] {
+        for (name, value) in
+            [("stat_refresh", "1"), ("node_load", "none"), ("node_load", "assign"), ("swappiness", "60")]
+        {
             config.set(name, value).unwrap_err();
             assert_eq!(config, Config::default(), "{name}");
         }
+        let error = config.set("node_load", "assign").unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "node_load was not changed: node_load cannot be `assign`: that is a past form, which this program does not link (crate zonal-history)"
+        );
     }
 }

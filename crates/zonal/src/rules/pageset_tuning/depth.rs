@@ -10,7 +10,8 @@
 //! PCP high auto-tuning".
 
 use super::HighLimits;
-use crate::units::{Moment, Order, PageCount, SECOND_NS};
+use super::allowance::Leeway;
+use crate::units::{Moment, PageCount, SECOND_NS};
 
 /// Length of a period.
 const PERIOD_NS: u64 = SECOND_NS;
@@ -38,14 +39,23 @@ impl Depths {
         PageCount::new(self.free as u64)
     }
 
-    /// Returns the distances after the count rose by `pages` frames, which may raise the maximum of the count.
-    pub(crate) const fn after_pop(self, pages: u32) -> Self {
-        Self { alloc: self.alloc.saturating_add(pages), free: self.free.saturating_sub(pages) }
+    /// Returns the distances after the count rose by `frames` frames, or fell if the number is negative. This may move its
+    /// maximum or minimum.
+    #[inline]
+    pub(crate) const fn after(self, frames: i64) -> Self {
+        let by = frames.unsigned_abs() as u32;
+        if frames > 0 {
+            Self { alloc: self.alloc.saturating_add(by), free: self.free.saturating_sub(by) }
+        } else {
+            Self { alloc: self.alloc.saturating_sub(by), free: self.free.saturating_add(by) }
+        }
     }
 
-    /// Returns the distances after the count fell by `pages` frames, which may lower the minimum of the count.
-    pub(crate) const fn after_push(self, pages: u32) -> Self {
-        Self { alloc: self.alloc.saturating_sub(pages), free: self.free.saturating_add(pages) }
+    /// Returns how many frames may be popped or pushed before one of them goes deeper than `deepest`.
+    pub(crate) const fn leeway(self, deepest: Self) -> Leeway {
+        let [pops, pushes] =
+            [deepest.alloc.saturating_sub(self.alloc), deepest.free.saturating_sub(self.free)];
+        Leeway { pops, pushes }
     }
 
     pub(crate) fn deepest(self, other: Self) -> Self {
@@ -81,21 +91,6 @@ pub struct DepthState {
 }
 
 impl DepthState {
-    /// Records the allocation of a block from the pageset.
-    pub fn on_pop(&mut self, order: Order) {
-        self.position = self.position.after_pop(pages(order));
-        self.deepest = self.deepest.deepest(self.position);
-    }
-
-    /// Records the free of a block to the pageset and closes the period if it is over.
-    ///
-    /// Returns the new `pageset.high` if this call closed the period.
-    pub fn on_push(&mut self, order: Order, now: Moment, limits: HighLimits) -> Option<PageCount> {
-        self.position = self.position.after_push(pages(order));
-        self.deepest = self.deepest.deepest(self.position);
-        is_period_over(self.start, now).then(|| self.close_period(now, limits))
-    }
-
     /// Closes the period and returns the new `pageset.high`.
     pub(crate) fn close_period(&mut self, now: Moment, limits: HighLimits) -> PageCount {
         if limits.is_disabled() {
@@ -112,24 +107,6 @@ impl DepthState {
         *self = Self { average, start: now, ..Self::default() };
         limits.clamp(PageCount::new(u64::from(average.alloc.min(average.free))))
     }
-
-    /// Returns the depths of this period: `alloc_depth` and `free_depth`.
-    #[must_use]
-    pub const fn deepest(&self) -> Depths {
-        self.deepest
-    }
-
-    /// Returns the averages that determine `high`: `avg_alloc` and `avg_free`.
-    #[must_use]
-    pub const fn average(&self) -> Depths {
-        self.average
-    }
-
-    /// Returns the start of the period; zero before the first period and when pagesets are disabled.
-    #[must_use]
-    pub const fn start(&self) -> Moment {
-        self.start
-    }
 }
 
 /// Whether a period that began at `start` is over.
@@ -143,11 +120,6 @@ pub(crate) const fn is_period_over(start: Moment, now: Moment) -> bool {
 /// clock reaches `start` again.
 pub(crate) const fn ns_apart(start: Moment, now: Moment) -> u64 {
     now.ns().abs_diff(start.ns())
-}
-
-/// Returns the number of frames in a block.
-pub(crate) const fn pages(order: Order) -> u32 {
-    order.pages().get() as u32
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 //! Related files: `rules/pageset_tuning.rs` defines the common types.
 
 use super::HighLimits;
+use super::allowance::Leeway;
 use crate::units::{Order, PageCount};
 
 /// Largest refill shift, which limits a refill to 32 batches. Linux: `CONFIG_PCP_BATCH_SCALE_MAX`.
@@ -108,16 +109,27 @@ impl StepwiseState {
         }
     }
 
-    /// Records the allocation of `frames` single frames in a row.
-    pub(crate) const fn on_pops(&mut self, frames: u32) {
-        self.free_count = if frames < u32::BITS { self.free_count >> frames } else { 0 };
+    /// Records the allocation of a block of `order`, or its free if `frames` is negative; returns whether only such steps may
+    /// follow without the lock.
+    pub(crate) fn on_step(&mut self, frames: i64, order: Order, batch: impl FnOnce() -> PageCount) -> bool {
+        if frames > 0 {
+            self.on_pop();
+        } else {
+            self.on_push(order, batch());
+        }
+        self.leeway().pops == 0
     }
 
-    /// Records the free of `frames` single frames in a row.
-    pub(crate) fn on_pushes(&mut self, frames: u32, batch: PageCount) {
-        self.refill_shift = if frames < u32::BITS { self.refill_shift >> frames } else { 0 };
-        let most = u32::try_from(batch.get() << SHIFT_MAX).unwrap_or(u32::MAX);
-        self.free_count = self.free_count.max(self.free_count.saturating_add(frames).min(most));
+    /// Records the allocation of `frames` single frames in a row, or their free if the number is negative.
+    pub(crate) fn moved(&mut self, frames: i64, batch: impl FnOnce() -> PageCount) {
+        let steps = frames.unsigned_abs() as u32;
+        if frames > 0 {
+            self.free_count = self.free_count.checked_shr(steps).unwrap_or(0);
+        } else if frames < 0 {
+            self.refill_shift = self.refill_shift.checked_shr(steps).unwrap_or(0);
+            let most = u32::try_from(batch().get() << SHIFT_MAX).unwrap_or(u32::MAX);
+            self.free_count = self.free_count.max(self.free_count.saturating_add(steps).min(most));
+        }
     }
 
     /// Whether the state is in the *cycle*: the refill shift is 0 and the free count is at most [`CYCLE_MAX`].
@@ -130,8 +142,9 @@ impl StepwiseState {
     }
 
     /// Returns how many single frames may be allocated and how many may be freed before the state leaves the cycle.
-    pub(crate) const fn steps_in_cycle(self) -> (u32, u32) {
-        if self.is_in_cycle() { (self.free_count, CYCLE_MAX - self.free_count) } else { (0, 0) }
+    pub(crate) const fn leeway(self) -> Leeway {
+        let (pops, pushes) = (self.free_count, CYCLE_MAX.saturating_sub(self.free_count));
+        if self.is_in_cycle() { Leeway { pops, pushes } } else { Leeway::NONE }
     }
 
     /// Returns how many frames to refill for a request of `order`, and the new `high`.

@@ -31,7 +31,7 @@ fn fixed(threshold: u8) -> CounterRules {
 }
 
 fn first_posting() -> CounterRules {
-    CounterRules { threshold: ThresholdRule::FirstPosting, ..DEFAULT }
+    CounterRules { threshold: zonal_history::FirstPosting::RULE, ..DEFAULT }
 }
 
 /// Returns the number of frames allocated as user pages, without differences that have not been folded.

@@ -25,7 +25,7 @@ fn quad() -> Plan {
 }
 
 fn with_load(node_load: NodeLoad) -> Config {
-    Config { node_load, ..Config::default() }
+    Config { node_load, past: zonal_history::PAST, ..Config::default() }
 }
 
 #[test]

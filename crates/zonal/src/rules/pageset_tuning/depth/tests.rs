@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::testing::Random;
+use crate::units::Order;
 
 const START: Moment = Moment::from_ns(10 * SECOND_NS);
 
@@ -44,15 +45,15 @@ fn depths(alloc: u64, free: u64) -> Depths {
 fn depths_are_measured_from_the_extremes() {
     let mut state = fresh();
     take(&mut state, 300); // count 300: 300 above its low
-    assert_eq!(state.deepest(), depths(300, 0));
+    assert_eq!(state.deepest, depths(300, 0));
     give(&mut state, 100, START); // count 200: 100 below its high
-    assert_eq!(state.deepest(), depths(300, 100));
+    assert_eq!(state.deepest, depths(300, 100));
     take(&mut state, 50); // count 250: not deeper in either direction
-    assert_eq!(state.deepest(), depths(300, 100));
+    assert_eq!(state.deepest, depths(300, 100));
     give(&mut state, 400, START); // count -150, high 300
-    assert_eq!(state.deepest(), depths(300, 450));
+    assert_eq!(state.deepest, depths(300, 450));
     take(&mut state, 500); // count 350, low -150
-    assert_eq!(state.deepest(), depths(500, 450));
+    assert_eq!(state.deepest, depths(500, 450));
 }
 
 #[test]
@@ -62,7 +63,7 @@ fn blocks_count_by_their_frames() {
     state.on_pop(large);
     state.on_pop(Order::new(3).unwrap());
     state.on_push(large, START, limits());
-    assert_eq!(state.deepest(), depths(520, 512));
+    assert_eq!(state.deepest, depths(520, 512));
 }
 
 #[test]
@@ -88,7 +89,7 @@ fn a_period_is_closed_by_a_free_that_is_counted_first() {
 fn allocations_never_close_a_period() {
     let mut state = fresh();
     take(&mut state, 400);
-    assert_eq!((state.start(), state.deepest()), (START, depths(400, 0)));
+    assert_eq!((state.start, state.deepest), (START, depths(400, 0)));
 }
 
 #[test]
@@ -100,7 +101,7 @@ fn exactly_two_periods_average_and_more_forget() {
         give(state, 399, START);
     }
     assert_eq!(give(&mut at_two, 1, periods(2)), Some(pages(500)));
-    assert_eq!(at_two.average(), depths(500, 500));
+    assert_eq!(at_two.average, depths(500, 500));
     assert_eq!(give(&mut beyond, 1, after(2, 1)), Some(limits().min()));
     assert_eq!(beyond, DepthState { start: after(2, 1), ..DepthState::default() });
 }
@@ -124,7 +125,7 @@ fn the_smaller_average_counts_and_limits_clamp() {
 fn disabled_is_zero_high_and_zero_start() {
     let mut state = fresh();
     assert_eq!(state.on_push(Order::PAGE, after(1, 1), HighLimits::DISABLED), Some(PageCount::ZERO));
-    assert_eq!(state.start(), Moment::default());
+    assert_eq!(state.start, Moment::default());
     // The first free after pagesets are enabled again is more than two periods later, so it starts a new period.
     assert_eq!(give(&mut state, 1, after(1, 2)), Some(limits().min()));
     assert_eq!(state, DepthState { start: after(1, 2), ..DepthState::default() });
@@ -134,7 +135,7 @@ fn disabled_is_zero_high_and_zero_start() {
 fn a_clock_that_steps_back_closes_nothing() {
     let mut state = fresh();
     assert_eq!(give(&mut state, 5, Moment::from_ns(START.ns() - PERIOD_NS)), None);
-    assert_eq!(state.start(), START);
+    assert_eq!(state.start, START);
 }
 
 #[test]
@@ -152,7 +153,7 @@ fn freeing_alone_never_raises_high() {
         let high = give(&mut state, 1000, after(period, period));
         assert_eq!(high, Some(limits().min()));
     }
-    assert_eq!(state.average().alloc(), PageCount::ZERO);
+    assert_eq!(state.average.alloc(), PageCount::ZERO);
 }
 
 /// Allocates on one CPU, with only one free per period, which closes the period.
@@ -164,7 +165,7 @@ fn allocation_alone_never_raises_high() {
         let high = give(&mut state, 1, after(period, period));
         assert_eq!(high, Some(limits().min()));
     }
-    assert!(state.average().alloc() > pages(4000));
+    assert!(state.average.alloc() > pages(4000));
 }
 
 /// Returns `high` at the end of each period in which `out` frames are allocated and freed.
@@ -173,7 +174,7 @@ fn highs_of_repeats(out: u64) -> [u64; 8] {
     core::array::from_fn(|period| {
         let now = after(period as u64 + 1, period as u64 + 1);
         take(&mut state, out);
-        let began = state.start();
+        let began = state.start;
         give(&mut state, out - 1, began);
         give(&mut state, 1, now).expect("the period is over").get()
     })
@@ -200,7 +201,7 @@ fn high_falls_by_halves_when_the_load_does() {
 fn depths_stop_at_their_width() {
     let near = Depths { alloc: u32::MAX - 1, free: 3 };
     let expected = Depths { alloc: u32::MAX, free: 0 };
-    assert_eq!(near.after_pop(1 << 18), expected);
+    assert_eq!(near.after(1 << 18), expected);
     assert_eq!(Depths::from_word(expected.word()), expected);
     assert_eq!(expected.midpoint(Depths { alloc: 0, free: 0 }), Depths { alloc: u32::MAX / 2, free: 0 });
 }
@@ -269,4 +270,22 @@ fn plain_state_and_model_agree() {
         }
     }
     assert!(highs > 50, "the run must tune: {highs}");
+}
+
+/// The rule step by step.
+impl DepthState {
+    /// Records the allocation of a block from the pageset.
+    pub(crate) fn on_pop(&mut self, order: Order) {
+        self.position = self.position.after(order.pages().get() as i64);
+        self.deepest = self.deepest.deepest(self.position);
+    }
+
+    /// Records the free of a block to the pageset and closes the period if it is over.
+    ///
+    /// Returns the new `pageset.high` if this call closed the period.
+    pub(crate) fn on_push(&mut self, order: Order, now: Moment, limits: HighLimits) -> Option<PageCount> {
+        self.position = self.position.after(-(order.pages().get() as i64));
+        self.deepest = self.deepest.deepest(self.position);
+        is_period_over(self.start, now).then(|| self.close_period(now, limits))
+    }
 }

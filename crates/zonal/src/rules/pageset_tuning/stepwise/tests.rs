@@ -160,10 +160,10 @@ fn runs_equal_single_steps() {
             let (mut pops, mut pushes) = (state(shift, free_count), state(shift, free_count));
             for steps in 0..40 {
                 let mut run = state(shift, free_count);
-                run.on_pops(steps);
+                run.moved(steps, || pages(BATCH));
                 assert_eq!(run, pops, "{steps} pops");
                 let mut run = state(shift, free_count);
-                run.on_pushes(steps, pages(BATCH));
+                run.moved(-steps, || pages(BATCH));
                 assert_eq!(run, pushes, "{steps} pushes");
                 pops.on_pop();
                 pushes.on_push(Order::PAGE, pages(BATCH));
@@ -179,12 +179,12 @@ fn the_order_of_steps_within_the_cycle_has_no_effect() {
     let (mut within, mut outside) = (0, 0);
     for free_count in 0..4 {
         for steps in 0..1_u32 << 12 {
-            let (mut single, mut moved) = (state(0, free_count), 0_i32);
-            let (pops, pushes) = single.steps_in_cycle();
+            let (mut single, mut moved) = (state(0, free_count), 0_i64);
+            let Leeway { pops, pushes } = single.leeway();
             for step in 0..12 {
                 let pop = steps >> step & 1 == 1;
                 moved += if pop { 1 } else { -1 };
-                if moved > pops as i32 || -moved > pushes as i32 {
+                if moved > pops.into() || -moved > pushes.into() {
                     outside += 1;
                     break;
                 }
@@ -194,17 +194,12 @@ fn the_order_of_steps_within_the_cycle_has_no_effect() {
                     single.on_push(Order::PAGE, pages(BATCH));
                 }
                 let mut summed = state(0, free_count);
-                if moved > 0 {
-                    summed.on_pops(moved as u32);
-                } else {
-                    summed.on_pushes(-moved as u32, pages(BATCH));
-                }
+                summed.moved(moved, || pages(BATCH));
                 assert_eq!(single, summed);
                 within += 1;
             }
         }
     }
     assert!(within > 1000 && outside > 1000, "{within} {outside}");
-    assert_eq!(state(0, 3).steps_in_cycle(), (0, 0));
-    assert_eq!(state(1, 0).steps_in_cycle(), (0, 0));
+    assert_eq!([state(0, 3), state(1, 0)].map(StepwiseState::leeway), [Leeway::NONE; 2]);
 }
