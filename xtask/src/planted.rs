@@ -218,6 +218,7 @@ pub(crate) fn cargo_in_copy(root: &Path, copy: &Path, arguments: &[&str]) -> Com
     // around the fault again.
     call.env("CARGO_TARGET_DIR", mutants_folder(root).join("build"))
         .env("CARGO_PROFILE_DEV_OPT_LEVEL", "0")
+        .args(["--config", "profile.dev.package.zonal-verify.opt-level=0"])
         .env("CARGO_INCREMENTAL", "1");
     call
 }

@@ -110,7 +110,10 @@ fn the_interface_works_under_valgrind() {
     for program in &PROGRAMS[..if all { PROGRAMS.len() } else { 1 }] {
         let program = build("cc", "-std=gnu11", program, folder.path(), &[]);
         // Children would run their checks under valgrind too, which takes long.
-        run(Command::new("valgrind").args(["-q", "--error-exitcode=9"]).arg(program).arg("--no-fork"));
+        run(Command::new("valgrind")
+            .args(["-q", "--error-exitcode=9", "--fair-sched=yes"])
+            .arg(program)
+            .arg("--no-fork"));
     }
 }
 
