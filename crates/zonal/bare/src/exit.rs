@@ -1,6 +1,7 @@
-//! The start and end of the program on Linux, without a C library.
+//! The start and end of the programs on Linux, without a C library.
 
 use core::arch::{asm, global_asm};
+use core::panic::PanicInfo;
 
 // A called function expects an aligned stack pointer, but the kernel does not align it.
 #[cfg(target_arch = "x86_64")]
@@ -25,3 +26,13 @@ pub(crate) fn with(status: u8) -> ! {
         asm!("svc #0", in("x8") 94, in("x0") u64::from(status), options(noreturn, nostack));
     }
 }
+
+#[panic_handler]
+fn panic(_: &PanicInfo<'_>) -> ! {
+    with(101)
+}
+
+/// Provides the symbol to which the unwind tables of the prebuilt `core` refer. This program never unwinds.
+// SAFETY: this is the name of Rust's unwinding helper. A program that aborts on panic never calls it.
+#[unsafe(no_mangle)]
+extern "C" fn rust_eh_personality() {}

@@ -11,7 +11,6 @@ mod exit;
 mod memory;
 
 use core::mem::MaybeUninit;
-use core::panic::PanicInfo;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
@@ -99,13 +98,3 @@ fn main() -> u8 {
     let mut boot = Boot([MaybeUninit::uninit(); BOOT_BYTES]);
     u8::from(run(&mut boot.0).is_none())
 }
-
-#[panic_handler]
-fn panic(_: &PanicInfo<'_>) -> ! {
-    exit::with(101)
-}
-
-/// Provides the symbol to which the unwind tables of the prebuilt `core` refer. This program never unwinds.
-// SAFETY: this is the name of Rust's unwinding helper. A program that aborts on panic never calls it.
-#[unsafe(no_mangle)]
-extern "C" fn rust_eh_personality() {}
