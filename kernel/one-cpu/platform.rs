@@ -37,19 +37,19 @@ impl RawLock for Lock {
 
     fn try_lock(&self) -> bool {
         HELD.store(HELD.load(Relaxed) + 1, Relaxed);
-        compiler_fence(SeqCst);
+        compiler_fence(SeqCst); // SeqCst: orders the count before the lock; pairs with this CPU's handlers.
         let is_taken = !self.0.swap(true, Relaxed);
         if !is_taken {
             HELD.store(HELD.load(Relaxed) - 1, Relaxed);
         }
-        compiler_fence(SeqCst);
+        compiler_fence(SeqCst); // SeqCst: orders the lock before its section; pairs with this CPU's handlers.
         is_taken
     }
 
     fn unlock(&self) {
-        compiler_fence(SeqCst);
+        compiler_fence(SeqCst); // SeqCst: orders the section before the unlock; pairs with this CPU's handlers.
         self.0.store(false, Relaxed);
-        compiler_fence(SeqCst);
+        compiler_fence(SeqCst); // SeqCst: orders the unlock before the count; pairs with this CPU's handlers.
         HELD.store(HELD.load(Relaxed) - 1, Relaxed);
     }
 }

@@ -49,7 +49,7 @@ unsafe extern "C" {
 
 /// Sets the stack end for the CPU that starts next.
 pub(crate) fn set_next_stack(end: u64) {
-    // SeqCst: the CPU reads it in assembly, after it received the interrupt that starts it.
+    // SeqCst: orders the stack before the interrupt that starts the CPU; pairs with the trampoline's instructions.
     NEXT_STACK.store(end, core::sync::atomic::Ordering::SeqCst);
 }
 

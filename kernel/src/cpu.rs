@@ -103,11 +103,12 @@ impl Cpu {
 
     /// Answers all requests so far.
     pub(crate) fn answer(&self) {
-        // Acquire: operations that begin after the answer read everything that was written before the request.
+        // Acquire: takes what was written before the request; pairs with `Requests::quiesce`.
         let asked = self.asked.load(Acquire) / REQUEST;
         // Relaxed: no other CPU writes `answered`.
         if self.answered.load(Relaxed) != asked {
-            self.answered.store(asked, Release); // the requesting CPU reads everything written before the answer
+            // Release: publishes what was written before the answer; pairs with `Requests::quiesce`.
+            self.answered.store(asked, Release);
         }
     }
 }

@@ -50,9 +50,10 @@ pub(crate) fn start(firmware: &Firmware, memory: &mut BootMemory) {
 /// Records that all memory is reserved except what boot code has left for the allocator.
 pub(crate) fn reserve(memory: &BootMemory) {
     let table = TABLE.get().expect("the table exists");
-    table.owners.iter().for_each(|owner| owner.store(RESERVED, Release)); // pairs with the swaps below
+    // Release: publishes the contents of the frame; pairs with `claim_unstamped`, `owned`.
+    table.owners.iter().for_each(|owner| owner.store(RESERVED, Release));
     for frame in memory.free().flat_map(frames) {
-        table.owners[frame.get() as usize].store(0, Release);
+        table.owners[frame.get() as usize].store(0, Release); // Release: as above.
     }
 }
 
@@ -81,7 +82,7 @@ pub(crate) fn claim_unstamped(range: FrameRange, node: Option<NodeId>, owner: u3
         "frames {range:?} came as memory of node {node:?}, but are of node {its_node:?}"
     );
     for frame in frames(range) {
-        // AcqRel: orders the contents of the frame between its owners.
+        // AcqRel: takes and publishes the contents of the frame; pairs with `reserve`, `release_unstamped`, `owned`.
         let before = table.owners[frame.get() as usize].swap(owner, AcqRel);
         assert!(before == 0, "frame {frame} was allocated by {owner}, but {before} has it");
     }
@@ -108,7 +109,8 @@ pub(crate) fn release(start: Pfn, count: PageCount, owner: u32) {
 pub(crate) fn release_unstamped(range: FrameRange, owner: u32) {
     let table = TABLE.get().expect("the table exists");
     for frame in frames(range) {
-        let before = table.owners[frame.get() as usize].swap(0, AcqRel); // as in `claim_unstamped`
+        // AcqRel: takes and publishes the contents of the frame; pairs with `claim_unstamped`, `owned`.
+        let before = table.owners[frame.get() as usize].swap(0, AcqRel);
         assert!(before == owner, "frame {frame} is freed by {owner}, but {before} has it");
     }
 }
@@ -116,6 +118,7 @@ pub(crate) fn release_unstamped(range: FrameRange, owner: u32) {
 /// Returns how many frames the owners of managed memory have.
 pub(crate) fn owned() -> usize {
     let table = TABLE.get().expect("the table exists");
+    // Acquire: takes the changes of owners; pairs with `reserve`, `claim_unstamped`, `release_unstamped`.
     table.owners.iter().filter(|owner| !matches!(owner.load(Acquire), 0 | RESERVED)).count()
 }
 

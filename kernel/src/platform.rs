@@ -101,7 +101,8 @@ impl Kernel {
 
     /// Returns the nodes whose background worker was woken, one bit each, and forgets them.
     pub(crate) fn take_nodes_to_reclaim(&self) -> u64 {
-        self.to_reclaim.swap(0, Acquire) // pairs with the release in `wake_background_reclaim`
+        // Acquire: takes the writes of the callers; pairs with `Kernel::wake_background_reclaim`.
+        self.to_reclaim.swap(0, Acquire)
     }
 
     /// Returns how many events of memory pressure there were: below low, above high, stalling, failing.
@@ -146,7 +147,8 @@ impl Platform for Kernel {
     }
 
     fn wake_background_reclaim(&self, node: NodeId) {
-        self.to_reclaim.fetch_or(1 << node.index(), Release); // pairs with the acquire in `take_nodes_to_reclaim`
+        // Release: publishes the caller's writes; pairs with `Kernel::take_nodes_to_reclaim`.
+        self.to_reclaim.fetch_or(1 << node.index(), Release);
     }
 
     fn pressure(&self, event: &PressureEvent) {

@@ -30,7 +30,7 @@ pub(crate) fn start_current(id: CpuId) {
     handlers::load_table();
     local_apic::turn_on();
     wake(cpu::of(id));
-    STARTED.fetch_add(1, Release); // pairs with the acquire in `start_others`
+    STARTED.fetch_add(1, Release); // Release: publishes the data of the CPU; pairs with `start_others`.
 }
 
 /// Starts all CPUs but the first, one after another. Their stacks are in the memory of their nodes. The allocator uses
@@ -45,6 +45,7 @@ pub(crate) fn start_others(firmware: &Firmware, on_stack: impl Fn(Block)) {
         NEXT_ID.store(id as u32, Relaxed); // relaxed: the CPU that reads it is started afterwards
         local_apic::start_cpu(processor.controller);
         let mut waits = 0;
+        // Acquire: takes the data of the CPU; pairs with `start_current`.
         while STARTED.load(Acquire) <= id {
             assert!(waits < 5_000, "CPU {id} (interrupt controller {}) does not start", processor.controller);
             local_apic::wait_ms(1);
@@ -78,14 +79,14 @@ pub(crate) fn start_timer() {
 
 /// Parks a CPU or lets it go on. It does so when its task is next preempted.
 pub(crate) fn set_parked(cpu: &Cpu, parked: bool) {
-    cpu.should_park.store(parked, Release); // pairs with the acquire of the idle loop
+    cpu.should_park.store(parked, Release); // Release: publishes the caller's writes; pairs with `idle`, `park`.
 }
 
 /// Stops all CPUs but the first, and waits until they have stopped.
 pub(crate) fn park_others(cpus: usize) {
     for cpu in (1..cpus as u32).map(|id| cpu::of(CpuId::new(id))) {
         set_parked(cpu, true);
-        // Acquire: pairs with the release of the idle loop.
+        // Acquire: takes the writes of the parked CPU; pairs with `park`.
         while !cpu.is_parked.load(Acquire) {
             wait_a_little();
         }
@@ -94,15 +95,16 @@ pub(crate) fn park_others(cpus: usize) {
 
 /// Records that a CPU runs. The calling CPU must be that CPU.
 pub(crate) fn wake(cpu: &Cpu) {
-    // AcqRel: acquires the writes before every request that was made while this CPU did not run.
+    // AcqRel: takes the writes before earlier requests, publishes this CPU's; pairs with `Requests::quiesce`.
     let asked = cpu.asked.fetch_or(cpu::RUNNING, AcqRel);
     assert!(asked & cpu::RUNNING == 0, "CPU {} runs already", cpu.id());
-    cpu.answered.store(asked / cpu::REQUEST, Release); // pairs with the acquire in `quiesce`
+    // Release: publishes this CPU's writes; pairs with `Requests::quiesce`.
+    cpu.answered.store(asked / cpu::REQUEST, Release);
 }
 
 /// Records that the calling CPU does not run until it wakes. It executes no code of the allocator meanwhile.
 pub(crate) fn sleep(cpu: &Cpu) {
-    // Release: a CPU that finds this CPU asleep reads everything that this CPU wrote before.
+    // Release: publishes this CPU's writes to those that find it asleep; pairs with `Requests::quiesce`.
     cpu.asked.fetch_and(!cpu::RUNNING, Release);
 }
 
@@ -119,7 +121,7 @@ impl Quiesce for Requests {
     fn quiesce(&self, id: CpuId) {
         let cpu = cpu::of(id);
         // One operation adds the request and reads whether the CPU runs. In two steps, the CPU could wake in between.
-        // AcqRel: publishes the caller's writes, and acquires the writes of a CPU that does not run.
+        // AcqRel: takes a sleeping CPU's writes, publishes the caller's; pairs with `Cpu::answer`, `wake`, `sleep`.
         let before = cpu.asked.fetch_add(cpu::REQUEST, AcqRel);
         let request = before / cpu::REQUEST + 1;
         let mut runs = before & cpu::RUNNING != 0;
@@ -127,9 +129,10 @@ impl Quiesce for Requests {
             local_apic::send(cpu.controller.load(Relaxed), handlers::REQUEST); // relaxed: written before it ran
         }
         let mut wait = Wait::new("the answer of another CPU");
-        // Acquire: pairs with the release in `answer`, or with the release in `sleep`.
+        // Acquire: takes the writes before the answer; pairs with `Cpu::answer`, `wake`.
         while runs && cpu.answered.load(Acquire) < request {
             wait.a_little(); // the other CPU may be waiting for this one
+            // Acquire: takes the writes before the sleep; pairs with `sleep`.
             runs = cpu.asked.load(Acquire) & cpu::RUNNING != 0;
         }
     }

@@ -67,11 +67,12 @@ impl RawLock for Lock {
     }
 
     fn try_lock(&self) -> bool {
-        self.0.compare_exchange(false, true, Acquire, Relaxed).is_ok() // acquire: pairs with the release in `unlock`
+        // Acquire: takes the last holder's writes; pairs with `Lock::unlock`.
+        self.0.compare_exchange(false, true, Acquire, Relaxed).is_ok()
     }
 
     #[inline(never)]
     fn unlock(&self) {
-        self.0.store(false, Release); // pairs with the acquire in `try_lock`
+        self.0.store(false, Release); // Release: publishes the holder's writes; pairs with `Lock::try_lock`.
     }
 }

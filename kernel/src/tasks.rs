@@ -92,7 +92,7 @@ extern "C" fn begin(place: usize) -> ! {
 
 /// Waits on the calling CPU, which runs tasks meanwhile, until all tasks have ended.
 pub(crate) fn wait_for_all() {
-    // Acquire: pairs with the release in `switch`.
+    // Acquire: takes the writes of the tasks; pairs with `Tasks::store`.
     while ALIVE.load(Acquire) > 0 {
         interrupts::enable_and_hlt();
     }
@@ -126,7 +126,7 @@ pub(crate) fn idle() -> ! {
     let cpu = cpu::current(); // the idle loop never changes its CPU
     loop {
         interrupts::disable();
-        // Acquire: pairs with the release in `smp::set_parked`.
+        // Acquire: takes the writes before the request; pairs with `smp::set_parked`.
         if cpu.should_park.load(Acquire) {
             park(cpu);
         }
@@ -137,13 +137,14 @@ pub(crate) fn idle() -> ! {
 /// Stops the calling CPU until another CPU wakes it. It executes no code of the allocator meanwhile.
 fn park(cpu: &Cpu) {
     smp::sleep(cpu);
-    cpu.is_parked.store(true, Release); // pairs with the acquire of the CPU that parks this one
+    cpu.is_parked.store(true, Release); // Release: publishes this CPU's writes; pairs with `park_others`, `move_cpus`.
+    // Acquire: takes the writes before the request; pairs with `smp::set_parked`.
     while cpu.should_park.load(Acquire) {
         interrupts::enable_and_hlt();
         interrupts::disable();
     }
     smp::wake(cpu);
-    cpu.is_parked.store(false, Release); // as above
+    cpu.is_parked.store(false, Release); // Release: as above.
 }
 
 /// Handles a tick of the timer: the first CPU advances the clock, and every CPU allocates in its handler and switches
@@ -215,7 +216,7 @@ impl Tasks {
         task.is_ready = task.code.is_some();
         if !task.is_ready {
             // The task has ended. This handler has a stack of its own, so the task's stack is not in use any more.
-            ALIVE.fetch_sub(1, Release); // pairs with the acquire in `wait_for_all`
+            ALIVE.fetch_sub(1, Release); // Release: publishes the writes of the task; pairs with `wait_for_all`.
         }
     }
 

@@ -115,7 +115,7 @@ pub(crate) fn move_cpus(owner: u32) {
         pinned(|allocator| allocator.offline_cpu(id)).expect("the CPU is online");
         for parked in [true, false] {
             smp::set_parked(cpu, parked);
-            // Acquire: pairs with the release of the idle loop.
+            // Acquire: takes the writes of the parked CPU; pairs with `park`.
             while cpu.is_parked.load(Acquire) != parked {
                 tasks::yield_now();
             }

@@ -36,12 +36,13 @@ pub(crate) fn work() -> u64 {
             last_tick = now();
         }
     }
-    FINISHED.fetch_add(1, Release);
+    FINISHED.fetch_add(1, Release); // Release: publishes the CPU's operations; pairs with `wait_for`, `on_tick`.
     blocks
 }
 
 /// Waits until `cpus` CPUs have finished.
 pub(crate) fn wait_for(cpus: usize) {
+    // Acquire: takes the operations of the CPUs; pairs with `work`.
     while FINISHED.load(Acquire) < cpus {
         interrupts::enable_and_hlt();
     }
@@ -63,6 +64,7 @@ pub(crate) fn on_tick(_: &mut Context) {
         }
         // A handler may allocate, because it never interrupts an allocation. It must not wait for memory. At the end,
         // when the first CPU verifies the allocator, no other CPU may use it.
+        // Acquire: takes the operations of the CPUs; pairs with `work`.
         if FINISHED.load(Acquire) == 0
             && let Ok(block) = allocator.alloc(&Request::page().no_wait())
         {

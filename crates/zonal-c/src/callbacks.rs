@@ -59,15 +59,18 @@ impl Admission {
     fn pass<R>(&self, callback: impl FnOnce() -> R) -> Option<R> {
         let _in_pool = begin_callback(self.slot)?;
         let _noted = Call::begin(self.number).ok()?;
-        // Acquire: pairs with the release in `end`. If callbacks are admitted here, `wait_for_calls` waits for this call.
+        // If callbacks are admitted here, `wait_for_calls` waits for this call.
+        // Acquire: takes what preceded the end; pairs with `Admission::end`.
         (self.state.load(Acquire) == OPEN).then(callback)
     }
 
     /// Prevents later calls, and waits for those in progress. Returns `false`, and changes nothing, if that is not possible.
     fn end(&self) -> bool {
+        // AcqRel: takes and publishes what preceded an end; pairs with `Admission::pass`, `Admission::end`.
         let was_open = self.state.swap(ENDED, AcqRel) == OPEN;
         let has_ended = calls::wait_for_calls(self.number, None) == Calls::Ended;
         if !has_ended && was_open {
+            // Release: publishes what preceded the end; pairs with `Admission::pass`, `Admission::end`.
             self.state.store(OPEN, Release);
         }
         has_ended

@@ -62,13 +62,14 @@ unsafe extern "C" fn give_back(_record: *mut libc::c_void) {
     let record = RECORD.replace(ptr::null());
     // SAFETY: records are never freed.
     if let Some(record) = unsafe { record.as_ref() } {
-        record.is_taken.store(false, Release); // pairs with the acquire in `take_record`
+        // Release: publishes the record of the ending thread; pairs with `take_record`.
+        record.is_taken.store(false, Release);
     }
 }
 
 /// Returns the key, which is created if necessary.
 fn key() -> Option<libc::pthread_key_t> {
-    let known = KEY.load(Acquire);
+    let known = KEY.load(Acquire); // Acquire: takes the creation of the key; pairs with `key`.
     if known != 0 {
         return Some((known - 1) as libc::pthread_key_t);
     }
@@ -77,6 +78,7 @@ fn key() -> Option<libc::pthread_key_t> {
     if unsafe { libc::pthread_key_create(&raw mut key, Some(give_back)) } != 0 {
         return None;
     }
+    // AcqRel: takes or publishes the creation of the key; pairs with `key`.
     match KEY.compare_exchange(0, key as usize + 1, AcqRel, Acquire) {
         Ok(_) => Some(key),
         Err(first) => {
@@ -106,6 +108,7 @@ fn has_membarrier() -> bool {
         let has = membarrier(REGISTER_PRIVATE_EXPEDITED) && membarrier(PRIVATE_EXPEDITED);
         let found = if has { YES } else { NO };
         // The first answer holds, so that both sides of the protocol act on the same one.
+        // AcqRel: takes or publishes the registration; pairs with `find_out`.
         KNOWN.compare_exchange(UNKNOWN, found, AcqRel, Acquire).map_or_else(|first| first, |_| found)
     }
     match KNOWN.load(Relaxed) {
@@ -127,10 +130,10 @@ fn record() -> Option<(&'static Record, bool)> {
 
 #[cold]
 fn take_record() -> Option<(&'static Record, bool)> {
-    let mut at = RECORDS.load(Acquire);
+    let mut at = RECORDS.load(Acquire); // Acquire: takes the records of the list; pairs with `take_record`.
     // SAFETY: records are never freed.
     while let Some(record) = unsafe { at.as_ref() } {
-        // Acquire: pairs with the release of the thread that had the record.
+        // Acquire: takes the record of the thread that had it; pairs with `give_back`, `Call::drop`.
         if record.is_taken.compare_exchange(false, true, Acquire, Relaxed).is_ok() {
             return Some(own(record));
         }
@@ -149,7 +152,7 @@ fn take_record() -> Option<(&'static Record, bool)> {
     let mut first = RECORDS.load(Relaxed); // relaxed: the exchange below decides
     loop {
         record.next.store(first, Relaxed);
-        // Release: publishes the record.
+        // AcqRel: takes and publishes records; pairs with `take_record`, `wait_for_calls`, `after_fork_in_child`.
         match RECORDS.compare_exchange(first, ptr::from_ref(record).cast_mut(), AcqRel, Relaxed) {
             Ok(_) => return Some(own(record)),
             Err(now) => first = now,
@@ -183,12 +186,13 @@ impl Call {
         let depth = record.depth.load(Relaxed); // relaxed: only this thread accesses it
         let place = record.slots.get(depth).ok_or_else(too_deep)?;
         record.depth.store(depth + 1, Relaxed);
-        // Release: a thread that waits for an earlier call in this place sees everything that the earlier call did.
+        // Release: publishes what an earlier call in this place did; pairs with `wait_for_calls`.
         place.store(slot, Release);
         if has_membarrier() {
-            compiler_fence(SeqCst); // pairs with `membarrier` in `wait_for_calls`
+            // SeqCst: orders the note before loads of the state; pairs with `wait_for_calls`, membarrier(2).
+            compiler_fence(SeqCst);
         } else {
-            fence(SeqCst); // pairs with the fence in `wait_for_calls`
+            fence(SeqCst); // SeqCst: orders the note before loads of the state; pairs with `wait_for_calls`.
         }
         Ok(Self { record, depth, keeps_record })
     }
@@ -204,13 +208,14 @@ impl Call {
 impl Drop for Call {
     #[inline]
     fn drop(&mut self) {
-        // Release: the thread that closes the pool sees everything that this call did.
+        // Release: publishes what this call did; pairs with `wait_for_calls`.
         self.record.slots[self.depth].store(NOTHING, Release);
         self.record.depth.store(self.depth, Relaxed);
         if !self.keeps_record {
             // Calls within this one had the record too, and have ended.
             RECORD.set(ptr::null());
-            self.record.is_taken.store(false, Release); // pairs with the acquire in `take_record`
+            // Release: publishes the record; pairs with `take_record`.
+            self.record.is_taken.store(false, Release);
         }
     }
 }
@@ -264,15 +269,15 @@ pub(crate) enum Calls {
 /// Waits until no call of `slot` is in progress, but at most for `time`. Later calls must see that the slot is closing.
 #[must_use]
 pub(crate) fn wait_for_calls(slot: u32, time: Option<Duration>) -> Calls {
-    fence(SeqCst);
+    fence(SeqCst); // SeqCst: orders the closing state before loads of notes; pairs with `Call::begin`, membarrier(2).
     if has_membarrier() && !membarrier(PRIVATE_EXPEDITED) {
         return Calls::Unknown;
     }
     let start = Instant::now();
-    let mut at = RECORDS.load(Acquire);
+    let mut at = RECORDS.load(Acquire); // Acquire: takes the records of the list; pairs with `take_record`.
     // SAFETY: records are never freed.
     while let Some(record) = unsafe { at.as_ref() } {
-        // Acquire: pairs with the release at the end of a call.
+        // Acquire: takes what the calls did; pairs with `Call::begin`, `Call::drop`.
         while record.slots.iter().any(|place| place.load(Acquire) == slot) {
             if time.is_some_and(|time| start.elapsed() >= time) {
                 return Calls::Running;
@@ -296,6 +301,7 @@ pub(crate) fn is_child() -> bool {
 /// Makes every child that is made by `fork` from now on run [`after_fork_in_child`].
 pub(crate) fn register_fork_handler() -> Result<(), Failure> {
     static HAS_HANDLER: AtomicBool = AtomicBool::new(false);
+    // Acquire: takes the registration; pairs with `register_fork_handler`.
     if HAS_HANDLER.load(Acquire) {
         return Ok(());
     }
@@ -305,7 +311,7 @@ pub(crate) fn register_fork_handler() -> Result<(), Failure> {
         let why = "the heap has no memory for the handler that prepares children made by fork";
         return Err(Failure::new(Status::ZONAL_BUILD_FAILED, why));
     }
-    HAS_HANDLER.store(true, Release); // pairs with the acquire above
+    HAS_HANDLER.store(true, Release); // Release: publishes the registration; pairs with `register_fork_handler`.
     Ok(())
 }
 
@@ -316,7 +322,7 @@ extern "C" fn after_fork_in_child() {
     crate::policy::after_fork_in_child();
     crate::callbacks::after_fork_in_child();
     let own = RECORD.get();
-    let mut at = RECORDS.load(Acquire);
+    let mut at = RECORDS.load(Acquire); // Acquire: takes the records of the list; pairs with `take_record`.
     // SAFETY: records are never freed.
     while let Some(record) = unsafe { at.as_ref() } {
         if !ptr::eq(record, own) {

@@ -53,7 +53,7 @@ static USED: AtomicUsize = AtomicUsize::new(0);
 /// Returns a slot, if it exists.
 #[inline]
 fn slot(index: usize) -> Option<&'static Slot> {
-    let chunk = CHUNK.get(index / SLOTS)?.load(Acquire); // pairs with the release in `open`
+    let chunk = CHUNK.get(index / SLOTS)?.load(Acquire); // Acquire: takes the slots; pairs with `open`.
     // SAFETY: chunks are never freed.
     unsafe { chunk.as_ref() }.map(|chunk| &chunk[index % SLOTS])
 }
@@ -69,10 +69,11 @@ pub(crate) fn open(pool: Pool) -> Result<zonal_pool, Failure> {
             format_args!("this process has built {most} pools, which is the limit"),
         ));
     };
+    // Acquire: takes the slots; pairs with `open`.
     if chunk.load(Acquire).is_null() {
         let empty = || Slot { state: AtomicU32::new(EMPTY), pool: UnsafeCell::new(None) };
         let slots: *mut [Slot; SLOTS] = Box::into_raw(Box::new(std::array::from_fn(|_| empty())));
-        // AcqRel: publishes the slots; pairs with the acquire in `slot`.
+        // AcqRel: takes or publishes the slots; pairs with `slot`, `open`.
         if chunk.compare_exchange(ptr::null_mut(), slots, AcqRel, Acquire).is_err() {
             // SAFETY: another thread was faster, so no thread has seen these slots.
             drop(unsafe { Box::from_raw(slots) });
@@ -81,7 +82,8 @@ pub(crate) fn open(pool: Pool) -> Result<zonal_pool, Failure> {
     let slot = slot(index).expect("the slot was just created");
     // SAFETY: no handle names the slot yet, so no other thread accesses it.
     unsafe { *slot.pool.get() = Some(pool) };
-    slot.state.store(OPEN, Release); // pairs with the acquire in `with_pool`
+    // Release: publishes the pool; pairs with `with_pool`, `begin_callback`, `Closing::begin`.
+    slot.state.store(OPEN, Release);
     Ok(zonal_pool { id: TAG | (index as u64 + 1) })
 }
 
@@ -123,7 +125,8 @@ pub(crate) fn with_pool<R>(
     let slot = slot(index).ok_or_else(|| closed(handle))?;
     loop {
         let call = Call::begin(index as u32)?;
-        // Acquire: pairs with the release in `open`. A state that is open here is found by `wait_for_calls`.
+        // A call that finds an open state is found by `wait_for_calls`.
+        // Acquire: takes the pool; pairs with `open`, `Closing::end`, `Closing::drop`.
         match slot.state.load(Acquire) {
             EMPTY => return Err(closed(handle)),
             // A thread that closes the pool waits for the outer call of this thread, which therefore must go on.
@@ -147,7 +150,8 @@ pub(crate) fn begin_callback(index: u32) -> Option<Call> {
     let slot = slot(index as usize)?;
     loop {
         let noted = Call::begin(index).ok()?;
-        // Acquire: as in `with_pool`. A callback of a call in progress runs, because the pool stays until that call ends.
+        // A callback of a call in progress runs, because the pool stays until that call ends.
+        // Acquire: takes the pool; pairs with `open`, `Closing::end`, `Closing::drop`.
         match slot.state.load(Acquire) {
             EMPTY => return None,
             state if state == OPEN || noted.is_nested() => return Some(noted),
@@ -170,7 +174,8 @@ impl Closing {
     fn begin(slot: &'static Slot) -> Option<Self> {
         let close = |state| (state != EMPTY && state & CLOSING == 0).then_some(state | CLOSING);
         loop {
-            // Acquire: this thread alone has the pool from here on, once no call is in progress.
+            // This thread alone has the pool from here on, once no call is in progress.
+            // Acquire: takes the pool; pairs with `open`, `Closing::end`, `Closing::drop`.
             match slot.state.fetch_update(Acquire, Acquire, close) {
                 Ok(before) => return Some(Self { slot, before }),
                 Err(EMPTY) => return None,
@@ -184,7 +189,8 @@ impl Closing {
     /// # Safety
     /// No call of the slot may be in progress.
     unsafe fn pool(&mut self) -> &mut Option<Pool> {
-        // Release: a child that is made while this thread uses the pool finds the bit. Later calls find `CLOSING` first.
+        // A child that is made while this thread uses the pool finds the bit. Later calls find `CLOSING` first.
+        // Release: orders earlier accesses before the bit; pairs with fork(2).
         self.slot.state.fetch_or(ABANDONED, Release);
         // SAFETY: no call is in progress and none can begin, and only one thread closes a slot at a time.
         unsafe { &mut *self.slot.pool.get() }
@@ -192,14 +198,16 @@ impl Closing {
 
     /// Leaves the slot empty for good.
     fn end(self) {
-        self.slot.state.store(EMPTY, Release); // pairs with the acquire in `with_pool`
+        // Release: publishes the end of the pool; pairs with `with_pool`, `begin_callback`, `Closing::begin`.
+        self.slot.state.store(EMPTY, Release);
         mem::forget(self);
     }
 }
 
 impl Drop for Closing {
     fn drop(&mut self) {
-        self.slot.state.store(self.before, Release); // pairs with the acquire in `with_pool`
+        // Release: publishes the pool as it is now; pairs with `with_pool`, `begin_callback`, `Closing::begin`.
+        self.slot.state.store(self.before, Release);
     }
 }
 

@@ -79,7 +79,7 @@ impl<T> Drop for Use<T> {
         // The last use of an object that was destroyed meanwhile takes the entry in the same step, so that no thread sees an
         // entry with a value but without uses.
         let end = |word: u64| Some(if word & (LIVE | USES) == 1 { word & !USES | OWNED } else { word - 1 });
-        // AcqRel: the thread that drops the object sees everything that was done with it.
+        // AcqRel: takes and publishes what was done with the object; pairs with `Use::drop`, `Table::destroy`.
         let word = self.entry.word.fetch_update(AcqRel, Acquire, end).unwrap_or_default();
         if word & (LIVE | USES) == 1 {
             self.entry.drop_value();
@@ -105,12 +105,14 @@ impl<T> Entry<T> {
         let value = unsafe { (*self.value.get()).take() };
         // The panic has been reported. It must not leave the entry in a state for which other threads wait.
         catch_unwind(AssertUnwindSafe(|| drop(value))).ok();
-        self.word.store(next_word(word), Release); // pairs with the acquire in `claim`, `wait_for_end` and `wait_for_all`
+        // Release: publishes what the destructor did; pairs with `claim`, `destroy_and_wait`, `destroy_all_of`.
+        self.word.store(next_word(word), Release);
     }
 
     /// Makes the calling thread have an entry without object.
     fn claim(&self) -> bool {
         let word = self.word.load(Relaxed); // relaxed: the exchange decides
+        // Acquire: takes the empty value; pairs with `Entry::drop_value`.
         word & (LIVE | OWNED | USES) == 0
             && self.word.compare_exchange(word, word | OWNED, Acquire, Relaxed).is_ok()
     }
@@ -123,7 +125,8 @@ impl<T: Send + Sync> Table<T> {
     }
 
     fn entry(&'static self, index: usize) -> Option<&'static Entry<T>> {
-        let chunk = self.chunks.get(index / ENTRIES)?.load(Acquire); // pairs with the release in `chunk_of`
+        // Acquire: takes the entries; pairs with `Table::entry_or_new`.
+        let chunk = self.chunks.get(index / ENTRIES)?.load(Acquire);
         // SAFETY: chunks are never freed.
         unsafe { chunk.as_ref() }.map(|chunk| &chunk[index % ENTRIES])
     }
@@ -132,6 +135,7 @@ impl<T: Send + Sync> Table<T> {
     /// if the heap has no memory.
     fn entry_or_new(&'static self, index: usize) -> Option<&'static Entry<T>> {
         let chunk = self.chunks.get(index / ENTRIES)?;
+        // Acquire: takes the entries; pairs with `Table::entry_or_new`.
         if chunk.load(Acquire).is_null() {
             let word = (u64::from(self.kind) << 28 | 1) * GENERATION;
             let empty = || Entry {
@@ -144,7 +148,7 @@ impl<T: Send + Sync> Table<T> {
             entries.extend((0..ENTRIES).map(|_| empty()));
             let entries: Box<[Entry<T>; ENTRIES]> = entries.try_into().ok()?;
             let entries = Box::into_raw(entries);
-            // AcqRel: publishes the entries; pairs with the acquire in `entry`.
+            // AcqRel: takes or publishes the entries; pairs with `Table::entry`, `Table::entry_or_new`.
             if chunk.compare_exchange(ptr::null_mut(), entries, AcqRel, Acquire).is_err() {
                 // SAFETY: another thread was faster, so no thread has seen these entries.
                 drop(unsafe { Box::from_raw(entries) });
@@ -171,7 +175,8 @@ impl<T: Send + Sync> Table<T> {
         // SAFETY: this thread has the entry, which has no object.
         unsafe { *entry.value.get() = Some(value) };
         let generation = entry.word.load(Relaxed) & !(LIVE | OWNED | USES); // relaxed: only this thread changes it
-        entry.word.store(generation | LIVE, Release); // pairs with the acquire in `get`
+        // Release: publishes the value and the slot; pairs with `Table::get`, `destroy`, `destroy_all_of`.
+        entry.word.store(generation | LIVE, Release);
         Ok(generation | (index as u64 + 1))
     }
 
@@ -188,7 +193,7 @@ impl<T: Send + Sync> Table<T> {
             let is_live = word & !(OWNED | USES | LAST) == generation | LIVE && word & USES < USES;
             is_live.then_some(word + 1)
         };
-        // Acquire: pairs with the release in `add`.
+        // Acquire: takes the value; pairs with `Table::add`.
         entry.word.fetch_update(Acquire, Acquire, begin).ok().map(|_| Use { entry })
     }
 
@@ -199,6 +204,7 @@ impl<T: Send + Sync> Table<T> {
             let is_live = word & !(OWNED | USES | LAST) == generation | LIVE;
             is_live.then_some(if word & USES == 0 { generation | OWNED } else { word & !LIVE })
         };
+        // AcqRel: takes the value and its uses, publishes this thread's; pairs with `Table::add`, `Use::drop`.
         let Ok(word) = entry.word.fetch_update(AcqRel, Acquire, end) else { return false };
         if word & USES == 0 {
             entry.drop_value();
@@ -212,7 +218,7 @@ impl<T: Send + Sync> Table<T> {
         let is_destroyed = self.destroy(number);
         if let Some((entry, generation)) = self.named(number).filter(|_| is_destroyed) {
             let is_there = |word: u64| word & !(LIVE | OWNED | USES | LAST) == generation && word & LAST == 0;
-            // Acquire: sees what the destructor did.
+            // Acquire: takes what the destructor did; pairs with `Entry::drop_value`.
             while is_there(entry.word.load(Acquire)) {
                 thread::sleep(PAUSE);
             }
@@ -222,9 +228,11 @@ impl<T: Send + Sync> Table<T> {
 
     /// Destroys all objects of the pool in `slot`, to which none is added any more, and waits until they have been dropped.
     pub(crate) fn destroy_all_of(&'static self, slot: u32) {
+        // Acquire: orders the number before the entries; unpaired: `add` changes it relaxed, and is over.
         for index in 0..self.used.load(Acquire) {
             let Some(entry) = self.entry(index) else { continue };
             loop {
+                // Acquire: takes the slot, or what the destructor did; pairs with `Table::add`, `Entry::drop_value`.
                 let word = entry.word.load(Acquire);
                 let is_free = word & (LIVE | OWNED | USES) == 0 || word & LAST != 0;
                 if is_free || entry.slot.load(Relaxed) != slot {

@@ -186,7 +186,7 @@ impl Run<'_> {
     ) {
         let broken = || lanes.iter().any(ScopedJoinHandle::is_finished); // ended before the start: panicked
         let stopped = || self.stop.load(Ordering::Relaxed); // relaxed: only a flag
-        // Acquire: pairs with the release in `wait_for_start`, so that the preparation of the lanes is visible.
+        // Acquire: takes the preparation of the lanes; pairs with `Shared::wait_for_start`.
         while shared.ready.load(Ordering::Acquire) < lanes.len() && !broken() {
             if stopped() {
                 shared.over.store(true, Ordering::Relaxed); // relaxed: the lanes may read the flag later
@@ -253,15 +253,17 @@ fn measured_part<S: PageSource, R: Routine<S::Page>>(
 
 impl Shared {
     fn wait_for_start(&self) {
-        self.ready.fetch_add(1, Ordering::Release); // pairs with the acquire in `watch`
-        // Acquire: pairs with the release in `start_lanes`.
+        // Release: publishes the preparation of the lane; pairs with `watch`.
+        self.ready.fetch_add(1, Ordering::Release);
+        // Acquire: takes what preceded the start; pairs with `Shared::start_lanes`.
         while !self.open.load(Ordering::Acquire) {
             thread::park();
         }
     }
 
     fn start_lanes<T>(&self, lanes: &[ScopedJoinHandle<'_, T>]) {
-        self.open.store(true, Ordering::Release); // pairs with the acquire in `wait_for_start`
+        // Release: publishes what preceded the start; pairs with `Shared::wait_for_start`.
+        self.open.store(true, Ordering::Release);
         lanes.iter().for_each(|lane| lane.thread().unpark());
     }
 

@@ -41,7 +41,7 @@ struct CloseAtEnd(Closed);
 
 impl Drop for CloseAtEnd {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::Release); // pairs with the acquire in `finish`
+        self.0.store(true, Ordering::Release); // Release: publishes the frames in the ring; pairs with `finish`.
     }
 }
 
@@ -125,7 +125,7 @@ impl<P: Copy + Send> Routine<P> for Handoff<P> {
             }
         };
         loop {
-            // Acquire: pairs with the release in `CloseAtEnd`, so the last check of the ring sees all frames in it.
+            // Acquire: takes all frames in the ring; pairs with `CloseAtEnd::drop`.
             let is_last = closed.load(Ordering::Acquire);
             lane.each(ring.slots(), FreeFrom(ring));
             if is_last {

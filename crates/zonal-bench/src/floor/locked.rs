@@ -32,7 +32,7 @@ impl<'a> Locked<'a> {
             None => rustix::thread::sched_getcpu(),
         };
         let line = self.lines.of(cpu);
-        // Acquire: pairs with the release in `Guard::drop`.
+        // Acquire: takes the last holder's writes; pairs with `Guard::drop`.
         if line.lock.swap(1, Ordering::Acquire) != 0 {
             wait_for(line);
         }
@@ -43,8 +43,8 @@ impl<'a> Locked<'a> {
 #[cold]
 fn wait_for(line: &Line) {
     let mut looks = 0;
+    // Acquire: takes the last holder's writes; pairs with `Guard::drop`.
     while line.lock.swap(1, Ordering::Acquire) != 0 {
-        // Acquire: pairs with the release in `Guard::drop`.
         looks += 1;
         if looks % LOOKS == 0 { std::thread::yield_now() } else { std::hint::spin_loop() }
     }
@@ -56,7 +56,8 @@ struct Guard<'a>(&'a Line);
 impl Drop for Guard<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.0.lock.store(0, Ordering::Release); // release: pairs with the acquire of the next holder
+        // Release: publishes the holder's writes; pairs with `Locked::line`, `wait_for`.
+        self.0.lock.store(0, Ordering::Release);
     }
 }
 

@@ -26,8 +26,9 @@ impl CommittedMemory {
     pub(super) fn count(ranges: impl Iterator<Item = Range<usize>>) -> Self {
         let ranges = ranges.filter(|range| !range.is_empty());
         let _ranges = ranges.map(|range| RANGES.enter(range, |()| ())).collect();
-        // SeqCst: if two threads build pools at the same time, the thread whose fence is later in the total order reads
-        // the ranges that the other one entered. Relaxed accesses alone would allow both to miss them.
+        // If two threads build pools at the same time, the thread whose fence is later in the total order reads the
+        // ranges that the other one entered. Relaxed accesses alone would allow both to miss them.
+        // SeqCst: orders this pool's ranges before loads of others; pairs with `CommittedMemory::count`.
         fence(Ordering::SeqCst);
         Self { _ranges }
     }

@@ -59,7 +59,7 @@ fn number() -> u64 {
 }
 
 fn word() -> &'static AtomicU64 {
-    let word = WORD.load(Ordering::Acquire); // pairs with the exchange below
+    let word = WORD.load(Ordering::Acquire); // Acquire: takes the mapped page; pairs with `first_word`.
     if word.is_null() {
         return first_word();
     }
@@ -75,8 +75,7 @@ fn first_word() -> &'static AtomicU64 {
     unsafe { around_forks(Some(note_the_number), forget_the_number, &IS_DONE) };
     let page = wiped_page();
     let ours = page.unwrap_or((&raw const WITHOUT_PAGE).cast_mut());
-    // Release: pairs with the acquire loads of `WORD`, so threads that read the pointer find the page mapped. Acquire:
-    // pairs with the release of another thread, if that thread published its page first.
+    // AcqRel: takes or publishes the page; pairs with `word`, `first_word`, `note_the_number`, `forget_the_number`.
     match WORD.compare_exchange(null_mut(), ours, Ordering::AcqRel, Ordering::Acquire) {
         // SAFETY: `ours` points to a static, or to a page that is never unmapped after this exchange.
         Ok(_) => unsafe { &*ours },
@@ -123,11 +122,12 @@ type Handler = unsafe extern "C" fn();
 /// # Safety
 /// Both handlers must be async-signal-safe, and calling them any number of times must be correct.
 pub(crate) unsafe fn around_forks(before: Option<Handler>, first: Handler, is_done: &AtomicBool) {
+    // Acquire: takes the registration; pairs with `around_forks`.
     if !is_done.load(Ordering::Acquire) {
         // SAFETY: the caller guarantees that the handlers are async-signal-safe and may be called repeatedly.
         let failed = unsafe { libc::pthread_atfork(before, None, Some(first)) };
         assert!(failed == 0, "cannot register a fork handler: error {failed}");
-        is_done.store(true, Ordering::Release); // pairs with the acquire above
+        is_done.store(true, Ordering::Release); // Release: publishes the registration; pairs with `around_forks`.
     }
 }
 
@@ -145,6 +145,7 @@ extern "C" fn note_the_number() {
     // If the word exists but is zero, this process is a child that has not assigned its number yet, and `number`
     // assigns it now. Otherwise another thread could assign the number during the fork, and the new child would not
     // know its parent.
+    // Acquire: takes the mapped page; pairs with `first_word`.
     let number = if WORD.load(Ordering::Acquire).is_null() { 0 } else { number() };
     NOTED.store(number, Ordering::Relaxed); // relaxed: concurrent forks store the same value
 }
@@ -159,6 +160,7 @@ extern "C" fn forget_the_number() {
     let noted = NOTED.load(Ordering::Relaxed);
     // SAFETY: the pointer is null until `first_word` stores it. From then on it points to a word that is never
     // unmapped.
+    // Acquire: takes the mapped page; pairs with `first_word`.
     if let Some(word) = unsafe { WORD.load(Ordering::Acquire).as_ref() } {
         // If the exchange fails, the word does not contain the number of the parent, and stays as it is.
         word.compare_exchange(noted, 0, Ordering::Relaxed, Ordering::Relaxed).ok();

@@ -44,14 +44,14 @@ impl<T: Default + Sync> RangeList<T> {
     /// Enters `range`, which must not begin at address zero. `prepare` sets the note before the range is published.
     pub(crate) fn enter(&self, range: Range<usize>, prepare: impl FnOnce(&T)) -> Entered<T> {
         assert!(range.start != 0 && !range.is_empty(), "no range to note");
-        // Acquire: pairs with the release in `drop`, so the stores by the entry's previous user come before the stores
-        // of this thread.
         let claim = |entry: &Entry<T>| {
+            // Acquire: takes the stores by the entry's previous user; pairs with `Entered::drop`.
             entry.start.compare_exchange(0, range.start, Ordering::Acquire, Ordering::Relaxed).is_ok()
         };
         let entry = self.entries().find(|entry| claim(entry)).unwrap_or_else(|| self.push(range.start));
         prepare(&entry.note);
-        entry.bytes.store(range.len(), Ordering::Release); // pairs with the acquire in `ranges`
+        // Release: publishes the start and the note; pairs with `RangeList::ranges`.
+        entry.bytes.store(range.len(), Ordering::Release);
         Entered(entry)
     }
 
@@ -61,6 +61,7 @@ impl<T: Default + Sync> RangeList<T> {
     /// start.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = (Range<usize>, &'static T)> {
         self.entries().filter_map(|entry| {
+            // Acquire: takes the start and the note; pairs with `RangeList::enter`.
             let bytes = entry.bytes.load(Ordering::Acquire);
             let start = entry.start.load(Ordering::Relaxed); // relaxed: stored before the bytes, loaded with acquire
             (bytes != 0).then(|| (start..start.wrapping_add(bytes), &entry.note))
@@ -68,7 +69,8 @@ impl<T: Default + Sync> RangeList<T> {
     }
 
     fn entries(&self) -> impl Iterator<Item = &'static Entry<T>> + use<T> {
-        // Acquire: pairs with the release of the exchange in `push`. SAFETY: entries are never freed.
+        // SAFETY: entries are never freed.
+        // Acquire: takes the entries of the list; pairs with `RangeList::push`.
         let first = unsafe { self.first.load(Ordering::Acquire).as_ref() };
         // SAFETY: `next` is null or points to an entry, and entries are never freed.
         std::iter::successors(first, |entry| unsafe { entry.next.as_ref() })
@@ -80,6 +82,7 @@ impl<T: Default + Sync> RangeList<T> {
             start: AtomicUsize::new(start),
             bytes: AtomicUsize::new(0),
             note: T::default(),
+            // Acquire: takes the entries of the list; pairs with `RangeList::push`.
             next: self.first.load(Ordering::Acquire),
         }));
         // SAFETY: the entry was created above, is never freed, and is not published yet, so only this thread uses it.
@@ -87,6 +90,7 @@ impl<T: Default + Sync> RangeList<T> {
         loop {
             // SAFETY: as for `next`: only this thread uses the entry.
             let first = unsafe { (*entry).next }.cast_mut();
+            // AcqRel: takes the list, publishes the entry; pairs with `RangeList::entries`, `RangeList::push`.
             match self.first.compare_exchange(first, entry, Ordering::AcqRel, Ordering::Acquire) {
                 // SAFETY: the entry is published now, and is never freed.
                 Ok(_) => return unsafe { &*entry },
@@ -106,6 +110,6 @@ impl<T> Entered<T> {
 impl<T> Drop for Entered<T> {
     fn drop(&mut self) {
         self.0.bytes.store(0, Ordering::Relaxed); // relaxed: published by the release store below
-        self.0.start.store(0, Ordering::Release);
+        self.0.start.store(0, Ordering::Release); // Release: publishes the empty entry; pairs with `RangeList::enter`.
     }
 }

@@ -119,7 +119,8 @@ impl SharedCount {
 
     #[cold]
     fn remove_from_common(&self) -> Left {
-        // Release: the last reference is removed after all accesses that others made. Acquire: pairs with these releases.
+        // The last reference is removed after all accesses that others made.
+        // AcqRel: takes and publishes accesses of holders; pairs with `remove_from_common`, `close`.
         Self::left(self.common.fetch_sub(1, AcqRel) - 1)
     }
 
@@ -131,20 +132,21 @@ impl SharedCount {
     ///
     /// If the kernel refuses to stop the sequences, the count stays open, and its references count as left forever.
     pub(crate) fn close(&self) -> Left {
-        // Sequentially consistent: the stores precede the barrier.
+        // SeqCst: orders the stores before the barrier on all CPUs; pairs with membarrier(2).
         self.cells.iter().for_each(|cell| cell.lock_word.store(CLOSED, SeqCst));
         let cpus = (0..self.cells.len()).map(|cpu| CpuId::new(cpu as u32));
         if !self.cells.is_empty() && !restart_all_sequences(cpus) {
             return Left::Some;
         }
-        // After the barrier no sequence changes a cell, and all changes are visible here. Acquire: documents that.
+        // After the barrier no sequence changes a cell, and all changes are visible here.
+        // Acquire: takes the changes by sequences; pairs with membarrier(2).
         let sum = self.cells.iter().fold(0_u64, |sum, cell| sum.wrapping_add(cell.word.load(Acquire)));
         let of_cells = sum >> ONE_SHIFT;
         // The cells count modulo 2^36, as they wrap. References that are added on some CPUs and removed in the common cell
         // make both sums grow without bound, so only their sum modulo 2^36 is the number of references.
         let references =
             |common: i64| of_cells.wrapping_add((common - BIAS).cast_unsigned()) & (u64::MAX >> ONE_SHIFT);
-        // Acquire and release: as in `remove_from_common`.
+        // AcqRel: takes and publishes accesses of holders; pairs with `remove_from_common`.
         let common =
             self.common.fetch_update(AcqRel, Acquire, |common| Some(references(common).cast_signed()));
         Self::left(common.map_or(0, |common| references(common).cast_signed()))

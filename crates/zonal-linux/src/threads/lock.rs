@@ -51,7 +51,8 @@ impl RawLock for SleepingLock {
 
     #[inline]
     fn unlock(&self) {
-        self.0.store(0, Ordering::Release); // pairs with the acquire in `take`
+        // Release: publishes the holder's writes; pairs with `SleepingLock::take`.
+        self.0.store(0, Ordering::Release);
         reentrancy::leave();
     }
 }
@@ -59,7 +60,7 @@ impl RawLock for SleepingLock {
 impl SleepingLock {
     #[inline]
     fn take(&self) -> bool {
-        // Acquire pairs with the release in `unlock`.
+        // Acquire: takes the last holder's writes; pairs with `SleepingLock::unlock`.
         self.0.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 

@@ -18,13 +18,13 @@ thread_local! {
 #[inline]
 pub(super) fn enter() {
     LOCKS.with(|locks| locks.store(locks.load(Relaxed) + 1, Relaxed));
-    compiler_fence(SeqCst); // the count must not be stored after the lock is taken
+    compiler_fence(SeqCst); // SeqCst: orders the count before the lock; pairs with this thread's handlers.
 }
 
 /// Records that the calling thread holds one lock less.
 #[inline]
 pub(super) fn leave() {
-    compiler_fence(SeqCst); // the count must not be stored before the unlock
+    compiler_fence(SeqCst); // SeqCst: orders the unlock before the count; pairs with this thread's handlers.
     LOCKS.with(|locks| locks.store(locks.load(Relaxed).saturating_sub(1), Relaxed));
 }
 

@@ -61,8 +61,8 @@ impl WakeBoard {
     /// Wakes the worker of `node`. Does nothing for a node without a worker.
     pub(crate) fn wake(&self, node: NodeId) {
         let Ok(at) = self.flags.binary_search_by_key(&node, |flag| flag.node) else { return };
-        // This swaps even if the flag is already set. The release makes the caller's stores visible to the worker,
-        // and pairs with the acquire in `take`. A plain load could be reordered before the caller's stores.
+        // This swaps even if the flag is already set. A plain load could be reordered before the caller's stores.
+        // AcqRel: takes the worker's clearing, publishes the caller's stores; pairs with `take`.
         if !self.flags[at].up.swap(true, Ordering::AcqRel) {
             self.signals[at % self.signals.len()].notify();
         }
@@ -85,7 +85,7 @@ impl WakeBoard {
         // The lock is released first, because the list is on the heap. A thread that holds the heap's lock may run a
         // signal handler that is about to wake this worker, which takes the signal's lock.
         drop(waiting);
-        // Acquire pairs with the release in `wake`.
+        // AcqRel: takes the stores of all callers, publishes the clearing; pairs with `wake`.
         let up = self.flags_of(worker).filter(|flag| flag.up.swap(false, Ordering::AcqRel));
         Some(up.map(|flag| flag.node).collect())
     }

@@ -64,7 +64,9 @@ struct Running<'a>(&'a Callee);
 
 impl<'a> Running<'a> {
     fn begin(callee: &'a Callee) -> Self {
-        callee.running.fetch_add(1, Acquire); // pairs with the release in `drop`
+        // Callers hold the interpreter's lock, which orders this count and the check of `is_open`.
+        // Acquire: takes what earlier calls did; pairs with `Running::drop`.
+        callee.running.fetch_add(1, Acquire);
         WITHIN.with_borrow_mut(|within| within.push(callee));
         Self(callee)
     }
@@ -73,7 +75,8 @@ impl<'a> Running<'a> {
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         WITHIN.with_borrow_mut(Vec::pop);
-        self.0.running.fetch_sub(1, Release); // pairs with the acquire in `wait`
+        // Release: publishes what the call did; pairs with `Callee::wait`, `Running::begin`.
+        self.0.running.fetch_sub(1, Release);
     }
 }
 
@@ -103,7 +106,7 @@ impl Callee {
     fn with<R>(&self, call: impl FnOnce(&Bound<'_, PyAny>) -> Option<R>) -> Option<R> {
         Python::try_attach(|py| {
             let _running = Running::begin(self);
-            // Acquire: pairs with the releases in `Registered::unregister` and `end_callbacks`.
+            // Acquire: takes what preceded the end; pairs with `Registered::unregister`, `end_callbacks`.
             let is_open = self.is_open.load(Acquire) && !ENDING.load(Acquire);
             if is_open { call(self.object.bind(py)) } else { None }
         })
@@ -144,7 +147,7 @@ static REGISTERED: Mutex<Vec<Weak<Registered>>> = Mutex::new(Vec::new());
 /// Ends the callbacks of all pools, before the interpreter ends. Threads of pools could not call them afterwards.
 #[pyfunction]
 pub(crate) fn end_callbacks(py: Python<'_>) {
-    ENDING.store(true, Release); // pairs with the acquire in `Callee::with`
+    ENDING.store(true, Release); // Release: publishes what preceded the end; pairs with `Callee::with`.
     let all: Vec<_> = held(&REGISTERED).iter().filter_map(Weak::upgrade).collect();
     end_all(py, &all);
 }
@@ -235,7 +238,8 @@ impl Registered {
 
     /// Makes sure that no further call begins. Returns what must be dropped without the interpreter lock.
     fn unregister(&self) -> Option<Registration> {
-        self.callee.is_open.store(false, Release); // pairs with the acquire in `Callee::with`
+        // Release: publishes what preceded the end; pairs with `Callee::with`.
+        self.callee.is_open.store(false, Release);
         held(&self.registration).take()
     }
 
@@ -253,7 +257,7 @@ impl Callee {
 
     /// Waits until only `own` calls remain.
     fn wait(&self, own: usize, deadline: Instant) {
-        // Acquire: pairs with the release in `Running::drop`.
+        // Acquire: takes what the calls did; pairs with `Running::drop`.
         while self.running.load(Acquire) > own && Instant::now() < deadline {
             std::thread::sleep(PAUSE);
         }

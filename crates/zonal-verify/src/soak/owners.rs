@@ -42,12 +42,14 @@ impl Owners {
         for word in [words[0], others[1]] {
             word.store(stamp(block, owner), Relaxed); // relaxed: only the owner accesses the word
         }
-        fence(SeqCst); // the stamps are read through another address, so the compiler must not move the reads
+        // SeqCst: orders stores before loads through another address; pairs with `Owners::release`.
+        fence(SeqCst);
     }
 
     /// Removes the owner of a block that `owner` is about to free. The block must still contain the owner's stamps.
     pub(super) fn release(&self, block: &Block, owner: u32) {
-        fence(SeqCst); // as in `assign`
+        // SeqCst: orders stores before loads through another address; pairs with `Owners::assign`.
+        fence(SeqCst);
         let words = self.words(block).into_iter().chain(self.shared_words(block).into_iter().flatten());
         for word in words {
             let found = word.load(Relaxed); // relaxed: only the owner accesses the word

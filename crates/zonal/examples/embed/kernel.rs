@@ -53,25 +53,25 @@ impl Cpus {
 
     fn wake(&self, cpu: CpuId) {
         let mailbox = &self.0[cpu.index()];
-        // AcqRel: acquires the writes before every request that was made while this CPU was asleep.
+        // AcqRel: takes the writes before earlier requests, publishes this CPU's; pairs with `Interrupts::quiesce`.
         let asked = mailbox.asked.fetch_or(RUNNING, AcqRel);
         assert!(asked & RUNNING == 0, "CPU {cpu} runs already");
-        // Release: pairs with the acquire load of `answered` in `quiesce`.
+        // Release: publishes this CPU's writes; pairs with `Interrupts::quiesce`.
         mailbox.answered.store(asked / REQUEST, Release);
     }
 
     fn sleep(&self, cpu: CpuId) {
-        // Release: a CPU that finds this CPU asleep reads everything that this CPU wrote before.
+        // Release: publishes this CPU's writes to those that find it asleep; pairs with `Interrupts::quiesce`.
         self.0[cpu.index()].asked.fetch_and(!RUNNING, Release);
     }
 
     fn answer(&self, cpu: CpuId) {
         let mailbox = &self.0[cpu.index()];
-        // Acquire: operations that begin after the answer read everything that was written before the request.
+        // Acquire: takes what was written before the request; pairs with `Interrupts::quiesce`.
         let asked = mailbox.asked.load(Acquire) / REQUEST;
         if mailbox.answered.load(Relaxed) != asked {
-            // Release: the requesting CPU reads everything that this CPU wrote before the answer. The load above is
-            // relaxed because no other CPU writes `answered`.
+            // The load above is relaxed because no other CPU writes `answered`.
+            // Release: publishes what was written before the answer; pairs with `Interrupts::quiesce`.
             mailbox.answered.store(asked, Release);
         }
     }
@@ -124,13 +124,14 @@ pub(crate) struct Interrupts(Arc<Cpus>);
 impl Quiesce for Interrupts {
     fn quiesce(&self, cpu: CpuId) {
         let mailbox = &self.0.0[cpu.index()];
-        // AcqRel: publishes the caller's writes, and acquires the writes of a CPU that is asleep.
+        // AcqRel: takes a sleeping CPU's writes, publishes the caller's; pairs with `answer`, `wake`, `sleep`.
         let before = mailbox.asked.fetch_add(REQUEST, AcqRel);
         let request = before / REQUEST + 1;
         let mut runs = before & RUNNING != 0;
-        // Acquire pairs with the release in `answer`, or with the release in `sleep`.
+        // Acquire: takes the writes before the answer; pairs with `answer`, `wake`.
         while runs && mailbox.answered.load(Acquire) < request {
             wait_a_little(); // the other CPU may be waiting for this one
+            // Acquire: takes the writes before the sleep; pairs with `sleep`.
             runs = mailbox.asked.load(Acquire) & RUNNING != 0;
         }
     }
@@ -151,11 +152,11 @@ impl RawLock for AnsweringLock {
     }
 
     fn try_lock(&self) -> bool {
-        !self.0.swap(true, Acquire) // pairs with the release in `unlock`
+        !self.0.swap(true, Acquire) // Acquire: takes the last holder's writes; pairs with `AnsweringLock::unlock`.
     }
 
     fn unlock(&self) {
-        self.0.store(false, Release); // pairs with the acquire in `try_lock`
+        self.0.store(false, Release); // Release: publishes the holder's writes; pairs with `AnsweringLock::try_lock`.
     }
 }
 

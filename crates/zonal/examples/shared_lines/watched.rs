@@ -124,7 +124,7 @@ impl<W: Watch> RawLock for Lock<W> {
 
     #[track_caller]
     fn try_lock(&self) -> bool {
-        // Acquire pairs with the release in `unlock`.
+        // Acquire: takes the last holder's writes; pairs with `unlock`.
         let took = self.0.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok();
         if took {
             W::took_lock(core::ptr::from_ref(self).addr());
@@ -134,7 +134,7 @@ impl<W: Watch> RawLock for Lock<W> {
 
     #[track_caller]
     fn unlock(&self) {
-        self.0.store(0, Ordering::Release); // pairs with the acquire in `try_lock`
+        self.0.store(0, Ordering::Release); // Release: publishes the holder's writes; pairs with `try_lock`.
         W::freed_lock(core::ptr::from_ref(self).addr());
     }
 }

@@ -42,8 +42,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
     ) -> Option<Block> {
         let frame = popped.offset(); // the offset of an empty pop is beyond all states
         let state = slot.states.get(frame as usize)?;
-        // Acquire: pairs with the release store of the free. A load and a separate store are enough, because only this
-        // CPU holds the popped frame, as in `FrameTable`.
+        // A load and a separate store are enough, because only this CPU holds the popped frame, as in `FrameTable`.
+        // Acquire: takes the owner's writes; pairs with `mark_freed`, `exchange_leading`, `step_byte`, `replace_all`.
         if self.invalid_free == InvalidFree::Checked && state.load(Acquire) != CACHED_PAGE {
             self.note_popped_twice(slot.zone, frame as u32, Order::PAGE); // a zone spans at most 2^32 frames
             return None;
@@ -52,7 +52,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             state.load(Relaxed) == CACHED_PAGE,
             "frame {frame} was popped, but is not marked as cached"
         );
-        // Release: pairs with the acquire of the free's exchange.
+        // Release: publishes the mark to the free; pairs with `mark_freed`, `exchange_leading`, `step_byte`.
         state.store(allocated_page(kind), Release);
         let first = Pfn::new(slot.base.get().wrapping_add(frame));
         Some(Block { first, order: Order::PAGE, zone: slot.zone, node: slot.node })

@@ -58,12 +58,13 @@ impl FreedBlock {
 impl<P: Platform> DeferredFrees<P> {
     /// Adds a block; returns `false` if all cells are in use.
     pub(crate) fn add(&self, block: FreedBlock) -> bool {
-        // Release: the thread that takes the block sees the writes of its last owner. Relaxed: a cell in use is skipped.
+        // Relaxed: a cell in use is skipped.
+        // Release: publishes the writes of the block's last owner; pairs with `DeferredFrees::take_all`.
         let put = |cell: &P::U64| cell.compare_exchange(0, block.word(), Release, Relaxed).is_ok();
         let added = self.cells.iter().any(put);
         if added {
-            // Release: pairs with the acquire in `take_all`, which then finds the block. A swap and not a store, so that
-            // the acquire also pairs with all earlier calls.
+            // A swap and not a store, so that the acquire also pairs with all earlier calls.
+            // Release: publishes the cell of the block; pairs with `DeferredFrees::take_all`.
             self.has_blocks.swap(1, Release);
         }
         added
@@ -79,9 +80,10 @@ impl<P: Platform> DeferredFrees<P> {
     /// Removes all blocks. A handler may add further blocks at any time, also to cells that are empty already.
     pub(crate) fn take_all(&self) -> impl Iterator<Item = FreedBlock> + '_ {
         // The flag is cleared before the cells are read, so that a block that is added too late to be found sets it again.
-        // Acquire, both times: pairs with the releases in `add`.
+        // Acquire: takes the cells of the blocks; pairs with `DeferredFrees::add`.
         self.has_blocks.swap(0, Acquire);
         let in_use = self.cells.iter().filter(|cell| cell.load(Relaxed) != 0); // relaxed: the swap acquires
+        // Acquire: takes the writes of the blocks' last owners; pairs with `DeferredFrees::add`.
         in_use.filter_map(|cell| FreedBlock::from_word(cell.swap(0, Acquire)))
     }
 }

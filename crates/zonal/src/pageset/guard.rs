@@ -85,7 +85,8 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
     fn begin(&self) {
         let capacity = self.shape.depth(StackId::PAGES);
         self.set_word(PagesetWord::empty(capacity));
-        self.pageset.capacity.store(capacity, Release); // release: pairs with the acquire in `Pageset::count`
+        // Release: publishes the word; pairs with `Pageset::count`, `Pageset::has`.
+        self.pageset.capacity.store(capacity, Release);
         self.pageset.settled.store(u64::from(capacity), Relaxed);
         self.always_bail_out();
         self.set_flag(USED);

@@ -282,7 +282,7 @@ impl<P: Platform> Pageset<P> {
 
     /// Returns how many frames the pageset holds; the number may be out of date.
     pub(crate) fn count(&self) -> PageCount {
-        // Acquire: pairs with the release in `PagesetGuard::begin`, so that the word is not older than the capacity.
+        // Acquire: takes a word that is not older than the capacity; pairs with `PagesetGuard::begin`.
         let singles = self.capacity.load(Acquire).saturating_sub(self.word().free_slots());
         PageCount::new(u64::from(singles) + self.large.load(Relaxed))
     }
@@ -305,7 +305,8 @@ impl<P: Platform> Pageset<P> {
     pub(crate) fn has(&self, stack: StackId) -> bool {
         match stack {
             StackId::PAGES => {
-                let capacity = self.capacity.load(Acquire); // acquire: as in `count`
+                // Acquire: takes a word that is not older than the capacity; pairs with `PagesetGuard::begin`.
+                let capacity = self.capacity.load(Acquire);
                 self.word().free_slots() < capacity
             }
             StackId(at) => self.lens[at].load(Relaxed) != 0,

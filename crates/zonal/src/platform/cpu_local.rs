@@ -207,8 +207,8 @@ impl<P: Platform> CpuLocal<P> for TryLock {
 
     #[inline(always)]
     fn lock(&self, _cpu: CpuId, head: &Head<P>) -> bool {
-        // Acquire: pairs with the release in `Head::open`. If the head was already locked, the exchange leaves it
-        // locked.
+        // If the head was already locked, the exchange leaves it locked.
+        // Acquire: takes the last holder's writes; pairs with `Head::open`.
         head.lock_word.swap(LockWord::LOCKED.bits(), Acquire) != LockWord::LOCKED.bits()
     }
 
@@ -381,25 +381,26 @@ impl<P: Platform, Q: Quiesce> CpuLocal<P> for Pinned<Q> {
 #[must_use]
 pub fn lock_remotely<P: Platform>(head: &Head<P>, quiesce: impl FnOnce() -> bool) -> bool {
     // Only one CPU at a time may attempt a remote lock of the head. After two CPUs had stored the same value, neither
-    // could detect whether it owns the lock. Acquire: pairs with the release below.
+    // could detect whether it owns the lock.
+    // Acquire: takes the end of the previous attempt; pairs with `lock_remotely`.
     if head.remote_lock().swap(1, Acquire) != 0 {
         return false;
     }
     let remotely = LockWord::LOCKED_REMOTELY.bits();
     let lock_word = LockWord::from_bits(head.lock_word.load(Relaxed)); // relaxed: the exchange below detects a change
     let shut = !lock_word.is_locked()
-        // Acquire: pairs with the release of the last holder. Release: orders the store before the effects of `quiesce`
-        // on the other CPU.
+        // AcqRel: takes the last holder's writes, publishes the attempt; pairs with `open`, `load_lock_word`.
         && head.lock_word.compare_exchange(lock_word.bits(), remotely, AcqRel, Relaxed).is_ok()
         && if quiesce() {
+            // Acquire: takes the owning CPU's writes; pairs with the platform's quiesce.
             head.lock_word.load(Acquire) == remotely // otherwise the owning CPU locked the head first
         } else {
-            // Open the head, unless the owning CPU has locked it meanwhile. Release: pairs with the acquire of the next
-            // operation, which must see the writes of the holder before, as the acquire above does.
+            // Open the head, unless the owning CPU has locked it meanwhile.
+            // Release: publishes the writes that the exchange above took; pairs with `Head::load_lock_word`.
             let _ = head.lock_word.compare_exchange(remotely, LockWord::OPEN.bits(), Release, Relaxed);
             false
         };
-    head.remote_lock().store(0, Release); // Release: pairs with the acquire above.
+    head.remote_lock().store(0, Release); // Release: publishes the end of the attempt; pairs with `lock_remotely`.
     shut
 }
 

@@ -144,12 +144,12 @@ impl RawLock for SpinLock {
     }
 
     fn try_lock(&self) -> bool {
-        // Acquire: pairs with the release in `unlock`.
+        // Acquire: takes the last holder's writes; pairs with `SpinLock::unlock`.
         self.0.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
     fn unlock(&self) {
-        self.0.store(0, Ordering::Release); // Release: pairs with the acquire in `try_lock`.
+        self.0.store(0, Ordering::Release); // Release: publishes the holder's writes; pairs with `SpinLock::try_lock`.
     }
 }
 

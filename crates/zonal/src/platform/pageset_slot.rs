@@ -138,7 +138,8 @@ impl<P: Platform> Head<P> {
     /// Unlocks a locked head.
     #[inline(always)]
     pub(crate) fn open(&self) {
-        // Release: pairs with the acquire load or exchange of the lock word by the next operation or lock.
+        // The platform's restartable sequences acquire the lock word, too.
+        // Release: publishes the holder's writes; pairs with `Head::load_lock_word`, `TryLock::lock`, `lock_remotely`.
         self.lock_word.store(LockWord::OPEN.bits(), Release);
     }
 
@@ -163,7 +164,7 @@ impl<P: Platform> Head<P> {
             return Popped::NOTHING;
         }
         let frame = slots[top_of(word)].load(Relaxed);
-        // Release: orders the word for code on other CPUs that reads how full the stack is.
+        // Release: orders earlier accesses before the word; unpaired: other CPUs load the word relaxed.
         self.word.store(next, Release);
         Popped::frame(frame)
     }
@@ -175,13 +176,15 @@ impl<P: Platform> Head<P> {
             return false;
         }
         slots[top_of(next)].store(push.frame, Relaxed);
-        self.word.store(next, Release); // Release: as in `pop`.
+        // Release: orders the slot before the word; unpaired: other CPUs load the word relaxed.
+        self.word.store(next, Release);
         true
     }
 
-    /// Loads the lock word. Acquire: pairs with the release in [`Self::open`].
+    /// Loads the lock word.
     #[inline(always)]
     pub(super) fn load_lock_word(&self) -> LockWord {
+        // Acquire: takes the last holder's writes; pairs with `Head::open`, `lock_remotely`.
         LockWord(self.lock_word.load(Acquire))
     }
 }
@@ -284,7 +287,8 @@ impl<'m, P: Platform> PagesetSlots<'m, P> {
     /// Returns the slot that a CPU currently uses, or `None` for a CPU that the machine does not have.
     #[inline(always)]
     pub fn of(&self, cpu: CpuId) -> Option<&'m PagesetSlot<'m, P>> {
-        let offset = self.current.get(cpu.index())?.load(Acquire) as usize; // Acquire: pairs with `set`.
+        // Acquire: takes what led to the change of the slot; pairs with `PagesetSlots::set`.
+        let offset = self.current.get(cpu.index())?.load(Acquire) as usize;
         self.table.get(offset / size_of::<PagesetSlot<'m, P>>())
     }
 
@@ -305,9 +309,9 @@ impl<'m, P: Platform> PagesetSlots<'m, P> {
     pub(crate) fn set(&self, cpu: CpuId, slot: &'m PagesetSlot<'m, P>) {
         let offset = core::ptr::from_ref(slot).addr() - self.table.as_ptr().addr();
         let cell = &self.current[cpu.index()];
-        // An unchanged value is not stored, so that the cache line stays shared. Release: pairs with the acquire in
-        // `of`, so that the CPU sees what led to the change.
+        // An unchanged value is not stored, so that the cache line stays shared.
         if cell.load(Relaxed) != offset as u64 {
+            // Release: publishes what led to the change of the slot; pairs with `PagesetSlots::of`.
             cell.store(offset as u64, Release);
         }
     }

@@ -25,11 +25,13 @@ pub enum Direction {
 pub fn replace_all<A: Atomic<u8>>(cells: &[A; WORD_FRAMES], from: u8, to: u8) -> bool {
     // Eight cells per iteration, so that the compiler can unroll the inner loop; likewise below. No branch depends on
     // a single cell.
+    // Acquire: takes the last owners' writes; pairs with `mark_freed`, `mark_popped`, `step_byte`, `replace_all`.
     let differs = |eight: &[A; 8]| eight.iter().fold(0, |all, cell| all | (cell.load(Acquire) ^ from)) != 0;
     if cells.as_chunks::<8>().0.iter().any(differs) {
         return false;
     }
     for eight in cells.as_chunks::<8>().0 {
+        // Release: publishes the owner's writes; pairs with `mark_popped`, `step_byte`, `exchange_leading`.
         eight.iter().for_each(|cell| cell.store(to, Release));
     }
     true
@@ -38,6 +40,7 @@ pub fn replace_all<A: Atomic<u8>>(cells: &[A; WORD_FRAMES], from: u8, to: u8) ->
 /// Implements [`Platform::exchange_leading`](super::Platform::exchange_leading).
 pub fn exchange_leading<A: Atomic<u8>>(cells: &[A], from: u8, to: u8) -> usize {
     // Relaxed: a cell with another value is only reported.
+    // AcqRel: takes the allocations' marks, publishes the writes; pairs with `mark_popped`, `step_byte`, `replace_all`.
     cells.iter().take_while(|cell| cell.compare_exchange(from, to, AcqRel, Relaxed).is_ok()).count()
 }
 

@@ -49,7 +49,8 @@ impl<'m, P: Platform> Zone<'m, P> {
 
     /// Returns the range of the fence in slot `at`.
     fn fence(&self, at: usize) -> Option<Run> {
-        decode(self.cells.fences.range[at].load(Acquire)) // acquire: pairs with `add_fence`, for `held`
+        // Acquire: takes the reset of `held`; pairs with `Zone::add_fence`.
+        decode(self.cells.fences.range[at].load(Acquire))
     }
 
     /// Returns the parts of a range that fences contain, each with the fence's slot.
@@ -95,7 +96,8 @@ impl<'m, P: Platform> Zone<'m, P> {
     /// [`Self::fence_free`].
     pub(crate) fn add_fence(&self, run: Run) -> Option<usize> {
         let at = (0..FENCES_MAX).find(|&at| self.fence(at).is_none())?;
-        self.cells.fences.range[at].store(encode(run), Release); // release: pairs with `fence`
+        // Release: publishes the reset of `held`; pairs with `Zone::fence`.
+        self.cells.fences.range[at].store(encode(run), Release);
         self.cells.rules.0.fences.fetch_add(1, Relaxed);
         self.free_areas.pass_locks_of(run);
         Some(at)

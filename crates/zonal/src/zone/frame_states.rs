@@ -44,10 +44,12 @@ pub(crate) fn mark_freed<A: Atomic<u8>>(
     invalid_free: InvalidFree,
 ) -> Result<(), u8> {
     match invalid_free {
-        // AcqRel: the block's next owner sees this owner's writes. Relaxed: a failure is only reported.
+        // Relaxed: a failure is only reported.
+        // AcqRel: takes the owner's mark, publishes its writes; pairs with `mark_popped`, `step_byte`, `replace_all`.
         InvalidFree::Exact => cell.compare_exchange(allocated, cached, AcqRel, Relaxed).map(|_| ()),
         InvalidFree::Checked => {
-            cell.store(cached, Release); // release: pairs with the acquire in `step_byte`
+            // Release: publishes the owner's writes; pairs with `mark_popped`, `step_byte`, `replace_all`.
+            cell.store(cached, Release);
             Ok(())
         }
     }
@@ -272,7 +274,8 @@ impl<'m, P: Platform> FrameTable<'m, P> {
 
     /// Returns the state of `frame` like [`FrameTable::state`]; what its writer wrote before is then visible, too.
     pub(super) fn state_acquired(&self, frame: u32) -> FrameState {
-        self.state_of(frame, self.cell(frame).load(Acquire)) // acquire: pairs with the release in `put`
+        // Acquire: takes the states that were set before; pairs with `FrameTable::put`.
+        self.state_of(frame, self.cell(frame).load(Acquire))
     }
 
     fn state_of(&self, frame: u32, byte: u8) -> FrameState {
@@ -285,7 +288,8 @@ impl<'m, P: Platform> FrameTable<'m, P> {
 
     /// Whether a frame of the section is managed.
     fn is_present(&self, section: u64) -> bool {
-        let word = self.present[(section / SECTIONS_A_WORD) as usize].load(Acquire); // pairs with `add_managed`
+        // Acquire: takes the section's bytes; pairs with `FrameTable::add_managed`, `FrameTable::remove_managed`.
+        let word = self.present[(section / SECTIONS_A_WORD) as usize].load(Acquire);
         word >> (section % SECTIONS_A_WORD) & 1 != 0
     }
 
@@ -334,7 +338,8 @@ impl<'m, P: Platform> FrameTable<'m, P> {
                 let outside = (whole.start..part.start).chain(part.end..whole.end);
                 outside.for_each(|frame| self.put(frame, NOT_MANAGED));
                 let (word, bit) = self.presence(section);
-                word.fetch_or(bit, Release); // release: `is_present` also sees the bytes of the section
+                // Release: publishes the section's bytes; pairs with `FrameTable::is_present`.
+                word.fetch_or(bit, Release);
             } else {
                 part.for_each(|frame| self.put(frame, FREE));
             }
@@ -348,7 +353,9 @@ impl<'m, P: Platform> FrameTable<'m, P> {
         self.for_each_section(first, count, |section, whole, part| {
             if part == whole {
                 let (word, bit) = self.presence(section);
-                word.fetch_and(!bit, Release); // the section's bytes are zero, because no block starts there
+                // The section's bytes are zero, because no block starts there.
+                // Release: publishes these bytes; pairs with `FrameTable::is_present`.
+                word.fetch_and(!bit, Release);
             } else {
                 part.for_each(|frame| self.put(frame, NOT_MANAGED));
             }
@@ -368,7 +375,8 @@ impl<'m, P: Platform> FrameTable<'m, P> {
     }
 
     fn put(&self, frame: u64, byte: u8) {
-        self.states[frame as usize].store(byte, Release); // release: pairs with the acquire in `step_byte`
+        // Release: publishes what was done with the frame; pairs with `step_byte`, `state_acquired`, `exchange`.
+        self.states[frame as usize].store(byte, Release);
     }
 
     /// Sets the state of `frame`, which no other CPU may change.
@@ -381,7 +389,8 @@ impl<'m, P: Platform> FrameTable<'m, P> {
     /// # Errors
     /// Returns the state found if it is another one.
     pub(crate) fn exchange(&self, frame: u32, from: FrameState, to: FrameState) -> Result<(), FrameState> {
-        // AcqRel: as a free, which this operation excludes. Relaxed: a failure is only reported.
+        // Relaxed: a failure is only reported.
+        // AcqRel: takes and publishes what was done with the frame; pairs with `FrameTable::put`, `step_byte`.
         let exchanged = self.cell(frame).compare_exchange(from.encode(), to.encode(), AcqRel, Relaxed);
         exchanged.map(|_| ()).map_err(|found| self.state_of(frame, found))
     }
@@ -390,12 +399,13 @@ impl<'m, P: Platform> FrameTable<'m, P> {
 /// Replaces the state `from` of a block by `to`; returns `false` if the block has another state.
 #[inline]
 fn step_byte<A: Atomic<u8>>(cell: &A, from: u8, to: u8) -> bool {
-    // Acquire and release: the block's next owner sees this owner's writes. A separate load and store are
-    // enough, because only the holder of the block changes its state here. The check finds second copies of a block
-    // that racing frees made under `InvalidFree::Checked`.
+    // A separate load and store are enough, because only the holder of the block changes its state here. The check
+    // finds second copies of a block that racing frees made under `InvalidFree::Checked`.
+    // Acquire: takes the last owner's writes; pairs with `mark_freed`, `exchange_leading`, `replace_all`, `put`.
     if cell.load(Acquire) != from {
         return false;
     }
+    // Release: publishes this owner's writes; pairs with `mark_popped`, `step_byte`, `replace_all`, `exchange`.
     cell.store(to, Release);
     true
 }

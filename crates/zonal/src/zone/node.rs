@@ -112,9 +112,9 @@ impl<'m, P: Platform> Node<'m, P> {
     /// the node was unreclaimable within the last second. Later the reclaimers may have frames that they can free.
     pub(crate) fn want_background(&self, platform: &P) -> bool {
         // `woken` is swapped without a read before it. A separate read could return 1 although the worker has begun and
-        // has already checked the zones. AcqRel: pairs with `background_begins`, so that the worker sees the writes of
-        // all callers, not only of the first. The load of the time is relaxed: a hint.
+        // has already checked the zones. The load of the time is relaxed: a hint.
         let is_old = || platform.now().ns().abs_diff(self.cells.fruitless_at.load(Relaxed)) > SECOND_NS;
+        // AcqRel: takes the worker's start, publishes every caller's writes; pairs with `Node::background_begins`.
         (!self.is_unreclaimable() || is_old()) && self.cells.woken.swap(1, AcqRel) == 0
     }
 
@@ -151,19 +151,23 @@ impl<'m, P: Platform> Node<'m, P> {
     ///
     /// Returns `false` if another worker is running.
     pub(crate) fn background_begins(&self) -> bool {
-        self.cells.woken.swap(0, AcqRel); // AcqRel: pairs with `want_background`
-        self.cells.awake.swap(1, AcqRel) == 0 // AcqRel: pairs with `background_ends`
+        // AcqRel: takes the writes of all callers, publishes the start; pairs with `Node::want_background`.
+        self.cells.woken.swap(0, AcqRel);
+        // AcqRel: takes the previous run's writes, publishes the start; pairs with `Node::background_ends`.
+        self.cells.awake.swap(1, AcqRel) == 0
     }
 
     /// Records that the background worker ends.
     pub(crate) fn background_ends(&self) {
-        self.cells.awake.swap(0, AcqRel); // AcqRel: pairs with the next `background_begins`
+        // AcqRel: takes the start, publishes the run's writes; pairs with `Node::background_begins`.
+        self.cells.awake.swap(0, AcqRel);
     }
 
     /// Reserves node reclaim of the whole node for the caller, until the turn is dropped.
     pub(crate) fn try_reclaim_turn(&self) -> Option<ReclaimTurn<'m, P>> {
         let cell = &self.cells.reclaiming;
-        // The relaxed read comes first, to keep the cache line shared. AcqRel pairs with the end of the previous turn.
+        // The relaxed read comes first, to keep the cache line shared.
+        // AcqRel: takes the previous turn's writes, publishes the start; pairs with `ReclaimTurn::drop`.
         let free = cell.load(Relaxed) == 0 && cell.compare_exchange(0, u64::MAX, AcqRel, Relaxed).is_ok();
         free.then(|| ReclaimTurn { cell, bits: u64::MAX }) // not `then_some`: dropping a turn ends it
     }
@@ -172,7 +176,8 @@ impl<'m, P: Platform> Node<'m, P> {
     pub(crate) fn try_zone_turn(&self, zone: ZoneId) -> Option<ReclaimTurn<'m, P>> {
         let cell = &self.cells.reclaiming;
         let bits = 1_u64 << (zone.index() - self.first_zone).min(63); // a node has far fewer zones
-        // Orderings as in `try_reclaim_turn`. A bit that was already set belongs to another turn, which clears it.
+        // A bit that was already set belongs to another turn, which clears it. The read comes first as above.
+        // AcqRel: takes the previous turn's writes, publishes the start; pairs with `ReclaimTurn::drop`.
         let free = cell.load(Relaxed) & bits == 0 && cell.fetch_or(bits, AcqRel) & bits == 0;
         free.then(|| ReclaimTurn { cell, bits })
     }
@@ -186,6 +191,7 @@ pub(crate) struct ReclaimTurn<'m, P: Platform> {
 
 impl<P: Platform> Drop for ReclaimTurn<'_, P> {
     fn drop(&mut self) {
-        self.cell.fetch_and(!self.bits, AcqRel); // AcqRel: pairs with the start of the next turn
+        // AcqRel: takes the starts, publishes the turn's writes; pairs with `try_reclaim_turn`, `try_zone_turn`.
+        self.cell.fetch_and(!self.bits, AcqRel);
     }
 }

@@ -145,7 +145,7 @@ impl<P: Platform> FrameTable<'_, P> {
     /// Returns an allocated run's kind and the order of its first block.
     fn check_run(&self, run: Run, max: Order) -> Result<(Order, PageKind), FrameState> {
         let mut blocks = run.blocks(max);
-        // Acquire: pairs with the release of `mark_run`, whose later blocks are marked before the first one.
+        // The state is acquired, because `mark_run` marks the later blocks before the first one.
         let head = self.state_acquired(run.first);
         let FrameState::RunHead(order, kind) = head else { return Err(head) };
         let is_head = blocks.next().is_some_and(|(_, expected)| expected == order);

@@ -145,7 +145,7 @@ impl<'m, P: Platform> Zonelists<'m, P> {
     /// Returns the version of the lists, which each rebuild increments.
     #[inline]
     pub(crate) fn version(&self) -> u64 {
-        self.current.load(Acquire) // acquire: pairs with the release in `publish`
+        self.current.load(Acquire) // Acquire: takes the copies of this version; pairs with `Zonelists::publish`.
     }
 
     /// Returns the full bits of a node's list.
@@ -165,7 +165,8 @@ impl<'m, P: Platform> Zonelists<'m, P> {
 
     /// Makes the copies written by `writer` current.
     pub(crate) fn publish(&self, writer: &ListWriter) {
-        self.current.store(writer.version, Release); // release: pairs with the acquire in `read`
+        // Release: publishes the copies of this version; pairs with `Zonelists::version`.
+        self.current.store(writer.version, Release);
     }
 }
 
@@ -177,25 +178,26 @@ pub(crate) struct ListWriter {
 impl ListWriter {
     /// Replaces the idle copy of `list` with `zones`.
     pub(crate) fn write<P: Platform>(&self, list: &Zonelist<'_, P>, zones: impl Iterator<Item = Listed>) {
-        // Release: every store pairs with the acquire loads of a `ListReader`. A reader that sees one of these stores
-        // also sees that the rebuild has begun.
+        // A reader that sees one of the stores below also sees that the rebuild has begun.
         let copy = &list.copies[(self.version & 1) as usize];
+        // Release: publishes `begun`; pairs with `ListReader::len`, `within`, `list_nodes`, `stretch`, `entry`.
         copy.nodes.iter().for_each(|node| node.store(Stretch::NONE.0, Release));
-        copy.within.iter().copied().flatten().for_each(|word| word.store(0, Release));
+        copy.within.iter().copied().flatten().for_each(|word| word.store(0, Release)); // Release: as above.
         let (mut len, mut of_node) = (0, (None, Stretch::NONE));
         for (position, Listed { zone, node, kind }) in zones.enumerate() {
-            copy.entries[position + 1].store(Entry::new(zone, node).0, Release);
+            copy.entries[position + 1].store(Entry::new(zone, node).0, Release); // Release: as above.
             let before = if of_node.0 == Some(node) { of_node.1 } else { Stretch::starting(position) };
             of_node = (Some(node), before.extended());
-            copy.nodes[node.index()].store(of_node.1.0, Release);
+            copy.nodes[node.index()].store(of_node.1.0, Release); // Release: as above.
             for within in copy.within.iter().skip(kind.index()) {
                 let word = &within[position / 64];
                 // The load is relaxed, because there is no other writer.
+                // Release: as above.
                 word.store(word.load(Relaxed) | 1 << (position % 64), Release);
             }
             len = position as u32 + 1;
         }
-        copy.entries[0].store(len, Release);
+        copy.entries[0].store(len, Release); // Release: as above.
     }
 }
 
@@ -220,7 +222,7 @@ impl<P: Platform> ListReader<'_, '_, P> {
     /// Returns how many zones are listed.
     #[inline]
     pub(crate) fn len(&self) -> Result<usize, ListChanged> {
-        let len = self.list.entries[0].load(Acquire);
+        let len = self.list.entries[0].load(Acquire); // Acquire: takes `begun`; pairs with `ListWriter::write`.
         self.check()?;
         Ok(len as usize)
     }
@@ -247,7 +249,7 @@ impl<P: Platform> ListReader<'_, '_, P> {
         let Some(within) = self.list.within.get(limit.index()) else {
             return Ok(u64::MAX >> (64 - (len - word * 64).min(64)));
         };
-        let positions = within[word].load(Acquire); // acquire: pairs with `ListWriter::write`
+        let positions = within[word].load(Acquire); // Acquire: takes `begun`; pairs with `ListWriter::write`.
         self.check()?;
         Ok(positions)
     }
@@ -264,6 +266,7 @@ impl<P: Platform> ListReader<'_, '_, P> {
                 let Some(node) = self.list.nodes.get(word * 64 + rest.trailing_zeros() as usize) else {
                     break;
                 };
+                // Acquire: takes `begun`; pairs with `ListWriter::write`.
                 for position in Stretch(node.load(Acquire)).positions() {
                     if position / 64 != at {
                         bitmap[at] |= bits;
@@ -285,12 +288,14 @@ impl<P: Platform> ListReader<'_, '_, P> {
     }
 
     fn stretch(&self, node: NodeId) -> Stretch {
-        Stretch(self.list.nodes[node.index()].load(Acquire)) // acquire: pairs with `ListWriter::write`
+        // Acquire: takes `begun`; pairs with `ListWriter::write`.
+        Stretch(self.list.nodes[node.index()].load(Acquire))
     }
 
     #[inline]
     fn entry(&self, position: usize) -> Entry {
-        Entry(self.list.entries[position + 1].load(Acquire)) // acquire: pairs with `ListWriter::write`
+        // Acquire: takes `begun`; pairs with `ListWriter::write`.
+        Entry(self.list.entries[position + 1].load(Acquire))
     }
 
     /// Fails if a second rebuild has begun since this reader was created, because it may have overwritten the data

@@ -101,11 +101,12 @@ impl<'m, P: Platform> NearestZones<'m, P> {
     #[inline(always)]
     pub(crate) fn recall(&self, lookup: Lookup, nodes: &AllowedNodes<'_>) -> Option<ZoneId> {
         let record = self.record(lookup.cpu)?;
-        // Acquire: pairs with the release of the version in `record_zone`. The other loads pair with its other stores: a
-        // reader that sees one of them also sees that the version is odd, or newer.
+        // A reader that sees a store of `record_zone` also sees that the version is odd, or newer.
+        // Acquire: takes the record of this version, or a newer version; pairs with `NearestZones::record_zone`.
         let version = record[VERSION].load(Acquire);
-        let is_same = record[LISTS].load(Acquire) == lookup.lists;
-        let zone = lookup.zone(record[FOUND].load(Acquire))?;
+        let is_same = record[LISTS].load(Acquire) == lookup.lists; // Acquire: as above.
+        let zone = lookup.zone(record[FOUND].load(Acquire))?; // Acquire: as above.
+        // Acquire: as above.
         let different = record[SET..]
             .iter()
             .enumerate()
@@ -119,17 +120,20 @@ impl<'m, P: Platform> NearestZones<'m, P> {
     pub(crate) fn record_zone(&self, lookup: Lookup, nodes: &AllowedNodes<'_>, zone: ZoneId) {
         let Some(record) = self.record(lookup.cpu) else { return };
         let version = record[VERSION].load(Relaxed); // relaxed: the exchange decides
-        // Acquire: pairs with the release of the writer before. Relaxed: a record that another thread writes is left alone.
+        // Relaxed: a record that another thread writes is left alone.
+        // Acquire: takes the previous writer's stores; pairs with `NearestZones::record_zone`.
         if !version.is_multiple_of(2)
             || record[VERSION].compare_exchange(version, version + 1, Acquire, Relaxed).is_err()
         {
             return;
         }
-        // Release: orders the odd version before each of these stores.
+        // Release: publishes the odd version with each of these stores; pairs with `NearestZones::recall`.
         record[LISTS].store(lookup.lists, Release);
-        record[FOUND].store(lookup.found(zone), Release);
+        record[FOUND].store(lookup.found(zone), Release); // Release: as above.
+        // Release: as above.
         record[SET..].iter().enumerate().for_each(|(at, word)| word.store(nodes.word(at), Release));
-        record[VERSION].store(version + 2, Release); // release: pairs with the acquire in `recall`
+        // Release: publishes the record; pairs with `NearestZones::recall`, `NearestZones::record_zone`.
+        record[VERSION].store(version + 2, Release);
     }
 }
 
