@@ -2,7 +2,7 @@
 //!
 //! A *step* is one check with a name, a time and an outcome. A step whose tools are missing on this machine is
 //! *skipped*, and the summary lists it. Related files: `steps.rs` runs steps, and `plan.rs` lists them. `style.rs`,
-//! `prose.rs`, `arrows.rs`, `folders.rs` and `inventory.rs` check the sources.
+//! `prose.rs`, `arrows.rs`, `folders.rs`, `sync_points.rs` and `inventory.rs` check the sources.
 //! `bare.rs` builds the core without std, and `aarch64.rs` checks code that is assembled for another processor. `numa/`
 //! runs pools on emulated machines with several nodes, and `kernel/` boots the kernel on them. `planted.rs` checks that faults in the core are detected,
 //! `claims.rs` that the test of each guarantee fails without it, and `skips.rs` lists the checks that tests skipped. `deep.rs` has the long checks, including `mutants.rs`.
@@ -34,6 +34,7 @@ mod skips;
 mod source_code;
 mod steps;
 mod style;
+mod sync_points;
 mod versions;
 
 use std::path::{Path, PathBuf};

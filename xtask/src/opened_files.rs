@@ -106,7 +106,7 @@ pub(crate) fn check(file: &Path, text: &str) -> Vec<Violation> {
 const TESTS: &str = "\n#[cfg(test)]\nmod tests {";
 
 /// Whether a source has only tests: `tests.rs`, `NAME_tests.rs`, or one in a folder `tests`.
-fn is_test(file: &Path) -> bool {
+pub(crate) fn is_test(file: &Path) -> bool {
     let stem = file.file_stem().unwrap_or_default().to_string_lossy();
     let is_folder = |part: Component<'_>| part.as_os_str() == "tests";
     stem == "tests" || stem.ends_with("_tests") || file.components().any(is_folder)

@@ -9,7 +9,7 @@ use std::process::Command;
 use crate::steps::{Outcome, Step, cargo, succeeds, target_folder};
 use crate::{
     aarch64, arrows, bare, browser, claims, core_numbers, folders, install_c, inventory, kernel, numa,
-    planted, prose, python, style, versions,
+    planted, prose, python, style, sync_points, versions,
 };
 
 /// Returns all everyday steps.
@@ -40,6 +40,7 @@ pub(crate) fn style(_root: &Path) -> Vec<Step> {
         Step::new("inventory of unsafe code", |root| report(inventory::violations(root))),
         Step::new("claims and their mutants", |root| report(claims::violations(root))),
         Step::new("places of planted faults", |root| report(planted::violations(root))),
+        Step::new("sync points", |root| report(sync_points::violations(root))),
         Step::new("numbers of the core", |root| report(core_numbers::differences(root))),
         Step::new("words and summaries", |root| report(prose::violations(root))),
         Step::new("chains of \"of\"", |root| report(prose::chains(root))),
