@@ -6,7 +6,7 @@
 //! `bare.rs` builds the core without std, and `aarch64.rs` checks code that is assembled for another processor. `numa/`
 //! runs pools on emulated machines with several nodes, and `kernel/` boots the kernel on them. `planted.rs` checks that faults in the core are detected,
 //! `claims.rs` that the test of each guarantee fails without it, and `skips.rs` lists the checks that tests skipped. `deep.rs` has the long checks, including `mutants.rs`.
-//! `install_c.rs` installs the C library, `deb.rs` builds the Debian package, `versions.rs` compares versions, `python.rs` checks the Python package, `browser.rs` checks the live page in Chromium, `bench_guard.rs` counts instructions, `quick.rs` is for use between edits, and `release.rs` is for releases.
+//! `install_c.rs` installs the C library, `deb.rs` builds the Debian package, `versions.rs` compares versions, `proof.rs` proves the table of transitions, `python.rs` checks the Python package, `browser.rs` checks the live page in Chromium, `bench_guard.rs` counts instructions, `quick.rs` is for use between edits, and `release.rs` is for releases.
 
 mod aarch64;
 mod arrows;
@@ -26,6 +26,7 @@ mod numa;
 mod opened_files;
 mod plan;
 mod planted;
+mod proof;
 mod prose;
 mod python;
 mod quick;
@@ -51,7 +52,7 @@ const INSTALL_C: &str = "install-c";
 /// Name, description, and the steps of a command.
 type Command = (&'static str, &'static str, fn(&Path) -> Vec<steps::Step>);
 
-const COMMANDS: [Command; 9] = [
+const COMMANDS: [Command; 10] = [
     ("quick", "format, house rules, lints and unit tests of changed packages; under a minute", quick::steps),
     (
         "test",
@@ -59,6 +60,7 @@ const COMMANDS: [Command; 9] = [
         plan::all,
     ),
     ("style", "only the house rules", plan::style),
+    ("proof", "proves the table of transitions with two solvers, and runs it in worlds", proof::steps),
     ("bare", "only the check that the core builds and runs without std and without a heap", plan::bare),
     (
         "bench-guard",

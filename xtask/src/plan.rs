@@ -9,7 +9,7 @@ use std::process::Command;
 use crate::steps::{Outcome, Step, cargo, succeeds, target_folder};
 use crate::{
     aarch64, arrows, bare, browser, claims, core_numbers, folders, install_c, inventory, kernel, numa,
-    planted, prose, python, style, sync_points, versions,
+    planted, proof, prose, python, style, sync_points, versions,
 };
 
 /// Returns all everyday steps.
@@ -18,6 +18,7 @@ pub(crate) fn all(root: &Path) -> Vec<Step> {
     steps.extend(style(root));
     steps.push(Step::new("tests", tests));
     steps.push(Step::new(format!("sequences for {}", aarch64::TARGET), aarch64::sequences));
+    steps.push(proof::every_day());
     steps.push(numa::every_day());
     steps.push(kernel::every_day());
     steps.push(install_c::every_day());

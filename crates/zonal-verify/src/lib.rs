@@ -7,6 +7,7 @@
 mod choices;
 pub mod guest;
 pub mod history;
+pub mod proof;
 pub mod soak;
 pub mod stress;
 pub mod targets;

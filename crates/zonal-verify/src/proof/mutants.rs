@@ -1,0 +1,56 @@
+//! Mutants of the table: each leaves out one condition or one effect of a row, and the proof of that row must then fail.
+//!
+//! A mutant that the proof does not notice survives. `survivors.txt` has patterns of the known ones and the reason why each is harmless,
+//! so that a new one is noticed.
+
+use crate::proof::table::{Row, Table};
+
+/// Patterns of the known survivors' names, and why the proof holds without what they leave out.
+const SURVIVORS: &str = include_str!("survivors.txt");
+
+/// A row with something left out.
+#[derive(Clone, Debug)]
+pub struct Mutant {
+    pub name: String,
+    pub row: Row,
+}
+
+/// Returns all mutants of the table.
+pub fn mutants(table: &Table) -> Vec<Mutant> {
+    table.rows.iter().flat_map(of_row).collect()
+}
+
+/// Returns the patterns of known survivors, with reasons.
+///
+/// # Errors
+/// Returns a line that has no reason.
+pub fn survivors() -> Result<Vec<(&'static str, &'static str)>, String> {
+    let lines = SURVIVORS.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines.map(|line| line.split_once(": ").ok_or_else(|| format!("`{line}` gives no reason"))).collect()
+}
+
+/// Whether `name` matches a pattern, in which `*` stands for any text.
+pub fn matches(pattern: &str, name: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == name,
+        Some((first, rest)) => name.strip_prefix(first).is_some_and(|left| {
+            left.char_indices().map(|(at, _)| at).chain([left.len()]).any(|at| matches(rest, &left[at..]))
+        }),
+    }
+}
+
+fn of_row(row: &Row) -> Vec<Mutant> {
+    let mut mutants = Vec::new();
+    for at in 0..row.when.len() {
+        let mut changed = row.clone();
+        let left_out = changed.when.remove(at);
+        mutants.push(Mutant { name: format!("{} without `{left_out}`", row.name), row: changed });
+    }
+    for at in 0..row.writes.len() {
+        let mut changed = row.clone();
+        let left_out = changed.writes.remove(at);
+        let name = format!("{} without {} := {}", row.name, left_out.variable, left_out.value);
+        mutants.push(Mutant { name, row: changed });
+    }
+    mutants
+}

@@ -1,0 +1,109 @@
+//! The worlds in which the table runs.
+//!
+//! Related files: `worlds.rs` explores them.
+
+use crate::proof::worlds::Size;
+
+/// Rows of a setup: one thread locks a pageset, uses it, fills it, sets limits, closes it, and allocates.
+const SETUP: &[&str] = &[
+    "own",
+    "locks",
+    "held.use",
+    "held.pop_limit",
+    "held.push_limit",
+    "held.close",
+    "held.push_slot",
+    "held.push_word",
+    "held.open",
+    "area.take",
+    "area.lock",
+    "area.unlock",
+    "refill",
+    "held.serve",
+    "alloc.mark",
+];
+
+/// What a thread of a world does: pop a frame, free and push one, work under its own CPU's lock, or drain from another CPU.
+const ROLES: [&[&str]; 4] = [
+    &["pop", "alloc.mark"],
+    &["free.claim", "push"],
+    &["own", "locks", "held.open", "held.pop", "held.push_slot", "held.push_word", "held.use", "held.put_"],
+    &[
+        "remote",
+        "locks",
+        "held.open",
+        "held.pop",
+        "held.close",
+        "held.push_slot",
+        "held.push_word",
+        "held.put_",
+    ],
+];
+
+const MODES: [&str; 3] = ["Sequences", "Locks", "Pinned"];
+
+/// Rows of frames that no pageset has.
+const FRAMES: &[&str] = &[
+    "alloc.",
+    "area.",
+    "split",
+    "run",
+    "fence",
+    "claim",
+    "retire",
+    "hotplug",
+    "free",
+    "held.take_back",
+    "drain",
+];
+const COUNTS: &[&str] =
+    &["own", "held", "count", "refill", "drain", "area.take", "area.put", "area.lock", "alloc", "free.claim"];
+
+fn world(mode: &'static str, roles: Vec<&'static [&'static str]>, slots: i8, frames: usize) -> Size {
+    Size {
+        mode,
+        roles,
+        cpus: vec![0],
+        slots,
+        frames,
+        operations: 1,
+        setup: SETUP,
+        setups: 1,
+        states: 20_000_000,
+    }
+}
+
+/// Returns the worlds of two threads in every mode and pair of roles, and the worlds of frames and counters.
+pub fn small() -> Vec<(String, Size)> {
+    let mut worlds = Vec::new();
+    for mode in MODES {
+        for (a, first) in ROLES.iter().enumerate() {
+            for (b, second) in ROLES.iter().enumerate().skip(a) {
+                worlds.push((format!("{mode}: roles {a} and {b}"), world(mode, vec![first, second], 2, 3)));
+            }
+        }
+    }
+    worlds.push((
+        "two threads, frames".to_owned(),
+        Size { setup: &[], ..world("Sequences", vec![FRAMES, FRAMES], 1, 2) },
+    ));
+    worlds.push((
+        "one thread, counters".to_owned(),
+        Size { setup: &[], ..world("Sequences", vec![COUNTS], 1, 1) },
+    ));
+    worlds
+}
+
+/// Returns the worlds of three threads and four frames, for every three roles.
+pub fn large() -> Vec<(String, Size)> {
+    let mut worlds = Vec::new();
+    for (a, first) in ROLES.iter().enumerate() {
+        for (b, second) in ROLES.iter().enumerate().skip(a) {
+            for (c, third) in ROLES.iter().enumerate().skip(b) {
+                let roles = vec![*first, *second, *third];
+                worlds.push((format!("Sequences: roles {a}, {b} and {c}"), world("Sequences", roles, 2, 4)));
+            }
+        }
+    }
+    worlds
+}

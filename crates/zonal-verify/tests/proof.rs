@@ -1,0 +1,53 @@
+//! The table of transitions: small worlds in which it runs, and the mended defect that it must find.
+//!
+//! `cargo xtask proof` proves the table's invariants with solvers.
+
+use zonal_verify::proof::table::{TEXT, Table};
+use zonal_verify::proof::{check, scenarios, smt};
+
+#[test]
+fn every_row_is_taken_in_small_worlds_and_breaks_no_invariant() {
+    let table = Table::read().unwrap();
+    let worlds = check::run_worlds(&table, &scenarios::small(), true).unwrap();
+    println!("{worlds:?}");
+}
+
+#[test]
+fn the_mended_defect_of_an_unused_pageset_is_found_as_an_interleaving() {
+    let report = check::find_defect(None).unwrap();
+    assert!(report.contains("held.put_back: holder[0] := 0, lock[0] := Zero"), "{report}");
+    assert!(report.contains("pop.lock_word: lock_seen"), "{report}");
+}
+
+#[test]
+fn a_row_that_a_sequence_may_commit_after_an_interrupt_breaks_an_invariant() {
+    let text = TEXT.replacen("  when   run[own] = me\n  do     free[my]", "  do     free[my]", 1);
+    let error = check::run_worlds(&Table::parse(&text).unwrap(), &scenarios::small(), true).unwrap_err();
+    assert!(error.to_string().contains("pop.commit"), "{error}");
+}
+
+#[test]
+fn every_row_has_questions_unless_it_changes_only_a_program_counter_or_a_lock() {
+    let table = Table::read().unwrap();
+    let silent = table.rows.iter().filter(|row| smt::preserved(&table, row).questions.is_empty());
+    let silent: Vec<_> = silent.map(|row| row.name.as_str()).collect();
+    assert_eq!(silent, ["area.lock", "area.unlock"]);
+}
+
+#[test]
+fn errors_in_a_table_name_the_line() {
+    for (now, then, expected) in [
+        ("lock[my] := Open, holder", "lock[my] := Opened, holder", "`Opened` is not known here"),
+        ("cell used[Set] : Bool @ flags", "cell used[Set] : Bool", "names its place in memory"),
+        (
+            "  do     flag[my] := false",
+            "  do     flag[my] := false, lock[my] := Open",
+            "stores to more than one cell",
+        ),
+        ("  access barrier\n", "", "names its code and its access"),
+        ("  state  Cached -> Allocated", "  state  Cached -> Alloc", "`Alloc` is no state"),
+    ] {
+        let error = Table::parse(&TEXT.replacen(now, then, 1)).unwrap_err().to_string();
+        assert!(error.starts_with("transitions.txt, line ") && error.contains(expected), "{error}");
+    }
+}
