@@ -11,6 +11,7 @@
 //! let mut config = Config { past: PAST, node_load: NodeLoad::Assign, ..Config::default() };
 //! config.counters.threshold = FirstPosting::RULE;
 //! config.set("node_load", "remaining")?;
+//! config.set("zonelist_cache", "original")?;
 //! # Ok::<(), zonal::settings::SettingError>(())
 //! ```
 //!
@@ -23,11 +24,20 @@ extern crate std;
 
 mod node_load;
 mod stat_threshold;
+mod zonelist_cache;
 
 pub use node_load::{AccumulateRemaining, Assign, load_rule};
 pub use stat_threshold::FirstPosting;
 
-use zonal::config::Past;
+use zonal::config::{Past, ZonelistCache};
+use zonelist_cache::PastScan;
 
 /// All past forms that an allocator can use, for [`Config::past`](zonal::Config::past).
-pub const PAST: Past = Past { node_loads: &[&AccumulateRemaining, &Assign] };
+pub const PAST: Past = Past {
+    node_loads: &[&AccumulateRemaining, &Assign],
+    scans: &[
+        &PastScan(ZonelistCache::Published),
+        &PastScan(ZonelistCache::CacheFirst),
+        &PastScan(ZonelistCache::Original),
+    ],
+};

@@ -83,7 +83,8 @@ fn scans_probe_full_nodes_unless_the_cache_remembers_them() {
         unmap_ns: 100.0,
     };
     let with = |zonelist_cache| {
-        let config = Config { zonelist_cache, tuning: PagesetTuning::Fixed, ..Config::default() };
+        let past = zonal_history::PAST;
+        let config = Config { zonelist_cache, tuning: PagesetTuning::Fixed, past, ..Config::default() };
         run("altix28", Hardware::default(), &config, &program).events["probes"]
     };
     let (off, original, on) =

@@ -113,7 +113,7 @@ fn calls_that_change_a_pool_emit_events_on_the_calling_thread() {
     let directory = tempfile::tempdir().unwrap();
     pool.set_setting("zone_reclaim_mode", "1").unwrap();
     assert!(pool.set_setting("zone_reclaim_mode", "9").is_err());
-    pool.set_zonelist_cache(ZonelistCache::Off);
+    pool.set_zonelist_cache(ZonelistCache::Off).unwrap();
     pool.grow(4 << 20).unwrap();
     pool.shrink(2 << 20).unwrap();
     drop(pool.alloc(&PoolRequest::new(Order::DEFAULT_MAX).zeroed()).unwrap());

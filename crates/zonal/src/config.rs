@@ -10,89 +10,9 @@ use crate::rules::fallback_order::{Accumulate, CpuPenalty, LoadRule, NodeLoad};
 use crate::rules::pageset_tuning::PagesetTuning;
 use crate::rules::stat_threshold::CounterRules;
 use crate::rules::watermarks::WatermarkSettings;
+use crate::rules::zonelist_cache::ScanForm;
+pub use crate::rules::zonelist_cache::ZonelistCache;
 use crate::units::{Order, PageCount};
-
-/// The mode of the zonelist cache, which lets scans skip zones that were full recently (mechanisms M1 and M3 of the
-/// README; Jackson 2006, Gorman 2011).
-///
-/// A *scan* walks the zones of a zonelist until one of them serves the request. The cache has a *full bit* for each
-/// zone of a zonelist. A scan sets the full bit of a zone that cannot serve its request, and later scans skip the zone.
-/// Before a scan uses the full bits, it clears all of them if the last clearing was more than a second ago.
-///
-/// M3 consists of two changes. First, a scan checks the full bits before it reclaims its first zone, and too few
-/// reclaimable frames are no longer a reason to set a full bit. Second, full bits are cleared when direct reclaim has
-/// freed frames.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum ZonelistCache {
-    /// A full bit affects only scans that are at least as hard to serve as the scan that set it. These scans have the
-    /// same or a higher class of orders (0, 1 to 3, or above), watermark and zone limit, and the same or a lower
-    /// urgency. A scan checks the full bits of 64 zones at a time.
-    #[default]
-    On,
-    /// M1 with both changes of M3, as in Linux 3.1 to 4.3. A full bit affects every scan of the zonelist for up to a
-    /// second. The modes `Published`, `CacheFirst` and `Original` reclaim one zone at a time and ignore
-    /// [`reclaim_distance`](Config::reclaim_distance), as Linux did in these versions.
-    Published,
-    /// M1 with only the first change of M3. Unlike with `Published`, full bits remain set when direct reclaim has freed
-    /// frames.
-    CacheFirst,
-    /// M1 without M3, as in Linux 2.6.20 to 3.0. Full bits remain set when direct reclaim has freed frames. A scan
-    /// checks full bits only in two cases: after its first zone and node reclaim of that zone have failed, or if the
-    /// cpuset excludes that zone. If node reclaim finds too few reclaimable frames in a zone, the scan sets the zone's
-    /// full bit. If node reclaim does not run, the scan skips the zone without setting the bit, as in Linux since
-    /// 2.6.31. Requests under a binding policy do not use the cache.
-    Original,
-    /// The cache is not used: every scan checks every zone.
-    Off,
-}
-
-impl ZonelistCache {
-    /// Whether all scans of a zonelist share one bitmap of full bits. In the mode `On`, each class of scans has its own
-    /// bitmap.
-    pub(crate) const fn is_published_form(self) -> bool {
-        matches!(self, Self::Published | Self::CacheFirst | Self::Original)
-    }
-
-    /// Whether requests under a binding policy use the cache. In Linux 2.6.20, each binding policy had its own
-    /// zonelist, which had no cache.
-    pub(crate) const fn serves_bound(self) -> bool {
-        !matches!(self, Self::Original)
-    }
-
-    /// Whether a scan respects full bits from its start if its first zone is on a node that the cpuset excludes.
-    ///
-    /// Only `Original` does so, as Linux did until 2011. In the modes `CacheFirst`, `Published` and `On`, a scan
-    /// respects full bits only after a zone has failed.
-    pub(crate) const fn sets_up_past_disallowed(self) -> bool {
-        matches!(self, Self::Original)
-    }
-
-    /// Whether each reclaim covers one zone, as in Linux before 4.8, instead of a whole node.
-    pub(crate) const fn reclaims_by_zone(self) -> bool {
-        self.is_published_form()
-    }
-
-    /// Whether node reclaim respects [`Config::reclaim_distance`], which was introduced after 2011.
-    pub(crate) const fn heeds_distance(self) -> bool {
-        !self.is_published_form()
-    }
-
-    /// Whether a scan sets the full bit of a zone in which node reclaim finds too few reclaimable frames. The first
-    /// change of M3 ended this, so only `Original` does so.
-    pub(crate) const fn marks_unreclaimable(self) -> bool {
-        matches!(self, Self::Original)
-    }
-
-    /// Whether a scan checks the full bits before it reclaims its first zone (the first change of M3).
-    pub(crate) const fn consults_before_reclaim(self) -> bool {
-        !matches!(self, Self::Original)
-    }
-
-    /// Whether full bits are cleared when direct reclaim has freed frames (the second change of M3).
-    pub(crate) const fn reconsiders(self) -> bool {
-        matches!(self, Self::On | Self::Published)
-    }
-}
 
 /// The mode of node reclaim.
 ///
@@ -272,6 +192,8 @@ const fn mixed(x: u64) -> u64 {
 pub struct Past {
     /// Past rules of node load (M5).
     pub node_loads: &'static [&'static dyn LoadRule],
+    /// Past scans with the zonelist cache (M1 and M3).
+    pub scans: &'static [&'static dyn ScanForm],
 }
 
 impl Past {
@@ -280,6 +202,13 @@ impl Past {
     pub fn load_rule(&self, load: NodeLoad) -> Option<&'static dyn LoadRule> {
         let past = || self.node_loads.iter().find(|rule| rule.node_load() == load).copied();
         if load == NodeLoad::Accumulate { Some(&Accumulate) } else { past() }
+    }
+
+    /// Returns the past form that this mode selects, if it is linked.
+    #[must_use]
+    #[cold]
+    pub fn scan_form(&self, cache: ZonelistCache) -> Option<&'static dyn ScanForm> {
+        self.scans.iter().find(|form| form.zonelist_cache() == cache).copied()
     }
 }
 

@@ -103,7 +103,7 @@ fn past_full(full: u16, sizes: &Sizes, stop: &AtomicBool) -> Option<Vec<PastFull
                 return None;
             }
             for ((_, mode), (zones, times)) in MODES.iter().zip(&mut found) {
-                world.set_zonelist_cache(*mode);
+                world.set_zonelist_cache(*mode).expect("past forms are linked");
                 pairs(world, WARM_UP);
                 let (probes, start) = (world.events().probes, cpu_time_ns());
                 pairs(world, sizes.pairs);
@@ -130,7 +130,7 @@ fn machine_of(full: u16) -> zonal_machine::MachineModel {
 fn config_of(full: u16) -> Config {
     let min_free = Some(PageCount::new(8 * u64::from(full) + 64));
     let watermarks = WatermarkSettings { min_free, ..WatermarkSettings::default() };
-    Config { watermarks, ..Config::default() }
+    Config { watermarks, past: zonal_history::PAST, ..Config::default() }
 }
 
 /// Allocates pages until node `full` serves a page.

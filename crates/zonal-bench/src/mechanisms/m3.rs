@@ -145,7 +145,7 @@ struct Scene {
 impl Scene {
     fn new(seconds: u64) -> Self {
         let nodes = [Node { cpus: 1, frames: NEAR }, Node { cpus: 0, frames: FAR }];
-        let config = Config { node_reclaim: NodeReclaim::ON, ..Config::default() };
+        let config = Config { node_reclaim: NodeReclaim::ON, past: zonal_history::PAST, ..Config::default() };
         let world = lasting_world(&machine(&nodes, |_, _| 20), &config);
         let cache: &Cache = Box::leak(Box::new(Cache::new(world)));
         world.platform().set_reclaimer(cache);
@@ -170,7 +170,7 @@ impl Scene {
         let world = self.world;
         self.held.drain(..).for_each(|block| world.free(block.first, block.order).expect("it was allocated"));
         world.drain_pagesets();
-        world.set_zonelist_cache(mode);
+        world.set_zonelist_cache(mode).expect("past forms are linked");
         world.platform().advance_ns(10 * SECOND_NS);
         let local = |page: &Block| page.node.index() == 0;
         let near: Vec<Block> = std::iter::from_fn(|| Some(self.page())).take_while(local).collect();

@@ -320,9 +320,14 @@ impl Pool {
     }
 
     /// Changes how the zonelist cache is used.
-    pub fn set_zonelist_cache(&self, cache: ZonelistCache) {
-        self.core.allocator().set_zonelist_cache(cache);
+    ///
+    /// # Errors
+    /// When `cache` is a past form that the pool's [`Config::past`](crate::Config::past) lacks;
+    /// [`Pool::default_config`] has all.
+    pub fn set_zonelist_cache(&self, cache: ZonelistCache) -> Result<(), ConfigError> {
+        self.core.allocator().set_zonelist_cache(cache)?;
         self.report_setting("zonelist_cache", cache);
+        Ok(())
     }
 
     /// Changes whether the pool reclaims frames on a node before a request falls back to other nodes, and whether that

@@ -352,7 +352,7 @@ impl<'m, C: Cells> Executor<'_, 'm, C> {
         let a = &self.world.allocator;
         match setting {
             Setting::Tuning(tuning) => a.set_tuning(tuning).expect("it needs no more slots"),
-            Setting::Cache(mode) => a.set_zonelist_cache(mode),
+            Setting::Cache(mode) => a.set_zonelist_cache(mode).expect("past forms are linked"),
             Setting::NodeReclaim(mode) => a.set_node_reclaim(mode),
             Setting::HighFraction(fraction) => a.set_high_fraction(fraction),
             Setting::Watermarks { min_free, scale_factor, lowmem_reserve_ratio } => {

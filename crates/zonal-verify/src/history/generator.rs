@@ -94,6 +94,7 @@ pub fn config(choices: &mut Choices<'_>) -> Config {
             quarantine: PageCount::new(choices.pick(&[0, 0, 1, 50])),
             ..Hardening::default()
         },
+        past: zonal_history::PAST,
         ..Config::default()
     }
 }

@@ -84,7 +84,9 @@ impl Mutator {
                 let tunings = [PagesetTuning::Depth, PagesetTuning::Stepwise, PagesetTuning::Fixed];
                 self.pool.set_tuning(one_of(random, &tunings)).expect("these need no more slots");
             }
-            1 => self.pool.set_zonelist_cache(zonelist_cache(random)),
+            1 => {
+                self.pool.set_zonelist_cache(zonelist_cache(random)).expect("past forms are linked");
+            }
             2 => self.pool.set_node_reclaim(one_of(random, &[NodeReclaim::OFF, NodeReclaim::ON])),
             _ => self.pool.set_high_fraction(one_of(random, &[0, 8, 100])),
         }

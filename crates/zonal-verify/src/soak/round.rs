@@ -92,6 +92,7 @@ fn config(random: &mut Rng) -> Config {
             pressure: one_of(random, &[PressureRule::Lowered, PressureRule::Unchanged]),
         },
         hardening: Hardening { poison, zero, quarantine },
+        past: zonal_history::PAST,
         ..Config::default()
     }
 }

@@ -19,7 +19,7 @@ impl World<'_, '_, '_, '_> {
         let allocator = self.allocator();
         match random.u8(..12) {
             0 => allocator.set_tuning(tuning(random)).expect("these need no more slots"),
-            1 => allocator.set_zonelist_cache(zonelist_cache(random)),
+            1 => allocator.set_zonelist_cache(zonelist_cache(random)).expect("past forms are linked"),
             2 => allocator.set_node_reclaim(one_of(random, &[NodeReclaim::OFF, NodeReclaim::ON])),
             3 => allocator.set_high_fraction(high_fraction(random)),
             4 => {

@@ -29,7 +29,7 @@ pub(crate) fn full_bits_and_wipes_by_reason<C: Checker>() {
 /// Checks a full bit that becomes stale. Node 0 is full. One of its CPUs scans past it, and another one wipes old full
 /// bits and scans too. A CPU of node 1 frees a frame on node 0, which clears full bits early.
 fn full_bits_and_wipes<C: Checker>(zonelist_cache: ZonelistCache) {
-    let config = Config { zonelist_cache, ..config(8) };
+    let config = Config { zonelist_cache, past: zonal_history::PAST, ..config(8) };
     let world = World::<C>::new(&[(&[0, 1], 16), (&[2], 64)], &config, Box::new(NoReclaimer));
     let node = |id| NodeId::new(id).expect("it is small");
     while world.alloc(&Request::page().this_node().no_wait()).is_ok() {}

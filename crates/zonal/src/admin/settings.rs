@@ -85,8 +85,11 @@ impl<P: Platform> Allocator<'_, P> {
     }
 
     /// Changes how the zonelist cache is used, and clears all full bits.
-    pub fn set_zonelist_cache(&self, zonelist_cache: ZonelistCache) {
-        self.state.store(&[Setting::ZonelistCache], &Config { zonelist_cache, ..self.state.config });
+    ///
+    /// # Errors
+    /// Returns an error, and changes nothing, if `zonelist_cache` is a past form that [`Config::past`] lacks.
+    pub fn set_zonelist_cache(&self, zonelist_cache: ZonelistCache) -> Result<(), ConfigError> {
+        self.state.change(&[Setting::ZonelistCache], &Config { zonelist_cache, ..self.state.config })
     }
 
     /// Enables or disables node reclaim or changes its permissions, and clears all full bits, as

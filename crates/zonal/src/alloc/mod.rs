@@ -42,8 +42,6 @@ pub(crate) mod serve;
 mod shortage;
 mod slow;
 
-pub(super) use scan::ScanRules;
-
 use crate::Allocator;
 use crate::alloc::route::{FreeRoute, Role, Route};
 use crate::alloc::serve::spare;

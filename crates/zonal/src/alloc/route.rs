@@ -191,7 +191,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Returns the route to the CPU's pageset for the nearest zone on the request's nodes.
     #[inline(always)]
     fn route_to_nearest(&self, request: &Request<'_>, cpu: CpuInfo) -> Option<Route<'m, P>> {
-        if self.shared.zonelist_cache().sets_up_past_disallowed() {
+        if self.past_scan().is_some_and(|form| !form.tries_nearest()) {
             return None; // the scan may skip this zone
         }
         let nodes = request.nearest_of()?;
@@ -235,7 +235,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
         if mode == ZonelistCache::Off || !request.may_pass(stack) {
             return None;
         }
-        let class = ScanClass::of(mode, order, Watermark::Low, urgency, limit);
+        let is_past = mode.is_past();
+        let class =
+            if is_past { ScanClass::SHARED } else { ScanClass::of(order, Watermark::Low, urgency, limit) };
         let full = self.lists.full(usize::from(cpu.node));
         let reserve = urgency == Urgency::Reserve || self.platform.is_reclaiming();
         if !full.is_full(class, 0)
@@ -251,7 +253,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let allows = |free| {
             preferred.watermarks().allow(free, order, Watermark::Low, urgency, preferred.reserve(limit))
         };
-        if (mode != ZonelistCache::On || allows(preferred.free_approximate())) && allows(preferred.free()) {
+        if (is_past || allows(preferred.free_approximate())) && allows(preferred.free()) {
             return None;
         }
         let (_, zone) = Candidates::new(self.lists.read(usize::from(cpu.node)), limit, None)

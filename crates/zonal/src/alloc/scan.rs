@@ -2,11 +2,11 @@
 //!
 //! A zonelist cache (M1; see the README for M1 to M4) has a full bit for each zone that failed recently, and a scan
 //! skips these zones 64 at a time. With node reclaim (M3), a scan reclaims a nearby zone below its watermark before it
-//! continues, unless the cache records a recent failure. A scan tries its first zone without the cache. In the form
-//! first published, node reclaim of that zone also precedes the cache. When a scan with the cache finds no block, it
-//! tries all zones once more. Related files: `alloc/slow.rs` runs scans, `zonelist/candidates.rs` finds the zones
-//! to try, `zonelist/full_cache.rs` holds the full bits, and `reclaim/mod.rs` has node reclaim. Source: Jackson 2006,
-//! Linux 9276b1bc96a1; Gorman 2011, Linux cd38b115d5ad.
+//! continues, unless the cache records a recent failure. A scan tries its first zone without the cache. When a scan
+//! with the cache finds no block, it tries all zones once more. A past form walks the list itself, by the same steps.
+//! An explanation is a scan whose steps change nothing. Related files: `alloc/slow.rs` and `explain/walk.rs` run scans,
+//! `zonelist/candidates.rs` finds the zones to try, `zonelist/full_cache.rs` holds the full bits, and `reclaim/mod.rs`
+//! has node reclaim. Source: Jackson 2006, Linux 9276b1bc96a1; Gorman 2011, Linux cd38b115d5ad.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -22,13 +22,14 @@ use crate::request::Block;
 use crate::request::context::AllocContext;
 use crate::request::steps::{Exclusion, Outcome, ReclaimStep, Step, ZoneName};
 use crate::rules::watermarks::{Urgency, Watermark};
+use crate::rules::zonelist_cache::{ScanForm, ZonelistScan};
 use crate::settings::Setting;
-use crate::units::{Order, PageCount, ZoneKind};
+use crate::units::{Order, PageCount, ZoneId, ZoneKind};
 use crate::zone::counters::ZoneItem;
 use crate::zone::events::Event;
 use crate::zone::{CpuInfo, Zone};
 use crate::zonelist::candidates::{Candidates, NodeFilter};
-use crate::zonelist::full_cache::{FullBits, ScanClass};
+use crate::zonelist::full_cache::{BitsCopy, FullBits, ScanClass};
 use crate::zonelist::{ListChanged, PositionMask, RESTARTS};
 
 /// Maximum number of last scans before a request fails. A request that never skips a zone makes this number of scans.
@@ -46,32 +47,50 @@ enum CacheUse {
     Ignored,
 }
 
-/// The rules of a scan, which read the state and change nothing. Explanations (`explain/walk.rs`) follow them too.
-pub(crate) struct ScanRules<'s, 'm, P: Platform> {
+/// What the steps of a scan are for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// To serve a request.
+    Serve,
+    /// To explain what a request would do. The steps change nothing but their own copy of the full bits, and continue as
+    /// if node reclaim freed nothing.
+    Explain,
+}
+
+/// A scan in progress.
+struct Scan<'s, 'm, P: Platform> {
+    purpose: Purpose,
     state: &'s MachineState<'m, P>,
     context: &'s AllocContext<'s>,
     watermark: Watermark,
     past: Past,
     mode: ZonelistCache,
+    /// The past form that walks the list, if the mode is a past one.
+    form: Option<&'static dyn ScanForm>,
     class: ScanClass,
+    full: &'s FullBits<'m, P>,
     /// The list's full bits that apply to the scan. `None` if the scan does not use the zonelist cache: the machine has
     /// one node with undivided memory, only one node may serve the request, the cache is off or does not serve binding
     /// policies, or the request ignores watermarks.
-    pub(crate) bits: Option<&'m [P::U64]>,
-}
-
-struct Scan<'s, 'm, P: Platform> {
-    rules: ScanRules<'s, 'm, P>,
-    state: &'s MachineState<'m, P>,
-    context: &'s AllocContext<'s>,
+    bits: Option<&'s [P::U64]>,
     candidates: Candidates<'s, 'm, P>,
-    full: &'s FullBits<'m, P>,
     cache: CacheUse,
     /// The preferred zone: the first zone that may serve the request.
     preferred: Option<&'s Zone<'m, P>>,
     probes: u64,
     /// Whether node reclaim freed frames.
     freed: bool,
+    /// Whether full bits prevented a step. Known only if the steps are reported.
+    hid_zones: bool,
+    /// The current position and zone.
+    current: Option<(usize, &'s Zone<'m, P>)>,
+    /// What became of node reclaim in the current zone.
+    reclaimed: Option<ReclaimStep>,
+    /// The zone that serves the request, and the block, unless the scan explains.
+    served: Option<ZoneId>,
+    found: Option<Block>,
+    /// Whether the list changed, so that the scan must restart.
+    changed: bool,
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
@@ -83,9 +102,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Scans the request's list a last time before the request fails.
     ///
     /// Ignores full bits, and repeats the scan as long as node reclaim frees frames. A request therefore never fails
-    /// because of the zonelist cache. In the published form, this method runs one ordinary scan.
+    /// because of the zonelist cache. With a past form, this method runs one ordinary scan.
     pub(super) fn scan_last(&self, context: &AllocContext<'_>) -> Option<Block> {
-        if self.shared.zonelist_cache().is_published_form() {
+        if self.shared.zonelist_cache().is_past() {
             return self.scan(context, Watermark::Min);
         }
         for _ in 0..LAST_SCANS {
@@ -102,57 +121,175 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let mut freed = false;
         for _ in 0..RESTARTS {
             let mut listed = None;
-            let mut scan = Scan::new(ScanRules::new(self, context, watermark, past), &mut listed);
-            let found = scan.run();
+            let mut scan = Scan::new(self, context, watermark, past, &mut listed);
+            scan.run();
             self.count_probes(context, scan.probes);
             freed |= scan.freed;
-            if let Ok(found) = found {
-                return (found, freed);
+            if !scan.changed {
+                return (scan.found, freed);
             }
         }
         (None, freed)
     }
+
+    /// Reports the steps of a scan at `watermark`, and returns the zone that would serve the request.
+    pub(crate) fn explain_scan(
+        &self,
+        context: &AllocContext<'_>,
+        watermark: Watermark,
+        copy: &mut BitsCopy<P>,
+    ) -> Option<ZoneId> {
+        let attempt = |_| {
+            let mut listed = None;
+            let mut scan = Scan::new(self, context, watermark, Past::Heeded, &mut listed);
+            scan.purpose = Purpose::Explain;
+            scan.bits = scan.bits.map(|_| copy.of(scan.full, scan.class, self.platform.now()));
+            scan.run();
+            (!scan.changed).then_some(scan.served)
+        };
+        (0..RESTARTS).find_map(attempt).flatten()
+    }
 }
 
-impl<'s, 'm, P: Platform> ScanRules<'s, 'm, P> {
-    /// Creates the rules of a scan at `watermark`.
-    pub(crate) fn new(
+impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
+    /// Creates a scan for a request; `listed` is storage for the positions of allowed nodes.
+    fn new(
         state: &'s MachineState<'m, P>,
         context: &'s AllocContext<'s>,
         watermark: Watermark,
         past: Past,
+        listed: &'s mut Option<PositionMask>,
     ) -> Self {
-        let mode = state.shared.zonelist_cache();
+        let (mode, form) = (state.shared.zonelist_cache(), state.past_scan());
         let off = mode == ZonelistCache::Off
             || !state.has_fallback()
             || context.strict
             || context.has_address_limit()
             || context.urgency == Urgency::Reserve
-            || (context.is_bound() && !mode.serves_bound());
-        let class = ScanClass::of(mode, context.order, watermark, context.urgency, context.limit);
-        let bits = (!off).then(|| state.lists.full(context.target).bitmap(class));
-        Self { state, context, watermark, past, mode, class, bits }
-    }
-
-    /// Whether the scan respects full bits from its start, because the cpuset excludes the node of the first zone within
-    /// the request's zone limit.
-    pub(crate) fn begins_with_cache(&self) -> Result<bool, ListChanged> {
-        let Some(cpuset) = self.context.cpuset.filter(|_| self.mode.sets_up_past_disallowed()) else {
-            return Ok(false);
-        };
-        let list = self.state.lists.read(self.context.target);
-        let mut all = Candidates::new(list, self.context.limit, None);
-        let first = all.next(0, None)?;
-        Ok(first.is_some_and(|(_, zone)| !cpuset.contains(self.state.zones[zone.index()].node_id)))
-    }
-
-    /// Returns whether `zone` serves the request, or why not.
-    pub(crate) fn outcome(&self, zone: &Zone<'m, P>) -> Outcome {
-        if self.passes(zone) && self.state.has_block_for(zone, self.context) {
-            Outcome::Serves
-        } else {
-            why_failed(zone, self.context, self.watermark)
+            || (context.is_bound() && form.is_some_and(|form| !form.serves_bound()));
+        let class = || ScanClass::of(context.order, watermark, context.urgency, context.limit);
+        let class = if form.is_some() { ScanClass::SHARED } else { class() };
+        let full = state.lists.full(context.target);
+        let filter = context.nodes().map(|nodes| NodeFilter::new(nodes, context.nodes, listed));
+        Self {
+            purpose: Purpose::Serve,
+            state,
+            context,
+            watermark,
+            past,
+            mode,
+            form,
+            class,
+            full,
+            bits: (!off).then(|| full.bitmap(class)),
+            candidates: Candidates::new(state.lists.read(context.target), context.limit, filter),
+            cache: if past == Past::Heeded { CacheUse::Later } else { CacheUse::Ignored },
+            preferred: None,
+            probes: 0,
+            freed: false,
+            hid_zones: false,
+            current: None,
+            reclaimed: None,
+            served: None,
+            found: None,
+            changed: false,
         }
+    }
+
+    /// Walks the list until a zone serves the request, and once more without full bits if these hid zones. A past form
+    /// walks in its own way.
+    fn run(&mut self) {
+        if let Some(form) = self.form {
+            return form.walk(self);
+        }
+        loop {
+            while self.advance() {
+                if self.try_zone() {
+                    return;
+                }
+                self.set_up_cache();
+                match self.reclaim_zone() {
+                    // The zone is skipped, but its full bit is not set, because direct reclaim may free frames that
+                    // node reclaim must not free.
+                    Some(ReclaimStep::NotTried | ReclaimStep::TooFew) => {}
+                    None | Some(ReclaimStep::FailedRecently) => self.mark_full(),
+                    Some(_) if self.try_reclaimed() => return,
+                    Some(_) => self.mark_full(),
+                }
+            }
+            if !self.restart_without_cache() {
+                return;
+            }
+        }
+    }
+
+    /// Returns the first zone to try after the current one.
+    fn next_zone(&mut self) -> Result<Option<(usize, &'s Zone<'m, P>)>, ListChanged> {
+        let mut from = self.current.map_or(0, |(position, _)| position + 1);
+        loop {
+            let marked = self.bits.filter(|_| self.cache == CacheUse::Active);
+            let next = self.candidates.next(from, marked)?;
+            if self.context.observer.is_some() {
+                self.report_skipped(from, next.map(|(position, _)| position))?;
+            }
+            let Some((position, zone)) = next else { return Ok(None) };
+            let zone = &self.state.zones[zone.index()];
+            if self.context.strict && zone.node != self.context.target {
+                return Ok(None); // the zones of the target come first in its list
+            }
+            if !self.context.has_address_limit() || self.context.allows(zone) {
+                return Ok(Some((position, zone)));
+            }
+            self.report(zone, Outcome::NotAllowed(Exclusion::AddressLimit));
+            from = position + 1;
+        }
+    }
+
+    /// Reports the zones at positions from `from` to before `end`, or to the end of the list, which are not tried.
+    #[cold]
+    fn report_skipped(&mut self, mut from: usize, end: Option<usize>) -> Result<(), ListChanged> {
+        let within_ns = self.full.age_ns(self.state.platform.now());
+        let list = self.state.lists.read(self.context.target);
+        let mut all = Candidates::new(list, ZoneKind::Movable, None);
+        while let Some((position, zone)) = all.next(from, None)?.filter(|&(at, _)| Some(at) != end) {
+            let zone = &self.state.zones[zone.index()];
+            if self.context.strict && zone.node != self.context.target {
+                break;
+            }
+            let exclusion = self.context.exclusion(zone).map(Outcome::NotAllowed);
+            self.hid_zones |= exclusion.is_none();
+            self.report(zone, exclusion.unwrap_or(Outcome::MarkedFull { within_ns }));
+            from = position + 1;
+        }
+        Ok(())
+    }
+
+    /// Reports the outcome of a zone.
+    fn report(&self, zone: &Zone<'m, P>, outcome: Outcome) {
+        self.context.report(Step::Zone { zone: ZoneName::of(zone), watermark: self.watermark, outcome });
+    }
+
+    /// Allocates from `zone`, if it is above the watermark and has a block. Returns whether it did, or would.
+    fn serve_by(&mut self, zone: &'s Zone<'m, P>) -> bool {
+        if !self.passes(zone) {
+            return false;
+        }
+        let serves = match self.purpose {
+            Purpose::Explain => self.state.has_block_for(zone, self.context),
+            Purpose::Serve => {
+                let preferred = self.preferred.unwrap_or(zone);
+                self.found = self.state.serve_from(zone, preferred, self.context, self.watermark);
+                if self.found.is_some() && zone.node != preferred.node {
+                    self.state.count_foreign(preferred, self.context.cpu);
+                }
+                self.found.is_some()
+            }
+        };
+        if serves {
+            self.served = Some(zone.id);
+            self.report(zone, Outcome::Serves);
+        }
+        serves
     }
 
     /// Whether `zone` is above the watermark and has a block of the order.
@@ -169,11 +306,12 @@ impl<'s, 'm, P: Platform> ScanRules<'s, 'm, P> {
     /// Returns `None` if node reclaim is off or cannot help, because the zone passes or is too far from the preferred zone.
     /// Memory of one kind may be divided into several zones, its *parts*. Only the last part is reclaimed, so that the
     /// scan tries every part before.
-    pub(crate) fn reclaim_step(&self, zone: &Zone<'m, P>, preferred: &Zone<'m, P>) -> Option<ReclaimStep> {
+    fn reclaim_step(&self, zone: &Zone<'m, P>) -> Option<ReclaimStep> {
+        let preferred = self.preferred.unwrap_or(zone);
         let (state, node_reclaim) = (self.state, self.state.shared.node_reclaim());
         let helps = node_reclaim.is_on()
             && state.is_last_listed_part(zone, self.context)
-            && (!self.mode.heeds_distance()
+            && (self.form.is_some()
                 || u64::from(state.distance(preferred.node, zone.node))
                     <= state.shared.number(Setting::ReclaimDistance))
             && !self.passes(zone);
@@ -184,201 +322,33 @@ impl<'s, 'm, P: Platform> ScanRules<'s, 'm, P> {
     /// Whether node reclaim failed for the zone within the last second.
     ///
     /// Node reclaim of the zone is then not tried again, not even by a scan that ignores full bits. This rule is our
-    /// own. In the published form, a scan that ignores full bits reclaims again.
+    /// own. In past forms, a scan that ignores full bits reclaims again.
     fn recently_failed(&self, zone: &Zone<'_, P>) -> bool {
         let failure = failed_reclaim(zone, self.class.order_class());
-        self.mode == ZonelistCache::On
+        self.form.is_none()
             && self.bits.is_some()
             && failure.binds(self.state.platform.now(), self.context.limit, self.past)
     }
-}
 
-impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
-    /// Creates a scan by `rules`; `listed` is storage for the positions of allowed nodes.
-    fn new(rules: ScanRules<'s, 'm, P>, listed: &'s mut Option<PositionMask>) -> Self {
-        let ScanRules { state, context, past, .. } = rules;
-        let filter = context.nodes().map(|nodes| NodeFilter::new(nodes, context.nodes, listed));
-        Self {
-            state,
-            context,
-            candidates: Candidates::new(state.lists.read(context.target), context.limit, filter),
-            full: state.lists.full(context.target),
-            cache: if past == Past::Heeded { CacheUse::Later } else { CacheUse::Ignored },
-            rules,
-            preferred: None,
-            probes: 0,
-            freed: false,
-        }
+    /// Whether the scan respects full bits and that of `position` is set.
+    fn is_marked(&self, position: usize) -> bool {
+        // Relaxed: full bits are hints.
+        let is_set = |bits: &[P::U64]| bits[position / 64].load(Relaxed) & (1 << (position % 64)) != 0;
+        self.cache == CacheUse::Active && self.bits.is_some_and(is_set)
     }
 
-    fn run(&mut self) -> Result<Option<Block>, ListChanged> {
-        if self.rules.begins_with_cache()? {
-            // The first zone that may serve the request remains the preferred zone, even if its full bit makes this
-            // scan skip it.
-            let first = self.candidates.next(0, None)?;
-            self.preferred = first.map(|(_, zone)| &self.state.zones[zone.index()]);
-            self.set_up_cache();
-        }
-        let found = self.pass()?;
-        if found.is_some() || self.cache != CacheUse::Active {
-            return Ok(found);
-        }
-        self.cache = CacheUse::Ignored;
-        self.pass()
-    }
-
-    /// Walks the list once from its start, and tries each candidate.
-    fn pass(&mut self) -> Result<Option<Block>, ListChanged> {
-        let mut from = 0;
-        loop {
-            let marked = self.rules.bits.filter(|_| self.cache == CacheUse::Active);
-            let next = self.candidates.next(from, marked)?;
-            if self.context.observer.is_some() {
-                self.report_skipped(from, next.map(|(position, _)| position))?;
-            }
-            let Some((position, zone)) = next else { return Ok(None) };
-            let zone = &self.state.zones[zone.index()];
-            if self.context.strict && zone.node != self.context.target {
-                return Ok(None); // the zones of the target come first in its list
-            }
-            from = position + 1;
-            let found = self.try_zone(zone, position);
-            if found.is_some() {
-                return Ok(found);
-            }
-        }
-    }
-
-    /// Reports the zones at positions from `from` to before `end`, or to the end of the list, which are not tried.
-    #[cold]
-    fn report_skipped(&self, mut from: usize, end: Option<usize>) -> Result<(), ListChanged> {
-        let within_ns = self.full.age_ns(self.state.platform.now());
-        let list = self.state.lists.read(self.context.target);
-        let mut all = Candidates::new(list, ZoneKind::Movable, None);
-        while let Some((position, zone)) = all.next(from, None)?.filter(|&(at, _)| Some(at) != end) {
-            let zone = &self.state.zones[zone.index()];
-            if self.context.strict && zone.node != self.context.target {
-                break;
-            }
-            let exclusion = self.context.exclusion(zone).map(Outcome::NotAllowed);
-            self.report(zone, exclusion.unwrap_or(Outcome::MarkedFull { within_ns }));
-            from = position + 1;
-        }
-        Ok(())
-    }
-
-    /// Reports the outcome of a zone.
-    fn report(&self, zone: &Zone<'m, P>, outcome: Outcome) {
-        self.context.report(Step::Zone {
-            zone: ZoneName::of(zone),
-            watermark: self.rules.watermark,
-            outcome,
-        });
-    }
-
-    /// Tries to allocate from one zone that may serve the request.
-    fn try_zone(&mut self, zone: &'s Zone<'m, P>, position: usize) -> Option<Block> {
-        if self.context.has_address_limit() && !self.context.allows(zone) {
-            self.report(zone, Outcome::NotAllowed(Exclusion::AddressLimit));
-            return None;
-        }
-        self.preferred.get_or_insert(zone);
-        self.probes += 1;
-        let taken = self.try_alloc(zone);
-        if taken.is_some() {
-            return taken;
-        }
-        if self.context.observer.is_some() {
-            self.report(zone, why_failed(zone, self.context, self.rules.watermark));
-        }
-        if self.rules.mode.consults_before_reclaim() {
-            self.set_up_cache();
-        }
-        let reclaimed = self.reclaim_or_mark(zone, position);
-        if reclaimed.is_none() {
-            self.set_up_cache();
-        }
-        reclaimed
-    }
-
-    /// Handles a zone that could not serve the request: runs node reclaim if it may help, otherwise sets the full bit.
-    fn reclaim_or_mark(&mut self, zone: &'s Zone<'m, P>, position: usize) -> Option<Block> {
-        let is_marked = self.cache == CacheUse::Active && self.full.is_full(self.rules.class, position);
-        match self.rules.reclaim_step(zone, self.preferred.unwrap_or(zone)) {
-            // A full bit that was set within the last second prevents reclaim too (M3).
-            Some(ReclaimStep::WouldRun) if !is_marked => return self.reclaim_and_retry(zone, position),
-            Some(_) => {
-                self.report(zone, Outcome::Reclaim(ReclaimStep::FailedRecently));
-                if is_marked {
-                    return None;
+    /// Whether the present form sets the full bit of the current zone. Records failed node reclaim.
+    fn lasts(&self, zone: &Zone<'_, P>, position: usize) -> bool {
+        match self.reclaimed {
+            None => true,
+            Some(ReclaimStep::FailedRecently) => !self.is_marked(position),
+            Some(outcome) => {
+                let lasting = self.watermark == Watermark::Min || outcome != ReclaimStep::Success;
+                if lasting && self.mode == ZonelistCache::On && !self.context.has_address_limit() {
+                    self.note_failed_reclaim(zone, outcome);
                 }
+                lasting
             }
-            None => {}
-        }
-        self.set_full_bit(zone, position);
-        None
-    }
-
-    /// Runs node reclaim and tries the zone again.
-    fn reclaim_and_retry(&mut self, zone: &'s Zone<'m, P>, position: usize) -> Option<Block> {
-        let outcome = self.state.node_reclaim(zone, self.context);
-        self.report(zone, Outcome::Reclaim(outcome));
-        self.freed |= matches!(outcome, ReclaimStep::Some | ReclaimStep::Success);
-        if matches!(outcome, ReclaimStep::NotTried | ReclaimStep::TooFew) {
-            // The zone is skipped, but its full bit is not set, because direct reclaim may free frames that node
-            // reclaim must not free. The first version of M3 set the bit.
-            if outcome == ReclaimStep::TooFew && self.rules.mode.marks_unreclaimable() {
-                self.set_full_bit(zone, position);
-            }
-            return None;
-        }
-        // The freed frames may be in any of the node's zones with this kind.
-        let taken = self.state.parts_up_to(zone).iter().find_map(|part| self.try_alloc(part));
-        if taken.is_none() {
-            let lasting = self.rules.watermark == Watermark::Min || outcome != ReclaimStep::Success;
-            if self.rules.mode == ZonelistCache::On && lasting && !self.context.has_address_limit() {
-                self.note_failed_reclaim(zone, outcome);
-            }
-            if self.rules.mode.is_published_form() || lasting {
-                self.set_full_bit(zone, position);
-            }
-        }
-        taken
-    }
-
-    fn try_alloc(&self, zone: &'s Zone<'m, P>) -> Option<Block> {
-        let preferred = self.preferred.unwrap_or(zone);
-        if !self.rules.passes(zone) {
-            return None;
-        }
-        let block = self.state.serve_from(zone, preferred, self.context, self.rules.watermark)?;
-        if zone.node != preferred.node {
-            self.state.count_foreign(preferred, self.context.cpu);
-        }
-        self.report(zone, Outcome::Serves);
-        Some(block)
-    }
-
-    /// Makes the cache active, at most once per scan.
-    fn set_up_cache(&mut self) {
-        if self.cache == CacheUse::Later && self.rules.bits.is_some() {
-            if self.full.set_up(self.state.platform.now()) {
-                self.state.nodes[self.context.target].events.add(Event::Wipes, 1);
-            }
-            self.cache = CacheUse::Active;
-        }
-    }
-
-    fn set_full_bit(&self, zone: &Zone<'_, P>, position: usize) {
-        if self.rules.bits.is_none() {
-            return;
-        }
-        let ScanRules { mode, class, .. } = self.rules;
-        if !mode.is_published_form() {
-            self.state.note_full_bit(zone, class, self.context.target);
-        }
-        if self.full.set_full(mode, class, position) {
-            self.state.nodes[self.context.target].events.add(Event::Marks, 1);
         }
     }
 
@@ -391,13 +361,106 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
         let failure = if outcome == ReclaimStep::Nothing { failure } else { failure.with_some_freed() };
         let lower = |other: &&Zone<'_, P>| other.kind <= zone.kind;
         for zone in self.state.node_zones(zone.node).iter().filter(lower) {
-            for class in self.rules.class.bound_orders().iter() {
+            for class in self.class.bound_orders().iter() {
                 if !failed_reclaim(zone, class).covers(failure, now) {
                     zone.cells.reclaim_failed_at[class].store(failure.word(), Relaxed); // relaxed: a hint
                 }
             }
-            note_full(zone, self.rules.class.bound_orders());
+            note_full(zone, self.class.bound_orders());
         }
+    }
+}
+
+impl<P: Platform> ZonelistScan for Scan<'_, '_, P> {
+    fn advance(&mut self) -> bool {
+        let next = self.next_zone();
+        self.changed |= next.is_err();
+        self.current = next.unwrap_or(None);
+        self.current.is_some()
+    }
+
+    fn try_zone(&mut self) -> bool {
+        let Some((_, zone)) = self.current else { return false };
+        self.preferred.get_or_insert(zone);
+        self.probes += 1;
+        let serves = self.serve_by(zone);
+        if !serves && self.context.observer.is_some() {
+            self.report(zone, why_failed(zone, self.context, self.watermark));
+        }
+        serves
+    }
+
+    fn set_up_cache(&mut self) {
+        if self.cache == CacheUse::Later && self.bits.is_some() {
+            if self.purpose == Purpose::Serve && self.full.set_up(self.state.platform.now()) {
+                self.state.nodes[self.context.target].events.add(Event::Wipes, 1);
+            }
+            self.cache = CacheUse::Active;
+        }
+    }
+
+    fn reclaim_zone(&mut self) -> Option<ReclaimStep> {
+        let (position, zone) = self.current?;
+        let is_marked = self.is_marked(position);
+        self.reclaimed = self.reclaim_step(zone).map(|step| match (step, self.purpose) {
+            // A full bit that was set within the last second prevents reclaim too (M3).
+            (ReclaimStep::WouldRun, Purpose::Serve) if !is_marked => {
+                self.state.node_reclaim(zone, self.context)
+            }
+            (ReclaimStep::WouldRun, Purpose::Explain) if !is_marked => {
+                self.state.expected_node_reclaim(zone, self.context)
+            }
+            _ => ReclaimStep::FailedRecently,
+        });
+        self.reclaimed.inspect(|&step| {
+            self.report(zone, Outcome::Reclaim(step));
+            self.hid_zones |= is_marked;
+            self.freed |= matches!(step, ReclaimStep::Some | ReclaimStep::Success);
+        })
+    }
+
+    fn try_reclaimed(&mut self) -> bool {
+        // The freed frames may be in any of the node's zones with this kind.
+        let parts = self.current.map_or(&[][..], |(_, zone)| self.state.parts_up_to(zone));
+        parts.iter().any(|part| self.serve_by(part))
+    }
+
+    fn mark_full(&mut self) {
+        let Some((position, zone)) = self.current else { return };
+        let sets = self.purpose == Purpose::Explain || self.form.is_some() || self.lasts(zone, position);
+        let Some(bits) = self.bits.filter(|_| sets) else { return };
+        if self.purpose == Purpose::Explain {
+            bits[position / 64].fetch_or(1 << (position % 64), Relaxed); // relaxed: a copy
+            return;
+        }
+        if self.form.is_none() {
+            self.state.note_full_bit(zone, self.class, self.context.target);
+        }
+        if self.full.set_full(self.class, position) {
+            self.state.nodes[self.context.target].events.add(Event::Marks, 1);
+        }
+    }
+
+    fn restart_without_cache(&mut self) -> bool {
+        let hid_zones = self.cache == CacheUse::Active && (self.purpose == Purpose::Serve || self.hid_zones);
+        if hid_zones {
+            (self.cache, self.current) = (CacheUse::Ignored, None);
+        }
+        hid_zones
+    }
+
+    fn begins_outside_cpuset(&mut self) -> bool {
+        let (state, context) = (self.state, self.context);
+        let mut all = Candidates::new(state.lists.read(context.target), context.limit, None);
+        let outside = |zone: ZoneId| {
+            context.cpuset.is_some_and(|cpuset| !cpuset.contains(state.zones[zone.index()].node_id))
+        };
+        let begins = matches!(all.next(0, None), Ok(Some((_, zone))) if outside(zone));
+        if begins && let Ok(Some((_, zone))) = self.candidates.next(0, None) {
+            // The first zone that may serve the request remains the preferred zone, even if it is skipped.
+            self.preferred = Some(&state.zones[zone.index()]);
+        }
+        begins
     }
 }
 

@@ -1,7 +1,7 @@
 //! Explains requests: reports the steps of a real request, or those that a request would take.
 //!
-//! Both report their steps to the observer in their context, which ordinary requests do not have. An explanation is a
-//! function of its own that changes nothing. Related files: `explain/walk.rs` walks the lists for explanations,
+//! Both report their steps to the observer in their context, which ordinary requests do not have. An explanation
+//! runs the scans of a request with steps that change nothing. Related files: `explain/walk.rs` runs these scans,
 //! `request/steps.rs` defines the steps, `alloc/scan.rs` and `alloc/slow.rs` report those of real requests.
 
 mod walk;
@@ -59,7 +59,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let each = RefCell::new(each);
         let observer = |step| (each.borrow_mut())(step);
         context.observer = Some(&observer);
-        Ok(self.state.walk_lists(&context).map(ZoneName::of))
+        Ok(self.state.walk_lists(&context))
     }
 
     /// Allocates one block like [`Allocator::alloc`], and calls `each` for every step of the request.

@@ -12,6 +12,7 @@ use crate::pageset::{CachedOrders, ZonePagesets};
 use crate::platform::pageset_slot::PagesetSlots;
 use crate::platform::tracepoint::{RetireCause, Tracepoint};
 use crate::platform::{Atomic, Platform};
+use crate::rules::zonelist_cache::ScanForm;
 use crate::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneKind};
 use crate::zone::events::Event;
 use crate::zone::node::Node;
@@ -71,6 +72,13 @@ impl<'m, P: Platform> MachineState<'m, P> {
     #[inline]
     pub(crate) fn pagesets_of(&self, zone: &Zone<'m, P>) -> &'m ZonePagesets<'m, P> {
         &self.pagesets[zone.id.index()]
+    }
+
+    /// Returns the past form of the scan, if the zonelist cache is in a past mode.
+    #[inline]
+    pub(crate) fn past_scan(&self) -> Option<&'static dyn ScanForm> {
+        let cache = self.shared.zonelist_cache();
+        if cache.is_past() { self.config.past.scan_form(cache) } else { None }
     }
 
     /// Whether a CPU is online.

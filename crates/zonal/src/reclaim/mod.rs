@@ -2,8 +2,8 @@
 //!
 //! *Background* reclaim frees frames of a node until its zones are above `watermarks.high`. *Direct* reclaim frees
 //! frames for one request in the caller's context. *Node* reclaim frees frames of a nearby node before a scan continues
-//! to the next node. By default each call of the reclaimers covers a whole node. In the published modes of the zonelist
-//! cache it covers one zone, as in the kernels that had those modes. Reclaimers run with no lock held, and their own
+//! to the next node. By default each call of the reclaimers covers a whole node. With a past form of the scan
+//! it covers one zone, as in the kernels that had those forms. Reclaimers run with no lock held, and their own
 //! allocations may use the reserve. Source of the node reclaim rules: Gorman 2011, Linux 76d3fbf8fbf6. Related
 //! files: `platform/reclaimer.rs` has the trait that reclaimers implement. `alloc/slow.rs` and `alloc/scan.rs`
 //! start reclaim.
@@ -317,16 +317,15 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
     }
 
-    /// Clears full bits after direct reclaim freed frames of the node with index `place`, in the modes of the zonelist
-    /// cache that do so (mechanism M3 of the README).
-    ///
-    /// The published form clears all full bits of the requester's list. The default mode clears the full bits of the
-    /// node's zones in all lists.
+    /// Clears the full bits of a node's zones in all lists after direct reclaim freed frames of the node with index
+    /// `place` (mechanism M3 of the README). A past form clears at most those of the requester's list.
     fn reconsider(&self, place: usize, target: usize) {
-        match self.shared.zonelist_cache() {
-            mode if !mode.reconsiders() => {}
-            mode if mode.is_published_form() => self.lists.full(target).wipe(),
-            _ => self.node_zones(place).iter().for_each(|zone| self.clear_full_bits(zone, OrderClasses::ALL)),
+        match self.past_scan() {
+            None => {
+                self.node_zones(place).iter().for_each(|zone| self.clear_full_bits(zone, OrderClasses::ALL));
+            }
+            Some(form) if form.reconsiders() => self.lists.full(target).wipe(),
+            Some(_) => {}
         }
     }
 
@@ -455,7 +454,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     ///
     /// There is one extent for the whole node, or one for each zone with memory, in descending order of zones.
     fn extents(&self, place: usize) -> impl Iterator<Item = Extent<'m, P>> {
-        let by_zone = self.shared.zonelist_cache().reclaims_by_zone();
+        let by_zone = self.shared.zonelist_cache().is_past();
         let whole = (!by_zone).then(|| self.whole_node(place));
         let zones = if by_zone { self.node_zones(place) } else { &[] };
         let with_memory = zones.iter().rev().filter(|zone| zone.managed() != PageCount::ZERO);
@@ -464,7 +463,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Returns the extent that contains `zone`.
     fn extent_of(&self, zone: &Zone<'m, P>) -> Extent<'m, P> {
-        if self.shared.zonelist_cache().reclaims_by_zone() {
+        if self.shared.zonelist_cache().is_past() {
             zone_alone(zone.node, &self.zones[zone.id.index()])
         } else {
             self.whole_node(zone.node)

@@ -6,6 +6,7 @@ use core::fmt;
 
 use crate::platform::Platform;
 use crate::rules::watermarks::Watermark;
+pub use crate::rules::zonelist_cache::ReclaimStep;
 use crate::units::{NodeId, PageCount, ZoneId, ZoneKind};
 use crate::zone::Zone;
 
@@ -98,25 +99,6 @@ pub enum Exclusion {
     AddressLimit,
 }
 
-/// What became of node reclaim.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ReclaimStep {
-    /// It failed for such a request within the last second, so it is not tried again.
-    FailedRecently,
-    /// The request may not reclaim the node: it may not wait, the node has CPUs of its own, or another CPU reclaims it.
-    NotTried,
-    /// Too few frames can be reclaimed.
-    TooFew,
-    /// It was tried and freed nothing.
-    Nothing,
-    /// It freed fewer frames than the request needs.
-    Some,
-    /// It freed enough frames.
-    Success,
-    /// It would be tried; how much the reclaimers would free is not known before.
-    WouldRun,
-}
-
 impl ZoneName {
     /// Returns the name of `zone`.
     pub(crate) fn of<P: Platform>(zone: &Zone<'_, P>) -> Self {
@@ -182,19 +164,5 @@ impl fmt::Display for Outcome {
             Self::Reclaim(step) => write!(f, "node reclaim {step}"),
             Self::Serves => f.write_str("serves"),
         }
-    }
-}
-
-impl fmt::Display for ReclaimStep {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::FailedRecently => "failed within the last second",
-            Self::NotTried => "is not allowed or already running",
-            Self::TooFew => "has too little to free",
-            Self::Nothing => "freed nothing",
-            Self::Some => "freed too little",
-            Self::Success => "freed enough",
-            Self::WouldRun => "would be run",
-        })
     }
 }

@@ -9,3 +9,4 @@ pub mod pageset_tuning;
 pub(crate) mod sort;
 pub mod stat_threshold;
 pub mod watermarks;
+pub mod zonelist_cache;

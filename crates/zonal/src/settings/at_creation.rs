@@ -67,6 +67,10 @@ impl Config {
         if self.past.load_rule(self.node_load).is_none() {
             return Err(ConfigError::NotLinked { setting: "node_load", name: self.node_load.name() });
         }
+        let cache = self.zonelist_cache;
+        if cache.is_past() && self.past.scan_form(cache).is_none() {
+            return Err(ConfigError::NotLinked { setting: "zonelist_cache", name: cache.name() });
+        }
         let percent = self.min_unmapped_percent;
         match Setting::MinUnmappedRatio.info().values.range() {
             Some(range) if !range.contains(&percent.into()) => Err(ConfigError::Percent(percent)),
@@ -122,9 +126,13 @@ mod tests {
     #[test]
     fn what_is_not_possible_changes_nothing() {
         let mut config = Config::default();
-        for (name, value) in
-            [("stat_refresh", "1"), ("node_load", "none"), ("node_load", "assign"), ("swappiness", "60")]
-        {
+        for (name, value) in [
+            ("stat_refresh", "1"),
+            ("node_load", "none"),
+            ("node_load", "assign"),
+            ("zonelist_cache", "original"),
+            ("swappiness", "60"),
+        ] {
             config.set(name, value).unwrap_err();
             assert_eq!(config, Config::default(), "{name}");
         }

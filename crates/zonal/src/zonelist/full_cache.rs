@@ -5,19 +5,20 @@
 //! lock, may be lost or stale, and are all cleared (*wiped*) after a second. A full bit applies to all scans that would
 //! fail for the same reason. Each class of scans ([`ScanClass`]) has its own bitmap, and a full bit is set in the
 //! bitmaps of all classes to which it applies. A scan therefore reads only one bitmap, and skips 64 full zones at a
-//! time. In the published form of the cache, all classes share one bitmap. Source: Jackson 2006, Linux 9276b1bc96a1.
+//! time. In the past forms of the cache, all scans have one class. Source: Jackson 2006, Linux 9276b1bc96a1.
 //! Related files: `zonelist/mod.rs` has the lists, and `alloc/scan.rs` sets the bits and reads them.
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::config::ZonelistCache;
 use crate::metadata::arena::{Arena, Measure};
 use crate::platform::cells::copy_view;
 use crate::platform::{Atomic, Platform};
 use crate::rules::watermarks::{Urgency, Watermark};
-use crate::units::{Moment, Order, SECOND_NS, ZoneKind};
+use crate::units::{MAX_NODES, Moment, Order, SECOND_NS, ZoneKind};
 use crate::zone::order_classes::OrderClasses;
 
+/// Words of a bitmap over the positions of any list.
+pub(super) const POSITION_WORDS: usize = MAX_NODES * ZoneKind::COUNT / 64;
 const ORDER_CLASSES: usize = OrderClasses::COUNT;
 const MARKS: usize = 2;
 /// Number of urgencies with full bits: normal, high and atomic. `Reserve` checks no watermark and therefore no full
@@ -35,19 +36,16 @@ pub(crate) struct ScanClass {
 }
 
 impl ScanClass {
-    const PUBLISHED: Self = Self { order_class: 0, watermark: Watermark::Min, urgency: 0, limit: 0 };
+    /// The class of all scans in a past form. Its full bits apply to no other class.
+    pub(crate) const SHARED: Self = Self {
+        order_class: ORDER_CLASSES - 1,
+        watermark: Watermark::Low,
+        urgency: 0,
+        limit: ZoneKind::COUNT - 1,
+    };
 
-    /// Returns the class of a scan; in the cache's published form, all scans have the same one.
-    pub(crate) fn of(
-        mode: ZonelistCache,
-        order: Order,
-        watermark: Watermark,
-        urgency: Urgency,
-        limit: ZoneKind,
-    ) -> Self {
-        if mode.is_published_form() {
-            return Self::PUBLISHED;
-        }
+    /// Returns the class of a scan.
+    pub(crate) fn of(order: Order, watermark: Watermark, urgency: Urgency, limit: ZoneKind) -> Self {
         let urgency = (urgency as usize).min(URGENCIES - 1);
         Self { order_class: OrderClasses::class_of(order), watermark, urgency, limit: limit.index() }
     }
@@ -153,12 +151,9 @@ impl<'m, P: Platform> FullBits<'m, P> {
         self.bitmap(class)[position / 64].load(Relaxed) & (1 << (position % 64)) != 0
     }
 
-    /// Sets the full bit of `position` for every class to which a bit set by `class` applies, or in the published form's
-    /// one bitmap; returns whether it set a new bit.
-    pub(crate) fn set_full(&self, mode: ZonelistCache, class: ScanClass, position: usize) -> bool {
-        if mode.is_published_form() {
-            return self.set(ScanClass::PUBLISHED, position);
-        }
+    /// Sets the full bit of `position` for every class to which a bit set by `class` applies; returns whether it set a new
+    /// bit.
+    pub(crate) fn set_full(&self, class: ScanClass, position: usize) -> bool {
         class.bound().filter(|&bound| self.set(bound, position)).count() != 0
     }
 
@@ -187,6 +182,32 @@ impl<'m, P: Platform> FullBits<'m, P> {
     }
 }
 
+/// A copy of the full bits that apply to one class of scans, for scans that must not change them.
+pub(crate) struct BitsCopy<P: Platform> {
+    words: [P::U64; POSITION_WORDS],
+    class: Option<ScanClass>,
+}
+
+impl<P: Platform> BitsCopy<P> {
+    pub(crate) fn new() -> Self {
+        Self { words: core::array::from_fn(|_| P::U64::new(0)), class: None }
+    }
+
+    /// Returns the copy with all changes to it, or a new one if it was of another class. A new copy has no bits if a scan
+    /// would wipe them.
+    pub(crate) fn of(&mut self, full: &FullBits<'_, P>, class: ScanClass, now: Moment) -> &[P::U64] {
+        let bits = full.bitmap(class);
+        if self.class != Some(class) {
+            let keep = if full.is_stale(now) { 0 } else { u64::MAX };
+            for (word, bits) in self.words.iter().zip(bits) {
+                word.store(bits.load(Relaxed) & keep, Relaxed);
+            }
+            self.class = Some(class);
+        }
+        &self.words[..bits.len()]
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -212,6 +233,10 @@ mod tests {
         let mut places: Vec<usize> = every_class().map(ScanClass::index).collect();
         places.sort_unstable();
         assert!(places.into_iter().eq(0..CLASSES), "a bitmap for each class");
+        assert!(
+            ScanClass::SHARED.bound().eq([ScanClass::SHARED]),
+            "the class of past forms binds itself alone"
+        );
         for (marking, next) in every_class().flat_map(|a| every_class().map(move |b| (a, b))) {
             let binds = next.order_class >= marking.order_class
                 && next.watermark >= marking.watermark

@@ -19,11 +19,11 @@ use crate::platform::cells::copy_view;
 use crate::platform::{Atomic, Platform};
 use crate::units::{MAX_NODES, NodeId, ZoneId, ZoneKind};
 use crate::zonelist::allowed_nodes::AllowedNodes;
-use crate::zonelist::full_cache::FullBits;
+use crate::zonelist::full_cache::{FullBits, POSITION_WORDS};
 
 /// A bitmap over the positions of any list.
-pub(crate) type PositionMask = [u64; MAX_NODES * ZoneKind::COUNT / 64];
-pub(super) const NO_POSITIONS: PositionMask = [0; MAX_NODES * ZoneKind::COUNT / 64];
+pub(crate) type PositionMask = [u64; POSITION_WORDS];
+const NO_POSITIONS: PositionMask = [0; POSITION_WORDS];
 /// Number of zone limits that exclude at least one zone kind.
 const LIMITS: usize = ZoneKind::COUNT - 1;
 

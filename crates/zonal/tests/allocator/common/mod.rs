@@ -288,7 +288,7 @@ impl Plan {
         plan
     }
 
-    /// Builds an allocator for this machine and returns it with its controls. The metadata is leaked, because the test
+    /// Builds an allocator for this machine, with all past forms, and returns it with its controls. The metadata is leaked, because the test
     /// process soon ends.
     pub fn build(&self, config: &Config) -> World {
         self.build_in(config, |_| ())
@@ -305,7 +305,8 @@ impl Plan {
         let cpus = last.map_or(0, |&last| last as usize + 1);
         let controls = Arc::new(Controls { access: Access::new(self.way, cpus), ..Controls::default() });
         prepare(&controls);
-        let allocator = self.try_build(config, TestPlatform(Arc::clone(&controls))).unwrap();
+        let config = Config { past: zonal_history::PAST, ..*config };
+        let allocator = self.try_build(&config, TestPlatform(Arc::clone(&controls))).unwrap();
         World { allocator, controls }
     }
 

@@ -42,7 +42,8 @@ type World = Allocator<'static, OneThread<Counted>>;
 fn filled(full: u16, mode: ZonelistCache) -> World {
     let mut frames = vec![128; full.into()];
     frames.push(1 << 14);
-    let config = Config { zonelist_cache: mode, ..with_min(8 * u64::from(full) + 64) };
+    let past = zonal_history::PAST;
+    let config = Config { zonelist_cache: mode, past, ..with_min(8 * u64::from(full) + 64) };
     let world = one_cpu(&frames, ZoneKind::Normal).try_build(&config, OneThread::with_cells()).unwrap();
     while world.alloc(&Request::page()).unwrap().node != node(full) {}
     world

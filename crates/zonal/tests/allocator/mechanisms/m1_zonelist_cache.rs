@@ -19,12 +19,12 @@ fn filled(full: usize, mode: ZonelistCache) -> (World, Vec<Block>) {
     frames.push(8192);
     let config = Config { zonelist_cache: mode, ..with_min(8 * full as u64 + 64) };
     let world = one_cpu(&frames, ZoneKind::Normal).build(&config);
-    world.allocator.set_zonelist_cache(ZonelistCache::On); // this mode fills the nodes faster
+    world.allocator.set_zonelist_cache(ZonelistCache::On).unwrap(); // this mode fills the nodes faster
     let mut held = Vec::new();
     while held.last().is_none_or(|block: &Block| usize::from(block.node.get()) < full) {
         held.push(world.allocator.alloc(&Request::page()).unwrap());
     }
-    world.allocator.set_zonelist_cache(mode);
+    world.allocator.set_zonelist_cache(mode).unwrap();
     (world, held)
 }
 
@@ -199,7 +199,7 @@ fn two_empty() -> World {
 
 /// Whether a full bit of node 1, set by the scan for `first`, makes the scan for `next` skip that node.
 fn binds(world: &World, first: &TestRequest<'_>, next: &TestRequest<'_>) -> bool {
-    world.allocator.set_zonelist_cache(ZonelistCache::On); // clears the full bits
+    world.allocator.set_zonelist_cache(ZonelistCache::On).unwrap(); // clears the full bits
     assert_eq!(world.server(first), 2);
     match world.probes(next) {
         2 => true,
@@ -268,7 +268,7 @@ fn fragmented(mode: ZonelistCache) -> World {
     let all = world.alloc_all(&Request::page().policy(&policy).this_node().no_wait());
     world.free(all.into_iter().filter(|block| block.first.get() % 2 == 0));
     world.allocator.drain_pagesets();
-    world.allocator.set_zonelist_cache(mode);
+    world.allocator.set_zonelist_cache(mode).unwrap();
     world
 }
 
@@ -398,7 +398,7 @@ fn the_nearest_allowed_node_serves_on_any_machine_under_any_cpuset() {
         let empty: Vec<u16> = with_memory.iter().copied().filter(|_| random.below(3) == 0).collect();
         empty.iter().for_each(|&id| drop(world.alloc_node(id)));
         for mode in MODES {
-            world.allocator.set_zonelist_cache(mode);
+            world.allocator.set_zonelist_cache(mode).unwrap();
             for _ in 0..200 {
                 let one_in = 1 + random.below(nodes as u64);
                 let mask: NodeMask =
@@ -498,9 +498,9 @@ fn requests_that_fail_with_the_cache_fail_without_it() {
                 held.push(block);
             } else {
                 failures += 1;
-                world.allocator.set_zonelist_cache(ZonelistCache::Off);
+                world.allocator.set_zonelist_cache(ZonelistCache::Off).unwrap();
                 assert!(world.allocator.alloc(&request).is_err(), "the cache hid a block");
-                world.allocator.set_zonelist_cache(mode);
+                world.allocator.set_zonelist_cache(mode).unwrap();
                 let at = random.below(held.len() as u64) as usize;
                 world.free([held.swap_remove(at)]);
             }

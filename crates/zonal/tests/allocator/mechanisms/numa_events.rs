@@ -225,7 +225,7 @@ impl History {
             0 => a.tick(),
             1 => self.world.controls.advance_ms(random.pick(&[1, 100, 900, 1100, 5000])),
             2 => a.drain_pagesets(),
-            3 => a.set_zonelist_cache(random.pick(&MODES)),
+            3 => a.set_zonelist_cache(random.pick(&MODES)).unwrap(),
             4 => drop(a.set_tuning(random.pick(&TUNINGS))),
             5 => a.set_node_reclaim(random.pick(&[NodeReclaim::OFF, NodeReclaim::OFF, NodeReclaim::ON])),
             6 => a.stat_refresh(),

@@ -231,6 +231,7 @@ fn configs() -> impl Iterator<Item = Config> {
         zonelist_cache,
         node_reclaim: [NodeReclaim::OFF, NodeReclaim::ON][at % 2],
         invalid_free: [InvalidFree::Checked, InvalidFree::Exact][at / 2 % 2],
+        past: zonal_history::PAST,
         ..with_min(64)
     })
 }

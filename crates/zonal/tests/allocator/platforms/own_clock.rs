@@ -93,7 +93,8 @@ fn ticks_convert_exactly() {
 #[test]
 fn full_bits_last_a_second_of_the_clock() {
     for clock in CLOCKS {
-        let config = Config { zonelist_cache: ZonelistCache::Published, ..with_min(64) };
+        let past = zonal_history::PAST;
+        let config = Config { zonelist_cache: ZonelistCache::Published, past, ..with_min(64) };
         let world = Clocked::build(&one_cpu(&[4096, 4096, 4096], ZoneKind::Normal), &config, clock);
         let mut held = Vec::new();
         while held.last().is_none_or(|block: &Block| block.node != node(2)) {

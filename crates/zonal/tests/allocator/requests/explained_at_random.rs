@@ -142,7 +142,7 @@ impl<'w> Player<'w> {
             9 => world.controls.advance_ms(self.random.pick(&[1, 1, 400, 1001])),
             10 => match self.random.below(4) {
                 0 => world.controls.set_ms(self.random.below(10_000)),
-                1 => allocator.set_zonelist_cache(self.random.pick(&MODES)),
+                1 => allocator.set_zonelist_cache(self.random.pick(&MODES)).unwrap(),
                 2 => allocator.set_node_reclaim(self.random.pick(&[NodeReclaim::OFF, NodeReclaim::ON])),
                 _ => allocator.set_reclaim_distance(self.random.pick(&[20, 30, 40])),
             },

@@ -202,7 +202,7 @@ fn change_things(arena: &Arena, mut random: Random) {
             // Where pagesets have too few slots, the change is refused and changes nothing.
             3 => drop(a.set_tuning(random.pick(&TUNINGS))),
             4 => change_watermarks(arena, &mut random),
-            5 => a.set_zonelist_cache(random.pick(&CACHES)),
+            5 => a.set_zonelist_cache(random.pick(&CACHES)).unwrap(),
             6 => a.set_node_reclaim(random.pick(&[NodeReclaim::OFF, NodeReclaim::ON])),
             7 => a.set_high_fraction(random.pick(&[0, 0, 8, 100, u32::MAX])),
             8 => a.offline_cpu(cpu).unwrap_or_default(),

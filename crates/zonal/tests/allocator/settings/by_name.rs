@@ -1,13 +1,14 @@
 //! Tests of settings that are read and changed by their names.
 
+use std::sync::Arc;
 use std::thread;
 
-use crate::common::{Plan, World};
+use crate::common::{Plan, TestPlatform, World};
 use zonal::Config;
 use zonal::config::{NodeReclaim, ZonelistCache};
 use zonal::error::ConfigError;
 use zonal::rules::pageset_tuning::PagesetTuning;
-use zonal::settings::{Access, Setting, SettingError, SettingValue};
+use zonal::settings::{Access, NamedRule, Setting, SettingError, SettingValue};
 use zonal::units::PageCount;
 
 fn world() -> World {
@@ -74,7 +75,7 @@ fn a_change_by_name_has_the_effect_of_the_typed_method() {
     named.allocator.set_setting("zone_reclaim_mode", "5").unwrap();
     typed.allocator.set_node_reclaim(NodeReclaim::from_mode(5).unwrap());
     named.allocator.set_setting("zonelist_cache", "original").unwrap();
-    typed.allocator.set_zonelist_cache(ZonelistCache::Original);
+    typed.allocator.set_zonelist_cache(ZonelistCache::Original).unwrap();
     named.allocator.set_setting("pageset_tuning", "stepwise").unwrap();
     typed.allocator.set_tuning(PagesetTuning::Stepwise).unwrap();
     assert_eq!(named.allocator.settings(), typed.allocator.settings());
@@ -112,6 +113,30 @@ fn refused_changes_change_nothing() {
         "{tuning}"
     );
     assert_eq!(texts(&world), before);
+}
+
+#[test]
+fn past_forms_that_are_not_linked_are_refused_at_creation_and_later() {
+    let plan = Plan::even(2, 2, 1 << 16);
+    let build = |config: &Config| plan.try_build(config, TestPlatform(Arc::default()));
+    let allocator = build(&Config::default()).unwrap();
+    for zonelist_cache in [ZonelistCache::Published, ZonelistCache::CacheFirst, ZonelistCache::Original] {
+        let name = zonelist_cache.name();
+        let why = ConfigError::NotLinked { setting: "zonelist_cache", name };
+        let config = Config { zonelist_cache, ..Config::default() };
+        assert_eq!(build(&config).err(), Some(why));
+        assert_eq!(allocator.set_zonelist_cache(zonelist_cache), Err(why));
+        let refused = SettingError::Refused { setting: Setting::ZonelistCache, why };
+        assert_eq!(allocator.set_setting("zonelist_cache", name), Err(refused));
+        assert_eq!(Config::default().set("zonelist_cache", name), Err(refused));
+        assert!(
+            refused.to_string().contains(&format!("zonelist_cache cannot be `{name}`: that is a past form"))
+        );
+        let linked = Config { past: zonal_history::PAST, ..config };
+        assert_eq!(build(&linked).unwrap().settings().zonelist_cache, zonelist_cache);
+    }
+    allocator.set_zonelist_cache(ZonelistCache::Off).unwrap();
+    assert_eq!(allocator.settings().zonelist_cache, ZonelistCache::Off);
 }
 
 #[test]

@@ -1,0 +1,151 @@
+//! The modes of the zonelist cache (M1, M3), and what a past form of its scan must do.
+//!
+//! The core scans with the modes `On` and `Off`. A past mode is a [`ScanForm`], which walks the list itself: it gets the
+//! scan as a [`ZonelistScan`], whose steps allocate or, in an explanation, only report what they would do. The crate
+//! `zonal-history` has the past forms. Related file: `alloc/scan.rs` implements the steps.
+
+use core::fmt::{self, Debug};
+
+/// The mode of the zonelist cache, which lets scans skip zones that were full recently (mechanisms M1 and M3 of the
+/// README; Jackson 2006, Gorman 2011). `Published`, `CacheFirst` and `Original` select a [`ScanForm`], which the program
+/// must link.
+///
+/// A *scan* walks the zones of a zonelist until one of them serves the request. The cache has a *full bit* for each
+/// zone of a zonelist. A scan sets the full bit of a zone that cannot serve its request, and later scans skip the zone.
+/// Before a scan uses the full bits, it clears all of them if the last clearing was more than a second ago.
+///
+/// M3 consists of two changes. First, a scan checks the full bits before it reclaims its first zone, and too few
+/// reclaimable frames are no longer a reason to set a full bit. Second, full bits are cleared when direct reclaim has
+/// freed frames.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ZonelistCache {
+    /// A full bit affects only scans that are at least as hard to serve as the scan that set it. These scans have the
+    /// same or a higher class of orders (0, 1 to 3, or above), watermark and zone limit, and the same or a lower
+    /// urgency. A scan checks the full bits of 64 zones at a time.
+    #[default]
+    On,
+    /// M1 with both changes of M3, as in Linux 3.1 to 4.3. A full bit affects every scan of the zonelist for up to a
+    /// second. The modes `Published`, `CacheFirst` and `Original` reclaim one zone at a time and ignore
+    /// [`reclaim_distance`](crate::Config::reclaim_distance), as Linux did in these versions.
+    Published,
+    /// M1 with only the first change of M3. Unlike with `Published`, full bits remain set when direct reclaim has freed
+    /// frames.
+    CacheFirst,
+    /// M1 without M3, as in Linux 2.6.20 to 3.0. Full bits remain set when direct reclaim has freed frames. A scan
+    /// checks full bits only in two cases: after its first zone and node reclaim of that zone have failed, or if the
+    /// cpuset excludes that zone. If node reclaim finds too few reclaimable frames in a zone, the scan sets the zone's
+    /// full bit. If node reclaim does not run, the scan skips the zone without setting the bit, as in Linux since
+    /// 2.6.31. Requests under a binding policy do not use the cache.
+    Original,
+    /// The cache is not used: every scan checks every zone.
+    Off,
+}
+
+impl ZonelistCache {
+    /// Whether a [`ScanForm`] implements the mode.
+    pub(crate) const fn is_past(self) -> bool {
+        !matches!(self, Self::On | Self::Off)
+    }
+}
+
+/// A past form of the scan. All classes of scans share one full bit for each zone of a zonelist.
+///
+/// While a past form is selected, each reclaim covers one zone, as in Linux before 4.8, instead of a whole node, and node
+/// reclaim ignores [`reclaim_distance`](crate::Config::reclaim_distance), which was introduced later. The last scan before
+/// a request fails is an ordinary scan.
+pub trait ScanForm: Debug + Sync {
+    /// Returns the mode that selects the form.
+    fn zonelist_cache(&self) -> ZonelistCache;
+
+    /// Walks the list until a zone serves the request.
+    fn walk(&self, scan: &mut dyn ZonelistScan);
+
+    /// Whether direct reclaim that freed frames clears all full bits of the requester's zonelist (the second change of
+    /// M3).
+    fn reconsiders(&self) -> bool;
+
+    /// Whether a scan always tries the nearest zone that the cpuset allows. If so, requests need no scan while the current
+    /// CPU's pageset of that zone has blocks.
+    fn tries_nearest(&self) -> bool {
+        true
+    }
+
+    /// Whether requests under a binding policy use the cache.
+    fn serves_bound(&self) -> bool {
+        true
+    }
+}
+
+impl PartialEq for dyn ScanForm {
+    fn eq(&self, other: &Self) -> bool {
+        self.zonelist_cache() == other.zonelist_cache()
+    }
+}
+
+impl Eq for dyn ScanForm {}
+
+/// One scan of a zonelist, as the steps that a [`ScanForm`] takes. It begins before the first zone, without the cache.
+///
+/// In an explanation, the steps change nothing, and continue as if reclaim freed nothing.
+pub trait ZonelistScan {
+    /// Whether the cpuset excludes the node of the first zone within the request's zone limit.
+    fn begins_outside_cpuset(&mut self) -> bool;
+
+    /// Makes the scan respect full bits from now on, and first clears them if the last clearing was more than a second ago.
+    /// Only the first call has an effect.
+    fn set_up_cache(&mut self);
+
+    /// Moves to the next zone that may serve the request and whose full bit, if the scan respects it, is not set. Returns
+    /// `false` at the end of the list.
+    fn advance(&mut self) -> bool;
+
+    /// Allocates from the current zone, if the zone is above the watermark and has a block. Returns whether it did.
+    fn try_zone(&mut self) -> bool;
+
+    /// Runs node reclaim for the current zone, which did not serve. Returns `None` if node reclaim is off or cannot help,
+    /// and [`ReclaimStep::FailedRecently`] if the scan respects full bits and that of the zone is set.
+    fn reclaim_zone(&mut self) -> Option<ReclaimStep>;
+
+    /// Allocates from the current zone after reclaim. Returns whether it did.
+    fn try_reclaimed(&mut self) -> bool;
+
+    /// Sets the full bit of the current zone.
+    fn mark_full(&mut self);
+
+    /// Moves back before the first zone, and makes the scan ignore full bits. Returns `false` if that cannot help, because
+    /// the scan skipped no zone.
+    fn restart_without_cache(&mut self) -> bool;
+}
+
+/// What became of node reclaim.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReclaimStep {
+    /// It failed for such a request within the last second, so it is not tried again.
+    FailedRecently,
+    /// The request may not reclaim the node: it may not wait, the node has CPUs of its own, or another CPU reclaims it.
+    NotTried,
+    /// Too few frames can be reclaimed.
+    TooFew,
+    /// It was tried and freed nothing.
+    Nothing,
+    /// It freed fewer frames than the request needs.
+    Some,
+    /// It freed enough frames.
+    Success,
+    /// It would be tried; how much the reclaimers would free is not known before.
+    WouldRun,
+}
+
+impl fmt::Display for ReclaimStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::FailedRecently => "failed within the last second",
+            Self::NotTried => "is not allowed or already running",
+            Self::TooFew => "has too little to free",
+            Self::Nothing => "freed nothing",
+            Self::Some => "freed too little",
+            Self::Success => "freed enough",
+            Self::WouldRun => "would be run",
+        })
+    }
+}
