@@ -19,12 +19,21 @@ use crate::proof::worlds::{self, Size, TooLarge};
 /// A proof that fails.
 #[derive(Debug, Error)]
 pub enum ProofError {
+    /// The table cannot be read.
     #[error(transparent)]
     Table(#[from] TableError),
+    /// A solver does not answer.
     #[error(transparent)]
     Solver(#[from] SolverError),
+    /// A world is too large.
     #[error("world \"{name}\": {source}")]
-    World { name: String, source: TooLarge },
+    World {
+        /// The world.
+        name: String,
+        /// Its limit.
+        source: TooLarge,
+    },
+    /// Something does not hold: the text says what.
     #[error("{0}")]
     Wrong(String),
 }
@@ -52,7 +61,9 @@ pub fn prove(table: &Table, solver: &Solver) -> Result<usize, ProofError> {
 /// What the mutants of the table showed.
 #[derive(Clone, Copy, Debug)]
 pub struct Mutated {
+    /// Mutants whose proof fails.
     pub refuted: usize,
+    /// Mutants that are known to be harmless.
     pub harmless: usize,
 }
 
@@ -123,9 +134,13 @@ pub fn find_defect(solver: Option<&Solver>) -> Result<String, ProofError> {
 /// What worlds found.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Worlds {
+    /// Number of worlds.
     pub worlds: usize,
+    /// States from which they began.
     pub beginnings: usize,
+    /// States that they reached.
     pub states: usize,
+    /// Steps that they took, also to states that were known.
     pub steps: usize,
 }
 

@@ -11,7 +11,9 @@ const SURVIVORS: &str = include_str!("survivors.txt");
 /// A row with something left out.
 #[derive(Clone, Debug)]
 pub struct Mutant {
+    /// The row's name, and what is left out.
     pub name: String,
+    /// The row without it.
     pub row: Row,
 }
 

@@ -19,6 +19,7 @@ use crate::proof::term::{Op, Term};
 pub struct Question {
     /// The row, or `None` for the initial states.
     pub row: Option<String>,
+    /// The invariant.
     pub invariant: String,
     /// Names and terms whose values describe a counterexample.
     pub shown: Vec<String>,
@@ -27,7 +28,9 @@ pub struct Question {
 /// A script with questions, in the order of their `check-sat`.
 #[derive(Clone, Debug)]
 pub struct Script {
+    /// The text in the language SMT-LIB 2.6.
     pub text: String,
+    /// The questions.
     pub questions: Vec<Question>,
 }
 

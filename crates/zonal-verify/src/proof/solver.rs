@@ -37,10 +37,24 @@ pub enum Answer {
 /// A solver that did not answer.
 #[derive(Debug, Error)]
 pub enum SolverError {
+    /// The solver did not run.
     #[error("{solver} did not run: {source}")]
-    Run { solver: &'static str, source: std::io::Error },
+    Run {
+        /// The solver.
+        solver: &'static str,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The solver did not answer every question.
     #[error("{solver} refused the script of {row}: {what}")]
-    Refused { solver: &'static str, row: String, what: String },
+    Refused {
+        /// The solver.
+        solver: &'static str,
+        /// The row whose script it was.
+        row: String,
+        /// What the solver printed.
+        what: String,
+    },
 }
 
 impl Solver {

@@ -34,28 +34,40 @@ pub enum Role {
     /// A sum over all values of a variable.
     Sum(String),
     /// A sum of the sizes of all frames in one of these places.
-    Count { size: String, places: Vec<String> },
+    Count {
+        /// The variable with the sizes.
+        size: String,
+        /// The places that count.
+        places: Vec<String>,
+    },
 }
 
 /// A variable or constant: its role, the sorts of its indices and its own sort.
 #[derive(Clone, Debug)]
 pub struct Variable {
+    /// What it is.
     pub role: Role,
+    /// The sorts of its indices.
     pub at: Vec<String>,
+    /// The sort of its values.
     pub sort: String,
 }
 
 /// The new value of a variable at some indices.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Write {
+    /// The variable.
     pub variable: String,
+    /// The indices.
     pub at: Vec<Term>,
+    /// The new value.
     pub value: Term,
 }
 
 /// A step of one thread.
 #[derive(Clone, Debug)]
 pub struct Row {
+    /// The name, which begins with the operation.
     pub name: String,
     /// The function or place in a list of accesses that performs the step.
     pub code: String,
@@ -74,8 +86,11 @@ pub struct Row {
 /// What holds in every reachable state, for all values of the bound names.
 #[derive(Clone, Debug)]
 pub struct Invariant {
+    /// The name.
     pub name: String,
+    /// The bound names with their sorts.
     pub over: Vec<(String, String)>,
+    /// What holds.
     pub term: Term,
 }
 
@@ -86,11 +101,16 @@ pub struct Table {
     pub sorts: Vec<String>,
     /// Sorts whose values are numbers.
     pub numbers: Vec<String>,
+    /// The values of each enum.
     pub enums: BTreeMap<String, Vec<String>>,
+    /// All variables and constants.
     pub variables: BTreeMap<String, Variable>,
     definitions: BTreeMap<String, (String, String)>,
+    /// What holds before the first step.
     pub init: Vec<Invariant>,
+    /// The rows.
     pub rows: Vec<Row>,
+    /// The invariants.
     pub invariants: Vec<Invariant>,
 }
 
@@ -306,10 +326,8 @@ impl Table {
         for text in split_writes(&part("do")) {
             writes.push(self.write(text, &picks)?);
         }
-        let states = match part("state").split_once("->") {
-            None => None,
-            Some((from, to)) => Some((from.trim().to_owned(), to.trim().to_owned())),
-        };
+        let states = part("state");
+        let states = states.split_once("->").map(|(from, to)| (from.trim().to_owned(), to.trim().to_owned()));
         let row = Row {
             name: name.trim().to_owned(),
             code: part("code"),

@@ -21,11 +21,13 @@ const LANE_MAX: i64 = 127;
 /// The size of a world.
 #[derive(Clone, Debug)]
 pub struct Size {
+    /// How CPUs access their pagesets: a value of the enum `Mode`.
     pub mode: &'static str,
     /// The CPU of each pageset.
     pub cpus: Vec<i8>,
     /// The slots of each stack.
     pub slots: i8,
+    /// The frames.
     pub frames: usize,
     /// How often each thread may begin to work on a pageset.
     pub operations: i8,
@@ -43,8 +45,11 @@ pub struct Size {
 /// What a world found.
 #[derive(Clone, Debug, Default)]
 pub struct Explored {
+    /// States from which the world began.
     pub beginnings: usize,
+    /// States that it reached.
     pub states: usize,
+    /// Steps that it took, also to states that were known.
     pub steps: usize,
     /// The rows that were taken.
     pub taken: BTreeSet<String>,
@@ -55,6 +60,7 @@ pub struct Explored {
 /// A run that breaks an invariant.
 #[derive(Clone, Debug)]
 pub struct Broken {
+    /// The invariant.
     pub invariant: String,
     /// The steps: thread, row, what the thread chose, and what the step changed.
     pub run: Vec<String>,
@@ -405,7 +411,7 @@ impl<'t> Machine<'t> {
                 for (index, &len) in at.iter().zip(dimensions).rev() {
                     match self.code(index) {
                         Code::Number(number) if (0..len as i64).contains(&number) => {
-                            place += number as usize * stride
+                            place += number as usize * stride;
                         }
                         code => indices.push((code, len as i64, stride)),
                     }
