@@ -219,3 +219,6 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
         allowance.shared_with_blocks(self.block_pages.load(Relaxed), self.moved_block.get())
     }
 }
+
+#[cfg(test)]
+mod tests;
