@@ -10,6 +10,7 @@
 //! Source: Lameter 2006, Linux df9ecaba3f15.
 
 use core::fmt::Debug;
+use core::panic::RefUnwindSafe;
 
 use crate::rules::watermarks::Watermarks;
 use crate::units::PageCount;
@@ -45,7 +46,7 @@ pub enum ThresholdRule {
 }
 
 /// A form of scaled thresholds.
-pub trait ThresholdForm: Debug + Sync {
+pub trait ThresholdForm: Debug + Sync + RefUnwindSafe {
     /// Returns the name of the form.
     fn name(&self) -> &'static str;
     /// Returns the number of frames on which a zone's threshold depends; the zone manages some frames.
