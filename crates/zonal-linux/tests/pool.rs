@@ -8,9 +8,11 @@ use std::thread;
 use zonal::error::{AllocError, FreeError};
 use zonal::machine::FrameRange;
 use zonal::platform::reclaimer::{ReclaimReason, ReclaimRequest, Reclaimer};
+use zonal::rules::fallback_order::NodeLoad;
 use zonal::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneKind};
 use zonal_linux::{
-    Frames, HugePages, Limit, Pool, PoolError, PoolRequest, Prefault, Topology, TopologyNode, ZoneShare,
+    Config, Frames, HugePages, Limit, Pool, PoolError, PoolRequest, Prefault, Topology, TopologyNode,
+    ZoneShare,
 };
 use zonal_testing::skipped;
 
@@ -82,6 +84,14 @@ fn impossible_sizes_are_refused_with_a_valid_one() {
     assert_eq!(odd.frames(), PageCount::new(64 * MIB / 4096));
     let tiny = Pool::builder().size(MIB / 4).fake_nodes(2).build().unwrap_err();
     assert!(tiny.to_string().contains("512 KiB or more"), "{tiny}");
+}
+
+/// A pool links the past forms, so a configuration need not name them.
+#[test]
+fn configurations_may_select_past_forms() {
+    let config = Config { node_load: NodeLoad::Assign, ..Config::default() };
+    let pool = Pool::builder().size(16 * MIB).config(config).build().unwrap();
+    assert_eq!(pool.setting("node_load").unwrap().to_string(), "assign");
 }
 
 #[test]

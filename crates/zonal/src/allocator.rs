@@ -221,3 +221,19 @@ impl<'m, P: Platform> MachineState<'m, P> {
         self.cpus.iter().filter(there).filter(online).count() as u32
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use core::panic::{RefUnwindSafe, UnwindSafe};
+
+    use super::*;
+    use crate::testing::Native;
+
+    /// Programs share an allocator among threads, and go on with it after one of them has panicked.
+    #[test]
+    fn types_can_be_shared_and_outlive_panics() {
+        const fn check<T: Send + Sync + UnwindSafe + RefUnwindSafe>() {}
+        check::<Config>();
+        check::<Allocator<'static, Native>>();
+    }
+}

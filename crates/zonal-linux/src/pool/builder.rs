@@ -9,6 +9,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use zonal::Config;
+use zonal::config::Past;
 use zonal::units::NodeId;
 use zonal_model::MachineModel;
 
@@ -31,6 +32,11 @@ const SIZE_DEFAULT_MAX: u64 = 1 << 30;
 /// Returns the default size of a pool in bytes.
 pub(super) fn default_size() -> u64 {
     limits::available_bytes().map_or(SIZE_DEFAULT_MAX, default_size_of)
+}
+
+/// Returns the configuration with all past forms, if it has none.
+fn linked(config: Config) -> Config {
+    if config.past == Past::default() { Config { past: zonal_history::PAST, ..config } } else { config }
 }
 
 /// Returns the default size of a pool in bytes on a machine with this many available.
@@ -281,6 +287,8 @@ impl<'a> PoolBuilder<'a> {
 
     /// Sets the configuration of the allocator. Default: [`Pool::default_config`] for the size.
     ///
+    /// If [`Config::past`] is empty, as in [`Config::default`], the pool has all past forms.
+    ///
     /// ```
     /// use zonal_linux::{Config, Hardening, Order, Pool, PoolRequest};
     ///
@@ -416,7 +424,7 @@ impl<'a> PoolBuilder<'a> {
         let root = Path::new("/");
         let available = limits::available(root)?;
         let size = self.checked_size(available)?;
-        let config = self.config.unwrap_or_else(|| Pool::default_config(Some(size)));
+        let config = linked(self.config.unwrap_or_else(|| Pool::default_config(Some(size))));
         let options = self.map_options(&topology, &config)?;
         let plans = self.plans(&topology, size, config.page_bytes)?;
         self.check_nodes(&topology, &plans, config.page_bytes)?;

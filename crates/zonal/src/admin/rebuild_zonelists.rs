@@ -65,7 +65,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
         // The positions of zones in the lists have changed, so the old full bits would refer to other zones.
         self.lists.lists.iter().for_each(|list| list.full.wipe());
         // In this order: a request that holds another zone's pageset may make its CPU use it meanwhile. The CPU then returns here,
-        // or later, because the pageset is marked as serving for another zone.
+        // or later, because the pageset is marked as serving for another zone. A session that marks its pageset later finds
+        // the new preferred zone before it ends, and removes the mark if it is its own (`PagesetSession::check_serving`).
         self.end_serving_for_others();
         self.cpus.iter().filter(|cpu| cpu.exists()).for_each(|&cpu| self.serve_from_preferred(cpu));
     }

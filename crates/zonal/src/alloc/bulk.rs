@@ -16,7 +16,7 @@ use crate::platform::whole_words::WORD_FRAMES;
 use crate::request::{PageKind, Request};
 use crate::rules::pageset_tuning::PagesetTuning;
 use crate::units::{Order, PageCount, Pfn};
-use crate::zone::Zone;
+use crate::zone::{CpuInfo, Zone};
 
 impl<'m, P: Platform> Allocator<'m, P> {
     /// Allocates single frames, stores them in `frames` from its start, and returns how many were allocated.
@@ -67,14 +67,21 @@ impl<'m, P: Platform> Allocator<'m, P> {
 impl<'m, P: Platform> MachineState<'m, P> {
     /// Allocates as many frames as the CPU's pageset holds, if the zone of this pageset suits the request.
     fn serve_bulk(&self, request: &Request<'_>, frames: &mut [Pfn]) -> usize {
-        let Some(guard) = self.lock_slot_for_bulk() else { return 0 };
+        let suits = |zone: &Zone<'m, P>, cpu| {
+            (request.is_plain() || request.accepts_zone(zone, cpu))
+                && self.pagesets_of(zone).of(cpu).has(StackId::PAGES)
+        };
+        let Some(guard) = self.lock_slot_for_bulk(suits) else { return 0 };
         let (zone, kind) = (guard.zone, request.flags.kind);
-        if !request.is_plain() && (guard.serves_for_another() || !request.accepts_zone(zone, guard.cpu)) {
+        if !request.is_plain() && guard.serves_for_another() {
             return 0;
         }
         // A longer run continues after the lock was released.
         let most = guard.len(StackId::PAGES).min(guard.may_move());
         let count = most.min(u32::try_from(frames.len()).unwrap_or(u32::MAX));
+        if count == 0 {
+            return 0;
+        }
         let came = guard.take_allocated(count, zone, kind, frames);
         let moved = i64::from(count);
         guard.count_moved(count);
@@ -92,7 +99,11 @@ impl<'m, P: Platform> MachineState<'m, P> {
     ///
     /// Stops before the first frame that is not an allocated frame of that zone.
     fn put_bulk(&self, frames: &[Pfn]) -> usize {
-        let Some(guard) = self.lock_slot_for_bulk() else { return 0 };
+        // One frame is freed faster on its own, so frames of two zones in turn are too.
+        let begins_in = |zone: &Zone<'m, P>, _| {
+            frames.first_chunk::<2>().is_some_and(|pair| pair.iter().all(|&frame| spans(zone, frame)))
+        };
+        let Some(guard) = self.lock_slot_for_bulk(begins_in) else { return 0 };
         let zone = guard.zone;
         let below_high = guard.high_now().saturating_minus(guard.count());
         // The push that reaches `high` drains the pageset, so it is not part of a bulk run.
@@ -102,7 +113,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let (mut freed, mut of_kinds) = (0, [0; PageKind::COUNT]);
         let run = &frames[..most.min(frames.len())];
         while let Some(&first) = run.get(freed) {
-            if first < zone.span.start || first >= zone.span.end() {
+            if !spans(zone, first) {
                 break;
             }
             let of_word =
@@ -119,6 +130,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
             of_kinds[kind as usize] += 1;
             freed += 1;
         }
+        if freed == 0 {
+            return 0;
+        }
         guard.count_moved(freed as u32);
         for kind in PageKind::ALL {
             guard.count_kind(kind, -of_kinds[kind as usize], &self.nodes[zone.node].counters);
@@ -127,15 +141,26 @@ impl<'m, P: Platform> MachineState<'m, P> {
         freed
     }
 
-    /// Locks the current CPU's pageset of its preferred zone for a bulk run.
+    /// Locks the current CPU's pageset of its preferred zone for a bulk run, if it `suits` the run.
     ///
     /// Returns `None` if hardening or fault injection is configured, or the tuning rule checks the time at every free.
-    fn lock_slot_for_bulk(&self) -> Option<PagesetSession<'_, 'm, P>> {
+    fn lock_slot_for_bulk(
+        &self,
+        suits: impl FnOnce(&Zone<'m, P>, CpuInfo) -> bool,
+    ) -> Option<PagesetSession<'_, 'm, P>> {
         let cpu = self.current_cpu_info().filter(|_| self.is_plain())?;
         let zone = &self.zones[self.nodes[usize::from(cpu.node)].preferred_zone()?];
+        // Before the lock: frame by frame, a run that uses another pageset comes here again.
+        if !suits(zone, cpu) {
+            return None;
+        }
         let guard = self.own_pageset(zone, cpu).filter(|guard| !guard.is_closed())?;
         (self.shared.tuning() != PagesetTuning::DepthPublished).then_some(guard)
     }
+}
+
+fn spans<P: Platform>(zone: &Zone<'_, P>, frame: Pfn) -> bool {
+    zone.span.start <= frame && frame < zone.span.end()
 }
 
 impl<P: Platform> PagesetGuard<'_, P> {
@@ -191,5 +216,75 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
         guard.account(moved - first);
         guard.update_limits();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::sync::atomic::Ordering::Relaxed;
+    use std::vec::Vec;
+
+    use super::*;
+    use crate::Policy;
+    use crate::config::Config;
+    use crate::node_mask::NodeMask;
+    use crate::platform::pageset_word::Limits;
+    use crate::testing::{Native, small};
+    use crate::units::CpuId;
+
+    /// Runs `work` and returns whether it left the preferred zone's pageset of CPU 0 alone: a session sets its limits.
+    fn leaves_preferred_alone(a: &Allocator<'_, Native>, work: impl FnOnce()) -> bool {
+        let cpu = a.state.cpu_info(CpuId::new(0)).unwrap();
+        let limit = &a.state.pagesets[a.state.nodes[0].preferred_zone().unwrap()].of(cpu).head.push_limit;
+        let before = limit.load(Relaxed);
+        limit.store(Limits::PUSH_NONE, Relaxed);
+        work();
+        let is_alone = limit.load(Relaxed) == Limits::PUSH_NONE;
+        limit.store(before, Relaxed);
+        is_alone
+    }
+
+    /// Allocates 200 single frames at once.
+    fn some(a: &Allocator<'_, Native>, request: &Request<'_>) -> Vec<Pfn> {
+        let mut frames = std::vec![Pfn::new(0); 200];
+        assert_eq!(a.alloc_bulk(request, &mut frames), Ok(200));
+        frames
+    }
+
+    #[test]
+    fn bulk_calls_lock_only_the_pageset_that_they_use() {
+        let a = small(&Config::default(), |_| {});
+        let other = NodeMask::from_iter([a.state.nodes[1].id]);
+        let policy = Policy::interleave(&a, other).unwrap();
+        let requests = [Request::page().policy(&policy), Request::page().allowed(&other)];
+        a.free_bulk(&some(&a, &Request::page())).unwrap();
+        for request in requests {
+            let mut frames = Vec::new();
+            assert!(leaves_preferred_alone(&a, || frames = some(&a, &request)));
+            let own = some(&a, &Request::page());
+            let in_turn: Vec<Pfn> = frames.iter().zip(&own).flat_map(|(&other, &own)| [other, own]).collect();
+            assert!(leaves_preferred_alone(&a, || assert_eq!(a.state.put_bulk(&in_turn), 0)));
+            assert!(leaves_preferred_alone(&a, || assert_eq!(a.state.put_bulk(&in_turn[1..]), 0)));
+            a.free_bulk(&in_turn[..100]).unwrap();
+            a.free_bulk(&own[50..]).unwrap();
+            assert!(leaves_preferred_alone(&a, || a.free_bulk(&frames[50..]).unwrap()));
+        }
+        assert!(!leaves_preferred_alone(&a, || a.free_bulk(&some(&a, &Request::page())).unwrap()));
+    }
+
+    #[test]
+    fn an_empty_run_leaves_the_limits_alone() {
+        let a = small(&Config::default(), |_| {});
+        let zone = &a.state.zones[a.state.nodes[0].preferred_zone().unwrap()];
+        let mut none = [Pfn::new(0); 2];
+        assert!(leaves_preferred_alone(&a, || assert_eq!(
+            a.state.serve_bulk(&Request::page(), &mut none),
+            0
+        )));
+        let frames = some(&a, &Request::page());
+        a.free_bulk(&frames).unwrap();
+        // The frames are free, so the run ends before them.
+        assert!(zone.span.start <= frames[0] && frames[0] < zone.span.end());
+        assert!(leaves_preferred_alone(&a, || assert_eq!(a.state.put_bulk(&frames[..2]), 0)));
     }
 }

@@ -207,6 +207,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
         if !route.is_beside() {
             return None; // `pop_fast` has tried
         }
+        // If the pageset has begun to serve for another zone since the route was found, because another thread of the CPU ran,
+        // the block counts as a miss. Only these statistics are wrong, so the pop does not check it again, which would cost
+        // every such pop instructions.
         let popped = self.platform.cpu_local().pop_from(route.cpu.id, slot, POP_STEPS[kind as usize]);
         let popped =
             if popped == Popped::NOTHING { self.fold_and_pop(slot, route.cpu, kind, true)? } else { popped };

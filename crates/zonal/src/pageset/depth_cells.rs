@@ -33,7 +33,7 @@ impl<'a, P: Platform> DepthCells<'a, P> {
     }
 
     /// Accounts for `frames` frames that were popped, or pushed if the number is negative; returns whether they went deeper
-    /// than all before in this period.
+    /// than all before in this period ([`Depths::is_deeper`]).
     ///
     /// They must be one block, or have been within an [`Allowance`](crate::rules::pageset_tuning::allowance::Allowance).
     #[inline]
@@ -45,7 +45,7 @@ impl<'a, P: Platform> DepthCells<'a, P> {
         if deepest != before {
             self.0[DEEPEST].store(deepest.word(), Relaxed);
         }
-        deepest != before
+        position.is_deeper(before)
     }
 
     /// Returns how far the count of allocated frames is above its minimum and below its maximum in the period.

@@ -106,6 +106,8 @@ impl StackShape {
 }
 
 /// The orders of blocks that pagesets cache: the order of 2 MiB blocks, and those below a limit.
+///
+/// Invariant: a block of a cached order has at most [`HOLD_MAX`] frames.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CachedOrders {
     huge: Order,
@@ -116,12 +118,25 @@ pub(crate) struct CachedOrders {
 impl CachedOrders {
     /// Returns the orders that are cached by default: all up to 2 MiB.
     pub(crate) fn all(huge: Order) -> Self {
-        Self { huge, smaller: huge.get().clamp(SMALL_ORDERS, HUGE as u8) }
+        Self { huge, smaller: huge.get().clamp(SMALL_ORDERS, HUGE as u8) }.checked()
     }
 
     /// Returns the orders that Linux caches: 0 to 3, and 2 MiB.
     pub(crate) fn published(huge: Order) -> Self {
-        Self { huge, smaller: SMALL_ORDERS }
+        Self { huge, smaller: SMALL_ORDERS }.checked()
+    }
+
+    /// Panics if a cached block has more frames than may move under one hold of a pageset's lock ([`HOLD_MAX`]): a refill
+    /// would never move it, and a drain would never end.
+    fn checked(self) -> Self {
+        for order in Self::stacks_downwards().map(|stack| self.order(stack)) {
+            let pages = order.pages().get();
+            assert!(
+                pages <= HOLD_MAX.into(),
+                "order {order} is cached, but has {pages} frames: at most {HOLD_MAX}"
+            );
+        }
+        self
     }
 
     /// Returns the stack for blocks of `order`, or `None` if they are not cached.
@@ -355,6 +370,17 @@ mod tests {
     use crate::platform::cells::AllZero;
     use crate::platform::pageset_slot::LockWord;
     use crate::testing::Native;
+
+    /// Refills and drains move whole blocks under one hold of the lock, so a larger block would never move.
+    #[test]
+    #[should_panic(expected = "order 10")]
+    fn a_cached_block_is_not_larger_than_what_moves_under_one_hold() {
+        for huge in 0..10 {
+            CachedOrders::all(Order::new(huge).unwrap());
+            CachedOrders::published(Order::new(huge).unwrap());
+        }
+        CachedOrders::all(Order::new(10).unwrap());
+    }
 
     /// Another CPU may read the pageset between its first session's lock and that session's first write.
     #[test]

@@ -3,7 +3,8 @@
 //! Normally a served block is a *hit*, because its zone was the preferred zone. While the CPU uses the pageset of
 //! another zone (`alloc/route.rs`), a served block is a *miss*. The pageset then *serves for* the preferred zone,
 //! which counts the block as foreign. The zone for which a pageset serves changes only while the lane is zero, because
-//! the lane cannot distinguish the two cases. Hits of interleaving requests are also counted in a separate cell.
+//! the lane cannot distinguish the two cases. The next session after the CPU has left the pageset, or after the zone has
+//! become the preferred zone, ends that. Hits of interleaving requests are also counted in a separate cell.
 //! Related files: `zone/counters.rs` has the totals, and `pageset/steps.rs` folds most of these counts.
 
 use core::sync::atomic::Ordering::Relaxed;
@@ -66,8 +67,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Makes every pageset serve for its own zone again, because preferred zones have changed.
     pub(crate) fn end_serving_for_others(&self) {
         for (zone, cpu) in self.used_pagesets() {
-            // Relaxed: checked again under the lock.
-            if self.pagesets_of(zone).of(cpu).head.serves_for.load(Relaxed) != 0 {
+            // Checked again under the lock.
+            if self.pagesets_of(zone).of(cpu).is_marked_as_serving() {
                 self.pageset(zone, cpu).serve_for(None);
             }
         }
@@ -104,6 +105,12 @@ impl<P: Platform> Pageset<P> {
         self.serves_for().is_some()
     }
 
+    /// Whether this pageset serves for a preferred zone, of this node or another.
+    #[inline]
+    pub(super) fn is_marked_as_serving(&self) -> bool {
+        self.head.serves_for.load(Relaxed) != 0
+    }
+
     /// Returns the preferred zone for which this pageset serves, or `None` if the preferred zone is on the same node.
     fn serves_for(&self) -> Option<ZoneId> {
         match self.head.serves_for.load(Relaxed) {
@@ -137,6 +144,16 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         let most = self.served_leeway();
         let items = served_items(self.zone, self, self.cpu);
         self.count_served(|before| self.zone.counters().leave_all(items, before, blocks, most));
+    }
+
+    /// Makes the pageset serve for its own zone again, if that is the preferred zone or the CPU uses another pageset.
+    #[cold]
+    pub(super) fn check_serving(&self) {
+        let node = &self.state.nodes[usize::from(self.cpu.node)];
+        let is_preferred = node.preferred_zone() == Some(self.zone.id.index());
+        if is_preferred || !self.state.uses(self.zone, self.cpu) {
+            self.serve_for(None);
+        }
     }
 
     /// Sets the preferred zone for which a pageset serves; `None` means its own zone.

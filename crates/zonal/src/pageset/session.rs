@@ -174,6 +174,9 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
 
     /// Sets the limits of pops and pushes without the lock; must be called before the session ends.
     pub(crate) fn update_limits(&self) {
+        if self.is_marked_as_serving() {
+            self.check_serving();
+        }
         if self.is_closed() || !(self.state.uses(self.zone, self.cpu) || self.may_bypass_slot()) {
             return self.always_bail_out();
         }
@@ -219,3 +222,6 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
         allowance.shared_with_blocks(self.block_pages.load(Relaxed), self.moved_block.get())
     }
 }
+
+#[cfg(test)]
+mod tests;

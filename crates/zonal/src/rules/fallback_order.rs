@@ -11,6 +11,7 @@
 //! Source: Ramakrishnan 2021, Linux 54d032ced983 ("node load").
 
 use core::fmt::Debug;
+use core::panic::RefUnwindSafe;
 
 use crate::rules::sort::sort_by_key;
 
@@ -28,7 +29,7 @@ pub enum NodeLoad {
 
 /// How a node's load changes when the node is the first of a distance group in a list. The crate `zonal-history` has past
 /// rules.
-pub trait LoadRule: Debug + Sync {
+pub trait LoadRule: Debug + Sync + RefUnwindSafe {
     /// Returns the name of the rule.
     fn node_load(&self) -> NodeLoad;
     /// Returns the node's load after `load`, when `left` online nodes are not yet in the list.

@@ -10,6 +10,7 @@
 //! Source: Lameter 2006, Linux df9ecaba3f15.
 
 use core::fmt::Debug;
+use core::panic::RefUnwindSafe;
 
 use crate::rules::watermarks::Watermarks;
 use crate::units::PageCount;
@@ -45,12 +46,15 @@ pub enum ThresholdRule {
 }
 
 /// A form of scaled thresholds.
-pub trait ThresholdForm: Debug + Sync {
+pub trait ThresholdForm: Debug + Sync + RefUnwindSafe {
     /// Returns the name of the form.
     fn name(&self) -> &'static str;
     /// Returns the number of frames on which a zone's threshold depends; the zone manages some frames.
     fn frames(&self, managed: PageCount, present: PageCount) -> PageCount;
-    /// Returns the threshold of a zone with `frames` frames on a machine with `online_cpus`, 1..=125, or 0 for an empty zone.
+    /// Returns the threshold of a zone with `frames` frames on a machine with `online_cpus`.
+    ///
+    /// A value outside 1..=125 ([`MAX_STAT_THRESHOLD`]) counts as the nearest value within. The form is not called for an
+    /// empty zone.
     fn threshold(&self, online_cpus: u32, frames: PageCount, page_bytes: u32) -> u8;
 }
 
@@ -102,8 +106,10 @@ impl CounterRules {
     pub fn threshold(&self, online_cpus: u32, frames: PageCount, page_bytes: u32) -> u8 {
         match self.threshold {
             ThresholdRule::Scaled => stat_threshold(online_cpus, frames, page_bytes),
-            ThresholdRule::Form(form) => form.threshold(online_cpus, frames, page_bytes),
-            ThresholdRule::Fixed(_) if frames == PageCount::ZERO => 0,
+            _ if frames == PageCount::ZERO => 0,
+            ThresholdRule::Form(form) => {
+                form.threshold(online_cpus, frames, page_bytes).clamp(1, MAX_STAT_THRESHOLD)
+            }
             ThresholdRule::Fixed(threshold) => threshold,
         }
     }
@@ -221,6 +227,35 @@ mod tests {
             assert_eq!([1, 1 << 30].map(|managed| fixed.threshold(cpus, pages(managed), 4096)), [32, 32]);
             assert_eq!(fixed.under_pressure(32, cpus, &marks(17, 21, 25)), 32);
         }
+    }
+
+    /// A form that is off by some.
+    #[derive(Debug)]
+    struct Wild(u8);
+
+    impl ThresholdForm for Wild {
+        fn name(&self) -> &'static str {
+            "wild"
+        }
+
+        fn frames(&self, managed: PageCount, _present: PageCount) -> PageCount {
+            managed
+        }
+
+        fn threshold(&self, _online_cpus: u32, _frames: PageCount, _page_bytes: u32) -> u8 {
+            self.0
+        }
+    }
+
+    #[test]
+    fn forms_stay_within_the_limits() {
+        let found = |form, managed| {
+            let rules = CounterRules { threshold: ThresholdRule::Form(form), ..CounterRules::default() };
+            rules.threshold(4, rules.frames(pages(managed), pages(managed)), 4096)
+        };
+        assert_eq!([found(&Wild(0), 1), found(&Wild(0), 0)], [1, 0]);
+        assert_eq!([found(&Wild(125), 1), found(&Wild(126), 1), found(&Wild(255), 1)], [125; 3]);
+        assert_eq!(found(&Wild(200), 0), 0);
     }
 
     #[test]

@@ -35,7 +35,10 @@ impl Config {
         }
         let mut changed = *self;
         changed.put(setting, value);
-        if let Err(why @ ConfigError::NotLinked { .. }) = changed.check() {
+        // The other settings are checked at creation.
+        if let Err(why @ ConfigError::NotLinked { setting: of, .. }) = changed.check()
+            && of == setting.info().name
+        {
             return Err(SettingError::Refused { setting, why });
         }
         *self = changed;
@@ -85,6 +88,7 @@ mod tests {
     use std::vec;
 
     use super::*;
+    use crate::rules::fallback_order::NodeLoad;
 
     #[test]
     fn every_setting_has_its_default_in_the_default_configuration() {
@@ -141,5 +145,16 @@ mod tests {
             error,
             "node_load was not changed: node_load cannot be `assign`: that is a past form, which this program does not link (crate zonal-history)"
         );
+    }
+    /// A form that is not linked is refused when it is set, and at creation; it does not hinder other settings.
+    #[test]
+    fn only_what_changes_is_refused() {
+        let mut config = Config { node_load: NodeLoad::Assign, ..Config::default() };
+        config.set("reclaim_distance", "20").unwrap();
+        assert_eq!(config.reclaim_distance, 20);
+        config.set("node_load", "assign").unwrap_err();
+        assert_eq!(config.check(), Err(ConfigError::NotLinked { setting: "node_load", name: "assign" }));
+        config.set("node_load", "accumulate").unwrap();
+        assert_eq!(config.check(), Ok(()));
     }
 }

@@ -7,7 +7,7 @@
 //! | rule | state | allowed | why the sum is enough |
 //! |---|---|---|---|
 //! | depth | any | pops and pushes whose sum goes no deeper than `alloc_depth` and `free_depth` | the depths stay, and the two distances change by the sum |
-//! | depth | the last step was a pop deeper than all before | pops only | distance and depth grow by the sum |
+//! | depth | the last step was a pop deeper than all before | pops only | distance and depth grow by the sum, or have saturated |
 //! | depth | the last step was a push deeper than all before | pushes only | the same |
 //! | depth | the period is nearly over; always in the published form | no pushes | each push must check the time |
 //! | stepwise | in the [cycle](super::StepwiseState::is_in_cycle) | pops and pushes whose sum stays in the cycle | a pop and a push undo each other |
@@ -15,6 +15,11 @@
 //! | fixed | any | everything | there is no state |
 //!
 //! In every state, the push that reaches `high` takes the lock, because it drains.
+//!
+//! The sums are exact. The moment at which a period of the depth rule ends is not: besides the pushes of sessions, pushes check
+//! the time only from the tick on that finds the period nearly over (`WATCH_NS`). With a tick each second, a period
+//! ends with a push that is less than a period late. After a late tick, the period may be longer than two. The rule then
+//! forgets its averages, and `high` returns to its lower limit.
 
 /// Largest leeway of blocks, so that it cannot overflow.
 const BLOCK_LEEWAY_MAX: i64 = 1 << 24;

@@ -1,7 +1,7 @@
 //! Checks on random runs that steps within an allowance may be folded.
 
 use super::*;
-use crate::rules::pageset_tuning::{DepthState, StepwiseState};
+use crate::rules::pageset_tuning::{DepthState, Depths, StepwiseState};
 use crate::testing::Random;
 use crate::units::{Order, PageCount};
 
@@ -18,7 +18,7 @@ impl Rule for DepthState {
     fn step(&mut self, frames: i64, _: Order) -> bool {
         let before = self.deepest;
         self.fold(frames);
-        self.deepest != before
+        self.position.is_deeper(before)
     }
 
     fn fold(&mut self, frames: i64) {
@@ -45,14 +45,15 @@ impl Rule for StepwiseState {
     }
 }
 
-/// Runs sessions. Between them, single frames and blocks are popped and pushed at random as far as the allowance goes.
-fn runs_fold<R: Rule>(orders: &[u8], has_blocks: bool) {
+/// Runs sessions from `state` on. Between them, single frames and blocks are popped and pushed at random as far as the
+/// allowance goes.
+fn runs_fold<R: Rule>(mut state: R, orders: &[u8], has_blocks: bool) {
     let mut random = Random::new(5);
     let step = |random: &mut Random| {
         let order = Order::new(orders[random.index(orders.len())]).unwrap();
         ([1, -1][random.index(2)] * order.pages().get() as i64, order)
     };
-    let (mut state, mut steps, mut bail_outs) = (R::default(), 0, 0);
+    let (mut steps, mut bail_outs) = (0, 0);
     for _ in 0..3000 {
         let mut run = None;
         for _ in 0..random.index(4) {
@@ -96,13 +97,35 @@ fn runs_fold<R: Rule>(orders: &[u8], has_blocks: bool) {
 
 #[test]
 fn folds_of_the_depth_rule_are_its_steps() {
-    runs_fold::<DepthState>(&[0], false);
-    runs_fold::<DepthState>(&[0, 0, 1, 2, 9], true);
+    runs_fold(DepthState::default(), &[0], false);
+    runs_fold(DepthState::default(), &[0, 0, 1, 2, 9], true);
 }
 
 #[test]
 fn folds_of_the_stepwise_rule_are_its_steps() {
-    runs_fold::<StepwiseState>(&[0], false);
+    runs_fold(StepwiseState::default(), &[0], false);
+}
+
+/// Near the width of a depth, in which direction either, the same holds.
+#[test]
+fn folds_of_saturated_depths_are_their_steps() {
+    for near in [Depths { alloc: u32::MAX - 40, free: 7 }, Depths { alloc: 7, free: u32::MAX - 40 }] {
+        let state = DepthState { position: near, deepest: near, ..DepthState::default() };
+        runs_fold(state, &[0], false);
+        runs_fold(state, &[0, 0, 1, 2, 9], true);
+    }
+}
+
+/// A run of pops, or of pushes, needs one session, however deep it goes.
+#[test]
+fn a_saturated_depth_has_a_run_as_any_other() {
+    for frames in [1, -1] {
+        let mut state = DepthState::default();
+        state.fold(frames * (i64::from(u32::MAX) - 2));
+        for step in 0..5 {
+            assert!(state.step(frames, Order::PAGE), "step {step} of {frames}: {state:?}");
+        }
+    }
 }
 
 #[test]
