@@ -248,7 +248,12 @@ const LAYERS: [Layers; 17] = [
         }],
         by_file: false,
     },
-    Layers { name: "zonal-history", order: &["node_load", "stat_threshold"], circles: &[], by_file: true },
+    Layers {
+        name: "zonal-history",
+        order: &["node_load", "stat_threshold", "tuning"],
+        circles: &[],
+        by_file: true,
+    },
     Layers {
         name: "zonal-malloc",
         order: &["errno", "limits", "mimalloc", "options", "arenas", "nodes", "exports", "report", "start"],

@@ -23,11 +23,13 @@ extern crate std;
 
 mod node_load;
 mod stat_threshold;
+mod tuning;
 
 pub use node_load::{AccumulateRemaining, Assign, load_rule};
 pub use stat_threshold::FirstPosting;
+pub use tuning::DepthPublished;
 
 use zonal::config::Past;
 
 /// All past forms that an allocator can use, for [`Config::past`](zonal::Config::past).
-pub const PAST: Past = Past { node_loads: &[&AccumulateRemaining, &Assign] };
+pub const PAST: Past = Past { node_loads: &[&AccumulateRemaining, &Assign], tuning: Some(&DepthPublished) };

@@ -7,7 +7,7 @@ use core::num::{NonZeroU32, NonZeroU64};
 
 use crate::error::ConfigError;
 use crate::rules::fallback_order::{Accumulate, CpuPenalty, LoadRule, NodeLoad};
-use crate::rules::pageset_tuning::PagesetTuning;
+use crate::rules::pageset_tuning::{PagesetTuning, TuningForm};
 use crate::rules::stat_threshold::CounterRules;
 use crate::rules::watermarks::WatermarkSettings;
 use crate::units::{Order, PageCount};
@@ -272,6 +272,8 @@ const fn mixed(x: u64) -> u64 {
 pub struct Past {
     /// Past rules of node load (M5).
     pub node_loads: &'static [&'static dyn LoadRule],
+    /// Past form of the depth rule (M2).
+    pub tuning: Option<&'static dyn TuningForm>,
 }
 
 impl Past {

@@ -14,7 +14,7 @@ use crate::platform::Platform;
 use crate::platform::tracepoint::RetireCause;
 use crate::platform::whole_words::WORD_FRAMES;
 use crate::request::{PageKind, Request};
-use crate::rules::pageset_tuning::PagesetTuning;
+use crate::rules::pageset_tuning::TuningRule;
 use crate::units::{Order, PageCount, Pfn};
 use crate::zone::Zone;
 
@@ -129,12 +129,24 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Locks the current CPU's pageset of its preferred zone for a bulk run.
     ///
-    /// Returns `None` if hardening or fault injection is configured, or the tuning rule checks the time at every free.
+    /// Returns `None` if hardening or fault injection is configured, or tuning follows a past form, which counts each free.
     fn lock_slot_for_bulk(&self) -> Option<PagesetSession<'_, 'm, P>> {
         let cpu = self.current_cpu_info().filter(|_| self.is_plain())?;
         let zone = &self.zones[self.nodes[usize::from(cpu.node)].preferred_zone()?];
         let guard = self.own_pageset(zone, cpu).filter(|guard| !guard.is_closed())?;
-        (self.shared.tuning() != PagesetTuning::DepthPublished).then_some(guard)
+        (!self.shared.tuning().is_past()).then_some(guard)
+    }
+
+    /// Reports `moved` frames (negative for frees) to the tuning rule, and updates the limits of the fast path.
+    fn unlock_slot(&self, guard: &PagesetSession<'_, '_, P>, moved: i64) {
+        // Counts the first free and ends the period of the depth rule if it is over, then counts the remaining frames.
+        let first = moved.clamp(-1, 0);
+        guard.account(first);
+        if first < 0 && self.shared.tuning().rule() == TuningRule::Depth {
+            guard.end_period();
+        }
+        guard.account(moved - first);
+        guard.update_limits();
     }
 }
 
@@ -177,19 +189,5 @@ impl<P: Platform> PagesetGuard<'_, P> {
             self.put_word(word, !0 >> (WORD_FRAMES - freed));
         }
         freed
-    }
-}
-
-impl<'m, P: Platform> MachineState<'m, P> {
-    /// Reports `moved` frames (negative for frees) to the tuning rule, and updates the limits of the fast path.
-    fn unlock_slot(&self, guard: &PagesetSession<'_, '_, P>, moved: i64) {
-        // Counts the first free and ends the period of the depth rule if it is over, then counts the remaining frames.
-        let first = moved.clamp(-1, 0);
-        guard.account(first);
-        if first < 0 && self.shared.tuning() == PagesetTuning::Depth {
-            guard.end_period();
-        }
-        guard.account(moved - first);
-        guard.update_limits();
     }
 }

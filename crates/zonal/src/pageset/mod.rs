@@ -114,14 +114,9 @@ pub(crate) struct CachedOrders {
 }
 
 impl CachedOrders {
-    /// Returns the orders that are cached by default: all up to 2 MiB.
-    pub(crate) fn all(huge: Order) -> Self {
-        Self { huge, smaller: huge.get().clamp(SMALL_ORDERS, HUGE as u8) }
-    }
-
-    /// Returns the orders that Linux caches: 0 to 3, and 2 MiB.
-    pub(crate) fn published(huge: Order) -> Self {
-        Self { huge, smaller: SMALL_ORDERS }
+    /// Returns the orders of which at most `smaller` are below that of 2 MiB. By default all are cached.
+    pub(crate) fn new(huge: Order, smaller: u8) -> Self {
+        Self { huge, smaller: huge.get().min(smaller).clamp(SMALL_ORDERS, HUGE as u8) }
     }
 
     /// Returns the stack for blocks of `order`, or `None` if they are not cached.
@@ -337,9 +332,7 @@ impl<P: Platform> Pageset<P> {
     pub(crate) fn high(&self) -> PageCount {
         PageCount::new(self.high.load(Relaxed))
     }
-}
 
-impl<P: Platform> Pageset<P> {
     /// Makes the next push bail out and recompute the limits.
     ///
     /// This is a hint. It is lost if the holder of the lock sets limits at the same time.

@@ -67,6 +67,9 @@ impl Config {
         if self.past.load_rule(self.node_load).is_none() {
             return Err(ConfigError::NotLinked { setting: "node_load", name: self.node_load.name() });
         }
+        if self.tuning.is_past() && self.past.tuning.is_none() {
+            return Err(ConfigError::NotLinked { setting: "pageset_tuning", name: self.tuning.name() });
+        }
         let percent = self.min_unmapped_percent;
         match Setting::MinUnmappedRatio.info().values.range() {
             Some(range) if !range.contains(&percent.into()) => Err(ConfigError::Percent(percent)),
@@ -122,9 +125,13 @@ mod tests {
     #[test]
     fn what_is_not_possible_changes_nothing() {
         let mut config = Config::default();
-        for (name, value) in
-            [("stat_refresh", "1"), ("node_load", "none"), ("node_load", "assign"), ("swappiness", "60")]
-        {
+        for (name, value) in [
+            ("stat_refresh", "1"),
+            ("node_load", "none"),
+            ("node_load", "assign"),
+            ("pageset_tuning", "depth-published"),
+            ("swappiness", "60"),
+        ] {
             config.set(name, value).unwrap_err();
             assert_eq!(config, Config::default(), "{name}");
         }
