@@ -250,7 +250,7 @@ const LAYERS: [Layers; 17] = [
     },
     Layers {
         name: "zonal-history",
-        order: &["node_load", "stat_threshold", "zonelist_cache"],
+        order: &["node_load", "stat_threshold", "tuning", "zonelist_cache"],
         circles: &[],
         by_file: true,
     },

@@ -24,10 +24,12 @@ extern crate std;
 
 mod node_load;
 mod stat_threshold;
+mod tuning;
 mod zonelist_cache;
 
 pub use node_load::{AccumulateRemaining, Assign, load_rule};
 pub use stat_threshold::FirstPosting;
+pub use tuning::DepthPublished;
 
 use zonal::config::{Past, ZonelistCache};
 use zonelist_cache::PastScan;
@@ -40,4 +42,5 @@ pub const PAST: Past = Past {
         &PastScan(ZonelistCache::CacheFirst),
         &PastScan(ZonelistCache::Original),
     ],
+    tuning: Some(&DepthPublished),
 };

@@ -7,7 +7,7 @@ use core::num::{NonZeroU32, NonZeroU64};
 
 use crate::error::ConfigError;
 use crate::rules::fallback_order::{Accumulate, CpuPenalty, LoadRule, NodeLoad};
-use crate::rules::pageset_tuning::PagesetTuning;
+use crate::rules::pageset_tuning::{PagesetTuning, TuningForm};
 use crate::rules::stat_threshold::CounterRules;
 use crate::rules::watermarks::WatermarkSettings;
 use crate::rules::zonelist_cache::ScanForm;
@@ -194,6 +194,8 @@ pub struct Past {
     pub node_loads: &'static [&'static dyn LoadRule],
     /// Past scans with the zonelist cache (M1 and M3).
     pub scans: &'static [&'static dyn ScanForm],
+    /// Past form of the depth rule (M2).
+    pub tuning: Option<&'static dyn TuningForm>,
 }
 
 impl Past {

@@ -14,9 +14,8 @@ use crate::pageset::slot::measure_slots;
 use crate::pageset::{CachedOrders, Pageset, STACKS, StackShape, ZonePagesets};
 use crate::platform::Platform;
 use crate::platform::pageset_word::SLOTS_MAX;
-use crate::rules::pageset_limits::{batch, published_high_max};
-use crate::rules::pageset_tuning::PagesetTuning;
-use crate::rules::pageset_tuning::words::THRESHOLD_MIN;
+use crate::rules::pageset_limits::{batch, largest_high_max};
+use crate::rules::pageset_tuning::{TuningForm, words::THRESHOLD_MIN};
 use crate::rules::stat_threshold::{MAX_STAT_THRESHOLD, ThresholdRule};
 use crate::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneId};
 use crate::zone::cells::ZoneCells;
@@ -187,9 +186,13 @@ impl<'a> Layout<'a> {
         let foreign_depth = (foreign_share.clamp(batch, 4 * batch) + SLOTS_SPARE).max(THRESHOLD_MIN.get());
         let own_depth = (share.max(4 * batch) + SLOTS_SPARE).clamp(THRESHOLD_MIN.get(), u64::from(SLOTS_MAX));
         let sharing = if own_cpus == 0 { self.cpus() } else { own_cpus };
-        let (own, foreign) = if self.config.tuning == PagesetTuning::DepthPublished {
-            let published = self.published_stacks(zone.span.count, own_cpus);
-            (published, published)
+        let (own, foreign) = if self.config.tuning.is_past() {
+            let high_max = largest_high_max(zone.span.count, sharing, self.config.page_bytes).get();
+            let most = (high_max + SLOTS_SPARE).min(SLOTS_MAX.into());
+            // Blocks of any cached order may fill a pageset.
+            let orders = [1, 2, 3, 4, 5, 6, 7, 8, self.config.huge_order().get().into()];
+            let full = self.stacks(most, orders.map(|order| most.checked_shr(order).unwrap_or(0) as u32));
+            (full, full)
         } else {
             (self.stacks(own_depth, OWN_LARGE_SLOTS), self.stacks(foreign_depth, FOREIGN_LARGE_SLOTS))
         };
@@ -212,16 +215,6 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// Returns a zone's stack shape in the published form of tuning, in which blocks of a single order may fill
-    /// the pageset up to `high`.
-    fn published_stacks(&self, frames: PageCount, own_cpus: usize) -> StackShape {
-        let cpus = if own_cpus == 0 { self.cpus() } else { own_cpus };
-        let high_max = published_high_max(frames, cpus, self.config.page_bytes).get();
-        let most = (high_max + SLOTS_SPARE).min(u64::from(SLOTS_MAX));
-        let huge = most.checked_shr(self.config.huge_order().get().into()).unwrap_or(0);
-        self.stacks(most, [most / 2, most / 4, most / 8, 0, 0, 0, 0, 0, huge].map(|slots| slots as u32))
-    }
-
     /// Returns the stack shape with these numbers of slots: for single frames, for larger blocks by order, and for 2
     /// MiB blocks. Orders that are not cached have no slots.
     fn stacks(&self, pages: u64, larger: [u32; STACKS - 1]) -> StackShape {
@@ -236,11 +229,8 @@ impl<'a> Layout<'a> {
 
     /// Returns the orders that pagesets cache.
     pub(super) fn cached_orders(&self) -> CachedOrders {
-        let huge = self.config.huge_order();
-        match self.config.tuning {
-            PagesetTuning::DepthPublished => CachedOrders::published(huge),
-            _ => CachedOrders::all(huge),
-        }
+        let form = self.config.past.tuning.filter(|form| form.tuning() == self.config.tuning);
+        CachedOrders::new(self.config.huge_order(), form.map_or(u8::MAX, TuningForm::smaller_orders))
     }
 
     /// Returns the number of CPUs in the machine.

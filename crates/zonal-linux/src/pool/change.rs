@@ -311,7 +311,7 @@ impl Pool {
     /// Changes how `pageset.high` is tuned.
     ///
     /// # Errors
-    /// When `tuning` is [`PagesetTuning::DepthPublished`] and the pool was not built with it; see
+    /// When `tuning` is [`PagesetTuning::DepthPublished`] and the pool was not built with it or does not link it; see
     /// [`Allocator::set_tuning`](zonal::Allocator::set_tuning).
     pub fn set_tuning(&self, tuning: PagesetTuning) -> Result<(), ConfigError> {
         self.core.allocator().set_tuning(tuning)?;

@@ -10,11 +10,10 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::Allocator;
 use crate::config::{Config, NodeReclaim, StatInterval, ZonelistCache};
 use crate::error::ConfigError;
-use crate::pageset::StackShape;
 use crate::pageset::state::MachineState;
 use crate::platform::lock::Held;
 use crate::platform::{Atomic, Platform};
-use crate::rules::pageset_limits::{PagesetZone, batch, published_high_max};
+use crate::rules::pageset_limits::{PagesetZone, batch, largest_high_max};
 use crate::rules::pageset_tuning::PagesetTuning;
 use crate::rules::stat_threshold::drift_mark;
 use crate::rules::watermarks::{WatermarkBasis, WatermarkSettings};
@@ -78,8 +77,8 @@ impl<P: Platform> Allocator<'_, P> {
     /// Changes how `pageset.high` is tuned, and resets `high` of every pageset to its lower limit.
     ///
     /// # Errors
-    /// Returns an error for [`PagesetTuning::DepthPublished`] if pagesets have fewer slots than the upper limit of
-    /// that rule. They have enough slots if the allocator was created with that rule. On error, no setting changes.
+    /// Returns an error for a past form that is not linked, or if pagesets have fewer slots than the form needs. They have
+    /// enough slots if the allocator was created with it. On error, no setting changes.
     pub fn set_tuning(&self, tuning: PagesetTuning) -> Result<(), ConfigError> {
         self.state.change(&[Setting::PagesetTuning], &Config { tuning, ..self.state.config })
     }
@@ -158,11 +157,11 @@ impl<'m, P: Platform> MachineState<'m, P> {
                 settings.iter().for_each(|&setting| next.put(setting, to.get(setting)));
                 self.check_min_free(&next.watermarks, PageCount::ZERO)?;
             }
-            // Only here, because `to` has the rule of the creation if another setting changes.
-            _ if settings == [Setting::PagesetTuning] && to.tuning == PagesetTuning::DepthPublished => {
-                self.zones.iter().try_for_each(|zone| self.check_slots(zone))?;
-            }
             _ => to.check()?,
+        }
+        // If another setting changes, `to` has the rule of the creation.
+        if settings == [Setting::PagesetTuning] && to.tuning.is_past() {
+            self.zones.iter().try_for_each(|zone| self.check_slots(zone))?;
         }
         self.store_held(settings, to, &held);
         Ok(())
@@ -174,9 +173,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 
     fn store_held(&self, settings: &[Setting], to: &Config, held: &Held<'_, P::Lock>) {
-        for &setting in settings {
-            self.shared.store(setting, to);
-        }
+        settings.iter().for_each(|&setting| self.shared.store(setting, to));
         match settings[0].affects() {
             Affects::Nothing => {}
             Affects::Watermarks => self.apply_settings(held),
@@ -194,24 +191,16 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let frames = self.current(&WATERMARKS).watermarks.basis(zones, self.page_bytes).min_free();
         (u128::from(frames.get()) * u128::from(self.page_bytes) / 1024) as u64
     }
-}
 
-impl<'m, P: Platform> MachineState<'m, P> {
-    /// Returns an error if the pagesets of a zone have too few slots for the published rule.
+    /// Returns an error if the pagesets of a zone have too few slots for a past form of tuning.
     fn check_slots(&self, zone: &Zone<'_, P>) -> Result<(), ConfigError> {
-        let pagesets = self.pagesets_of(zone);
-        let cpus = match zone.own_cpus {
-            0 => self.cpus.iter().filter(|cpu| cpu.exists()).count(),
-            cpus => cpus,
-        };
-        let needed = published_high_max(zone.span.count, cpus, self.page_bytes);
-        let shapes = [(zone.own_cpus != 0).then_some(pagesets.own_stacks), Some(pagesets.foreign_stacks)];
-        match shapes.into_iter().flatten().map(StackShape::capacity).min() {
-            Some(slots) if slots < needed => {
-                Err(ConfigError::PagesetSlots { node: zone.node_id, kind: zone.kind, slots, needed })
-            }
-            _ => Ok(()),
+        let sharing = if zone.own_cpus == 0 { zone.cpus } else { zone.own_cpus };
+        let needed = largest_high_max(zone.span.count, sharing, self.page_bytes);
+        let slots = self.pagesets_of(zone).foreign_stacks.capacity(); // other pagesets have as many or more
+        if slots < needed {
+            return Err(ConfigError::PagesetSlots { node: zone.node_id, kind: zone.kind, slots, needed });
         }
+        Ok(())
     }
 
     /// Recomputes all values that depend on the settings, the online memory and the online CPUs.
@@ -262,8 +251,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         rules.batch.store(own.batch.get(), Relaxed);
         let pagesets = self.pagesets_of(zone);
         let stacks = [pagesets.own_stacks, pagesets.foreign_stacks];
-        let published = self.shared.tuning() == PagesetTuning::DepthPublished;
-        let foreign = if published { own } else { own.on_foreign_cpu() };
+        let foreign = if self.shared.tuning().is_past() { own } else { own.on_foreign_cpu() };
         for (at, limits) in [own, foreign].into_iter().enumerate() {
             let slots = stacks[at].capacity();
             rules.high_min[at].store(limits.high_min.min(slots).get(), Relaxed);
@@ -282,21 +270,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let frames = self.config.counters.frames(zone.managed(), zone.present());
         self.config.counters.threshold(online, frames, self.page_bytes)
     }
-}
 
-/// Returns the share that a zone of `managed` frames has in the lowmem reserve of its kind.
-///
-/// The node has `of_kind` frames of that kind. The share is the whole reserve unless the node has several zones of
-/// the kind.
-const fn share_of_part(reserve: PageCount, managed: PageCount, of_kind: PageCount) -> PageCount {
-    match of_kind.get() {
-        0 => PageCount::ZERO,
-        // The product needs 128 bits, because reserves and zones can have 2^32 frames or more.
-        all => PageCount::new((reserve.get() as u128 * managed.get() as u128 / all as u128) as u64),
-    }
-}
-
-impl<'m, P: Platform> MachineState<'m, P> {
     /// Clears all full bits that scans have set, so that the next scans check all zones again.
     fn forget_full_zones(&self) {
         self.zones.iter().for_each(|zone| self.clear_full_bits(zone, OrderClasses::ALL));
@@ -326,5 +300,17 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Switches the zones of a node back to the normal counter thresholds.
     pub(crate) fn pressure_ends(&self, node: usize) {
         self.node_zones(node).iter().for_each(|zone| zone.counters().pressure_ends());
+    }
+}
+
+/// Returns the share that a zone of `managed` frames has in the lowmem reserve of its kind.
+///
+/// The node has `of_kind` frames of that kind. The share is the whole reserve unless the node has several zones of
+/// the kind.
+const fn share_of_part(reserve: PageCount, managed: PageCount, of_kind: PageCount) -> PageCount {
+    match of_kind.get() {
+        0 => PageCount::ZERO,
+        // The product needs 128 bits, because reserves and zones can have 2^32 frames or more.
+        all => PageCount::new((reserve.get() as u128 * managed.get() as u128 / all as u128) as u64),
     }
 }

@@ -14,7 +14,7 @@ use crate::platform::Platform;
 use crate::platform::tracepoint::RetireCause;
 use crate::platform::whole_words::WORD_FRAMES;
 use crate::request::{PageKind, Request};
-use crate::rules::pageset_tuning::PagesetTuning;
+use crate::rules::pageset_tuning::TuningRule;
 use crate::units::{Order, PageCount, Pfn};
 use crate::zone::{CpuInfo, Zone};
 
@@ -143,7 +143,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Locks the current CPU's pageset of its preferred zone for a bulk run, if it `suits` the run.
     ///
-    /// Returns `None` if hardening or fault injection is configured, or the tuning rule checks the time at every free.
+    /// Returns `None` if hardening or fault injection is configured, or tuning follows a past form, which counts each free.
     fn lock_slot_for_bulk(
         &self,
         suits: impl FnOnce(&Zone<'m, P>, CpuInfo) -> bool,
@@ -155,7 +155,19 @@ impl<'m, P: Platform> MachineState<'m, P> {
             return None;
         }
         let guard = self.own_pageset(zone, cpu).filter(|guard| !guard.is_closed())?;
-        (self.shared.tuning() != PagesetTuning::DepthPublished).then_some(guard)
+        (!self.shared.tuning().is_past()).then_some(guard)
+    }
+
+    /// Reports `moved` frames (negative for frees) to the tuning rule, and updates the limits of the fast path.
+    fn unlock_slot(&self, guard: &PagesetSession<'_, '_, P>, moved: i64) {
+        // Counts the first free and ends the period of the depth rule if it is over, then counts the remaining frames.
+        let first = moved.clamp(-1, 0);
+        guard.account(first);
+        if first < 0 && self.shared.tuning().rule() == TuningRule::Depth {
+            guard.end_period();
+        }
+        guard.account(moved - first);
+        guard.update_limits();
     }
 }
 
@@ -202,20 +214,6 @@ impl<P: Platform> PagesetGuard<'_, P> {
             self.put_word(word, !0 >> (WORD_FRAMES - freed));
         }
         freed
-    }
-}
-
-impl<'m, P: Platform> MachineState<'m, P> {
-    /// Reports `moved` frames (negative for frees) to the tuning rule, and updates the limits of the fast path.
-    fn unlock_slot(&self, guard: &PagesetSession<'_, '_, P>, moved: i64) {
-        // Counts the first free and ends the period of the depth rule if it is over, then counts the remaining frames.
-        let first = moved.clamp(-1, 0);
-        guard.account(first);
-        if first < 0 && self.shared.tuning() == PagesetTuning::Depth {
-            guard.end_period();
-        }
-        guard.account(moved - first);
-        guard.update_limits();
     }
 }
 

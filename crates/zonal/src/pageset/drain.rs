@@ -12,7 +12,7 @@ use crate::platform::Platform;
 use crate::platform::tracepoint::Tracepoint;
 use crate::platform::whole_words::WORD_FRAMES;
 use crate::rules::pageset_tuning::depth::Depths;
-use crate::rules::pageset_tuning::{PagesetTuning, words};
+use crate::rules::pageset_tuning::{TuningRule, words};
 use crate::units::{Order, PageCount};
 use crate::zone::counters::ZoneItem;
 use crate::zone::{CpuInfo, Shortness, Zone};
@@ -61,18 +61,19 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         }
         let threshold = self.high_now();
         let batch = self.zone_limits().batch;
-        let size = match self.state.shared.tuning() {
-            PagesetTuning::Stepwise => {
+        let tuning = self.state.shared.tuning();
+        let size = match tuning.rule() {
+            TuningRule::Stepwise => {
                 let figures = self.figures();
                 let resize = self.stepwise().drain(&figures, zone_level(self.zone), self);
                 self.set_high(resize.high);
                 resize.size.max(count.saturating_minus(self.high_now()))
             }
-            // After `high` has fallen, the count approaches it by one batch per drain, unless the zone is being
-            // reclaimed.
-            PagesetTuning::DepthPublished if !self.zone.is_reclaimed() => batch,
-            PagesetTuning::DepthPublished => batch.max(count.saturating_minus(threshold)),
-            PagesetTuning::Depth | PagesetTuning::Fixed => {
+            _ if tuning.is_past() => {
+                let excess = self.zone.is_reclaimed().then(|| count.saturating_minus(threshold));
+                self.state.config.past.tuning.map_or(batch, |form| form.drain_size(batch, excess))
+            }
+            TuningRule::Depth | TuningRule::Fixed => {
                 let single = stack == StackId::PAGES;
                 // A run of frees that has come far below the period's maximum probably goes on.
                 let run = if single { self.run_so_far(Depths::free) } else { PageCount::ZERO };

@@ -5,9 +5,7 @@
 
 use crate::pageset::session::PagesetSession;
 use crate::platform::Platform;
-use crate::rules::pageset_tuning::{
-    CpuLocality, HighLimits, PagesetFigures, PagesetTuning, ZoneLevel, words,
-};
+use crate::rules::pageset_tuning::{CpuLocality, HighLimits, PagesetFigures, TuningRule, ZoneLevel, words};
 use crate::units::PageCount;
 use crate::zone::{Shortness, Zone};
 
@@ -21,16 +19,13 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     /// Returns the limits within which tuning may set `pageset.high` now.
     ///
     /// These are normally the zone's limits. The lower limit also serves as the upper limit while large blocks are
-    /// scarce, except under the published depth rule, or when tuning is off.
+    /// scarce, except under a past form, or when tuning is off.
     pub(crate) fn high_limits(&self) -> HighLimits {
         let limits = self.zone_limits();
         let limits = HighLimits::new(limits.high_min, limits.high_max);
-        let held = match self.state.shared.tuning() {
-            PagesetTuning::Fixed => true,
-            PagesetTuning::DepthPublished => false,
-            PagesetTuning::Depth | PagesetTuning::Stepwise => self.zone.is_short(Shortness::HugeBlocks),
-        };
-        if held { limits.held_at_min() } else { limits }
+        let tuning = self.state.shared.tuning();
+        let may_rise = tuning.is_past() || !self.zone.is_short(Shortness::HugeBlocks);
+        if tuning.rule() == TuningRule::Fixed || !may_rise { limits.held_at_min() } else { limits }
     }
 
     /// Sets `high` to its lower limit if it has not been set before.

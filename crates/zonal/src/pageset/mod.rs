@@ -116,14 +116,9 @@ pub(crate) struct CachedOrders {
 }
 
 impl CachedOrders {
-    /// Returns the orders that are cached by default: all up to 2 MiB.
-    pub(crate) fn all(huge: Order) -> Self {
-        Self { huge, smaller: huge.get().clamp(SMALL_ORDERS, HUGE as u8) }.checked()
-    }
-
-    /// Returns the orders that Linux caches: 0 to 3, and 2 MiB.
-    pub(crate) fn published(huge: Order) -> Self {
-        Self { huge, smaller: SMALL_ORDERS }.checked()
+    /// Returns the orders of which at most `smaller` are below that of 2 MiB. By default all are cached.
+    pub(crate) fn new(huge: Order, smaller: u8) -> Self {
+        Self { huge, smaller: huge.get().min(smaller).clamp(SMALL_ORDERS, HUGE as u8) }.checked()
     }
 
     /// Panics if a cached block has more frames than may move under one hold of a pageset's lock ([`HOLD_MAX`]): a refill
@@ -353,9 +348,7 @@ impl<P: Platform> Pageset<P> {
     pub(crate) fn high(&self) -> PageCount {
         PageCount::new(self.high.load(Relaxed))
     }
-}
 
-impl<P: Platform> Pageset<P> {
     /// Makes the next push bail out and recompute the limits.
     ///
     /// This is a hint. It is lost if the holder of the lock sets limits at the same time.
@@ -376,10 +369,11 @@ mod tests {
     #[should_panic(expected = "order 10")]
     fn a_cached_block_is_not_larger_than_what_moves_under_one_hold() {
         for huge in 0..10 {
-            CachedOrders::all(Order::new(huge).unwrap());
-            CachedOrders::published(Order::new(huge).unwrap());
+            for smaller in [SMALL_ORDERS, u8::MAX] {
+                CachedOrders::new(Order::new(huge).unwrap(), smaller);
+            }
         }
-        CachedOrders::all(Order::new(10).unwrap());
+        CachedOrders::new(Order::new(10).unwrap(), u8::MAX);
     }
 
     /// Another CPU may read the pageset between its first session's lock and that session's first write.

@@ -15,7 +15,7 @@ use crate::platform::tracepoint::{RetireCause, Tracepoint};
 use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_tuning::depth::Depths;
 use crate::rules::pageset_tuning::words;
-use crate::rules::pageset_tuning::{PagesetTuning, ZoneLevel, blocks_of};
+use crate::rules::pageset_tuning::{TuningRule, ZoneLevel, blocks_of};
 use crate::units::{Order, PageCount, PageKind};
 use crate::zone::counters::ZoneItem;
 use crate::zone::{Shortness, Zone};
@@ -46,7 +46,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         if blocks == 0 {
             return 0;
         }
-        let exact = self.state.shared.tuning() == PagesetTuning::DepthPublished;
+        let exact = self.state.shared.tuning().is_past();
         let batches = self.batches();
         let (mut left, mut spare) = (blocks, if exact { u64::from(blocks) } else { spare.get() });
         while left > 0 {
@@ -55,30 +55,20 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
                 let most = self.free_slots(stack).min(spare.clamp(1, u64::from(u32::MAX)) as u32);
                 refill_frames(self.zone, self, preferred, left.min(AREA_HOLD_MAX)..=most)
             } else {
-                refill_blocks(
-                    self.zone,
-                    self,
-                    stack,
-                    order,
-                    preferred,
-                    left.min((AREA_HOLD_MAX >> order.get()).max(1)),
-                )
+                let want = left.min((AREA_HOLD_MAX >> order.get()).max(1));
+                refill_blocks(self.zone, self, stack, order, preferred, want)
             };
             let retired = came - (self.len(stack) - kept_before);
             self.count_retired(u64::from(retired) << order.get());
             self.bump(|pageset| &pageset.refills);
-            let frames = came << order.get();
-            self.count_moved(frames);
-            self.state.platform.trace(Tracepoint::Refill {
-                zone: self.zone.id,
-                cpu: self.cpu.id,
-                frames: PageCount::new(frames.into()),
-            });
+            self.count_moved(came << order.get());
+            let frames = PageCount::new(u64::from(came) << order.get());
+            self.state.platform.trace(Tracepoint::Refill { zone: self.zone.id, cpu: self.cpu.id, frames });
             if came == 0 {
                 break;
             }
             left = left.saturating_sub(came);
-            spare = spare.saturating_sub(u64::from(came) << order.get());
+            spare = spare.saturating_sub(frames.get());
         }
         self.note_shortness(batches);
         self.len(stack)
@@ -115,7 +105,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
             // A run of allocations that has come far above the period's minimum probably goes on.
             return words::refill_size(batch, self.run_so_far(Depths::alloc).min(run_max));
         }
-        if tuning != PagesetTuning::Stepwise {
+        if tuning.rule() != TuningRule::Stepwise {
             return batch;
         }
         let figures = self.figures();
@@ -127,7 +117,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
 
     /// Returns how far the depth rule has seen the count of allocated frames rise, or fall, in this period.
     pub(super) fn run_so_far(&self, direction: impl FnOnce(Depths) -> PageCount) -> PageCount {
-        let is_known = self.state.shared.tuning() == PagesetTuning::Depth;
+        let is_known = self.state.shared.tuning().rule() == TuningRule::Depth;
         if is_known { direction(self.depth().position()) } else { PageCount::ZERO }
     }
 
@@ -150,7 +140,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     ///
     /// `before` is the number of batches before it.
     pub(super) fn note_shortness(&self, before: u64) {
-        let stepwise = self.state.shared.tuning() == PagesetTuning::Stepwise;
+        let stepwise = self.state.shared.tuning().rule() == TuningRule::Stepwise;
         // The check reads every free area, so it does not run for every batch, except while the stepwise rule lets
         // batches grow.
         let is_time = self.batches() / LOOK_EVERY != before / LOOK_EVERY;

@@ -15,7 +15,7 @@ use crate::platform::cpu_local::CpuLocal;
 use crate::platform::pageset_word::Limits;
 use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_limits::PagesetLimits;
-use crate::rules::pageset_tuning::{Allowance, PagesetTuning};
+use crate::rules::pageset_tuning::{Allowance, TuningRule};
 use crate::units::Order;
 use crate::zone::counters::CpuGuard;
 use crate::zone::{CpuInfo, Zone};
@@ -115,12 +115,10 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
     pub(crate) fn account(&self, frames: i64) {
         let batch = || self.zone_limits().batch;
         if frames != 0 {
-            match self.state.shared.tuning() {
-                PagesetTuning::Depth | PagesetTuning::DepthPublished => _ = self.depth().moved(frames, self),
-                PagesetTuning::Stepwise => {
-                    self.stepwise().update(self, |state| state.moved(frames, batch));
-                }
-                PagesetTuning::Fixed => {}
+            match self.state.shared.tuning().rule() {
+                TuningRule::Depth => _ = self.depth().moved(frames, self),
+                TuningRule::Stepwise => self.stepwise().update(self, |state| state.moved(frames, batch)),
+                TuningRule::Fixed => {}
             }
         }
     }
@@ -129,18 +127,16 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
     #[inline(always)]
     pub(crate) fn account_step(&self, frames: i64, order: Order) {
         let batch = || self.zone_limits().batch;
-        let is_run = match self.state.shared.tuning() {
-            PagesetTuning::Depth | PagesetTuning::DepthPublished => {
+        let is_run = match self.state.shared.tuning().rule() {
+            TuningRule::Depth => {
                 let is_deeper = self.depth().moved(frames, self);
                 if frames < 0 {
                     self.end_period();
                 }
                 is_deeper
             }
-            PagesetTuning::Stepwise => {
-                self.stepwise().update(self, |state| state.on_step(frames, order, batch))
-            }
-            PagesetTuning::Fixed => false,
+            TuningRule::Stepwise => self.stepwise().update(self, |state| state.on_step(frames, order, batch)),
+            TuningRule::Fixed => false,
         };
         self.note_step(order, if is_run { frames } else { 0 });
     }
@@ -203,19 +199,17 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
     /// Returns what may happen until the next session to a pageset that may gain `growth` frames.
     fn allowance(&self, growth: i64) -> Allowance {
         let tuning = self.state.shared.tuning();
-        let allowance = match tuning {
+        let allowance = match tuning.rule() {
             _ if self.run.get() != 0 => Allowance::run(self.run.get()),
-            PagesetTuning::Depth | PagesetTuning::DepthPublished => {
-                Allowance::within(self.depth().leeway(self))
-            }
-            PagesetTuning::Stepwise => Allowance::within(self.stepwise().load().leeway()),
-            PagesetTuning::Fixed => Allowance::ALL,
+            TuningRule::Depth => Allowance::within(self.depth().leeway(self)),
+            TuningRule::Stepwise => Allowance::within(self.stepwise().load().leeway()),
+            TuningRule::Fixed => Allowance::ALL,
         };
         let allowance = allowance.with_growth(growth);
-        if tuning == PagesetTuning::DepthPublished || self.is_watched() {
+        if tuning.is_past() || self.is_watched() {
             return Allowance { pushes: None, ..allowance };
         }
-        if tuning != PagesetTuning::Depth {
+        if tuning.rule() != TuningRule::Depth {
             return allowance;
         }
         // Relaxed: the guard orders it.

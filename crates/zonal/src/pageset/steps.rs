@@ -16,7 +16,7 @@ use crate::platform::pageset_word::{
     FREE_SLOTS_GUARD, GUARDS, POP_STEPS, PUSH_STEPS, PagesetWord, SERVED_LANE, top_of,
 };
 use crate::platform::{Atomic, Platform};
-use crate::rules::pageset_tuning::PagesetTuning;
+use crate::rules::pageset_tuning::TuningRule;
 use crate::units::PageKind;
 use crate::zone::CpuInfo;
 
@@ -84,7 +84,7 @@ impl<'a, 'm, P: Platform> LockedSlot<'a, 'm, P> {
 
     fn is_period_over(&self) -> bool {
         let pageset = self.state.pagesets[self.slot.zone.index()].of(self.cpu);
-        self.state.shared.tuning() == PagesetTuning::Depth
+        self.state.shared.tuning().rule() == TuningRule::Depth
             && pageset.depth().is_period_over(self.state.platform.now())
     }
 

@@ -9,7 +9,7 @@ use crate::pageset::session::PagesetSession;
 use crate::pageset::state::MachineState;
 use crate::pageset::{CLOSED, Pageset, PagesetGuard, StackId, WATCHED};
 use crate::platform::{Atomic, Platform};
-use crate::rules::pageset_tuning::{IdleTicks, PagesetTuning, StepwiseState};
+use crate::rules::pageset_tuning::{IdleTicks, StepwiseState, TuningRule};
 use crate::settings::Setting;
 use crate::units::{PageCount, PageKind, SECOND_NS};
 use crate::zone::{CpuInfo, Zone};
@@ -18,15 +18,15 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     /// Performs the periodic maintenance of a pageset.
     pub(crate) fn tick(&self) {
         let mut surplus = self.idle_surplus();
-        match self.state.shared.tuning() {
+        match self.state.shared.tuning().rule() {
             // Only a free ends a period. The tick makes each free check for that when the period is nearly over.
-            PagesetTuning::Depth if self.is_watch_due(self.state.platform.now()) => self.set_flag(WATCHED),
-            PagesetTuning::Stepwise => {
+            TuningRule::Depth if self.is_watch_due(self.state.platform.now()) => self.set_flag(WATCHED),
+            TuningRule::Stepwise => {
                 let decay = self.figures().decay();
                 self.set_high(decay.high);
                 surplus = surplus.max(decay.surplus);
             }
-            PagesetTuning::Depth | PagesetTuning::DepthPublished | PagesetTuning::Fixed => {}
+            TuningRule::Depth | TuningRule::Fixed => {}
         }
         if surplus != PageCount::ZERO {
             self.drain(StackId::PAGES, surplus.min(self.count()));
@@ -79,10 +79,9 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         self.folded_at.store(self.state.platform.now().ns(), Relaxed); // relaxed: the guard orders it
         self.zone.counters().fold(&self.zone_diffs, self);
         fold_interleave_hits(self.zone, &self.head);
+        let counters = &self.state.nodes[self.zone.node].counters;
         for kind in PageKind::ALL {
-            self.state.nodes[self.zone.node]
-                .counters
-                .fold_difference(&[kind.item()], self.clear(kind as usize));
+            counters.fold_difference(&[kind.item()], self.clear(kind as usize));
         }
         self.fold_all_served();
     }

@@ -63,7 +63,7 @@ impl PagesetZone {
 /// Returns the largest `high_max` of a zone that spans `frames` when all `cpus` CPUs that share the zone are online.
 ///
 /// With fewer CPUs online, each share would be larger, but the number of slots in the metadata bounds it.
-pub(crate) fn published_high_max(frames: PageCount, cpus: usize, page_bytes: u32) -> PageCount {
+pub(crate) fn largest_high_max(frames: PageCount, cpus: usize, page_bytes: u32) -> PageCount {
     let batch = batch(frames, page_bytes).get();
     PageCount::new((frames.get() / 8 / cpus.max(1) as u64).max(SMALL_HIGH_BATCHES * batch))
 }

@@ -30,10 +30,8 @@ pub enum PagesetTuning {
     /// nodes stay small, and frames move in whole words of 64.
     #[default]
     Depth,
-    /// The rule of [`Depth`](Self::Depth) exactly as published, for comparison and replays. On every CPU, `high` may
-    /// rise to an eighth of the zone divided among the CPUs on the zone's node, and refills and drains move batches.
-    /// Every free is counted individually, which makes frees slower. The rule needs larger pagesets, and only the
-    /// metadata of an allocator that starts with it has enough slots (`Layout`).
+    /// The rule of [`Depth`](Self::Depth) exactly as published, for comparison and replays: a past form
+    /// ([`TuningForm`]).
     DepthPublished,
     /// A rule that raises `high` in steps at refills and drains and lowers it over time: see [`StepwiseState`].
     /// Source: Linux 6.7.
@@ -42,14 +40,64 @@ pub enum PagesetTuning {
     Fixed,
 }
 
+/// The rules of the core. Every [`PagesetTuning`] is one of them, or a past form of one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TuningRule {
+    /// See [`PagesetTuning::Depth`].
+    Depth,
+    /// See [`PagesetTuning::Stepwise`].
+    Stepwise,
+    /// See [`PagesetTuning::Fixed`].
+    Fixed,
+}
+
 impl PagesetTuning {
-    /// Whether refills and drains are rounded to whole words: see `rules/pageset_tuning/words.rs`. The rules of
-    /// [`DepthPublished`](Self::DepthPublished) and [`Stepwise`](Self::Stepwise) compute the exact number of frames
-    /// to move.
+    /// Returns the rule of the core that this is, or of which it is a past form.
+    #[must_use]
+    pub const fn rule(self) -> TuningRule {
+        match self {
+            Self::Depth | Self::DepthPublished => TuningRule::Depth,
+            Self::Stepwise => TuningRule::Stepwise,
+            Self::Fixed => TuningRule::Fixed,
+        }
+    }
+
+    /// Whether this is a past form, which a program must link: see [`TuningForm`].
+    #[must_use]
+    pub const fn is_past(self) -> bool {
+        matches!(self, Self::DepthPublished)
+    }
+
+    /// Whether refills and drains are rounded to whole words: see `rules/pageset_tuning/words.rs`. Past forms and the
+    /// stepwise rule compute the exact number of frames to move.
     pub(crate) const fn rounds_to_words(self) -> bool {
         matches!(self, Self::Depth | Self::Fixed)
     }
 }
+
+/// A past form of the depth rule, which the crate `zonal-history` has.
+///
+/// Under any past form, each free takes the pageset's lock, because it may end the period. Refills and drains move exact
+/// numbers of frames. `high` has the same limits on all CPUs, also while large blocks are scarce. Pagesets have slots for
+/// the largest `high`, in blocks of any cached order, so an allocator must be created with the form. The form decides the
+/// rest. The core calls it when an allocator is created and when a pageset drains.
+pub trait TuningForm: core::fmt::Debug + Sync + core::panic::RefUnwindSafe {
+    /// Returns the name of the form.
+    fn tuning(&self) -> PagesetTuning;
+    /// Returns how many orders are cached, from order 0 and at least 4, besides that of 2 MiB blocks.
+    fn smaller_orders(&self) -> u8;
+    /// Returns how many frames a drain moves. `excess` are the frames above the count at which the pageset drains, if the
+    /// zone is being reclaimed.
+    fn drain_size(&self, batch: PageCount, excess: Option<PageCount>) -> PageCount;
+}
+
+impl PartialEq for dyn TuningForm {
+    fn eq(&self, other: &Self) -> bool {
+        self.tuning() == other.tuning()
+    }
+}
+
+impl Eq for dyn TuningForm {}
 
 /// The smallest and the largest valid value of `pageset.high`. Invariant: `min <= max`.
 ///

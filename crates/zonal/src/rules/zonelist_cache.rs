@@ -53,7 +53,7 @@ impl ZonelistCache {
 /// While a past form is selected, each reclaim covers one zone, as in Linux before 4.8, instead of a whole node, and node
 /// reclaim ignores [`reclaim_distance`](crate::Config::reclaim_distance), which was introduced later. The last scan before
 /// a request fails is an ordinary scan.
-pub trait ScanForm: Debug + Sync {
+pub trait ScanForm: Debug + Sync + core::panic::RefUnwindSafe {
     /// Returns the mode that selects the form.
     fn zonelist_cache(&self) -> ZonelistCache;
 

@@ -74,6 +74,9 @@ impl Config {
         if cache.is_past() && self.past.scan_form(cache).is_none() {
             return Err(ConfigError::NotLinked { setting: "zonelist_cache", name: cache.name() });
         }
+        if self.tuning.is_past() && self.past.tuning.is_none() {
+            return Err(ConfigError::NotLinked { setting: "pageset_tuning", name: self.tuning.name() });
+        }
         let percent = self.min_unmapped_percent;
         match Setting::MinUnmappedRatio.info().values.range() {
             Some(range) if !range.contains(&percent.into()) => Err(ConfigError::Percent(percent)),
@@ -135,6 +138,7 @@ mod tests {
             ("node_load", "none"),
             ("node_load", "assign"),
             ("zonelist_cache", "original"),
+            ("pageset_tuning", "depth-published"),
             ("swappiness", "60"),
         ] {
             config.set(name, value).unwrap_err();

@@ -300,13 +300,15 @@ impl Plan {
     }
 
     /// Works like [`Plan::build`], but calls `prepare` with the controls before it builds the allocator.
+    ///
+    /// All past forms are linked.
     pub fn build_in(&self, config: &Config, prepare: impl FnOnce(&Controls)) -> World {
         let last = self.nodes.iter().flat_map(|(_, cpus)| cpus).max();
         let cpus = last.map_or(0, |&last| last as usize + 1);
         let controls = Arc::new(Controls { access: Access::new(self.way, cpus), ..Controls::default() });
         prepare(&controls);
-        let config = Config { past: zonal_history::PAST, ..*config };
-        let allocator = self.try_build(&config, TestPlatform(Arc::clone(&controls))).unwrap();
+        let linked = Config { past: zonal_history::PAST, ..*config };
+        let allocator = self.try_build(&linked, TestPlatform(Arc::clone(&controls))).unwrap();
         World { allocator, controls }
     }
 

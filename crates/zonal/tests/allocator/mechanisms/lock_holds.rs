@@ -162,7 +162,7 @@ const DEEP: u64 = 16_384;
 const MORE: u64 = 1 << 19;
 
 fn deep(tuning: PagesetTuning) -> World {
-    let config = Config { tuning, high_fraction: 8, ..Config::default() };
+    let config = Config { tuning, high_fraction: 8, past: zonal_history::PAST, ..Config::default() };
     let mut plan = Plan::even(1, 2, FRAMES);
     let zone = &mut plan.zones[0];
     zone.3 = MORE + FRAMES - zone.2;

@@ -2,7 +2,9 @@
 //! periods end, which the published rule and the default rule have in common.
 
 use crate::common::scenarios::{one_cpu, order, pages};
-use crate::common::{Plan, Random, World, node, run_on};
+use std::sync::Arc;
+
+use crate::common::{Plan, Random, TestPlatform, World, node, run_on};
 use zonal::error::ConfigError;
 use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::snapshot::PagesetSnapshot;
@@ -372,6 +374,22 @@ fn an_allocator_made_with_another_rule_refuses_it() {
         assert!(high(&world) > high_min(&world), "the rule before is still in force");
         world.check();
     }
+}
+
+#[test]
+fn an_allocator_that_does_not_link_it_refuses_it() {
+    let plan = Plan::even(1, 1, 1 << 14);
+    let refused = ConfigError::NotLinked { setting: "pageset_tuning", name: "depth-published" };
+    let build = |tuning| plan.try_build(&tuned(tuning), TestPlatform(Arc::default()));
+    assert_eq!(build(PagesetTuning::DepthPublished).err(), Some(refused));
+    let allocator = build(PagesetTuning::Fixed).unwrap();
+    assert_eq!(allocator.set_tuning(PagesetTuning::DepthPublished), Err(refused));
+    let by_name = allocator.set_setting("pageset_tuning", "depth-published").unwrap_err().to_string();
+    assert!(
+        by_name.ends_with("past form, which this program does not link (crate zonal-history)"),
+        "{by_name}"
+    );
+    assert_eq!(allocator.settings().tuning, PagesetTuning::Fixed);
 }
 
 #[test]

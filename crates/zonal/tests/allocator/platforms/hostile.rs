@@ -153,7 +153,8 @@ type Zonal = Allocator<'static, Hostile>;
 
 /// Builds two nodes with two CPUs each.
 fn build(config: &Config) -> Zonal {
-    Plan::even(2, 2, FRAMES).try_build(config, Hostile(TestPlatform(Arc::new(Controls::default())))).unwrap()
+    let linked = Config { past: zonal_history::PAST, ..*config };
+    Plan::even(2, 2, FRAMES).try_build(&linked, Hostile(TestPlatform(Arc::new(Controls::default())))).unwrap()
 }
 
 /// One thread of a test on the hostile platform.

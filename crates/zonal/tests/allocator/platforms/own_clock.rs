@@ -62,7 +62,8 @@ impl Clocked {
         let ticks = Arc::new(AtomicU64::new(start));
         let platform =
             Ticking { ticks: Arc::clone(&ticks), per_second: NonZeroU64::new(per_second).unwrap() };
-        Self { allocator: plan.try_build(config, platform).unwrap(), ticks, per_second }
+        let linked = Config { past: zonal_history::PAST, ..*config };
+        Self { allocator: plan.try_build(&linked, platform).unwrap(), ticks, per_second }
     }
 
     /// Lets hundredths of a second pass.

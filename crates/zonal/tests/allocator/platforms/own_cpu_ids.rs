@@ -50,7 +50,7 @@ fn build(ids: [u32; 8], frames: u64, config: &Config) -> Allocator<'static, Numb
     plan.nodes[0].1 = ids[..4].to_vec();
     plan.nodes[1].1 = ids[4..].to_vec();
     plan.zones[0].1 = ZoneKind::Dma32;
-    plan.try_build(config, Numbered(ids)).unwrap()
+    plan.try_build(&Config { past: zonal_history::PAST, ..*config }, Numbered(ids)).unwrap()
 }
 
 const DENSE: [u32; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
