@@ -1,4 +1,4 @@
-//! The table of transitions: small worlds in which it runs, and the mended defect that it must find.
+//! The table of transitions: small worlds in which it runs, and the known defect that it must find.
 //!
 //! `cargo xtask proof` proves the table's invariants with solvers.
 
@@ -13,7 +13,7 @@ fn every_row_is_taken_in_small_worlds_and_breaks_no_invariant() {
 }
 
 #[test]
-fn the_mended_defect_of_an_unused_pageset_is_found_as_an_interleaving() {
+fn the_known_defect_of_an_unused_pageset_is_found_as_an_interleaving() {
     let report = check::find_defect(None).unwrap();
     assert!(report.contains("held.put_back: holder[0] := 0, lock[0] := Zero"), "{report}");
     assert!(report.contains("pop.lock_word: lock_seen"), "{report}");

@@ -9,13 +9,13 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use zonal::Config;
-use zonal::config::Past;
 use zonal::units::NodeId;
 use zonal_model::MachineModel;
 
 use super::core::PoolCore;
 use super::handle::Pool;
 use super::prefault::{OnProgress, Progress, prefault};
+use super::settings::{default_size_of, linked};
 use crate::error::{Limit, PoolError, Warning, Warnings};
 use crate::memory::committed::overcommitment;
 use crate::memory::huge_pages::{HugePages, free_huge_pages};
@@ -25,24 +25,6 @@ use crate::memory::zones::{Binding, MapOptions, PoolMemory, Sharing};
 use crate::sequences::Sequences;
 use crate::topology::Topology;
 use crate::topology::limits;
-
-/// Largest default size of a pool in bytes.
-const SIZE_DEFAULT_MAX: u64 = 1 << 30;
-
-/// Returns the default size of a pool in bytes.
-pub(super) fn default_size() -> u64 {
-    limits::available_bytes().map_or(SIZE_DEFAULT_MAX, default_size_of)
-}
-
-/// Returns the configuration with all past forms, if it has none.
-fn linked(config: Config) -> Config {
-    if config.past == Past::default() { Config { past: zonal_history::PAST, ..config } } else { config }
-}
-
-/// Returns the default size of a pool in bytes on a machine with this many available.
-fn default_size_of(available: u64) -> u64 {
-    SIZE_DEFAULT_MAX.min(available / 2)
-}
 
 impl Pool {
     /// Returns a builder with the default options.
@@ -286,8 +268,7 @@ impl<'a> PoolBuilder<'a> {
     }
 
     /// Sets the configuration of the allocator. Default: [`Pool::default_config`] for the size.
-    ///
-    /// If [`Config::past`] is empty, as in [`Config::default`], the pool has all past forms.
+    /// An empty [`Config::past`] means all past forms.
     ///
     /// ```
     /// use zonal_linux::{Config, Hardening, Order, Pool, PoolRequest};

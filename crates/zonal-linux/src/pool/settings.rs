@@ -4,11 +4,12 @@ use std::fmt;
 use std::ops::RangeInclusive;
 
 use zonal::Config;
+use zonal::config::Past;
 use zonal::settings::{SettingError, SettingValue};
 
-use super::builder::default_size;
 use super::emit::emit;
 use super::handle::Pool;
+use crate::topology::limits;
 
 /// Default distance between the watermarks of a pool in bytes: what the readers of a cache allocate until background
 /// reclaim runs. `docs/performance.md` has the measurements.
@@ -88,4 +89,22 @@ impl Pool {
     pub(super) fn report_setting(&self, name: &str, value: impl fmt::Debug) {
         emit!(self.core.platform(), INFO, name, ?value, "setting changed");
     }
+}
+
+/// Largest default size of a pool in bytes.
+const SIZE_DEFAULT_MAX: u64 = 1 << 30;
+
+/// Returns the default size of a pool in bytes.
+fn default_size() -> u64 {
+    limits::available_bytes().map_or(SIZE_DEFAULT_MAX, default_size_of)
+}
+
+/// Returns the default size of a pool in bytes on a machine with this many available.
+pub(super) fn default_size_of(available: u64) -> u64 {
+    SIZE_DEFAULT_MAX.min(available / 2)
+}
+
+/// Returns the configuration with all past forms, if it has none.
+pub(super) fn linked(config: Config) -> Config {
+    if config.past == Past::default() { Config { past: zonal_history::PAST, ..config } } else { config }
 }

@@ -48,7 +48,7 @@ fn run(options: &Options) -> Result<(), ProofError> {
     if options.short {
         return Ok(());
     }
-    print!("the mended defect:\n{}", check::find_defect(Some(&z3))?);
+    print!("the known defect:\n{}", check::find_defect(Some(&z3))?);
     let begin = Instant::now();
     let mutated = check::check_mutants(&table, &z3)?;
     println!(

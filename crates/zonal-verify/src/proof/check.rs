@@ -108,7 +108,7 @@ pub fn check_mutants(table: &Table, solver: &Solver) -> Result<Mutated, ProofErr
     Ok(Mutated { refuted: mutants.len() - harmless, harmless })
 }
 
-/// Returns the shortest run of the mended defect, and the rows at which its proof fails if there is a solver.
+/// Returns the shortest run of the known defect, and the rows at which its proof fails if there is a solver.
 ///
 /// # Errors
 /// Returns an error if the defect is not found.
@@ -117,7 +117,7 @@ pub fn find_defect(solver: Option<&Solver>) -> Result<String, ProofError> {
     let mut report = String::new();
     if let Some(solver) = solver {
         let Err(ProofError::Wrong(why)) = prove(&table, solver) else {
-            return Err(ProofError::Wrong("the proof does not notice the mended defect".to_owned()));
+            return Err(ProofError::Wrong("the proof does not notice the known defect".to_owned()));
         };
         writeln!(report, "{why}").expect("writing to a string works");
     }
@@ -128,7 +128,7 @@ pub fn find_defect(solver: Option<&Solver>) -> Result<String, ProofError> {
             return Ok(report);
         }
     }
-    Err(ProofError::Wrong("no world shows the mended defect".to_owned()))
+    Err(ProofError::Wrong("no world shows the known defect".to_owned()))
 }
 
 /// What worlds found.

@@ -1,4 +1,4 @@
-//! The table with the rows of a defect that was mended: a pageset that was never used, locked and put back.
+//! The table with the rows of a defect that was fixed: a pageset that was never used, locked and put back.
 //!
 //! The lock word of such a head was zero, under which every pop and push succeeds. Operations began only on heads whose lock
 //! word was not zero, and a head that was locked for the first time was opened by its first session. Short ways for larger
@@ -22,7 +22,7 @@ const INSTEAD: [(&str, &str); 5] = [
     (
         "row held.open : Held -> Idle\n",
         "row held.put_back : Held -> Idle\n  code   alloc/in_turn.rs, alloc/nearest.rs\n  access store release lock_word\n  when   \
-         not used[my]\n  do     lock[my] := Zero, holder[my] := nobody\nrow held.open : Held -> Idle\n",
+         not used[my]\n  do     lock[my] := Zero, holder[my] := no_thread\nrow held.open : Held -> Idle\n",
     ),
     ("  when   not closed[my] or", "  when   used[my] and not closed[my] or"),
 ];

@@ -5,6 +5,7 @@
 
 pub mod check;
 pub mod defect;
+mod machine;
 pub mod mutants;
 pub mod scenarios;
 pub mod smt;

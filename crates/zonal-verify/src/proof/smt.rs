@@ -110,7 +110,7 @@ impl<'t> Writer<'t> {
             let sort = self.sort(&sort);
             self.line(&format!("(declare-const {name} {sort})"));
         }
-        self.line("(assert (not (= me nobody)))");
+        self.line("(assert (not (= me no_thread)))");
     }
 
     /// Asserts the guard, and defines the state after the step, whose variables end in `!`.
@@ -197,7 +197,7 @@ impl<'t> Writer<'t> {
         let assumed = if self.row.is_some() { &self.table.invariants } else { &self.table.init };
         let mut known = Candidates::default();
         known.gather(self.table, &self.bound, &goal);
-        for row in self.row {
+        if let Some(row) = self.row {
             row.when.iter().for_each(|term| known.gather(self.table, &self.bound, term));
             for write in &row.writes {
                 let target = Term::Read(write.variable.clone(), write.at.clone());

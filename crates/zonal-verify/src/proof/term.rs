@@ -49,7 +49,7 @@ pub enum Term {
 }
 
 impl Term {
-    /// The term that is true.
+    /// Returns the term that is true.
     pub fn truth() -> Self {
         Self::Number(1)
     }

@@ -79,9 +79,6 @@ impl<'m, P: Platform> MachineState<'m, P> {
         // A longer run continues after the lock was released.
         let most = guard.len(StackId::PAGES).min(guard.may_move());
         let count = most.min(u32::try_from(frames.len()).unwrap_or(u32::MAX));
-        if count == 0 {
-            return 0;
-        }
         let came = guard.take_allocated(count, zone, kind, frames);
         let moved = i64::from(count);
         guard.count_moved(count);
@@ -130,9 +127,6 @@ impl<'m, P: Platform> MachineState<'m, P> {
             of_kinds[kind as usize] += 1;
             freed += 1;
         }
-        if freed == 0 {
-            return 0;
-        }
         guard.count_moved(freed as u32);
         for kind in PageKind::ALL {
             guard.count_kind(kind, -of_kinds[kind as usize], &self.nodes[zone.node].counters);
@@ -160,6 +154,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Reports `moved` frames (negative for frees) to the tuning rule, and updates the limits of the fast path.
     fn unlock_slot(&self, guard: &PagesetSession<'_, '_, P>, moved: i64) {
+        if moved == 0 {
+            return; // the limits have not changed
+        }
         // Counts the first free and ends the period of the depth rule if it is over, then counts the remaining frames.
         let first = moved.clamp(-1, 0);
         guard.account(first);
@@ -199,7 +196,7 @@ impl<P: Platform> PagesetGuard<'_, P> {
     /// is not allocated, and pushes them. Returns how many were freed. The stack must have enough free slots.
     fn put_freed(&self, zone: &Zone<'_, P>, frames: &[Pfn; WORD_FRAMES], invalid_free: InvalidFree) -> usize {
         let (first, last) = (frames[0], frames[WORD_FRAMES - 1]);
-        let within = zone.span.start <= first && last < zone.span.end();
+        let within = spans(zone, first) && spans(zone, last);
         if last.get().wrapping_sub(first.get()) != WORD_FRAMES as u64 - 1 || !within {
             return 0;
         }

@@ -23,6 +23,9 @@ const START: usize = 3;
 /// nearly over, the next tick makes frees *watched*: each free then checks for the end of the period, until one of them
 /// closes it. As in the rule, only a free can close a period.
 ///
+/// With a tick each second, a period ends with a free that is less than a second late. After a late tick, it may last longer
+/// than two seconds. The rule then forgets its averages, and `high` returns to its lower limit.
+///
 /// Every access is relaxed, because the lock that the guard represents orders the accesses of its holders. Other
 /// threads only read values, which may be out of date.
 pub(crate) struct DepthCells<'a, P: Platform>(&'a [P::U64; DEPTH_CELLS]);

@@ -7,7 +7,7 @@ use core::cell::Cell;
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
 use crate::pageset::stepwise_cell::StepwiseCell;
-use crate::pageset::{CLOSED, Pageset, StackId, StackShape, USED};
+use crate::pageset::{CLOSED, HOLD_MAX, Pageset, StackId, StackShape, USED};
 use crate::platform::pageset_word::{Limits, PagesetWord, SERVED_LANE};
 use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_tuning::Leeway;
@@ -27,10 +27,6 @@ pub(crate) struct PagesetGuard<'a, P: Platform> {
     /// Frames that refills, drains and bulk operations have moved under this hold of the lock; at most [`HOLD_MAX`].
     moved: Cell<u32>,
 }
-
-/// Maximum number of frames that move between a pageset and the buddy, or its caller, under one hold of the pageset's
-/// lock. Free area locks are held only for parts of such a move. No cached block is larger.
-pub(crate) const HOLD_MAX: u32 = 512;
 
 /// Number of frames that a refill asks a free area for, and that a drain moves in whole words, under one hold of its lock.
 ///

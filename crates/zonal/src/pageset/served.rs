@@ -67,8 +67,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Makes every pageset serve for its own zone again, because preferred zones have changed.
     pub(crate) fn end_serving_for_others(&self) {
         for (zone, cpu) in self.used_pagesets() {
-            // Checked again under the lock.
-            if self.pagesets_of(zone).of(cpu).is_marked_as_serving() {
+            // Relaxed: checked again under the lock.
+            if self.pagesets_of(zone).of(cpu).head.serves_for.load(Relaxed) != 0 {
                 self.pageset(zone, cpu).serve_for(None);
             }
         }
@@ -103,12 +103,6 @@ impl<P: Platform> Pageset<P> {
     #[inline]
     pub(crate) fn serves_for_another(&self) -> bool {
         self.serves_for().is_some()
-    }
-
-    /// Whether this pageset serves for a preferred zone, of this node or another.
-    #[inline]
-    pub(super) fn is_marked_as_serving(&self) -> bool {
-        self.head.serves_for.load(Relaxed) != 0
     }
 
     /// Returns the preferred zone for which this pageset serves, or `None` if the preferred zone is on the same node.

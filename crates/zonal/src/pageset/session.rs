@@ -170,7 +170,8 @@ impl<'a, 'm, P: Platform> PagesetSession<'a, 'm, P> {
 
     /// Sets the limits of pops and pushes without the lock; must be called before the session ends.
     pub(crate) fn update_limits(&self) {
-        if self.is_marked_as_serving() {
+        // Relaxed: the guard orders it.
+        if self.head.serves_for.load(Relaxed) != 0 {
             self.check_serving();
         }
         if self.is_closed() || !(self.state.uses(self.zone, self.cpu) || self.may_bypass_slot()) {

@@ -14,12 +14,8 @@
 //! | stepwise | else | the direction of the last step only | n halvings and n additions have a closed form |
 //! | fixed | any | everything | there is no state |
 //!
-//! In every state, the push that reaches `high` takes the lock, because it drains.
-//!
-//! The sums are exact. The moment at which a period of the depth rule ends is not: besides the pushes of sessions, pushes check
-//! the time only from the tick on that finds the period nearly over (`WATCH_NS`). With a tick each second, a period
-//! ends with a push that is less than a period late. After a late tick, the period may be longer than two. The rule then
-//! forgets its averages, and `high` returns to its lower limit.
+//! In every state, the push that reaches `high` takes the lock, because it drains. The sums are exact; which push ends a
+//! period depends on ticks (`pageset/depth_cells.rs`).
 
 /// Largest leeway of blocks, so that it cannot overflow.
 const BLOCK_LEEWAY_MAX: i64 = 1 << 24;

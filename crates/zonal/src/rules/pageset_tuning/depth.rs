@@ -51,18 +51,13 @@ impl Depths {
         }
     }
 
-    /// Whether a distance is as large as it can be.
-    pub(super) const fn is_saturated(self) -> bool {
-        self.alloc == u32::MAX || self.free == u32::MAX
-    }
-
     /// Whether a step to these distances may be the first of a run, while the depths before it were `deepest`.
     ///
     /// It may be if it goes deeper. A saturated distance counts as deeper too: all further steps in its direction leave
     /// it and the depth as they are. Without this, every step of a CPU that only allocates would need a session from then on,
     /// because no free closes its period.
-    pub(crate) const fn is_deeper(self, deepest: Self) -> bool {
-        self.alloc > deepest.alloc || self.free > deepest.free || self.is_saturated()
+    pub(crate) fn is_deeper(self, deepest: Self) -> bool {
+        self.alloc > deepest.alloc || self.free > deepest.free || self.alloc.max(self.free) == u32::MAX
     }
 
     /// Returns how many frames may be popped or pushed before one of them goes deeper than `deepest`.
