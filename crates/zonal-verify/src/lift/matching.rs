@@ -1,0 +1,449 @@
+//! Compares what a sequence does with the contract of each kind.
+//!
+//! The steps must be those of the contract, in its order, and no others. A sequence may choose its registers: a base
+//! address or a step may be the initial value of any register, but everything else must be the value that the contract
+//! defines.
+//!
+//! Related files: `contract.rs` has the contract, and `sequence.rs` executes the instructions.
+
+use zonal::platform::cpu_local::{Access, Field, LockWord, Popped};
+
+use super::contract::{
+    AREA_CPU, AREA_DESCRIPTOR, CPU_BYTES, FREE_SLOTS, HEAD, Kind, SLOT_BYTES, SLOTS, WORD_BYTES, in_words,
+    is_after_test, offset_in_head,
+};
+use super::expression::{Atom, Expression};
+use super::machine::{Action, Condition, Event, Relation};
+use super::sequence::Lifted;
+use super::step::Fault;
+
+impl Lifted {
+    /// Returns the kind whose contract the sequence satisfies.
+    ///
+    /// # Errors
+    /// The first difference from the kind that the sequence satisfies longest.
+    pub fn kind(&self) -> Result<Kind, Fault> {
+        let area = self.area()?;
+        let mut closest: Option<Difference> = None;
+        for kind in Kind::ALL {
+            match Matcher::new(self, kind, &area).run() {
+                Ok(()) => return Ok(kind),
+                Err(difference) if closest.as_ref().is_none_or(|best| best.after < difference.after) => {
+                    closest = Some(difference);
+                }
+                Err(_) => {}
+            }
+        }
+        Err(closest.expect("every kind differs").fault)
+    }
+
+    /// Returns the address of the thread's area, in which the descriptor is stored.
+    fn area(&self) -> Result<Expression, Fault> {
+        let [event] = self.before.as_slice() else {
+            let (at, text) = self.before.first().map_or((0, ""), |event| (event.at, &event.text));
+            return Err(Fault::new(
+                at,
+                text,
+                "accesses memory; before the start, only the descriptor is stored",
+            ));
+        };
+        let thread = Expression::of(Atom::ThreadPointer);
+        match &event.action {
+            Action::Store { bytes: WORD_BYTES, address, value }
+                if value.as_constant() == Some(self.descriptor)
+                    && address
+                        .minus(&thread)
+                        .offset(AREA_DESCRIPTOR.wrapping_neg())
+                        .as_register()
+                        .is_some() =>
+            {
+                Ok(address.offset(AREA_DESCRIPTOR.wrapping_neg()))
+            }
+            other => {
+                let what = format!(
+                    "must store the descriptor's address {:#x} at thread + register + {AREA_DESCRIPTOR}; found {other}",
+                    self.descriptor
+                );
+                Err(Fault::new(event.at, &event.text, what))
+            }
+        }
+    }
+}
+
+/// A step that differs from the contract.
+struct Difference {
+    /// Number of equal steps before it.
+    after: usize,
+    fault: Fault,
+}
+
+/// The comparison of a sequence with one kind's contract.
+struct Matcher<'a> {
+    lifted: &'a Lifted,
+    kind: Kind,
+    area: &'a Expression,
+    /// Number of events that were compared.
+    compared: usize,
+    cpu: Expression,
+    /// Address of the CPU's pageset slot, and the register that contained the address of the first slot.
+    pageset_slot: Option<(Expression, &'static str)>,
+    head: Option<Expression>,
+    slots: Option<Expression>,
+    lock_word: Expression,
+    word: Expression,
+    /// The sum or difference of the new word and the limit.
+    limited: Option<Expression>,
+    frame: Expression,
+}
+
+impl<'a> Matcher<'a> {
+    fn new(lifted: &'a Lifted, kind: Kind, area: &'a Expression) -> Self {
+        Self {
+            lifted,
+            kind,
+            area,
+            compared: 0,
+            cpu: Expression::default(),
+            pageset_slot: None,
+            head: None,
+            slots: None,
+            lock_word: Expression::default(),
+            word: Expression::default(),
+            limited: None,
+            frame: Expression::default(),
+        }
+    }
+
+    fn run(mut self) -> Result<(), Difference> {
+        self.compare_cpu()?;
+        if self.kind == Kind::Pop {
+            self.compare_lookup()?;
+        }
+        let mut is_tested = false;
+        for &access in self.kind.accesses() {
+            if is_after_test(access) && !is_tested {
+                self.compare_test()?;
+                is_tested = true;
+            }
+            self.compare_access(access)?;
+        }
+        self.compare_end()?;
+        self.compare_results()
+    }
+
+    /// The CPU is loaded from the area, and the sequence fails if it is not the expected CPU or, where it is used as an
+    /// index, if it is too large.
+    fn compare_cpu(&mut self) -> Result<(), Difference> {
+        self.cpu = self.load("load the CPU", CPU_BYTES, &self.area.offset(AREA_CPU), false)?;
+        let (relation, what) = match self.kind {
+            Kind::Pop => (Relation::AtLeast, "the number of CPUs in a register"),
+            _ => (Relation::NotEqual, "the CPU in a register"),
+        };
+        let expected = format!("abort if {} {relation} {what}", self.cpu);
+        let event = self.event(&expected)?;
+        let Action::AbortIf(condition) = &event.action else { return Err(self.differs(&expected)) };
+        let is_given = |side: &Expression| side.as_register().or_else(|| low_register(side)).is_some();
+        let is_expected = |Condition { left, relation: found, right }: &Condition| {
+            let sides = [(left, right), (right, left)];
+            let sides = if relation == Relation::AtLeast { &sides[..1] } else { &sides[..] };
+            *found == relation && sides.iter().any(|(cpu, given)| **cpu == self.cpu && is_given(given))
+        };
+        if is_expected(condition) { self.next() } else { Err(self.differs(&expected)) }
+    }
+
+    /// The pageset slot is the first slot plus the offset of the CPU, and contains the address of the head.
+    fn compare_lookup(&mut self) -> Result<(), Difference> {
+        let index = self.cpu.times(u64::from(WORD_BYTES));
+        let expected =
+            format!("load {WORD_BYTES} bytes at register + {index}, the CPU's offset in the slots");
+        let offset = self.load_at(&expected, |address| address.minus(&index).as_register().is_some())?;
+        let expected =
+            format!("load {WORD_BYTES} bytes at register + {offset} + {HEAD}, the address of the head");
+        let slot = |address: &Expression| address.offset(HEAD.wrapping_neg());
+        let base = |address: &Expression| slot(address).minus(&offset).as_register();
+        let address = match &self.event(&expected)?.action {
+            Action::Load { address, .. } => address.clone(),
+            _ => return Err(self.differs(&expected)),
+        };
+        self.head = Some(self.load_at(&expected, |address| base(address).is_some())?);
+        self.pageset_slot = base(&address).map(|register| (slot(&address), register));
+        Ok(())
+    }
+
+    /// Any time after the lookup, the address of the slots may be loaded from the pageset slot.
+    fn take_slots_address(&mut self) {
+        let (Some((slot, _)), None) = (&self.pageset_slot, &self.slots) else { return };
+        let Some(event) = self.lifted.events.get(self.compared) else { return };
+        if let Action::Load { bytes: WORD_BYTES, address, value, .. } = &event.action
+            && *address == slot.offset(SLOTS)
+        {
+            self.slots = Some(value.clone());
+            self.compared += 1;
+        }
+    }
+
+    /// The sequence fails if a limit or the lock word forbids it.
+    fn compare_test(&mut self) -> Result<(), Difference> {
+        let wanted = match &self.limited {
+            Some(limited) => {
+                let refused = limited.and(&self.lock_word);
+                Condition::new(refused, Relation::NotEqual, Expression::constant(0))
+            }
+            None => Condition::new(
+                self.lock_word.clone(),
+                Relation::AtLeast,
+                Expression::constant(LockWord::LOCKED_REMOTELY.bits()),
+            ),
+        };
+        let expected = Action::AbortIf(wanted);
+        self.take_slots_address();
+        if self.event(&expected.to_string())?.action != expected {
+            return Err(self.differs(&expected.to_string()));
+        }
+        self.next()
+    }
+
+    fn compare_access(&mut self, access: Access) -> Result<(), Difference> {
+        self.take_slots_address();
+        let (Access::LoadAcquire(field) | Access::Load(field) | Access::Store(field)) = access;
+        let expected = in_words(access);
+        let (bytes, address) = match offset_in_head(field) {
+            Some(offset) => (WORD_BYTES, self.head(&expected, offset)?.offset(offset)),
+            None => (SLOT_BYTES, self.slot(&expected)?),
+        };
+        if let Access::Store(_) = access {
+            return self.compare_store(field, &expected, bytes, &address);
+        }
+        let is_acquire = matches!(access, Access::LoadAcquire(_));
+        let value = self.load(&expected, bytes, &address, is_acquire)?;
+        match field {
+            Field::LockWord => self.lock_word = value,
+            Field::Word => self.word = value,
+            Field::PopLimit => self.limited = Some(self.new_word()?.plus(&value)),
+            Field::PushLimit => self.limited = Some(value.minus(&self.new_word()?)),
+            Field::Slot => self.frame = value,
+        }
+        Ok(())
+    }
+
+    /// The value stored is the new word, the value that locks, or the frame in a register.
+    fn compare_store(
+        &mut self,
+        field: Field,
+        expected: &str,
+        bytes: u32,
+        address: &Expression,
+    ) -> Result<(), Difference> {
+        let wanted = match field {
+            Field::Word => Some(self.new_word()?),
+            Field::LockWord => Some(Expression::constant(LockWord::LOCKED.bits())),
+            Field::PopLimit | Field::PushLimit | Field::Slot => None,
+        };
+        let value_in_words = wanted.as_ref().map_or("a register".to_owned(), ToString::to_string);
+        let expected = format!("{expected}, {value_in_words} to {bytes} bytes at {address}");
+        let is_wanted = |stored: &Expression| match &wanted {
+            Some(wanted) => stored == wanted,
+            None => low_register(stored).is_some(),
+        };
+        match &self.event(&expected)?.action {
+            Action::Store { bytes: found, address: at, value }
+                if (found, at) == (&bytes, address) && is_wanted(value) =>
+            {
+                self.next()
+            }
+            _ => Err(self.differs(&expected)),
+        }
+    }
+
+    /// Returns the new word, which the last store of the sequence stores: the word plus or minus a register.
+    fn new_word(&self) -> Result<Expression, Difference> {
+        let is_push = self.kind == Kind::Push;
+        let expected =
+            format!("end with a store of {} {} register", self.word, if is_push { "-" } else { "+" });
+        let last = self.lifted.events.last();
+        match last.map(|last| &last.action) {
+            Some(Action::Store { value, .. }) => {
+                let step = if is_push { self.word.minus(value) } else { value.minus(&self.word) };
+                if step.as_register().is_some() {
+                    Ok(value.clone())
+                } else {
+                    Err(self.differs_at(last, &expected))
+                }
+            }
+            _ => Err(self.differs_at(last, &expected)),
+        }
+    }
+
+    /// Returns the address of the head. Where the caller has looked it up, it is in the register of the first access.
+    fn head(&mut self, expected: &str, offset: u64) -> Result<Expression, Difference> {
+        if let Some(head) = &self.head {
+            return Ok(head.clone());
+        }
+        let expected = format!("{expected}, {WORD_BYTES} bytes at register + {offset}");
+        let head = match &self.event(&expected)?.action {
+            Action::Load { address, .. } | Action::Store { address, .. } => {
+                address.offset(offset.wrapping_neg())
+            }
+            Action::AbortIf(_) => return Err(self.differs(&expected)),
+        };
+        if head.as_register().is_none() {
+            return Err(self.differs(&expected));
+        }
+        self.head = Some(head.clone());
+        Ok(head)
+    }
+
+    /// Returns the address of the slot: that of the old word for a pop, and that of the new word for a push.
+    fn slot(&self, expected: &str) -> Result<Expression, Difference> {
+        let word = if self.kind == Kind::Push { self.new_word()? } else { self.word.clone() };
+        let offset = word.and(&Expression::constant(FREE_SLOTS)).times(u64::from(SLOT_BYTES));
+        let slots = if self.kind == Kind::Pop { "the address in the pageset slot" } else { "register" };
+        let expected = format!("{expected}, {SLOT_BYTES} bytes at {slots} + {offset}");
+        if let Some(slots) = &self.slots {
+            return Ok(slots.plus(&offset));
+        }
+        match &self.event(&expected)?.action {
+            Action::Load { address, .. } | Action::Store { address, .. }
+                if self.kind != Kind::Pop && address.minus(&offset).as_register().is_some() =>
+            {
+                Ok(address.clone())
+            }
+            _ => Err(self.differs(&expected)),
+        }
+    }
+
+    fn load(
+        &mut self,
+        expected: &str,
+        bytes: u32,
+        address: &Expression,
+        is_acquire: bool,
+    ) -> Result<Expression, Difference> {
+        let expected = format!("{expected}, {bytes} bytes at {address}");
+        match &self.event(&expected)?.action {
+            Action::Load { is_acquire: acquires, bytes: found, address: at, value }
+                if (found, at) == (&bytes, address) && (*acquires || !is_acquire) =>
+            {
+                let value = value.clone();
+                self.next()?;
+                Ok(value)
+            }
+            _ => Err(self.differs(&expected)),
+        }
+    }
+
+    /// Takes a load of an address whose own address satisfies a condition.
+    fn load_at(
+        &mut self,
+        expected: &str,
+        is_expected: impl Fn(&Expression) -> bool,
+    ) -> Result<Expression, Difference> {
+        match &self.event(expected)?.action {
+            Action::Load { bytes: WORD_BYTES, address, value, .. } if is_expected(address) => {
+                let value = value.clone();
+                self.next()?;
+                Ok(value)
+            }
+            _ => Err(self.differs(expected)),
+        }
+    }
+
+    /// The commit is the last instruction.
+    fn compare_end(&self) -> Result<(), Difference> {
+        if let Some(event) = self.lifted.events.get(self.compared) {
+            return Err(self.differs_at(Some(event), "do nothing after the commit"));
+        }
+        let (at, text) = &self.lifted.last;
+        let is_commit = self.lifted.events.last().is_some_and(|last| last.at == *at);
+        if is_commit {
+            Ok(())
+        } else {
+            Err(self.fault(*at, text, "end with the commit; found another instruction"))
+        }
+    }
+
+    /// The caller finds the result in a register, whether the sequence committed or was aborted.
+    fn compare_results(&self) -> Result<(), Difference> {
+        let (at, first) = &self.lifted.abort;
+        let (wanted, failure) = match self.kind {
+            Kind::Push => return Ok(()),
+            Kind::Pop | Kind::PopFrom => (&self.frame, "nothing"),
+            Kind::Lock => (&self.lock_word, "a locked lock word"),
+        };
+        let at_commit = |register| self.lifted.writes.iter().rfind(|write| write.register == register);
+        let result = match self.lifted.abort_writes.as_slice() {
+            [write] if write.value.as_constant().is_some_and(|bits| is_failure(self.kind, bits)) => {
+                write.register
+            }
+            _ => {
+                return Err(self.fault(*at, first, &format!("set one register to {failure} after an abort")));
+            }
+        };
+        let committed = at_commit(result).map(|write| &write.value);
+        if committed != Some(wanted) {
+            let committed = committed.map_or_else(|| result.to_owned(), ToString::to_string);
+            let what =
+                format!("leave {wanted} in {result}, where an abort leaves {failure}; found {committed}");
+            return Err(self.fault(*at, first, &what));
+        }
+        if self.lifted.abort_continues != self.lifted.continues {
+            let Lifted { continues, abort_continues, .. } = self.lifted;
+            let what = format!("continue at {continues:#x} after an abort; found {abort_continues:#x}");
+            return Err(self.fault(*at, first, &what));
+        }
+        // Wherever the sequence is aborted, this register contains the address of the first slot or of the CPU's slot.
+        let Some((slot, register)) = &self.pageset_slot else { return Ok(()) };
+        let mut writes = self.lifted.writes.iter().filter(|write| write.register == *register).peekable();
+        if writes.peek().is_none() || writes.any(|write| write.value != *slot) {
+            let what = format!("leave {slot} in {register}, and write nothing else to {register}");
+            return Err(self.fault(*at, first, &what));
+        }
+        Ok(())
+    }
+
+    fn event(&self, expected: &str) -> Result<&'a Event, Difference> {
+        self.lifted.events.get(self.compared).ok_or_else(|| self.differs_at(None, expected))
+    }
+
+    fn next(&mut self) -> Result<(), Difference> {
+        self.compared += 1;
+        Ok(())
+    }
+
+    /// The next event differs from what is expected.
+    fn differs(&self, expected: &str) -> Difference {
+        self.differs_at(self.lifted.events.get(self.compared), expected)
+    }
+
+    fn differs_at(&self, event: Option<&Event>, expected: &str) -> Difference {
+        match event {
+            Some(Event { at, text, action }) => self.fault(*at, text, &format!("{expected}; found {action}")),
+            None => {
+                let (at, text) = &self.lifted.last;
+                self.fault(*at, text, &format!("{expected}; found the end"))
+            }
+        }
+    }
+
+    fn fault(&self, at: u64, text: &str, what: &str) -> Difference {
+        let what = format!("differs: a {} must {what}", self.kind);
+        Difference { after: self.compared, fault: Fault::new(at, text, what) }
+    }
+}
+
+/// Returns the name of the register whose initial lower half the expression is.
+fn low_register(expression: &Expression) -> Option<&'static str> {
+    match expression.as_atom() {
+        Some(Atom::And { operands, mask }) if *mask == u64::from(u32::MAX) && operands.len() == 1 => {
+            operands.first().and_then(Expression::as_register)
+        }
+        _ => None,
+    }
+}
+
+fn is_failure(kind: Kind, bits: u64) -> bool {
+    match kind {
+        Kind::Lock => bits == LockWord::LOCKED.bits(),
+        _ => Popped::from_bits(bits) == Popped::NOTHING,
+    }
+}
