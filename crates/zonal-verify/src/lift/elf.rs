@@ -196,7 +196,13 @@ fn relocation_type(relocation: &Relocation) -> Option<elf::RelocationType> {
 /// Writes `value`, relative to `place` where the type says so, into the first bytes of `data`.
 ///
 /// Returns `None` for types that no sequence needs.
-fn apply(processor: Processor, r_type: Option<elf::RelocationType>, place: u64, value: u64, data: &mut [u8]) -> Option<()> {
+fn apply(
+    processor: Processor,
+    r_type: Option<elf::RelocationType>,
+    place: u64,
+    value: u64,
+    data: &mut [u8],
+) -> Option<()> {
     let distance = value.wrapping_sub(place);
     match (processor, r_type?) {
         (Processor::X86_64, elf::R_X86_64_64) | (Processor::Aarch64, elf::R_AARCH64_ABS64) => {

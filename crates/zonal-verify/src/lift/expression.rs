@@ -162,7 +162,7 @@ impl fmt::Display for Atom {
             Self::ThreadPointer => f.write_str("thread"),
             Self::Load { number, .. } => write!(f, "load{number}"),
             Self::And { operands, mask } => {
-                let mut parts: Vec<String> = operands.iter().map(|operand| format!("({operand})")).collect();
+                let mut parts: Vec<String> = operands.iter().map(in_brackets).collect();
                 if *mask != u64::MAX {
                     parts.push(format!("{mask:#x}"));
                 }
@@ -189,17 +189,24 @@ impl fmt::Display for Expression {
                 (SMALL.., "") => write!(f, "{sign}{size:#x}"),
                 (_, "") => write!(f, "{sign}{size}"),
                 (1, _) => write!(f, "{sign}{what}"),
-                _ => write!(f, "{sign}{size} * ({what})"),
+                _ => write!(f, "{sign}{size} * {what}"),
             }
         };
         for (atom, &factor) in &self.terms {
-            write(factor, &atom.to_string())?;
+            let is_alone = factor == 1 && self.as_atom().is_some();
+            let is_short = is_alone || !matches!(atom, Atom::And { .. });
+            write(factor, &if is_short { atom.to_string() } else { format!("({atom})") })?;
         }
         if self.constant != 0 || self.terms.is_empty() {
             write(self.constant, "")?;
         }
         Ok(())
     }
+}
+
+/// Returns the text of an operand, in brackets unless it is one word.
+fn in_brackets(operand: &Expression) -> String {
+    if operand.as_atom().is_some() { operand.to_string() } else { format!("({operand})") }
 }
 
 #[cfg(test)]
