@@ -4,16 +4,19 @@
 //! address or a step may be the initial value of any register, but everything else must be the value that the contract
 //! defines.
 //!
-//! Related files: `contract.rs` has the contract, and `sequence.rs` executes the instructions.
+//! Related files: `contract.rs` has the contract, `results.rs` compares the registers after the commit, and
+//! `sequence.rs` executes the instructions.
 
-use zonal::platform::cpu_local::{Access, Field, LockWord, Popped};
+use zonal::platform::cpu_local::{Access, Field, LockWord};
 
+use super::area::area_of;
 use super::contract::{
-    AREA_CPU, AREA_DESCRIPTOR, CPU_BYTES, FREE_SLOTS, HEAD, Kind, SLOT_BYTES, SLOTS, WORD_BYTES, in_words,
-    is_after_test, offset_in_head,
+    AREA_CPU, CPU_BYTES, FREE_SLOTS, HEAD, Kind, SLOT_BYTES, SLOTS, WORD_BYTES, in_words, is_after_test,
+    offset_in_head,
 };
 use super::expression::{Atom, Expression};
 use super::machine::{Action, Condition, Event, Relation};
+use super::results::{Wrong, compare_results};
 use super::sequence::Lifted;
 use super::step::Fault;
 
@@ -21,52 +24,22 @@ impl Lifted {
     /// Returns the kind whose contract the sequence satisfies.
     ///
     /// # Errors
-    /// The first difference from the kind that the sequence satisfies longest.
+    /// The first difference from the kinds that the sequence satisfies longest.
     pub fn kind(&self) -> Result<Kind, Fault> {
-        let area = self.area()?;
-        let mut closest: Option<Difference> = None;
+        let area = area_of(self)?;
+        let mut differences = Vec::new();
         for kind in Kind::ALL {
             match Matcher::new(self, kind, &area).run() {
                 Ok(()) => return Ok(kind),
-                Err(difference) if closest.as_ref().is_none_or(|best| best.after < difference.after) => {
-                    closest = Some(difference);
-                }
-                Err(_) => {}
+                Err(difference) => differences.push(difference),
             }
         }
-        Err(closest.expect("every kind differs").fault)
-    }
-
-    /// Returns the address of the thread's area, in which the descriptor is stored.
-    fn area(&self) -> Result<Expression, Fault> {
-        let [event] = self.before.as_slice() else {
-            let (at, text) = self.before.first().map_or((0, ""), |event| (event.at, &event.text));
-            return Err(Fault::new(
-                at,
-                text,
-                "accesses memory; before the start, only the descriptor is stored",
-            ));
-        };
-        let thread = Expression::of(Atom::ThreadPointer);
-        match &event.action {
-            Action::Store { bytes: WORD_BYTES, address, value }
-                if value.as_constant() == Some(self.descriptor)
-                    && address
-                        .minus(&thread)
-                        .offset(AREA_DESCRIPTOR.wrapping_neg())
-                        .as_register()
-                        .is_some() =>
-            {
-                Ok(address.offset(AREA_DESCRIPTOR.wrapping_neg()))
-            }
-            other => {
-                let what = format!(
-                    "must store the descriptor's address {:#x} at thread + register + {AREA_DESCRIPTOR}; found {other}",
-                    self.descriptor
-                );
-                Err(Fault::new(event.at, &event.text, what))
-            }
-        }
+        let longest = differences.iter().map(|difference| difference.after).max();
+        differences.retain(|difference| Some(difference.after) == longest);
+        let Difference { at, text, found, .. } = differences.last().expect("every kind differs");
+        let of_this = differences.iter().filter(|difference| difference.at == *at);
+        let expected: Vec<&str> = of_this.map(|difference| difference.expected.as_str()).collect();
+        Err(Fault::new(*at, text, format!("differs: {}; found {found}", expected.join(", or "))))
     }
 }
 
@@ -74,7 +47,11 @@ impl Lifted {
 struct Difference {
     /// Number of equal steps before it.
     after: usize,
-    fault: Fault,
+    /// Address of the instruction.
+    at: u64,
+    text: String,
+    expected: String,
+    found: String,
 }
 
 /// The comparison of a sequence with one kind's contract.
@@ -128,7 +105,11 @@ impl<'a> Matcher<'a> {
             self.compare_access(access)?;
         }
         self.compare_end()?;
-        self.compare_results()
+        let (at, text) = &self.lifted.abort;
+        let pageset_slot = self.pageset_slot.as_ref().map(|(slot, register)| (slot, *register));
+        let value = if self.kind == Kind::Lock { &self.lock_word } else { &self.frame };
+        let results = compare_results(self.lifted, self.kind, value, pageset_slot);
+        results.map_err(|Wrong { expected, found }| self.difference(*at, text, &expected, found))
     }
 
     /// The CPU is loaded from the area, and the sequence fails if it is not the expected CPU or, where it is used as an
@@ -157,8 +138,9 @@ impl<'a> Matcher<'a> {
         let expected =
             format!("load {WORD_BYTES} bytes at register + {index}, the CPU's offset in the slots");
         let offset = self.load_at(&expected, |address| address.minus(&index).as_register().is_some())?;
+        let offset_of_head = offset.offset(HEAD);
         let expected =
-            format!("load {WORD_BYTES} bytes at register + {offset} + {HEAD}, the address of the head");
+            format!("load {WORD_BYTES} bytes at register + {offset_of_head}, the address of the head");
         let slot = |address: &Expression| address.offset(HEAD.wrapping_neg());
         let base = |address: &Expression| slot(address).minus(&offset).as_register();
         let address = match &self.event(&expected)?.action {
@@ -170,7 +152,7 @@ impl<'a> Matcher<'a> {
         Ok(())
     }
 
-    /// Any time after the lookup, the address of the slots may be loaded from the pageset slot.
+    /// Any time after the lookup, the address of the stack may be loaded from the pageset slot.
     fn take_slots_address(&mut self) {
         let (Some((slot, _)), None) = (&self.pageset_slot, &self.slots) else { return };
         let Some(event) = self.lifted.events.get(self.compared) else { return };
@@ -279,7 +261,8 @@ impl<'a> Matcher<'a> {
         if let Some(head) = &self.head {
             return Ok(head.clone());
         }
-        let expected = format!("{expected}, {WORD_BYTES} bytes at register + {offset}");
+        let plus = if offset == 0 { String::new() } else { format!(" + {offset}") };
+        let expected = format!("{expected}, {WORD_BYTES} bytes at register{plus}");
         let head = match &self.event(&expected)?.action {
             Action::Load { address, .. } | Action::Store { address, .. } => {
                 address.offset(offset.wrapping_neg())
@@ -356,49 +339,9 @@ impl<'a> Matcher<'a> {
         let (at, text) = &self.lifted.last;
         let is_commit = self.lifted.events.last().is_some_and(|last| last.at == *at);
         if is_commit {
-            Ok(())
-        } else {
-            Err(self.fault(*at, text, "end with the commit; found another instruction"))
+            return Ok(());
         }
-    }
-
-    /// The caller finds the result in a register, whether the sequence committed or was aborted.
-    fn compare_results(&self) -> Result<(), Difference> {
-        let (at, first) = &self.lifted.abort;
-        let (wanted, failure) = match self.kind {
-            Kind::Push => return Ok(()),
-            Kind::Pop | Kind::PopFrom => (&self.frame, "nothing"),
-            Kind::Lock => (&self.lock_word, "a locked lock word"),
-        };
-        let at_commit = |register| self.lifted.writes.iter().rfind(|write| write.register == register);
-        let result = match self.lifted.abort_writes.as_slice() {
-            [write] if write.value.as_constant().is_some_and(|bits| is_failure(self.kind, bits)) => {
-                write.register
-            }
-            _ => {
-                return Err(self.fault(*at, first, &format!("set one register to {failure} after an abort")));
-            }
-        };
-        let committed = at_commit(result).map(|write| &write.value);
-        if committed != Some(wanted) {
-            let committed = committed.map_or_else(|| result.to_owned(), ToString::to_string);
-            let what =
-                format!("leave {wanted} in {result}, where an abort leaves {failure}; found {committed}");
-            return Err(self.fault(*at, first, &what));
-        }
-        if self.lifted.abort_continues != self.lifted.continues {
-            let Lifted { continues, abort_continues, .. } = self.lifted;
-            let what = format!("continue at {continues:#x} after an abort; found {abort_continues:#x}");
-            return Err(self.fault(*at, first, &what));
-        }
-        // Wherever the sequence is aborted, this register contains the address of the first slot or of the CPU's slot.
-        let Some((slot, register)) = &self.pageset_slot else { return Ok(()) };
-        let mut writes = self.lifted.writes.iter().filter(|write| write.register == *register).peekable();
-        if writes.peek().is_none() || writes.any(|write| write.value != *slot) {
-            let what = format!("leave {slot} in {register}, and write nothing else to {register}");
-            return Err(self.fault(*at, first, &what));
-        }
-        Ok(())
+        Err(self.difference(*at, text, "end with the commit", "another instruction".to_owned()))
     }
 
     fn event(&self, expected: &str) -> Result<&'a Event, Difference> {
@@ -417,17 +360,17 @@ impl<'a> Matcher<'a> {
 
     fn differs_at(&self, event: Option<&Event>, expected: &str) -> Difference {
         match event {
-            Some(Event { at, text, action }) => self.fault(*at, text, &format!("{expected}; found {action}")),
+            Some(Event { at, text, action }) => self.difference(*at, text, expected, action.to_string()),
             None => {
                 let (at, text) = &self.lifted.last;
-                self.fault(*at, text, &format!("{expected}; found the end"))
+                self.difference(*at, text, expected, "the end".to_owned())
             }
         }
     }
 
-    fn fault(&self, at: u64, text: &str, what: &str) -> Difference {
-        let what = format!("differs: a {} must {what}", self.kind);
-        Difference { after: self.compared, fault: Fault::new(at, text, what) }
+    fn difference(&self, at: u64, text: &str, expected: &str, found: String) -> Difference {
+        let expected = format!("a {} must {expected}", self.kind);
+        Difference { after: self.compared, at, text: text.to_owned(), expected, found }
     }
 }
 
@@ -438,12 +381,5 @@ fn low_register(expression: &Expression) -> Option<&'static str> {
             operands.first().and_then(Expression::as_register)
         }
         _ => None,
-    }
-}
-
-fn is_failure(kind: Kind, bits: u64) -> bool {
-    match kind {
-        Kind::Lock => bits == LockWord::LOCKED.bits(),
-        _ => Popped::from_bits(bits) == Popped::NOTHING,
     }
 }

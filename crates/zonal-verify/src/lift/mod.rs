@@ -9,11 +9,13 @@
 //! `matching.rs` compares the result with `contract.rs`. The program `lift` prints what was found.
 
 mod aarch64;
+mod area;
 mod contract;
 mod elf;
 mod expression;
 mod machine;
 mod matching;
+mod results;
 mod sequence;
 mod step;
 mod x86_64;

@@ -233,7 +233,8 @@ impl Sequence {
     fn run_before_start(&self, machine: &mut Machine) -> Result<Vec<Event>, Fault> {
         let Descriptor { start, address, .. } = self.descriptor;
         for bytes in self.image.processor.lengths_before_start() {
-            let (mut tried, mut events, mut at) = (Machine::default(), Vec::new(), start - bytes);
+            let (mut tried, mut events, mut at) =
+                (Machine::default(), Vec::new(), start.wrapping_sub(*bytes));
             while at < start {
                 let Ok(step) = self.step(&mut tried, at) else { break };
                 record(&mut tried, &mut events, at, &step.text);

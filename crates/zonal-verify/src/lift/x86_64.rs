@@ -33,6 +33,7 @@ fn text_of(decoded: &Instruction) -> String {
     let options = formatter.options_mut();
     options.set_hex_prefix("0x");
     options.set_hex_suffix("");
+    options.set_uppercase_hex(false);
     options.set_branch_leading_zeros(false);
     options.set_space_after_operand_separator(true);
     formatter.format(decoded, &mut text);

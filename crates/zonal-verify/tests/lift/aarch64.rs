@@ -220,8 +220,8 @@ const CHANGES: &[Change] = &[
     Change {
         what: "the CPU is not compared",
         of: "push",
-        edits: &[("\"cmp {t:w}, {cpu:w}\"\n            \"b.ne 50f\"", "")],
-        says: Some(&["abort if load1 != the CPU in a register; found load2"]),
+        edits: &[("\"cmp {t:w}, {cpu:w}\"\n            \"b.ne 50f\"", r#""cmp {t:w}, {cpu:w}""#)],
+        says: Some(&["a push must abort if load1 != the CPU in a register, or"]),
     },
     Change {
         what: "a CPU after the last is accepted",
@@ -239,7 +239,7 @@ const CHANGES: &[Change] = &[
         what: "a remotely locked head is locked",
         of: "lock",
         edits: &[("cmn {t}, #2", "cmn {t}, #1")],
-        says: Some(&["must abort if load2 >= -2; found abort if load2 >= -1"]),
+        says: Some(&["a lock must abort if load2 >= -2; found abort if load2 >= -1"]),
     },
     Change {
         what: "a locked head is compared as a number with a sign",
@@ -341,7 +341,7 @@ const CHANGES: &[Change] = &[
         what: "the descriptor is stored in another field",
         of: "push",
         edits: &[(r#""str {t}, [{own}, #8]""#, r#""str {t}, [{own}, #16]""#)],
-        says: Some(&["must load the CPU"]),
+        says: Some(&["must store the descriptor's address", "found store of", "+ 16"]),
     },
     Change {
         what: "the area is not the thread's",

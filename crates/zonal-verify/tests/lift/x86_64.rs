@@ -15,10 +15,7 @@ const CHANGES: &[Change] = &[
         of: "pop",
         edits: &[
             (r#""mov {limit}, [{slot} + 8]""#, ""),
-            (
-                r#""add {slot}, [{current} + {t} * 8]""#,
-                r#""add {slot}, [{current} + {t} * 8]" "mov {current}, [{slot} + 8]""#,
-            ),
+            (r#""mov {head}, [{slot}]""#, r#""mov {head}, [{slot}]" "mov {current}, [{slot} + 8]""#),
             ("[{limit} + {t} * 4]", "[{current} + {t} * 4]"),
             ("current = in(reg) current", "current = inout(reg) current => _"),
         ],
@@ -199,13 +196,13 @@ const CHANGES: &[Change] = &[
         what: "the CPU is not compared",
         of: "pop_from",
         edits: &[(r#""jne 50f""#, "")],
-        says: Some(&["abort if load1 != the CPU in a register; found load2"]),
+        says: Some(&["a pop from a given slot must abort if load1 != the CPU in a register, or"]),
     },
     Change {
         what: "the wrong CPUs are accepted",
         of: "lock",
         edits: &[(r#""jne 50f""#, r#""je 50f""#)],
-        says: Some(&["abort if load1 != the CPU in a register; found abort if", "=="]),
+        says: Some(&["a lock must abort if load1 != the CPU in a register; found abort if", "=="]),
     },
     Change {
         what: "a CPU after the last is accepted",
@@ -229,7 +226,7 @@ const CHANGES: &[Change] = &[
         what: "a remotely locked head is locked",
         of: "lock",
         edits: &[("cmp {t}, -2", "cmp {t}, -1")],
-        says: Some(&["must abort if load2 >= -2; found abort if load2 >= -1"]),
+        says: Some(&["a lock must abort if load2 >= -2; found abort if load2 >= -1"]),
     },
     Change {
         what: "the lock word of a remote lock is stored",
@@ -334,7 +331,7 @@ const CHANGES: &[Change] = &[
         what: "the descriptor is stored in another field",
         of: "push",
         edits: &[("fs:[{area} + 8]", "fs:[{area} + 16]")],
-        says: Some(&["must load the CPU"]),
+        says: Some(&["must store the descriptor's address", "found store of", "+ 16"]),
     },
     Change {
         what: "the descriptor has flags",
