@@ -45,7 +45,7 @@ impl Lifted {
 
 /// A step that differs from the contract.
 struct Difference {
-    /// Number of equal steps before it.
+    /// Number of requirements that were satisfied before it.
     after: usize,
     /// Address of the instruction.
     at: u64,
@@ -68,6 +68,8 @@ struct Matcher<'a> {
     slots: Option<Expression>,
     lock_word: Expression,
     word: Expression,
+    /// Whether the last store stores the word plus or minus a step, as the kind requires.
+    has_step: bool,
     /// The sum or difference of the new word and the limit.
     limited: Option<Expression>,
     frame: Expression,
@@ -86,6 +88,7 @@ impl<'a> Matcher<'a> {
             slots: None,
             lock_word: Expression::default(),
             word: Expression::default(),
+            has_step: false,
             limited: None,
             frame: Expression::default(),
         }
@@ -200,7 +203,11 @@ impl<'a> Matcher<'a> {
         let value = self.load(&expected, bytes, &address, is_acquire)?;
         match field {
             Field::LockWord => self.lock_word = value,
-            Field::Word => self.word = value,
+            Field::Word => {
+                self.word = value;
+                self.new_word()?;
+                self.has_step = true;
+            }
             Field::PopLimit => self.limited = Some(self.new_word()?.plus(&value)),
             Field::PushLimit => self.limited = Some(value.minus(&self.new_word()?)),
             Field::Slot => self.frame = value,
@@ -370,7 +377,13 @@ impl<'a> Matcher<'a> {
 
     fn difference(&self, at: u64, text: &str, expected: &str, found: String) -> Difference {
         let expected = format!("a {} must {expected}", self.kind);
-        Difference { after: self.compared, at, text: text.to_owned(), expected, found }
+        Difference {
+            after: self.compared + usize::from(self.has_step),
+            at,
+            text: text.to_owned(),
+            expected,
+            found,
+        }
     }
 }
 

@@ -119,7 +119,7 @@ const CHANGES: &[Change] = &[
         what: "no test",
         of: "pop",
         edits: &[(r#""tst {other}, {lock_word}""#, ""), (r#""b.ne 50f""#, "")],
-        says: Some(&["must abort if ", "!= 0; found load7"]),
+        says: Some(&["must abort if ", "!= 0; found load8"]),
     },
     Change {
         what: "the test comes after the slot",
@@ -227,7 +227,7 @@ const CHANGES: &[Change] = &[
         what: "a CPU after the last is accepted",
         of: "pop",
         edits: &[(r#""b.hs 50f""#, r#""b.hi 50f""#)],
-        says: Some(&["abort if load1 >= the number of CPUs in a register; found abort if load1 >"]),
+        says: Some(&["a pop must abort if load1 >= the number of CPUs in a register, or"]),
     },
     Change {
         what: "the CPU is loaded from another field",
@@ -305,7 +305,7 @@ const CHANGES: &[Change] = &[
         what: "the commit address is too low",
         of: "pop",
         edits: &[("30b - 20b", "30b - 20b - 4")],
-        says: Some(&["must end with a store of load5 + register"]),
+        says: Some(&["follows the commit, where a jump over the signature must be"]),
     },
     Change {
         what: "the commit address is too high",

@@ -94,7 +94,7 @@ impl Function {
         let symbol = self.symbol(change);
         format!(
             "#[unsafe(no_mangle)]\npub unsafe fn {symbol}({parameters}) -> {result} {{\n    \
-             unsafe {{ {name}({arguments}) }}\n}}\n"
+             {name}({arguments})\n}}\n"
         )
     }
 }

@@ -208,7 +208,7 @@ const CHANGES: &[Change] = &[
         what: "a CPU after the last is accepted",
         of: "pop",
         edits: &[(r#""jae 50f""#, r#""ja 50f""#)],
-        says: Some(&["abort if load1 >= the number of CPUs in a register; found abort if load1 >"]),
+        says: Some(&["a pop must abort if load1 >= the number of CPUs in a register, or"]),
     },
     Change {
         what: "the CPU is loaded from another field",
