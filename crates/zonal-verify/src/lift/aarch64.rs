@@ -124,7 +124,7 @@ fn target(base: u64, operand: Operand) -> Result<u64, String> {
     }
 }
 
-/// Returns the width in bytes of the part of a register that is used.
+/// Returns the width of a register operand, in bytes.
 fn width(operand: Operand) -> Result<u32, String> {
     match operand {
         Operand::Register(size, _) | Operand::RegisterOrSP(size, _) | Operand::RegShift(_, _, size, _) => {

@@ -1,4 +1,4 @@
-//! The contract of each kind of sequence, from the lists of accesses next to `Head` and from the structures' layout.
+//! What each kind of sequence must do: the access lists next to `Head`, and the layout of the structures.
 //!
 //! Related files: `matching.rs` compares sequences with the contract.
 

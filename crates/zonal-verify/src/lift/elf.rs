@@ -17,7 +17,7 @@ use object::{
 
 /// Name of the section that contains the descriptors.
 pub(super) const DESCRIPTORS: &str = "__rseq_cs";
-/// Alignment of the addresses that the sections of an object get, and the gap between them.
+/// Alignment of an object's sections, and the gap between them.
 const SPACING: u64 = 4096;
 
 /// The processor that executes the instructions of an image.
@@ -154,7 +154,7 @@ impl Image {
         }
     }
 
-    /// Returns the bytes of each section of descriptors, with the section's address.
+    /// Returns each descriptor section's address and bytes.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = (u64, &[u8])> {
         let sections = self.sections.iter().filter(|section| section.is_descriptors);
         sections.map(|section| (section.address, section.data.as_slice()))
@@ -219,7 +219,7 @@ fn apply(
                 elf::R_AARCH64_ADD_ABS_LO12_NC => (value, 12, 10),
                 elf::R_AARCH64_ADR_PREL_PG_HI21 => {
                     let pages = (value >> 12).wrapping_sub(place >> 12);
-                    // The lowest two bits of the number of pages are in a field of their own.
+                    // The lowest two bits have a field of their own.
                     insert(data, pages, 2, 29)?;
                     (pages >> 2, 19, 5)
                 }

@@ -1,4 +1,4 @@
-//! Values of registers and addresses as expressions of what a sequence started with and loaded.
+//! Values in registers and addresses, as expressions over the initial registers and the loaded values.
 //!
 //! All arithmetic wraps at 64 bits. Equal expressions have equal values, whatever the registers contained; the reverse
 //! does not hold, because only sums and masks are simplified. An unusual but correct sequence can therefore be
@@ -41,7 +41,7 @@ pub struct Expression {
     constant: u64,
 }
 
-/// The mask of the lower half of a register.
+/// The mask that keeps a register's lower half.
 const LOW_HALF: u64 = u32::MAX as u64;
 
 impl Expression {
@@ -137,7 +137,7 @@ impl Expression {
         (self.terms.len() == 1 && factor == 1 && self.constant == 0).then_some(atom)
     }
 
-    /// Returns the name of the register if the expression is just the initial value of a register.
+    /// Returns the register's name if the expression is just its initial value.
     #[must_use]
     pub fn as_register(&self) -> Option<&'static str> {
         match self.as_atom() {

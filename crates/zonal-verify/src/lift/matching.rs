@@ -115,8 +115,8 @@ impl<'a> Matcher<'a> {
         results.map_err(|Wrong { expected, found }| self.difference(*at, text, &expected, found))
     }
 
-    /// The CPU is loaded from the area, and the sequence fails if it is not the expected CPU or, where it is used as an
-    /// index, if it is too large.
+    /// Compares how the CPU is loaded from the area and tested: it must be the expected CPU or, where it is an index,
+    /// below the number of CPUs.
     fn compare_cpu(&mut self) -> Result<(), Difference> {
         self.cpu = self.load("load the CPU", CPU_BYTES, &self.area.offset(AREA_CPU), false)?;
         let (relation, what) = match self.kind {
@@ -135,7 +135,7 @@ impl<'a> Matcher<'a> {
         if is_expected(condition) { self.next() } else { Err(self.differs(&expected)) }
     }
 
-    /// The pageset slot is the first slot plus the offset of the CPU, and contains the address of the head.
+    /// Compares the lookup: the pageset slot is the first slot plus the CPU's offset, and contains the head's address.
     fn compare_lookup(&mut self) -> Result<(), Difference> {
         let index = self.cpu.times(u64::from(WORD_BYTES));
         let expected =
@@ -155,7 +155,7 @@ impl<'a> Matcher<'a> {
         Ok(())
     }
 
-    /// Any time after the lookup, the address of the stack may be loaded from the pageset slot.
+    /// Takes a load of the stack's address from the pageset slot, which may occur any time after the lookup.
     fn take_slots_address(&mut self) {
         let (Some((slot, _)), None) = (&self.pageset_slot, &self.slots) else { return };
         let Some(event) = self.lifted.events.get(self.compared) else { return };
@@ -167,7 +167,7 @@ impl<'a> Matcher<'a> {
         }
     }
 
-    /// The sequence fails if a limit or the lock word forbids it.
+    /// Compares the test that makes the sequence fail if a limit or the lock word forbids it.
     fn compare_test(&mut self) -> Result<(), Difference> {
         let wanted = match &self.limited {
             Some(limited) => {
@@ -215,7 +215,7 @@ impl<'a> Matcher<'a> {
         Ok(())
     }
 
-    /// The value stored is the new word, the value that locks, or the frame in a register.
+    /// Compares a store: of the new word, of the value that locks, or of the frame in a register.
     fn compare_store(
         &mut self,
         field: Field,
@@ -338,7 +338,7 @@ impl<'a> Matcher<'a> {
         }
     }
 
-    /// The commit is the last instruction.
+    /// Requires that the commit is the last instruction.
     fn compare_end(&self) -> Result<(), Difference> {
         if let Some(event) = self.lifted.events.get(self.compared) {
             return Err(self.differs_at(Some(event), "do nothing after the commit"));
@@ -360,7 +360,7 @@ impl<'a> Matcher<'a> {
         Ok(())
     }
 
-    /// The next event differs from what is expected.
+    /// Returns how the next event differs from what is expected.
     fn differs(&self, expected: &str) -> Difference {
         self.differs_at(self.lifted.events.get(self.compared), expected)
     }

@@ -77,7 +77,7 @@ pub enum Error {
     },
 }
 
-/// Returns the sequences of a program, library, object, or archive of objects. Files without sequences have none.
+/// Returns the sequences in a program, library, object or archive. Files without sequences have none.
 ///
 /// # Errors
 /// The file cannot be read, or has damaged descriptors.
@@ -88,7 +88,7 @@ pub fn sequences(path: &Path) -> Result<Vec<Sequence>, Error> {
     sequence::sequences(images).map_err(|fault| Error::Descriptors { path: path_of_error(), fault })
 }
 
-/// Checks each sequence of a file against the contract, and returns how many of each kind there are.
+/// Checks each sequence in a file against the contract, and counts the kinds.
 ///
 /// # Errors
 /// The first sequence that breaks the contract; or the file cannot be read.
@@ -112,7 +112,7 @@ impl Counts {
         *self.0.entry(kind).or_default() += 1;
     }
 
-    /// Returns the number of sequences of a kind.
+    /// Returns how many sequences have this kind.
     #[must_use]
     pub fn of(&self, kind: Kind) -> usize {
         self.0.get(&kind).copied().unwrap_or(0)

@@ -67,7 +67,7 @@ impl Lifted {
 }
 
 impl Processor {
-    /// The signature in front of each abort: `RSEQ_SIG` of the C library's `sys/rseq.h`.
+    /// Returns the signature in front of each abort: `RSEQ_SIG` of the C library's `sys/rseq.h`.
     const fn signature(self) -> u32 {
         match self {
             Self::X86_64 => 0x5305_3053,

@@ -115,7 +115,7 @@ fn relation(mnemonic: Mnemonic) -> Option<Relation> {
     })
 }
 
-/// Returns the name of a register and the width in bytes of the part that is used.
+/// Returns a register's name, and the width of the part that is used, in bytes.
 fn name(register: Register) -> Result<(&'static str, u32), String> {
     match register {
         _ if register.is_gpr64() => Ok((NAMES[register.number()], 8)),
