@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
-use zonal_verify::lift::{Counts, Error, sequences};
+use zonal_verify::lift::{Counts, Error, Lifted, sequences};
 
 /// Checks the machine code of restartable sequences, for x86-64 and aarch64.
 #[derive(Parser)]
@@ -40,10 +40,10 @@ fn check(path: &Path, quiet: bool) -> Result<bool, Error> {
     let (mut counts, mut broken) = (Counts::default(), 0);
     for sequence in sequences(path)? {
         let lifted = sequence.lift();
-        let kind = lifted.as_ref().map_err(Clone::clone).and_then(|lifted| lifted.kind());
+        let kind = lifted.as_ref().map_err(Clone::clone).and_then(Lifted::kind);
         if !quiet || kind.is_err() {
             println!("{:#x} in {}:", sequence.start(), sequence.function());
-            for event in lifted.iter().flat_map(|lifted| lifted.events()) {
+            for event in lifted.iter().flat_map(Lifted::events) {
                 println!("  {:#x}  {:<36}  {}", event.at, event.text, event.action);
             }
         }
