@@ -121,7 +121,7 @@ const LAYERS: [Layers; 17] = [
     },
     Layers {
         name: "zonal-verify",
-        order: &["choices", "guest", "history", "proof", "stress", "soak", "targets"],
+        order: &["choices", "guest", "history", "lift", "proof", "stress", "soak", "targets"],
         circles: &[Circle {
             files: &["history/platform.rs", "history/reclaimer.rs"],
             why: "a platform and its reclaimer, which calls the allocator over that platform",

@@ -1,5 +1,6 @@
 //! Checks of the allocator as a whole: all histories of small worlds, random histories against a naive model, random
-//! programs on simulated machines, interleavings of threads, fuzzing, injected faults, and a soak test.
+//! programs on simulated machines, interleavings of threads, fuzzing, injected faults, a soak test, and
+//! the machine code of restartable sequences.
 //!
 //! This crate is not part of the allocator and is not published. Tests of single files and mechanisms are next to the
 //! code that they test, in `crates/zonal`.
@@ -7,6 +8,7 @@
 mod choices;
 pub mod guest;
 pub mod history;
+pub mod lift;
 pub mod proof;
 pub mod soak;
 pub mod stress;
