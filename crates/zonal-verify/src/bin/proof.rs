@@ -1,5 +1,5 @@
-//! `proof --z3 PROGRAM [--cvc5 PYTHON] [--short]` proves the invariants of the table of transitions, and runs the table in small
-//! worlds. If anything fails, the program says what and exits with code 1. Related files: `proof/` has the table and the proof.
+//! `proof --z3 PROGRAM [--cvc5 PYTHON] [--short]` proves what holds always in the table of transitions, and runs the table in
+//! small worlds. If anything fails, the program says what and exits with code 1. Related files: `proof/` has the table and the proof.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ use zonal_verify::proof::scenarios;
 use zonal_verify::proof::solver::Solver;
 use zonal_verify::proof::table::Table;
 
-/// Proves the invariants of the table of transitions.
+/// Proves the table of transitions, and runs it in worlds.
 #[derive(Parser)]
 struct Options {
     /// The solver Z3.

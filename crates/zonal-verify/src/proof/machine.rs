@@ -28,8 +28,8 @@ pub struct Size {
     pub frames: usize,
     /// How often each thread may begin to work on a pageset.
     pub operations: i8,
-    /// Rows that the setup takes, by the beginnings of their names. One thread takes them, and every state between two of its
-    /// operations is a beginning of the world.
+    /// Rows that the setup takes, by the beginnings of their names. One thread takes them, and the world begins in every
+    /// state between two operations.
     pub setup: &'static [&'static str],
     /// How often the thread of the setup may begin to work on a pageset.
     pub setups: i8,
@@ -166,7 +166,7 @@ impl<'t> Machine<'t> {
             state[self.places["pc"].0 + me as usize] = counter as i8;
             let rows = self.table.rows.iter().enumerate().filter(|(_, row)| chosen(row));
             let steps = rows.flat_map(|(at, row)| self.steps_of_row(me, at, row));
-            // The first part of a guard is that of the program counter.
+            // The first part of a guard tests the program counter.
             steps.filter(|step| step.when[0].eval(&state) == Some(1)).collect()
         };
         (0..self.table.enums["Pc"].len()).map(of_counter).collect()
@@ -276,7 +276,7 @@ impl<'t> Machine<'t> {
         self.instances(invariant).iter().map(|term| (invariant.name.clone(), self.code(term))).collect()
     }
 
-    /// Returns the term of an invariant for all values of its names.
+    /// Returns an invariant for all values that its names can have.
     pub(super) fn instances(&self, invariant: &Invariant) -> Vec<Term> {
         let mut choices = vec![BTreeMap::new()];
         for (name, sort) in &invariant.over {

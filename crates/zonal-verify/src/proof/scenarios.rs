@@ -73,7 +73,7 @@ fn world(mode: &'static str, roles: Vec<&'static [&'static str]>, slots: i8, fra
     }
 }
 
-/// Returns the worlds of two threads in every mode and pair of roles, and the worlds of frames and counters.
+/// Returns the worlds with two threads in every mode and pair of roles, and those for frames and counters.
 pub fn small() -> Vec<(String, Size)> {
     let mut worlds = Vec::new();
     for mode in MODES {

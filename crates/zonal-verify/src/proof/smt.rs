@@ -4,7 +4,7 @@
 //! the row is enabled, and after which the invariant does not hold. *Unsatisfiable* means that the row preserves the invariant,
 //! for any number of threads, CPUs, pagesets, areas and frames: their sorts have no bound.
 //!
-//! An invariant speaks of all values of its names. It is assumed for those terms that the row and the goal mention, and for
+//! An invariant holds for all values that its names can have. It is assumed for those terms that the row and the goal mention, and for
 //! what these lead to. Fewer assumptions could only make a proof fail, so that every proof that is found is right. No quantifier
 //! is left, so that both solvers decide every question.
 

@@ -33,7 +33,7 @@ pub enum Role {
     Ghost,
     /// A sum over all values of a variable.
     Sum(String),
-    /// A sum of the sizes of all frames in one of these places.
+    /// The total size of all frames in these places.
     Count {
         /// The variable with the sizes.
         size: String,

@@ -38,7 +38,7 @@ pub enum Op {
 pub enum Term {
     /// A number; false is 0 and true is 1.
     Number(i64),
-    /// A value of an enum, by the names of the enum and of the value.
+    /// A value of an enum, by the names that the enum and the value have.
     Value(String, String),
     /// A name that a row or an invariant binds, or `me`.
     Bound(String),

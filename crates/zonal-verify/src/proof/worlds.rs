@@ -1,4 +1,4 @@
-//! Small worlds in which the table itself runs: every order of the rows of all threads, from every state that a setup reaches.
+//! Small worlds in which the table itself runs: every order in which threads can take its rows, from every state that a setup reaches.
 //!
 //! A world has a few threads, pagesets and frames, and explores all states breadth first. Any thread may be preempted before
 //! each access, because every row is a step of its own. Each state is checked against all invariants of the table, so that a
