@@ -142,14 +142,14 @@ impl<'m, P: Platform> MachineState<'m, P> {
         &self,
         suits: impl FnOnce(&Zone<'m, P>, CpuInfo) -> bool,
     ) -> Option<PagesetSession<'_, 'm, P>> {
-        let cpu = self.current_cpu_info().filter(|_| self.is_plain())?;
+        let may_run = self.is_plain() && !self.shared.tuning().is_past();
+        let cpu = self.current_cpu_info().filter(|_| may_run)?;
         let zone = &self.zones[self.nodes[usize::from(cpu.node)].preferred_zone()?];
         // Before the lock: frame by frame, a run that uses another pageset comes here again.
         if !suits(zone, cpu) {
             return None;
         }
-        let guard = self.own_pageset(zone, cpu).filter(|guard| !guard.is_closed())?;
-        (!self.shared.tuning().is_past()).then_some(guard)
+        self.own_pageset(zone, cpu).filter(|guard| !guard.is_closed())
     }
 
     /// Reports `moved` frames (negative for frees) to the tuning rule, and updates the limits of the fast path.
