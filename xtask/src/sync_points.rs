@@ -104,7 +104,7 @@ impl Ordering {
 }
 
 impl Function {
-    /// Returns the name of the function with that of its type.
+    /// Returns the function's name with that of its type.
     fn path(&self) -> String {
         if self.owner.is_empty() { self.name.clone() } else { format!("{}::{}", self.owner, self.name) }
     }

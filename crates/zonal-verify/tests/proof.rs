@@ -35,6 +35,51 @@ fn every_row_has_questions_unless_it_changes_only_a_program_counter_or_a_lock() 
 }
 
 #[test]
+fn the_core_checks_itself_against_the_rows_of_the_table() {
+    let rows = Table::read().unwrap().rows_for_the_core();
+    let core = include_str!("../../zonal/transitions.in");
+    assert_eq!(core, rows, "crates/zonal/transitions.in must be:\n{rows}");
+}
+
+#[test]
+fn every_row_names_code_that_exists() {
+    let core = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../zonal/src");
+    for row in &Table::read().unwrap().rows {
+        let mut source = String::new();
+        for part in row.code.split(", ") {
+            let name = match part.split_once(' ') {
+                Some((file, name)) => {
+                    let path = core.join(file);
+                    source = std::fs::read_to_string(&path)
+                        .unwrap_or_else(|error| panic!("{}: {error}", row.name));
+                    name
+                }
+                None if part.ends_with(".rs") => {
+                    assert!(core.join(part).exists(), "{}: there is no {part}", row.name);
+                    continue;
+                }
+                None => part,
+            };
+            let last = name.rsplit("::").next().unwrap().trim_end_matches(|c| "[]0123456789".contains(c));
+            if last != "membarrier(2)" && !source.contains(last) {
+                let anywhere = walk(&core).iter().any(|text| text.contains(&format!("fn {last}")));
+                assert!(anywhere, "{}: there is no `{name}`", row.name);
+            }
+        }
+    }
+}
+
+/// Returns the texts of all sources in a folder.
+fn walk(folder: &std::path::Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries
+        .flat_map(
+            |path| if path.is_dir() { walk(&path) } else { vec![std::fs::read_to_string(path).unwrap()] },
+        )
+        .collect()
+}
+
+#[test]
 fn errors_in_a_table_name_the_line() {
     for (now, then, expected) in [
         ("lock[my] := Open, holder", "lock[my] := Opened, holder", "`Opened` is not known here"),

@@ -25,7 +25,7 @@ static ORDERING: LazyLock<Regex> = LazyLock::new(|| {
 static BEGINNING: LazyLock<Regex> = LazyLock::new(|| regex(r"^(Acquire|Release|AcqRel|SeqCst):"));
 /// What follows it: what is ordered, and the partners or the reason why there are none.
 static FORM: LazyLock<Regex> = LazyLock::new(|| regex(r"^ ([a-z]+) .+; (pairs with|unpaired:) ([^;]+?)\.?$"));
-/// A party outside the sources: a page of the manual, or a part of another program or of this thread.
+/// A party outside the sources: a page of the manual, or a part of another program or this thread.
 static OUTSIDE: LazyLock<Regex> =
     LazyLock::new(|| regex(r"^(?:[a-z_]+\([0-9]\)|(?:the|this) [A-Za-z ]+'s [a-z ]+)$"));
 
@@ -131,7 +131,7 @@ impl<'t> Lines<'t> {
         *self.comments.get(line.checked_sub(1)?)?
     }
 
-    /// Returns the lines of comments at the end of a line, above it, and above its statement.
+    /// Returns the lines with comments at their end, above it, and above its statement.
     fn comments_at(&self, line: usize, statement: usize) -> impl Iterator<Item = usize> {
         let is_alone = |line: &usize| self.comment(*line).is_some_and(|(_, has_code)| !has_code);
         let above = move |line: usize| (1..line).rev().take_while(is_alone);

@@ -1,4 +1,4 @@
-//! Tests of the check of sync points. Each mutant of two sources that pass is found at its line.
+//! Tests for the check of sync points. Each mutant of two sources that pass is found at its line.
 
 use std::path::PathBuf;
 

@@ -43,6 +43,8 @@ fn run(options: &Options) -> Result<(), ProofError> {
         let begin = Instant::now();
         let proved = check::prove(&table, &solver)?;
         println!("{}: {proved} questions proved in {:.1} s", solver.name(), begin.elapsed().as_secs_f64());
+        let (tests, impossible) = check::check_litmus(&solver)?;
+        println!("{}: {tests} litmus tests, of which {impossible} cannot end badly", solver.name());
     }
     worlds(&table, "small worlds", &scenarios::small(), true)?;
     if options.short {

@@ -14,7 +14,7 @@ use super::{aarch64, x86_64};
 
 /// Size of a descriptor in bytes.
 const DESCRIPTOR_BYTES: usize = 32;
-/// Size of the signature in front of an abort, in bytes.
+/// Size of an abort's signature, in bytes.
 const SIGNATURE_BYTES: u64 = 4;
 /// Size of the longest instruction, in bytes.
 const INSTRUCTION_BYTES_MAX: u64 = 15;

@@ -9,6 +9,7 @@ use std::thread;
 use thiserror::Error;
 
 use crate::proof::defect;
+use crate::proof::litmus;
 use crate::proof::mutants::{matches, mutants, survivors};
 use crate::proof::scenarios;
 use crate::proof::smt::{self, Question, Script};
@@ -56,6 +57,26 @@ pub fn prove(table: &Table, solver: &Solver) -> Result<usize, ProofError> {
         format!("{}: {row} does not preserve {}: {answer:?}", solver.name(), question.invariant)
     };
     Err(ProofError::Wrong(open.iter().map(line).collect::<Vec<_>>().join("\n")))
+}
+
+/// Asks a solver whether each litmus test's bad outcome is possible; returns the number of tests and how many are impossible.
+///
+/// # Errors
+/// Returns an error that names the test with another answer than expected.
+pub fn check_litmus(solver: &Solver) -> Result<(usize, usize), ProofError> {
+    let scripts = litmus::scripts();
+    let answers = in_parallel(&scripts, |(_, text, _)| solver.run(text))?;
+    for ((name, _, impossible), answer) in scripts.iter().zip(answers) {
+        let expected = if *impossible { "unsat" } else { "sat" };
+        if answer.trim() != expected {
+            let answer = answer.trim();
+            return Err(ProofError::Wrong(format!(
+                "{}: {name}: {answer} instead of {expected}",
+                solver.name()
+            )));
+        }
+    }
+    Ok((scripts.len(), scripts.iter().filter(|(.., impossible)| *impossible).count()))
 }
 
 /// What the mutants of the table showed.

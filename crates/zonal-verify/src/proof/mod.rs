@@ -5,6 +5,7 @@
 
 pub mod check;
 pub mod defect;
+pub mod litmus;
 mod machine;
 pub mod mutants;
 pub mod scenarios;

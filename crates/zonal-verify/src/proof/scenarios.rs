@@ -25,7 +25,7 @@ const SETUP: &[&str] = &[
 
 /// What a thread of a world does: pop a frame, free and push one, work under its own CPU's lock, or drain from another CPU.
 const ROLES: [&[&str]; 4] = [
-    &["pop", "alloc.mark"],
+    &["pop", "alloc.mark", "retire.poisoned"],
     &["free.claim", "push"],
     &["own", "locks", "held.open", "held.pop", "held.push_slot", "held.push_word", "held.use", "held.put_"],
     &[

@@ -192,6 +192,20 @@ impl Table {
         self.rows.iter().find(|row| row.name == name)
     }
 
+    /// Returns the source with the rows that change a frame's state, against which the core checks itself.
+    pub fn rows_for_the_core(&self) -> String {
+        let mut text = "// The rows of `crates/zonal-verify/src/proof/transitions.txt` that change a frame's state: name, state before, \
+                        state after.\n// `cargo test -p zonal-verify --test proof` compares the two.\n\
+                        const STATE_ROWS: &[(&str, &str, &str)] = &[\n"
+            .to_owned();
+        for row in &self.rows {
+            if let Some((from, to)) = &row.states {
+                text.push_str(&format!("    (\"{}\", \"{from}\", \"{to}\"),\n", row.name));
+            }
+        }
+        text + "];\n"
+    }
+
     /// Returns the sort of a term, where `bound` gives those of bound names.
     pub fn sort_of(&self, term: &Term, bound: &BTreeMap<String, String>) -> String {
         match term {

@@ -1,4 +1,4 @@
-//! Terms of the table of transitions: how they are read, resolved and changed.
+//! Terms in the table: how they are read, resolved and changed.
 //!
 //! A term is a number, a name, a read of a variable, or an operation. Names that the table defines are replaced when a term
 //! is read, so that only variables, bound names and numbers are left. Booleans and enum values are numbers, too.

@@ -1,6 +1,6 @@
 //! Checks that the machine code of restartable sequences satisfies the contract, and that broken sequences do not.
 //!
-//! The sequences of this program are those of a pool. Those for each processor are also compiled from their source
+//! This program has the sequences of a pool. Those for each processor are also compiled from their source
 //! file, as written and with small changes that break the contract. Related files: `compiled.rs` compiles them, and
 //! `x86_64.rs` and `aarch64.rs` list the changes.
 

@@ -192,7 +192,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         (u128::from(frames.get()) * u128::from(self.page_bytes) / 1024) as u64
     }
 
-    /// Returns an error if the pagesets of a zone have too few slots for a past form of tuning.
+    /// Returns an error if a zone's pagesets have too few slots for a past form of tuning.
     fn check_slots(&self, zone: &Zone<'_, P>) -> Result<(), ConfigError> {
         let sharing = if zone.own_cpus == 0 { zone.cpus } else { zone.own_cpus };
         let needed = largest_high_max(zone.span.count, sharing, self.page_bytes);

@@ -351,12 +351,12 @@ mod tests {
         let zone = &allocator.state.zones[1];
         let last = zone.span.end().get() - 16;
         let frame = zone.offset(Pfn::new(last));
-        zone.frames.set(frame, FrameState::Allocated(Order::new(5).unwrap(), PageKind::User));
+        zone.frames.overwrite(frame, FrameState::Allocated(Order::new(5).unwrap(), PageKind::User));
         let fault = allocator.verify().err().map(|error| error.fault);
         assert_eq!(fault, Some(Fault::BlocksOverlap(Pfn::new(last))), "it is not aligned either");
-        zone.frames.set(frame, FrameState::Free);
+        zone.frames.overwrite(frame, FrameState::Free);
         let (frame, order) = (zone.offset(Pfn::new(0xc000)), Order::new(14).unwrap());
-        zone.frames.set(frame, FrameState::Allocated(order, PageKind::User));
+        zone.frames.overwrite(frame, FrameState::Allocated(order, PageKind::User));
         let fault = allocator.verify().err().map(|error| error.fault);
         assert_eq!(fault, Some(Fault::BeyondZone(Pfn::new(0xc000))));
     }
@@ -400,16 +400,16 @@ mod tests {
         let far = (0..end).rev().find(|&frame| zone.free_areas.count_free(frame, 1) == 1).unwrap();
         assert_eq!(zone.free_areas.count_free(near, 1), 1);
         for frame in [near, far] {
-            zone.frames.set(frame, FrameState::Allocated(Order::PAGE, PageKind::User));
+            zone.frames.overwrite(frame, FrameState::Allocated(Order::PAGE, PageKind::User));
             let fault = allocator.verify().err().map(|error| error.fault);
             assert_eq!(fault, Some(Fault::FrameTwice(zone.pfn(frame))));
-            zone.frames.set(frame, FrameState::Free);
+            zone.frames.overwrite(frame, FrameState::Free);
         }
         // The third frame is within the block.
-        zone.frames.set(first + 3, FrameState::Allocated(Order::PAGE, PageKind::User));
+        zone.frames.overwrite(first + 3, FrameState::Allocated(Order::PAGE, PageKind::User));
         let fault = allocator.verify().err().map(|error| error.fault);
         assert_eq!(fault, Some(Fault::BlocksOverlap(zone.pfn(first + 3))));
-        zone.frames.set(first + 3, FrameState::Free);
+        zone.frames.overwrite(first + 3, FrameState::Free);
         allocator.free(block.first, block.order).unwrap();
         allocator.verify().unwrap();
     }

@@ -97,12 +97,14 @@ impl<'a, P: Platform> PagesetGuard<'a, P> {
     /// Sets the word.
     #[inline]
     pub(super) fn set_word(&self, word: PagesetWord) {
+        self.pageset.head.assert_locked();
         self.pageset.head.word.store(word.bits(), Relaxed);
     }
 
     /// Sets the limits of pops and pushes without the lock.
     #[inline]
     pub(super) fn set_limits(&self, pop_limit: u64, push_limit: u64) {
+        self.pageset.head.assert_locked();
         self.pageset.head.pop_limit.store(pop_limit, Relaxed);
         self.pageset.head.push_limit.store(push_limit, Relaxed);
     }

@@ -120,7 +120,7 @@ pub(crate) struct CachedOrders {
 }
 
 impl CachedOrders {
-    /// Returns the orders of which at most `smaller` are below that of 2 MiB. By default all are cached.
+    /// Returns the cached orders: that of 2 MiB, and at most `smaller` below it. By default all are cached.
     pub(crate) fn new(huge: Order, smaller: u8) -> Self {
         Self { huge, smaller: huge.get().min(smaller).clamp(SMALL_ORDERS, HUGE as u8) }.checked()
     }

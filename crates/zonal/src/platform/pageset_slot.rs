@@ -138,9 +138,23 @@ impl<P: Platform> Head<P> {
     /// Unlocks a locked head.
     #[inline(always)]
     pub(crate) fn open(&self) {
+        self.assert_locked();
         // The platform's restartable sequences acquire the lock word, too.
         // Release: publishes the holder's writes; pairs with `Head::load_lock_word`, `TryLock::lock`, `lock_remotely`.
         self.lock_word.store(LockWord::OPEN.bits(), Release);
+    }
+
+    /// Panics in builds with `--cfg zonal_transitions` if the head is not locked: only the holder takes the rows
+    /// that begin with `held` in the table of transitions.
+    #[inline(always)]
+    pub(crate) fn assert_locked(&self) {
+        if cfg!(zonal_transitions) {
+            let lock_word = LockWord(self.lock_word.load(Relaxed)); // relaxed: the caller has stored it
+            assert!(
+                lock_word.is_locked(),
+                "a pageset is changed by a thread that has not locked it: {lock_word:?}"
+            );
+        }
     }
 
     /// Prepares the head of a pageset whose stack has `slots` slots, which no session has used yet. Every pop and push

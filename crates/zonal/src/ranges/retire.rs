@@ -178,7 +178,7 @@ mod tests {
             let frames = FrameRange { start: frame, count: order.pages() };
             allocator.alloc_range(frames, PageKind::User).unwrap();
             assert_eq!(allocator.retire(frame), Ok(Retirement::WhenFreed));
-            zone.frames.set(zone.offset(frame), FrameState::Allocated(order, PageKind::User));
+            zone.frames.overwrite(zone.offset(frame), FrameState::Allocated(order, PageKind::User));
             allocator.free(frame, order).unwrap();
         }
         allocator.offline_memory(gone).unwrap();

@@ -48,7 +48,7 @@ impl ZonelistCache {
     }
 }
 
-/// A past form of the scan. All classes of scans share one full bit for each zone of a zonelist.
+/// A past form of the scan. All classes of scans share one full bit for each zone in a zonelist.
 ///
 /// While a past form is selected, each reclaim covers one zone, as in Linux before 4.8, instead of a whole node, and node
 /// reclaim ignores [`reclaim_distance`](crate::Config::reclaim_distance), which was introduced later. The last scan before

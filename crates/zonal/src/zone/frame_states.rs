@@ -14,6 +14,7 @@ use crate::platform::whole_words::WORD_FRAMES;
 use crate::platform::{Atomic, Platform};
 use crate::units::{Order, PageKind};
 use crate::zone::frame_state::{CACHED, FREE, FrameState, NOT_MANAGED, ORDER_MASK, QUARANTINED, kind_of};
+use crate::zone::transitions;
 
 /// Number of frames in a section. A zone's base is a multiple of this number (`layout.rs`).
 pub(crate) const SECTION: u64 = 1 << 12;
@@ -43,6 +44,7 @@ pub(crate) fn mark_freed<A: Atomic<u8>>(
     cached: u8,
     invalid_free: InvalidFree,
 ) -> Result<(), u8> {
+    transitions::check(allocated, cached);
     match invalid_free {
         // Relaxed: a failure is only reported.
         // AcqRel: takes the owner's mark, publishes its writes; pairs with `mark_popped`, `step_byte`, `replace_all`.
@@ -187,6 +189,7 @@ impl<'m, P: Platform> FrameTable<'m, P> {
     #[inline]
     pub(crate) fn mark_word_freed(&self, first: u32, invalid_free: InvalidFree) -> usize {
         let allocated = allocated_page(PageKind::User);
+        transitions::check(allocated, CACHED_PAGE);
         match invalid_free {
             InvalidFree::Exact => self.states[first as usize..]
                 .first_chunk()
@@ -198,6 +201,7 @@ impl<'m, P: Platform> FrameTable<'m, P> {
 
     #[inline]
     fn replace_word(&self, first: u32, from: u8, to: u8) -> bool {
+        transitions::check(from, to);
         self.states[first as usize..].first_chunk().is_some_and(|word| P::replace_all(word, from, to))
     }
 
@@ -375,8 +379,17 @@ impl<'m, P: Platform> FrameTable<'m, P> {
     }
 
     fn put(&self, frame: u64, byte: u8) {
+        if cfg!(any(debug_assertions, zonal_transitions)) {
+            transitions::check(self.states[frame as usize].load(Relaxed), byte); // relaxed: no other CPU changes it
+        }
         // Release: publishes what was done with the frame; pairs with `step_byte`, `state_acquired`, `exchange`.
         self.states[frame as usize].store(byte, Release);
+    }
+
+    /// Overwrites a state, as a stray store would.
+    #[cfg(test)]
+    pub(crate) fn overwrite(&self, frame: u32, state: FrameState) {
+        self.cell(frame).store(state.encode(), Relaxed); // relaxed: only one thread runs in such a test
     }
 
     /// Sets the state of `frame`, which no other CPU may change.
@@ -389,6 +402,7 @@ impl<'m, P: Platform> FrameTable<'m, P> {
     /// # Errors
     /// Returns the state found if it is another one.
     pub(crate) fn exchange(&self, frame: u32, from: FrameState, to: FrameState) -> Result<(), FrameState> {
+        transitions::check(from.encode(), to.encode());
         // Relaxed: a failure is only reported.
         // AcqRel: takes and publishes what was done with the frame; pairs with `FrameTable::put`, `step_byte`.
         let exchanged = self.cell(frame).compare_exchange(from.encode(), to.encode(), AcqRel, Relaxed);
@@ -399,6 +413,7 @@ impl<'m, P: Platform> FrameTable<'m, P> {
 /// Replaces the state `from` of a block by `to`; returns `false` if the block has another state.
 #[inline]
 fn step_byte<A: Atomic<u8>>(cell: &A, from: u8, to: u8) -> bool {
+    transitions::check(from, to);
     // A separate load and store are enough, because only the holder of the block changes its state here. The check
     // finds second copies of a block that racing frees made under `InvalidFree::Checked`.
     // Acquire: takes the last owner's writes; pairs with `mark_freed`, `exchange_leading`, `replace_all`, `put`.

@@ -23,6 +23,7 @@ pub(crate) mod quarantine;
 pub(crate) mod runs;
 pub(crate) mod shared;
 pub(crate) mod stalls;
+pub(crate) mod transitions;
 
 use core::sync::atomic::Ordering::Relaxed;
 
