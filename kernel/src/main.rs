@@ -9,11 +9,13 @@
 //! - `handlers.rs`, `local_apic.rs` and `tasks.rs`: a timer that preempts tasks at any instruction;
 //! - `race.rs`, `upkeep.rs`, `owners.rs`, `page_cache.rs` and `paging.rs`: tasks that use the allocator on all CPUs at
 //!   once, and check every frame;
+//! - `conformance.rs`: the scenarios that test the embedding before the tasks start;
 //! - `report.rs` and `measure.rs`: what it prints, and calls whose instructions are counted.
 #![no_std]
 #![no_main]
 
 mod boot;
+mod conformance;
 mod console;
 mod cpu;
 mod firmware;
@@ -91,6 +93,7 @@ extern "C" fn kernel_main(start: u32) -> ! {
         measure::run();
         exit();
     }
+    conformance::run(firmware.processors.len());
     run(firmware.processors.len(), seconds);
     report::print_counts();
     report::print_files();

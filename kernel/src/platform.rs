@@ -80,7 +80,8 @@ pub(crate) fn start_allocator(firmware: &Firmware, memory: &mut BootMemory) {
 }
 
 impl Kernel {
-    fn new() -> Self {
+    /// Creates the environment of a new allocator.
+    pub(crate) fn new() -> Self {
         Self {
             ticks: AtomicU64::new(0),
             access: Pinned(Requests),

@@ -16,7 +16,7 @@ use crate::firmware::FRAME_BYTES;
 use crate::handlers::{Context, YIELD};
 use crate::platform::{Kernel, pinned};
 use crate::sync::Mutex;
-use crate::{owners, race, smp};
+use crate::{conformance, owners, race, smp};
 
 /// The largest number of tasks.
 pub(crate) const TASKS_MAX: usize = 64;
@@ -130,6 +130,7 @@ pub(crate) fn idle() -> ! {
         if cpu.should_park.load(Acquire) {
             park(cpu);
         }
+        conformance::run_job(cpu);
         interrupts::enable_and_hlt();
     }
 }

@@ -16,9 +16,10 @@ const TESTING: &str = "zonal-testing";
 type Arrow = (&'static str, &'static [&'static str]);
 
 /// The crates that embedders and users build. None of them may use a crate that is missing here.
-const BUILT: [Arrow; 7] = [
+const BUILT: [Arrow; 8] = [
     // Its tests replay the past forms.
     ("zonal", &["zonal-history"]),
+    ("zonal-conformance", &["zonal"]),
     ("zonal-history", &["zonal"]),
     ("zonal-model", &["zonal", "zonal-history"]),
     ("zonal-linux", &["zonal", "zonal-history", "zonal-model"]),
@@ -70,8 +71,8 @@ const DEVELOPMENT: [Arrow; 2] = [(TESTING, &[]), ("xtask", &[])];
 
 /// Crates whose tests may use more than the crates themselves.
 const TESTS: [Arrow; 1] = [
-    // Pools are compared with what the kernel's rules predict for the presets.
-    ("zonal-linux", &["zonal-machine"]),
+    // Pools are compared with what the kernel's rules predict for the presets. The scenarios run on their platform.
+    ("zonal-linux", &["zonal-conformance", "zonal-machine"]),
 ];
 
 /// Returns every dependency that is not allowed, and every crate that is missing in the table.

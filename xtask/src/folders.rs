@@ -37,7 +37,7 @@ struct Circle {
     why: &'static str,
 }
 
-const LAYERS: [Layers; 17] = [
+const LAYERS: [Layers; 18] = [
     Layers {
         name: "zonal",
         order: &[
@@ -247,6 +247,25 @@ const LAYERS: [Layers; 17] = [
             why: "after a fork, every table of the child is made usable",
         }],
         by_file: false,
+    },
+    Layers {
+        name: "zonal-conformance",
+        order: &[
+            "rule",
+            "harness",
+            "watched",
+            "world",
+            "report",
+            "turns",
+            "duel",
+            "operations",
+            "load",
+            "pagesets",
+            "primitives",
+            "handlers",
+        ],
+        circles: &[],
+        by_file: true,
     },
     Layers {
         name: "zonal-history",

@@ -12,8 +12,9 @@ use crate::style::{is_unsafe, sources};
 /// The inventory, relative to the root.
 const INVENTORY: &str = "docs/unsafe.md";
 /// Crates that are published or installed as libraries.
-const CRATES: [&str; 11] = [
+const CRATES: [&str; 12] = [
     "zonal",
+    "zonal-conformance",
     "zonal-history",
     "zonal-model",
     "zonal-machine",

@@ -49,6 +49,7 @@ const CRATES: &[&str] = &[
     "zonal-bench",
     "zonal-c",
     "zonal-cli",
+    "zonal-conformance",
     "zonal-history",
     "zonal-lab",
     "zonal-linux",

@@ -224,7 +224,7 @@ fn differences(text: &str) -> Option<Vec<&str>> {
 
 /// Returns how long a race may take in all, in an emulated machine.
 fn patience(seconds: u64) -> Duration {
-    Duration::from_secs(120 + 3 * seconds)
+    Duration::from_secs(180 + 3 * seconds)
 }
 
 #[cfg(test)]

@@ -18,7 +18,10 @@ use std::path::{Path, PathBuf};
 
 /// The packages around the core whose mutants are tested, and the packages that each or its [tests](tests_of) use.
 pub(super) const AROUND: [(&str, &[&str]); 5] = [
-    ("zonal-linux", &["zonal", "zonal-history", "zonal-model", "zonal-machine", "zonal-testing"]),
+    (
+        "zonal-linux",
+        &["zonal", "zonal-conformance", "zonal-history", "zonal-model", "zonal-machine", "zonal-testing"],
+    ),
     ("zonal-model", &["zonal", "zonal-history", "zonal-machine", "zonal-testing"]),
     ("zonal-machine", &["zonal", "zonal-history", "zonal-model", "zonal-testing"]),
     ("zonal-workload", &["zonal"]),

@@ -24,6 +24,8 @@ mod settings;
 mod trim;
 
 mod callback;
+#[cfg(test)]
+mod conformance;
 mod core;
 mod core_ref;
 mod cpu_map;

@@ -264,7 +264,8 @@ pub trait Platform: Send + Sync {
         Self: Sized;
 
     /// Returns the time of a coarse clock. A call should cost about one load, and the clock should advance at least
-    /// every 10 ms.
+    /// every 10 ms. It must not go back or wrap. If it does, requests still succeed, but what is due after a second may be
+    /// late.
     fn now(&self) -> Moment;
 
     /// Pauses briefly while the caller waits for another CPU. The argument is the number of earlier calls during the

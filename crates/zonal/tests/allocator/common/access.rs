@@ -3,7 +3,7 @@
 //!
 //! Any thread may act for any CPU, so a mutex for each CPU stands for its disabled interrupts. The mutex is locked only
 //! during one operation on a head; threads that run at once therefore see all interleavings of operations. Related
-//! files: `platforms/pinned_cpus.rs` races CPUs that run with interrupts off for a whole call.
+//! files: the tests of `zonal-conformance` race CPUs that run with interrupts off for a whole call.
 
 use std::sync::{Mutex, PoisonError};
 
