@@ -60,7 +60,7 @@ impl Harness for Machine {
             }
         }
         without_interrupts(|| run_job(cpu::current()));
-        // Acquire: pairs with the release in `run_job`.
+        // Acquire: takes the jobs' writes; pairs with `run_job`.
         while RUNNING.load(Acquire) > 0 {
             without_interrupts(wait_a_little);
         }
@@ -95,7 +95,8 @@ pub(crate) fn run_job(cpu: &Cpu) {
     interrupts::enable();
     work();
     interrupts::disable();
-    RUNNING.fetch_sub(1, Release); // pairs with the acquire in `Machine::run`
+    // Release: publishes the job's writes; pairs with `Machine::run`.
+    RUNNING.fetch_sub(1, Release);
 }
 
 /// Runs all scenarios on the calling CPU, which is the first. The others are in their idle loops.

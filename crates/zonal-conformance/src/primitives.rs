@@ -83,13 +83,13 @@ impl<H: Harness> Kit<'_, H> {
                 let [returned, exchanged] = [const { AtomicU32::new(0) }; 2];
                 let accesses = self.step_on_two(pause, &|me| {
                     let bit = 1 << me as u8;
-                    add.fetch_add(value(1), AcqRel);
-                    or.fetch_or(value(bit), AcqRel);
-                    and.fetch_and(value(7 - bit), AcqRel);
-                    let before = swap.swap(value(bit), AcqRel);
+                    add.fetch_add(value(1), Relaxed);
+                    or.fetch_or(value(bit), Relaxed);
+                    and.fetch_and(value(7 - bit), Relaxed);
+                    let before = swap.swap(value(bit), Relaxed);
                     let bits = [1, 2].into_iter().find(|&bit| before == value(bit)).unwrap_or(0);
                     returned.fetch_add(u32::from(bits), Relaxed);
-                    let is_first = exchange.compare_exchange(value(0), value(bit), AcqRel, Relaxed).is_ok();
+                    let is_first = exchange.compare_exchange(value(0), value(bit), Relaxed, Relaxed).is_ok();
                     exchanged.fetch_add(u32::from(is_first), Relaxed);
                 })?;
                 let [add, or, and, swap] = [&add, &or, &and, &swap].map(|cell| cell.load(Relaxed));
@@ -107,7 +107,7 @@ impl<H: Harness> Kit<'_, H> {
         }
         for _ in 0..self.harness.rounds() {
             let (add, jobs) = (C::new(value(0)), self.harness.cpus().len().min(2) as u8);
-            self.step_freely(&|_| _ = add.fetch_add(value(1), AcqRel));
+            self.step_freely(&|_| _ = add.fetch_add(value(1), Relaxed));
             check("fetch_add", add.load(Relaxed) == value(jobs * REPETITIONS as u8))?;
         }
         Ok(())
@@ -266,10 +266,12 @@ impl<H: Harness> Kit<'_, H> {
                 sent.store(at, Relaxed); // relaxed: the wake-up orders it
                 harness.call(&mut || platform.wake_background_reclaim(node(0)));
             }
-            has_ended.store(true, Release); // pairs with the acquire of the last look
+            // Release: publishes the last wake-up; pairs with `race_of_wake_ups`.
+            has_ended.store(true, Release);
         };
         let takes = || {
             loop {
+                // Acquire: takes the last wake-up; pairs with `race_of_wake_ups`.
                 let is_last = has_ended.load(Acquire);
                 if take() {
                     seen.store(sent.load(Relaxed), Relaxed);

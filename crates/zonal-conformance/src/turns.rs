@@ -48,7 +48,7 @@ impl Turns {
     }
 
     fn wait(&self, me: Side, wait: impl Fn()) {
-        // Acquire: pairs with the release in `give` and `end`, so that the job sees the other's writes.
+        // Acquire: takes the other job's writes; pairs with `give`, `end`.
         while self.holder.load(Acquire) != me as u32 {
             wait();
         }
@@ -58,7 +58,8 @@ impl Turns {
     fn give(&self, me: Side, wait: impl Fn()) {
         // Relaxed: the other job has ended before it gave its last turn.
         if self.ended[me.other() as usize].load(Relaxed) == 0 {
-            self.holder.store(me.other() as u32, Release); // pairs with the acquire in `wait`
+            // Release: publishes this job's writes; pairs with `wait`.
+            self.holder.store(me.other() as u32, Release);
             self.wait(me, wait);
         }
     }
@@ -82,7 +83,8 @@ impl Turns {
 
     fn end(&self, me: Side) {
         self.ended[me as usize].store(1, Relaxed); // relaxed: ordered by the store below
-        self.holder.store(me.other() as u32, Release); // pairs with the acquire in `wait`
+        // Release: publishes this job's writes; pairs with `wait`.
+        self.holder.store(me.other() as u32, Release);
     }
 }
 

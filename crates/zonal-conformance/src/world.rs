@@ -78,12 +78,13 @@ impl Note {
         if self.state.compare_exchange(0, 1, Relaxed, Relaxed).is_ok() {
             let text = Text::new(text);
             self.text.iter().zip(text.bytes).for_each(|(cell, byte)| cell.store(byte, Relaxed));
-            self.state.store(2, Release); // pairs with the acquire in `read`
+            // Release: publishes the text; pairs with `read`.
+            self.state.store(2, Release);
         }
     }
 
     pub(crate) fn read(&self) -> Option<Text> {
-        // Acquire: pairs with the release in `write`.
+        // Acquire: takes the text; pairs with `write`.
         (self.state.load(Acquire) == 2).then(|| {
             let bytes = array::from_fn(|at| self.text[at].load(Relaxed));
             Text { bytes, len: bytes.iter().position(|&byte| byte == 0).unwrap_or(NOTE_BYTES) }
@@ -187,7 +188,7 @@ impl<'w, H: Harness> World<'w, H> {
                 return self.note.write(format_args!("frame {frame} was allocated, which the machine lacks"));
             };
             let bit = 1 << (at % 64);
-            // AcqRel: orders the owners of a frame.
+            // AcqRel: takes the last owner's writes, publishes this one's; pairs with `mark`.
             let before = if is_owned { word.fetch_or(bit, AcqRel) } else { word.fetch_and(!bit, AcqRel) };
             if is_owned && before & bit != 0 {
                 self.note.write(format_args!("frame {frame} was allocated twice"));

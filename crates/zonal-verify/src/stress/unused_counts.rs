@@ -15,7 +15,7 @@ use zonal::units::{NodeId, PageCount, Pfn};
 use super::unused::{LiveFence, one};
 use super::world::World;
 
-/// How many frames of a zone are out of use.
+/// How many frames in a zone are out of use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Counts {
     fenced: u64,
@@ -70,7 +70,7 @@ impl World<'_, '_, '_, '_> {
         Ok(())
     }
 
-    /// Returns how many frames of a range are out of use. Fences must not cross the range's ends.
+    /// Returns how many frames in a range are out of use. Fences must not cross the range's ends.
     fn unused_in(&self, frames: &FrameRange) -> Counts {
         let mut counts = Counts { fenced: 0, retired: [0; PageKind::COUNT], retiring: 0 };
         let bad = self.unused.bad.borrow();

@@ -1,6 +1,6 @@
 //! A sort with little code.
 //!
-//! The sorts of `core` take 3 to 5 KiB for each type of value, which is a tenth of a small kernel's allocator. What is
+//! The sorts in `core` take 3 to 5 KiB for each type of value, which is a tenth of a small kernel's allocator. What is
 //! sorted here is sorted seldom, when zonelists are rebuilt and when a range of frames is reclaimed.
 
 /// Sorts values by a key, in place, with a heap.

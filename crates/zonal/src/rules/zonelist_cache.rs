@@ -10,7 +10,7 @@ use core::fmt::{self, Debug};
 /// README; Jackson 2006, Gorman 2011). `Published`, `CacheFirst` and `Original` select a [`ScanForm`], which the program
 /// must link.
 ///
-/// A *scan* walks the zones of a zonelist until one of them serves the request. The cache has a *full bit* for each
+/// A *scan* walks a zonelist until one of its zones serves the request. The cache has a *full bit* for each
 /// zone of a zonelist. A scan sets the full bit of a zone that cannot serve its request, and later scans skip the zone.
 /// Before a scan uses the full bits, it clears all of them if the last clearing was more than a second ago.
 ///

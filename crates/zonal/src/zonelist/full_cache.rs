@@ -17,7 +17,7 @@ use crate::rules::watermarks::{Urgency, Watermark};
 use crate::units::{MAX_NODES, Moment, Order, SECOND_NS, ZoneKind};
 use crate::zone::order_classes::OrderClasses;
 
-/// Words of a bitmap over the positions of any list.
+/// Words in a bitmap over the positions of any list.
 pub(super) const POSITION_WORDS: usize = MAX_NODES * ZoneKind::COUNT / 64;
 const ORDER_CLASSES: usize = OrderClasses::COUNT;
 const MARKS: usize = 2;
