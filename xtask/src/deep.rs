@@ -13,6 +13,7 @@ use crate::deb;
 use crate::kernel;
 use crate::mutants;
 use crate::numa;
+use crate::proof;
 use crate::skips;
 use crate::steps::{Outcome, Step, cargo, succeeds, target_folder};
 
@@ -43,9 +44,9 @@ pub(crate) fn chosen(words: &[String]) -> Result<Vec<Step>, String> {
     Ok(steps)
 }
 
-/// Returns all steps.
-fn all() -> Vec<Step> {
-    let mut steps = vec![
+/// Returns the tests under Miri.
+fn under_miri() -> Vec<Step> {
+    vec![
         Step::new("Miri: unit tests of the core", |root| miri(root, &["-p", "zonal", "--lib"])),
         Step::new("Miri: concurrent tests of the core", |root| {
             miri(root, &["-p", "zonal", "--test=allocator", "--", "invalid_frees::races", "requests::bulk"])
@@ -53,7 +54,12 @@ fn all() -> Vec<Step> {
         Step::new("Miri: unit tests of zonal-linux", |root| {
             miri(root, &[&["-p", "zonal-linux", "--lib", "--"][..], &HOST_ROOMS].concat())
         }),
-    ];
+    ]
+}
+
+/// Returns all steps.
+fn all() -> Vec<Step> {
+    let mut steps = under_miri();
     steps.push(Step::new("malloc with the checks of mimalloc", malloc_with_checks));
     for sanitizer in ["thread", "address"] {
         steps.push(Step::new(format!("{sanitizer} sanitizer: core"), move |root| {
@@ -93,6 +99,11 @@ fn all() -> Vec<Step> {
         let tests = tests.each_ref().map(String::as_str);
         further(root, &packages, &tests, ("ZONAL_STRESS_SECONDS", "60"))
     }));
+    steps.push(Step::new(
+        "table of transitions: tests, histories and a soak of checked builds",
+        checked_builds,
+    ));
+    steps.extend(proof::steps(Path::new(".")));
     steps.push(Step::new("pinned races of pagesets, three minutes each", |root| {
         further(root, &["-p", "zonal-linux"], &["--test=remote_drains"], ("ZONAL_STRESS_SECONDS", "180"))
     }));
@@ -155,6 +166,23 @@ fn malloc_with_checks(root: &Path) -> Outcome {
 fn stress_of_the_core(root: &Path) -> Outcome {
     let run = [&["test", "--release", "-p", "zonal", "--test=allocator", "--"][..], &STRESS].concat();
     succeeds(cargo(root, run).env("ZONAL_STRESS_SECONDS", "60"))
+}
+
+/// Runs tests in builds whose pagesets check at each change that their lock is held.
+fn checked_builds(root: &Path) -> Outcome {
+    let runs: [&[&str]; 3] = [
+        &["test", "-p", "zonal", "--lib", "--test=allocator"],
+        &["test", "-p", "zonal-linux", "--test=pool", "--test=sequences", "--test=remote_drains"],
+        &["test", "-p", "zonal-verify", "--test=exhaustive", "--test=histories", "--test=soak"],
+    ];
+    // A folder of its own, so that the flag does not rebuild everything else.
+    let folder = target_folder(root).join("transitions");
+    let run = |arguments: &&[&str]| {
+        let mut tests = cargo(root, arguments.iter().copied());
+        succeeds(tests.env("RUSTFLAGS", "--cfg zonal_transitions").env("CARGO_TARGET_DIR", &folder))
+    };
+    let failed = runs.iter().map(run).find(|outcome| !matches!(outcome, Outcome::Passed));
+    failed.unwrap_or(Outcome::Passed)
 }
 
 /// Fuzzes a target. The run starts from a copy of the target's corpus.

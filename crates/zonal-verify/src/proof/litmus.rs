@@ -38,11 +38,13 @@ use Event::{Barrier, Exchange, Load, Store};
 /// A shape: threads with an outcome that must be impossible.
 #[derive(Clone, Debug)]
 pub struct Shape {
+    /// What must hold, or is left out.
     pub name: &'static str,
     /// The rows between which it stands.
     pub rows: &'static str,
+    /// The accesses of each thread.
     pub threads: Vec<Vec<Event>>,
-    /// Whether the bad outcome is impossible; `false` for shapes with an ordering left out.
+    /// Whether the bad outcome is impossible on x86-64 and on aarch64; `false` for shapes with an ordering left out.
     pub impossible: [bool; 2],
 }
 
