@@ -315,7 +315,7 @@ impl Table {
         let mut parts: BTreeMap<&str, String> = BTreeMap::new();
         for line in body {
             let (part, text) = line.split_once(' ').ok_or_else(|| format!("`{line}` says nothing"))?;
-            if !["code", "access", "state", "pick", "when", "do"].contains(&part) {
+            if !["code", "access", "state", "pick", "when", "do", "death"].contains(&part) {
                 return Err(format!("`{part}` is no part of a row"));
             }
             parts.insert(part, text.trim().to_owned());
