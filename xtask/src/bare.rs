@@ -54,6 +54,17 @@ pub(crate) fn is_installed(target: &str) -> bool {
     !folder.is_empty() && Path::new(&folder).exists()
 }
 
+/// Whether the toolchain can build for a target. Adds the target if possible.
+pub(crate) fn is_there(target: &str) -> bool {
+    is_installed(target) || installs(target)
+}
+
+/// Adds a target to the toolchain if rustup manages the toolchain. Returns whether it succeeded.
+fn installs(target: &str) -> bool {
+    let added = Command::new("rustup").args(["target", "add", target]).status();
+    added.is_ok_and(|status| status.success()) && is_installed(target)
+}
+
 /// Returns a call of cargo for the bare program, with its own link arguments and output folder.
 pub(crate) fn cargo<const N: usize>(root: &Path, command: [&str; N], rest: &[&str]) -> Command {
     let folder = root.join(MANIFEST).parent().map(Path::to_path_buf).unwrap_or_default();

@@ -11,6 +11,7 @@ use std::process::{Command, Stdio};
 use crate::claims;
 use crate::deb;
 use crate::kernel;
+use crate::lift;
 use crate::mutants;
 use crate::numa;
 use crate::proof;
@@ -107,9 +108,7 @@ fn all() -> Vec<Step> {
     steps.push(Step::new("pinned races of pagesets, three minutes each", |root| {
         further(root, &["-p", "zonal-linux"], &["--test=remote_drains"], ("ZONAL_STRESS_SECONDS", "180"))
     }));
-    steps.push(Step::new("restartable sequences of an optimised program", |root| {
-        succeeds(&mut cargo(root, ["test", "--profile=dist", "-p", "zonal-linux", "--test=instructions"]))
-    }));
+    steps.push(lift::optimised());
     for target in ["operations", "machine_file", "captured_tree", "experiment_file", "c_interface"] {
         steps.push(Step::new(format!("fuzz: {target}"), move |root| fuzz(root, target)));
     }

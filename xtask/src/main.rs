@@ -3,12 +3,11 @@
 //! A *step* is one check with a name, a time and an outcome. A step whose tools are missing on this machine is
 //! *skipped*, and the summary lists it. Related files: `steps.rs` runs steps, and `plan.rs` lists them. `style.rs`,
 //! `prose.rs`, `arrows.rs`, `folders.rs`, `sync_points.rs` and `inventory.rs` check the sources.
-//! `bare.rs` builds the core without std, and `aarch64.rs` checks code that is assembled for another processor. `numa/`
+//! `bare.rs` builds the core without std, and `lift.rs` checks the machine code of restartable sequences. `numa/`
 //! runs pools on emulated machines with several nodes, and `kernel/` boots the kernel on them. `planted.rs` checks that faults in the core are detected,
 //! `claims.rs` that the test of each guarantee fails without it, and `skips.rs` lists the checks that tests skipped. `deep.rs` has the long checks, including `mutants.rs`.
 //! `install_c.rs` installs the C library, `deb.rs` builds the Debian package, `versions.rs` compares versions, `proof.rs` proves the table of transitions, `python.rs` checks the Python package, `browser.rs` checks the live page in Chromium, `bench_guard.rs` counts instructions, `quick.rs` is for use between edits, and `release.rs` is for releases.
 
-mod aarch64;
 mod arrows;
 mod bare;
 mod bench_guard;
@@ -21,6 +20,7 @@ mod folders;
 mod install_c;
 mod inventory;
 mod kernel;
+mod lift;
 mod mutants;
 mod numa;
 mod opened_files;
@@ -60,7 +60,11 @@ const COMMANDS: [Command; 10] = [
         plan::all,
     ),
     ("style", "only the house rules", plan::style),
-    ("proof", "proves the table of transitions with two solvers, and runs it in worlds", proof::steps),
+    (
+        "proof",
+        "proves the table of transitions with two solvers, runs it in worlds, and lifts the sequences",
+        proof::steps,
+    ),
     ("bare", "only the check that the core builds and runs without std and without a heap", plan::bare),
     (
         "bench-guard",

@@ -8,8 +8,8 @@ use std::process::Command;
 
 use crate::steps::{Outcome, Step, cargo, succeeds, target_folder};
 use crate::{
-    aarch64, arrows, bare, browser, claims, core_numbers, folders, install_c, inventory, kernel, numa,
-    planted, proof, prose, python, style, sync_points, versions,
+    arrows, bare, browser, claims, core_numbers, folders, install_c, inventory, kernel, lift, numa, planted,
+    proof, prose, python, style, sync_points, versions,
 };
 
 /// Returns all everyday steps.
@@ -17,7 +17,7 @@ pub(crate) fn all(root: &Path) -> Vec<Step> {
     let mut steps = vec![Step::new("format", format), Step::new("lints", lints)];
     steps.extend(style(root));
     steps.push(Step::new("tests", tests));
-    steps.push(Step::new(format!("sequences for {}", aarch64::TARGET), aarch64::sequences));
+    steps.push(lift::every_day());
     steps.push(proof::every_day());
     steps.push(numa::every_day());
     steps.push(kernel::every_day());

@@ -1,12 +1,15 @@
-//! The proof: `cargo xtask proof` proves the table of transitions with two solvers, checks its mutants, and runs it in worlds.
+//! The proof: `cargo xtask proof` proves the table of transitions with two solvers, checks its mutants, and runs it in
+//! worlds. It also compares the machine code of the sequences with the contract that the proof assumes.
 //!
 //! The solvers are Python packages, which pip installs into an environment of their own. The step needs Python 3.9 or later.
-//! Related files: `crates/zonal-verify/src/proof/` has the table, `docs/proof.md` explains it.
+//! Related files: `crates/zonal-verify/src/proof/` has the table, `docs/proof.md` explains it, and `lift.rs` has the steps
+//! for the machine code.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::steps::{Outcome, Step, cargo, is_ok, passes, target_folder};
+use crate::lift;
+use crate::steps::{Outcome, Step, cargo, is_ok, outcome, passes, target_folder};
 
 /// The solvers, in versions that answer every question.
 const Z3: &str = "z3-solver==5.4.1.0";
@@ -19,11 +22,9 @@ pub(crate) fn every_day() -> Step {
 
 /// Returns the whole proof.
 pub(crate) fn steps(_root: &Path) -> Vec<Step> {
-    vec![Step::new("proof of the table of transitions", |root| outcome(run(root, true)))]
-}
-
-fn outcome(result: Result<(), Outcome>) -> Outcome {
-    result.err().unwrap_or(Outcome::Passed)
+    let mut steps = vec![Step::new("proof of the table of transitions", |root| outcome(run(root, true)))];
+    steps.extend(lift::both());
+    steps
 }
 
 fn run(root: &Path, whole: bool) -> Result<(), Outcome> {

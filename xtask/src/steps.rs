@@ -155,6 +155,11 @@ pub(crate) fn passes(command: &mut Command) -> Result<(), Outcome> {
     }
 }
 
+/// Returns the outcome of a step whose parts return errors.
+pub(crate) fn outcome(result: Result<(), Outcome>) -> Outcome {
+    result.err().unwrap_or(Outcome::Passed)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,7 +10,8 @@ use serde_json::Value;
 use super::initramfs::Tools;
 use super::kernels::Arch;
 use super::script::Form;
-use crate::aarch64;
+use crate::bare::is_there;
+use crate::lift::AARCH64;
 use crate::steps::cargo;
 
 /// The C compiler that links for aarch64, and its package.
@@ -55,8 +56,7 @@ pub(super) fn missing_tool(arch: Arch) -> Option<String> {
     if !answers.is_ok_and(|status| status.success()) {
         return Some(format!("no {} (apt-get install {})", LINKER.0, LINKER.1));
     }
-    let there = aarch64::is_there();
-    (!there).then(|| format!("target not installed (rustup target add {})", aarch64::TARGET))
+    (!is_there(AARCH64)).then(|| format!("target not installed (rustup target add {AARCH64})"))
 }
 
 /// Returns the tools for programs of `arch`.
@@ -89,7 +89,7 @@ pub(super) fn build(root: &Path, form: Form) -> Result<Programs, String> {
         let mut command = cargo(root, *call);
         command.args(["--message-format", "json-render-diagnostics"]);
         if form.arch() == Arch::Aarch64 {
-            command.args(["--target", aarch64::TARGET]).env(LINKER_VARIABLE, LINKER.0);
+            command.args(["--target", AARCH64]).env(LINKER_VARIABLE, LINKER.0);
         }
         let built = command.stderr(Stdio::inherit()).output().map_err(|error| format!("cargo: {error}"))?;
         if !built.status.success() {

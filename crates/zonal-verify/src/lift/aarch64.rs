@@ -20,6 +20,17 @@ const NAMES: [&str; 31] = [
 const TPIDR_EL0: u16 = 0x5e82;
 /// Bytes of the pages that `adrp` computes with.
 const PAGE_BYTES: u64 = 4096;
+/// The instruction `nop`.
+const NOP: u32 = 0xd503_201f;
+/// The opcode of `adr`, and the bits that contain it.
+const ADR: u32 = 0x1000_0000;
+const ADR_OPCODE: u32 = 0x9f00_0000;
+
+/// Whether the code begins with `nop` and `adr`, by which lld replaces an `adrp` and `add` of a near address.
+pub(super) fn is_relaxed(code: &[u8]) -> bool {
+    let mut words = code.as_chunks().0.iter().map(|bytes| u32::from_le_bytes(*bytes));
+    words.next() == Some(NOP) && words.next().is_some_and(|word| word & ADR_OPCODE == ADR)
+}
 
 /// Executes the first instruction in `code`, whose address is `at`.
 pub(super) fn step(machine: &mut Machine, at: u64, code: &[u8]) -> Result<Step, Fault> {

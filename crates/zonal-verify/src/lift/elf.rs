@@ -217,11 +217,12 @@ fn apply(
                 elf::R_AARCH64_JUMP26 | elf::R_AARCH64_CALL26 => (distance >> 2, 26, 0),
                 elf::R_AARCH64_CONDBR19 => (distance >> 2, 19, 5),
                 elf::R_AARCH64_ADD_ABS_LO12_NC => (value, 12, 10),
-                elf::R_AARCH64_ADR_PREL_PG_HI21 => {
+                elf::R_AARCH64_ADR_PREL_LO21 | elf::R_AARCH64_ADR_PREL_PG_HI21 => {
                     let pages = (value >> 12).wrapping_sub(place >> 12);
+                    let distance = if r_type == elf::R_AARCH64_ADR_PREL_LO21 { distance } else { pages };
                     // The lowest two bits have a field of their own.
-                    insert(data, pages, 2, 29)?;
-                    (pages >> 2, 19, 5)
+                    insert(data, distance, 2, 29)?;
+                    (distance >> 2, 19, 5)
                 }
                 _ => return None,
             };

@@ -85,11 +85,19 @@ impl Processor {
     /// Returns the numbers of bytes that the instructions that store the descriptor's address can have.
     ///
     /// x86-64: `lea` with a distance of 32 bits, and a `mov` that is a byte longer for some registers. aarch64: five
-    /// instructions.
+    /// instructions, also after the linker has replaced two of them.
     const fn lengths_before_start(self) -> &'static [u64] {
         match self {
             Self::X86_64 => &[12, 13],
             Self::Aarch64 => &[5 * aarch64::INSTRUCTION_BYTES],
+        }
+    }
+
+    /// Returns how many bytes to skip where the code begins with instructions that the linker has replaced.
+    fn replaced_by_linker(self, code: &[u8]) -> u64 {
+        match self {
+            Self::Aarch64 if aarch64::is_relaxed(code) => aarch64::INSTRUCTION_BYTES,
+            Self::X86_64 | Self::Aarch64 => 0,
         }
     }
 }
@@ -236,6 +244,7 @@ impl Sequence {
             let (mut tried, mut events, mut at) =
                 (Machine::default(), Vec::new(), start.wrapping_sub(*bytes));
             while at < start {
+                at += self.image.processor.replaced_by_linker(self.image.bytes(at, INSTRUCTION_BYTES_MAX));
                 let Ok(step) = self.step(&mut tried, at) else { break };
                 record(&mut tried, &mut events, at, &step.text);
                 at += step.bytes;

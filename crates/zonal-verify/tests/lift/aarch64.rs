@@ -350,6 +350,36 @@ const CHANGES: &[Change] = &[
         says: Some(&["must store the descriptor's address"]),
     },
     Change {
+        what: "the descriptor's address is relaxed as by lld",
+        of: "pop_from",
+        edits: &[("adrp {t}, 40f", "nop"), ("add {t}, {t}, :lo12:40f", "adr {t}, 40f")],
+        says: None,
+    },
+    Change {
+        what: "another descriptor's address is relaxed",
+        of: "pop_from",
+        edits: &[("adrp {t}, 40f", "nop"), ("add {t}, {t}, :lo12:40f", "adr {t}, 40f + 32")],
+        says: Some(&["does not follow instructions that store the address"]),
+    },
+    Change {
+        what: "the instructions of a relaxed address are exchanged",
+        of: "push",
+        edits: &[("adrp {t}, 40f", "adr {t}, 40f"), ("add {t}, {t}, :lo12:40f", "nop")],
+        says: Some(&["does not follow instructions that store the address"]),
+    },
+    Change {
+        what: "nop instead of an instruction that no linker replaces",
+        of: "lock",
+        edits: &[("add {own}, {own}, {area}", "nop // {area}")],
+        says: Some(&["does not follow instructions that store the address"]),
+    },
+    Change {
+        what: "nop and adr inside of the sequence",
+        of: "pop",
+        edits: &[(r#""cmp {t}, {count}""#, r#""nop" "adr {next}, 50f" "cmp {t}, {count}""#)],
+        says: Some(&["nop", "is of a kind that no sequence may contain"]),
+    },
+    Change {
         what: "the descriptor has flags",
         of: "lock",
         edits: &[(".long 0, 0", ".long 0, 4")],

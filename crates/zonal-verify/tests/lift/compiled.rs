@@ -1,7 +1,7 @@
 //! Compiles the source file of a processor's sequences to an object, as written and with changes.
 //!
-//! Each change is a module with a changed copy of the source file. Nothing is linked, so another processor's standard
-//! library is enough. Related files: `main.rs` checks the object.
+//! Each change is a module with a changed copy of the source file. No program is linked, so another processor's standard
+//! library is enough; lld links for any processor. Related files: `main.rs` checks the object.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -153,6 +153,23 @@ pub(crate) fn compile(assembly: &Assembly, folder: &Path) -> PathBuf {
     let compiled = rustc.output().expect("rustc starts");
     assert!(compiled.status.success(), "rustc failed: {}", String::from_utf8_lossy(&compiled.stderr));
     object
+}
+
+/// Links an object to a library with the linker that rustup installs. Returns the library's path, or `None` if there is no
+/// such linker.
+pub(crate) fn link_with_lld(object: &Path) -> Option<PathBuf> {
+    let query = Command::new("rustc").args(["--print", "target-libdir"]).output().expect("rustc starts");
+    let libraries = PathBuf::from(String::from_utf8_lossy(&query.stdout).trim());
+    let linker = libraries.with_file_name("bin").join("rust-lld");
+    if !linker.exists() {
+        return None;
+    }
+    let library = object.with_extension("so");
+    let linked =
+        Command::new(linker).args(["-flavor", "gnu", "-shared", "-o"]).arg(&library).arg(object).output();
+    let linked = linked.expect("the linker starts");
+    assert!(linked.status.success(), "rust-lld failed: {}", String::from_utf8_lossy(&linked.stderr));
+    Some(library)
 }
 
 /// Whether the compiler has the standard library of a target.

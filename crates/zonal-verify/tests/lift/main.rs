@@ -10,7 +10,7 @@ mod x86_64;
 
 use std::collections::BTreeMap;
 
-use compiled::{Assembly, Change, FUNCTIONS, compile, is_installed};
+use compiled::{Assembly, Change, FUNCTIONS, compile, is_installed, link_with_lld};
 use zonal_linux::{Order, Pool, PoolRequest};
 use zonal_testing::skipped;
 use zonal_verify::lift::{Kind, check, sequences};
@@ -37,6 +37,30 @@ fn sequences_for_x86_64_satisfy_the_contract_unless_they_are_changed() {
 #[test]
 fn sequences_for_aarch64_satisfy_the_contract_unless_they_are_changed() {
     compare(&aarch64::ASSEMBLY);
+}
+
+#[test]
+fn sequences_for_aarch64_that_lld_relaxes_satisfy_the_contract() {
+    /// The instruction `nop`.
+    const NOP: u32 = 0xd503_201f;
+    let assembly = Assembly { changes: &[], ..aarch64::ASSEMBLY };
+    if !is_installed(assembly.target) {
+        skipped!("target {0} not installed (rustup target add {0})", assembly.target);
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let object = compile(&assembly, folder.path());
+    let Some(library) = link_with_lld(&object) else {
+        skipped!("the toolchain has no rust-lld");
+        return;
+    };
+    let [before, after] = [&object, &library].map(|file| {
+        let data = std::fs::read(file).expect("the file was written");
+        data.as_chunks().0.iter().filter(|word| u32::from_le_bytes(**word) == NOP).count()
+    });
+    assert!(before < after, "lld has replaced nothing: {before} nop in the object, {after} in the library");
+    let counts = check(&library).expect("the contract is satisfied");
+    assert!(counts.has_all_kinds(), "{counts}");
 }
 
 /// Checks the sequences as written, and each change to them.
