@@ -1,6 +1,6 @@
 //! Scenarios of a platform's parts, without an allocator: cells, locks, the current CPU, the clock, and wake-ups.
 
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use zonal::platform::{Atomic, RawLock};

@@ -52,10 +52,17 @@ const MODELS: [Model; 2] = [Model::X86, Model::Arm];
 
 /// Returns all shapes. Places start at 0; each thread's loads state the bad outcome.
 pub fn shapes() -> Vec<Shape> {
-    let shape = |name, rows, threads: &[&[Event]], impossible| {
-        let threads = threads.iter().map(|events| events.to_vec()).collect();
-        Shape { name, rows, threads, impossible }
-    };
+    let mut shapes = of_heads();
+    shapes.extend(of_frames_and_locks());
+    shapes
+}
+
+fn shape(name: &'static str, rows: &'static str, threads: &[&[Event]], impossible: [bool; 2]) -> Shape {
+    Shape { name, rows, threads: threads.iter().map(|events| events.to_vec()).collect(), impossible }
+}
+
+/// Returns the shapes between sequences and holders of a head's lock.
+fn of_heads() -> Vec<Shape> {
     vec![
         shape(
             "a sequence that finds an open head finds what its last holder stored",
@@ -108,6 +115,12 @@ pub fn shapes() -> Vec<Shape> {
             &[&[Store('l', 2, false), Load('w', 0, false)], &[Store('w', 1, false), Load('l', 0, true)]],
             [false, false],
         ),
+    ]
+}
+
+/// Returns the shapes of hand-overs and exchanges.
+fn of_frames_and_locks() -> Vec<Shape> {
+    vec![
         shape(
             "the next owner of a frame finds what the last owner wrote",
             "free.claim -> alloc.mark, refill.mark",
@@ -210,83 +223,88 @@ fn script(shape: &Shape, model: Model) -> String {
         })
         .collect();
     let mut text = "(set-logic ALL)\n".to_owned();
-    let mut line =
-        |parts: std::fmt::Arguments<'_>| writeln!(text, "{parts}").expect("writing to a string works");
+    let mut line = |part: String| writeln!(text, "{part}").expect("writing to a string works");
     for at in 0..events.len() {
-        line(format_args!("(declare-const t{at} Int)(declare-const c{at} Int)(declare-const f{at} Int)"));
+        line(format!("(declare-const t{at} Int)(declare-const c{at} Int)(declare-const f{at} Int)"));
     }
     for (a, one) in events.iter().enumerate() {
         if one.writes().is_some() {
-            line(format_args!("(assert (> c{a} 0))"));
+            line(format!("(assert (> c{a} 0))"));
         }
         for (b, other) in events.iter().enumerate().filter(|(b, _)| *b != a) {
             let same_place = one.place().is_some() && one.place() == other.place();
             let before = one.thread == other.thread && one.at < other.at;
             if same_place && one.writes().is_some() && other.writes().is_some() {
-                line(format_args!("(assert (not (= c{a} c{b})))"));
+                line(format!("(assert (not (= c{a} c{b})))"));
                 // Writes by different threads are ordered as events, too.
                 let ordered = if one.thread == other.thread {
                     format!("(= c{a} c{a})")
                 } else {
                     format!("(< t{a} t{b})")
                 };
-                line(format_args!("(assert (=> (< c{a} c{b}) {ordered}))"));
+                line(format!("(assert (=> (< c{a} c{b}) {ordered}))"));
                 if before {
-                    line(format_args!("(assert (< c{a} c{b}))"));
+                    line(format!("(assert (< c{a} c{b}))"));
                 }
             }
             if before && is_ordered(model, one, other, &events) {
-                line(format_args!("(assert (< t{a} t{b}))"));
+                line(format!("(assert (< t{a} t{b}))"));
             }
         }
-        let Some(value) = one.reads() else { continue };
-        let writers: Vec<(usize, &Placed)> = events
-            .iter()
-            .enumerate()
-            .filter(|(b, other)| *b != a && other.place() == one.place() && other.writes().is_some())
-            .collect();
-        let mut choices: Vec<String> = writers
-            .iter()
-            .filter(|(_, other)| other.writes() == Some(value))
-            .map(|(b, _)| format!("(= f{a} {b})"))
-            .collect();
-        if value == 0 {
-            choices.push(format!("(= f{a} (- 1))"));
+        match_read(&events, a, &mut line);
+    }
+    line("(check-sat)".to_owned());
+    text
+}
+
+/// Writes from which write the event with number `a` takes its value, if it reads.
+fn match_read(events: &[Placed], a: usize, line: &mut impl FnMut(String)) {
+    let one = &events[a];
+    let Some(value) = one.reads() else { return };
+    let writers: Vec<(usize, &Placed)> = events
+        .iter()
+        .enumerate()
+        .filter(|(b, other)| *b != a && other.place() == one.place() && other.writes().is_some())
+        .collect();
+    let mut choices: Vec<String> = writers
+        .iter()
+        .filter(|(_, other)| other.writes() == Some(value))
+        .map(|(b, _)| format!("(= f{a} {b})"))
+        .collect();
+    if value == 0 {
+        choices.push(format!("(= f{a} (- 1))"));
+    }
+    choices.push("false".to_owned());
+    line(format!("(assert (or {}))", choices.join(" ")));
+    for (b, writer) in &writers {
+        // A read comes after the write that it sees, and before the writes that follow that one.
+        if writer.thread != one.thread {
+            line(format!("(assert (=> (= f{a} {b}) (< t{b} t{a})))"));
+        } else if writer.at > one.at {
+            line(format!("(assert (not (= f{a} {b})))"));
         }
-        choices.push("false".to_owned());
-        line(format_args!("(assert (or {}))", choices.join(" ")));
-        for (b, writer) in &writers {
-            // A read comes after the write that it sees, and before the writes that follow that one.
+        let seen = std::iter::once((format!("(= f{a} (- 1))"), "0".to_owned()))
+            .chain(writers.iter().map(|(from, _)| (format!("(= f{a} {from})"), format!("c{from}"))));
+        for (is, order) in seen {
+            let later = format!("(and {is} (> c{b} {order}))");
             if writer.thread != one.thread {
-                line(format_args!("(assert (=> (= f{a} {b}) (< t{b} t{a})))"));
-            } else if writer.at > one.at {
-                line(format_args!("(assert (not (= f{a} {b})))"));
+                line(format!("(assert (=> {later} (< t{a} t{b})))"));
+            } else if writer.at < one.at {
+                line(format!("(assert (not {later}))"));
             }
-            let seen = std::iter::once((format!("(= f{a} (- 1))"), "0".to_owned()))
-                .chain(writers.iter().map(|(from, _)| (format!("(= f{a} {from})"), format!("c{from}"))));
-            for (is, order) in seen {
-                let later = format!("(and {is} (> c{b} {order}))");
-                if writer.thread != one.thread {
-                    line(format_args!("(assert (=> {later} (< t{a} t{b})))"));
-                } else if writer.at < one.at {
-                    line(format_args!("(assert (not {later}))"));
-                }
-                // No other write comes between the two halves of an exchange.
-                if one.writes().is_some() {
-                    line(format_args!("(assert (not (and {later} (< c{b} c{a}))))"));
-                }
-            }
-        }
-        if one.writes().is_some() {
-            for (is, order) in std::iter::once((format!("(= f{a} (- 1))"), "0".to_owned()))
-                .chain(writers.iter().map(|(from, _)| (format!("(= f{a} {from})"), format!("c{from}"))))
-            {
-                line(format_args!("(assert (=> {is} (< {order} c{a})))"));
+            // No other write comes between the two halves of an exchange.
+            if one.writes().is_some() {
+                line(format!("(assert (not (and {later} (< c{b} c{a}))))"));
             }
         }
     }
-    line(format_args!("(check-sat)"));
-    text
+    if one.writes().is_some() {
+        for (is, order) in std::iter::once((format!("(= f{a} (- 1))"), "0".to_owned()))
+            .chain(writers.iter().map(|(from, _)| (format!("(= f{a} {from})"), format!("c{from}"))))
+        {
+            line(format!("(assert (=> {is} (< {order} c{a})))"));
+        }
+    }
 }
 
 /// Whether the model orders an event before a later one of its thread.
