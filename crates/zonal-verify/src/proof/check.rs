@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use crate::proof::defect;
 use crate::proof::litmus;
-use crate::proof::mutants::{matches, mutants, survivors};
+use crate::proof::mutants::{mutants, survivors};
 use crate::proof::scenarios;
 use crate::proof::smt::{self, Question, Script};
 use crate::proof::solver::{Answer, Solver, SolverError};
@@ -99,19 +99,19 @@ pub fn check_mutants(table: &Table, solver: &Solver) -> Result<Mutated, ProofErr
     let refutes = |mutant: &crate::proof::mutants::Mutant| {
         let script = smt::preserved(table, &mutant.row);
         let answers = if script.questions.is_empty() { Vec::new() } else { solver.ask(&script)? };
-        let refuted = script.questions.iter().zip(answers).filter(|(_, answer)| *answer != Answer::Proved);
+        let refuted = script.questions.iter().zip(answers).filter(|(_, answer)| *answer == Answer::Refuted);
         Ok::<Vec<_>, SolverError>(refuted.map(|(question, _)| question.invariant.clone()).collect())
     };
     let refuted = in_parallel(&mutants, refutes)?;
     let mut problems = String::new();
-    let is_known = |name: &str| known.iter().any(|(pattern, _)| matches(pattern, name));
+    let is_known = |name: &str| known.iter().any(|(survivor, _)| *survivor == name);
     for (mutant, _) in
         mutants.iter().zip(&refuted).filter(|(mutant, by)| by.is_empty() && !is_known(&mutant.name))
     {
         writeln!(problems, "the proof does not notice {}", mutant.name).expect("writing to a string works");
     }
     let survives = |pattern: &str| {
-        mutants.iter().zip(&refuted).any(|(mutant, by)| by.is_empty() && matches(pattern, &mutant.name))
+        mutants.iter().zip(&refuted).any(|(mutant, by)| by.is_empty() && mutant.name == pattern)
     };
     for (pattern, _) in known.iter().filter(|(pattern, _)| !survives(pattern)) {
         writeln!(problems, "survivors.txt: no mutant `{pattern}` survives")

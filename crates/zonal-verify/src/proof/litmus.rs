@@ -94,26 +94,34 @@ fn of_heads() -> Vec<Shape> {
             "a remote lock that waited finds what a sequence committed before",
             "pop.commit -> remote.quiesce, held.*",
             &[
-                &[Store('l', 2, false), Barrier, Load('w', 0, false)],
+                &[Store('l', 2, false), Load('b', 1, false), Barrier, Load('w', 0, false)],
                 &[Load('l', 0, true), Store('w', 1, false), Barrier, Store('b', 1, false)],
-                &[Load('b', 1, false), Barrier, Load('w', 0, false)],
             ],
             [true, true],
+        ),
+        shape(
+            "the same without the sequence's side of the barrier",
+            "pop.commit -> remote.quiesce, held.*",
+            &[
+                &[Store('l', 2, false), Load('b', 1, false), Barrier, Load('w', 0, false)],
+                &[Load('l', 0, true), Store('w', 1, false), Store('b', 1, false)],
+            ],
+            [true, false],
         ),
         shape(
             "a sequence that begins after the barrier finds the remote lock",
             "remote.shut, remote.quiesce -> pop.lock_word",
             &[
-                &[Store('l', 2, false), Barrier, Load('w', 0, false)],
-                &[Store('w', 1, false), Barrier, Load('l', 0, true)],
+                &[Store('l', 2, false), Barrier, Store('b', 1, false)],
+                &[Load('b', 1, false), Barrier, Load('l', 0, true)],
             ],
             [true, true],
         ),
         shape(
             "the same without the barrier",
             "remote.shut, remote.quiesce -> pop.lock_word",
-            &[&[Store('l', 2, false), Load('w', 0, false)], &[Store('w', 1, false), Load('l', 0, true)]],
-            [false, false],
+            &[&[Store('l', 2, false), Store('b', 1, false)], &[Load('b', 1, false), Load('l', 0, true)]],
+            [true, false],
         ),
     ]
 }
@@ -123,13 +131,13 @@ fn of_frames_and_locks() -> Vec<Shape> {
     vec![
         shape(
             "the next owner of a frame finds what the last owner wrote",
-            "free.claim -> alloc.mark, refill.mark",
+            "free.claim -> free.claim, refill.mark, drain.mark",
             &[&[Store('d', 1, false), Exchange('s', 0, 1)], &[Load('s', 1, true), Load('d', 0, false)]],
             [true, true],
         ),
         shape(
             "the same, if the free stores without release",
-            "free.claim -> alloc.mark, refill.mark",
+            "free.claim -> free.claim, refill.mark, drain.mark",
             &[&[Store('d', 1, false), Store('s', 1, false)], &[Load('s', 1, true), Load('d', 0, false)]],
             [true, false],
         ),

@@ -37,6 +37,8 @@ const ROLES: [&[&str]; 4] = [
         "held.push_slot",
         "held.push_word",
         "held.put_",
+        "held.lane_limit",
+        "hint",
     ],
 ];
 
@@ -44,6 +46,7 @@ const MODES: [&str; 3] = ["Sequences", "Locks", "Pinned"];
 
 /// Rows of frames that no pageset has.
 const FRAMES: &[&str] = &[
+    "watch",
     "alloc.",
     "area.",
     "split",
@@ -73,7 +76,8 @@ fn world(mode: &'static str, roles: Vec<&'static [&'static str]>, slots: i8, fra
     }
 }
 
-/// Returns the worlds with two threads in every mode and pair of roles, and those for frames and counters.
+/// Returns the worlds with two threads in every mode and pair of roles, on one CPU's pageset and on those of two CPUs, and
+/// those for frames and counters.
 pub fn small() -> Vec<(String, Size)> {
     let mut worlds = Vec::new();
     for mode in MODES {
@@ -82,6 +86,10 @@ pub fn small() -> Vec<(String, Size)> {
                 worlds.push((format!("{mode}: roles {a} and {b}"), world(mode, vec![first, second], 2, 3)));
             }
         }
+    }
+    for (a, role) in ROLES.iter().enumerate() {
+        let two = Size { cpus: vec![0, 1], ..world("Sequences", vec![role, ROLES[3]], 1, 2) };
+        worlds.push((format!("Sequences, two CPUs: roles {a} and 3"), two));
     }
     worlds.push((
         "two threads, frames".to_owned(),

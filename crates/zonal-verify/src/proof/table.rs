@@ -1,7 +1,7 @@
 //! The table of transitions, as read from its text.
 //!
 //! `transitions.txt` explains its own form. This file checks it: every name is known, every row belongs to one access, and a
-//! row that is not a step under a lock reads and writes at most one cell of shared memory.
+//! row stores to one cell of shared memory at most.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -7,7 +7,7 @@
 //! The proof (`smt.rs`) has no bound on threads or frames, but does not say which states can be reached. Worlds have a bound,
 //! and show that every row is taken. Related files: `table.rs` has the rows.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 pub use crate::proof::machine::Size;
@@ -65,11 +65,12 @@ pub fn explore(table: &Table, size: &Size) -> Result<Explored, TooLarge> {
         machine.grant(&mut state, size.operations);
         state
     };
-    let from: BTreeSet<State> = beginnings.into_iter().filter(idle).map(forget).collect();
-    // Beginnings that differ only in the numbers of frames are one.
+    // Of beginnings that differ only in the numbers of frames, one is kept.
     let orders = permutations(size.frames);
-    let is_least = |state: &&State| orders.iter().all(|order| **state <= machine.renumbered(state, order));
-    let from: Vec<State> = from.iter().filter(is_least).cloned().collect();
+    let least = |state: &State| orders.iter().map(|order| machine.renumbered(state, order)).min();
+    let from: BTreeMap<Option<State>, State> =
+        beginnings.into_iter().filter(idle).map(forget).map(|state| (least(&state), state)).collect();
+    let from: Vec<State> = from.into_values().collect();
     if explored.broken.is_none() {
         let taken = std::mem::take(&mut explored.taken);
         explored = machine.run(from.clone(), |_| {})?;
