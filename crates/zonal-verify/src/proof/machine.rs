@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use crate::proof::table::{Invariant, Role, Row, Table};
-use crate::proof::term::{Op, Term};
+use crate::proof::term::{Op, Term, choices};
 
 /// The values of all variables.
 pub(super) type State = Box<[i8]>;
@@ -53,6 +53,8 @@ pub(super) enum Code {
 /// A row with a thread and its choices.
 pub(super) struct Step {
     pub(super) row: usize,
+    /// The thread.
+    me: usize,
     pub(super) label: String,
     pub(super) begins: bool,
     pub(super) when: Vec<Code>,
@@ -173,18 +175,8 @@ impl<'t> Machine<'t> {
     }
 
     fn steps_of_row(&self, me: i64, at: usize, row: &Row) -> Vec<Step> {
-        let mut choices = vec![BTreeMap::from([("me".to_owned(), Term::Number(me))])];
-        for (name, sort) in &row.picks {
-            let values = domain(&self.size, sort);
-            let with = |chosen: &BTreeMap<String, Term>, value: i64| {
-                let mut chosen = chosen.clone();
-                chosen.insert(name.clone(), Term::Number(value));
-                chosen
-            };
-            choices =
-                choices.iter().flat_map(|it| values.iter().map(move |&value| with(it, value))).collect();
-        }
-        let idle = self.table.index_of("Pc", "Idle");
+        let thread = BTreeMap::from([("me".to_owned(), Term::Number(me))]);
+        let choices = choices(thread, &row.picks, |sort| values(&self.size, sort));
         let of_step = |chosen: &BTreeMap<String, Term>| {
             let code = |term: &Term| self.code(&term.bind(chosen));
             let target = |name: &str, at: &[Term]| {
@@ -200,17 +192,15 @@ impl<'t> Machine<'t> {
             }
             let choice: Vec<_> =
                 row.picks.iter().map(|(name, _)| format!("{name} = {}", chosen[name])).collect();
-            let begins = row.writes.iter().any(|write| {
-                write.variable == "set" || write.variable == "pc" && write.value == Term::Number(idle)
-            }) && row.writes.iter().any(|write| write.variable == "set");
             Step {
                 row: at,
+                me: me as usize,
                 label: format!(
                     "thread {me}: {}{}",
                     row.name,
                     if choice.is_empty() { String::new() } else { format!(" ({})", choice.join(", ")) }
                 ),
-                begins,
+                begins: row.writes.iter().any(|write| write.variable == "set"),
                 when: row.when.iter().map(code).collect(),
                 writes,
             }
@@ -278,17 +268,7 @@ impl<'t> Machine<'t> {
 
     /// Returns an invariant for all values that its names can have.
     pub(super) fn instances(&self, invariant: &Invariant) -> Vec<Term> {
-        let mut choices = vec![BTreeMap::new()];
-        for (name, sort) in &invariant.over {
-            let values = domain(&self.size, sort);
-            let with = |chosen: &BTreeMap<String, Term>, value: i64| {
-                let mut chosen = chosen.clone();
-                chosen.insert(name.clone(), Term::Number(value));
-                chosen
-            };
-            choices =
-                choices.iter().flat_map(|it| values.iter().map(move |&value| with(it, value))).collect();
-        }
+        let choices = choices(BTreeMap::new(), &invariant.over, |sort| values(&self.size, sort));
         choices.iter().map(|chosen| invariant.term.bind(chosen)).collect()
     }
 
@@ -330,7 +310,7 @@ impl<'t> Machine<'t> {
         }
         self.settle(&mut next);
         if step.begins {
-            let left = self.len - self.size.roles.len() + self.thread_of(step) - 1;
+            let left = self.len - self.size.roles.len() + step.me - 1;
             if next[left] == 0 {
                 return None;
             }
@@ -367,11 +347,6 @@ impl<'t> Machine<'t> {
                 state[first("dcpu") + frame] = 0;
             }
         }
-    }
-
-    pub(super) fn thread_of(&self, step: &Step) -> usize {
-        let digits = step.label.trim_start_matches("thread ");
-        digits.split(':').next().and_then(|it| it.parse().ok()).expect("labels begin with a thread")
     }
 }
 
@@ -417,6 +392,10 @@ impl Code {
             Self::Number(_) | Self::Apply(..) => None,
         }
     }
+}
+
+fn values(size: &Size, sort: &str) -> Vec<Term> {
+    domain(size, sort).into_iter().map(Term::Number).collect()
 }
 
 /// Returns the values of a sort in a world.

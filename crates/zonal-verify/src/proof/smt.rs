@@ -4,15 +4,15 @@
 //! the row is enabled, and after which the invariant does not hold. *Unsatisfiable* means that the row preserves the invariant,
 //! for any number of threads, CPUs, pagesets, areas and frames: their sorts have no bound.
 //!
-//! An invariant holds for all values that its names can have. It is assumed for those terms that the row and the goal mention, and for
-//! what these lead to. Fewer assumptions could only make a proof fail, so that every proof that is found is right. No quantifier
-//! is left, so that both solvers decide every question.
+//! An invariant holds for all values that its names can have. It is assumed for those terms that the row and the goal mention.
+//! Fewer assumptions could only make a proof fail, so that every proof that is found is right. No quantifier is left, so that
+//! both solvers decide every question.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use crate::proof::table::{Invariant, Role, Row, Table};
-use crate::proof::term::{Op, Term};
+use crate::proof::term::{Op, Term, choices};
 
 /// A question: unsatisfiable means that `row` preserves `invariant`.
 #[derive(Clone, Debug)]
@@ -21,8 +21,6 @@ pub struct Question {
     pub row: Option<String>,
     /// The invariant.
     pub invariant: String,
-    /// Names and terms whose values describe a counterexample.
-    pub shown: Vec<String>,
 }
 
 /// A script with questions, in the order of their `check-sat`.
@@ -33,9 +31,6 @@ pub struct Script {
     /// The questions.
     pub questions: Vec<Question>,
 }
-
-/// Rounds in which assumptions are made for terms that earlier assumptions mention.
-const ROUNDS: usize = 1;
 
 /// Returns the script that asks whether the initial states satisfy all invariants.
 pub fn initial(table: &Table) -> Script {
@@ -205,26 +200,15 @@ impl<'t> Writer<'t> {
                 known.gather(self.table, &self.bound, &write.value);
             }
         }
-        let mut asserted = BTreeSet::new();
-        for round in 0..ROUNDS {
-            for instance in assumed.iter().flat_map(|it| known.instances(it)).collect::<Vec<_>>() {
-                let text = self.emit(&instance, "Bool", false);
-                if asserted.insert(text.clone()) {
-                    self.line(&format!("(assert {text})"));
-                }
-                if round == 0 {
-                    known.next.push(instance);
-                }
-            }
-            for term in std::mem::take(&mut known.next) {
-                known.gather_reads(self.table, &self.bound, &term);
-            }
+        let instances: BTreeSet<Term> = assumed.iter().flat_map(|it| known.instances(it)).collect();
+        for instance in instances {
+            let text = self.emit(&instance, "Bool", false);
+            self.line(&format!("(assert {text})"));
         }
         let goal = self.emit(&goal, "Bool", true);
         self.line(&format!("(assert (not {goal}))\n(check-sat)"));
-        let shown = self.bound.keys().cloned().collect();
         let row = self.row.map(|row| row.name.clone());
-        self.script.questions.push(Question { row, invariant: invariant.name.clone(), shown });
+        self.script.questions.push(Question { row, invariant: invariant.name.clone() });
         self.line("(pop 1)");
         self.bound.retain(|name, _| !name.starts_with("goal_"));
     }
@@ -281,7 +265,6 @@ impl<'t> Writer<'t> {
 #[derive(Default)]
 struct Candidates {
     of: BTreeMap<String, BTreeSet<Term>>,
-    next: Vec<Term>,
 }
 
 impl Candidates {
@@ -294,15 +277,11 @@ impl Candidates {
         }
     }
 
-    /// Adds the terms in `term` by their sorts, and what they lead to.
+    /// Adds the terms in `term`, and all bound names, by their sorts.
     fn gather(&mut self, table: &Table, bound: &BTreeMap<String, String>, term: &Term) {
-        self.gather_reads(table, bound, term);
         for (name, sort) in bound {
             self.add(sort, &Term::Bound(name.clone()));
         }
-    }
-
-    fn gather_reads(&mut self, table: &Table, bound: &BTreeMap<String, String>, term: &Term) {
         let mut found = Vec::new();
         term.visit(&mut |term| {
             if let Term::Read(name, at) = term {
@@ -320,20 +299,8 @@ impl Candidates {
 
     /// Returns the invariant for every choice of candidates.
     fn instances(&self, invariant: &Invariant) -> Vec<Term> {
-        let mut choices = vec![BTreeMap::new()];
-        for (name, sort) in &invariant.over {
-            let candidates = self.of.get(sort);
-            choices = choices
-                .into_iter()
-                .flat_map(|chosen: BTreeMap<String, Term>| {
-                    candidates.into_iter().flatten().map(move |term| {
-                        let mut chosen = chosen.clone();
-                        chosen.insert(name.clone(), term.clone());
-                        chosen
-                    })
-                })
-                .collect();
-        }
+        let of = |sort: &str| self.of.get(sort).into_iter().flatten().cloned().collect();
+        let choices = choices(BTreeMap::new(), &invariant.over, of);
         choices.iter().map(|chosen| invariant.term.bind(chosen)).collect()
     }
 }

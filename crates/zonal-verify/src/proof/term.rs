@@ -133,6 +133,25 @@ impl fmt::Display for Term {
     }
 }
 
+/// Extends `chosen` by every combination of values for some names, each of which has the values of its sort.
+pub fn choices(
+    chosen: BTreeMap<String, Term>,
+    over: &[(String, String)],
+    values: impl Fn(&str) -> Vec<Term>,
+) -> Vec<BTreeMap<String, Term>> {
+    let mut all = vec![chosen];
+    for (name, sort) in over {
+        let values = values(sort);
+        let with = |chosen: &BTreeMap<String, Term>, value: &Term| {
+            let mut chosen = chosen.clone();
+            chosen.insert(name.clone(), value.clone());
+            chosen
+        };
+        all = all.iter().flat_map(|chosen| values.iter().map(move |value| with(chosen, value))).collect();
+    }
+    all
+}
+
 /// What a name in a term stands for.
 pub trait Names {
     /// Returns the term that `name` stands for, with these indices; `None` if the name is unknown there.
