@@ -72,7 +72,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("zonal-lab/src/report/mod.rs", "checks that a folder takes files, with one that it creates and removes"),
     ("zonal-live/src/serve/token.rs", "reads the token, which may be in a pipe, up to a length"),
     ("zonal-bench/src/floor/lines.rs", "reads the list of CPUs in /sys"),
-    ("zonal-cli/src/explain/filled.rs", "reads /proc/zoneinfo"),
+    ("zonal-machine/src/state/whole_blocks.rs", "reads /proc/kpageflags in parts, at the positions of zones"),
     ("zonal-linux/src/publish/answer.rs", "reads the name of the program in /proc"),
     ("zonal-linux/src/publish/socket.rs", "removes its own socket and that of a program that has ended"),
     ("zonal-linux/src/topology/limits.rs", "reads limits of control groups in /proc and /sys"),

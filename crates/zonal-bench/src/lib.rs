@@ -51,7 +51,7 @@ pub use bench::{Bench, Progress};
 pub use chart::chart;
 pub use contender::{Contender, Entry, Once, Reason};
 pub use counting::Counting;
-pub use described::{DescribedError, with_described};
+pub use described::{Described, DescribedError, with_described};
 pub use figures::{Figure, Figures, Goal, Part, Sizes, figures};
 pub use floor::floors;
 pub use forms::{FormRow, form_entries, form_names, forms, forms_in_simulator};

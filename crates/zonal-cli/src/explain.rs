@@ -1,26 +1,34 @@
 //! `zonal explain`: which zones a request would try on a machine, in order, and why each is passed over.
 //!
 //! The command builds the allocator that ships over the zones of a described machine, without memory behind them, fills
-//! it, and asks it. Related files: `explain/filled.rs` builds and fills the allocator, `explain/render.rs` prints.
+//! it, and asks it; with changes to the machine, it asks twice. Related files: `explain/filled.rs` builds and fills the
+//! allocator, `explain/render.rs` prints, and `changes.rs` has the changes.
 
 mod filled;
 mod render;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::str::FromStr;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
-use zonal::explain::Step;
+use zonal::config::ZonelistCache;
+use zonal::explain::{Outcome, ReclaimStep, Step, ZoneName};
 use zonal::mempolicy::WeightTable;
-use zonal::platform::one_thread::OneThread;
 use zonal::request::Urgency;
+use zonal::rules::watermarks::Watermark;
+use zonal::settings::{NamedRule, Setting};
 use zonal::units::{NodeId, Order};
 use zonal::{Allocator, NodeMask, Policy, Request};
-use zonal_machine::{Capture, MachineModel, capture_live, preset};
+use zonal_bench::Described;
+use zonal_machine::state::{CapturedState, Sample, SystemState};
+use zonal_machine::{Capture, MachineModel, capture, capture_live, preset};
 
+use crate::changes::Changes;
 use crate::layout::{self, Width};
 use crate::outcome::{Failure, print, print_message};
-use crate::values::{Nodes, Percent, PolicyChoice};
+use crate::values::{Nodes, Percent, PolicyChoice, node_reclaim_mode, one_node};
 use filled::Filled;
 
 /// Explain which zones a request would try on a machine, and why each is passed over
@@ -50,9 +58,25 @@ pub(crate) struct ExplainArgs {
     #[arg(long, value_name = "U", default_value = "normal")]
     urgency: UrgencyArg,
 
-    /// Share of a node's memory that is in use; can be repeated [default: as now for this machine, else nothing]
-    #[arg(long, value_name = "NODE=PERCENT", value_parser = fill)]
-    fill: Vec<(NodeId, Percent)>,
+    /// Share of a node's memory that is in use, or the watermark down to which its zones are: min or low; can be
+    /// repeated [default: as now for this machine, else nothing]
+    #[arg(long, value_name = "NODE=PERCENT", value_parser = of_node::<Fill>)]
+    fill: Vec<(NodeId, Fill)>,
+
+    /// Share of a node's memory in use that reclaim could free; can be repeated [default: nothing]
+    #[arg(long, value_name = "NODE=PERCENT", value_parser = of_node::<Percent>)]
+    reclaimable: Vec<(NodeId, Percent)>,
+
+    #[command(flatten)]
+    changes: Changes,
+
+    /// Show what another mode of the zonelist cache would change for a request that follows an equal one
+    #[arg(long, value_name = "MODE", value_parser = PossibleValuesParser::new(ZonelistCache::names()))]
+    zonelist_cache: Option<String>,
+
+    /// Show what node reclaim would change: on, off, or a value of zone_reclaim_mode from 0 to 7
+    #[arg(long, value_name = "MODE", value_parser = node_reclaim_mode)]
+    node_reclaim: Option<String>,
 
     /// Print the explanation as one JSON document
     #[arg(long)]
@@ -71,9 +95,17 @@ struct Source {
     #[arg(long, value_name = "NAME")]
     preset: Option<String>,
 
-    /// This machine, with as much free memory as it has now (the default)
+    /// This machine, with the free blocks that it has now (the default)
     #[arg(long)]
     live: bool,
+
+    /// A captured tree: DIR/sys and DIR/proc of another machine, as full as it was
+    #[arg(long, value_name = "DIR")]
+    sysfs: Option<PathBuf>,
+
+    /// A file of `zonal capture`: a machine, as full as it was
+    #[arg(long, value_name = "FILE")]
+    capture: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -95,10 +127,19 @@ impl From<UrgencyArg> for Urgency {
     }
 }
 
+/// A machine and, if it is known, its state.
+struct Subject {
+    model: MachineModel,
+    state: Option<Sample>,
+}
+
 /// The steps of a request, and the zone that would serve it.
 struct Explanation {
+    node: NodeId,
     steps: Vec<Step>,
-    served_by: Option<zonal::explain::ZoneName>,
+    served_by: Option<ZoneName>,
+    /// The zone that serves the request if the first node reclaim frees as much as it wants.
+    after_reclaim: Option<(ZoneName, Option<ZoneName>)>,
 }
 
 fn examples() -> String {
@@ -107,17 +148,16 @@ fn examples() -> String {
         ("zonal explain --preset quad-10-12-32 --node 2 --fill 2=100", "the nearest node of a full one"),
         ("zonal explain --machine quad.json --order 9 --policy bind:0-1 --fill 0=99 --fill 1=50", ""),
         ("zonal explain --preset quad-10-12-32 --cpuset 1-3 --urgency atomic --json", ""),
+        (
+            "zonal explain --preset quad-10-12-32 --fill 0=low --reclaimable 0=25 --node-reclaim on",
+            "before and after",
+        ),
+        ("zonal explain --preset quad-10-12-32 --fill 2=100 --node 2 --without 3", "... and if node 3 left"),
     ];
     let about = "The allocator that ships answers, over the zones of the machine and without memory behind them. It \
-                 has its own defaults and the machine's settings; memory in use cannot be reclaimed.";
+                 has its own defaults and the machine's settings. Free blocks of a known state have their sizes, and \
+                 positions that are possible.";
     format!("{}\nExamples:\n{}", Width::of_output().paragraph("", "", about), layout::entries(examples))
-}
-
-fn one_node(text: &str) -> Result<NodeId, String> {
-    match text.parse()? {
-        Nodes(nodes) if nodes.len() == 1 => Ok(nodes[0]),
-        Nodes(_) => Err(format!("`{text}` is more than one node")),
-    }
 }
 
 fn order(text: &str) -> Result<Order, String> {
@@ -125,12 +165,33 @@ fn order(text: &str) -> Result<Order, String> {
     order.ok_or_else(|| format!("`{text}` is not an order from 0 to {}", Order::DEFAULT_MAX))
 }
 
-/// Reads NODE=PERCENT.
-fn fill(text: &str) -> Result<(NodeId, Percent), String> {
-    let Some((node, percent)) = text.split_once('=') else {
+/// Reads NODE=VALUE.
+fn of_node<T: FromStr<Err = String>>(text: &str) -> Result<(NodeId, T), String> {
+    let Some((node, value)) = text.split_once('=') else {
         return Err(format!("`{text}` is not NODE=PERCENT, as in 0=95"));
     };
-    Ok((one_node(node)?, percent.parse()?))
+    Ok((one_node(node)?, value.parse()?))
+}
+
+/// How full the zones of a node are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fill {
+    /// This share is in use.
+    Percent(Percent),
+    /// As many frames are free as the watermark has.
+    To(Watermark),
+}
+
+impl FromStr for Fill {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.trim() {
+            "min" => Ok(Self::To(Watermark::Min)),
+            "low" => Ok(Self::To(Watermark::Low)),
+            text => text.parse().map(Self::Percent).map_err(|error| format!("{error}, min or low")),
+        }
+    }
 }
 
 /// Runs the command. Returns exit code 0 for success, 1 if the machine cannot be read or set up, and 2 for bad input.
@@ -139,28 +200,74 @@ pub(crate) fn run(args: &ExplainArgs) -> ExitCode {
 }
 
 fn explain(args: &ExplainArgs) -> Result<(), Failure> {
-    let model = model(&args.source)?;
-    let node = requesting_node(&model, args.node)?;
-    check_nodes(&model, "--policy", args.policy.nodes())?;
-    check_nodes(&model, "--cpuset", args.cpuset.iter().flat_map(|nodes| nodes.0.clone()))?;
-    check_nodes(&model, "--fill", args.fill.iter().map(|&(node, _)| node))?;
-    let is_live = args.source.machine.is_none() && args.source.preset.is_none();
-    let filled = Filled::new(&model, node, &args.fill, is_live)?;
-    let explanation = filled.with(|allocator| ask(args, allocator))?;
-    let explained = render::Explained { args, model: &model, node, explanation: &explanation };
-    print(&if args.json { explained.json() } else { explained.text(Width::of_output()) })
+    let subject = subject(&args.source)?;
+    let changes = args.changes.clone();
+    let changes = changes.and(Setting::ZonelistCache, args.zonelist_cache.as_ref());
+    let changes = changes.and(Setting::ZoneReclaimMode, args.node_reclaim.as_ref());
+    let before = answer(args, &subject, &Changes::default())?;
+    let width = Width::of_output();
+    let explained = |model, explanation| render::Explained { args, model, explanation };
+    let first = explained(&subject.model, &before);
+    if changes.is_empty() {
+        return print(&if args.json { first.json() } else { first.text(width) });
+    }
+    let changed = Subject { model: changes.machine(&subject.model)?, state: subject.state.clone() };
+    let after = answer(args, &changed, &changes)?;
+    let second = explained(&changed.model, &after);
+    print(&if args.json { first.json_beside(&second) } else { first.text_beside(&second, &changes, width) })
 }
 
-fn model(source: &Source) -> Result<MachineModel, Failure> {
-    match (&source.machine, &source.preset) {
-        (Some(file), _) => MachineModel::read(file).map_err(Failure::bad_input),
-        (None, Some(name)) => preset(name).map_err(Failure::bad_input),
-        (None, None) => {
-            let Capture { model, notes } = capture_live().map_err(Failure::failed)?;
-            notes.into_iter().for_each(|note| print_message(format_args!("note: {note}")));
-            Ok(model)
-        }
+/// Answers for a machine with the changes.
+fn answer(args: &ExplainArgs, subject: &Subject, changes: &Changes) -> Result<Explanation, Failure> {
+    let Subject { model, state } = subject;
+    let node = requesting_node(model, args.node)?;
+    check_nodes(model, "--policy", args.policy.nodes())?;
+    check_nodes(model, "--cpuset", args.cpuset.iter().flat_map(|nodes| nodes.0.clone()))?;
+    if changes.is_empty() {
+        check_nodes(model, "--fill", args.fill.iter().map(|&(node, _)| node))?;
+        check_nodes(model, "--reclaimable", args.reclaimable.iter().map(|&(node, _)| node))?;
     }
+    let config = changes.config(model.config())?;
+    let filled = Filled { model, config, node, state: state.as_ref(), args, freed: None };
+    let (steps, served_by) = filled.with(|allocator| ask(args, allocator))?;
+    let reclaimed = steps.iter().find_map(|step| match *step {
+        Step::Zone { zone, outcome: Outcome::Reclaim(ReclaimStep::WouldRun), .. } => Some(zone),
+        _ => None,
+    });
+    let after_reclaim = match reclaimed {
+        Some(zone) => {
+            let freed = Filled { freed: Some((zone, filled::reclaim_target(args.order))), ..filled };
+            let (_, served_by) = freed.with(|allocator| ask(args, allocator))?;
+            Some((zone, served_by))
+        }
+        None => None,
+    };
+    Ok(Explanation { node, steps, served_by, after_reclaim })
+}
+
+fn subject(source: &Source) -> Result<Subject, Failure> {
+    let without_state = |model| Subject { model, state: None };
+    if let Some(file) = &source.machine {
+        return MachineModel::read(file).map(without_state).map_err(Failure::bad_input);
+    }
+    if let Some(name) = &source.preset {
+        return preset(name).map(without_state).map_err(Failure::bad_input);
+    }
+    if let Some(file) = &source.capture {
+        let captured = CapturedState::read(file).map_err(Failure::bad_input)?;
+        return Ok(Subject { model: captured.model, state: Some(captured.sample) });
+    }
+    let (captured, mut state) = match &source.sysfs {
+        Some(folder) => (capture(folder).map_err(Failure::bad_input)?, SystemState::tree(folder)),
+        None => (capture_live().map_err(Failure::failed)?, SystemState::live()),
+    };
+    let Capture { model, notes } = captured;
+    notes.into_iter().for_each(|note| print_message(format_args!("note: {note}")));
+    let state = state.read().map_err(|error| match &source.sysfs {
+        Some(_) => Failure::bad_input(error),
+        None => Failure::failed(error),
+    })?;
+    Ok(Subject { model, state: Some(state) })
 }
 
 /// Returns the node of the CPU that makes the request.
@@ -194,7 +301,10 @@ fn check_nodes(
 }
 
 /// Makes the request of the arguments, and asks the allocator about it.
-fn ask(args: &ExplainArgs, allocator: &Allocator<'_, OneThread>) -> Result<Explanation, Failure> {
+fn ask(
+    args: &ExplainArgs,
+    allocator: &Allocator<'_, Described>,
+) -> Result<(Vec<Step>, Option<ZoneName>), Failure> {
     let weights = WeightTable::new();
     let mask = |nodes: &Nodes| nodes.0.iter().copied().collect::<NodeMask>();
     let policy = match &args.policy {
@@ -215,7 +325,13 @@ fn ask(args: &ExplainArgs, allocator: &Allocator<'_, OneThread>) -> Result<Expla
     if let Some(cpuset) = &cpuset {
         request = request.allowed(cpuset);
     }
+    // An equal request marks the zones that it finds full. If it fails, it has marked them too.
+    if args.zonelist_cache.is_some()
+        && let Ok(block) = allocator.alloc(&request)
+    {
+        allocator.free(block.first, block.order).map_err(Failure::failed)?;
+    }
     let mut steps = Vec::new();
     let served_by = allocator.explain(&request, |step| steps.push(step)).map_err(Failure::bad_input)?;
-    Ok(Explanation { steps, served_by })
+    Ok((steps, served_by))
 }

@@ -2,7 +2,9 @@
 //!
 //! The command finds the machine, chooses the rules, calls `zonal-machine` and prints the report. Related files:
 //! `machine/text.rs` formats the report as text, `machine/page.rs` as a page, and `machine/words.rs` has what both say.
+//! `machine/beside.rs` compares the reports before and after changes.
 
+mod beside;
 mod page;
 mod text;
 mod words;
@@ -13,11 +15,13 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::Serialize;
 use zonal_machine::output::{self, Kind};
+use zonal_machine::state::CapturedState;
 use zonal_machine::{
-    Capture, Excerpt, KernelVersion, MachineError, MachineModel, PRESETS, Report, Rules, VersionError,
-    capture, capture_live, explain, preset,
+    Capture, Excerpt, KernelVersion, MachineModel, PRESETS, Report, Rules, VersionError, capture,
+    capture_live, explain, preset,
 };
 
+use crate::changes::Changes;
 use crate::layout::{self, Width};
 use crate::outcome::{Failure, print, print_message};
 use crate::values::ForceArg;
@@ -63,6 +67,9 @@ pub(crate) struct MachineArgs {
     #[command(flatten)]
     force: ForceArg,
 
+    #[command(flatten)]
+    changes: Changes,
+
     /// Print the report as one JSON document
     #[arg(long)]
     json: bool,
@@ -87,6 +94,10 @@ struct Source {
     /// A well-known machine; see below
     #[arg(long, value_name = "NAME")]
     preset: Option<String>,
+
+    /// A file of `zonal capture`
+    #[arg(long, value_name = "FILE")]
+    capture: Option<PathBuf>,
 }
 
 /// The selected rules.
@@ -97,7 +108,10 @@ enum RulesChoice {
 }
 
 fn rules_choice(text: &str) -> Result<RulesChoice, VersionError> {
-    if text == "auto" { Ok(RulesChoice::Auto) } else { text.parse().map(RulesChoice::Of) }
+    match text {
+        "auto" => Ok(RulesChoice::Auto),
+        text => text.parse().and_then(KernelVersion::checked).map(RulesChoice::Of),
+    }
 }
 
 fn presets_help() -> String {
@@ -109,6 +123,8 @@ fn presets_help() -> String {
         ("zonal machine --file quad.json --json", ""),
         ("zonal machine --html machine.html", "writes a page with pictures"),
         ("zonal machine --sysfs captured", "a copy of another machine's /sys and /proc"),
+        ("zonal machine --set min_free_kbytes=1048576", "what another setting would change"),
+        ("zonal machine --preset quad-10-12-32 --without 3", "what would change if node 3 left"),
     ];
     let presets = PRESETS.iter().map(|preset| (preset.name, preset.description));
     format!("Presets:\n{}\nExamples:\n{}", layout::entries(presets), layout::entries(examples))
@@ -118,13 +134,9 @@ fn presets_help() -> String {
 /// computed at boot from fewer frames, or if a file could not be written although its path is valid. Returns 2 if the
 /// arguments, the machine or the path are invalid, and 0 otherwise.
 pub(crate) fn run(args: &MachineArgs) -> ExitCode {
-    match report(args) {
-        Ok((model, rules, report)) => {
-            let output = if args.json {
-                json(&report)
-            } else {
-                text::render(&model, &rules, &report, Width::of_output())
-            };
+    let described = if args.changes.is_empty() { described(args) } else { beside::compared(args) };
+    match described {
+        Ok((output, report)) => {
             if let Err(failure) = print(&output) {
                 return failure.report();
             }
@@ -152,16 +164,10 @@ fn json(report: &Report) -> String {
     serde_json::to_string(&document).expect("numbers and names are always JSON") + "\n"
 }
 
-fn report(args: &MachineArgs) -> Result<(MachineModel, Rules, Report), Failure> {
-    let model = machine(&args.source).map_err(Failure::bad_input)?;
-    let observed = model.observed.as_ref().and_then(|observed| observed.kernel);
-    let mut rules = Rules::of(match args.rules {
-        RulesChoice::Of(version) => version,
-        RulesChoice::Auto => observed.unwrap_or(KernelVersion::NEWEST),
-    });
-    if let Some(node_load) = args.node_load {
-        rules.node_load = node_load;
-    }
+/// Returns the output, and the report in it.
+fn described(args: &MachineArgs) -> Result<(String, Report), Failure> {
+    let model = machine(&args.source)?;
+    let rules = rules(args, &model)?;
     let report = explain(&model, &rules);
     if args.check && report.checks.is_empty() {
         let name = Excerpt::name(&model.name);
@@ -171,7 +177,22 @@ fn report(args: &MachineArgs) -> Result<(MachineModel, Rules, Report), Failure> 
         return Err(Failure::bad_input(problem));
     }
     write(args, &model, &rules, &report)?;
-    Ok((model, rules, report))
+    let output =
+        if args.json { json(&report) } else { text::render(&model, &rules, &report, Width::of_output()) };
+    Ok((output, report))
+}
+
+/// Returns the selected rules.
+fn rules(args: &MachineArgs, model: &MachineModel) -> Result<Rules, Failure> {
+    let observed = model.observed.as_ref().and_then(|observed| observed.kernel);
+    let mut rules = Rules::of(match args.rules {
+        RulesChoice::Of(version) => version,
+        RulesChoice::Auto => observed.unwrap_or(KernelVersion::NEWEST),
+    });
+    if let Some(node_load) = args.node_load {
+        rules.node_load = node_load;
+    }
+    Ok(rules)
 }
 
 /// Writes the machine file and the page, as far as requested. Both paths are checked before either file is written.
@@ -202,14 +223,18 @@ fn write(args: &MachineArgs, model: &MachineModel, rules: &Rules, report: &Repor
     Ok(())
 }
 
-fn machine(source: &Source) -> Result<MachineModel, MachineError> {
+fn machine(source: &Source) -> Result<MachineModel, Failure> {
     if let Some(file) = &source.file {
-        return MachineModel::read(file);
+        return MachineModel::read(file).map_err(Failure::bad_input);
     }
     if let Some(name) = &source.preset {
-        return preset(name);
+        return preset(name).map_err(Failure::bad_input);
     }
-    let Capture { model, notes } = source.sysfs.as_deref().map_or_else(capture_live, capture)?;
+    if let Some(file) = &source.capture {
+        return CapturedState::read(file).map(|captured| captured.model).map_err(Failure::bad_input);
+    }
+    let captured = source.sysfs.as_deref().map_or_else(capture_live, capture).map_err(Failure::bad_input);
+    let Capture { model, notes } = captured?;
     for note in notes {
         print_message(format_args!("note: {note}"));
     }

@@ -2,10 +2,12 @@
 //!
 //! Exit codes: 0 = success, 1 = the work failed, 2 = bad usage or bad input, 130 = interrupted by Ctrl-C. An error is
 //! one line on standard error; standard output contains only results. Related files: `run.rs`, `bench.rs`, `explain.rs`,
-//! `machine.rs`, `lab.rs`, `mechanisms.rs`, `serve.rs`, `settings.rs`, `top.rs`, `completions.rs` and `man.rs` are the
+//! `capture.rs`, `machine.rs`, `lab.rs`, `mechanisms.rs`, `serve.rs`, `settings.rs`, `top.rs`, `completions.rs` and `man.rs` are the
 //! commands; `outcome.rs` contains the code for errors and output that all commands use.
 
 mod bench;
+mod capture;
+mod changes;
 mod completions;
 mod explain;
 mod interrupt;
@@ -48,6 +50,7 @@ enum Command {
     Bench(bench::BenchArgs),
     Machine(machine::MachineArgs),
     Explain(explain::ExplainArgs),
+    Capture(capture::CaptureArgs),
     Lab(lab::LabArgs),
     Mechanisms(mechanisms::MechanismArgs),
     Serve(serve::ServeArgs),
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
         Some(Command::Bench(args)) => bench::run(&args),
         Some(Command::Machine(args)) => machine::run(&args),
         Some(Command::Explain(args)) => explain::run(&args),
+        Some(Command::Capture(args)) => capture::run(&args),
         Some(Command::Lab(args)) => lab::run(&args),
         Some(Command::Mechanisms(args)) => mechanisms::run(&args),
         Some(Command::Serve(args)) => serve::run(&args),

@@ -10,6 +10,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
+use zonal::settings::Setting;
 use zonal::units::{MAX_NODES, NodeId};
 use zonal_machine::ids;
 use zonal_machine::output::Replace;
@@ -141,7 +142,18 @@ impl fmt::Display for Nodes {
     }
 }
 
-fn node(text: &str) -> Result<NodeId, String> {
+/// Words for values of `zone_reclaim_mode`.
+const MODES: [(&str, &str); 2] = [("on", "1"), ("off", "0")];
+
+/// Parses a node reclaim mode: `on`, `off`, or the number that Linux uses for the mode.
+pub(crate) fn node_reclaim_mode(text: &str) -> Result<String, String> {
+    let word = MODES.iter().find(|(word, _)| *word == text.trim());
+    let value = Setting::ZoneReclaimMode.parse(word.map_or(text, |(_, number)| number));
+    value.map(|value| value.to_string()).map_err(|error| format!("{error}, on or off"))
+}
+
+/// Reads one node.
+pub(crate) fn one_node(text: &str) -> Result<NodeId, String> {
     let id = text.trim().parse().ok().and_then(NodeId::new);
     id.ok_or_else(|| not_a_node(text))
 }
@@ -182,9 +194,9 @@ impl FromStr for PolicyChoice {
         let (name, rest) = text.split_once(':').unwrap_or((text, ""));
         match (name, rest) {
             ("local", "") => Ok(Self::Local),
-            ("preferred", one) if !one.is_empty() => node(one).map(Self::Preferred),
+            ("preferred", one) if !one.is_empty() => one_node(one).map(Self::Preferred),
             ("preferred-many", list) if !list.is_empty() => {
-                list.split(',').map(node).collect::<Result<_, _>>().map(Self::PreferredMany)
+                list.split(',').map(one_node).collect::<Result<_, _>>().map(Self::PreferredMany)
             }
             ("bind", list) if !list.is_empty() => list.parse().map(Self::Bind),
             ("interleave", list) if !list.is_empty() => list.parse().map(Self::Interleave),
@@ -220,7 +232,7 @@ fn weights(list: &str) -> Result<Vec<(NodeId, u8)>, String> {
     for part in list.split(',') {
         let (id, weight) =
             part.split_once('=').ok_or_else(|| format!("`{part}` is not NODE=WEIGHT, as in 0=3"))?;
-        let id = node(id)?;
+        let id = one_node(id)?;
         let weight = weight.trim().parse();
         let weight = weight.map_err(|_| format!("`{part}`: a weight is a number from 0 to {}", u8::MAX))?;
         if weights.iter().any(|(other, _)| *other == id) {

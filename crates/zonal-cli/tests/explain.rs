@@ -44,7 +44,7 @@ fn the_json_document_has_a_row_for_each_zone() {
     assert_eq!(found["schema"], "zonal.explain.v1");
     let request = json!({
         "node": 2, "order": 3, "policy": "bind:1,2", "cpuset": null, "urgency": "normal",
-        "fill": [{ "node": 2, "percent": 100 }],
+        "fill": [{ "node": 2, "percent": 100 }], "reclaimable": [],
     });
     assert_eq!(found["request"], request);
     let short_by = found["steps"][0]["short_by"].as_u64().unwrap();
@@ -112,7 +112,7 @@ fn every_preset_can_be_explained() {
 fn bad_input_exits_with_2_and_one_line_that_names_what_is_allowed() {
     for (arguments, right) in [
         (&["--node", "9"][..], "--node: node 9 does not exist; the machine has nodes 0-3"),
-        (&["--node", "0,1"], "more than one node"),
+        (&["--node", "0,1"], "`0,1` is not a node"),
         (&["--fill", "0"], "NODE=PERCENT"),
         (&["--fill", "0=101"], "percentage from 0 to 100"),
         (&["--fill", "7=10"], "--fill: node 7 does not exist"),
@@ -123,6 +123,15 @@ fn bad_input_exits_with_2_and_one_line_that_names_what_is_allowed() {
         (&["--urgency", "huge"], "urgency"),
         (&["--live"], "cannot be used with"),
         (&["--policy", "bind:1", "--cpuset", "2"], "no node in both"),
+        (&["--without", "7"], "--without: node 7 is not a node of the machine"),
+        (&["--without", "2", "--node", "2"], "--node: node 2 does not exist; the machine has nodes 0-1,3"),
+        (&["--set", "zone_reclaim_mode=9"], "zone_reclaim_mode"),
+        (&["--set", "swappiness=1"], "no setting is named `swappiness`"),
+        (&["--set", "zone_reclaim_mode"], "NAME=VALUE"),
+        (&["--reclaimable", "9=10"], "--reclaimable: node 9 does not exist"),
+        (&["--fill", "0=high"], "percentage from 0 to 100, min or low"),
+        (&["--node-reclaim", "maybe"], "on or off"),
+        (&["--zonelist-cache", "maybe"], "possible values"),
     ] {
         let output = zonal(&[&QUAD[..], arguments].concat());
         let errors = String::from_utf8(output.stderr).unwrap();
@@ -136,4 +145,71 @@ fn bad_input_exits_with_2_and_one_line_that_names_what_is_allowed() {
     for arguments in [&["--preset", "none"][..], &["--machine", "/none.json"]] {
         assert_eq!(zonal(arguments).status.code(), Some(2), "{arguments:?}");
     }
+}
+
+#[test]
+fn node_reclaim_keeps_a_request_on_its_node_if_it_frees_enough() {
+    let ask =
+        |more: &[&str]| document(&[&QUAD[..], &["--fill", "0=low", "--node-reclaim", "on"], more].concat());
+    let found = ask(&["--reclaimable", "0=25"]);
+    let zone = |node| json!({ "node": node, "kind": "Normal" });
+    assert_eq!((&found["before"]["served_by"], &found["after"]["served_by"]), (&zone(1), &zone(1)));
+    let reclaimed = json!({ "reclaimed": zone(0), "frames": 32, "served_by": zone(0) });
+    assert_eq!(found["after"]["if_node_reclaim_succeeds"], reclaimed);
+    assert_eq!(found["before"]["if_node_reclaim_succeeds"], Value::Null);
+    let nothing = ask(&[]);
+    assert_eq!(nothing["after"]["if_node_reclaim_succeeds"], Value::Null, "nothing can be reclaimed");
+}
+
+#[test]
+fn changes_are_shown_beside_the_machine_as_it_is() {
+    let shown = text(&[&QUAD[..], &["--node", "2", "--fill", "2=100", "--without", "3"]].concat());
+    let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+    let answer =
+        "As it is, node 3 Normal serves the request. Without node 3, node 0 Normal serves the request.";
+    assert!(words.contains(answer), "{shown}");
+    assert!(shown.contains("before") && shown.contains("after"), "{shown}");
+    let same = text(&[&QUAD[..], &["--set", "min_free_kbytes=65536"]].concat());
+    assert!(same.contains("With min_free_kbytes = 65536, the same zone serves this request"), "{same}");
+}
+
+#[test]
+fn a_capture_is_as_full_as_the_machine_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("now.json");
+    let file = file.to_str().unwrap();
+    let capture = |arguments: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_zonal")).arg("capture").args(arguments).output().unwrap()
+    };
+    assert_eq!(capture(&[file]).status.code(), Some(0));
+    let found = document(&["--capture", file]);
+    assert!(found["served_by"].is_object(), "{found}");
+    // A file of others is not replaced; its own is.
+    assert_eq!(capture(&[file]).status.code(), Some(0));
+    std::fs::write(file, "other").unwrap();
+    let refused = capture(&[file]);
+    assert_eq!(refused.status.code(), Some(2), "{}", String::from_utf8_lossy(&refused.stderr));
+    assert_eq!(std::fs::read_to_string(file).unwrap(), "other");
+    let wrong = zonal(&["--capture", file]);
+    let errors = String::from_utf8(wrong.stderr).unwrap();
+    assert!(wrong.status.code() == Some(2) && errors.contains("a file of zonal capture"), "{errors}");
+}
+
+#[test]
+fn no_large_block_is_found_on_a_fragmented_machine() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, mut capture) = (folder.path().join("aged.json"), String::new());
+    let (state, _) = zonal_machine::state::CapturedState::live().unwrap();
+    let mut aged = state.clone();
+    for zone in &mut aged.sample.zones {
+        zone.free_blocks = vec![zone.managed / 4];
+        zone.free = zone.managed / 4;
+    }
+    capture.push_str(&aged.to_json());
+    std::fs::write(&file, capture).unwrap();
+    let file = file.to_str().unwrap();
+    assert!(document(&["--capture", file])["served_by"].is_object());
+    let found = document(&["--capture", file, "--order", "3"]);
+    assert_eq!(found["served_by"], Value::Null, "{found}");
+    assert!(found["steps"].as_array().unwrap().iter().any(|step| step["outcome"] == "no-block"), "{found}");
 }

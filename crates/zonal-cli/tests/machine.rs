@@ -194,3 +194,47 @@ fn a_failed_write_of_an_export_exits_with_1() {
     assert_eq!((output.status.code(), file.exists()), (Some(1), false), "{errors}");
     assert!(errors.contains("cannot write ") && errors.lines().count() == 1, "{errors}");
 }
+
+#[test]
+fn changes_are_compared_in_one_table() {
+    let arguments = ["--preset", "quad-10-12-32", "--without", "3"];
+    let output = machine(&arguments);
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{shown}");
+    assert!(
+        shown.contains("node 2 fallback order") && shown.contains("2 3 0 1") && shown.contains("2 0 1"),
+        "{shown}"
+    );
+    let output = machine(&[&arguments[..], &["--json"]].concat());
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let nodes = |when: &str| document[when]["nodes"].as_array().map(Vec::len);
+    assert_eq!((nodes("before"), nodes("after")), (Some(4), Some(3)));
+}
+
+#[test]
+fn rules_without_evidence_are_marked_and_impossible_ones_refused() {
+    let rules = |version| machine(&["--preset", "quad-10-12-32", "--rules", version]);
+    let shown = |version| String::from_utf8(rules(version).stdout).unwrap();
+    assert!(shown("4.4").contains("All values are assumed: no kernel 4.4 was compared with these rules"));
+    assert!(!shown("6.12").contains("assumed"));
+    for (version, why) in
+        [("2.6", "the oldest version"), ("99.1", "there is no Linux 99.1"), ("4.21", "4.21")]
+    {
+        let output = rules(version);
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(2) && errors.contains(why), "{version}: {errors}");
+    }
+}
+
+#[test]
+fn changes_that_kernels_do_not_know_are_refused() {
+    for (change, why) in [
+        (&["--set", "zonelist_cache=off"][..], "machines do not have zonelist_cache"),
+        (&["--without", "9"], "node 9 is not a node"),
+        (&["--without", "3", "--check"], "--check is about the machine as it is"),
+    ] {
+        let output = machine(&[&["--preset", "quad-10-12-32"], change].concat());
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(2) && errors.contains(why), "{change:?}: {errors}");
+    }
+}

@@ -10,20 +10,23 @@
 
 mod advice;
 mod at_boot;
+mod filling;
 mod old_tree;
 pub mod output;
 mod owned;
 mod predict;
 mod presets;
 mod report;
+pub mod state;
 mod tree_writer;
 
 pub use at_boot::{AtBoot, FewerFrames};
+pub use filling::Filling;
 pub use owned::OwnedMachine;
 pub use predict::{Prediction, ZonePrediction, predict};
 pub use presets::{PRESETS, Preset, preset};
 pub use report::{
-    Advice, Balance, Check, Measured, NodeReport, Report, Severity, ZoneReport, explain, ordinal,
+    Advice, Balance, Check, Measured, NodeReport, Report, Severity, Unchecked, ZoneReport, explain, ordinal,
     readable_size,
 };
 pub use tree_writer::{check_tree, write_tree};

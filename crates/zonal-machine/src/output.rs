@@ -33,6 +33,8 @@ pub struct WriteError {
 pub enum Kind {
     /// A machine file, which begins with its schema.
     Machine,
+    /// A captured state, which begins with its schema.
+    Capture,
     /// The results of an experiment, which begin with their schema.
     Results,
     /// An HTML page, whose head names zonal as its generator.
@@ -58,6 +60,7 @@ impl Kind {
         let head = String::from_utf8_lossy(&head[..head.len().min(HEAD_BYTES)]);
         match self {
             Self::Machine => head.starts_with("{\n  \"schema\": \"zonal.machine-file."),
+            Self::Capture => head.starts_with("{\n  \"schema\": \"zonal.capture."),
             Self::Results => head.starts_with("{\n  \"schema\": \"zonal.lab."),
             Self::Page => {
                 head.starts_with("<!DOCTYPE html>")

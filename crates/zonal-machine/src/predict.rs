@@ -70,7 +70,8 @@ fn build_sequence(nodes: &impl FallbackNodes) -> impl Iterator<Item = usize> {
 
 /// Returns the watermark settings that a kernel with these rules uses on a machine.
 pub(crate) fn watermark_settings(model: &MachineModel, rules: &Rules) -> WatermarkSettings {
-    model.settings.watermarks(model.page_bytes, rules.movable_min)
+    let settings = model.settings.watermarks(model.page_bytes, rules.movable_min);
+    if rules.has_scale_factor { settings } else { WatermarkSettings { scale_factor: 0, ..settings } }
 }
 
 fn zones(model: &MachineModel, rules: &Rules) -> Vec<ZonePrediction> {

@@ -10,10 +10,11 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use zonal::units::{NodeId, PageCount};
 use zonal_model::pageset_limits::HighRule;
-use zonal_model::{MachineModel, Observed, ObservedZone, Presence, Rules, ZoneModel};
+use zonal_model::{KernelVersion, MachineModel, Observed, ObservedZone, Presence, Rules, ZoneModel};
 
 use crate::advice::advise;
 use crate::at_boot::{AtBoot, Machine, explain_at_boot};
+use crate::filling::{Filling, filling};
 use crate::predict::{Prediction, ZonePrediction, predict};
 
 /// The report on a machine.
@@ -31,6 +32,12 @@ pub struct Report {
     pub balance: Vec<Balance>,
     /// All observed values, each with the predicted value.
     pub checks: Vec<Check>,
+    /// Predicted values that the machine's kernel did not report, so that they were not compared.
+    pub unchecked: Vec<Unchecked>,
+    /// Whether the rules are assumed: no kernel of this version was compared with them, neither this machine's nor another.
+    pub assumed: bool,
+    /// The nodes in the order in which they fill if all CPUs allocate at the same rate.
+    pub filling: Vec<Filling>,
     /// The boot-time memory that explains the differences, if there is such an explanation. The kernel computed the
     /// differing values at boot, when its zones had fewer frames. The rules predict these values for the smaller zones.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -92,6 +99,15 @@ pub struct Balance {
     /// The number of other nodes' fallback lists in which the node is the first, second, third ... fallback. The node
     /// that owns a list is not counted as a fallback of that list.
     pub times_nth: Vec<u32>,
+}
+
+/// Values of one name that were not compared.
+#[derive(Serialize, Clone, PartialEq, Eq, Debug)]
+pub struct Unchecked {
+    /// The name, such as `fallback_order`.
+    pub value: &'static str,
+    /// How many nodes or zones lack it.
+    pub count: usize,
 }
 
 /// A predicted value and the observed value.
@@ -205,6 +221,8 @@ pub fn explain(model: &MachineModel, rules: &Rules) -> Report {
         (checks, at_boot)
     });
     let advice = advise(model, rules, &prediction, &balance);
+    let compared =
+        model.observed.as_ref().is_some_and(|own| own.kernel == Some(rules.version)) && !checks.is_empty();
     let online = model.nodes.iter().zip(&prediction.orders);
     Report {
         name: model.name.clone(),
@@ -220,10 +238,36 @@ pub fn explain(model: &MachineModel, rules: &Rules) -> Report {
             .collect(),
         zones: zones(model, rules, &prediction),
         balance,
+        unchecked: unchecked(model, rules, &checks),
+        assumed: !compared && !KernelVersion::COMPARED.contains(&rules.version),
+        filling: filling(model, &prediction.orders),
         checks,
         at_boot,
         advice,
     }
+}
+
+/// Counts the predicted values without a check.
+fn unchecked(model: &MachineModel, rules: &Rules, checks: &[Check]) -> Vec<Unchecked> {
+    let tuned = rules.high == HighRule::Tuned;
+    let zones = model.zones.len();
+    let values = [
+        ("fallback_order", model.online_nodes().count()),
+        ("min", zones),
+        ("low", zones),
+        ("high", zones),
+        ("protection", zones),
+        ("batch", zones),
+        ("pageset_high", if tuned { 0 } else { zones }),
+        ("pageset_high_min", if tuned { zones } else { 0 }),
+        ("pageset_high_max", if tuned { zones } else { 0 }),
+        ("stat_threshold", zones),
+    ];
+    let lacking = values.map(|(value, predicted)| {
+        let has_name = |check: &&Check| check.what.split(' ').next() == Some(value);
+        Unchecked { value, count: predicted.saturating_sub(checks.iter().filter(has_name).count()) }
+    });
+    lacking.into_iter().filter(|lacking| lacking.count > 0).collect()
 }
 
 fn zones(model: &MachineModel, rules: &Rules, prediction: &Prediction) -> Vec<ZoneReport> {

@@ -27,6 +27,30 @@ impl KernelVersion {
     /// The newest version whose rules were observed in a real kernel.
     pub const NEWEST: Self = Self::new(7, 2);
 
+    /// The versions of which kernels' values were compared with the rules.
+    pub const COMPARED: [Self; 4] = [Self::new(5, 10), Self::new(6, 1), Self::new(6, 12), Self::NEWEST];
+    /// The oldest version with known rules.
+    pub const OLDEST: Self = Self::new(3, 0);
+
+    /// Checks that there can be rules of this version.
+    ///
+    /// # Errors
+    /// [`VersionError::NoSuchVersion`] for a version that no Linux has or will soon have, and [`VersionError::TooOld`] for one
+    /// whose rules are not known.
+    pub fn checked(self) -> Result<Self, VersionError> {
+        /// The last minor number of each major number, from 3 on; that of the newest is not known yet.
+        const LAST: [u16; 5] = [19, 20, 19, 19, 19];
+        if self < Self::OLDEST {
+            return Err(VersionError::TooOld(self));
+        }
+        let last = LAST.get(usize::from(self.major - 3));
+        if last.is_some_and(|&last| self.minor <= last) {
+            Ok(self)
+        } else {
+            Err(VersionError::NoSuchVersion(self))
+        }
+    }
+
     /// Creates the version `major.minor`.
     #[must_use]
     pub const fn new(major: u16, minor: u16) -> Self {
@@ -34,10 +58,19 @@ impl KernelVersion {
     }
 }
 
-/// A text that is not a kernel version.
+/// A text that is not a kernel version, or a version without rules.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("\"{}\" is not a kernel version; it must start with two numbers, as in 6.12 or 6.1.0-13-amd64", Excerpt::name(.0))]
-pub struct VersionError(String);
+pub enum VersionError {
+    /// The text does not start with two numbers.
+    #[error("\"{}\" is not a kernel version; it must start with two numbers, as in 6.12 or 6.1.0-13-amd64", Excerpt::name(.0))]
+    NotAVersion(String),
+    /// No Linux has this version.
+    #[error("there is no Linux {0}; the newest version with known rules is {newest}", newest = KernelVersion::NEWEST)]
+    NoSuchVersion(KernelVersion),
+    /// The version is too old.
+    #[error("the rules of Linux {0} are not known; the oldest version with known rules is {oldest}", oldest = KernelVersion::OLDEST)]
+    TooOld(KernelVersion),
+}
 
 impl FromStr for KernelVersion {
     type Err = VersionError;
@@ -52,7 +85,7 @@ impl FromStr for KernelVersion {
         });
         match (major, minor) {
             (Some(major), Some(minor)) => Ok(Self { major, minor }),
-            _ => Err(VersionError(text.chars().take(60).collect())),
+            _ => Err(VersionError::NotAVersion(text.chars().take(60).collect())),
         }
     }
 }
@@ -96,6 +129,8 @@ pub struct Rules {
     pub offline_lists: OfflineLists,
     /// The minimum of movable zones.
     pub movable_min: MovableMin,
+    /// Whether there is `vm.watermark_scale_factor`. Without it, `low` is a quarter of `min` above it.
+    pub has_scale_factor: bool,
     /// The batch of pagesets.
     pub batch: BatchRule,
     /// The bounds of a pageset's `high`.
@@ -118,6 +153,7 @@ impl Rules {
             own_place: if since(6, 7) { OwnPlace::WithMemory } else { OwnPlace::Always },
             offline_lists: if since(6, 1) { OfflineLists::Built } else { OfflineLists::Skipped },
             movable_min: if since(6, 2) { MovableMin::OwnMinimum } else { MovableMin::Ordinary },
+            has_scale_factor: since(4, 6),
             batch: if since(6, 19) { BatchRule::Managed4096 } else { BatchRule::Managed1024 },
             high: match () {
                 () if since(6, 7) => HighRule::Tuned,
@@ -178,5 +214,19 @@ mod tests {
         assert_eq!(of(6, 18).batch, BatchRule::Managed1024);
         assert_eq!(of(7, 0).batch, BatchRule::Managed4096);
         assert_eq!(of(6, 0).offline_lists, OfflineLists::Skipped);
+        assert_eq!([of(4, 5), of(4, 6)].map(|rules| rules.has_scale_factor), [false, true]);
+    }
+
+    #[test]
+    fn versions_that_cannot_be_are_refused() {
+        let checked =
+            |major, minor| KernelVersion::new(major, minor).checked().map_err(|error| error.to_string());
+        for (major, minor) in [(3, 0), (4, 4), (4, 20), (5, 19), (6, 19), (7, 2), (7, 3)] {
+            assert!(checked(major, minor).is_ok(), "{major}.{minor}");
+        }
+        for (major, minor) in [(99, 1), (4, 21), (6, 20), (8, 0), (3, 20)] {
+            assert!(checked(major, minor).unwrap_err().contains("there is no Linux"), "{major}.{minor}");
+        }
+        assert!(checked(2, 6).unwrap_err().contains("the oldest version with known rules is 3.0"));
     }
 }

@@ -152,11 +152,14 @@ impl Settings {
         }
     }
 
-    /// Sets the numbers of a setting.
+    /// Sets the numbers of a setting that is in [`ALL`](Self::ALL).
     ///
     /// Kernels accept more than the table of settings: any scale factor, mode and fraction in old versions, and a ratio
     /// for device memory. Only what would overflow or has no meaning is refused.
-    pub(crate) fn set(&mut self, setting: Setting, numbers: &[u64]) -> Result<(), Problem> {
+    ///
+    /// # Errors
+    /// Names the numbers that are possible.
+    pub fn set(&mut self, setting: Setting, numbers: &[u64]) -> Result<(), Problem> {
         let number = numbers.first().copied().unwrap_or_default();
         let at_most =
             |most| if number > most { Err(Problem::TooLarge { value: number, most }) } else { Ok(number) };
@@ -223,6 +226,34 @@ pub struct ObservedZone {
 }
 
 impl MachineModel {
+    /// Returns the machine after node `id` has left: it has neither CPUs nor memory, and may come back. What the kernel
+    /// reported is forgotten, because it was reported about another machine.
+    ///
+    /// # Errors
+    /// [`Problem::UnknownNode`] for a node that is not online, [`Problem::NoNodes`] for the last one that is, and
+    /// [`Problem::NoZones`] if no other node has memory.
+    pub fn without(&self, id: NodeId) -> Result<Self, Problem> {
+        let place = self.place(id).filter(|&place| self.nodes[place].presence == Presence::Online);
+        let place = place.ok_or(Problem::UnknownNode(id.get().into()))?;
+        if self.online_nodes().count() == 1 {
+            return Err(Problem::NoNodes);
+        }
+        let mut left = self.clone();
+        left.nodes[place].presence = Presence::PossibleOffline;
+        left.nodes[place].cpus.clear();
+        left.zones.retain(|zone| zone.node != id);
+        left.forget_values();
+        if left.zones.is_empty() { Err(Problem::NoZones) } else { Ok(left) }
+    }
+
+    /// Forgets the values that the kernel reported, except for its version and how it builds its lists.
+    pub fn forget_values(&mut self) {
+        if let Some(observed) = &mut self.observed {
+            observed.fallback_order.clear();
+            observed.zones.clear();
+        }
+    }
+
     /// Returns the index of node `id` in [`MachineModel::nodes`].
     #[must_use]
     pub fn place(&self, id: NodeId) -> Option<usize> {

@@ -6,9 +6,10 @@ use std::mem::MaybeUninit;
 
 use memmap2::{MmapMut, MmapOptions};
 use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
-use zonal::platform::one_thread::OneThread;
 use zonal::units::{CpuId, NodeId, PageCount, Pfn, ZoneKind};
 use zonal::{Allocator, Buffer, Config, Machine};
+
+use crate::described::Described;
 
 /// A described machine: the frames of each node, with equal distances and all CPUs on the first node.
 #[derive(Default)]
@@ -22,7 +23,7 @@ pub(super) struct Description {
 /// An allocator and the memory of its metadata.
 pub(super) struct World {
     /// This field is declared first, because fields are dropped in order of declaration.
-    pub(super) allocator: Allocator<'static, OneThread>,
+    pub(super) allocator: Allocator<'static, Described>,
     _metadata: Vec<MmapMut>,
 }
 
@@ -58,7 +59,7 @@ impl Description {
             .collect();
         let machine = Machine::new(&nodes, &zones).expect("the description is valid");
         let mut metadata = Vec::new();
-        let allocator = Allocator::new(OneThread::new(), &machine, config, |request| {
+        let allocator = Allocator::new(Described::default(), &machine, config, |request| {
             let mapped = MmapOptions::new().len(request.bytes.max(1)).no_reserve_swap().map_anon();
             metadata.push(mapped.ok()?);
             let fresh: &mut MmapMut = metadata.last_mut()?;

@@ -1,57 +1,50 @@
 //! The allocator of a described machine, filled as requested.
 
-use std::collections::BTreeMap;
-use std::fs;
-
 use zonal::config::NodeReclaim;
+use zonal::explain::ZoneName;
 use zonal::machine::FrameRange;
-use zonal::platform::one_thread::OneThread;
-use zonal::units::{NodeId, PageCount, PageKind, ZoneKind};
+use zonal::rules::watermarks::{Watermark, Watermarks};
+use zonal::units::{NodeId, Order, PageCount, PageKind};
 use zonal::{Allocator, Config};
-use zonal_bench::{DescribedError, with_described};
-use zonal_machine::{MachineModel, OwnedMachine};
+use zonal_bench::{Described, DescribedError, with_described};
+use zonal_machine::state::{Sample, lay_out};
+use zonal_machine::{MachineModel, OwnedMachine, ZoneModel};
 
+use super::{ExplainArgs, Fill};
 use crate::outcome::Failure;
 use crate::values::Percent;
 
 /// A machine and how full it is to be.
+#[derive(Clone)]
 pub(super) struct Filled<'a> {
-    model: &'a MachineModel,
+    pub(super) model: &'a MachineModel,
+    pub(super) config: Config,
     /// Node whose first CPU makes the request.
-    node: NodeId,
-    fill: &'a [(NodeId, Percent)],
-    /// Free frames of this machine's zones now, if it is described.
-    free_now: BTreeMap<(NodeId, ZoneKind), PageCount>,
+    pub(super) node: NodeId,
+    /// State of the machine, if it is known.
+    pub(super) state: Option<&'a Sample>,
+    pub(super) args: &'a ExplainArgs,
+    /// Frames of a zone that reclaim has freed.
+    pub(super) freed: Option<(ZoneName, PageCount)>,
 }
 
-impl<'a> Filled<'a> {
-    pub(super) fn new(
-        model: &'a MachineModel,
-        node: NodeId,
-        fill: &'a [(NodeId, Percent)],
-        is_live: bool,
-    ) -> Result<Self, Failure> {
-        let file = "/proc/zoneinfo";
-        let free_now = if is_live {
-            let text = fs::read_to_string(file)
-                .map_err(|error| Failure::failed(format!("cannot read {file}: {error}")))?;
-            free_frames(&text)
-        } else {
-            BTreeMap::new()
-        };
-        Ok(Self { model, node, fill, free_now })
-    }
+/// Returns how many frames node reclaim wants for a block.
+pub(super) fn reclaim_target(order: Order) -> PageCount {
+    const AT_LEAST: PageCount = PageCount::new(32);
+    order.pages().max(AT_LEAST)
+}
 
+impl Filled<'_> {
     /// Builds the allocator, fills it, and calls `ask` with it.
     pub(super) fn with<R>(
         &self,
-        ask: impl FnOnce(&Allocator<'_, OneThread>) -> Result<R, Failure>,
+        ask: impl FnOnce(&Allocator<'_, Described>) -> Result<R, Failure>,
     ) -> Result<R, Failure> {
         let mode = self.model.settings.zone_reclaim_mode;
         let node_reclaim = NodeReclaim::from_mode(mode).map_err(Failure::bad_input)?;
-        let config = Config { node_reclaim, ..self.model.config() };
+        let config = Config { node_reclaim, ..self.config };
         let owned = OwnedMachine::from(self.model);
-        let asked = with_described(&owned, &config, |allocator| {
+        let asked = with_described(&owned, &config, Described::new(self.reclaimable()), |allocator| {
             self.fill(allocator)?;
             ask(allocator)
         });
@@ -62,60 +55,98 @@ impl<'a> Filled<'a> {
     }
 
     /// Allocates what is in use, and makes the first CPU of the node the current one.
-    fn fill(&self, allocator: &Allocator<'_, OneThread>) -> Result<(), Failure> {
+    fn fill(&self, allocator: &Allocator<'_, Described>) -> Result<(), Failure> {
         let node = self.model.online_nodes().find(|node| node.id == self.node);
         if let Some(&cpu) = node.and_then(|node| node.cpus.first()) {
             allocator.platform().set_current_cpu(cpu);
         }
+        // The allocator may have several zones for one that is too large.
         let zones: Vec<_> = allocator.zones().collect();
-        for zone in zones {
-            let share = self.fill.iter().rfind(|(node, _)| *node == zone.node);
-            let all = zone.managed.get();
-            let used = match (share, self.free_now.get(&(zone.node, zone.kind))) {
-                (Some((_, Percent(percent))), _) => (u128::from(all) * u128::from(*percent) / 100) as u64,
-                (None, Some(free)) => all.saturating_sub(free.get()),
-                (None, None) => 0,
-            };
-            if used != 0 {
-                let range = FrameRange { start: zone.span.start, count: PageCount::new(used) };
-                allocator.alloc_range(range, PageKind::User).map_err(Failure::failed)?;
+        for zone in &self.model.zones {
+            let known = zones.iter().find(|known| (known.node, known.kind) == (zone.node, zone.kind));
+            for used in self.used(zone, known.map(|known| known.watermarks)) {
+                for part in zones.iter().filter_map(|zone| used.intersection(&zone.span)) {
+                    allocator.alloc_range(part, PageKind::User).map_err(Failure::failed)?;
+                }
             }
         }
         Ok(())
     }
+
+    /// Returns the frames of a zone that are in use, ascending. The watermarks are those of the allocator.
+    fn used(&self, zone: &ZoneModel, marks: Option<Watermarks>) -> Vec<FrameRange> {
+        let first = |count| FrameRange { start: zone.start, count: PageCount::new(count) };
+        let managed = zone.managed.get();
+        let share = self.args.fill.iter().rfind(|(node, _)| *node == zone.node);
+        let known = self
+            .state
+            .iter()
+            .flat_map(|state| &state.zones)
+            .find(|known| known.node == u64::from(zone.node.get()) && known.kind == zone.kind.name());
+        let mut used = match (share, known) {
+            (Some((_, Fill::Percent(percent))), _) => vec![first(part(managed, *percent))],
+            (Some((_, Fill::To(mark))), _) => {
+                vec![first(managed.saturating_sub(marks.map_or(0, |marks| at(&marks, *mark).get())))]
+            }
+            (None, Some(known)) if known.free_blocks.is_empty() => {
+                vec![first(managed.saturating_sub(known.free))]
+            }
+            (None, Some(known)) => lay_out(first(managed), &known.free_blocks).used(first(managed)),
+            (None, None) => Vec::new(),
+        };
+        if let Some((name, freed)) = self.freed
+            && (name.node, name.kind) == (zone.node, zone.kind)
+        {
+            shorten(&mut used, freed.get());
+        }
+        used.retain(|run| run.count > PageCount::ZERO);
+        used
+    }
+
+    /// Returns the frames that could be reclaimed, by node.
+    fn reclaimable(&self) -> Vec<(NodeId, PageCount)> {
+        let of_node = |&(node, percent): &(NodeId, Percent)| {
+            let runs = self.model.zones_of(node).flat_map(|zone| self.used(zone, None));
+            let used: PageCount = runs.map(|run| run.count).sum();
+            (node, PageCount::new(part(used.get(), percent)))
+        };
+        self.args.reclaimable.iter().map(of_node).collect()
+    }
 }
 
-/// Returns each zone's free frames in the text of `/proc/zoneinfo`.
-fn free_frames(text: &str) -> BTreeMap<(NodeId, ZoneKind), PageCount> {
-    let (mut zone, mut free) = (None, BTreeMap::new());
-    for line in text.lines() {
-        let words: Vec<&str> = line.split([' ', ',']).filter(|word| !word.is_empty()).collect();
-        match words[..] {
-            ["Node", node, "zone", kind] => {
-                let kind = ZoneKind::ALL.into_iter().find(|known| known.to_string() == kind);
-                zone = node.parse().ok().and_then(NodeId::new).zip(kind);
-            }
-            ["pages", "free", count] => {
-                if let (Some(zone), Ok(count)) = (zone, count.parse()) {
-                    free.insert(zone, PageCount::new(count));
-                }
-            }
-            _ => {}
-        }
+const fn at(marks: &Watermarks, mark: Watermark) -> PageCount {
+    match mark {
+        Watermark::Min => marks.min,
+        Watermark::Low => marks.low,
     }
-    free
+}
+
+fn part(all: u64, Percent(percent): Percent) -> u64 {
+    (u128::from(all) * u128::from(percent) / 100) as u64
+}
+
+/// Frees the last `frames` of the runs.
+fn shorten(runs: &mut [FrameRange], mut frames: u64) {
+    for run in runs.iter_mut().rev() {
+        let freed = frames.min(run.count.get());
+        run.count = PageCount::new(run.count.get() - freed);
+        frames -= freed;
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use zonal::units::Pfn;
+
     use super::*;
 
     #[test]
-    fn free_frames_are_read_by_zone() {
-        let text = "Node 0, zone    DMA32\n  per-node stats\n      nr_inactive_anon 5\n  pages free     2816\n        \
-                    boost    0\nNode 1, zone   Normal\n  pages free     77\nNode 1, zone   Device\n  pages free 9\n";
-        let id = |id| NodeId::new(id).unwrap();
-        let expected = [((id(0), ZoneKind::Dma32), 2816), ((id(1), ZoneKind::Normal), 77)];
-        assert!(free_frames(text).into_iter().eq(expected.map(|(zone, free)| (zone, PageCount::new(free)))));
+    fn the_last_frames_are_freed_first() {
+        let run = |start, count| FrameRange { start: Pfn::new(start), count: PageCount::new(count) };
+        let mut runs = [run(0, 8), run(16, 4)];
+        shorten(&mut runs, 6);
+        assert_eq!(runs, [run(0, 6), run(16, 0)]);
+        shorten(&mut runs, 60);
+        assert_eq!(runs, [run(0, 0), run(16, 0)]);
     }
 }

@@ -6,71 +6,158 @@ use zonal::rules::watermarks::Watermark;
 use zonal::units::NodeId;
 use zonal_machine::{Excerpt, MachineModel};
 
-use super::{ExplainArgs, Explanation};
+use super::filled::reclaim_target;
+use super::{ExplainArgs, Explanation, Fill};
+use crate::changes::Changes;
 use crate::layout::{Content::Text, Grid, Width};
+use crate::values::Percent;
 
 /// An explanation and what it is about.
 pub(super) struct Explained<'a> {
     pub(super) args: &'a ExplainArgs,
     pub(super) model: &'a MachineModel,
-    pub(super) node: NodeId,
     pub(super) explanation: &'a Explanation,
 }
 
 impl Explained<'_> {
     pub(super) fn text(&self, width: Width) -> String {
+        let mut grid = Grid::new(1, ["zone", "mark", "outcome"].map(|title| (title, Text)));
+        for [zone, mark, outcome] in self.rows() {
+            grid.row([zone, mark, outcome]);
+        }
+        let end = width.labelled("", &(capitalized(&self.end()) + "."));
+        width.labelled("", &self.request()) + "\n" + &grid.render("  ", width) + "\n" + &end
+    }
+
+    /// Returns the text of this explanation before changes, and of the one after them.
+    pub(super) fn text_beside(&self, after: &Self, changes: &Changes, width: Width) -> String {
+        let answer = match self.final_zone() == after.final_zone() {
+            true => {
+                format!("{changes}, the same zone serves this request: {}.", after.end())
+            }
+            false => format!("As it is, {}. {changes}, {}.", self.end(), after.end()),
+        };
+        let mut grid = Grid::new(1, ["", "before", "after"].map(|title| (title, Text)));
+        let cell = |row: Option<&[String; 3]>| match row {
+            None => String::new(),
+            Some([zone, mark, outcome]) if mark.is_empty() => format!("{zone}: {outcome}"),
+            Some([zone, mark, outcome]) => format!("{zone} ({mark}): {outcome}"),
+        };
+        let (rows, others) = (self.rows(), after.rows());
+        for at in 0..rows.len().max(others.len()) {
+            grid.row([(at + 1).to_string(), cell(rows.get(at)), cell(others.get(at))]);
+        }
+        let table = grid.render("  ", width);
+        width.labelled("", &self.request()) + "\n" + &width.labelled("", &answer) + "\n" + &table
+    }
+
+    fn request(&self) -> String {
         let frames = self.args.order.pages();
-        let request = format!(
+        format!(
             "{}: a request for {frames} {} from node {}, policy {}",
             Excerpt::name(&self.model.name),
             if frames.get() == 1 { "frame" } else { "frames" },
-            self.node,
+            self.explanation.node,
             self.args.policy,
-        );
-        let mut grid = Grid::new(1, ["zone", "mark", "outcome"].map(|title| (title, Text)));
-        for step in &self.explanation.steps {
-            match *step {
-                Step::Zone { zone, watermark, outcome } => {
-                    let outcome = match outcome {
-                        Outcome::Below { short_by, is_reserved: false } => format!("{short_by} frames below"),
-                        outcome => outcome.to_string(),
-                    };
-                    grid.row([named(zone), mark(watermark).to_owned(), outcome]);
-                }
-                Step::Near(zone) => grid.row([named(zone), String::new(), "serves".to_owned()]),
-                step => grid.row(["then".to_owned(), String::new(), follows(step).1.to_owned()]),
+        )
+    }
+
+    /// Returns zone, mark and outcome of each step.
+    fn rows(&self) -> Vec<[String; 3]> {
+        let row = |&step: &Step| match step {
+            Step::Zone { zone, watermark, outcome } => {
+                let outcome = match outcome {
+                    Outcome::Below { short_by, is_reserved: false } => format!("{short_by} frames below"),
+                    outcome => outcome.to_string(),
+                };
+                [named(zone), mark(watermark).to_owned(), outcome]
             }
-        }
-        let end = match self.explanation.served_by {
-            Some(zone) => format!("{} serves the request.", named(zone)),
-            None => "No zone serves the request before memory is freed.".to_owned(),
+            Step::Near(zone) => [named(zone), String::new(), "serves".to_owned()],
+            step => ["then".to_owned(), String::new(), follows(step).1.to_owned()],
         };
-        width.labelled("", &request) + "\n" + &grid.render("  ", width) + "\n" + &width.labelled("", &end)
+        self.explanation.steps.iter().map(row).collect()
+    }
+
+    /// Returns the zone that serves the request if node reclaim succeeds.
+    fn final_zone(&self) -> Option<ZoneName> {
+        self.explanation.after_reclaim.map_or(self.explanation.served_by, |(_, zone)| zone)
+    }
+
+    /// Returns the result as a sentence without its full stop.
+    fn end(&self) -> String {
+        let serves = |zone: Option<ZoneName>| match zone {
+            Some(zone) => format!("{} serves the request", named(zone)),
+            None => "no zone serves the request before memory is freed".to_owned(),
+        };
+        match self.explanation.after_reclaim {
+            Some((reclaimed, zone)) => {
+                let freed = reclaim_target(self.args.order);
+                let without = self.explanation.served_by;
+                let (first, otherwise) = (serves(zone), serves(without));
+                format!(
+                    "node reclaim frees {freed} frames of node {}, and {first} (else {otherwise})",
+                    reclaimed.node
+                )
+            }
+            None => serves(self.explanation.served_by),
+        }
     }
 
     pub(super) fn json(&self) -> String {
+        format!("{}\n", with_schema(self.document()))
+    }
+
+    /// Returns the documents before and after changes as one.
+    pub(super) fn json_beside(&self, after: &Self) -> String {
+        let document = json!({ "before": self.document(), "after": after.document() });
+        format!("{}\n", with_schema(document))
+    }
+
+    fn document(&self) -> Value {
         let steps = self.explanation.steps.iter();
         let zones: Vec<Value> = steps.clone().filter_map(step).collect();
         let is_other = |step: &&Step| !matches!(step, Step::Zone { .. } | Step::Near(_));
         let others: Vec<&str> = steps.filter(is_other).map(|&step| follows(step).0).collect();
         let args = self.args;
-        let document = json!({
-            "schema": "zonal.explain.v1",
+        let fill = |(node, fill): &(NodeId, Fill)| match fill {
+            Fill::Percent(percent) => json!({ "node": node.get(), "percent": percent.0 }),
+            Fill::To(to) => json!({ "node": node.get(), "to": mark(*to) }),
+        };
+        let reclaimable =
+            |(node, share): &(NodeId, Percent)| json!({ "node": node.get(), "percent": share.0 });
+        let after_reclaim = self.explanation.after_reclaim.map(|(reclaimed, served_by)| {
+            json!({ "reclaimed": zone(reclaimed), "frames": reclaim_target(args.order).get(), "served_by": served_by.map(zone) })
+        });
+        json!({
             "machine": self.model.name,
             "request": {
-                "node": self.node.get(),
+                "node": self.explanation.node.get(),
                 "order": args.order.get(),
                 "policy": args.policy.to_string(),
                 "cpuset": args.cpuset.as_ref().map(|nodes| nodes.0.iter().map(|node| node.get()).collect::<Vec<_>>()),
                 "urgency": format!("{:?}", args.urgency).to_lowercase(),
-                "fill": args.fill.iter().map(|(node, percent)| json!({ "node": node.get(), "percent": percent.0 })).collect::<Vec<_>>(),
+                "fill": args.fill.iter().map(fill).collect::<Vec<_>>(),
+                "reclaimable": args.reclaimable.iter().map(reclaimable).collect::<Vec<_>>(),
             },
             "steps": zones,
             "slow_path": others,
             "served_by": self.explanation.served_by.map(zone),
-        });
-        format!("{document}\n")
+            "if_node_reclaim_succeeds": after_reclaim,
+        })
     }
+}
+
+/// Returns the text with a capital letter at its beginning, unless it begins with a name.
+fn capitalized(text: &str) -> String {
+    match text.strip_prefix("no ") {
+        Some(rest) => format!("No {rest}"),
+        None => text.to_owned(),
+    }
+}
+
+fn with_schema(mut document: Value) -> Value {
+    document["schema"] = "zonal.explain.v1".into();
+    document
 }
 
 fn named(zone: ZoneName) -> String {

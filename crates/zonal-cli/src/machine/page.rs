@@ -41,6 +41,8 @@ fn header(model: &MachineModel, rules: &Rules, report: &Report) -> Vec<Block<'st
         Block::Lead(words::sizes(model, report)),
         Block::About(format!("{}.", words::rules(model, rules))),
     ];
+    header.extend(words::assumed(rules, report).map(|text| Block::Warning(format!("{text}."))));
+    header.extend(words::filling(report).map(|text| Block::Text(format!("{text}."))));
     match report.checks.iter().filter(|check| Check::differs(check)).count() {
         0 => {}
         1 => header.push(Block::Warning("1 value that its kernel reported differs; see Checks.".to_owned())),

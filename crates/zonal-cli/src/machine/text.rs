@@ -24,6 +24,7 @@ pub(super) fn render(model: &MachineModel, rules: &Rules, report: &Report, width
         distances(model, width),
         zones(report, width),
         balance(report, width),
+        words::filling(report).map_or_else(String::new, |text| width.labelled("Filling: ", &text)),
         checks(report, width),
         advice(report, width),
     ];
@@ -32,7 +33,9 @@ pub(super) fn render(model: &MachineModel, rules: &Rules, report: &Report, width
 }
 
 fn heading(model: &MachineModel, rules: &Rules, report: &Report, width: Width) -> String {
-    width.labelled("", &words::machine(model, report)) + &width.labelled("", &words::rules(model, rules))
+    let assumed = words::assumed(rules, report).map(|text| width.labelled("", &text));
+    let machine = width.labelled("", &words::machine(model, report));
+    machine + &width.labelled("", &words::rules(model, rules)) + &assumed.unwrap_or_default()
 }
 
 /// Formats a table. The first `keys` columns identify a row; only the first rows are shown.
@@ -137,7 +140,7 @@ fn checks(report: &Report, width: Width) -> String {
         return String::new();
     }
     let mut out = width.labelled("Checks: ", &words::checks(report));
-    if let Some(summary) = words::checks_at_boot(report) {
+    for summary in words::checks_at_boot(report).into_iter().chain(words::unchecked(report)) {
         out += &width.labelled("        ", &summary);
     }
     let of = |wanted: fn(&Check) -> bool| report.checks.iter().filter(move |check| wanted(check));

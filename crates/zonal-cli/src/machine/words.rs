@@ -3,7 +3,9 @@
 use zonal::settings::NamedRule;
 use zonal::units::PageCount;
 use zonal_machine::ids;
-use zonal_machine::{Check, Escaped, MachineModel, Measured, Report, Rules, ZoneReport, readable_size};
+use zonal_machine::{
+    Check, Escaped, Filling, KernelVersion, MachineModel, Measured, Report, Rules, ZoneReport, readable_size,
+};
 
 /// Maximum number of entries that are shown for a list or row; the rest is omitted.
 const ENTRIES_MAX: usize = 32;
@@ -34,6 +36,53 @@ pub(super) fn rules(model: &MachineModel, rules: &Rules) -> String {
         None => "its own kernel is unknown".to_owned(),
     };
     format!("Rules of Linux {} ({whose}), node load: {}", rules.version, rules.node_load.name())
+}
+
+/// Returns a warning if the rules are assumed.
+pub(super) fn assumed(rules: &Rules, report: &Report) -> Option<String> {
+    let compared = KernelVersion::COMPARED.map(|version| version.to_string()).join(", ");
+    let text = format!(
+        "All values are assumed: no kernel {} was compared with these rules, only {compared}",
+        rules.version
+    );
+    report.assumed.then_some(text)
+}
+
+/// Returns which node fills first, and why, if there are several.
+pub(super) fn filling(report: &Report) -> Option<String> {
+    const SHOWN: usize = 3;
+    let [first, _, ..] = &report.filling[..] else { return None };
+    let share = |node: &Filling| {
+        let each = size(node.frames / u64::from(node.cpus.max(1)), report.page_bytes);
+        let memory = size(node.frames, report.page_bytes);
+        format!("{} for {memory}, {each} each", counted(node.cpus as usize, "CPU"))
+    };
+    let used = first.percent_used;
+    if report.filling.iter().all(|node| node.percent_used.total_cmp(&used).is_eq()) {
+        let nodes = report.filling.len();
+        return Some(format!(
+            "If all CPUs allocate at the same rate, all {nodes} nodes fill at the same time"
+        ));
+    }
+    let mut text = format!(
+        "If all CPUs allocate at the same rate, node {} fills first ({}), when {used} % of all memory is in use",
+        first.node,
+        share(first)
+    );
+    let then: Vec<String> = report.filling[1..]
+        .iter()
+        .take(SHOWN)
+        .map(|node| {
+            format!(
+                "node {} ({} then, {} %)",
+                node.node,
+                counted(node.cpus as usize, "CPU"),
+                node.percent_used
+            )
+        })
+        .collect();
+    text += &format!("; then {}", then.join(", "));
+    Some(text)
 }
 
 pub(super) fn counted(count: usize, thing: &str) -> String {
@@ -78,6 +127,14 @@ pub(super) fn measured(value: &Measured) -> String {
 pub(super) fn checks(report: &Report) -> String {
     let (total, same) = (report.checks.len(), report.checks.iter().filter(|check| check.same).count());
     format!("{same} of {total} values that its kernel reported are predicted exactly")
+}
+
+/// Returns which predicted values could not be checked, if there are any.
+pub(super) fn unchecked(report: &Report) -> Option<String> {
+    let names = report.unchecked.iter().map(|lacking| format!("{} of {}", lacking.value, lacking.count));
+    let names = names.collect::<Vec<_>>().join(", ");
+    let total: usize = report.unchecked.iter().map(|lacking| lacking.count).sum();
+    (total > 0).then(|| format!("{total} predicted values were not reported and not checked: {names}"))
 }
 
 /// Returns how many checks agree with the values computed at boot, if some do.

@@ -9,6 +9,7 @@ use zonal::Config;
 use zonal::settings::{Setting, SettingValues};
 use zonal_linux::Pool;
 
+use crate::values::node_reclaim_mode;
 use crate::values::rules::Counters;
 
 /// An option for a setting. Both have the same default.
@@ -63,16 +64,13 @@ options! {
 
 const COUNTERS: &str = "counters";
 
-/// Words for values of `zone_reclaim_mode`.
-const MODES: [(&str, &str); 2] = [("on", "1"), ("off", "0")];
-
 impl SettingOption {
     fn arg(&self) -> Arg {
         let (setting, info) = (self.setting, self.setting.info());
         let has_words = setting == Setting::ZoneReclaimMode;
         let parser = match info.values {
             SettingValues::Names(names) => PossibleValuesParser::new(names).into(),
-            _ if has_words => ValueParser::new(mode),
+            _ if has_words => ValueParser::new(node_reclaim_mode),
             _ => ValueParser::new(move |text: &str| setting.parse(text).map(|value| value.to_string())),
         };
         Arg::new(self.name)
@@ -83,13 +81,6 @@ impl SettingOption {
             .allow_hyphen_values(info.values.range().is_some() && !has_words)
             .value_parser(parser)
     }
-}
-
-/// Parses a node reclaim mode: `on`, `off`, or the number that Linux uses for the mode.
-fn mode(text: &str) -> Result<String, String> {
-    let word = MODES.iter().find(|(word, _)| *word == text.trim());
-    let value = Setting::ZoneReclaimMode.parse(word.map_or(text, |(_, number)| number));
-    value.map(|value| value.to_string()).map_err(|error| format!("{error}, on or off"))
 }
 
 /// The allocator's rules and settings; each default is that of [`Pool::default_config`].

@@ -1,33 +1,23 @@
 //! Where samples come from: this system, a captured tree, a published pool, or a simulation.
 //!
-//! Related files: `system.rs` reads `/proc` and `/sys`, `pool.rs` asks a program, `snapshot.rs` parses its answer, and
-//! `simulated.rs` invents samples.
+//! Related files: `system.rs` reads `/proc` and `/sys` through `zonal-machine`, `pool.rs` asks a program, `snapshot.rs`
+//! parses its answer, and `simulated.rs` invents samples.
 
 mod pool;
 mod simulated;
 mod snapshot;
 mod system;
-mod text;
-mod zoneinfo;
 
 use std::path::{Path, PathBuf};
 
 use zonal_machine::Excerpt;
+use zonal_machine::state::StateError;
 
 use crate::sample::Sample;
 
 pub use pool::{PoolSource, ask};
 pub use simulated::SimulatedSource;
 pub use system::SystemSource;
-
-/// How many node ids are possible: as in `zonal`, and in Linux kernels with the most nodes.
-const NODES_MAX: usize = 1024;
-/// Largest number of orders that is read.
-const ORDERS_MAX: usize = 32;
-/// Largest number of pagesets: those of 8192 CPUs, the most of a kernel, in 128 zones.
-const PAGESETS_MAX: usize = 1 << 20;
-/// Largest length of zone kind and migrate type names. Those of Linux have at most 10 bytes.
-const NAME_BYTES_MAX: usize = 64;
 
 /// Reads the state of one page allocator again and again.
 pub trait Source: Send {
@@ -44,17 +34,9 @@ pub trait Source: Send {
 /// Why a source cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// A file cannot be read.
-    #[error("cannot read {path}: {why}", path = shown(.path))]
-    File {
-        /// Path of the file.
-        path: PathBuf,
-        /// The reason.
-        why: std::io::Error,
-    },
-    /// A file has no zones.
-    #[error("{path} has no zone with memory; it must be /proc/zoneinfo of Linux", path = shown(.0))]
-    NoZones(PathBuf),
+    /// The files of a system cannot be read.
+    #[error(transparent)]
+    State(#[from] StateError),
     /// There is no socket.
     #[error(
         "{path} does not exist; a program creates the socket of its pool with Pool::publish, zonal run with --publish",
@@ -110,21 +92,4 @@ impl SourceError {
 /// Returns a path for a message, without characters that control a terminal.
 pub(crate) fn shown(path: &Path) -> String {
     Excerpt::name(path.display()).to_string()
-}
-
-/// The time since a source was opened, and since 1970.
-#[derive(Debug)]
-pub(crate) struct Clock(std::time::Instant);
-
-impl Clock {
-    pub(crate) fn start() -> Self {
-        Self(std::time::Instant::now())
-    }
-
-    /// Sets the times of a sample.
-    pub(crate) fn stamp(&self, sample: &mut Sample) {
-        sample.seconds = self.0.elapsed().as_secs_f64();
-        let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        sample.unix_ms = since_1970.map_or(0, |time| time.as_millis() as u64);
-    }
 }

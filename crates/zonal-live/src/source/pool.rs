@@ -18,9 +18,10 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use zonal_linux::PROTOCOL_VERSION;
 use zonal_machine::Excerpt;
+use zonal_machine::state::Clock;
 
 use super::snapshot::Snapshot;
-use super::{Clock, Source, SourceError};
+use super::{Source, SourceError};
 use crate::sample::Sample;
 
 /// Time for a question and its answer, after which the pool counts as silent. The pool serves its clients in turn.

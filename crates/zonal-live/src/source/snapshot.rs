@@ -10,7 +10,8 @@ use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
 use zonal_machine::Excerpt;
 
-use super::{NODES_MAX, ORDERS_MAX, PAGESETS_MAX};
+use zonal_machine::state::{NODES_MAX, ORDERS_MAX, PAGESETS_MAX};
+
 use crate::sample::{Counter, Locality, Node, PagesetSample, Sample, Totals, ZoneSample};
 
 /// A pool's zone kinds.

@@ -39,6 +39,32 @@ fn reserved_pages(view: &View<'_>) -> (PageCount, PageCount) {
     (ordinary, set.unwrap_or_else(|| default_min_free(ordinary, view.model.page_bytes)))
 }
 
+/// Warns if much memory is present and not managed.
+pub(super) fn present_but_not_managed(view: &View<'_>) -> Option<Advice> {
+    let mut nodes = Vec::new();
+    for node in view.model.online_nodes() {
+        let present: PageCount = view.model.zones_of(node.id).map(|zone| zone.present).sum();
+        let managed = view.model.managed_of(node.id);
+        let missing = present.saturating_minus(managed);
+        if missing.get() > present.get() / 10 {
+            let percent = missing.get().saturating_mul(100) / present.get();
+            let (present, managed) = (view.size(present), view.size(managed));
+            nodes.push(format!(
+                "node {} ({present} present, {managed} managed: {percent} % missing)",
+                node.id
+            ));
+        }
+    }
+    if nodes.is_empty() {
+        return None;
+    }
+    warn(format!(
+        "much memory is present and not managed: {}; a balloon took it, pages of 1 GiB were reserved at boot, or the \
+         kernel has not started all of it yet",
+        list_first(&nodes)
+    ))
+}
+
 pub(super) fn min_free_large(view: &View<'_>) -> Option<Advice> {
     let kib = view.model.settings.min_free_kib?;
     let (ordinary, kept) = reserved_pages(view);

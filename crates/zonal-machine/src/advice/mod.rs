@@ -32,6 +32,7 @@ const ADVICE_RULES: &[AdviceRule] = &[
     topology::without_cpus,
     topology::node_reclaim_on,
     topology::node_reclaim_off,
+    memory::present_but_not_managed,
     memory::min_free_large,
     memory::min_free_small,
     memory::watermarks_too_close,

@@ -1,11 +1,10 @@
 //! Reads the changing parts of `/proc/zoneinfo`: free frames, watermarks, locality and pagesets.
 //!
-//! Related files: `zonal-machine` reads the parts that describe a machine.
+//! Related files: the crate `zonal-model` reads the parts that describe a machine.
 
 use std::collections::HashSet;
 
-use super::{NAME_BYTES_MAX, NODES_MAX, PAGESETS_MAX};
-use crate::sample::{PagesetSample, ZoneSample};
+use super::{NAME_BYTES_MAX, NODES_MAX, PAGESETS_MAX, PagesetSample, ZoneSample};
 
 /// The most zone kinds of a kernel.
 const KINDS_MAX: usize = 6;

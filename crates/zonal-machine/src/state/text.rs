@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{NAME_BYTES_MAX, ORDERS_MAX};
-use crate::sample::{Counter, Locality, Totals, ZoneSample};
+use super::{Counter, Locality, NAME_BYTES_MAX, ORDERS_MAX, Totals, ZoneSample};
 
 /// Largest number of migrate types that is read for a zone.
 const TYPES_MAX: usize = 16;

@@ -1,5 +1,8 @@
 //! The totals of a pool or a system: one table with the name, the unit and the meaning of each counter.
 
+use std::collections::BTreeMap;
+
+use serde::de::{Deserialize, Deserializer};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 macro_rules! counters {
@@ -93,5 +96,19 @@ impl Serialize for Totals {
             map.serialize_entry(counter.name(), &value)?;
         }
         map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for Totals {
+    /// Reads the counters that are known; newer programs may write others.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let values = BTreeMap::<String, u64>::deserialize(deserializer)?;
+        let mut totals = Self::default();
+        for counter in Counter::ALL {
+            if let Some(&value) = values.get(counter.name()) {
+                totals.set(counter, value);
+            }
+        }
+        Ok(totals)
     }
 }
