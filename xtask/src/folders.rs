@@ -204,6 +204,7 @@ const LAYERS: [Layers; 18] = [
         order: &[
             "counting",
             "described",
+            "kernel_pages",
             "pool_run",
             "spread",
             "contender",
@@ -306,6 +307,7 @@ const LAYERS: [Layers; 18] = [
             "settings",
             "top",
             "bench",
+            "checkup",
             "lab",
             "mechanisms",
         ],

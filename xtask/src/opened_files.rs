@@ -71,6 +71,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("zonal-model/src/capture/kernel_log.rs", "reads /dev/kmsg"),
     ("zonal-lab/src/report/mod.rs", "checks that a folder takes files, with one that it creates and removes"),
     ("zonal-live/src/serve/token.rs", "reads the token, which may be in a pipe, up to a length"),
+    ("zonal-cli/src/checkup/report.rs", "reads the name of the processor in /proc"),
     ("zonal-bench/src/floor/lines.rs", "reads the list of CPUs in /sys"),
     ("zonal-machine/src/state/whole_blocks.rs", "reads /proc/kpageflags in parts, at the positions of zones"),
     ("zonal-linux/src/publish/answer.rs", "reads the name of the program in /proc"),

@@ -7,7 +7,7 @@
 mod beside;
 mod page;
 mod text;
-mod words;
+pub(crate) mod words;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -2,12 +2,13 @@
 //!
 //! Exit codes: 0 = success, 1 = the work failed, 2 = bad usage or bad input, 130 = interrupted by Ctrl-C. An error is
 //! one line on standard error; standard output contains only results. Related files: `run.rs`, `bench.rs`, `explain.rs`,
-//! `capture.rs`, `machine.rs`, `lab.rs`, `mechanisms.rs`, `serve.rs`, `settings.rs`, `top.rs`, `completions.rs` and `man.rs` are the
+//! `capture.rs`, `checkup.rs`, `machine.rs`, `lab.rs`, `mechanisms.rs`, `serve.rs`, `settings.rs`, `top.rs`, `completions.rs` and `man.rs` are the
 //! commands; `outcome.rs` contains the code for errors and output that all commands use.
 
 mod bench;
 mod capture;
 mod changes;
+mod checkup;
 mod completions;
 mod explain;
 mod interrupt;
@@ -33,15 +34,15 @@ use outcome::{Failure, one_line};
 
 /// A NUMA-aware page-frame allocator: run it on this machine's memory, and explain machines.
 ///
-/// Without a command, `zonal` does what `zonal run` does.
+/// Without a command, `zonal` does a check-up of this machine.
 #[derive(Parser)]
-#[command(name = "zonal", version, args_conflicts_with_subcommands = true, after_help = run::examples())]
+#[command(name = "zonal", version, args_conflicts_with_subcommands = true, after_help = checkup::examples())]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
 
     #[command(flatten)]
-    run: run::RunArgs,
+    checkup: checkup::CheckupArgs,
 }
 
 #[derive(Subcommand)]
@@ -69,7 +70,7 @@ fn main() -> ExitCode {
         Err(error) => return usage(&error),
     };
     match cli.command {
-        None => run::run(&cli.run),
+        None => checkup::run(&cli.checkup),
         Some(Command::Run(args)) => run::run(&args),
         Some(Command::Bench(args)) => bench::run(&args),
         Some(Command::Machine(args)) => machine::run(&args),

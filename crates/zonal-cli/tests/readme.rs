@@ -69,9 +69,13 @@ fn output(arguments: &[String]) -> Vec<String> {
 
 /// Returns the words of a line, with `#` in place of each number and without units.
 fn shape(line: &str) -> Vec<&str> {
-    // The nodes and the placement of a pool depend on the machine.
-    let line =
-        if line.contains(" on a pool of ") { line.split(',').next().unwrap_or_default() } else { line };
+    // The nodes and the placement of a pool depend on the machine, as do the first lines of a check-up.
+    let about_machine = ["machine ", "kernel ", "nodes ", "free now ", "advice ", "A program that"];
+    let line = match about_machine.iter().find(|label| line.starts_with(*label)) {
+        Some(label) => label,
+        None if line.contains(" on a pool of ") => line.split(',').next().unwrap_or_default(),
+        None => line,
+    };
     let mut words: Vec<&str> = Vec::new();
     for word in line.split_whitespace() {
         let is_number = word == "-" || word.contains(|letter: char| letter.is_ascii_digit());
@@ -113,7 +117,9 @@ fn samples_are_the_output_of_their_commands() {
     let samples: Vec<_> = pages.flat_map(|page| samples(&std::fs::read_to_string(page).unwrap())).collect();
     assert!(samples.len() >= 5, "there are samples of run, mechanisms, bench, machine and lab");
     for sample in samples {
-        let short = SHORT.iter().find(|(command, _)| sample.is_measured && sample.arguments[0] == *command);
+        let short = SHORT.iter().find(|(command, _)| {
+            sample.is_measured && sample.arguments.first().is_some_and(|first| first == command)
+        });
         let short = short.map_or(&[][..], |(_, arguments)| *arguments);
         let arguments: Vec<String> =
             sample.arguments.iter().cloned().chain(short.iter().map(|&word| word.to_owned())).collect();

@@ -35,6 +35,8 @@ pub enum Kind {
     Machine,
     /// A captured state, which begins with its schema.
     Capture,
+    /// The figures of a check-up, which begin with their schema.
+    Checkup,
     /// The results of an experiment, which begin with their schema.
     Results,
     /// An HTML page, whose head names zonal as its generator.
@@ -61,6 +63,7 @@ impl Kind {
         match self {
             Self::Machine => head.starts_with("{\n  \"schema\": \"zonal.machine-file."),
             Self::Capture => head.starts_with("{\n  \"schema\": \"zonal.capture."),
+            Self::Checkup => head.starts_with("{\n  \"schema\": \"zonal.checkup."),
             Self::Results => head.starts_with("{\n  \"schema\": \"zonal.lab."),
             Self::Page => {
                 head.starts_with("<!DOCTYPE html>")

@@ -16,7 +16,7 @@ pub(super) fn machine(model: &MachineModel, report: &Report) -> String {
 }
 
 /// Returns the size of the machine, without its name.
-pub(super) fn sizes(model: &MachineModel, report: &Report) -> String {
+pub(crate) fn sizes(model: &MachineModel, report: &Report) -> String {
     format!(
         "{}, {}, {} in {}, pages of {}",
         counted(report.nodes.len(), "node"),
@@ -49,7 +49,7 @@ pub(super) fn assumed(rules: &Rules, report: &Report) -> Option<String> {
 }
 
 /// Returns which node fills first, and why, if there are several.
-pub(super) fn filling(report: &Report) -> Option<String> {
+pub(crate) fn filling(report: &Report) -> Option<String> {
     const SHOWN: usize = 3;
     let [first, _, ..] = &report.filling[..] else { return None };
     let share = |node: &Filling| {
@@ -124,7 +124,7 @@ pub(super) fn measured(value: &Measured) -> String {
 }
 
 /// Returns how many checks agree exactly.
-pub(super) fn checks(report: &Report) -> String {
+pub(crate) fn checks(report: &Report) -> String {
     let (total, same) = (report.checks.len(), report.checks.iter().filter(|check| check.same).count());
     format!("{same} of {total} values that its kernel reported are predicted exactly")
 }

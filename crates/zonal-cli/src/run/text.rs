@@ -127,7 +127,7 @@ fn pagesets(report: &PoolReport) -> String {
 }
 
 /// Formats the accounting equation with its numbers.
-pub(super) fn accounting(accounting: &Accounting) -> String {
+pub(crate) fn accounting(accounting: &Accounting) -> String {
     let Accounting { managed, free, in_pagesets, allocated } = accounting;
     format!("{managed} managed = {free} free + {in_pagesets} in pagesets + {allocated} allocated")
 }
