@@ -12,10 +12,8 @@ use std::time::{Duration, Instant};
 
 use super::console::{Line, Report};
 use super::initramfs::Initramfs;
-use super::kernels::Image;
-use super::machine;
+use super::kernels::{Arch, Image};
 use super::programs::{Programs, tools};
-use super::script::Form;
 use crate::steps::target_folder;
 
 /// A guest that is ready to boot. Its file system is removed when it is dropped.
@@ -23,6 +21,16 @@ pub(super) struct Guest {
     command: std::process::Command,
     initramfs: PathBuf,
     log: PathBuf,
+}
+
+/// The content of a guest's file system.
+pub(super) struct Content<'a> {
+    pub(super) arch: Arch,
+    /// The script that the guest runs as its first process.
+    pub(super) script: String,
+    pub(super) programs: &'a Programs,
+    /// More files, with their paths in the guest.
+    pub(super) files: Vec<(String, Vec<u8>)>,
 }
 
 /// The result of running a guest.
@@ -48,29 +56,32 @@ impl Drop for Running {
 }
 
 impl Guest {
-    /// Packs the file system of a guest.
+    /// Packs the file system of a guest, which the command that `boot` returns then boots.
     pub(super) fn new(
         root: &Path,
         label: &str,
         image: &Image,
-        programs: &Programs,
-        form: Form,
+        content: &Content<'_>,
+        boot: impl FnOnce(&Path) -> std::process::Command,
     ) -> Result<Self, String> {
         let folder = target_folder(root).join("numa");
         let folder = std::path::absolute(&folder).unwrap_or(folder);
-        let tools = tools(form.arch(), &folder);
+        let tools = tools(content.arch, &folder);
         let mut files = Initramfs::default();
         for empty in ["proc", "sys", "dev", "tmp", "run", "root"] {
             files.add_folder(empty);
         }
-        files.add("init", form.script(programs).into_bytes());
+        files.add("init", content.script.clone().into_bytes());
         files.add_program("bin/busybox", &image.busybox, &tools)?;
-        for program in programs.iter() {
+        for program in content.programs.iter() {
             files.add_program(&program.place, &program.file, &tools)?;
+        }
+        for (place, data) in &content.files {
+            files.add(place, data.clone());
         }
         let initramfs = folder.join(format!("{label}.cpio"));
         std::fs::write(&initramfs, files.archive()).map_err(|e| format!("{}: {e}", initramfs.display()))?;
-        let command = machine::boot(form.arch(), image, &initramfs);
+        let command = boot(&initramfs);
         Ok(Self { command, initramfs, log: folder.join(format!("{label}.log")) })
     }
 

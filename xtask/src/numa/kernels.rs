@@ -157,14 +157,14 @@ fn is_static(path: &Path) -> bool {
 }
 
 /// An apt with lists and packages in a folder of its own. Dropping it removes the folder.
-struct Apt {
+pub(super) struct Apt {
     folder: PathBuf,
     arch: Arch,
 }
 
 impl Apt {
     /// Downloads the package lists of an architecture from the sources configured on this machine.
-    fn new(folder: &Path, arch: Arch) -> Result<Self, String> {
+    pub(super) fn new(folder: &Path, arch: Arch) -> Result<Self, String> {
         let make =
             |path: &Path| std::fs::create_dir_all(path).map_err(|e| format!("{}: {e}", path.display()));
         make(&folder.join("lists/partial"))?;
@@ -214,8 +214,8 @@ impl Apt {
         })
     }
 
-    /// Downloads a package and extracts the files that match `pattern` to `folder`, without the folders of the package.
-    fn unpack(&self, package: &str, pattern: &str, folder: &Path) -> Result<(), String> {
+    /// Downloads a package and returns its file, which is removed with this apt.
+    pub(super) fn download(&self, package: &str) -> Result<PathBuf, String> {
         self.said("apt-get", &["download", "-q", package])?;
         let name = package.split(':').next().unwrap_or(package);
         let entries =
@@ -225,7 +225,12 @@ impl Apt {
             file.starts_with(&format!("{name}_")) && file.ends_with(".deb")
         };
         let deb = entries.flatten().map(|entry| entry.path()).find(ours);
-        let deb = deb.ok_or_else(|| format!("apt downloaded no file for {package}"))?;
+        deb.ok_or_else(|| format!("apt downloaded no file for {package}"))
+    }
+
+    /// Downloads a package and extracts the files that match `pattern` to `folder`, without the folders of the package.
+    fn unpack(&self, package: &str, pattern: &str, folder: &Path) -> Result<(), String> {
+        let deb = self.download(package)?;
         std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         let mut opened = Command::new("dpkg-deb")
             .arg("--fsys-tarfile")

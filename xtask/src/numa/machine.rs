@@ -9,13 +9,16 @@ use std::process::{Command, Stdio};
 
 use super::kernels::{Arch, Image};
 
-/// A node of the machine.
-struct Node {
+/// A node of a machine.
+pub(super) struct Node {
     /// Memory at boot in MiB, if any.
-    mib: Option<u32>,
+    pub(super) mib: Option<u32>,
     /// First and last CPU, if any.
-    cpus: Option<(u32, u32)>,
+    pub(super) cpus: Option<(u32, u32)>,
 }
+
+/// The distance of a node pair. The lower node is first.
+pub(super) type Distance = (usize, usize, u32);
 
 /// Five nodes: two nodes near each other, one far away, a node without memory near the far one, and a node without
 /// CPUs. The last node gets additional memory of [`MODULE_MIB`].
@@ -31,8 +34,8 @@ const NODES: [Node; 5] = [
 const TWO_NODES: [Node; 2] =
     [Node { mib: Some(1280), cpus: Some((0, 1)) }, Node { mib: Some(1024), cpus: Some((2, 3)) }];
 
-/// The distance of each node pair. The lower node is first.
-const DISTANCES: [(usize, usize, u32); 10] = [
+/// The distance of each node pair of [`NODES`].
+const DISTANCES: [Distance; 10] = [
     (0, 1, 12),
     (0, 2, 32),
     (0, 3, 32),
@@ -73,18 +76,15 @@ fn emulator(arch: Arch) -> String {
 
 /// Returns the command that boots a kernel with an initial file system. The command ends when the guest ends.
 pub(super) fn boot(arch: Arch, image: &Image, initramfs: &Path) -> Command {
-    let mut command = Command::new(emulator(arch));
-    command.args(["-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio", "-monitor", "none"]);
     match arch {
         Arch::X86_64 => {
-            command.args(["-accel", "tcg,thread=single", "-cpu", "max", "-machine", "q35"]);
-            command.args(nodes(&NODES, &DISTANCES));
-            command.args(module()).arg("-append");
-            command.arg(format!(
-                "console=ttyS0 mitigations=off tsc=reliable memhp_default_state=online_movable {KERNEL}"
-            ));
+            let arguments = "memhp_default_state=online_movable";
+            let mut command = x86_64("q35", &NODES, &DISTANCES, arguments, image, initramfs);
+            command.args(module());
+            command
         }
         Arch::Aarch64 => {
+            let mut command = emulator_of(arch, image, initramfs);
             command.args([
                 "-accel",
                 "tcg,thread=multi",
@@ -95,14 +95,38 @@ pub(super) fn boot(arch: Arch, image: &Image, initramfs: &Path) -> Command {
             ]);
             command.args(nodes(&TWO_NODES, &DISTANCES[..1])).arg("-append");
             command.arg(format!("console=ttyAMA0 {KERNEL}"));
+            command
         }
     }
+}
+
+/// Returns the command that boots a kernel for x86-64 on a machine with these nodes. `chipset` is QEMU's name of the
+/// machine with its properties, and `arguments` are more arguments for the kernel.
+pub(super) fn x86_64(
+    chipset: &str,
+    of: &[Node],
+    distances: &[Distance],
+    arguments: &str,
+    image: &Image,
+    initramfs: &Path,
+) -> Command {
+    let mut command = emulator_of(Arch::X86_64, image, initramfs);
+    command.args(["-accel", "tcg,thread=single", "-cpu", "max", "-machine", chipset]);
+    command.args(nodes(of, distances)).arg("-append");
+    command.arg(format!("console=ttyS0 mitigations=off tsc=reliable {arguments} {KERNEL}"));
+    command
+}
+
+/// Returns the command of an emulator without its machine.
+fn emulator_of(arch: Arch, image: &Image, initramfs: &Path) -> Command {
+    let mut command = Command::new(emulator(arch));
+    command.args(["-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio", "-monitor", "none"]);
     command.arg("-kernel").arg(&image.kernel).arg("-initrd").arg(initramfs);
     command
 }
 
 /// Returns the arguments for memory, processors, nodes and distances.
-fn nodes(nodes: &[Node], distances: &[(usize, usize, u32)]) -> Vec<String> {
+fn nodes(nodes: &[Node], distances: &[Distance]) -> Vec<String> {
     let mib: u32 = nodes.iter().filter_map(|node| node.mib).sum();
     let cpus = nodes.iter().filter_map(|node| node.cpus).map(|(_, last)| last + 1).max().unwrap_or(1);
     let mut arguments = vec!["-m".into(), format!("{mib}M,slots=2,maxmem={}M", 2 * mib)];

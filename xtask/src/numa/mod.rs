@@ -4,13 +4,14 @@
 //! emulates. Its output on the serial console determines the outcome. Related files: `numa/kernels.rs` finds kernels,
 //! and `numa/programs.rs` builds the programs. `numa/initramfs.rs` packs the file system, and `numa/script.rs` has the
 //! script that the guest runs. `numa/machine.rs` describes the machine, `numa/boot.rs` runs QEMU, and `numa/console.rs`
-//! evaluates the output.
+//! evaluates the output. `numa/oom/` drives kernels out of memory.
 
 pub(crate) mod boot;
 mod console;
 pub(crate) mod initramfs;
 pub(crate) mod kernels;
 mod machine;
+mod oom;
 mod programs;
 mod script;
 
@@ -19,15 +20,19 @@ use std::time::Duration;
 
 use crate::skips;
 use crate::steps::{Outcome, Step};
-use boot::Guest;
+use boot::{Content, Guest, Seen};
 use kernels::{Arch, Image, Origin, SERIES, Series};
 use script::Form;
+
+/// What the command line may have.
+const OPTIONS: &str = "--kernel 6.1|6.12, --short, --fetch, and --oom with --case WORD and --keep FOLDER";
 
 /// The options on the command line.
 #[derive(Debug, PartialEq, Eq)]
 struct Options {
     series: Vec<Series>,
     form: Extent,
+    oom: oom::Options,
 }
 
 /// The extent of the run.
@@ -39,16 +44,21 @@ enum Extent {
     Short,
     /// Only download the kernels.
     Fetch,
+    /// Drive kernels out of memory.
+    Oom,
 }
 
 impl Options {
     fn parse(arguments: &[String]) -> Result<Self, String> {
-        let (mut series, mut form) = (Vec::new(), Extent::All);
+        let (mut series, mut form, mut oom) = (Vec::new(), Extent::All, oom::Options::default());
         let mut words = arguments.iter().map(String::as_str);
         while let Some(word) = words.next() {
             match word {
                 "--short" => form = Extent::Short,
                 "--fetch" => form = Extent::Fetch,
+                "--oom" => form = Extent::Oom,
+                "--case" => oom.words.push(words.next().ok_or("--case needs a word")?.to_owned()),
+                "--keep" => oom.keep = Some(words.next().ok_or("--keep needs a folder")?.into()),
                 "--kernel" => {
                     let wanted = words.next().unwrap_or_default();
                     let known = SERIES.into_iter().find(|series| series.name() == wanted);
@@ -57,23 +67,28 @@ impl Options {
                     })?);
                 }
                 other => {
-                    return Err(format!(
-                        "numa has no option `{other}`; it has --kernel, --short and --fetch"
-                    ));
+                    return Err(format!("numa has no option `{other}`; options are {OPTIONS}"));
                 }
             }
         }
         if series.is_empty() {
             series = SERIES.to_vec();
         }
-        Ok(Self { series, form })
+        if form != Extent::Oom && oom != oom::Options::default() {
+            return Err("--case and --keep are options of --oom".into());
+        }
+        oom.check()?;
+        Ok(Self { series, form, oom })
     }
 }
 
 /// Returns the steps of `cargo xtask numa`. A missing tool is a failure in these steps, because the user requested the
 /// run.
 pub(crate) fn steps(arguments: &[String]) -> Result<Vec<Step>, String> {
-    let Options { series, form } = Options::parse(arguments)?;
+    if arguments.iter().any(|word| word == "--help" || word == "-h") {
+        return Err(format!("usage: cargo xtask numa [OPTION...]; options are {OPTIONS}"));
+    }
+    let Options { series, form, oom } = Options::parse(arguments)?;
     Ok(match form {
         Extent::Short => vec![short(series[0], Origin::Fetched, Outcome::Failed)],
         Extent::Fetch => {
@@ -83,13 +98,16 @@ pub(crate) fn steps(arguments: &[String]) -> Result<Vec<Step>, String> {
                 .map(|(series, arch)| fetch(series, arch))
                 .collect()
         }
+        Extent::Oom => oom::steps(&series, &oom, Outcome::Failed),
         Extent::All => long(&series, Outcome::Failed),
     })
 }
 
 /// Returns the guests of the long checks. Missing kernels are downloaded.
 pub(crate) fn deep() -> Vec<Step> {
-    long(&SERIES, Outcome::Skipped)
+    let mut steps = long(&SERIES, Outcome::Skipped);
+    steps.extend(oom::steps(&SERIES, &oom::Options::default(), Outcome::Skipped));
+    steps
 }
 
 /// Returns the guest of the everyday checks, which tests the placement of pages. It is skipped if a file or tool is
@@ -156,11 +174,22 @@ fn run(root: &Path, series: Series, origin: Origin, form: Form, missing: fn(Stri
 fn try_run(root: &Path, series: Series, image: &Image, form: Form) -> Result<(), String> {
     let programs = programs::build(root, form)?;
     let label = format!("{}-{}", series.name(), form.name());
-    let guest = Guest::new(root, &label, image, &programs, form)?;
+    let content =
+        Content { arch: form.arch(), script: form.script(&programs), programs: &programs, files: Vec::new() };
+    let guest =
+        Guest::new(root, &label, image, &content, |initramfs| machine::boot(form.arch(), image, initramfs))?;
     let seen = guest.run(form.time_limit())?;
     for (name, why) in &seen.report.skipped {
         skips::add(root, &format!("guest {label}"), name, why)?;
     }
+    print_seen(&label, &seen);
+    seen.report
+        .verdict(form.may_skip())
+        .map_err(|why| format!("{why}; all it printed is in {}", seen.log.display()))
+}
+
+/// Prints the counts and times of a guest.
+fn print_seen(label: &str, seen: &Seen) {
     let seconds =
         |time: Option<Duration>| time.map_or("-".into(), |time| format!("{:.1}", time.as_secs_f64()));
     println!(
@@ -171,9 +200,6 @@ fn try_run(root: &Path, series: Series, image: &Image, form: Form) -> Result<(),
         seconds(seen.up),
         seen.total.as_secs_f64()
     );
-    seen.report
-        .verdict(form.may_skip())
-        .map_err(|why| format!("{why}; all it printed is in {}", seen.log.display()))
 }
 
 #[cfg(test)]
@@ -186,11 +212,24 @@ mod tests {
 
     #[test]
     fn options_name_kernels_and_how_much() {
-        assert_eq!(parse(&[]).unwrap(), Options { series: SERIES.to_vec(), form: Extent::All });
+        let all = Options { series: SERIES.to_vec(), form: Extent::All, oom: oom::Options::default() };
+        assert_eq!(parse(&[]).unwrap(), all);
         let short = parse(&["--kernel", "6.1", "--short"]).unwrap();
         assert_eq!((short.series[0].name(), short.series.len(), short.form), ("6.1", 1, Extent::Short));
         assert_eq!(parse(&["--fetch"]).unwrap().form, Extent::Fetch);
         assert!(parse(&["--kernel", "5.4"]).unwrap_err().contains("6.1, 6.12"));
         assert!(parse(&["--kernel"]).is_err() && parse(&["short"]).is_err());
+    }
+
+    #[test]
+    fn options_of_cases_need_the_cases() {
+        let chosen = parse(&["--oom", "--case", "bind", "--keep", "logs"]).unwrap();
+        assert_eq!(
+            (chosen.form, chosen.oom.words, chosen.oom.keep),
+            (Extent::Oom, vec!["bind".into()], Some("logs".into()))
+        );
+        assert!(parse(&["--keep", "logs"]).unwrap_err().contains("options of --oom"));
+        assert!(parse(&["--oom", "--case", "nothing"]).unwrap_err().contains("cases are bind, bind-two"));
+        assert!(steps(&["--help".into()]).unwrap_err().contains("--oom with --case WORD"));
     }
 }

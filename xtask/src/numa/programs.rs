@@ -84,6 +84,16 @@ pub(super) fn build(root: &Path, form: Form) -> Result<Programs, String> {
         Form::Everything => &[bins, examples],
         Form::Tests | Form::TestsOnAarch64 => &[tests],
     };
+    from_cargo(root, calls, form)
+}
+
+/// Builds a single program of `zonal-verify` for a guest on this machine's architecture.
+pub(super) fn build_only(root: &Path, bin: &str) -> Result<Programs, String> {
+    from_cargo(root, &[&["build", "-p", "zonal-verify", "--bin", bin]], Form::Placement)
+}
+
+/// Returns the programs that calls of cargo build.
+fn from_cargo(root: &Path, calls: &[&[&str]], form: Form) -> Result<Programs, String> {
     let mut found = Vec::new();
     for call in calls {
         let mut command = cargo(root, *call);

@@ -41,7 +41,7 @@ const TESTS_MAY_SKIP: [&str; 10] = [
 ];
 
 /// Mounts the file systems that programs need.
-const BEGIN: &str = r#"#!/bin/busybox sh
+pub(super) const BEGIN: &str = r#"#!/bin/busybox sh
 /bin/busybox mkdir -p /usr/bin /sbin
 /bin/busybox --install -s /bin
 export PATH=/bin HOME=/root ZONAL_SKIPS_FILE=/tmp/skips
@@ -55,9 +55,10 @@ mount -t cgroup2 cgroup /sys/fs/cgroup
 /// Defines the functions that run programs: `run NAME SECONDS COMMAND...`, and `checks SECONDS COMMAND...` for a
 /// program that prints checks itself. Each line of output is a single write, so that lines of programs and the script
 /// are not interleaved. Each line is also stored, and the script counts the stored lines at the end.
-const FUNCTIONS: &str = r#": > /tmp/results
+pub(super) const FUNCTIONS: &str = r#": > /tmp/results
 up() { cut -d' ' -f1 /proc/uptime; }
 tell() { echo "$1" | tee -a /tmp/results; }
+number() { grep -c "^$1 " /tmp/results; }
 run() {
   name=$1 limit=$2 begin=$(up)
   shift 2
@@ -83,7 +84,6 @@ checks() {
 const END: &str = r#"
 [ ! -e /tmp/skips ] || sed 's/^SKIPPED: /skipped /' /tmp/skips | sort -u | tee -a /tmp/results
 dmesg | sed 's/^/log: /'
-number() { grep -c "^$1 " /tmp/results; }
 "#;
 
 /// The file with the number of each node's reserved huge pages. Some tests need reserved huge pages.
@@ -131,9 +131,13 @@ impl Form {
             Self::Everything => everything(programs),
             Self::Tests | Self::TestsOnAarch64 => tests(programs),
         };
-        let done = format!("echo {DONE} $(number ok) $(number 'not ok') $(number skipped)\n");
-        format!("{BEGIN}{FUNCTIONS}echo {UP}\n{body}{END}{done}sync\npoweroff -f\n")
+        format!("{BEGIN}{FUNCTIONS}echo {UP}\n{body}{END}{}", off())
     }
+}
+
+/// Returns the last lines of a script, which print the counts and switch the guest off.
+pub(super) fn off() -> String {
+    format!("echo {DONE} $(number ok) $(number 'not ok') $(number skipped)\nsync\npoweroff -f\n")
 }
 
 fn everything(programs: &Programs) -> String {

@@ -16,8 +16,16 @@ const NODES: &str = "/sys/devices/system/node";
 const CPUS: &str = "/sys/devices/system/cpu";
 const BLOCKS: &str = "/sys/devices/system/memory";
 
-const MPOL_DEFAULT: c_int = 0;
-const MPOL_INTERLEAVE: c_int = 3;
+/// A mode of a memory policy, as `set_mempolicy` numbers them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(i32)]
+pub(super) enum Mode {
+    Default = 0,
+    Preferred = 1,
+    Bind = 2,
+    Interleave = 3,
+    PreferredMany = 5,
+}
 
 /// The place of a page in physical memory.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -61,13 +69,18 @@ pub(super) fn page_places(addresses: &[*const u8]) -> Result<Vec<PagePlace>, Str
 /// Sets the memory policy of the calling thread to interleave over all nodes with memory, or to the default. The ids of
 /// these nodes must be below 64.
 pub(super) fn interleave_thread(on: bool) -> Result<(), String> {
-    let mask: c_ulong = memory_nodes()?.iter().fold(0, |mask, node| mask | 1 << node);
-    let (mode, mask, bits) = match on {
-        true => (MPOL_INTERLEAVE, &raw const mask, c_ulong::from(c_ulong::BITS) + 1),
-        false => (MPOL_DEFAULT, ptr::null(), 0),
+    if on { set_policy(Mode::Interleave, &memory_nodes()?) } else { set_policy(Mode::Default, &[]) }
+}
+
+/// Sets the memory policy of the calling thread. The ids of the nodes must be below 64.
+pub(super) fn set_policy(mode: Mode, nodes: &[u16]) -> Result<(), String> {
+    let mask: c_ulong = nodes.iter().fold(0, |mask, node| mask | 1 << node);
+    let (mask, bits) = match nodes {
+        [] => (ptr::null(), 0),
+        _ => (&raw const mask, c_ulong::from(c_ulong::BITS) + 1),
     };
     // SAFETY: the mask outlives the call and has at least as many bits as the call declares.
-    match unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, mask, bits) } {
+    match unsafe { libc::syscall(libc::SYS_set_mempolicy, mode as c_int, mask, bits) } {
         0 => Ok(()),
         _ => Err(format!("set_mempolicy: {}", io::Error::last_os_error())),
     }
@@ -134,7 +147,7 @@ fn number(path: impl AsRef<Path>) -> Result<u64, String> {
 }
 
 /// Returns the numbers in a list such as `0-2,4`.
-fn listed(list: &str) -> Vec<u16> {
+pub(super) fn listed(list: &str) -> Vec<u16> {
     let ids = zonal_machine::ids::parse(list, 1 << 16).unwrap_or_default();
     ids.into_iter().map(|id| id as u16).collect()
 }

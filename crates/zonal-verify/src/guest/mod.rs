@@ -5,11 +5,12 @@
 //! memory blocks and huge pages. A check on a machine that lacks a prerequisite is *skipped*, with the reason.
 //!
 //! Related files: `kernel.rs` queries and changes the kernel, `pages.rs` compares the nodes of pages, and `verdict.rs`
-//! defines the result of a check. The other files contain the checks. `bin/guest.rs` runs the checks, in the virtual
-//! machine that `cargo xtask numa` boots.
+//! defines the result of a check. `exhaust.rs` uses up memory for `bin/exhaust.rs`. The other files contain the checks.
+//! `bin/guest.rs` runs the checks, in the virtual machine that `cargo xtask numa` boots.
 
 mod cpus;
 mod cpusets;
+mod exhaust;
 mod huge;
 mod kernel;
 mod load;
@@ -24,6 +25,7 @@ mod verdict;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+pub use exhaust::{Action, exhaust};
 pub use verdict::{Found, Verdict};
 
 /// What a check does to the machine.
