@@ -144,6 +144,8 @@ fn usage() -> String {
     let does =
         "pools in virtual machines with several nodes; --kernel 6.1|6.12, --short, or --fetch the kernels";
     text.push_str(&format!("  {:<21}{does}\n", format!("{NUMA} [OPTION...]")));
+    let does = "drives kernels out of memory and keeps their logs; --kernel, --case WORD, --keep FOLDER";
+    text.push_str(&format!("  {:<21}{does}\n", format!("{NUMA} --oom")));
     let does = "boots kernel/ under QEMU: --nodes 1|2|4, --seconds N; --guide; --compare; --size; --faults [NAME...]";
     text.push_str(&format!("  {:<21}{does}\n", format!("{KERNEL} [OPTION...]")));
     let does = "builds the C library, and installs it with header, pkg-config and CMake files";

@@ -34,7 +34,7 @@ const NODES: [Node; 5] = [
 const TWO_NODES: [Node; 2] =
     [Node { mib: Some(1280), cpus: Some((0, 1)) }, Node { mib: Some(1024), cpus: Some((2, 3)) }];
 
-/// The distance of each node pair of [`NODES`].
+/// Distances between the nodes in [`NODES`], one for each pair.
 const DISTANCES: [Distance; 10] = [
     (0, 1, 12),
     (0, 2, 32),

@@ -99,7 +99,9 @@ pub fn exhaust(actions: &[Action]) -> Result<(), String> {
             Action::Request(command) => request(&mut requester, command)?,
             Action::Hold => {
                 println!("held");
-                thread::park();
+                loop {
+                    thread::park();
+                }
             }
         }
     }

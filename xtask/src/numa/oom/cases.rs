@@ -55,6 +55,13 @@ const NONE: &str = "constraint=CONSTRAINT_NONE";
 
 const FOUR_NODES: &[Case] = &[
     Case::new(
+        "from-boot",
+        "BEFORE=/tmp/boot; victim policy=bind:1 touch=2000",
+        POLICY,
+        "page of a process; policy bind:1; the log begins with the boot",
+        "zone Normal of node 1 is at min; nodes 0, 2 and 3 are nearly all free and forbidden by the policy",
+    ),
+    Case::new(
         "bind",
         "victim policy=bind:1 touch=2000",
         POLICY,
@@ -333,6 +340,55 @@ const FOUR_NODES: &[Case] = &[
         NONE,
         "GFP_KERNEL, order 0, preferred node 3",
         "no constraint: every zone of every node refuses",
+    ),
+    Case::new(
+        "cpuset-user-page",
+        "group case cpuset.mems 2; victim_in case touch=64 'request=alloc count=1000000 gfp=GFP_USER'",
+        CPUSET,
+        "GFP_USER, order 0; cpuset.mems 2",
+        "zone Normal of node 2 is at min; the others are forbidden by the cpuset",
+    ),
+    Case::new(
+        "cpuset-kernel-page",
+        "group case cpuset.mems 2; victim_in case touch=64 'request=alloc count=1000000 gfp=GFP_KERNEL'",
+        "order=0",
+        "GFP_KERNEL, order 0; cpuset.mems 2",
+        "a request without __GFP_HARDWALL may leave the cpuset: every zone of every node refuses, but only node 2 is printed",
+    ),
+    Case::new(
+        "cpuset-atomic",
+        "group case cpuset.mems 2; victim_in case touch=64 'request=alloc count=1000000 gfp=GFP_ATOMIC' request=free",
+        "page allocation failure: order:0",
+        "GFP_ATOMIC, order 0; cpuset.mems 2",
+        "a request that may not wait ignores the cpuset: every zone of every node is at the reduced mark of GFP_ATOMIC",
+    ),
+    Case::new(
+        "policy-kernel-page",
+        "victim policy=bind:1 touch=64 'request=alloc count=1000000 gfp=GFP_KERNEL'",
+        POLICY,
+        "GFP_KERNEL, order 0; policy bind:1",
+        "zone Normal of node 1 is at min; the policy also holds for requests of the kernel in the process",
+    ),
+    Case::new(
+        "policy-dma32",
+        "victim policy=bind:1 touch=64 'request=alloc count=1000000 gfp=GFP_KERNEL|GFP_DMA32' request=free",
+        "page allocation failure: order:0",
+        "GFP_KERNEL|GFP_DMA32, order 0; policy bind:1",
+        "a policy does not hold below zone Normal: DMA32 of node 0 is at min, DMA at min and lowmem_reserve",
+    ),
+    Case::new(
+        "allocating-task",
+        "echo 1 > $VM/oom_kill_allocating_task; victim policy=bind:1 touch=2000; echo 0 > $VM/oom_kill_allocating_task",
+        POLICY,
+        "page of a process; policy bind:1; oom_kill_allocating_task 1",
+        "zone Normal of node 1 is at min; the killed process is the one that requested",
+    ),
+    Case::new(
+        "no-task-table",
+        "echo 0 > $VM/oom_dump_tasks; victim policy=bind:1 touch=2000; echo 1 > $VM/oom_dump_tasks",
+        POLICY,
+        "page of a process; policy bind:1; oom_dump_tasks 0",
+        "zone Normal of node 1 is at min; the log has no table of tasks",
     ),
 ];
 

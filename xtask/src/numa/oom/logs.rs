@@ -1,6 +1,6 @@
-//! Collects the logs of cases from the output of a guest.
+//! Collects case logs from a guest's output.
 //!
-//! A line of a log is printed with a prefix that names the case, and the check of a case counts the lines of its log.
+//! A line of a log is printed with a prefix that names the case, and the guest counts the lines.
 
 use std::path::{Path, PathBuf};
 

@@ -30,7 +30,7 @@ use machines::Machine;
 const TIME_LIMIT: Duration = Duration::from_secs(1800);
 /// The program that uses up memory.
 const PROGRAM: &str = "exhaust";
-/// Prefix of the skips of cases that need the kernel module.
+/// Prefix of skips, which occur if there is no kernel module.
 const MAY_SKIP: &str = "oom ";
 
 /// The cases to run, and what to do with their logs.
@@ -43,7 +43,7 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// Checks that each word is part of the name of a case.
+    /// Checks that each word occurs in a case's name.
     pub(super) fn check(&self) -> Result<(), String> {
         let names: Vec<&str> = GROUPS.iter().flat_map(|(_, cases)| *cases).map(|case| case.name).collect();
         match self.words.iter().find(|word| !names.iter().any(|name| name.contains(word.as_str()))) {

@@ -46,7 +46,7 @@ fn release(kernel: &Path) -> Result<&str, String> {
         .ok_or_else(|| format!("{}: the name is not vmlinuz-RELEASE", kernel.display()))
 }
 
-/// Downloads the headers of a release, and makes them refer to `folder` instead of the root of the file system.
+/// Downloads the headers of a release, and makes them refer to `folder` instead of `/`.
 fn fetch(folder: &Path, headers: &Path, release: &str) -> Result<(), String> {
     let apt = Apt::new(&folder.with_file_name("apt-headers"), Arch::X86_64)?;
     let main = apt.download(&format!("linux-headers-{release}"))?;
@@ -69,7 +69,7 @@ fn fetch(folder: &Path, headers: &Path, release: &str) -> Result<(), String> {
     std::fs::write(&makefile, text.replace(&format!("/{HEADERS}/"), &below)).map_err(failed(makefile))
 }
 
-/// Returns the packages in a list of dependencies that are parts of the headers.
+/// Returns the packages among dependencies that are parts of the headers.
 fn parts(depends: &str) -> impl Iterator<Item = &str> {
     let names = depends.split(',').filter_map(|one| one.split_whitespace().next());
     names.filter(|name| name.starts_with("linux-headers-") || name.starts_with("linux-kbuild-"))

@@ -1,7 +1,8 @@
 //! The script that runs cases in a guest.
 //!
 //! The script itself and its shell are never killed. A case uses the functions below and the program `exhaust`, which
-//! the kernel kills first. Each case begins with an empty log and ends with the settings of the boot.
+//! the kernel kills first. Each case begins with an empty log and ends with the settings of the boot. A
+//! case that sets `BEFORE` to a file gets that file before its log.
 
 use super::super::console::UP;
 use super::super::script::{BEGIN, FUNCTIONS, off};
@@ -17,12 +18,14 @@ echo madvise > /sys/kernel/mm/transparent_hugepage/enabled
 echo '+memory +cpuset' > /sys/fs/cgroup/cgroup.subtree_control
 mount -t tmpfs -o size=3G files /run
 [ ! -e /requester.ko ] || insmod /requester.ko
-dmesg | sed 's/^/log: /'
+dmesg > /tmp/boot
+sed 's/^/log: /' /tmp/boot
 VM=/proc/sys/vm
 SETTINGS='min_free_kbytes watermark_scale_factor watermark_boost_factor lowmem_reserve_ratio'
 for name in $SETTINGS; do tr '\t' ' ' < $VM/$name > /tmp/$name; done
 FILL='request=fill gfp=GFP_KERNEL|__GFP_NORETRY'
 FAILED=-11
+BEFORE=
 "#;
 
 /// Defines the functions of cases. The kernel reports at most one page allocation failure in ten seconds, so
@@ -36,7 +39,8 @@ begin_failure() {
 finish() {
   FAILED=$(cut -d. -f1 /proc/uptime)
   sleep 1
-  dmesg > /tmp/kmsg
+  dmesg | cat $BEFORE - > /tmp/kmsg
+  BEFORE=
   sed "s/^/| kmsg $1: /" /tmp/kmsg
   if grep -q "$2" /tmp/kmsg; then
     tell "ok oom $1: $(wc -l < /tmp/kmsg) lines"
@@ -87,7 +91,7 @@ pub(super) fn script(cases: &[&Case], no_requester: Option<&str>) -> String {
     text + &off()
 }
 
-/// Returns the prefix of the lines of a case's log.
+/// Returns the prefix of each line in a case's log.
 pub(super) fn prefix(case: &str) -> String {
     format!("| kmsg {case}: ")
 }
