@@ -252,10 +252,10 @@ const FOUR_NODES: &[Case] = &[
     ),
     Case::new(
         "highatomic-reserve",
-        "victim touch=64 'request=fill order=3 gfp=GFP_KERNEL|__GFP_NORETRY' 'request=alloc order=3 count=40 gfp=GFP_ATOMIC|__GFP_NOWARN' 'request=alloc count=1000000 gfp=GFP_KERNEL|__GFP_NORETRY' request=free",
+        "victim touch=64 'request=fill order=3 gfp=GFP_KERNEL|__GFP_NORETRY' 'request=alloc order=3 count=40 gfp=GFP_ATOMIC|__GFP_NOWARN' request=free 'request=alloc count=1000000 gfp=GFP_KERNEL|__GFP_NORETRY' request=free",
         "page allocation failure: order:0",
         "GFP_KERNEL|__GFP_NORETRY, order 0, after GFP_ATOMIC blocks of order 3 that reserved page blocks",
-        "free memory without reserved_highatomic is at min in every zone",
+        "free memory without reserved_highatomic is at min in every zone; in some, all free memory is above",
     ),
     Case::new(
         "watermark-boost",
