@@ -162,6 +162,7 @@ const LAYERS: [Layers; 18] = [
             "report",
             "presets",
             "tree_writer",
+            "log",
         ],
         circles: &[Circle {
             files: &[

@@ -11,6 +11,7 @@
 mod advice;
 mod at_boot;
 mod filling;
+pub mod log;
 mod old_tree;
 pub mod output;
 mod owned;
