@@ -1,10 +1,12 @@
 //! `zonal explain`: which zones a request would try on a machine, in order, and why each is passed over.
 //!
 //! The command builds the allocator that ships over the zones of a described machine, without memory behind them, fills
-//! it, and asks it; with changes to the machine, it asks twice. Related files: `explain/filled.rs` builds and fills the
-//! allocator, `explain/render.rs` prints, and `changes.rs` has the changes.
+//! it, and asks it; with changes to the machine, it asks twice. With `--log` it explains failed requests that a kernel
+//! reported. Related files: `explain/filled.rs` builds and fills the allocator, `explain/render.rs` prints,
+//! `explain/log.rs` explains logs, and `changes.rs` has the changes.
 
 mod filled;
+mod log;
 mod render;
 
 use std::path::PathBuf;
@@ -37,6 +39,10 @@ use filled::Filled;
 pub(crate) struct ExplainArgs {
     #[command(flatten)]
     source: Source,
+
+    /// Explain the failed requests in a kernel log instead; - reads standard input
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["Source", "node", "order", "policy", "cpuset", "urgency", "fill"])]
+    log: Option<PathBuf>,
 
     /// Node on whose CPU the request is made [default: the first with CPUs]
     #[arg(long, value_name = "N", value_parser = one_node, allow_hyphen_values = true)]
@@ -153,6 +159,7 @@ fn examples() -> String {
             "before and after",
         ),
         ("zonal explain --preset quad-10-12-32 --fill 2=100 --node 2 --without 3", "... and if node 3 left"),
+        ("journalctl -k | zonal explain --log -", "OOM kills and failed requests of this boot"),
     ];
     let about = "The allocator that ships answers, over the zones of the machine and without memory behind them. It \
                  has its own defaults and the machine's settings. Free blocks of a known state have their sizes, and \
@@ -200,6 +207,9 @@ pub(crate) fn run(args: &ExplainArgs) -> ExitCode {
 }
 
 fn explain(args: &ExplainArgs) -> Result<(), Failure> {
+    if let Some(path) = &args.log {
+        return log::explain(path, args.json);
+    }
     let subject = subject(&args.source)?;
     let changes = args.changes.clone();
     let changes = changes.and(Setting::ZonelistCache, args.zonelist_cache.as_ref());
