@@ -11,7 +11,7 @@ use super::decide::LeftOut;
 use super::explanation::{Change, Explanation, NodeAnswer, Refusal, Remedy};
 use super::inputs;
 use super::remedy::first_refusal;
-use super::report::{CgroupCounter, Constraint, LogReport, ReportKind};
+use super::report::{CgroupCounter, Constraint, LogReport, LoggedKind, ReportKind};
 use super::rules::{COSTLY_ORDER, Rule};
 use super::state::{State, ZoneState};
 
@@ -96,6 +96,7 @@ fn reason(zone: &ZoneState, state: &State, rule: Rule) -> String {
         Rule::ZoneLimit => {
             format!("is above {}, the highest zone that the request may use", access.zone_limit)
         }
+        Rule::ThisNode => "is not on the one node that the request insists on (`__GFP_THISNODE`)".to_owned(),
         Rule::Policy => "is not allowed by the memory policy".to_owned(),
         Rule::Cpuset => "is not allowed by the cpuset".to_owned(),
         Rule::Order => format!("had only {free} free pages"),
@@ -158,6 +159,9 @@ fn unexpected(report: &LogReport, state: &State) -> Option<String> {
             "The kernel kills for orders up to {COSTLY_ORDER} only, and the log says order {order}."
         ));
     }
+    if report.kind == Some(ReportKind::Oom) && state.request.access.zone_limit < LoggedKind::Normal {
+        return Some("The kernel does not kill for requests that are limited to the lowest zones, and the log says so.".to_owned());
+    }
     (report.kind == Some(ReportKind::Failure) && order > COSTLY_ORDER).then(|| {
         format!("For orders above {COSTLY_ORDER} the kernel neither retries for long nor kills: such requests may fail.")
     })
@@ -185,6 +189,7 @@ fn described(change: &Change) -> String {
         Change::Setting(name, value) => format!("{name} {value}"),
         Change::Order(order) => format!("order {order}"),
         Change::Nodes("policy", nodes) => format!("a memory policy of nodes {nodes}"),
+        Change::Nodes("this-node", nodes) => format!("memory of nodes {nodes}"),
         Change::Nodes(_, nodes) => format!("a cpuset of nodes {nodes}"),
     }
 }

@@ -44,6 +44,8 @@ pub enum Unit {
     Pages,
     /// kB, as printed.
     Kib,
+    /// Microseconds between two lines.
+    Microseconds,
     /// A number without a unit.
     None,
 }
@@ -55,6 +57,7 @@ impl Unit {
         match self {
             Self::Pages => Some("pages"),
             Self::Kib => Some("kB"),
+            Self::Microseconds => Some("us"),
             Self::None => None,
         }
     }

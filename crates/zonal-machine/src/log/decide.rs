@@ -41,10 +41,7 @@ fn of_zone(report: &LogReport, state: &State, zone: &ZoneState) -> Vec<Check> {
     let request = &state.request;
     let steps = steps(zone, request);
     let place = Some(Place { node: Some(zone.node), kind: Some(zone.kind) });
-    let is_eligible = !matches!(
-        steps.iter().find(|step| step.refuses()),
-        Some(Step { rule: Rule::ZoneLimit | Rule::Policy | Rule::Cpuset, .. })
-    );
+    let is_eligible = !steps.iter().any(|step| step.refuses() && step.rule.excludes());
     let last = (request.is_kill && is_eligible).then(|| last_check(zone, request));
     let (doubtful, verdict) = doubt(zone, &steps, last);
     let mut checks: Vec<Check> = steps
@@ -112,8 +109,8 @@ fn counts(zone: &ZoneState, place: Option<Place>) -> Option<Check> {
     let until_high = zone.high.saturating_sub(zone.min);
     let verdict = match () {
         () if sum != printed => Verdict::Contradicted,
-        () if difference <= zone.tolerance() => Verdict::Predicted,
-        () if difference <= zone.tolerance().saturating_add(until_high) => Verdict::Undecided,
+        () if difference <= zone.blocks_tolerance() => Verdict::Predicted,
+        () if difference <= zone.blocks_tolerance().saturating_add(until_high) => Verdict::Undecided,
         () => Verdict::Contradicted,
     };
     Some(Check {

@@ -93,7 +93,6 @@ pub fn explain_report(report: &LogReport) -> Explanation {
 /// Returns what refused the request: the first rule that refuses in the largest zone that the request may use, or if it
 /// may use none, the rule that keeps it out.
 fn refusal(state: &State, checks: &[Check]) -> Option<Refusal> {
-    let excludes = |rule: Rule| matches!(rule, Rule::ZoneLimit | Rule::Policy | Rule::Cpuset);
     let first = |zone: &super::state::ZoneState| {
         let place = Place { node: Some(zone.node), kind: Some(zone.kind) };
         let mut of_zone =
@@ -105,7 +104,7 @@ fn refusal(state: &State, checks: &[Check]) -> Option<Refusal> {
         let wanted = refusals.iter().filter(|(_, check)| is_wanted(check.rule));
         wanted.rev().max_by_key(|(managed, _)| *managed).map(|(_, check)| *check)
     };
-    let check = largest(&|rule| !excludes(rule)).or_else(|| largest(&excludes))?;
+    let check = largest(&|rule| !rule.excludes()).or_else(|| largest(&Rule::excludes))?;
     Some(Refusal { place: check.place, rule: check.rule })
 }
 

@@ -29,6 +29,10 @@ pub(super) fn of_step(report: &LogReport, state: &State, zone: &ZoneState, step:
                 Input::text("highest zone", limit, from),
             ]
         }
+        Rule::ThisNode => {
+            let one = nodes(request.this_node.as_deref());
+            vec![node(), Input::text("one of", one, Origin::Assumed)]
+        }
         Rule::Policy => {
             let from = printed_if(report.request.nodemask.is_some());
             vec![node(), Input::text("nodemask", nodes(request.policy.as_deref()), from)]
@@ -89,6 +93,7 @@ pub(super) fn of_last_check(zone: &ZoneState) -> Vec<Input> {
         Input::pages("high", zone.high, Origin::Printed),
         of_known("highatomic", zone.highatomic),
         of_known("free_cma", zone.cma),
+        delay(zone.delay),
     ]
 }
 
@@ -100,7 +105,13 @@ pub(super) fn of_counts(zone: &ZoneState, sum: u64, printed: u64) -> Vec<Input> 
         Input::pages("sum of blocks", sum, Origin::Computed),
         Input::pages("free_pcp", zone.pcp, Origin::Printed),
         Input::pages("drift", zone.drift, Origin::Assumed),
+        delay(zone.blocks_delay),
     ]
+}
+
+fn delay(microseconds: u64) -> Input {
+    let value = Value::Number(i64::try_from(microseconds).unwrap_or(i64::MAX), Unit::Microseconds);
+    Input { name: "later", value, from: Origin::Computed }
 }
 
 /// Returns a list of nodes as kernels print it.

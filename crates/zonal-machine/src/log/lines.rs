@@ -1,6 +1,6 @@
 //! Splits a log into lines in bounded memory, and removes what other programs wrote before the kernel's text.
 //!
-//! Logs come from `dmesg`, `journalctl`, syslog daemons, container runtimes and quoted mail. [`text_of`] removes their
+//! Logs come from `dmesg`, `journalctl`, syslog daemons, container runtimes and quoted mail. [`Line::of`] removes their
 //! prefixes one after the other, so that any combination is understood. Related files: `reader.rs` reads reports from the
 //! lines.
 
@@ -68,14 +68,32 @@ fn retried(mut read: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
     }
 }
 
-/// Returns the kernel's text in a line: without quote marks, time stamps, levels, host names and names of containers.
-pub(super) fn text_of(line: &str) -> &str {
-    let mut text = line.trim();
-    // Every step makes the text shorter, so the loop ends.
-    while let Some(shorter) = without_prefix(text) {
-        text = shorter.trim_start();
+/// The kernel's text in a line, without what other programs wrote before it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Line<'a> {
+    pub(super) text: &'a str,
+    /// The kernel's time stamp in microseconds.
+    pub(super) at: Option<u64>,
+}
+
+impl<'a> Line<'a> {
+    /// Removes quote marks, time stamps, levels, host names and names of containers.
+    pub(super) fn of(line: &'a str) -> Self {
+        let mut found = Self { text: line.trim(), at: None };
+        // Every step makes the text shorter, so the loop ends.
+        while let Some(shorter) = without_prefix(found.text) {
+            found.at = found.at.or_else(|| microseconds(found.text));
+            found.text = shorter.trim_start();
+        }
+        found
     }
-    text
+}
+
+/// Returns the time in `[   12.345678]`.
+fn microseconds(text: &str) -> Option<u64> {
+    let (seconds, part) = text.strip_prefix('[')?.split_once(']')?.0.trim().split_once('.')?;
+    let part = if is_number(part) { part.get(..6)? } else { return None };
+    seconds.parse::<u64>().ok()?.checked_mul(1_000_000)?.checked_add(part.parse().ok()?)
 }
 
 fn without_prefix(text: &str) -> Option<&str> {
@@ -174,18 +192,27 @@ mod tests {
             "[21161.092614] kernel: ",
             "kernel: ",
         ] {
-            assert_eq!(text_of(&format!("{prefix}{text}")), text, "{prefix}");
+            assert_eq!(Line::of(&format!("{prefix}{text}")).text, text, "{prefix}");
         }
-        assert_eq!(text_of("{\"log\":\"[ 1.5] Mem-Info:\\n\",\"stream\":\"x\"}"), "Mem-Info:");
+        assert_eq!(Line::of("{\"log\":\"[ 1.5] Mem-Info:\\n\",\"stream\":\"x\"}").text, "Mem-Info:");
+    }
+
+    #[test]
+    fn time_stamps_are_read_in_microseconds() {
+        assert_eq!(Line::of("<4>[   12.345678] x").at, Some(12_345_678));
+        assert_eq!(Line::of("[1310061.327439][ T9694] x").at, Some(1_310_061_327_439));
+        for line in ["[Mon Apr 20 15:08:07 2020] x", "x", "[   12.5] x", "[99999999999999999999.000000] x"] {
+            assert_eq!(Line::of(line).at, None, "{line}");
+        }
     }
 
     #[test]
     fn rows_of_task_tables_keep_their_first_column() {
         for row in ["[    127]     0   127", "[  pid  ]   uid  tgid"] {
-            assert_eq!(text_of(&format!("[    4.5] {row}")), row);
+            assert_eq!(Line::of(&format!("[    4.5] {row}")).text, row);
         }
-        assert_eq!(text_of("a sentence about the kernel: it"), "it");
-        assert_eq!(text_of("subkernel: x"), "subkernel: x");
+        assert_eq!(Line::of("a sentence about the kernel: it").text, "it");
+        assert_eq!(Line::of("subkernel: x").text, "subkernel: x");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use zonal::units::NodeId;
 
 use super::figures::{BlockList, Figure, Figures, Kib, number};
 use super::gfp::Gfp;
+use super::lines::Line;
 use super::report::{LogReport, LoggedKind, LoggedNode, LoggedZone, NodeList, ReportKind};
 use super::words::{
     Header, cgroup_counter, constraint_line, cpu_of, name_of, node_list, release_of, short, value_of,
@@ -37,20 +38,27 @@ pub(super) struct Parser {
     header: Option<Header>,
     /// The release in the last `Linux version` line.
     booted: Option<String>,
-    /// Whether the next `Mem-Info` was requested by a user.
+    /// Whether the next `Mem-Info` belongs to no failed request.
     is_requested: bool,
+    /// Whether a cgroup is being killed as a whole.
+    is_group: bool,
 }
 
 impl Parser {
     /// Reads the line with this number. Returns a report that the line completes.
-    pub(super) fn line(&mut self, number: u64, text: &str) -> Option<LogReport> {
+    pub(super) fn line(&mut self, number: u64, line: Line<'_>) -> Option<LogReport> {
+        let Line { text, at } = line;
         if let Some(begun) = first_line(text) {
-            let before = self.begin(LogReport { line: number, ..begun });
-            self.is_requested = false;
+            let before = self.begin(LogReport { line: number, at, ..begun });
+            (self.is_requested, self.is_group) = (false, false);
             return before;
         }
-        if text.contains("page allocation stalls for ") || is_memory_request(text) {
+        if describes_no_failure(text) {
             self.is_requested = true;
+            return self.finish();
+        }
+        if text.contains("are going to be killed due to memory.oom.group set") {
+            self.is_group = true;
             return self.finish();
         }
         if let Some(release) = text.strip_prefix("Linux version ") {
@@ -61,7 +69,7 @@ impl Parser {
             return self.memory_begins(number);
         }
         self.kill(number, text).unwrap_or_else(|| {
-            self.detail(text);
+            self.detail(line);
             None
         })
     }
@@ -121,6 +129,10 @@ impl Parser {
         if !is_of_cgroup && !text.starts_with("Out of memory") {
             return None;
         }
+        if self.open.is_none() && self.is_group {
+            // One more process of a cgroup that is killed as a whole.
+            return Some(None);
+        }
         let report = self.open.get_or_insert(of_kill);
         report.kind = Some(ReportKind::Oom);
         let kill = report.kill.get_or_insert_default();
@@ -134,7 +146,7 @@ impl Parser {
     }
 
     /// Reads a line within a report.
-    fn detail(&mut self, text: &str) {
+    fn detail(&mut self, Line { text, at }: Line<'_>) {
         let Some(report) = &mut self.open else { return };
         if self.within == Within::Totals && !text.starts_with("Node ") {
             let totals = report.totals.get_or_insert_default();
@@ -153,7 +165,7 @@ impl Parser {
             report.tasks.get_or_insert_default();
             return;
         }
-        if zone_line(text, report) || (self.within == Within::Zone && continues_zone(text, report)) {
+        if zone_line(text, at, report) || (self.within == Within::Zone && continues_zone(text, report)) {
             self.within = Within::Zone;
             return;
         }
@@ -161,6 +173,10 @@ impl Parser {
         about_machine(text, report);
     }
 }
+
+/// Words after the name of the process whose request failed.
+const FAILURES: [&str; 3] =
+    [": page allocation failure: ", ": page allocation failure. ", ": vmalloc error: "];
 
 /// Reads the line with which a report begins.
 fn first_line(text: &str) -> Option<LogReport> {
@@ -172,13 +188,16 @@ fn first_line(text: &str) -> Option<LogReport> {
         report.request.order = value_of(rest, "order=").and_then(order);
         rest
     } else {
-        let (name, rest) = text
-            .split_once(": page allocation failure: ")
-            .or_else(|| text.split_once(": page allocation failure. "))?;
+        let (name, rest) = FAILURES.iter().find_map(|words| text.split_once(words))?;
+        // Virtual memory of several pages needs blocks too.
+        let key = if rest.contains("failed to allocate pages") { "page order " } else { "order:" };
         report.kind = Some(ReportKind::Failure);
         report.request.process = name_of(name);
         report.request.gfp = value_of(rest, "mode:").and_then(Gfp::parse);
-        report.request.order = value_of(rest, "order:").and_then(order);
+        report.request.order = value_of(rest, key).and_then(order);
+        if key == "order:" && text.contains(": vmalloc error: ") {
+            return None;
+        }
         rest
     };
     request_line(rest, &mut report);
@@ -189,9 +208,12 @@ fn order(text: &str) -> Option<i8> {
     if text.starts_with("-1") { Some(-1) } else { number(text)?.try_into().ok().filter(|&order| order <= 30) }
 }
 
-/// Whether a user requested the next `Mem-Info`, so that it is not about a failed request.
-fn is_memory_request(text: &str) -> bool {
-    (text.starts_with("sysrq: ") || text.starts_with("SysRq : ")) && text.contains("Show Memory")
+/// Whether the next `Mem-Info` is not about a failed request: a user requested it, a request only took long, or no
+/// page was refused but an address range.
+fn describes_no_failure(text: &str) -> bool {
+    let is_wish =
+        (text.starts_with("sysrq: ") || text.starts_with("SysRq : ")) && text.contains("Show Memory");
+    is_wish || text.contains("page allocation stalls for ") || text.contains(": vmalloc error: ")
 }
 
 /// Reads the lists of nodes and the name of the cpuset, which are in the first line or in one of their own.
@@ -237,7 +259,7 @@ fn about_machine(text: &str, report: &mut LogReport) {
 }
 
 /// Reads a line about a zone or a node. Returns whether the next line may continue it.
-fn zone_line(text: &str, report: &mut LogReport) -> bool {
+fn zone_line(text: &str, at: Option<u64>, report: &mut LogReport) -> bool {
     if let Some(list) = text.strip_prefix("lowmem_reserve[]:") {
         if let Some(zone) = report.zones.last_mut().filter(|zone| zone.reserve.is_empty()) {
             zone.reserve = list.split_whitespace().take(8).map_while(number).collect();
@@ -254,12 +276,18 @@ fn zone_line(text: &str, report: &mut LogReport) -> bool {
     {
         if name.ends_with(':') {
             let zone = report.zones.iter_mut().find(|zone| (zone.node, zone.kind) == (node, kind));
-            if let Some(zone) = zone {
-                zone.blocks = zone.blocks.take().or_else(|| BlockList::parse(rest));
+            if let Some(zone) = zone.filter(|zone| zone.blocks.is_none()) {
+                (zone.blocks, zone.blocks_at) = (BlockList::parse(rest), at);
             }
             return false;
         }
-        return rest.starts_with("free:") && new_zone(node, kind, rest, report);
+        if !rest.starts_with("free:") {
+            return false;
+        }
+        let mut figures = Figures::default();
+        figures.read(rest);
+        let zone = LoggedZone { node, kind, figures, reserve: Vec::new(), blocks: None, at, blocks_at: None };
+        return new_zone(zone, report);
     }
     if rest.starts_with("active_anon:") && text.starts_with("Node ") {
         entry(report, node).is_some_and(|node| node.figures.read(rest) > 0)
@@ -269,14 +297,12 @@ fn zone_line(text: &str, report: &mut LogReport) -> bool {
     }
 }
 
-fn new_zone(node: NodeId, kind: LoggedKind, text: &str, report: &mut LogReport) -> bool {
-    let is_known = report.zones.iter().any(|zone| (zone.node, zone.kind) == (node, kind));
+fn new_zone(zone: LoggedZone, report: &mut LogReport) -> bool {
+    let is_known = report.zones.iter().any(|known| (known.node, known.kind) == (zone.node, zone.kind));
     if is_known || report.zones.len() == ZONES_MAX {
         return false;
     }
-    let mut figures = Figures::default();
-    figures.read(text);
-    report.zones.push(LoggedZone { node, kind, figures, reserve: Vec::new(), blocks: None });
+    report.zones.push(zone);
     true
 }
 

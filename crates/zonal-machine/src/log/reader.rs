@@ -2,7 +2,7 @@
 
 use std::io::{self, Read};
 
-use super::lines::{Lines, Seen, text_of};
+use super::lines::{Line, Lines, Seen};
 use super::parse::Parser;
 use super::report::LogReport;
 
@@ -42,7 +42,7 @@ impl<R: Read> LogReader<R> {
                 self.is_at_end = true;
                 return Ok(self.parser.finish());
             };
-            if let Some(report) = self.parser.line(self.lines.seen.lines, text_of(&line)) {
+            if let Some(report) = self.parser.line(self.lines.seen.lines, Line::of(&line)) {
                 return Ok(Some(report));
             }
         }

@@ -25,6 +25,7 @@ pub(super) fn remedies(report: &LogReport, state: &State, others: Option<&LeftOu
         return Vec::new();
     }
     let found = [
+        any_node(state),
         other_nodes(state, others),
         smaller_order(state),
         less_reserve(report, state),
@@ -45,6 +46,18 @@ fn changed(state: &State, change: impl Fn(&mut ZoneState)) -> Vec<ZoneState> {
     let mut zones = state.zones.clone();
     zones.iter_mut().for_each(change);
     zones
+}
+
+/// Any node instead of one.
+fn any_node(state: &State) -> Option<Remedy> {
+    let one = state.request.this_node.as_ref()?;
+    let request = RequestState { this_node: None, ..state.request.clone() };
+    let serving = state.zones.iter().filter(|zone| !one.contains(&zone.node) && serves(zone, &request));
+    let mut list: Vec<NodeId> = serving.map(|zone| zone.node).collect();
+    list.dedup();
+    let cost = "the caller must accept memory of another node, so it must not set __GFP_THISNODE";
+    let remedy = Remedy { change: Change::Nodes("this-node", nodes(Some(&list))), cost: cost.to_owned() };
+    (!list.is_empty()).then_some(remedy)
 }
 
 /// A policy or a cpuset with nodes that have free memory.

@@ -101,6 +101,10 @@ pub struct LoggedZone {
     pub reserve: Vec<u64>,
     /// Free blocks.
     pub blocks: Option<BlockList>,
+    /// When the amounts were printed, in microseconds.
+    pub at: Option<u64>,
+    /// When the free blocks were printed, in microseconds.
+    pub blocks_at: Option<u64>,
 }
 
 /// A node's lines.
@@ -218,6 +222,8 @@ pub struct LogReport {
     pub line: u64,
     /// What it is about; `None` if the log does not have the line that says so.
     pub kind: Option<ReportKind>,
+    /// When the first line was printed, in microseconds since the kernel started.
+    pub at: Option<u64>,
     /// Whether the line with the request is missing, because the log begins within the report.
     pub is_cut_at_top: bool,
     /// The request.

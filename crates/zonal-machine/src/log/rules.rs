@@ -39,6 +39,7 @@ macro_rules! checks {
 checks! {
     CgroupLimit "cgroup-limit" "usage and the request fit into the cgroup's limit",
     ZoneLimit "zone-limit" "the zone is at or below the highest zone of the gfp mask",
+    ThisNode "this-node" "the node is the one that `__GFP_THISNODE` names; the log does not print it",
     Policy "policy" "the memory policy allows the node",
     Cpuset "cpuset" "the cpuset allows the node",
     Order "order" "free pages, less those that the block's other pages take, are above zero",
@@ -205,6 +206,13 @@ pub struct Access {
     pub counts_cma: bool,
     /// Whether the cpuset does not bind it.
     pub ignores_cpuset: bool,
+}
+
+impl Rule {
+    /// Whether the rule keeps a request out of a zone whatever the zone has.
+    pub(super) const fn excludes(self) -> bool {
+        matches!(self, Self::ZoneLimit | Self::ThisNode | Self::Policy | Self::Cpuset)
+    }
 }
 
 impl Access {

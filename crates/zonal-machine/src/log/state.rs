@@ -9,9 +9,10 @@ use zonal_model::KernelVersion;
 
 use super::check::Origin;
 use super::figures::{Figure, MigrateTypes};
-use super::gfp::Gfp;
+use super::gfp::{Gfp, GfpFlag};
 use super::report::{LogReport, LoggedKind, LoggedZone, NodeList, ReportKind};
 use super::rules::{Access, HighatomicRule, PathRules};
+use super::steps::serves;
 
 /// A number of pages and its origin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,12 +56,29 @@ pub(super) struct ZoneState {
     pub(super) blocks_total: Option<u64>,
     /// Pages by which per-CPU counters may differ from the printed count.
     pub(super) drift: u64,
+    /// Microseconds between the first line and the zone's line.
+    pub(super) delay: u64,
+    /// Microseconds between the zone's line and that of its free blocks.
+    pub(super) blocks_delay: u64,
 }
+
+/// Pages that may be freed in a microsecond: 4 GiB a second, about as fast as memory is cleared.
+const PAGES_PER_MICROSECOND: u64 = 1;
 
 impl ZoneState {
     /// Returns the pages by which the printed state may differ from the state that was checked.
     pub(super) const fn tolerance(&self) -> u64 {
-        self.drift.saturating_add(self.pcp)
+        self.tolerance_after(self.delay)
+    }
+
+    /// Returns the same for the time between the zone's line and that of its free blocks.
+    pub(super) const fn blocks_tolerance(&self) -> u64 {
+        self.tolerance_after(self.blocks_delay)
+    }
+
+    const fn tolerance_after(&self, microseconds: u64) -> u64 {
+        let freed = microseconds.saturating_mul(PAGES_PER_MICROSECOND);
+        self.drift.saturating_add(self.pcp).saturating_add(freed)
     }
 
     /// Returns the sum of the free blocks.
@@ -78,6 +96,8 @@ pub(super) struct RequestState {
     pub(super) gfp: Gfp,
     pub(super) order: u8,
     pub(super) access: Access,
+    /// Nodes of which one may be that of `__GFP_THISNODE`; `None` without it.
+    pub(super) this_node: Option<Vec<NodeId>>,
     /// Nodes that the policy allows; `None` for all.
     pub(super) policy: Option<Vec<NodeId>>,
     /// Nodes that the cpuset allows; `None` for all.
@@ -119,6 +139,7 @@ impl State {
         let request = RequestState {
             order,
             access: rules.access(&gfp, order),
+            this_node: None,
             policy,
             cpuset: report.request.mems_allowed.clone(),
             is_kill: kind == ReportKind::Oom,
@@ -136,12 +157,34 @@ impl State {
         };
         let column = Columns::of(report).place(state.request.access.zone_limit);
         for zone in &report.zones {
-            match state.zone(zone, column) {
+            match state.zone(zone, column, report.at) {
                 Some(zone) => state.zones.push(zone),
                 None => state.cut.push((zone.node, zone.kind)),
             }
         }
+        state.request.this_node = state.one_node(report);
         Some(state)
+    }
+
+    /// Returns the nodes that may be the one of `__GFP_THISNODE`, which no kernel prints: those whose zones all refuse the
+    /// request, else those without a zone that it may use.
+    fn one_node(&self, report: &LogReport) -> Option<Vec<NodeId>> {
+        if !self.request.gfp.has(GfpFlag::ThisNode) || self.zones.is_empty() {
+            return None;
+        }
+        let usable = || self.zones.iter().filter(|zone| zone.kind <= self.request.access.zone_limit);
+        let mut nodes: Vec<NodeId> = usable().map(|zone| zone.node).collect();
+        nodes.dedup();
+        let refuses = |node: &NodeId| {
+            !usable().filter(|zone| zone.node == *node).any(|zone| serves(zone, &self.request))
+        };
+        let refusing: Vec<NodeId> = nodes.iter().copied().filter(refuses).collect();
+        if !refusing.is_empty() {
+            return Some(refusing);
+        }
+        let all = report.request.mems_allowed.iter().flatten().copied();
+        let others: Vec<NodeId> = all.filter(|node| !nodes.contains(node)).collect();
+        (!others.is_empty()).then_some(others)
     }
 
     /// Returns an amount in kB in pages.
@@ -149,7 +192,9 @@ impl State {
         kib / self.page_kib
     }
 
-    fn zone(&self, zone: &LoggedZone, column: Option<usize>) -> Option<ZoneState> {
+    fn zone(&self, zone: &LoggedZone, column: Option<usize>, begun: Option<u64>) -> Option<ZoneState> {
+        let between =
+            |from: Option<u64>, to: Option<u64>| to.zip(from).map_or(0, |(to, from)| to.saturating_sub(from));
         let printed = |figure| zone.figures.get(figure).map(|kib| self.pages(kib));
         let known = |figure| {
             let pages = printed(figure);
@@ -194,6 +239,8 @@ impl State {
             }),
             blocks_total: blocks.and_then(|list| list.total).map(|total| self.pages(total.0)),
             drift: u64::from(threshold) * u64::from(self.cpus),
+            delay: between(begun, zone.at),
+            blocks_delay: between(zone.at, zone.blocks_at),
         })
     }
 }

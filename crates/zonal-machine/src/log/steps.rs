@@ -4,6 +4,7 @@
 //! step that refuses names the term that made the difference. Related files: `decide.rs` adds inputs and verdicts.
 
 use super::check::Outcome;
+use super::gfp::GfpFlag;
 use super::rules::Rule;
 use super::state::{OrderBlocks, RequestState, ZoneState};
 
@@ -29,10 +30,12 @@ pub(super) fn steps(zone: &ZoneState, request: &RequestState) -> Vec<Step> {
         |nodes: &Option<Vec<_>>| nodes.as_ref().is_none_or(|nodes: &Vec<_>| nodes.contains(&zone.node));
     let eligible = [
         (Rule::ZoneLimit, zone.kind <= request.access.zone_limit),
+        (Rule::ThisNode, is_allowed(&request.this_node)),
         (Rule::Policy, is_allowed(&request.policy)),
         (Rule::Cpuset, request.access.ignores_cpuset || is_allowed(&request.cpuset)),
     ];
-    for (rule, passes) in eligible {
+    let has_step = |rule: Rule| rule != Rule::ThisNode || request.gfp.has(GfpFlag::ThisNode);
+    for (rule, passes) in eligible.into_iter().filter(|(rule, _)| has_step(*rule)) {
         steps.push(Step { rule, outcome: outcome(passes), margin: None });
         if !passes {
             return steps;
