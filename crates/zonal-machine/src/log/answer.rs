@@ -14,6 +14,7 @@ use super::remedy::first_refusal;
 use super::report::{CgroupCounter, Constraint, LogReport, LoggedKind, ReportKind};
 use super::rules::{COSTLY_ORDER, Rule};
 use super::state::{State, ZoneState};
+use super::steps::serves;
 
 /// Returns the answer.
 pub(super) fn sentences(
@@ -28,7 +29,13 @@ pub(super) fn sentences(
         answer.push(elsewhere(state, others));
     }
     answer.extend(unexpected(report, state));
-    if !state.zones.is_empty() {
+    let serving = state.zones.iter().find(|zone| serves(zone, &state.request));
+    if let Some(zone) = serving {
+        answer.push(format!(
+            "Zone {} of node {} would serve it by the figures that were printed afterwards.",
+            zone.kind, zone.node
+        ));
+    } else if !state.zones.is_empty() {
         answer.push(through(remedies));
     }
     answer

@@ -15,7 +15,7 @@ use super::inputs;
 use super::report::{LogReport, NodeList};
 use super::rules::Rule;
 use super::state::{State, ZoneState};
-use super::steps::{Step, last_check, steps};
+use super::steps::{Step, last_check, steps, usable_pages};
 
 /// Returns the checks of all zones of a report.
 pub(super) fn checks(report: &LogReport, state: &State) -> Vec<Check> {
@@ -43,7 +43,7 @@ fn of_zone(report: &LogReport, state: &State, zone: &ZoneState) -> Vec<Check> {
     let place = Some(Place { node: Some(zone.node), kind: Some(zone.kind) });
     let is_eligible = !steps.iter().any(|step| step.refuses() && step.rule.excludes());
     let last = (request.is_kill && is_eligible).then(|| last_check(zone, request));
-    let (doubtful, verdict) = doubt(zone, &steps, last);
+    let (doubtful, verdict) = doubt(state, zone, &steps, last);
     let mut checks: Vec<Check> = steps
         .iter()
         .map(|step| Check {
@@ -71,7 +71,7 @@ fn of_zone(report: &LogReport, state: &State, zone: &ZoneState) -> Vec<Check> {
 }
 
 /// Returns the rule that should have refused a zone although none did, and how much in doubt it is.
-fn doubt(zone: &ZoneState, steps: &[Step], last: Option<i64>) -> (Option<Rule>, Verdict) {
+fn doubt(state: &State, zone: &ZoneState, steps: &[Step], last: Option<i64>) -> (Option<Rule>, Verdict) {
     if steps.iter().any(Step::refuses) {
         return (None, Verdict::Predicted);
     }
@@ -87,7 +87,10 @@ fn doubt(zone: &ZoneState, steps: &[Step], last: Option<i64>) -> (Option<Rule>, 
     let until_high = i64::try_from(zone.high.saturating_sub(zone.min)).unwrap_or(i64::MAX);
     let tolerance = i64::try_from(zone.tolerance()).unwrap_or(i64::MAX);
     let excess = last.unwrap_or(margin.saturating_sub(until_high));
-    (Some(rule), if excess <= tolerance { Verdict::Undecided } else { Verdict::Contradicted })
+    // The only usable blocks may have become free in between, too.
+    let of_blocks = block.map_or(u64::MAX, |_| usable_pages(zone, &state.request));
+    let is_close = excess <= tolerance || of_blocks <= zone.tolerance();
+    (Some(rule), if is_close { Verdict::Undecided } else { Verdict::Contradicted })
 }
 
 /// Returns the verdict of a step that is not in doubt. A kill prints only the nodes that the policy, or without one the

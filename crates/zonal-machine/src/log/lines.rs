@@ -153,7 +153,7 @@ fn syslog(text: &str) -> Option<&str> {
     while !text.is_char_boundary(end) {
         end -= 1;
     }
-    let (at, word) = ["kernel: ", "kernel[0]: ", "kernel - - - ", "kernel:["]
+    let (at, word) = ["kernel: ", "kernel[0]: ", "kernel - - - ", "kernel:[", "Guest: "]
         .iter()
         .filter_map(|word| text[..end].find(word).map(|at| (at, word)))
         .min()?;
@@ -190,6 +190,7 @@ mod tests {
             "2024-04-17T10:00:00.1Z stderr F [   12.5] ",
             "6,1234,5678,-;",
             "[21161.092614] kernel: ",
+            "2023-12-04T10:49:30.127Z In(05) vcpu-5 - Guest: <6>[   12.5] ",
             "kernel: ",
         ] {
             assert_eq!(Line::of(&format!("{prefix}{text}")).text, text, "{prefix}");

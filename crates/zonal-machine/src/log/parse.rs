@@ -68,6 +68,9 @@ impl Parser {
         if text == "Mem-Info:" || text == "Mem-info:" {
             return self.memory_begins(number);
         }
+        if self.open.is_none() && cgroup_counter(text).is_some() {
+            self.open = Some(LogReport { line: number, at, is_cut_at_top: true, ..LogReport::default() });
+        }
         self.kill(number, text).unwrap_or_else(|| {
             self.detail(line);
             None
@@ -219,6 +222,8 @@ fn describes_no_failure(text: &str) -> bool {
 /// Reads the lists of nodes and the name of the cpuset, which are in the first line or in one of their own.
 fn request_line(text: &str, report: &mut LogReport) {
     let request = &mut report.request;
+    // Mail programs wrap the first line.
+    request.order = request.order.or_else(|| value_of(text, "order=").and_then(order));
     if let Some(list) = value_of(text, "nodemask=") {
         request.nodemask = request.nodemask.take().or_else(|| node_list(list));
     }

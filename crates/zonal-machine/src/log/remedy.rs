@@ -31,8 +31,7 @@ pub(super) fn remedies(report: &LogReport, state: &State, others: Option<&LeftOu
         less_reserve(report, state),
         no_boost(state),
         no_cma(state),
-        lower_marks(report, state),
-        higher_marks(report, state),
+        higher_marks(report, state).or_else(|| lower_marks(report, state)),
         more_free(state),
     ];
     found.into_iter().flatten().collect()

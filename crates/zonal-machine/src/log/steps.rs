@@ -102,6 +102,12 @@ pub(super) fn usable<'a>(
     blocks.iter().filter(move |blocks| blocks.count > 0 && blocks.order >= request.order && is_usable(blocks))
 }
 
+/// Returns the pages in these blocks.
+pub(super) fn usable_pages(zone: &ZoneState, request: &RequestState) -> u64 {
+    let blocks = zone.blocks.iter().flat_map(|blocks| usable(blocks, request));
+    blocks.fold(0, |sum, blocks| sum.saturating_add(blocks.count.saturating_mul(1 << blocks.order)))
+}
+
 const fn outcome(passes: bool) -> Outcome {
     if passes { Outcome::Passes } else { Outcome::Refuses }
 }
