@@ -6,4 +6,5 @@ mod capture_limits;
 mod errors;
 mod explain;
 mod hostile_files;
+mod log;
 mod oracle;

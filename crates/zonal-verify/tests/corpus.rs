@@ -122,6 +122,11 @@ fn machine_files() {
 }
 
 #[test]
+fn kernel_logs() {
+    replay_and_change("kernel_log", 400);
+}
+
+#[test]
 fn captured_trees() {
     replay_and_change("captured_tree", 120);
 }

@@ -9,6 +9,7 @@
 pub mod captured_tree;
 mod errors;
 pub mod experiment_file;
+pub mod kernel_log;
 pub mod machine_file;
 pub mod operations;
 
@@ -22,9 +23,10 @@ pub struct Target {
 }
 
 /// All targets.
-pub const ALL: [Target; 4] = [
+pub const ALL: [Target; 5] = [
     Target { name: "operations", run: operations::target },
     Target { name: "machine_file", run: machine_file::target },
     Target { name: "captured_tree", run: captured_tree::target },
     Target { name: "experiment_file", run: experiment_file::target },
+    Target { name: "kernel_log", run: kernel_log::target },
 ];
