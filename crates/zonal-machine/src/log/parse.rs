@@ -40,6 +40,8 @@ pub(super) struct Parser {
     booted: Option<String>,
     /// Whether the next `Mem-Info` belongs to no failed request.
     is_requested: bool,
+    /// A report that is complete, after another one.
+    next: Option<LogReport>,
     /// Whether a cgroup is being killed as a whole.
     is_group: bool,
 }
@@ -68,8 +70,11 @@ impl Parser {
         if text == "Mem-Info:" || text == "Mem-info:" {
             return self.memory_begins(number);
         }
-        if self.open.is_none() && cgroup_counter(text).is_some() {
-            self.open = Some(LogReport { line: number, at, is_cut_at_top: true, ..LogReport::default() });
+        if self.is_other_than_kill() && cgroup_counter(text).is_some() {
+            let begun = LogReport { line: number, at, is_cut_at_top: true, ..LogReport::default() };
+            let before = self.begin(begun);
+            self.detail(line);
+            return before;
         }
         self.kill(number, text).unwrap_or_else(|| {
             self.detail(line);
@@ -121,7 +126,7 @@ impl Parser {
             ..LogReport::default()
         };
         if text.starts_with("oom-kill:") {
-            let before = if self.open.is_none() { self.begin(of_kill) } else { None };
+            let before = if self.is_other_than_kill() { self.begin(of_kill) } else { None };
             let report = self.open.get_or_insert_default();
             report.kind = Some(ReportKind::Oom);
             constraint_line(text, report);
@@ -136,7 +141,9 @@ impl Parser {
             // One more process of a cgroup that is killed as a whole.
             return Some(None);
         }
-        let report = self.open.get_or_insert(of_kill);
+        // A kernel that prints many reports leaves out the beginning of some.
+        let before = if self.is_other_than_kill() { self.begin(of_kill) } else { None };
+        let report = self.open.get_or_insert_default();
         report.kind = Some(ReportKind::Oom);
         let kill = report.kill.get_or_insert_default();
         let name =
@@ -145,7 +152,22 @@ impl Parser {
         if is_of_cgroup {
             kill.constraint = Some(super::report::Constraint::Memcg);
         }
-        Some(self.finish())
+        let this = self.finish();
+        if before.is_none() {
+            return Some(this);
+        }
+        self.next = this;
+        Some(before)
+    }
+
+    /// Whether a line about a kill does not belong to the open report.
+    fn is_other_than_kill(&self) -> bool {
+        self.open.as_ref().is_none_or(|report| report.kind == Some(ReportKind::Failure))
+    }
+
+    /// Returns a report that was completed by the same line as the one before it.
+    pub(super) const fn next(&mut self) -> Option<LogReport> {
+        self.next.take()
     }
 
     /// Reads a line within a report.

@@ -37,6 +37,9 @@ impl<R: Read> LogReader<R> {
     /// # Errors
     /// The errors of the source.
     pub fn next_report(&mut self) -> io::Result<Option<LogReport>> {
+        if let Some(report) = self.parser.next() {
+            return Ok(Some(report));
+        }
         while !self.is_at_end {
             let Some(line) = self.lines.next()? else {
                 self.is_at_end = true;

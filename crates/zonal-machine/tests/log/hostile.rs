@@ -87,8 +87,9 @@ fn changed_bytes_and_numbers_do_not_panic() {
 #[test]
 fn names_from_the_log_are_escaped() {
     let name = "a\u{1b}[2J\u{202e}";
-    let log = text("guest/6.1-bind.txt").replace("hog", name);
-    let (report, explanation) = &explained(&log)[0];
+    let before = text("guest/6.1-bind.txt");
+    let own = explained(&before)[0].0.request.process.clone().unwrap();
+    let (report, explanation) = &explained(&before.replace(&own, name))[0];
     assert_eq!(report.request.process.as_deref(), Some(name));
     let shown = explanation.answer.join(" ") + &explanation.notes.join(" ");
     assert!(shown.contains("a\\u001b[2J") && !shown.contains(['\u{1b}', '\u{202e}']), "{shown}");
@@ -99,6 +100,21 @@ fn several_reports_in_a_log_are_all_read() {
     let logs = real_logs();
     let single: usize = logs.iter().map(|name| explained(&text(name)).len()).sum();
     assert_eq!(explained(&all()).len(), single);
+}
+
+#[test]
+fn a_kill_without_its_beginning_is_a_report_of_its_own() {
+    let failure = "a: page allocation failure: order:0, mode:0x820(GFP_ATOMIC), nodemask=(null)\n";
+    let kills = [
+        "Memory cgroup out of memory: Killed process 1 (b)\n",
+        "memory: usage 8kB, limit 8kB, failcnt 1\nMemory cgroup out of memory: Killed process 1 (b)\n",
+        "oom-kill:constraint=CONSTRAINT_MEMCG,task=b\nMemory cgroup out of memory: Killed process 1 (b)\n",
+    ];
+    for kill in kills {
+        let reports = explained(&format!("{failure}{kill}"));
+        let kinds: Vec<_> = reports.iter().map(|(report, _)| (report.kind, report.is_of_cgroup())).collect();
+        assert_eq!(kinds, [(Some(ReportKind::Failure), false), (Some(ReportKind::Oom), true)], "{kill}");
+    }
 }
 
 /// A source that repeats a piece without end.
