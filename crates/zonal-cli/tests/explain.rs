@@ -212,4 +212,94 @@ fn no_large_block_is_found_on_a_fragmented_machine() {
     let found = document(&["--capture", file, "--order", "3"]);
     assert_eq!(found["served_by"], Value::Null, "{found}");
     assert!(found["steps"].as_array().unwrap().iter().any(|step| step["outcome"] == "no-block"), "{found}");
+
+fn log(name: &str) -> String {
+    format!("{}/../zonal-machine/data/logs/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn a_log_is_answered_first_and_then_checked_line_by_line() {
+    let text = text(&["--log", &log("guest/6.1-bind.txt")]);
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[0].starts_with("line 1: OOM kill, kernel 6.1.0-"), "{text}");
+    let answer: String = lines[1..6].join(" ").split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in
+        ["ended in an OOM kill: zone Normal of node", "not above `min`", "but the memory policy allows node"]
+    {
+        assert!(answer.contains(part), "{answer}");
+    }
+    assert!(text.contains("policy of nodes 0-3") && text.contains("vm.min_free_kbytes = "), "{text}");
+    assert!(text.lines().any(|line| line.contains(" mark ") && line.ends_with("predicted")), "{text}");
+    assert!(lines.last().unwrap().starts_with("1 report: 1 OOM kill, 0 page"), "{text}");
+}
+
+#[test]
+fn the_json_document_of_a_log_has_every_check() {
+    let found = document(&["--log", &log("guest/6.1-memcg-then-bind.txt")]);
+    assert_eq!(found["schema"], "zonal.explain.v1");
+    let reports = found["reports"].as_array().unwrap();
+    assert_eq!(reports.len(), 2);
+    assert_eq!(reports[0]["refused_by"], json!({ "zone": null, "rule": "cgroup-limit" }));
+    let report = &reports[1];
+    assert_eq!((&report["kind"], &report["constraint"]), (&json!("oom"), &json!("CONSTRAINT_MEMORY_POLICY")));
+    assert_eq!(report["refused_by"]["zone"]["kind"], "Normal");
+    assert_eq!(report["remedies"][0]["policy"], "policy");
+    assert!(
+        report["remedies"].as_array().unwrap().iter().any(|remedy| remedy["setting"] == "vm.min_free_kbytes")
+    );
+    for check in report["checks"].as_array().unwrap() {
+        assert!(check["rule"].is_string() && check["verdict"] == "predicted", "{check}");
+        for input in check["inputs"].as_array().unwrap() {
+            assert!(["printed", "computed", "assumed"].contains(&input["from"].as_str().unwrap()), "{input}");
+        }
+    }
+    assert_eq!(found["summary"]["oom"], 2);
+}
+
+#[test]
+fn a_log_from_standard_input() {
+    let file = std::fs::File::open(log("public/6.19-order-5-in-vm.txt")).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_zonal"));
+    let output = command.args(["explain", "--log", "-", "--json"]).stdin(file).output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        found["reports"][0]["remedies"][0],
+        json!({
+            "order": 4, "value": 4, "cost": "the caller must use 2 blocks with 64 KiB each instead of one",
+        })
+    );
+}
+
+#[test]
+fn logs_without_a_report_say_what_was_sought_and_how_to_get_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    let name = path.to_str().unwrap();
+    for (bytes, problem) in [
+        (&b""[..], "is empty; it must be a kernel log"),
+        (b"usb 1-1: new device\n", "its 1 line has no report of a failed request (\"invoked oom-killer\""),
+        (b"\x1f\x8b\x00\x00\x00", "is not text (it has 3 zero bytes)"),
+    ] {
+        std::fs::write(&path, bytes).unwrap();
+        let output = zonal(&["--log", name]);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(
+            error.contains(problem) && error.contains("journalctl -k") && output.stdout.is_empty(),
+            "{error}"
+        );
+    }
+    for (path, problem) in
+        [("/nonexistent/log", "No such file"), ("/", "is a directory"), ("/dev/zero", "regular file")]
+    {
+        let output = zonal(&["--log", path]);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.contains(path) && error.contains(problem), "{error}");
+    }
+    for option in [&["--preset", "quad-10-12-32"][..], &["--live"], &["--node", "0"], &["--fill", "0=1"]] {
+        let arguments = [&["--log", name][..], option].concat();
+        assert_eq!(zonal(&arguments).status.code(), Some(2), "{option:?}");
+    }
 }

@@ -46,10 +46,14 @@ pub(super) fn explain(path: &Path, json: bool) -> Result<(), Failure> {
     print(&if json { json::document(&answer) } else { text::answer(&answer, Width::of_output()) })
 }
 
-/// Opens a file that is not a directory. A device or a FIFO may be read, because the log is streamed.
+/// Opens a regular file. To open anything else can block, so pipes and devices are read from standard input.
 fn open(path: &Path) -> io::Result<File> {
-    if fs::metadata(path)?.is_dir() {
-        let problem = "it is a directory; it must be a file with the output of dmesg or journalctl -k";
+    let kind = fs::metadata(path)?.file_type();
+    if !kind.is_file() {
+        let found = if kind.is_dir() { "a directory" } else { "not a regular file" };
+        let problem = format!(
+            "it is {found}; it must be a file with the output of dmesg or journalctl -k (for a pipe, use --log -)"
+        );
         return Err(io::Error::new(ErrorKind::InvalidInput, problem));
     }
     File::open(path)
