@@ -19,7 +19,7 @@ fn text(name: &str) -> String {
     fs::read_to_string(folder().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// Returns the names of all logs of real kernels, in order.
+/// Returns the names of all logs that a kernel printed, in order.
 fn real_logs() -> Vec<String> {
     let mut names = Vec::new();
     for part in ["guest", "public"] {

@@ -62,6 +62,17 @@ pub fn read(path: &Path, limit: Limit) -> io::Result<Vec<u8>> {
     read_opened(open(path, libc::O_NONBLOCK | libc::O_NOCTTY)?, limit.bytes(), || too_large(limit))
 }
 
+/// Opens a regular file, following links, so that the caller can read a file of any length in pieces.
+///
+/// # Errors
+/// [`ErrorKind::InvalidInput`] for a file that is not regular, and the errors of the system.
+pub fn stream(path: &Path) -> io::Result<File> {
+    check_regular(fs::metadata(path)?.file_type())?;
+    let file = open(path, libc::O_NONBLOCK | libc::O_NOCTTY)?;
+    check_regular(file.metadata()?.file_type())?;
+    Ok(file)
+}
+
 /// Reads a text file in the same way as [`read`].
 ///
 /// # Errors

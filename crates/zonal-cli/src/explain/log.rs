@@ -6,12 +6,11 @@
 mod json;
 mod text;
 
-use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
-use zonal_machine::Excerpt;
 use zonal_machine::log::{Explanation, LogReader, LogReport, Seen, Summary, explain_report};
+use zonal_machine::{Excerpt, input};
 
 use crate::layout::Width;
 use crate::outcome::{Failure, print};
@@ -37,7 +36,7 @@ pub(super) fn explain(path: &Path, json: bool) -> Result<(), Failure> {
         read("standard input", io::stdin().lock())?
     } else {
         let name = Excerpt::name(path.display()).to_string();
-        read(&name, open(path).map_err(|error| unreadable(&name, &error))?)?
+        read(&name, input::stream(path).map_err(|error| unreadable(&name, &error))?)?
     };
     if answer.summary.reports == 0 {
         let name = if path == Path::new("-") { "standard input".into() } else { path.display().to_string() };
@@ -46,21 +45,9 @@ pub(super) fn explain(path: &Path, json: bool) -> Result<(), Failure> {
     print(&if json { json::document(&answer) } else { text::answer(&answer, Width::of_output()) })
 }
 
-/// Opens a regular file. To open anything else can block, so pipes and devices are read from standard input.
-fn open(path: &Path) -> io::Result<File> {
-    let kind = fs::metadata(path)?.file_type();
-    if !kind.is_file() {
-        let found = if kind.is_dir() { "a directory" } else { "not a regular file" };
-        let problem = format!(
-            "it is {found}; it must be a file with the output of dmesg or journalctl -k (for a pipe, use --log -)"
-        );
-        return Err(io::Error::new(ErrorKind::InvalidInput, problem));
-    }
-    File::open(path)
-}
-
 fn unreadable(name: &str, error: &io::Error) -> Failure {
-    Failure::bad_input(format!("{name}: cannot be read: {error}"))
+    let hint = if error.kind() == ErrorKind::InvalidInput { " (for a pipe, use --log -)" } else { "" };
+    Failure::bad_input(format!("{name}: cannot be read: {error}{hint}"))
 }
 
 fn read(name: &str, from: impl Read) -> Result<(Answer, Seen), Failure> {

@@ -41,7 +41,7 @@ pub(super) fn sentences(
     answer
 }
 
-/// "A request of 8 pages (32 KiB, GFP_KERNEL) by `name` failed".
+/// Returns the beginning of the answer, as in "A request for one page (GFP_KERNEL) by `name` failed: ".
 fn begun(report: &LogReport, state: &State) -> String {
     let order = state.request.order;
     let pages = 1_u64 << order;
@@ -57,7 +57,7 @@ fn begun(report: &LogReport, state: &State) -> String {
     format!("A request for {what}{flags}{by} {then}: ")
 }
 
-/// "zone Normal of node 1 had 3102 free pages, which is not above `min` (3201)".
+/// Returns what refused a request, as in "zone Normal of node 1 had 3102 free pages, which is not above `min` (3201)".
 fn refused(state: &State, refused_by: Option<&Refusal>) -> String {
     if state.zones.is_empty() {
         return "the log does not have the zones, so what refused it is unknown".to_owned();
@@ -141,7 +141,7 @@ fn reason(zone: &ZoneState, state: &State, rule: Rule) -> String {
     }
 }
 
-/// "Nodes 0,2-3 had 725 MiB free, but the memory policy allows node 1 only."
+/// Returns what other nodes had, as in "Nodes 0,2-3 had 725 MiB free, but the memory policy allows node 1 only."
 fn elsewhere(state: &State, others: &LeftOut) -> String {
     let named = match &others.nodes[..] {
         [] => "Other nodes".to_owned(),
@@ -158,7 +158,7 @@ fn elsewhere(state: &State, others: &LeftOut) -> String {
     format!("{named} had {free} free, but the {who} allows {nodes} {allowed} only.")
 }
 
-/// Says what the kernel's path makes impossible or unusual.
+/// Returns what the kernel's path makes impossible or unusual.
 fn unexpected(report: &LogReport, state: &State) -> Option<String> {
     let order = state.request.order;
     if report.kind == Some(ReportKind::Oom) && order > COSTLY_ORDER {
@@ -174,7 +174,7 @@ fn unexpected(report: &LogReport, state: &State) -> Option<String> {
     })
 }
 
-/// "It would have been served with ...".
+/// Returns what would have helped, as in "It would have been served with ...".
 fn through(remedies: &[Remedy]) -> String {
     match remedies {
         [] => "No change of a setting, the order or the nodes would have let it through with the memory as printed.".to_owned(),
@@ -316,7 +316,7 @@ pub(super) fn notes(report: &LogReport, state: Option<&State>) -> Vec<String> {
     notes
 }
 
-/// Says how much the listed processes use, and what the nodes have.
+/// Returns how much the listed processes use, and what the nodes have.
 fn tasks(report: &LogReport, state: Option<&State>) -> Option<String> {
     let tasks = report.tasks.as_ref().filter(|tasks| tasks.count > 0)?;
     let kib = state.map_or(4, |state| state.page_kib);

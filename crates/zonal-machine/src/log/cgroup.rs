@@ -75,7 +75,7 @@ fn check(report: &LogReport, counter: &CgroupCounter, request: u64, all: &[&Cgro
     }
 }
 
-/// A limit that the request fits into.
+/// Returns a limit that the request fits into.
 fn remedy(counter: &CgroupCounter, request: u64) -> Remedy {
     let limit = counter.usage.0.saturating_add(request);
     let name = match counter.name {

@@ -17,7 +17,7 @@ use super::rules::Rule;
 use super::state::{State, ZoneState};
 use super::steps::{Step, last_check, steps, usable_pages};
 
-/// Returns the checks of all zones of a report.
+/// Returns all checks of a report.
 pub(super) fn checks(report: &LogReport, state: &State) -> Vec<Check> {
     let mut checks: Vec<Check> = Vec::new();
     for zone in &state.zones {

@@ -116,7 +116,7 @@ impl Gfp {
         Some(gfp)
     }
 
-    /// Returns the flags of a page of user memory, which is what nearly every killing request wants.
+    /// Returns the flags for user memory, which is what nearly every killing request wants.
     pub(super) fn of_user_page() -> Self {
         let mut gfp = Self { names: "GFP_HIGHUSER_MOVABLE".to_owned(), ..Self::default() };
         [GfpFlag::DirectReclaim, GfpFlag::HighMem, GfpFlag::Movable]

@@ -97,7 +97,7 @@ pub(super) fn of_last_check(zone: &ZoneState) -> Vec<Input> {
     ]
 }
 
-/// Returns the inputs of the comparison of free pages with free blocks.
+/// Returns the inputs for comparing free pages with free blocks.
 pub(super) fn of_counts(zone: &ZoneState, sum: u64, printed: u64) -> Vec<Input> {
     vec![
         Input::pages("free", zone.free, Origin::Printed),

@@ -8,7 +8,7 @@ use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 
 /// Bytes of a line that are kept. The longest line of a report, a zone's, has about 600 bytes and its prefix 200.
 const LINE_BYTES_MAX: usize = 8 << 10;
-/// Bytes at the beginning of a line in which the prefix of a syslog daemon is expected.
+/// Bytes in which a syslog daemon's prefix is expected, from the line's beginning.
 const PREFIX_BYTES_MAX: usize = 200;
 
 /// A log, line by line.
@@ -107,13 +107,13 @@ fn without_prefix(text: &str) -> Option<&str> {
     }
 }
 
-/// `<6>`, and `<6>1` as RFC 5424 has it.
+/// Removes a level: `<6>`, and `<6>1` as RFC 5424 has it.
 fn level(text: &str) -> Option<&str> {
     let (number, rest) = text[1..].split_once('>')?;
     (is_number(number) && number.len() <= 4).then_some(rest)
 }
 
-/// `[   12.345678]`, `[T123]`, `[C0]` and `[Mon Apr 20 15:08:07 2020]`, but not the `[  123]` of a task table.
+/// Removes a time stamp or a caller: `[   12.345678]`, `[T123]`, `[C0]` and `[Mon Apr 20 15:08:07 2020]`, but not the `[  123]` of a task table.
 fn stamp(text: &str) -> Option<&str> {
     let (inside, rest) = text[1..].split_once(']')?;
     let inside = inside.trim();
@@ -125,7 +125,7 @@ fn stamp(text: &str) -> Option<&str> {
     (is_time || is_caller).then_some(rest)
 }
 
-/// `6,1234,5678,-;`, as `/dev/kmsg` prints records.
+/// Removes `6,1234,5678,-;`, as `/dev/kmsg` prints records.
 fn device_record(text: &str) -> Option<&str> {
     let (head, rest) = text.split_once(';')?;
     let mut fields = head.split(',');
@@ -133,7 +133,7 @@ fn device_record(text: &str) -> Option<&str> {
     (are_numbers && head.len() < 64).then_some(rest)
 }
 
-/// `2026-01-02T03:04:05.678Z stderr F `, as container runtimes write lines.
+/// Removes `2026-01-02T03:04:05.678Z stderr F `, as container runtimes write lines.
 fn container(text: &str) -> Option<&str> {
     let mut words = text.splitn(4, ' ');
     let (time, stream, kind) = (words.next()?, words.next()?, words.next()?);
@@ -141,13 +141,13 @@ fn container(text: &str) -> Option<&str> {
     (time.contains('T') && is_stream).then(|| words.next()).flatten()
 }
 
-/// `{"log":"...\n",...}`, as container runtimes write lines into JSON files.
+/// Returns the text in `{"log":"...\n",...}`, as container runtimes write lines into JSON files.
 fn json_message(text: &str) -> Option<&str> {
     let rest = text.strip_prefix("{\"log\":\"")?;
     Some(rest.split("\\n\"").next().unwrap_or(rest))
 }
 
-/// `Jul 16 11:53:24 host kernel: `, also with a process id or a facility.
+/// Removes `Jul 16 11:53:24 host kernel: `, also with a process id or a facility.
 fn syslog(text: &str) -> Option<&str> {
     let mut end = text.len().min(PREFIX_BYTES_MAX);
     while !text.is_char_boundary(end) {

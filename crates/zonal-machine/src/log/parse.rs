@@ -241,7 +241,7 @@ fn describes_no_failure(text: &str) -> bool {
     is_wish || text.contains("page allocation stalls for ") || text.contains(": vmalloc error: ")
 }
 
-/// Reads the lists of nodes and the name of the cpuset, which are in the first line or in one of their own.
+/// Reads the nodes and the cpuset's name, which are in the first line or in one of their own.
 fn request_line(text: &str, report: &mut LogReport) {
     let request = &mut report.request;
     // Mail programs wrap the first line.

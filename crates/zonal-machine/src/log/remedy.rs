@@ -47,7 +47,7 @@ fn changed(state: &State, change: impl Fn(&mut ZoneState)) -> Vec<ZoneState> {
     zones
 }
 
-/// Any node instead of one.
+/// Offers any node instead of one.
 fn any_node(state: &State) -> Option<Remedy> {
     let one = state.request.this_node.as_ref()?;
     let request = RequestState { this_node: None, ..state.request.clone() };
@@ -59,7 +59,7 @@ fn any_node(state: &State) -> Option<Remedy> {
     (!list.is_empty()).then_some(remedy)
 }
 
-/// A policy or a cpuset with nodes that have free memory.
+/// Offers a policy or a cpuset with nodes that have free memory.
 fn other_nodes(state: &State, others: Option<&LeftOut>) -> Option<Remedy> {
     let mut request = state.request.clone();
     let name = if others.map_or(request.policy.is_some(), |others| others.rule == Rule::Policy) {
@@ -102,7 +102,7 @@ fn other_nodes(state: &State, others: Option<&LeftOut>) -> Option<Remedy> {
     Some(Remedy { change: Change::Nodes(name, value), cost: cost.to_owned() })
 }
 
-/// The largest order that a zone would have served.
+/// Returns the largest order that a zone would have served.
 fn smaller_order(state: &State) -> Option<Remedy> {
     let of_order = |order| RequestState { order, ..state.request.clone() };
     let order = (0..state.request.order).rev().find(|&order| is_served(&state.zones, &of_order(order)))?;
@@ -111,7 +111,7 @@ fn smaller_order(state: &State) -> Option<Remedy> {
     Some(Remedy { change: Change::Order(order), cost })
 }
 
-/// A larger `lowmem_reserve_ratio` for the zone that the reserve kept from serving.
+/// Offers a larger `lowmem_reserve_ratio` for the zone that the reserve kept from serving.
 fn less_reserve(report: &LogReport, state: &State) -> Option<Remedy> {
     let by_reserve = |zone: &&ZoneState| first_refusal(zone, &state.request) == Some(Rule::Reserve);
     let zone = state.zones.iter().filter(by_reserve).max_by_key(|zone| zone.free)?;
@@ -149,7 +149,7 @@ fn ratios(columns: usize, kind: LoggedKind, ratio: u64) -> Option<String> {
     (columns >= 4).then(|| ratios.join(" "))
 }
 
-/// No boost.
+/// Offers to have no boost.
 fn no_boost(state: &State) -> Option<Remedy> {
     let zones = changed(state, |zone| {
         zone.min = zone.min.saturating_sub(zone.boost.pages);
@@ -163,7 +163,7 @@ fn no_boost(state: &State) -> Option<Remedy> {
     is_served(&zones, &state.request).then_some(remedy)
 }
 
-/// No CMA region.
+/// Offers to have no CMA region.
 fn no_cma(state: &State) -> Option<Remedy> {
     let zones = changed(state, |zone| zone.cma.pages = 0);
     let cost = "devices get no contiguous memory at run time";
@@ -201,7 +201,7 @@ fn with_marks(state: &State, now: u64, wanted: u64) -> Vec<ZoneState> {
     })
 }
 
-/// A lower `min_free_kbytes`, if at least a quarter of it stays.
+/// Offers a lower `min_free_kbytes`, if at least a quarter of it stays.
 fn lower_marks(report: &LogReport, state: &State) -> Option<Remedy> {
     let now = min_free_kib(report, state).filter(|&now| now > MIN_FREE_KIB_LEAST)?;
     let (mut enough, mut too_much) = (MIN_FREE_KIB_LEAST.max(now / 4), now);
@@ -220,7 +220,7 @@ fn lower_marks(report: &LogReport, state: &State) -> Option<Remedy> {
     Some(Remedy { change: Change::Setting("vm.min_free_kbytes", enough.to_string()), cost })
 }
 
-/// A higher `min_free_kbytes` for a request that may go below `min` but may not reclaim: background reclaim keeps the
+/// Offers a higher `min_free_kbytes` for a request that may go below `min` but may not reclaim: background reclaim keeps the
 /// difference free beforehand, as far as there is page cache to give up.
 fn higher_marks(report: &LogReport, state: &State) -> Option<Remedy> {
     let request = &state.request;
@@ -252,7 +252,7 @@ fn higher_marks(report: &LogReport, state: &State) -> Option<Remedy> {
     Some(Remedy { change: Change::Setting("vm.min_free_kbytes", enough.to_string()), cost })
 }
 
-/// More free pages in the zone that lacks fewest.
+/// Offers more free pages in the zone that lacks fewest.
 fn more_free(state: &State) -> Option<Remedy> {
     let lack = |zone: &ZoneState| {
         let margin = steps(zone, &state.request).iter().filter_map(|step| step.margin).min()?;

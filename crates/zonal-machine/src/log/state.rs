@@ -96,7 +96,7 @@ pub(super) struct RequestState {
     pub(super) gfp: Gfp,
     pub(super) order: u8,
     pub(super) access: Access,
-    /// Nodes of which one may be that of `__GFP_THISNODE`; `None` without it.
+    /// Candidates for the node that `__GFP_THISNODE` names; `None` without it.
     pub(super) this_node: Option<Vec<NodeId>>,
     /// Nodes that the policy allows; `None` for all.
     pub(super) policy: Option<Vec<NodeId>>,
@@ -121,7 +121,7 @@ pub(super) struct State {
     pub(super) cpus: u32,
 }
 
-/// Size of a page if the log does not have a list of free blocks.
+/// Page size if the log does not have the free blocks.
 const PAGE_KIB_DEFAULT: u64 = 4;
 
 impl State {

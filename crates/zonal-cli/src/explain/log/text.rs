@@ -24,7 +24,7 @@ pub(super) fn answer(answer: &Answer, width: Width) -> String {
     text + &summary(&answer.summary, answer.explained.len(), width)
 }
 
-/// "line 1: OOM kill, kernel 6.1.0-13-amd64, CONSTRAINT_CPUSET".
+/// Returns the first line of a report, as in "line 1: OOM kill, kernel 6.1.0-13-amd64, CONSTRAINT_CPUSET".
 fn heading(report: &LogReport) -> String {
     let kind = match report.kind {
         Some(ReportKind::Oom) => "OOM kill",
@@ -97,7 +97,7 @@ fn place(place: Place) -> String {
     }
 }
 
-/// `free 3102p`.
+/// Returns an input with its origin, as in `free 3102p`.
 fn input(input: &Input) -> String {
     let origin = match input.from {
         Origin::Printed => "p",
@@ -118,7 +118,7 @@ fn change(change: &Change) -> String {
     }
 }
 
-/// "2 reports: 1 OOM kill, 1 page allocation failure".
+/// Returns the counts, as in "2 reports: 1 OOM kill, 1 page allocation failure".
 fn summary(summary: &Summary, explained: usize, width: Width) -> String {
     let counted =
         |count: u64, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
