@@ -41,7 +41,7 @@ pub(crate) struct ExplainArgs {
     source: Source,
 
     /// Explain the failed requests in a kernel log instead; - reads standard input
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["Source", "node", "order", "policy", "cpuset", "urgency", "fill"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["Source", "node", "order", "policy", "cpuset", "urgency", "fill", "reclaimable", "set", "without", "zonelist_cache", "node_reclaim"])]
     log: Option<PathBuf>,
 
     /// Node on whose CPU the request is made [default: the first with CPUs]
