@@ -45,6 +45,12 @@ pub enum Kind {
     Drawing,
     /// A page of the manual, which begins with [`MANUAL_MARK`].
     Manual,
+    /// A trace of the page allocator, which begins with [`TRACE_MARK`].
+    Trace,
+    /// The events of a trace as a table, whose first line begins with [`EVENT_TABLE_MARK`].
+    EventTable,
+    /// A trace for Perfetto, whose first packet contains [`PERFETTO_MARK`].
+    Perfetto,
 }
 
 /// The first line of every picture.
@@ -52,6 +58,15 @@ pub const DRAWING_MARK: &str = "<!-- Drawn by zonal -->\n";
 
 /// The first line of every manual page, a comment.
 pub const MANUAL_MARK: &str = ".\\\" Written by zonal\n";
+
+/// The beginning of every trace.
+pub const TRACE_MARK: &str = "zonal trace ";
+
+/// The beginning of every table of events.
+pub const EVENT_TABLE_MARK: &str = "at_ns,cpu,thread,name,event,";
+
+/// A text in the first packet of every trace for Perfetto.
+pub const PERFETTO_MARK: &str = "page allocator, exported by zonal";
 
 /// How much of a file's beginning must contain the marker.
 const HEAD_BYTES: usize = 256;
@@ -71,6 +86,9 @@ impl Kind {
             }
             Self::Drawing => head.starts_with(DRAWING_MARK),
             Self::Manual => head.starts_with(MANUAL_MARK),
+            Self::Trace => head.starts_with(TRACE_MARK),
+            Self::EventTable => head.starts_with(EVENT_TABLE_MARK),
+            Self::Perfetto => head.contains(PERFETTO_MARK),
         }
     }
 }
@@ -204,13 +222,23 @@ fn make_folder(path: &Path) -> io::Result<()> {
 
 /// Writes a file to `path`. It replaces `found`. If nothing was found, the path must still be free.
 fn put(path: &Path, bytes: &[u8], found: Option<&Metadata>) -> io::Result<()> {
-    let folder = parent(path);
+    let mut file = new_for(path, found)?;
+    file.as_file_mut().write_all(bytes)?;
+    place(file, path, found)
+}
+
+/// Creates a file with a new name next to `path`, with the permissions of the file that it is to replace.
+fn new_for(path: &Path, found: Option<&Metadata>) -> io::Result<NamedTempFile> {
     let before = found.filter(|found| found.is_file());
     // Until it gets the permissions of the old file, only its owner may access the new one.
     let mode = if before.is_some() { 0o600 } else { 0o666 };
-    let mut file = new_file(folder, mode)?;
+    let file = new_file(parent(path), mode)?;
     before.map_or(Ok(()), |before| inherit(file.as_file(), before))?;
-    file.as_file_mut().write_all(bytes)?;
+    Ok(file)
+}
+
+/// Renames a complete file to `path`.
+fn place(file: NamedTempFile, path: &Path, found: Option<&Metadata>) -> io::Result<()> {
     file.as_file().sync_all()?;
     let placed = if found.is_some() { file.persist(path) } else { file.persist_noclobber(path) };
     placed.map_err(|error| match error.error.kind() {
@@ -220,8 +248,52 @@ fn put(path: &Path, bytes: &[u8], found: Option<&Metadata>) -> io::Result<()> {
         _ => error.error,
     })?;
     // Some file systems do not support syncing a folder. The error is ignored because the file is complete in any case.
-    let _ = File::open(folder).and_then(|folder| folder.sync_all());
+    let _ = File::open(parent(path)).and_then(|folder| folder.sync_all());
     Ok(())
+}
+
+/// A file that is written in parts. Nothing is at its path until [`Pending::place`] is called, and if it is dropped
+/// before, it is removed.
+#[derive(Debug)]
+pub struct Pending {
+    file: NamedTempFile,
+    path: PathBuf,
+    found: Option<Metadata>,
+}
+
+impl Pending {
+    /// Creates a file that is to be moved to `path`. What is written to it must begin with the marker of `kind`.
+    ///
+    /// # Errors
+    /// The errors of [`check`], and the file system's.
+    pub fn begin(path: &Path, kind: Kind, replace: Replace) -> Result<Self, WriteError> {
+        let created = check_existing(path, kind, replace)
+            .and_then(|found| Ok((new_for(path, found.as_ref())?, found)));
+        match created {
+            Ok((file, found)) => Ok(Self { file, path: path.to_owned(), found }),
+            Err(source) => Err(WriteError { path: path.to_owned(), source }),
+        }
+    }
+
+    /// Moves the file to its path.
+    ///
+    /// # Errors
+    /// The file system's errors. If nothing was at the path when the file was created, this includes
+    /// [`ErrorKind::AlreadyExists`] for one that another process created meanwhile.
+    pub fn place(self) -> Result<(), WriteError> {
+        let Self { file, path, found } = self;
+        place(file, &path, found.as_ref()).map_err(|source| WriteError { path, source })
+    }
+}
+
+impl Write for Pending {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
 }
 
 /// Returns the folder of a file.
@@ -327,6 +399,31 @@ mod tests {
         fs::create_dir(&path).unwrap();
         put(&path, b"four", Some(&found)).unwrap_err();
         assert_eq!(names(folder.path()), ["file"]);
+    }
+
+    #[test]
+    fn a_pending_file_is_placed_complete_or_not_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let mut file = Pending::begin(&path, Kind::Trace, Replace::Own).unwrap();
+        file.write_all(b"zonal trace 1").unwrap();
+        assert!(!path.exists() && names(folder.path()).len() == 1);
+        drop(file);
+        assert!(names(folder.path()).is_empty());
+        let mut file = Pending::begin(&path, Kind::Trace, Replace::Own).unwrap();
+        file.write_all(b"zonal trace 1").unwrap();
+        file.place().unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"zonal trace 1");
+        // The file may be replaced, and one of another kind may not.
+        Pending::begin(&path, Kind::Trace, Replace::Own).unwrap();
+        let error = Pending::begin(&path, Kind::Perfetto, Replace::Own).unwrap_err();
+        assert_eq!(error.source.kind(), ErrorKind::AlreadyExists);
+        // A file that another process creates meanwhile stays.
+        let other = folder.path().join("other");
+        let file = Pending::begin(&other, Kind::Trace, Replace::Own).unwrap();
+        fs::write(&other, "other").unwrap();
+        file.place().unwrap_err();
+        assert_eq!((fs::read(&other).unwrap(), names(folder.path()).len()), (b"other".to_vec(), 2));
     }
 
     #[test]
