@@ -275,6 +275,15 @@ impl Pending {
         }
     }
 
+    /// Returns the number of bytes written.
+    ///
+    /// # Errors
+    /// The file system's errors.
+    pub fn bytes(&mut self) -> io::Result<u64> {
+        self.file.flush()?;
+        self.file.as_file().metadata().map(|about| about.len())
+    }
+
     /// Moves the file to its path.
     ///
     /// # Errors

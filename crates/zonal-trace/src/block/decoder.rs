@@ -8,8 +8,9 @@
 use flate2::{Decompress, FlushDecompress, Status};
 use zonal::units::{CpuId, Moment, Pfn};
 
+use super::prediction::Prediction;
 use super::{COLUMN_BYTES_MAX, Column, EVENTS_MAX, shape};
-use crate::event::{Action, Event, Kind, Tid};
+use crate::event::{Action, Event, Tid};
 use crate::numbers::{take, take_signed};
 
 /// The numbers at the front of a block.
@@ -43,7 +44,7 @@ pub(crate) struct BlockDecoder {
     places: [usize; Column::COUNT],
     at: Moment,
     thread: Tid,
-    pages: [u64; Kind::COUNT],
+    prediction: Prediction,
 }
 
 impl BlockDecoder {
@@ -73,7 +74,7 @@ impl BlockDecoder {
             places: [0; Column::COUNT],
             at: head.first,
             thread: Tid::default(),
-            pages: [0; Kind::COUNT],
+            prediction: Prediction::default(),
         })
     }
 
@@ -104,9 +105,9 @@ impl BlockDecoder {
         self.thread = Tid(thread.ok_or("the id of a thread is above 32 bits")?);
         if action.page().is_some() {
             let change = self.number(Column::Frames, take_signed).ok_or(short)?;
-            let page = &mut self.pages[action.kind().index()];
-            *page = page.wrapping_add(change as u64);
-            action.set_page(Pfn::new(*page));
+            let page = Pfn::new(self.prediction.page(&action).wrapping_add(change as u64));
+            self.prediction.learn(&action, page);
+            action.set_page(page);
         }
         Ok(Some(Event { at: self.at, cpu: self.cpu, thread: self.thread, action }))
     }

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use flate2::{Compress, Compression, FlushCompress};
 use zonal::units::{CpuId, Moment, Pfn};
 
+use super::prediction::Prediction;
 use super::{Column, EVENTS_MAX, shape};
 use crate::event::{Action, Event, Kind, Tid};
 use crate::numbers::{put, put_signed};
@@ -43,7 +44,7 @@ pub struct BlockEncoder {
     recent: [Option<(Action, u32)>; Kind::COUNT],
     at: Moment,
     thread: Tid,
-    pages: [u64; Kind::COUNT],
+    prediction: Prediction,
     events: usize,
     packer: Packer,
 }
@@ -61,7 +62,7 @@ impl BlockEncoder {
             recent: Default::default(),
             at: Moment::default(),
             thread: Tid::default(),
-            pages: [0; Kind::COUNT],
+            prediction: Prediction::default(),
             events: 0,
             packer: Packer::new(),
         }
@@ -81,9 +82,10 @@ impl BlockEncoder {
         let thread_change = i64::from(thread.0) - i64::from(self.thread.0);
         put_signed(&mut self.columns[Column::Threads as usize], thread_change);
         if let Some(page) = page {
-            let change = page.get().wrapping_sub(self.pages[kind]) as i64;
+            let shape = &self.recent[kind].as_ref().expect("the index of its shape was looked up").0;
+            let change = page.get().wrapping_sub(self.prediction.page(shape)) as i64;
             put_signed(&mut self.columns[Column::Frames as usize], change);
-            self.pages[kind] = page.get();
+            self.prediction.learn(shape, page);
         }
         (self.at, self.thread) = (at, thread);
         self.counts[kind] += 1;
@@ -140,7 +142,7 @@ impl BlockEncoder {
         self.shapes.clear();
         self.recent = Default::default();
         self.thread = Tid::default();
-        self.pages = [0; Kind::COUNT];
+        self.prediction.clear();
         self.events = 0;
         let counts = std::mem::replace(&mut self.counts, [0; Kind::COUNT]);
         Some(EncodedBlock { cpu: self.cpu, counts, bytes })

@@ -10,6 +10,7 @@
 
 mod decoder;
 mod encoder;
+mod prediction;
 mod shape;
 
 pub(crate) use decoder::{BlockDecoder, BlockHead};
