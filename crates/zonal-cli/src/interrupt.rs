@@ -19,3 +19,13 @@ pub(crate) fn flag_on_interrupt() -> io::Result<Arc<AtomicBool>> {
     }
     Ok(interrupted)
 }
+
+/// Returns a flag that becomes true with the first Ctrl-C (or `SIGTERM`), and later ones do nothing more. It is for commands
+/// that must clean up and need little time for that.
+pub(crate) fn flag_without_exit() -> io::Result<Arc<AtomicBool>> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        flag::register(signal, Arc::clone(&interrupted))?;
+    }
+    Ok(interrupted)
+}

@@ -2,7 +2,8 @@
 //!
 //! Exit codes: 0 = success, 1 = the work failed, 2 = bad usage or bad input, 130 = interrupted by Ctrl-C. An error is
 //! one line on standard error; standard output contains only results. Related files: `run.rs`, `bench.rs`, `explain.rs`,
-//! `capture.rs`, `checkup.rs`, `machine.rs`, `lab.rs`, `mechanisms.rs`, `serve.rs`, `settings.rs`, `top.rs`, `completions.rs` and `man.rs` are the
+//! `capture.rs`, `checkup.rs`, `machine.rs`, `lab.rs`, `mechanisms.rs`, `serve.rs`, `settings.rs`, `top.rs`, `trace.rs`,
+//! `completions.rs` and `man.rs` are the
 //! commands; `outcome.rs` contains the code for errors and output that all commands use.
 
 mod bench;
@@ -23,6 +24,7 @@ mod run;
 mod serve;
 mod settings;
 mod top;
+mod trace;
 mod values;
 
 use std::process::ExitCode;
@@ -58,6 +60,7 @@ enum Command {
     Settings(settings::SettingsArgs),
     Set(settings::SetArgs),
     Top(top::TopArgs),
+    Trace(trace::TraceArgs),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
 }
@@ -82,6 +85,7 @@ fn main() -> ExitCode {
         Some(Command::Settings(args)) => settings::run(&args),
         Some(Command::Set(args)) => settings::run_set(&args),
         Some(Command::Top(args)) => top::run(&args),
+        Some(Command::Trace(args)) => trace::run(&args),
         Some(Command::Completions(args)) => completions::run(&args, Cli::command()),
         Some(Command::Man(args)) => man::run(&args, Cli::command),
     }

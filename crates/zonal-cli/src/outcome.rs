@@ -38,6 +38,11 @@ impl Failure {
         Self { message: format!("{command}: {}", self.message), ..self }
     }
 
+    /// Creates a failure with the exit code that other programs use for it.
+    pub(crate) fn with_code(code: u8, message: impl Display) -> Self {
+        Self { code, message: message.to_string() }
+    }
+
     /// Adds `text` to the message.
     pub(crate) fn with(self, text: &str) -> Self {
         Self { message: self.message + text, ..self }
