@@ -22,4 +22,5 @@ mod run_publish;
 mod run_settings;
 mod serve;
 mod settings;
+mod trace;
 mod width;

@@ -159,12 +159,12 @@ impl Trailer {
     /// Returns the number of events.
     #[must_use]
     pub fn events(&self) -> u64 {
-        self.kinds.iter().sum()
+        self.kinds.iter().fold(0, |sum, events| sum.saturating_add(*events))
     }
 
     /// Returns the number of lost events.
     #[must_use]
     pub fn lost(&self) -> u64 {
-        self.cpus.iter().map(|cpu| cpu.lost).sum()
+        self.cpus.iter().fold(0, |sum, cpu| sum.saturating_add(cpu.lost))
     }
 }

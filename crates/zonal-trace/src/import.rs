@@ -89,7 +89,8 @@ impl Import {
         while next(&mut reader)? {
             let Some(event) = import.event(&reader) else { continue };
             if let Action::Lost { events } = &event.action {
-                *lost.entry(event.cpu.get()).or_default() += events.unwrap_or(1);
+                let lost = lost.entry(event.cpu.get()).or_default();
+                *lost = lost.saturating_add(events.unwrap_or(1));
             }
             writer.push(&event).map_err(output)?;
         }

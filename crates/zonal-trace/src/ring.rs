@@ -186,5 +186,134 @@ mod tests {
     #[test]
     fn layouts_are_read() {
         assert_eq!(PageLayout::parse(HEADER_PAGE), Some(PageLayout::USUAL));
+        for wrong in ["", "\tfield: char data;\toffset:16;\tsize:4080;\tsigned:0;", "garbage\n\n:::"] {
+            assert_eq!(PageLayout::parse(wrong), None, "{wrong}");
+        }
+        assert_eq!(PageLayout::parse(&HEADER_PAGE.replace("size:8;", "size:3;")), None);
+    }
+
+    /// A page that a test fills.
+    struct Built {
+        at: u64,
+        flags: u64,
+        records: Vec<u8>,
+        /// What follows the records.
+        after: Vec<u8>,
+    }
+
+    impl Built {
+        fn new(at: u64) -> Self {
+            Self { at, flags: 0, records: Vec::new(), after: Vec::new() }
+        }
+
+        fn words(mut self, words: &[u32]) -> Self {
+            words.iter().for_each(|word| self.records.extend(word.to_ne_bytes()));
+            self
+        }
+
+        /// Adds a record's first word.
+        fn head(self, kind: u32, later: u32) -> Self {
+            let word = if cfg!(target_endian = "big") { kind << 27 | later } else { later << 5 | kind };
+            self.words(&[word])
+        }
+
+        fn bytes(self) -> Vec<u8> {
+            let commit = self.flags | self.records.len() as u64;
+            let mut page = [&self.at.to_ne_bytes()[..], &commit.to_ne_bytes(), &self.records].concat();
+            page.extend(self.after);
+            page.resize(4096, 0xee);
+            page
+        }
+    }
+
+    /// Returns the moments and data of all records, and whether one was malformed.
+    fn read(page: &[u8]) -> (Vec<(u64, Vec<u8>)>, bool) {
+        let mut page = Page::new(page, PageLayout::USUAL).unwrap();
+        let records = page.by_ref().map(|(at, data)| (at.ns(), data.to_vec())).collect();
+        (records, page.is_malformed())
+    }
+
+    fn word(word: u32) -> Vec<u8> {
+        word.to_ne_bytes().to_vec()
+    }
+
+    #[test]
+    fn records_of_every_kind_are_read() {
+        let page = Built::new(1000)
+            .head(1, 0).words(&[11]) // a word of data
+            .head(2, 5).words(&[21, 22])
+            .head(TIME_EXTEND, 3).words(&[2]) // 2 << 27, and 3
+            .head(1, 1).words(&[31])
+            .head(PADDING, 7).words(&[8, 0]) // a discarded record of two words
+            .head(0, 2).words(&[12, 41, 42]) // a long record: its length has the word itself
+            .head(TIME_STAMP, 9).words(&[3])
+            .head(1, 1).words(&[51])
+            .head(PADDING, 0).words(&[99, 99]); // unused up to the end
+        let (records, is_malformed) = read(&page.bytes());
+        let extended = 1005 + (2 << 27) + 3 + 1;
+        let stamped = (3_u64 << 27) + 9 + 1;
+        let expected = vec![
+            (1000, word(11)),
+            (1005, [word(21), word(22)].concat()),
+            (extended, word(31)),
+            (extended + 7 + 2, [word(41), word(42)].concat()),
+            (stamped, word(51)),
+        ];
+        // The stamp lies before the record before it, so its highest bits are one more.
+        let expected: Vec<_> = expected
+            .into_iter()
+            .map(|(at, data)| if at == stamped && stamped < extended { (at + (1 << 59), data) } else { (at, data) })
+            .collect();
+        assert_eq!((records, is_malformed), (expected, false));
+    }
+
+    #[test]
+    fn missed_events_are_noticed_with_their_number() {
+        let missed = |flags: u64| {
+            let mut page = Built::new(5).head(1, 0).words(&[1]);
+            page.flags = flags;
+            page.after = 77_u64.to_ne_bytes().to_vec();
+            Page::new(&page.bytes(), PageLayout::USUAL).unwrap().missed()
+        };
+        assert_eq!(missed(0), None);
+        assert_eq!(missed(MISSED), Some(Missed { events: None }));
+        assert_eq!(missed(MISSED | MISSED_STORED), Some(Missed { events: Some(77) }));
+        let full = Built { flags: MISSED | MISSED_STORED, ..Built::new(5).words(&[0; 1020]) };
+        assert_eq!(Page::new(&full.bytes(), PageLayout::USUAL).unwrap().missed(), Some(Missed { events: None }));
+    }
+
+    #[test]
+    fn hostile_pages_end_early_and_read_nothing_outside() {
+        for (records, length) in [
+            (Built::new(1).head(2, 0).words(&[1]), 0),           // longer than the page's records
+            (Built::new(1).head(0, 0), 0),                       // without its length
+            (Built::new(1).head(0, 0).words(&[2]), 0),           // a length within its own word
+            (Built::new(1).head(0, 0).words(&[u32::MAX]), 0),
+            (Built::new(1).head(PADDING, 1).words(&[u32::MAX]), 0),
+            (Built::new(1).head(1, 0).words(&[1]).head(TIME_EXTEND, 1), 1),
+        ] {
+            let (found, is_malformed) = read(&records.bytes());
+            assert_eq!((found.len(), is_malformed), (length, true));
+        }
+        let too_long = [&[0; 8][..], &4081_u64.to_ne_bytes(), &[0; 4080]].concat();
+        assert!(Page::new(&too_long, PageLayout::USUAL).is_none());
+        for length in 0..16 {
+            assert!(Page::new(&too_long[..length], PageLayout::USUAL).is_none());
+        }
+    }
+
+    #[test]
+    fn random_pages_are_read_without_failures() {
+        let mut state = 1_u64;
+        let mut random = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 32) as u32
+        };
+        for _ in 0..2000 {
+            let words: Vec<u32> = (0..64).map(|_| random() >> (random() % 32)).collect();
+            let page = Built::new(u64::from(random())).words(&words);
+            let (records, _) = read(&page.bytes());
+            assert!(records.iter().map(|(_, data)| data.len()).sum::<usize>() <= 256);
+        }
     }
 }

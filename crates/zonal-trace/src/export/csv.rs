@@ -51,7 +51,7 @@ pub(super) struct Table<W: Write> {
 /// The fields of an event after its name.
 #[derive(Default)]
 struct Fields {
-    pfn: Option<u64>,
+    page: Option<u64>,
     order: Option<u8>,
     gfp: Option<u64>,
     migratetype: Option<i32>,
@@ -92,7 +92,7 @@ impl<W: Write> Exporter for Table<W> {
         to.write_field(name.as_bytes())?;
         to.write_field(event.action.kind().name())?;
         let flag = |flag: Option<bool>| flag.map(u8::from);
-        put(to, fields.pfn)?;
+        put(to, fields.page)?;
         put(to, fields.order)?;
         put(to, fields.gfp)?;
         put(to, fields.migratetype)?;
@@ -123,7 +123,7 @@ fn put<W: Write>(to: &mut csv::Writer<W>, value: Option<impl ToString>) -> io::R
 
 fn fields(action: &Action) -> Fields {
     let mut fields = Fields {
-        pfn: action.page().map(zonal::units::Pfn::get),
+        page: action.page().map(zonal::units::Pfn::get),
         order: action.order().map(zonal::units::Order::get),
         ..Fields::default()
     };

@@ -112,7 +112,7 @@ impl Blocks {
         self.allocated.remove(&first);
         let mut rest = first;
         for half in (freed..order).rev() {
-            let middle = rest + (1 << half);
+            let middle = rest.wrapping_add(1 << half);
             let other = if page < middle { middle } else { rest };
             self.allocated.insert(other, (since, half));
             rest = if page < middle { rest } else { middle };

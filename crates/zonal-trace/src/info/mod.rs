@@ -391,7 +391,10 @@ impl Collector {
                 *self.fallbacks.get(&key) += 1;
                 self.rates.at(event.at).fallbacks += 1;
             }
-            Action::Lost { events } => self.cpus[cpu].lost += events.unwrap_or(1),
+            Action::Lost { events } => {
+                let lost = &mut self.cpus[cpu].lost;
+                *lost = lost.saturating_add(events.unwrap_or(1));
+            }
             _ => {}
         }
     }
@@ -432,7 +435,7 @@ impl Collector {
             seconds: ended_ns.saturating_sub(header.started_ns) as f64 / 1e9,
             bytes: reader.bytes(),
             events: self.kinds.iter().sum(),
-            lost: self.cpus.iter().map(|cpu| cpu.lost).sum(),
+            lost: self.cpus.iter().fold(0, |sum, cpu| sum.saturating_add(cpu.lost)),
             late: reader.late(),
             skipped: trailer.map_or(0, |trailer| trailer.skipped),
             kinds: kinds(&self.kinds),

@@ -127,8 +127,8 @@ impl Collected {
         places.sort_by_key(|&place| std::cmp::Reverse(rates.intervals[place].events));
         let hot = places.into_iter().take(HOT_SPOTS).map(|place| (place, &rates.intervals[place]));
         let spot = |(place, interval): (usize, &Interval)| HotSpot {
-            from_ns: place as u64 * rates.interval_ns,
-            to_ns: (place as u64 + 1) * rates.interval_ns,
+            from_ns: rates.interval_ns.saturating_mul(place as u64),
+            to_ns: rates.interval_ns.saturating_mul(place as u64 + 1),
             events_per_second: interval.events as f64 / length,
             times_average: interval.events as f64 / average,
             name: (interval.leader.1 > 0).then(|| names.get(interval.leader.0).cloned()).flatten(),

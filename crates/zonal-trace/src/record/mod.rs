@@ -111,10 +111,10 @@ pub fn record(options: &RecordOptions<'_>, interrupted: &AtomicBool) -> Result<R
         let skipped = readers.into_iter().map(|(_, handle)| handle.join().unwrap_or(0)).sum();
         let mut running = outcome?;
         let trailer = session.trailer(&header, skipped, running.as_mut().and_then(Running::status))?;
-        let bytes = session.writer.bytes();
         let finished = session.writer.finish(trailer);
         let (file, trailer) = finished.map_err(|source| write_failed(options.out, source))?;
-        let file = file.into_inner().map_err(|error| write_failed(options.out, error.into_error()))?;
+        let mut file = file.into_inner().map_err(|error| write_failed(options.out, error.into_error()))?;
+        let bytes = file.bytes().map_err(|source| write_failed(options.out, source))?;
         file.place()?;
         Ok((header, trailer, bytes, running))
     });
