@@ -30,7 +30,7 @@ const BUILT: [Arrow; 8] = [
 ];
 
 /// The crates that study those, and their front ends.
-const STUDY: [Arrow; 9] = [
+const STUDY: [Arrow; 10] = [
     ("zonal-machine", &["zonal", "zonal-model"]),
     ("zonal-workload", &["zonal"]),
     ("zonal-page", &[]),
@@ -48,6 +48,7 @@ const STUDY: [Arrow; 9] = [
     ),
     ("zonal-lab", &["zonal", "zonal-history", "zonal-machine", "zonal-page"]),
     ("zonal-live", &["zonal-machine", "zonal-linux", "zonal-page"]),
+    ("zonal-trace", &["zonal", "zonal-machine"]),
     (
         "zonal-cli",
         &[
@@ -60,10 +61,14 @@ const STUDY: [Arrow; 9] = [
             "zonal-bench",
             "zonal-lab",
             "zonal-live",
+            "zonal-trace",
         ],
     ),
     ("zonal-python", &["zonal", "zonal-machine", "zonal-linux", "zonal-lab"]),
-    ("zonal-verify", &[TESTING, "zonal", "zonal-history", "zonal-machine", "zonal-linux", "zonal-lab"]),
+    (
+        "zonal-verify",
+        &[TESTING, "zonal", "zonal-history", "zonal-machine", "zonal-linux", "zonal-lab", "zonal-trace"],
+    ),
 ];
 
 /// The crates that only development uses.

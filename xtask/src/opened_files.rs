@@ -59,6 +59,7 @@ const CRATES: &[&str] = &[
     "zonal-model",
     "zonal-page",
     "zonal-python",
+    "zonal-trace",
     "zonal-workload",
 ];
 
@@ -72,6 +73,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("zonal-lab/src/report/mod.rs", "checks that a folder takes files, with one that it creates and removes"),
     ("zonal-live/src/serve/token.rs", "reads the token, which may be in a pipe, up to a length"),
     ("zonal-cli/src/checkup/report.rs", "reads the name of the processor in /proc"),
+    ("zonal-trace/src/record/tracefs.rs", "reads and writes the files of tracefs"),
     ("zonal-bench/src/floor/lines.rs", "reads the list of CPUs in /sys"),
     ("zonal-machine/src/state/whole_blocks.rs", "reads /proc/kpageflags in parts, at the positions of zones"),
     ("zonal-linux/src/publish/answer.rs", "reads the name of the program in /proc"),

@@ -265,8 +265,11 @@ fn info(args: &InfoArgs) -> Result<ExitCode, Failure> {
         output::write(file, &page, Kind::Page, args.force.replace())?;
         print_message(format_args!("wrote page {}", file.display()));
     }
-    let shown =
-        if args.json { json(header, &info) } else { text::info(header, &info, &args.file, Width::of_output()) };
+    let shown = if args.json {
+        json(header, &info)
+    } else {
+        text::info(header, &info, &args.file, Width::of_output())
+    };
     print(&shown)?;
     if info.is_complete {
         return Ok(ExitCode::SUCCESS);

@@ -94,10 +94,15 @@ fn recorded() -> Option<tempfile::TempDir> {
 fn a_recording_has_the_faults_of_its_command_and_the_kernels_own_counts() {
     let Some(folder) = recorded() else { return };
     let info = info("t.trace", folder.path());
-    assert_eq!((number(&info["lost"]), number(&info["skipped"]), &info["is_complete"]), (0, 0, &Value::Bool(true)));
-    let python = info["names"].as_array().unwrap().iter().find(|one| {
-        one["name"].as_str().unwrap().starts_with("python")
-    });
+    assert_eq!(
+        (number(&info["lost"]), number(&info["skipped"]), &info["is_complete"]),
+        (0, 0, &Value::Bool(true))
+    );
+    let python = info["names"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|one| one["name"].as_str().unwrap().starts_with("python"));
     let allocated = number(&python.expect("the program's name is known")["allocated_pages"]);
     assert!((TOUCHED..2 * TOUCHED).contains(&allocated), "{allocated} frames for {TOUCHED} faults");
     // The kernel's own counters go beyond the time of the recording on both sides, by little.
@@ -109,7 +114,8 @@ fn a_recording_has_the_faults_of_its_command_and_the_kernels_own_counts() {
     // What a pageset is refilled with and what requests take directly serves all requests, apart from what pagesets had.
     let locked: u64 = info["orders"].as_array().unwrap().iter().map(|one| number(&one["locked"])).sum();
     assert!(locked > TOUCHED / 2, "{locked} blocks from free areas");
-    let zones: u64 = info["zones"].as_array().unwrap().iter().map(|one| number(&one["allocated_pages"])).sum();
+    let zones: u64 =
+        info["zones"].as_array().unwrap().iter().map(|one| number(&one["allocated_pages"])).sum();
     assert_eq!(zones, number(&requests["allocated_pages"]));
     let each = number(&info["bytes"]) as f64 / number(&info["events"]) as f64;
     assert!(each < 6.0, "{each} bytes an event");
@@ -118,7 +124,8 @@ fn a_recording_has_the_faults_of_its_command_and_the_kernels_own_counts() {
 #[test]
 fn vmstat_counts_what_the_trace_has() {
     let folder = tempfile::tempdir().unwrap();
-    let Some(mut run) = script(&format!("$ZONAL trace record --out t.trace -- {TOUCH}"), folder.path()) else {
+    let Some(mut run) = script(&format!("$ZONAL trace record --out t.trace -- {TOUCH}"), folder.path())
+    else {
         return;
     };
     assert!(run.output().unwrap().status.success());
@@ -141,9 +148,13 @@ fn vmstat_counts_what_the_trace_has() {
 #[test]
 fn exit_codes_are_those_of_the_command() {
     let folder = tempfile::tempdir().unwrap();
-    for (command, code) in
-        [("true", 0), ("sh -c 'exit 7'", 7), ("sh -c 'kill -9 $$'", 137), ("./none", 127), ("/etc/passwd", 126)]
-    {
+    for (command, code) in [
+        ("true", 0),
+        ("sh -c 'exit 7'", 7),
+        ("sh -c 'kill -9 $$'", 137),
+        ("./none", 127),
+        ("/etc/passwd", 126),
+    ] {
         let Some(mut run) = script(&format!("$ZONAL trace record --out t.trace -- {command}"), folder.path())
         else {
             return;
@@ -204,7 +215,9 @@ fn a_killed_recorder_leaves_no_whole_trace_and_the_next_one_cleans_up() {
 #[test]
 fn two_recorders_at_once_do_not_disturb_each_other() {
     let folder = tempfile::tempdir().unwrap();
-    let text = format!("$ZONAL trace record --out a.trace -- {TOUCH} & $ZONAL trace record --out b.trace -- {TOUCH}; wait");
+    let text = format!(
+        "$ZONAL trace record --out a.trace -- {TOUCH} & $ZONAL trace record --out b.trace -- {TOUCH}; wait"
+    );
     let Some(mut run) = script(&text, folder.path()) else { return };
     let output = run.output().unwrap();
     assert!(output.status.success(), "{}", error(&output));
@@ -255,7 +268,8 @@ fn systems_without_tracefs_and_users_without_permission_are_told_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
     let hidden = "umount /sys/kernel/tracing 2> /dev/null; umount /sys/kernel/debug 2> /dev/null;
         mount -t tmpfs none /sys/kernel && $ZONAL trace record -- true";
-    let output = Command::new("unshare").args(["-m", "sh", "-c", hidden]).env("ZONAL", ZONAL).output().unwrap();
+    let output =
+        Command::new("unshare").args(["-m", "sh", "-c", hidden]).env("ZONAL", ZONAL).output().unwrap();
     if output.status.code() == Some(2) {
         assert!(error(&output).contains("mount -t tracefs nodev /sys/kernel/tracing"), "{}", error(&output));
     } else {
@@ -366,7 +380,8 @@ print(json.dumps([counts, values]))
 ";
     let modules = ["perfetto.protos.perfetto.trace.perfetto_trace_pb2"];
     let Some(found) = python(&modules, program, folder.path()) else { return };
-    let (counts, values): (BTreeMap<String, u64>, BTreeMap<String, i64>) = serde_json::from_str(&found).unwrap();
+    let (counts, values): (BTreeMap<String, u64>, BTreeMap<String, i64>) =
+        serde_json::from_str(&found).unwrap();
     let info = info("t.trace", folder.path());
     let count = |key: String| counts.get(&key).copied().unwrap_or(0);
     for cpu in info["cpus"].as_array().unwrap() {
@@ -385,7 +400,10 @@ print(json.dumps([counts, values]))
     for name in info["names"].as_array().unwrap().iter().filter(|name| number(&name["allocations"]) > 0) {
         assert_eq!(values[name["name"].as_str().unwrap()], number(&name["allocated_pages"]) as i64);
     }
-    assert!(values.iter().any(|(name, free)| name.starts_with("free frames of node") && *free > 0), "{values:?}");
+    assert!(
+        values.iter().any(|(name, free)| name.starts_with("free frames of node") && *free > 0),
+        "{values:?}"
+    );
 }
 
 #[test]
@@ -419,7 +437,8 @@ fn pages_have_the_tables_and_pictures() {
     let output = zonal(&["trace", "info", "t.trace", "--html", "t.html"], folder.path());
     assert!(output.status.success(), "{}", error(&output));
     let page = fs::read_to_string(folder.path().join("t.html")).unwrap();
-    for wanted in ["Over time", "Blocks by order", "Frames by zone", "Lifetimes", "Requests by flags", "<svg"] {
+    for wanted in ["Over time", "Blocks by order", "Frames by zone", "Lifetimes", "Requests by flags", "<svg"]
+    {
         assert!(page.contains(wanted), "{wanted}");
     }
 }

@@ -267,8 +267,8 @@ impl Pending {
     /// # Errors
     /// The errors of [`check`], and the file system's.
     pub fn begin(path: &Path, kind: Kind, replace: Replace) -> Result<Self, WriteError> {
-        let created = check_existing(path, kind, replace)
-            .and_then(|found| Ok((new_for(path, found.as_ref())?, found)));
+        let created =
+            check_existing(path, kind, replace).and_then(|found| Ok((new_for(path, found.as_ref())?, found)));
         match created {
             Ok((file, found)) => Ok(Self { file, path: path.to_owned(), found }),
             Err(source) => Err(WriteError { path: path.to_owned(), source }),

@@ -24,7 +24,11 @@ pub enum TraceError {
         origin: String,
     },
     /// A trace has a version that this program does not know.
-    #[error("{}: the trace has format version {}; this program reads version 1", Excerpt::name(origin), Excerpt::name(version))]
+    #[error(
+        "{}: the trace has format version {}; this program reads version 1",
+        Excerpt::name(origin),
+        Excerpt::name(version)
+    )]
     Version {
         /// The file.
         origin: String,
@@ -32,7 +36,10 @@ pub enum TraceError {
         version: String,
     },
     /// A trace ends before its last record, as one does whose recorder was killed.
-    #[error("{}: the trace is cut off after {events} events; its recorder was killed, or the copy is incomplete. `zonal trace info` shows what it holds", Excerpt::name(origin))]
+    #[error(
+        "{}: the trace is cut off after {events} events; its recorder was killed, or the copy is incomplete. `zonal trace info` shows what it holds",
+        Excerpt::name(origin)
+    )]
     Cut {
         /// The file.
         origin: String,
@@ -40,7 +47,11 @@ pub enum TraceError {
         events: u64,
     },
     /// A trace has wrong bytes.
-    #[error("{}: byte {at}: {}; the file is damaged, copy or record it again", Excerpt::name(origin), Excerpt::sentence(problem))]
+    #[error(
+        "{}: byte {at}: {}; the file is damaged, copy or record it again",
+        Excerpt::name(origin),
+        Excerpt::sentence(problem)
+    )]
     Damaged {
         /// The file.
         origin: String,

@@ -26,7 +26,8 @@ use crate::tracepoint::{Endian, Layout, Tracepoint};
 /// The most CPUs of a trace.
 const CPUS_MAX: usize = 1 << 16;
 /// What is needed, for errors.
-const NEEDED: &str = "record one with: perf record -a -e 'kmem:mm_page_*' -e task:task_newtask -e task:task_rename";
+const NEEDED: &str =
+    "record one with: perf record -a -e 'kmem:mm_page_*' -e task:task_newtask -e task:task_rename";
 
 /// Imports a perf.data file. Returns the trailer of the trace and its size.
 ///

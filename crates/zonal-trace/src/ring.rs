@@ -144,7 +144,11 @@ impl<'p> Page<'p> {
                 // The kernel leaves the highest bits out.
                 let low = ((long << 27) + later) & ((1 << STAMP_BITS) - 1);
                 let high = self.at >> STAMP_BITS << STAMP_BITS;
-                self.at = if high | low < self.at { (high | low).wrapping_add(1 << STAMP_BITS) } else { high | low };
+                self.at = if high | low < self.at {
+                    (high | low).wrapping_add(1 << STAMP_BITS)
+                } else {
+                    high | low
+                };
             }
             _ => self.at = self.at.wrapping_add(later),
         }
@@ -240,15 +244,24 @@ mod tests {
     #[test]
     fn records_of_every_kind_are_read() {
         let page = Built::new(1000)
-            .head(1, 0).words(&[11]) // a word of data
-            .head(2, 5).words(&[21, 22])
-            .head(TIME_EXTEND, 3).words(&[2]) // 2 << 27, and 3
-            .head(1, 1).words(&[31])
-            .head(PADDING, 7).words(&[8, 0]) // a discarded record of two words
-            .head(0, 2).words(&[12, 41, 42]) // a long record: its length has the word itself
-            .head(TIME_STAMP, 9).words(&[3])
-            .head(1, 1).words(&[51])
-            .head(PADDING, 0).words(&[99, 99]); // unused up to the end
+            .head(1, 0)
+            .words(&[11]) // a word of data
+            .head(2, 5)
+            .words(&[21, 22])
+            .head(TIME_EXTEND, 3)
+            .words(&[2]) // 2 << 27, and 3
+            .head(1, 1)
+            .words(&[31])
+            .head(PADDING, 7)
+            .words(&[8, 0]) // a discarded record of two words
+            .head(0, 2)
+            .words(&[12, 41, 42]) // a long record: its length has the word itself
+            .head(TIME_STAMP, 9)
+            .words(&[3])
+            .head(1, 1)
+            .words(&[51])
+            .head(PADDING, 0)
+            .words(&[99, 99]); // unused up to the end
         let (records, is_malformed) = read(&page.bytes());
         let extended = 1005 + (2 << 27) + 3 + 1;
         let stamped = (3_u64 << 27) + 9 + 1;
@@ -262,7 +275,11 @@ mod tests {
         // The stamp lies before the record before it, so its highest bits are one more.
         let expected: Vec<_> = expected
             .into_iter()
-            .map(|(at, data)| if at == stamped && stamped < extended { (at + (1 << 59), data) } else { (at, data) })
+            .map(
+                |(at, data)| {
+                    if at == stamped && stamped < extended { (at + (1 << 59), data) } else { (at, data) }
+                },
+            )
             .collect();
         assert_eq!((records, is_malformed), (expected, false));
     }
@@ -279,15 +296,18 @@ mod tests {
         assert_eq!(missed(MISSED), Some(Missed { events: None }));
         assert_eq!(missed(MISSED | MISSED_STORED), Some(Missed { events: Some(77) }));
         let full = Built { flags: MISSED | MISSED_STORED, ..Built::new(5).words(&[0; 1020]) };
-        assert_eq!(Page::new(&full.bytes(), PageLayout::USUAL).unwrap().missed(), Some(Missed { events: None }));
+        assert_eq!(
+            Page::new(&full.bytes(), PageLayout::USUAL).unwrap().missed(),
+            Some(Missed { events: None })
+        );
     }
 
     #[test]
     fn hostile_pages_end_early_and_read_nothing_outside() {
         for (records, length) in [
-            (Built::new(1).head(2, 0).words(&[1]), 0),           // longer than the page's records
-            (Built::new(1).head(0, 0), 0),                       // without its length
-            (Built::new(1).head(0, 0).words(&[2]), 0),           // a length within its own word
+            (Built::new(1).head(2, 0).words(&[1]), 0), // longer than the page's records
+            (Built::new(1).head(0, 0), 0),             // without its length
+            (Built::new(1).head(0, 0).words(&[2]), 0), // a length within its own word
             (Built::new(1).head(0, 0).words(&[u32::MAX]), 0),
             (Built::new(1).head(PADDING, 1).words(&[u32::MAX]), 0),
             (Built::new(1).head(1, 0).words(&[1]).head(TIME_EXTEND, 1), 1),

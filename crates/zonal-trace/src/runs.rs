@@ -74,7 +74,9 @@ impl Runs {
                 (*is_refill && page.is_some()).then_some(RunKind::Refill)
             }
             Action::Drain { .. } => Some(RunKind::Drain),
-            Action::Alloc { .. } | Action::Free { .. } | Action::FreeBatched { .. } | Action::Lost { .. } => None,
+            Action::Alloc { .. } | Action::Free { .. } | Action::FreeBatched { .. } | Action::Lost { .. } => {
+                None
+            }
             // These happen within refills, or have nothing to do with them.
             _ => return Noticed::default(),
         };

@@ -33,7 +33,10 @@ impl Zones {
         };
         let mut ranges: Vec<_> = zones.iter().enumerate().map(range).collect();
         ranges.sort_unstable();
-        Self { ranges, names: zones.iter().map(|zone| ZoneName { node: zone.node, kind: zone.kind }).collect() }
+        Self {
+            ranges,
+            names: zones.iter().map(|zone| ZoneName { node: zone.node, kind: zone.kind }).collect(),
+        }
     }
 
     /// Returns the zones, in the order of the machine.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use zonal::units::{CpuId, Moment, NodeId, Order, PageCount, Pfn};
 use zonal_trace::{
-    Action, BlockEncoder, CpuTotals, Event, FIRST_LINE, Gfp, Header, Kind, KernelTexts, Migratetype, Origin, Tid,
-    TraceError, TraceReader, TraceWriter, Trailer, info,
+    Action, BlockEncoder, CpuTotals, Event, FIRST_LINE, Gfp, Header, KernelTexts, Kind, Migratetype, Origin,
+    Tid, TraceError, TraceReader, TraceWriter, Trailer, info,
 };
 
 const CPUS: [u32; 3] = [0, 1, 7];

@@ -7,8 +7,8 @@ use std::path::Path;
 use zonal_machine::Excerpt;
 use zonal_page::color::{BLUE, FILLS, GREEN, PURPLE, VERMILION};
 use zonal_page::{
-    Bar, Bars, Block, Cell, Chart, Color, Column, Key, Kind, Line, Lines, Page, Panel, Scale, Section, Symbol,
-    Table,
+    Bar, Bars, Block, Cell, Chart, Color, Column, Key, Kind, Line, Lines, Page, Panel, Scale, Section,
+    Symbol, Table,
 };
 use zonal_trace::{Header, Info, Interval};
 
@@ -96,7 +96,8 @@ fn rates(info: &Info, name: &str, title: &str, y_name: &str, series: &[Series]) 
     let rates = &info.rates;
     let length = rates.interval_ns as f64 / 1e9;
     let line = |(_, color, count): &Series| {
-        let point = |(place, one): (usize, &Interval)| ((place as f64 + 0.5) * length, count(one) as f64 / length);
+        let point =
+            |(place, one): (usize, &Interval)| ((place as f64 + 0.5) * length, count(one) as f64 / length);
         let points = rates.intervals.iter().enumerate().map(point).collect();
         Line { color: *color, points, has_dots: false, marks: Vec::new() }
     };
@@ -128,7 +129,11 @@ fn bars(name: &str, title: &str, about: &str, rows: Vec<(String, Vec<u64>)>, key
     let color = |at: usize| FILLS[at % FILLS.len()];
     let bar = |(name, counts): &(String, Vec<u64>)| Bar {
         name: name.clone(),
-        parts: counts.iter().enumerate().map(|(at, count)| (*count as f64, color(at), String::new())).collect(),
+        parts: counts
+            .iter()
+            .enumerate()
+            .map(|(at, count)| (*count as f64, color(at), String::new()))
+            .collect(),
         spread: None,
         mark: None,
         text: total(counts).to_string(),
@@ -164,9 +169,11 @@ fn names(info: &Info) -> Vec<Chart> {
 }
 
 fn lifetimes(info: &Info) -> Vec<Chart> {
-    let row = |class: &zonal_trace::LifetimeClass| (format!("below {}", time(class.below_ns)), vec![class.frees]);
+    let row =
+        |class: &zonal_trace::LifetimeClass| (format!("below {}", time(class.below_ns)), vec![class.frees]);
     let classes = &info.lifetimes.classes;
     let rows: Vec<(String, Vec<u64>)> = classes.iter().rev().take(2 * BARS_MAX).rev().map(row).collect();
-    let about = "Bars of how many blocks were freed after which time, by powers of two. The table has the numbers.";
+    let about =
+        "Bars of how many blocks were freed after which time, by powers of two. The table has the numbers.";
     bars("lifetimes", "Blocks by lifetime", about, rows, &[]).into_iter().collect()
 }

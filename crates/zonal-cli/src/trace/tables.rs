@@ -146,7 +146,8 @@ fn migratetype(number: i32) -> String {
 }
 
 fn migratetypes(info: &Info) -> TableOf {
-    let rows = info.migratetypes.iter().map(|one| vec![migratetype(one.migratetype), one.requests.to_string()]);
+    let rows =
+        info.migratetypes.iter().map(|one| vec![migratetype(one.migratetype), one.requests.to_string()]);
     table("Requests by migratetype", &[("migratetype", Text), ("requests", Numbers)], rows)
 }
 
@@ -156,12 +157,7 @@ fn gfp(info: &Info) -> TableOf {
 }
 
 fn fallbacks(info: &Info) -> TableOf {
-    let columns = [
-        ("wanted", Text),
-        ("taken from", Text),
-        ("page block changed", Text),
-        ("events", Numbers),
-    ];
+    let columns = [("wanted", Text), ("taken from", Text), ("page block changed", Text), ("events", Numbers)];
     let rows = info.fallbacks.iter().map(|one| {
         let of = |order: u8, number: i32| format!("order {order} {}", migratetype(number));
         let changed = if one.changes_owner { "yes" } else { "no" };

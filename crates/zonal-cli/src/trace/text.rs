@@ -51,7 +51,11 @@ pub(super) fn summary(header: &Header, info: &Info) -> Vec<String> {
         [] => String::new(),
         words => format!(", while `{}` ran", words.join(" ")),
     };
-    let size = format!("{} in the file, {:.2} bytes an event", Bytes(info.bytes), info.bytes as f64 / info.events.max(1) as f64);
+    let size = format!(
+        "{} in the file, {:.2} bytes an event",
+        Bytes(info.bytes),
+        info.bytes as f64 / info.events.max(1) as f64
+    );
     lines.push(format!("{:.3} s of {kernel}{command}: {} events, {size}.", info.seconds, info.events));
     let requests = &info.requests;
     lines.push(format!(
@@ -83,7 +87,10 @@ pub(super) fn summary(header: &Header, info: &Info) -> Vec<String> {
         ),
     });
     if !header.absent.is_empty() {
-        lines.push(format!("Not recorded, because the kernel or the file has none: {}.", header.absent.join(", ")));
+        lines.push(format!(
+            "Not recorded, because the kernel or the file has none: {}.",
+            header.absent.join(", ")
+        ));
     }
     lines
 }

@@ -101,9 +101,7 @@ pub(super) fn read(from: &mut &[u8]) -> Option<Action> {
             upper: text(from)?,
             pages: pages(from)?,
         },
-        Kind::Named => {
-            Action::Named { thread: Tid(take_signed(from)?.try_into().ok()?), name: text(from)? }
-        }
+        Kind::Named => Action::Named { thread: Tid(take_signed(from)?.try_into().ok()?), name: text(from)? },
         Kind::Lost => Action::Lost { events: optional(from)? },
     })
 }

@@ -260,8 +260,11 @@ impl<W: Write> Exporter for Tracks<W> {
             Action::Alloc { page: Some(_), order, .. } => self.allocated(event, *order),
             Action::Fallback { order, from_order, migratetype, from_migratetype, .. } => {
                 let (wanted, taken) = (named(*migratetype), named(*from_migratetype));
-                let name = format!("order {order} {wanted} from order {from_order} {taken}",
-                    order = order.get(), from_order = from_order.get());
+                let name = format!(
+                    "order {order} {wanted} from order {from_order} {taken}",
+                    order = order.get(),
+                    from_order = from_order.get()
+                );
                 let instant = Message::default().text(EVENT_NAME, &name);
                 self.track_event(event.at, self.fallbacks, INSTANT, instant)
             }
@@ -280,7 +283,9 @@ impl<W: Write> Exporter for Tracks<W> {
         let mut last: Vec<Counter> = self.free.clone();
         last.extend(self.names.values());
         last.sort_by_key(|counter| counter.track.0);
-        for counter in last.iter_mut().filter(|counter| counter.written.map(|(_, value)| value) != Some(counter.value)) {
+        for counter in
+            last.iter_mut().filter(|counter| counter.written.map(|(_, value)| value) != Some(counter.value))
+        {
             counter.written = None;
             self.write_counter(self.latest, counter)?;
         }

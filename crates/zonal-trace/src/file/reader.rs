@@ -184,7 +184,8 @@ impl<R: Read> TraceReader<R> {
         match kind {
             RecordKind::Header => Err(self.damaged(at, "there is a second header")),
             RecordKind::Block => {
-                let head = BlockHead::take(&mut &contents[..]).map_err(|problem| self.damaged(at, problem))?;
+                let head =
+                    BlockHead::take(&mut &contents[..]).map_err(|problem| self.damaged(at, problem))?;
                 let Some(place) = self.header.place(head.cpu) else {
                     let problem = format!("there is a block of CPU {}, which is not in the header", head.cpu);
                     return Err(self.damaged(at, problem));

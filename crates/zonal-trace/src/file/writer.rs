@@ -54,7 +54,8 @@ impl<W: Write> TraceWriter<W> {
     pub fn block(&mut self, block: &EncodedBlock) -> io::Result<()> {
         let cpu = block.cpu;
         let place = self.cpus.binary_search_by_key(&cpu.get(), |totals| totals.cpu);
-        let unknown = || io::Error::new(io::ErrorKind::InvalidInput, format!("CPU {cpu} is not in the header"));
+        let unknown =
+            || io::Error::new(io::ErrorKind::InvalidInput, format!("CPU {cpu} is not in the header"));
         let totals = &mut self.cpus[place.map_err(|_| unknown())?];
         totals.events += block.counts.iter().sum::<u64>();
         self.kinds.iter_mut().zip(block.counts).for_each(|(all, new)| *all += new);

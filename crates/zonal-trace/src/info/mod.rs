@@ -440,7 +440,11 @@ impl Collector {
             skipped: trailer.map_or(0, |trailer| trailer.skipped),
             kinds: kinds(&self.kinds),
             requests: self.requests,
-            orders: self.orders.into_iter().filter(|one| *one != OrderCount { order: one.order, ..OrderCount::default() }).collect(),
+            orders: self
+                .orders
+                .into_iter()
+                .filter(|one| *one != OrderCount { order: one.order, ..OrderCount::default() })
+                .collect(),
             zones: self.by_zone.into_iter().filter(is_used).collect(),
             cpus: self.cpus,
             names: self.names.sorted(|count| count.events).into_iter().map(of_name).collect(),

@@ -30,7 +30,9 @@ impl Running {
         let Some((program, arguments)) = words.split_first() else { return Ok(None) };
         match Command::new(program).args(arguments).spawn() {
             Ok(child) => Ok(Some(Self { child, status: None })),
-            Err(source) => Err(TraceError::Command { command: program.to_string_lossy().into_owned(), source }),
+            Err(source) => {
+                Err(TraceError::Command { command: program.to_string_lossy().into_owned(), source })
+            }
         }
     }
 

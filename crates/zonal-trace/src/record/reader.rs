@@ -92,8 +92,12 @@ enum Rest {
 impl CpuReader<'_> {
     /// Reads until the end is requested and nothing is left. Returns the number of records that were skipped.
     pub(super) fn run(mut self, end: &End) -> u64 {
-        let mut state =
-            State { encoder: BlockEncoder::new(self.cpu), latest: Moment::default(), skipped: 0, writer_is_gone: false };
+        let mut state = State {
+            encoder: BlockEncoder::new(self.cpu),
+            latest: Moment::default(),
+            skipped: 0,
+            writer_is_gone: false,
+        };
         let mut page = vec![0; self.layout.bytes()];
         loop {
             // Events after this moment may be missing from what is read now.

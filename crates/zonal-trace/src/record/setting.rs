@@ -41,11 +41,13 @@ impl Prepared {
     /// Sets an instance up and reads how the kernel lays out its events.
     pub(super) fn new(instance: &Instance, options: &RecordOptions<'_>) -> Result<Self, TraceError> {
         let cpus = online_cpus()?;
-        let buffer_kib = options.buffer_kib.unwrap_or_else(|| default_buffer_kib(memory_kib(), cpus.len() as u64));
+        let buffer_kib =
+            options.buffer_kib.unwrap_or_else(|| default_buffer_kib(memory_kib(), cpus.len() as u64));
         instance.write("trace_clock", CLOCK)?;
         instance.write("buffer_size_kb", &buffer_kib.to_string())?;
         let origin = instance.path("events/header_page").display().to_string();
-        let problem = "the kernel describes its pages in an unknown way; fields `commit` and `data` are needed";
+        let problem =
+            "the kernel describes its pages in an unknown way; fields `commit` and `data` are needed";
         let page = PageLayout::parse(&instance.read("events/header_page")?)
             .ok_or_else(|| TraceError::Format { origin, problem: problem.to_owned() })?;
         let mut prepared = Self {
@@ -76,8 +78,8 @@ impl Prepared {
         }
         let text = instance.read(&name)?;
         let described = PerfEventFormat::parse(cfg!(target_pointer_width = "64"), tracepoint.group, &text);
-        let described =
-            described.ok_or_else(|| wrong("the file has no `name` or no `ID`; both are needed".to_owned()))?;
+        let described = described
+            .ok_or_else(|| wrong("the file has no `name` or no `ID`; both are needed".to_owned()))?;
         let layout = Layout::new(tracepoint, &described, Endian::NATIVE).map_err(&wrong)?;
         self.formats.push(layout.described(&described, &text));
         if tracepoint.name == Kind::Alloc.name() {
@@ -90,7 +92,8 @@ impl Prepared {
 
     /// Enables the events.
     pub(super) fn enable(&self, instance: &Instance) -> Result<(), TraceError> {
-        let name = |tracepoint: &Tracepoint| format!("events/{}/{}/enable", tracepoint.group, tracepoint.name);
+        let name =
+            |tracepoint: &Tracepoint| format!("events/{}/{}/enable", tracepoint.group, tracepoint.name);
         self.tracepoints.iter().try_for_each(|tracepoint| instance.write(&name(tracepoint), "1"))
     }
 

@@ -34,7 +34,8 @@ impl Tracefs {
     /// Finds the mounted tracefs.
     pub(super) fn find() -> Result<Self, TraceError> {
         let mounts = input::read(Path::new("/proc/self/mountinfo"), Limit::Log);
-        let mounts = mounts.map_err(|source| TraceError::System { what: "read /proc/self/mountinfo", source })?;
+        let mounts =
+            mounts.map_err(|source| TraceError::System { what: "read /proc/self/mountinfo", source })?;
         let mounted = mounted(&String::from_utf8_lossy(&mounts));
         let found = mounted.or_else(|| {
             let path = Path::new(IN_DEBUGFS);
@@ -55,9 +56,8 @@ impl Tracefs {
     /// Removes the instances that killed recorders left. Returns their number.
     pub(super) fn clean(&self) -> usize {
         let entries = fs::read_dir(self.instances()).into_iter().flatten().flatten();
-        let is_left = |name: &str| {
-            owner(name).is_some_and(|(process, began)| began_at(process) != Some(began))
-        };
+        let is_left =
+            |name: &str| owner(name).is_some_and(|(process, began)| began_at(process) != Some(began));
         let left = entries.filter(|entry| entry.file_name().to_str().is_some_and(is_left));
         // Another recorder may remove it meanwhile, and one in another namespace may still use it.
         left.filter(|entry| fs::remove_dir(entry.path()).is_ok()).count()
@@ -88,7 +88,8 @@ fn owner(name: &str) -> Option<(u32, u64)> {
 
 /// Returns when a process began, in ticks since the system did; `None` if it does not exist.
 fn began_at(process: u32) -> Option<u64> {
-    let stat = input::read(&Path::new("/proc").join(process.to_string()).join("stat"), Limit::Setting).ok()?;
+    let stat =
+        input::read(&Path::new("/proc").join(process.to_string()).join("stat"), Limit::Setting).ok()?;
     let stat = String::from_utf8_lossy(&stat);
     // The name of the program may contain spaces and parentheses.
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
