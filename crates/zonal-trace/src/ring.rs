@@ -87,9 +87,10 @@ impl<'p> Page<'p> {
     pub(crate) fn new(page: &'p [u8], layout: PageLayout) -> Option<Self> {
         let at = u64::from_ne_bytes(*page.first_chunk()?);
         let commit = page.get(layout.commit_at..layout.commit_at + layout.commit_bytes)?;
+        // The kernel adds the flags as a number with a sign, so the bits above them mean nothing.
         let commit = match commit.len() {
             4 => u32::from_ne_bytes(commit.try_into().ok()?).into(),
-            _ => u64::from_ne_bytes(commit.try_into().ok()?),
+            _ => u64::from_ne_bytes(commit.try_into().ok()?) & u64::from(u32::MAX),
         };
         let data = page.get(layout.data_at..)?;
         let length = usize::try_from(commit & !(MISSED | MISSED_STORED)).ok()?;
@@ -295,6 +296,8 @@ mod tests {
         assert_eq!(missed(0), None);
         assert_eq!(missed(MISSED), Some(Missed { events: None }));
         assert_eq!(missed(MISSED | MISSED_STORED), Some(Missed { events: Some(77) }));
+        let signed = u64::MAX << 32;
+        assert_eq!(missed(signed | MISSED | MISSED_STORED), Some(Missed { events: Some(77) }));
         let full = Built { flags: MISSED | MISSED_STORED, ..Built::new(5).words(&[0; 1020]) };
         assert_eq!(
             Page::new(&full.bytes(), PageLayout::USUAL).unwrap().missed(),

@@ -156,7 +156,7 @@ fn start<'s, 'e>(
         };
         let (started, id) = sync_channel(1);
         let run = move || {
-            let _ = started.send(rustix::thread::gettid().as_raw_nonzero().get());
+            let _ = started.send(reader::begin());
             reader.run(end)
         };
         let name = format!("zonal-trace-{cpu}");
