@@ -109,7 +109,9 @@ fn all() -> Vec<Step> {
         further(root, &["-p", "zonal-linux"], &["--test=remote_drains"], ("ZONAL_STRESS_SECONDS", "180"))
     }));
     steps.push(lift::optimised());
-    for target in ["operations", "machine_file", "captured_tree", "experiment_file", "c_interface"] {
+    for target in
+        ["operations", "machine_file", "captured_tree", "experiment_file", "trace_file", "c_interface"]
+    {
         steps.push(Step::new(format!("fuzz: {target}"), move |root| fuzz(root, target)));
     }
     steps.push(Step::new("coverage of the core", coverage));

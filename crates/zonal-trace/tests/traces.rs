@@ -222,6 +222,15 @@ fn a_file_cut_anywhere_reads_as_cut_and_gives_only_its_events() {
     assert_eq!(lengths.len(), 10, "files with 0 to 9 blocks: {lengths:?}");
 }
 
+/// Files of version 1 stay readable: this one was written when the version was new.
+#[test]
+fn a_stored_file_is_read() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/small.trace");
+    let bytes = std::fs::read(&path).unwrap();
+    let (events, end) = read(&bytes);
+    assert_eq!((events, end.unwrap().events()), (small().1, 45));
+}
+
 #[test]
 fn every_changed_bit_of_a_small_file_is_found() {
     let (bytes, events) = small();

@@ -137,6 +137,11 @@ fn experiment_files() {
 }
 
 #[test]
+fn traces() {
+    replay_and_change("trace_file", 800);
+}
+
+#[test]
 fn every_target_has_a_corpus_and_no_other_is_there() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
     let entries = fs::read_dir(folder).unwrap();

@@ -12,6 +12,7 @@ pub mod experiment_file;
 pub mod kernel_log;
 pub mod machine_file;
 pub mod operations;
+pub mod trace_file;
 
 /// A fuzz target.
 #[derive(Clone, Copy, Debug)]
@@ -29,4 +30,5 @@ pub const ALL: [Target; 5] = [
     Target { name: "captured_tree", run: captured_tree::target },
     Target { name: "experiment_file", run: experiment_file::target },
     Target { name: "kernel_log", run: kernel_log::target },
+    Target { name: "trace_file", run: trace_file::target },
 ];
