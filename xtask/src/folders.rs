@@ -37,7 +37,7 @@ struct Circle {
     why: &'static str,
 }
 
-const LAYERS: [Layers; 18] = [
+const LAYERS: [Layers; 19] = [
     Layers {
         name: "zonal",
         order: &[

@@ -270,7 +270,7 @@ fn files_of_others_are_not_replaced() {
 }
 
 #[test]
-fn systems_without_tracefs_and_users_without_permission_are_told_what_to_do() {
+fn errors_without_tracefs_or_permission_say_what_to_do() {
     if !rustix::process::getuid().is_root() {
         skipped!("taking rights away needs root");
         return;

@@ -222,7 +222,7 @@ fn next(reader: &mut PerfDataFileReader) -> Result<bool, Problem> {
     reader.move_next_event().map_err(problem)
 }
 
-/// Tells errors of the content, which the reader reports as invalid data or as a missing end, from those of the system.
+/// Distinguishes malformed contents, which the reader reports as invalid data or as a missing end, from system errors.
 fn problem(error: io::Error) -> Problem {
     match error.kind() {
         io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidInput => {

@@ -36,7 +36,7 @@
 //! ```
 //!
 //! The recorder's own requests are in the trace, because they change the state of the allocator;
-//! [`Header::is_recorder`] tells them apart.
+//! [`Header::is_recorder`] distinguishes them.
 //!
 //! [`Zones`] finds the zone of a frame, [`Threads`] the name of a thread, and [`Runs`] the refills and drains of
 //! pagesets.

@@ -10,7 +10,7 @@ use zonal_trace::{Header, Info, Recorded};
 use super::tables::{tables, time};
 use crate::layout::{Grid, Width};
 
-/// Says what was recorded.
+/// Returns the message about a recording.
 pub(super) fn recorded(recorded: &Recorded, out: &Path) -> String {
     let trailer = &recorded.trailer;
     let seconds = trailer.ended_ns.saturating_sub(recorded.header.started_ns) as f64 / 1e9;
@@ -21,13 +21,13 @@ pub(super) fn recorded(recorded: &Recorded, out: &Path) -> String {
     format!("recorded {seconds:.2} s: {}{cleaned}", written(trailer.events(), recorded.bytes, out))
 }
 
-/// Says what was written.
+/// Returns the message about a written trace.
 pub(super) fn written(events: u64, bytes: u64, out: &Path) -> String {
     let each = bytes as f64 / events.max(1) as f64;
     format!("{events} events in {bytes} bytes ({each:.2} each) in {}", Excerpt::name(out.display()))
 }
 
-/// Says what was lost, and what to do against it. Returns `None` if nothing was lost.
+/// Returns a warning about lost events with the remedy, or `None` if nothing was lost.
 pub(super) fn losses(recorded: &Recorded) -> Option<String> {
     let lost = recorded.trailer.lost();
     let buffer = recorded.header.buffer_kib;

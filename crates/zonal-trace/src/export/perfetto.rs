@@ -313,10 +313,10 @@ fn free_frames(zoneinfo: &str) -> HashMap<(u16, String), i64> {
         if let Some(rest) = line.strip_prefix("Node ") {
             let named = rest.split_once(", zone");
             zone = named.and_then(|(node, name)| Some((node.parse().ok()?, name.trim().to_owned())));
-        } else if let Some(frames) = line.trim().strip_prefix("pages free ") {
-            if let (Some(zone), Ok(frames)) = (zone.take(), frames.trim().parse()) {
-                found.insert(zone, frames);
-            }
+        } else if let Some(frames) = line.trim().strip_prefix("pages free ")
+            && let (Some(zone), Ok(frames)) = (zone.take(), frames.trim().parse())
+        {
+            found.insert(zone, frames);
         }
     }
     found

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::error::TraceError;
 
-/// How long a command may take to end after it was told to.
+/// How long a command may take to end after `SIGTERM`.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Time between two looks at a command.
 const PERIOD: Duration = Duration::from_millis(20);
@@ -44,17 +44,17 @@ impl Running {
         self.status
     }
 
-    /// Waits for the end of the command. After an interrupt the command is told to end, and is left alone if it does not.
+    /// Waits for the end of the command. After an interrupt the command gets `SIGTERM`, and is left running if it does not end.
     pub(super) fn wait(&mut self, interrupted: &AtomicBool) -> Option<ExitStatus> {
-        let mut told: Option<Instant> = None;
+        let mut asked: Option<Instant> = None;
         while self.status().is_none() {
             // Relaxed: the flag carries no other data.
-            if told.is_none() && interrupted.load(Ordering::Relaxed) {
+            if asked.is_none() && interrupted.load(Ordering::Relaxed) {
                 let process = Pid::from_child(&self.child);
                 let _ = kill_process(process, Signal::TERM);
-                told = Some(Instant::now());
+                asked = Some(Instant::now());
             }
-            if told.is_some_and(|told| told.elapsed() > PATIENCE) {
+            if asked.is_some_and(|asked| asked.elapsed() > PATIENCE) {
                 break;
             }
             thread::sleep(PERIOD);

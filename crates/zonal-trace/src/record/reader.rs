@@ -29,7 +29,7 @@ const PACKED_AFTER_NS: u64 = 200_000_000;
 /// Fewer events than this wait for more.
 const PACKED_FROM: usize = 4096;
 
-/// What a reader tells the writer.
+/// What a reader sends to the writer.
 #[derive(Debug)]
 pub(super) enum Message {
     /// A block of events.
@@ -181,7 +181,7 @@ impl CpuReader<'_> {
         }
     }
 
-    /// Packs what has waited long enough, and tells the writer how far this CPU is.
+    /// Packs what has waited long enough, and reports to the writer how far this CPU is.
     fn report(&self, state: &mut State, started: Moment, rest: Rest, is_last: bool) {
         let waited = state.encoder.first().map_or(0, |first| started.ns_since(first));
         if is_last || state.encoder.waiting() >= PACKED_FROM || waited > PACKED_AFTER_NS {

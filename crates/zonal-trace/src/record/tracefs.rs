@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_instances_tell_whether_their_process_lives() {
+    fn names_of_instances_have_their_process() {
         let process = std::process::id();
         let began = began_at(process).unwrap();
         assert_eq!(owner(&format!("zonal-{process}-{began}")), Some((process, began)));
