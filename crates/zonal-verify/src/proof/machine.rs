@@ -138,6 +138,13 @@ impl<'t> Machine<'t> {
         }
         let (bits, _) = self.places["bud"];
         state[bits..bits + self.size.frames].fill(1);
+        for (name, variable) in &self.table.variables {
+            // All frames are in the buddy, the first of the places.
+            if matches!(&variable.role, Role::Count { places, .. } if places.contains(&self.table.enums["Place"][0]))
+            {
+                state[self.places[name].0] = self.size.frames as i8;
+            }
+        }
         for init in &self.table.init {
             for (target, value) in self.equations_of(init) {
                 let place = target.place(&state).expect("initial values are within the arrays");
@@ -320,9 +327,17 @@ impl<'t> Machine<'t> {
     }
 
     /// Clears what no later step reads before it is written, so that states that differ only in that are one: the registers of
-    /// threads that are idle, and ghosts of frames whose place does not need them.
+    /// threads that are idle, and ghosts of frames whose place does not need them. What threads owe to a total is paid: no guard
+    /// reads either, and an invariant has only their sum.
     fn settle(&self, state: &mut State) {
         let first = |name: &str| self.places[name].0;
+        for (owed, sum, total) in [("owed", "debts", "total"), ("owes", "free_debts", "free_total")] {
+            let threads = first(owed)..first(owed) + self.places[owed].1[0];
+            let debts: i8 = state[threads.clone()].iter().sum();
+            state[threads].fill(0);
+            state[first(sum)] -= debts;
+            state[first(total)] += debts;
+        }
         for thread in 0..=self.size.roles.len() {
             if state[first("pc") + thread] == 0 {
                 for name in ["set", "lock_seen", "free_seen", "diff_seen", "frame"] {

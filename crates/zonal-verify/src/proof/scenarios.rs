@@ -59,6 +59,16 @@ const FRAMES: &[&str] = &[
     "held.take_back",
     "drain",
 ];
+/// Rows that move words of frames under the lock, and those that count a step in the store that commits it.
+const WORDS: &[&str] = &["own", "held.open", "word", "refill"];
+const STEPS: &[&str] = &["own", "held.open", "step", "free.claim", "alloc.mark"];
+/// Pops and pushes under try locks.
+const TRIES: [&[&str]; 2] = [
+    &["locks", "held.open", "try_pop", "alloc.mark", "retire.poisoned"],
+    &["locks", "held.open", "try_push", "free.claim"],
+];
+/// Rows that change the counters of a pageset and the totals.
+const FREE_COUNTS: &[&str] = &["own", "held.open", "held.use", "area", "lane"];
 const COUNTS: &[&str] =
     &["own", "held", "count", "refill", "drain", "area.take", "area.put", "area.lock", "alloc", "free.claim"];
 
@@ -91,6 +101,29 @@ pub fn small() -> Vec<(String, Size)> {
         let two = Size { cpus: vec![0, 1], ..world("Sequences", vec![role, ROLES[3]], 1, 2) };
         worlds.push((format!("Sequences, two CPUs: roles {a} and 3"), two));
     }
+    for (a, role) in ROLES.iter().enumerate() {
+        worlds.push((format!("Sequences: role {a} and words"), world("Sequences", vec![role, WORDS], 2, 3)));
+    }
+    for (a, role) in [0, 3].map(|a| (a, ROLES[a])) {
+        worlds.push((format!("Sequences: role {a} and steps"), world("Sequences", vec![role, STEPS], 1, 2)));
+    }
+    for (name, roles) in [
+        ("two pops", [TRIES[0], TRIES[0]]),
+        ("a pop and a push", TRIES),
+        ("two pushes", [TRIES[1], TRIES[1]]),
+        ("a pop and a drain", [TRIES[0], ROLES[3]]),
+        ("a push and a drain", [TRIES[1], ROLES[3]]),
+    ] {
+        worlds.push((format!("Locks: {name}"), world("Locks", roles.to_vec(), 2, 3)));
+    }
+    worlds.push((
+        "two threads, hits".to_owned(),
+        Size { setup: &[], ..world("Sequences", vec![&["hit"], &["hit"]], 1, 1) },
+    ));
+    worlds.push((
+        "two threads, free frames".to_owned(),
+        Size { setup: &[], ..world("Sequences", vec![FREE_COUNTS, FREE_COUNTS], 1, 2) },
+    ));
     worlds.push((
         "two threads, frames".to_owned(),
         Size { setup: &[], ..world("Sequences", vec![FRAMES, FRAMES], 1, 2) },

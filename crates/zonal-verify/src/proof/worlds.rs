@@ -100,7 +100,7 @@ impl Machine<'_> {
     /// Clears what thread 1 knows, so that beginnings that differ only in that are one.
     fn forget(&self, state: &mut State) {
         for (name, variable) in &self.table.variables {
-            if variable.role == Role::Register && !["run", "owed"].contains(&name.as_str()) {
+            if variable.role == Role::Register && !["run", "told"].contains(&name.as_str()) {
                 let (first, dimensions) = &self.places[name];
                 state[*first..first + dimensions.iter().product::<usize>()].fill(0);
             }
@@ -110,12 +110,6 @@ impl Machine<'_> {
         // Ghosts of frames that are nowhere near a hand.
         let by = self.places["by"].0;
         state[by..by + self.size.frames].fill(0);
-        // What an operation of the setup still owes is counted.
-        let owed = &self.places["owed"];
-        let debts: i8 = state[owed.0..owed.0 + owed.1[0]].iter().sum();
-        state[owed.0..owed.0 + owed.1[0]].fill(0);
-        state[self.places["debts"].0] -= debts;
-        state[self.places["total"].0] += debts;
     }
 
     /// Returns the state in which each frame has the number that `order` gives it.
