@@ -42,6 +42,7 @@ pub(crate) fn style(_root: &Path) -> Vec<Step> {
         Step::new("claims and their mutants", |root| report(claims::violations(root))),
         Step::new("places of planted faults", |root| report(planted::violations(root))),
         Step::new("sync points", |root| report(sync_points::violations(root))),
+        Step::new("writes to atomics", |root| report(sync_points::writes::violations(root))),
         Step::new("numbers of the core", |root| report(core_numbers::differences(root))),
         Step::new("words and summaries", |root| report(prose::violations(root))),
         Step::new("chains of \"of\"", |root| report(prose::chains(root))),

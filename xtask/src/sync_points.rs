@@ -6,11 +6,13 @@
 //! function, or a party outside the sources: `fork(2)`, `the embedder's interrupts`. `unpaired: ` and a reason replace
 //! the partners of an ordering that has none. `as above` stands for the comment before it in the function. A name is
 //! looked up in the file, then in the crate, then in the workspace. Assembly has no such names and is not checked.
-//! Related file: `sync_points/read.rs` finds orderings and comments.
+//! Related files: `sync_points/read.rs` finds orderings and comments, and `sync_points/writes.rs` compares all writes of
+//! the core with the table of transitions.
 
 mod read;
 #[cfg(test)]
 mod tests;
+pub(crate) mod writes;
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;

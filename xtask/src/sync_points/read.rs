@@ -82,6 +82,14 @@ pub(super) fn functions(file: &Path, text: &str) -> (Vec<Function>, Vec<String>)
     (items.outside_tests(), found.collect())
 }
 
+/// Returns all functions of a source, those for tests included, without their orderings and comments.
+pub(super) fn outline(file: &Path, text: &str) -> Result<Vec<Function>, syn::Error> {
+    let mut items =
+        Items { file, owner: String::new(), in_tests: false, functions: vec![], statements: vec![] };
+    items.visit_file(&syn::parse_file(text)?);
+    Ok(items.functions)
+}
+
 /// Parses what follows `ORDERING:` in a comment.
 fn what(ordering: Ordering, rest: &str) -> Result<What, String> {
     if rest.trim_end_matches('.') == " as above" {
