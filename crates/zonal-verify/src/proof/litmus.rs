@@ -29,11 +29,15 @@ pub enum Event {
     Store(char, i8, bool),
     /// An exchange of a value that it finds for another; acquire and release.
     Exchange(char, i8, i8),
+    /// An exchange that is only an acquire, as those that take a lock.
+    Take(char, i8, i8),
+    /// An exchange that is only a release.
+    Give(char, i8, i8),
     /// A barrier that orders all accesses.
     Barrier,
 }
 
-use Event::{Barrier, Exchange, Load, Store};
+use Event::{Barrier, Exchange, Give, Load, Store, Take};
 
 /// A shape: threads with an outcome that must be impossible.
 #[derive(Clone, Debug)]
@@ -54,6 +58,8 @@ const MODELS: [Model; 2] = [Model::X86, Model::Arm];
 pub fn shapes() -> Vec<Shape> {
     let mut shapes = of_heads();
     shapes.extend(of_frames_and_locks());
+    shapes.extend(of_areas_and_fences());
+    shapes.extend(of_slots_and_sections());
     shapes
 }
 
@@ -150,20 +156,121 @@ fn of_frames_and_locks() -> Vec<Shape> {
         shape(
             "of two remote locks at once one finds the flag",
             "remote.flag, remote.flag",
-            &[&[Exchange('f', 0, 1)], &[Exchange('f', 0, 1)]],
+            &[&[Take('f', 0, 1)], &[Take('f', 0, 1)]],
             [true, true],
         ),
         shape(
             "who takes the deferred frees finds each that was added before the flag",
             "free.defer -> free.finish",
-            &[&[Store('c', 1, true), Exchange('f', 0, 1)], &[Exchange('f', 1, 0), Load('c', 0, false)]],
+            &[&[Give('c', 0, 1), Give('f', 0, 1)], &[Take('f', 1, 0), Load('c', 0, false)]],
             [true, true],
+        ),
+        shape(
+            "the same, if the taker does not acquire the flag",
+            "free.defer -> free.finish",
+            &[&[Give('c', 0, 1), Give('f', 0, 1)], &[Load('f', 1, false), Load('c', 0, false)]],
+            [true, false],
         ),
         shape(
             "the next holder of a try lock finds what the last one stored",
             "held.*, held.open -> locks.swap",
-            &[&[Store('w', 1, false), Store('l', 1, true)], &[Exchange('l', 1, 2), Load('w', 0, false)]],
+            &[&[Store('w', 1, false), Store('l', 1, true)], &[Take('l', 1, 2), Load('w', 0, false)]],
             [true, true],
+        ),
+    ]
+}
+
+/// Returns the shapes between steps under areas' locks, and between such a step and a new fence.
+///
+/// A lock is 0 or 2 while it is free. A free keeps its frame from use if it finds a fence; otherwise the fence must find the frame.
+fn of_areas_and_fences() -> Vec<Shape> {
+    vec![
+        shape(
+            "the next holder of an area's lock finds the free blocks",
+            "area.put, area.unlock -> area.lock, area.take",
+            &[&[Store('b', 1, false), Store('a', 2, true)], &[Take('a', 2, 3), Load('b', 0, false)]],
+            [true, true],
+        ),
+        shape(
+            "the same, if the lock is released without release",
+            "area.put, area.unlock -> area.lock, area.take",
+            &[&[Store('b', 1, false), Store('a', 2, false)], &[Take('a', 2, 3), Load('b', 0, false)]],
+            [true, false],
+        ),
+        shape(
+            "a free that locks its area after a new fence has passed that lock finds the fence",
+            "fence.keep -> free, area.put",
+            &[
+                &[Store('f', 1, false), Take('a', 0, 1), Store('a', 2, true)],
+                &[Take('a', 2, 3), Load('f', 0, false)],
+            ],
+            [true, true],
+        ),
+        shape(
+            "a fence that passes the lock of an area after a free finds the frame",
+            "free, area.put -> fence.keep",
+            &[
+                &[Take('a', 0, 1), Load('f', 0, false), Store('b', 1, false), Store('a', 2, true)],
+                &[Store('f', 1, true), Take('a', 2, 3), Load('b', 0, false)],
+            ],
+            [true, true],
+        ),
+        shape(
+            "a free and a fence, if the fence does not pass the lock",
+            "fence.keep, area.put",
+            &[
+                &[Take('a', 0, 1), Load('f', 0, false), Store('b', 1, false), Store('a', 2, true)],
+                &[Store('f', 1, true), Load('b', 0, false)],
+            ],
+            [false, false],
+        ),
+        shape(
+            "who finds the range of a fence finds that its count was reset",
+            "Zone::remove_fence, Zone::add_fence -> Zone::fence",
+            &[&[Store('h', 1, false), Store('f', 1, true)], &[Load('f', 1, true), Load('h', 0, false)]],
+            [true, true],
+        ),
+        shape(
+            "the same, if the range is loaded without acquire",
+            "Zone::remove_fence, Zone::add_fence -> Zone::fence",
+            &[&[Store('h', 1, false), Store('f', 1, true)], &[Load('f', 1, false), Load('h', 0, false)]],
+            [true, false],
+        ),
+    ]
+}
+
+/// Returns the shapes of the slot that a CPU uses, and of the bits that tell which sections are present.
+fn of_slots_and_sections() -> Vec<Shape> {
+    vec![
+        shape(
+            "a CPU that finds its slot changed finds what led to the change",
+            "PagesetSlots::set -> PagesetSlots::of",
+            &[&[Store('w', 1, false), Store('s', 1, true)], &[Load('s', 1, true), Load('w', 0, false)]],
+            [true, true],
+        ),
+        shape(
+            "the same, if the slot is stored without release",
+            "PagesetSlots::set -> PagesetSlots::of",
+            &[&[Store('w', 1, false), Store('s', 1, false)], &[Load('s', 1, true), Load('w', 0, false)]],
+            [true, false],
+        ),
+        shape(
+            "who finds a section present finds the bytes of its frames",
+            "FrameTable::add_managed -> FrameTable::state",
+            &[&[Store('y', 1, false), Give('p', 0, 1)], &[Load('p', 1, true), Load('y', 0, false)]],
+            [true, true],
+        ),
+        shape(
+            "the same, if the bit is loaded without acquire",
+            "FrameTable::add_managed -> FrameTable::state",
+            &[&[Store('y', 1, false), Give('p', 0, 1)], &[Load('p', 1, false), Load('y', 0, false)]],
+            [true, false],
+        ),
+        shape(
+            "the same, if the byte is loaded first",
+            "FrameTable::add_managed -> FrameTable::state",
+            &[&[Store('y', 1, false), Give('p', 0, 1)], &[Load('y', 0, false), Load('p', 1, true)]],
+            [false, false],
         ),
     ]
 }
@@ -189,31 +296,33 @@ struct Placed {
 impl Placed {
     fn place(&self) -> Option<char> {
         match self.event {
-            Load(place, ..) | Store(place, ..) | Exchange(place, ..) => Some(place),
+            Load(place, ..) | Store(place, ..) | Exchange(place, ..) | Take(place, ..) | Give(place, ..) => {
+                Some(place)
+            }
             Barrier => None,
         }
     }
 
     fn reads(&self) -> Option<i8> {
         match self.event {
-            Load(_, value, _) | Exchange(_, value, _) => Some(value),
+            Load(_, value, _) | Exchange(_, value, _) | Take(_, value, _) | Give(_, value, _) => Some(value),
             Store(..) | Barrier => None,
         }
     }
 
     fn writes(&self) -> Option<i8> {
         match self.event {
-            Store(_, value, _) | Exchange(_, _, value) => Some(value),
+            Store(_, value, _) | Exchange(_, _, value) | Take(_, _, value) | Give(_, _, value) => Some(value),
             Load(..) | Barrier => None,
         }
     }
 
     fn acquires(&self) -> bool {
-        matches!(self.event, Load(_, _, true) | Exchange(..))
+        matches!(self.event, Load(_, _, true) | Exchange(..) | Take(..))
     }
 
     fn releases(&self) -> bool {
-        matches!(self.event, Store(_, _, true) | Exchange(..))
+        matches!(self.event, Store(_, _, true) | Exchange(..) | Give(..))
     }
 }
 
