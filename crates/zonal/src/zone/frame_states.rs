@@ -273,21 +273,28 @@ impl<'m, P: Platform> FrameTable<'m, P> {
 
     /// Returns the state of `frame`.
     pub(crate) fn state(&self, frame: u32) -> FrameState {
-        self.state_of(frame, self.cell(frame).load(Relaxed)) // relaxed: an observation only
+        self.state_by(frame, |cell| cell.load(Relaxed)) // relaxed: an observation only
     }
 
     /// Returns the state of `frame` like [`FrameTable::state`]; what its writer wrote before is then visible, too.
     pub(super) fn state_acquired(&self, frame: u32) -> FrameState {
         // Acquire: takes the states that were set before; pairs with `FrameTable::put`.
-        self.state_of(frame, self.cell(frame).load(Acquire))
+        self.state_by(frame, |cell| cell.load(Acquire))
     }
 
-    fn state_of(&self, frame: u32, byte: u8) -> FrameState {
+    /// Returns the state of `frame`, whose byte `load` reads after the bit of its section: bytes are written before their
+    /// section is present.
+    fn state_by(&self, frame: u32, load: impl FnOnce(&P::U8) -> u8) -> FrameState {
         if self.is_present(u64::from(frame) / SECTION) {
-            FrameState::decode(byte)
+            FrameState::decode(load(self.cell(frame)))
         } else {
             FrameState::NotManaged
         }
+    }
+
+    /// Returns the state of `frame`, in whose cell an access found `byte`. Bytes of absent sections are [`FREE`].
+    fn state_of(&self, frame: u32, byte: u8) -> FrameState {
+        if byte == FREE { self.state(frame) } else { FrameState::decode(byte) }
     }
 
     /// Whether a frame of the section is managed.

@@ -5,4 +5,5 @@ mod fence_borders;
 mod fences;
 mod leaving_memory;
 mod retired_frames;
+mod sections;
 mod zone_parts;
