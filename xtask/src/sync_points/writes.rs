@@ -22,7 +22,7 @@ use crate::style::sources;
 const CORE: &str = "crates/zonal/src";
 const TABLE: &str = "crates/zonal-verify/src/proof/transitions.txt";
 const BESIDE: &str = "xtask/src/sync_points/writes.txt";
-/// Names in the `code` of rows that are not functions of the core: accesses of assembly and of the system.
+/// Names in the `code` of rows that are not functions of the core: accesses by assembly and the system.
 const OUTSIDE: [&str; 4] = ["POP[", "PUSH[", "LOCK[", "membarrier(2)"];
 
 /// A call of a method that changes an atomic, up to its arguments.
@@ -107,14 +107,14 @@ fn examine(texts: Vec<(String, PathBuf)>, table: &str, beside: &str) -> (Writes,
     for source in &sources {
         source.direct(&known, &mut writes, &mut found);
     }
-    // Callers of callers: as many rounds as the longest chain of functions.
+    // Functions may call each other in chains, so that one round is not enough.
     while sources.iter().fold(false, |grows, source| source.calls(&known, &mut writes) || grows) {}
     found.extend(known.check(&writes));
     (writes, found)
 }
 
 impl Source {
-    /// Returns the path of the function with a place in the code, unless the place is in a test; empty outside of functions.
+    /// Returns the path of the function with a place in the code, unless the place is in a test; empty outside all functions.
     fn function_at(&self, at: usize) -> Option<String> {
         let line = self.line(at);
         let with = self.functions.iter().filter(|function| function.lines.contains(&line));
@@ -351,7 +351,7 @@ fn length_within(text: &str) -> usize {
     end.map_or(text.len(), |(at, _)| at)
 }
 
-/// Returns the name of what a call at the end of a text is made on: its last field, variable or function that is no number.
+/// Returns what a method is called on after this text: the last field, variable or function that is no number.
 fn receiver(before: &str) -> String {
     let mut rest = before.trim_end();
     loop {

@@ -239,7 +239,7 @@ fn of_areas_and_fences() -> Vec<Shape> {
     ]
 }
 
-/// Returns the shapes of the slot that a CPU uses, and of the bits that tell which sections are present.
+/// Returns the shapes for the slot that a CPU uses, and for the bits that mark sections as present.
 fn of_slots_and_sections() -> Vec<Shape> {
     vec![
         shape(

@@ -254,7 +254,7 @@ impl<'m, P: Platform> FrameTable<'m, P> {
     /// Marks the allocated block at `frame` as cached, for a free with `order`; returns the block's kind.
     ///
     /// # Errors
-    /// Returns the state found if it is not the state of an allocated block with this order.
+    /// Returns the state, read again, if the block is not allocated with this order.
     #[inline]
     pub(crate) fn release(
         &self,
@@ -262,7 +262,7 @@ impl<'m, P: Platform> FrameTable<'m, P> {
         order: Order,
         invalid_free: InvalidFree,
     ) -> Result<PageKind, FrameState> {
-        release_block(self.cell(frame), order, invalid_free).map_err(|found| self.state_of(frame, found))
+        release_block(self.cell(frame), order, invalid_free).map_err(|_| self.state(frame))
     }
 
     /// Reverts the release of a block, which the caller has not yet pushed onto a stack: marks it as allocated.
@@ -282,19 +282,14 @@ impl<'m, P: Platform> FrameTable<'m, P> {
         self.state_by(frame, |cell| cell.load(Acquire))
     }
 
-    /// Returns the state of `frame`, whose byte `load` reads after the bit of its section: bytes are written before their
-    /// section is present.
+    /// Returns the state of `frame`. Its section's bit is read before `load` reads the byte, because bytes are written before
+    /// their section is present.
     fn state_by(&self, frame: u32, load: impl FnOnce(&P::U8) -> u8) -> FrameState {
         if self.is_present(u64::from(frame) / SECTION) {
             FrameState::decode(load(self.cell(frame)))
         } else {
             FrameState::NotManaged
         }
-    }
-
-    /// Returns the state of `frame`, in whose cell an access found `byte`. Bytes of absent sections are [`FREE`].
-    fn state_of(&self, frame: u32, byte: u8) -> FrameState {
-        if byte == FREE { self.state(frame) } else { FrameState::decode(byte) }
     }
 
     /// Whether a frame of the section is managed.
@@ -407,13 +402,13 @@ impl<'m, P: Platform> FrameTable<'m, P> {
     /// Replaces state `from` of `frame` by `to`.
     ///
     /// # Errors
-    /// Returns the state found if it is another one.
+    /// Returns the state, read again, if it was another one.
     pub(crate) fn exchange(&self, frame: u32, from: FrameState, to: FrameState) -> Result<(), FrameState> {
         transitions::check(from.encode(), to.encode());
         // Relaxed: a failure is only reported.
         // AcqRel: takes and publishes what was done with the frame; pairs with `FrameTable::put`, `step_byte`.
         let exchanged = self.cell(frame).compare_exchange(from.encode(), to.encode(), AcqRel, Relaxed);
-        exchanged.map(|_| ()).map_err(|found| self.state_of(frame, found))
+        exchanged.map(|_| ()).map_err(|_| self.state(frame))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Tests for the comparison of writes with the table. Each change of a source, a table and a list that agree is found.
+//! Tests for the comparison of writes with the table. A source, a table and a list agree, and each change is found.
 
 use std::path::PathBuf;
 

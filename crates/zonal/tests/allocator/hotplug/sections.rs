@@ -50,7 +50,7 @@ impl Cells for Watched {
 type World = Allocator<'static, OneThread<Watched>>;
 
 const SECTION: u64 = 1 << 12;
-/// Frames that come online in a section of which nothing is managed, and a frame of that section that is never described.
+/// Frames that come online in a section that has no managed frame, and a frame beside them that is never described.
 const ARRIVAL: FrameRange = FrameRange { start: Pfn::new(3 * SECTION + 64), count: PageCount::new(64) };
 const HOLE: Pfn = Pfn::new(3 * SECTION + 7);
 
@@ -69,7 +69,7 @@ fn world() -> &'static World {
     Box::leak(Box::new(world.unwrap()))
 }
 
-/// Performs `work`, and brings [`ARRIVAL`] online within it, between the first read of a byte and the next read of a word.
+/// Performs `work`, and brings [`ARRIVAL`] online within it, when a word is read after a byte.
 fn between<R>(world: &'static World, work: impl FnOnce() -> R) -> R {
     NEXT.set(Some(Box::new(|| world.online_memory(ARRIVAL).unwrap())));
     HAS_READ_BYTE.set(false);
