@@ -108,7 +108,7 @@ fn examine(texts: Vec<(String, PathBuf)>, table: &str, beside: &str) -> (Writes,
         source.direct(&known, &mut writes, &mut found);
     }
     // Functions may call each other in chains, so that one round is not enough.
-    while sources.iter().fold(false, |grows, source| source.calls(&known, &mut writes) || grows) {}
+    while sources.iter().any(|source| source.calls(&known, &mut writes)) {}
     found.extend(known.check(&writes));
     (writes, found)
 }
@@ -355,7 +355,7 @@ fn length_within(text: &str) -> usize {
 fn receiver(before: &str) -> String {
     let mut rest = before.trim_end();
     loop {
-        while let Some(open) = rest.strip_suffix([')', ']']).map(|inner| opening(inner)) {
+        while let Some(open) = rest.strip_suffix([')', ']']).map(opening) {
             rest = rest[..open].trim_end();
         }
         let name =
