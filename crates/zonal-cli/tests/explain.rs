@@ -212,6 +212,7 @@ fn no_large_block_is_found_on_a_fragmented_machine() {
     let found = document(&["--capture", file, "--order", "3"]);
     assert_eq!(found["served_by"], Value::Null, "{found}");
     assert!(found["steps"].as_array().unwrap().iter().any(|step| step["outcome"] == "no-block"), "{found}");
+}
 
 fn log(name: &str) -> String {
     format!("{}/../zonal-machine/data/logs/{name}", env!("CARGO_MANIFEST_DIR"))

@@ -81,17 +81,6 @@ pub fn read_text(path: &Path, limit: Limit) -> io::Result<String> {
     text(read(path, limit)?)
 }
 
-/// Opens a regular file of any length, following links, for a reader that bounds what it holds.
-///
-/// # Errors
-/// [`ErrorKind::InvalidInput`] for a file that is not regular, and the errors of the system.
-pub fn stream(path: &Path) -> io::Result<File> {
-    check_regular(fs::metadata(path)?.file_type())?;
-    let file = open(path, libc::O_NONBLOCK | libc::O_NOCTTY)?;
-    check_regular(file.metadata()?.file_type())?;
-    Ok(file)
-}
-
 /// Reads at most `most` bytes from the beginning of a regular file that is not a link.
 ///
 /// # Errors

@@ -24,7 +24,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const ALL: [Target; 5] = [
+pub const ALL: [Target; 6] = [
     Target { name: "operations", run: operations::target },
     Target { name: "machine_file", run: machine_file::target },
     Target { name: "captured_tree", run: captured_tree::target },
