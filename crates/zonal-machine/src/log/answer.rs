@@ -289,7 +289,7 @@ pub(super) fn notes(report: &LogReport, state: Option<&State>) -> Vec<String> {
     let mut notes = Vec::new();
     match (report.kernel, state) {
         (None, _) => {
-            notes.push("The kernel's version is not in the log: the newest rules are assumed.".to_owned())
+            notes.push("The kernel's version is not in the log: the newest rules are assumed.".to_owned());
         }
         (Some(version), Some(state)) if !state.rules.is_observed => notes.push(format!(
             "The rules of kernel {version} are assumed: they were not compared with what such a kernel did."

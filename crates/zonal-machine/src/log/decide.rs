@@ -146,7 +146,7 @@ pub(super) fn left_out(report: &LogReport, state: &State) -> Option<LeftOut> {
     let sum = |of: fn(&ZoneState) -> u64| state.zones.iter().map(of).fold(0, u64::saturating_add);
     let free = rest(Figure::Free, sum(|zone| zone.free))?;
     let pcp = rest(Figure::FreePcp, sum(|zone| zone.pcp)).unwrap_or(0);
-    let tolerance = sum(|zone| zone.tolerance());
+    let tolerance = sum(ZoneState::tolerance);
     if state.zones.is_empty() || !state.cut.is_empty() {
         return None;
     }

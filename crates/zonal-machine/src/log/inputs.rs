@@ -73,18 +73,21 @@ pub(super) fn of_step(report: &LogReport, state: &State, zone: &ZoneState, step:
             of_known("free_cma", zone.cma),
             Input::text("counts", yes(!request.access.counts_cma), by_rule),
         ],
-        Rule::Block => {
-            let list = zone.blocks.as_ref().map(|blocks| blocks_text(state, blocks.iter().collect()));
-            let fitting =
-                zone.blocks.as_ref().map(|blocks| blocks_text(state, usable(blocks, request).collect()));
-            vec![
-                Input::text("blocks", list.unwrap_or_else(|| "not printed".to_owned()), Origin::Printed),
-                Input::text("types", request.access.block_types(), by_rule),
-                Input::text("usable", fitting.unwrap_or_else(|| "unknown".to_owned()), Origin::Computed),
-            ]
-        }
+        Rule::Block => of_blocks(state, zone, by_rule),
         Rule::CgroupLimit | Rule::LastCheck | Rule::Counts | Rule::Totals => Vec::new(),
     }
+}
+
+/// Returns the inputs of the check for a free block.
+fn of_blocks(state: &State, zone: &ZoneState, by_rule: Origin) -> Vec<Input> {
+    let list = zone.blocks.as_ref().map(|blocks| blocks_text(state, blocks.iter().collect()));
+    let fitting =
+        zone.blocks.as_ref().map(|blocks| blocks_text(state, usable(blocks, &state.request).collect()));
+    vec![
+        Input::text("blocks", list.unwrap_or_else(|| "not printed".to_owned()), Origin::Printed),
+        Input::text("types", state.request.access.block_types(), by_rule),
+        Input::text("usable", fitting.unwrap_or_else(|| "unknown".to_owned()), Origin::Computed),
+    ]
 }
 
 /// Returns the inputs of the last check before a kill.
