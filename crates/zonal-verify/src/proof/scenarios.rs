@@ -135,14 +135,14 @@ pub fn small() -> Vec<(String, Size)> {
     worlds
 }
 
-/// Returns the worlds with three threads and four frames, for every three different roles.
+/// Returns the worlds with three threads and three frames, for every three different roles.
 pub fn large() -> Vec<(String, Size)> {
     let mut worlds = Vec::new();
     for (a, first) in ROLES.iter().enumerate() {
         for (b, second) in ROLES.iter().enumerate().skip(a + 1) {
             for (c, third) in ROLES.iter().enumerate().skip(b + 1) {
                 let roles = vec![*first, *second, *third];
-                worlds.push((format!("Sequences: roles {a}, {b} and {c}"), world("Sequences", roles, 2, 4)));
+                worlds.push((format!("Sequences: roles {a}, {b} and {c}"), world("Sequences", roles, 2, 3)));
             }
         }
     }
