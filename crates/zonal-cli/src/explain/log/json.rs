@@ -3,7 +3,8 @@
 use serde_json::{Map, Value, json};
 use zonal::units::NodeId;
 use zonal_machine::log::{
-    Change, Check, Input, LoggedRequest, NodeList, Place, ReportKind, Summary, Value as InputValue,
+    Change, Check, Constraint, Input, LoggedKind, LoggedRequest, NodeList, Place, ReportKind, Summary,
+    Value as InputValue,
 };
 
 use super::{Answer, Explained};
@@ -21,7 +22,7 @@ fn report(explained: &Explained) -> Value {
         "line": report.line,
         "kernel": report.release,
         "kind": report.kind.map(kind),
-        "constraint": report.constraint().map(|constraint| constraint.name()),
+        "constraint": report.constraint().map(Constraint::name),
         "request": request(&report.request),
         "answer": explanation.answer,
         "refused_by": explanation.refused_by.map(|refusal| {
@@ -64,7 +65,7 @@ fn request(request: &LoggedRequest) -> Value {
 }
 
 fn place(place: Place) -> Value {
-    json!({ "node": place.node.map(NodeId::get), "kind": place.kind.map(|kind| kind.name()) })
+    json!({ "node": place.node.map(NodeId::get), "kind": place.kind.map(LoggedKind::name) })
 }
 
 fn remedy(remedy: &zonal_machine::log::Remedy) -> Value {
