@@ -62,8 +62,8 @@ struct RecordArgs {
     #[command(flatten)]
     force: ForceArg,
 
-    /// Size of each CPU's ring buffer, from 64 KiB to 1 GiB [default: 16 MiB, or less if all of them would take more
-    /// than 1/32 of the memory]
+    /// Size of each CPU's ring buffer, from 64 KiB to 1 GiB [default: 16 MiB, or less if all buffers would exceed
+    /// 1/32 of the memory]
     #[arg(long, value_name = "KB", value_parser = clap::value_parser!(u64).range(64..=1 << 20))]
     buffer_kb: Option<u64>,
 

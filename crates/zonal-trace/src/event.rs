@@ -46,7 +46,7 @@ pub struct Event {
     pub action: Action,
 }
 
-/// What happened. The names of tracepoints are those of the group `kmem`.
+/// What happened. Tracepoints are named as in the group `kmem`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Action {
     /// `mm_page_alloc`: a request was served or failed.
@@ -191,7 +191,7 @@ impl Kind {
         self as usize
     }
 
-    /// Returns the tracepoint's name, and a name of ours for kinds that are no tracepoint of the page allocator.
+    /// Returns the tracepoint's name, and our own name for kinds that are no page-allocator tracepoint.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -89,9 +89,9 @@ pub struct Trailer {
     pub ended_ns: u64,
     /// Each CPU's events, in the order of [`Header::cpus`].
     pub cpus: Vec<CpuTotals>,
-    /// The number of events of each kind, in the order of [`Kind::ALL`].
+    /// Event counts by kind, in the order of [`Kind::ALL`].
     pub kinds: [u64; Kind::COUNT],
-    /// Records of the kernel that were no event of ours or malformed.
+    /// Kernel records that were malformed or no event of ours.
     pub skipped: u64,
     /// The exit code of the command, if one ran to its end.
     pub command_status: Option<i32>,

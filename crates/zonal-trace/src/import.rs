@@ -32,8 +32,8 @@ const NEEDED: &str =
 /// Imports a perf.data file. Returns the trailer of the trace and its size.
 ///
 /// # Errors
-/// [`TraceError::Read`] for a file that cannot be read, [`TraceError::Import`] for one that is not of perf or has no
-/// events of the page allocator, and the errors of writing. After an error there is no file.
+/// [`TraceError::Read`] for a file that cannot be read, [`TraceError::Import`] for one that perf did not write or that has no
+/// page-allocator events, and the errors of writing. After an error there is no file.
 pub fn import(from: &Path, to: &Path, replace: Replace) -> Result<(Trailer, u64), TraceError> {
     let origin = from.display().to_string();
     input::stream(from).map_err(|source| TraceError::Read { origin: origin.clone(), source })?;
@@ -139,7 +139,7 @@ impl Import {
         }
     }
 
-    /// Returns the layout of a sample's records, if it is of a tracepoint of ours.
+    /// Returns the layout of a sample's records, if the trace records its tracepoint.
     fn layout(&mut self, info: &PerfSampleEventInfo<'_>) -> Result<Option<&Layout>, Problem> {
         let Some(format) = info.format() else { return Ok(None) };
         if !self.layouts.contains_key(&format.id()) {

@@ -1,7 +1,7 @@
 //! Traces of the Linux page allocator: recording, a file format, import, export, and summaries.
 //!
-//! [`record`] enables the kernel's tracepoints of the page allocator in a tracefs instance of its own and writes their
-//! events to a file; [`import`] makes the same kind of file from one of perf. [`info`] says what a trace holds, and
+//! [`record`] enables the kernel's page-allocator tracepoints in its own tracefs instance and writes their
+//! events to a file; [`import`] makes the same kind of file from a perf.data file. [`info`] says what a trace holds, and
 //! [`export()`] writes it for other programs. `docs/trace-format.md` describes the file.
 //!
 //! # Reading a trace
@@ -12,8 +12,8 @@
 //! in which they happened there. A trace whose recorder was killed ends with [`TraceError::Cut`], after all events that
 //! it holds. [`Action::Lost`] marks places where events are missing.
 //!
-//! A reader holds one unpacked block of each CPU, about 100 KiB, and the packed blocks of the last quarter of a second of
-//! recording, at most 64 MiB. It reads the file once, from the beginning to the end. The same file gives the same
+//! A reader holds one unpacked block of each CPU, about 100 KiB, and the packed blocks that the last quarter second of
+//! recording gave, at most 64 MiB. It reads the file once, from the beginning to the end. The same file gives the same
 //! events in the same order.
 //!
 //! ```

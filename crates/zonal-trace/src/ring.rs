@@ -23,7 +23,7 @@ pub(crate) struct PageLayout {
 const MISSED: u64 = 1 << 31;
 const MISSED_STORED: u64 = 1 << 30;
 
-/// Kinds of records, which have at most 28 words of data or one of these numbers.
+/// Kinds of records, which have at most 28 data words, or one of these numbers.
 const PADDING: u32 = 29;
 const TIME_EXTEND: u32 = 30;
 const TIME_STAMP: u32 = 31;
@@ -35,7 +35,7 @@ const STAMP_BITS: u32 = 59;
 const PAGE_BYTES_MAX: usize = 4 << 20;
 
 impl PageLayout {
-    /// The layout of 64-bit kernels with pages of 4 KiB, for tests.
+    /// The layout of 64-bit kernels with 4 KiB pages, for tests.
     #[cfg(test)]
     pub(crate) const USUAL: Self = Self { commit_at: 8, commit_bytes: 8, data_at: 16, bytes: 4096 };
 

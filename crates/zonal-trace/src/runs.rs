@@ -1,7 +1,7 @@
 //! Refills and drains: events that belong together because they happened under one hold of a zone's lock.
 //!
-//! A refill is reported block by block, and so is a drain. Events of the same thread and CPU without another event of a
-//! request or a free between them are one run. A run may have several holds of the lock, which traces do not show.
+//! A refill is reported block by block, and so is a drain. Events of the same thread and CPU are one run if no event
+//! from a request or a free lies between them. A run may have several holds of the lock, which traces do not show.
 //!
 //! Related files: `info/` counts runs, and `export/perfetto.rs` draws them.
 
@@ -65,7 +65,7 @@ impl Runs {
         Self(vec![Cpu::default(); cpus])
     }
 
-    /// Takes an event of the CPU at `place` among those of the trace.
+    /// Takes an event. `place` is its CPU's place in the trace.
     pub fn take(&mut self, place: usize, event: &Event) -> Noticed {
         let cpu = &mut self.0[place];
         let kind = match &event.action {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::event::{Action, Event, Tid};
 use crate::header::Header;
 
-/// The names of threads at the moment of the last event taken.
+/// The names of threads when the last taken event happened.
 #[derive(Clone, Debug)]
 pub struct Threads {
     names: HashMap<Tid, Arc<str>>,

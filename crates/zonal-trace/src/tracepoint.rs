@@ -296,7 +296,7 @@ impl Layouts {
         Ok(())
     }
 
-    /// Returns the thread and the action of a record of this machine.
+    /// Returns a record's thread and action. The record is in this machine's byte order.
     pub(crate) fn read(&self, record: &[u8]) -> Option<(Tid, Action)> {
         let id = u16::from_ne_bytes(*record.first_chunk()?);
         self.0.get(usize::from(id))?.as_ref()?.read(record)

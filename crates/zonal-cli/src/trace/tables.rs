@@ -191,7 +191,7 @@ fn lifetimes(info: &Info) -> TableOf {
     });
     let columns = [("freed within", Numbers), ("frees", Numbers), ("all up to here", Numbers)];
     let mut table = table("Lifetimes", &columns, Vec::new());
-    // The number of classes has a bound of its own.
+    // The number of classes has its own bound.
     table.rows = rows.collect();
     table
 }

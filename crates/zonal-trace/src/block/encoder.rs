@@ -122,7 +122,7 @@ impl BlockEncoder {
         self.events
     }
 
-    /// Returns the moment of the first of these events.
+    /// Returns when the first such event happened.
     #[must_use]
     pub const fn first(&self) -> Option<Moment> {
         self.first

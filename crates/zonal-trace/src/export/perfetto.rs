@@ -5,7 +5,7 @@
 //! with what `/proc/zoneinfo` said at the start; what traces do not show, such as frames isolated for compaction, is
 //! missing in them.
 //!
-//! Source of the numbers of fields: `protos/perfetto/trace/` of <https://github.com/google/perfetto>. Related files:
+//! Source of the field numbers: `protos/perfetto/trace/` of <https://github.com/google/perfetto>. Related files:
 //! `export/protobuf.rs` encodes the messages.
 
 use std::collections::HashMap;
@@ -59,7 +59,7 @@ const COUNTER_CHANGE: u64 = 4;
 const OUR_SEQUENCE: u64 = 1;
 /// Time between two values of a counter.
 const COUNTER_EVERY_NS: u64 = 1_000_000;
-/// The largest number of names with a counter of their own.
+/// The most names that have their own counter.
 const NAMES_MAX: usize = 256;
 
 /// A track by its number.
@@ -100,7 +100,7 @@ pub(super) struct Tracks<W> {
     latest: Moment,
 }
 
-/// The order of huge pages of 2 MiB, which pagesets have too.
+/// The order of a 2 MiB huge page, which pagesets have too.
 const HUGE: u8 = 9;
 
 impl<W: Write> Tracks<W> {
@@ -305,7 +305,7 @@ fn named(migratetype: Migratetype) -> String {
     migratetype.name().map_or_else(|| format!("migratetype {}", migratetype.0), str::to_owned)
 }
 
-/// Returns the free frames of each zone in a text of `/proc/zoneinfo`, by node and kind.
+/// Returns each zone's free frames from a text of `/proc/zoneinfo`, by node and kind.
 fn free_frames(zoneinfo: &str) -> HashMap<(u16, String), i64> {
     let mut found = HashMap::new();
     let mut zone = None;

@@ -1,6 +1,6 @@
 //! The file: a line with the version, and then records with a checksum that also covers the record before.
 //!
-//! A record is a kind, a length, the contents, and a checksum of these and of the previous record's checksum. A record
+//! A record is a kind, a length, the contents, and a checksum over these and the previous checksum. A record
 //! that is missing, repeated or moved is therefore found. The first record is the header, and the last the
 //! trailer, without which a trace is cut off. `docs/trace-format.md` describes the bytes.
 //!
@@ -51,5 +51,5 @@ const DOCUMENT_BYTES_MAX: usize = 512 << 20;
 /// The largest header or trailer in the file.
 const PACKED_DOCUMENT_BYTES_MAX: usize = 64 << 20;
 
-/// Bytes of blocks between two records of kind [`RecordKind::Complete`]. A reader holds them.
+/// The most block bytes between two [`RecordKind::Complete`] records. A reader holds them.
 const WAITING_BYTES_MAX: usize = 64 << 20;

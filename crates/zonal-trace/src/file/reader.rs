@@ -1,4 +1,4 @@
-//! Reads traces: an iterator over the events of all CPUs in the order of their moments.
+//! Reads traces: an iterator over the events of all CPUs, merged by time.
 //!
 //! A reader holds one unpacked block of each CPU, and the packed blocks that follow until the next record that says up to
 //! which moment all blocks are there.
@@ -36,7 +36,7 @@ struct Cpu {
 
 /// Reads a trace.
 ///
-/// As an iterator it returns the events of all CPUs in the order of their moments, and those of equal moments by CPU. An
+/// As an iterator it returns the events of all CPUs, merged by time, and those of equal moments by CPU. An
 /// event that its CPU delivered more than a moment late comes late, which [`TraceReader::late`] counts. After the last
 /// event of a complete trace, [`TraceReader::trailer`] has the trailer; a trace that is cut off or damaged ends with an
 /// error instead.

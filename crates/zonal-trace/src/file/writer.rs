@@ -79,7 +79,7 @@ impl<W: Write> TraceWriter<W> {
         self.waiting > WAITING_BYTES_MAX / 2
     }
 
-    /// Adds an event. The events of all CPUs must come in the order of their moments.
+    /// Adds an event. The events of all CPUs must come ordered by time.
     ///
     /// # Errors
     /// The errors of [`TraceWriter::block`].

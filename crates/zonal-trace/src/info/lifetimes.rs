@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use serde::Serialize;
 use zonal::units::{Moment, Order, Pfn};
 
-/// The number of classes of lifetimes. Class n has those below 2^n ns, and the last one all others.
+/// The number of lifetime classes. Class n has those below 2^n ns, and the last one all others.
 const CLASSES: usize = 48;
 
 /// The largest order that is looked for around a frame which was freed alone.
@@ -21,7 +21,7 @@ const ORDER_MAX: u8 = 10;
 pub struct Lifetimes {
     /// Blocks that were freed as they were allocated.
     pub whole: u64,
-    /// Frees of a part of a block.
+    /// Frees of less than a whole block.
     pub partial: u64,
     /// Frees of blocks that were allocated before the trace began, or whose events were lost.
     pub earlier: u64,

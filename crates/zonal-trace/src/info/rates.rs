@@ -83,7 +83,7 @@ pub struct HotSpot {
     pub events_per_second: f64,
     /// The same, as a multiple of the average.
     pub times_average: f64,
-    /// The name of the threads that most of these events belong to, if there is one.
+    /// The thread name that most events here belong to, if there is one.
     pub name: Option<String>,
 }
 

@@ -66,11 +66,11 @@ pub struct Recorded {
     pub bytes: u64,
     /// How the command ended; `None` without a command, or if it did not end after an interrupt.
     pub status: Option<ExitStatus>,
-    /// The number of instances of killed recorders that were removed.
+    /// How many instances were removed that killed recorders had left.
     pub cleaned: usize,
 }
 
-/// Returns the default size of each CPU's ring buffer in KiB: 16 MiB, or less if all of them would be more than 1/32 of the
+/// Returns the default size of each CPU's ring buffer in KiB: 16 MiB, or less if all buffers would exceed 1/32 of the
 /// memory.
 #[must_use]
 pub fn default_buffer_kib(memory_kib: u64, cpus: u64) -> u64 {
@@ -80,7 +80,7 @@ pub fn default_buffer_kib(memory_kib: u64, cpus: u64) -> u64 {
 /// Records until the command ends, the time is over, or `interrupted` is set.
 ///
 /// # Errors
-/// The errors of tracefs, of the command and of the file. After an error there is no file, and nothing is left in tracefs.
+/// Errors from tracefs, the command and the file. After an error there is no file, and nothing is left in tracefs.
 pub fn record(options: &RecordOptions<'_>, interrupted: &AtomicBool) -> Result<Recorded, TraceError> {
     let tracefs = Tracefs::find()?;
     let cleaned = tracefs.clean();

@@ -1,8 +1,8 @@
 //! tracefs: where it is mounted, and an instance of our own in it.
 //!
-//! An instance has its own ring buffers and enabled events, so recording changes nothing for other users of tracing. The
-//! name of an instance has the id of the process that made it and when that process began, so the next recorder
-//! recognises what a killed one left. The kernel refuses to remove an instance whose files are open.
+//! An instance has its own ring buffers and enabled events, so recording changes nothing for other users of tracing. An
+//! instance's name has its recorder's process id and when that process began, so the next recorder recognises what a killed
+//! one left. The kernel refuses to remove an instance whose files are open.
 //!
 //! Related files: `record/mod.rs` records with an instance.
 
@@ -74,13 +74,13 @@ fn mounted(mounts: &str) -> Option<PathBuf> {
     mounts.lines().find_map(place)
 }
 
-/// Replaces the escapes of spaces, tabs, line breaks and backslashes in a path of a list of mounts.
+/// Replaces the escapes of spaces, tabs, line breaks and backslashes in a mount list's path.
 fn unescaped(path: &str) -> PathBuf {
     let escapes = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
     escapes.iter().fold(path.to_owned(), |path, (escape, letter)| path.replace(escape, letter)).into()
 }
 
-/// Returns the process and the moment of its beginning in the name of an instance.
+/// Returns the process id in an instance's name, and when that process began.
 fn owner(name: &str) -> Option<(u32, u64)> {
     let (process, began) = name.strip_prefix(PREFIX)?.split_once('-')?;
     Some((process.parse().ok()?, began.parse().ok()?))
