@@ -275,6 +275,7 @@ fn documents_with_paths_that_are_not_utf_8() {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../zonal-lab/tests/data");
     let experiment = data.join("small.toml");
     let experiment = experiment.to_str().unwrap();
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../zonal-trace/tests/data/small.trace");
     let pool = zonal_linux::Pool::builder().size(32 << 20).fake_nodes(1).build().unwrap();
     let short = ["pair", "--pool", "16MiB", "--seconds", "0.01", "--threads", "1"];
     let mut checked = Vec::new();
@@ -288,6 +289,7 @@ fn documents_with_paths_that_are_not_utf_8() {
             let at = folder.path().join(OsStr::from_bytes(b"a\xff"));
             let mut published = None;
             match way {
+                "reads" if path.command == ["trace", "info"] => drop(fs::copy(trace, &at).unwrap()),
                 "reads" => drop(fs::copy(data.join("small.json"), &at).unwrap()),
                 "tree" => {
                     let zone = "Node 0, zone Normal\n pages free 70\n spanned 90\n present 90\n managed 90\n";
@@ -303,6 +305,7 @@ fn documents_with_paths_that_are_not_utf_8() {
                 ["set"] => &[&["stat_interval=3"]],
                 ["top"] => &[&["--interval", "0.1"]],
                 ["machine"] if way == "writes" => &[&["--preset", "desktop"]],
+                ["trace", "info"] if way == "writes" => &[&[trace]],
                 ["lab", ..] if way == "writes" => &[&[experiment, "--case", "case=one"]],
                 _ => &[],
             };
@@ -324,7 +327,7 @@ fn documents_with_paths_that_are_not_utf_8() {
             checked.push(path.command.join(" "));
         }
     }
-    for command in ["bench", "explain", "lab run", "machine", "run", "set", "settings", "top"] {
+    for command in ["bench", "explain", "lab run", "machine", "run", "set", "settings", "top", "trace info"] {
         assert!(checked.iter().any(|other| other == command), "{command}: {checked:?}");
     }
 }

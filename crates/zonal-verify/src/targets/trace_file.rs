@@ -27,7 +27,7 @@ fn check(data: &[u8]) {
     };
     let mut events: Vec<Event> = Vec::new();
     let mut error = None;
-    while let Some(next) = reader.next() {
+    for next in reader.by_ref() {
         match next {
             Ok(event) => events.push(event),
             Err(found) => error = Some(found),
