@@ -55,7 +55,7 @@ use crate::platform::Platform;
 use crate::platform::cpu_local::CpuLocal;
 use crate::platform::pageset_slot::{PagesetSlot, Popped, Push};
 use crate::platform::pageset_word::POP_STEPS;
-use crate::request::policy::RequestPolicy;
+use crate::request::policy::{RequestPolicy, Turn};
 use crate::request::{Block, Request, RequestFlags};
 use crate::rules::watermarks::Watermark;
 use crate::units::{Order, Pfn};
@@ -266,7 +266,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Serves a request that the pagesets of the current CPU cannot serve.
     #[cold]
     fn alloc_slow(&self, request: &Request<'_>) -> Result<Block, AllocError> {
-        self.serve(request, &self.resolve(request)?)
+        self.serve(request, &self.resolve(request, Turn::Next)?)
     }
 
     /// Pushes a frame of the slot's zone onto the CPU's slot: route and push in one.

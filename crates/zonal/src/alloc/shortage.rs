@@ -7,10 +7,10 @@ use crate::Allocator;
 use crate::error::{AllocError, Shortage, Verdict, VerdictCounts, ZoneShortage};
 use crate::pageset::state::MachineState;
 use crate::platform::Platform;
+use crate::platform::steps::Outcome;
 use crate::request::Request;
 use crate::request::context::AllocContext;
 use crate::request::policy::Turn;
-use crate::request::steps::Outcome;
 use crate::rules::watermarks::{Urgency, Watermark};
 use crate::units::PageCount;
 use crate::zone::Zone;
@@ -28,7 +28,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         request: &Request<'_>,
         mut sink: impl FnMut(ZoneShortage),
     ) -> Result<(), AllocError> {
-        let context = self.state.resolve_in_turn(request, Turn::Last)?;
+        let context = self.state.resolve(request, Turn::Last)?;
         let zones = self.state.zones.iter().filter(|zone| context.allows(zone));
         zones.for_each(|zone| sink(self.state.zone_shortage(zone, &context)));
         Ok(())

@@ -13,10 +13,11 @@ use crate::error::AllocError;
 use crate::node_mask::NodeMask;
 use crate::pageset::state::MachineState;
 use crate::platform::Platform;
+use crate::platform::steps::Step;
 use crate::platform::tracepoint::Tracepoint;
 use crate::reclaim::{IDLE_ROUNDS, TARGET_MIN, reclaim_target};
 use crate::request::context::AllocContext;
-use crate::request::steps::Step;
+use crate::request::policy::Turn;
 use crate::request::{Block, Request};
 use crate::rules::watermarks::Watermark;
 use crate::units::PageCount;
@@ -47,9 +48,10 @@ impl<'m, P: Platform> MachineState<'m, P> {
         request: &Request<'_>,
         context: &AllocContext<'_>,
     ) -> Result<Block, AllocError> {
-        let block = self.find(context).ok_or_else(|| self.failure(context))?;
+        let count = context.placement.map_or(context.order.pages(), |placement| placement.count);
+        let find = |context: &AllocContext<'_>| self.find(context).map(|block| (block.zone, block));
+        let block = self.recorded(context, count, find).ok_or_else(|| self.failure(context))?;
         if self.zeroes(request) {
-            let count = context.placement.map_or(context.order.pages(), |placement| placement.count);
             self.zero(block.first, count);
         }
         Ok(block)
@@ -66,22 +68,17 @@ impl<'m, P: Platform> MachineState<'m, P> {
             return Err(AllocError::Reentered);
         }
         self.finish_own_frees();
-        if self.faults != Faults::None && self.is_refused() {
-            return Err(self.refuse(request));
+        if self.faults == Faults::None { Ok(()) } else { self.refuse(request) }
+    }
+
+    /// Fails a request as if no allowed zone could serve it, if fault injection refuses it.
+    #[cold]
+    fn refuse(&self, request: &Request<'_>) -> Result<(), AllocError> {
+        if !self.faults.refuse(self.shared.next_request()) {
+            return Ok(());
         }
-        Ok(())
-    }
-
-    /// Whether fault injection refuses this request.
-    #[cold]
-    fn is_refused(&self) -> bool {
-        self.faults.refuse(self.shared.next_request())
-    }
-
-    /// Fails a request as if no allowed zone could serve it.
-    #[cold]
-    fn refuse(&self, request: &Request<'_>) -> AllocError {
-        self.resolve(request).map_or_else(|error| error, |context| self.failure(&context))
+        let context = self.resolve(request, Turn::Next)?;
+        self.recorded(&context, context.order.pages(), |_| None).ok_or_else(|| self.failure(&context))
     }
 
     /// Finds a block. An explanation (`explain/walk.rs`) follows the same steps up to reclaim.

@@ -2,7 +2,7 @@
 //!
 //! Both report their steps to the observer in their context, which ordinary requests do not have. An explanation
 //! runs the scans of a request with steps that change nothing. Related files: `explain/walk.rs` runs these scans,
-//! `request/steps.rs` defines the steps, `alloc/scan.rs` and `alloc/slow.rs` report those of real requests.
+//! `platform/steps.rs` defines the steps, `alloc/scan.rs` and `alloc/slow.rs` report those of real requests.
 
 mod walk;
 
@@ -11,8 +11,8 @@ use core::cell::RefCell;
 use crate::Allocator;
 use crate::error::AllocError;
 use crate::platform::Platform;
+pub use crate::platform::steps::{Exclusion, Outcome, ReclaimStep, Step, ZoneName};
 use crate::request::policy::Turn;
-pub use crate::request::steps::{Exclusion, Outcome, ReclaimStep, Step, ZoneName};
 use crate::request::{Block, Request};
 
 impl<'m, P: Platform> Allocator<'m, P> {
@@ -51,7 +51,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         request: &Request<'_>,
         mut each: impl FnMut(Step),
     ) -> Result<Option<ZoneName>, AllocError> {
-        let mut context = self.state.resolve_in_turn(request, Turn::Upcoming)?;
+        let mut context = self.state.resolve(request, Turn::Upcoming)?;
         if let Some(zone) = self.state.zone_without_scan(request) {
             each(Step::Near(ZoneName::of(zone)));
             return Ok(Some(ZoneName::of(zone)));
@@ -100,7 +100,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         let each = RefCell::new(each);
         let observer = |step| (each.borrow_mut())(step);
-        let mut context = self.state.resolve(request)?;
+        let mut context = self.state.resolve(request, Turn::Next)?;
         context.observer = Some(&observer);
         self.state.serve(request, &context)
     }

@@ -5,8 +5,8 @@
 
 use crate::pageset::state::MachineState;
 use crate::platform::Platform;
+use crate::platform::steps::{Step, ZoneName};
 use crate::request::context::AllocContext;
-use crate::request::steps::{Step, ZoneName};
 use crate::rules::watermarks::Watermark;
 use crate::zonelist::full_cache::BitsCopy;
 

@@ -16,6 +16,8 @@ pub mod pageset_slot;
 pub(crate) mod pageset_word;
 pub mod pressure;
 pub mod reclaimer;
+pub mod recorder;
+pub(crate) mod steps;
 pub mod tracepoint;
 pub mod whole_words;
 
@@ -25,6 +27,7 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::platform::cpu_local::CpuLocal;
 use crate::platform::pressure::PressureEvent;
+use crate::platform::recorder::Recorder;
 use crate::platform::tracepoint::Tracepoint;
 use crate::units::{CpuId, Moment, NodeId, PageCount, Pfn};
 use reclaimer::{NoReclaimer, Reclaimer};
@@ -323,6 +326,15 @@ pub trait Platform: Send + Sync {
     /// serves. The default does nothing, and compiles to nothing.
     #[inline(always)]
     fn trace(&self, _point: Tracepoint) {}
+
+    /// Returns the recorder of requests, if one is to receive the next request that needs the slow path.
+    ///
+    /// The default, `None`, compiles to nothing. With a recorder, such a request costs what
+    /// [`Allocator::alloc_explained`](crate::Allocator::alloc_explained) costs; no other request calls this method.
+    #[inline(always)]
+    fn recorder(&self) -> Option<&dyn Recorder> {
+        None
+    }
 
     /// Returns the reclaimer, which the allocator calls when free frames run short.
     fn reclaimer(&self) -> &dyn Reclaimer {

@@ -17,6 +17,7 @@ use crate::platform::Platform;
 use crate::request::FrameRun;
 use crate::request::Request;
 use crate::request::context::AllocContext;
+use crate::request::policy::Turn;
 use crate::rules::watermarks::{Urgency, Watermark};
 use crate::units::{Order, PageCount, PageKind, Pfn, ZoneId};
 use crate::zone::Zone;
@@ -98,16 +99,20 @@ impl<'m, P: Platform> Allocator<'m, P> {
             return Err(AllocError::Count { count, max: PageCount::new(u64::MAX) });
         }
         self.state.may_begin(request)?;
-        let context = self.state.resolve(request)?;
-        let frames = self.state.find_frames(&context, count).or_else(|| {
-            self.state.drain_allowed(&context);
-            self.state.find_frames(&context, count)
-        });
-        let frames = frames.or_else(|| match self.state.reclaim_run(&context, count) {
-            Ok(frames) => Some(frames),
-            Err(PageCount::ZERO) => None,
-            Err(_) => self.state.find_frames(&context, count), // frames that were freed outside the range may suffice
-        });
+        let context = self.state.resolve(request, Turn::Next)?;
+        let find = |context: &AllocContext<'_>| {
+            let frames = self.state.find_frames(context, count).or_else(|| {
+                self.state.drain_allowed(context);
+                self.state.find_frames(context, count)
+            });
+            let frames = frames.or_else(|| match self.state.reclaim_run(context, count) {
+                Ok(frames) => Some(frames),
+                Err(PageCount::ZERO) => None,
+                Err(_) => self.state.find_frames(context, count), // frames that were freed outside the range may suffice
+            });
+            frames.map(|frames| (frames.zone, frames))
+        };
+        let frames = self.state.recorded(&context, count, find);
         let frames = frames.ok_or_else(|| self.state.not_contiguous(&context, count))?;
         self.state.count_contiguous(&context, frames.zone);
         if self.state.zeroes(request) {

@@ -10,6 +10,7 @@ use crate::machine::FrameRange;
 use crate::pageset::state::MachineState;
 use crate::platform::Platform;
 use crate::request::context::Placement;
+use crate::request::policy::Turn;
 use crate::request::{Block, FrameRun, Request};
 use crate::units::{Order, PageCount, Pfn};
 use crate::zone::Zone;
@@ -120,7 +121,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Allocates at most as many frames as a block of the request's order has, without pagesets.
     fn serve_run(&self, request: &Request<'_>, count: PageCount) -> Result<Block, AllocError> {
         self.may_begin(request)?;
-        let mut context = self.resolve(request)?;
+        let mut context = self.resolve(request, Turn::Next)?;
         context.placement = Some(Placement { count, below: request.address_limit() });
         self.serve(request, &context)
     }

@@ -11,11 +11,12 @@ use crate::error::AllocError;
 use crate::node_mask::NodeMask;
 use crate::pageset::state::MachineState;
 use crate::platform::Platform;
+use crate::platform::recorder::SlowRequest;
+use crate::platform::steps::{Exclusion, Step};
 use crate::request::policy::{Mode, Turn};
-use crate::request::steps::{Exclusion, Step};
 use crate::request::{PageKind, Request};
 use crate::rules::watermarks::Urgency;
-use crate::units::{NodeId, Order, PageCount, Pfn, ZoneKind};
+use crate::units::{NodeId, Order, PageCount, Pfn, ZoneId, ZoneKind};
 use crate::zone::{CpuInfo, Zone};
 use crate::zonelist::allowed_nodes::AllowedNodes;
 
@@ -130,13 +131,8 @@ impl<'r> AllocContext<'r> {
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
-    /// Resolves a request and uses the next turn of its policy.
-    pub(crate) fn resolve<'r>(&self, request: &Request<'r>) -> Result<AllocContext<'r>, AllocError> {
-        self.resolve_in_turn(request, Turn::Next)
-    }
-
     /// Resolves a request with the given turn of its policy.
-    pub(crate) fn resolve_in_turn<'r>(
+    pub(crate) fn resolve<'r>(
         &self,
         request: &Request<'r>,
         turn: Turn,
@@ -177,6 +173,44 @@ impl<'m, P: Platform> MachineState<'m, P> {
             self.constrain(&mut context, request, turn)?;
         }
         Ok(context)
+    }
+
+    /// Finds `frames` frames for a request with `find`, which returns them with their zone, and passes the request and its
+    /// steps to the platform's recorder, if there is one.
+    pub(crate) fn recorded<T>(
+        &self,
+        context: &AllocContext<'_>,
+        frames: PageCount,
+        find: impl FnOnce(&AllocContext<'_>) -> Option<(ZoneId, T)>,
+    ) -> Option<T> {
+        let (mut find, mut found) = (Some(find), None);
+        if let Some(recorder) = self.platform.recorder() {
+            let request = SlowRequest {
+                cpu: context.cpu.map_or(self.platform.current_cpu(), |cpu| cpu.id),
+                node: self.nodes[context.target].id,
+                preferred: self.find_in_zones(context, Some).map(|zone| zone.node_id),
+                order: context.order,
+                frames,
+                kind: context.kind,
+                urgency: context.urgency,
+                zone_limit: context.limit,
+                may_reclaim: context.may_reclaim,
+            };
+            recorder.record(&request, &mut |observer| {
+                let both = |step| {
+                    context.report(step);
+                    observer(step);
+                };
+                let ranges_ignored = Cell::new(false);
+                let observed = AllocContext { observer: Some(&both), ranges_ignored, ..*context };
+                let served = find.take()?(&observed);
+                context.ranges_ignored.set(observed.ranges_ignored.get());
+                let (zone, frames) = served?;
+                found = Some(frames);
+                Some(zone)
+            });
+        }
+        found.or_else(|| Some(find.take()?(context)?.1))
     }
 
     /// Whether the block for this request must be zeroed.

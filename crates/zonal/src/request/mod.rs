@@ -7,7 +7,6 @@
 
 pub(crate) mod context;
 pub mod policy;
-pub(crate) mod steps;
 
 use crate::machine::FrameRange;
 use crate::node_mask::NodeMask;

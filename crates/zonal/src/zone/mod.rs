@@ -30,6 +30,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::machine::FrameRange;
 use crate::platform::cells::copy_view;
 use crate::platform::lock::Held;
+use crate::platform::steps::ZoneName;
 use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_limits::PagesetLimits;
 use crate::rules::pageset_tuning::CpuLocality;
@@ -105,6 +106,13 @@ pub(crate) struct Zone<'m, P: Platform> {
 }
 
 copy_view!(Zone);
+
+impl ZoneName {
+    /// Returns the name of `zone`.
+    pub(crate) fn of<P: Platform>(zone: &Zone<'_, P>) -> Self {
+        Self { id: zone.id, node: zone.node_id, kind: zone.kind }
+    }
+}
 
 // Loads of rules are relaxed throughout, because each value is independent and an old value was correct a moment ago.
 impl<'m, P: Platform> Zone<'m, P> {

@@ -9,4 +9,5 @@ mod own_clock;
 mod own_cpu_ids;
 mod page_sizes;
 mod pinned_cpus;
+mod recorder;
 mod tracepoints;

@@ -1,14 +1,13 @@
 //! The steps of a request, as plain data: which zones it tries, why each of them does not serve, and what comes next.
 //!
-//! Related files: `explain/mod.rs` produces the steps, from a real request or without allocating.
+//! Related files: `explain/mod.rs` produces the steps, from a real request or without allocating, and
+//! `platform/recorder.rs` passes them to the embedder.
 
 use core::fmt;
 
-use crate::platform::Platform;
 use crate::rules::watermarks::Watermark;
 pub use crate::rules::zonelist_cache::ReclaimStep;
 use crate::units::{NodeId, PageCount, ZoneId, ZoneKind};
-use crate::zone::Zone;
 
 /// One step of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -97,13 +96,6 @@ pub enum Exclusion {
     Node,
     /// No block of the zone ends below the address limit.
     AddressLimit,
-}
-
-impl ZoneName {
-    /// Returns the name of `zone`.
-    pub(crate) fn of<P: Platform>(zone: &Zone<'_, P>) -> Self {
-        Self { id: zone.id, node: zone.node_id, kind: zone.kind }
-    }
 }
 
 impl fmt::Display for ZoneName {
