@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use zonal::platform::pressure::PressureEvent;
 use zonal::platform::reclaimer::Reclaimer;
+use zonal::platform::recorder::Recorder;
 use zonal::platform::tracepoint::Tracepoint;
 use zonal::platform::whole_words::{Direction, WORD_FRAMES};
 use zonal::platform::{FrameContents, Platform, ZeroedCells};
@@ -21,6 +22,7 @@ use super::emit::PendingChanges;
 use super::key::PoolKey;
 use super::listeners::Listeners;
 use super::probes;
+use super::recent::RecentRequests;
 use super::reclaimers::{self, Reclaimers};
 use crate::memory::zones::PoolMemory;
 use crate::sequences::Sequences;
@@ -56,6 +58,7 @@ pub struct LinuxPlatform {
     pub(super) reclaimers: Reclaimers,
     pub(super) listeners: Listeners,
     pub(super) changes: PendingChanges,
+    pub(super) recent: RecentRequests,
     pub(super) wakes: WakeBoard,
     /// Counts which of the pool's threads work in the pool and which are in reclaimers.
     pub(super) presence: Arc<Presence>,
@@ -137,6 +140,11 @@ impl Platform for LinuxPlatform {
         probes::pass(self.key, point);
     }
 
+    #[inline]
+    fn recorder(&self) -> Option<&dyn Recorder> {
+        self.recent.recorder()
+    }
+
     fn reclaimer(&self) -> &dyn Reclaimer {
         &self.reclaimers
     }
@@ -172,6 +180,7 @@ impl LinuxPlatform {
         let presence = Arc::new(Presence::new());
         let mut nodes: Vec<NodeId> = memory.zones().iter().map(|zone| zone.node).collect();
         nodes.dedup();
+        let recent = RecentRequests::new(memory.zones().iter().map(|zone| (zone.node, zone.kind)));
         Self {
             now: AtomicU64::new(0),
             sequences,
@@ -182,6 +191,7 @@ impl LinuxPlatform {
             reclaimers: Reclaimers::new(key, Arc::clone(&presence)),
             listeners: Listeners::new(key, Arc::clone(&presence), nodes.iter().copied()),
             changes: PendingChanges::default(),
+            recent,
             presence,
             wakes: WakeBoard::new(nodes.into_iter()),
         }

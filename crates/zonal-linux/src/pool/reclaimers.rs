@@ -48,6 +48,9 @@ impl Reclaimers {
 impl Reclaimer for Reclaimers {
     fn count(&self, request: &ReclaimRequest) -> PageCount {
         let entries = self.list.entries().unwrap_or_default();
+        if CALLS_NONE.get() && !entries.is_empty() {
+            return PageCount::new(u64::MAX);
+        }
         let counts = entries.iter().map(|entry| self.guarded(entry, |one| one.count(request)).get());
         PageCount::new(counts.fold(0, u64::saturating_add))
     }
@@ -82,6 +85,18 @@ thread_local! {
     static RECLAIMING: Cell<[Option<PoolKey>; NESTED_MOST]> = const { Cell::new([None; NESTED_MOST]) };
     /// Pool that started this thread.
     static POOL_OF_THREAD: Cell<Option<PoolKey>> = const { Cell::new(None) };
+    /// Whether this thread must not call reclaimers, even to count.
+    static CALLS_NONE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `work`, in which this thread calls no reclaimer to count frames: if there is one, it counts as having enough.
+///
+/// `work` must not reclaim.
+pub(super) fn calling_none<R>(work: impl FnOnce() -> R) -> R {
+    let before = CALLS_NONE.replace(true);
+    let result = work();
+    CALLS_NONE.set(before);
+    result
 }
 
 /// Records permanently that the calling thread belongs to pool `key`.

@@ -1,7 +1,7 @@
 //! The requests of the protocol and their answers, as JSON.
 //!
-//! A request is an object with `zonal` (the version) and `request`: `settings`, `set` (with `name` and `value`) or
-//! `snapshot`. An answer is an object with `zonal` and either `error`, a text, or a member with the name of the request.
+//! A request is an object with `zonal` (the version) and `request`: `settings`, `set` (with `name` and `value`),
+//! `snapshot`, `explain` or `recent` (`publish/explain.rs`). An answer is an object with `zonal` and either `error`, a text, or a member with the name of the request.
 //!
 //! The members of a snapshot are `program` (its `pid` and `name`, and the number `pool` of the
 //! pool in it), `page_bytes`, `events`, `nodes`, `zones` and
@@ -16,6 +16,7 @@ use zonal::settings::{Access, Setting};
 use zonal::snapshot::{Events, NodeSnapshot};
 use zonal::units::{MAX_ORDER_LIMIT, NodeId, PageCount};
 
+use super::explain::{explain, program, recent};
 use crate::pool::Pool;
 
 /// Version of the requests and answers.
@@ -51,7 +52,12 @@ fn result(pool: &Pool, request: &[u8]) -> Result<(&'static str, Value), String> 
         Some("settings") => Ok(("settings", settings(pool))),
         Some("set") => set(pool, &request).map(|value| ("set", value)),
         Some("snapshot") => Ok(("snapshot", snapshot(pool))),
-        _ => Err(format!("{} is not a request; requests are settings, set and snapshot", request["request"])),
+        Some("explain") => explain(pool, &request).map(|value| ("explain", value)),
+        Some("recent") => Ok(("recent", recent(pool))),
+        _ => Err(format!(
+            "{} is not a request; requests are settings, set, snapshot, explain and recent",
+            request["request"]
+        )),
     }
 }
 
@@ -146,8 +152,6 @@ pub(super) fn snapshot(pool: &Pool) -> Value {
             "remote_drains": pageset.remote_drains,
         })
     });
-    // The name that the kernel shows; a process may change it.
-    let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
     let accounting = pool.accounting();
     json!({
         "schema": "zonal.snapshot.v1",
@@ -158,7 +162,7 @@ pub(super) fn snapshot(pool: &Pool) -> Value {
             "allocated": accounting.allocated.get(),
         },
         "settings": values(pool),
-        "program": { "pid": std::process::id(), "name": name.trim_end(), "pool": pool.number() },
+        "program": program(pool),
         "page_bytes": pool.page_bytes(),
         "events": events(&pool.events()),
         "nodes": nodes.collect::<Vec<_>>(),

@@ -1,11 +1,12 @@
 //! A pool that publishes itself on a Unix socket, where other programs of the same user read its state and settings.
 //!
 //! A client sends one request as a line of JSON, receives one line, and the connection ends. All members are in
-//! `publish/answer.rs`. One thread serves the clients in turn, each for at most a few seconds, so a client that does not
+//! `publish/answer.rs` and `publish/explain.rs`. One thread serves the clients in turn, each for at most a few seconds, so a client that does not
 //! read or write delays other clients but never the pool.
 
 mod answer;
 mod error;
+mod explain;
 mod server;
 mod socket;
 
@@ -16,7 +17,7 @@ use std::path::Path;
 use std::thread::{self, JoinHandle};
 
 use crate::memory::origin::Origin;
-use crate::pool::Pool;
+use crate::pool::{Pool, Recording};
 use crate::sequences::resident::stays_in_memory;
 use crate::threads::attributes::SignalsBlocked;
 pub use answer::PROTOCOL_VERSION;
@@ -34,6 +35,7 @@ pub struct Publication {
     /// Shut down to stop the thread.
     stop: UnixStream,
     thread: Option<JoinHandle<()>>,
+    _recording: Recording,
     pool: Pool,
 }
 
@@ -41,7 +43,12 @@ impl Pool {
     /// Publishes the pool on a Unix socket at `path`, which only this user and the superuser can use.
     ///
     /// `zonal top --pool PATH` and `zonal serve --pool PATH` show the pool, `zonal settings --pool PATH` its settings, and
-    /// `zonal set --pool PATH NAME=VALUE` changes them.
+    /// `zonal set --pool PATH NAME=VALUE` changes them. `zonal explain --pool PATH` explains a request in its present state.
+    ///
+    /// While it is published, the pool keeps the last 256 requests that failed, stalled in direct reclaim, or were served by
+    /// another node than the preferred one, for `zonal explain --pool PATH --recent`. A request that a pageset serves without
+    /// a refill is not kept.
+    ///
     /// A socket that an ended program left at `path` is replaced. The path must be at most 107 bytes long.
     ///
     /// ```
@@ -71,14 +78,15 @@ impl Pool {
         let listener = socket.listener();
         let (stop, stopped) = UnixStream::pair().map_err(refused)?;
         stays_in_memory();
-        let pool = self.clone();
+        let (pool, recording) = (self.clone(), self.record_requests());
         // A new thread inherits the blocked signals of the thread that starts it.
         let blocked = SignalsBlocked::begin().map_err(refused)?;
         let serve = move || server::serve(&pool, &listener, &stopped);
         let thread = thread::Builder::new().name("zonal-publish".into()).spawn(serve).map_err(refused)?;
         drop(blocked);
         let origin = Origin::here();
-        let published = Publication { origin, socket, stop, thread: Some(thread), pool: self.clone() };
+        let (thread, pool) = (Some(thread), self.clone());
+        let published = Publication { origin, socket, stop, thread, _recording: recording, pool };
         self.report_published(path); // after the thread has an owner, because a subscriber may panic
         Ok(published)
     }
