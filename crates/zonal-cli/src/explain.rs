@@ -2,11 +2,12 @@
 //!
 //! The command builds the allocator that ships over the zones of a described machine, without memory behind them, fills
 //! it, and asks it; with changes to the machine, it asks twice. With `--log` it explains failed requests that a kernel
-//! reported. Related files: `explain/filled.rs` builds and fills the allocator, `explain/render.rs` prints,
-//! `explain/log.rs` explains logs, and `changes.rs` has the changes.
+//! reported. Related files: `explain/filled.rs` builds and fills the allocator, `explain/pool.rs` asks a published pool,
+//! `explain/render.rs` prints, `explain/log.rs` explains logs, and `changes.rs` has the changes.
 
 mod filled;
 mod log;
+mod pool;
 mod render;
 
 use std::path::PathBuf;
@@ -41,7 +42,7 @@ pub(crate) struct ExplainArgs {
     source: Source,
 
     /// Explain the failed requests in a kernel log instead; - reads standard input
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["Source", "node", "order", "policy", "cpuset", "urgency", "fill", "reclaimable", "set", "without", "zonelist_cache", "node_reclaim"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["Source", "recent", "node", "order", "policy", "cpuset", "urgency", "fill", "reclaimable", "set", "without", "zonelist_cache", "node_reclaim"])]
     log: Option<PathBuf>,
 
     /// Node on whose CPU the request is made [default: the first with CPUs]
@@ -84,10 +85,18 @@ pub(crate) struct ExplainArgs {
     #[arg(long, value_name = "MODE", value_parser = node_reclaim_mode)]
     node_reclaim: Option<String>,
 
+    /// Show the last requests of the pool that failed, stalled in direct reclaim, or were served by another node than the
+    /// preferred one, and why
+    #[arg(long, requires = "pool", conflicts_with_all = ["node", "order", "policy", "cpuset", "urgency"])]
+    recent: bool,
+
     /// Print the explanation as one JSON document
     #[arg(long)]
     json: bool,
 }
+
+/// Options that describe or change a machine, which a pool has already.
+const ONLY_MACHINES: [&str; 6] = ["fill", "reclaimable", "set", "without", "zonelist_cache", "node_reclaim"];
 
 /// Where the machine is read from; by default this machine.
 #[derive(Args, Clone, Debug)]
@@ -112,6 +121,10 @@ struct Source {
     /// A file of `zonal capture`: a machine, as full as it was
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
+
+    /// Socket of a program that publishes its pool, which answers for the state that it has now
+    #[arg(long, value_name = "SOCKET", conflicts_with_all = ONLY_MACHINES)]
+    pool: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -160,6 +173,11 @@ fn examples() -> String {
         ),
         ("zonal explain --preset quad-10-12-32 --fill 2=100 --node 2 --without 3", "... and if node 3 left"),
         ("journalctl -k | zonal explain --log -", "OOM kills and failed requests of this boot"),
+        ("zonal explain --pool /tmp/run.zonal --order 9", "a running program, in its present state"),
+        (
+            "zonal explain --pool /tmp/run.zonal --recent",
+            "its requests that failed, stalled or went elsewhere",
+        ),
     ];
     let about = "The allocator that ships answers, over the zones of the machine and without memory behind them. It \
                  has its own defaults and the machine's settings. Free blocks of a known state have their sizes, and \
@@ -210,20 +228,23 @@ fn explain(args: &ExplainArgs) -> Result<(), Failure> {
     if let Some(path) = &args.log {
         return log::explain(path, args.json);
     }
+    if let Some(socket) = &args.source.pool {
+        return if args.recent { pool::recent(args, socket) } else { pool::explain(args, socket) };
+    }
     let subject = subject(&args.source)?;
     let changes = args.changes.clone();
     let changes = changes.and(Setting::ZonelistCache, args.zonelist_cache.as_ref());
     let changes = changes.and(Setting::ZoneReclaimMode, args.node_reclaim.as_ref());
     let before = answer(args, &subject, &Changes::default())?;
     let width = Width::of_output();
-    let explained = |model, explanation| render::Explained { args, model, explanation };
-    let first = explained(&subject.model, &before);
+    let explained = |machine, explanation| render::Explained { args, machine, explanation };
+    let first = explained(&subject.model.name, &before);
     if changes.is_empty() {
         return print(&if args.json { first.json() } else { first.text(width) });
     }
     let changed = Subject { model: changes.machine(&subject.model)?, state: subject.state.clone() };
     let after = answer(args, &changed, &changes)?;
-    let second = explained(&changed.model, &after);
+    let second = explained(&changed.model.name, &after);
     print(&if args.json { first.json_beside(&second) } else { first.text_beside(&second, &changes, width) })
 }
 

@@ -8,6 +8,7 @@ mod common {
 }
 mod bench;
 mod explain;
+mod explain_pool;
 mod hostile_names;
 mod hostile_trees;
 mod lab;

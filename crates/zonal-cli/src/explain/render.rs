@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use zonal::explain::{Outcome, ReclaimStep, Step, ZoneName};
 use zonal::rules::watermarks::Watermark;
 use zonal::units::NodeId;
-use zonal_machine::{Excerpt, MachineModel};
+use zonal_machine::Excerpt;
 
 use super::filled::reclaim_target;
 use super::{ExplainArgs, Explanation, Fill};
@@ -15,7 +15,8 @@ use crate::values::Percent;
 /// An explanation and what it is about.
 pub(super) struct Explained<'a> {
     pub(super) args: &'a ExplainArgs,
-    pub(super) model: &'a MachineModel,
+    /// Name of the machine, or of a program and its pool.
+    pub(super) machine: &'a str,
     pub(super) explanation: &'a Explanation,
 }
 
@@ -55,7 +56,7 @@ impl Explained<'_> {
         let frames = self.args.order.pages();
         format!(
             "{}: a request for {frames} {} from node {}, policy {}",
-            Excerpt::name(&self.model.name),
+            Excerpt::name(self.machine),
             if frames.get() == 1 { "frame" } else { "frames" },
             self.explanation.node,
             self.args.policy,
@@ -64,18 +65,7 @@ impl Explained<'_> {
 
     /// Returns zone, mark and outcome of each step.
     fn rows(&self) -> Vec<[String; 3]> {
-        let row = |&step: &Step| match step {
-            Step::Zone { zone, watermark, outcome } => {
-                let outcome = match outcome {
-                    Outcome::Below { short_by, is_reserved: false } => format!("{short_by} frames below"),
-                    outcome => outcome.to_string(),
-                };
-                [named(zone), mark(watermark).to_owned(), outcome]
-            }
-            Step::Near(zone) => [named(zone), String::new(), "serves".to_owned()],
-            step => ["then".to_owned(), String::new(), follows(step).1.to_owned()],
-        };
-        self.explanation.steps.iter().map(row).collect()
+        self.explanation.steps.iter().map(|&step| row(step)).collect()
     }
 
     /// Returns the zone that serves the request if node reclaim succeeds.
@@ -129,7 +119,7 @@ impl Explained<'_> {
             json!({ "reclaimed": zone(reclaimed), "frames": reclaim_target(args.order).get(), "served_by": served_by.map(zone) })
         });
         json!({
-            "machine": self.model.name,
+            "machine": self.machine,
             "request": {
                 "node": self.explanation.node.get(),
                 "order": args.order.get(),
@@ -160,7 +150,38 @@ fn with_schema(mut document: Value) -> Value {
     document
 }
 
-fn named(zone: ZoneName) -> String {
+/// Returns zone, mark and outcome of a step.
+fn row(step: Step) -> [String; 3] {
+    match step {
+        Step::Zone { zone, watermark, outcome } => {
+            let outcome = match outcome {
+                Outcome::Below { short_by, is_reserved: false } => format!("{short_by} frames below"),
+                outcome => outcome.to_string(),
+            };
+            [named(zone), mark(watermark).to_owned(), outcome]
+        }
+        Step::Near(zone) => [named(zone), String::new(), "serves".to_owned()],
+        step => ["then".to_owned(), String::new(), follows(step).1.to_owned()],
+    }
+}
+
+/// Returns the text of a step that a request has taken.
+pub(super) fn recent_step_text(step: Step) -> String {
+    match row(step) {
+        [zone, mark, outcome] if matches!(step, Step::Zone { .. }) => format!("{zone} ({mark}): {outcome}"),
+        _ => step.to_string(),
+    }
+}
+
+/// Returns a step that a request has taken, with the members of a step about a zone.
+pub(super) fn recent_step(taken: Step) -> Value {
+    step(&taken).unwrap_or_else(|| {
+        let detail = taken.to_string();
+        json!({ "zone": null, "outcome": follows(taken).0, "mark": null, "short_by": null, "detail": detail })
+    })
+}
+
+pub(super) fn named(zone: ZoneName) -> String {
     format!("node {} {}", zone.node, zone.kind)
 }
 
@@ -186,7 +207,7 @@ const fn follows(step: Step) -> (&'static str, &'static str) {
     }
 }
 
-fn zone(zone: ZoneName) -> Value {
+pub(super) fn zone(zone: ZoneName) -> Value {
     json!({ "node": zone.node.get(), "kind": zone.kind.to_string() })
 }
 
