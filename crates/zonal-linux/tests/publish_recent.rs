@@ -1,5 +1,5 @@
-//! Tests of what a published pool keeps of requests that failed, stalled, or were served elsewhere, and of explanations that
-//! clients get.
+//! Tests of requests that a published pool keeps because they failed, stalled, or were served elsewhere, and tests of
+//! explanations that clients get.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;

@@ -15,14 +15,17 @@ use zonal_machine::Excerpt;
 
 use super::render::{Explained, named, recent_step, recent_step_text, zone};
 use super::{ExplainArgs, Explanation};
-use crate::layout::{Content::Text, Grid, Width};
+use crate::layout::Width;
 use crate::outcome::{Failure, print};
 use crate::values::PolicyChoice;
 
 /// Milliseconds of a day.
 const DAY_MS: u64 = 86_400_000;
+/// Steps after which a pool leaves out some.
+const FIRST_STEPS: usize = 16;
+const STEPS_INDENT: &str = "    ";
 
-/// Explains the request of the arguments in the present state of the pool at `socket`.
+/// Explains the request of the arguments, as the pool at `socket` is now.
 pub(super) fn explain(args: &ExplainArgs, socket: &Path) -> Result<(), Failure> {
     let request = json!({
         "node": args.node.map(NodeId::get),
@@ -317,27 +320,32 @@ impl RecentAnswer {
             total if total > shown => format!("{program}: the last {shown} of {total} requests {about}"),
             _ => format!("{program}: {shown} {} {about}", if shown == 1 { "request" } else { "requests" }),
         };
-        let mut grid = Grid::new(
-            1,
-            ["time (UTC)", "request", "served by", "stalled", "steps"].map(|title| (title, Text)),
-        );
-        let has_rows = !self.requests.is_empty();
-        for recent in self.requests {
-            let request = recent.request.to_string();
-            let served_by = recent.served_by.map_or_else(|| "no zone".to_owned(), |zone| named(zone.0));
-            let stalled = match recent.stalled_us {
-                0 => String::new(),
-                us => format!("{}.{:03} ms", us / 1000, us % 1000),
-            };
-            let mut steps: Vec<String> =
-                recent.steps.into_iter().map(|step| recent_step_text(step.into())).collect();
-            if recent.steps_left_out > 0 && steps.len() > 16 {
-                steps.insert(16, format!("({} more)", recent.steps_left_out));
-            }
-            grid.row([time_of_day(recent.at_ms, now_ms), request, served_by, stalled, steps.join("; ")]);
+        let rows: String = self.requests.into_iter().map(|recent| recent.text(now_ms, width)).collect();
+        let gap = if rows.is_empty() { "" } else { "\n" };
+        width.labelled("", &first) + gap + &rows
+    }
+}
+
+impl Recent {
+    /// Returns a line with the request and what became of it, and one with its steps.
+    fn text(self, now_ms: u64, width: Width) -> String {
+        let outcome = match self.served_by {
+            Some(zone) => format!("served by {}", named(zone.0)),
+            None => "failed".to_owned(),
+        };
+        let stalled = match self.stalled_us {
+            0 => String::new(),
+            us => format!(", stalled for {}.{:03} ms", us / 1000, us % 1000),
+        };
+        let mut steps: Vec<String> =
+            self.steps.into_iter().map(|step| recent_step_text(step.into())).collect();
+        if self.steps_left_out > 0 {
+            steps.insert(steps.len().min(FIRST_STEPS), format!("({} more steps)", self.steps_left_out));
         }
-        let table = if has_rows { format!("\n{}", grid.render("  ", width)) } else { String::new() };
-        width.labelled("", &first) + &table
+        let steps = if steps.is_empty() { "no steps".to_owned() } else { steps.join("; ") };
+        let request = format!("{}: {outcome}{stalled}", self.request);
+        width.labelled(&(time_of_day(self.at_ms, now_ms) + "  "), &request)
+            + &width.labelled(STEPS_INDENT, &steps)
     }
 }
 

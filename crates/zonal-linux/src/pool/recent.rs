@@ -1,4 +1,4 @@
-//! The last requests of a published pool that failed, that stalled in direct reclaim, or that another node served.
+//! The last requests to a published pool that failed, that stalled in direct reclaim, or that another node served.
 //!
 //! The entries are cells of a ring that is made when the pool is published first. Threads that allocate write them without
 //! a lock or a heap, also in signal handlers, and a client reads them meanwhile. Only requests in the slow path come here.
@@ -200,7 +200,7 @@ impl Ring {
     }
 
     fn write(&self, words: impl Iterator<Item = u64>) {
-        let number = self.next.fetch_add(1, Ordering::Relaxed); // relaxed: only tells requests apart
+        let number = self.next.fetch_add(1, Ordering::Relaxed); // relaxed: the numbers must only differ
         self.entries[(number % REQUESTS as u64) as usize].write(number, words);
     }
 }
@@ -224,29 +224,32 @@ impl Entry {
         let before = self.version.load(Ordering::Relaxed);
         let version = number.wrapping_mul(2).wrapping_add(1);
         let is_free = before.is_multiple_of(2) && before < version;
-        // Acquire: pairs with the release of the version below, so that words of the earlier request come before.
+        // Acquire: takes the words of the earlier request; pairs with `write`.
         if !is_free
             || self.version.compare_exchange(before, version, Ordering::Acquire, Ordering::Relaxed).is_err()
         {
             return;
         }
-        // Release: pairs with the fence in `read`. A reader that sees one of the words then sees the odd version, or a later one.
+        // Release: publishes the odd version before any of the words; pairs with `read`.
         fence(Ordering::Release);
         for (cell, word) in self.words.iter().zip(words) {
             cell.store(word, Ordering::Relaxed);
         }
-        self.version.store(version + 1, Ordering::Release); // pairs with the first load in `read`
+        // Release: publishes the words; pairs with `read`.
+        self.version.store(version + 1, Ordering::Release);
     }
 
     /// Returns the number and the words of the request, or `None` if there is none, or it is being replaced.
     fn read(&self) -> Option<(u64, [u64; WORDS])> {
         for _ in 0..TRIES {
-            let version = self.version.load(Ordering::Acquire); // pairs with the last store in `write`
+            // Acquire: takes the words of the version; pairs with `write`.
+            let version = self.version.load(Ordering::Acquire);
             if version == 0 {
                 return None;
             }
             let words = array::from_fn(|at| self.words[at].load(Ordering::Relaxed));
-            fence(Ordering::Acquire); // pairs with the fence in `write`
+            // Acquire: takes the odd version of a writer whose words were loaded; pairs with `write`.
+            fence(Ordering::Acquire);
             if version.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == version {
                 return Some((version / 2 - 1, words));
             }

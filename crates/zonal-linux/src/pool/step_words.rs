@@ -78,7 +78,7 @@ pub(super) fn decode(words: StepWords, zones: &[ZoneName]) -> Option<Step> {
     })
 }
 
-/// Returns the index of `one` in a list of all such values.
+/// Returns the index of `one` in a list with all such values.
 fn index<T: PartialEq>(all: &[T], one: &T) -> u8 {
     all.iter().position(|other| other == one).unwrap_or(usize::from(u8::MAX)) as u8
 }

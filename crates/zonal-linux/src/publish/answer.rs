@@ -16,7 +16,7 @@ use zonal::settings::{Access, Setting};
 use zonal::snapshot::{Events, NodeSnapshot};
 use zonal::units::{MAX_ORDER_LIMIT, NodeId, PageCount};
 
-use super::explain::{explain, program, recent};
+use super::explain::{explain, recent};
 use crate::pool::Pool;
 
 /// Version of the requests and answers.
@@ -52,8 +52,8 @@ fn result(pool: &Pool, request: &[u8]) -> Result<(&'static str, Value), String> 
         Some("settings") => Ok(("settings", settings(pool))),
         Some("set") => set(pool, &request).map(|value| ("set", value)),
         Some("snapshot") => Ok(("snapshot", snapshot(pool))),
-        Some("explain") => explain(pool, &request).map(|value| ("explain", value)),
-        Some("recent") => Ok(("recent", recent(pool))),
+        Some("explain") => explain(pool, &request).map(|value| ("explain", with_program(pool, value))),
+        Some("recent") => Ok(("recent", with_program(pool, recent(pool)))),
         _ => Err(format!(
             "{} is not a request; requests are settings, set, snapshot, explain and recent",
             request["request"]
@@ -102,6 +102,18 @@ fn set(pool: &Pool, request: &Value) -> Result<Value, String> {
     pool.set_setting_quietly(name, value).map_err(|error| error.to_string())?;
     let value = pool.setting(name).ok().map(|value| value.to_string());
     Ok(json!({ "name": name, "value": value }))
+}
+
+/// Returns the names of the program and its pool.
+fn program(pool: &Pool) -> Value {
+    // The name that the kernel shows; a process may change it.
+    let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
+    json!({ "pid": std::process::id(), "name": name.trim_end(), "pool": pool.number() })
+}
+
+fn with_program(pool: &Pool, mut answer: Value) -> Value {
+    answer["program"] = program(pool);
+    answer
 }
 
 /// Returns the state of the pool; counts are in frames.

@@ -2,11 +2,11 @@
 //!
 //! `explain` has the members `node`, on whose CPU the request is made (default: the first with CPUs), `order` (0), `policy`
 //! (local), `cpuset` (all nodes) and `urgency` (`normal`). A policy is an object with its `mode` and `nodes`, and with
-//! `weights` if the mode is `weighted`. The answer has the `program`, the `node`, the `steps` of the request in the state
-//! that the pool has now, and the zone by which it is `served_by`, or null.
+//! `weights` if the mode is `weighted`. The answer has the `node`, the `steps` that the request would take now, and the zone
+//! by which it is `served_by`, or null.
 //!
-//! The answer to `recent` has the `program`, the `requests` that were kept, the oldest first, and the `total` of those that
-//! ever were. `at_ms` is the Unix time at which a request began.
+//! The answer to `recent` has the `requests` that were kept, the oldest first, and the `total` that ever were. `at_ms` is the
+//! Unix time at which a request began. Both answers have the `program`, like a snapshot.
 //!
 //! A step has its name in `step`. Those of `zone` have `zone`, `mark` and `outcome`, and what the outcome needs: `reason`,
 //! `within_ns`, `short_by` and `is_reserved`, or `result`.
@@ -29,13 +29,6 @@ const URGENCIES: [(&str, Urgency); 4] = [
     ("reserve", Urgency::Reserve),
 ];
 const MODES: [&str; 6] = ["local", "preferred", "preferred-many", "bind", "interleave", "weighted"];
-
-/// Returns the names of the program and its pool.
-pub(super) fn program(pool: &Pool) -> Value {
-    // The name that the kernel shows; a process may change it.
-    let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
-    json!({ "pid": std::process::id(), "name": name.trim_end(), "pool": pool.number() })
-}
 
 /// Explains a request in the present state of the pool.
 pub(super) fn explain(pool: &Pool, request: &Value) -> Result<Value, String> {
@@ -74,7 +67,6 @@ pub(super) fn explain(pool: &Pool, request: &Value) -> Result<Value, String> {
     let served_by = pool.explain_on(node, &asked, |one| steps.push(step(one)));
     let served_by = served_by.map_err(|error| error.to_string())?;
     Ok(json!({
-        "program": program(pool),
         "node": node.get(),
         "steps": steps,
         "served_by": served_by.map(zone),
@@ -111,13 +103,12 @@ pub(super) fn recent(pool: &Pool) -> Value {
         })
     };
     json!({
-        "program": program(pool),
         "total": total,
         "requests": requests.into_iter().map(row).collect::<Vec<_>>(),
     })
 }
 
-/// Says which value a member has, and what it must be.
+/// Returns an error with the value of a member, and what it must be.
 fn wrong(member: &str, value: &Value, right: &str) -> String {
     format!("`{member}` is {value}; it must be {right}")
 }
