@@ -114,9 +114,6 @@ fn a_recording_has_the_faults_of_its_command() {
     let text = String::from_utf8(text.stdout).unwrap();
     assert!(text.contains("No event was lost.") && text.contains("mm_page_alloc"), "{text}");
     assert!(number(&requests["allocated_pages"]) >= allocated);
-    // What a pageset is refilled with and what requests take directly serves all requests, apart from what pagesets had.
-    let locked: u64 = info["orders"].as_array().unwrap().iter().map(|one| number(&one["locked"])).sum();
-    assert!(locked > TOUCHED / 2, "{locked} blocks from free areas");
     let zones: u64 =
         info["zones"].as_array().unwrap().iter().map(|one| number(&one["allocated_pages"])).sum();
     assert_eq!(zones, number(&requests["allocated_pages"]));

@@ -48,6 +48,11 @@ impl<W: Write> Records<W> {
         self.put(kind, &packer.finish()?)
     }
 
+    /// Passes buffered records on, so that a file has them if this process is killed.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+
     /// Returns the bytes written so far.
     pub(super) const fn bytes(&self) -> u64 {
         self.bytes

@@ -35,6 +35,7 @@ impl<W: Write> TraceWriter<W> {
     pub fn new(to: W, header: &Header) -> io::Result<Self> {
         let mut records = Records::new(to)?;
         records.put_document(RecordKind::Header, header)?;
+        records.flush()?;
         let cpu = |&cpu| zonal::units::CpuId::new(cpu);
         Ok(Self {
             records,
@@ -70,7 +71,8 @@ impl<W: Write> TraceWriter<W> {
     /// The errors of the output.
     pub fn complete(&mut self, until: Moment) -> io::Result<()> {
         self.waiting = 0;
-        self.records.put(RecordKind::Complete, &until.ns().to_le_bytes())
+        self.records.put(RecordKind::Complete, &until.ns().to_le_bytes())?;
+        self.records.flush()
     }
 
     /// Whether readers hold so many blocks that [`TraceWriter::complete`] must be called before the next one.
