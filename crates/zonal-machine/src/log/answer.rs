@@ -148,6 +148,13 @@ fn elsewhere(state: &State, others: &LeftOut) -> String {
         [node] => format!("Node {node}"),
         nodes => format!("Nodes {}", inputs::nodes(Some(nodes))),
     };
+    if others.rule == Rule::Mark {
+        let free = Bytes(others.free.saturating_mul(state.page_kib * 1024));
+        return format!(
+            "Other nodes had {free} free. They were not printed because of the cpuset, which does not bind this request; \
+             their marks are unknown."
+        );
+    }
     let (who, allowed) = match others.rule {
         Rule::Policy => ("memory policy", &state.request.policy),
         _ => ("cpuset", &state.request.cpuset),
@@ -229,7 +236,10 @@ pub(super) fn nodes(state: &State, checks: &[Check], others: Option<&LeftOut>) -
     let who = if others.rule == Rule::Policy { "memory policy" } else { "cpuset" };
     let free = Bytes(others.free.saturating_mul(state.page_kib * 1024));
     if let [] | [_] = others.nodes[..] {
-        let why = format!("not allowed by the {who}");
+        let why = match others.rule {
+            Rule::Mark => "not printed; their marks are unknown".to_owned(),
+            _ => format!("not allowed by the {who}"),
+        };
         answers.push(NodeAnswer { id: others.nodes.first().copied(), free: Some(others.free), why });
     } else {
         let list = inputs::nodes(Some(&others.nodes));

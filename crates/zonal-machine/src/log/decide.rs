@@ -131,7 +131,7 @@ fn counts(zone: &ZoneState, place: Option<Place>) -> Option<Check> {
 pub(super) struct LeftOut {
     /// The nodes, if the log names them.
     pub(super) nodes: Vec<NodeId>,
-    /// The rule that keeps the request out.
+    /// The rule that keeps the request out; [`Rule::Mark`] if none does, and their marks are unknown.
     pub(super) rule: Rule,
     /// Their free pages together, from the totals.
     pub(super) free: u64,
@@ -159,6 +159,8 @@ pub(super) fn left_out(report: &LogReport, state: &State) -> Option<LeftOut> {
         }
         (Some(_), None) => (Vec::new(), Rule::Policy),
         // Without nodes of its own in the report, this may also be memory in zones above the highest one.
+        // A kill prints the cpuset's nodes, also for a request that may leave them.
+        (None, Some(_)) if request.is_kill && request.access.ignores_cpuset => (Vec::new(), Rule::Mark),
         (None, Some(_)) if request.is_kill => (Vec::new(), Rule::Cpuset),
         (None, _) => return None,
     };
@@ -185,8 +187,8 @@ impl LeftOut {
             place: Some(Place { node, kind: None }),
             rule: self.rule,
             inputs,
-            outcome: Outcome::Refuses,
-            verdict: Verdict::Predicted,
+            outcome: if self.rule == Rule::Mark { Outcome::Unknown } else { Outcome::Refuses },
+            verdict: if self.rule == Rule::Mark { Verdict::Undecided } else { Verdict::Predicted },
             margin: None,
         }
     }

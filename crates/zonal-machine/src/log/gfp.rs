@@ -45,6 +45,8 @@ properties! {
     NoFail,
     /// One node only.
     ThisNode,
+    /// Stays within the cpuset.
+    HardWall,
 }
 
 /// The flags of a request.
@@ -60,8 +62,8 @@ pub struct Gfp {
 /// Names that stand for several flags, and what they stand for.
 const NAMES: &[(&str, &[GfpFlag])] = {
     use GfpFlag::{
-        Atomic, DirectReclaim, Dma, Dma32, High, HighMem, MemAlloc, Movable, NoFail, NoMemAlloc, NoRetry,
-        RetryMayFail, ThisNode,
+        Atomic, DirectReclaim, Dma, Dma32, HardWall, High, HighMem, MemAlloc, Movable, NoFail, NoMemAlloc,
+        NoRetry, RetryMayFail, ThisNode,
     };
     &[
         ("GFP_KERNEL", &[DirectReclaim]),
@@ -69,11 +71,11 @@ const NAMES: &[(&str, &[GfpFlag])] = {
         ("GFP_TEMPORARY", &[DirectReclaim]),
         ("GFP_NOFS", &[DirectReclaim]),
         ("GFP_NOIO", &[DirectReclaim]),
-        ("GFP_USER", &[DirectReclaim]),
-        ("GFP_HIGHUSER", &[DirectReclaim, HighMem]),
-        ("GFP_HIGHUSER_MOVABLE", &[DirectReclaim, HighMem, Movable]),
-        ("GFP_TRANSHUGE", &[DirectReclaim, HighMem, Movable, NoMemAlloc]),
-        ("GFP_TRANSHUGE_LIGHT", &[HighMem, Movable, NoMemAlloc]),
+        ("GFP_USER", &[DirectReclaim, HardWall]),
+        ("GFP_HIGHUSER", &[DirectReclaim, HighMem, HardWall]),
+        ("GFP_HIGHUSER_MOVABLE", &[DirectReclaim, HighMem, Movable, HardWall]),
+        ("GFP_TRANSHUGE", &[DirectReclaim, HighMem, Movable, NoMemAlloc, HardWall]),
+        ("GFP_TRANSHUGE_LIGHT", &[HighMem, Movable, NoMemAlloc, HardWall]),
         ("GFP_ATOMIC", &[High, Atomic]),
         ("GFP_NOWAIT", &[]),
         ("GFP_DMA", &[Dma]),
@@ -93,6 +95,7 @@ const NAMES: &[(&str, &[GfpFlag])] = {
         ("__GFP_REPEAT", &[RetryMayFail]),
         ("__GFP_NOFAIL", &[NoFail]),
         ("__GFP_THISNODE", &[ThisNode]),
+        ("__GFP_HARDWALL", &[HardWall]),
     ]
 };
 
@@ -119,7 +122,7 @@ impl Gfp {
     /// Returns the flags for user memory, which is what nearly every killing request wants.
     pub(super) fn of_user_page() -> Self {
         let mut gfp = Self { names: "GFP_HIGHUSER_MOVABLE".to_owned(), ..Self::default() };
-        [GfpFlag::DirectReclaim, GfpFlag::HighMem, GfpFlag::Movable]
+        [GfpFlag::DirectReclaim, GfpFlag::HighMem, GfpFlag::Movable, GfpFlag::HardWall]
             .into_iter()
             .for_each(|flag| gfp.set(flag));
         gfp
@@ -136,6 +139,7 @@ impl Gfp {
             (0x4, GfpFlag::Dma32),
             (0x8, GfpFlag::Movable),
             (0x20, GfpFlag::High),
+            (0x2_0000, GfpFlag::HardWall),
             (wait, GfpFlag::DirectReclaim),
         ];
         bits.into_iter().filter(|(bit, _)| mask & bit != 0).for_each(|(_, flag)| self.set(flag));

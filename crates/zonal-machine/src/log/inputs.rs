@@ -39,7 +39,8 @@ pub(super) fn of_step(report: &LogReport, state: &State, zone: &ZoneState, step:
         }
         Rule::Cpuset => {
             let from = printed_if(request.cpuset.is_some());
-            vec![node(), Input::text("mems_allowed", nodes(request.cpuset.as_deref()), from)]
+            let list = Input::text("mems_allowed", nodes(request.cpuset.as_deref()), from);
+            vec![node(), list, Input::text("binds", yes(!request.access.ignores_cpuset), by_rule)]
         }
         Rule::Order => vec![
             Input::pages("free", zone.free, Origin::Printed),

@@ -69,6 +69,9 @@ fn other_nodes(state: &State, others: Option<&LeftOut>) -> Option<Remedy> {
         request.cpuset = None;
         "cpuset"
     };
+    if name == "cpuset" && request.access.ignores_cpuset {
+        return None;
+    }
     let allowed = if name == "policy" { &state.request.policy } else { &state.request.cpuset };
     let allowed = allowed.as_ref()?;
     let mut wider: Vec<NodeId> = allowed.clone();

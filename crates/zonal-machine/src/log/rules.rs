@@ -41,7 +41,7 @@ checks! {
     ZoneLimit "zone-limit" "the zone is at or below the highest zone of the gfp mask",
     ThisNode "this-node" "the node is the one that `__GFP_THISNODE` names; the log does not print it",
     Policy "policy" "the memory policy allows the node",
-    Cpuset "cpuset" "the cpuset allows the node",
+    Cpuset "cpuset" "the cpuset allows the node, or does not bind the request",
     Order "order" "free pages, less those that the block's other pages take, are above zero",
     Mark "mark" "they are above `min` without its boost, reduced for urgent requests",
     Boost "boost" "they are above `min` with its boost",
@@ -142,7 +142,7 @@ impl PathRules {
             counts_highatomic,
             takes_highatomic: harder,
             counts_cma: gfp.has(GfpFlag::Movable),
-            ignores_cpuset: harder,
+            ignores_cpuset: harder || !gfp.has(GfpFlag::HardWall),
         }
     }
 }
@@ -255,6 +255,10 @@ mod tests {
         let user = "0x140dca(GFP_HIGHUSER_MOVABLE|__GFP_ZERO)";
         assert_eq!(access(user, (6, 1), 0).mark, MarkShare::Whole);
         assert_eq!(access(user, (6, 1), 0).block_types(), "UMEC");
+        // Requests for the kernel's own use may leave the cpuset.
+        assert!(
+            !access(user, (6, 1), 0).ignores_cpuset && access("0xcc0(GFP_KERNEL)", (6, 1), 0).ignores_cpuset
+        );
         let atomic = "0x820(GFP_ATOMIC)";
         for version in [(4, 4), (6, 1), (6, 12)] {
             assert_eq!(access(atomic, version, 0).mark, MarkShare::ThreeEighths, "{version:?}");

@@ -115,6 +115,21 @@ fn nodes_left_out_follow_from_the_totals() {
 }
 
 #[test]
+fn requests_of_the_kernel_may_leave_the_cpuset() {
+    let reports = explained(&text("guest/6.12-cpuset-kernel-page.txt"));
+    let (_, explanation) = &reports[0];
+    let is_of_cpuset = |change: &Change| matches!(change, Change::Nodes("cpuset", _));
+    assert!(
+        !explanation.remedies.iter().any(|remedy| is_of_cpuset(&remedy.change)),
+        "{:?}",
+        explanation.remedies
+    );
+    assert!(explanation.answer.iter().any(|text| text.contains("does not bind")), "{:?}", explanation.answer);
+    let undecided = explanation.checks.iter().filter(|check| check.verdict == Verdict::Undecided);
+    assert_eq!(undecided.count(), 1);
+}
+
+#[test]
 fn a_limit_of_a_cgroup_is_no_failure_of_a_zone() {
     let reports = explained(&text("guest/6.1-memcg-then-bind.txt"));
     let (_, first) = &reports[0];
