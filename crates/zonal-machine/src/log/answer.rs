@@ -151,8 +151,9 @@ fn elsewhere(state: &State, others: &LeftOut) -> String {
     if others.rule == Rule::Mark {
         let free = Bytes(others.free.saturating_mul(state.page_kib * 1024));
         return format!(
-            "Other nodes had {free} free. They were not printed because of the cpuset, which does not bind this request; \
-             their marks are unknown."
+            "Zones that were not printed had {free} free: those of nodes outside the cpuset, which does not bind this \
+             request, or above {}, its highest zone.",
+            state.request.access.zone_limit
         );
     }
     let (who, allowed) = match others.rule {
@@ -340,7 +341,11 @@ fn tasks(report: &LogReport, state: Option<&State>) -> Option<String> {
     };
     let managed = state
         .map_or(0, |state| state.zones.iter().fold(0, |sum: u64, zone| sum.saturating_add(zone.managed)));
-    let mut text = format!("{} processes{which} use {used}", tasks.count);
+    let mut text = if tasks.count == 1 {
+        format!("One process{which} uses {used}")
+    } else {
+        format!("{} processes{which} use {used}", tasks.count)
+    };
     if managed > 0 {
         let _ = write!(text, "; the printed zones have {}", size(managed));
     }

@@ -12,7 +12,7 @@ use zonal::units::NodeId;
 use super::check::{Check, Input, Origin, Outcome, Place, Verdict};
 use super::figures::Figure;
 use super::inputs;
-use super::report::{LogReport, NodeList};
+use super::report::{Constraint, LogReport, NodeList};
 use super::rules::Rule;
 use super::state::{State, ZoneState};
 use super::steps::{Step, last_check, steps, usable_pages};
@@ -159,12 +159,18 @@ pub(super) fn left_out(report: &LogReport, state: &State) -> Option<LeftOut> {
         }
         (Some(_), None) => (Vec::new(), Rule::Policy),
         // Without nodes of its own in the report, this may also be memory in zones above the highest one.
-        // A kill prints the cpuset's nodes, also for a request that may leave them.
-        (None, Some(_)) if request.is_kill && request.access.ignores_cpuset => (Vec::new(), Rule::Mark),
+        // A kill prints the cpuset's nodes, also for a request that may leave them; and from 6.1 on, no zones above the
+        // highest one.
+        (None, Some(_)) if request.is_kill && is_free_to_leave(report, state) => (Vec::new(), Rule::Mark),
         (None, Some(_)) if request.is_kill => (Vec::new(), Rule::Cpuset),
         (None, _) => return None,
     };
     (!nodes.is_empty() || free > tolerance).then_some(LeftOut { nodes, rule, free, pcp })
+}
+
+/// Whether the cpuset does not limit the request, so that what was not printed may have been checked.
+fn is_free_to_leave(report: &LogReport, state: &State) -> bool {
+    state.request.access.ignores_cpuset || report.constraint() == Some(Constraint::None)
 }
 
 impl LeftOut {

@@ -69,7 +69,9 @@ fn other_nodes(state: &State, others: Option<&LeftOut>) -> Option<Remedy> {
         request.cpuset = None;
         "cpuset"
     };
-    if name == "cpuset" && request.access.ignores_cpuset {
+    if name == "cpuset"
+        && (request.access.ignores_cpuset || others.is_some_and(|others| others.rule == Rule::Mark))
+    {
         return None;
     }
     let allowed = if name == "policy" { &state.request.policy } else { &state.request.cpuset };

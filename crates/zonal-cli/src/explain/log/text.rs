@@ -67,8 +67,8 @@ fn tables(explanation: &Explanation, width: Width) -> String {
         for check in &explanation.checks {
             grid.row(row(check));
         }
-        let legend =
-            "Inputs in pages: p printed, c computed, a assumed. Margin: pages above what the rule requires.";
+        let legend = "Inputs in pages (`later` in microseconds): p printed, c computed, a assumed. Margin: pages above what the rule \
+                      requires.";
         text = text + "\n" + &grid.render("  ", width) + &width.paragraph("  ", "  ", legend);
     }
     for note in &explanation.notes {
