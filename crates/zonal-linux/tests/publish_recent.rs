@@ -222,7 +222,7 @@ fn clients_read_while_threads_write() {
             });
         }
         let mut seen = [0; 4];
-        while seen.iter().any(|&count| count == 0) || kept(&path).1 < 5000 {
+        while seen.contains(&0) || kept(&path).1 < 5000 {
             for found in kept(&path).0.iter().filter(|found| found["request"]["order"] != 0) {
                 let request = &found["request"];
                 let order = request["order"].as_u64().unwrap();

@@ -283,13 +283,13 @@ mod tests {
         SlowRequest {
             cpu: CpuId::new(number as u32),
             node: node((number % 1000) as u16),
-            preferred: (number % 3 != 0).then(|| node((number % 777) as u16)),
+            preferred: (!number.is_multiple_of(3)).then(|| node((number % 777) as u16)),
             order: Order::new((number % 11) as u8).unwrap(),
             frames: PageCount::new(number),
             kind: PageKind::ALL[number as usize % 3],
             urgency: URGENCIES[number as usize % 4],
             zone_limit: ZoneKind::ALL[number as usize % 4],
-            may_reclaim: number % 2 == 0,
+            may_reclaim: number.is_multiple_of(2),
         }
     }
 
