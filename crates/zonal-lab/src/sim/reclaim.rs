@@ -5,7 +5,7 @@
 
 use zonal::units::NodeId;
 
-use super::reclaimers::{ProgramReclaimer, Worker};
+use super::reclaimers::ProgramReclaimer;
 use super::world::World;
 
 /// A guard. While it exists, reclaim requests are directed to a program.
@@ -56,17 +56,15 @@ impl World {
     /// Blocks the running thread until it is woken. The thread must be the reclaim worker of the node with index
     /// `place`.
     pub fn wait_for_reclaim(&self, place: usize) {
-        {
-            let mut workers = self.reclaim.workers.borrow_mut();
-            if workers.len() <= place {
-                workers.resize(self.geometry.nodes, Worker::default());
-            }
-            let worker = &mut workers[place];
-            if std::mem::take(&mut worker.wanted) {
-                return;
-            }
-            worker.asleep = Some(self.thread());
+        if self.take_wake_up(place) {
+            return;
         }
+        self.reclaim.workers.borrow_mut()[place].asleep = Some(self.thread());
         self.idle();
+    }
+
+    /// Takes the wake-up that a node's reclaim worker got while it was awake. Returns whether there was one.
+    pub(super) fn take_wake_up(&self, place: usize) -> bool {
+        std::mem::take(&mut self.reclaim.workers.borrow_mut()[place].wanted)
     }
 }

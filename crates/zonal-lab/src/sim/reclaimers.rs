@@ -25,9 +25,15 @@ pub(super) struct Worker {
     pub(super) wanted: bool,
 }
 
-/// The reclaiming program and the reclaim workers of a world.
-#[derive(Default)]
+/// The reclaiming program of a world, and the reclaim worker of each node, indexed by node.
 pub(crate) struct Reclaim {
     pub(super) workers: RefCell<Vec<Worker>>,
     pub(super) program: RefCell<Option<*const (dyn ProgramReclaimer + 'static)>>,
+}
+
+impl Reclaim {
+    /// Creates the state of a machine with `nodes` nodes. All workers are awake.
+    pub(super) fn new(nodes: usize) -> Self {
+        Self { workers: RefCell::new(vec![Worker::default(); nodes]), program: RefCell::default() }
+    }
 }

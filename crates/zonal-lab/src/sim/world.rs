@@ -136,6 +136,7 @@ impl World {
     pub(crate) fn new(geometry: Geometry, hardware: Hardware, directory: Directory, seed: u64) -> Self {
         let rate = (hardware.node_gb_s != 0.0).then_some(hardware.node_gb_s * 1e9);
         let bandwidth = (0..geometry.nodes).map(|_| RefCell::new(Bandwidth::new(rate))).collect();
+        let reclaim = Reclaim::new(geometry.nodes);
         Self {
             clock: Cell::default(),
             horizon: Cell::new(Time::NEVER),
@@ -148,7 +149,7 @@ impl World {
             hardware,
             directory,
             locks: Locks::default(),
-            reclaim: Reclaim::default(),
+            reclaim,
             bandwidth,
             random: RefCell::new(fastrand::Rng::with_seed(seed)),
             seed,
