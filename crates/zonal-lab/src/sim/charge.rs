@@ -178,6 +178,9 @@ impl World {
     /// wait for the line.
     pub(super) fn hand_over(&self, line: usize, cpu: usize, waiting: usize) -> Time {
         let directory = &self.directory;
+        if line >= directory.lines.len() {
+            return Time::ZERO; // a lock outside the memory that the directory covers costs nothing, like a cell
+        }
         directory.transfers.set(directory.transfers.get() + 1);
         let time = self.service(line, Access::Modify, cpu, waiting);
         directory.settle(line, Access::Modify, cpu);

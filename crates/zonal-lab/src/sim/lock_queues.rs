@@ -9,10 +9,19 @@ use super::line_queue::Waits;
 use super::thread_id::ThreadId;
 use super::time::Time;
 
-/// Waiters and statistics of a lock that has been contended at least once.
+/// A thread that waits for a lock.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    pub(super) thread: ThreadId,
+    pub(super) cpu: usize,
+    /// Address of the lock's cell, because several locks may be on one line.
+    pub(super) lock: usize,
+}
+
+/// Waiters and statistics of a line whose locks have been contended at least once.
 #[derive(Default, Debug)]
 pub(super) struct Waiting {
-    pub(super) queue: VecDeque<(ThreadId, usize)>,
+    pub(super) queue: VecDeque<Waiter>,
     pub(super) handed_over: u64,
     pub(super) waited: Time,
 }
@@ -20,7 +29,7 @@ pub(super) struct Waiting {
 /// The contended locks of a world.
 #[derive(Default)]
 pub(crate) struct Locks {
-    /// Waiters by the number of the lock's line.
+    /// Waiters by the number of the locks' line.
     pub(super) waiting: RefCell<BTreeMap<usize, Waiting>>,
 }
 

@@ -1,7 +1,7 @@
 //! Locks of a simulated machine, with queues in virtual time.
 //!
 //! A lock is a cell that contains 0 or identifies the holder. The world stores the lock's waiters. A thread that
-//! finds the lock held sleeps until the holder system the lock to it, in the order of arrival. Related files:
+//! finds the lock held sleeps until the holder passes the lock to it, in the order of arrival. Related files:
 //! `sim/charge.rs` moves the lock's line, `sim/platform.rs` provides these locks to the allocator.
 
 use std::sync::atomic::AtomicU32;
@@ -13,7 +13,7 @@ use super::access::Access;
 use super::charge::ProgramLine;
 use super::hardware::LockKind;
 use super::line_queue::Waits;
-use super::thread_id::ThreadId;
+use super::lock_queues::Waiter;
 use super::world::{self, World};
 
 impl World {
@@ -26,7 +26,8 @@ impl World {
         if cell.load(Relaxed) == 0 {
             return cell.store(self.thread().0 + 1, Relaxed);
         }
-        self.locks.waiting.borrow_mut().entry(line).or_default().queue.push_back((self.thread(), self.cpu()));
+        let waiter = Waiter { thread: self.thread(), cpu: self.cpu(), lock: cell.as_ptr().addr() };
+        self.locks.waiting.borrow_mut().entry(line).or_default().queue.push_back(waiter);
         self.block(); // `unlock_cell` makes this thread the holder before it wakes it
         let waited = self.now() - before;
         self.account(|account| account.lock_wait += waited);
@@ -48,25 +49,26 @@ impl World {
 
     fn unlock_cell(&self, cell: &AtomicU32, line: usize) {
         self.sync(); // threads that arrived while the lock was held are now in the queue
-        let mut left = self.pop_waiter(line);
+        let mut left = self.pop_waiter(cell, line);
         if left.is_none() {
             self.access_line(line, Access::Write); // other threads may arrive while this one waits for the line
-            left = self.pop_waiter(line);
+            left = self.pop_waiter(cell, line);
         }
-        let Some(((next, cpu), others)) = left else {
+        let Some((next, others)) = left else {
             return cell.store(0, Relaxed); // relaxed: one host thread
         };
         let contenders = if self.hardware.lock == LockKind::Spinning { others } else { 0 };
-        let time = self.hand_over(line, cpu, contenders);
-        cell.store(next.0 + 1, Relaxed); // relaxed: one host thread
-        self.wake(next, self.now() + time);
+        let time = self.hand_over(line, next.cpu, contenders);
+        cell.store(next.thread.0 + 1, Relaxed); // relaxed: one host thread
+        self.wake(next.thread, self.now() + time);
     }
 
-    /// Removes the next waiter of a lock. Returns its thread and CPU, and the number of remaining waiters.
-    fn pop_waiter(&self, line: usize) -> Option<((ThreadId, usize), usize)> {
+    /// Removes the next waiter of a lock. Returns it, and the number of threads that still wait for locks of the line.
+    fn pop_waiter(&self, cell: &AtomicU32, line: usize) -> Option<(Waiter, usize)> {
         let mut all = self.locks.waiting.borrow_mut();
         let queue = &mut all.get_mut(&line)?.queue;
-        Some((queue.pop_front()?, queue.len()))
+        let at = queue.iter().position(|waiter| waiter.lock == cell.as_ptr().addr())?;
+        Some((queue.remove(at)?, queue.len()))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Checks the cost model against closed-form expressions.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use zonal::Config;
@@ -77,6 +78,32 @@ fn below_saturation_a_lock_costs_no_wait() {
     };
     let ended = run_each(&machine(hardware), &(0..10).collect::<Vec<_>>(), program, |_| ());
     near(last(&ended), 100.0 * 1000.0 + 900.0, 0.1);
+}
+
+#[test]
+fn locks_outside_the_machines_memory_exclude_each_for_itself() {
+    use zonal::platform::RawLock;
+
+    #[repr(align(64))]
+    struct Line([locks::SimLock; 2]);
+    let (Line([first, second]), is_held) = (Line([(); 2].map(|()| RawLock::new())), Cell::new(false));
+    let program = |world: &World, cpu: usize| {
+        let ns = |ns: f64| world.sleep_until(world.now() + Time::from_ns(ns));
+        ns(10.0 * cpu as f64);
+        if cpu == 1 {
+            second.lock();
+            ns(100.0); // the others wait for the first lock
+            return second.unlock();
+        }
+        first.lock();
+        assert!(!is_held.replace(true));
+        ns(1000.0);
+        is_held.set(false);
+        first.unlock();
+    };
+    let ended = run_each(&machine(Hardware::default()), &[0, 1, 2, 3], program, |_| ());
+    // Lines outside the memory cost nothing, so a lock is held for all the time.
+    assert_eq!(ended, [1000.0, 110.0, 2000.0, 3000.0].map(Time::from_ns));
 }
 
 #[test]
