@@ -75,9 +75,11 @@ const STUDY: [Arrow; 10] = [
 const DEVELOPMENT: [Arrow; 2] = [(TESTING, &[]), ("xtask", &[])];
 
 /// Crates whose tests may use more than the crates themselves.
-const TESTS: [Arrow; 1] = [
+const TESTS: [Arrow; 2] = [
     // Pools are compared with what the kernel's rules predict for the presets. The scenarios run on their platform.
     ("zonal-linux", &["zonal-conformance", "zonal-machine"]),
+    // The scenarios run on the simulator's platform, too.
+    ("zonal-lab", &["zonal-conformance"]),
 ];
 
 /// Returns every dependency that is not allowed, and every crate that is missing in the table.
@@ -188,6 +190,8 @@ mod tests {
         }
         assert!(uses("zonal-linux", "zonal-machine", "dev-dependencies").is_empty());
         assert_eq!(uses("zonal-malloc", "zonal-machine", "dev-dependencies").len(), 1);
+        assert!(uses("zonal-lab", "zonal-conformance", "dev-dependencies").is_empty());
+        assert_eq!(uses("zonal-lab", "zonal-conformance", "dependencies").len(), 1);
         assert!(uses("zonal-machine", "zonal-model", "dependencies").is_empty());
     }
 

@@ -25,7 +25,18 @@ pub(super) const AROUND: [(&str, &[&str]); 5] = [
     ("zonal-model", &["zonal", "zonal-history", "zonal-machine", "zonal-testing"]),
     ("zonal-machine", &["zonal", "zonal-history", "zonal-model", "zonal-testing"]),
     ("zonal-workload", &["zonal"]),
-    ("zonal-lab", &["zonal", "zonal-history", "zonal-model", "zonal-machine", "zonal-page", "zonal-testing"]),
+    (
+        "zonal-lab",
+        &[
+            "zonal",
+            "zonal-conformance",
+            "zonal-history",
+            "zonal-model",
+            "zonal-machine",
+            "zonal-page",
+            "zonal-testing",
+        ],
+    ),
 ];
 
 /// Returns the packages whose tests a mutant of a package must pass. Those of `zonal-machine` read and capture machines.

@@ -125,7 +125,7 @@ impl Default for Threads<'_> {
 const LONGEST: Time = Time::from_ps(100 * 86_400 * 1_000_000_000_000);
 
 impl World {
-    /// Runs threads until all foreground threads have ended. Returns the end time of each thread, indexed by thread.
+    /// Runs threads until all foreground threads have ended, and drops the others. Returns the end time of each thread, indexed by thread.
     /// The end time of an unfinished background thread is [`Time::NEVER`].
     ///
     /// # Errors
@@ -141,6 +141,7 @@ impl World {
         let _entered = self.enter();
         self.set_charging(true);
         let result = self.run_events(&mut threads, &mut ended, stop);
+        self.forget_events();
         self.set_charging(false);
         // Dropping the unfinished threads runs their destructors, which must not be charged and must not wait.
         self.undisturbed(|| drop(threads));

@@ -3,7 +3,8 @@
 //! - Setup: `sim/hardware.rs` defines the costs, `sim/machine.rs` assembles a machine.
 //! - Execution: `sim/world.rs` is the state of a running machine, `sim/engine.rs` schedules its threads, and
 //!   `sim/fiber.rs` provides their stacks.
-//! - The allocator's platform: `sim/cells.rs`, `sim/locks.rs` and `sim/platform.rs`.
+//! - The allocator's platform: `sim/cells.rs`, `sim/locks.rs` and `sim/platform.rs`. `sim/conformance.rs` runs the scenarios
+//!   of `zonal-conformance` on it.
 //! - Costs: `sim/charge.rs` charges accesses to metadata. It uses the cache-line directory in `sim/coherence.rs` and
 //!   the queues in `sim/line_queue.rs`. `sim/touch.rs` and `sim/bandwidth.rs` charge accesses to the contents of
 //!   frames; `sim/disk.rs` charges disk requests.
@@ -13,6 +14,8 @@ mod bandwidth;
 mod cells;
 mod charge;
 mod coherence;
+#[cfg(test)]
+mod conformance;
 mod disk;
 mod engine;
 mod fiber;

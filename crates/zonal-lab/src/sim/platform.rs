@@ -97,41 +97,41 @@ pub struct LabCpus;
 
 const PINNED: Pinned<Interrupt> = Pinned(Interrupt);
 
-impl CpuLocal<Lab> for LabCpus {
+impl<P: Platform> CpuLocal<P> for LabCpus {
     #[inline(always)]
     fn pop_current<'m>(
         &self,
-        lab: &Lab,
-        slots: &PagesetSlots<'m, Lab>,
+        platform: &P,
+        slots: &PagesetSlots<'m, P>,
         step: Step,
-    ) -> (&'m PagesetSlot<'m, Lab>, Popped) {
-        undisturbed(|| PINNED.pop_current(lab, slots, step))
+    ) -> (&'m PagesetSlot<'m, P>, Popped) {
+        undisturbed(|| PINNED.pop_current(platform, slots, step))
     }
 
     #[inline(always)]
     fn pop_current_if<'m>(
         &self,
-        lab: &Lab,
-        slots: &PagesetSlots<'m, Lab>,
+        platform: &P,
+        slots: &PagesetSlots<'m, P>,
         step: Step,
-        accepts: impl FnOnce(&PagesetSlot<'m, Lab>) -> bool,
-    ) -> Option<(&'m PagesetSlot<'m, Lab>, Popped)> {
-        undisturbed(|| PINNED.pop_current_if(lab, slots, step, accepts))
+        accepts: impl FnOnce(&PagesetSlot<'m, P>) -> bool,
+    ) -> Option<(&'m PagesetSlot<'m, P>, Popped)> {
+        undisturbed(|| PINNED.pop_current_if(platform, slots, step, accepts))
     }
 
     #[inline(always)]
     fn push_current<'m>(
         &self,
-        lab: &Lab,
-        slots: &PagesetSlots<'m, Lab>,
-        prepare: impl FnOnce(&'m PagesetSlot<'m, Lab>) -> Option<Push>,
-        refused: impl FnOnce(&'m PagesetSlot<'m, Lab>, Push) -> bool,
+        platform: &P,
+        slots: &PagesetSlots<'m, P>,
+        prepare: impl FnOnce(&'m PagesetSlot<'m, P>) -> Option<Push>,
+        refused: impl FnOnce(&'m PagesetSlot<'m, P>, Push) -> bool,
     ) -> bool {
         // The caller's handling of a refused push may have to wait, which is not allowed in a pinned section. It is
         // therefore done after the section.
         let mut left = None;
         let given = undisturbed(|| {
-            PINNED.push_current(lab, slots, prepare, |slot, push| {
+            PINNED.push_current(platform, slots, prepare, |slot, push| {
                 left = Some((slot, push));
                 false
             })
@@ -143,21 +143,21 @@ impl CpuLocal<Lab> for LabCpus {
     }
 
     #[inline(always)]
-    fn pop_from(&self, cpu: CpuId, slot: &PagesetSlot<'_, Lab>, step: Step) -> Popped {
+    fn pop_from(&self, cpu: CpuId, slot: &PagesetSlot<'_, P>, step: Step) -> Popped {
         undisturbed(|| PINNED.pop_from(cpu, slot, step))
     }
 
     #[inline(always)]
-    fn push_to(&self, cpu: CpuId, slot: &PagesetSlot<'_, Lab>, push: Push) -> bool {
+    fn push_to(&self, cpu: CpuId, slot: &PagesetSlot<'_, P>, push: Push) -> bool {
         undisturbed(|| PINNED.push_to(cpu, slot, push))
     }
 
     #[inline(always)]
-    fn lock(&self, cpu: CpuId, head: &Head<Lab>) -> bool {
+    fn lock(&self, cpu: CpuId, head: &Head<P>) -> bool {
         undisturbed(|| PINNED.lock(cpu, head))
     }
 
-    fn lock_remote(&self, cpu: CpuId, head: &Head<Lab>) -> bool {
+    fn lock_remote(&self, cpu: CpuId, head: &Head<P>) -> bool {
         PINNED.lock_remote(cpu, head)
     }
 }

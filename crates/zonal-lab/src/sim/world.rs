@@ -328,6 +328,11 @@ impl World {
         Some((time, event))
     }
 
+    /// Removes the events of threads that no longer exist.
+    pub(crate) fn forget_events(&self) {
+        self.agenda.borrow_mut().events.clear();
+    }
+
     /// Registers the CPUs of the threads, indexed by thread.
     pub(crate) fn set_threads(&self, cpus: Vec<usize>) {
         self.accounts.borrow_mut().resize(cpus.len(), Account::default());
