@@ -189,9 +189,10 @@ impl Closing {
     /// # Safety
     /// No call of the slot may be in progress.
     unsafe fn pool(&mut self) -> &mut Option<Pool> {
-        // A child that is made while this thread uses the pool finds the bit. Later calls find `CLOSING` first.
-        // Release: orders earlier accesses before the bit; pairs with fork(2).
-        self.slot.state.fetch_or(ABANDONED, Release);
+        // A child that has a part of what this thread does with the pool from here on also has the bit: `fork` copies what
+        // each thread had done up to some instruction. Later calls find `CLOSING` first.
+        // AcqRel: orders the bit before later accesses of the pool; pairs with fork(2).
+        self.slot.state.fetch_or(ABANDONED, AcqRel);
         // SAFETY: no call is in progress and none can begin, and only one thread closes a slot at a time.
         unsafe { &mut *self.slot.pool.get() }
     }
