@@ -24,11 +24,11 @@ impl LoadRule for AccumulateRemaining {
     }
 
     fn after(&self, load: u64, left: u64) -> u64 {
-        load + left
+        load.saturating_add(left)
     }
 
     fn scale(&self, online: u64) -> u64 {
-        1024 * online
+        online.saturating_mul(1024)
     }
 }
 
@@ -42,7 +42,7 @@ impl LoadRule for Assign {
     }
 
     fn scale(&self, online: u64) -> u64 {
-        1024 * online
+        online.saturating_mul(1024)
     }
 }
 

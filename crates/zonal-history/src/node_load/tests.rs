@@ -141,6 +141,18 @@ fn offline_nodes_are_built_last_and_used_by_none() {
 }
 
 #[test]
+fn extreme_loads_are_the_largest() {
+    for rules in every_rule() {
+        let rule = rules.load;
+        assert!(rule.after(u64::MAX, u64::MAX) == u64::MAX && rule.scale(u64::MAX) >= 1024, "{rule:?}");
+        // Loads that no rebuild leaves: the caller of this list has not zeroed them.
+        let (mut load, mut order) = ([u64::MAX, u64::MAX - 1, 0, u64::MAX], [0; 4]);
+        assert_eq!(fallback_order(0, &quad(), &rules, &mut load, &mut order), 4);
+        assert_eq!(order, [0, 2, 1, 3], "{rule:?}");
+    }
+}
+
+#[test]
 fn no_memory_anywhere() {
     let mut machine = quad();
     machine.memory = vec![false; 4];

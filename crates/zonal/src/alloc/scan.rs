@@ -125,7 +125,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             scan.run();
             self.count_probes(context, scan.probes);
             freed |= scan.freed;
-            if !scan.changed {
+            if scan.found.is_some() || !scan.changed {
                 return (scan.found, freed);
             }
         }
@@ -271,8 +271,8 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
 
     /// Allocates from `zone`, if it is above the watermark and has a block. Returns whether it did, or would.
     fn serve_by(&mut self, zone: &'s Zone<'m, P>) -> bool {
-        if !self.passes(zone) {
-            return false;
+        if self.served.is_some() || !self.passes(zone) {
+            return self.served.is_some(); // a past form must not allocate a second block
         }
         let serves = match self.purpose {
             Purpose::Explain => self.state.has_block_for(zone, self.context),

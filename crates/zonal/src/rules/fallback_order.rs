@@ -34,7 +34,8 @@ pub trait LoadRule: Debug + Sync + RefUnwindSafe {
     fn node_load(&self) -> NodeLoad;
     /// Returns the node's load after `load`, when `left` online nodes are not yet in the list.
     fn after(&self, load: u64, left: u64) -> u64;
-    /// Returns the load that weighs as much as a distance of 1, with `online` nodes.
+    /// Returns the load that weighs as much as a distance of 1, with `online` nodes. Nodes whose distance and load together
+    /// exceed `u64::MAX` in this scale are in ascending order.
     fn scale(&self, online: u64) -> u64;
 }
 
@@ -56,7 +57,7 @@ impl LoadRule for Accumulate {
     }
 
     fn after(&self, load: u64, _left: u64) -> u64 {
-        load + 1
+        load.saturating_add(1)
     }
 
     fn scale(&self, _online: u64) -> u64 {
@@ -118,11 +119,13 @@ pub fn fallback_order(
     let length = list_candidates(from, nodes, order);
     let online = (0..nodes.len()).filter(|&node| nodes.is_online(node)).count() as u64;
     let own = usize::from(length > 0 && usize::from(order[0]) == from);
-    // The load changes only for nodes that are already in the list, so the key of the other nodes does not change
+    let scale = rules.load.scale(online);
+    // The load changes only for nodes that are already in the list, so the keys of the other nodes do not change
     // while one list is built. Sorting once therefore has the same result as repeatedly choosing the node with the
     // smallest key.
     sort_by_key(&mut order[own..length], |&node| {
-        (key(from, usize::from(node), nodes, rules, online, load[usize::from(node)]), node)
+        let far = weight(from, usize::from(node), nodes, rules.cpu_penalty);
+        (far.saturating_mul(scale).saturating_add(load[usize::from(node)]), node)
     });
     let mut before = from;
     for (place, &node) in order[..length].iter().enumerate() {
@@ -144,14 +147,8 @@ fn list_candidates(from: usize, nodes: &impl FallbackNodes, order: &mut [u16]) -
     usable.zip(order).map(|(node, place)| *place = node as u16).count()
 }
 
-fn key(
-    from: usize,
-    to: usize,
-    nodes: &impl FallbackNodes,
-    rules: &FallbackRules,
-    online: u64,
-    load: u64,
-) -> u64 {
-    let penalty = u64::from(rules.cpu_penalty == CpuPenalty::On && nodes.has_cpus(to));
-    (u64::from(nodes.distance(from, to)) + u64::from(to < from) + penalty) * rules.load.scale(online) + load
+/// Returns the distance between two nodes, with what else makes a node count as farther.
+fn weight(from: usize, to: usize, nodes: &impl FallbackNodes, penalty: CpuPenalty) -> u64 {
+    let penalty = u64::from(penalty == CpuPenalty::On && nodes.has_cpus(to));
+    u64::from(nodes.distance(from, to)) + u64::from(to < from) + penalty
 }

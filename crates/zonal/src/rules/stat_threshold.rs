@@ -49,7 +49,7 @@ pub enum ThresholdRule {
 pub trait ThresholdForm: Debug + Sync + RefUnwindSafe {
     /// Returns the name of the form.
     fn name(&self) -> &'static str;
-    /// Returns the number of frames on which a zone's threshold depends; the zone manages some frames.
+    /// Returns the number of frames on which a zone's threshold depends; the zone manages some frames. Zero counts as one.
     fn frames(&self, managed: PageCount, present: PageCount) -> PageCount;
     /// Returns the threshold of a zone with `frames` frames on a machine with `online_cpus`.
     ///
@@ -121,7 +121,9 @@ impl CounterRules {
     #[must_use]
     pub fn frames(&self, managed: PageCount, present: PageCount) -> PageCount {
         match self.threshold {
-            ThresholdRule::Form(form) if managed != PageCount::ZERO => form.frames(managed, present),
+            ThresholdRule::Form(form) if managed != PageCount::ZERO => {
+                form.frames(managed, present).max(PageCount::new(1))
+            }
             _ => managed,
         }
     }
@@ -247,13 +249,32 @@ mod tests {
         }
     }
 
+    /// A form that ignores all frames.
+    #[derive(Debug)]
+    struct NoFrames;
+
+    impl ThresholdForm for NoFrames {
+        fn name(&self) -> &'static str {
+            "no-frames"
+        }
+
+        fn frames(&self, _managed: PageCount, _present: PageCount) -> PageCount {
+            PageCount::ZERO
+        }
+
+        fn threshold(&self, _online_cpus: u32, frames: PageCount, _page_bytes: u32) -> u8 {
+            u8::try_from(frames.get()).unwrap_or(u8::MAX)
+        }
+    }
+
     #[test]
     fn forms_stay_within_the_limits() {
-        let found = |form, managed| {
+        let found = |form: &'static dyn ThresholdForm, managed| {
             let rules = CounterRules { threshold: ThresholdRule::Form(form), ..CounterRules::default() };
             rules.threshold(4, rules.frames(pages(managed), pages(managed)), 4096)
         };
         assert_eq!([found(&Wild(0), 1), found(&Wild(0), 0)], [1, 0]);
+        assert_eq!([1, 0].map(|managed| found(&NoFrames, managed)), [1, 0]);
         assert_eq!([found(&Wild(125), 1), found(&Wild(126), 1), found(&Wild(255), 1)], [125; 3]);
         assert_eq!(found(&Wild(200), 0), 0);
     }

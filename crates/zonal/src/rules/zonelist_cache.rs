@@ -99,7 +99,8 @@ pub trait ZonelistScan {
     /// `false` at the end of the list.
     fn advance(&mut self) -> bool;
 
-    /// Allocates from the current zone, if the zone is above the watermark and has a block. Returns whether it did.
+    /// Allocates from the current zone, if the zone is above the watermark and has a block. Returns whether it did. A scan
+    /// allocates one block; once it has, this step and [`Self::try_reclaimed`] allocate nothing.
     fn try_zone(&mut self) -> bool;
 
     /// Runs node reclaim for the current zone, which did not serve. Returns `None` if node reclaim is off or cannot help,

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use Ordering::{AcqRel, Acquire, Relaxed};
-use zonal::config::ZonelistCache;
+use zonal::config::{Past, ZonelistCache};
 use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
 use zonal::platform::pressure::PressureEvent;
 use zonal::platform::reclaimer::{NoReclaimer, ReclaimRequest, Reclaimer};
@@ -288,8 +288,8 @@ impl Plan {
         plan
     }
 
-    /// Builds an allocator for this machine, with all past forms, and returns it with its controls. The metadata is leaked, because the test
-    /// process soon ends.
+    /// Builds an allocator for this machine, and returns it with its controls. All past forms are linked, unless the
+    /// configuration has others. The metadata is leaked, because the test process soon ends.
     pub fn build(&self, config: &Config) -> World {
         self.build_in(config, |_| ())
     }
@@ -300,14 +300,13 @@ impl Plan {
     }
 
     /// Works like [`Plan::build`], but calls `prepare` with the controls before it builds the allocator.
-    ///
-    /// All past forms are linked.
     pub fn build_in(&self, config: &Config, prepare: impl FnOnce(&Controls)) -> World {
         let last = self.nodes.iter().flat_map(|(_, cpus)| cpus).max();
         let cpus = last.map_or(0, |&last| last as usize + 1);
         let controls = Arc::new(Controls { access: Access::new(self.way, cpus), ..Controls::default() });
         prepare(&controls);
-        let linked = Config { past: zonal_history::PAST, ..*config };
+        let past = if config.past == Past::default() { zonal_history::PAST } else { config.past };
+        let linked = Config { past, ..*config };
         let allocator = self.try_build(&linked, TestPlatform(Arc::clone(&controls))).unwrap();
         World { allocator, controls }
     }

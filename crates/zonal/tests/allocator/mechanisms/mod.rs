@@ -1,5 +1,6 @@
 //! Tests of the five mechanisms, M1 to M5. Each mechanism is compared with the description by its authors.
 
+mod extreme_rules;
 mod full_nodes;
 mod lock_holds;
 mod m1_zonelist_cache;
