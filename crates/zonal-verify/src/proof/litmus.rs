@@ -114,43 +114,6 @@ fn of_heads() -> Vec<Shape> {
             ],
             [true, false],
         ),
-        // The store of the word needs no release, although another CPU finds the slot by it.
-        shape(
-            "a remote lock that waited finds the frame of a word that a push committed",
-            "push.slot, push.commit -> remote.quiesce, held.*",
-            &[
-                &[
-                    Store('l', 2, false),
-                    Load('b', 1, false),
-                    Barrier,
-                    Load('w', 1, false),
-                    Load('s', 0, false),
-                ],
-                &[
-                    Load('l', 0, true),
-                    Store('s', 1, false),
-                    Store('w', 1, false),
-                    Barrier,
-                    Store('b', 1, false),
-                ],
-            ],
-            [true, true],
-        ),
-        shape(
-            "the same without the sequence's side of the barrier",
-            "push.slot, push.commit -> remote.quiesce, held.*",
-            &[
-                &[
-                    Store('l', 2, false),
-                    Load('b', 1, false),
-                    Barrier,
-                    Load('w', 1, false),
-                    Load('s', 0, false),
-                ],
-                &[Load('l', 0, true), Store('s', 1, false), Store('w', 1, false), Store('b', 1, false)],
-            ],
-            [true, false],
-        ),
         shape(
             "a sequence that begins after the barrier finds the remote lock",
             "remote.shut, remote.quiesce -> pop.lock_word",

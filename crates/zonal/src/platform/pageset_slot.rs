@@ -168,8 +168,7 @@ impl<P: Platform> Head<P> {
         self.lock_word.store(LockWord::OPEN.bits(), Relaxed);
     }
 
-    // Loads of the word, the limits and the slots are relaxed, because the acquire of the lock word orders them. Stores are
-    // relaxed, because another CPU uses what they stored only under the lock: `open` or the platform's quiesce orders them.
+    // Loads of the word, the limits and the slots are relaxed, because the acquire of the lock word orders them.
 
     #[inline(always)]
     pub(super) fn pop(&self, slots: &[P::U32], step: Step, lock_word: LockWord) -> Popped {
@@ -179,7 +178,8 @@ impl<P: Platform> Head<P> {
             return Popped::NOTHING;
         }
         let frame = slots[top_of(word)].load(Relaxed);
-        self.word.store(next, Relaxed);
+        // Release: orders earlier accesses before the word; unpaired: other CPUs load the word relaxed.
+        self.word.store(next, Release);
         Popped::frame(frame)
     }
 
@@ -190,7 +190,8 @@ impl<P: Platform> Head<P> {
             return false;
         }
         slots[top_of(next)].store(push.frame, Relaxed);
-        self.word.store(next, Relaxed);
+        // Release: orders the slot before the word; unpaired: other CPUs load the word relaxed.
+        self.word.store(next, Release);
         true
     }
 
