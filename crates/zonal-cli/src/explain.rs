@@ -292,12 +292,12 @@ fn subject(source: &Source) -> Result<Subject, Failure> {
         Some(folder) => (capture(folder).map_err(Failure::bad_input)?, SystemState::tree(folder)),
         None => (capture_live().map_err(Failure::failed)?, SystemState::live()),
     };
-    let Capture { model, notes } = captured;
-    notes.into_iter().for_each(|note| print_message(format_args!("note: {note}")));
     let state = state.read().map_err(|error| match &source.sysfs {
         Some(_) => Failure::bad_input(error),
         None => Failure::failed(error),
     })?;
+    let Capture { model, notes } = captured;
+    notes.into_iter().for_each(|note| print_message(format_args!("note: {note}")));
     Ok(Subject { model, state: Some(state) })
 }
 

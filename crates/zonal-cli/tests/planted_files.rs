@@ -32,7 +32,7 @@ struct Writer {
 const ELSEWHERE: [&str; 2] = ["record", "import"];
 
 /// A writer for every other command that writes; `common/paths.rs` finds those that are missing.
-const WRITERS: [Writer; 10] = [
+const WRITERS: [Writer; 11] = [
     Writer {
         name: "machine file",
         to: "machine.json",
@@ -57,6 +57,7 @@ const WRITERS: [Writer; 10] = [
         file: "trace.csv",
         arguments: &["trace", "export", TRACE, "--to", "csv", "--out"],
     },
+    Writer { name: "capture", to: "now.json", file: "now.json", arguments: &["capture"] },
     Writer { name: "manual", to: "man1", file: "man1/zonal-lab-run.1", arguments: &["man"] },
     Writer { name: "page", to: "out", file: "out/small/report.html", arguments: LAB },
     Writer { name: "results", to: "out", file: "out/small/result.json", arguments: LAB },

@@ -21,7 +21,7 @@ fn json(arguments: &[&str]) -> Value {
 fn bad_input_exits_with_2_and_one_line_that_names_what_is_allowed() {
     let cases: [(&[&str], &str); 32] = [
         (&["run", "paint"], "workloads are touch, pair, batch, batch-random, repeat"),
-        (&["paint"], "neither a workload nor a command"),
+        (&["paint"], "unrecognized subcommand"),
         (&["run", "--threads", "0"], "allowed are 1 to"),
         (&["run", "--threads", "-2"], "allowed are 1 to"),
         (&["run", "--threads", "1000000"], "allowed are 1 to"),
@@ -171,10 +171,25 @@ fn every_workload_and_setting_runs() {
 }
 
 #[test]
-fn without_a_command_it_runs_the_default_workload() {
-    assert_eq!(json(&[])["workload"], "touch");
+fn without_a_workload_it_runs_the_default() {
     assert_eq!(json(&["run"])["workload"], "touch");
-    assert_eq!(json(&["pair"])["workload"], "pair");
+}
+
+#[test]
+fn without_a_command_it_is_a_check_up_whose_report_names_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("checkup.json");
+    let output = zonal(&["--report", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let written = std::fs::read_to_string(&file).unwrap();
+    assert_eq!(written.as_bytes(), output.stdout, "what is written was shown before");
+    let document: Value = serde_json::from_str(&written).unwrap();
+    assert_eq!(document["schema"], "zonal.checkup.v1");
+    assert_eq!(document["pool"]["balanced"], true);
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let is_named =
+        |text: &str| text.split(|letter: char| !letter.is_alphanumeric()).any(|word| word == host.trim());
+    assert!(!is_named(&written) && !written.contains('/'), "{written}");
 }
 
 #[test]
@@ -248,7 +263,8 @@ fn help_lists_workloads_and_examples() {
         let output = zonal(arguments);
         let text = String::from_utf8(output.stdout).unwrap();
         assert_eq!(output.status.code(), Some(0));
-        assert!(text.contains("batch-random") && text.contains("Examples:"), "{text}");
+        assert!(text.contains("Examples:"), "{text}");
+        assert!(arguments.len() == 1 || text.contains("batch-random"), "{text}");
     }
 }
 
@@ -256,7 +272,7 @@ fn help_lists_workloads_and_examples() {
 fn exported_pool_state_reads_back_as_a_machine() {
     let directory = tempfile::tempdir().unwrap();
     let tree = directory.path().join("tree").display().to_string();
-    json(&["pair", "--fake-nodes", "2", "--threads", "1", "--export-tree", &tree]);
+    json(&["run", "pair", "--fake-nodes", "2", "--threads", "1", "--export-tree", &tree]);
     let output = zonal(&["machine", "--sysfs", &tree, "--json"]);
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     let machine: Value = serde_json::from_slice(&output.stdout).unwrap();

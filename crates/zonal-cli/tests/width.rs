@@ -92,7 +92,7 @@ fn pipes_have_no_limit_and_tables_are_in_one_part() {
     let header =
         "node  zone     managed   min   low   high  reserve  batch  pageset.high (fixed)  stat threshold";
     assert!(text.contains(header), "{text}");
-    assert_eq!(output(&arguments, Some(200)), text);
+    assert_eq!(output(&arguments, Some(400)), text);
     // Values that are not a width are ignored.
     let mut command = Command::new(env!("CARGO_BIN_EXE_zonal"));
     let ignored = command.args(arguments).env("COLUMNS", "wide").output().unwrap();
