@@ -303,6 +303,9 @@ fn documents_with_paths_that_are_not_utf_8() {
                     let zone = "Node 0, zone Normal\n pages free 70\n spanned 90\n present 90\n managed 90\n";
                     fs::rename(captured_tree().path(), &at).unwrap();
                     fs::write(at.join("proc/zoneinfo"), zone).unwrap();
+                    let cpus = at.join("sys/devices/system/cpu");
+                    fs::create_dir_all(&cpus).unwrap();
+                    fs::write(cpus.join("online"), "0\n").unwrap();
                 }
                 "socket" => published = Some(pool.publish(&at).unwrap()),
                 _ => {}
