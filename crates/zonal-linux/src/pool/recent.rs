@@ -369,6 +369,37 @@ mod tests {
         assert!(recent.recorder().is_none());
     }
 
+    /// A reader and a writer of one entry meet in the middle of it nearly always.
+    #[test]
+    fn an_entry_is_not_read_while_it_is_replaced() {
+        let (entry, ends) = (Entry::new(), AtomicBool::new(false));
+        entry.write(0, std::iter::repeat(0));
+        let mut seen_meanwhile = Vec::new();
+        entry.write(1, std::iter::repeat_with(|| 1).inspect(|_| seen_meanwhile.push(entry.read())));
+        assert_eq!(seen_meanwhile.len(), WORDS);
+        assert!(seen_meanwhile.iter().all(Option::is_none));
+        entry.write(1, std::iter::repeat(7));
+        entry.write(0, std::iter::repeat(7));
+        assert_eq!(entry.read(), Some((1, [1; WORDS])), "an earlier request does not replace a later one");
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut number = 2;
+                while !ends.load(Ordering::Relaxed) {
+                    entry.write(number, std::iter::repeat(number));
+                    number += 1;
+                }
+            });
+            let mut seen = 0;
+            while seen < if cfg!(miri) { 30 } else { 300_000 } {
+                if let Some((number, words)) = entry.read() {
+                    assert_eq!(words, [number; WORDS]);
+                    seen += 1;
+                }
+            }
+            ends.store(true, Ordering::Relaxed);
+        });
+    }
+
     /// Each entry that a reader sees is a request as a whole.
     #[test]
     fn entries_are_read_whole_while_threads_write() {
