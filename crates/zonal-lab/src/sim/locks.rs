@@ -63,7 +63,7 @@ impl World {
         self.wake(next.thread, self.now() + time);
     }
 
-    /// Removes the next waiter of a lock. Returns it, and the number of threads that still wait for locks of the line.
+    /// Removes the next waiter of a lock. Returns it, and how many threads still wait for its locks.
     fn pop_waiter(&self, cell: &AtomicU32, line: usize) -> Option<(Waiter, usize)> {
         let mut all = self.locks.waiting.borrow_mut();
         let queue = &mut all.get_mut(&line)?.queue;

@@ -369,7 +369,7 @@ mod tests {
         assert!(recent.recorder().is_none());
     }
 
-    /// A reader and a writer of one entry meet in the middle of it nearly always.
+    /// A reader and a writer nearly always meet in the middle.
     #[test]
     fn an_entry_is_not_read_while_it_is_replaced() {
         let (entry, ends) = (Entry::new(), AtomicBool::new(false));
