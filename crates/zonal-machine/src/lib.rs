@@ -15,6 +15,7 @@ pub mod log;
 mod old_tree;
 pub mod output;
 mod owned;
+pub mod pagesets;
 mod predict;
 mod presets;
 mod report;
