@@ -46,7 +46,7 @@ const STUDY: [Arrow; 10] = [
             "zonal-lab",
         ],
     ),
-    ("zonal-lab", &["zonal", "zonal-history", "zonal-machine", "zonal-page"]),
+    ("zonal-lab", &["zonal", "zonal-history", "zonal-machine", "zonal-page", "zonal-trace"]),
     ("zonal-live", &["zonal-machine", "zonal-linux", "zonal-page"]),
     ("zonal-trace", &["zonal", "zonal-machine"]),
     (

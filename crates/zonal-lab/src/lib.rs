@@ -12,6 +12,7 @@ pub mod checks;
 pub mod experiment;
 pub mod outcome;
 pub mod page_cache;
+pub mod replay;
 pub mod report;
 pub mod sim;
 pub mod system;

@@ -1,0 +1,133 @@
+//! Hands the events of a trace to the threads that repeat them.
+//!
+//! Related files: `ours.rs` runs the threads.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io::Read;
+
+use zonal::units::Moment;
+use zonal_machine::MachineModel;
+use zonal_trace::{Action, Event, TraceError, TraceReader};
+
+use crate::sim::Time;
+
+/// Events that are read at once for a CPU that has none.
+const READ_AT_ONCE: usize = 1 << 12;
+
+/// The rest of a trace.
+pub(super) struct Script<R> {
+    reader: RefCell<TraceReader<R>>,
+    /// The simulated CPU of each recorded one.
+    cpus: Vec<usize>,
+    waiting: RefCell<Vec<VecDeque<(Time, Event)>>>,
+    /// The moment of the last event that was read.
+    read_until: Cell<Time>,
+    /// The length of a whole trace.
+    length: Cell<Time>,
+    is_over: Cell<bool>,
+    is_complete: Cell<bool>,
+    error: RefCell<Option<TraceError>>,
+}
+
+impl<R: Read> Script<R> {
+    /// Creates the script of a trace on a machine. If the machine has fewer CPUs than were recorded, some repeat what
+    /// several did.
+    pub(super) fn new(reader: TraceReader<R>, model: &MachineModel) -> Self {
+        let mut there: Vec<usize> =
+            model.nodes.iter().flat_map(|node| &node.cpus).map(|cpu| cpu.index()).collect();
+        there.sort_unstable();
+        let recorded = reader.header().cpus.len();
+        let cpus: Vec<usize> = there.into_iter().cycle().take(recorded).collect();
+        let waiting = RefCell::new(vec![VecDeque::new(); cpus.len()]);
+        Self {
+            reader: RefCell::new(reader),
+            cpus,
+            waiting,
+            read_until: Cell::new(Time::ZERO),
+            length: Cell::new(Time::ZERO),
+            is_over: Cell::new(false),
+            is_complete: Cell::new(true),
+            error: RefCell::new(None),
+        }
+    }
+
+    pub(super) fn cpus(&self) -> &[usize] {
+        &self.cpus
+    }
+
+    /// Returns the next event of a recorded CPU with its moment; an error with the moment at which to ask again, if no
+    /// event before it is the CPU's; and `None` at the end.
+    pub(super) fn next(&self, place: usize) -> Option<Result<(Time, Event), Time>> {
+        let first = self.waiting.borrow_mut()[place].pop_front();
+        if let Some(first) = first {
+            return Some(Ok(first));
+        }
+        if self.is_over.get() {
+            return None;
+        }
+        self.read();
+        let first = self.waiting.borrow_mut()[place].pop_front();
+        match first {
+            Some(first) => Some(Ok(first)),
+            None if self.is_over.get() => None,
+            None => Some(Err(self.read_until.get() + Time::from_ps(1))),
+        }
+    }
+
+    fn read(&self) {
+        let mut reader = self.reader.borrow_mut();
+        let started = reader.header().started();
+        for _ in 0..READ_AT_ONCE {
+            match reader.next() {
+                None => {
+                    let ended = reader.trailer().map(|trailer| Moment::from_ns(trailer.ended_ns));
+                    let length = Time::from_ns(ended.map_or(0, |ended| ended.ns_since(started)) as f64);
+                    self.length.set(self.read_until.get().max(length));
+                    self.is_over.set(true);
+                    return;
+                }
+                Some(Err(TraceError::Cut { .. })) => {
+                    self.is_over.set(true);
+                    self.is_complete.set(false);
+                    return;
+                }
+                Some(Err(error)) => {
+                    self.is_over.set(true);
+                    self.error.replace(Some(error));
+                    return;
+                }
+                Some(Ok(event)) => {
+                    let at = Time::from_ns(event.at.ns_since(started) as f64);
+                    self.read_until.set(self.read_until.get().max(at));
+                    let is_used = matches!(event.action, Action::Alloc { .. } | Action::Free { .. });
+                    if let Some(place) = reader.header().place(event.cpu).filter(|_| is_used) {
+                        self.waiting.borrow_mut()[place].push_back((at, event));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Returns the error that ended the script.
+    pub(super) fn take_error(&self) -> Option<TraceError> {
+        self.error.take()
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        self.is_complete.get()
+    }
+
+    /// Returns the length of what was read, in seconds.
+    pub(super) fn seconds(&self) -> f64 {
+        self.read_until.get().max(self.length.get()).seconds()
+    }
+
+    pub(super) fn events(&self) -> u64 {
+        self.reader.borrow().events()
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.reader.borrow().bytes()
+    }
+}

@@ -1,0 +1,137 @@
+//! What `/proc/zoneinfo` says about zones and pagesets when a trace begins.
+//!
+//! Related files: `zonal-machine` reads the parts that describe a machine, and `environment.rs` follows a zone from here.
+
+use std::collections::HashMap;
+
+use zonal::rules::pageset_tuning::HighLimits;
+use zonal::units::{CpuId, PageCount};
+use zonal_machine::pagesets::PagesetStart;
+
+/// The most zones that are read: more than a kernel has.
+const ZONES_MAX: usize = 1 << 13;
+/// The most pagesets that are read.
+const PAGESETS_MAX: usize = 1 << 20;
+
+/// A zone at the start.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(super) struct StartZone {
+    /// The node.
+    pub(super) node: u64,
+    /// The kind's name.
+    pub(super) kind: String,
+    /// Managed frames.
+    pub(super) managed: u64,
+    /// Free frames.
+    pub(super) free: u64,
+    /// The watermark `min`.
+    pub(super) min: u64,
+    /// The watermark `low`.
+    pub(super) low: u64,
+    /// The watermark `high`.
+    pub(super) high: u64,
+    /// What the zone keeps from requests that may use any zone.
+    pub(super) reserve: u64,
+    /// The pagesets by CPU.
+    pub(super) pagesets: HashMap<CpuId, PagesetStart>,
+}
+
+impl StartZone {
+    /// Returns the frames in pagesets.
+    pub(super) fn in_pagesets(&self) -> u64 {
+        self.pagesets.values().map(|pageset| pageset.count.get()).fold(0, u64::saturating_add)
+    }
+
+    /// Returns the frames that are allocated: neither free nor in pagesets.
+    pub(super) fn used(&self) -> u64 {
+        self.managed.saturating_sub(self.free).saturating_sub(self.in_pagesets())
+    }
+}
+
+/// Reads the text, without zones that have no frames.
+///
+/// # Errors
+/// Says what is missing or too much.
+pub(super) fn parse(text: &str) -> Result<Vec<StartZone>, String> {
+    let (mut zones, mut pagesets) = (Vec::<StartZone>::new(), 0);
+    let mut cpu = None;
+    let mut is_zone = false;
+    for line in text.lines() {
+        if let Some((node, kind)) = heading(line) {
+            if zones.len() == ZONES_MAX {
+                return Err(format!("it has more than {ZONES_MAX} zones, the maximum"));
+            }
+            zones.push(StartZone { node, kind: kind.to_owned(), ..StartZone::default() });
+            (cpu, is_zone) = (None, false);
+            continue;
+        }
+        let Some(zone) = zones.last_mut() else { continue };
+        let line = line.trim();
+        let Some((name, rest)) = line.split_once(' ') else { continue };
+        let rest = rest.trim_start();
+        match name {
+            // The statistics of the node stand before this line, and have names like those of the zone.
+            "pages" => {
+                is_zone = true;
+                zone.free = number(rest.strip_prefix("free").unwrap_or_default());
+            }
+            "cpu:" => {
+                pagesets += 1;
+                if pagesets > PAGESETS_MAX {
+                    return Err(format!("it has more than {PAGESETS_MAX} pagesets, the maximum"));
+                }
+                cpu = u32::try_from(number(rest)).ok().map(CpuId::new);
+            }
+            "managed" if is_zone => zone.managed = number(rest),
+            "min" if is_zone => zone.min = number(rest),
+            "low" if is_zone => zone.low = number(rest),
+            "high" if is_zone => zone.high = number(rest),
+            "protection:" if is_zone => zone.reserve = last_of_list(rest),
+            _ => {
+                if let Some(cpu) = cpu {
+                    pageset_line(zone.pagesets.entry(cpu).or_insert(EMPTY), name, number(rest));
+                }
+            }
+        }
+    }
+    zones.retain(|zone| !zone.pagesets.is_empty());
+    if zones.is_empty() {
+        return Err("it has no zone with pagesets".to_owned());
+    }
+    Ok(zones)
+}
+
+const EMPTY: PagesetStart = PagesetStart {
+    count: PageCount::ZERO,
+    high: PageCount::ZERO,
+    batch: PageCount::ZERO,
+    limits: HighLimits::DISABLED,
+};
+
+fn pageset_line(pageset: &mut PagesetStart, name: &str, value: u64) {
+    let value = PageCount::new(value);
+    match name {
+        "count:" => pageset.count = value,
+        // Kernels before 6.7 have no limits: their `high` is fixed.
+        "high:" => (pageset.high, pageset.limits) = (value, HighLimits::new(value, value)),
+        "batch:" => pageset.batch = value,
+        "high_min:" => pageset.limits = HighLimits::new(value, value),
+        "high_max:" => pageset.limits = HighLimits::new(pageset.limits.min(), value),
+        _ => {}
+    }
+}
+
+/// Parses a line like `Node 0, zone    DMA32`.
+fn heading(line: &str) -> Option<(u64, &str)> {
+    let (node, kind) = line.strip_prefix("Node ")?.split_once(", zone")?;
+    Some((node.trim().parse().ok()?, kind.trim()))
+}
+
+fn number(text: &str) -> u64 {
+    text.trim().parse().unwrap_or(0)
+}
+
+/// Parses the last number of `(0, 3019, 24090)`.
+fn last_of_list(text: &str) -> u64 {
+    text.trim_matches(['(', ')']).rsplit(',').next().map_or(0, number)
+}

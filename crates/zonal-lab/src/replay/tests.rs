@@ -1,0 +1,350 @@
+//! Replays of traces that are written by hand, with refills and drains of known size.
+//!
+//! Related files: `kernel.rs` and `ours.rs` are tested here.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+use zonal::config::ZonelistCache;
+use zonal::rules::pageset_tuning::PagesetTuning;
+use zonal::units::{CpuId, Moment, Order, Pfn};
+use zonal_machine::{MachineModel, preset};
+use zonal_trace::{Action, Event, Gfp, Header, KernelTexts, Migratetype, Origin, Tid, TraceWriter, Trailer};
+
+use super::*;
+
+/// Frames of the zone, which is Normal and has one CPU.
+const START: u64 = 1 << 20;
+const FRAMES: u64 = 1 << 20;
+const SECOND: u64 = 1_000_000_000;
+
+fn machine() -> MachineModel {
+    let text = format!(
+        r#"{{"name": "one", "page_bytes": 4096,
+            "nodes": [{{"id": 0, "cpus": [0], "distances": {{"0": 10}}}}],
+            "zones": [{{"node": 0, "kind": "Normal", "start": {START}, "spanned": {FRAMES}, "present": {FRAMES}, "managed": {FRAMES}}}]}}"#
+    );
+    MachineModel::from_json(&text, "test").unwrap()
+}
+
+/// `/proc/zoneinfo` of the zone, with a pageset that has `count` frames.
+fn zoneinfo(count: u64) -> String {
+    format!(
+        "Node 0, zone   Normal\n  per-node stats\n      nr_anon 1\n  pages free     900000\n        boost    0\n        min      1000\n        \
+         low      1250\n        high     1500\n        spanned  {FRAMES}\n        present  {FRAMES}\n        managed  {FRAMES}\n        \
+         protection: (0, 0, 0)\n  pagesets\n    cpu: 0\n              count:    {count}\n              high:     3000\n              \
+         batch:    63\n              high_min: 3000\n              high_max: 100000\n  vm stats threshold: 60\n"
+    )
+}
+
+fn header(kernel: &str, zoneinfo: Option<String>) -> Header {
+    Header {
+        origin: Origin::Tracefs,
+        writer: "test".to_owned(),
+        kernel: Some(kernel.to_owned()),
+        machine: Some(machine().to_json()),
+        command: Vec::new(),
+        clock: "mono".to_owned(),
+        started_ns: 10 * SECOND,
+        started_unix_ns: 1,
+        cpus: vec![0],
+        buffer_kib: 64,
+        recorder: Vec::new(),
+        names: BTreeMap::new(),
+        gfp_names: Vec::new(),
+        formats: Vec::new(),
+        absent: Vec::new(),
+        before: KernelTexts {
+            zoneinfo,
+            buddyinfo: Some("Node 0, zone   Normal  100 50 0 0 0 0 0 0 0 17 6\n".to_owned()),
+            vmstat: None,
+        },
+    }
+}
+
+/// Events of CPU 0, a microsecond apart.
+struct Events(Vec<Event>, u64);
+
+impl Events {
+    fn from_second(second: u64) -> Self {
+        Self(Vec::new(), (10 + second) * SECOND + SECOND / 5)
+    }
+
+    fn push(&mut self, action: Action) {
+        self.1 += 1000;
+        self.0.push(Event { at: Moment::from_ns(self.1), cpu: CpuId::new(0), thread: Tid(5), action });
+    }
+
+    fn alloc(&mut self, frame: u64) {
+        let page = Some(Pfn::new(START + frame));
+        self.push(Action::Alloc { page, order: Order::PAGE, gfp: Gfp(0), migratetype: Migratetype(1) });
+    }
+
+    fn free(&mut self, frame: u64) {
+        self.push(Action::Free { page: Pfn::new(START + frame), order: Order::PAGE });
+    }
+
+    fn refill(&mut self, frames: std::ops::Range<u64>) {
+        for frame in frames {
+            self.push(Action::ZoneLocked {
+                page: Some(Pfn::new(START + frame)),
+                order: Order::PAGE,
+                migratetype: Migratetype(1),
+                is_refill: true,
+            });
+        }
+    }
+
+    fn drain(&mut self, frames: std::ops::Range<u64>) {
+        for frame in frames {
+            let page = Pfn::new(START + frame);
+            self.push(Action::Drain { page, order: Order::PAGE, migratetype: Migratetype(1) });
+        }
+    }
+
+    /// Writes a trace to a folder.
+    fn write(&self, header: &Header, folder: &Path) -> PathBuf {
+        let mut writer = TraceWriter::new(Vec::new(), header).unwrap();
+        self.0.iter().for_each(|event| writer.push(event).unwrap());
+        let trailer = Trailer {
+            ended_ns: self.1 + 1,
+            cpus: Vec::new(),
+            kinds: Default::default(),
+            skipped: 0,
+            command_status: None,
+            after: KernelTexts::default(),
+        };
+        let bytes = writer.finish(trailer).unwrap().0;
+        let file = folder.join("t.trace");
+        std::fs::File::create(&file).unwrap().write_all(&bytes).unwrap();
+        file
+    }
+}
+
+fn by_kernel(events: &Events, header: &Header) -> KernelReplay {
+    let folder = tempfile::tempdir().unwrap();
+    replay_kernel(&events.write(header, folder.path()), |_| true).unwrap()
+}
+
+#[test]
+fn refills_of_known_size_are_predicted_and_counted() {
+    // The pageset is empty, so a thousand requests need 63 + 126 + 252 + 504 + 1008 frames.
+    let mut events = Events::from_second(2);
+    let mut frame = 0;
+    for size in [63, 126, 252, 504, 1008] {
+        events.refill(frame..frame + size);
+        (frame..frame + size).take_while(|frame| *frame < 1000).for_each(|frame| events.alloc(frame));
+        frame += size;
+    }
+    let replay = by_kernel(&events, &header("6.18.1", Some(zoneinfo(0))));
+    let wanted = Pair { predicted: 1953, traced: 1953 };
+    assert_eq!(replay.cpus, [CpuPages { cpu: 0, refilled: wanted, drained: Pair::default() }]);
+    assert_eq!((replay.from_seconds, replay.is_complete, replay.lost), (1.0, true, 0));
+    // The same requests with the rule of another kernel: batches that do not grow.
+    let replay = by_kernel(&events, &header("6.1.0-13-amd64", Some(zoneinfo(0))));
+    assert_eq!(replay.cpus[0].refilled, Pair { predicted: 63 * 16, traced: 1953 });
+}
+
+#[test]
+fn frames_at_the_start_are_used_before_refills() {
+    // The count of 500 is known, and the first refill shows after 300 requests that only 300 were movable.
+    let mut events = Events::from_second(0);
+    (0..300).for_each(|frame| events.alloc(frame));
+    events.refill(1000..1063);
+    (1000..1063).for_each(|frame| events.alloc(frame));
+    let mut later = Events::from_second(1);
+    later.refill(2000..2126);
+    (2000..2126).for_each(|frame| later.alloc(frame));
+    events.0.extend(later.0);
+    events.1 = later.1;
+    let replay = by_kernel(&events, &header("6.18.1", Some(zoneinfo(500))));
+    assert_eq!(replay.cpus[0].refilled, Pair { predicted: 126, traced: 126 });
+}
+
+#[test]
+fn drains_follow_the_frees_in_a_row() {
+    // 2999 frames are there, so every free drains: 63 frames at least.
+    let mut events = Events::from_second(2);
+    events.free(0);
+    events.drain(500..563);
+    (1..63).for_each(|frame| events.free(frame));
+    let replay = by_kernel(&events, &header("6.18.1", Some(zoneinfo(2999))));
+    assert_eq!(replay.cpus[0].drained, Pair { predicted: 63, traced: 63 });
+    events.free(63);
+    events.drain(600..664);
+    let replay = by_kernel(&events, &header("6.18.1", Some(zoneinfo(2999))));
+    assert_eq!(replay.cpus[0].drained, Pair { predicted: 63 + 64, traced: 63 + 64 });
+    assert_eq!(replay.cpus[0].drained.error_percent(), Some(0.0));
+    assert_eq!(replay.cpus[0].refilled.error_percent(), None);
+}
+
+#[test]
+fn lists_of_frees_reach_the_pageset_one_by_one() {
+    // The kernel reports all frees of a list first. A request of another thread between them must not come after them.
+    let mut events = Events::from_second(2);
+    (0..10).for_each(|frame| events.free(frame));
+    for frame in 0..10 {
+        events.push(Action::FreeBatched { page: Pfn::new(START + frame) });
+        if frame == 0 {
+            events.drain(500..563);
+        }
+    }
+    let replay = by_kernel(&events, &header("6.18.1", Some(zoneinfo(2999))));
+    assert_eq!(replay.cpus[0].drained, Pair { predicted: 63, traced: 63 });
+}
+
+#[test]
+fn requests_that_the_kernel_does_not_report_are_known_from_their_frees() {
+    // The frames of the second refill were never reported as allocated, but are freed.
+    let mut events = Events::from_second(2);
+    events.refill(0..63);
+    (0..63).for_each(|frame| events.alloc(frame));
+    events.refill(100..226);
+    (100..226).for_each(|frame| events.free(frame));
+    let replay = by_kernel(&events, &header("6.18.1", Some(zoneinfo(0))));
+    assert_eq!(replay.cpus[0].refilled, Pair { predicted: 63 + 126, traced: 63 + 126 });
+}
+
+#[test]
+fn two_mib_pages_before_and_after_a_drain() {
+    let replay = by_kernel(&Events::from_second(2), &header("6.18.1", Some(zoneinfo(1000))));
+    let huge = replay.huge_at_start.unwrap();
+    // 17 order-9 blocks and 6 order-10 blocks.
+    assert_eq!((huge.before(2048), huge.before(20)), (29, 20));
+    // 1000 frames in pagesets and 200 in smaller blocks form 2 at most.
+    assert_eq!((huge.after_at_most(2048), huge.after_at_most(30)), (31, 30));
+    assert_eq!(huge.all(), 31);
+    assert_eq!(replay.huge_at_end, None);
+}
+
+#[test]
+fn traces_without_what_a_replay_needs_say_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let events = Events::from_second(2);
+    let error = |header: &Header| {
+        let file = events.write(header, folder.path());
+        replay_kernel(&file, |_| true).unwrap_err().to_string()
+    };
+    let whole = header("6.18.1", Some(zoneinfo(0)));
+    let missing = error(&header("6.18.1", None));
+    assert!(missing.ends_with("t.trace: the trace does not have /proc/zoneinfo at the start, as traces of `zonal trace record` do"), "{missing}");
+    let missing = error(&Header { kernel: None, ..whole.clone() });
+    assert!(missing.contains("the kernel's release"), "{missing}");
+    let missing = error(&Header { machine: None, ..whole.clone() });
+    assert!(missing.contains("does not have the machine"), "{missing}");
+    let wrong = error(&header("six", Some(zoneinfo(0))));
+    assert!(wrong.contains("\"six\" is not a kernel version"), "{wrong}");
+    let empty = error(&header("6.18.1", Some("no zones".to_owned())));
+    assert!(empty.contains("it has no zone with pagesets"), "{empty}");
+    let options = OwnOptions {
+        tunings: &[PagesetTuning::Fixed],
+        zonelist_cache: ZonelistCache::default(),
+        machine: None,
+        seed: 1,
+    };
+    let file = events.write(&Header { machine: None, ..whole }, folder.path());
+    let missing = replay_ours(&file, &options, &AtomicBool::new(false), |_| {}).unwrap_err().to_string();
+    assert!(missing.contains("name one with --machine"), "{missing}");
+    assert!(replay_kernel(&folder.path().join("none"), |_| true).is_err());
+}
+
+/// A loop of requests and frees, some of frames from before the trace.
+fn swings() -> Events {
+    let mut events = Events::from_second(0);
+    for round in 0..6 {
+        let frames = 4000 * (1 + round % 3);
+        (0..frames).for_each(|frame| events.alloc(frame));
+        (0..frames).for_each(|frame| events.free(frame));
+        (0..100).for_each(|frame| events.free(500_000 + 1000 * round + frame));
+    }
+    events
+}
+
+#[test]
+fn rows_of_rules_are_the_same_for_the_same_seed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = swings().write(&header("6.18.1", Some(zoneinfo(0))), folder.path());
+    let tunings = [PagesetTuning::Fixed, PagesetTuning::Stepwise];
+    let run = |machine: Option<&MachineModel>, seed| {
+        let options =
+            OwnOptions { tunings: &tunings, zonelist_cache: ZonelistCache::default(), machine, seed };
+        replay_ours(&file, &options, &AtomicBool::new(false), |_| {}).unwrap()
+    };
+    let first = run(None, 1);
+    assert_eq!(first, run(None, 1));
+    assert_eq!((first.filled, first.unknown_frees), (FRAMES - 900_000, 0));
+    let [fixed, stepwise] = &first.rows[..] else { panic!("two rows") };
+    assert_eq!((fixed.served, fixed.failed, stepwise.served), (48_000, 0, 48_000));
+    // The swings are larger than a fixed `high`, and a tuned one grows with them.
+    assert!(fixed.refills > 2 * stepwise.refills, "{fixed:?} {stepwise:?}");
+    assert!(fixed.pageset_frames_most < stepwise.pageset_frames_most, "{fixed:?} {stepwise:?}");
+    assert_eq!((fixed.hit, fixed.miss), (48_000, 0));
+    assert!(fixed.free_huge_drained >= fixed.free_huge_end);
+    // Another machine is filled to the same share.
+    let desktop = preset("desktop").unwrap();
+    let other = run(Some(&desktop), 1);
+    assert!(other.machine == desktop.name && other.rows[0].served == 48_000 && other.filled > 0, "{other:?}");
+}
+
+#[test]
+fn a_stop_ends_both_replays() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = swings().write(&header("6.18.1", Some(zoneinfo(0))), folder.path());
+    let options = OwnOptions {
+        tunings: &[PagesetTuning::Fixed],
+        zonelist_cache: ZonelistCache::default(),
+        machine: None,
+        seed: 1,
+    };
+    let stopped = replay_ours(&file, &options, &AtomicBool::new(true), |_| {});
+    assert!(matches!(stopped, Err(ReplayError::Run(RunError::Interrupted))), "{stopped:?}");
+    let mut calls = 0;
+    replay_kernel(&file, |_| {
+        calls += 1;
+        false
+    })
+    .unwrap();
+    assert_eq!(calls, 1);
+}
+
+#[test]
+fn hostile_figures_end_in_results_or_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut events = swings();
+    for order in [0, 3, 9, 12, 18] {
+        let order = Order::new(order).unwrap();
+        for page in [0, START, u64::MAX - 1] {
+            let page = Pfn::new(page);
+            events.push(Action::Free { page, order });
+            events.push(Action::Alloc {
+                page: Some(page),
+                order,
+                gfp: Gfp(u64::MAX),
+                migratetype: Migratetype(-7),
+            });
+            events.push(Action::Fallback {
+                page,
+                order,
+                from_order: order,
+                migratetype: Migratetype(i32::MAX),
+                from_migratetype: Migratetype(2),
+                changes_owner: true,
+            });
+            events.push(Action::Drain { page, order, migratetype: Migratetype(i32::MIN) });
+        }
+    }
+    let text = zoneinfo(7).replace("63", &u64::MAX.to_string()).replace("1500", &u64::MAX.to_string());
+    for kernel in ["5.10", "6.1", "6.18"] {
+        let file = events.write(&header(kernel, Some(text.clone())), folder.path());
+        replay_kernel(&file, |_| true).unwrap();
+        let options = OwnOptions {
+            tunings: &[PagesetTuning::Depth],
+            zonelist_cache: ZonelistCache::default(),
+            machine: None,
+            seed: 3,
+        };
+        replay_ours(&file, &options, &AtomicBool::new(false), |_| {}).unwrap();
+    }
+}
