@@ -1,9 +1,11 @@
 //! `zonal trace`: what the kernel's page allocator did.
 //!
 //! Related files: `zonal-trace` records, reads and writes traces; `trace/tables.rs` has the tables of `info`, which
-//! `trace/text.rs` prints and `trace/page.rs` puts on a page.
+//! `trace/text.rs` prints and `trace/page.rs` puts on a page; `trace/replay.rs` is the command `replay`.
 
 mod page;
+mod replay;
+mod replay_text;
 mod tables;
 mod text;
 
@@ -11,7 +13,7 @@ use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -29,7 +31,7 @@ use crate::values::ForceArg;
 /// The file that `record` writes by default.
 const OUT_DEFAULT: &str = "zonal.trace";
 
-/// Record what the kernel's page allocator does, and say what a recording holds
+/// Record what the kernel's page allocator does, say what a recording holds, and replay it
 #[derive(Args, Clone, Debug)]
 #[command(after_help = examples())]
 pub(crate) struct TraceArgs {
@@ -41,6 +43,7 @@ pub(crate) struct TraceArgs {
 enum TraceCommand {
     Record(RecordArgs),
     Info(InfoArgs),
+    Replay(replay::ReplayArgs),
     Import(ImportArgs),
     Export(ExportArgs),
 }
@@ -138,6 +141,7 @@ fn examples() -> String {
         ("zonal trace record -- make -j4", "what a build allocates and frees"),
         ("zonal trace info zonal.trace", "what the recording holds ..."),
         ("zonal trace info zonal.trace --html trace.html", "... as a page with pictures"),
+        ("zonal trace replay zonal.trace", "what other ways of adjusting pagesets would have done"),
         ("zonal trace export zonal.trace --to perfetto", "for https://ui.perfetto.dev"),
     ];
     format!("Examples:\n{}", layout::entries(examples))
@@ -191,6 +195,7 @@ pub(crate) fn run(args: &TraceArgs) -> ExitCode {
     let done = match &args.command {
         TraceCommand::Record(args) => record(args),
         TraceCommand::Info(args) => info(args),
+        TraceCommand::Replay(args) => replay::run(args),
         TraceCommand::Import(args) => import(args),
         TraceCommand::Export(args) => export(args),
     };
@@ -255,7 +260,7 @@ fn info(args: &InfoArgs) -> Result<ExitCode, Failure> {
         output::check(file, Kind::Page, args.force.replace())?;
     }
     let mut reader = TraceReader::open(&args.file)?;
-    let shown = Reading::start(&args.file)?;
+    let shown = Reading::start(&args.file, 1)?;
     let origin = args.file.display().to_string();
     let info = zonal_trace::info(&mut reader, &origin, |bytes| shown.show(bytes));
     shown.end()?;
@@ -289,7 +294,7 @@ fn export(args: &ExportArgs) -> Result<ExitCode, Failure> {
         FormatArg::Perfetto => (Format::Perfetto, "pftrace"),
     };
     let out = args.out.clone().unwrap_or_else(|| args.file.with_extension(extension));
-    let shown = Reading::start(&args.file)?;
+    let shown = Reading::start(&args.file, 1)?;
     let replace = args.force.replace();
     let events = zonal_trace::export(&args.file, &out, format, replace, |bytes| shown.show(bytes));
     shown.end()?;
@@ -302,15 +307,21 @@ fn export(args: &ExportArgs) -> Result<ExitCode, Failure> {
 /// Shows how much of a file was read, until Ctrl-C.
 struct Reading {
     bar: ProgressBar,
-    interrupted: std::sync::Arc<std::sync::atomic::AtomicBool>,
+    interrupted: std::sync::Arc<AtomicBool>,
 }
 
 impl Reading {
-    fn start(file: &std::path::Path) -> Result<Self, Failure> {
-        let length = file.metadata().map_or(0, |about| about.len());
+    /// Starts to read a file a number of times.
+    fn start(file: &std::path::Path, times: u64) -> Result<Self, Failure> {
+        let length = file.metadata().map_or(0, |about| about.len()).saturating_mul(times);
         let bar = progress::bar(length, "reading {wide_bar} {bytes}/{total_bytes}");
         let interrupted = interrupt::flag_on_interrupt().map_err(Failure::failed)?;
         Ok(Self { bar, interrupted })
+    }
+
+    /// Returns the flag that Ctrl-C sets.
+    fn flag(&self) -> &AtomicBool {
+        &self.interrupted
     }
 
     /// Returns whether to go on.

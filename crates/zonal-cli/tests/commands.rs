@@ -24,4 +24,5 @@ mod run_settings;
 mod serve;
 mod settings;
 mod trace;
+mod trace_replay;
 mod width;

@@ -40,15 +40,15 @@ fn script(text: &str, folder: &Path) -> Option<Command> {
     Some(command)
 }
 
-fn zonal(arguments: &[&str], folder: &Path) -> Output {
+pub(crate) fn zonal(arguments: &[&str], folder: &Path) -> Output {
     Command::new(ZONAL).args(arguments).current_dir(folder).output().unwrap()
 }
 
-fn error(output: &Output) -> String {
+pub(crate) fn error(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-fn info(file: &str, folder: &Path) -> Value {
+pub(crate) fn info(file: &str, folder: &Path) -> Value {
     let output = zonal(&["trace", "info", file, "--json"], folder);
     assert!(output.status.success(), "{}", error(&output));
     let info: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -56,7 +56,7 @@ fn info(file: &str, folder: &Path) -> Value {
     info
 }
 
-fn number(value: &Value) -> u64 {
+pub(crate) fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("{value} is not a number"))
 }
 
@@ -88,7 +88,7 @@ fn touch() -> (String, String) {
 }
 
 /// Records the program above. Returns the folder with `t.trace`.
-fn recorded() -> Option<(tempfile::TempDir, String)> {
+pub(crate) fn recorded() -> Option<(tempfile::TempDir, String)> {
     let folder = tempfile::tempdir().unwrap();
     let (touch, name) = touch();
     let text = format!("$ZONAL trace record --out t.trace -- {touch}; echo \"exit $?\"");
