@@ -277,6 +277,8 @@ fn documents_with_paths_that_are_not_utf_8() {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../zonal-lab/tests/data");
     let experiment = data.join("small.toml");
     let experiment = experiment.to_str().unwrap();
+    let machine = data.join("small.json");
+    let machine = machine.to_str().unwrap();
     let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../zonal-trace/tests/data/small.trace");
     let log = concat!(env!("CARGO_MANIFEST_DIR"), "/../zonal-machine/data/logs/guest/6.1-bind.txt");
     let pool = zonal_linux::Pool::builder().size(32 << 20).fake_nodes(1).build().unwrap();
@@ -290,9 +292,12 @@ fn documents_with_paths_that_are_not_utf_8() {
             }
             let folder = tempfile::tempdir().unwrap();
             let at = folder.path().join(OsStr::from_bytes(b"a\xff"));
+            let names_machine = path.before().last().is_some_and(|option| *option == "--machine");
+            let is_replayed = path.command == ["trace", "replay"] && !names_machine;
+            let is_trace = is_replayed || path.command == ["trace", "info"];
             let mut published = None;
             match way {
-                "reads" if path.command == ["trace", "info"] => drop(fs::copy(trace, &at).unwrap()),
+                "reads" if is_trace => drop(fs::copy(trace, &at).unwrap()),
                 "reads" if path.argument == "--capture" => {
                     let (captured, _) = zonal_machine::state::CapturedState::live().unwrap();
                     fs::write(&at, captured.to_json()).unwrap();
@@ -317,6 +322,8 @@ fn documents_with_paths_that_are_not_utf_8() {
                 ["top"] => &[&["--interval", "0.1"]],
                 ["machine"] if way == "writes" => &[&["--preset", "desktop"]],
                 ["trace", "info"] if way == "writes" => &[&[trace]],
+                ["trace", "replay"] if is_replayed => &[&["--machine", machine]],
+                ["trace", "replay"] => &[&[trace]],
                 ["lab", ..] if way == "writes" => &[&[experiment, "--case", "case=one"]],
                 _ => &[],
             };
@@ -338,7 +345,18 @@ fn documents_with_paths_that_are_not_utf_8() {
             checked.push(path.command.join(" "));
         }
     }
-    for command in ["bench", "explain", "lab run", "machine", "run", "set", "settings", "top", "trace info"] {
+    for command in [
+        "bench",
+        "explain",
+        "lab run",
+        "machine",
+        "run",
+        "set",
+        "settings",
+        "top",
+        "trace info",
+        "trace replay",
+    ] {
         assert!(checked.iter().any(|other| other == command), "{command}: {checked:?}");
     }
 }

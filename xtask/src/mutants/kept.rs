@@ -34,6 +34,7 @@ pub(super) const AROUND: [(&str, &[&str]); 5] = [
             "zonal-model",
             "zonal-machine",
             "zonal-page",
+            "zonal-trace",
             "zonal-testing",
         ],
     ),
