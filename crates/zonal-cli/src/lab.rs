@@ -22,6 +22,7 @@ use zonal_lab::experiment::{
 use zonal_lab::report;
 use zonal_machine::Escaped;
 use zonal_machine::output;
+use zonal_machine::state::CapturedState;
 
 use crate::interrupt;
 use crate::layout::{self, Width};
@@ -94,6 +95,10 @@ struct RunArgs {
     #[arg(long = "case", value_name = "KEY=VALUE", value_parser = case_choice)]
     cases: Vec<(String, Vec<CaseValue>)>,
 
+    /// Run the experiments on the machine in a file of `zonal capture`, as full and as fragmented as it was
+    #[arg(long, value_name = "FILE")]
+    capture: Option<PathBuf>,
+
     /// Print the results as one JSON document
     #[arg(long)]
     json: bool,
@@ -106,6 +111,7 @@ fn examples() -> String {
         ("zonal lab run all --out results --jobs 4", "everything, four runs at a time"),
         ("zonal lab example > mine.toml", "an experiment of your own ..."),
         ("zonal lab run mine.toml --variant areas --json", "... and one of its variants"),
+        ("zonal lab run mine.toml --capture state.json", "... on a machine as full as it was captured"),
     ];
     format!("Examples:\n{}", layout::entries(examples))
 }
@@ -197,8 +203,13 @@ fn run_all(args: &RunArgs) -> Result<(), Failure> {
 /// Returns the checked plans of all selected experiments.
 fn plans(args: &RunArgs) -> Result<Vec<Plan>, Failure> {
     let mut plans: Vec<Plan> = Vec::new();
+    let captured = args.capture.as_deref().map(CapturedState::read).transpose();
+    let captured = captured.map_err(Failure::bad_input)?;
     for source in sources(&args.experiments)? {
-        let mut plan = load(&source)?;
+        let mut plan = match &captured {
+            Some(captured) => experiment::load_on(&source, captured).map_err(Failure::bad_input)?,
+            None => load(&source)?,
+        };
         plan.keep(&args.variants, &CaseFilter(args.cases.clone())).map_err(Failure::bad_input)?;
         if plans.iter().any(|other| other.name == plan.name) {
             let name = &plan.name;

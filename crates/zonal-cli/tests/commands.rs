@@ -5,6 +5,7 @@
 mod common {
     pub(crate) mod paths;
     pub(crate) mod readers;
+    pub(crate) mod supplies;
 }
 mod bench;
 mod explain;

@@ -11,6 +11,7 @@ use std::process::{Command, Output};
 
 use crate::common::paths::{PathArgument, paths};
 use crate::common::readers;
+use crate::common::supplies::{TRACE, reads_trace, supply};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -277,10 +278,11 @@ fn documents_with_paths_that_are_not_utf_8() {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../zonal-lab/tests/data");
     let experiment = data.join("small.toml");
     let experiment = experiment.to_str().unwrap();
+    // Without published figures, which belong to machines of their own.
+    let own = data.join("own.toml");
+    let own = own.to_str().unwrap();
     let machine = data.join("small.json");
     let machine = machine.to_str().unwrap();
-    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../zonal-trace/tests/data/small.trace");
-    let log = concat!(env!("CARGO_MANIFEST_DIR"), "/../zonal-machine/data/logs/guest/6.1-bind.txt");
     let pool = zonal_linux::Pool::builder().size(32 << 20).fake_nodes(1).build().unwrap();
     let short = ["pair", "--pool", "16MiB", "--seconds", "0.01", "--threads", "1"];
     let mut checked = Vec::new();
@@ -292,38 +294,17 @@ fn documents_with_paths_that_are_not_utf_8() {
             }
             let folder = tempfile::tempdir().unwrap();
             let at = folder.path().join(OsStr::from_bytes(b"a\xff"));
-            let names_machine = path.before().last().is_some_and(|option| *option == "--machine");
-            let is_replayed = path.command == ["trace", "replay"] && !names_machine;
-            let is_trace = is_replayed || path.command == ["trace", "info"];
-            let mut published = None;
-            match way {
-                "reads" if is_trace => drop(fs::copy(trace, &at).unwrap()),
-                "reads" if path.argument == "--capture" => {
-                    let (captured, _) = zonal_machine::state::CapturedState::live().unwrap();
-                    fs::write(&at, captured.to_json()).unwrap();
-                }
-                "reads" if path.argument == "--log" => drop(fs::copy(log, &at).unwrap()),
-                "reads" => drop(fs::copy(data.join("small.json"), &at).unwrap()),
-                "tree" => {
-                    let zone = "Node 0, zone Normal\n pages free 70\n spanned 90\n present 90\n managed 90\n";
-                    fs::rename(captured_tree().path(), &at).unwrap();
-                    fs::write(at.join("proc/zoneinfo"), zone).unwrap();
-                    let cpus = at.join("sys/devices/system/cpu");
-                    fs::create_dir_all(&cpus).unwrap();
-                    fs::write(cpus.join("online"), "0\n").unwrap();
-                }
-                "socket" => published = Some(pool.publish(&at).unwrap()),
-                _ => {}
-            }
+            let published = supply(&path, way, &at, &pool);
             let more: &[&[&str]] = match path.command[..] {
                 ["bench"] => &[&short, &["--peer", "none", "--rounds", "1", "--warm-up", "0.001"]],
                 ["run"] => &[&short],
                 ["set"] => &[&["stat_interval=3"]],
                 ["top"] => &[&["--interval", "0.1"]],
                 ["machine"] if way == "writes" => &[&["--preset", "desktop"]],
-                ["trace", "info"] if way == "writes" => &[&[trace]],
-                ["trace", "replay"] if is_replayed => &[&["--machine", machine]],
-                ["trace", "replay"] => &[&[trace]],
+                ["trace", "info"] if way == "writes" => &[&[TRACE]],
+                ["trace", "replay"] if reads_trace(&path) => &[&["--machine", machine]],
+                ["trace", "replay"] => &[&[TRACE]],
+                ["lab", ..] if path.argument == "--capture" => &[&[own]],
                 ["lab", ..] if way == "writes" => &[&[experiment, "--case", "case=one"]],
                 _ => &[],
             };
@@ -333,7 +314,7 @@ fn documents_with_paths_that_are_not_utf_8() {
             arguments.push(OsStr::new("--json"));
             let mut command = Command::new(env!("CARGO_BIN_EXE_zonal"));
             let output = command.args(&arguments).current_dir(folder.path()).output().unwrap();
-            if output.status.code() == Some(2) && path.command == ["lab", "run"] && way == "reads" {
+            if path.command == ["lab", "run"] && path.argument == "experiments" {
                 // Experiments are named by texts.
                 assert!(check(&output, 2, "lab").contains("invalid UTF-8"));
                 continue;

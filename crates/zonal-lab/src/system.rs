@@ -7,8 +7,9 @@ use std::cell::{Cell, RefCell};
 
 use zonal::error::{AllocError, SplitError};
 use zonal::machine::FrameRange;
-use zonal::units::{CpuId, NodeId, Order, PageCount};
+use zonal::units::{CpuId, NodeId, Order, PageCount, PageKind};
 use zonal::{Block, FrameRun, Request};
+use zonal_machine::state::Sample;
 
 use crate::checks::{Fault, Operation, Owners};
 use crate::sim::{Simulation, Time};
@@ -84,6 +85,42 @@ impl<'s, 'm> System<'s, 'm> {
         if let Err(error) = self.sim.allocator.free_frames(frames.start, frames.count) {
             self.fault(error.to_string());
         }
+    }
+
+    /// Allocates what is in use in a state of this machine, in no time. Returns it as blocks of at most `order`.
+    ///
+    /// # Panics
+    /// Panics with a [`Fault`] if some of it is allocated already.
+    pub fn occupy(&self, state: &Sample, order: Order) -> Vec<Block> {
+        let mut blocks = Vec::new();
+        for zone in &self.sim.machine.model.zones {
+            let managed = FrameRange { start: zone.start, count: zone.managed };
+            let used =
+                state.zone(zone.node, zone.kind).map(|known| known.used_in(managed)).unwrap_or_default();
+            // The allocator may have several zones for one that is too large.
+            for part in self.sim.allocator.zones().flat_map(|zone| {
+                used.iter().filter_map(move |used| used.intersection(&zone.span)).collect::<Vec<_>>()
+            }) {
+                blocks.append(&mut self.occupy_range(part, order));
+            }
+        }
+        blocks
+    }
+
+    fn occupy_range(&self, range: FrameRange, order: Order) -> Vec<Block> {
+        let allocator = &self.sim.allocator;
+        self.sim.world.free_of_charge(|| {
+            let FrameRun { range, zone, node } = match allocator.alloc_range(range, PageKind::User) {
+                Ok(run) => run,
+                Err(error) => self.fault(error.to_string()),
+            };
+            self.take(&range);
+            match allocator.split_frames(range.start, range.count, order) {
+                Ok(()) | Err(SplitError::NotLower { .. }) => {}
+                Err(error) => self.fault(error.to_string()),
+            }
+            range.blocks(order).map(|(first, order)| Block { first, order, zone, node }).collect()
+        })
     }
 
     /// Allocates a block on the running CPU.

@@ -1,5 +1,6 @@
 //! Checks the public interface of the lab. The files form one program, because each program takes time to link.
 
+mod captured_states;
 mod experiment_files;
 mod experiment_runs;
 mod figure_bounds;

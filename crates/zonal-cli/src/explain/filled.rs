@@ -7,7 +7,7 @@ use zonal::rules::watermarks::{Watermark, Watermarks};
 use zonal::units::{NodeId, Order, PageCount, PageKind};
 use zonal::{Allocator, Config};
 use zonal_bench::{Described, DescribedError, with_described};
-use zonal_machine::state::{Sample, lay_out};
+use zonal_machine::state::Sample;
 use zonal_machine::{MachineModel, OwnedMachine, ZoneModel};
 
 use super::{ExplainArgs, Fill};
@@ -78,20 +78,13 @@ impl Filled<'_> {
         let first = |count| FrameRange { start: zone.start, count: PageCount::new(count) };
         let managed = zone.managed.get();
         let share = self.args.fill.iter().rfind(|(node, _)| *node == zone.node);
-        let known = self
-            .state
-            .iter()
-            .flat_map(|state| &state.zones)
-            .find(|known| known.node == u64::from(zone.node.get()) && known.kind == zone.kind.name());
+        let known = self.state.and_then(|state| state.zone(zone.node, zone.kind));
         let mut used = match (share, known) {
             (Some((_, Fill::Percent(percent))), _) => vec![first(part(managed, *percent))],
             (Some((_, Fill::To(mark))), _) => {
                 vec![first(managed.saturating_sub(marks.map_or(0, |marks| at(&marks, *mark).get())))]
             }
-            (None, Some(known)) if known.free_blocks.is_empty() => {
-                vec![first(managed.saturating_sub(known.free))]
-            }
-            (None, Some(known)) => lay_out(first(managed), &known.free_blocks).used(first(managed)),
+            (None, Some(known)) => known.used_in(first(managed)),
             (None, None) => Vec::new(),
         };
         if let Some((name, freed)) = self.freed

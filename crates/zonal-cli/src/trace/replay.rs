@@ -12,6 +12,7 @@ use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal_lab::replay::{self, HugePages, KernelReplay, OwnOptions, OwnReplay, ReplayError};
 use zonal_lab::sim::RunError;
 use zonal_machine::MachineModel;
+use zonal_machine::state::CapturedState;
 use zonal_trace::TraceError;
 
 use super::{Reading, replay_text};
@@ -34,6 +35,10 @@ pub(super) struct ReplayArgs {
     /// A machine file; by default the machine of the trace
     #[arg(long, value_name = "FILE")]
     machine: Option<PathBuf>,
+
+    /// A file of `zonal capture`: its machine, as full and as fragmented as it was
+    #[arg(long, value_name = "FILE", conflicts_with = "machine")]
+    capture: Option<PathBuf>,
 
     /// How pagesets are adjusted; can be repeated [default: each of depth, stepwise and fixed]
     #[arg(long, value_name = "T", value_parser = rule::<PagesetTuning>())]
@@ -144,6 +149,7 @@ const SCHEMA: &str = "zonal.trace-replay.v1";
 fn kernel(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     let given = [
         (args.machine.is_some(), "--machine"),
+        (args.capture.is_some(), "--capture"),
         (!args.tuning.is_empty(), "--tuning"),
         (args.zonelist_cache.is_some(), "--zonelist-cache"),
     ];
@@ -185,10 +191,18 @@ fn kernel(args: &ReplayArgs) -> Result<ExitCode, Failure> {
 fn ours(args: &ReplayArgs) -> Result<ExitCode, Failure> {
     refuse(&[(args.huge_pages.is_some(), "--huge-pages")], "ours")?;
     let machine = args.machine.as_deref().map(MachineModel::read).transpose().map_err(Failure::bad_input)?;
+    let captured =
+        args.capture.as_deref().map(CapturedState::read).transpose().map_err(Failure::bad_input)?;
     let default = [PagesetTuning::Depth, PagesetTuning::Stepwise, PagesetTuning::Fixed];
     let tunings = if args.tuning.is_empty() { &default[..] } else { &args.tuning };
     let zonelist_cache = args.zonelist_cache.unwrap_or_default();
-    let options = OwnOptions { tunings, zonelist_cache, machine: machine.as_ref(), seed: args.seed };
+    let options = OwnOptions {
+        tunings,
+        zonelist_cache,
+        machine: captured.as_ref().map(|captured| &captured.model).or(machine.as_ref()),
+        before: captured.as_ref().map(|captured| &captured.sample),
+        seed: args.seed,
+    };
     let shown = Reading::start(&args.file, tunings.len() as u64)?;
     let replay = replay::replay_ours(&args.file, &options, shown.flag(), |bytes| {
         shown.show(bytes);

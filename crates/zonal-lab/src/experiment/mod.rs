@@ -39,7 +39,7 @@ pub(crate) use json::RESULT_FILE;
 pub use json::{ResultDocument, write};
 pub use plan::{Calibration, Plan, Run};
 pub use published::{Baseline, BaselineRow, CaseFilter};
-pub use resolve::load;
+pub use resolve::{load, load_on};
 pub use run::{Failure, Options, Progress, run, silence_faults};
 pub use source::Source;
 pub use texts::Texts;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use zonal::Config;
 use zonal_machine::MachineModel;
+use zonal_machine::state::Sample;
 
 use super::published::{Baseline, CaseFilter, Published};
 use super::results::{CaseValues, Parameter, VariantInfo, case_text};
@@ -58,6 +59,8 @@ pub struct Run {
     pub variant: String,
     /// Description of the machine.
     pub model: Arc<MachineModel>,
+    /// What is allocated before the run; nothing if `None`.
+    pub before: Option<Arc<Sample>>,
     /// Costs of the machine's hardware.
     pub hardware: Hardware,
     /// Configuration of the allocator.

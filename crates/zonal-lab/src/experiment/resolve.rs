@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use zonal::error::ConfigError;
 use zonal::{Config, Layout, Machine};
+use zonal_machine::state::{CapturedState, Sample};
 use zonal_machine::{MachineModel, OwnedMachine};
 
 use super::cases::RUNS_MAX;
@@ -43,12 +44,38 @@ const OPERATIONS_MAX: f64 = 1e11;
 /// # Errors
 /// Returns the first error in the file, with its line number.
 pub fn load(source: &Source) -> Result<Plan, FileError> {
+    plan(source, None)
+}
+
+/// Reads an experiment, puts all of its parts on a captured machine, and checks all of its contents. What was in use when
+/// the machine was captured is allocated before each run.
+///
+/// # Errors
+/// Returns the first error in the file, with its line number; an error for an experiment with published figures, because
+/// these belong to its own machines.
+pub fn load_on(source: &Source, captured: &CapturedState) -> Result<Plan, FileError> {
+    let start = Start { model: Arc::new(captured.model.clone()), before: Arc::new(captured.sample.clone()) };
+    plan(source, Some(&start))
+}
+
+/// A machine and what is allocated on it.
+struct Start {
+    model: Arc<MachineModel>,
+    before: Arc<Sample>,
+}
+
+fn plan(source: &Source, start: Option<&Start>) -> Result<Plan, FileError> {
     let (name, text) = (source.name(), source.text()?);
     let document = Document { name: &name, text: &text };
     let written = Written::read(document)?;
+    if start.is_some() && written.published.is_some() {
+        let problem = "its published figures belong to its own machines; take an experiment without them, or write \
+             one from `zonal lab example`";
+        return Err(FileError { file: name, line: None, problem: problem.to_owned() });
+    }
     check_name(document, &written)?;
     check_variants(document, &written)?;
-    let parts = parts(document, source, &written)?;
+    let parts = parts(document, source, &written, start)?;
     let mut plan = Plan {
         name: written.name.get_ref().clone(),
         title: written.title.clone(),
@@ -68,6 +95,9 @@ pub fn load(source: &Source) -> Result<Plan, FileError> {
             plan.machines.push(part.model.name.clone());
         }
         runs(document, part, &written.variants, &mut seen, &mut plan.runs)?;
+    }
+    for run in &mut plan.runs {
+        run.before = start.map(|start| Arc::clone(&start.before));
     }
     plan.published = figures::published(document, source, &written, &plan)?;
     plan.calibration = figures::calibration(document, &written, &plan)?;
@@ -113,6 +143,7 @@ fn parts<'w, 't>(
     document: Document<'t>,
     source: &Source,
     written: &'w Written<'t>,
+    start: Option<&Start>,
 ) -> Result<Vec<Part<'w, 't>>, FileError> {
     let mut parts: Vec<Part<'w, 't>> = Vec::new();
     // Models by preset name or by normalized file path.
@@ -129,9 +160,13 @@ fn parts<'w, 't>(
             }
             _ => {}
         }
-        let model = match models.entry(plain(part.machine.get_ref())) {
-            Entry::Occupied(known) => Arc::clone(known.get()),
-            Entry::Vacant(new) => {
+        let model = match (start, models.entry(plain(part.machine.get_ref()))) {
+            (Some(start), _) => {
+                check_size(document, part, &start.model)?;
+                Arc::clone(&start.model)
+            }
+            (None, Entry::Occupied(known)) => Arc::clone(known.get()),
+            (None, Entry::Vacant(new)) => {
                 Arc::clone(new.insert(Arc::new(machine(document, source, part, &mut bytes_left)?)))
             }
         };
@@ -155,9 +190,15 @@ fn machine(
     part: &WrittenPart<'_>,
     bytes_left: &mut usize,
 ) -> Result<MachineModel, FileError> {
-    let refused = |problem| document.error(part.machine.span(), problem);
     let model = source.machine(part.machine.get_ref(), bytes_left);
-    let model = model.map_err(|error| refused(format!("machine: {error}")))?;
+    let model = model.map_err(|error| document.error(part.machine.span(), format!("machine: {error}")))?;
+    check_size(document, part, &model)?;
+    Ok(model)
+}
+
+/// Checks that the lab can represent a machine.
+fn check_size(document: Document<'_>, part: &WrittenPart<'_>, model: &MachineModel) -> Result<(), FileError> {
+    let refused = |problem| document.error(part.machine.span(), problem);
     let cpus = model.nodes.iter().flat_map(|node| &node.cpus).map(|cpu| cpu.index() + 1).max().unwrap_or(0);
     if cpus > CPUS_MAX {
         return Err(refused(format!(
@@ -170,7 +211,7 @@ fn machine(
             format!("machine: {} has frame {}; frames must be below {FRAMES_MAX}", model.name, end - 1);
         return Err(refused(problem));
     }
-    Ok(model)
+    Ok(())
 }
 
 /// Returns the runs of a part. The machine is prepared for the allocator only once, because it is far larger than the
@@ -241,6 +282,7 @@ fn runs_on<'t>(
                 case_place,
                 variant: variant.name.get_ref().clone(),
                 model: Arc::clone(&part.model),
+                before: None,
                 hardware: machine.hardware.clone(),
                 config,
                 workload: workload.clone(),

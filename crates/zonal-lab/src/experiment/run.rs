@@ -203,7 +203,13 @@ fn work(plan: &Plan, seed: u64, queue: &Queue<'_>, events: &Sender<Event>, halt:
 
 fn simulate(run: &Run, seed: u64, halt: &AtomicBool) -> Result<Outcome, SimulateError> {
     let program = run.workload.program();
-    let outcome = run.machine().simulate(&run.config, seed, |sim| program.run(&System::new(sim), halt))?;
+    let outcome = run.machine().simulate(&run.config, seed, |sim| {
+        let system = System::new(sim);
+        if let Some(before) = &run.before {
+            system.occupy(before, run.config.max_order);
+        }
+        program.run(&system, halt)
+    })?;
     Ok(outcome?)
 }
 

@@ -79,9 +79,10 @@ impl Held {
         self.unknown
     }
 
-    /// Keeps an older block.
-    pub(super) fn keep(&mut self, block: Block) {
+    /// Keeps an older block, and returns its size.
+    pub(super) fn keep(&mut self, block: Block) -> PageCount {
         self.older.entry(block.order).or_default().push(block);
+        block.order.pages()
     }
 
     /// Takes the block of a recorded request. Returns a block to free.
@@ -116,7 +117,7 @@ impl Held {
     fn part(&mut self, system: &System<'_, '_>, block: Block, order: Order) -> Option<Block> {
         let mut parts = split(system, block, order)?.into_iter();
         let first = parts.next();
-        parts.for_each(|rest| self.keep(rest));
+        parts.for_each(|rest| _ = self.keep(rest));
         first
     }
 

@@ -16,6 +16,7 @@ use zonal::settings::NamedRule;
 use zonal::units::{Order, PageCount, PageKind};
 use zonal::{NodeMask, Request};
 use zonal_machine::MachineModel;
+use zonal_machine::state::Sample;
 use zonal_trace::{Action, Event, TraceReader};
 
 use super::ReplayError;
@@ -37,6 +38,8 @@ pub struct OwnOptions<'a> {
     pub zonelist_cache: ZonelistCache,
     /// The machine; `None` for that of the trace.
     pub machine: Option<&'a MachineModel>,
+    /// What is in use on the machine before; `None` for as much as when the trace was recorded.
+    pub before: Option<&'a Sample>,
     /// The seed. Runs with the same seed are identical.
     pub seed: u64,
 }
@@ -144,7 +147,8 @@ pub fn replay_ours(
         let script = Script::new(TraceReader::open(file)?, &machine.model);
         let before = file.metadata().map_or(0, |about| about.len()) * replay.rows.len() as u64;
         let watch = |bytes: u64| progress(before.saturating_add(bytes));
-        let run = machine.simulate(&config, options.seed, |sim| run(sim, &script, &spread, stop, &watch))?;
+        let filling = options.before.map_or(Filling::Spread(&spread), Filling::State);
+        let run = machine.simulate(&config, options.seed, |sim| run(sim, &script, filling, stop, &watch))?;
         let run = run?;
         if let Some(error) = script.take_error() {
             return Err(error.into());
@@ -156,6 +160,13 @@ pub fn replay_ours(
         replay.rows.push(OwnRow { tuning: tuning.name().to_owned(), ..run.row });
     }
     Ok(replay)
+}
+
+/// What is allocated before a trace.
+#[derive(Clone, Copy)]
+enum Filling<'a> {
+    Spread(&'a Spread),
+    State(&'a Sample),
 }
 
 /// A run with what does not depend on the rule.
@@ -177,13 +188,19 @@ struct Shared<'a, 's, 'm, R> {
 fn run<R: std::io::Read>(
     sim: &Simulation<'_, '_>,
     script: &Script<R>,
-    spread: &Spread,
+    filling: Filling<'_>,
     stop: &AtomicBool,
     progress: &impl Fn(u64),
 ) -> Result<Run, ReplayError> {
     let system = System::new(sim);
     let mut held = Held::new(sim.world.seed());
-    let filled = fill(&system, spread, &mut held);
+    let filled = match filling {
+        Filling::Spread(spread) => fill(&system, spread, &mut held),
+        Filling::State(state) => {
+            let blocks = system.occupy(state, huge_order(sim));
+            blocks.into_iter().map(|block| held.keep(block)).sum()
+        }
+    };
     let before = sim.allocator.events();
     let locality = sim.allocator.locality();
     let free_huge_start = free_huge(sim);

@@ -242,6 +242,7 @@ fn traces_without_what_a_replay_needs_say_so() {
         tunings: &[PagesetTuning::Fixed],
         zonelist_cache: ZonelistCache::default(),
         machine: None,
+        before: None,
         seed: 1,
     };
     let file = events.write(&Header { machine: None, ..whole }, folder.path());
@@ -268,8 +269,13 @@ fn rows_of_rules_are_the_same_for_the_same_seed() {
     let file = swings().write(&header("6.18.1", Some(zoneinfo(0))), folder.path());
     let tunings = [PagesetTuning::Fixed, PagesetTuning::Stepwise];
     let run = |machine: Option<&MachineModel>, seed| {
-        let options =
-            OwnOptions { tunings: &tunings, zonelist_cache: ZonelistCache::default(), machine, seed };
+        let options = OwnOptions {
+            tunings: &tunings,
+            zonelist_cache: ZonelistCache::default(),
+            machine,
+            before: None,
+            seed,
+        };
         replay_ours(&file, &options, &AtomicBool::new(false), |_| {}).unwrap()
     };
     let first = run(None, 1);
@@ -296,6 +302,7 @@ fn a_stop_ends_both_replays() {
         tunings: &[PagesetTuning::Fixed],
         zonelist_cache: ZonelistCache::default(),
         machine: None,
+        before: None,
         seed: 1,
     };
     let stopped = replay_ours(&file, &options, &AtomicBool::new(true), |_| {});
@@ -343,6 +350,7 @@ fn hostile_figures_end_in_results_or_errors() {
             tunings: &[PagesetTuning::Depth],
             zonelist_cache: ZonelistCache::default(),
             machine: None,
+            before: None,
             seed: 3,
         };
         replay_ours(&file, &options, &AtomicBool::new(false), |_| {}).unwrap();

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use zonal::units::{NodeId, PageCount, ZoneKind};
+use zonal::units::{NodeId, PageCount};
 use zonal_model::input::{self, Limit};
 use zonal_model::{Capture, Excerpt, MachineError, MachineModel, capture_live};
 
@@ -177,12 +177,6 @@ impl CapturedState {
             1,
         )
     }
-
-    /// Returns the state of a zone.
-    #[must_use]
-    pub fn zone(&self, node: NodeId, kind: ZoneKind) -> Option<&ZoneSample> {
-        self.sample.zones.iter().find(|zone| zone.node == u64::from(node.get()) && zone.kind == kind.name())
-    }
 }
 
 fn zone_of(model: &MachineModel, zone: &ZoneSample) -> Option<PageCount> {
@@ -243,7 +237,7 @@ mod tests {
         let read = CapturedState::from_json(&text, "here").unwrap();
         assert_eq!(read, captured);
         for zone in &captured.model.zones {
-            assert!(zone.managed == PageCount::ZERO || read.zone(zone.node, zone.kind).is_some());
+            assert!(zone.managed == PageCount::ZERO || read.sample.zone(zone.node, zone.kind).is_some());
         }
     }
 

@@ -14,6 +14,8 @@ mod whole_blocks;
 mod zoneinfo;
 
 use serde::{Deserialize, Serialize};
+use zonal::machine::FrameRange;
+use zonal::units::{NodeId, PageCount, ZoneKind};
 
 pub use captured::{CaptureError, CapturedState};
 pub use cgroup::CgroupLimits;
@@ -168,6 +170,17 @@ impl ZoneSample {
         self.managed.saturating_sub(self.free).saturating_sub(self.in_pagesets)
     }
 
+    /// Returns which frames of a zone are in use when its free blocks have the orders of this one; the first frames if
+    /// those are not known.
+    #[must_use]
+    pub fn used_in(&self, managed: FrameRange) -> Vec<FrameRange> {
+        if self.free_blocks.is_empty() {
+            let count = PageCount::new(managed.count.get().saturating_sub(self.free));
+            return vec![FrameRange { count, ..managed }];
+        }
+        lay_out(managed, &self.free_blocks).used(managed)
+    }
+
     /// Returns which watermark the free frames are below, if any.
     #[must_use]
     pub fn pressure(&self) -> Pressure {
@@ -204,6 +217,12 @@ pub enum Pressure {
 }
 
 impl Sample {
+    /// Returns the state of a zone.
+    #[must_use]
+    pub fn zone(&self, node: NodeId, kind: ZoneKind) -> Option<&ZoneSample> {
+        self.zones.iter().find(|zone| zone.node == u64::from(node.get()) && zone.kind == kind.name())
+    }
+
     /// Returns the zones of a node.
     pub fn zones_of(&self, node: u64) -> impl Iterator<Item = &ZoneSample> {
         self.zones.iter().filter(move |zone| zone.node == node)
