@@ -116,6 +116,7 @@ const LAYERS: [Layers; 19] = [
             "experiment",
             "report",
             "replay",
+            "what_if",
         ],
         circles: &[Circle { files: &["report/mod.rs", "report/page.rs"], why: "a report and its page" }],
         by_file: true,

@@ -6,10 +6,12 @@
 
 mod listing;
 mod text;
+mod what_if;
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::available_parallelism;
 use std::time::Duration;
@@ -51,6 +53,7 @@ pub(crate) struct LabArgs {
 enum LabCommand {
     List(ListArgs),
     Run(RunArgs),
+    WhatIf(what_if::WhatIfArgs),
     /// Print a commented file as a template for an experiment of your own
     Example,
 }
@@ -109,6 +112,7 @@ fn examples() -> String {
         ("zonal lab list", "the built-in experiments"),
         ("zonal lab run zoned-counters-2006 --case cpus=1,4", "two of its cases"),
         ("zonal lab run all --out results --jobs 4", "everything, four runs at a time"),
+        ("zonal lab what-if --preset xeon224", "what each mechanism would change there"),
         ("zonal lab example > mine.toml", "an experiment of your own ..."),
         ("zonal lab run mine.toml --variant areas --json", "... and one of its variants"),
         ("zonal lab run mine.toml --capture state.json", "... on a machine as full as it was captured"),
@@ -133,6 +137,7 @@ pub(crate) fn run(args: &LabArgs) -> ExitCode {
     let done = match &args.command {
         LabCommand::List(args) => list(args),
         LabCommand::Run(args) => run_all(args),
+        LabCommand::WhatIf(args) => stop().and_then(|stop| what_if::run(args, &stop)),
         LabCommand::Example => print(EXAMPLE),
     };
     done.map_or_else(Failure::report, |()| ExitCode::SUCCESS)
@@ -157,8 +162,7 @@ fn run_all(args: &RunArgs) -> Result<(), Failure> {
     for plan in &plans {
         plan.check_memory(options.memory_bytes).map_err(Failure::failed)?;
     }
-    let stop = interrupt::flag_on_interrupt()
-        .map_err(|error| Failure::failed(format!("cannot handle Ctrl-C: {error}")))?;
+    let stop = stop()?;
     experiment::silence_faults();
     let (mut all, mut failed) = (Vec::new(), None);
     for plan in &plans {
@@ -198,6 +202,11 @@ fn run_all(args: &RunArgs) -> Result<(), Failure> {
         print(&(serde_json::to_string(&documents).expect("names and numbers are always JSON") + "\n"))?;
     }
     failed.map_or_else(|| judge(&plans, &all), Err)
+}
+
+/// Returns the flag that Ctrl-C sets.
+fn stop() -> Result<Arc<AtomicBool>, Failure> {
+    interrupt::flag_on_interrupt().map_err(|error| Failure::failed(format!("cannot handle Ctrl-C: {error}")))
 }
 
 /// Returns the checked plans of all selected experiments.

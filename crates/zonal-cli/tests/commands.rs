@@ -13,6 +13,7 @@ mod explain_pool;
 mod hostile_names;
 mod hostile_trees;
 mod lab;
+mod lab_what_if;
 mod machine;
 mod machine_page;
 mod manual;

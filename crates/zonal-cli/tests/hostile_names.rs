@@ -304,6 +304,8 @@ fn documents_with_paths_that_are_not_utf_8() {
                 ["trace", "info"] if way == "writes" => &[&[TRACE]],
                 ["trace", "replay"] if reads_trace(&path) => &[&["--machine", machine]],
                 ["trace", "replay"] => &[&[TRACE]],
+                ["lab", "what-if"] if reads_trace(&path) => &[&["--operations", "500", "--machine", machine]],
+                ["lab", "what-if"] => &[&["--operations", "500"]],
                 ["lab", ..] if path.argument == "--capture" => &[&[own]],
                 ["lab", ..] if way == "writes" => &[&[experiment, "--case", "case=one"]],
                 _ => &[],

@@ -16,6 +16,7 @@ pub mod replay;
 pub mod report;
 pub mod sim;
 pub mod system;
+pub mod what_if;
 pub mod workload;
 
 #[cfg(doctest)]

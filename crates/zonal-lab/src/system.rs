@@ -14,18 +14,17 @@ use zonal_machine::state::Sample;
 use crate::checks::{Fault, Operation, Owners};
 use crate::sim::{Simulation, Time};
 
-/// Period of the per-CPU maintenance tick for pagesets and counters. The allocator decides at which ticks it
-/// folds counters (`stat_interval`).
-const TICK: Time = Time::from_ps(1_000_000_000_000);
-
 /// The system that all threads of a run call.
 pub struct System<'s, 'm> {
     /// The simulated machine.
     pub sim: &'s Simulation<'s, 'm>,
     owners: Owners,
     operations: Cell<u64>,
-    /// Time of each CPU's next tick, indexed by CPU id.
-    next_tick: RefCell<Vec<Time>>,
+    /// Time that all threads spent in allocations and frees of blocks.
+    spent: Cell<Time>,
+    /// Time of each CPU's last tick, indexed by CPU id. Ticks maintain pagesets and counters; the allocator decides at which
+    /// of them it folds counters (`stat_interval`).
+    last_tick: RefCell<Vec<Time>>,
 }
 
 impl<'s, 'm> System<'s, 'm> {
@@ -35,7 +34,13 @@ impl<'s, 'm> System<'s, 'm> {
         let cpus = sim.machine.model.nodes.iter().flat_map(|node| &node.cpus);
         let ids = cpus.map(|cpu| cpu.index() + 1).max().unwrap_or(0);
         let owners = Owners::new(&sim.machine.model);
-        Self { sim, owners, operations: Cell::new(0), next_tick: RefCell::new(vec![TICK; ids]) }
+        Self {
+            sim,
+            owners,
+            operations: Cell::new(0),
+            spent: Cell::new(Time::ZERO),
+            last_tick: RefCell::new(vec![Time::ZERO; ids]),
+        }
     }
 
     /// Returns the machine's index of a node.
@@ -48,6 +53,12 @@ impl<'s, 'm> System<'s, 'm> {
     #[must_use]
     pub fn operations(&self) -> u64 {
         self.operations.get()
+    }
+
+    /// Returns the time that all threads together spent in allocations and frees of blocks.
+    #[must_use]
+    pub fn spent(&self) -> Time {
+        self.spent.get()
     }
 
     /// Returns the number of frames that programs hold.
@@ -133,7 +144,7 @@ impl<'s, 'm> System<'s, 'm> {
     #[inline]
     pub fn alloc(&self, request: &Request<'_>) -> Result<Block, AllocError> {
         self.operations.set(self.operations.get() + 1);
-        let block = self.sim.allocator.alloc(request)?;
+        let block = self.timed(|| self.sim.allocator.alloc(request))?;
         self.take(&block.range());
         Ok(block)
     }
@@ -149,9 +160,17 @@ impl<'s, 'm> System<'s, 'm> {
         if let Err(frame) = self.owners.give(&block.range()) {
             self.fault(format!("frame {frame} was freed, but it is not allocated"));
         }
-        if let Err(error) = self.sim.allocator.free(block.first, block.order) {
+        if let Err(error) = self.timed(|| self.sim.allocator.free(block.first, block.order)) {
             self.fault(error.to_string());
         }
+    }
+
+    #[inline]
+    fn timed<R>(&self, work: impl FnOnce() -> R) -> R {
+        let begin = self.sim.world.now();
+        let done = work();
+        self.spent.set(self.spent.get() + (self.sim.world.now() - begin));
+        done
     }
 
     /// Allocates `count` adjacent frames on the running CPU, and splits them into blocks of at most `order`; returns the
@@ -186,7 +205,7 @@ impl<'s, 'm> System<'s, 'm> {
     #[inline]
     pub fn checkpoint(&self) {
         let world = self.sim.world;
-        if self.next_tick.borrow()[world.cpu()] <= world.now() {
+        if self.last_tick.borrow()[world.cpu()] + world.second() <= world.now() {
             self.tick();
         }
         world.checkpoint();
@@ -196,7 +215,7 @@ impl<'s, 'm> System<'s, 'm> {
     fn tick(&self) {
         let world = self.sim.world;
         let cpu = world.cpu();
-        self.next_tick.borrow_mut()[cpu] = world.now() + TICK;
+        self.last_tick.borrow_mut()[cpu] = world.now();
         self.sim.allocator.tick_cpu(CpuId::new(cpu as u32));
     }
 

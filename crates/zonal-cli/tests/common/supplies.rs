@@ -11,7 +11,7 @@ pub(crate) const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../zonal-tr
 /// Checks whether a command reads a trace at a path.
 pub(crate) fn reads_trace(path: &PathArgument) -> bool {
     let names_trace = path.before().last().is_none_or(|option| !option.starts_with("--"));
-    matches!(path.command[..], ["trace", "info" | "replay"]) && names_trace
+    path.argument == "--trace" || matches!(path.command[..], ["trace", "info" | "replay"]) && names_trace
 }
 
 /// Puts what a command wants to find at a path there, and returns what serves a socket.

@@ -22,7 +22,7 @@ use crate::sim::{RunError, SimulateError};
 
 pub use huge::{HugePages, HugeZone};
 pub use kernel::replay_kernel;
-pub use ours::{OwnOptions, OwnReplay, OwnRow, replay_ours};
+pub use ours::{OwnOptions, OwnReplay, OwnRow, OwnTrace, replay_ours};
 pub use results::{CpuPages, KernelReplay, Pair};
 
 /// The reason why a trace was not replayed.

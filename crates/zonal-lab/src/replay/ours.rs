@@ -100,6 +100,89 @@ pub struct OwnReplay {
     pub rows: Vec<OwnRow>,
 }
 
+/// A trace and the machine on which it runs.
+#[derive(Debug)]
+pub struct OwnTrace<'a> {
+    file: &'a Path,
+    model: MachineModel,
+    kernel: Option<String>,
+    spread: Spread,
+    before: Option<&'a Sample>,
+}
+
+/// A run with what does not depend on the configuration.
+pub(crate) struct Run {
+    pub(crate) row: OwnRow,
+    /// Time in the allocator, by operation in nanoseconds.
+    pub(crate) operation_ns: f64,
+    /// Full bits that were set.
+    pub(crate) marks: u64,
+    filled: u64,
+    unknown_frees: u64,
+    seconds: f64,
+    is_complete: bool,
+    events: u64,
+}
+
+impl<'a> OwnTrace<'a> {
+    /// Opens a trace, to run it on `machine` and from what is in use there in the state `before`; by default on its own
+    /// machine, as full as it was.
+    ///
+    /// # Errors
+    /// [`ReplayError`] if the trace cannot be read or has no machine.
+    pub fn open(
+        file: &'a Path,
+        machine: Option<&MachineModel>,
+        before: Option<&'a Sample>,
+    ) -> Result<Self, ReplayError> {
+        let origin = file.display().to_string();
+        let header = TraceReader::open(file)?.header().clone();
+        let recorded = header.machine(&origin)?;
+        let spread = match &header.before.zoneinfo {
+            Some(text) => {
+                let zones = start::parse(text)
+                    .map_err(|problem| ReplayError::Zoneinfo { origin: origin.clone(), problem })?;
+                if machine.is_none() { Spread::by_zone(&zones) } else { Spread::evenly(&zones) }
+            }
+            None => Spread::default(),
+        };
+        let model = machine.cloned().or(recorded).ok_or(ReplayError::NoMachine { origin })?;
+        Ok(Self { file, model, kernel: header.kernel.clone(), spread, before })
+    }
+
+    /// Returns the machine.
+    #[must_use]
+    pub fn model(&self) -> &MachineModel {
+        &self.model
+    }
+
+    /// Runs about `most` events of the trace.
+    pub(crate) fn run(
+        &self,
+        hardware: &Hardware,
+        config: &zonal::Config,
+        seed: u64,
+        most: u64,
+        stop: &AtomicBool,
+        progress: &impl Fn(u64),
+    ) -> Result<Run, ReplayError> {
+        let machine = SimulatedMachine { model: self.model.clone(), hardware: hardware.clone() };
+        let script = Script::new(TraceReader::open(self.file)?, &self.model, most);
+        let filling = self.before.map_or(Filling::Spread(&self.spread), Filling::State);
+        let run = machine.simulate(config, seed, |sim| run(sim, &script, filling, stop, progress))?;
+        let run = run?;
+        if let Some(error) = script.take_error() {
+            return Err(error.into());
+        }
+        Ok(Run {
+            seconds: script.seconds(),
+            is_complete: script.is_complete(),
+            events: script.events(),
+            ..run
+        })
+    }
+}
+
 /// Runs a trace on the allocator once for each rule. `progress` gets the bytes read, of the file's size for each rule.
 ///
 /// # Errors
@@ -111,25 +194,10 @@ pub fn replay_ours(
     stop: &AtomicBool,
     progress: impl Fn(u64),
 ) -> Result<OwnReplay, ReplayError> {
-    let origin = file.display().to_string();
-    let header = TraceReader::open(file)?.header().clone();
-    let recorded = header.machine(&origin)?;
-    let model = match options.machine {
-        Some(model) => model.clone(),
-        None => recorded.clone().ok_or(ReplayError::NoMachine { origin: origin.clone() })?,
-    };
-    let spread = match (&header.before.zoneinfo, options.machine) {
-        (Some(text), machine) => {
-            let zones = start::parse(text)
-                .map_err(|problem| ReplayError::Zoneinfo { origin: origin.clone(), problem })?;
-            if machine.is_none() { Spread::by_zone(&zones) } else { Spread::evenly(&zones) }
-        }
-        (None, _) => Spread::default(),
-    };
-    let machine = SimulatedMachine { model, hardware: Hardware::default() };
+    let trace = OwnTrace::open(file, options.machine, options.before)?;
     let mut replay = OwnReplay {
-        machine: machine.model.name.clone(),
-        kernel: header.kernel.clone(),
+        machine: trace.model.name.clone(),
+        kernel: trace.kernel.clone(),
         seed: options.seed,
         seconds: 0.0,
         events: 0,
@@ -139,23 +207,14 @@ pub fn replay_ours(
         rows: Vec::new(),
     };
     for tuning in options.tunings {
-        let config = zonal::Config {
-            tuning: *tuning,
-            zonelist_cache: options.zonelist_cache,
-            ..machine.model.config()
-        };
-        let script = Script::new(TraceReader::open(file)?, &machine.model);
+        let config =
+            zonal::Config { tuning: *tuning, zonelist_cache: options.zonelist_cache, ..trace.model.config() };
         let before = file.metadata().map_or(0, |about| about.len()) * replay.rows.len() as u64;
         let watch = |bytes: u64| progress(before.saturating_add(bytes));
-        let filling = options.before.map_or(Filling::Spread(&spread), Filling::State);
-        let run = machine.simulate(&config, options.seed, |sim| run(sim, &script, filling, stop, &watch))?;
-        let run = run?;
-        if let Some(error) = script.take_error() {
-            return Err(error.into());
-        }
-        replay.seconds = script.seconds();
-        replay.is_complete = script.is_complete();
-        replay.events = script.events();
+        let run = trace.run(&Hardware::default(), &config, options.seed, u64::MAX, stop, &watch)?;
+        replay.seconds = run.seconds;
+        replay.is_complete = run.is_complete;
+        replay.events = run.events;
         (replay.filled, replay.unknown_frees) = (run.filled, run.unknown_frees);
         replay.rows.push(OwnRow { tuning: tuning.name().to_owned(), ..run.row });
     }
@@ -167,13 +226,6 @@ pub fn replay_ours(
 enum Filling<'a> {
     Spread(&'a Spread),
     State(&'a Sample),
-}
-
-/// A run with what does not depend on the rule.
-struct Run {
-    row: OwnRow,
-    filled: u64,
-    unknown_frees: u64,
 }
 
 /// What the threads share.
@@ -201,6 +253,7 @@ fn run<R: std::io::Read>(
             blocks.into_iter().map(|block| held.keep(block)).sum()
         }
     };
+    let begun = system.operations();
     let before = sim.allocator.events();
     let locality = sim.allocator.locality();
     let free_huge_start = free_huge(sim);
@@ -252,7 +305,10 @@ fn run<R: std::io::Read>(
         free_huge_drained: free_huge(sim),
     };
     let unknown_frees = shared.held.borrow().unknown();
-    Ok(Run { row, filled: filled.get(), unknown_frees })
+    let operation_ns = system.spent().seconds() * 1e9 / (system.operations() - begun).max(1) as f64;
+    let (filled, is_complete) = (filled.get(), true);
+    let marks = after.marks - before.marks;
+    Ok(Run { row, operation_ns, marks, filled, unknown_frees, seconds: 0.0, is_complete, events: 0 })
 }
 
 /// Repeats what a CPU did, on its thread.

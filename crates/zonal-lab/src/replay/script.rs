@@ -18,6 +18,8 @@ const READ_AT_ONCE: usize = 1 << 12;
 /// The rest of a trace.
 pub(super) struct Script<R> {
     reader: RefCell<TraceReader<R>>,
+    /// The number of events after which the script ends.
+    most: u64,
     /// The simulated CPU of each recorded one.
     cpus: Vec<usize>,
     waiting: RefCell<Vec<VecDeque<(Time, Event)>>>,
@@ -32,8 +34,8 @@ pub(super) struct Script<R> {
 
 impl<R: Read> Script<R> {
     /// Creates the script of a trace on a machine. If the machine has fewer CPUs than were recorded, some repeat what
-    /// several did.
-    pub(super) fn new(reader: TraceReader<R>, model: &MachineModel) -> Self {
+    /// several did. The script ends after about `most` events.
+    pub(super) fn new(reader: TraceReader<R>, model: &MachineModel, most: u64) -> Self {
         let mut there: Vec<usize> =
             model.nodes.iter().flat_map(|node| &node.cpus).map(|cpu| cpu.index()).collect();
         there.sort_unstable();
@@ -42,6 +44,7 @@ impl<R: Read> Script<R> {
         let waiting = RefCell::new(vec![VecDeque::new(); cpus.len()]);
         Self {
             reader: RefCell::new(reader),
+            most,
             cpus,
             waiting,
             read_until: Cell::new(Time::ZERO),
@@ -77,6 +80,10 @@ impl<R: Read> Script<R> {
 
     fn read(&self) {
         let mut reader = self.reader.borrow_mut();
+        if reader.events() >= self.most {
+            self.is_over.set(true);
+            return;
+        }
         let started = reader.header().started();
         for _ in 0..READ_AT_ONCE {
             match reader.next() {

@@ -71,10 +71,15 @@ const COUNT_OFFSET: usize = 16;
 /// stop flag every few milliseconds of host time.
 const CHECKPOINTS: u32 = 1 << 16;
 
+/// A second, as most clocks count it.
+const SECOND: Time = Time::from_ps(1_000_000_000_000);
+
 /// A running simulated machine.
 pub struct World {
     /// Virtual time of the running thread.
     clock: Cell<Time>,
+    /// A second on the allocator's clock.
+    second: Cell<Time>,
     horizon: Cell<Time>,
     thread: Cell<ThreadId>,
     pub(super) cpu: Cell<usize>,
@@ -138,6 +143,7 @@ impl World {
         let bandwidth = (0..geometry.nodes).map(|_| RefCell::new(Bandwidth::new(rate))).collect();
         let reclaim = Reclaim::new(geometry.nodes);
         Self {
+            second: Cell::new(SECOND),
             clock: Cell::default(),
             horizon: Cell::new(Time::NEVER),
             thread: Cell::new(ThreadId(0)),
@@ -172,6 +178,25 @@ impl World {
     #[must_use]
     pub fn now(&self) -> Time {
         self.clock.get()
+    }
+
+    /// Returns how long a second on the allocator's clock takes.
+    #[must_use]
+    pub fn second(&self) -> Time {
+        self.second.get()
+    }
+
+    /// Lets the allocator's clock run faster, so that what it does each second is done within a short run. To be called
+    /// before the first thread runs.
+    pub fn set_second(&self, second: Time) {
+        self.second.set(second);
+    }
+
+    /// Returns the time on the allocator's clock, in nanoseconds.
+    pub(super) fn clock_ns(&self) -> u64 {
+        const SECOND_NS: u64 = 1_000_000_000;
+        let (now, second) = (self.now(), self.second.get());
+        if second == SECOND { now.ns() } else { (now.seconds() / second.seconds() * SECOND_NS as f64) as u64 }
     }
 
     #[inline(always)]

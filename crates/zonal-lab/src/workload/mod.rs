@@ -37,6 +37,7 @@ pub use self::overflow::Overflow;
 pub use self::page_faults::PageFaults;
 pub use self::placement::Placement;
 pub use self::program::{Program, Unfit};
+pub(crate) use self::program::{cpus, zeroing_ns};
 pub use self::stream::Stream;
 
 /// A workload as read from a file: its kind and its fields.

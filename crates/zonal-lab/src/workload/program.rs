@@ -47,7 +47,7 @@ pub trait Program {
 }
 
 /// Returns the CPUs of a machine by ascending ID. Programs use CPUs in this order.
-pub(super) fn cpus(machine: &SimulatedMachine) -> Vec<usize> {
+pub(crate) fn cpus(machine: &SimulatedMachine) -> Vec<usize> {
     let mut cpus: Vec<usize> =
         machine.model.nodes.iter().flat_map(|node| &node.cpus).map(|cpu| cpu.index()).collect();
     cpus.sort_unstable();
@@ -91,7 +91,7 @@ pub(super) fn memory_mib(machine: &SimulatedMachine) -> f64 {
 }
 
 /// Returns the time in which a CPU zeroes a page of its own node without contention, in nanoseconds.
-pub(super) fn zeroing_ns(machine: &SimulatedMachine) -> f64 {
+pub(crate) fn zeroing_ns(machine: &SimulatedMachine) -> f64 {
     f64::from(machine.model.page_bytes) / machine.hardware.cpu_gb_s
 }
 
