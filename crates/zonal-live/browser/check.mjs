@@ -93,6 +93,9 @@ async function isAccessible(page, name) {
 async function updates(browser, url) {
   const { page, found } = await open(browser, url, { colorScheme: "light", viewport: { width: 1180, height: 900 } });
   await stateIs(page, "live");
+  // The first figures have no rates; once the next have come, the layout stays.
+  await later(page, await shownTime(page));
+  await later(page, await shownTime(page));
   const first = await shownTime(page);
   await page.getByText("Table of zones").click();
   await page.locator(".scroll").first().focus();
