@@ -47,6 +47,7 @@ pub(super) const BEGIN: &str = r#"#!/bin/busybox sh
 export PATH=/bin HOME=/root ZONAL_SKIPS_FILE=/tmp/skips
 mount -t proc proc /proc
 mount -t sysfs sys /sys
+mount -t tracefs tracefs /sys/kernel/tracing
 mount -t devtmpfs dev /dev
 mount -t tmpfs tmp /tmp
 mount -t cgroup2 cgroup /sys/fs/cgroup

@@ -16,11 +16,13 @@ mod kernel;
 mod load;
 mod memory_blocks;
 mod pages;
+mod pagesets;
 mod placement;
 mod policies;
 mod predictions;
 mod reclaim;
 mod refusals;
+mod shares;
 mod verdict;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -70,7 +72,7 @@ impl Check {
 }
 
 /// All checks, in the order in which they run.
-pub const CHECKS: [Check; 25] = [
+pub const CHECKS: [Check; 27] = [
     Check::new("placement: every page, ordinary", placement::ordinary_pages),
     Check::new("placement: every page, transparent huge pages", placement::transparent_pages),
     Check::new("placement: against the policy of the process", placement::process_policy),
@@ -85,6 +87,8 @@ pub const CHECKS: [Check; 25] = [
     Check::new("fallback order of the kernel", placement::fallback_order_of_the_kernel),
     Check::new("binding refused", refusals::binding),
     Check::new("membarrier refused", refusals::membarrier),
+    Check::new("refills and drains of the kernel's pagesets", pagesets::predicted),
+    Check::changing("pages by node, as simulated", shares::as_simulated),
     Check::new("reclaim of a near node", reclaim::near_node),
     Check::changing("kernel's node reclaim off and on", reclaim::of_the_kernel),
     Check::changing("explicit huge pages", huge::explicit),
