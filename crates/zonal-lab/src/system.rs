@@ -93,7 +93,9 @@ impl<'s, 'm> System<'s, 'm> {
         if let Err(frame) = self.owners.give(frames) {
             self.fault(format!("frame {frame} was freed, but it is not allocated"));
         }
-        if let Err(error) = self.sim.allocator.free_frames(frames.start, frames.count) {
+        let freed = self.sim.allocator.free_frames(frames.start, frames.count);
+        self.sim.world.end_operation();
+        if let Err(error) = freed {
             self.fault(error.to_string());
         }
     }
@@ -144,6 +146,7 @@ impl<'s, 'm> System<'s, 'm> {
     #[inline]
     pub fn alloc(&self, request: &Request<'_>) -> Result<Block, AllocError> {
         self.operations.set(self.operations.get() + 1);
+        self.sim.world.note_alloc();
         let block = self.timed(|| self.sim.allocator.alloc(request))?;
         self.take(&block.range());
         Ok(block)
@@ -169,6 +172,7 @@ impl<'s, 'm> System<'s, 'm> {
     fn timed<R>(&self, work: impl FnOnce() -> R) -> R {
         let begin = self.sim.world.now();
         let done = work();
+        self.sim.world.end_operation();
         self.spent.set(self.spent.get() + (self.sim.world.now() - begin));
         done
     }
@@ -188,7 +192,10 @@ impl<'s, 'm> System<'s, 'm> {
         order: Order,
     ) -> Result<Vec<Block>, AllocError> {
         self.operations.set(self.operations.get() + 1);
-        let FrameRun { range, zone, node } = self.sim.allocator.alloc_frames(request, count)?;
+        self.sim.world.note_alloc();
+        let run = self.sim.allocator.alloc_frames(request, count);
+        self.sim.world.end_operation();
+        let FrameRun { range, zone, node } = run?;
         self.take(&range);
         match self.sim.allocator.split_frames(range.start, count, order) {
             Err(SplitError::NotLower { order, .. }) => {
@@ -217,6 +224,7 @@ impl<'s, 'm> System<'s, 'm> {
         let cpu = world.cpu();
         self.last_tick.borrow_mut()[cpu] = world.now();
         self.sim.allocator.tick_cpu(CpuId::new(cpu as u32));
+        world.end_operation();
     }
 
     /// Checks that the accounting balances. No other thread may be running.

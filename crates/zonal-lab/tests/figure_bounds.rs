@@ -19,7 +19,7 @@ const FRAME: &str = "name = 'bounds'\ntitle = 'x'\n[[variant]]\nname = 'ours'\nr
 const HARDWARE: &str = "hit_ns = 1.0\nmemory_ns = 1.0\noverlap = 1.0\ntransfer_ns = 1.0\nremote_step = 1.0\n\
     distance_weight = 1.0\natomic_transactions = 1.0\nrefusal_limit = 1.0\nports = 1\nretry_power = 1.0\nlist_work_ns = 1.0\n\
     cpu_gb_s = 1.0\nnode_gb_s = 1.0\ndisk_mb_s = 1.0\ndisk_request_ms = 1.0\ninterrupt_ns = 1.0\n\
-    cache_lines = 4096\n";
+    cache_lines = 4096\ncache_ways = 8\n";
 const WORKLOADS: [&str; 11] = [
     "kind = 'first-touch'\ncpus = 1\ngib_each = 0.1\nfault_ns = 1.0\nuser_ns = 1.0\n",
     "kind = 'hog'\nthreads = 1\nmem_gb = 0.1\nrounds = 1.0\nshared_map = 1\nfault_ns = 1.0\nstride = 4096\n\

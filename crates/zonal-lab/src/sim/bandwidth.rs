@@ -2,11 +2,15 @@
 //!
 //! Time is divided into slices, and each slice has capacity for a fixed number of bytes. A transfer uses the
 //! remaining capacity of the slices from its start onwards. The order of requests within a slice does not change the
-//! capacity that they use, so requests do not have to arrive in the order of virtual time. Related files:
-//! `sim/touch.rs` issues the transfers.
+//! capacity that they use, so requests do not have to arrive in the order of virtual time.
+//!
+//! Slices alone would serve whoever comes first: CPUs that run first stream at full speed, and the others wait until
+//! these have ended. Memory controllers are fair, so while CPUs demand more than the memory transfers, all of them are
+//! slowed down by the same factor (`sim/demand.rs`). Related files: `sim/touch.rs` issues the transfers.
 
 use std::collections::BTreeMap;
 
+use super::demand::Demand;
 use super::time::Time;
 
 /// Capacity of a slice, in bytes. A slice holds several pages, so that no page spans many slices. The size is a power
@@ -25,6 +29,7 @@ pub(crate) struct Bandwidth {
     slice: Time,
     first: u64,
     used: BTreeMap<u64, u64>,
+    demand: Demand,
     carried: u64,
 }
 
@@ -33,11 +38,25 @@ impl Bandwidth {
     /// bandwidth.
     pub(crate) fn new(bytes_per_second: Option<f64>) -> Self {
         let slice = bytes_per_second.map_or(Time::ZERO, |rate| Time::from_seconds(SLICE_BYTES as f64 / rate));
-        Self { slice, first: 0, used: BTreeMap::new(), carried: 0 }
+        let demand = Demand::new(bytes_per_second.unwrap_or(f64::INFINITY));
+        Self { slice, first: 0, used: BTreeMap::new(), demand, carried: 0 }
+    }
+
+    /// Transfers `bytes` from `start` onwards for a CPU that needs the time `alone` if no other CPU streams. Returns the
+    /// time at which the last byte arrives. No later transfer starts before `settled`.
+    pub(crate) fn stream(&mut self, start: Time, alone: Time, bytes: u64, settled: Time) -> Time {
+        self.forget_before(settled);
+        let carried = self.carry(start, bytes);
+        if self.slice == Time::ZERO {
+            return start + alone;
+        }
+        let end = carried.max(start + alone.scaled(self.demand.excess(start, settled)));
+        self.demand.note(start, alone, bytes, end);
+        end
     }
 
     /// Transfers `bytes` from `start` onwards and returns the time at which the last byte arrives.
-    pub(crate) fn carry(&mut self, start: Time, bytes: u64) -> Time {
+    fn carry(&mut self, start: Time, bytes: u64) -> Time {
         self.carried += bytes;
         if self.slice == Time::ZERO {
             return start;
@@ -67,7 +86,7 @@ impl Bandwidth {
     }
 
     /// Removes slices that end before `now`, because no later request can reach them.
-    pub(crate) fn forget_before(&mut self, now: Time) {
+    fn forget_before(&mut self, now: Time) {
         if self.slice != Time::ZERO {
             self.first = self.first.max(now.ps() / self.slice.ps());
             while let Some(earliest) = self.used.first_entry()

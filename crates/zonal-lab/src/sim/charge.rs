@@ -66,10 +66,8 @@ impl World {
         let directory = &self.directory;
         // Cells outside the memory that the directory covers, such as those of a policy, cost nothing.
         let Some(entry) = directory.lines.get(line).map(Cell::get) else { return };
-        let slot = directory.first_tag.get() + directory.set_of(line);
-        let has = directory.tags[slot].get() == (line as u64 + 1) << 24 | entry & VERSION;
         let may = access == Access::Read || entry & (OWNER | ALONE) == directory.mine.get();
-        if has && may {
+        if may && directory.caches.has(line, entry & VERSION) {
             self.set_now(self.now() + directory.hit);
         } else {
             self.miss(line, access);

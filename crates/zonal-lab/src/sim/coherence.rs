@@ -2,11 +2,10 @@
 //!
 //! For each line of 64 bytes, the directory stores a *version* (the number of times that a new CPU became its
 //! writer), an *owner* (the CPU that wrote the line last or has the only copy), and whether other CPUs share the
-//! line. Each CPU's private cache is direct-mapped and stores the number and version of each cached line. An access
-//! to a line whose current version is not in the cache is a *miss*. A miss that takes the line from another CPU is a
-//! *transfer*. Transfers of one line are serialized: other CPUs wait in a queue (`sim/line_queue.rs`) until the
-//! current transfer ends. Related files: `sim/charge.rs` charges accesses with this directory, `sim/hardware.rs`
-//! defines the latencies.
+//! line. An access to a line whose current version is not in the CPU's cache (`sim/caches.rs`) is a *miss*. A miss that
+//! takes the line from another CPU is a *transfer*. Transfers of one line are serialized: other CPUs wait in a queue
+//! (`sim/line_queue.rs`) until the current transfer ends. Related files: `sim/charge.rs` charges accesses with this
+//! directory, `sim/hardware.rs` defines the latencies.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -14,6 +13,7 @@ use std::collections::BTreeMap;
 use bytemuck::zeroed_slice_box;
 
 use super::access::Access;
+use super::caches::{Caches, VERSION_BITS};
 use super::geometry::Geometry;
 use super::hardware::Hardware;
 use super::line_queue::LineQueue;
@@ -22,28 +22,22 @@ use super::time::Time;
 /// Size of a line, as a shift.
 const LINE_SHIFT: u32 = 6;
 
-pub(super) const VERSION: u64 = (1 << 24) - 1;
-const OWNER_SHIFT: u32 = 24;
+pub(super) const VERSION: u64 = (1 << VERSION_BITS) - 1;
+const OWNER_SHIFT: u32 = VERSION_BITS;
 pub(super) const OWNER: u64 = 0xffff << OWNER_SHIFT;
 /// The owner has the only copy.
 pub(super) const ALONE: u64 = 1 << 40;
 /// CPUs other than the owner have read the line since the last write.
 pub(super) const SHARED: u64 = 1 << 41;
 
-/// State of each line, and contents of each CPU's cache.
+/// State of each line, and the CPUs' caches.
 pub(crate) struct Directory {
     base: usize,
     /// Version, owner and flags, indexed by line.
     pub(super) lines: Box<[Cell<u64>]>,
     /// Time at which the current transfer ends, in picoseconds, indexed by line.
     pub(super) busy: Box<[Cell<u64>]>,
-    /// Line + 1 and version, indexed by CPU and set.
-    pub(super) tags: Box<[Cell<u64>]>,
-    sets: usize,
-    /// Right shift that turns a hash into the index of a set.
-    hash_shift: u32,
-    /// Index in `tags` of the running CPU's first set.
-    pub(super) first_tag: Cell<usize>,
+    pub(super) caches: Caches,
     pub(super) mine: Cell<u64>,
     pub(super) hit: Time,
     /// First line and node index of each memory part, in ascending order of lines.
@@ -89,10 +83,7 @@ impl Directory {
             base: watched.base,
             lines: zeroed_slice_box(total),
             busy: zeroed_slice_box(total),
-            tags: zeroed_slice_box(cpus * hardware.cache_lines),
-            sets: hardware.cache_lines,
-            hash_shift: u64::BITS - hardware.cache_lines.ilog2(),
-            first_tag: Cell::new(0),
+            caches: Caches::new(cpus, hardware.cache_lines, hardware.cache_ways),
             mine: Cell::new(0),
             hit: Time::from_ns(hardware.hit_ns),
             parts,
@@ -109,7 +100,7 @@ impl Directory {
 
     /// Makes `cpu` the running CPU for the accesses that follow.
     pub(super) fn use_cpu(&self, cpu: usize) {
-        self.first_tag.set(cpu * self.sets);
+        self.caches.use_cpu(cpu);
         self.mine.set((cpu as u64 + 1) << OWNER_SHIFT | ALONE);
     }
 
@@ -149,13 +140,6 @@ impl Directory {
         self.transfer[from * self.nodes + to]
     }
 
-    /// Returns the cache set of a line. The line is hashed because the metadata of the nodes is at equal distances in
-    /// memory, and its lines would otherwise share a few sets.
-    #[inline(always)]
-    pub(super) fn set_of(&self, line: usize) -> usize {
-        ((line as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.hash_shift) as usize
-    }
-
     pub(super) fn line_of(&self, address: usize) -> usize {
         address.wrapping_sub(self.base) >> LINE_SHIFT
     }
@@ -179,8 +163,7 @@ impl Directory {
                 version & VERSION | own
             }
         };
-        let slot = cpu * self.sets + self.set_of(line);
-        self.tags[slot].set((line as u64 + 1) << 24 | next & VERSION);
+        self.caches.fill(cpu, line, next & VERSION);
         self.lines[line].set(next);
     }
 }

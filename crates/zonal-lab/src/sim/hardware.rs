@@ -1,8 +1,8 @@
 //! Costs of a simulated machine, in physical units.
 //!
 //! Every field can be set in an experiment file, and a calibration can choose it. Latencies are given for distance 10
-//! and grow with the distance between nodes (ACPI SLIT: 10 = local). `docs/lab.md` explains each field and where the
-//! published machines' values come from. Related files: `sim/charge.rs` and `sim/locks.rs` charge these costs;
+//! and grow with the distance between nodes (ACPI SLIT: 10 = local). Machines of one *generation* share their costs, so that experiments
+//! agree about them. `docs/lab.md` explains each field. Related files: `sim/charge.rs` and `sim/locks.rs` charge these costs;
 //! `sim/touch.rs` charges the costs of memory bandwidth.
 
 use serde::{Deserialize, Serialize};
@@ -31,10 +31,30 @@ pub enum LockKind {
     Spinning,
 }
 
+/// How long the lock of a zone's free frames is held.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LockHold {
+    /// For the frames of a few words, as shipped.
+    Batch,
+    /// For all frames that an allocation or free moves, as in Linux.
+    Operation,
+}
+
+/// How many frames pagesets drain under the tuning `depth-published`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Drains {
+    /// A batch.
+    Batches,
+    /// Twice as many as in the drain before, if the CPU allocated nothing in between. Linux: 5.14 to 6.6.
+    Doubling,
+}
+
 /// Costs of one machine kind. Times are in nanoseconds and bandwidths in GB/s (10^9 bytes per second), except for the
 /// disk, whose fields name their units.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(from = "Written")]
 pub struct Hardware {
     /// Access to a line in the CPU's cache, including the instructions around it.
     pub hit_ns: f64,
@@ -69,6 +89,10 @@ pub struct Hardware {
     /// Minimum time that a zone's lock is held for each frame moved under the lock. This is the cost of an allocator
     /// that links free frames' page structures in lists.
     pub list_work_ns: f64,
+    /// How long the lock is held.
+    pub lock_hold: LockHold,
+    /// How many frames pagesets drain; see [`Drains`].
+    pub drains: Drains,
     /// Streaming bandwidth of one CPU to or from its own node's memory.
     pub cpu_gb_s: f64,
     /// Memory bandwidth of one node, shared by all CPUs; 0 = unlimited.
@@ -81,12 +105,34 @@ pub struct Hardware {
     pub interrupt_ns: f64,
     /// Lines in a CPU's private cache: a power of two.
     pub cache_lines: usize,
+    /// Places in the cache for each line: a power of two. 1 = direct-mapped.
+    pub cache_ways: usize,
 }
 
 impl Default for Hardware {
-    /// Returns the costs of a two-socket server from the 2020s.
     fn default() -> Self {
-        Self {
+        Generation::default().costs()
+    }
+}
+
+/// A generation of machines.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Generation {
+    /// Two-socket servers of the early 2020s: Xeon of the generations Ice Lake and Sapphire Rapids.
+    #[default]
+    #[serde(rename = "server-2023")]
+    Server2023,
+    /// SGI Altix 3700 with Itanium 2 processors, of 2003 to 2006.
+    #[serde(rename = "altix-3700")]
+    Altix3700,
+}
+
+impl Generation {
+    /// Returns the costs of a machine of this generation.
+    #[must_use]
+    pub const fn costs(self) -> Hardware {
+        let server = Hardware {
             hit_ns: 0.8,
             memory_ns: 90.0,
             overlap: 4.0,
@@ -100,14 +146,80 @@ impl Default for Hardware {
             ports: 1,
             lock: LockKind::Queued,
             list_work_ns: 0.0,
+            lock_hold: LockHold::Batch,
+            drains: Drains::Batches,
             cpu_gb_s: 12.0,
             node_gb_s: 150.0,
             disk_mb_s: 200.0,
             disk_request_ms: 4.0,
             interrupt_ns: 2000.0,
             cache_lines: 1 << 12,
+            cache_ways: 8,
+        };
+        match self {
+            Self::Server2023 => server,
+            Self::Altix3700 => Hardware {
+                hit_ns: 2.0,
+                memory_ns: 145.0,
+                overlap: 1.0,
+                transfer_ns: 135.0,
+                distance_weight: 1.0,
+                atomic_transactions: 3.0,
+                refusal_limit: 1330.0,
+                arbitration: Arbitration::Retry,
+                retry_power: 2.0,
+                ports: 14,
+                lock: LockKind::Spinning,
+                cpu_gb_s: 2.5,
+                node_gb_s: 8.0,
+                ..server
+            },
         }
     }
+}
+
+macro_rules! written {
+    ($($field:ident: $kind:ty),* $(,)?) => {
+        /// Costs as written in a file: a generation, and the costs that differ from it.
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub(super) struct Written {
+            generation: Option<Generation>,
+            $($field: Option<$kind>,)*
+        }
+
+        impl From<Written> for Hardware {
+            fn from(written: Written) -> Self {
+                let costs = written.generation.unwrap_or_default().costs();
+                Self { $($field: written.$field.unwrap_or(costs.$field),)* }
+            }
+        }
+    };
+}
+
+written! {
+    hit_ns: f64,
+    memory_ns: f64,
+    overlap: f64,
+    transfer_ns: f64,
+    remote_step: f64,
+    distance_weight: f64,
+    atomic_transactions: f64,
+    refusal_limit: f64,
+    arbitration: Arbitration,
+    retry_power: f64,
+    ports: u32,
+    lock: LockKind,
+    list_work_ns: f64,
+    lock_hold: LockHold,
+    drains: Drains,
+    cpu_gb_s: f64,
+    node_gb_s: f64,
+    disk_mb_s: f64,
+    disk_request_ms: f64,
+    interrupt_ns: f64,
+    cache_lines: usize,
+    cache_ways: usize,
 }
 
 /// Largest factor by which waiters can slow down transfers of a line.
@@ -160,13 +272,30 @@ impl Hardware {
             let refused = |problem| format!("node_gb_s = {problem}, or 0 for any amount");
             bounds::check(self.node_gb_s, &GB_S).map_err(refused)?;
         }
-        if !self.cache_lines.is_power_of_two() || !(2..=1 << 20).contains(&self.cache_lines) {
-            return Err(format!(
-                "cache_lines = {}: must be a power of two from 2 to {}",
-                self.cache_lines,
-                1 << 20
-            ));
+        for (field, value, bounds) in
+            [("cache_lines", self.cache_lines, 2..=1 << 20), ("cache_ways", self.cache_ways, 1..=64)]
+        {
+            if !value.is_power_of_two() || !bounds.contains(&value) {
+                let (least, most) = (bounds.start(), bounds.end());
+                return Err(format!("{field} = {value}: must be a power of two from {least} to {most}"));
+            }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_changes_single_costs_of_a_generation() {
+        let read = |text: &str| toml::from_str::<Hardware>(text);
+        assert_eq!(read("").unwrap(), Generation::Server2023.costs());
+        let changed = read("memory_ns = 150.0\ngeneration = \"altix-3700\"").unwrap();
+        assert_eq!(changed, Hardware { memory_ns: 150.0, ..Generation::Altix3700.costs() });
+        let unknown = read("generation = \"altix\"").unwrap_err().to_string();
+        assert!(unknown.contains("expected `server-2023` or `altix-3700`"), "{unknown}");
+        assert!(read("mem_ns = 1.0").unwrap_err().to_string().contains("unknown field `mem_ns`"));
     }
 }

@@ -1,9 +1,12 @@
 //! Locks of a simulated machine, with queues in virtual time.
 //!
 //! A lock is a cell that contains 0 or identifies the holder. The world stores the lock's waiters. A thread that
-//! finds the lock held sleeps until the holder passes the lock to it, in the order of arrival. Related files:
+//! finds the lock held sleeps until the holder passes the lock to it, in the order of arrival. On machines whose kernel
+//! holds a zone's lock for a whole refill or drain, a thread keeps a lock that the allocator has released until its
+//! operation ends. Related files:
 //! `sim/charge.rs` moves the lock's line, `sim/platform.rs` provides these locks to the allocator.
 
+use std::ptr::NonNull;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -11,7 +14,7 @@ use zonal::platform::RawLock;
 
 use super::access::Access;
 use super::charge::ProgramLine;
-use super::hardware::LockKind;
+use super::hardware::{LockHold, LockKind};
 use super::line_queue::Waits;
 use super::lock_queues::Waiter;
 use super::world::{self, World};
@@ -72,6 +75,44 @@ impl World {
     }
 }
 
+/// A lock of the allocator that a thread keeps until its operation ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KeptLock {
+    cell: NonNull<AtomicU32>,
+    line: usize,
+}
+
+impl World {
+    /// Ends an operation of the running thread: releases the lock that it keeps.
+    #[inline]
+    pub fn end_operation(&self) {
+        if let Some(kept) = self.kept_lock() {
+            self.release_kept(kept);
+        }
+    }
+
+    #[cold]
+    fn release_kept(&self, kept: KeptLock) {
+        self.set_kept_lock(None);
+        // SAFETY: the lock is in the allocator's metadata, which the operation that keeps the lock has borrowed. Programs
+        // end each operation before they return.
+        #[allow(unsafe_code)]
+        self.unlock_cell(unsafe { kept.cell.as_ref() }, kept.line);
+    }
+
+    /// Whether the running thread keeps the lock in `cell`. Another lock that it keeps is released.
+    fn resume_kept(&self, cell: &AtomicU32) -> bool {
+        match self.kept_lock() {
+            Some(kept) if kept.cell == NonNull::from(cell) => true,
+            Some(kept) => {
+                self.release_kept(kept);
+                false
+            }
+            None => false,
+        }
+    }
+}
+
 /// A lock of the allocator.
 #[derive(Debug)]
 #[repr(transparent)]
@@ -87,7 +128,9 @@ impl RawLock for SimLock {
         world::with(|world| {
             if world.is_charging() {
                 let address = self.0.as_ptr().addr();
-                world.lock_cell(&self.0, world.line_at(address));
+                if !world.resume_kept(&self.0) {
+                    world.lock_cell(&self.0, world.line_at(address));
+                }
                 world.begin_list_work(address);
             }
         });
@@ -96,7 +139,9 @@ impl RawLock for SimLock {
     fn try_lock(&self) -> bool {
         let taken = world::with(|world| {
             let address = self.0.as_ptr().addr();
-            let taken = !world.is_charging() || world.try_lock_cell(&self.0, world.line_at(address));
+            let taken = !world.is_charging()
+                || world.resume_kept(&self.0)
+                || world.try_lock_cell(&self.0, world.line_at(address));
             if taken {
                 world.begin_list_work(address);
             }
@@ -109,7 +154,13 @@ impl RawLock for SimLock {
         world::with(|world| {
             if world.is_charging() {
                 world.end_list_work();
-                world.unlock_cell(&self.0, world.line_at(self.0.as_ptr().addr()));
+                let line = world.line_at(self.0.as_ptr().addr());
+                match world.hardware.lock_hold {
+                    LockHold::Batch => world.unlock_cell(&self.0, line),
+                    LockHold::Operation => {
+                        world.set_kept_lock(Some(KeptLock { cell: NonNull::from(&self.0), line }));
+                    }
+                }
             }
         });
     }
@@ -131,6 +182,7 @@ impl ProgramLock {
 
     /// Runs `work` with the lock held.
     pub fn hold<R>(&self, world: &World, work: impl FnOnce() -> R) -> R {
+        world.end_operation(); // a reclaimer must not wait while its caller's lock is held
         world.lock_cell(&self.cell, self.line);
         let result = work();
         world.unlock_cell(&self.cell, self.line);

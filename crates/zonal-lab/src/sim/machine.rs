@@ -14,7 +14,8 @@ use zonal_machine::{MachineModel, OwnedMachine};
 use super::coherence::{Directory, Watched};
 use super::engine::RunError;
 use super::geometry::Geometry;
-use super::hardware::Hardware;
+use super::hardware::{Drains, Hardware};
+use super::kernel_drains::DoublingDrains;
 use super::platform::Lab;
 use super::world::World;
 
@@ -68,7 +69,11 @@ impl SimulatedMachine {
         seed: u64,
         work: impl FnOnce(&Simulation<'_, '_>) -> R,
     ) -> Result<R, SimulateError> {
-        let config = &Config { page_bytes: self.model.page_bytes, ..*config };
+        let mut config = Config { page_bytes: self.model.page_bytes, ..*config };
+        if self.hardware.drains == Drains::Doubling {
+            config.past.tuning = Some(&DoublingDrains);
+        }
+        let config = &config;
         let refused = |error: zonal::error::ConfigError| SimulateError::Config(error.to_string());
         let layout = Layout::new(machine, config).map_err(refused)?;
         let place_of = |node: NodeId| machine.nodes().iter().position(|there| there.id == node).unwrap_or(0);
@@ -96,6 +101,7 @@ impl SimulatedMachine {
             Some(zeroed(part))
         });
         let allocator = allocator.map_err(refused)?;
+        allocator.zones().for_each(|zone| world.drains.limit(&zone.pageset_limits));
         Ok(work(&Simulation { world: &world, allocator: &allocator, machine: self }))
     }
 }

@@ -4,18 +4,20 @@
 //! - Execution: `sim/world.rs` is the state of a running machine, `sim/engine.rs` schedules its threads, and
 //!   `sim/fiber.rs` provides their stacks.
 //! - The allocator's platform: `sim/cells.rs`, `sim/locks.rs` and `sim/platform.rs`. `sim/conformance.rs` runs the scenarios
-//!   of `zonal-conformance` on it.
-//! - Costs: `sim/charge.rs` charges accesses to metadata. It uses the cache-line directory in `sim/coherence.rs` and
-//!   the queues in `sim/line_queue.rs`. `sim/touch.rs` and `sim/bandwidth.rs` charge accesses to the contents of
-//!   frames; `sim/disk.rs` charges disk requests.
+//!   of `zonal-conformance` on it. `sim/kernel_drains.rs` makes pagesets drain like those of some kernels.
+//! - Costs: `sim/charge.rs` charges accesses to metadata. It uses the cache-line directory in `sim/coherence.rs`, the
+//!   caches in `sim/caches.rs`, and the queues in `sim/line_queue.rs`. `sim/touch.rs`, `sim/bandwidth.rs` and
+//!   `sim/demand.rs` charge accesses to the contents of frames; `sim/disk.rs` charges disk requests.
 
 mod access;
 mod bandwidth;
+mod caches;
 mod cells;
 mod charge;
 mod coherence;
 #[cfg(test)]
 mod conformance;
+mod demand;
 mod disk;
 mod engine;
 mod fiber;
@@ -23,6 +25,7 @@ mod geometry;
 mod handoff;
 mod hardware;
 mod join;
+mod kernel_drains;
 mod line_queue;
 mod lock_queues;
 mod locks;
@@ -42,7 +45,7 @@ pub use charge::ProgramLine;
 pub use disk::{Disk, Transfer};
 pub use engine::{Role, RunError, Threads};
 pub use handoff::Handoff;
-pub use hardware::{Arbitration, Hardware, LockKind};
+pub use hardware::{Arbitration, Drains, Generation, Hardware, LockHold, LockKind};
 pub use join::Join;
 pub use line_queue::Waits;
 pub use locks::ProgramLock;

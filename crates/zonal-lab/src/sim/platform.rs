@@ -47,6 +47,7 @@ impl Platform for Lab {
 
     fn relax(&self, round: u32) {
         world::with(|world| {
+            world.end_operation();
             world.spend(Time::from_ns(f64::from(round.min(10) + 1) * 50.0));
             world.sync();
         });

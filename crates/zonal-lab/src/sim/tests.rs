@@ -166,21 +166,61 @@ fn waiters_slow_a_line_down_by_the_law_given() {
     }
 }
 
+/// Streams `pages` pages on each of `cpus` CPUs with `work` between two pages, and returns the rate of all CPUs and the
+/// share of the first CPU's time that the last one needs.
+fn rate_of_streams(hardware: &Hardware, cpus: usize, pages: usize, work: Time) -> (f64, f64) {
+    let program = |world: &World, _| {
+        for _ in 0..pages {
+            world.stream(0, 4096);
+            world.spend(work);
+            world.checkpoint();
+        }
+    };
+    let all: Vec<usize> = (0..cpus).collect();
+    let ended = run_each(&machine(hardware.clone()), &all, program, |_| ());
+    let first = ended.iter().min().unwrap().seconds() * 1e9;
+    ((cpus * pages * 4096) as f64 / last(&ended), last(&ended) / first) // bytes per nanosecond = GB/s
+}
+
 #[test]
-fn a_nodes_bandwidth_is_shared() {
-    const PAGES: usize = 20_000;
-    let hardware = Hardware { cpu_gb_s: 10.0, node_gb_s: 40.0, ..Hardware::default() };
-    for cpus in [1, 2, 4, 8, 16] {
-        let program = |world: &World, _| {
-            for _ in 0..PAGES {
-                world.stream(0, 4096);
-                world.checkpoint();
-            }
-        };
-        let all: Vec<usize> = (0..cpus).collect();
-        let ended = run_each(&machine(hardware.clone()), &all, program, |_| ());
-        let rate = (cpus * PAGES * 4096) as f64 / last(&ended); // bytes per nanosecond = GB/s
-        near(rate, (cpus as f64 * 10.0).min(40.0), 5.0);
+fn a_nodes_bandwidth_is_shared_fairly() {
+    for cpu_gb_s in [0.05, 0.3125, 0.5, 0.7, 1.0, 2.5, 4.0, 10.0, 20.0] {
+        for cpus in [1, 2, 3, 5, 8, 13, 16] {
+            let hardware =
+                Hardware { cpu_gb_s, node_gb_s: 10.0, distance_weight: 0.0, ..Hardware::default() };
+            let expected = (cpus as f64 * cpu_gb_s).min(10.0);
+            // Threads are unequal in the first epochs, so a run takes hundreds of them.
+            let pages = (expected * 40e6 / (4096 * cpus) as f64) as usize;
+            let (rate, unequal) = rate_of_streams(&hardware, cpus, pages, Time::ZERO);
+            near(rate, expected, 2.0);
+            assert!(unequal < 1.05, "{cpus} CPUs at {cpu_gb_s} GB/s: {unequal}"); // they are while a thread runs ahead first
+        }
+    }
+}
+
+#[test]
+fn all_cpus_of_a_machine_share_one_nodes_bandwidth() {
+    for cpu_gb_s in [0.3125, 0.5, 1.0, 4.0] {
+        for cpus in [32, 64] {
+            let hardware =
+                Hardware { cpu_gb_s, node_gb_s: 10.0, distance_weight: 0.0, ..Hardware::default() };
+            let expected = (cpus as f64 * cpu_gb_s).min(10.0);
+            let (rate, unequal) = rate_of_streams(&hardware, cpus, 3000, Time::ZERO);
+            near(rate, expected, 2.0);
+            assert!(unequal < 1.05, "{cpus} CPUs at {cpu_gb_s} GB/s: {unequal}"); // they are while a thread runs ahead first
+        }
+    }
+}
+
+#[test]
+fn streams_with_work_in_between_use_the_bandwidth_that_is_there() {
+    // A CPU alone needs 4 us for a page and works for 4 us, so it streams 0.512 GB/s.
+    let hardware =
+        Hardware { cpu_gb_s: 1.024, node_gb_s: 10.24, distance_weight: 0.0, ..Hardware::default() };
+    for cpus in [1, 8, 16, 32, 64] {
+        let (rate, unequal) = rate_of_streams(&hardware, cpus, 3000, Time::from_ns(4000.0));
+        near(rate, (cpus as f64 * 0.512).min(10.24), 2.0);
+        assert!(unequal < 1.02, "{cpus} CPUs: {unequal}");
     }
 }
 

@@ -12,11 +12,8 @@ impl World {
     pub fn stream(&self, node: usize, bytes: u64) {
         let start = self.now();
         let alone = self.stream_time(node, bytes);
-        let mut memory = self.bandwidth[node].borrow_mut();
-        memory.forget_before(self.settled());
-        let carried = memory.carry(start, bytes);
-        drop(memory);
-        self.set_now(carried.max(start + alone));
+        let end = self.bandwidth[node].borrow_mut().stream(start, alone, bytes, self.settled());
+        self.set_now(end);
     }
 
     /// Returns the time that streaming takes without contention.

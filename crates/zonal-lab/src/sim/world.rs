@@ -17,7 +17,9 @@ use super::coherence::Directory;
 use super::fiber;
 use super::geometry::Geometry;
 use super::hardware::Hardware;
+use super::kernel_drains::KernelDrains;
 use super::lock_queues::Locks;
+use super::locks::KeptLock;
 use super::reclaimers::Reclaim;
 use super::thread_id::ThreadId;
 use super::time::Time;
@@ -53,7 +55,7 @@ pub struct Account {
     list_work: ListWork,
 }
 
-/// Frames that a thread has moved under an allocator lock. The count of free frames that a lock protects is at a fixed
+/// Frames that a thread has moved under an allocator lock, and the lock that it keeps for its whole operation. The count of free frames that a lock protects is at a fixed
 /// distance from the lock. Every change of this count is added to the moved frames.
 #[derive(Clone, Copy, Default, Debug)]
 struct ListWork {
@@ -62,6 +64,8 @@ struct ListWork {
     moved: u64,
     /// Time at which the lock was acquired.
     since: Time,
+    /// Lock that the allocator has released, but that is held until the operation ends (`sim/locks.rs`).
+    kept: Option<KeptLock>,
 }
 
 /// Offset from the lock of the free areas to their free frame count, in bytes.
@@ -92,6 +96,7 @@ pub struct World {
     pub(super) directory: Directory,
     pub(super) locks: Locks,
     pub(super) reclaim: Reclaim,
+    pub(super) drains: KernelDrains,
     pub(super) bandwidth: Vec<RefCell<Bandwidth>>,
     pub(super) random: RefCell<fastrand::Rng>,
     seed: u64,
@@ -142,6 +147,7 @@ impl World {
         let rate = (hardware.node_gb_s != 0.0).then_some(hardware.node_gb_s * 1e9);
         let bandwidth = (0..geometry.nodes).map(|_| RefCell::new(Bandwidth::new(rate))).collect();
         let reclaim = Reclaim::new(geometry.nodes);
+        let drains = KernelDrains::new(geometry.node_of_cpu.len());
         Self {
             second: Cell::new(SECOND),
             clock: Cell::default(),
@@ -156,6 +162,7 @@ impl World {
             directory,
             locks: Locks::default(),
             reclaim,
+            drains,
             bandwidth,
             random: RefCell::new(fastrand::Rng::with_seed(seed)),
             seed,
@@ -400,14 +407,26 @@ impl World {
 
     /// Records that the running thread has acquired the allocator's lock at address `lock`.
     pub(super) fn begin_list_work(&self, lock: usize) {
-        self.list_work.set(ListWork { count_at: lock + COUNT_OFFSET, moved: 0, since: self.now() });
+        let kept = self.kept_lock();
+        self.list_work.set(ListWork { count_at: lock + COUNT_OFFSET, moved: 0, since: self.now(), kept });
     }
 
     /// Spends the additional time that linked lists would have required to move the counted frames.
     pub(super) fn end_list_work(&self) {
         let work = self.list_work.take();
+        self.set_kept_lock(work.kept);
         let held = self.now().saturating_sub(work.since);
         self.spend(Time::from_ns(work.moved as f64 * self.hardware.list_work_ns).saturating_sub(held));
+    }
+
+    /// Returns the lock that the running thread keeps.
+    #[inline]
+    pub(super) fn kept_lock(&self) -> Option<KeptLock> {
+        self.list_work.get().kept
+    }
+
+    pub(super) fn set_kept_lock(&self, kept: Option<KeptLock>) {
+        self.list_work.set(ListWork { kept, ..self.list_work.get() });
     }
 
     /// Changes the account of the running thread.
@@ -440,6 +459,7 @@ impl World {
 
     /// Blocks the running thread until another thread wakes it.
     pub(super) fn idle(&self) {
+        self.end_operation();
         let slept = self.block();
         self.account(|account| account.idle += slept);
     }

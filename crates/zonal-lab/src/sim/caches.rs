@@ -1,0 +1,134 @@
+//! The private caches of all CPUs: which version of which line each of them has.
+//!
+//! A cache consists of *sets*, and a line can be in any of the *ways* of its set. The ways of a set are in the order of
+//! their last use, and a line that is not there replaces the one that was used longest ago. Related files:
+//! `sim/coherence.rs` knows the current version of each line.
+
+use std::cell::Cell;
+
+use bytemuck::zeroed_slice_box;
+
+/// Width of a line's version, in bits.
+pub(super) const VERSION_BITS: u32 = 24;
+
+/// The caches of all CPUs. Invariant: a set has at most one entry for each line.
+pub(super) struct Caches {
+    /// Line + 1 and version, indexed by CPU, set and way; 0 = unused.
+    tags: Box<[Cell<u64>]>,
+    /// Lines of a cache.
+    lines: usize,
+    ways: usize,
+    /// Right shift that turns half of a hash into the index of a set.
+    hash_shift: u32,
+    /// Index in `tags` of the running CPU's first set.
+    first: Cell<usize>,
+}
+
+impl Caches {
+    /// Creates empty caches of `lines` lines with `ways` ways, both powers of two. A cache with fewer lines than ways has
+    /// one set.
+    pub(super) fn new(cpus: usize, lines: usize, ways: usize) -> Self {
+        let ways = ways.min(lines);
+        let sets = lines / ways;
+        Self {
+            tags: zeroed_slice_box(cpus * lines),
+            lines,
+            ways,
+            hash_shift: u64::BITS - 1 - sets.ilog2(),
+            first: Cell::new(0),
+        }
+    }
+
+    /// Makes `cpu` the running CPU.
+    pub(super) fn use_cpu(&self, cpu: usize) {
+        self.first.set(cpu * self.lines);
+    }
+
+    /// Whether the running CPU has a version of a line. If so, it is now the line used last.
+    #[inline(always)]
+    pub(super) fn has(&self, line: usize, version: u64) -> bool {
+        let set = self.first.get() + self.set_of(line);
+        let tag = tag_of(line, version);
+        self.tags[set].get() == tag || self.has_in_other_ways(set, tag)
+    }
+
+    #[inline]
+    fn has_in_other_ways(&self, set: usize, tag: u64) -> bool {
+        let ways = &self.tags[set..set + self.ways];
+        let found = ways.iter().position(|way| way.get() == tag);
+        if let Some(way) = found {
+            use_way(ways, way, tag);
+        }
+        found.is_some()
+    }
+
+    /// Puts a version of a line into the cache of `cpu`, in place of other versions of this line.
+    pub(super) fn fill(&self, cpu: usize, line: usize, version: u64) {
+        let set = cpu * self.lines + self.set_of(line);
+        let ways = &self.tags[set..set + self.ways];
+        let stale = ways.iter().position(|way| way.get() >> VERSION_BITS == line as u64 + 1);
+        use_way(ways, stale.unwrap_or(self.ways - 1), tag_of(line, version));
+    }
+
+    /// Returns the index of a line's set in a cache. The line is hashed because the metadata of the nodes is at equal
+    /// distances in memory, and its lines would otherwise share a few sets.
+    #[inline(always)]
+    fn set_of(&self, line: usize) -> usize {
+        let hash = (line as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        ((hash >> 1) >> self.hash_shift) as usize * self.ways
+    }
+}
+
+#[inline(always)]
+const fn tag_of(line: usize, version: u64) -> u64 {
+    (line as u64 + 1) << VERSION_BITS | version
+}
+
+/// Puts `tag` into a way and makes it the one used last.
+#[inline]
+fn use_way(ways: &[Cell<u64>], way: usize, tag: u64) {
+    for at in (0..way).rev() {
+        ways[at + 1].set(ways[at].get());
+    }
+    ways[0].set(tag);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_used_longest_ago_is_replaced() {
+        let caches = Caches::new(2, 4, 4);
+        caches.use_cpu(1);
+        (0..4).for_each(|line| caches.fill(1, line, 0));
+        assert!(caches.has(0, 0)); // line 1 is now the one used longest ago
+        caches.fill(1, 4, 0);
+        assert_eq!([0, 1, 2, 3, 4].map(|line| caches.has(line, 0)), [true, false, true, true, true]);
+        caches.use_cpu(0);
+        assert!((0..5).all(|line| !caches.has(line, 0)));
+    }
+
+    #[test]
+    fn a_new_version_takes_the_place_of_the_old_one() {
+        let caches = Caches::new(1, 2, 8); // fewer lines than ways
+        caches.fill(0, 7, 1);
+        caches.fill(0, 8, 1);
+        caches.fill(0, 7, 2);
+        assert!(caches.has(7, 2) && caches.has(8, 1) && !caches.has(7, 1));
+    }
+
+    #[test]
+    fn lines_that_fit_into_the_cache_rarely_evict_each_other() {
+        let evicted = |ways: usize| {
+            let caches = Caches::new(1, 4096, ways);
+            let mut random = fastrand::Rng::with_seed(1);
+            let lines: Vec<usize> = (0..1024).map(|_| random.usize(..1 << 30)).collect();
+            lines.iter().for_each(|&line| caches.fill(0, line, 0));
+            lines.iter().filter(|&&line| !caches.has(line, 0)).count()
+        };
+        // A quarter of the cache is in use: a line shares its only way with another one with a probability of 1 / 9.
+        assert!((80..160).contains(&evicted(1)), "{}", evicted(1));
+        assert_eq!(evicted(8), 0);
+    }
+}
