@@ -4,12 +4,14 @@
 //! The page cache uses the allocator only through its public interface, as any embedder does, and implements the
 //! allocator's reclaim callback. It follows Linux of 2011 (2.6.39 to 3.0): each zone has LRU lists, dirty limits
 //! apply to the whole machine, and node reclaim neither writes nor unmaps pages unless its mode allows it.
-//! `page_cache/table.rs` defines the pages and `page_cache/files.rs` the files. `page_cache/writeback.rs` writes
+//! `page_cache/table.rs` defines the pages, `page_cache/files.rs` the files, and
+//! `page_cache/free_lists.rs` the lists of free frames in those kernels. `page_cache/writeback.rs` writes
 //! dirty pages, and `page_cache/reclaim.rs` handles reclaim requests. Related files: programs of `workload/` use the
 //! page cache.
 
 mod counts;
 mod files;
+mod free_lists;
 mod reclaim;
 mod settings;
 mod table;
@@ -26,6 +28,7 @@ use zonal::{Block, Request, request::PageKind};
 use self::counts::Counts;
 pub use self::files::FileId;
 use self::files::Files;
+use self::free_lists::FreeLists;
 pub use self::settings::CacheSettings;
 use self::table::{State, Table, Tally};
 use crate::sim::{Disk, ProgramLock, Time, Transfer, WaitList, World};
@@ -50,6 +53,7 @@ pub struct PageCache<'h, 's, 'm> {
     disk: Disk,
     table: RefCell<Table>,
     files: RefCell<Files>,
+    free_lists: FreeLists,
     /// Locks of the LRU lists, by zone index.
     locks: Vec<ProgramLock>,
     /// Number of pages added since the CPU last acquired the lock, indexed by CPU.
@@ -100,6 +104,7 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
             disk: Disk::new(hardware.disk_mb_s, Time::from_ns(hardware.disk_request_ms * 1e6)),
             table: RefCell::new(table),
             files: RefCell::default(),
+            free_lists: FreeLists::new(system, ids),
             locks: model
                 .zones
                 .iter()
@@ -298,8 +303,13 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
 
     /// Allocates a frame for a page that is not cached, adds the page to the cache, and writes the whole frame.
     fn bring(&self, file: FileId, index: u32, state: State) -> u32 {
-        let block = match self.system.alloc(&Request::page().kind(PageKind::Cache)) {
-            Ok(block) => block,
+        let request = Request::page().kind(PageKind::Cache);
+        let served = match self.system.alloc(&request) {
+            Err(_) if self.free_lists.drain_all(self.system) => self.system.alloc(&request),
+            served => served,
+        };
+        let block = match served {
+            Ok(block) => self.free_lists.take(self.system, block),
             Err(error) => self.system.fault(format!("no frame for a page of a file: {error}")),
         };
         let page = self.enter(file, index, &block, state);
@@ -333,7 +343,7 @@ impl<'h, 's, 'm> PageCache<'h, 's, 'm> {
     /// Removes a page from the cache and frees its frame.
     fn drop_page(&self, page: u32) {
         let block = self.forget(page);
-        self.system.free(&block);
+        self.free_lists.free(self.system, block);
         self.system.checkpoint();
     }
 

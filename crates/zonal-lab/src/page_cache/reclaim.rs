@@ -101,7 +101,7 @@ impl PageCache<'_, '_, '_> {
             self.counts.add(request.reason, batch, victims.len() as u64);
             self.inode_debt.set(self.inode_debt.get() + batch as f64 * self.settings.inode_pressure);
             freed.set(freed.get() + victims.len() as u64);
-            victims.iter().for_each(|block| self.system.free(block));
+            victims.into_iter().for_each(|block| self.free_lists.free(self.system, block));
             left = left.saturating_sub(batch);
             self.refill_inactive(zone);
         }
@@ -159,7 +159,7 @@ impl PageCache<'_, '_, '_> {
                 freed.set(freed.get() + u64::from(zones.contains(&self.table.borrow().zone_of(page))));
                 self.counts.with_files.set(self.counts.with_files.get() + 1);
                 let block = self.forget(page);
-                self.system.free(&block);
+                self.free_lists.free(self.system, block);
             }
         }
     }
