@@ -1,7 +1,7 @@
 //! Pairs of processes that exchange messages, as the benchmark netperf does over a network.
 //!
 //! The sender allocates pages for a burst of messages and works on them. Then the receiver wakes up, works on the
-//! pages and frees them, and allocates a page for its answer. The sender wakes up again and frees the answer. A process that wakes up runs on an idle CPU. Pages are
+//! pages and frees them, and the sender wakes up again. A process that wakes up runs on an idle CPU. Pages are
 //! therefore often freed on a different CPU than the one that allocated them, and a CPU alternates between sending
 //! and receiving. Related files: `workload/measured.rs` defines the measurements.
 
@@ -57,23 +57,6 @@ struct SharedState<'h, 's, 'm> {
     free: Latencies,
     giving: LockTime,
     taking: LockTime,
-}
-
-impl SharedState<'_, '_, '_> {
-    /// Allocates a page of a message.
-    fn take(&self) -> Block {
-        let (system, world) = (self.system, self.system.sim.world);
-        let request = Request::page().kind(PageKind::Kernel);
-        let taken = self.alloc.of(world, || self.taking.of(system, || system.alloc(&request)));
-        taken
-            .unwrap_or_else(|_| system.fault("the machine has too little memory for the messages".to_owned()))
-    }
-
-    /// Frees a page of a message.
-    fn give(&self, block: &Block) {
-        let (system, world) = (self.system, self.system.sim.world);
-        self.free.of(world, || self.giving.of(system, || system.free(block)));
-    }
 }
 
 impl Program for Exchange {
@@ -159,19 +142,23 @@ impl Exchange {
         random: &mut fastrand::Rng,
     ) {
         let (system, world) = (shared.system, shared.system.sim.world);
+        let request = Request::page().kind(PageKind::Kernel);
         let mut since = world.now();
         while world.now() < shared.span.end {
             let count = (self.burst as f64 * (0.5 + random.f64())) as usize;
             let mut burst = with_capacity(system, count.max(1));
             for _ in 0..count.max(1) {
-                burst.push(shared.take());
+                let taken = shared.alloc.of(world, || shared.taking.of(system, || system.alloc(&request)));
+                let Ok(block) = taken else {
+                    system.fault("the machine has too little memory for the messages".to_owned())
+                };
+                burst.push(block);
                 world.spend(Time::from_ns(self.send_ns));
                 system.checkpoint();
             }
             link[0].put(world, burst, Time::from_ns(self.wake_ns));
-            let answer = self.rest(shared, since, random, || link[1].take(world));
+            self.rest(shared, since, random, || link[1].take(world));
             since = world.now();
-            answer.iter().for_each(|block| shared.give(block));
         }
         link[0].put(world, Vec::new(), Time::from_ns(self.wake_ns));
     }
@@ -192,13 +179,13 @@ impl Exchange {
             }
             for block in &burst {
                 world.spend(Time::from_ns(self.receive_ns));
-                shared.give(block);
+                shared.free.of(world, || shared.giving.of(system, || system.free(block)));
                 system.checkpoint();
             }
             if shared.span.contains(&world.now()) {
                 shared.pages.set(shared.pages.get() + burst.len() as u64);
             }
-            link[1].put(world, vec![shared.take()], Time::from_ns(self.wake_ns));
+            link[1].put(world, Vec::new(), Time::from_ns(self.wake_ns));
         }
     }
 
