@@ -1,9 +1,9 @@
 //! Costs of a simulated machine, in physical units.
 //!
 //! Every field can be set in an experiment file, and a calibration can choose it. Latencies are given for distance 10
-//! and grow with the distance between nodes (ACPI SLIT: 10 = local). Machines of one *generation* share their costs, so that experiments
-//! agree about them. `docs/lab.md` explains each field. Related files: `sim/charge.rs` and `sim/locks.rs` charge these costs;
-//! `sim/touch.rs` charges the costs of memory bandwidth.
+//! and grow with the distance between nodes (ACPI SLIT: 10 = local). Machines of one *generation* share their costs, so
+//! that experiments agree about them. `docs/lab.md` explains the models behind the fields. Related files:
+//! `sim/charge.rs` and `sim/locks.rs` charge these costs; `sim/touch.rs` charges the costs of memory bandwidth.
 
 use serde::{Deserialize, Serialize};
 
@@ -184,8 +184,8 @@ macro_rules! written {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
         pub(super) struct Written {
-            generation: Option<Generation>,
             $($field: Option<$kind>,)*
+            generation: Option<Generation>,
         }
 
         impl From<Written> for Hardware {

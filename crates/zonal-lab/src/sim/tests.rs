@@ -313,6 +313,46 @@ fn a_lock_is_held_as_long_as_lists_would_take_for_the_frames_that_move() {
 }
 
 #[test]
+fn a_kernels_drains_grow_and_take_the_lock_once() {
+    use zonal::Request;
+    use zonal::rules::pageset_tuning::PagesetTuning;
+    use zonal::units::PageCount;
+
+    const PAGES: usize = 4096;
+    // Returns how often the lock of one zone was handed over.
+    let hand_overs = |lock_hold: LockHold, drains: Drains| {
+        let machine = machine(Hardware { list_work_ns: 50.0, lock_hold, drains, ..Hardware::default() });
+        let config = Config {
+            tuning: PagesetTuning::DepthPublished,
+            high_fraction: 2000,
+            free_area_min: PageCount::new(1 << 24),
+            ..machine.model.config()
+        };
+        let waits = machine.simulate(&config, 1, |sim| {
+            let system = crate::system::System::new(sim);
+            let mut threads = Threads::new();
+            for cpu in 0..8 {
+                let system = &system;
+                threads
+                    .add(cpu, Role::Foreground, Time::ZERO, move || {
+                        let page = || system.alloc(&Request::page()).expect("memory");
+                        let blocks: Vec<_> = (0..PAGES).map(|_| page()).collect();
+                        blocks.iter().for_each(|block| system.free(block));
+                    })
+                    .unwrap();
+            }
+            sim.world.run(threads, &AtomicBool::new(false)).unwrap();
+            system.check_accounting();
+            sim.world.lock_waits().iter().map(|(_, waits)| waits.handed_over).sum::<u64>()
+        });
+        waits.unwrap()
+    };
+    let batches = hand_overs(LockHold::Batch, Drains::Batches);
+    let operations = hand_overs(LockHold::Operation, Drains::Doubling);
+    assert!(0 < operations && operations * 4 < batches * 3, "{operations} of {batches}");
+}
+
+#[test]
 fn a_disk_serves_one_request_after_the_other() {
     const EACH: usize = 50;
     for readers in [1, 3, 8] {
