@@ -60,7 +60,7 @@ impl FreeLists {
         })
     }
 
-    /// Gives all frames to their zones, because a request failed. Returns whether there were any.
+    /// Frees all frames in the lists, because a request failed. Returns whether there were any.
     pub(super) fn drain_all(&self, system: &System<'_, '_>) -> bool {
         let Some(lists) = &self.lists else { return false };
         let all: Vec<Block> = lists.borrow_mut().iter_mut().flat_map(std::mem::take).collect();

@@ -4,7 +4,7 @@
 //! remaining capacity of the slices from its start onwards. The order of requests within a slice does not change the
 //! capacity that they use, so requests do not have to arrive in the order of virtual time.
 //!
-//! Slices alone would serve whoever comes first: CPUs that run first stream at full speed, and the others wait until
+//! Slices alone serve the first request: CPUs that run first stream at full speed, and the others wait until
 //! these have ended. Memory controllers are fair, so while CPUs demand more than the memory transfers, all of them are
 //! slowed down by the same factor (`sim/demand.rs`). Related files: `sim/touch.rs` issues the transfers.
 

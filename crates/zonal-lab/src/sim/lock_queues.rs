@@ -4,10 +4,19 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU32;
 
 use super::line_queue::Waits;
 use super::thread_id::ThreadId;
 use super::time::Time;
+
+/// A lock of the allocator that a thread keeps until its operation ends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KeptLock {
+    pub(super) cell: NonNull<AtomicU32>,
+    pub(super) line: usize,
+}
 
 /// A thread that waits for a lock.
 #[derive(Debug)]

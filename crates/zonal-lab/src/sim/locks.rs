@@ -16,7 +16,7 @@ use super::access::Access;
 use super::charge::ProgramLine;
 use super::hardware::{LockHold, LockKind};
 use super::line_queue::Waits;
-use super::lock_queues::Waiter;
+use super::lock_queues::{KeptLock, Waiter};
 use super::world::{self, World};
 
 impl World {
@@ -73,13 +73,6 @@ impl World {
         let at = queue.iter().position(|waiter| waiter.lock == cell.as_ptr().addr())?;
         Some((queue.remove(at)?, queue.len()))
     }
-}
-
-/// A lock of the allocator that a thread keeps until its operation ends.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct KeptLock {
-    cell: NonNull<AtomicU32>,
-    line: usize,
 }
 
 impl World {

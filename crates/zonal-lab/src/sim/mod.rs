@@ -19,6 +19,7 @@ mod coherence;
 mod conformance;
 mod demand;
 mod disk;
+mod doublings;
 mod engine;
 mod fiber;
 mod geometry;

@@ -14,12 +14,11 @@ use zonal::units::NodeId;
 
 use super::bandwidth::Bandwidth;
 use super::coherence::Directory;
+use super::doublings::KernelDrains;
 use super::fiber;
 use super::geometry::Geometry;
 use super::hardware::Hardware;
-use super::kernel_drains::KernelDrains;
-use super::lock_queues::Locks;
-use super::locks::KeptLock;
+use super::lock_queues::{KeptLock, Locks};
 use super::reclaimers::Reclaim;
 use super::thread_id::ThreadId;
 use super::time::Time;
