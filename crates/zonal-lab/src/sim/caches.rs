@@ -1,7 +1,6 @@
-//! The private caches of all CPUs: which version of which line each of them has.
+//! The private caches: which versions of lines each CPU has.
 //!
-//! A cache consists of *sets*, and a line can be in any of the *ways* of its set. The ways of a set are in the order of
-//! their last use, and a line that is not there replaces the one that was used longest ago. Related files:
+//! A cache consists of *sets*, and a line can be in each *way* of its set. A set orders its ways by last use, and a line that is not there replaces the one that was used longest ago. Related files:
 //! `sim/coherence.rs` knows the current version of each line.
 
 use std::cell::Cell;
@@ -18,14 +17,14 @@ pub(super) struct Caches {
     /// Lines of a cache.
     lines: usize,
     ways: usize,
-    /// Right shift that turns half of a hash into the index of a set.
+    /// Right shift that turns a halved hash into a set's index.
     hash_shift: u32,
     /// Index in `tags` of the running CPU's first set.
     first: Cell<usize>,
 }
 
 impl Caches {
-    /// Creates empty caches of `lines` lines with `ways` ways, both powers of two. A cache with fewer lines than ways has
+    /// Creates empty caches. Both `lines` and `ways` are powers of two. A cache with fewer lines than ways has
     /// one set.
     pub(super) fn new(cpus: usize, lines: usize, ways: usize) -> Self {
         let ways = ways.min(lines);
@@ -62,7 +61,7 @@ impl Caches {
         found.is_some()
     }
 
-    /// Puts a version of a line into the cache of `cpu`, in place of other versions of this line.
+    /// Puts a line's version into the cache of `cpu`, in place of its other versions.
     pub(super) fn fill(&self, cpu: usize, line: usize, version: u64) {
         let set = cpu * self.lines + self.set_of(line);
         let ways = &self.tags[set..set + self.ways];

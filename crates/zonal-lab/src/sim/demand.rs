@@ -1,7 +1,7 @@
 //! How much more than a node's bandwidth the CPUs that stream to its memory demand.
 //!
 //! A CPU that streams for some time demands the bytes that it could have transferred alone in this time. Demand is
-//! summed up over *epochs* of equal length. While the demand of an epoch exceeds the bandwidth, all transfers of a later
+//! summed up over *epochs* of equal length. While an epoch's demand exceeds the bandwidth, all transfers in a later
 //! epoch take longer by the ratio of both, so CPUs share the bandwidth in proportion to their own speeds. Only epochs to
 //! which no thread can return are used, because threads run ahead of each other (`sim/world.rs`).
 
@@ -14,7 +14,7 @@ const EPOCH: Time = Time::from_ps(100_000_000);
 
 /// The demand for a node's bandwidth.
 ///
-/// Invariant: `open[i]` is the demand of epoch `first + i`, and `last` that of the epoch before `first`.
+/// Invariant: `open[i]` is the demand in epoch `first + i`, and `last` that in the epoch before `first`.
 #[derive(Debug)]
 pub(super) struct Demand {
     /// Bytes that the node's memory transfers in an epoch.

@@ -129,7 +129,7 @@ pub enum Generation {
 }
 
 impl Generation {
-    /// Returns the costs of a machine of this generation.
+    /// Returns this generation's costs.
     #[must_use]
     pub const fn costs(self) -> Hardware {
         let server = Hardware {

@@ -1,4 +1,4 @@
-//! Drains of pagesets that double, as in Linux 5.14 to 6.6: a form of tuning for replays of these kernels.
+//! Drains of pagesets that double, as in Linux 5.14 to 6.6: a tuning form for replaying these kernels.
 //!
 //! A drain moves twice as many frames as the one before, up to all frames but a batch; each allocation halves this again.
 //! The rule object of the core has no state, so the world stores how often each CPU has doubled, in one number for all of

@@ -166,8 +166,8 @@ fn waiters_slow_a_line_down_by_the_law_given() {
     }
 }
 
-/// Streams `pages` pages on each of `cpus` CPUs with `work` between two pages, and returns the rate of all CPUs and the
-/// share of the first CPU's time that the last one needs.
+/// Streams `pages` pages on each of `cpus` CPUs with `work` between two pages, and returns their rate and the
+/// ratio between the last and the first end.
 fn rate_of_streams(hardware: &Hardware, cpus: usize, pages: usize, work: Time) -> (f64, f64) {
     let program = |world: &World, _| {
         for _ in 0..pages {
