@@ -38,6 +38,8 @@ const ALL: &str = "all";
 const FILE: &str = ".toml";
 /// Default directory for results.
 const OUT_DEFAULT: &str = "lab-results";
+/// Longest estimated time of a spread that is run without being asked for, in seconds.
+const SPREAD_SECONDS: f64 = 120.0;
 /// Host memory for concurrent runs, in bytes, if the available memory of the host is not known.
 const MEMORY_DEFAULT: u64 = 4 << 30;
 
@@ -54,8 +56,25 @@ enum LabCommand {
     List(ListArgs),
     Run(RunArgs),
     WhatIf(what_if::WhatIfArgs),
-    /// Print a commented file as a template for an experiment of your own
-    Example,
+    Show(ShowArgs),
+    Example(ExampleArgs),
+}
+
+/// Print an experiment as a file, with the costs and settings that its runs have
+#[derive(Args, Clone, Debug)]
+struct ShowArgs {
+    /// Name of a built-in experiment, or a file of your own
+    #[arg(value_name = "NAME|FILE")]
+    experiment: String,
+}
+
+/// Print a commented file as a template for an experiment of your own
+#[derive(Args, Clone, Debug)]
+struct ExampleArgs {
+    /// Kind of the workload, with all of its keys, or `programs` for several at the same time; without it, a file with
+    /// everything that experiments can have
+    #[arg(value_name = "KIND", value_parser = experiment::example_kinds())]
+    kind: Option<String>,
 }
 
 /// List the built-in experiments
@@ -102,6 +121,15 @@ struct RunArgs {
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
 
+    /// Repeat with four other seeds, and with each cost 20 % lower and higher, to show how sure the answer is
+    /// [default for files of your own, if it takes less than about two minutes]
+    #[arg(long)]
+    spread: bool,
+
+    /// Run each case with one seed only
+    #[arg(long, conflicts_with = "spread")]
+    no_spread: bool,
+
     /// Print the results as one JSON document
     #[arg(long)]
     json: bool,
@@ -113,8 +141,11 @@ fn examples() -> String {
         ("zonal lab run zoned-counters-2006 --case cpus=1,4", "two of its cases"),
         ("zonal lab run all --out results --jobs 4", "everything, four runs at a time"),
         ("zonal lab what-if --preset xeon224", "what each mechanism would change there"),
+        ("zonal lab show zonelist-cache-worth > mine.toml", "a built-in experiment to start from"),
+        ("zonal lab example exchange", "a workload with all of its keys"),
         ("zonal lab example > mine.toml", "an experiment of your own ..."),
         ("zonal lab run mine.toml --variant areas --json", "... and one of its variants"),
+        ("zonal lab run zonelist-cache-worth --spread", "how sure the answer is"),
         ("zonal lab run mine.toml --capture state.json", "... on a machine as full as it was captured"),
     ];
     format!("Examples:\n{}", layout::entries(examples))
@@ -138,7 +169,11 @@ pub(crate) fn run(args: &LabArgs) -> ExitCode {
         LabCommand::List(args) => list(args),
         LabCommand::Run(args) => run_all(args),
         LabCommand::WhatIf(args) => stop().and_then(|stop| what_if::run(args, &stop)),
-        LabCommand::Example => print(EXAMPLE),
+        LabCommand::Show(args) => show(args),
+        LabCommand::Example(args) => {
+            let kind = args.kind.as_deref().and_then(experiment::example);
+            print(&kind.unwrap_or_else(|| EXAMPLE.to_owned()))
+        }
     };
     done.map_or_else(Failure::report, |()| ExitCode::SUCCESS)
 }
@@ -149,8 +184,18 @@ fn list(args: &ListArgs) -> Result<(), Failure> {
     print(&if args.json { listing::json(&plans) } else { listing::text(&plans, Width::of_output()) })
 }
 
+fn show(args: &ShowArgs) -> Result<(), Failure> {
+    let sources = sources(std::slice::from_ref(&args.experiment))?;
+    let [source] = &sources[..] else {
+        return Err(Failure::bad_input(format!("{ALL} is several experiments; show one by its name")));
+    };
+    let text = source.texts().map_err(Failure::bad_input)?.text;
+    let text = if let Source::BuiltIn(_) = source { experiment::standalone(&text) } else { text };
+    print(&(text + &text::costs_as_comments(&load(source)?)))
+}
+
 fn run_all(args: &RunArgs) -> Result<(), Failure> {
-    let plans = plans(args)?;
+    let mut plans = plans(args)?;
     if args.out.is_none() {
         output::check_folder(Path::new(OUT_DEFAULT)).map_err(Failure::bad_input)?;
     }
@@ -159,6 +204,7 @@ fn run_all(args: &RunArgs) -> Result<(), Failure> {
         report::check(out, &plan.name, args.force.replace()).map_err(Failure::bad_input)?;
     }
     let options = options(args)?;
+    choose_spread(args, &mut plans, &options);
     for plan in &plans {
         plan.check_memory(options.memory_bytes).map_err(Failure::failed)?;
     }
@@ -220,6 +266,7 @@ fn plans(args: &RunArgs) -> Result<Vec<Plan>, Failure> {
             None => load(&source)?,
         };
         plan.keep(&args.variants, &CaseFilter(args.cases.clone())).map_err(Failure::bad_input)?;
+        plan.spread = matches!(source, Source::File(_));
         if plans.iter().any(|other| other.name == plan.name) {
             let name = &plan.name;
             let problem = format!(
@@ -268,6 +315,22 @@ fn options(args: &RunArgs) -> Result<Options, Failure> {
     Ok(Options { seed: args.seed, jobs, memory_bytes })
 }
 
+/// Chooses which experiments have a spread: all if the user asks for it, else the user's own, which are marked, if it is
+/// quick.
+fn choose_spread(args: &RunArgs, plans: &mut [Plan], options: &Options) {
+    for plan in plans {
+        let is_own = plan.spread && plan.variants.len() > 1;
+        let seconds = if is_own && !args.no_spread { plan.spread_seconds(options.jobs.get()) } else { 0.0 };
+        plan.spread = args.spread || (is_own && !args.no_spread && seconds <= SPREAD_SECONDS);
+        if is_own && !args.no_spread && !plan.spread {
+            let (name, minutes) = (Escaped(&plan.name), (seconds / 60.0).ceil());
+            print_message(format_args!(
+                "note: {name}: one seed only; other seeds and costs would take about {minutes} minutes, with --spread"
+            ));
+        }
+    }
+}
+
 fn run_one(plan: &Plan, options: &Options, stop: &AtomicBool) -> Result<Results, Failure> {
     /// Steps of the progress bar. The share of completed work is a fraction, so it is scaled to steps.
     const STEPS: f64 = 1000.0;
@@ -298,7 +361,7 @@ fn write_files(args: &RunArgs, directory: &Path, results: &Results) -> Result<Ve
 fn judge(plans: &[Plan], all: &[Results]) -> Result<(), Failure> {
     let runs: usize = plans.iter().map(|plan| plan.runs.len()).sum();
     let done: usize = all.iter().map(|results| results.runs.len()).sum();
-    if done < runs {
+    if done < runs || all.iter().any(|results| results.missing > 0) {
         return Err(Failure::interrupted(format!(
             "interrupted; {done} of {runs} runs completed, and their results are written"
         )));

@@ -3,6 +3,7 @@
 //! An outcome has the same structure for every workload. Related files: `workload/` produces outcomes, `report/`
 //! renders them.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crate::sim::Time;
@@ -11,8 +12,8 @@ use crate::system::System;
 /// A scalar result.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Metric {
-    /// Name, as in the published tables.
-    pub name: &'static str,
+    /// Name, as in the published tables. If several programs run, the program's name is a prefix: `web.throughput`.
+    pub name: Cow<'static, str>,
     /// Unit of the value.
     pub unit: &'static str,
     /// The value.
@@ -64,8 +65,8 @@ pub struct Outcome {
 
 impl Outcome {
     /// Adds a scalar result.
-    pub fn metric(&mut self, name: &'static str, unit: &'static str, value: f64) {
-        self.metrics.push(Metric { name, unit, value });
+    pub fn metric(&mut self, name: impl Into<Cow<'static, str>>, unit: &'static str, value: f64) {
+        self.metrics.push(Metric { name: name.into(), unit, value });
     }
 
     /// Returns the value of the metric called `name`.

@@ -4,6 +4,7 @@
 //! Related files: `workload/` contains the programs, `checks.rs` the checks.
 
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 
 use zonal::error::{AllocError, SplitError};
 use zonal::machine::FrameRange;
@@ -18,13 +19,13 @@ use crate::sim::{Simulation, Time};
 pub struct System<'s, 'm> {
     /// The simulated machine.
     pub sim: &'s Simulation<'s, 'm>,
-    owners: Owners,
-    operations: Cell<u64>,
+    owners: Rc<Owners>,
+    operations: Rc<Cell<u64>>,
     /// Time that all threads spent in allocations and frees of blocks.
-    spent: Cell<Time>,
+    spent: Rc<Cell<Time>>,
     /// Time of each CPU's last tick, indexed by CPU id. Ticks maintain pagesets and counters; the allocator decides at which
     /// of them it folds counters (`stat_interval`).
-    last_tick: RefCell<Vec<Time>>,
+    last_tick: Rc<RefCell<Vec<Time>>>,
 }
 
 impl<'s, 'm> System<'s, 'm> {
@@ -33,13 +34,20 @@ impl<'s, 'm> System<'s, 'm> {
     pub fn new(sim: &'s Simulation<'s, 'm>) -> Self {
         let cpus = sim.machine.model.nodes.iter().flat_map(|node| &node.cpus);
         let ids = cpus.map(|cpu| cpu.index() + 1).max().unwrap_or(0);
-        let owners = Owners::new(&sim.machine.model);
-        Self {
+        let owners = Rc::new(Owners::new(&sim.machine.model));
+        let last_tick = Rc::new(RefCell::new(vec![Time::ZERO; ids]));
+        Self { sim, owners, operations: Rc::default(), spent: Rc::new(Cell::new(Time::ZERO)), last_tick }
+    }
+
+    /// Returns the same system for a program that may use only the CPUs in `sim`, which is the same simulation otherwise.
+    #[must_use]
+    pub fn within<'n>(&self, sim: &'n Simulation<'n, 'm>) -> System<'n, 'm> {
+        System {
             sim,
-            owners,
-            operations: Cell::new(0),
-            spent: Cell::new(Time::ZERO),
-            last_tick: RefCell::new(vec![Time::ZERO; ids]),
+            owners: Rc::clone(&self.owners),
+            operations: Rc::clone(&self.operations),
+            spent: Rc::clone(&self.spent),
+            last_tick: Rc::clone(&self.last_tick),
         }
     }
 

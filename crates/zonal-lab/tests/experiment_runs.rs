@@ -72,7 +72,21 @@ fn rows_are_in_the_order_of_the_file_and_hold_published_figures() {
     assert!(text.starts_with("{\n  \"schema\": \"zonal.lab.v1\",\n  \"experiment\": \"small\","), "{text}");
     let document: Value = serde_json::from_str(&text).unwrap();
     let keys: Vec<&String> = document.as_object().unwrap().keys().collect();
-    assert_eq!(keys, ["calibrated_on", "experiment", "machine", "parameters", "rows", "schema", "seed"]);
+    let expected = [
+        "against_published",
+        "answer",
+        "calibrated_on",
+        "effective",
+        "experiment",
+        "machine",
+        "open",
+        "parameters",
+        "question",
+        "rows",
+        "schema",
+        "seed",
+    ];
+    assert_eq!(keys, expected);
     assert_eq!(document["machine"], "small");
     assert_eq!(document["calibrated_on"], "wall of one process");
     let fault = &document["parameters"]["touch.workload.fault_ns"];
@@ -221,4 +235,77 @@ fn results_are_written_completely() {
     }
     let names: Vec<_> = std::fs::read_dir(directory.path().join("small")).unwrap().collect();
     assert_eq!(names.len(), 1);
+}
+
+/// Returns the value of a row with a metric, in the results of one variant.
+fn value(results: &Results, variant: &str, metric: &str) -> f64 {
+    let row = results.rows.iter().find(|row| row.variant == variant && row.metric == metric);
+    row.unwrap_or_else(|| panic!("{variant}: {metric}")).predicted
+}
+
+#[test]
+fn every_cost_and_setting_that_differs_is_in_the_results() {
+    let results = run_all(&small(), &options(1, 2));
+    let differing: Vec<&str> =
+        results.effective.iter().filter(|one| one.differs).map(|one| &*one.name).collect();
+    assert_eq!(differing, ["config.zonelist_cache", "config.counters"]);
+    let cost = |name: &str, part: Option<&str>| {
+        let found = results.effective.iter().find(|one| one.name == name && one.part.as_deref() == part);
+        found.map(|one| one.values.join(" "))
+    };
+    assert_eq!(cost("hardware.memory_ns", None).as_deref(), Some("90 90"));
+    assert_eq!(cost("hardware.cpu_gb_s", Some("touch")).as_deref(), Some("2 2"));
+    assert_eq!(cost("hardware.cpu_gb_s", Some("hog")).as_deref(), Some("12 12"));
+    let document: Value = serde_json::from_str(&ResultDocument(&results).text()).unwrap();
+    let first = &document["effective"][0];
+    assert_eq!(
+        (&first["name"], &first["values"]["before"]),
+        (&"config.zonelist_cache".into(), &"off".into())
+    );
+    let answer = document["answer"]["text"].as_str().unwrap();
+    assert!(answer.contains("In no run did the zonelist cache act: it found no zone full."), "{answer}");
+}
+
+/// A cost that only one variant has is an input of the experiment and no gain of the allocator.
+#[test]
+fn a_difference_in_costs_is_told_apart_from_the_allocator() {
+    let cheaper = ("[variant.hardware]\nlist_work_ns = 0.0", "[variant.hardware]\ncpu_gb_s = 4.0");
+    let results = run_all(&small_with(cheaper, ("", "")), &options(1, 2));
+    let rows = results.rows.iter().filter(|row| row.variant == "after" && row.metric == "wall");
+    for row in rows {
+        let (all, own) = (row.change_pct().unwrap(), row.allocator_change_pct().unwrap());
+        assert!(all < -20.0 && own.abs() < 5.0, "{all} {own}");
+        assert_ne!(row.at_baseline_costs, Some(row.predicted));
+    }
+    let answer = results.answer().unwrap().text;
+    assert!(answer.starts_with("There is no difference between after and before: wall "), "{answer}");
+    assert!(answer.contains("hardware.cpu_gb_s 4 instead of"), "{answer}");
+}
+
+#[test]
+fn a_spread_has_five_seeds_and_each_cost_twice() {
+    let mut plan = kept(&["before", "after"], "cpus", 8.0);
+    plan.spread = true;
+    assert!(plan.spread_seconds(1) > plan.spread_seconds(2));
+    let results = run_all(&plan, &options(1, 2));
+    assert!(results.rows.iter().all(|row| row.seeds.len() == 5 && row.seeds[0] == row.predicted));
+    let names: Vec<&str> = results.trials.iter().map(|trial| &*trial.what).collect();
+    assert_eq!(names[..4], ["seed 2", "seed 3", "seed 4", "seed 5"]);
+    for name in ["hardware.transfer_ns −20 %", "hardware.cpu_gb_s +20 %", "workload.fault_ns +20 %"] {
+        assert!(names.contains(&name), "{names:?}");
+    }
+    // One transaction is the minimum, so there is no trial with fewer.
+    assert!(!names.contains(&"hardware.atomic_transactions −20 %"), "{names:?}");
+    assert!(names.contains(&"hardware.atomic_transactions +20 %"), "{names:?}");
+    assert!(!names.iter().any(|name| name.contains("disk")), "no program uses files: {names:?}");
+    let dearer = results.trials.iter().find(|trial| trial.what == "workload.fault_ns +20 %").unwrap();
+    let wall = dearer.rows.iter().find(|row| row.metric == "wall").unwrap();
+    assert!(
+        wall.predicted > value(&results, "after", "wall")
+            && wall.baseline > Some(value(&results, "before", "wall"))
+    );
+    let answer = results.answer().unwrap();
+    assert_eq!(answer.survives, Some(answer.flips.is_empty()));
+    let again = run_all(&plan, &options(1, 1));
+    assert_eq!(ResultDocument(&again).text(), ResultDocument(&results).text());
 }

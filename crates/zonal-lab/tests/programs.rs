@@ -6,12 +6,15 @@ use zonal::Config;
 use zonal::config::ZonelistCache;
 use zonal::rules::fallback_order::NodeLoad;
 use zonal::rules::pageset_tuning::PagesetTuning;
-use zonal::units::PageCount;
+use zonal::units::{NodeId, PageCount};
+use zonal_lab::checks::panic_text;
+use zonal_lab::experiment::silence_faults;
 use zonal_lab::outcome::Outcome;
-use zonal_lab::sim::{Hardware, SimulatedMachine};
+use zonal_lab::sim::{Hardware, RunError, SimulatedMachine};
 use zonal_lab::system::System;
 use zonal_lab::workload::{
-    Build, Exchange, FallbackList, FirstTouch, Hog, MappedWriter, PageFaults, Placement, Program, Stream,
+    Build, Exchange, FallbackList, FirstTouch, Hog, MappedWriter, NamedProgram, PageFaults, Placement,
+    Program, Stream, Together, Workload,
 };
 use zonal_machine::preset;
 
@@ -233,4 +236,116 @@ fn a_time_limited_mapped_writer_reports_only_completed_work() {
     near(&stopped, "elapsed_s", whole / 4.0, 0.1);
     near(&stopped, "written_mib_s", 512.0 / whole, 1.0);
     assert!(stopped.get("slowest_store_ms").unwrap() > 0.0005);
+}
+
+/// Returns the outcome of programs that run at the same time.
+fn together(
+    machine: &str,
+    hardware: Hardware,
+    programs: &[(&str, std::ops::Range<u64>, Workload)],
+) -> Outcome {
+    let programs = programs.iter().map(|(name, cpus, workload)| NamedProgram {
+        name: (*name).to_owned(),
+        on_cpus: cpus.clone().collect(),
+        workload: workload.clone(),
+    });
+    run(machine, hardware, &Config::default(), &Together { programs: programs.collect() })
+}
+
+fn streaming(cpu_nodes: &[u16], memory_nodes: &[u16]) -> Workload {
+    Workload::Stream(Stream {
+        cpu_nodes: cpu_nodes.into(),
+        memory_nodes: memory_nodes.into(),
+        array_mib: 1.0,
+    })
+}
+
+/// Checks that programs share what they both use, and only that.
+#[test]
+fn programs_at_the_same_time_share_bandwidth() {
+    let hardware =
+        || Hardware { cpu_gb_s: 20.0, node_gb_s: 40.0, distance_weight: 0.0, ..Hardware::default() };
+    let alone = run("quad-10-12-32", hardware(), &Config::default(), streaming(&[0], &[2]).program());
+    near(&alone, "copy", 40_000.0, 5.0);
+    let apart = [("a", 0..16, streaming(&[0], &[2])), ("b", 16..32, streaming(&[1], &[3]))];
+    let apart = together("quad-10-12-32", hardware(), &apart);
+    near(&apart, "a.copy", 40_000.0, 5.0);
+    near(&apart, "b.copy", 40_000.0, 5.0);
+    let shared = [("a", 0..16, streaming(&[0], &[2])), ("b", 16..32, streaming(&[1], &[2]))];
+    let shared = together("quad-10-12-32", hardware(), &shared);
+    // The programs do not begin and end at exactly the same time.
+    near(&shared, "a.copy", 20_000.0, 10.0);
+    near(&shared, "b.copy", 20_000.0, 10.0);
+}
+
+/// Checks programs of different lengths, whose threads are measured by their own ids.
+#[test]
+fn programs_at_the_same_time_have_figures_of_their_own() {
+    let touch = |cpus, fault_ns| {
+        let policy = Placement::Local;
+        Workload::FirstTouch(FirstTouch { cpus, gib_each: 0.01, fault_ns, user_ns: 500.0, policy })
+    };
+    let programs = [("long", 0..16, touch(4, 10_000.0)), ("short", 16..48, touch(8, 1000.0))];
+    let outcome = together("quad-10-12-32", Hardware::default(), &programs);
+    let pages = 0.01 * f64::from(1 << 30) / 4096.0;
+    near(&outcome, "long.user", 4.0 * pages * 0.5e-6, 0.1);
+    near(&outcome, "short.user", 8.0 * pages * 0.5e-6, 0.1);
+    let alone = |cpus, fault_ns| {
+        run("quad-10-12-32", Hardware::default(), &Config::default(), touch(cpus, fault_ns).program())
+    };
+    near(&outcome, "long.wall", alone(4, 10_000.0).get("wall").unwrap(), 2.0);
+    near(&outcome, "short.wall", alone(8, 1000.0).get("wall").unwrap(), 2.0);
+    assert_eq!(outcome.seconds, outcome.get("long.wall").unwrap());
+}
+
+#[test]
+fn one_of_several_programs_may_use_files() {
+    let writer = MappedWriter {
+        mapping_gib: 0.02,
+        simulated_gib: 0.02,
+        resident_mib: 0.0,
+        seconds: Some(1.0),
+        page_ns: 500.0,
+        scan_ns: 150.0,
+    };
+    let policy = Placement::Local;
+    let touch = FirstTouch { cpus: 4, gib_each: 0.01, fault_ns: 1000.0, user_ns: 500.0, policy };
+    let programs =
+        [("files", 0..4, Workload::MappedWriter(writer)), ("touch", 4..8, Workload::FirstTouch(touch))];
+    let outcome = together("quad-10-12-32", Hardware::default(), &programs);
+    assert!(outcome.get("files.written_mib_s").unwrap() > 0.0 && outcome.get("touch.wall").unwrap() > 0.0);
+    assert!(
+        outcome.series.iter().any(|series| series.name.starts_with("files: free")),
+        "{:?}",
+        outcome.series.len()
+    );
+}
+
+/// Checks that a failure of one program ends the others.
+#[test]
+fn a_fault_in_one_program_ends_all() {
+    silence_faults();
+    let touch = |gib_each| {
+        Workload::FirstTouch(FirstTouch {
+            cpus: 4,
+            gib_each,
+            fault_ns: 100.0,
+            user_ns: 1.0,
+            policy: Placement::Bind(vec![NodeId::new(0).unwrap()]),
+        })
+    };
+    let programs = [("small", 0..8, touch(0.1)), ("large", 8..16, touch(2.0))];
+    let failed = std::panic::catch_unwind(|| together("altix28", Hardware::default(), &programs));
+    let failed = failed.unwrap_err();
+    assert!(panic_text(&*failed).contains("the machine has too little memory for the processes"));
+    let stop = AtomicBool::new(true);
+    let machine = SimulatedMachine { model: preset("altix28").unwrap(), hardware: Hardware::default() };
+    let programs = programs.map(|(name, cpus, workload)| NamedProgram {
+        name: name.to_owned(),
+        on_cpus: cpus.collect(),
+        workload,
+    });
+    let together = Together { programs: programs.into() };
+    let stopped = machine.simulate(&Config::default(), 1, |sim| together.run(&System::new(sim), &stop));
+    assert_eq!(stopped.unwrap().unwrap_err(), RunError::Interrupted);
 }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
 use zonal_lab::experiment::Plan;
-use zonal_lab::experiment::results::{Results, Row, case_text};
+use zonal_lab::experiment::results::{Effective, Results, Row, Status, case_text};
 use zonal_machine::Escaped;
 
 use crate::layout::Content::{Numbers, Text};
@@ -28,9 +28,12 @@ pub(super) fn render(plan: &Plan, results: &Results, files: &[PathBuf], width: W
         text += &width.labelled("", &Escaped(&results.source).to_string());
     }
     text += &width.labelled("", &done);
+    text += &width.paragraph("", "", &Escaped(first_paragraph(results)).to_string());
     text.push('\n');
     text.push_str(&table(results, width));
     text.push('\n');
+    text += &costs(results, width);
+    text += &trials(results, width);
     let calibrated = |row: &&Row| row.calibrated_on;
     let predicted = |row: &&Row| !row.calibrated_on;
     if !results.calibrated_on.is_empty() {
@@ -42,12 +45,96 @@ pub(super) fn render(plan: &Plan, results: &Results, files: &[PathBuf], width: W
         worst("largest error of all other figures", rows.filter(predicted)),
     ];
     text.extend(worst.into_iter().flatten().map(|line| width.labelled("", &line)));
+    for open in &results.open {
+        text += &width.labelled("open  ", &Escaped(format_args!("{}: {}", open.what, open.why)).to_string());
+    }
     if let Some(directory) = files.first().and_then(|file| file.parent()) {
         let names: Vec<_> = files.iter().filter_map(|file| file.file_name()?.to_str()).collect();
         let written = format!("{}: {}", Escaped(directory.display()), Escaped(names.join(", ")));
         text += &width.labelled("written to ", &written);
     }
     text + "\n"
+}
+
+/// Returns the answer to the experiment's question, and which published figures were met and missed.
+fn first_paragraph(results: &Results) -> String {
+    let question = Some(&results.question.text).filter(|text| !text.is_empty()).cloned();
+    let answer = results.answer().map(|answer| answer.text);
+    let sentences: Vec<String> =
+        [question, answer, results.against_published()].into_iter().flatten().collect();
+    sentences.join(" ")
+}
+
+/// Returns what differs between variants as a table, and the other hardware costs as a paragraph for each part.
+fn costs(results: &Results, width: Width) -> String {
+    let mut text = String::new();
+    let differing: Vec<&Effective> = results.effective.iter().filter(|one| one.differs).collect();
+    if differing.is_empty() {
+        text += &width.labelled("", "no cost and no setting differs between variants");
+    } else {
+        let titles = ["differs between variants", "part"].map(|title| (title.to_owned(), Text));
+        let names = results.variants.iter().map(|info| (Escaped(&info.name).to_string(), Text));
+        let mut grid = Grid::new(2, titles.into_iter().chain(names));
+        for one in differing {
+            let part = one.part.as_deref().unwrap_or("all");
+            let cells = [&*one.name, part].into_iter().chain(one.values.iter().map(|value| &**value));
+            grid.row(cells.map(|cell| Escaped(cell).to_string()));
+        }
+        text += &grid.render("  ", width);
+    }
+    let mut shared: Vec<(Option<&str>, Vec<String>)> = Vec::new();
+    for one in results.effective.iter().filter(|one| !one.differs) {
+        let part = one.part.as_deref();
+        let name = one.name.strip_prefix("hardware.").unwrap_or(&one.name);
+        let value = format!("{name} {}", one.values.first().map_or("", |value| value));
+        match shared.iter_mut().find(|(other, _)| *other == part) {
+            Some((_, values)) => values.push(value),
+            None => shared.push((part, vec![value])),
+        }
+    }
+    for (part, values) in shared {
+        let label =
+            part.map_or_else(|| "hardware costs ".to_owned(), |part| format!("hardware costs of {part} "));
+        text += &width.labelled(&Escaped(label).to_string(), &Escaped(values.join(", ")).to_string());
+    }
+    text + "\n"
+}
+
+/// Returns the costs and settings of all runs as comments at the end of an experiment file.
+pub(super) fn costs_as_comments(plan: &Plan) -> String {
+    let mut text =
+        "\n# The runs have these costs and settings, whether or not they are set above.\n".to_owned();
+    for one in plan.effective() {
+        let part = one.part.as_ref().map_or_else(String::new, |part| format!("{part}: "));
+        let value = match one.differs {
+            true => {
+                let named = plan.variants.iter().zip(&one.values);
+                named.map(|(info, value)| format!("{} {value}", info.name)).collect::<Vec<_>>().join(", ")
+            }
+            false => one.values.first().cloned().unwrap_or_default(),
+        };
+        text += &format!("# {}\n", Escaped(format_args!("{part}{} = {value}", one.name)));
+    }
+    text
+}
+
+/// Returns the table of a spread: the answer with other seeds and costs.
+fn trials(results: &Results, width: Width) -> String {
+    if results.trials.is_empty() {
+        return String::new();
+    }
+    let flips = results.answer().map(|answer| answer.flips).unwrap_or_default();
+    let titles = [("changed", Text), ("figures that answer the question", Text), ("answer", Text)];
+    let mut grid = Grid::new(1, titles.map(|(title, content)| (title.to_owned(), content)));
+    for trial in &results.trials {
+        let verdict = if flips.contains(&trial.what) { "another" } else { "the same" };
+        grid.row([
+            Escaped(&trial.what).to_string(),
+            Escaped(results.trial_text(trial)).to_string(),
+            verdict.to_owned(),
+        ]);
+    }
+    grid.render("  ", width) + "\n"
 }
 
 /// A line of the table, which shows one figure of one case.
@@ -84,18 +171,17 @@ fn columns(results: &Results) -> Vec<&str> {
 
 fn table(results: &Results, width: Width) -> String {
     let columns = columns(results);
-    // Each variant, and whether it has a row with a published value.
-    let compared = results.rows.iter().filter(|row| row.published.is_some());
-    let compared: HashSet<&str> = compared.map(|row| &*row.variant).collect();
-    let variants = results.variants.iter().map(|info| (&*info.name, compared.contains(&*info.name)));
-    let variants: Vec<(&str, bool)> = variants.collect();
+    let variants: Vec<Shown<'_>> =
+        results.variants.iter().map(|info| Shown::of(&info.name, &results.rows)).collect();
     let mut header: Vec<_> = columns.iter().map(|&name| (name, Numbers)).collect();
     header.extend([("figure", Text), ("unit", Text)]);
     let keys = header.len();
-    for &(name, has_published) in &variants {
-        header.push((name, Numbers));
-        header
-            .extend(["published", "error"].into_iter().filter(|_| has_published).map(|name| (name, Numbers)));
+    for shown in &variants {
+        header.push((shown.variant, Numbers));
+        header.extend([("over seeds", Text)].into_iter().filter(|_| shown.spread));
+        header.extend([("against baseline", Numbers)].into_iter().filter(|_| shown.change));
+        let compared = [("published", Numbers), ("error", Numbers), ("as", Text)];
+        header.extend(compared.into_iter().filter(|_| shown.published));
     }
     let header = header.into_iter().map(|(title, content)| (Escaped(title).to_string(), content));
     let mut grid = Grid::new(keys, header);
@@ -104,16 +190,48 @@ fn table(results: &Results, width: Width) -> String {
         let mut cells: Vec<String> =
             columns.iter().map(|name| value(name).map_or_else(String::new, |(_, v)| v.to_string())).collect();
         cells.extend([&first.metric, &first.unit].map(Clone::clone));
-        for (&(_, has_published), row) in variants.iter().zip(rows) {
-            cells.push(cell(row.map(|row| row.predicted), figure));
-            if has_published {
-                cells.push(cell(row.and_then(|row| row.published), figure));
-                cells.push(cell(row.and_then(Row::error_pct), percent));
-            }
-        }
+        variants.iter().zip(rows).for_each(|(shown, row)| cells.extend(shown.cells(row)));
         grid.row(cells.into_iter().map(|cell| Escaped(cell).to_string()));
     }
     grid.render("  ", width)
+}
+
+/// Columns that the table has for a variant.
+struct Shown<'r> {
+    variant: &'r str,
+    spread: bool,
+    change: bool,
+    published: bool,
+}
+
+impl<'r> Shown<'r> {
+    fn of(variant: &'r str, rows: &[Row]) -> Self {
+        let any = |has: fn(&Row) -> bool| rows.iter().any(|row| row.variant == variant && has(row));
+        Self {
+            variant,
+            spread: any(|row| !row.seeds.is_empty()),
+            change: any(|row| row.baseline.is_some()),
+            published: any(|row| row.published.is_some()),
+        }
+    }
+
+    fn cells(&self, row: Option<&Row>) -> Vec<String> {
+        let mut cells = vec![cell(row.map(|row| row.predicted), figure)];
+        if self.spread {
+            let spread = row.and_then(Row::spread);
+            let text = |(least, most)| format!("{} to {}", figure(least), figure(most));
+            cells.push(spread.map_or_else(|| "-".to_owned(), text));
+        }
+        if self.change {
+            cells.push(cell(row.and_then(Row::change_pct), percent));
+        }
+        if self.published {
+            cells.push(cell(row.and_then(|row| row.published), figure));
+            cells.push(cell(row.and_then(Row::error_pct), percent));
+            cells.push(row.and_then(Row::status).map_or("-", Status::name).to_owned());
+        }
+        cells
+    }
 }
 
 fn cell(value: Option<f64>, show: impl Fn(f64) -> String) -> String {
@@ -166,22 +284,15 @@ mod tests {
             unit: "s".to_owned(),
             predicted: at as f64,
             published: (variant == "after").then_some(1.0),
-            calibrated_on: false,
+            ..Row::default()
         };
         let info = |name: &str| VariantInfo { name: name.to_owned(), role: Role::Ours, about: String::new() };
         Results {
             experiment: "many".to_owned(),
-            title: String::new(),
-            source: String::new(),
-            assumptions: Vec::new(),
             seed: 1,
-            machines: Vec::new(),
-            parameters: Vec::new(),
-            calibrated_on: String::new(),
             variants: names.map(info).into(),
             rows: (0..cases).flat_map(|at| names.map(|name| row(at, name))).collect(),
-            runs: Vec::new(),
-            missing: 0,
+            ..Results::default()
         }
     }
 
@@ -194,7 +305,10 @@ mod tests {
         let text = laid_out.recv_timeout(Duration::from_secs(60)).expect("a table in a minute");
         assert_eq!(text.lines().count(), 50_001);
         let words = |line: usize| text.lines().nth(line).unwrap().split_whitespace().collect::<Vec<_>>();
-        assert_eq!(words(0)[9..], ["c9", "c10", "figure", "unit", "before", "after", "published", "error"]);
+        assert_eq!(
+            words(0)[9..],
+            ["c9", "c10", "figure", "unit", "before", "after", "published", "error", "as"]
+        );
         assert_eq!(words(50_000)[9..15], ["0", "49999", "wall", "s", "49999", "49999"]);
     }
 }

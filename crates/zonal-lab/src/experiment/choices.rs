@@ -36,6 +36,7 @@ pub(super) struct Choices {
 }
 
 /// A key of a `config` table, and its setting if the settings table has it.
+#[derive(Clone, Copy)]
 struct Key(&'static str, Option<Setting>);
 
 /// Settings of zoned counters; all keys are optional.
@@ -151,6 +152,31 @@ impl Counters {
             },
         }
     }
+}
+
+/// Returns the values of a configuration by key, in the order of the keys.
+pub(super) fn values(config: &Config, model: &MachineModel) -> Vec<(&'static str, String)> {
+    let widest = model.zones.iter().map(|zone| zone.spanned).max().unwrap_or(PageCount::ZERO);
+    let value = |Key(name, setting)| match (name, setting) {
+        (_, Some(setting)) => config.get(setting).to_string(),
+        (CPU_PENALTY, _) => if config.cpu_penalty == CpuPenalty::On { "on" } else { "off" }.to_owned(),
+        (FREE_AREAS, _) => if config.free_area_min >= widest { "one" } else { "many" }.to_owned(),
+        _ => counters_text(&config.counters),
+    };
+    keys().map(|key| (key.0, value(key))).collect()
+}
+
+/// Formats rules of counters as in files: `threshold 32, to-zero, and-machine, lowered`.
+fn counters_text(rules: &CounterRules) -> String {
+    let threshold = match rules.threshold {
+        ThresholdRule::Scaled => "scaled".to_owned(),
+        ThresholdRule::Fixed(threshold) => threshold.to_string(),
+        ThresholdRule::Form(form) => form.name().to_owned(),
+    };
+    let fold = if rules.fold == FoldRule::ToZero { "to-zero" } else { "overstep" };
+    let totals = if rules.totals == TotalsRule::AndMachine { "and-machine" } else { "per-node" };
+    let pressure = if rules.pressure == PressureRule::Unchanged { "unchanged" } else { "lowered" };
+    format!("threshold {threshold}, {fold}, {totals}, {pressure}")
 }
 
 /// Refuses a value of `min_free_kbytes` that exceeds the machine's managed memory.

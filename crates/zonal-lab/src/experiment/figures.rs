@@ -7,11 +7,11 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use super::document::{Document, FileError};
-use super::file::{Written, WrittenFilter};
+use super::file::{Written, WrittenFilter, WrittenOpen};
 use super::keys::{case_key, figure_key, run_key};
 use super::plan::{Calibration, Plan};
 use super::published::{Baseline, CaseFilter, Published, PublishedRow};
-use super::results::Role;
+use super::results::{OpenFigures, Role};
 use super::source::Source;
 use crate::workload::Workload;
 
@@ -155,4 +155,50 @@ pub(super) fn calibration(
     let about = calibration.about.clone();
     let about = about.unwrap_or_else(|| format!("{} of variant {name}", metrics.join(", ")));
     Ok(Some(Calibration { about, rows }))
+}
+
+/// Marks the published figures that the model does not explain, and returns their descriptions.
+pub(super) fn open(
+    document: Document<'_>,
+    written: &Written<'_>,
+    published: &mut Published,
+) -> Result<Vec<OpenFigures>, FileError> {
+    written.open.iter().map(|open| mark(document, open, published)).collect()
+}
+
+fn mark(
+    document: Document<'_>,
+    open: &WrittenOpen,
+    published: &mut Published,
+) -> Result<OpenFigures, FileError> {
+    let variant = open.variant.as_ref().map(|variant| variant.get_ref());
+    let none = CaseFilter::default();
+    let cases = match &open.only {
+        Some(only) => {
+            check_filter(document, only, published)?;
+            &only.filter
+        }
+        None => &none,
+    };
+    let cases = cases.ready();
+    for metric in &open.metrics {
+        let wanted = &**metric.get_ref();
+        let is_meant = |row: &&mut PublishedRow| {
+            variant.is_none_or(|variant| row.variant == *variant)
+                && row.names().any(|name| name == wanted)
+                && cases.takes(&row.case)
+        };
+        let mut found = false;
+        for row in published.rows.iter_mut().filter(is_meant) {
+            (row.open, found) = (true, true);
+        }
+        if !found {
+            let of = variant.map_or_else(String::new, |variant| format!(" of variant `{variant}`"));
+            let problem = format!("there is no published figure `{wanted}`{of} in the cases of `only`");
+            return Err(document.error(metric.span(), problem));
+        }
+    }
+    let metrics: Vec<&str> = open.metrics.iter().map(|metric| &**metric.get_ref()).collect();
+    let of = variant.map_or_else(String::new, |variant| format!(" of {variant}"));
+    Ok(OpenFigures { what: metrics.join(", ") + &of, why: open.why.clone() })
 }

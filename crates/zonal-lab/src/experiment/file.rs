@@ -7,8 +7,8 @@ use toml::Spanned;
 
 use super::cases::{self, Case, RUNS_MAX};
 use super::document::{Document, FileError, Section, Span, check_count, check_name};
-use super::layer::{Group, Layer};
-use super::limits::LIST_MAX;
+use super::layer::{Group, Layer, Setting};
+use super::limits::{LIST_MAX, PROGRAMS_MAX};
 use super::published::CaseFilter;
 use super::results::{CaseValue, Role};
 
@@ -25,6 +25,8 @@ pub(super) struct Written<'t> {
     pub(super) published: Option<WrittenPublished>,
     pub(super) parameters: Vec<WrittenParameter>,
     pub(super) calibration: Option<WrittenCalibration>,
+    pub(super) open: Vec<WrittenOpen>,
+    pub(super) question: Option<WrittenQuestion>,
 }
 
 /// A machine, a workload, and the cases in which the workload runs.
@@ -33,11 +35,21 @@ pub(super) struct WrittenPart<'t> {
     pub(super) span: Span,
     pub(super) name: Option<Spanned<String>>,
     pub(super) machine: Spanned<String>,
-    pub(super) kind: Spanned<String>,
+    /// The programs. A single one has no name, and its fields no prefix.
+    pub(super) programs: Vec<WrittenProgram>,
     pub(super) layer: Layer<'t>,
-    /// Location of the workload's table.
+    /// Location of the workload's table, or of the first program.
     pub(super) workload: Span,
     pub(super) cases: Vec<Case<'t>>,
+}
+
+/// A program. Its fields are in the layer of its part, with the program's name as prefix.
+#[derive(Debug)]
+pub(super) struct WrittenProgram {
+    /// Name, and the CPUs that the program may use; `None` if the part has one workload.
+    pub(super) named: Option<(Spanned<String>, Spanned<String>)>,
+    pub(super) kind: Spanned<String>,
+    pub(super) span: Span,
 }
 
 #[derive(Debug)]
@@ -67,6 +79,24 @@ pub(super) struct WrittenCalibration {
     pub(super) metrics: Vec<Spanned<String>>,
     pub(super) only: Option<WrittenFilter>,
     pub(super) about: Option<String>,
+}
+
+/// Published figures that the model does not explain.
+#[derive(Debug)]
+pub(super) struct WrittenOpen {
+    pub(super) variant: Option<Spanned<String>>,
+    pub(super) metrics: Vec<Spanned<String>>,
+    pub(super) only: Option<WrittenFilter>,
+    pub(super) why: String,
+}
+
+/// What the experiment is meant to find out.
+#[derive(Debug)]
+pub(super) struct WrittenQuestion {
+    pub(super) text: String,
+    pub(super) metrics: Vec<Spanned<String>>,
+    pub(super) variant: Option<Spanned<String>>,
+    pub(super) margin_pct: Option<Spanned<f64>>,
 }
 
 /// A filter and the location of each column.
@@ -99,6 +129,8 @@ impl<'t> Written<'t> {
                 .map(parameter)
                 .collect::<Result<_, _>>()?,
             calibration: file.section("calibration")?.map(calibration).transpose()?,
+            open: file.sections("open", LIST_MAX)?.into_iter().map(open).collect::<Result<_, _>>()?,
+            question: file.section("question")?.map(question).transpose()?,
         };
         let span = file.span.clone();
         file.finish()?;
@@ -125,17 +157,76 @@ fn part(mut section: Section<'_>) -> Result<WrittenPart<'_>, FileError> {
     }
     let machine = section.required("machine")?;
     let mut layer = layer(&mut section)?;
-    let Some(mut workload) = section.section(Group::Workload.name())? else {
-        return Err(section.missing("workload"));
+    let workload = section.section(Group::Workload.name())?;
+    let list = section.sections("program", PROGRAMS_MAX)?;
+    let (programs, workload) = match (workload, list.is_empty()) {
+        (Some(workload), true) => {
+            let span = workload.span.clone();
+            (vec![program(workload, &mut layer, None)?], span)
+        }
+        (None, false) => (named_programs(list, &mut layer)?, section.span.clone()),
+        (None, true) => return Err(section.missing("workload")),
+        (Some(workload), false) => {
+            let problem =
+                "a part must have either a workload or a list of [[part.program]], which run together";
+            return Err(section.document.error(workload.span, problem));
+        }
     };
-    let kind = workload.required("kind")?;
-    let workload_span = workload.span.clone();
-    workload.check_size(Group::Workload.name())?;
-    layer.set_all(Group::Workload, workload.rest());
     let cases = part_cases(&mut section)?;
     let span = section.span.clone();
     section.finish()?;
-    Ok(WrittenPart { span, name, machine, kind, layer, workload: workload_span, cases })
+    Ok(WrittenPart { span, name, machine, programs, layer, workload, cases })
+}
+
+fn named_programs<'t>(
+    list: Vec<Section<'t>>,
+    layer: &mut Layer<'t>,
+) -> Result<Vec<WrittenProgram>, FileError> {
+    let mut programs: Vec<WrittenProgram> = Vec::new();
+    for mut section in list {
+        let name = name(&mut section)?;
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+        let is_known = |other: &WrittenProgram| {
+            other.named.as_ref().is_some_and(|(other, _)| other.get_ref() == name.get_ref())
+        };
+        let problem = match &**name.get_ref() {
+            "" => Some("a program must have a name".to_owned()),
+            text if !text.chars().all(is_plain) || Group::named(text).is_some() => Some(format!(
+                "name = {text:?}: must be letters, digits, `-` and `_`, and not the name of a table of settings"
+            )),
+            text if programs.iter().any(is_known) => {
+                Some(format!("program `{text}` is defined twice; names must be unique"))
+            }
+            _ => None,
+        };
+        if let Some(problem) = problem {
+            return Err(section.document.error(name.span(), problem));
+        }
+        let cpus = section.required("on_cpus")?;
+        programs.push(program(section, layer, Some((name, cpus)))?);
+    }
+    Ok(programs)
+}
+
+/// Reads a program, and moves its fields to the layer of its part.
+fn program<'t>(
+    mut section: Section<'t>,
+    layer: &mut Layer<'t>,
+    named: Option<(Spanned<String>, Spanned<String>)>,
+) -> Result<WrittenProgram, FileError> {
+    let kind = section.required("kind")?;
+    let span = section.span.clone();
+    section.check_size(Group::Workload.name())?;
+    for (key, value) in section.rest() {
+        let key = match &named {
+            Some((name, _)) => {
+                Spanned::new(key.span(), format!("{}.{}", name.get_ref(), key.get_ref()).into())
+            }
+            None => key,
+        };
+        layer.set(Setting { group: Group::Workload, key, value });
+    }
+    Ok(WrittenProgram { named, kind, span })
 }
 
 /// Reads the settings that both parts and variants can have.
@@ -191,16 +282,41 @@ fn parameter(mut section: Section<'_>) -> Result<WrittenParameter, FileError> {
 
 fn calibration(mut section: Section<'_>) -> Result<WrittenCalibration, FileError> {
     let variant = section.required("variant")?;
-    let metrics: Spanned<Vec<Spanned<String>>> = section.required("metrics")?;
+    let metrics = metrics(&mut section)?.ok_or_else(|| section.missing("metrics"))?;
+    let only = filter(&mut section)?;
+    let about = section.optional("about")?;
+    section.finish()?;
+    Ok(WrittenCalibration { variant, metrics, only, about })
+}
+
+fn open(mut section: Section<'_>) -> Result<WrittenOpen, FileError> {
+    let variant = section.optional("variant")?;
+    let metrics = metrics(&mut section)?.ok_or_else(|| section.missing("metrics"))?;
+    let only = filter(&mut section)?;
+    let why = section.required("why")?;
+    section.finish()?;
+    Ok(WrittenOpen { variant, metrics, only, why })
+}
+
+fn question(mut section: Section<'_>) -> Result<WrittenQuestion, FileError> {
+    let text = section.or_default("text")?;
+    let metrics = metrics(&mut section)?.unwrap_or_default();
+    let variant = section.optional("variant")?;
+    let margin_pct = section.optional("margin_pct")?;
+    section.finish()?;
+    Ok(WrittenQuestion { text, metrics, variant, margin_pct })
+}
+
+/// Reads a list of metrics, if it is present.
+fn metrics(section: &mut Section<'_>) -> Result<Option<Vec<Spanned<String>>>, FileError> {
+    let metrics: Option<Spanned<Vec<Spanned<String>>>> = section.optional("metrics")?;
+    let Some(metrics) = metrics else { return Ok(None) };
     check_count(section.document, "metrics", metrics.get_ref().len(), LIST_MAX, metrics.span())?;
     let metrics = metrics.into_inner();
     for metric in &metrics {
         check_name(section.document, "a name in `metrics`", metric.get_ref(), metric.span())?;
     }
-    let only = filter(&mut section)?;
-    let about = section.optional("about")?;
-    section.finish()?;
-    Ok(WrittenCalibration { variant, metrics, only, about })
+    Ok(Some(metrics))
 }
 
 /// Values of a column in a filter.

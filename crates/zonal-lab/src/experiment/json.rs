@@ -9,7 +9,8 @@ use serde::ser::{SerializeMap, SerializeSeq};
 use serde::{Serialize, Serializer};
 use zonal_machine::output::{self, Kind, Replace, WriteError};
 
-use super::results::{Parameter, Results, Row};
+use super::answer::Answer;
+use super::results::{Effective, OpenFigures, Parameter, Results, Row, VariantInfo};
 
 /// Schema identifier of experiment documents.
 const SCHEMA: &str = "zonal.lab.v1";
@@ -71,8 +72,13 @@ fn entries<M: SerializeMap>(results: &Results, map: &mut M) -> Result<(), M::Err
         [only] => map.serialize_entry("machine", only)?,
         several => map.serialize_entry("machine", several)?,
     }
+    map.serialize_entry("question", &results.question.text)?;
+    map.serialize_entry("answer", &results.answer().as_ref().map(Answered::of))?;
+    map.serialize_entry("against_published", &results.against_published())?;
+    map.serialize_entry("effective", &EffectiveValues(&results.effective, &results.variants))?;
     map.serialize_entry("parameters", &Parameters(&results.parameters))?;
     map.serialize_entry("calibrated_on", &results.calibrated_on)?;
+    map.serialize_entry("open", &Opens(&results.open))?;
     if results.missing != 0 {
         map.serialize_entry("missing_runs", &results.missing)?;
     }
@@ -93,6 +99,62 @@ impl Serialize for Parameters<'_> {
             let Parameter { name, value, calibrated, why } = parameter;
             (name, Value { value: rounded(*value), calibrated: *calibrated, why })
         }))
+    }
+}
+
+/// The answer to the experiment's question.
+#[derive(Serialize)]
+struct Answered<'r> {
+    text: &'r str,
+    survives: Option<bool>,
+    flips: &'r [String],
+}
+
+impl<'r> Answered<'r> {
+    fn of(answer: &'r Answer) -> Self {
+        Self { text: &answer.text, survives: answer.survives, flips: &answer.flips }
+    }
+}
+
+struct Opens<'r>(&'r [OpenFigures]);
+
+impl Serialize for Opens<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Open<'r> {
+            figures: &'r str,
+            why: &'r str,
+        }
+        serializer.collect_seq(self.0.iter().map(|open| Open { figures: &open.what, why: &open.why }))
+    }
+}
+
+struct EffectiveValues<'r>(&'r [Effective], &'r [VariantInfo]);
+
+impl Serialize for EffectiveValues<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Value<'r> {
+            name: &'r str,
+            workload: Option<&'r str>,
+            differs: bool,
+            values: ByVariant<'r>,
+        }
+        let Self(all, variants) = self;
+        serializer.collect_seq(all.iter().map(|one| Value {
+            name: &one.name,
+            workload: one.part.as_deref(),
+            differs: one.differs,
+            values: ByVariant(&one.values, variants),
+        }))
+    }
+}
+
+struct ByVariant<'r>(&'r [String], &'r [VariantInfo]);
+
+impl Serialize for ByVariant<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.1.iter().map(|variant| &variant.name).zip(self.0))
     }
 }
 
@@ -119,6 +181,11 @@ impl Serialize for OneRow<'_> {
         map.serialize_entry("predicted", &rounded(row.predicted))?;
         map.serialize_entry("published", &row.published.map(rounded))?;
         map.serialize_entry("error_pct", &row.error_pct().map(rounded))?;
+        map.serialize_entry("status", &row.status())?;
+        map.serialize_entry("change_pct", &row.change_pct().map(rounded))?;
+        map.serialize_entry("allocator_change_pct", &row.allocator_change_pct().map(rounded))?;
+        map.serialize_entry("published_change_pct", &row.published_change_pct().map(rounded))?;
+        map.serialize_entry("spread", &row.spread().map(|(least, most)| [rounded(least), rounded(most)]))?;
         map.end()
     }
 }

@@ -124,6 +124,18 @@ impl<'t> Layer<'t> {
         document.read_table(Spanned::new(span, table))
     }
 
+    /// Returns the layer of a program among several: with its own fields, without its name as prefix.
+    pub(super) fn of_program(&self, name: &str) -> Self {
+        let mut layer = Self { workload: Table::new(), ..self.clone() };
+        for (key, value) in &self.workload {
+            if let Some(field) = key.get_ref().strip_prefix(name).and_then(|rest| rest.strip_prefix('.')) {
+                let key = Spanned::new(key.span(), field.to_owned().into());
+                layer.set(Setting { group: Group::Workload, key, value: value.clone() });
+            }
+        }
+        layer
+    }
+
     /// Returns the location at which a key was set.
     pub(super) fn place(&self, group: Group, key: &str) -> Option<Span> {
         self.group(group).get_key_value(key).map(|(key, _)| key.span())
@@ -140,17 +152,18 @@ pub(super) fn settings<'t>(document: Document<'t>, table: Table<'t>) -> Result<V
                 let inner = table_of(document, &name, value)?.into_inner();
                 found.extend(inner.into_iter().map(|(key, value)| Setting { group, key, value }));
             }
-            (None, Some((prefix, field))) => {
-                let Some(group) = Group::named(prefix) else {
-                    let problem = format!(
-                        "unknown key `{name}`; write config.KEY, hardware.KEY or a field of the workload"
-                    );
-                    return Err(document.error(key.span(), problem));
-                };
+            (None, Some((prefix, field))) if Group::named(prefix).is_some() => {
                 let key = Spanned::new(key.span(), field.to_owned().into());
-                found.push(Setting { group, key, value });
+                found.extend(Group::named(prefix).map(|group| Setting { group, key, value }));
             }
-            (None, None) => found.push(Setting { group: Group::Workload, key, value }),
+            // The fields of one of several programs: `web.pairs`.
+            (None, None) if matches!(value.get_ref(), DeValue::Table(_)) => {
+                for (field, value) in table_of(document, &name, value)?.into_inner() {
+                    let key = Spanned::new(field.span(), format!("{name}.{}", field.get_ref()).into());
+                    found.push(Setting { group: Group::Workload, key, value });
+                }
+            }
+            (None, _) => found.push(Setting { group: Group::Workload, key, value }),
         }
     }
     Ok(found)

@@ -9,3 +9,5 @@
 pub(super) const NAME_BYTES_MAX: usize = 200;
 /// Maximum number of parts, of variants, of parameters, of keys in a table, and of names in a list.
 pub(super) const LIST_MAX: usize = 256;
+/// Maximum number of programs that run at the same time.
+pub(super) const PROGRAMS_MAX: usize = 64;

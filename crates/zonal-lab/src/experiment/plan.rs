@@ -8,8 +8,8 @@ use zonal::Config;
 use zonal_machine::MachineModel;
 use zonal_machine::state::Sample;
 
-use super::published::{Baseline, CaseFilter, Published};
-use super::results::{CaseValues, Parameter, VariantInfo, case_text};
+use super::published::{Baseline, CaseFilter, PART, Published};
+use super::results::{CaseValue, CaseValues, OpenFigures, Parameter, Question, VariantInfo, case_text};
 use crate::sim::{Hardware, SimulatedMachine};
 use crate::workload::Workload;
 
@@ -34,6 +34,12 @@ pub struct Plan {
     pub parameters: Vec<Parameter>,
     /// Calibration of the experiment, if any.
     pub calibration: Option<Calibration>,
+    /// Published figures that the model does not explain.
+    pub open: Vec<OpenFigures>,
+    /// What the experiment is meant to find out.
+    pub question: Question,
+    /// Whether runs with other seeds and changed costs show how sure the answer is.
+    pub spread: bool,
     /// All runs, in the order of the file: parts, cases, variants.
     pub runs: Vec<Run>,
     pub(super) published: Published,
@@ -84,6 +90,15 @@ impl Run {
     #[must_use]
     pub fn seed(&self, seed: u64) -> u64 {
         fastrand::Rng::with_seed(seed ^ self.case_place.rotate_right(16)).u64(..)
+    }
+
+    /// Whether the run has a figure called `name`, which is METRIC, PART.METRIC or PROGRAM.METRIC.
+    pub(super) fn reports(&self, name: &str) -> bool {
+        let of_part = |part: &str| matches!(self.case.first(), Some((column, CaseValue::Text(own))) if column == PART && own == part);
+        self.workload.unit_of(name).is_some()
+            || name
+                .split_once('.')
+                .is_some_and(|(part, metric)| of_part(part) && self.workload.unit_of(metric).is_some())
     }
 
     /// Describes the run for people, as in `cpus = 4, fixed32`.

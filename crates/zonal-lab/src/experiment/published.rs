@@ -67,10 +67,12 @@ pub struct PublishedRow {
     pub value: f64,
     /// Line number of the figure in its table.
     pub line: usize,
+    /// Whether the experiment's file says that the model does not explain the figure.
+    pub open: bool,
 }
 
 impl PublishedRow {
-    /// Returns the names by which a calibration may refer to the figure: METRIC and PART.METRIC.
+    /// Returns the names by which an experiment's file may refer to the figure: METRIC and PART.METRIC.
     pub(super) fn names(&self) -> impl Iterator<Item = Cow<'_, str>> {
         let parts = self.case.iter().filter(|(column, _)| column == PART);
         let of_part = parts.map(|(_, part)| format!("{part}.{}", self.metric).into());
@@ -171,6 +173,7 @@ fn row(record: &csv::StringRecord, columns: &[&str], line: usize) -> Result<Publ
         unit: unit.to_owned(),
         value: number,
         line,
+        open: false,
     })
 }
 

@@ -18,17 +18,19 @@ pub(super) struct Queue<'p> {
 ///
 /// Invariant: `used` is the memory of the runs that have been removed from the queue and have not ended.
 struct State {
-    /// Indices of waiting runs, longest first.
+    /// Indices of waiting runs, in the order in which they start if there is memory.
     waiting: Vec<usize>,
     used: u64,
 }
 
 impl<'p> Queue<'p> {
-    /// Creates a queue of all runs. Runs that execute concurrently may use `memory_bytes` in total; each single run
-    /// must fit.
-    pub(super) fn new(runs: &'p [Run], memory_bytes: u64) -> Self {
+    /// Creates a queue of all runs, of which those from `last` on start after the others. Runs that execute
+    /// concurrently may use `memory_bytes` in total; each single run must fit.
+    pub(super) fn new(runs: &'p [Run], last: usize, memory_bytes: u64) -> Self {
         let mut waiting: Vec<usize> = (0..runs.len()).collect();
-        waiting.sort_by(|&a, &b| runs[b].operations.total_cmp(&runs[a].operations));
+        waiting.sort_by(|&a, &b| {
+            (a >= last).cmp(&(b >= last)).then(runs[b].operations.total_cmp(&runs[a].operations))
+        });
         let state = Mutex::new(State { waiting, used: 0 });
         Self { runs, memory_bytes, state, changed: Condvar::new() }
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use zonal::error::ConfigError;
 use zonal::{Config, Layout, Machine};
 use zonal_machine::state::{CapturedState, Sample};
-use zonal_machine::{MachineModel, OwnedMachine};
+use zonal_machine::{MachineModel, OwnedMachine, ids};
 
 use super::cases::RUNS_MAX;
 use super::choices::{Choices, check_min_free, key_of};
@@ -24,10 +24,11 @@ use super::layer::{Group, Layer};
 use super::parameters::{self, Part};
 use super::plan::{Plan, Run};
 use super::published::PART;
+use super::question;
 use super::results::{CaseValue, CaseValues, VariantInfo, case_text};
 use super::source::{MACHINE_BYTES_MAX, MACHINE_FILE, Source};
 use crate::sim::{Hardware, Lab, SimulatedMachine};
-use crate::workload::Workload;
+use crate::workload::{NamedProgram, Together, Workload};
 
 /// Maximum number of CPU IDs in a machine. The lab cannot represent more.
 const CPUS_MAX: usize = 0xfffe;
@@ -86,6 +87,9 @@ fn plan(source: &Source, start: Option<&Start>) -> Result<Plan, FileError> {
         variants: written.variants.iter().map(info).collect(),
         parameters: parameters::find(document, &written, &parts)?,
         calibration: None,
+        open: Vec::new(),
+        question: Default::default(),
+        spread: false,
         runs: Vec::new(),
         published: Default::default(),
     };
@@ -101,6 +105,8 @@ fn plan(source: &Source, start: Option<&Start>) -> Result<Plan, FileError> {
     }
     plan.published = figures::published(document, source, &written, &plan)?;
     plan.calibration = figures::calibration(document, &written, &plan)?;
+    plan.open = figures::open(document, &written, &mut plan.published)?;
+    plan.question = question::question(document, &written, &plan)?;
     Ok(plan)
 }
 
@@ -264,11 +270,7 @@ fn runs_on<'t>(
             let layer = layer.under(&variant.layer);
             machine.hardware = hardware(document, part.written, &layer)?;
             let (config, machine_bytes) = config(document, part.written, &machine, &layer, &mut sizes)?;
-            workload.program().check(&machine).map_err(|unfit| {
-                let place = layer.place(Group::Workload, unfit.field);
-                let place = place.unwrap_or_else(|| part.written.workload.clone());
-                document.error(place, format!("{}: {}", unfit.field, unfit.problem))
-            })?;
+            check_workload(document, part.written, &layer, &workload, &machine)?;
             let operations = workload.program().operations(&machine);
             if operations > OPERATIONS_MAX {
                 let problem = format!(
@@ -299,14 +301,104 @@ fn workload<'t>(
     part: &WrittenPart<'t>,
     layer: &Layer<'t>,
 ) -> Result<Workload, FileError> {
-    let kind = part.kind.get_ref();
-    if !Workload::KINDS.contains(&kind.as_str()) {
-        let known = Workload::KINDS.join(", ");
-        return Err(
-            document.error(part.kind.span(), format!("unknown kind of workload `{kind}`; kinds are {known}"))
-        );
+    let mut programs = Vec::new();
+    for program in &part.programs {
+        let kind = program.kind.get_ref();
+        if !Workload::KINDS.contains(&kind.as_str()) {
+            let known = Workload::KINDS.join(", ");
+            let problem = format!("unknown kind of workload `{kind}`; kinds are {known}");
+            return Err(document.error(program.kind.span(), problem));
+        }
+        let Some((name, cpus)) = &program.named else {
+            return layer.read_kind(document, kind, part.workload.clone());
+        };
+        let workload: Workload =
+            layer.of_program(name.get_ref()).read_kind(document, kind, program.span.clone())?;
+        if matches!(workload, Workload::FallbackList(_)) {
+            let problem = "fallback-list has no threads, so nothing can run at the same time";
+            return Err(document.error(program.kind.span(), problem));
+        }
+        let Some(on_cpus) = ids::parse(cpus.get_ref(), CPUS_MAX as u64) else {
+            let problem = format!("on_cpus = {:?}: must be ids of CPUs, as in \"0-31,64\"", cpus.get_ref());
+            return Err(document.error(cpus.span(), problem));
+        };
+        programs.push(NamedProgram { name: name.get_ref().clone(), on_cpus, workload });
     }
-    layer.read_kind(document, kind, part.workload.clone())
+    check_programs(document, part, layer, &programs)?;
+    Ok(Workload::Together(Together { programs }))
+}
+
+/// Refuses programs on the same CPU, several programs with a page cache, and fields of programs that do not exist.
+fn check_programs<'t>(
+    document: Document<'t>,
+    part: &WrittenPart<'t>,
+    layer: &Layer<'t>,
+    programs: &[NamedProgram],
+) -> Result<(), FileError> {
+    for (key, _) in layer.group(Group::Workload) {
+        let name = key.get_ref().split_once('.').map_or("", |(name, _)| name);
+        if !programs.iter().any(|program| program.name == name) {
+            let known: Vec<&str> = programs.iter().map(|program| &*program.name).collect();
+            let problem = format!(
+                "unknown key `{}`; write PROGRAM.KEY, config.KEY or hardware.KEY; programs are {}",
+                key.get_ref(),
+                known.join(", ")
+            );
+            return Err(document.error(key.span(), problem));
+        }
+    }
+    let cpus = part.programs.iter().filter_map(|program| Some(program.named.as_ref()?.1.span()));
+    let mut taken: HashMap<u64, &str> = HashMap::new();
+    for (program, span) in programs.iter().zip(cpus) {
+        for cpu in &program.on_cpus {
+            if let Some(other) = taken.insert(*cpu, &program.name) {
+                let problem = format!(
+                    "CPU {cpu} is also that of program `{other}`; each program must have CPUs of its own"
+                );
+                return Err(document.error(span, problem));
+            }
+        }
+    }
+    if programs.iter().filter(|program| program.workload.uses_disk()).count() > 1 {
+        let problem = "only one of several programs can use files, because the machine has one page cache and each \
+                       of these programs brings its own";
+        return Err(document.error(part.workload.clone(), problem));
+    }
+    Ok(())
+}
+
+/// Checks that a workload can run on a machine. An error has the location of the field.
+fn check_workload<'t>(
+    document: Document<'t>,
+    part: &WrittenPart<'t>,
+    layer: &Layer<'t>,
+    workload: &Workload,
+    machine: &SimulatedMachine,
+) -> Result<(), FileError> {
+    let check = |prefix: &str, workload: &Workload, machine: &SimulatedMachine| {
+        workload.program().check(machine).map_err(|unfit| {
+            let field = format!("{prefix}{}", unfit.field);
+            let place = layer.place(Group::Workload, &field).unwrap_or_else(|| part.workload.clone());
+            document.error(place, format!("{field}: {}", unfit.problem))
+        })
+    };
+    let Workload::Together(together) = workload else { return check("", workload, machine) };
+    for (at, program) in together.programs.iter().enumerate() {
+        let view = program.view(machine);
+        let there: usize = view.model.nodes.iter().map(|node| node.cpus.len()).sum();
+        if there < program.on_cpus.len() {
+            let span =
+                part.programs[at].named.as_ref().map_or(part.workload.clone(), |(_, cpus)| cpus.span());
+            let problem = format!(
+                "on_cpus names {} CPUs, of which machine {} has {there}",
+                program.on_cpus.len(),
+                machine.model.name
+            );
+            return Err(document.error(span, problem));
+        }
+        check(&format!("{}.", program.name), &program.workload, &view)?;
+    }
+    Ok(())
 }
 
 fn hardware<'t>(

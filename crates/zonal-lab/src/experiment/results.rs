@@ -33,7 +33,7 @@ pub struct VariantInfo {
 }
 
 /// The value of one metric in one run.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct Row {
     /// Values that distinguish the case.
     pub case: CaseValues,
@@ -45,11 +45,49 @@ pub struct Row {
     pub unit: String,
     /// Simulated value.
     pub predicted: f64,
+    /// Simulated value of the baseline in the same case. `None` in the baseline's rows, and if its run is missing.
+    pub baseline: Option<f64>,
+    /// Simulated value with the baseline's hardware costs, if the variant has others.
+    pub at_baseline_costs: Option<f64>,
+    /// Simulated values with each seed of a spread, the first of which is `predicted`; empty without a spread.
+    pub seeds: Vec<f64>,
     /// Published value, if known.
     pub published: Option<f64>,
+    /// Published value of the baseline in the same case, if known.
+    pub published_baseline: Option<f64>,
     /// Whether the published value was used for calibration.
     pub calibrated_on: bool,
+    /// Whether the experiment's file says that the model does not explain the published value.
+    pub open: bool,
 }
+
+/// How a simulated value relates to its published value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Status {
+    /// The published value was used for calibration.
+    Fitted,
+    /// The published value was not used for calibration.
+    Predicted,
+    /// The published value was not used for calibration, and the experiment's file says that the model does not explain
+    /// it.
+    Open,
+}
+
+impl Status {
+    /// Returns the name, as in tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fitted => "fitted",
+            Self::Predicted => "predicted",
+            Self::Open => "open",
+        }
+    }
+}
+
+/// Largest deviation of a figure that counts as met, as a share of the published value.
+pub const MET: f64 = 0.15;
 
 impl Row {
     /// Returns a key that is equal for two rows exactly when they have the same case, metric and unit, in any
@@ -66,6 +104,49 @@ impl Row {
             .filter(|published| *published != 0.0)
             .map(|published| (self.predicted / published - 1.0) * 100.0)
     }
+
+    /// Returns how the value relates to its published value, or `None` if there is none.
+    #[must_use]
+    pub fn status(&self) -> Option<Status> {
+        self.published.map(|_| match (self.calibrated_on, self.open) {
+            (true, _) => Status::Fitted,
+            (false, true) => Status::Open,
+            (false, false) => Status::Predicted,
+        })
+    }
+
+    /// Whether the value is within [`MET`] of its published value. Returns `None` if there is none.
+    #[must_use]
+    pub fn is_met(&self) -> Option<bool> {
+        self.published.map(|published| (self.predicted - published).abs() <= MET * published.abs())
+    }
+
+    /// Returns the change against the baseline, in percent of the baseline's value.
+    #[must_use]
+    pub fn change_pct(&self) -> Option<f64> {
+        change_pct(self.predicted, self.baseline?)
+    }
+
+    /// Returns the part of [`Row::change_pct`] that remains with the baseline's hardware costs: what the allocator
+    /// itself changes.
+    #[must_use]
+    pub fn allocator_change_pct(&self) -> Option<f64> {
+        change_pct(self.at_baseline_costs.unwrap_or(self.predicted), self.baseline?)
+    }
+
+    /// Returns the published change against the baseline, in percent of the baseline's value.
+    #[must_use]
+    pub fn published_change_pct(&self) -> Option<f64> {
+        change_pct(self.published?, self.published_baseline?)
+    }
+}
+
+/// Returns the change from `before` to `after` in percent. There is none from zero to another value.
+fn change_pct(after: f64, before: f64) -> Option<f64> {
+    if before == after {
+        return Some(0.0);
+    }
+    Some((after / before - 1.0) * 100.0).filter(|change| change.is_finite())
 }
 
 /// A completed run of one case with one variant.
@@ -92,8 +173,60 @@ pub struct Parameter {
     pub why: String,
 }
 
-/// The results of an experiment.
+/// A hardware cost or an allocator setting, with the values that the runs had.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Effective {
+    /// Name, as in files: `hardware.transfer_ns`, `config.tuning`.
+    pub name: String,
+    /// Part whose runs had these values; `None` if all parts had the same ones.
+    pub part: Option<String>,
+    /// Values, by index of the variant. Cases with different values are joined by ` or `.
+    pub values: Vec<String>,
+    /// Whether variants differed in a case.
+    pub differs: bool,
+}
+
+/// What the experiment is meant to find out.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Question {
+    /// The question, for people; may be empty.
+    pub text: String,
+    /// Metrics that answer it: METRIC, PART.METRIC or PROGRAM.METRIC. If empty, the time or the throughput of each part
+    /// and program.
+    pub metrics: Vec<String>,
+    /// Variant that is compared with the baseline. By default the first one of this project, else the first other one.
+    pub variant: Option<String>,
+    /// Largest change that counts as no difference, in percent. By default [`Question::MARGIN_PCT`].
+    pub margin_pct: Option<f64>,
+}
+
+impl Question {
+    /// Default of [`Question::margin_pct`].
+    pub const MARGIN_PCT: f64 = 2.0;
+}
+
+/// Published figures that the model does not explain.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OpenFigures {
+    /// Description of the figures.
+    pub what: String,
+    /// What is missing in the model, and the measurement that would decide it.
+    pub why: String,
+}
+
+/// The compared variant's figures under another seed, or with a changed cost.
 #[derive(Clone, PartialEq, Debug)]
+pub struct Trial {
+    /// What was changed: `seed 3`, `hardware.transfer_ns −20 %`.
+    pub what: String,
+    /// Whether the seed was changed.
+    pub is_seed: bool,
+    /// Rows of the compared variant at the baseline's hardware costs.
+    pub rows: Vec<Row>,
+}
+
+/// The results of an experiment.
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct Results {
     /// Name of the experiment.
     pub experiment: String,
@@ -107,16 +240,54 @@ pub struct Results {
     pub seed: u64,
     /// Names of the machines.
     pub machines: Vec<String>,
+    /// What the experiment is meant to find out.
+    pub question: Question,
+    /// All hardware costs, and the settings that differ between variants.
+    pub effective: Vec<Effective>,
     /// Parameters, in physical units.
     pub parameters: Vec<Parameter>,
     /// Description of the published rows that were used for calibration; empty if there were none.
     pub calibrated_on: String,
+    /// Published figures that the model does not explain.
+    pub open: Vec<OpenFigures>,
     /// Variants, in the order of the file.
     pub variants: Vec<VariantInfo>,
     /// All rows, in the order of the file: parts, cases, variants, metrics.
     pub rows: Vec<Row>,
     /// All completed runs, in the order of the file: parts, cases, variants.
     pub runs: Vec<RunResult>,
+    /// Runs of a spread; empty without a spread.
+    pub trials: Vec<Trial>,
     /// Number of runs that were not completed because the experiment was stopped.
     pub missing: usize,
+}
+
+impl Results {
+    /// Returns the variant that the others are compared with: the first baseline, or else the first variant.
+    #[must_use]
+    pub fn baseline(&self) -> Option<&VariantInfo> {
+        baseline(&self.variants)
+    }
+
+    /// Returns the variant that answers the question.
+    #[must_use]
+    pub fn compared(&self) -> Option<&VariantInfo> {
+        compared(&self.variants, &self.question)
+    }
+}
+
+/// Returns the variant that others are compared with.
+pub(super) fn baseline(variants: &[VariantInfo]) -> Option<&VariantInfo> {
+    variants.iter().find(|variant| variant.role == Role::Baseline).or(variants.first())
+}
+
+/// Returns the variant that answers a question.
+pub(super) fn compared<'v>(variants: &'v [VariantInfo], question: &Question) -> Option<&'v VariantInfo> {
+    if let Some(name) = &question.variant {
+        return variants.iter().find(|variant| variant.name == *name);
+    }
+    let baseline = baseline(variants)?;
+    let mut others = variants.iter().filter(|info| info.name != baseline.name);
+    let first = others.clone().next();
+    others.find(|variant| variant.role == Role::Ours).or(first)
 }

@@ -18,6 +18,7 @@ use super::collect::collect;
 use super::plan::{Plan, Run};
 use super::queue::Queue;
 use super::results::Results;
+use super::trials::{Change, Extra};
 use crate::checks::{Fault, panic_text};
 use crate::figures::quantity;
 use crate::outcome::Outcome;
@@ -140,21 +141,26 @@ pub fn run(
     stop: &AtomicBool,
 ) -> Result<Results, Failure> {
     plan.check_memory(options.memory_bytes)?;
-    let queue = &Queue::new(&plan.runs, options.memory_bytes);
+    let jobs = Jobs::of(plan, options.seed);
+    let queue = &Queue::new(&jobs.runs, plan.runs.len(), options.memory_bytes);
     let halt = &AtomicBool::new(false);
-    let mut state = Running::new(plan, options.seed);
+    let mut state = Running::new(plan, &jobs, options.seed);
+    let end = || {
+        queue.close();
+        // Relaxed: the flag only requests a stop, and no data is published with it.
+        halt.store(true, Relaxed);
+    };
+    // Relaxed: this flag also only requests a stop.
+    if stop.load(Relaxed) {
+        end();
+    }
     thread::scope(|scope| {
         let (sender, events) = mpsc::channel();
-        for _ in 0..options.jobs.get().min(plan.runs.len()) {
-            let sender = sender.clone();
-            scope.spawn(move || work(plan, options.seed, queue, &sender, halt));
+        for _ in 0..options.jobs.get().min(jobs.runs.len()) {
+            let (sender, jobs) = (sender.clone(), &jobs);
+            scope.spawn(move || work(jobs, queue, &sender, halt));
         }
         drop(sender);
-        let end = || {
-            queue.close();
-            // Relaxed: the flag only requests a stop, and no data is published with it.
-            halt.store(true, Relaxed);
-        };
         progress(&state.progress());
         loop {
             match events.recv_timeout(PATIENCE) {
@@ -168,7 +174,7 @@ pub fn run(
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            // Relaxed: this flag also only requests a stop.
+            // Relaxed: as above.
             if stop.load(Relaxed) {
                 end();
             }
@@ -176,17 +182,39 @@ pub fn run(
     });
     match state.failure {
         Some(failure) => Err(failure),
-        None => Ok(collect(plan, options.seed, state.outcomes)),
+        None => Ok(collect(plan, options.seed, state.outcomes, &jobs.changes)),
+    }
+}
+
+/// All runs: those of the plan, and then those with a [`Change`].
+struct Jobs {
+    runs: Vec<Run>,
+    /// Seeds, by index of the run.
+    seeds: Vec<u64>,
+    /// The changes of the runs after those of the plan.
+    changes: Vec<Change>,
+}
+
+impl Jobs {
+    fn of(plan: &Plan, seed: u64) -> Self {
+        let mut jobs = Self { runs: plan.runs.clone(), seeds: Vec::new(), changes: Vec::new() };
+        jobs.seeds = plan.runs.iter().map(|run| run.seed(seed)).collect();
+        for Extra { change, run, more_seed } in plan.extras() {
+            jobs.seeds.push(run.seed(seed.wrapping_add(more_seed)));
+            jobs.runs.push(run);
+            jobs.changes.push(change);
+        }
+        jobs
     }
 }
 
 /// Runs simulations until the queue is empty. This is the body of a host thread.
-fn work(plan: &Plan, seed: u64, queue: &Queue<'_>, events: &Sender<Event>, halt: &AtomicBool) {
+fn work(jobs: &Jobs, queue: &Queue<'_>, events: &Sender<Event>, halt: &AtomicBool) {
     while let Some(place) = queue.take() {
         // The receiver exists until all host threads have ended.
         let _ = events.send(Event::Begun(place));
-        let run = &plan.runs[place];
-        let outcome = panic::catch_unwind(AssertUnwindSafe(|| simulate(run, run.seed(seed), halt)));
+        let (run, seed) = (&jobs.runs[place], jobs.seeds[place]);
+        let outcome = panic::catch_unwind(AssertUnwindSafe(|| simulate(run, seed, halt)));
         queue.give_back(place);
         let outcome = match outcome {
             Ok(Ok(outcome)) => Ok(outcome),
@@ -216,6 +244,7 @@ fn simulate(run: &Run, seed: u64, halt: &AtomicBool) -> Result<Outcome, Simulate
 /// The outcomes received so far.
 struct Running<'p> {
     plan: &'p Plan,
+    runs: &'p [Run],
     seed: u64,
     /// Outcomes by index of the run.
     outcomes: Vec<Option<Outcome>>,
@@ -226,9 +255,9 @@ struct Running<'p> {
 }
 
 impl<'p> Running<'p> {
-    fn new(plan: &'p Plan, seed: u64) -> Self {
-        let outcomes = vec![None; plan.runs.len()];
-        Self { plan, seed, outcomes, running: Vec::new(), done: 0, work_done: 0.0, failure: None }
+    fn new(plan: &'p Plan, jobs: &'p Jobs, seed: u64) -> Self {
+        let (runs, outcomes) = (&*jobs.runs, vec![None; jobs.runs.len()]);
+        Self { plan, runs, seed, outcomes, running: Vec::new(), done: 0, work_done: 0.0, failure: None }
     }
 
     fn take(&mut self, event: Event) {
@@ -237,14 +266,18 @@ impl<'p> Running<'p> {
             Event::Ended(place, outcome) => {
                 self.running.retain(|&running| running != place);
                 match outcome {
-                    Ok(outcome) => {
+                    Ok(mut outcome) => {
+                        if place >= self.plan.runs.len() {
+                            // Only the metrics of such a run are shown.
+                            (outcome.series, outcome.causes) = (Vec::new(), Vec::new());
+                        }
                         self.outcomes[place] = Some(outcome);
                         self.done += 1;
-                        self.work_done += weight(&self.plan.runs[place]);
+                        self.work_done += weight(&self.runs[place]);
                     }
                     Err(Stopped::Interrupted) => {}
                     Err(Stopped::Failed(reason)) => {
-                        let run = self.plan.runs[place].text();
+                        let run = self.runs[place].text();
                         let (experiment, seed) = (self.plan.name.clone(), self.seed);
                         self.failure.get_or_insert(Failure::Run { experiment, run, seed, reason });
                     }
@@ -254,12 +287,12 @@ impl<'p> Running<'p> {
     }
 
     fn progress(&self) -> Progress {
-        let all: f64 = self.plan.runs.iter().map(weight).sum();
+        let all: f64 = self.runs.iter().map(weight).sum();
         Progress {
             done: self.done,
-            total: self.plan.runs.len(),
+            total: self.runs.len(),
             share: self.work_done / all,
-            running: self.running.iter().map(|&place| self.plan.runs[place].text()).collect(),
+            running: self.running.iter().map(|&place| self.runs[place].text()).collect(),
         }
     }
 }

@@ -13,8 +13,15 @@ pub(super) fn page(results: &Results, gallery: &Gallery) -> String {
     let title = if results.title.is_empty() { &results.experiment } else { &results.title };
     let mut sections = vec![section("Figures", figures(results))];
     sections.extend(charts(gallery));
+    sections.push(section("Costs and settings", costs(results)));
     let parameters = Block::Table(table::parameters(&results.parameters));
-    sections.push(section("Parameters", some(!results.parameters.is_empty(), parameters)));
+    sections.push(section("Documented parameters", some(!results.parameters.is_empty(), parameters)));
+    if !results.trials.is_empty() {
+        sections.push(section("Other seeds and costs", vec![Block::Table(table::trials(results))]));
+    }
+    if !results.open.is_empty() {
+        sections.push(section("Open figures", vec![Block::Table(table::open(&results.open))]));
+    }
     let assumptions = Block::List(results.assumptions.clone());
     sections.push(section("Assumptions", some(!results.assumptions.is_empty(), assumptions)));
     let missing = match results.missing {
@@ -45,6 +52,9 @@ fn header(results: &Results) -> Vec<Block<'static>> {
     if !results.source.is_empty() {
         header.push(Block::About(format!("Published figures: {}", results.source)));
     }
+    if !results.question.text.is_empty() {
+        header.push(Block::About(format!("Question: {}", results.question.text)));
+    }
     header.push(Block::Lead(lead::sentences(results).join(" ")));
     if !results.calibrated_on.is_empty() {
         header.push(Block::Text(format!("Calibrated on: {}", results.calibrated_on)));
@@ -53,6 +63,16 @@ fn header(results: &Results) -> Vec<Block<'static>> {
         header.push(Block::Warning(not_done(results)));
     }
     header
+}
+
+/// Returns the costs and settings that the runs had: those that differ between variants, and then the others.
+fn costs(results: &Results) -> Vec<Block<'static>> {
+    let [differ, shared] =
+        [true, false].map(|differs| results.effective.iter().any(|one| one.differs == differs));
+    let none = Block::Text("No cost and no setting differs between variants.".to_owned());
+    let differing = if differ { Block::Table(table::effective(results, true)) } else { none };
+    let shared = shared.then(|| Block::Table(table::effective(results, false)));
+    [differing].into_iter().chain(shared).collect()
 }
 
 fn figures(results: &Results) -> Vec<Block<'static>> {

@@ -34,9 +34,7 @@ pub(super) fn empty() -> Results {
             info(VARIANTS[1], Role::Published),
             info(VARIANTS[2], Role::Ours),
         ],
-        rows: Vec::new(),
-        runs: Vec::new(),
-        missing: 0,
+        ..Results::default()
     }
 }
 
@@ -57,6 +55,7 @@ pub(super) fn row(case: &CaseValues, variant: &str, metric: (&str, &str), values
         predicted: values.0,
         published: values.1,
         calibrated_on: variant == VARIANTS[0] && values.1.is_some(),
+        ..Row::default()
     }
 }
 

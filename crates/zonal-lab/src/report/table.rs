@@ -12,13 +12,49 @@ use super::figures::{self, NO_FIGURE};
 use super::lead;
 use super::parts::{self, Part, Variant};
 use crate::experiment::keys::figure_key;
-use crate::experiment::results::{Parameter, Results, Role, Row};
+use crate::experiment::results::{OpenFigures, Parameter, Results, Role, Row};
 
 /// Upper limits of the absolute error, in percent, and the colour of each range.
 const ERRORS: [(f64, Tone); 3] = [(5.0, Tone::Near), (15.0, Tone::Fair), (50.0, Tone::Off)];
 
 /// Marker of values used for calibration.
 const CALIBRATED: &str = "†";
+
+/// Columns of a variant with published values, after its predicted value.
+const PUBLISHED: [(&str, Kind); 3] =
+    [("published", Kind::Number), ("error %", Kind::Number), ("as", Kind::Text)];
+/// Column of a variant that is compared with the baseline.
+const CHANGE: &str = "against baseline %";
+
+/// Columns that the table has for a variant.
+#[derive(Clone, Copy)]
+struct Shown<'a> {
+    variant: &'a str,
+    change: bool,
+    published: bool,
+    spread: bool,
+}
+
+impl<'a> Shown<'a> {
+    fn of(variant: &Variant<'a>, part: &Part<'_>) -> Option<Self> {
+        let own = || part.rows.iter().filter(|row| row.variant == variant.name);
+        own().next()?;
+        Some(Self {
+            variant: variant.name,
+            change: own().any(|row| row.baseline.is_some()),
+            published: own().any(|row| row.published.is_some()),
+            spread: own().any(|row| !row.seeds.is_empty()),
+        })
+    }
+
+    fn columns(self) -> Vec<Column> {
+        let mut columns = vec![(Kind::Number, "predicted")];
+        columns.extend(self.spread.then_some((Kind::Number, "over seeds")));
+        columns.extend(self.change.then_some((Kind::Number, CHANGE)));
+        columns.extend(PUBLISHED.into_iter().filter(|_| self.published).map(|(title, kind)| (kind, title)));
+        columns.into_iter().map(|(kind, title)| Column::of(self.variant, kind, title)).collect()
+    }
+}
 
 /// Returns the table of a part's figures.
 pub(super) fn figures(part: &Part<'_>, variants: &[Variant<'_>]) -> Table {
@@ -27,15 +63,8 @@ pub(super) fn figures(part: &Part<'_>, variants: &[Variant<'_>]) -> Table {
     let heads = keys.iter().copied().chain(["figure"]);
     let mut columns: Vec<Column> = heads.map(|head| Column::new(Kind::Head, head)).collect();
     columns.push(Column::new(Kind::Unit, "unit"));
-    let mut shown = Vec::new();
-    for variant in variants {
-        let own = || part.rows.iter().filter(|row| row.variant == variant.name);
-        let published = own().any(|row| row.published.is_some());
-        let titles = ["predicted", "published", "error %"];
-        let titles = titles.iter().take(if published { 3 } else { 1 }).filter(|_| own().next().is_some());
-        columns.extend(titles.map(|title| Column::of(variant.name, Kind::Number, *title)));
-        shown.extend(own().next().map(|_| (variant.name, published)));
-    }
+    let shown: Vec<Shown<'_>> = variants.iter().filter_map(|variant| Shown::of(variant, part)).collect();
+    columns.extend(shown.iter().flat_map(|shown| shown.columns()));
     let lines = lines(part).into_iter().map(|rows| {
         let (case, metric, unit) = (&rows[0].case, &rows[0].metric, &rows[0].unit);
         let value = |key: &&str| {
@@ -44,8 +73,8 @@ pub(super) fn figures(part: &Part<'_>, variants: &[Variant<'_>]) -> Table {
         };
         let mut line: Vec<Cell> = keys.iter().map(value).map(Cell::from).collect();
         line.extend([metric, unit].map(Cell::from));
-        for (variant, published) in &shown {
-            line.extend(cells(rows.iter().find(|row| row.variant == *variant).copied(), *published));
+        for shown in &shown {
+            line.extend(cells(rows.iter().find(|row| row.variant == shown.variant).copied(), *shown));
         }
         (case, line)
     });
@@ -68,10 +97,18 @@ fn lines<'a>(part: &Part<'a>) -> Vec<Vec<&'a Row>> {
 }
 
 /// Returns the cells of a figure for one variant.
-fn cells(row: Option<&Row>, published: bool) -> Vec<Cell> {
+fn cells(row: Option<&Row>, shown: Shown<'_>) -> Vec<Cell> {
     let number = |value: Option<f64>| value.map_or(NO_FIGURE.to_owned(), figures::number);
     let mut cells = vec![Cell::from(number(row.map(|row| row.predicted)))];
-    if published {
+    if shown.spread {
+        let spread = row.and_then(Row::spread);
+        let text = |(least, most)| format!("{} to {}", figures::number(least), figures::number(most));
+        cells.push(spread.map_or(NO_FIGURE.to_owned(), text).into());
+    }
+    if shown.change {
+        cells.push(row.and_then(Row::change_pct).map_or(NO_FIGURE.to_owned(), figures::deviation).into());
+    }
+    if shown.published {
         let published = row.and_then(|row| row.published);
         let calibrated = published.is_some() && row.is_some_and(|row| row.calibrated_on);
         let mark = calibrated.then_some((CALIBRATED, "calibrated on"));
@@ -79,6 +116,7 @@ fn cells(row: Option<&Row>, published: bool) -> Vec<Cell> {
         let error = row.and_then(Row::error_pct).filter(|error| error.is_finite());
         let text = error.map_or(NO_FIGURE.to_owned(), figures::deviation);
         cells.push(Cell { tone: error.map_or(Tone::Plain, tone), ..text.into() });
+        cells.push(row.and_then(Row::status).map_or(NO_FIGURE, |status| status.name()).into());
     }
     cells
 }
@@ -97,7 +135,8 @@ pub(super) fn note() -> Vec<(Tone, String)> {
     note.push((Tone::Far, "more".to_owned()));
     note.push(plain(format!(
         ". A value with {CALIBRATED} was calibrated on: its error shows the fit, not a prediction. \
-         {NO_FIGURE} means that no value is known."
+         {NO_FIGURE} means that no value is known. Figures are fitted (calibrated on), predicted, or open: not \
+         explained by the model."
     )));
     note
 }
@@ -158,5 +197,55 @@ pub(super) fn parameters(parameters: &[Parameter]) -> Table {
         caption: "Parameters of the simulation".into(),
         columns: columns.map(|(kind, title)| Column::new(kind, title)).into(),
         rows: rows.map(|row| vec![row]).collect(),
+    }
+}
+
+/// Returns the table of costs and settings that differ between variants, or of those that do not.
+pub(super) fn effective(results: &Results, differing: bool) -> Table {
+    let mut columns = vec![Column::new(Kind::Code, "cost or setting"), Column::new(Kind::Text, "part")];
+    let variants = results.variants.iter().take(if differing { usize::MAX } else { 1 });
+    columns.extend(
+        variants
+            .clone()
+            .map(|variant| Column::new(Kind::Text, if differing { &*variant.name } else { "value" })),
+    );
+    let rows = results.effective.iter().filter(|one| one.differs == differing).map(|one| {
+        let values = one.values.iter().take(variants.clone().count()).map(Cell::from);
+        let part = one.part.as_deref().unwrap_or("all");
+        [Cell::from(&one.name), part.into()].into_iter().chain(values).collect::<Vec<_>>()
+    });
+    Table {
+        caption: match differing {
+            true => "What differs between variants, inputs of the simulation".into(),
+            false => "Hardware costs of all variants, whether or not the experiment sets them".into(),
+        },
+        columns,
+        rows: rows.map(|row| vec![row]).collect(),
+    }
+}
+
+/// Returns the table of the compared variant's changes with other seeds and costs.
+pub(super) fn trials(results: &Results) -> Table {
+    let flips = results.answer().map(|answer| answer.flips).unwrap_or_default();
+    let columns =
+        [(Kind::Head, "changed"), (Kind::Text, "figures that answer the question"), (Kind::Text, "answer")];
+    let rows = results.trials.iter().map(|trial| {
+        let verdict = if flips.contains(&trial.what) { "another" } else { "the same" };
+        vec![Cell::from(&trial.what), results.trial_text(trial).into(), verdict.into()]
+    });
+    Table {
+        caption: "The answer with other seeds, and with each cost 20 % lower and higher".into(),
+        columns: columns.map(|(kind, title)| Column::new(kind, title)).into(),
+        rows: rows.map(|row| vec![row]).collect(),
+    }
+}
+
+/// Returns the table of published figures that the model does not explain.
+pub(super) fn open(open: &[OpenFigures]) -> Table {
+    let columns = [(Kind::Head, "figures"), (Kind::Text, "why, and the measurement that would decide it")];
+    Table {
+        caption: "Published figures that the model does not explain".into(),
+        columns: columns.map(|(kind, title)| Column::new(kind, title)).into(),
+        rows: open.iter().map(|open| vec![vec![Cell::from(&open.what), (&open.why).into()]]).collect(),
     }
 }

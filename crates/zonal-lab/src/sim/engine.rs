@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use thiserror::Error;
 
-use super::fiber::{Fiber, Progress};
+use super::fiber::{self, Fiber, Progress};
 use super::thread_id::ThreadId;
 use super::time::Time;
 use super::world::{Event, World};
@@ -96,11 +96,6 @@ impl<'a> Threads<'a> {
         Ok(ThreadId(self.threads.len() as u32 - 1))
     }
 
-    /// Returns the ids of the threads added so far.
-    pub fn ids(&self) -> impl Iterator<Item = ThreadId> + use<> {
-        (0..self.threads.len() as u32).map(ThreadId)
-    }
-
     /// Returns the number of threads.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -120,12 +115,29 @@ impl Default for Threads<'_> {
     }
 }
 
+/// A guard. While it exists, accesses cost time.
+struct Charged<'w>(&'w World);
+
+impl<'w> Charged<'w> {
+    fn new(world: &'w World) -> Self {
+        world.set_charging(true);
+        Self(world)
+    }
+}
+
+impl Drop for Charged<'_> {
+    fn drop(&mut self) {
+        self.0.set_charging(false);
+    }
+}
+
 /// Longest virtual time that is simulated: 100 days. [`Time`] can represent twice this time, so the sum of two times
 /// does not overflow.
 const LONGEST: Time = Time::from_ps(100 * 86_400 * 1_000_000_000_000);
 
 impl World {
-    /// Runs threads until all foreground threads have ended, and drops the others. Returns the end time of each thread, indexed by thread.
+    /// Runs threads until all foreground threads have ended, and drops the others. Returns the end time of each thread,
+    /// indexed by thread.
     /// The end time of an unfinished background thread is [`Time::NEVER`].
     ///
     /// # Errors
@@ -133,36 +145,51 @@ impl World {
     /// that is simulated.
     pub fn run(&self, threads: Threads<'_>, stop: &AtomicBool) -> Result<Vec<Time>, RunError> {
         let mut threads = threads.threads;
-        self.set_threads(threads.iter().map(|thread| thread.cpu).collect());
+        let programs = &self.programs;
+        let first = self.add_threads(threads.iter().map(|thread| thread.cpu));
         let mut ended = vec![Time::NEVER; threads.len()];
         for (at, thread) in threads.iter().enumerate() {
-            self.plan(thread.start, Event::Thread(ThreadId(at as u32)));
+            self.plan(thread.start, Event::Thread(ThreadId(first + at as u32)));
         }
-        let _entered = self.enter();
-        self.set_charging(true);
-        let result = self.run_events(&mut threads, &mut ended, stop);
+        let foreground = threads.iter().filter(|thread| thread.role == Role::Foreground).count();
+        if programs.is_several() {
+            programs.left.set(programs.left.get() + foreground);
+            fiber::suspend(); // until the other programs have added their threads
+        } else {
+            programs.left.set(foreground);
+        }
+        let _entered = (!programs.is_several()).then(|| self.enter());
+        // If a thread panics, the destructors of the others run with the accesses free of charge.
+        let charged = Charged::new(self);
+        let result = self.run_events(first, &mut threads, &mut ended, stop);
         self.forget_events();
-        self.set_charging(false);
+        drop(charged);
         // Dropping the unfinished threads runs their destructors, which must not be charged and must not wait.
         self.undisturbed(|| drop(threads));
+        if programs.is_several() && result.is_ok() {
+            fiber::suspend(); // until the other programs have dropped their threads
+        }
+        programs.first.set(first);
         result.map(|()| ended)
     }
 
+    /// Runs threads, of which the first one has the index `first`, until the foreground threads of all programs have
+    /// ended.
     fn run_events(
         &self,
+        first: u32,
         threads: &mut [Thread<'_>],
         ended: &mut [Time],
         stop: &AtomicBool,
     ) -> Result<(), RunError> {
-        let mut left = threads.iter().filter(|thread| thread.role == Role::Foreground).count();
-        let mut last = Time::ZERO;
-        while left > 0 {
-            let Some((now, event)) = self.next_event() else {
+        let (left, mut last) = (&self.programs.left, Time::ZERO);
+        while left.get() > 0 {
+            let Some((now, event)) = self.programs.passed_on.take().or_else(|| self.next_event()) else {
                 let waits = |(at, thread): (usize, &Thread<'_>)| {
                     (thread.role == Role::Foreground && ended[at] == Time::NEVER).then_some(at)
                 };
                 let first = threads.iter().enumerate().find_map(waits).unwrap_or(0);
-                return Err(RunError::Deadlock { waiting: left, first, at: last });
+                return Err(RunError::Deadlock { waiting: left.get(), first, at: last });
             };
             if now > LONGEST {
                 return Err(RunError::TooLong);
@@ -175,16 +202,21 @@ impl World {
             match event {
                 Event::Line(line) => self.serve_line(line, now),
                 Event::Thread(id) => {
-                    let thread = &mut threads[id.index()];
+                    let at = id.0.wrapping_sub(first) as usize;
+                    let Some(thread) = threads.get_mut(at) else {
+                        self.programs.passed_on.set(Some((now, event)));
+                        fiber::suspend(); // until it is this program's turn again
+                        continue;
+                    };
                     self.switch_to(id, now);
                     let progress = thread.fiber.resume();
                     if self.now() > LONGEST {
                         return Err(RunError::TooLong);
                     }
                     if progress == Progress::Ended {
-                        ended[id.index()] =
-                            if thread.role == Role::Foreground { self.now() } else { Time::NEVER };
-                        left -= usize::from(thread.role == Role::Foreground);
+                        let is_foreground = thread.role == Role::Foreground;
+                        ended[at] = if is_foreground { self.now() } else { Time::NEVER };
+                        left.set(left.get() - usize::from(is_foreground));
                     }
                 }
             }

@@ -57,12 +57,13 @@ impl<'a> Fiber<'a> {
 
     /// Runs the fiber until it is suspended or ends. A panic in the fiber propagates to the caller.
     pub(crate) fn resume(&mut self) -> Progress {
-        match self.coroutine.resume(()) {
+        // The caller may itself be a fiber.
+        let caller = RUNNING.replace(ptr::null());
+        let result = self.coroutine.resume(());
+        RUNNING.set(caller);
+        match result {
             CoroutineResult::Yield(()) => Progress::Suspended,
-            CoroutineResult::Return(()) => {
-                RUNNING.set(ptr::null());
-                Progress::Ended
-            }
+            CoroutineResult::Return(()) => Progress::Ended,
         }
     }
 }
@@ -107,6 +108,28 @@ mod tests {
         drop(fibers);
         let expected: Vec<_> = (0..3).flat_map(|turn| [('a', turn), ('b', turn)]).collect();
         assert_eq!(log.into_inner(), expected);
+    }
+
+    #[test]
+    fn a_fiber_resumes_others_and_is_suspended_itself() {
+        let log = RefCell::new(Vec::new());
+        let mut outer = Fiber::new(|| {
+            let mut inner = Fiber::new(|| {
+                suspend();
+                log.borrow_mut().push("inner");
+            })
+            .unwrap();
+            assert_eq!(inner.resume(), Progress::Suspended);
+            suspend();
+            assert_eq!(inner.resume(), Progress::Ended);
+            suspend();
+            log.borrow_mut().push("outer");
+        })
+        .unwrap();
+        assert_eq!([outer.resume(), outer.resume()], [Progress::Suspended; 2]);
+        assert_eq!(outer.resume(), Progress::Ended);
+        drop(outer);
+        assert_eq!(log.into_inner(), ["inner", "outer"]);
     }
 
     #[test]

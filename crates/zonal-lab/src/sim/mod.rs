@@ -32,12 +32,14 @@ mod lock_queues;
 mod locks;
 mod machine;
 mod platform;
+mod programs;
 mod reclaim;
 mod reclaimers;
 #[cfg(test)]
 mod tests;
 mod thread_id;
 mod time;
+mod together;
 mod touch;
 mod wait_list;
 mod world;

@@ -19,6 +19,7 @@ use super::fiber;
 use super::geometry::Geometry;
 use super::hardware::Hardware;
 use super::lock_queues::{KeptLock, Locks};
+use super::programs::Programs;
 use super::reclaimers::Reclaim;
 use super::thread_id::ThreadId;
 use super::time::Time;
@@ -101,6 +102,8 @@ pub struct World {
     seed: u64,
     /// CPU of each thread, indexed by thread.
     cpus: RefCell<Vec<usize>>,
+    /// Programs that run at the same time.
+    pub(super) programs: Programs,
     /// List work of the running thread.
     list_work: Cell<ListWork>,
     /// Time used by each thread, indexed by thread.
@@ -166,6 +169,7 @@ impl World {
             random: RefCell::new(fastrand::Rng::with_seed(seed)),
             seed,
             cpus: RefCell::default(),
+            programs: Programs::default(),
             list_work: Cell::default(),
             accounts: RefCell::default(),
             reclaiming: RefCell::default(),
@@ -364,11 +368,29 @@ impl World {
         self.agenda.borrow_mut().events.clear();
     }
 
-    /// Registers the CPUs of the threads, indexed by thread.
-    pub(crate) fn set_threads(&self, cpus: Vec<usize>) {
-        self.accounts.borrow_mut().resize(cpus.len(), Account::default());
-        self.reclaiming.borrow_mut().resize(cpus.len(), false);
-        self.cpus.replace(cpus);
+    /// Adds threads on `cpus` and returns the index of the first one. They replace the threads of earlier runs, unless
+    /// they belong to programs that run at the same time.
+    pub(crate) fn add_threads(&self, cpus: impl Iterator<Item = usize>) -> u32 {
+        let mut all = self.cpus.borrow_mut();
+        if !self.programs.is_several() {
+            all.clear();
+        }
+        let first = all.len() as u32;
+        all.extend(cpus);
+        self.accounts.borrow_mut().resize(all.len(), Account::default());
+        self.reclaiming.borrow_mut().resize(all.len(), false);
+        first
+    }
+
+    /// Returns the number of threads.
+    pub(super) fn threads(&self) -> usize {
+        self.cpus.borrow().len()
+    }
+
+    /// Returns the ids of a program's `count` threads, after [`Self::run`] has returned to the program.
+    pub fn thread_ids(&self, count: usize) -> impl Iterator<Item = ThreadId> + use<> {
+        let first = self.programs.first.get();
+        (first..first + count as u32).map(ThreadId)
     }
 
     /// Moves the running thread to another CPU.

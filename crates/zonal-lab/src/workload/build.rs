@@ -9,7 +9,8 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use zonal::Request;
 
 use super::held::{bytes_of_blocks, with_capacity};
@@ -24,7 +25,7 @@ use crate::sim::{Role, RunError, SimulatedMachine, Threads, Time};
 use crate::system::System;
 
 /// A parallel build.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Build {
     /// Number of concurrent jobs. Each job has its own CPU; CPUs are used from the lowest ID.

@@ -7,7 +7,8 @@
 use std::cell::Cell;
 use std::sync::atomic::AtomicBool;
 
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::file_machine::{FILE_MIB_MAX, FileMachine, bytes_of_files, check_count, check_files};
 use super::held::with_capacity;
@@ -19,7 +20,7 @@ use crate::sim::{RunError, SimulatedMachine, Time};
 use crate::system::System;
 
 /// Copies of files.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Copies {
     /// Number of source files.

@@ -9,7 +9,8 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use zonal::request::PageKind;
 use zonal::{Block, Request};
 
@@ -24,7 +25,7 @@ use crate::sim::{Handoff, Role, RunError, SimulatedMachine, Threads, Time};
 use crate::system::System;
 
 /// Pairs of processes that exchange messages.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Exchange {
     /// Number of pairs.

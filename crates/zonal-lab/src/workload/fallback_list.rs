@@ -2,7 +2,8 @@
 
 use std::sync::atomic::AtomicBool;
 
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use zonal::units::NodeId;
 
 use super::program::{Program, Unfit};
@@ -11,7 +12,7 @@ use crate::sim::{RunError, SimulatedMachine, Time};
 use crate::system::System;
 
 /// One entry of one fallback list.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FallbackList {
     /// Node whose list is read.

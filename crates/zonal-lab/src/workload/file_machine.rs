@@ -158,7 +158,7 @@ impl<'h, 's, 'm> FileMachine<'h, 's, 'm> {
             ("pages_dropped_with_files", "pages", counts.with_files() as f64),
             ("page_outs_kib", "KiB", self.cache.written_kib()),
         ];
-        figures.map(|(name, unit, value)| Metric { name, unit, value }).into()
+        figures.map(|(name, unit, value)| Metric { name: name.into(), unit, value }).into()
     }
 
     /// Returns the watermarks of each node, which are the sums over its zones.

@@ -8,7 +8,8 @@
 use std::cell::RefCell;
 use std::sync::atomic::AtomicBool;
 
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::file_machine::{FILE_MIB_MAX, FileMachine, bytes_of_files, check_count, check_files};
 use super::program::{Program, Unfit, check_figure};
@@ -23,7 +24,7 @@ use crate::system::System;
 const THREADS_MAX: f64 = 8192.0;
 
 /// Threads that write files.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FileWriters {
     /// Number of threads, assigned round-robin to the CPUs of the first node.

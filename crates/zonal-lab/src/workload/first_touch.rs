@@ -5,7 +5,8 @@
 
 use std::sync::atomic::AtomicBool;
 
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use zonal::Request;
 
 use super::placement::Placement;
@@ -16,7 +17,7 @@ use crate::sim::{Role, RunError, SimulatedMachine, Threads, Time};
 use crate::system::System;
 
 /// Processes that touch memory.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FirstTouch {
     /// Number of processes. Each process has its own CPU; CPUs are used from the lowest ID.
@@ -29,6 +30,7 @@ pub struct FirstTouch {
     pub user_ns: f64,
     /// Placement of the pages. Local if omitted.
     #[serde(default)]
+    #[schemars(with = "String")]
     pub policy: Placement,
 }
 
@@ -73,8 +75,8 @@ impl Program for FirstTouch {
                 }
             })?;
         }
-        let ids: Vec<_> = threads.ids().collect();
         let ended = world.run(threads, stop)?;
+        let ids: Vec<_> = world.thread_ids(ended.len()).collect();
         system.check_accounting();
         let last = ended.iter().copied().max().unwrap_or_default();
         let first = ended.iter().copied().min().unwrap_or_default();

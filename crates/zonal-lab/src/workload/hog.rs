@@ -8,7 +8,8 @@
 use std::cell::RefCell;
 use std::sync::atomic::AtomicBool;
 
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use zonal::{Block, Request};
 
 use super::held::{bytes_of_blocks, with_capacity};
@@ -19,7 +20,7 @@ use crate::sim::{Join, ProgramLine, Role, RunError, SimulatedMachine, Threads, T
 use crate::system::System;
 
 /// A memory hog.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Hog {
     /// Number of threads. Each thread has its own CPU; CPUs are used from the lowest ID.
@@ -89,8 +90,8 @@ impl Program for Hog {
                 }
             })?;
         }
-        let ids: Vec<_> = threads.ids().collect();
         let ended = world.run(threads, stop)?;
+        let ids: Vec<_> = world.thread_ids(ended.len()).collect();
         system.check_accounting();
         let last = ended.iter().copied().max().unwrap_or_default();
         let mut outcome = Outcome::after(system, last);

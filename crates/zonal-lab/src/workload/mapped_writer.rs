@@ -9,7 +9,8 @@
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::AtomicBool;
 
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use zonal::NodeMask;
 
 use super::file_machine::{FILE_MIB_MAX, FileMachine, bytes_of_files, check_files};
@@ -21,7 +22,7 @@ use crate::sim::{RunError, SimulatedMachine, Time};
 use crate::system::System;
 
 /// A writer of a mapping.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MappedWriter {
     /// Size of the mapping, in GiB.

@@ -13,6 +13,7 @@ mod file_writers;
 mod first_touch;
 mod held;
 mod hog;
+mod kinds;
 mod lru_lists;
 mod mapped_writer;
 mod measured;
@@ -22,8 +23,9 @@ mod page_faults;
 mod placement;
 mod program;
 mod stream;
+mod together;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 pub use self::build::Build;
 pub use self::copies::Copies;
@@ -32,6 +34,7 @@ pub use self::fallback_list::FallbackList;
 pub use self::file_writers::FileWriters;
 pub use self::first_touch::FirstTouch;
 pub use self::hog::Hog;
+pub use self::kinds::{KeyInfo, Keys, hardware_keys, kinds};
 pub use self::mapped_writer::MappedWriter;
 pub use self::overflow::Overflow;
 pub use self::page_faults::PageFaults;
@@ -39,9 +42,10 @@ pub use self::placement::Placement;
 pub use self::program::{Program, Unfit};
 pub(crate) use self::program::{cpus, zeroing_ns};
 pub use self::stream::Stream;
+pub use self::together::{NamedProgram, Together};
 
 /// A workload as read from a file: its kind and its fields.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Workload {
     /// Processes that concurrently touch their own memory.
@@ -66,10 +70,12 @@ pub enum Workload {
     MappedWriter(MappedWriter),
     /// A process that needs more memory than its node has while the nearest nodes are full.
     Overflow(Overflow),
+    /// Several programs at the same time: a part's list of programs.
+    Together(Together),
 }
 
 impl Workload {
-    /// Names of all kinds.
+    /// Names of all kinds of programs. [`Workload::Together`] has no name.
     pub const KINDS: &[&str] = &[
         "first-touch",
         "hog",
@@ -87,6 +93,9 @@ impl Workload {
     /// Returns the unit of a metric that the program reports, or `None` if the program does not report the metric.
     #[must_use]
     pub fn unit_of(&self, metric: &str) -> Option<&'static str> {
+        if let Self::Together(together) = self {
+            return together.unit_of(metric);
+        }
         let unit = match metric {
             "throughput" if matches!(self, Self::PageFaults(_)) => "GB/s",
             "throughput" | "copy" | "scale" | "add" | "triad" => "MB/s",
@@ -113,6 +122,16 @@ impl Workload {
         Some(unit)
     }
 
+    /// Whether the program reads or writes files.
+    #[must_use]
+    pub fn uses_disk(&self) -> bool {
+        match self {
+            Self::FileWriters(_) | Self::Copies(_) | Self::MappedWriter(_) => true,
+            Self::Together(together) => together.programs.iter().any(|program| program.workload.uses_disk()),
+            _ => false,
+        }
+    }
+
     /// Returns the program.
     #[must_use]
     pub fn program(&self) -> &dyn Program {
@@ -128,6 +147,7 @@ impl Workload {
             Self::Copies(program) => program,
             Self::MappedWriter(program) => program,
             Self::Overflow(program) => program,
+            Self::Together(programs) => programs,
         }
     }
 }

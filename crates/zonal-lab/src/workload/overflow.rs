@@ -11,7 +11,8 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use zonal::units::Order;
 use zonal::{Block, Request};
 use zonal_machine::NodeModel;
@@ -25,7 +26,7 @@ use crate::sim::{Join, Role, RunError, SimulatedMachine, Threads, Time};
 use crate::system::System;
 
 /// A process that needs more memory than its node has.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Overflow {
     /// Number of nodes that take part, at least 2.

@@ -8,7 +8,8 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use zonal::Request;
 
 use super::held::{bytes_of_blocks, with_capacity};
@@ -25,7 +26,7 @@ use crate::system::System;
 pub(super) const UNMAP_BATCH: usize = 32;
 
 /// Processes that touch new pages and unmap them.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PageFaults {
     /// Number of processes. Each process has its own CPU; CPUs are used from the lowest ID.

@@ -2,7 +2,7 @@
 //!
 //! The text forms are those of `zonal run --policy`. Related files: `workload/first_touch.rs` uses placements.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use zonal::error::PolicyError;
 use zonal::units::{MAX_NODES, NodeId};
 use zonal::{Allocator, Policy};
@@ -11,8 +11,8 @@ use super::program::Unfit;
 use crate::sim::{Lab, SimulatedMachine};
 
 /// The memory policy of a program.
-#[derive(Clone, PartialEq, Eq, Default, Debug, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub enum Placement {
     /// `local`: the node of the CPU, then the nodes of its fallback list.
     #[default]
@@ -37,6 +37,21 @@ impl TryFrom<String> for Placement {
             _ => Err(format!(
                 "`{text}` is not a policy; policies look like local, preferred:1, preferred-many:3,1 and bind:0,2"
             )),
+        }
+    }
+}
+
+impl From<Placement> for String {
+    fn from(placement: Placement) -> Self {
+        let list = |nodes: &[NodeId]| {
+            let ids: Vec<Self> = nodes.iter().map(|node| node.get().to_string()).collect();
+            ids.join(",")
+        };
+        match placement {
+            Placement::Local => "local".to_owned(),
+            Placement::Preferred(node) => format!("preferred:{}", node.get()),
+            Placement::PreferredMany(nodes) => format!("preferred-many:{}", list(&nodes)),
+            Placement::Bind(nodes) => format!("bind:{}", list(&nodes)),
         }
     }
 }
@@ -101,6 +116,9 @@ mod tests {
         assert_eq!(parse("preferred:2"), Ok(Placement::Preferred(id(2))));
         assert_eq!(parse("preferred-many:3,1"), Ok(Placement::PreferredMany(vec![id(3), id(1)])));
         assert_eq!(parse("bind:0, 2"), Ok(Placement::Bind(vec![id(0), id(2)])));
+        for text in ["local", "preferred:2", "preferred-many:3,1", "bind:0,2"] {
+            assert_eq!(String::from(parse(text).unwrap()), text);
+        }
         for text in ["", "Local", "local:1", "preferred", "preferred-many:", "interleave:0", "3,1"] {
             assert!(parse(text).unwrap_err().contains("policies look like"), "{text}");
         }

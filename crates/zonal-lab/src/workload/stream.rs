@@ -8,7 +8,8 @@
 use std::cell::RefCell;
 use std::sync::atomic::AtomicBool;
 
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use zonal::units::NodeId;
 use zonal::{NodeMask, Request};
 
@@ -24,7 +25,7 @@ const KERNELS: [(&str, usize); 4] = [("copy", 2), ("scale", 2), ("add", 3), ("tr
 const ARRAYS: usize = 3;
 
 /// STREAM on selected nodes.
-#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Stream {
     /// Nodes whose CPUs each run one thread.
@@ -119,7 +120,7 @@ impl Program for Stream {
         for ((name, arrays), both) in KERNELS.iter().zip(barriers.windows(2)) {
             let bytes = (pages * arrays * mine.len()) as f64 * page_bytes;
             let took = both[1].passed() - both[0].passed();
-            outcome.metric(name, "MB/s", bytes / took.seconds() / 1e6);
+            outcome.metric(*name, "MB/s", bytes / took.seconds() / 1e6);
         }
         Ok(outcome)
     }

@@ -1,0 +1,122 @@
+//! Says in a sentence which published figures the simulation meets, and names those that it misses.
+//!
+//! Related files: `experiment/results.rs` defines when a figure is met.
+
+use super::case_values::case_text;
+use super::results::{CaseValue, MET, Results, Row, Status};
+use crate::figures;
+
+impl Results {
+    /// Returns what was met and what was missed, or `None` if no row has a published value.
+    #[must_use]
+    pub fn against_published(&self) -> Option<String> {
+        let fitted = self.met(|status| status == Status::Fitted);
+        let others = self.met(|status| status != Status::Fitted);
+        let counts = [(fitted, "used for calibration"), (others, "not used for calibration")];
+        let counts = counts.into_iter().filter(|((_, all), _)| *all > 0);
+        let counts: Vec<String> = counts.map(|((met, all), what)| format!("{met} of {all} {what}")).collect();
+        if counts.is_empty() {
+            return None;
+        }
+        let met = format!(
+            "Within {} % of published figures: {}.",
+            figures::exact(MET * 100.0),
+            counts.join(", and ")
+        );
+        let mut missed: Vec<(&str, Vec<&Row>)> = Vec::new();
+        for row in self.rows.iter().filter(|row| row.is_met() == Some(false)) {
+            let is_same = |rows: &[&Row]| {
+                rows[0].metric == row.metric
+                    && rows[0].variant == row.variant
+                    && part(rows[0]) == part(row)
+                    && rows[0].status() == row.status()
+            };
+            match missed.iter_mut().find(|(_, rows)| is_same(rows)) {
+                Some((_, rows)) => rows.push(row),
+                None => missed.push((&row.metric, vec![row])),
+            }
+        }
+        let missed: Vec<String> = missed.iter().map(|(metric, rows)| miss(metric, rows)).collect();
+        if missed.is_empty() {
+            return Some(met + " None was missed.");
+        }
+        Some(format!("{met} Missed: {}.", missed.join("; ")))
+    }
+
+    /// Returns how many published figures were met, and how many there are.
+    fn met(&self, counts: impl Fn(Status) -> bool) -> (usize, usize) {
+        let rows = self.rows.iter().filter(|row| row.status().is_some_and(&counts));
+        (rows.clone().filter(|row| row.is_met() == Some(true)).count(), rows.count())
+    }
+}
+
+fn part(row: &Row) -> Option<&str> {
+    match row.case.first() {
+        Some((_, CaseValue::Text(part))) => Some(part),
+        _ => None,
+    }
+}
+
+/// Names the missed figures of a metric, a variant and a part.
+fn miss(metric: &str, rows: &[&Row]) -> String {
+    let first = rows[0];
+    let status = match first.status() {
+        Some(Status::Fitted) => ", fitted",
+        Some(Status::Open) => ", open",
+        _ => "",
+    };
+    let (variant, number) = (&first.variant, figures::number);
+    if let [row] = rows {
+        let case = case_text(&row.case);
+        let case = if case.is_empty() { case } else { format!(", {case}") };
+        let published = number(row.published.unwrap_or_default());
+        return format!(
+            "{metric} of {variant}{case} ({} instead of {published} {}{status})",
+            number(row.predicted),
+            row.unit
+        );
+    }
+    let errors = rows.iter().filter_map(|row| row.error_pct());
+    let worst = errors.max_by(|a, b| a.abs().total_cmp(&b.abs()));
+    let worst = worst.map_or_else(String::new, |worst| format!("up to {} %", figures::deviation(worst)));
+    let part = part(first).map_or_else(String::new, |part| format!(", {part}"));
+    format!("{metric} of {variant}{part} in {} cases ({worst}{status})", rows.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_that_are_missed_are_named() {
+        let row = |variant: &str, cpus: f64, predicted: f64, published: f64| Row {
+            case: vec![("cpus".to_owned(), CaseValue::Number(cpus))],
+            variant: variant.to_owned(),
+            metric: "wall".to_owned(),
+            unit: "s".to_owned(),
+            predicted,
+            published: Some(published),
+            calibrated_on: variant == "old",
+            open: variant == "new" && cpus == 4.0,
+            ..Row::default()
+        };
+        let mut results = Results::default();
+        assert_eq!(results.against_published(), None);
+        results.rows = vec![row("old", 1.0, 1.14, 1.0), row("new", 1.0, 1.0, 1.0)];
+        let expected = "Within 15 % of published figures: 1 of 1 used for calibration, and 1 of 1 not used for \
+                        calibration. None was missed.";
+        assert_eq!(results.against_published().as_deref(), Some(expected));
+        results.rows.extend([
+            row("new", 2.0, 1.5, 1.0),
+            row("new", 3.0, 2.0, 1.0),
+            row("new", 4.0, 2.0, 1.0),
+        ]);
+        let expected = "1 of 4 not used for calibration. Missed: wall of new in 2 cases (up to +100 %); wall of new, \
+                        cpus = 4 (2 instead of 1 s, open).";
+        let text = results.against_published().unwrap();
+        assert!(text.ends_with(expected), "{text}");
+        // A published zero is met only by a zero.
+        results.rows = vec![row("new", 1.0, 0.0, 0.0), row("new", 2.0, 0.1, 0.0)];
+        assert!(results.against_published().unwrap().contains("1 of 2 not used for calibration"));
+    }
+}
