@@ -94,7 +94,7 @@ fn runs_write_what_they_print_and_are_reproducible() {
     let run = |jobs: &str, out: &str| {
         let out = directory.path().join(out);
         let out = out.to_str().unwrap();
-        let output = zonal(&["run", &small(), "--out", out, "--jobs", jobs, "--seed", "3", "--json"]);
+        let output = zonal(&["run", &small(), "--out", out, "--jobs", jobs, "--seed", "3", "--json", "--no-spread"]);
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
         let file = std::fs::read(Path::new(out).join("small/result.json")).unwrap();
         let (printed, mut written): (Value, Value) =
@@ -123,16 +123,16 @@ fn runs_write_what_they_print_and_are_reproducible() {
 fn table_compares_predictions_with_published_figures() {
     let directory = tempfile::tempdir().unwrap();
     let out = directory.path().to_str().unwrap();
-    let output = zonal(&["run", &small(), "--out", out, "--variant", "before", "--case", "cpus=1,8"]);
+    let output = zonal(&["run", &small(), "--out", out, "--variant", "before", "--case", "cpus=1,8", "--no-spread"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(
         text.starts_with("small: A small machine\nmade up\nmachine small; seed 1; 4 of 4 runs completed\n"),
         "{text}"
     );
-    let header = text.lines().find(|line| line.contains("figure")).unwrap();
+    let header = text.lines().find(|line| line.contains("  figure  ")).unwrap();
     let words: Vec<&str> = header.split_whitespace().collect();
     let expected =
-        ["workload", "cpus", "config.node_reclaim", "figure", "unit", "before", "published", "error"];
+        ["workload", "cpus", "config.node_reclaim", "figure", "unit", "before", "published", "error", "as"];
     assert_eq!(words, expected);
     let rows = |figure: &str| text.lines().filter(|line| line.contains(figure)).count();
     assert_eq!((rows(" wall  "), rows(" min_wall ")), (4, 4), "{text}");
@@ -217,6 +217,130 @@ fn the_example_file_runs() {
     assert_eq!(printed[0]["experiment"], "example");
     let rows = printed[0]["rows"].as_array().unwrap();
     assert_eq!(rows.iter().filter(|row| row["metric"] == "wall").count(), 2);
+}
+
+/// An experiment as a new user would write it: two programs on a machine with 4 nodes of 16 CPUs, with the costs of a
+/// server, and two ways of adjusting pagesets. Its answer survives seeds and costs, or says that nothing differs.
+#[test]
+fn an_experiment_of_a_new_user_ends_in_a_sentence_that_lasts() {
+    let own = r#"
+name = "mine"
+title = "Pagesets for a web server and a database on one machine"
+[question]
+text = "Do tuned pagesets make them faster?"
+[[part]]
+machine = "quad-10-12-32"
+[[part.program]]
+name = "web"
+on_cpus = "0-7,16-23,32-39,48-55"
+kind = "exchange"
+pairs = 16
+burst = 8
+send_ns = 3000.0
+receive_ns = 3000.0
+wake_ns = 20000.0
+moves_pct = 1.0
+seconds = 0.012
+warm_up = 0.004
+[[part.program]]
+name = "database"
+on_cpus = "8-15,24-31,40-47,56-63"
+kind = "page-faults"
+processes = 32
+mib_each = 1.0
+seconds = 0.012
+warm_up = 0.004
+fault_ns = 1500.0
+unmap_ns = 450.0
+lru_batch = 15
+lru_ns = 20.0
+[[variant]]
+name = "fixed"
+role = "baseline"
+config.tuning = "fixed"
+[[variant]]
+name = "ours"
+role = "ours"
+config.tuning = "depth"
+"#;
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("mine.toml");
+    std::fs::write(&file, own).unwrap();
+    let out = directory.path().to_str().unwrap();
+    let output = zonal(&["run", file.to_str().unwrap(), "--out", out, "--spread"]);
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let first = text.split("\n\n").next().unwrap().replace('\n', " ");
+    assert!(first.contains("Do tuned pagesets make them faster? "), "{text}");
+    let document = std::fs::read(directory.path().join("mine/result.json")).unwrap();
+    let document: Value = serde_json::from_slice(&document).unwrap();
+    let answer = &document["answer"];
+    assert!(first.contains(answer["text"].as_str().unwrap().split(": ").next().unwrap()), "{first} {answer}");
+    assert_eq!(
+        (&answer["survives"], answer["flips"].as_array().unwrap().len()),
+        (&true.into(), 0),
+        "{answer}"
+    );
+    assert!(first.contains("The answer is the same with 5 seeds and "), "{first}");
+    for program in ["web", "database"] {
+        let name = format!("{program}.throughput");
+        let rows = document["rows"].as_array().unwrap();
+        let row = rows.iter().find(|row| row["metric"] == *name && row["variant"] == "ours").unwrap();
+        assert!(
+            row["predicted"].as_f64().unwrap() > 0.0 && row["spread"][0].as_f64().unwrap() > 0.0,
+            "{row}"
+        );
+    }
+    for cost in ["hardware.transfer_ns", "hardware.hit_ns", "workload.send_ns", "workload.fault_ns"] {
+        assert!(text.contains(&format!("{cost} −20 %")) && text.contains(&format!("{cost} +20 %")), "{text}");
+    }
+}
+
+#[test]
+fn files_of_ones_own_have_a_spread_unless_it_takes_long() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().to_str().unwrap();
+    let run = |more: &[&str]| {
+        let output = zonal(&[&["run", &small(), "--case", "case=one", "--out", out], more].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        (String::from_utf8(output.stdout.clone()).unwrap(), stderr(&output))
+    };
+    assert!(run(&[]).0.contains("seed 5"));
+    assert!(!run(&["--no-spread"]).0.contains("seed 5"));
+    let output = zonal(&["run", &small(), "--spread", "--no-spread"]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+}
+
+#[test]
+fn shown_experiments_are_files_to_run() {
+    let text = String::from_utf8(zonal(&["show", "fallback-order-2021"]).stdout).unwrap();
+    assert!(text.contains("\n# hardware.memory_ns = 90\n"), "{text}");
+    assert!(
+        text.contains("\n# config.node_load = assign assign, remaining remaining, accumulate accumulate\n")
+    );
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("mine.toml");
+    std::fs::write(&file, text).unwrap();
+    let (file, out) = (file.to_str().unwrap(), directory.path().to_str().unwrap());
+    let output = zonal(&["run", file, "--case", "workload=order", "--out", out, "--no-spread"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let again = String::from_utf8(zonal(&["show", file]).stdout).unwrap();
+    assert!(again.contains("# hardware.memory_ns = 90"), "{again}");
+    for (wrong, reason) in [("all", "show one by its name"), ("nosuch", "there is no experiment")] {
+        let output = zonal(&["show", wrong]);
+        assert!(output.status.code() == Some(2) && stderr(&output).contains(reason), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn each_kind_of_workload_has_an_example() {
+    for kind in ["exchange", "programs"] {
+        let text = String::from_utf8(zonal(&["example", kind]).stdout).unwrap();
+        assert!(text.contains("kind = \"exchange\"") && text.contains("moves_pct = 1.0"), "{text}");
+    }
+    let output = zonal(&["example", "paint"]);
+    let errors = stderr(&output);
+    assert!(output.status.code() == Some(2) && errors.contains("exchange"), "{errors}");
 }
 
 /// Runs `zonal lab run` within resource limits that the shell sets.

@@ -32,6 +32,7 @@ pub(super) fn render(plan: &Plan, results: &Results, files: &[PathBuf], width: W
     text.push('\n');
     text.push_str(&table(results, width));
     text.push('\n');
+    text += &effects(results, width);
     text += &costs(results, width);
     text += &trials(results, width);
     let calibrated = |row: &&Row| row.calibrated_on;
@@ -63,6 +64,31 @@ fn first_paragraph(results: &Results) -> String {
     let sentences: Vec<String> =
         [question, answer, results.against_published()].into_iter().flatten().collect();
     sentences.join(" ")
+}
+
+/// Returns the table of published changes against the baseline, with the simulated ones.
+fn effects(results: &Results, width: Width) -> String {
+    let effects = results.effects();
+    if effects.is_empty() {
+        return String::new();
+    }
+    let titles = [
+        ("change against the baseline", Text),
+        ("variant", Text),
+        ("published", Numbers),
+        ("simulated", Numbers),
+        ("as", Text),
+    ];
+    let mut grid = Grid::new(2, titles.map(|(title, content)| (title.to_owned(), content)));
+    for row in effects {
+        let case = case_text(&row.case);
+        let figure = if case.is_empty() { row.metric.clone() } else { format!("{}, {case}", row.metric) };
+        let numbers = [row.published_change_pct(), row.change_pct()].map(|change| cell(change, percent));
+        let status = row.status().map_or("-", Status::name).to_owned();
+        let cells = [figure, row.variant.clone()].into_iter().chain(numbers).chain([status]);
+        grid.row(cells.map(|cell| Escaped(cell).to_string()));
+    }
+    grid.render("  ", width) + "\n"
 }
 
 /// Returns what differs between variants as a table, and the other hardware costs as a paragraph for each part.
@@ -219,7 +245,10 @@ impl<'r> Shown<'r> {
         let mut cells = vec![cell(row.map(|row| row.predicted), figure)];
         if self.spread {
             let spread = row.and_then(Row::spread);
-            let text = |(least, most)| format!("{} to {}", figure(least), figure(most));
+            let text = |(least, most)| match (figure(least), figure(most)) {
+                (least, most) if least == most => least,
+                (least, most) => format!("{least} to {most}"),
+            };
             cells.push(spread.map_or_else(|| "-".to_owned(), text));
         }
         if self.change {

@@ -12,7 +12,7 @@ use super::results::{CaseValue, Question, Results, Row, Trial};
 use crate::figures;
 
 /// Metrics that answer a question if it names none, the best one first.
-const PREFERRED: [&str; 10] = [
+const PREFERRED: [&str; 9] = [
     "wall",
     "real",
     "build_time",
@@ -22,7 +22,6 @@ const PREFERRED: [&str; 10] = [
     "written_mib_s",
     "files_per_s_mean",
     "alloc",
-    "node",
 ];
 
 /// Units of metrics of which less is better.
@@ -106,6 +105,15 @@ impl Results {
             self::verdict(&self.changes(rows), self.margin()) != verdict
         };
         self.trials.iter().filter(is_other).map(|trial| trial.what.clone()).collect()
+    }
+
+    /// Returns the rows whose published change against the baseline is known, of the figures that answer the question.
+    #[must_use]
+    pub fn effects(&self) -> Vec<&Row> {
+        let treated = self.variants.iter().flat_map(|variant| {
+            self.changes(self.rows.iter().filter(move |row| row.variant == variant.name))
+        });
+        treated.map(|(row, _)| row).filter(|row| row.published_change_pct().is_some()).collect()
     }
 
     /// Describes the compared variant's changes in a trial.
@@ -235,13 +243,9 @@ fn clause(changes: &[Change<'_>], margin: f64) -> String {
         let there: Vec<&Change<'_>> = changes.iter().filter(|(_, change)| sign * change > margin).collect();
         let most = there.iter().max_by(|a, b| a.1.abs().total_cmp(&b.1.abs()))?;
         let sizes: Vec<f64> = there.iter().map(|(_, change)| change.abs()).collect();
-        let cases = if there.len() == changes.len() && changes.len() == 1 {
-            String::new()
-        } else {
-            format!(" in {} of {} cases", there.len(), changes.len())
-        };
         let which = if gain(most) > 0.0 { "better" } else { "worse" };
-        Some(format!("{} % {word} ({which}){cases}{}", unsigned(&sizes), most_text(most.0, changes.len())))
+        let place = place(most.0, there.len(), changes.len());
+        Some(format!("{} % {word} ({which}){place}", unsigned(&sizes)))
     });
     let mut texts: Vec<String> = directions.collect();
     let same = changes.iter().filter(|(_, change)| change.abs() <= margin).count();
@@ -250,19 +254,21 @@ fn clause(changes: &[Change<'_>], margin: f64) -> String {
         return format!("{metric} differs by no more than {} %{cases}", figures::exact(margin));
     }
     if same > 0 {
-        texts.push(format!("within {} % in {same}", figures::exact(margin)));
+        let cases = if same == 1 { "case" } else { "cases" };
+        texts.push(format!("and within {} % in {same} {cases}", figures::exact(margin)));
     }
     format!("{metric} {}", texts.join(", "))
 }
 
-/// Describes the case with the largest change.
-fn most_text(row: &Row, cases: usize) -> String {
+/// Describes where `there` of all cases have a change, of which `row` has the largest.
+fn place(row: &Row, there: usize, all: usize) -> String {
     let after = row.at_baseline_costs.unwrap_or(row.predicted);
     let before = row.baseline.unwrap_or_default();
     let values = format!("{} instead of {} {}", figures::number(after), figures::number(before), row.unit);
-    match case_text(&row.case) {
-        case if case.is_empty() || cases == 1 => format!(", {values}"),
-        case => format!(", most with {case} ({values})"),
+    match (case_text(&row.case), there) {
+        (case, _) if case.is_empty() || all == 1 => format!(", {values}"),
+        (case, 1) => format!(" with {case} ({values})"),
+        (case, _) => format!(" in {there} of {all} cases, most with {case} ({values})"),
     }
 }
 
@@ -328,7 +334,7 @@ mod tests {
     fn a_difference_has_a_range_and_its_largest_case() {
         let results = results(&[(1.0, 0.9, None), (2.0, 1.0, None), (3.0, 2.99, None)]);
         let expected = "new is better than old: wall 10 to 50 % lower (better) in 2 of 3 cases, most with cpus = 1 \
-                        (1 instead of 2 s), within 2 % in 1.";
+                        (1 instead of 2 s), and within 2 % in 1 case.";
         assert_eq!(answer(&results), expected);
     }
 

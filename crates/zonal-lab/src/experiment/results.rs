@@ -121,17 +121,18 @@ impl Row {
         self.published.map(|published| (self.predicted - published).abs() <= MET * published.abs())
     }
 
-    /// Returns the change against the baseline, in percent of the baseline's value.
+    /// Returns the change against the baseline, in percent of the baseline's value. Ids have none.
     #[must_use]
     pub fn change_pct(&self) -> Option<f64> {
-        change_pct(self.predicted, self.baseline?)
+        change_pct(self.predicted, self.baseline?).filter(|_| self.unit != "id")
     }
 
     /// Returns the part of [`Row::change_pct`] that remains with the baseline's hardware costs: what the allocator
     /// itself changes.
     #[must_use]
     pub fn allocator_change_pct(&self) -> Option<f64> {
-        change_pct(self.at_baseline_costs.unwrap_or(self.predicted), self.baseline?)
+        let value = self.at_baseline_costs.unwrap_or(self.predicted);
+        change_pct(value, self.baseline?).filter(|_| self.unit != "id")
     }
 
     /// Returns the published change against the baseline, in percent of the baseline's value.

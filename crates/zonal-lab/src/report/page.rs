@@ -84,6 +84,10 @@ fn figures(results: &Results) -> Vec<Block<'static>> {
         true => Block::Text("None.".to_owned()),
         false => Block::Note(table::note()),
     });
+    let effects = results.effects();
+    if !effects.is_empty() {
+        blocks.insert(0, Block::Table(table::effects(&effects)));
+    }
     if !results.variants.is_empty() {
         blocks.push(Block::Table(table::variants(results)));
     }

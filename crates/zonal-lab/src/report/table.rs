@@ -12,7 +12,7 @@ use super::figures::{self, NO_FIGURE};
 use super::lead;
 use super::parts::{self, Part, Variant};
 use crate::experiment::keys::figure_key;
-use crate::experiment::results::{OpenFigures, Parameter, Results, Role, Row};
+use crate::experiment::results::{OpenFigures, Parameter, Results, Role, Row, Status};
 
 /// Upper limits of the absolute error, in percent, and the colour of each range.
 const ERRORS: [(f64, Tone); 3] = [(5.0, Tone::Near), (15.0, Tone::Fair), (50.0, Tone::Off)];
@@ -102,7 +102,10 @@ fn cells(row: Option<&Row>, shown: Shown<'_>) -> Vec<Cell> {
     let mut cells = vec![Cell::from(number(row.map(|row| row.predicted)))];
     if shown.spread {
         let spread = row.and_then(Row::spread);
-        let text = |(least, most)| format!("{} to {}", figures::number(least), figures::number(most));
+        let text = |(least, most)| match (figures::number(least), figures::number(most)) {
+            (least, most) if least == most => least,
+            (least, most) => format!("{least} to {most}"),
+        };
         cells.push(spread.map_or(NO_FIGURE.to_owned(), text).into());
     }
     if shown.change {
@@ -116,7 +119,7 @@ fn cells(row: Option<&Row>, shown: Shown<'_>) -> Vec<Cell> {
         let error = row.and_then(Row::error_pct).filter(|error| error.is_finite());
         let text = error.map_or(NO_FIGURE.to_owned(), figures::deviation);
         cells.push(Cell { tone: error.map_or(Tone::Plain, tone), ..text.into() });
-        cells.push(row.and_then(Row::status).map_or(NO_FIGURE, |status| status.name()).into());
+        cells.push(row.and_then(Row::status).map_or(NO_FIGURE, Status::name).into());
     }
     cells
 }
@@ -220,6 +223,30 @@ pub(super) fn effective(results: &Results, differing: bool) -> Table {
             false => "Hardware costs of all variants, whether or not the experiment sets them".into(),
         },
         columns,
+        rows: rows.map(|row| vec![row]).collect(),
+    }
+}
+
+/// Returns the table of published changes against the baseline, with the simulated ones.
+pub(super) fn effects(effects: &[&Row]) -> Table {
+    let columns = [
+        (Kind::Head, "case"),
+        (Kind::Head, "figure"),
+        (Kind::Head, "variant"),
+        (Kind::Number, "published %"),
+        (Kind::Number, "simulated %"),
+        (Kind::Text, "as"),
+    ];
+    let rows = effects.iter().map(|row| {
+        let percent = |value: Option<f64>| value.map_or(NO_FIGURE.to_owned(), figures::deviation);
+        let texts = [parts::label(&row.case, None), row.metric.clone(), row.variant.clone()];
+        let numbers = [row.published_change_pct(), row.change_pct()].map(percent);
+        let status = row.status().map_or(NO_FIGURE, Status::name).to_owned();
+        texts.into_iter().chain(numbers).chain([status]).map(Cell::from).collect()
+    });
+    Table {
+        caption: "Published and simulated changes against the baseline".into(),
+        columns: columns.map(|(kind, title)| Column::new(kind, title)).into(),
         rows: rows.map(|row| vec![row]).collect(),
     }
 }
