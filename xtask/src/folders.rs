@@ -118,7 +118,13 @@ const LAYERS: [Layers; 19] = [
             "replay",
             "what_if",
         ],
-        circles: &[Circle { files: &["report/mod.rs", "report/page.rs"], why: "a report and its page" }],
+        circles: &[
+            Circle { files: &["report/mod.rs", "report/page.rs"], why: "a report and its page" },
+            Circle {
+                files: &["workload/mod.rs", "workload/together.rs"],
+                why: "the kinds of workloads, one of which is a list of workloads",
+            },
+        ],
         by_file: true,
     },
     Layers {

@@ -94,7 +94,8 @@ fn runs_write_what_they_print_and_are_reproducible() {
     let run = |jobs: &str, out: &str| {
         let out = directory.path().join(out);
         let out = out.to_str().unwrap();
-        let output = zonal(&["run", &small(), "--out", out, "--jobs", jobs, "--seed", "3", "--json", "--no-spread"]);
+        let output =
+            zonal(&["run", &small(), "--out", out, "--jobs", jobs, "--seed", "3", "--json", "--no-spread"]);
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
         let file = std::fs::read(Path::new(out).join("small/result.json")).unwrap();
         let (printed, mut written): (Value, Value) =
@@ -123,7 +124,8 @@ fn runs_write_what_they_print_and_are_reproducible() {
 fn table_compares_predictions_with_published_figures() {
     let directory = tempfile::tempdir().unwrap();
     let out = directory.path().to_str().unwrap();
-    let output = zonal(&["run", &small(), "--out", out, "--variant", "before", "--case", "cpus=1,8", "--no-spread"]);
+    let output =
+        zonal(&["run", &small(), "--out", out, "--variant", "before", "--case", "cpus=1,8", "--no-spread"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(
         text.starts_with("small: A small machine\nmade up\nmachine small; seed 1; 4 of 4 runs completed\n"),
@@ -219,11 +221,8 @@ fn the_example_file_runs() {
     assert_eq!(rows.iter().filter(|row| row["metric"] == "wall").count(), 2);
 }
 
-/// An experiment as a new user would write it: two programs on a machine with 4 nodes of 16 CPUs, with the costs of a
-/// server, and two ways of adjusting pagesets. Its answer survives seeds and costs, or says that nothing differs.
-#[test]
-fn an_experiment_of_a_new_user_ends_in_a_sentence_that_lasts() {
-    let own = r#"
+/// An experiment as a new user would write it.
+const NEW_USER: &str = r#"
 name = "mine"
 title = "Pagesets for a web server and a database on one machine"
 [question]
@@ -263,9 +262,14 @@ name = "ours"
 role = "ours"
 config.tuning = "depth"
 "#;
+
+/// Runs an experiment of a new user: two programs on a machine with 4 nodes of 16 CPUs, with the costs of a
+/// server, and two ways of adjusting pagesets. Its answer survives seeds and costs, or says that nothing differs.
+#[test]
+fn an_experiment_of_a_new_user_ends_in_a_sentence_that_lasts() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("mine.toml");
-    std::fs::write(&file, own).unwrap();
+    std::fs::write(&file, NEW_USER).unwrap();
     let out = directory.path().to_str().unwrap();
     let output = zonal(&["run", file.to_str().unwrap(), "--out", out, "--spread"]);
     let text = String::from_utf8(output.stdout.clone()).unwrap();

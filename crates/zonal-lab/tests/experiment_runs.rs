@@ -268,7 +268,7 @@ fn every_cost_and_setting_that_differs_is_in_the_results() {
 
 /// A cost that only one variant has is an input of the experiment and no gain of the allocator.
 #[test]
-fn a_difference_in_costs_is_told_apart_from_the_allocator() {
+fn a_difference_in_costs_is_separated_from_the_allocator() {
     let cheaper = ("[variant.hardware]\nlist_work_ns = 0.0", "[variant.hardware]\ncpu_gb_s = 4.0");
     let results = run_all(&small_with(cheaper, ("", "")), &options(1, 2));
     let rows = results.rows.iter().filter(|row| row.variant == "after" && row.metric == "wall");

@@ -2,6 +2,7 @@
 
 mod captured_states;
 mod experiment_files;
+mod experiment_questions;
 mod experiment_runs;
 mod figure_bounds;
 mod hostile_files;

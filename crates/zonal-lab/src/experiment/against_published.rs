@@ -6,6 +6,9 @@ use super::case_values::case_text;
 use super::results::{CaseValue, MET, Results, Row, Status};
 use crate::figures;
 
+/// Largest factor between a published and a simulated change that counts as met.
+const EFFECT_MET: f64 = 1.5;
+
 impl Results {
     /// Returns what was met and what was missed, or `None` if no row has a published value.
     #[must_use]
@@ -37,10 +40,49 @@ impl Results {
             }
         }
         let missed: Vec<String> = missed.iter().map(|(metric, rows)| miss(metric, rows)).collect();
-        if missed.is_empty() {
-            return Some(met + " None was missed.");
+        let missed = if missed.is_empty() {
+            "None was missed.".to_owned()
+        } else {
+            format!("Missed: {}.", missed.join("; "))
+        };
+        let sentences = [Some(met), Some(missed), self.effects_text()];
+        Some(sentences.into_iter().flatten().collect::<Vec<_>>().join(" "))
+    }
+
+    /// Returns which published changes against the baseline are simulated. A figure within [`MET`] of its published value
+    /// can still miss a change that is small.
+    fn effects_text(&self) -> Option<String> {
+        let margin = self.margin();
+        let changes = |row: &&Row| Some((row.published_change_pct()?, row.change_pct()?));
+        let is_met = |(published, simulated): (f64, f64)| {
+            let ratio = simulated / published;
+            (simulated - published).abs() <= margin || (1.0 / EFFECT_MET..=EFFECT_MET).contains(&ratio)
+        };
+        let effects = self.effects();
+        let (met, missed): (Vec<&Row>, Vec<&Row>) =
+            effects.iter().partition(|row| changes(row).is_some_and(is_met));
+        if effects.is_empty() {
+            return None;
         }
-        Some(format!("{met} Missed: {}.", missed.join("; ")))
+        let text = format!(
+            "Of {} published changes against the baseline, {} are simulated in direction and within a factor of {EFFECT_MET}",
+            effects.len(),
+            met.len()
+        );
+        let percent = |value: f64| figures::deviation(value);
+        let miss = |row: &&Row| {
+            let (published, simulated) = changes(row)?;
+            let case = case_text(&row.case);
+            let case = if case.is_empty() { case } else { format!(", {case}") };
+            let (metric, variant) = (&row.metric, &row.variant);
+            Some(format!(
+                "{metric} of {variant}{case} ({} instead of {} %)",
+                percent(simulated),
+                percent(published)
+            ))
+        };
+        let missed: Vec<String> = missed.iter().filter_map(miss).collect();
+        Some(if missed.is_empty() { text + "." } else { format!("{text}; not so: {}.", missed.join("; ")) })
     }
 
     /// Returns how many published figures were met, and how many there are.
@@ -85,7 +127,12 @@ fn miss(metric: &str, rows: &[&Row]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::results::{Role, VariantInfo};
     use super::*;
+
+    fn info() -> VariantInfo {
+        VariantInfo { name: String::new(), role: Role::Ours, about: String::new() }
+    }
 
     #[test]
     fn figures_that_are_missed_are_named() {
@@ -115,6 +162,28 @@ mod tests {
                         cpus = 4 (2 instead of 1 s, open).";
         let text = results.against_published().unwrap();
         assert!(text.ends_with(expected), "{text}");
+        // A figure can be met although its change is not.
+        let wall = |predicted| Row {
+            baseline: Some(1.0),
+            published_baseline: Some(1.0),
+            ..row("new", 1.0, predicted, 0.9)
+        };
+        results.variants = ["old", "new"].map(|name| VariantInfo { name: name.to_owned(), ..info() }).into();
+        results.rows = vec![wall(0.99)];
+        let text = results.against_published().unwrap();
+        assert!(
+            text.contains("None was missed. Of 1 published changes against the baseline, 0 are simulated"),
+            "{text}"
+        );
+        assert!(text.ends_with("not so: wall of new, cpus = 1 (−1.0 instead of −10 %)."), "{text}");
+        results.rows = vec![wall(0.92)];
+        assert!(
+            results
+                .against_published()
+                .unwrap()
+                .ends_with("1 are simulated in direction and within a factor of 1.5.")
+        );
+        results.variants.clear();
         // A published zero is met only by a zero.
         results.rows = vec![row("new", 1.0, 0.0, 0.0), row("new", 2.0, 0.1, 0.0)];
         assert!(results.against_published().unwrap().contains("1 of 2 not used for calibration"));

@@ -171,7 +171,7 @@ fn mark(
     open: &WrittenOpen,
     published: &mut Published,
 ) -> Result<OpenFigures, FileError> {
-    let variant = open.variant.as_ref().map(|variant| variant.get_ref());
+    let variant = open.variant.as_ref().map(toml::Spanned::get_ref);
     let none = CaseFilter::default();
     let cases = match &open.only {
         Some(only) => {

@@ -184,7 +184,8 @@ impl World {
     ) -> Result<(), RunError> {
         let (left, mut last) = (&self.programs.left, Time::ZERO);
         while left.get() > 0 {
-            let Some((now, event)) = self.programs.passed_on.take().or_else(|| self.next_event()) else {
+            let passed_on = self.programs.passed_on.take().map(|(time, id)| (time, Event::Thread(id)));
+            let Some((now, event)) = passed_on.or_else(|| self.next_event()) else {
                 let waits = |(at, thread): (usize, &Thread<'_>)| {
                     (thread.role == Role::Foreground && ended[at] == Time::NEVER).then_some(at)
                 };
@@ -204,7 +205,7 @@ impl World {
                 Event::Thread(id) => {
                     let at = id.0.wrapping_sub(first) as usize;
                     let Some(thread) = threads.get_mut(at) else {
-                        self.programs.passed_on.set(Some((now, event)));
+                        self.programs.passed_on.set(Some((now, id)));
                         fiber::suspend(); // until it is this program's turn again
                         continue;
                     };

@@ -7,8 +7,8 @@
 
 use std::cell::Cell;
 
+use super::thread_id::ThreadId;
 use super::time::Time;
-use super::world::Event;
 
 /// The state that programs of one machine share.
 #[derive(Default)]
@@ -19,8 +19,8 @@ pub(crate) struct Programs {
     pub(super) first: Cell<u32>,
     /// Number of foreground threads of all programs that have not ended.
     pub(super) left: Cell<usize>,
-    /// An event that its program has not handled yet.
-    pub(super) passed_on: Cell<Option<(Time, Event)>>,
+    /// A thread that its program has not resumed yet, and the time at which it resumes.
+    pub(super) passed_on: Cell<Option<(Time, ThreadId)>>,
 }
 
 impl Programs {

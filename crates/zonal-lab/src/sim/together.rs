@@ -2,11 +2,9 @@
 //!
 //! Related files: `sim/programs.rs` describes how programs share the machine.
 
-use std::cell::Cell;
-
 use super::engine::RunError;
 use super::fiber::{Fiber, Progress};
-use super::world::{Event, World};
+use super::world::World;
 
 impl World {
     /// Runs programs at the same time. Each of them adds its threads with [`World::run`], once, which returns to the
@@ -42,24 +40,22 @@ impl World {
             ends.push(self.threads());
         }
         let entered = self.enter();
-        let turn = Cell::new(0);
+        let mut turn = 0;
         while self.programs.left.get() > 0 {
             self.set_charging(true);
-            if fibers[turn.get()].resume() == Progress::Ended {
+            if fibers[turn].resume() == Progress::Ended {
                 return Ok(());
             }
-            if let Some((time, event)) = self.programs.passed_on.take() {
-                if let Event::Thread(id) = event {
-                    turn.set(ends.partition_point(|&end| end <= id.index()));
-                }
-                self.programs.passed_on.set(Some((time, event)));
+            if let Some((time, id)) = self.programs.passed_on.take() {
+                turn = ends.partition_point(|&end| end <= id.index());
+                self.programs.passed_on.set(Some((time, id)));
             }
         }
         drop(entered);
         // The first round drops the threads of each program that still schedules them, the second one lets the programs
         // measure.
         for (at, fiber) in fibers.iter_mut().enumerate() {
-            if at != turn.get() {
+            if at != turn {
                 fiber.resume();
             }
         }
