@@ -266,7 +266,7 @@ fn every_cost_and_setting_that_differs_is_in_the_results() {
     assert!(answer.contains("In no run did the zonelist cache act: it found no zone full."), "{answer}");
 }
 
-/// A cost that only one variant has is an input of the experiment and no gain of the allocator.
+/// A cost that only one variant has is an input, and no gain of the allocator.
 #[test]
 fn a_difference_in_costs_is_separated_from_the_allocator() {
     let cheaper = ("[variant.hardware]\nlist_work_ns = 0.0", "[variant.hardware]\ncpu_gb_s = 4.0");

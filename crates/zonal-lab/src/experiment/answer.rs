@@ -24,7 +24,7 @@ const PREFERRED: [&str; 9] = [
     "alloc",
 ];
 
-/// Units of metrics of which less is better.
+/// Units whose smaller values are better.
 const LESS_IS_BETTER: [&str; 7] = ["s", "ms", "us", "ns/page", "% of cycles", "pages", "KiB"];
 
 /// The answer to an experiment's question.
@@ -127,7 +127,7 @@ impl Results {
         changes.iter().map(text).collect::<Vec<_>>().join(", ")
     }
 
-    /// Describes the part of the changes that comes from hardware costs of the variant's own.
+    /// Describes how much the variant's own hardware costs add to the changes.
     fn assumed(&self, metrics: &[(&str, Vec<Change<'_>>)]) -> String {
         let own = metrics.iter().filter_map(|(metric, changes)| {
             let with_own = changes.iter().filter(|(row, _)| row.at_baseline_costs.is_some());

@@ -11,7 +11,7 @@ use super::results::{Results, Role, Row, RunResult, Trial, baseline, compared};
 use super::trials::{Change, Spread};
 use crate::outcome::{Metric, Outcome};
 
-/// Builds the results of a plan from the outcomes of its runs and then of the runs with `changes`. A run without an
+/// Builds a plan's results from the outcomes: first its runs, then those with `changes`. A run without an
 /// outcome was not completed.
 pub(super) fn collect(plan: &Plan, seed: u64, outcomes: Vec<Option<Outcome>>, changes: &[Change]) -> Results {
     let missing = outcomes.iter().filter(|outcome| outcome.is_none()).count();
@@ -126,7 +126,7 @@ impl Known<'_> {
         all.filter(|(_, spread)| matches!(spread, Spread::Seed(_))).map(|(at, _)| at)
     }
 
-    /// Returns the trials of the spread, with the rows of the runs that each of them changes.
+    /// Returns the trials of the spread, with the rows that each of them changes.
     fn trials(&self) -> Vec<Trial> {
         let Some(compared) = compared(&self.plan.variants, &self.plan.question) else { return Vec::new() };
         let runs = &self.plan.runs;

@@ -10,7 +10,7 @@ use super::plan::{Plan, Run};
 use super::results::{CaseValue, Effective};
 use crate::sim::Hardware;
 
-/// Name of a value and its text in each run of a part: by case, then by variant.
+/// A value's name, and its text in each run: by case, then by variant.
 type Texts = (String, Vec<Vec<String>>);
 
 impl Plan {

@@ -156,7 +156,7 @@ pub(super) fn settings<'t>(document: Document<'t>, table: Table<'t>) -> Result<V
                 let key = Spanned::new(key.span(), field.to_owned().into());
                 found.extend(Group::named(prefix).map(|group| Setting { group, key, value }));
             }
-            // The fields of one of several programs: `web.pairs`.
+            // A program's field, if there are several programs: `web.pairs`.
             (None, None) if matches!(value.get_ref(), DeValue::Table(_)) => {
                 for (field, value) in table_of(document, &name, value)?.into_inner() {
                     let key = Spanned::new(field.span(), format!("{name}.{}", field.get_ref()).into());

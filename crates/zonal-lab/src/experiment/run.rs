@@ -191,7 +191,7 @@ struct Jobs {
     runs: Vec<Run>,
     /// Seeds, by index of the run.
     seeds: Vec<u64>,
-    /// The changes of the runs after those of the plan.
+    /// Changes, by index of the run after the plan's.
     changes: Vec<Change>,
 }
 

@@ -159,7 +159,7 @@ impl World {
             programs.left.set(foreground);
         }
         let _entered = (!programs.is_several()).then(|| self.enter());
-        // If a thread panics, the destructors of the others run with the accesses free of charge.
+        // If a thread panics, the other threads' destructors are not charged.
         let charged = Charged::new(self);
         let result = self.run_events(first, &mut threads, &mut ended, stop);
         self.forget_events();

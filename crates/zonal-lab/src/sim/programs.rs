@@ -15,9 +15,9 @@ use super::time::Time;
 pub(crate) struct Programs {
     /// Whether several programs run at the same time.
     pub(super) several: Cell<bool>,
-    /// Index of the first thread of the program that runs or ran last.
+    /// Index of the first thread that the current or latest program added.
     pub(super) first: Cell<u32>,
-    /// Number of foreground threads of all programs that have not ended.
+    /// Number of foreground threads that have not ended, in all programs.
     pub(super) left: Cell<usize>,
     /// A thread that its program has not resumed yet, and the time at which it resumes.
     pub(super) passed_on: Cell<Option<(Time, ThreadId)>>,

@@ -8,7 +8,7 @@ use super::world::World;
 
 impl World {
     /// Runs programs at the same time. Each of them adds its threads with [`World::run`], once, which returns to the
-    /// programs when the foreground threads of all of them have ended.
+    /// programs when all foreground threads have ended.
     ///
     /// # Errors
     /// Returns an error if the host has no address space for a program's stack. A program that returns early, because its

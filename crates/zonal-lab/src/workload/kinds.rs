@@ -80,7 +80,7 @@ fn keys<T: JsonSchema>(name: &'static str) -> Keys {
             required: required.contains(&&**name),
         })
         .collect();
-    // The list of required keys has the order of the fields.
+    // Required keys are listed in the order of the fields.
     keys.sort_by_key(|key| required.iter().position(|name| *name == key.name).unwrap_or(required.len()));
     Keys { name, about: text(schema.get("description")), keys }
 }
@@ -100,7 +100,7 @@ fn value_of(field: &Value) -> String {
     }
 }
 
-/// Returns the text of a comment on one line, with names of fields instead of links.
+/// Returns the text of a comment on one line, with field names instead of links.
 fn plain(text: &str) -> String {
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     text.replace("[`Self::", "`").replace("[`Hardware::", "`").replace("`]", "`")

@@ -75,7 +75,7 @@ pub enum Workload {
 }
 
 impl Workload {
-    /// Names of all kinds of programs. [`Workload::Together`] has no name.
+    /// Names of all kinds. [`Workload::Together`] has none.
     pub const KINDS: &[&str] = &[
         "first-touch",
         "hog",

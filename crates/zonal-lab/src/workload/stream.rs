@@ -32,7 +32,7 @@ pub struct Stream {
     pub cpu_nodes: Vec<u16>,
     /// Nodes from which the arrays may be allocated.
     pub memory_nodes: Vec<u16>,
-    /// Size of each of a thread's three arrays, in MiB.
+    /// Size of one array, in MiB. Each thread has three.
     pub array_mib: f64,
 }
 
