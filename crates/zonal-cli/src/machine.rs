@@ -47,7 +47,7 @@ pub(crate) struct MachineArgs {
     rules: RulesChoice,
 
     /// How node load grows, overriding the version's rule: by one (from 5.18), by the number of nodes left (5.16 and
-    /// 5.17), or set to that number (before 5.16)
+    /// 5.17), or set to that number (2.6.23 to 5.15)
     #[arg(long, value_name = "RULE", value_parser = rule::<NodeLoad>())]
     node_load: Option<NodeLoad>,
 

@@ -49,7 +49,7 @@ fn bad_input_exits_with_2_and_one_line_that_names_what_is_allowed() {
         (&["run", "--policy", "weighted:0=0"], "all weights are 0"),
         (&["run", "--policy", "weighted:0=300"], "a weight is a number from 0 to 255"),
         (&["run", "--tuning", "deep"], "depth, depth-published, stepwise, fixed"),
-        (&["run", "--zonelist-cache", "yes"], "on, published, cache-first, original, off"),
+        (&["run", "--zonelist-cache", "yes"], "on, published, cache-first, original, 2006, off"),
         (&["run", "--fake-nodes", "0"], "allowed are 1 to 1024"),
         (&["run", "--fake-nodes", "1025"], "allowed are 1 to 1024"),
         (&["run", "--fake-nodes", "2", "--machine", "m.json"], "cannot be used with '--machine"),

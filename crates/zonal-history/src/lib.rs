@@ -41,6 +41,7 @@ pub const PAST: Past = Past {
         &PastScan(ZonelistCache::Published),
         &PastScan(ZonelistCache::CacheFirst),
         &PastScan(ZonelistCache::Original),
+        &PastScan(ZonelistCache::Jackson2006),
     ],
     tuning: Some(&DepthPublished),
 };

@@ -3,12 +3,12 @@
 use zonal::rules::fallback_order::{LoadRule, NodeLoad};
 
 /// The load increases by the number of online nodes that are not yet in the list: the patch as published. Linux: 5.16 and
-/// 5.17.
+/// 5.17. Before 2.6.23 (f0c0b2b8), too, the load increased by this number, says the patch's description.
 #[derive(Clone, Copy, Debug)]
 pub struct AccumulateRemaining;
 
 /// The load becomes the number of online nodes that are not yet in the list. This discards the load of earlier lists, which
-/// was a defect of Linux before 5.16.
+/// was a defect of Linux 2.6.23 to 5.15.
 #[derive(Clone, Copy, Debug)]
 pub struct Assign;
 

@@ -1,7 +1,8 @@
 //! Scans with the zonelist cache (M1, M3) of Linux before 4.4, which removed the cache.
 //!
 //! The walk follows the loop of `get_page_from_freelist` (`mm/page_alloc.c`). Sources: Jackson 2006, Linux 9276b1bc96a1
-//! (2.6.20); Gorman 2011, Linux cd38b115d5ad and 76d3fbf8fbf6 (3.1).
+//! (2.6.20); Gorman 2011, Linux cd38b115d5ad and 76d3fbf8fbf6 (3.1). `docs/experiments/differences.md` says where the
+//! forms differ from these kernels.
 
 use zonal::explain::ReclaimStep;
 use zonal::rules::zonelist_cache::{ScanForm, ZonelistCache, ZonelistScan};
@@ -13,7 +14,11 @@ pub(crate) struct PastScan(pub(crate) ZonelistCache);
 impl PastScan {
     /// Whether a scan checks the full bits before it reclaims its first zone (the first change of M3).
     fn consults_first(self) -> bool {
-        self.0 != ZonelistCache::Original
+        !matches!(self.0, ZonelistCache::Original | ZonelistCache::Jackson2006)
+    }
+
+    fn is_of_2006(self) -> bool {
+        self.0 == ZonelistCache::Jackson2006
     }
 }
 
@@ -35,11 +40,14 @@ impl ScanForm for PastScan {
                 if self.consults_first() {
                     scan.set_up_cache();
                 }
+                // In 2.6.20, the zone served if node reclaim freed enough, and was marked in all other cases.
                 match scan.reclaim_zone() {
-                    Some(ReclaimStep::FailedRecently | ReclaimStep::NotTried) => {}
+                    Some(ReclaimStep::FailedRecently) => {}
+                    Some(ReclaimStep::NotTried) if !self.is_of_2006() => {}
                     // Direct reclaim may free frames that node reclaim must not free. Until 3.0, the bit was set anyway.
                     Some(ReclaimStep::TooFew) if self.consults_first() => {}
-                    None | Some(ReclaimStep::TooFew) => scan.mark_full(),
+                    None | Some(ReclaimStep::NotTried | ReclaimStep::TooFew) => scan.mark_full(),
+                    Some(ReclaimStep::Nothing | ReclaimStep::Some) if self.is_of_2006() => scan.mark_full(),
                     Some(_) if scan.try_reclaimed() => return,
                     Some(_) => scan.mark_full(),
                 }
@@ -55,14 +63,28 @@ impl ScanForm for PastScan {
         self.0 == ZonelistCache::Published
     }
 
-    // The scan of `Original` may respect the nearest zone's full bit.
+    // Until 3.0, the scan may respect the nearest zone's full bit.
     fn tries_nearest(&self) -> bool {
         self.consults_first()
     }
 
-    // In 2.6.20, each binding policy had its own zonelist, which had no cache.
+    // In 2.6.20, each binding policy had its own zonelist, which had no cache, and requests for one node walked the node's
+    // fallback list up to its end. Later there was a list for these, again without a cache; scans of one node did not use it.
     fn serves_bound(&self) -> bool {
-        self.consults_first()
+        !self.is_of_2006()
+    }
+
+    fn serves_one_node(&self) -> bool {
+        self.is_of_2006()
+    }
+
+    // In 2.6.20, a node had a zonelist for each zone limit.
+    fn separates_limits(&self) -> bool {
+        self.is_of_2006()
+    }
+
+    fn trusts_reclaim(&self) -> bool {
+        self.is_of_2006()
     }
 }
 
@@ -70,7 +92,7 @@ impl ScanForm for PastScan {
 mod tests {
     use std::vec::Vec;
 
-    use ZonelistCache::{CacheFirst, Original, Published};
+    use ZonelistCache::{CacheFirst, Jackson2006, Original, Published};
 
     use super::*;
 
@@ -127,38 +149,50 @@ mod tests {
         scan.steps
     }
 
+    /// What each form does after node reclaim, by its outcome.
     #[test]
-    fn the_first_version_reclaims_before_it_sets_up_the_cache() {
-        let expected: [(_, &[&str], &[&str]); 6] = [
-            (None, &["mark"], &["mark"]),
-            (Some(ReclaimStep::FailedRecently), &[], &[]),
-            (Some(ReclaimStep::NotTried), &[], &[]),
-            (Some(ReclaimStep::TooFew), &["mark"], &[]),
-            (Some(ReclaimStep::Nothing), &["again", "mark"], &["again", "mark"]),
-            (Some(ReclaimStep::Success), &["again", "mark"], &["again", "mark"]),
+    fn forms_follow_the_published_order_of_steps() {
+        let expected: [(_, &[&str], &[&str], &[&str]); 7] = [
+            (None, &["mark"], &["mark"], &["mark"]),
+            (Some(ReclaimStep::FailedRecently), &[], &[], &[]),
+            (Some(ReclaimStep::NotTried), &["mark"], &[], &[]),
+            (Some(ReclaimStep::TooFew), &["mark"], &["mark"], &[]),
+            (Some(ReclaimStep::Nothing), &["mark"], &["again", "mark"], &["again", "mark"]),
+            (Some(ReclaimStep::Some), &["mark"], &["again", "mark"], &["again", "mark"]),
+            (Some(ReclaimStep::Success), &["again", "mark"], &["again", "mark"], &["again", "mark"]),
         ];
-        for (reclaim, original, later) in expected {
-            let of_2006 = [&["try", "reclaim"], original, &["cache", "end"]].concat();
-            assert_eq!(steps(Original, reclaim, false), of_2006, "{reclaim:?}");
+        for (reclaim, of_2006, original, later) in expected {
+            for (mode, outcome) in [(Jackson2006, of_2006), (Original, original)] {
+                let all = [&["try", "reclaim"], outcome, &["cache", "end"]].concat();
+                assert_eq!(steps(mode, reclaim, false), all, "{mode:?} {reclaim:?}");
+                assert_eq!(
+                    steps(mode, reclaim, true),
+                    [&["cache"], &all[..]].concat(),
+                    "{mode:?} {reclaim:?}"
+                );
+            }
             for mode in [CacheFirst, Published] {
                 let of_2011 = [&["try", "cache", "reclaim"], later, &["cache", "end"]].concat();
                 assert_eq!(steps(mode, reclaim, false), of_2011, "{mode:?} {reclaim:?}");
                 assert_eq!(steps(mode, reclaim, true), of_2011, "{mode:?} {reclaim:?}");
             }
-            assert_eq!(steps(Original, reclaim, true), [&["cache"], &of_2006[..]].concat(), "{reclaim:?}");
         }
     }
 
     #[test]
     fn forms_differ_in_what_else_they_do() {
         let form = |mode| crate::PAST.scan_form(mode).unwrap();
-        for (mode, reconsiders, tries_nearest) in
-            [(Published, true, true), (CacheFirst, false, true), (Original, false, false)]
-        {
+        for (mode, reconsiders, tries_nearest, is_of_2006) in [
+            (Published, true, true, false),
+            (CacheFirst, false, true, false),
+            (Original, false, false, false),
+            (Jackson2006, false, false, true),
+        ] {
             let form = form(mode);
             assert_eq!(form.zonelist_cache(), mode);
             assert_eq!((form.reconsiders(), form.tries_nearest()), (reconsiders, tries_nearest));
-            assert_eq!(form.serves_bound(), tries_nearest);
+            assert_eq!((form.serves_bound(), form.serves_one_node()), (!is_of_2006, is_of_2006));
+            assert_eq!((form.separates_limits(), form.trusts_reclaim()), (is_of_2006, is_of_2006));
         }
         let present = [ZonelistCache::On, ZonelistCache::Off];
         assert!(present.iter().all(|&mode| crate::PAST.scan_form(mode).is_none()));

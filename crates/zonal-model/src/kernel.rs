@@ -148,6 +148,7 @@ impl Rules {
             node_load: match () {
                 () if since(5, 18) => NodeLoad::Accumulate,
                 () if since(5, 16) => NodeLoad::AccumulateRemaining,
+                // Since 2.6.23; the rules of kernels that are as old are not known.
                 () => NodeLoad::Assign,
             },
             own_place: if since(6, 7) { OwnPlace::WithMemory } else { OwnPlace::Always },

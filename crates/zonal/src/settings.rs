@@ -346,7 +346,7 @@ mod tests {
             (Setting::ZoneReclaimMode, "-1", "`-1`"),
             (Setting::MinFreeKbytes, "64MiB", "(KiB), or auto"),
             (Setting::StatInterval, "0", "a number from 1 to 4294967295 (s)"),
-            (Setting::ZonelistCache, "ON", "allowed: on, published, cache-first, original, off"),
+            (Setting::ZonelistCache, "ON", "allowed: on, published, cache-first, original, 2006, off"),
             (Setting::LowmemReserveRatio, "256 256 32", "each of DMA, DMA32, Normal and Movable"),
             (Setting::LowmemReserveRatio, "256 256 32 0 0 0", "`256 256 32 0 0 0`"),
             (Setting::LowmemReserveRatio, "256 256 32 x", "`256 256 32 x`"),

@@ -48,7 +48,7 @@ options! {
     ZoneReclaimMode, "node-reclaim", "MODE";
 
     /// Do not reclaim nodes farther away than D, from 0 to 255; a node's distance to itself is 10. The
-    /// zonelist cache modes published, cache-first and original ignore it
+    /// zonelist cache modes published, cache-first, original and 2006 ignore it
     ReclaimDistance, "reclaim-distance", "D";
 
     /// Do not reclaim a node unless more than this percentage of its memory is reclaimable

@@ -18,11 +18,12 @@ use super::reclaimer::ReclaimMode;
 use crate::choices::Choices;
 
 const TUNINGS: [PagesetTuning; 3] = [PagesetTuning::Depth, PagesetTuning::Stepwise, PagesetTuning::Fixed];
-const CACHES: [ZonelistCache; 5] = [
+const CACHES: [ZonelistCache; 6] = [
     ZonelistCache::On,
     ZonelistCache::Published,
     ZonelistCache::CacheFirst,
     ZonelistCache::Original,
+    ZonelistCache::Jackson2006,
     ZonelistCache::Off,
 ];
 const NODE_RECLAIMS: [NodeReclaim; 2] = [NodeReclaim::OFF, NodeReclaim::ON];

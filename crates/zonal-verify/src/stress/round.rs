@@ -147,8 +147,8 @@ pub(super) fn high_fraction(random: &mut Rng) -> u32 {
 }
 
 pub(crate) fn zonelist_cache(random: &mut Rng) -> ZonelistCache {
-    use ZonelistCache::{CacheFirst, Off, On, Original, Published};
-    one_of(random, &[On, On, Published, Published, CacheFirst, Original, Off])
+    use ZonelistCache::{CacheFirst, Jackson2006, Off, On, Original, Published};
+    one_of(random, &[On, On, Published, Published, CacheFirst, Original, Jackson2006, Off])
 }
 
 /// Returns random watermark settings for a machine with `managed` frames.

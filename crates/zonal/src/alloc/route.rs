@@ -235,9 +235,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
         if mode == ZonelistCache::Off || !request.may_pass(stack) {
             return None;
         }
-        let is_past = mode.is_past();
-        let class =
-            if is_past { ScanClass::SHARED } else { ScanClass::of(order, Watermark::Low, urgency, limit) };
+        let form = self.past_scan();
+        let class = || ScanClass::of(order, Watermark::Low, urgency, limit);
+        let class = form.map_or_else(class, |form| ScanClass::past(form, limit));
         let full = self.lists.full(usize::from(cpu.node));
         let reserve = urgency == Urgency::Reserve || self.platform.is_reclaiming();
         if !full.is_full(class, 0)
@@ -253,7 +253,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let allows = |free| {
             preferred.watermarks().allow(free, order, Watermark::Low, urgency, preferred.reserve(limit))
         };
-        if (is_past || allows(preferred.free_approximate())) && allows(preferred.free()) {
+        if (form.is_some() || allows(preferred.free_approximate())) && allows(preferred.free()) {
             return None;
         }
         let (_, zone) = Candidates::new(self.lists.read(usize::from(cpu.node)), limit, None)

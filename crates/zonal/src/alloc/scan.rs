@@ -64,14 +64,13 @@ struct Scan<'s, 'm, P: Platform> {
     context: &'s AllocContext<'s>,
     watermark: Watermark,
     past: Past,
-    mode: ZonelistCache,
     /// The past form that walks the list, if the mode is a past one.
     form: Option<&'static dyn ScanForm>,
     class: ScanClass,
     full: &'s FullBits<'m, P>,
-    /// The list's full bits that apply to the scan. `None` if the scan does not use the zonelist cache: the machine has
-    /// one node with undivided memory, only one node may serve the request, the cache is off or does not serve binding
-    /// policies, or the request ignores watermarks.
+    /// The list's full bits that apply to the scan. `None` if the scan does not use the zonelist cache: the cache is off or,
+    /// in the present form, the machine has one node with undivided memory, only one node may serve the request, or the
+    /// request ignores watermarks. A past form decides by the kind of the list.
     bits: Option<&'s [P::U64]>,
     candidates: Candidates<'s, 'm, P>,
     cache: CacheUse,
@@ -161,14 +160,17 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
         listed: &'s mut Option<PositionMask>,
     ) -> Self {
         let (mode, form) = (state.shared.zonelist_cache(), state.past_scan());
-        let off = mode == ZonelistCache::Off
-            || !state.has_fallback()
-            || context.strict
-            || context.has_address_limit()
-            || context.urgency == Urgency::Reserve
-            || (context.is_bound() && form.is_some_and(|form| !form.serves_bound()));
+        let nodes = state.nodes.len();
+        let off = match form {
+            _ if mode == ZonelistCache::Off || context.has_address_limit() => true,
+            Some(_) if context.strict && !context.first.is_empty() => true,
+            Some(form) if context.strict || nodes == 1 => !form.serves_one_node(),
+            Some(form) => context.is_bound() && !form.serves_bound(),
+            None => !state.has_fallback() || context.strict || context.urgency == Urgency::Reserve,
+        };
+        let is_used = !off || (form.is_some() && nodes > 1);
         let class = || ScanClass::of(context.order, watermark, context.urgency, context.limit);
-        let class = if form.is_some() { ScanClass::SHARED } else { class() };
+        let class = form.map_or_else(class, |form| ScanClass::past(form, context.limit));
         let full = state.lists.full(context.target);
         let filter = context.nodes().map(|nodes| NodeFilter::new(nodes, context.nodes, listed));
         Self {
@@ -177,13 +179,12 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
             context,
             watermark,
             past,
-            mode,
             form,
             class,
             full,
             bits: (!off).then(|| full.bitmap(class)),
             candidates: Candidates::new(state.lists.read(context.target), context.limit, filter),
-            cache: if past == Past::Heeded { CacheUse::Later } else { CacheUse::Ignored },
+            cache: if is_used && past == Past::Heeded { CacheUse::Later } else { CacheUse::Ignored },
             preferred: None,
             probes: 0,
             freed: false,
@@ -271,7 +272,9 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
 
     /// Allocates from `zone`, if it is above the watermark and has a block. Returns whether it did, or would.
     fn serve_by(&mut self, zone: &'s Zone<'m, P>) -> bool {
-        if self.served.is_some() || !self.passes(zone) {
+        let is_trusted = self.reclaimed == Some(ReclaimStep::Success)
+            && self.form.is_some_and(|form| form.trusts_reclaim());
+        if self.served.is_some() || !(is_trusted || self.passes(zone)) {
             return self.served.is_some(); // a past form must not allocate a second block
         }
         let serves = match self.purpose {
@@ -344,7 +347,8 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
             Some(ReclaimStep::FailedRecently) => !self.is_marked(position),
             Some(outcome) => {
                 let lasting = self.watermark == Watermark::Min || outcome != ReclaimStep::Success;
-                if lasting && self.mode == ZonelistCache::On && !self.context.has_address_limit() {
+                let is_on = self.state.shared.zonelist_cache() == ZonelistCache::On;
+                if lasting && is_on && !self.context.has_address_limit() {
                     self.note_failed_reclaim(zone, outcome);
                 }
                 lasting
@@ -375,7 +379,7 @@ impl<P: Platform> ZonelistScan for Scan<'_, '_, P> {
     fn advance(&mut self) -> bool {
         let next = self.next_zone();
         self.changed |= next.is_err();
-        self.current = next.unwrap_or(None);
+        (self.current, self.reclaimed) = (next.unwrap_or(None), None);
         self.current.is_some()
     }
 
@@ -391,8 +395,9 @@ impl<P: Platform> ZonelistScan for Scan<'_, '_, P> {
     }
 
     fn set_up_cache(&mut self) {
-        if self.cache == CacheUse::Later && self.bits.is_some() {
-            if self.purpose == Purpose::Serve && self.full.set_up(self.state.platform.now()) {
+        if self.cache == CacheUse::Later {
+            let sets_up = self.bits.is_some() && self.purpose == Purpose::Serve;
+            if sets_up && self.full.set_up(self.state.platform.now()) {
                 self.state.nodes[self.context.target].events.add(Event::Wipes, 1);
             }
             self.cache = CacheUse::Active;

@@ -9,7 +9,7 @@ use crate::pageset::session::PagesetSession;
 use crate::pageset::state::MachineState;
 use crate::pageset::{CLOSED, Pageset, PagesetGuard, StackId, WATCHED};
 use crate::platform::{Atomic, Platform};
-use crate::rules::pageset_tuning::{IdleTicks, StepwiseState, TuningRule};
+use crate::rules::pageset_tuning::{CpuLocality, IdleTicks, StepwiseState, TuningRule};
 use crate::settings::Setting;
 use crate::units::{PageCount, PageKind, SECOND_NS};
 use crate::zone::{CpuInfo, Zone};
@@ -60,7 +60,8 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         let idle = if was_used { IdleTicks::default() } else { before.after_tick() };
         self.idle_ticks.store(u64::from(idle.get()), Relaxed);
         let locality = self.zone.locality(self.cpu);
-        idle.surplus(locality, self.count(), self.high_limits())
+        let keeps = self.state.shared.tuning().is_past() && locality == CpuLocality::Local;
+        if keeps { PageCount::ZERO } else { idle.surplus(locality, self.count(), self.high_limits()) }
     }
 
     /// Whether the last fold of the pageset was at least one interval ago, rounded to the nearest tick.

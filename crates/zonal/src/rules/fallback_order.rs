@@ -21,9 +21,9 @@ pub enum NodeLoad {
     /// The load increases by one. Linux: since 5.18.
     #[default]
     Accumulate,
-    /// The patch as published. Linux: 5.16 and 5.17.
+    /// The patch as published. Linux: 5.16 and 5.17, and before 2.6.23.
     AccumulateRemaining,
-    /// Linux before 5.16.
+    /// Linux 2.6.23 to 5.15.
     Assign,
 }
 

@@ -78,7 +78,8 @@ impl PagesetTuning {
 /// A past form of the depth rule, which the crate `zonal-history` has.
 ///
 /// Under any past form, each free takes the pageset's lock, because it may end the period. Refills and drains move exact
-/// numbers of frames. `high` has the same limits on all CPUs, also while large blocks are scarce. Pagesets have slots for
+/// numbers of frames. `high` has the same limits on all CPUs, also while large blocks are scarce. An idle pageset keeps the
+/// frames of its CPU's own node. Pagesets have slots for
 /// the largest `high`, in blocks of any cached order, so an allocator must be created with the form. The form decides the
 /// rest. The core calls it when an allocator is created and when a pageset drains.
 pub trait TuningForm: core::fmt::Debug + Sync + core::panic::RefUnwindSafe {

@@ -38,7 +38,8 @@ pub enum ThresholdRule {
     /// see [`stat_threshold`].
     #[default]
     Scaled,
-    /// Another form of scaled thresholds. The crate `zonal-history` has the first posting's.
+    /// Another form of scaled thresholds, which do not change while background reclaim runs: Linux before 2.6.38. The crate
+    /// `zonal-history` has the first posting's.
     Form(&'static dyn ThresholdForm),
     /// A fixed value, 1..=125, in every zone and node with memory. It does not change while background reclaim runs.
     /// Linux used 32 before thresholds were scaled.
@@ -88,7 +89,8 @@ pub enum TotalsRule {
     AndMachine,
 }
 
-/// How scaled thresholds change while background reclaim of the node runs, in zones that have a drift mark.
+/// How the thresholds of [`ThresholdRule::Scaled`] change while background reclaim of the node runs, in zones that have a
+/// drift mark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum PressureRule {
     /// Thresholds are lowered to [`pressure_threshold`].
@@ -132,11 +134,10 @@ impl CounterRules {
     #[must_use]
     pub fn under_pressure(&self, threshold: u8, online_cpus: u32, watermarks: &Watermarks) -> u8 {
         match (self.threshold, self.pressure) {
-            (ThresholdRule::Scaled | ThresholdRule::Form(_), PressureRule::Lowered) => {
-                // `threshold` does not exceed the rule's maximum, so the result does not either.
+            (ThresholdRule::Scaled, PressureRule::Lowered) => {
                 pressure_threshold(online_cpus, watermarks).min(threshold)
             }
-            (ThresholdRule::Fixed(_), _) | (_, PressureRule::Unchanged) => threshold,
+            _ => threshold,
         }
     }
 }

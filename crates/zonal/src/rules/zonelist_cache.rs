@@ -7,8 +7,7 @@
 use core::fmt::{self, Debug};
 
 /// The mode of the zonelist cache, which lets scans skip zones that were full recently (mechanisms M1 and M3 of the
-/// README; Jackson 2006, Gorman 2011). `Published`, `CacheFirst` and `Original` select a [`ScanForm`], which the program
-/// must link.
+/// README; Jackson 2006, Gorman 2011). All modes but `On` and `Off` select a [`ScanForm`], which the program must link.
 ///
 /// A *scan* walks a zonelist until one of its zones serves the request. The cache has a *full bit* for each
 /// zone of a zonelist. A scan sets the full bit of a zone that cannot serve its request, and later scans skip the zone.
@@ -25,18 +24,22 @@ pub enum ZonelistCache {
     #[default]
     On,
     /// M1 with both changes of M3, as in Linux 3.1 to 4.3. A full bit affects every scan of the zonelist for up to a
-    /// second. The modes `Published`, `CacheFirst` and `Original` reclaim one zone at a time and ignore
+    /// second. This mode and the following three reclaim one zone at a time and ignore
     /// [`reclaim_distance`](crate::Config::reclaim_distance), as Linux did in these versions.
     Published,
     /// M1 with only the first change of M3. Unlike with `Published`, full bits remain set when direct reclaim has freed
     /// frames.
     CacheFirst,
-    /// M1 without M3, as in Linux 2.6.20 to 3.0. Full bits remain set when direct reclaim has freed frames. A scan
-    /// checks full bits only in two cases: after its first zone and node reclaim of that zone have failed, or if the
-    /// cpuset excludes that zone. If node reclaim finds too few reclaimable frames in a zone, the scan sets the zone's
-    /// full bit. If node reclaim does not run, the scan skips the zone without setting the bit, as in Linux since
-    /// 2.6.31. Requests under a binding policy do not use the cache.
+    /// M1 without M3, as in Linux 2.6.31 to 3.0: the baseline of M3. Full bits remain set when direct reclaim has freed
+    /// frames. A scan checks full bits only in two cases: after its first zone and node reclaim of that zone have failed, or
+    /// if the cpuset excludes that zone. If node reclaim finds too few reclaimable frames in a zone, the scan sets the
+    /// zone's full bit. If node reclaim does not run, the scan skips the zone without setting the bit.
     Original,
+    /// M1 as published, in Linux 2.6.20. Unlike with `Original`, each zone limit has full bits of its own. A zone whose node
+    /// reclaim freed enough serves without another watermark check; if node reclaim freed too little or did not run, the
+    /// scan sets the zone's full bit. Requests that only one node may serve use the cache too, and those under a binding
+    /// policy do not.
+    Jackson2006,
     /// The cache is not used: every scan checks every zone.
     Off,
 }
@@ -48,7 +51,7 @@ impl ZonelistCache {
     }
 }
 
-/// A past form of the scan. All classes of scans share one full bit for each zone in a zonelist.
+/// A past form of the scan. Scans of all orders, watermarks and urgencies share one full bit for each zone in a zonelist.
 ///
 /// While a past form is selected, each reclaim covers one zone, as in Linux before 4.8, instead of a whole node, and node
 /// reclaim ignores [`reclaim_distance`](crate::Config::reclaim_distance), which was introduced later. The last scan before
@@ -66,14 +69,20 @@ pub trait ScanForm: Debug + Sync + core::panic::RefUnwindSafe {
 
     /// Whether a scan always tries the nearest zone that the cpuset allows. If so, requests need no scan while the current
     /// CPU's pageset of that zone has blocks.
-    fn tries_nearest(&self) -> bool {
-        true
-    }
+    fn tries_nearest(&self) -> bool;
 
-    /// Whether requests under a binding policy use the cache.
-    fn serves_bound(&self) -> bool {
-        true
-    }
+    /// Whether requests under a binding policy use the cache. Scans without it are repeated too, except on a machine with one
+    /// node.
+    fn serves_bound(&self) -> bool;
+
+    /// Whether requests that only one node may serve use the cache, also if the machine has only this node.
+    fn serves_one_node(&self) -> bool;
+
+    /// Whether scans with different zone limits have full bits of their own.
+    fn separates_limits(&self) -> bool;
+
+    /// Whether a zone serves after node reclaim that freed enough although it is still below the watermark.
+    fn trusts_reclaim(&self) -> bool;
 }
 
 impl PartialEq for dyn ScanForm {
@@ -107,7 +116,7 @@ pub trait ZonelistScan {
     /// and [`ReclaimStep::FailedRecently`] if the scan respects full bits and that of the zone is set.
     fn reclaim_zone(&mut self) -> Option<ReclaimStep>;
 
-    /// Allocates from the current zone after reclaim. Returns whether it did.
+    /// Allocates from the current zone after reclaim, as [`ScanForm::trusts_reclaim`] says. Returns whether it did.
     fn try_reclaimed(&mut self) -> bool;
 
     /// Sets the full bit of the current zone.

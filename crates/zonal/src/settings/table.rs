@@ -152,7 +152,7 @@ settings! {
 
     /// `zonelist_cache`: see [`ZonelistCache`](crate::config::ZonelistCache).
     ZonelistCache, "zonelist_cache",
-        Rule { ZonelistCache: "on" On, "published" Published, "cache-first" CacheFirst, "original" Original, "off" Off }, default "on",
+        Rule { ZonelistCache: "on" On, "published" Published, "cache-first" CacheFirst, "original" Original, "2006" Jackson2006, "off" Off }, default "on",
         sysctl false, ReadWrite zonelist_cache, affects FullZones,
         "How requests skip zones that were full recently.";
 

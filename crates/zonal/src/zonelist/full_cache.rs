@@ -14,6 +14,7 @@ use crate::metadata::arena::{Arena, Measure};
 use crate::platform::cells::copy_view;
 use crate::platform::{Atomic, Platform};
 use crate::rules::watermarks::{Urgency, Watermark};
+use crate::rules::zonelist_cache::ScanForm;
 use crate::units::{MAX_NODES, Moment, Order, SECOND_NS, ZoneKind};
 use crate::zone::order_classes::OrderClasses;
 
@@ -33,21 +34,22 @@ pub(crate) struct ScanClass {
     watermark: Watermark,
     urgency: usize,
     limit: usize,
+    /// Whether its full bits apply to no other class.
+    is_alone: bool,
 }
 
 impl ScanClass {
-    /// The class of all scans in a past form. Its full bits apply to no other class.
-    pub(crate) const SHARED: Self = Self {
-        order_class: ORDER_CLASSES - 1,
-        watermark: Watermark::Low,
-        urgency: 0,
-        limit: ZoneKind::COUNT - 1,
-    };
+    /// Returns the class of all scans in a past form, or of those with this zone limit if the form separates limits.
+    pub(crate) fn past(form: &dyn ScanForm, limit: ZoneKind) -> Self {
+        let limit = if form.separates_limits() { limit.index() } else { ZoneKind::COUNT - 1 };
+        Self { order_class: ORDER_CLASSES - 1, watermark: Watermark::Low, urgency: 0, limit, is_alone: true }
+    }
 
     /// Returns the class of a scan.
     pub(crate) fn of(order: Order, watermark: Watermark, urgency: Urgency, limit: ZoneKind) -> Self {
         let urgency = (urgency as usize).min(URGENCIES - 1);
-        Self { order_class: OrderClasses::class_of(order), watermark, urgency, limit: limit.index() }
+        let (order_class, limit) = (OrderClasses::class_of(order), limit.index());
+        Self { order_class, watermark, urgency, limit, is_alone: false }
     }
 
     const fn index(self) -> usize {
@@ -69,22 +71,15 @@ impl ScanClass {
     ///
     /// These have the same or a higher order class, watermark and zone limit, and the same or a lower urgency.
     fn bound(self) -> impl Iterator<Item = Self> {
-        let watermarks = match self.watermark {
-            Watermark::Min => &[Watermark::Min, Watermark::Low][..],
-            Watermark::Low => &[Watermark::Low][..],
-        };
-        (self.limit..ZoneKind::COUNT).flat_map(move |limit| {
+        let harder = (self.limit..ZoneKind::COUNT).flat_map(move |limit| {
             (0..=self.urgency).flat_map(move |urgency| {
-                watermarks.iter().flat_map(move |&watermark| {
-                    (self.order_class..ORDER_CLASSES).map(move |order_class| Self {
-                        order_class,
-                        watermark,
-                        urgency,
-                        limit,
-                    })
-                })
+                let of =
+                    move |watermark, order_class| Self { order_class, watermark, urgency, limit, ..self };
+                let orders = self.order_class..ORDER_CLASSES;
+                orders.flat_map(move |order| [of(Watermark::Min, order), of(Watermark::Low, order)])
             })
-        })
+        });
+        harder.filter(move |&class| class == self || !self.is_alone && class.watermark >= self.watermark)
     }
 }
 
@@ -222,6 +217,7 @@ mod tests {
                         watermark,
                         urgency,
                         limit,
+                        is_alone: false,
                     })
                 })
             })
@@ -233,10 +229,8 @@ mod tests {
         let mut places: Vec<usize> = every_class().map(ScanClass::index).collect();
         places.sort_unstable();
         assert!(places.into_iter().eq(0..CLASSES), "a bitmap for each class");
-        assert!(
-            ScanClass::SHARED.bound().eq([ScanClass::SHARED]),
-            "the class of past forms binds itself alone"
-        );
+        let alone = every_class().map(|class| ScanClass { is_alone: true, ..class });
+        alone.for_each(|class| assert!(class.bound().eq([class]), "{class:?}"));
         for (marking, next) in every_class().flat_map(|a| every_class().map(move |b| (a, b))) {
             let binds = next.order_class >= marking.order_class
                 && next.watermark >= marking.watermark

@@ -190,6 +190,18 @@ impl ScanForm for Scan {
     fn serves_bound(&self) -> bool {
         self.answers
     }
+
+    fn serves_one_node(&self) -> bool {
+        !self.answers
+    }
+
+    fn separates_limits(&self) -> bool {
+        self.answers
+    }
+
+    fn trusts_reclaim(&self) -> bool {
+        self.answers
+    }
 }
 
 #[test]

@@ -10,8 +10,17 @@ use zonal::units::{NodeId, Pfn, ZoneKind};
 use zonal::{Block, Config, NodeMask, Policy, Request};
 
 /// The modes that share one bitmap among all scans. They differ only around reclaim.
-const PUBLISHED: [ZonelistCache; 3] =
-    [ZonelistCache::Published, ZonelistCache::CacheFirst, ZonelistCache::Original];
+const PUBLISHED: [ZonelistCache; 4] = [
+    ZonelistCache::Published,
+    ZonelistCache::CacheFirst,
+    ZonelistCache::Original,
+    ZonelistCache::Jackson2006,
+];
+
+/// Whether a mode has the rules that both changes of 2011 replaced.
+fn is_before_2011(mode: ZonelistCache) -> bool {
+    matches!(mode, ZonelistCache::Original | ZonelistCache::Jackson2006)
+}
 
 /// Builds `full` nodes that are filled to `low`, followed by a large node that serves.
 fn filled(full: usize, mode: ZonelistCache) -> (World, Vec<Block>) {
@@ -42,7 +51,7 @@ fn probes_stay_few_with_the_cache_and_grow_without() {
             events.probes
         });
         let [on, published @ .., off] = probes;
-        assert_eq!((published, off), ([2000; 3], 1000 * (full as u64 + 1)), "{full} full nodes");
+        assert_eq!((published, off), ([2000; 4], 1000 * (full as u64 + 1)), "{full} full nodes");
         // Most frames come directly from the serving node's pageset, without a scan.
         assert!((2..200).contains(&on), "{full} full nodes: {on} probes");
     }
@@ -117,7 +126,7 @@ fn a_cpu_served_by_another_node_returns_to_its_own_when_frames_are_freed() {
 
 #[test]
 fn full_bits_are_wiped_once_a_second() {
-    for &mode in &MODES[..4] {
+    for &mode in &MODES[..5] {
         let (world, _) = filled(63, mode);
         world.probes(&Request::page());
         for second in 0..3 {
@@ -135,7 +144,7 @@ fn full_bits_are_wiped_once_a_second() {
 
 #[test]
 fn a_freed_node_serves_again_at_once_or_within_a_second() {
-    for &mode in &MODES[..4] {
+    for &mode in &MODES[..5] {
         let early = mode == ZonelistCache::On;
         let (world, held) = filled(5, mode);
         assert_eq!(world.server(&Request::page()), 5);
@@ -183,8 +192,7 @@ fn a_first_zone_is_marked_full_before_a_wipe_only_as_first_published() {
         world.controls.advance_ms(1001);
         // The first three requests set a full bit for each of three zones. The bit of the first zone may have been
         // cleared with the old bits.
-        let original = mode == ZonelistCache::Original;
-        let expected = if original { [2, 1, 0] } else { [3, 0, 0] };
+        let expected = if is_before_2011(mode) { [2, 1, 0] } else { [3, 0, 0] };
         assert_eq!([0; 3].map(|_| marks()), expected, "{mode:?}");
     }
 }
@@ -331,7 +339,7 @@ fn in_2006_a_first_zone_outside_the_cpuset_set_up_the_cache() {
         assert_eq!(world.server(&request), 2);
         let (server, events) = world.during(|| world.server(&request));
         // Node 1 is the first node that may serve, and its full bit is set.
-        let probes = if mode == ZonelistCache::Original { 1 } else { 2 };
+        let probes = if is_before_2011(mode) { 1 } else { 2 };
         assert_eq!((server, events.probes), (2, probes), "{mode:?}");
         world.controls.advance_ms(1001);
         let (_, events) = world.during(|| world.server(&request));
@@ -349,17 +357,18 @@ fn in_2006_a_first_zone_outside_the_cpuset_set_up_the_cache() {
 
 #[test]
 fn in_2006_lists_of_a_binding_policy_had_no_cache() {
-    for &mode in &MODES[..4] {
+    for &mode in &MODES[..5] {
         let config = Config { zonelist_cache: mode, ..with_min(300) };
         let world = one_cpu(&[2048, 2048, 2048, 4096], ZoneKind::Normal).build(&config);
         (0..3).for_each(|id| drop(world.alloc_node(id)));
         let bound = Policy::bind(&world.allocator, (1..4).map(node).collect()).unwrap();
         let request = Request::page().policy(&bound);
-        assert_eq!(world.probes(&request), 3);
+        world.allocator.set_zonelist_cache(mode).unwrap(); // clears the full bits
+        let (probes, first) = world.during(|| world.probes(&request));
+        let of_2006 = mode == ZonelistCache::Jackson2006;
+        assert_eq!((probes, first.marks == 0), (3, of_2006), "{mode:?}");
         let (server, events) = world.during(|| world.server(&request));
-        let original = mode == ZonelistCache::Original;
-        assert_eq!((server, events.probes), (3, if original { 3 } else { 2 }), "{mode:?}");
-        assert_eq!(world.allocator.events().marks == 0, original, "{mode:?}");
+        assert_eq!((server, events.probes), (3, if of_2006 { 3 } else { 2 }), "{mode:?}");
         // Requests without the policy use a list that has a cache.
         world.probes(&Request::page());
         assert!(world.probes(&Request::page()) < 3, "{mode:?}");
@@ -414,7 +423,7 @@ fn the_nearest_allowed_node_serves_on_any_machine_under_any_cpuset() {
 
 #[test]
 fn one_node_and_strict_lists_use_no_cache() {
-    for mode in MODES {
+    for mode in MODES.into_iter().filter(|&mode| mode != ZonelistCache::Jackson2006) {
         let config = Config { zonelist_cache: mode, ..with_min(300) };
         for world in [
             one_cpu(&[2048], ZoneKind::Normal).build(&config),
@@ -487,7 +496,7 @@ fn the_mode_never_decides_which_requests_succeed() {
 
 #[test]
 fn requests_that_fail_with_the_cache_fail_without_it() {
-    for (seed, &mode) in (1..10).flat_map(|seed| MODES[..4].iter().map(move |mode| (seed, mode))) {
+    for (seed, &mode) in (1..10).flat_map(|seed| MODES[..5].iter().map(move |mode| (seed, mode))) {
         let config = Config { zonelist_cache: mode, ..with_min(16) };
         let world = one_cpu(&[2048, 1024, 4096, 1024], ZoneKind::Normal).build(&config);
         let (mut random, mut held, mut failures) = (Random(seed * 0x5851), Vec::new(), 0);

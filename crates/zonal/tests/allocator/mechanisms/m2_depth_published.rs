@@ -243,6 +243,28 @@ fn nothing_holds_high_down_while_large_blocks_are_scarce() {
 }
 
 #[test]
+fn an_idle_pageset_keeps_the_frames_of_its_own_node() {
+    for (tuning, keeps) in [(PagesetTuning::DepthPublished, true), (PagesetTuning::Depth, false)] {
+        // Node 1 has no CPU.
+        let world = one_cpu(&[MANAGED, MANAGED], ZoneKind::Normal).build(&tuned(tuning));
+        run_on(0);
+        let far = Policy::preferred(&world.allocator, node(1)).unwrap();
+        let count = |id| pageset_of(&world, 0, id).count.get();
+        let mut before = [0; 2];
+        for (id, request) in [(1, Request::page().policy(&far)), (0, Request::page())] {
+            waves(&world, &request, 5000, 6);
+            before[usize::from(id)] = count(id);
+        }
+        assert!(before[0] > 2000 && before[1] > 0, "{tuning:?}: {before:?}");
+        for _ in 0..5 {
+            world.controls.advance_ms(1000);
+            world.allocator.tick();
+        }
+        assert_eq!((count(0) == before[0], count(1)), (keeps, 0), "{tuning:?}: {before:?}");
+    }
+}
+
+#[test]
 fn refills_and_drains_are_batches() {
     let world = one_node(PagesetTuning::DepthPublished);
     let batch = world.zone(0).pageset_limits.batch.get();

@@ -3,6 +3,7 @@
 mod extreme_rules;
 mod full_nodes;
 mod lock_holds;
+mod m1_kernel_of_2006;
 mod m1_zonelist_cache;
 mod m2_batches;
 mod m2_depth_published;

@@ -33,7 +33,7 @@ fn every_setting_is_read_back_as_it_was_set() {
         ("min_unmapped_ratio", &["100", "0"]),
         ("percpu_pagelist_high_fraction", &["8", "0"]),
         ("pageset_tuning", &["stepwise", "fixed", "depth"]),
-        ("zonelist_cache", &["published", "cache-first", "original", "off", "on"]),
+        ("zonelist_cache", &["published", "cache-first", "original", "2006", "off", "on"]),
         ("stat_interval", &["1", "4294967295"]),
     ] {
         let world = world();
