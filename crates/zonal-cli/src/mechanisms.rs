@@ -6,12 +6,14 @@
 mod json;
 mod text;
 
+use std::num::NonZeroU32;
+use std::ops::RangeInclusive;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::Args;
-use zonal_bench::mechanisms::{Mechanism, Sizes, measure};
+use zonal_bench::mechanisms::{CPUS_MAX, Mechanism, Sizes, measure};
 
 use crate::bench::{warn_of_slow_build, watch_for_interrupt};
 use crate::layout::{self, Width};
@@ -26,6 +28,18 @@ pub(crate) struct MechanismArgs {
     #[arg(value_name = "M", value_parser = mechanism)]
     mechanisms: Vec<Mechanism>,
 
+    /// Number of emulated CPUs that work at once, each as a thread [default: those of this machine, up to 64]
+    #[arg(long, value_name = "N", value_parser = cpus, allow_hyphen_values = true)]
+    cpus: Option<NonZeroU32>,
+
+    /// Number of rounds in which each time is measured
+    #[arg(long, value_name = "N", value_parser = rounds, default_value = "9", allow_hyphen_values = true)]
+    rounds: usize,
+
+    /// Seed of all random choices
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+
     /// Print the result as one JSON document
     #[arg(long)]
     json: bool,
@@ -39,6 +53,7 @@ fn examples() -> String {
     let examples = [
         ("zonal mechanisms", "all of them, less than a minute"),
         ("zonal mechanisms M1 M5", "two of them, a few seconds"),
+        ("zonal mechanisms M4 --cpus 1", "on one CPU, where every count is exact"),
         ("zonal mechanisms M4 --json", "for scripts: a row for each figure of each variant"),
     ];
     let end = "Ctrl-C ends it and prints the finished mechanisms; a second one ends at once.";
@@ -58,6 +73,20 @@ fn mechanism(name: &str) -> Result<Mechanism, String> {
     })
 }
 
+fn cpus(text: &str) -> Result<NonZeroU32, String> {
+    let cpus = text.trim().parse().ok().filter(|cpus: &NonZeroU32| cpus.get() <= CPUS_MAX);
+    cpus.ok_or_else(|| format!("`{text}` is not a number of CPUs; allowed are 1 to {CPUS_MAX}"))
+}
+
+/// Range of the number of rounds. The middle half of fewer rounds says nothing, and more would not improve the result.
+const ROUNDS: RangeInclusive<usize> = 3..=1000;
+
+fn rounds(text: &str) -> Result<usize, String> {
+    let rounds = text.trim().parse().ok().filter(|rounds| ROUNDS.contains(rounds));
+    let (least, most) = (ROUNDS.start(), ROUNDS.end());
+    rounds.ok_or_else(|| format!("`{text}` is not a number of rounds; allowed are {least} to {most}"))
+}
+
 /// Runs the command. Returns exit code 0 for success, 1 if the system refused a request, 2 if a mechanism is not
 /// known, and 130 if the user interrupted the command.
 pub(crate) fn run(args: &MechanismArgs) -> ExitCode {
@@ -71,13 +100,20 @@ fn all(args: &MechanismArgs) -> Result<(), Failure> {
     let chosen: Vec<Mechanism> = Mechanism::ALL.into_iter().filter(is_chosen).collect();
     let bar = progress::bar(chosen.len() as u64, "{prefix} {bar:24} {elapsed}  {wide_msg}");
     bar.enable_steady_tick(Duration::from_millis(250));
-    let findings = measure(&chosen, &Sizes::for_this_machine(), &interrupted, |now| {
+    let sizes = Sizes::for_this_machine();
+    let cpus = args.cpus.unwrap_or(sizes.cpus);
+    let sizes = Sizes { cpus, rounds: args.rounds, seed: args.seed, ..sizes };
+    let findings = measure(&chosen, &sizes, &interrupted, |now| {
         bar.set_prefix(now.mechanism.name());
         bar.set_message(now.mechanism.summary());
         bar.set_position(now.done as u64);
     });
     bar.finish_and_clear();
-    print(&if args.json { json::render(&findings) } else { text::render(&findings, Width::of_output()) })?;
+    print(&if args.json {
+        json::render(&findings)
+    } else {
+        text::render(&findings, &sizes, Width::of_output())
+    })?;
     judge(&interrupted)
 }
 

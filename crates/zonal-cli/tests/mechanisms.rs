@@ -15,6 +15,12 @@ fn bad_input_exits_with_2_and_one_line_that_names_what_is_allowed() {
         (&["M1", "cache"], "mechanisms are M1 to M5"),
         (&["M"], "mechanisms are M1 to M5"),
         (&["--speed"], "--speed"),
+        (&["--cpus", "0"], "allowed are 1 to 64"),
+        (&["--cpus", "65"], "allowed are 1 to 64"),
+        (&["--cpus=-1"], "allowed are 1 to 64"),
+        (&["--rounds", "2"], "allowed are 3 to 1000"),
+        (&["--rounds", "many"], "allowed are 3 to 1000"),
+        (&["--seed", "x"], "--seed"),
     ] {
         let output = zonal(arguments);
         let errors = String::from_utf8(output.stderr).unwrap();
@@ -31,7 +37,7 @@ fn the_json_document_has_a_row_for_each_figure_of_each_variant() {
     assert_eq!(output.status.code(), Some(0));
     let rows: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
     let order =
-        r#"{"mechanism":"M5","variant":"assign","kind":"gain","metric":"used_node_0","unit":"%","value":"#;
+        r#"{"mechanism":"M5","variant":"assign","kind":"same","metric":"used_node_0","unit":"%","value":"#;
     assert!(String::from_utf8(output.stdout).unwrap().starts_with(&format!("[{order}")));
     for row in &rows {
         assert_eq!(row.as_object().unwrap().len(), 7, "{row}");
@@ -41,10 +47,20 @@ fn the_json_document_has_a_row_for_each_figure_of_each_variant() {
     let of = |variant: &str, kind: &str| {
         rows.iter().filter(|row| row["variant"] == variant && row["kind"] == kind).count()
     };
-    for variant in ["assign", "accumulate"] {
-        assert_eq!([of(variant, "gain"), of(variant, "cost")], [5, 1], "{variant}");
+    // The first variant is what the others are compared with. Two nodes are full, and distances equal, under all rules.
+    for (variant, gains) in [("assign", 0), ("remaining", 3), ("accumulate", 3)] {
+        let kinds = ["gain", "cost", "same"].map(|kind| of(variant, kind));
+        assert_eq!(kinds, [gains, 0, 6 - gains], "{variant}");
     }
-    assert_eq!(rows.len(), 12);
+    assert_eq!(rows.len(), 18);
+}
+
+#[test]
+fn the_seed_is_that_of_the_option() {
+    let output = zonal(&["M5", "--seed", "77", "--cpus", "3", "--rounds", "3"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert!(text.split_whitespace().collect::<Vec<_>>().join(" ").contains("the same seed (77)"), "{text}");
 }
 
 #[test]
@@ -58,8 +74,9 @@ fn text_report_fits_100_columns_and_says_when_a_mechanism_matters() {
         "(Ramakrishnan 2021)",
         "assign",
         "accumulate",
+        "remaining",
         "gain",
-        "cost",
+        "same",
         "It matters when",
         "It does not matter when",
     ] {

@@ -1,9 +1,12 @@
 //! M2, tuned pagesets: measures the time that they save in a loop of many pages, and the memory that they hold
 //! afterwards.
 //!
-//! Gain: every CPU repeatedly allocates many pages and frees all of them, under each tuning rule. The clock is
-//! simulated, with a tick each second, so that tuning settles without waiting. Cost: the frames that pagesets hold
-//! when nothing is allocated any more, and the blocks of 2 MiB that are therefore not free. Source: Huang 2023.
+//! Every CPU repeatedly allocates many pages and frees all of them, under each tuning rule. The clock is simulated, with
+//! a tick each second, so that tuning settles without waiting. Afterwards, pagesets hold frames although nothing is
+//! allocated any more, and blocks of 2 MiB are therefore not free. How long CPUs wait for the zone's lock depends on their
+//! number, so many CPUs are simulated (`mechanisms/m2/simulated.rs`). Source: Huang 2023.
+
+mod simulated;
 
 use std::sync::atomic::AtomicBool;
 use std::thread;
@@ -12,11 +15,11 @@ use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::units::Order;
 use zonal::{Block, Config, Request};
 
+use super::measure::{Better, Table};
 use super::world::{
     Node, SECOND_NS, Shared, World, cpu_time_ns, locks_acquired, machine, run_on, with_worlds,
 };
-use super::{Findings, Measure, Mechanism, Sizes, stops, threads_text};
-use crate::spread::Spread;
+use super::{Findings, Mechanism, Origin, Sizes, stops, threads_origin, threads_text};
 
 pub(super) const MATTERS: &str = "programs allocate and free thousands of pages at a time while many CPUs share \
     a zone and wait for its locks.";
@@ -24,8 +27,12 @@ pub(super) const DOES_NOT_MATTER: &str = "bursts fit into the fixed pageset, or 
     64 pages is then cheap.";
 
 /// The rules to compare.
-const RULES: [(&str, PagesetTuning); 3] =
-    [("fixed", PagesetTuning::Fixed), ("depth", PagesetTuning::Depth), ("stepwise", PagesetTuning::Stepwise)];
+const RULES: [(&str, PagesetTuning); 4] = [
+    ("fixed", PagesetTuning::Fixed),
+    ("depth-published", PagesetTuning::DepthPublished),
+    ("stepwise", PagesetTuning::Stepwise),
+    ("depth", PagesetTuning::Depth),
+];
 
 /// Number of frames on the node for each page that a CPU allocates. With this many frames, the CPU's pageset may hold
 /// all the pages.
@@ -55,9 +62,10 @@ struct AtRest {
 /// The results of one rule.
 #[derive(Clone, Debug)]
 struct Found {
-    refills: f64,
-    locks: f64,
-    ns: f64,
+    /// Refills and lock acquisitions per loop, and CPU time per page, in each round.
+    refills: Vec<f64>,
+    locks: Vec<f64>,
+    ns: Vec<f64>,
     at_rest: AtRest,
     after_idling: AtRest,
 }
@@ -67,52 +75,58 @@ pub(super) fn measure(sizes: &Sizes, stop: &AtomicBool) -> Option<Findings> {
     let cpus = sizes.cpus.get();
     let frames = u64::from(cpus) * sizes.deep_pages as u64 * FRAMES_FOR_EACH;
     let machine = machine(&[Node { cpus, frames }], |_, _| 10);
-    let configs = RULES.map(|(_, tuning)| Config { tuning, ..Config::default() });
+    let config = |tuning| Config { tuning, past: zonal_history::PAST, ..Config::default() };
+    let configs = RULES.map(|(_, tuning)| config(tuning));
     let found = with_worlds(&machine, &configs, |worlds| compare(worlds, sizes, stop))?;
-    let of = |value: &dyn Fn(&Found) -> f64| found.iter().map(value).collect::<Vec<f64>>();
-    let pages = sizes.deep_pages;
-    let measures = vec![
-        Measure::gain("refills", format!("refills per {pages} pages"), "refills", of(&|found| found.refills)),
-        Measure::gain(
-            "lock_acquisitions",
-            format!("locks acquired per {pages} pages"),
-            "locks",
-            of(&|found| found.locks),
-        ),
-        Measure::gain("pair", "ns per page", "ns", of(&|found| found.ns)),
-        Measure::cost(
-            "held_at_rest",
-            "frames in pagesets after all frees",
-            "frames",
-            of(&|found| found.at_rest.held as f64),
-        ),
-        Measure::cost(
-            "free_2mib_blocks_at_rest",
-            format!("free 2 MiB blocks then, of {}", frames >> HUGE.get()),
-            "blocks",
-            of(&|found| found.at_rest.free_huge as f64),
-        ),
-        Measure::cost(
-            "held_after_idling",
-            format!("frames in pagesets, {IDLE_SECONDS} idle seconds later"),
-            "frames",
-            of(&|found| found.after_idling.held as f64),
-        ),
-        Measure::cost(
-            "free_2mib_blocks_after_idling",
-            format!("free 2 MiB blocks then, of {}", frames >> HUGE.get()),
-            "blocks",
-            of(&|found| found.after_idling.free_huge as f64),
-        ),
-    ];
-    let threads = threads_text(sizes);
+    let mut table = Table::new(RULES.map(|(name, _)| name), "depth");
+    counts(&mut table, &found, sizes)?;
+    for waits in simulated::measure(sizes, stop)? {
+        let cpus = waits.cpus;
+        let label = format!("% of time waiting for locks, {cpus} CPUs");
+        table.simulated(Better::Less, (format!("lock_waiting_{cpus}_cpus"), label, "%"), waits.waiting);
+        let label = format!("us per page, {cpus} CPUs");
+        table.simulated(Better::Less, (format!("page_{cpus}_cpus"), label, "us"), waits.us);
+    }
+    at_rest_in(&mut table, &found, frames, sizes)?;
+    let (threads, pages) = (threads_text(sizes), sizes.deep_pages);
     let setup = format!(
         "{threads} on one node of {} MiB: each repeatedly allocates {pages} pages and frees them. \
-         Tuning settles during {SECONDS_TO_SETTLE} seconds of a simulated clock before the measurement.",
-        frames >> 8
+         Tuning settles during {SECONDS_TO_SETTLE} seconds of a simulated clock before the measurement. Simulated: CPUs \
+         of one socket of 112 do the same with {} pages and {} ns of other work for each, and one lock guards the free \
+         pages of the node, as in Linux. All rules have the same assumed costs.",
+        frames >> 8,
+        sizes.waiting_pages,
+        simulated::OTHER_NS,
     );
-    let variants = RULES.map(|(name, _)| name).to_vec();
-    Some(Findings { mechanism: Mechanism::M2, setup, variants, measures })
+    Some(table.finish(Mechanism::M2, setup))
+}
+
+/// Adds what the loops cost on this machine.
+fn counts(table: &mut Table, found: &[Found], sizes: &Sizes) -> Option<()> {
+    let (pages, origin) = (sizes.deep_pages, threads_origin(sizes));
+    let of = |value: fn(&Found) -> &Vec<f64>| found.iter().map(value).cloned();
+    let names = ("refills", format!("refills per {pages} pages"), "refills");
+    table.sampled(Better::Less, origin, names, of(|found| &found.refills))?;
+    let names = ("lock_acquisitions", format!("locks acquired per {pages} pages"), "locks");
+    table.sampled(Better::Less, origin, names, of(|found| &found.locks))?;
+    table.sampled(Better::Less, Origin::Timed, ("pair", "ns per page", "ns"), of(|found| &found.ns))
+}
+
+/// Adds what pagesets hold afterwards.
+fn at_rest_in(table: &mut Table, found: &[Found], frames: u64, sizes: &Sizes) -> Option<()> {
+    let origin = threads_origin(sizes);
+    let huge = frames >> HUGE.get();
+    let of = |value: fn(&Found) -> u64| found.iter().map(move |found| vec![value(found) as f64]);
+    let names = ("held_at_rest", "frames in pagesets after all frees".to_owned(), "frames");
+    table.sampled(Better::Less, origin, names, of(|found| found.at_rest.held))?;
+    let names = ("free_2mib_blocks_at_rest", format!("free 2 MiB blocks then, of {huge}"), "blocks");
+    table.sampled(Better::More, origin, names, of(|found| found.at_rest.free_huge))?;
+    let label = format!("frames in pagesets, {IDLE_SECONDS} idle seconds later");
+    let names = ("held_after_idling", label, "frames");
+    table.sampled(Better::Less, origin, names, of(|found| found.after_idling.held))?;
+    let label = format!("free 2 MiB blocks after {IDLE_SECONDS} idle seconds");
+    let names = ("free_2mib_blocks_after_idling", label, "blocks");
+    table.sampled(Better::More, origin, names, of(|found| found.after_idling.free_huge))
 }
 
 /// Measures each rule. The rules alternate.
@@ -134,28 +148,26 @@ fn compare(worlds: &[World<'_, Shared>], sizes: &Sizes, stop: &AtomicBool) -> Op
             costs.push(second(world, sizes));
         }
     }
-    worlds.iter().zip(costs).map(|(world, costs)| found(world, &costs, sizes)).collect()
+    Some(worlds.iter().zip(costs).map(|(world, costs)| found(world, &costs, sizes)).collect())
 }
 
 /// Returns the figures of one rule, and the memory that its pagesets hold when nothing is allocated.
-fn found(world: &World<'_, Shared>, costs: &[Cost], sizes: &Sizes) -> Option<Found> {
+fn found(world: &World<'_, Shared>, costs: &[Cost], sizes: &Sizes) -> Found {
     let loops = f64::from(sizes.deep_loops) * f64::from(sizes.cpus.get());
-    let pages = loops * sizes.deep_pages as f64;
-    let mean =
-        |of: &dyn Fn(&Cost) -> u64| costs.iter().map(of).sum::<u64>() as f64 / costs.len() as f64 / loops;
-    let ns = Spread::of(costs.iter().map(|cost| cost.cpu_ns as f64 / pages))?.median;
+    let each =
+        |of: fn(&Cost) -> u64, number: f64| costs.iter().map(|cost| of(cost) as f64 / number).collect();
     let at_rest = at_rest(world);
     for _ in 0..IDLE_SECONDS {
         world.platform().advance_ns(SECOND_NS);
         world.tick();
     }
-    Some(Found {
-        refills: mean(&|cost| cost.refills),
-        locks: mean(&|cost| cost.locks),
-        ns,
+    Found {
+        refills: each(|cost| cost.refills, loops),
+        locks: each(|cost| cost.locks, loops),
+        ns: each(|cost| cost.cpu_ns, loops * sizes.deep_pages as f64),
         at_rest,
         after_idling: self::at_rest(world),
-    })
+    }
 }
 
 /// Runs one second of loops on all CPUs in parallel, followed by a tick.
@@ -203,37 +215,48 @@ fn at_rest(world: &World<'_, Shared>) -> AtRest {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Kind, Measure};
     use super::*;
     use std::num::NonZeroU32;
 
     fn small() -> Sizes {
         let cpus = NonZeroU32::MIN;
-        Sizes { rounds: 2, cpus, deep_pages: 8192, deep_loops: 4, ..Sizes::for_this_machine() }
+        let waiting = (vec![112], 1 << 10);
+        Sizes {
+            rounds: 2,
+            cpus,
+            deep_pages: 8192,
+            deep_loops: 4,
+            waiting_cpus: waiting.0,
+            waiting_pages: waiting.1,
+            ..Sizes::for_this_machine()
+        }
     }
 
     #[test]
-    fn depth_tuning_saves_refills_and_locks_and_holds_more_frames() {
+    fn tuning_saves_refills_locks_and_waiting_and_holds_more_frames() {
         let found = measure(&small(), &AtomicBool::new(false)).unwrap();
         let of = |metric: &str| {
             let is_it = |measure: &&Measure| measure.metric == metric;
-            <[f64; 3]>::try_from(&*found.measures.iter().find(is_it).unwrap().values).unwrap()
+            let measure = found.measures.iter().find(is_it).unwrap();
+            (<[f64; 4]>::try_from(&*measure.values).unwrap(), measure.kind)
         };
-        let [fixed, depth, stepwise] = of("refills");
-        assert!(fixed > 50.0 && depth * 10.0 < fixed && stepwise * 2.0 < fixed, "{fixed} {depth} {stepwise}");
-        let [fixed, depth, stepwise] = of("lock_acquisitions");
-        assert!(
-            fixed > 100.0 && depth * 10.0 < fixed && stepwise * 2.0 < fixed,
-            "{fixed} {depth} {stepwise}"
-        );
-        let [fixed, depth, stepwise] = of("held_at_rest");
-        assert!(
-            fixed < 2000.0 && depth > 3.0 * fixed && stepwise > 3.0 * fixed,
-            "{fixed} {depth} {stepwise}"
-        );
-        let [fixed, depth, _] = of("free_2mib_blocks_at_rest");
+        let ([fixed, published, stepwise, depth], kind) = of("refills");
+        assert!(fixed > 50.0 && depth * 10.0 < fixed && published * 10.0 < fixed && stepwise * 2.0 < fixed);
+        assert_eq!(kind, Kind::Gain);
+        let ([fixed, published, stepwise, depth], _) = of("lock_acquisitions");
+        assert!(fixed > 100.0 && depth * 10.0 < fixed && published * 10.0 < fixed && stepwise * 2.0 < fixed);
+        let ([fixed, published, stepwise, depth], kind) = of("held_at_rest");
+        assert!(fixed < 2000.0 && [published, stepwise, depth].iter().all(|&held| held > 3.0 * fixed));
+        assert_eq!(kind, Kind::Cost);
+        let ([fixed, _, _, depth], _) = of("free_2mib_blocks_at_rest");
         assert!(fixed > depth && depth > 128.0, "{fixed} {depth} of 256");
-        let [fixed, depth, stepwise] = of("held_after_idling");
+        let ([fixed, _, stepwise, depth], _) = of("held_after_idling");
         // Both rules drain pagesets to the lower limit, except for a remainder: pagesets drain in words of 64 frames.
         assert!(depth.max(stepwise) < fixed + 128.0, "{fixed} {depth} {stepwise}");
+        let ([fixed, tuned @ ..], kind) = of("lock_waiting_112_cpus");
+        assert!(fixed > 40.0 && tuned.iter().all(|&waiting| waiting < fixed), "{fixed} {tuned:?}");
+        assert!(tuned[0] < fixed / 4.0 && tuned[2] < fixed / 4.0, "{fixed} {tuned:?}");
+        assert_eq!(kind, Kind::Gain);
     }
 }

@@ -2,8 +2,8 @@
 //! node *spills* when its CPUs allocate more memory than it has.
 //!
 //! The machine has the four nodes of the published patch. CPUs of nodes 2 and 3 allocate more than their nodes have,
-//! alternating page by page. Gain: the share of each node's memory that is in use at the end, and the share of the
-//! spilled pages on the busiest other node. Cost: the distance of spilled pages. Source: Ramakrishnan 2021, Linux
+//! alternating page by page. Measured are the share of each node's memory that is in use at the end, the share of the
+//! spilled pages on the busiest other node, and the distance of spilled pages. Source: Ramakrishnan 2021, Linux
 //! 54d032ced983.
 
 use std::sync::atomic::AtomicBool;
@@ -12,8 +12,9 @@ use zonal::rules::fallback_order::NodeLoad;
 use zonal::units::NodeId;
 use zonal::{Config, Request};
 
+use super::measure::{Better, Table};
 use super::world::{Node, Shared, World, machine, run_on, with_worlds};
-use super::{Findings, Measure, Mechanism, stops};
+use super::{Findings, Mechanism, stops};
 
 pub(super) const MATTERS: &str = "several nodes run out of memory at once and have equally distant \
     neighbours: each neighbour then serves one of them, instead of one serving all.";
@@ -21,7 +22,11 @@ pub(super) const DOES_NOT_MATTER: &str = "there are one or two nodes, all distan
     out of memory: the fallback orders are then the same, or only one is used.";
 
 /// The rules to compare.
-const RULES: [(&str, NodeLoad); 2] = [("assign", NodeLoad::Assign), ("accumulate", NodeLoad::Accumulate)];
+const RULES: [(&str, NodeLoad); 3] = [
+    ("assign", NodeLoad::Assign),
+    ("remaining", NodeLoad::AccumulateRemaining),
+    ("accumulate", NodeLoad::Accumulate),
+];
 
 const NODES: usize = 4;
 /// Number of frames on each node.
@@ -35,34 +40,29 @@ const SPILLED: u64 = FRAMES / 4;
 pub(super) fn measure(stop: &AtomicBool) -> Option<Findings> {
     let found = RULES.map(|(_, rule)| spill(rule, stop));
     let found = found.into_iter().collect::<Option<Vec<Spill>>>()?;
-    let of = |value: &dyn Fn(&Spill) -> f64| found.iter().map(value).collect::<Vec<f64>>();
-    let used = (0..NODES).map(|node| {
-        let label = format!("% of node {node} in use");
-        Measure::gain(format!("used_node_{node}"), label, "%", of(&|spill| spill.used[node]))
-    });
-    let busiest = Measure::gain(
-        "spilled_to_busiest_node",
-        "% of spilled pages on the busiest other node",
-        "%",
-        of(&|spill| spill.busiest),
+    let mut table = Table::new(RULES.map(|(name, _)| name), "accumulate");
+    for node in 0..NODES {
+        // Node 0 is the one that serves both spilling nodes under the defective rule.
+        let better = if node == 0 { Better::Less } else { Better::More };
+        let names = (format!("used_node_{node}"), format!("% of node {node} in use"), "%");
+        table.exact(better, names, found.iter().map(|spill| spill.used[node]));
+    }
+    table.exact(
+        Better::Less,
+        ("spilled_to_busiest_node", "% of spilled pages on the busiest other node", "%"),
+        found.iter().map(|spill| spill.busiest),
     );
-    let distance = Measure::cost(
-        "spilled_distance",
-        "mean distance of spilled pages (10: local)",
-        "distance",
-        of(&|spill| spill.distance),
+    table.exact(
+        Better::Less,
+        ("spilled_distance", "mean distance of spilled pages (10: local)", "distance"),
+        found.iter().map(|spill| spill.distance),
     );
     let setup = format!(
         "4 nodes of {} MiB in two pairs, distances 10 12 32 32: CPUs of nodes 2 and 3 each allocate 25 % \
          more than their node has.",
         FRAMES >> 8
     );
-    Some(Findings {
-        mechanism: Mechanism::M5,
-        setup,
-        variants: RULES.map(|(name, _)| name).to_vec(),
-        measures: used.chain([busiest, distance]).collect(),
-    })
+    Some(table.finish(Mechanism::M5, setup))
 }
 
 /// The nodes from which pages came.
@@ -125,14 +125,30 @@ fn node(cpu: u32) -> NodeId {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Kind;
     use super::*;
 
     #[test]
     fn spilled_pages_share_two_nodes_only_with_accumulated_load() {
-        let [assign, accumulate] = RULES.map(|(_, rule)| spill(rule, &AtomicBool::new(false)).unwrap());
+        let [assign, both @ ..] = RULES.map(|(_, rule)| spill(rule, &AtomicBool::new(false)).unwrap());
         assert!((50.0..55.0).contains(&assign.used[0]) && assign.used[1] == 0.0, "{assign:?}");
-        assert!(accumulate.used[..2].iter().all(|used| (25.0..28.0).contains(used)), "{accumulate:?}");
-        assert_eq!((assign.busiest, accumulate.busiest), (100.0, 50.0));
-        assert_eq!((assign.distance, accumulate.distance), (32.0, 32.0));
+        assert_eq!((assign.busiest, assign.distance), (100.0, 32.0));
+        for accumulated in both {
+            assert!(accumulated.used[..2].iter().all(|used| (25.0..28.0).contains(used)), "{accumulated:?}");
+            assert_eq!((accumulated.busiest, accumulated.distance), (50.0, 32.0));
+        }
+    }
+
+    #[test]
+    fn equal_distances_and_full_nodes_are_no_gain() {
+        let found = measure(&AtomicBool::new(false)).unwrap();
+        let kind =
+            |metric: &str| found.measures.iter().find(|measure| measure.metric == metric).unwrap().kind;
+        for metric in ["used_node_2", "used_node_3", "spilled_distance"] {
+            assert_eq!(kind(metric), Kind::Same, "{metric}");
+        }
+        for metric in ["used_node_0", "used_node_1", "spilled_to_busiest_node"] {
+            assert_eq!(kind(metric), Kind::Gain, "{metric}");
+        }
     }
 }

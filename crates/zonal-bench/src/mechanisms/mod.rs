@@ -5,7 +5,7 @@
 //! simulator produces these figures, and they are labelled as simulated.
 //!
 //! Related files: `mechanisms/world.rs` emulates the machines. `mechanisms/m1.rs` to `mechanisms/m5.rs` measure one
-//! mechanism each and return plain data. `crates/zonal-cli/src/mechanisms.rs` prints this data for the command
+//! mechanism each, and `mechanisms/measure.rs` compares the variants. `crates/zonal-cli/src/mechanisms.rs` prints this data for the command
 //! `zonal mechanisms`.
 
 mod m1;
@@ -13,10 +13,13 @@ mod m2;
 mod m3;
 mod m4;
 mod m5;
+mod measure;
 mod world;
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+pub use measure::{Kind, Measure, Origin};
 
 /// A mechanism of the allocator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,7 +59,7 @@ impl Mechanism {
             Self::M1 => "zonelist cache: skip zones found full within the last second",
             Self::M2 => "pageset tuning: size pagesets by the depth of allocation and freeing",
             Self::M3 => "zonelist cache before node reclaim: no repeated futile walks",
-            Self::M4 => "zoned counters: fold into shared totals only beyond a threshold",
+            Self::M4 => "zoned counters: thresholds that scale with the machine",
             Self::M5 => "fallback order: equally near nodes take turns as the next fallback",
         }
     }
@@ -98,55 +101,6 @@ impl Mechanism {
     }
 }
 
-/// Whether a measure shows a benefit or a cost of a mechanism.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    /// A benefit: the mechanism is expected to improve the values.
-    Gain,
-    /// A cost: the mechanism may worsen the values.
-    Cost,
-}
-
-/// One measured quantity, with a value for every variant of the mechanism.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Measure {
-    /// Name in JSON documents.
-    pub metric: String,
-    /// Name in text output.
-    pub label: String,
-    /// Unit of the values.
-    pub unit: &'static str,
-    /// Whether the measure shows a benefit or a cost.
-    pub kind: Kind,
-    /// Whether the values come from a simulated machine instead of this one.
-    pub simulated: bool,
-    /// One value for each of [`Findings::variants`], in their order.
-    pub values: Vec<f64>,
-}
-
-impl Measure {
-    /// Creates a measure of kind [`Kind::Gain`].
-    fn gain(
-        metric: impl Into<String>,
-        label: impl Into<String>,
-        unit: &'static str,
-        values: Vec<f64>,
-    ) -> Self {
-        let (metric, label) = (metric.into(), label.into());
-        Self { metric, label, unit, kind: Kind::Gain, simulated: false, values }
-    }
-
-    /// Creates a measure of kind [`Kind::Cost`].
-    fn cost(
-        metric: impl Into<String>,
-        label: impl Into<String>,
-        unit: &'static str,
-        values: Vec<f64>,
-    ) -> Self {
-        Self { kind: Kind::Cost, ..Self::gain(metric, label, unit, values) }
-    }
-}
-
 /// The results of one mechanism.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Findings {
@@ -156,12 +110,14 @@ pub struct Findings {
     pub setup: String,
     /// The names of the variants that are compared. The first variant is without the mechanism.
     pub variants: Vec<&'static str>,
-    /// The benefits, followed by the costs.
+    /// The name of the variant that is the default.
+    pub shipped: &'static str,
+    /// The gains, then the costs, then what makes no difference.
     pub measures: Vec<Measure>,
 }
 
 /// Largest number of CPUs used. The number is limited because the metadata of emulated machines grows with their CPUs.
-const CPUS_MAX: usize = 64;
+pub const CPUS_MAX: u32 = 64;
 
 /// The amount of work that the measurements do.
 #[derive(Clone, Debug)]
@@ -179,10 +135,16 @@ pub struct Sizes {
     pub deep_pages: usize,
     /// How often per second of the simulated clock each CPU allocates and frees `deep_pages` pages (M2).
     pub deep_loops: u32,
-    /// Seconds of the simulated clock during which pages are allocated from a full node (M3).
+    /// Numbers of CPUs of the simulated machine that allocate and free at the same time (M2).
+    pub waiting_cpus: Vec<u32>,
+    /// Number of pages that each of these CPUs allocates before it frees them (M2).
+    pub waiting_pages: usize,
+    /// Seconds of the simulated clock during which pages are allocated from a full node in each round (M3).
     pub reclaim_seconds: u64,
     /// Batches of 64 pages that each CPU allocates and frees in a round (M4).
     pub batches: u32,
+    /// Numbers of CPUs whose differences add up to the error of a total (M4).
+    pub drift_cpus: Vec<u32>,
     /// Number of operations. After each operation, the approximate counters are compared with the exact counts (M4).
     pub drift_steps: u32,
     /// CPU counts of the simulated machines, as in the experiment `zoned-counters-2006` (M4).
@@ -195,19 +157,22 @@ pub struct Sizes {
 
 impl Sizes {
     /// Returns sizes with which the measurements take less than a minute on two cores. The measurements use all CPUs of
-    /// this machine, up to 64.
+    /// this machine, up to [`CPUS_MAX`].
     #[must_use]
     pub fn for_this_machine() -> Self {
-        let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get().min(CPUS_MAX) as u32);
+        let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get().min(CPUS_MAX as usize));
         Self {
             rounds: 9,
-            cpus: NonZeroU32::new(cpus).unwrap_or(NonZeroU32::MIN),
+            cpus: NonZeroU32::new(cpus as u32).unwrap_or(NonZeroU32::MIN),
             full_nodes: vec![0, 3, 15, 63, 255],
             pairs: 10_000,
             deep_pages: 1 << 15,
             deep_loops: 20,
-            reclaim_seconds: 4,
+            waiting_cpus: vec![16, 56, 112],
+            waiting_pages: 1 << 11,
+            reclaim_seconds: 1,
             batches: 2000,
+            drift_cpus: vec![1, 4, 16, 64],
             drift_steps: 20_000,
             simulated_cpus: vec![128, 512, 1020],
             simulated_pages: 1024,
@@ -262,7 +227,79 @@ fn threads_text(sizes: &Sizes) -> String {
     }
 }
 
+/// Returns the origin of counts that all CPUs contribute to.
+fn threads_origin(sizes: &Sizes) -> Origin {
+    if sizes.cpus.get() == 1 { Origin::Exact } else { Origin::Varying }
+}
+
 /// Whether the caller has requested that the measurements stop.
 fn stops(stop: &AtomicBool) -> bool {
     stop.load(Ordering::Relaxed) // relaxed: only the flag itself is read
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Returns sizes for which all measurements together take seconds.
+    fn small() -> Sizes {
+        Sizes {
+            rounds: 2,
+            cpus: NonZeroU32::MIN,
+            full_nodes: vec![3],
+            pairs: 300,
+            deep_pages: 1 << 12,
+            deep_loops: 2,
+            waiting_cpus: vec![2],
+            waiting_pages: 512,
+            batches: 50,
+            drift_cpus: vec![1, 4],
+            drift_steps: 500,
+            simulated_cpus: vec![4],
+            simulated_pages: 50,
+            ..Sizes::for_this_machine()
+        }
+    }
+
+    fn all() -> Vec<Findings> {
+        measure(&Mechanism::ALL, &small(), &AtomicBool::new(false), |_| ())
+    }
+
+    #[test]
+    fn only_times_and_counts_of_several_cpus_differ_between_runs() {
+        let repeats = |found: &[Findings]| -> Vec<Measure> {
+            let measures = found.iter().flat_map(|found| found.measures.clone());
+            measures.filter(|measure| matches!(measure.origin, Origin::Exact | Origin::Simulated)).collect()
+        };
+        let [first, second] = [all(), all()];
+        assert_eq!(first.len(), Mechanism::ALL.len());
+        // Kinds decide the order of measures, so only those that repeat are in the same order.
+        assert_eq!(repeats(&first), repeats(&second));
+        // With one CPU, counts of all mechanisms are exact.
+        let measures = first.iter().flat_map(|found| &found.measures);
+        assert!(measures.clone().all(|measure| measure.origin != Origin::Varying));
+        assert!(measures.clone().any(|measure| measure.origin == Origin::Timed));
+    }
+
+    #[test]
+    fn no_two_measures_share_a_name_and_no_gain_is_equal_in_all_variants() {
+        for found in all() {
+            let measures = &found.measures;
+            let labels: BTreeSet<&str> = measures.iter().map(|measure| &*measure.label).collect();
+            let metrics: BTreeSet<&str> = measures.iter().map(|measure| &*measure.metric).collect();
+            assert_eq!((labels.len(), metrics.len()), (measures.len(), measures.len()), "{measures:?}");
+            for measure in measures {
+                assert_eq!(
+                    (measure.values.len(), measure.kinds.len()),
+                    (found.variants.len(), found.variants.len())
+                );
+                let equal = measure.values.iter().all(|value| *value == measure.values[0]);
+                assert!(!equal || measure.kind == Kind::Same, "{measure:?}");
+                assert_eq!(measure.kind == Kind::Same, measure.kinds.iter().all(|&kind| kind == Kind::Same));
+            }
+            assert!(measures.is_sorted_by_key(|measure| measure.kind));
+        }
+    }
 }

@@ -24,18 +24,20 @@ pub(super) fn render(findings: &[Findings]) -> String {
     serde_json::to_string(&lines).expect("numbers and names are always JSON") + "\n"
 }
 
-/// Returns one line for each variant.
+/// Returns one line for each variant. Its kind compares it with the first variant.
 fn lines<'a>(found: &'a Findings, measure: &'a Measure) -> impl Iterator<Item = Line<'a>> {
-    found.variants.iter().zip(&measure.values).map(|(&variant, &value)| Line {
+    let values = found.variants.iter().zip(&measure.kinds).zip(&measure.values);
+    values.map(|((&variant, kind), &value)| Line {
         mechanism: found.mechanism.name(),
         variant,
-        kind: match measure.kind {
+        kind: match kind {
             Kind::Gain => "gain",
             Kind::Cost => "cost",
+            Kind::Same => "same",
         },
         metric: &measure.metric,
         unit: measure.unit,
         value,
-        simulated: measure.simulated,
+        simulated: measure.is_simulated(),
     })
 }

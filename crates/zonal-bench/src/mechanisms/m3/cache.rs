@@ -1,6 +1,6 @@
 //! A page cache of an emulated machine, whose pages may or may not be reclaimable.
 //!
-//! The pages are on one list, with the oldest page first. A *walk* scans the list until it has freed the requested
+//! The pages of each node are on one list, with the oldest page first. A *walk* scans the list until it has freed the requested
 //! number of pages. The cache counts the walks, the pages that they scan, and the CPU time that they take. Related
 //! files: `mechanisms/m3.rs` fills the cache.
 
@@ -11,7 +11,8 @@ use zonal::Block;
 use zonal::platform::reclaimer::{ReclaimReason, ReclaimRequest, Reclaimer};
 use zonal::units::PageCount;
 
-use super::super::world::{Single, World, cpu_time_ns};
+use super::super::world::{Shared, World, cpu_time_ns};
+use super::FILE;
 
 /// The state of the cache's pages, as reclaim finds it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,7 +24,13 @@ pub(super) enum Contents {
     Clean,
     /// Freed, and counted as reclaimable, only if reclaim may write pages back, as direct reclaim may.
     Dirty,
+    /// Used recently, and counted as reclaimable. Node reclaim, which makes one quick walk, skips them; direct reclaim
+    /// frees the oldest file with all its pages.
+    Recent,
 }
+
+/// Nodes whose pages the cache holds.
+const NODES: usize = 3;
 
 /// The cost of all walks so far.
 #[derive(Clone, Copy, Default, Debug)]
@@ -38,22 +45,22 @@ pub(super) struct Walks {
 
 struct State {
     contents: Contents,
-    pages: VecDeque<Block>,
+    pages: [VecDeque<Block>; NODES],
     walks: Walks,
 }
 
 /// The cache. It is also the reclaimer of the machine from which it allocates its pages.
 pub(super) struct Cache {
-    world: &'static World<'static, Single>,
+    world: &'static World<'static, Shared>,
     state: Mutex<State>,
 }
 
 impl Cache {
     /// Creates an empty cache.
-    pub(super) const fn new(world: &'static World<'static, Single>) -> Self {
+    pub(super) const fn new(world: &'static World<'static, Shared>) -> Self {
         let state = State {
             contents: Contents::Clean,
-            pages: VecDeque::new(),
+            pages: [const { VecDeque::new() }; NODES],
             walks: Walks { walks: 0, pages: 0, ns: 0 },
         };
         Self { world, state: Mutex::new(state) }
@@ -64,15 +71,20 @@ impl Cache {
         self.with(|state| state.contents = contents);
     }
 
-    /// Appends a page of node 0 to the list.
-    pub(super) fn insert(&self, page: Block) {
-        self.with(|state| state.pages.push_back(page));
+    /// Appends a page to the list of its node.
+    pub(super) fn insert(&self, node: usize, page: Block) {
+        self.with(|state| state.pages[node].push_back(page));
+    }
+
+    /// Removes all pages of a node from its list, and returns them.
+    pub(super) fn take(&self, node: usize) -> VecDeque<Block> {
+        self.with(|state| std::mem::take(&mut state.pages[node]))
     }
 
     /// Frees all pages.
     pub(super) fn clear(&self) {
-        let pages = self.with(|state| std::mem::take(&mut state.pages));
-        pages.into_iter().for_each(|page| self.free(page));
+        let pages = (0..NODES).flat_map(|node| self.take(node));
+        pages.for_each(|page| self.free(page));
     }
 
     /// Returns the cost of all walks so far.
@@ -92,16 +104,12 @@ impl Cache {
 impl Reclaimer for Cache {
     fn count(&self, request: &ReclaimRequest) -> PageCount {
         self.with(|state| match state.contents {
-            _ if request.node.index() != 0 => PageCount::ZERO,
             Contents::Dirty if !request.may_write => PageCount::ZERO,
-            _ => PageCount::new(state.pages.len() as u64),
+            _ => PageCount::new(state.pages.get(request.node.index()).map_or(0, VecDeque::len) as u64),
         })
     }
 
     fn reclaim(&self, request: &ReclaimRequest) -> PageCount {
-        if request.node.index() != 0 {
-            return PageCount::ZERO;
-        }
         let start = cpu_time_ns();
         let (freed, passed) = self.with(|state| walk(state, request));
         let count = freed.len() as u64;
@@ -117,25 +125,28 @@ impl Reclaimer for Cache {
     }
 }
 
-/// Removes up to the requested number of pages from the list, if they can be freed. Returns these pages and the number
-/// of pages scanned.
+/// Removes pages from the list of the request's node, if they can be freed: the requested number, or a whole file. Returns
+/// these pages and the number of pages scanned.
 fn walk(state: &mut State, request: &ReclaimRequest) -> (Vec<Block>, u64) {
-    let can_free = match state.contents {
-        Contents::InUse => false,
-        Contents::Clean => true,
-        Contents::Dirty => request.may_write,
+    let target = request.target.get();
+    let (can_free, target) = match state.contents {
+        Contents::InUse => (false, target),
+        Contents::Clean => (true, target),
+        Contents::Dirty => (request.may_write, target),
+        Contents::Recent => (request.reason != ReclaimReason::Node, target.max(FILE as u64)),
     };
     let (mut freed, mut passed) = (Vec::new(), 0);
-    for _ in 0..state.pages.len() {
-        if freed.len() as u64 >= request.target.get() {
+    let Some(pages) = state.pages.get_mut(request.node.index()) else { return (freed, passed) };
+    for _ in 0..pages.len() {
+        if freed.len() as u64 >= target {
             break;
         }
-        let Some(page) = state.pages.pop_front() else { break };
+        let Some(page) = pages.pop_front() else { break };
         passed += 1;
         if can_free {
             freed.push(page);
         } else {
-            state.pages.push_back(page); // pages in use move to the other end of the list
+            pages.push_back(page); // pages in use move to the other end of the list
         }
     }
     (freed, passed)

@@ -15,7 +15,8 @@ use zonal_lab::experiment::results::{CaseValue, Results};
 use zonal_lab::experiment::{CaseFilter, Options, Plan, Run, Source, built_in, load, run};
 use zonal_lab::workload::Workload;
 
-use super::super::{Measure, Sizes, stops};
+use super::super::measure::{Better, Table};
+use super::super::{Sizes, stops};
 use super::{RULES, counters};
 
 /// The experiment and the variant whose settings are used.
@@ -28,8 +29,8 @@ const NODE_BYTES: u64 = 2 << 30;
 /// Host memory for concurrent simulations, in bytes. A single simulation may use more.
 const HOST_BYTES: u64 = 2 << 30;
 
-/// Measures the wall time per page of each process, under each rule and with each number of CPUs.
-pub(super) fn measure(sizes: &Sizes, stop: &AtomicBool) -> Option<Vec<Measure>> {
+/// Adds the wall time per page of each process, under each rule and with each number of CPUs.
+pub(super) fn measure(table: &mut Table, sizes: &Sizes, stop: &AtomicBool) -> Option<()> {
     let plan = plan(sizes);
     let jobs = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let options = Options { seed: sizes.seed, jobs, memory_bytes: HOST_BYTES };
@@ -38,9 +39,13 @@ pub(super) fn measure(sizes: &Sizes, stop: &AtomicBool) -> Option<Vec<Measure>> 
         return None;
     }
     let cpus = &sizes.simulated_cpus;
-    let with_total = cpus.iter().map(|&cpus| of_cpus(cpus, TotalsRule::AndMachine, &results, sizes));
-    let without = cpus.iter().max().map(|&cpus| of_cpus(cpus, TotalsRule::PerNode, &results, sizes));
-    Some(with_total.chain(without).collect())
+    for &cpus in cpus {
+        add(table, cpus, TotalsRule::AndMachine, &results, sizes);
+    }
+    if let Some(&cpus) = cpus.iter().max() {
+        add(table, cpus, TotalsRule::PerNode, &results, sizes);
+    }
+    Some(())
 }
 
 /// Returns the plan of the experiment, with the rules of M4 as its variants.
@@ -79,8 +84,8 @@ fn variant(name: &str, totals: TotalsRule) -> String {
     format!("{name} {totals:?}")
 }
 
-/// Returns the figures for one number of CPUs.
-fn of_cpus(cpus: u32, totals: TotalsRule, results: &Results, sizes: &Sizes) -> Measure {
+/// Adds the figures for one number of CPUs.
+fn add(table: &mut Table, cpus: u32, totals: TotalsRule, results: &Results, sizes: &Sizes) {
     let case = CaseFilter(vec![(COLUMN.to_owned(), vec![CaseValue::Number(f64::from(cpus))])]);
     let of = |name: &str| {
         let run =
@@ -88,7 +93,6 @@ fn of_cpus(cpus: u32, totals: TotalsRule, results: &Results, sizes: &Sizes) -> M
         let wall = run.and_then(|run| run.outcome.get("wall")).expect("every run has a wall time");
         wall * 1e6 / f64::from(sizes.simulated_pages)
     };
-    let values = RULES.map(|(name, ..)| of(name)).to_vec();
     let (metric, label) = match totals {
         TotalsRule::AndMachine => {
             (format!("first_touch_{cpus}_cpus"), format!("us per page, {cpus} CPUs, one total"))
@@ -98,33 +102,45 @@ fn of_cpus(cpus: u32, totals: TotalsRule, results: &Results, sizes: &Sizes) -> M
             format!("us per page, {cpus} CPUs, no total"),
         ),
     };
-    Measure { simulated: true, ..Measure::gain(metric, label, "us", values) }
+    table.simulated(Better::Less, (metric, label, "us"), RULES.map(|(name, ..)| of(name)));
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::{Findings, Mechanism};
     use super::*;
+
+    fn measured(sizes: &Sizes) -> Findings {
+        let mut table = Table::new(RULES.map(|(name, ..)| name), "scaled-overstep");
+        measure(&mut table, sizes, &AtomicBool::new(false)).unwrap();
+        table.finish(Mechanism::M4, String::new())
+    }
 
     #[test]
     fn larger_thresholds_end_the_contention_of_many_cpus() {
         let sizes = Sizes { simulated_cpus: vec![256], simulated_pages: 200, ..Sizes::for_this_machine() };
-        let measures = measure(&sizes, &AtomicBool::new(false)).unwrap();
-        let [with_total, without] = [0, 1].map(|at| &*measures[at].values);
-        assert!(measures.iter().all(|measure| measure.simulated));
-        assert!(with_total[0] > 3.0 * with_total[1] && with_total[1] > with_total[4], "{with_total:?}");
-        assert!(without.iter().zip(with_total).all(|(without, with)| without <= with), "{without:?}");
+        let found = measured(&sizes);
+        let of = |metric: &str| {
+            let measure = found.measures.iter().find(|measure| measure.metric == metric).unwrap();
+            assert!(measure.is_simulated());
+            measure.values.clone()
+        };
+        let (with, without) = (of("first_touch_256_cpus"), of("first_touch_256_cpus_no_machine_total"));
+        assert!(with[0] > with[1] && with[1] > with[2] && with[0] > 1.5 * with[4], "{with:?}");
+        assert!(without.iter().zip(&with).all(|(without, with)| without <= with), "{without:?}");
     }
 
     #[test]
     fn a_simulation_is_the_same_each_time() {
         let sizes = Sizes { simulated_cpus: vec![16], simulated_pages: 100, ..Sizes::for_this_machine() };
-        let [first, second] = [0, 1].map(|_| measure(&sizes, &AtomicBool::new(false)).unwrap());
+        let [first, second] = [0, 1].map(|_| measured(&sizes));
         assert_eq!(first, second);
     }
 
     #[test]
     fn a_stopped_simulation_returns_nothing() {
         let sizes = Sizes { simulated_cpus: vec![4], ..Sizes::for_this_machine() };
-        assert_eq!(measure(&sizes, &AtomicBool::new(true)), None);
+        let mut table = Table::new(RULES.map(|(name, ..)| name), "scaled-overstep");
+        assert_eq!(measure(&mut table, &sizes, &AtomicBool::new(true)), None);
     }
 }
