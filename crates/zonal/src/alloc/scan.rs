@@ -68,9 +68,7 @@ struct Scan<'s, 'm, P: Platform> {
     form: Option<&'static dyn ScanForm>,
     class: ScanClass,
     full: &'s FullBits<'m, P>,
-    /// The list's full bits that apply to the scan. `None` if the scan does not use the zonelist cache: the cache is off or,
-    /// in the present form, the machine has one node with undivided memory, only one node may serve the request, or the
-    /// request ignores watermarks. A past form decides by the kind of the list.
+    /// The list's full bits that apply to the scan. `None` if the scan does not use the zonelist cache.
     bits: Option<&'s [P::U64]>,
     candidates: Candidates<'s, 'm, P>,
     cache: CacheUse,
@@ -100,8 +98,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Scans the request's list a last time before the request fails.
     ///
-    /// Ignores full bits, and repeats the scan as long as node reclaim frees frames. A request therefore never fails
-    /// because of the zonelist cache. With a past form, this method runs one ordinary scan.
+    /// Ignores full bits, and repeats the scan as long as node reclaim frees frames, so that no request fails because of the
+    /// zonelist cache. With a past form, this method runs one ordinary scan.
     pub(super) fn scan_last(&self, context: &AllocContext<'_>) -> Option<Block> {
         if self.shared.zonelist_cache().is_past() {
             return self.scan(context, Watermark::Min);
@@ -161,6 +159,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
     ) -> Self {
         let (mode, form) = (state.shared.zonelist_cache(), state.past_scan());
         let nodes = state.nodes.len();
+        // The present form uses it where a fallback exists and watermarks count; a past form decides by the list.
         let off = match form {
             _ if mode == ZonelistCache::Off || context.has_address_limit() => true,
             Some(_) if context.strict && !context.first.is_empty() => true,
@@ -304,9 +303,8 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
                 || self.past == Past::Ignored && zone.free_areas.has_block_exactly(order))
     }
 
-    /// Returns whether node reclaim would run for `zone`, which does not serve, or failed recently.
-    ///
-    /// Returns `None` if node reclaim is off or cannot help, because the zone passes or is too far from the preferred zone.
+    /// Returns whether node reclaim would run for `zone`, which does not serve, or failed recently. Returns `None` if node
+    /// reclaim is off or cannot help, because the zone passes or is too far from the preferred zone.
     /// Memory of one kind may be divided into several zones, its *parts*. Only the last part is reclaimed, so that the
     /// scan tries every part before.
     fn reclaim_step(&self, zone: &Zone<'m, P>) -> Option<ReclaimStep> {
@@ -324,8 +322,7 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
 
     /// Whether node reclaim failed for the zone within the last second.
     ///
-    /// Node reclaim of the zone is then not tried again, not even by a scan that ignores full bits. This rule is our
-    /// own. In past forms, a scan that ignores full bits reclaims again.
+    /// Node reclaim is then not tried again, not even by a scan that ignores full bits, except in past forms.
     fn recently_failed(&self, zone: &Zone<'_, P>) -> bool {
         let failure = failed_reclaim(zone, self.class.order_class());
         self.form.is_none()

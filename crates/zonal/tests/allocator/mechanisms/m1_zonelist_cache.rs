@@ -190,8 +190,7 @@ fn a_first_zone_is_marked_full_before_a_wipe_only_as_first_published() {
         let marks = || world.during(|| world.probes(&Request::page())).1.marks;
         marks();
         world.controls.advance_ms(1001);
-        // The first three requests set a full bit for each of three zones. The bit of the first zone may have been
-        // cleared with the old bits.
+        // Three requests set full bits of three zones. The first zone's may have been cleared with the old bits.
         let expected = if is_before_2011(mode) { [2, 1, 0] } else { [3, 0, 0] };
         assert_eq!([0; 3].map(|_| marks()), expected, "{mode:?}");
     }
