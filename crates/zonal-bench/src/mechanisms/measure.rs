@@ -55,8 +55,8 @@ pub struct Measure {
     pub values: Vec<f64>,
     /// The comparison of each value with the first one.
     pub kinds: Vec<Kind>,
-    /// What the measure says about the mechanism: the kind of the shipped variant or, if its value does not differ from the
-    /// first one, of the others.
+    /// What the measure says about the mechanism: the kind of the shipped variant. If its value is the same as the first one
+    /// and repeats in each run, the others decide.
     pub kind: Kind,
 }
 
@@ -174,8 +174,9 @@ impl Table {
         };
         let kinds: Vec<Kind> = (0..values.len()).map(kind).collect();
         let differ = |kind: Kind| kinds.contains(&kind).then_some(kind);
+        let repeats = matches!(origin, Origin::Exact | Origin::Simulated);
         let kind = match kinds[self.shipped] {
-            Kind::Same => differ(Kind::Cost).or(differ(Kind::Gain)).unwrap_or(Kind::Same),
+            Kind::Same if repeats => differ(Kind::Cost).or(differ(Kind::Gain)).unwrap_or(Kind::Same),
             kind => kind,
         };
         self.measures.push(Measure { metric, label, unit, origin, values, kinds, kind });

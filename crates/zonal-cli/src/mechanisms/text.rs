@@ -33,8 +33,8 @@ fn introduction(findings: &[Findings], sizes: &Sizes) -> String {
     let has = |origin: Origin| measures().any(|measure| measure.origin == origin);
     let mut text = format!(
         "The shipped allocator, run natively on this machine ({}) over emulated nodes. A row is a gain or a cost of the \
-         default, compared with the first column; if these are equal, of the other columns; and \"same\" if no column \
-         differs beyond chance. * marks a cost in a row of gains, and + a gain in a row of costs.",
+         default, compared with the first column, and \"same\" if these do not differ beyond chance; where a repeatable \
+         figure differs only in other columns, these decide. * marks a cost in a row of gains, and + a gain in a row of costs.",
         counted(here as u64, "CPU")
     );
     if has(Origin::Timed) {
