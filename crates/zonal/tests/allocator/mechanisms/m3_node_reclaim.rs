@@ -239,8 +239,8 @@ fn requests_that_must_not_wait_neither_reclaim_nor_set_full_bits() {
             assert_eq!((server, events.node_reclaim_no_scan), (1, 1), "{mode:?}");
         }
         // In 2006, a zone that was not reclaimed was marked full.
-        let marks = u64::from(mode == ZonelistCache::Jackson2006);
-        assert_eq!(world.allocator.events().marks, marks, "{mode:?}");
+        let is_marked = world.allocator.events().marks > 0;
+        assert_eq!(is_marked, mode == ZonelistCache::Jackson2006, "{mode:?}");
         assert_eq!(reclaimer.calls(), 0);
     }
 }
@@ -287,7 +287,9 @@ fn one_caller_at_a_time() {
         let first = std::thread::spawn(|| world.server(&Request::page()));
         has_begun.recv().unwrap();
         let (server, events) = world.during(|| world.server(&Request::page()));
-        assert_eq!((server, events.node_reclaim_no_scan, events.marks), (1, 1, 0), "{mode:?}");
+        // In 2006, a zone that another caller was reclaiming was marked full.
+        let marks = u64::from(mode == ZonelistCache::Jackson2006);
+        assert_eq!((server, events.node_reclaim_no_scan, events.marks), (1, 1, marks), "{mode:?}");
         go_on.send(()).unwrap();
         assert_eq!(first.join().unwrap(), 1);
         assert_eq!(slow.calls(), 1);
