@@ -3,7 +3,7 @@
 //!
 //! Nodes 0 and 1 are full, node 2 has plenty of memory, and node reclaim is on. A program on node 0 allocates pages at a
 //! steady rate of a simulated clock, while a cache (`mechanisms/m3/cache.rs`) holds part of nodes 0 and 1. The first
-//! change of M3 shows in how often the cache's lists are walked in vain. The second change shows only after direct
+//! change of M3 shows in how often the cache's lists are walked without success. The second change shows only after direct
 //! reclaim: all nodes are full, direct reclaim frees pages of node 1, and then another program frees pages of node 2. Lost
 //! locality shows when the cache's pages cease to be in use. Source: Gorman 2011, Linux cd38b115d5ad, 76d3fbf8fbf6.
 
@@ -89,7 +89,7 @@ fn fill(table: &mut Table, found: &[Found]) -> Option<()> {
     };
     let names = ("futile_walks", "futile walks per 1000 pages", "walks");
     table.exact(Better::Less, names, first(|found| &found.vain, |met| met.walks));
-    let names = ("vain_pages_walked", "pages walked in vain per 1000 pages", "pages");
+    let names = ("vain_pages_walked", "pages walked without success per 1000 pages", "pages");
     table.exact(Better::Less, names, first(|found| &found.vain, |met| met.pages_walked));
     let names = ("vain_stall", "us stalled in futile walks per 1000 pages", "us");
     table.sampled(Better::Less, Origin::Timed, names, stalls(|found| &found.vain))?;

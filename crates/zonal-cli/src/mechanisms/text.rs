@@ -26,7 +26,7 @@ pub(super) fn render(findings: &[Findings], sizes: &Sizes, width: Width) -> Stri
     text
 }
 
-/// Says what is measured, and which figures a second run repeats.
+/// Returns what is measured, and which figures a second run repeats.
 fn introduction(findings: &[Findings], sizes: &Sizes) -> String {
     let here = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let measures = || findings.iter().flat_map(|found| &found.measures);

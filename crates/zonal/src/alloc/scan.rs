@@ -271,8 +271,8 @@ impl<'s, 'm, P: Platform> Scan<'s, 'm, P> {
 
     /// Allocates from `zone`, if it is above the watermark and has a block. Returns whether it did, or would.
     fn serve_by(&mut self, zone: &'s Zone<'m, P>) -> bool {
-        let is_trusted = self.reclaimed == Some(ReclaimStep::Success)
-            && self.form.is_some_and(ScanForm::trusts_reclaim);
+        let is_trusted =
+            self.reclaimed == Some(ReclaimStep::Success) && self.form.is_some_and(ScanForm::trusts_reclaim);
         if self.served.is_some() || !(is_trusted || self.passes(zone)) {
             return self.served.is_some(); // a past form must not allocate a second block
         }

@@ -165,7 +165,7 @@ impl<'p, 's, 'm> Program<'p, 's, 'm> {
         Ok(Waited { percent, us: 1e6 * all / self.allocated.get().max(1) as f64 })
     }
 
-    /// The work of one CPU.
+    /// Runs one CPU.
     fn cpu(&self, start: Time) {
         let world = self.system.sim.world;
         let mut blocks = Vec::with_capacity(self.pages);
@@ -228,7 +228,9 @@ mod tests {
             <[Waits; 2]>::try_from(measure(&sizes(), &AtomicBool::new(false)).unwrap()).unwrap();
         assert!(few.waiting.iter().all(|&waiting| waiting < 2.0), "{few:?}");
         assert!(many.waiting[0] > 20.0 && many.waiting[0] < 100.0, "{many:?}");
-        assert!(many.waiting[1..].iter().all(|&waiting| waiting < many.waiting[0] / 2.0), "{many:?}");
+        // The published rule drains a batch at a time.
+        assert!(many.waiting[1..].iter().all(|&waiting| waiting < many.waiting[0]), "{many:?}");
+        assert!(many.waiting[2..].iter().all(|&waiting| waiting < many.waiting[0] / 10.0), "{many:?}");
         assert!(many.us[1..].iter().all(|&us| us < many.us[0]), "{many:?}");
     }
 

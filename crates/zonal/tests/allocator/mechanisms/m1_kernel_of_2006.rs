@@ -1,5 +1,5 @@
-//! Tests of the zonelist cache of 2006, in which it differs from its form of 2.6.31 to 3.0, and of what both have in common
-//! beside the present form. A model has the published rule.
+//! Tests the zonelist cache of 2006 where it differs from that of 2.6.31 to 3.0, and what both share against the present
+//! form. A model has the published rule.
 
 use crate::common::scenarios::{Scripted, one_cpu, with_min};
 use crate::common::{Random, World, node, run_on};
@@ -43,7 +43,7 @@ impl Model {
                 if !is_set_up {
                     (is_set_up, is_active) = (true, true);
                     if cache.is_some() && self.now_ms - self.wiped_ms > 1000 {
-                        // A wipe of any limit's bits wipes those of all limits in this allocator: they share a clock.
+                        // In this allocator, a wipe clears the bits for all limits: they share a clock.
                         self.bits = Default::default();
                         self.wiped_ms = self.now_ms;
                         self.wipes += 1;
