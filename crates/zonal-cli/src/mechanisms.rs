@@ -78,7 +78,7 @@ fn cpus(text: &str) -> Result<NonZeroU32, String> {
     cpus.ok_or_else(|| format!("`{text}` is not a number of CPUs; allowed are 1 to {CPUS_MAX}"))
 }
 
-/// Range of the number of rounds. The middle half of fewer rounds says nothing, and more would not improve the result.
+/// How many rounds are possible. The middle half of fewer rounds says nothing, and more would not improve the result.
 const ROUNDS: RangeInclusive<usize> = 3..=1000;
 
 fn rounds(text: &str) -> Result<usize, String> {

@@ -10,7 +10,7 @@ use zonal_machine::state::{CapturedState, Sample, ZoneSample};
 fn experiments_run_on_a_captured_machine_as_full_as_it_was() {
     let model = zonal_machine::preset("desktop").unwrap();
     let zones = model.zones.iter().map(|zone| {
-        // Blocks of one frame and of 2 MiB; the rest is in use.
+        // Single frames and 2 MiB blocks; the rest is in use.
         let free_blocks = vec![7, 0, 0, 0, 0, 0, 0, 0, 0, zone.managed.get() >> 11];
         let free = 7 + (free_blocks[9] << 9);
         ZoneSample {

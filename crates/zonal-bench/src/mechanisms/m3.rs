@@ -37,7 +37,7 @@ const MODES: [(&str, ZonelistCache); 5] = [
 /// Frames of nodes 0 and 1 each, and of node 2.
 const NEAR: u64 = 1 << 14;
 const FAR: u64 = 1 << 16;
-/// Pages of each of nodes 0 and 1 that the cache holds.
+/// Pages that the cache holds from node 0, and from node 1.
 const CACHED: usize = 1 << 11;
 /// Pages that the program allocates per second of the simulated clock.
 const RATE: u64 = 2000;
@@ -119,7 +119,7 @@ struct Found {
     direct_only: Vec<Met>,
     /// Percentage of pages that come from node 2 in the second after the cache's pages ceased to be in use.
     far_though_reclaimable: f64,
-    /// Percentage of pages that come from node 2 although direct reclaim has just freed pages of node 1.
+    /// Percentage of pages from node 2 although direct reclaim has just freed pages on node 1.
     far_after_direct: f64,
 }
 

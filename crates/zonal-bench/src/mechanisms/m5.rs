@@ -70,7 +70,7 @@ pub(super) fn measure(stop: &AtomicBool) -> Option<Findings> {
 struct Spill {
     /// Percentage of each node's memory that is in use.
     used: [f64; NODES],
-    /// Percentage of the spilled pages that came from the node with most of them.
+    /// Percentage of the spilled pages that the busiest node served.
     busiest: f64,
     /// Mean distance of spilled pages.
     distance: f64,

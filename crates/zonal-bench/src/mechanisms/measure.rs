@@ -9,7 +9,7 @@ use super::Mechanism;
 /// The smallest difference of values that are not exact, as a share of the larger value.
 const SMALLEST_DIFFERENCE: f64 = 0.02;
 
-/// The comparison of a value with that of the variant without the mechanism.
+/// The comparison between a value and that without the mechanism.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Kind {
     /// It is better.

@@ -135,15 +135,15 @@ pub struct Sizes {
     pub deep_pages: usize,
     /// How often per second of the simulated clock each CPU allocates and frees `deep_pages` pages (M2).
     pub deep_loops: u32,
-    /// Numbers of CPUs of the simulated machine that allocate and free at the same time (M2).
+    /// How many simulated CPUs allocate and free at the same time (M2).
     pub waiting_cpus: Vec<u32>,
-    /// Number of pages that each of these CPUs allocates before it frees them (M2).
+    /// How many pages each of these CPUs allocates before it frees them (M2).
     pub waiting_pages: usize,
     /// Seconds of the simulated clock during which pages are allocated from a full node in each round (M3).
     pub reclaim_seconds: u64,
     /// Batches of 64 pages that each CPU allocates and frees in a round (M4).
     pub batches: u32,
-    /// Numbers of CPUs whose differences add up to the error of a total (M4).
+    /// How many CPUs have differences that add up to the error in a total (M4).
     pub drift_cpus: Vec<u32>,
     /// Number of operations. After each operation, the approximate counters are compared with the exact counts (M4).
     pub drift_steps: u32,

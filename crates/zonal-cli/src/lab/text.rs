@@ -126,7 +126,7 @@ fn costs(results: &Results, width: Width) -> String {
     text + "\n"
 }
 
-/// Returns the costs and settings of all runs as comments at the end of an experiment file.
+/// Returns the costs and settings of all runs as comments that end an experiment file.
 pub(super) fn costs_as_comments(plan: &Plan) -> String {
     let mut text =
         "\n# The runs have these costs and settings, whether or not they are set above.\n".to_owned();

@@ -113,7 +113,7 @@ fn unmap(memory: *mut c_void, bytes: usize) {
     unsafe { libc::munmap(memory, bytes) };
 }
 
-/// Returns the nodes of the pages when the first CPU of a simulated machine allocates them.
+/// Returns how many pages each node has when the first simulated CPU allocates them.
 fn simulated(captured: &CapturedState, mode: Mode, nodes: &[u16], pages: u64) -> Result<Tally, String> {
     let machine = SimulatedMachine { model: captured.model.clone(), hardware: Hardware::default() };
     let allowed: NodeMask = mask(nodes.iter().copied());

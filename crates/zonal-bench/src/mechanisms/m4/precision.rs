@@ -41,7 +41,7 @@ pub(super) fn measure(table: &mut Table, sizes: &Sizes, stop: &AtomicBool) -> Op
 /// The error of approximate reads, in pages.
 #[derive(Clone, Copy, Default, Debug)]
 struct ReadError {
-    /// The largest difference from the exact count of free or of allocated pages.
+    /// The largest difference from the exact count, of free or allocated pages.
     largest: u64,
     /// The bound of both differences.
     bound: u64,
