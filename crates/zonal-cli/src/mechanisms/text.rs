@@ -195,8 +195,7 @@ mod tests {
     #[test]
     fn the_introduction_promises_only_what_repeats() {
         let sizes = Sizes { seed: 77, ..Sizes::for_this_machine() };
-        let text =
-            |found: Findings| render(&[found], &sizes, Width::of(500)).lines().next().unwrap().to_owned();
+        let text = |found: Findings| introduction(&[found], &sizes);
         let all = text(found());
         assert!(all.contains("vary too, and are marked") && all.contains("the same seed (77)"), "{all}");
         assert!(!all.contains("Times vary"), "{all}");
