@@ -256,7 +256,7 @@ fn streaming(cpu_nodes: &[u16], memory_nodes: &[u16]) -> Workload {
     Workload::Stream(Stream {
         cpu_nodes: cpu_nodes.into(),
         memory_nodes: memory_nodes.into(),
-        array_mib: 1.0,
+        array_mib: 8.0,
     })
 }
 

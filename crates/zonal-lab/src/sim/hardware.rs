@@ -91,9 +91,9 @@ pub struct Hardware {
     /// Minimum time that a zone's lock is held for each frame moved under the lock. This is the cost of an allocator
     /// that links free frames' page structures in lists.
     pub list_work_ns: f64,
-    /// How long the lock is held.
+    /// How long the lock is held: for a `batch`, or for a whole `operation` as in Linux.
     pub lock_hold: LockHold,
-    /// How many frames pagesets drain; see [`Drains`].
+    /// How many frames pagesets drain under `depth-published`: `batches`, or `doubling` as in Linux 5.14 to 6.6.
     pub drains: Drains,
     /// Streaming bandwidth of one CPU to or from its own node's memory.
     pub cpu_gb_s: f64,
