@@ -112,7 +112,7 @@ impl Form {
     pub(super) const fn time_limit(self) -> Duration {
         Duration::from_secs(match self {
             Self::Placement => 300,
-            Self::Everything => 1200,
+            Self::Everything => 2700,
             Self::Tests | Self::TestsOnAarch64 => 2400,
         })
     }
@@ -143,7 +143,7 @@ pub(super) fn off() -> String {
 
 fn everything(programs: &Programs) -> String {
     let mut text = String::from(
-        "checks 600 guest --may-change-machine\nrun 'machine --check' 60 zonal machine --check\n",
+        "checks 1800 guest --may-change-machine\nrun 'machine --check' 60 zonal machine --check\n",
     );
     for policy in ["local", "preferred:4", "bind:0,4", "interleave:0-2,4", "weighted:0=3,1=1"] {
         text.push_str(&format!(
