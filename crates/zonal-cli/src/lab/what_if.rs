@@ -22,6 +22,8 @@ use crate::progress;
 
 /// Operations of each run by default, with which all runs together take less than a minute.
 const OPERATIONS: u64 = 60_000;
+/// The same for traces, in which pagesets adapt only if they have seconds.
+const EVENTS: u64 = 1_000_000;
 
 /// Say what each mechanism would change on a machine, how sure that is, and from how many CPUs it pays
 #[derive(Args, Clone, Debug)]
@@ -46,9 +48,9 @@ pub(super) struct WhatIfArgs {
     #[arg(long, value_name = "KIND", value_parser = kind, default_value = "page-faults")]
     workload: LoadKind,
 
-    /// About how many operations each run has
-    #[arg(long, value_name = "N", default_value_t = OPERATIONS, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
-    operations: u64,
+    /// About how many operations each run has [default: 60000, and 1000000 events of a trace]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    operations: Option<u64>,
 
     /// Print everything as one JSON document
     #[arg(long)]
@@ -91,7 +93,8 @@ pub(super) fn run(args: &WhatIfArgs, stop: &AtomicBool) -> Result<(), Failure> {
     };
     let jobs = available_parallelism().map_or(1, usize::from);
     let load = trace.as_ref().map_or(Asked::Kind(args.workload), Asked::Trace);
-    let question = Question { machine: &machine, before, load, operations: args.operations, jobs };
+    let operations = args.operations.unwrap_or(if trace.is_some() { EVENTS } else { OPERATIONS });
+    let question = Question { machine: &machine, before, load, operations, jobs };
     let found = simulated(&question, stop)?;
     let shown = if args.json { json(&found) } else { text(&found, Width::of_output()) };
     print(&shown)

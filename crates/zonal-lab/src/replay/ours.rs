@@ -119,7 +119,8 @@ pub(crate) struct Run {
     pub(crate) marks: u64,
     filled: u64,
     unknown_frees: u64,
-    seconds: f64,
+    /// The length of what was replayed, in seconds.
+    pub(crate) seconds: f64,
     is_complete: bool,
     events: u64,
 }

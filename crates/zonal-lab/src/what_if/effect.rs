@@ -53,6 +53,8 @@ pub(super) struct Figures {
     pub(super) marks: u64,
     /// Refills and drains.
     pub(super) moves: u64,
+    /// Seconds on the allocator's clock.
+    pub(super) seconds: f64,
 }
 
 impl Figures {

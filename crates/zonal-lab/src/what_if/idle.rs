@@ -7,6 +7,9 @@ use zonal_machine::{KernelVersion, MachineModel, Rules, predict};
 use super::effect::Figures;
 use super::mechanisms::Mechanism;
 
+/// The time after which a pageset has adapted to what it saw in the first second.
+const ADAPTS_AFTER_SECONDS: f64 = 2.0;
+
 /// Returns the mechanisms that cannot act, each with the reason. `runs` are those of the configuration as it is, and then
 /// those without each mechanism.
 pub(super) fn idle(model: &MachineModel, config: &Config, runs: &[&[Figures]]) -> Vec<(Mechanism, String)> {
@@ -19,6 +22,8 @@ pub(super) fn idle(model: &MachineModel, config: &Config, runs: &[&[Figures]]) -
     }
     if runs[0].iter().chain(runs[2]).all(|run| run.moves == 0) {
         say(Mechanism::PagesetTuning, "no pageset was refilled or drained");
+    } else if runs[0].iter().all(|run| run.seconds < ADAPTS_AFTER_SECONDS) {
+        say(Mechanism::PagesetTuning, "pagesets adapt once a second, and the runs end before (--operations)");
     }
     if !config.node_reclaim.is_on() {
         say(Mechanism::CacheBeforeReclaim, "node reclaim is off here (zone_reclaim_mode = 0)");

@@ -200,6 +200,7 @@ impl<'a> Load<'a> {
                     failed_percent: percent(row.failed, row.failed + row.served, 0.0),
                     marks: run.marks,
                     moves: row.refills + row.drains,
+                    seconds: run.seconds,
                 })
             }
             Self::Program { program, model, before, .. } => {
@@ -221,6 +222,7 @@ impl<'a> Load<'a> {
                         failed_percent: percent(event("failures"), operations, 0.0),
                         marks: event("marks"),
                         moves: event("refills") + event("drains"),
+                        seconds: outcome.seconds / sim.world.second().seconds(),
                     })
                 });
                 let stopped = |error: RunError| match error {

@@ -115,7 +115,8 @@ pub fn what_if(
     let idle = idle::idle(question.machine, &base, &by_seed);
     let share = |ended: usize, all: usize| progress(0.7 + 0.3 * ended as f64 / all as f64);
     let (scaling, of_scaling) = scaling::scaling(question, stop, &share)?;
-    let answer = answer(&effects, &scaling);
+    let can_act = |effect: &&Effect| idle.iter().all(|(mechanism, _)| *mechanism != effect.mechanism);
+    let answer = answer(&effects.iter().filter(can_act).collect::<Vec<_>>(), &scaling);
     Ok(WhatIf {
         machine: question.machine.name.clone(),
         load: load.about(),
@@ -140,8 +141,8 @@ fn hardware() -> Vec<(String, Hardware)> {
     all
 }
 
-/// Returns the answer in words.
-fn answer(effects: &[Effect], scaling: &[Scaling]) -> String {
+/// Returns the answer in words, from the effects of the mechanisms that can act.
+fn answer(effects: &[&Effect], scaling: &[Scaling]) -> String {
     let of = |verdict: Verdict| -> Vec<String> {
         let effects =
             effects.iter().filter(|effect| effect.verdict == verdict && effect.flips_with.is_empty());

@@ -40,7 +40,7 @@ impl Scaling {
                      the allocator with {most}."
                 )
             }
-            None => format!("With page faults, {name} pays with no number of CPUs on one zone up to {most}."),
+            None => format!("With page faults, {name} does not pay with up to {most} CPUs on one zone."),
         }
     }
 }

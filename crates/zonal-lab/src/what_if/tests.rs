@@ -29,6 +29,36 @@ fn a_machine_with_one_node_needs_no_fallback() {
     assert_eq!(found.scaling.len(), 2);
 }
 
+/// Runs that end before pagesets have adapted say nothing about tuning.
+#[test]
+fn mechanisms_that_cannot_act_are_not_in_the_answer() {
+    let machine = zonal_machine::preset("desktop").unwrap();
+    let found = asked(&machine, LoadKind::Exchange);
+    let why = found.idle.iter().find(|(idle, _)| *idle == Mechanism::PagesetTuning);
+    assert!(why.unwrap().1.contains("once a second"), "{:?}", found.idle);
+    let (verdicts, _) = found.answer.split_once(" With page faults").unwrap();
+    assert!(!verdicts.contains("M2"), "{verdicts}");
+    let found = asked(&machine, LoadKind::PageFaults);
+    assert!(found.idle.iter().all(|(idle, _)| *idle != Mechanism::PagesetTuning), "{:?}", found.idle);
+}
+
+/// A machine without free memory is an error, and not a panic.
+#[test]
+fn a_full_machine_is_refused() {
+    let machine = zonal_machine::preset("desktop").unwrap();
+    let zones = machine.zones.iter().map(|zone| zonal_machine::state::ZoneSample {
+        node: zone.node.get().into(),
+        kind: zone.kind.name().to_owned(),
+        managed: zone.managed.get(),
+        ..Default::default()
+    });
+    let full = zonal_machine::state::Sample { zones: zones.collect(), ..Default::default() };
+    let load = Asked::Kind(LoadKind::PageFaults);
+    let question = Question { machine: &machine, before: Some(&full), load, operations: 1000, jobs: 2 };
+    let error = what_if(&question, &AtomicBool::new(false), &|_| ()).unwrap_err();
+    assert!(error.to_string().contains("too little memory"), "{error}");
+}
+
 #[test]
 fn the_same_question_has_the_same_answer() {
     let machine = zonal_machine::preset("desktop").unwrap();
