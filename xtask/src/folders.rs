@@ -106,6 +106,7 @@ const LAYERS: [Layers; 19] = [
         name: "zonal-lab",
         order: &[
             "bounds",
+            "parallel",
             "sim",
             "checks",
             "system",

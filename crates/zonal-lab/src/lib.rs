@@ -12,6 +12,7 @@ pub mod checks;
 pub mod experiment;
 pub mod outcome;
 pub mod page_cache;
+mod parallel;
 pub mod replay;
 pub mod report;
 pub mod sim;
@@ -22,4 +23,5 @@ pub mod workload;
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+pub use parallel::in_parallel;
 pub use zonal_page::figures;

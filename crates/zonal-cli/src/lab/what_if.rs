@@ -2,6 +2,7 @@
 //!
 //! Related files: `zonal_lab::what_if` simulates.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::thread::available_parallelism;
@@ -91,7 +92,7 @@ pub(super) fn run(args: &WhatIfArgs, stop: &AtomicBool) -> Result<(), Failure> {
         (None, Some(named)) => named,
         (None, None) => zonal_machine::capture_live().map_err(Failure::failed)?.model,
     };
-    let jobs = available_parallelism().map_or(1, usize::from);
+    let jobs = available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let load = trace.as_ref().map_or(Asked::Kind(args.workload), Asked::Trace);
     let operations = args.operations.unwrap_or(if trace.is_some() { EVENTS } else { OPERATIONS });
     let question = Question { machine: &machine, before, load, operations, jobs };

@@ -4,6 +4,7 @@ use super::mechanisms::Mechanism;
 
 /// A difference below this share of the value does not matter.
 const MATTERS: f64 = 0.02;
+
 /// A figure of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Figure {

@@ -1,11 +1,8 @@
 //! Loads: traces, and programs that suit a machine.
 
+use std::num::NonZeroUsize;
 use std::panic::{self, AssertUnwindSafe};
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Mutex, PoisonError};
-use std::thread;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use zonal::Config;
 use zonal_machine::state::Sample;
@@ -15,6 +12,7 @@ use super::bursts::Bursts;
 use super::effect::Figures;
 use super::question::{Asked, LoadKind, Question, WhatIfError};
 use crate::checks::panic_text;
+use crate::parallel::in_parallel;
 use crate::replay::{OwnTrace, ReplayError};
 use crate::sim::{Hardware, RunError, SimulateError, SimulatedMachine, Time};
 use crate::system::System;
@@ -148,41 +146,17 @@ impl<'a> Load<'a> {
     pub(super) fn run_all(
         &self,
         jobs: &[Job],
-        threads: usize,
+        threads: NonZeroUsize,
         stop: &AtomicBool,
         ended: &(impl Fn(usize, usize) + Sync),
-    ) -> Result<Vec<Figures>, WhatIfError>
-    where
-        Self: Sync,
-    {
-        let next = AtomicUsize::new(0);
-        let done = Mutex::new((vec![Figures::default(); jobs.len()], 0, None));
-        let work = || {
-            loop {
-                // Relaxed: only the number matters; the scope's end publishes the results.
-                let at = next.fetch_add(1, Relaxed);
-                let Some(job) = jobs.get(at) else { return };
-                let run = panic::catch_unwind(AssertUnwindSafe(|| self.run(job, stop)));
-                let run = run.unwrap_or_else(|payload| Err(WhatIfError::Run(panic_text(&*payload))));
-                let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
-                match run {
-                    Ok(figures) => done.0[at] = figures,
-                    Err(error) => {
-                        next.store(jobs.len(), Relaxed);
-                        done.2.get_or_insert(error);
-                    }
-                }
-                done.1 += 1;
-                ended(done.1, jobs.len());
-            }
-        };
-        thread::scope(|scope| {
-            for _ in 0..threads.clamp(1, jobs.len().max(1)) {
-                scope.spawn(work);
-            }
-        });
-        let (figures, _, error) = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-        error.map_or(Ok(figures), Err)
+    ) -> Result<Vec<Figures>, WhatIfError> {
+        let count = AtomicUsize::new(0);
+        in_parallel(jobs, threads, |job| {
+            let run = panic::catch_unwind(AssertUnwindSafe(|| self.run(job, stop)));
+            // Relaxed: the number is only shown.
+            ended(count.fetch_add(1, Relaxed) + 1, jobs.len());
+            run.unwrap_or_else(|payload| Err(WhatIfError::Run(panic_text(&*payload))))
+        })
     }
 
     fn run(&self, job: &Job, stop: &AtomicBool) -> Result<Figures, WhatIfError> {
@@ -239,14 +213,14 @@ impl<'a> Load<'a> {
     }
 }
 
-/// Returns how many pages are twice what a pageset of the machine holds that does not adapt.
+/// Returns twice the frames that a pageset of fixed size holds on the machine.
 fn beyond_a_pageset(model: &MachineModel) -> usize {
     let zones = predict(model, &Rules::of(KernelVersion::NEWEST)).zones;
     let most = zones.iter().map(|zone| zone.limits.high_min.get()).max().unwrap_or(0);
     (2 * most).clamp(64, PAGES_MAX) as usize
 }
 
-/// Returns a part in percent, or `empty` of nothing.
+/// Returns a part in percent, or `empty` if the whole is zero.
 fn percent(part: u64, all: u64, empty: f64) -> f64 {
     if all == 0 { empty } else { part as f64 / all as f64 * 100.0 }
 }

@@ -1,5 +1,7 @@
 //! What can be asked, and what is in the way of an answer.
 
+use std::num::NonZeroUsize;
+
 use zonal_machine::MachineModel;
 use zonal_machine::state::Sample;
 
@@ -18,7 +20,7 @@ pub struct Question<'a> {
     /// About how many operations each run has.
     pub operations: u64,
     /// The number of host threads.
-    pub jobs: usize,
+    pub jobs: NonZeroUsize,
 }
 
 /// What runs.
@@ -61,7 +63,7 @@ impl LoadKind {
     pub(super) const fn about(self) -> &'static str {
         match self {
             Self::PageFaults => {
-                "a process on each of up to 16 CPUs, which maps twice what a pageset holds that does not adapt, touches it and unmaps it"
+                "a process on each of up to 16 CPUs, which maps twice what a pageset of fixed size holds, touches it and unmaps it"
             }
             Self::FirstTouch => {
                 "a process on each of up to 16 CPUs, which touches its part of half of the memory"

@@ -1,11 +1,15 @@
 //! Checks answers, refusals, and when a difference counts.
 
+use std::num::NonZeroUsize;
+
 use zonal_machine::MachineModel;
 
 use super::*;
 
+const TWO: NonZeroUsize = NonZeroUsize::new(2).unwrap();
+
 fn asked(machine: &MachineModel, kind: LoadKind) -> WhatIf {
-    let question = Question { machine, before: None, load: Asked::Kind(kind), operations: 2000, jobs: 2 };
+    let question = Question { machine, before: None, load: Asked::Kind(kind), operations: 2000, jobs: TWO };
     what_if(&question, &AtomicBool::new(false), &|_| ()).unwrap()
 }
 
@@ -54,7 +58,7 @@ fn a_full_machine_is_refused() {
     });
     let full = zonal_machine::state::Sample { zones: zones.collect(), ..Default::default() };
     let load = Asked::Kind(LoadKind::PageFaults);
-    let question = Question { machine: &machine, before: Some(&full), load, operations: 1000, jobs: 2 };
+    let question = Question { machine: &machine, before: Some(&full), load, operations: 1000, jobs: TWO };
     let error = what_if(&question, &AtomicBool::new(false), &|_| ()).unwrap_err();
     assert!(error.to_string().contains("too little memory"), "{error}");
 }
@@ -69,7 +73,8 @@ fn the_same_question_has_the_same_answer() {
 fn loads_that_do_not_suit_the_machine_are_refused() {
     let machine = zonal_machine::preset("desktop").unwrap();
     let load = Asked::Kind(LoadKind::Overflow);
-    let question = Question { machine: &machine, before: None, load, operations: 1000, jobs: 1 };
+    let question =
+        Question { machine: &machine, before: None, load, operations: 1000, jobs: NonZeroUsize::MIN };
     let error = what_if(&question, &AtomicBool::new(false), &|_| ()).unwrap_err();
     assert!(error.to_string().starts_with("overflow: nodes "), "{error}");
     let question = Question { load: Asked::Kind(LoadKind::PageFaults), ..question };

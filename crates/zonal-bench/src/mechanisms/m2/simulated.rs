@@ -7,14 +7,14 @@
 
 use std::cell::Cell;
 use std::num::NonZeroUsize;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::thread;
 
 use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::units::PageCount;
 use zonal::{Block, Config, Request};
 use zonal_lab::experiment::{Source, built_in, load};
+use zonal_lab::in_parallel;
 use zonal_lab::sim::{Role, RunError, SimulateError, SimulatedMachine, Threads, Time};
 use zonal_lab::system::System;
 use zonal_lab::workload::Workload;
@@ -51,24 +51,9 @@ pub(super) fn measure(sizes: &Sizes, stop: &AtomicBool) -> Option<Vec<Waits>> {
     let machine = machine(sizes);
     let runs: Vec<(u32, PagesetTuning)> =
         sizes.waiting_cpus.iter().flat_map(|&cpus| RULES.map(|(_, tuning)| (cpus, tuning))).collect();
-    let found = Mutex::new(vec![None; runs.len()]);
-    let next = AtomicUsize::new(0);
-    let jobs = thread::available_parallelism().map_or(1, NonZeroUsize::get).min(runs.len());
-    thread::scope(|scope| {
-        for _ in 0..jobs {
-            scope.spawn(|| {
-                // Relaxed: the runs are only distributed.
-                let claim = || next.fetch_add(1, Ordering::Relaxed);
-                while let Some((at, &(cpus, tuning))) = Some(claim()).and_then(|at| Some((at, runs.get(at)?)))
-                {
-                    let waited = simulate(&machine, cpus, tuning, sizes, stop);
-                    found.lock().expect("no thread panics with the lock")[at] = waited;
-                }
-            });
-        }
-    });
-    let found: Vec<Waited> =
-        found.into_inner().expect("no thread panicked").into_iter().collect::<Option<_>>()?;
+    let threads = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    let simulated = |&(cpus, tuning): &_| simulate(&machine, cpus, tuning, sizes, stop).ok_or(());
+    let found: Vec<Waited> = in_parallel(&runs, threads, simulated).ok()?;
     let waits = |(&cpus, found): (&u32, &[Waited])| Waits {
         cpus,
         waiting: found.iter().map(|waited| waited.percent).collect(),
