@@ -20,8 +20,8 @@ use crate::platform::lock::Held;
 use crate::platform::{Atomic, Platform};
 use crate::units::{CpuId, MAX_CPUS, Order};
 
-/// Maximum number of areas in a zone, so that a word has one bit for each area.
-const AREAS_MAX: usize = 64;
+/// Maximum number of areas in a zone. While CPUs that share a zone are at most as many, none shares its preferred area.
+const AREAS_MAX: usize = 128;
 /// Number of areas for each CPU that shares the zone, if the zone is large enough.
 const AREAS_PER_CPU: usize = 4;
 /// Largest order that a CPU splits in its preferred area without a check of other areas. The value for single frames is
@@ -30,7 +30,7 @@ const SPLIT_FOR_FRAMES: u32 = 8;
 const SPLIT_FOR_BLOCKS: u32 = 7;
 /// Maximum number of other CPUs' areas that are checked before a large block is split. The number is limited, because
 /// each check can transfer a cache line between CPUs.
-const LOOKS_MAX: usize = 8;
+const LOOKS_MAX: usize = 4;
 /// Minimum number of free frames outside large blocks for which a CPU uses other CPUs' areas first. Areas with
 /// fewer such frames are usually in use by those CPUs.
 const SCATTERED_MIN: u64 = 2048;
@@ -301,18 +301,18 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
     pub(crate) fn merge_batch(&self, batch: &WordBatch) -> u64 {
         const NONE: u8 = u8::MAX;
         // The words of each area form a list, so that the function visits each word only twice.
-        let (mut first, mut next, mut areas) = ([NONE; AREAS_MAX], [NONE; BATCH_MAX], 0_u64);
+        let (mut first, mut next) = ([NONE; AREAS_MAX], [NONE; BATCH_MAX]);
         for (slot, (word, _)) in batch.iter().enumerate() {
-            let at = self.area_of(word);
-            next[slot] = core::mem::replace(&mut first[at], slot as u8);
-            areas |= 1 << at;
+            next[slot] = core::mem::replace(&mut first[self.area_of(word)], slot as u8);
         }
         let mut refused = 0;
-        while areas != 0 {
-            let at = areas.trailing_zeros() as usize;
-            areas &= areas - 1;
+        for (word, _) in batch.iter() {
+            let at = self.area_of(word);
+            let mut slot = usize::from(core::mem::replace(&mut first[at], NONE));
+            if slot == usize::from(NONE) {
+                continue; // the area's words are merged already
+            }
             let area = self.enter(at);
-            let mut slot = usize::from(first[at]);
             while slot < BATCH_MAX {
                 let (word, frames) = batch.word(slot);
                 refused += area.merge_word(word, frames);

@@ -448,12 +448,13 @@ fn free_areas_for_every_zone() {
     assert_eq!(count(1 << 20, 10, 2, 1 << 14), 8);
     assert_eq!(count((1 << 20) + 1, 10, 2, 1 << 14), 5);
     assert_eq!(count(1 << 20, 18, 2, 1 << 14), 4);
-    assert_eq!(count(1 << 28, 10, 128, 1 << 14), 64);
+    assert_eq!(count(1 << 28, 10, 128, 1 << 14), 128);
+    assert_eq!(count(1 << 28, 10, 4096, 1 << 14), 128);
     assert_eq!(count(ZONE_FRAMES_MAX, 10, 1, 1 << 14), 4);
     for frames in [1, 63, 64, 4095, 4096, 4097, 70_000, (1 << 20) + 65, ZONE_FRAMES_MAX] {
         for cpus in [1, 3, 64, 1000] {
             let shape = shape(frames, 10, cpus);
-            assert!((1..=64).contains(&shape.count()) && shape.cells() as u64 * 8 <= frames / 4 + 4096);
+            assert!((1..=128).contains(&shape.count()) && shape.cells() as u64 * 8 <= frames / 4 + 4096);
             if shape.count() > 1 {
                 let areas = 0..shape.count();
                 let preferred = (0..cpus).map(|rank| (rank, rank % cpus * shape.count() / cpus));
