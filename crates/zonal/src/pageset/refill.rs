@@ -182,10 +182,11 @@ fn refill_frames<P: Platform>(
     let came =
         zone.free_areas.take_pages(preferred, range, &mut push, &mut leaving(zone, guard, Order::PAGE));
     // The words are pushed in descending order, so that frames are allocated in ascending order.
-    let others = others.iter().flat_map(|others| others.iter().rev());
-    for (word, frames) in others.chain(first) {
-        guard.put_word(word, zone.frames.mark_word_cached(word, frames));
+    let put = |(word, frames)| guard.put_word(word, zone.frames.mark_word_cached(word, frames));
+    if let Some(others) = &others {
+        others.iter().rev().for_each(put);
     }
+    first.into_iter().for_each(put);
     came
 }
 

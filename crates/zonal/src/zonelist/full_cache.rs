@@ -67,19 +67,24 @@ impl ScanClass {
         OrderClasses::from_class_up(self.order_class)
     }
 
-    /// Returns the classes to which a full bit set by this scan applies.
+    /// Calls `apply` with each class to which a full bit set by this scan applies.
     ///
     /// These have the same or a higher order class, watermark and zone limit, and the same or a lower urgency.
-    fn bound(self) -> impl Iterator<Item = Self> {
-        let harder = (self.limit..ZoneKind::COUNT).flat_map(move |limit| {
-            (0..=self.urgency).flat_map(move |urgency| {
-                let of =
-                    move |watermark, order_class| Self { order_class, watermark, urgency, limit, ..self };
-                let orders = self.order_class..ORDER_CLASSES;
-                orders.flat_map(move |order| [of(Watermark::Min, order), of(Watermark::Low, order)])
-            })
-        });
-        harder.filter(move |&class| class == self || !self.is_alone && class.watermark >= self.watermark)
+    fn for_each_bound(self, mut apply: impl FnMut(Self)) {
+        if self.is_alone {
+            return apply(self);
+        }
+        for limit in self.limit..ZoneKind::COUNT {
+            for urgency in 0..=self.urgency {
+                for watermark in [Watermark::Min, Watermark::Low] {
+                    for order_class in self.order_class..ORDER_CLASSES {
+                        if watermark >= self.watermark {
+                            apply(Self { order_class, watermark, urgency, limit, ..self });
+                        }
+                    }
+                }
+            }
+        }
     }
 }
 
@@ -149,7 +154,9 @@ impl<'m, P: Platform> FullBits<'m, P> {
     /// Sets the full bit of `position` for every class to which a bit set by `class` applies; returns whether it set a new
     /// bit.
     pub(crate) fn set_full(&self, class: ScanClass, position: usize) -> bool {
-        class.bound().filter(|&bound| self.set(bound, position)).count() != 0
+        let mut is_new = false;
+        class.for_each_bound(|bound| is_new |= self.set(bound, position));
+        is_new
     }
 
     /// Clears the full bits of `position` that apply to scans for `orders`.
@@ -230,13 +237,18 @@ mod tests {
         places.sort_unstable();
         assert!(places.into_iter().eq(0..CLASSES), "a bitmap for each class");
         let alone = every_class().map(|class| ScanClass { is_alone: true, ..class });
-        alone.for_each(|class| assert!(class.bound().eq([class]), "{class:?}"));
+        let bound = |class: ScanClass| {
+            let mut bound = Vec::new();
+            class.for_each_bound(|class| bound.push(class));
+            bound
+        };
+        alone.for_each(|class| assert_eq!(bound(class), [class]));
         for (marking, next) in every_class().flat_map(|a| every_class().map(move |b| (a, b))) {
             let binds = next.order_class >= marking.order_class
                 && next.watermark >= marking.watermark
                 && next.urgency <= marking.urgency
                 && next.limit >= marking.limit;
-            assert_eq!(marking.bound().any(|bound| bound == next), binds, "{marking:?} {next:?}");
+            assert_eq!(bound(marking).contains(&next), binds, "{marking:?} {next:?}");
             assert_eq!(
                 marking.bound_orders().contains(next.order_class),
                 next.order_class >= marking.order_class
