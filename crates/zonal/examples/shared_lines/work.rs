@@ -19,8 +19,12 @@ use crate::world::Virtual;
 const BATCH: usize = 512;
 /// Maximum frame count of a `repeat` round.
 const REPEAT: usize = 32768;
-/// Number of frames that a ring between two CPUs holds.
+/// Number of frames that a ring between CPUs holds.
 const RING: usize = 1024;
+/// Number of CPUs whose frames one of them frees.
+const PURGED: usize = 8;
+/// Number of processes that share as many CPUs.
+const PROCESSES: usize = 8;
 /// The largest order requested.
 const ORDER_MAX: u8 = 9;
 
@@ -38,6 +42,11 @@ pub(crate) enum Workload {
     Random,
     /// One CPU allocates frames, and another frees them.
     Handoff,
+    /// Seven CPUs allocate frames, and an eighth frees them, as a thread does that purges the caches of others.
+    Purge,
+    /// Eight processes share eight CPUs. Each CPU allocates its share for processes at random; then all processes exit at
+    /// once, and each CPU frees the frames of one.
+    Exit,
     /// Allocates and frees blocks of random orders 0 to 9 at 50 to 70 % occupancy.
     Orders,
     /// Allocates the whole pool and frees it.
@@ -70,6 +79,13 @@ enum Work {
     Alloc(Ring),
     Free(Ring),
     AllocAndFree(Ring),
+    /// Allocates `most` frames for the processes of `rings`, and then frees those of the process `own`.
+    Exit {
+        rings: Vec<Ring>,
+        own: usize,
+        most: usize,
+        allocated: usize,
+    },
     /// Allocates and frees blocks. `pages` is the number of frames in the held blocks.
     Orders {
         share: u64,
@@ -85,7 +101,7 @@ enum FreeOrder {
 
 /// Returns the workers of `cpus` CPUs, each with `share` frames.
 pub(crate) fn workers(workload: Workload, cpus: usize, share: u64, seed: u64) -> Vec<Worker> {
-    let rings: Vec<Ring> = (0..cpus.div_ceil(2)).map(|_| Ring::default()).collect();
+    let rings: Vec<Ring> = (0..cpus).map(|_| Ring::default()).collect();
     let mut seeds = Rng::with_seed(seed);
     let most = |wanted: usize| Work::Waves { most: wanted, free_order: FreeOrder::LastFirst };
     let work = |cpu: usize| match workload {
@@ -102,6 +118,19 @@ pub(crate) fn workers(workload: Workload, cpus: usize, share: u64, seed: u64) ->
                 0 => Work::Alloc(ring),
                 _ => Work::Free(ring),
             }
+        }
+        Workload::Purge => {
+            let ring = Rc::clone(&rings[cpu / PURGED]);
+            match cpu % PURGED {
+                0 if cpu + 1 == cpus => Work::AllocAndFree(ring),
+                0 => Work::Free(ring),
+                _ => Work::Alloc(ring),
+            }
+        }
+        Workload::Exit => {
+            let group = cpu / PROCESSES * PROCESSES;
+            let rings = rings[group..cpus.min(group + PROCESSES)].to_vec();
+            Work::Exit { rings, own: cpu - group, most: share as usize / 4 * 3, allocated: 0 }
         }
         Workload::Orders => Work::Orders { share, pages: 0 },
         Workload::Fill => most(share as usize),
@@ -123,9 +152,9 @@ impl Worker {
     /// Returns the number of steps before the work reaches its steady state.
     pub(crate) fn start(&self) -> usize {
         match &self.work {
-            Work::Waves { most, .. } => *most,
+            Work::Waves { most, .. } | Work::Exit { most, .. } => *most,
             Work::Random { target } => 2 * target,
-            Work::Alloc(_) | Work::Free(_) | Work::AllocAndFree(_) => 2 * RING,
+            Work::Alloc(_) | Work::Free(_) | Work::AllocAndFree(_) => PURGED * RING,
             // A block has 102 frames on average.
             Work::Orders { share, .. } => (share / 64) as usize,
         }
@@ -134,7 +163,7 @@ impl Worker {
     /// Returns the minimum number of steps that cover all work phases.
     pub(crate) fn cycle(&self) -> usize {
         match &self.work {
-            Work::Waves { most, .. } => 2 * most,
+            Work::Waves { most, .. } | Work::Exit { most, .. } => 2 * most,
             _ => 0,
         }
     }
@@ -156,6 +185,7 @@ impl Worker {
                 self.allocating = !self.allocating;
                 if self.allocating { free_from_ring(allocator, ring) } else { alloc_to_ring(allocator, ring) }
             }
+            Work::Exit { .. } => self.alloc_for_processes(allocator),
             Work::Orders { share, pages } => {
                 let (share, pages) = (*share, *pages);
                 self.alloc_or_free(allocator, share, pages)
@@ -210,11 +240,31 @@ impl Worker {
         free(allocator, block)
     }
 
+    /// Allocates for a process at random, or frees a frame of the own process.
+    fn alloc_for_processes(&mut self, allocator: &Allocator<'_, Virtual>) -> u64 {
+        let Work::Exit { rings, own, most, allocated } = &mut self.work else {
+            unreachable!("only `Work::Exit` calls this")
+        };
+        if self.allocating {
+            let block = alloc(allocator, Order::PAGE);
+            *allocated += 1;
+            self.allocating = block.is_some() && *allocated < *most;
+            rings[self.random.usize(..rings.len())].borrow_mut().extend(block);
+            return block.is_some().into();
+        }
+        let block = rings[*own].borrow_mut().pop_front();
+        (self.allocating, *allocated) = (block.is_none(), 0);
+        block.map_or(0, |block| free(allocator, block))
+    }
+
     /// Frees all held blocks.
     pub(crate) fn finish(&mut self, allocator: &Allocator<'_, Virtual>) {
         self.held.drain(..).for_each(|block| _ = free(allocator, block));
         if let Work::Alloc(ring) | Work::AllocAndFree(ring) = &self.work {
             ring.take().into_iter().for_each(|block| _ = free(allocator, block));
+        }
+        if let Work::Exit { rings, .. } = &self.work {
+            rings.iter().flat_map(|ring| ring.take()).for_each(|block| _ = free(allocator, block));
         }
     }
 }
