@@ -183,9 +183,7 @@ fn refill_frames<P: Platform>(
         zone.free_areas.take_pages(preferred, range, &mut push, &mut leaving(zone, guard, Order::PAGE));
     // The words are pushed in descending order, so that frames are allocated in ascending order.
     let put = |(word, frames)| guard.put_word(word, zone.frames.mark_word_cached(word, frames));
-    if let Some(others) = &others {
-        others.iter().rev().for_each(put);
-    }
+    others.iter().for_each(|others| others.iter().rev().for_each(put));
     first.into_iter().for_each(put);
     came
 }

@@ -306,14 +306,10 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
             next[slot] = core::mem::replace(&mut first[self.area_of(word)], slot as u8);
         }
         let mut refused = 0;
-        for (word, _) in batch.iter() {
-            let at = self.area_of(word);
+        for at in batch.iter().map(|(word, _)| self.area_of(word)) {
             let mut slot = usize::from(core::mem::replace(&mut first[at], NONE));
-            if slot == usize::from(NONE) {
-                continue; // the area's words are merged already
-            }
-            let area = self.enter(at);
-            while slot < BATCH_MAX {
+            let area = (slot < BATCH_MAX).then(|| self.enter(at));
+            while let Some(area) = area.as_ref().filter(|_| slot < BATCH_MAX) {
                 let (word, frames) = batch.word(slot);
                 refused += area.merge_word(word, frames);
                 slot = usize::from(next[slot]);

@@ -34,7 +34,7 @@ pub(crate) struct ScanClass {
     watermark: Watermark,
     urgency: usize,
     limit: usize,
-    /// Whether its full bits apply to no other class.
+    /// Whether its full bits apply to no other zone limit.
     is_alone: bool,
 }
 
@@ -71,16 +71,13 @@ impl ScanClass {
     ///
     /// These have the same or a higher order class, watermark and zone limit, and the same or a lower urgency.
     fn for_each_bound(self, mut apply: impl FnMut(Self)) {
-        if self.is_alone {
-            return apply(self);
-        }
-        for limit in self.limit..ZoneKind::COUNT {
+        let limits = self.limit..if self.is_alone { self.limit + 1 } else { ZoneKind::COUNT };
+        let is_harder = |mark: &Watermark| *mark >= self.watermark;
+        for limit in limits {
             for urgency in 0..=self.urgency {
-                for watermark in [Watermark::Min, Watermark::Low] {
+                for watermark in [Watermark::Min, Watermark::Low].into_iter().filter(is_harder) {
                     for order_class in self.order_class..ORDER_CLASSES {
-                        if watermark >= self.watermark {
-                            apply(Self { order_class, watermark, urgency, limit, ..self });
-                        }
+                        apply(Self { order_class, watermark, urgency, limit, ..self });
                     }
                 }
             }
@@ -236,7 +233,13 @@ mod tests {
         let mut places: Vec<usize> = every_class().map(ScanClass::index).collect();
         places.sort_unstable();
         assert!(places.into_iter().eq(0..CLASSES), "a bitmap for each class");
-        let alone = every_class().map(|class| ScanClass { is_alone: true, ..class });
+        let alone = (0..ZoneKind::COUNT).map(|limit| ScanClass {
+            order_class: ORDER_CLASSES - 1,
+            watermark: Watermark::Low,
+            urgency: 0,
+            limit,
+            is_alone: true,
+        });
         let bound = |class: ScanClass| {
             let mut bound = Vec::new();
             class.for_each_bound(|class| bound.push(class));
