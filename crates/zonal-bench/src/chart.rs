@@ -58,11 +58,10 @@ fn panel(rows: &[Row], scale: &Scale) -> Panel {
 }
 
 fn color(contender: &str) -> Color {
-    let is_limit =
-        contender == harness::NAME || contender == floor::MODEL || floor::NAMES.contains(&contender);
     match contender {
         ours::NAME | ours::LOCKED => OURS,
-        _ if is_limit => LIMIT,
+        harness::NAME | harness::EXCHANGE | floor::MODEL | floor::EXACT => LIMIT,
+        _ if floor::NAMES.contains(&contender) => LIMIT,
         _ => PEER,
     }
 }
@@ -92,6 +91,7 @@ mod tests {
             instructions: None,
             ratio_to_zonal: None,
             ratio_to_floor: None,
+            ratio_to_exact: None,
             failed: 0.0,
             rounds: 1,
         }

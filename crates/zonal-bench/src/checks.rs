@@ -11,7 +11,7 @@ use zonal_testing::skipped;
 use zonal_workload::{Latencies, PageSource, Plan, Workload, run};
 
 use crate::contender::Ready;
-use crate::{Bench, Entry, floors, harness, peers, zonal, zonal_locked};
+use crate::{Bench, Entry, exchange, floors, harness, peers, zonal, zonal_locked};
 
 /// Number of frames in each pool: 64 MiB.
 const FRAMES: PageCount = PageCount::new(1 << 14);
@@ -137,7 +137,7 @@ fn every_contender_gets_a_row_on_every_workload_or_a_reason() {
         ..short(workloads().collect())
     };
     let entries: Vec<Entry> =
-        [harness(), zonal(), zonal_locked()].into_iter().chain(floors()).chain(peers()).collect();
+        [harness(), exchange(), zonal(), zonal_locked()].into_iter().chain(floors()).chain(peers()).collect();
     let report = bench.run(&entries, &AtomicBool::new(false), |_| ()).unwrap();
     for (entry, workload) in
         entries.iter().flat_map(|entry| workloads().map(move |workload| (entry, workload)))
@@ -159,6 +159,9 @@ fn every_contender_gets_a_row_on_every_workload_or_a_reason() {
             assert_eq!(row.instructions.is_some(), report.instructions_missing.is_none(), "{case}");
             assert!(row.ratio_to_zonal.unwrap() > 0.0, "{case}");
             assert_eq!(row.ratio_to_floor.is_some(), workload != Workload::Orders, "{case}");
+            let has_exact = report.rows.iter().any(|row| row.contender == "floor-exact");
+            let is_compared = has_exact && workload != Workload::Orders && entry.name() != "zonal-locked";
+            assert_eq!(row.ratio_to_exact.is_some(), is_compared, "{case}");
             if entry.name() == "zonal" {
                 assert_eq!(row.ratio_to_zonal, Some(1.0));
             }

@@ -1,12 +1,19 @@
-//! The contender `harness`, an allocator that does almost nothing. Its row shows the cost of measuring itself.
+//! The contenders `harness` and `exchange`, allocators that do almost nothing.
+//!
+//! The row of `harness` shows the cost of measuring itself. `exchange` adds one atomic exchange to each free, on a byte that
+//! the frame chooses, as a free must. The difference of the two rows is what the exchange costs.
+
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use zonal::units::{Order, PageCount, Pfn};
 use zonal_workload::PageSource;
 
 use crate::contender::{Contender, Entry};
 
-/// Name of the contender's row.
+/// Name of the row without an exchange.
 pub(crate) const NAME: &str = "harness";
+/// Name of the row with one exchange in each free.
+pub(crate) const EXCHANGE: &str = "exchange";
 
 /// A cell that an allocation reads and a free writes.
 #[derive(Default)]
@@ -30,6 +37,43 @@ impl PageSource for Cell {
     }
 }
 
+/// Number of bytes: a cache line.
+const BYTES: usize = 64;
+
+/// The cell, and the bytes of which each free exchanges one.
+struct CellWithBytes {
+    cell: Cell,
+    bytes: [AtomicU8; BYTES],
+}
+
+impl PageSource for CellWithBytes {
+    type Page = Pfn;
+
+    #[inline]
+    fn alloc(&mut self, order: Order) -> Option<Pfn> {
+        self.cell.alloc(order)
+    }
+
+    #[inline]
+    fn free(&mut self, page: Pfn, order: Order) {
+        self.cell.free(page, order);
+        // Relaxed: no other thread uses the bytes. As in `floor-exact`, what was found decides whether the free goes on.
+        let found = self.bytes[page.get() as usize % BYTES].swap(0, Ordering::Relaxed);
+        assert!(found == 0, "no other value is stored");
+    }
+}
+
+/// The contender with an exchange. Each of its sources has its own bytes.
+struct Exchange;
+
+impl Contender for Exchange {
+    type Source<'a> = CellWithBytes;
+
+    fn source(&self) -> CellWithBytes {
+        CellWithBytes { cell: Cell::default(), bytes: [const { AtomicU8::new(0) }; BYTES] }
+    }
+}
+
 /// The contender. Each of its sources has its own cell.
 struct Harness;
 
@@ -45,4 +89,10 @@ impl Contender for Harness {
 #[must_use]
 pub fn harness() -> Entry {
     Entry::new(NAME, env!("CARGO_PKG_VERSION"), |_: PageCount| Ok(Harness)).without_pool()
+}
+
+/// Returns the entry of the same allocator with one atomic exchange on a byte in each free.
+#[must_use]
+pub fn exchange() -> Entry {
+    Entry::new(EXCHANGE, env!("CARGO_PKG_VERSION"), |_: PageCount| Ok(Exchange)).without_pool()
 }

@@ -56,7 +56,7 @@ pub use described::{Described, DescribedError, with_described};
 pub use figures::{Figure, Figures, Goal, Part, Sizes, figures};
 pub use floor::floors;
 pub use forms::{FormRow, form_entries, form_names, forms, forms_in_simulator};
-pub use harness::harness;
+pub use harness::{exchange, harness};
 pub use kernel_pages::{KernelCost, kernel_cost};
 pub use ours::{pool, zonal, zonal_in_simulator, zonal_locked};
 pub use peers::{PEERS, peers};

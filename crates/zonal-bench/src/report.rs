@@ -37,6 +37,10 @@ pub struct Row {
     /// `floor-rseq`, or `floor-spin` on systems without restartable sequences and for contenders that do not use such
     /// sequences.
     pub ratio_to_floor: Option<f64>,
+    /// CPU time as a multiple of `floor-exact`'s time in the same round, as the median over the rounds. That is the floor
+    /// which refuses invalid frees, as zonal does. `None` without restartable sequences, and for contenders that do
+    /// not use them.
+    pub ratio_to_exact: Option<f64>,
     /// Failed requests per pair.
     pub failed: f64,
     /// Number of measured rounds.
@@ -92,8 +96,9 @@ impl Report {
         for (&(threads, place), rounds) in &samples.0 {
             let of = |name: &str| samples.0.get(&(threads, place_of(name)?));
             let entry = &entries[place];
-            let without = usize::from(entry.name() == ours::LOCKED);
-            let floor = floor::NAMES[without..].iter().find_map(|name| of(name));
+            let is_locked = entry.name() == ours::LOCKED;
+            let floor = floor::NAMES[usize::from(is_locked)..].iter().find_map(|name| of(name));
+            let exact = of(floor::EXACT).filter(|_| !is_locked);
             let figures = |figure: fn(&Sample) -> f64| Spread::of(rounds.iter().flatten().map(figure));
             let (Some(cpu_ns), Some(wall_ns)) = (figures(|s| s.cpu_ns), figures(|s| s.wall_ns)) else {
                 let (contender, reason) = (entry.name().into(), "it did not complete a single pair".into());
@@ -112,6 +117,7 @@ impl Report {
                 instructions: counts.and_then(Spread::of).map(|spread| spread.median),
                 ratio_to_zonal: of(ours::NAME).and_then(|zonal| ratio(rounds, zonal)),
                 ratio_to_floor: floor.and_then(|floor| ratio(rounds, floor)),
+                ratio_to_exact: exact.and_then(|exact| ratio(rounds, exact)),
                 failed: figures(|sample| sample.failed).map_or(0.0, |spread| spread.median),
                 rounds: rounds.iter().flatten().count(),
             });
@@ -167,6 +173,15 @@ mod tests {
         assert_eq!(with.rows[0].ratio_to_floor, Some(3.0));
         let without = report(&[("zonal", &[sample(30.0)]), ("other", &[sample(10.0)])]);
         assert_eq!(without.rows[1].ratio_to_floor, None);
+    }
+
+    #[test]
+    fn contenders_without_sequences_are_not_compared_with_the_exact_floor() {
+        let rows = [("zonal", 30.0), ("zonal-locked", 60.0), ("floor-exact", 15.0)];
+        let samples = rows.map(|(name, ns)| (name, [sample(ns)]));
+        let report = report(&samples.each_ref().map(|(name, samples)| (*name, &samples[..])));
+        let ratios: Vec<_> = report.rows.iter().map(|row| row.ratio_to_exact).collect();
+        assert_eq!(ratios, [Some(2.0), None, Some(1.0)]);
     }
 
     #[test]

@@ -116,8 +116,10 @@ const NO_PEER: &str = "none";
 fn examples() -> String {
     let about = "Times are CPU time per pair: one allocation and one free. Every round runs every allocator once, and \
                  starts with a different one. Threads are not pinned. `floor-rseq` and `floor-spin` are the cost of \
-                 a bare per-CPU array of frame numbers on this machine; `model` is the former with small arrays \
-                 that are refilled in bulk; `harness` is the cost of the measurement itself.";
+                 a bare per-CPU array of frame numbers on this machine; `floor-exact` is `floor-rseq` with a \
+                 state for each frame, so that it refuses invalid frees; `model` is `floor-rseq` with small \
+                 arrays that are refilled in bulk. `harness` is the cost of the measurement itself, and `exchange` adds one \
+                 atomic exchange to each pair.";
     let examples = [
         ("zonal bench", "all workloads and peers on one thread; takes minutes"),
         ("zonal bench pair batch --threads 1,2", "two workloads on one and on two threads"),
@@ -281,10 +283,11 @@ fn frames(requested: Option<Size>) -> Result<PageCount, Failure> {
     }
 }
 
-/// Returns the entries of the harness, zonal, the floors and the selected peers.
+/// Returns the entries of the harness, one exchange, zonal, the floors and the selected peers.
 fn entries(args: &PeerArgs) -> Vec<Entry> {
-    let ours = [zonal_bench::harness(), zonal_bench::zonal(), zonal_bench::zonal_locked()];
-    ours.into_iter().chain(zonal_bench::floors()).chain(peers(args)).collect()
+    let limits = [zonal_bench::harness(), zonal_bench::exchange()];
+    let ours = [zonal_bench::zonal(), zonal_bench::zonal_locked()];
+    limits.into_iter().chain(ours).chain(zonal_bench::floors()).chain(peers(args)).collect()
 }
 
 fn peers(args: &PeerArgs) -> impl Iterator<Item = Entry> {

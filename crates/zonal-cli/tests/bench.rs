@@ -94,6 +94,7 @@ fn the_json_document_has_a_row_for_each_allocator_on_each_workload() {
         "instructions_per_pair",
         "ratio_to_zonal",
         "ratio_to_floor",
+        "ratio_to_floor_exact",
         "rounds",
     ];
     for workload in WORKLOADS {
@@ -102,12 +103,12 @@ fn the_json_document_has_a_row_for_each_allocator_on_each_workload() {
         allocators.retain(|name| !matches!(*name, "mimalloc" | "jemalloc"));
         let floors: &[&str] = match (workload, allocators.contains(&"floor-rseq")) {
             ("orders", _) => &[],
-            (_, true) => &["floor-rseq", "floor-spin", "model"],
+            (_, true) => &["floor-rseq", "floor-exact", "floor-spin", "model"],
             (_, false) => &["floor-spin"], // restartable sequences are not available
         };
         assert_eq!(
             allocators,
-            [&["harness", "zonal", "zonal-locked"], floors, &PEERS].concat(),
+            [&["harness", "exchange", "zonal", "zonal-locked"], floors, &PEERS].concat(),
             "{workload}"
         );
         for row in rows {
@@ -118,6 +119,8 @@ fn the_json_document_has_a_row_for_each_allocator_on_each_workload() {
             assert!(0.0 < min && min <= median && median <= max, "{row}");
             assert!(number(row, "ratio_to_zonal") > 0.0, "{row}");
             assert_eq!(row["ratio_to_floor"].is_null(), workload == "orders", "{row}");
+            let compared = floors.contains(&"floor-exact") && row["allocator"] != "zonal-locked";
+            assert_eq!(row["ratio_to_floor_exact"].is_number(), compared, "{row}");
             assert!(row["instructions_per_pair"].is_null() || number(row, "instructions_per_pair") > 1.0);
             assert!(text(row, "version").split('.').count() == 3, "{row}");
         }
@@ -125,7 +128,7 @@ fn the_json_document_has_a_row_for_each_allocator_on_each_workload() {
 }
 
 #[test]
-fn ratios_of_zonal_and_floor_to_themselves_are_one() {
+fn ratios_of_zonal_and_floors_to_themselves_are_one() {
     let rows = json(&[&["pair", "--peer", "none"], &SHORT[..]].concat());
     let of = |name: &str| rows.iter().find(|row| row["allocator"] == name).unwrap();
     assert_eq!(number(of("zonal"), "ratio_to_zonal"), 1.0);
@@ -133,6 +136,9 @@ fn ratios_of_zonal_and_floor_to_themselves_are_one() {
         if rows.iter().any(|row| row["allocator"] == "floor-rseq") { "floor-rseq" } else { "floor-spin" };
     assert_eq!(number(of(floor), "ratio_to_floor"), 1.0);
     assert!(number(of("zonal"), "ratio_to_floor") > 1.0);
+    if floor == "floor-rseq" {
+        assert_eq!(number(of("floor-exact"), "ratio_to_floor_exact"), 1.0);
+    }
 }
 
 #[test]
@@ -233,7 +239,7 @@ fn help_lists_workloads_peers_and_examples() {
     let output = zonal(&["--help"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0));
-    for part in WORKLOADS.iter().chain(&PEERS).chain(&["floor-rseq", "Examples:", "figures"]) {
+    for part in WORKLOADS.iter().chain(&PEERS).chain(&["floor-rseq", "floor-exact", "Examples:", "figures"]) {
         assert!(text.contains(part), "{part}: {text}");
     }
 }

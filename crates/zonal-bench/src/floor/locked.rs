@@ -12,7 +12,7 @@ use super::stock::Access;
 const LOOKS: u32 = 100;
 
 /// One thread's access to all arrays of a pool.
-pub(super) struct Locked<'a> {
+pub(crate) struct Locked<'a> {
     lines: &'a Lines,
     /// The area of the thread that created this.
     area: Option<NonNull<Area>>,

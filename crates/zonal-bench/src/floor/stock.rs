@@ -18,7 +18,7 @@ use super::lines::Lines;
 pub(super) const BULK: usize = 512;
 
 /// One thread's access to the array of the CPU on which it runs.
-pub(super) trait Access {
+pub(crate) trait Access {
     /// Pops the last frame. Returns `None` if the array is empty.
     fn pop(&self) -> Option<u32>;
     /// Pushes a frame. Returns `false` if the array is full.
@@ -60,7 +60,7 @@ impl Stock {
 }
 
 /// One thread's interface to a pool.
-pub(super) struct Source<'a, A> {
+pub(crate) struct Source<'a, A> {
     pub(super) access: A,
     pub(super) stock: &'a Stock,
 }

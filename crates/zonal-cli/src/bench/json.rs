@@ -18,6 +18,7 @@ struct Line<'a> {
     instructions_per_pair: Option<f64>,
     ratio_to_zonal: Option<f64>,
     ratio_to_floor: Option<f64>,
+    ratio_to_floor_exact: Option<f64>,
     rounds: usize,
 }
 
@@ -39,6 +40,7 @@ fn line(row: &Row) -> Line<'_> {
         instructions_per_pair: row.instructions,
         ratio_to_zonal: row.ratio_to_zonal,
         ratio_to_floor: row.ratio_to_floor,
+        ratio_to_floor_exact: row.ratio_to_exact,
         rounds: row.rounds,
     }
 }

@@ -49,13 +49,14 @@ pub(super) fn counted_threads(threads: NonZeroUsize) -> String {
 
 fn heading(bench: &Bench, width: Width) -> String {
     let plan = plan(bench);
-    let columns = "ns: CPU time per pair, the median over the rounds; x zonal, x floor: medians of the ratios \
-                   within a round; the floor is floor-rseq, for zonal-locked floor-spin";
+    let columns = "ns: CPU time per pair, the median over the rounds; x zonal, x floor, x exact: medians of \
+                   the ratios within a round; the floor is floor-rseq, for zonal-locked floor-spin; exact is \
+                   floor-exact";
     width.labelled("", &plan) + &width.paragraph("", "", columns)
 }
 
 fn table(rows: &[Row], width: Width) -> String {
-    let numbers = ["ns", "min", "max", "wall ns", "instructions", "x zonal", "x floor"];
+    let numbers = ["ns", "min", "max", "wall ns", "instructions", "x zonal", "x floor", "x exact"];
     let columns = [("allocator", Text), ("version", Text)];
     let mut grid = Grid::new(1, columns.into_iter().chain(numbers.map(|title| (title, Numbers))));
     for row in rows {
@@ -70,6 +71,7 @@ fn table(rows: &[Row], width: Width) -> String {
             row.instructions.map_or_else(|| "-".into(), |count| format!("{count:.0}")),
             ratio(row.ratio_to_zonal),
             ratio(row.ratio_to_floor),
+            ratio(row.ratio_to_exact),
         ]);
     }
     grid.render("  ", width)
