@@ -78,6 +78,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("zonal-trace/src/record/setting.rs", "lists the threads in /proc"),
     ("zonal-trace/src/record/tracefs.rs", "reads and writes the files of tracefs"),
     ("zonal-bench/src/floor/lines.rs", "reads the list of CPUs in /sys"),
+    ("zonal-bench/src/kernel_pages/punched.rs", "creates a file in memory, and punches holes into it"),
     ("zonal-machine/src/state/whole_blocks.rs", "reads /proc/kpageflags in parts, at the positions of zones"),
     ("zonal-linux/src/publish/answer.rs", "reads the name of the program in /proc"),
     ("zonal-linux/src/publish/socket.rs", "removes its own socket and that of a program that has ended"),

@@ -11,7 +11,7 @@ use zonal_testing::skipped;
 use zonal_workload::{Latencies, PageSource, Plan, Workload, run};
 
 use crate::contender::Ready;
-use crate::{Bench, Entry, exchange, floors, harness, peers, zonal, zonal_locked};
+use crate::{Bench, Entry, exchange, floors, harness, kernel_pages, peers, zonal, zonal_locked};
 
 /// Number of frames in each pool: 64 MiB.
 const FRAMES: PageCount = PageCount::new(1 << 14);
@@ -97,7 +97,7 @@ fn survives(entry: &Entry) {
         Ok(ready) => ready,
         Err(why) => return skipped!("{name}: {why}"),
     };
-    for workload in workloads().filter(|workload| entry.has_orders() || *workload != Workload::Orders) {
+    for workload in workloads().filter(|workload| entry.admits(*workload, FRAMES).is_ok()) {
         for threads in [1, 2, 3] {
             let pairs = watch(&*ready, workload, threads);
             assert!(pairs > 0, "{name} did nothing of {} on {threads} threads", workload.name());
@@ -110,6 +110,11 @@ fn zonal_and_the_floors_pass_checks_on_every_workload() {
     survives(&zonal());
     survives(&zonal_locked());
     floors().iter().for_each(survives);
+}
+
+#[test]
+fn pages_of_the_kernel_pass_checks_on_every_workload_they_run() {
+    kernel_pages().iter().for_each(survives);
 }
 
 #[test]
@@ -136,8 +141,12 @@ fn every_contender_gets_a_row_on_every_workload_or_a_reason() {
         threads: [1, 2].map(|n| NonZeroUsize::new(n).unwrap()).to_vec(),
         ..short(workloads().collect())
     };
-    let entries: Vec<Entry> =
-        [harness(), exchange(), zonal(), zonal_locked()].into_iter().chain(floors()).chain(peers()).collect();
+    let entries: Vec<Entry> = [harness(), exchange(), zonal(), zonal_locked()]
+        .into_iter()
+        .chain(floors())
+        .chain(peers())
+        .chain(kernel_pages())
+        .collect();
     let report = bench.run(&entries, &AtomicBool::new(false), |_| ()).unwrap();
     for (entry, workload) in
         entries.iter().flat_map(|entry| workloads().map(move |workload| (entry, workload)))
@@ -151,7 +160,7 @@ fn every_contender_gets_a_row_on_every_workload_or_a_reason() {
         let left_out =
             report.skipped.iter().any(|skip| (skip.workload, &*skip.contender) == (workload, entry.name()));
         assert_eq!(rows.len(), if left_out { 0 } else { 2 }, "{case}");
-        assert!(!left_out || !entry.has_orders(), "{case}");
+        assert_eq!(left_out, entry.admits(workload, FRAMES).is_err(), "{case}");
         for row in rows {
             assert_eq!(row.rounds, 2, "{case}");
             assert!(row.cpu_ns.min <= row.cpu_ns.median && row.cpu_ns.median <= row.cpu_ns.max, "{case}");

@@ -31,11 +31,15 @@ pub type Reason = String;
 /// Creates a contender whose pool has the given number of frames.
 type Make = dyn Fn(PageCount) -> Result<Box<dyn Ready>, Reason> + Send + Sync;
 
+/// Says why a contender cannot run a workload with a pool of this size, if it cannot.
+type Admit = dyn Fn(Workload, PageCount) -> Result<(), Reason> + Send + Sync;
+
 /// A contender's name, its version, and a function that creates it.
 pub struct Entry {
     name: String,
     version: String,
     make: Box<Make>,
+    admit: Option<Box<Admit>>,
     lacks_orders: bool,
     lacks_pool: bool,
 }
@@ -58,7 +62,7 @@ impl Entry {
         make: impl Fn(PageCount) -> Result<Box<dyn Ready>, Reason> + Send + Sync + 'static,
     ) -> Self {
         let (name, version, make) = (name.into(), version.into(), Box::new(make));
-        Self { name, version, make, lacks_orders: false, lacks_pool: false }
+        Self { name, version, make, admit: None, lacks_orders: false, lacks_pool: false }
     }
 
     /// Marks the entry as a contender that allocates single frames only.
@@ -71,6 +75,15 @@ impl Entry {
     #[must_use]
     pub fn without_pool(self) -> Self {
         Self { lacks_pool: true, ..self }
+    }
+
+    /// Leaves the contender out of the workloads for which `admit` fails, with its error as the reason.
+    #[must_use]
+    pub fn admitting(
+        self,
+        admit: impl Fn(Workload, PageCount) -> Result<(), Reason> + Send + Sync + 'static,
+    ) -> Self {
+        Self { admit: Some(Box::new(admit)), ..self }
     }
 
     /// Returns the entry's name.
@@ -112,10 +125,16 @@ impl Entry {
 
     /// Creates the contender for `workload`.
     pub(crate) fn make_for(&self, workload: Workload, frames: PageCount) -> Result<Box<dyn Ready>, Reason> {
+        self.admits(workload, frames)?;
+        self.make(frames)
+    }
+
+    /// Checks that the contender can run a workload with a pool of this size.
+    pub(crate) fn admits(&self, workload: Workload, frames: PageCount) -> Result<(), Reason> {
         if self.lacks_orders && workload == Workload::Orders {
             return Err("it allocates single frames only".into());
         }
-        self.make(frames)
+        self.admit.as_ref().map_or(Ok(()), |admit| admit(workload, frames))
     }
 
     /// Creates the contender.

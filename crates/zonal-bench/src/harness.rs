@@ -1,6 +1,6 @@
 //! The contenders `harness` and `exchange`, allocators that do almost nothing.
 //!
-//! The row of `harness` shows the cost of measuring itself. `exchange` adds one atomic exchange to each free, on a byte that
+//! The row `harness` shows the cost of measuring itself. `exchange` adds one atomic exchange to each free, on a byte that
 //! the frame chooses, as a free must. The difference of the two rows is what the exchange costs.
 
 use std::sync::atomic::{AtomicU8, Ordering};

@@ -25,7 +25,8 @@
 //! ```
 //!
 //! Other allocators can be added as an [`Entry`] with their own [`Contender`]. Start reading at `bench.rs`.
-//! `contender.rs` defines what is measured, and `peers/` and `floor/` contain the allocators to compare with.
+//! `contender.rs` defines what is measured. `peers/` and `floor/` contain the allocators to compare with, `kernel_pages/`
+//! has pages without an allocator, and `llfree/` calls a library that the user names.
 //! `figures/` measures figures other than the time of a pair. [`mechanisms`] measures each of the five mechanisms off
 //! and on. [`run_on_pool`] runs one workload on the caller's pool and checks the accounting.
 
@@ -41,6 +42,7 @@ mod floor;
 mod forms;
 mod harness;
 mod kernel_pages;
+mod llfree;
 pub mod mechanisms;
 mod ours;
 mod peers;
@@ -57,7 +59,8 @@ pub use figures::{Figure, Figures, Goal, Part, Sizes, figures};
 pub use floor::floors;
 pub use forms::{FormRow, form_entries, form_names, forms, forms_in_simulator};
 pub use harness::{exchange, harness};
-pub use kernel_pages::{KernelCost, kernel_cost};
+pub use kernel_pages::{KERNEL_PAGES, KernelCost, kernel_cost, kernel_pages};
+pub use llfree::{LlfreeError, llfree};
 pub use ours::{pool, zonal, zonal_in_simulator, zonal_locked};
 pub use peers::{PEERS, peers};
 pub use pool_run::{PoolReport, run_on_pool};

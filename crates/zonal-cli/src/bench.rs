@@ -10,14 +10,14 @@ mod json;
 mod text;
 
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use zonal::units::PageCount;
-use zonal_bench::{Bench, Entry, Report, Workload};
+use zonal_bench::{Bench, Entry, KERNEL_PAGES, Report, Workload};
 use zonal_linux::PoolError;
 use zonal_machine::output::{self, Kind};
 
@@ -57,11 +57,15 @@ struct PairArgs {
     workloads: Vec<Workload>,
 
     /// Measure the forms of requests instead: zone limits, nodes, policies, orders, owned blocks
-    #[arg(long, conflicts_with_all = ["workloads", "svg", "peers"])]
+    #[arg(long, conflicts_with_all = ["workloads", "svg", "peers", "llfree"])]
     forms: bool,
 
     #[command(flatten)]
     peers: PeerArgs,
+
+    /// Compare with LLFree too, from a shared library with its C interface (llfree.h)
+    #[arg(long, value_name = "PATH")]
+    llfree: Option<PathBuf>,
 
     /// Number of worker threads; can be repeated, or be a list such as 1,2
     #[arg(long, value_name = "N", value_parser = values::threads, value_delimiter = ',', default_value = "1",
@@ -118,12 +122,17 @@ fn examples() -> String {
                  starts with a different one. Threads are not pinned. `floor-rseq` and `floor-spin` are the cost of \
                  a bare per-CPU array of frame numbers on this machine; `floor-exact` is `floor-rseq` with a \
                  state for each frame, so that it refuses invalid frees; `model` is `floor-rseq` with small \
-                 arrays that are refilled in bulk. `harness` is the cost of the measurement itself, and `exchange` adds one \
-                 atomic exchange to each pair.";
+                 arrays that are refilled in bulk. `harness` is the cost of the measurement itself, and `exchange` \
+                 adds one atomic exchange to each pair. `kernel-mmap` and `kernel-memfd` are what a program pays \
+                 without a pool: a mapping for each page, or a page of a file in memory, and back.";
     let examples = [
         ("zonal bench", "all workloads and peers on one thread; takes minutes"),
         ("zonal bench pair batch --threads 1,2", "two workloads on one and on two threads"),
         ("zonal bench random --peer frame-alloc --json", ""),
+        (
+            "zonal bench pair --peer kernel-mmap --llfree ./libllfree.so",
+            "against mmap, and LLFree as you built it",
+        ),
         ("zonal bench --svg bench.svg", "also writes a chart"),
         ("zonal bench --forms", "requests with limits, nodes, policies and orders"),
         ("zonal bench figures", "other figures: fragmentation, start-up, ..."),
@@ -142,8 +151,8 @@ fn examples() -> String {
 /// Returns the names of the peers in this build.
 fn built_peers() -> String {
     let built = zonal_bench::peers();
-    let names: Vec<&str> = built.iter().map(Entry::name).collect();
-    if names.is_empty() { "none in this build".into() } else { names.join(", ") }
+    let names: Vec<&str> = built.iter().map(Entry::name).chain(KERNEL_PAGES).collect();
+    names.join(", ")
 }
 
 /// Returns the end of a peer list, which names the peers that this build does not contain.
@@ -181,7 +190,7 @@ fn workload(name: &str) -> Result<Workload, String> {
 
 fn peer(name: &str) -> Result<String, String> {
     let built = zonal_bench::peers();
-    if name == NO_PEER || built.iter().any(|one| one.name() == name) {
+    if name == NO_PEER || KERNEL_PAGES.contains(&name) || built.iter().any(|one| one.name() == name) {
         return Ok(name.to_owned());
     }
     if let Some((_, feature)) = zonal_bench::PEERS.iter().find(|(known, _)| *known == name) {
@@ -215,6 +224,7 @@ fn pairs(args: &PairArgs) -> Result<(), Failure> {
     if let Some(file) = &args.svg {
         output::check(file, Kind::Drawing, args.force.replace()).map_err(Failure::bad_input)?;
     }
+    let llfree = args.llfree.as_deref().map(llfree).transpose()?;
     let bench = bench(args)?;
     if args.forms {
         return forms::run(&bench, args.json, &interrupted);
@@ -225,7 +235,8 @@ fn pairs(args: &PairArgs) -> Result<(), Failure> {
             build_with("peers")
         ));
     }
-    let entries = entries(&args.peers);
+    let mut entries = entries(&args.peers);
+    entries.extend(llfree);
     let bar = progress::bar(0, "{msg} {wide_bar} {eta} left");
     let report = bench.run(&entries, &interrupted, |now| {
         bar.set_length(now.total as u64);
@@ -283,16 +294,27 @@ fn frames(requested: Option<Size>) -> Result<PageCount, Failure> {
     }
 }
 
+/// Returns the entry of LLFree in the library that the user names.
+fn llfree(path: &Path) -> Result<Entry, Failure> {
+    // SAFETY: the user names a library with this interface. Files without its functions are refused.
+    let entry = unsafe { zonal_bench::llfree(path) };
+    entry.map_err(|error| Failure::bad_input(format!("--llfree: {error}")))
+}
+
 /// Returns the entries of the harness, one exchange, zonal, the floors and the selected peers.
 fn entries(args: &PeerArgs) -> Vec<Entry> {
     let limits = [zonal_bench::harness(), zonal_bench::exchange()];
     let ours = [zonal_bench::zonal(), zonal_bench::zonal_locked()];
-    limits.into_iter().chain(ours).chain(zonal_bench::floors()).chain(peers(args)).collect()
+    let others = zonal_bench::peers().into_iter().chain(zonal_bench::kernel_pages());
+    let others = others.filter(|entry| args.select(entry));
+    limits.into_iter().chain(ours).chain(zonal_bench::floors()).chain(others).collect()
 }
 
-fn peers(args: &PeerArgs) -> impl Iterator<Item = Entry> {
-    let wanted = |entry: &Entry| args.peers.is_empty() || args.peers.iter().any(|name| name == entry.name());
-    zonal_bench::peers().into_iter().filter(wanted)
+impl PeerArgs {
+    /// Whether the user has selected an allocator.
+    fn select(&self, entry: &Entry) -> bool {
+        self.peers.is_empty() || self.peers.iter().any(|name| name == entry.name())
+    }
 }
 
 pub(crate) fn watch_for_interrupt() -> Result<std::sync::Arc<AtomicBool>, Failure> {

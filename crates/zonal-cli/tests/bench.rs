@@ -8,6 +8,8 @@ const WORKLOADS: [&str; 8] =
     ["pair", "batch", "batch-random", "repeat", "random", "handoff", "orders", "fill"];
 const PEERS: [&str; 5] =
     ["frame-alloc", "buddy_system_allocator", "bitmap-allocator", "buddy-slab-allocator", "talc"];
+/// Pages from the kernel, which are compared like peers.
+const KERNEL_PAGES: [&str; 2] = ["kernel-mmap", "kernel-memfd"];
 /// Options that make a bench short.
 const SHORT: [&str; 8] = ["--pool", "64MiB", "--seconds", "0.001", "--rounds", "2", "--warm-up", "0.001"];
 
@@ -39,7 +41,7 @@ fn number(row: &Value, key: &str) -> f64 {
 
 #[test]
 fn bad_input_exits_with_2_and_one_line_that_names_what_is_allowed() {
-    let cases: [(&[&str], &str); 16] = [
+    let cases: [(&[&str], &str); 20] = [
         (&["paint"], "workloads are pair, batch, batch-random, repeat"),
         (&["touch"], "workloads are pair, batch, batch-random, repeat"),
         (&["pair", "figures"], "`zonal bench figures` measures the rest"),
@@ -56,6 +58,10 @@ fn bad_input_exits_with_2_and_one_line_that_names_what_is_allowed() {
         (&["figures", "pair"], "groups are fragmentation, scans, starts, metadata"),
         (&["figures", "--peer", "dlmalloc"], "peers are frame-alloc"),
         (&["figures", "--pool", "0"], "use 64MiB or more"),
+        (&["figures", "--peer", "kernel-mmap"], "`kernel-mmap` has no figures"),
+        (&["--llfree", "no/such.so"], "--llfree: no/such.so: there is no such file; name a shared library"),
+        (&["--llfree", "."], "this is a folder; name a shared library with LLFree's C interface"),
+        (&["--llfree", "Cargo.toml"], "--llfree: Cargo.toml: it cannot be loaded as a shared library: "),
     ];
     for (arguments, right) in cases {
         let output = zonal(arguments);
@@ -106,9 +112,14 @@ fn the_json_document_has_a_row_for_each_allocator_on_each_workload() {
             (_, true) => &["floor-rseq", "floor-exact", "floor-spin", "model"],
             (_, false) => &["floor-spin"], // restartable sequences are not available
         };
+        let kernel = match workload {
+            "orders" => &[],
+            "random" => &KERNEL_PAGES[1..],
+            _ => &KERNEL_PAGES,
+        };
         assert_eq!(
             allocators,
-            [&["harness", "exchange", "zonal", "zonal-locked"], floors, &PEERS].concat(),
+            [&["harness", "exchange", "zonal", "zonal-locked"], floors, &PEERS, kernel].concat(),
             "{workload}"
         );
         for row in rows {
@@ -239,7 +250,13 @@ fn help_lists_workloads_peers_and_examples() {
     let output = zonal(&["--help"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0));
-    for part in WORKLOADS.iter().chain(&PEERS).chain(&["floor-rseq", "floor-exact", "Examples:", "figures"]) {
+    for part in WORKLOADS.iter().chain(&PEERS).chain(&KERNEL_PAGES).chain(&[
+        "floor-rseq",
+        "floor-exact",
+        "Examples:",
+        "figures",
+        "--llfree",
+    ]) {
         assert!(text.contains(part), "{part}: {text}");
     }
 }

@@ -53,7 +53,7 @@ impl Contender for InSequences {
 pub(crate) struct UnderLocks(Stock);
 
 impl UnderLocks {
-    /// Creates a pool of `frames`, each of whose arrays can hold all of them.
+    /// Creates a pool whose arrays can each hold all `frames`.
     ///
     /// # Errors
     /// Returns the reason why this machine cannot have the arrays.

@@ -1,4 +1,4 @@
-//! Pages from the kernel instead of a pool: what a program pays that maps and unmaps its memory.
+//! The cost of a page from the kernel, in two forms: for programs that map and unmap their memory.
 
 use std::io;
 use std::thread::{self, ScopedJoinHandle};

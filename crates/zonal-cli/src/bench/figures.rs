@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
 use serde::Serialize;
-use zonal_bench::{Figure, Figures, Goal, Part, Sizes};
+use zonal_bench::{Figure, Figures, Goal, KERNEL_PAGES, Part, Sizes};
 
-use super::{PeerArgs, frames, peers, warn_of_slow_build, watch_for_interrupt};
+use super::{PeerArgs, frames, warn_of_slow_build, watch_for_interrupt};
 use crate::layout::Content::{Numbers, Text};
 use crate::layout::{self, Grid, Width};
 use crate::outcome::{Failure, print, print_message};
@@ -63,7 +63,13 @@ pub(super) fn run(args: &FigureArgs) -> Result<(), Failure> {
     let parts = Part::ALL.into_iter().filter(|part| args.parts.is_empty() || args.parts.contains(part));
     let parts: Vec<Part> = parts.collect();
     let sizes = Sizes { frames: frames(args.pool)?, seed: args.seed, ..Sizes::default() };
-    let entries: Vec<_> = [zonal_bench::zonal()].into_iter().chain(peers(&args.peers)).collect();
+    if let Some(name) = args.peers.peers.iter().find(|name| KERNEL_PAGES.contains(&name.as_str())) {
+        return Err(Failure::bad_input(format!(
+            "`{name}` has no figures; it is measured by `zonal bench` alone"
+        )));
+    }
+    let peers = zonal_bench::peers().into_iter().filter(|entry| args.peers.select(entry));
+    let entries: Vec<_> = [zonal_bench::zonal()].into_iter().chain(peers).collect();
     let bar = progress::bar(parts.len() as u64, "{msg} {wide_bar}");
     let figures = zonal_bench::figures(&entries, &parts, &sizes, &interrupted, |part| {
         bar.set_message(part.name());
