@@ -78,6 +78,7 @@ fn rows_are_in_the_order_of_the_file_and_hold_published_figures() {
         "calibrated_on",
         "effective",
         "experiment",
+        "fitted",
         "machine",
         "open",
         "parameters",

@@ -13,19 +13,16 @@ impl Results {
     /// Returns what was met and what was missed, or `None` if no row has a published value.
     #[must_use]
     pub fn against_published(&self) -> Option<String> {
-        let fitted = self.met(|status| status == Status::Fitted);
-        let others = self.met(|status| status != Status::Fitted);
-        let counts = [(fitted, "used for calibration"), (others, "not used for calibration")];
-        let counts = counts.into_iter().filter(|((_, all), _)| *all > 0);
-        let counts: Vec<String> = counts.map(|((met, all), what)| format!("{met} of {all} {what}")).collect();
+        let counts =
+            [Status::Fitted, Status::Predicted, Status::Open].map(|status| (status, self.met(status)));
+        let counts = counts.into_iter().filter(|(_, (_, all))| *all > 0);
+        let counts = counts.map(|(status, (met, all))| format!("{met} of {all} that are {}", status.name()));
+        let counts: Vec<String> = counts.collect();
         if counts.is_empty() {
             return None;
         }
-        let met = format!(
-            "Within {} % of published figures: {}.",
-            figures::exact(MET * 100.0),
-            counts.join(", and ")
-        );
+        let percent = figures::exact(MET * 100.0);
+        let met = format!("Within {percent} % of published figures: {}.", counts.join(", "));
         let mut missed: Vec<(&str, Vec<&Row>)> = Vec::new();
         for row in self.rows.iter().filter(|row| row.is_met() == Some(false)) {
             let is_same = |rows: &[&Row]| {
@@ -65,9 +62,11 @@ impl Results {
             return None;
         }
         let text = format!(
-            "Of {} published changes against the baseline, {} are simulated in direction and within a factor of {EFFECT_MET}",
+            "Of {} published changes against the baseline, {} are simulated within {} points, or in direction and within \
+             a factor of {EFFECT_MET}",
             effects.len(),
-            met.len()
+            met.len(),
+            figures::exact(margin)
         );
         let percent = |value: f64| figures::deviation(value);
         let miss = |row: &&Row| {
@@ -85,9 +84,9 @@ impl Results {
         Some(if missed.is_empty() { text + "." } else { format!("{text}; not so: {}.", missed.join("; ")) })
     }
 
-    /// Returns how many published figures were met, and how many there are.
-    fn met(&self, counts: impl Fn(Status) -> bool) -> (usize, usize) {
-        let rows = self.rows.iter().filter(|row| row.status().is_some_and(&counts));
+    /// Returns how many published figures of a status were met, and how many there are.
+    fn met(&self, status: Status) -> (usize, usize) {
+        let rows = self.rows.iter().filter(|row| row.status() == Some(status));
         (rows.clone().filter(|row| row.is_met() == Some(true)).count(), rows.count())
     }
 }
@@ -150,16 +149,16 @@ mod tests {
         let mut results = Results::default();
         assert_eq!(results.against_published(), None);
         results.rows = vec![row("old", 1.0, 1.14, 1.0), row("new", 1.0, 1.0, 1.0)];
-        let expected = "Within 15 % of published figures: 1 of 1 used for calibration, and 1 of 1 not used for \
-                        calibration. None was missed.";
+        let expected = "Within 15 % of published figures: 1 of 1 that are fitted, 1 of 1 that are predicted. None was \
+                        missed.";
         assert_eq!(results.against_published().as_deref(), Some(expected));
         results.rows.extend([
             row("new", 2.0, 1.5, 1.0),
             row("new", 3.0, 2.0, 1.0),
             row("new", 4.0, 2.0, 1.0),
         ]);
-        let expected = "1 of 4 not used for calibration. Missed: wall of new in 2 cases (up to +100 %); wall of new, \
-                        cpus = 4 (2 instead of 1 s, open).";
+        let expected = "1 of 3 that are predicted, 0 of 1 that are open. Missed: wall of new in 2 cases (up to +100 %); \
+                        wall of new, cpus = 4 (2 instead of 1 s, open).";
         let text = results.against_published().unwrap();
         assert!(text.ends_with(expected), "{text}");
         // A figure can be met although its change is not.
@@ -181,11 +180,11 @@ mod tests {
             results
                 .against_published()
                 .unwrap()
-                .ends_with("1 are simulated in direction and within a factor of 1.5.")
+                .ends_with("1 are simulated within 2 points, or in direction and within a factor of 1.5.")
         );
         results.variants.clear();
         // A published zero is met only by a zero.
         results.rows = vec![row("new", 1.0, 0.0, 0.0), row("new", 2.0, 0.1, 0.0)];
-        assert!(results.against_published().unwrap().contains("1 of 2 not used for calibration"));
+        assert!(results.against_published().unwrap().contains("1 of 2 that are predicted"));
     }
 }

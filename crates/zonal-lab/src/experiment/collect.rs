@@ -38,6 +38,7 @@ pub(super) fn collect(plan: &Plan, seed: u64, outcomes: Vec<Option<Outcome>>, ch
         effective: plan.effective(),
         parameters: plan.parameters.clone(),
         calibrated_on: plan.calibration.as_ref().map(|found| found.about.clone()).unwrap_or_default(),
+        fitted: plan.fitted.clone(),
         open: plan.open.clone(),
         variants: plan.variants.clone(),
         rows,
@@ -114,6 +115,7 @@ impl Known<'_> {
                     .and_then(|(run, _)| plan.published.find(&run.case, &run.variant, name))
                     .map(|row| row.value),
                 calibrated_on: role == Some(Role::Baseline) && self.calibrated.contains(&figure),
+                fitted: published.is_some_and(|row| row.fitted),
                 open: published.is_some_and(|row| row.open),
             }
         };

@@ -90,8 +90,19 @@ impl<'t> Document<'t> {
         let within = text.split_once("\nin ").map(|(_, path)| path.trim().trim_matches('`').to_owned());
         let path: Vec<&str> = key.into_iter().chain(within.as_deref()).collect();
         let path = if path.is_empty() { String::new() } else { format!("{}: ", path.join(".")) };
-        self.error(error.span().unwrap_or(span), format!("{path}{}", error.message()))
+        self.error(error.span().unwrap_or(span), format!("{path}{}", in_words(error.message())))
     }
+}
+
+/// Names what a value must be by words instead of types of the language.
+fn in_words(message: &str) -> String {
+    let Some((before, expected)) = message.rsplit_once("expected ") else { return message.to_owned() };
+    let words = match expected {
+        "usize" | "u8" | "u16" | "u32" | "u64" => "a whole number",
+        "f32" | "f64" => "a number",
+        other => other,
+    };
+    format!("{before}expected {words}")
 }
 
 /// A table that is read key by key.

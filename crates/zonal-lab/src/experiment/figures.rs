@@ -7,11 +7,11 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use super::document::{Document, FileError};
-use super::file::{Written, WrittenFilter, WrittenOpen};
+use super::file::{Written, WrittenFigures, WrittenFilter};
 use super::keys::{case_key, figure_key, run_key};
 use super::plan::{Calibration, Plan};
 use super::published::{Baseline, CaseFilter, Published, PublishedRow};
-use super::results::{OpenFigures, Role};
+use super::results::{NamedFigures, Role};
 use super::source::Source;
 use crate::workload::Workload;
 
@@ -157,23 +157,25 @@ pub(super) fn calibration(
     Ok(Some(Calibration { about, rows }))
 }
 
-/// Marks the published figures that the model does not explain, and returns their descriptions.
-pub(super) fn open(
+/// Calls `mark` with each published figure that an entry of `written` names, and returns the entries' descriptions.
+pub(super) fn named(
     document: Document<'_>,
-    written: &Written<'_>,
+    written: &[WrittenFigures],
     published: &mut Published,
-) -> Result<Vec<OpenFigures>, FileError> {
-    written.open.iter().map(|open| mark(document, open, published)).collect()
+    mark: impl Fn(&mut PublishedRow),
+) -> Result<Vec<NamedFigures>, FileError> {
+    written.iter().map(|figures| one_named(document, figures, published, &mark)).collect()
 }
 
-fn mark(
+fn one_named(
     document: Document<'_>,
-    open: &WrittenOpen,
+    figures: &WrittenFigures,
     published: &mut Published,
-) -> Result<OpenFigures, FileError> {
-    let variant = open.variant.as_ref().map(toml::Spanned::get_ref);
+    mark: &impl Fn(&mut PublishedRow),
+) -> Result<NamedFigures, FileError> {
+    let variant = figures.variant.as_ref().map(toml::Spanned::get_ref);
     let none = CaseFilter::default();
-    let cases = match &open.only {
+    let cases = match &figures.only {
         Some(only) => {
             check_filter(document, only, published)?;
             &only.filter
@@ -181,7 +183,7 @@ fn mark(
         None => &none,
     };
     let cases = cases.ready();
-    for metric in &open.metrics {
+    for metric in &figures.metrics {
         let wanted = &**metric.get_ref();
         let is_meant = |row: &&mut PublishedRow| {
             variant.is_none_or(|variant| row.variant == *variant)
@@ -190,7 +192,8 @@ fn mark(
         };
         let mut found = false;
         for row in published.rows.iter_mut().filter(is_meant) {
-            (row.open, found) = (true, true);
+            mark(row);
+            found = true;
         }
         if !found {
             let of = variant.map_or_else(String::new, |variant| format!(" of variant `{variant}`"));
@@ -198,7 +201,7 @@ fn mark(
             return Err(document.error(metric.span(), problem));
         }
     }
-    let metrics: Vec<&str> = open.metrics.iter().map(|metric| &**metric.get_ref()).collect();
+    let metrics: Vec<&str> = figures.metrics.iter().map(|metric| &**metric.get_ref()).collect();
     let of = variant.map_or_else(String::new, |variant| format!(" of {variant}"));
-    Ok(OpenFigures { what: metrics.join(", ") + &of, why: open.why.clone() })
+    Ok(NamedFigures { what: metrics.join(", ") + &of, why: figures.why.clone() })
 }

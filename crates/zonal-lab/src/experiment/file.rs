@@ -25,7 +25,8 @@ pub(super) struct Written<'t> {
     pub(super) published: Option<WrittenPublished>,
     pub(super) parameters: Vec<WrittenParameter>,
     pub(super) calibration: Option<WrittenCalibration>,
-    pub(super) open: Vec<WrittenOpen>,
+    pub(super) fitted: Vec<WrittenFigures>,
+    pub(super) open: Vec<WrittenFigures>,
     pub(super) question: Option<WrittenQuestion>,
 }
 
@@ -81,9 +82,9 @@ pub(super) struct WrittenCalibration {
     pub(super) about: Option<String>,
 }
 
-/// Published figures that the model does not explain.
+/// Published figures, and what is to be known about them.
 #[derive(Debug)]
-pub(super) struct WrittenOpen {
+pub(super) struct WrittenFigures {
     pub(super) variant: Option<Spanned<String>>,
     pub(super) metrics: Vec<Spanned<String>>,
     pub(super) only: Option<WrittenFilter>,
@@ -129,7 +130,8 @@ impl<'t> Written<'t> {
                 .map(parameter)
                 .collect::<Result<_, _>>()?,
             calibration: file.section("calibration")?.map(calibration).transpose()?,
-            open: file.sections("open", LIST_MAX)?.into_iter().map(open).collect::<Result<_, _>>()?,
+            fitted: figures(&mut file, "fitted")?,
+            open: figures(&mut file, "open")?,
             question: file.section("question")?.map(question).transpose()?,
         };
         let span = file.span.clone();
@@ -289,13 +291,17 @@ fn calibration(mut section: Section<'_>) -> Result<WrittenCalibration, FileError
     Ok(WrittenCalibration { variant, metrics, only, about })
 }
 
-fn open(mut section: Section<'_>) -> Result<WrittenOpen, FileError> {
-    let variant = section.optional("variant")?;
-    let metrics = metrics(&mut section)?.ok_or_else(|| section.missing("metrics"))?;
-    let only = filter(&mut section)?;
-    let why = section.required("why")?;
-    section.finish()?;
-    Ok(WrittenOpen { variant, metrics, only, why })
+/// Reads a list of sections that each name published figures.
+fn figures(file: &mut Section<'_>, key: &'static str) -> Result<Vec<WrittenFigures>, FileError> {
+    let one = |mut section: Section<'_>| {
+        let variant = section.optional("variant")?;
+        let metrics = metrics(&mut section)?.ok_or_else(|| section.missing("metrics"))?;
+        let only = filter(&mut section)?;
+        let why = section.required("why")?;
+        section.finish()?;
+        Ok(WrittenFigures { variant, metrics, only, why })
+    };
+    file.sections(key, LIST_MAX)?.into_iter().map(one).collect()
 }
 
 fn question(mut section: Section<'_>) -> Result<WrittenQuestion, FileError> {

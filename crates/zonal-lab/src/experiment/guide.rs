@@ -153,7 +153,7 @@ pub fn standalone(text: &str) -> String {
     let mut is_published = false;
     let line = |line: &str| {
         if line.starts_with('[') {
-            is_published = ["[published]", "[calibration]", "[[open]]"].contains(&line.trim());
+            is_published = ["[published]", "[calibration]", "[[fitted]]", "[[open]]"].contains(&line.trim());
         }
         if is_published && !line.is_empty() { format!("# {line}\n") } else { format!("{line}\n") }
     };

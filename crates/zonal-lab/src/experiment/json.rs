@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 use zonal_machine::output::{self, Kind, Replace, WriteError};
 
 use super::answer::Answer;
-use super::results::{Effective, OpenFigures, Parameter, Results, Row, VariantInfo};
+use super::results::{Effective, NamedFigures, Parameter, Results, Row, VariantInfo};
 
 /// Schema identifier of experiment documents.
 const SCHEMA: &str = "zonal.lab.v1";
@@ -78,7 +78,8 @@ fn entries<M: SerializeMap>(results: &Results, map: &mut M) -> Result<(), M::Err
     map.serialize_entry("effective", &EffectiveValues(&results.effective, &results.variants))?;
     map.serialize_entry("parameters", &Parameters(&results.parameters))?;
     map.serialize_entry("calibrated_on", &results.calibrated_on)?;
-    map.serialize_entry("open", &Opens(&results.open))?;
+    map.serialize_entry("fitted", &Named(&results.fitted))?;
+    map.serialize_entry("open", &Named(&results.open))?;
     if results.missing != 0 {
         map.serialize_entry("missing_runs", &results.missing)?;
     }
@@ -116,16 +117,16 @@ impl<'r> Answered<'r> {
     }
 }
 
-struct Opens<'r>(&'r [OpenFigures]);
+struct Named<'r>(&'r [NamedFigures]);
 
-impl Serialize for Opens<'_> {
+impl Serialize for Named<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
-        struct Open<'r> {
+        struct One<'r> {
             figures: &'r str,
             why: &'r str,
         }
-        serializer.collect_seq(self.0.iter().map(|open| Open { figures: &open.what, why: &open.why }))
+        serializer.collect_seq(self.0.iter().map(|one| One { figures: &one.what, why: &one.why }))
     }
 }
 

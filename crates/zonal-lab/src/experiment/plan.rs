@@ -9,7 +9,7 @@ use zonal_machine::MachineModel;
 use zonal_machine::state::Sample;
 
 use super::published::{Baseline, CaseFilter, PART, Published};
-use super::results::{CaseValue, CaseValues, OpenFigures, Parameter, Question, VariantInfo, case_text};
+use super::results::{CaseValue, CaseValues, NamedFigures, Parameter, Question, VariantInfo, case_text};
 use crate::sim::{Hardware, SimulatedMachine};
 use crate::workload::Workload;
 
@@ -34,8 +34,10 @@ pub struct Plan {
     pub parameters: Vec<Parameter>,
     /// Calibration of the experiment, if any.
     pub calibration: Option<Calibration>,
+    /// Published figures, besides those of the calibration, by which a cost or a rule was chosen.
+    pub fitted: Vec<NamedFigures>,
     /// Published figures that the model does not explain.
-    pub open: Vec<OpenFigures>,
+    pub open: Vec<NamedFigures>,
     /// What the experiment is meant to find out.
     pub question: Question,
     /// Whether runs with other seeds and changed costs show how sure the answer is.

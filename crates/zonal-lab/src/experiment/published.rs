@@ -67,6 +67,8 @@ pub struct PublishedRow {
     pub value: f64,
     /// Line number of the figure in its table.
     pub line: usize,
+    /// Whether the experiment's file says that a cost or a rule was chosen by the figure.
+    pub fitted: bool,
     /// Whether the experiment's file says that the model does not explain the figure.
     pub open: bool,
 }
@@ -173,6 +175,7 @@ fn row(record: &csv::StringRecord, columns: &[&str], line: usize) -> Result<Publ
         unit: unit.to_owned(),
         value: number,
         line,
+        fitted: false,
         open: false,
     })
 }

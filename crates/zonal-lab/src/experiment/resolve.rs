@@ -87,6 +87,7 @@ fn plan(source: &Source, start: Option<&Start>) -> Result<Plan, FileError> {
         variants: written.variants.iter().map(info).collect(),
         parameters: parameters::find(document, &written, &parts)?,
         calibration: None,
+        fitted: Vec::new(),
         open: Vec::new(),
         question: Default::default(),
         spread: false,
@@ -105,7 +106,8 @@ fn plan(source: &Source, start: Option<&Start>) -> Result<Plan, FileError> {
     }
     plan.published = figures::published(document, source, &written, &plan)?;
     plan.calibration = figures::calibration(document, &written, &plan)?;
-    plan.open = figures::open(document, &written, &mut plan.published)?;
+    plan.fitted = figures::named(document, &written.fitted, &mut plan.published, |row| row.fitted = true)?;
+    plan.open = figures::named(document, &written.open, &mut plan.published, |row| row.open = true)?;
     plan.question = question::question(document, &written, &plan)?;
     Ok(plan)
 }

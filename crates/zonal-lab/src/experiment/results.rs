@@ -57,6 +57,8 @@ pub struct Row {
     pub published_baseline: Option<f64>,
     /// Whether the published value was used for calibration.
     pub calibrated_on: bool,
+    /// Whether the experiment's file says that a cost or a rule was chosen by the published value.
+    pub fitted: bool,
     /// Whether the experiment's file says that the model does not explain the published value.
     pub open: bool,
 }
@@ -65,12 +67,11 @@ pub struct Row {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
-    /// The published value was used for calibration.
+    /// The published value was used for calibration, or a cost or a rule was chosen by it.
     Fitted,
-    /// The published value was not used for calibration.
+    /// No cost and no rule was chosen by the published value.
     Predicted,
-    /// The published value was not used for calibration, and the experiment's file says that the model does not explain
-    /// it.
+    /// The experiment's file says that the model does not explain the published value.
     Open,
 }
 
@@ -108,7 +109,7 @@ impl Row {
     /// Returns how the value relates to its published value, or `None` if there is none.
     #[must_use]
     pub fn status(&self) -> Option<Status> {
-        self.published.map(|_| match (self.calibrated_on, self.open) {
+        self.published.map(|_| match (self.calibrated_on || self.fitted, self.open) {
             (true, _) => Status::Fitted,
             (false, true) => Status::Open,
             (false, false) => Status::Predicted,
@@ -206,12 +207,12 @@ impl Question {
     pub const MARGIN_PCT: f64 = 2.0;
 }
 
-/// Published figures that the model does not explain.
+/// Published figures, and what the experiment's file says about them.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct OpenFigures {
+pub struct NamedFigures {
     /// Description of the figures.
     pub what: String,
-    /// What is missing in the model, and the measurement that would decide it.
+    /// Which cost or rule was chosen by them, or what is missing in the model and which measurement would decide it.
     pub why: String,
 }
 
@@ -249,8 +250,10 @@ pub struct Results {
     pub parameters: Vec<Parameter>,
     /// Description of the published rows that were used for calibration; empty if there were none.
     pub calibrated_on: String,
+    /// Published figures, besides those of the calibration, by which a cost or a rule was chosen.
+    pub fitted: Vec<NamedFigures>,
     /// Published figures that the model does not explain.
-    pub open: Vec<OpenFigures>,
+    pub open: Vec<NamedFigures>,
     /// Variants, in the order of the file.
     pub variants: Vec<VariantInfo>,
     /// All rows, in the order of the file: parts, cases, variants, metrics.

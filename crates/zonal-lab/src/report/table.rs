@@ -12,7 +12,7 @@ use super::figures::{self, NO_FIGURE};
 use super::lead;
 use super::parts::{self, Part, Variant};
 use crate::experiment::keys::figure_key;
-use crate::experiment::results::{OpenFigures, Parameter, Results, Role, Row, Status};
+use crate::experiment::results::{NamedFigures, Parameter, Results, Role, Row, Status};
 
 /// Upper limits of the absolute error, in percent, and the colour of each range.
 const ERRORS: [(f64, Tone); 3] = [(5.0, Tone::Near), (15.0, Tone::Fair), (50.0, Tone::Off)];
@@ -81,7 +81,11 @@ pub(super) fn figures(part: &Part<'_>, variants: &[Variant<'_>]) -> Table {
     let lines: Vec<(_, Vec<Cell>)> = lines.collect();
     let cases = lines.chunk_by(|a, b| a.0 == b.0);
     let rows = cases.map(|lines| lines.iter().map(|(_, line)| line.clone()).collect()).collect();
-    Table { caption: part.title("figures by case and variant"), columns, rows }
+    let caption = match part.name {
+        Some(_) => part.title("figures by case and variant"),
+        None => "Figures by case and variant".to_owned(),
+    };
+    Table { caption, columns, rows }
 }
 
 /// Returns the result rows that share a line of the table: those with the same case and figure. Lines are in the order
@@ -138,8 +142,8 @@ pub(super) fn note() -> Vec<(Tone, String)> {
     note.push((Tone::Far, "more".to_owned()));
     note.push(plain(format!(
         ". A value with {CALIBRATED} was calibrated on: its error shows the fit, not a prediction. \
-         {NO_FIGURE} means that no value is known. Figures are fitted (calibrated on), predicted, or open: not \
-         explained by the model."
+         {NO_FIGURE} means that no value is known. Figures are fitted (calibrated on, or a cost or rule was chosen \
+         by them), predicted, or open: not explained by the model."
     )));
     note
 }
@@ -150,7 +154,10 @@ pub(super) fn variants(results: &Results) -> Table {
     let numbers = ["compared", "median error %", "worst error %"];
     let columns = [Column::new(Kind::Head, "variant")].into_iter().chain(texts);
     let rows = results.variants.iter().map(|variant| {
-        let own = results.rows.iter().filter(|row| row.variant == variant.name && !row.calibrated_on);
+        let own = results
+            .rows
+            .iter()
+            .filter(|row| row.variant == variant.name && row.status() != Some(Status::Fitted));
         let of = lead::deviations(own);
         let shown = |value: Option<f64>| value.map_or(NO_FIGURE.to_owned(), figures::deviation);
         let median = shown(of.as_ref().map(|of| of.median));
@@ -267,12 +274,22 @@ pub(super) fn trials(results: &Results) -> Table {
     }
 }
 
+/// Returns the table of published figures by which a cost or a rule was chosen.
+pub(super) fn fitted(fitted: &[NamedFigures]) -> Table {
+    named(fitted, "Published figures by which more than the calibration was chosen", "what was chosen")
+}
+
 /// Returns the table of published figures that the model does not explain.
-pub(super) fn open(open: &[OpenFigures]) -> Table {
-    let columns = [(Kind::Head, "figures"), (Kind::Text, "why, and the measurement that would decide it")];
+pub(super) fn open(open: &[NamedFigures]) -> Table {
+    let why = "why, and the measurement that would decide it";
+    named(open, "Published figures that the model does not explain", why)
+}
+
+fn named(named: &[NamedFigures], caption: &str, why: &str) -> Table {
+    let columns = [(Kind::Head, "figures"), (Kind::Text, why)];
     Table {
-        caption: "Published figures that the model does not explain".into(),
+        caption: caption.into(),
         columns: columns.map(|(kind, title)| Column::new(kind, title)).into(),
-        rows: open.iter().map(|open| vec![vec![Cell::from(&open.what), (&open.why).into()]]).collect(),
+        rows: named.iter().map(|one| vec![vec![Cell::from(&one.what), (&one.why).into()]]).collect(),
     }
 }

@@ -274,8 +274,7 @@ fn the_first_sentences_follow_from_the_rows() {
     let page = html(&results);
     for sentence in [
         "7 figures of 3 variants in 3 cases; published values are known for 4.",
-        "Within 15 % of published figures: 1 of 1 used for calibration, and 2 of 3 not used for calibration. \
-         Missed: wall of overstep32, cpus = 2 (80 instead of 100 s).",
+        "Within 15 % of published figures: 1 of 1 that are fitted, 2 of 3 that are predicted. Missed: wall of overstep32, cpus = 2 (80 instead of 100 s).",
         "Stopped early: 2 runs not done",
     ] {
         assert!(page.contains(sentence), "{sentence}\n{page}");
