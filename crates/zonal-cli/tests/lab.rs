@@ -139,7 +139,7 @@ fn table_compares_predictions_with_published_figures() {
     let rows = |figure: &str| text.lines().filter(|line| line.contains(figure)).count();
     assert_eq!((rows(" wall  "), rows(" min_wall ")), (4, 4), "{text}");
     assert!(text.contains("\ncalibrated on wall of one process\n"), "{text}");
-    assert!(text.contains("\nlargest error of figures used for calibration: "), "{text}");
+    assert!(text.contains("\nlargest error of fitted figures: "), "{text}");
     assert!(text.contains("\nlargest error of all other figures: "), "{text}");
     let written =
         format!("written to {}: result.json, report.html, ", directory.path().join("small").display());

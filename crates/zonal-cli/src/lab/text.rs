@@ -28,26 +28,30 @@ pub(super) fn render(plan: &Plan, results: &Results, files: &[PathBuf], width: W
         text += &width.labelled("", &Escaped(&results.source).to_string());
     }
     text += &width.labelled("", &done);
-    text += &width.paragraph("", "", &Escaped(first_paragraph(results)).to_string());
+    for paragraph in [answer(results), results.against_published()].into_iter().flatten() {
+        text += &width.paragraph("", "", &Escaped(paragraph).to_string());
+    }
     text.push('\n');
     text.push_str(&table(results, width));
     text.push('\n');
     text += &effects(results, width);
     text += &costs(results, width);
     text += &trials(results, width);
-    let calibrated = |row: &&Row| row.calibrated_on;
-    let predicted = |row: &&Row| !row.calibrated_on;
+    let fitted = |row: &&Row| row.status() == Some(Status::Fitted);
+    let predicted = |row: &&Row| !fitted(row);
     if !results.calibrated_on.is_empty() {
         text += &width.labelled("calibrated on ", &Escaped(&results.calibrated_on).to_string());
     }
     let rows = results.rows.iter();
     let worst = [
-        worst("largest error of figures used for calibration", rows.clone().filter(calibrated)),
+        worst("largest error of fitted figures", rows.clone().filter(fitted)),
         worst("largest error of all other figures", rows.filter(predicted)),
     ];
     text.extend(worst.into_iter().flatten().map(|line| width.labelled("", &line)));
-    for open in &results.open {
-        text += &width.labelled("open  ", &Escaped(format_args!("{}: {}", open.what, open.why)).to_string());
+    for (label, named) in [("fitted  ", &results.fitted), ("open  ", &results.open)] {
+        for one in named {
+            text += &width.labelled(label, &Escaped(format_args!("{}: {}", one.what, one.why)).to_string());
+        }
     }
     if let Some(directory) = files.first().and_then(|file| file.parent()) {
         let names: Vec<_> = files.iter().filter_map(|file| file.file_name()?.to_str()).collect();
@@ -57,13 +61,12 @@ pub(super) fn render(plan: &Plan, results: &Results, files: &[PathBuf], width: W
     text + "\n"
 }
 
-/// Returns the answer to the experiment's question, and which published figures were met and missed.
-fn first_paragraph(results: &Results) -> String {
+/// Returns the experiment's question and its answer, as far as there are any.
+fn answer(results: &Results) -> Option<String> {
     let question = Some(&results.question.text).filter(|text| !text.is_empty()).cloned();
     let answer = results.answer().map(|answer| answer.text);
-    let sentences: Vec<String> =
-        [question, answer, results.against_published()].into_iter().flatten().collect();
-    sentences.join(" ")
+    let sentences: Vec<String> = [question, answer].into_iter().flatten().collect();
+    (!sentences.is_empty()).then(|| sentences.join(" "))
 }
 
 /// Returns the table of published changes against the baseline, with the simulated ones.

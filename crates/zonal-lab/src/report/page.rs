@@ -19,6 +19,9 @@ pub(super) fn page(results: &Results, gallery: &Gallery) -> String {
     if !results.trials.is_empty() {
         sections.push(section("Other seeds and costs", vec![Block::Table(table::trials(results))]));
     }
+    if !results.fitted.is_empty() {
+        sections.push(section("Fitted figures", vec![Block::Table(table::fitted(&results.fitted))]));
+    }
     if !results.open.is_empty() {
         sections.push(section("Open figures", vec![Block::Table(table::open(&results.open))]));
     }
@@ -55,7 +58,9 @@ fn header(results: &Results) -> Vec<Block<'static>> {
     if !results.question.text.is_empty() {
         header.push(Block::About(format!("Question: {}", results.question.text)));
     }
-    header.push(Block::Lead(lead::sentences(results).join(" ")));
+    let mut sentences = lead::sentences(results).into_iter();
+    header.extend(sentences.next().map(Block::Lead));
+    header.extend(sentences.map(Block::Text));
     if !results.calibrated_on.is_empty() {
         header.push(Block::Text(format!("Calibrated on: {}", results.calibrated_on)));
     }
