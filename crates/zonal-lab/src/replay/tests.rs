@@ -97,6 +97,11 @@ impl Events {
         }
     }
 
+    fn refill_and_alloc(&mut self, frames: std::ops::Range<u64>) {
+        self.refill(frames.clone());
+        frames.for_each(|frame| self.alloc(frame));
+    }
+
     fn drain(&mut self, frames: std::ops::Range<u64>) {
         for frame in frames {
             let page = Pfn::new(START + frame);
@@ -128,6 +133,10 @@ fn by_kernel(events: &Events, header: &Header) -> KernelReplay {
     replay_kernel(&events.write(header, folder.path()), |_| true).unwrap()
 }
 
+fn options(tunings: &[PagesetTuning]) -> OwnOptions<'_> {
+    OwnOptions { tunings, zonelist_cache: ZonelistCache::default(), machine: None, before: None, seed: 1 }
+}
+
 #[test]
 fn refills_of_known_size_are_predicted_and_counted() {
     // The pageset is empty, so a thousand requests need 63 + 126 + 252 + 504 + 1008 frames.
@@ -152,11 +161,9 @@ fn frames_at_the_start_are_used_before_refills() {
     // The count of 500 is known, and the first refill shows after 300 requests that only 300 were movable.
     let mut events = Events::from_second(0);
     (0..300).for_each(|frame| events.alloc(frame));
-    events.refill(1000..1063);
-    (1000..1063).for_each(|frame| events.alloc(frame));
+    events.refill_and_alloc(1000..1063);
     let mut later = Events::from_second(1);
-    later.refill(2000..2126);
-    (2000..2126).for_each(|frame| later.alloc(frame));
+    later.refill_and_alloc(2000..2126);
     events.0.extend(later.0);
     events.1 = later.1;
     let replay = by_kernel(&events, &header("6.18.1", Some(zoneinfo(500))));
@@ -199,8 +206,7 @@ fn lists_of_frees_reach_the_pageset_one_by_one() {
 fn requests_that_the_kernel_does_not_report_are_known_from_their_frees() {
     // The frames of the second refill were never reported as allocated, but are freed.
     let mut events = Events::from_second(2);
-    events.refill(0..63);
-    (0..63).for_each(|frame| events.alloc(frame));
+    events.refill_and_alloc(0..63);
     events.refill(100..226);
     (100..226).for_each(|frame| events.free(frame));
     let replay = by_kernel(&events, &header("6.18.1", Some(zoneinfo(0))));
@@ -238,13 +244,7 @@ fn traces_without_what_a_replay_needs_say_so() {
     assert!(wrong.contains("\"six\" is not a kernel version"), "{wrong}");
     let empty = error(&header("6.18.1", Some("no zones".to_owned())));
     assert!(empty.contains("it has no zone with pagesets"), "{empty}");
-    let options = OwnOptions {
-        tunings: &[PagesetTuning::Fixed],
-        zonelist_cache: ZonelistCache::default(),
-        machine: None,
-        before: None,
-        seed: 1,
-    };
+    let options = options(&[PagesetTuning::Fixed]);
     let file = events.write(&Header { machine: None, ..whole }, folder.path());
     let missing = replay_ours(&file, &options, &AtomicBool::new(false), |_| {}).unwrap_err().to_string();
     assert!(missing.contains("name one with --machine"), "{missing}");
@@ -269,13 +269,7 @@ fn rows_of_rules_are_the_same_for_the_same_seed() {
     let file = swings().write(&header("6.18.1", Some(zoneinfo(0))), folder.path());
     let tunings = [PagesetTuning::Fixed, PagesetTuning::Stepwise];
     let run = |machine: Option<&MachineModel>, seed| {
-        let options = OwnOptions {
-            tunings: &tunings,
-            zonelist_cache: ZonelistCache::default(),
-            machine,
-            before: None,
-            seed,
-        };
+        let options = OwnOptions { machine, seed, ..options(&tunings) };
         replay_ours(&file, &options, &AtomicBool::new(false), |_| {}).unwrap()
     };
     let first = run(None, 1);
@@ -298,13 +292,7 @@ fn rows_of_rules_are_the_same_for_the_same_seed() {
 fn a_stop_ends_both_replays() {
     let folder = tempfile::tempdir().unwrap();
     let file = swings().write(&header("6.18.1", Some(zoneinfo(0))), folder.path());
-    let options = OwnOptions {
-        tunings: &[PagesetTuning::Fixed],
-        zonelist_cache: ZonelistCache::default(),
-        machine: None,
-        before: None,
-        seed: 1,
-    };
+    let options = options(&[PagesetTuning::Fixed]);
     let stopped = replay_ours(&file, &options, &AtomicBool::new(true), |_| {});
     assert!(matches!(stopped, Err(ReplayError::Run(RunError::Interrupted))), "{stopped:?}");
     let mut calls = 0;
@@ -346,13 +334,7 @@ fn hostile_figures_end_in_results_or_errors() {
     for kernel in ["5.10", "6.1", "6.18"] {
         let file = events.write(&header(kernel, Some(text.clone())), folder.path());
         replay_kernel(&file, |_| true).unwrap();
-        let options = OwnOptions {
-            tunings: &[PagesetTuning::Depth],
-            zonelist_cache: ZonelistCache::default(),
-            machine: None,
-            before: None,
-            seed: 3,
-        };
+        let options = OwnOptions { seed: 3, ..options(&[PagesetTuning::Depth]) };
         replay_ours(&file, &options, &AtomicBool::new(false), |_| {}).unwrap();
     }
 }
