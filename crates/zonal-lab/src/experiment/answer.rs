@@ -47,7 +47,7 @@ enum Verdict {
     Mixed,
 }
 
-/// A figure of the answer: a row, and its change by the allocator alone, in percent.
+/// A figure of the answer: a row, and its change by the allocator alone, in percent; infinite if the baseline is zero.
 type Change<'r> = (&'r Row, f64);
 
 impl Results {
@@ -92,7 +92,7 @@ impl Results {
             named => named.iter().any(|name| is_called(row, name)),
         };
         let rows = rows.iter().filter(|row| answers(row));
-        rows.filter_map(|row| Some((*row, row.allocator_change_pct()?))).collect()
+        rows.filter_map(|row| Some((*row, row.allocator_change_pct().or_else(|| from_zero(row))?))).collect()
     }
 
     /// Returns the seeds and costs with which the verdict is another one.
@@ -220,6 +220,13 @@ fn own_name(metric: &str) -> &str {
     metric.rsplit_once('.').map_or(metric, |(_, name)| name)
 }
 
+/// Returns an infinite change if the baseline is zero.
+fn from_zero(row: &Row) -> Option<f64> {
+    let value = row.at_baseline_costs.unwrap_or(row.predicted);
+    let is_change = row.baseline == Some(0.0) && row.unit != "id" && value.is_finite();
+    is_change.then(|| value.signum() * f64::INFINITY)
+}
+
 /// Returns the gain of a change: positive if the variant is better.
 fn gain((row, change): &Change<'_>) -> f64 {
     if LESS_IS_BETTER.contains(&&*row.unit) { -change } else { *change }
@@ -245,7 +252,9 @@ fn clause(changes: &[Change<'_>], margin: f64) -> String {
         let sizes: Vec<f64> = there.iter().map(|(_, change)| change.abs()).collect();
         let which = if gain(most) > 0.0 { "better" } else { "worse" };
         let place = place(most.0, there.len(), changes.len());
-        Some(format!("{} % {word} ({which}){place}", unsigned(&sizes)))
+        let size =
+            if sizes.iter().any(|size| size.is_finite()) { unsigned(&sizes) + " % " } else { String::new() };
+        Some(format!("{size}{word} ({which}){place}"))
     });
     let mut texts: Vec<String> = directions.collect();
     let same = changes.iter().filter(|(_, change)| change.abs() <= margin).count();
@@ -278,10 +287,14 @@ fn unsigned(sizes: &[f64]) -> String {
     text.replace(['+', '−'], "").trim_end_matches(" %").to_owned()
 }
 
-/// Formats changes as a range: `−32 to +1.2 %`.
+/// Formats changes as a range: `−32 to +1.2 %`. Those from zero have no percentage.
 fn range(changes: &[f64]) -> String {
-    let least = changes.iter().copied().fold(f64::INFINITY, f64::min);
-    let most = changes.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let finite = || changes.iter().copied().filter(|change| change.is_finite());
+    let least = finite().fold(f64::INFINITY, f64::min);
+    let most = finite().fold(f64::NEG_INFINITY, f64::max);
+    if least > most {
+        return "changes from zero".to_owned();
+    }
     let [least, most] = [least, most].map(figures::deviation);
     if least == most { format!("{least} %") } else { format!("{least} to {most} %") }
 }
@@ -346,6 +359,16 @@ mod tests {
         assert_eq!(answer(&results), expected);
         results.question.margin_pct = Some(1.0);
         assert!(answer(&results).starts_with("new is in some cases better than old, in others worse: wall "));
+    }
+
+    #[test]
+    fn a_change_from_zero_has_no_percentage() {
+        let mut results = results(&[(0.0, 0.5, None)]);
+        assert_eq!(answer(&results), "new is worse than old: wall higher (worse), 0.5 instead of 0 s.");
+        let row = Row { predicted: 0.6, ..results.rows[1].clone() };
+        results.trials = vec![Trial { what: "seed 2".to_owned(), is_seed: true, rows: vec![row] }];
+        assert_eq!(results.trial_text(&results.trials[0]), "wall changes from zero");
+        assert_eq!(results.answer().unwrap().survives, Some(true));
     }
 
     #[test]
