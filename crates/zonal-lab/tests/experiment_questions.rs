@@ -93,7 +93,7 @@ fn programs_of_a_part_have_cpus_and_cases_of_their_own() {
             "data.threads: 5 threads, each pinned to a CPU of its own, but machine small has 4",
         ),
         ("web.cpus = [2, 4]", "www.cpus = [2, 4]", "www", "unknown key `www.cpus`; write PROGRAM.KEY"),
-        ("web.cpus = [2, 4]", "web.cpu = [2, 4]", "on_cpus = \"0-3\"", "unknown field `cpu`"),
+        ("web.cpus = [2, 4]", "web.cpu = [2, 4]", "web.cpu =", "unknown field `cpu`"),
         ("name = \"data\"", "name = \"web\" # again", "# again", "program `web` is defined twice"),
         ("name = \"data\"", "name = \"config\"", "name = \"config\"", "not the name of a table of settings"),
         ("kind = \"hog\"", "kind = \"pig\"", "pig", "unknown kind of workload `pig`"),

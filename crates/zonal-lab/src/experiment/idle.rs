@@ -3,6 +3,12 @@
 //! Related files: `experiment/answer.rs` puts the sentences into the answer; `outcome.rs` has the counts.
 
 use super::results::Results;
+use crate::figures;
+
+/// The setting that chooses how pagesets are tuned.
+const TUNING: &str = "config.tuning";
+/// The time after which a pageset has adapted to what it saw in the first second.
+const ADAPTED_AFTER_SECONDS: f64 = 2.0;
 
 /// A mechanism: the settings that choose it, the events that it causes, and why there are none.
 struct Mechanism {
@@ -21,7 +27,7 @@ const MECHANISMS: [Mechanism; 4] = [
     },
     Mechanism {
         name: "the pagesets",
-        settings: &["config.tuning", "config.high_fraction"],
+        settings: &[TUNING, "config.high_fraction"],
         events: &["refills", "drains"],
         why: "none was refilled or drained",
     },
@@ -64,5 +70,49 @@ pub(super) fn mechanisms(results: &Results) -> Vec<String> {
         one.settings.iter().find(differs).is_some() && one.events.iter().all(|event| count(event) == 0)
     };
     let idle = MECHANISMS.iter().filter(is_idle);
-    idle.map(|one| format!("In no run did {} act: {}.", one.name, one.why)).collect()
+    let sentences = idle.map(|one| format!("In no run did {} act: {}.", one.name, one.why));
+    sentences.chain(too_short(results, [own, before])).collect()
+}
+
+/// Returns a sentence if one variant adapts pagesets once a second, the other does not, and all runs end before.
+fn too_short(results: &Results, variants: [usize; 2]) -> Option<String> {
+    let tuning = results.effective.iter().filter(|one| one.name == TUNING);
+    let adapts =
+        |values: &[String]| variants.map(|at| values.get(at).is_some_and(|value| value.contains("depth")));
+    let is_compared = tuning.map(|one| adapts(&one.values)).any(|[own, before]| own != before);
+    let longest = results.runs.iter().map(|run| run.outcome.seconds).fold(0.0, f64::max);
+    (is_compared && longest > 0.0 && longest < ADAPTED_AFTER_SECONDS).then(|| {
+        format!(
+            "In no run did tuning from depth act: it adapts pagesets once a second, and the longest run took {} s.",
+            figures::number(longest)
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::results::{Effective, Role, RunResult, VariantInfo};
+    use super::*;
+    use crate::outcome::Outcome;
+
+    #[test]
+    fn runs_that_are_too_short_for_tuning_are_named() {
+        let info = |name: &str, role| VariantInfo { name: name.to_owned(), role, about: String::new() };
+        let sentences = |tuning: [&str; 2], seconds| {
+            let values = tuning.map(str::to_owned).to_vec();
+            let events = [("refills", 1), ("drains", 1)].into();
+            let outcome = Outcome { seconds, events, ..Outcome::default() };
+            mechanisms(&Results {
+                variants: vec![info("old", Role::Baseline), info("new", Role::Ours)],
+                effective: vec![Effective { name: TUNING.to_owned(), part: None, values, differs: true }],
+                runs: vec![RunResult { case: Vec::new(), variant: "new".to_owned(), outcome }],
+                ..Results::default()
+            })
+        };
+        let expected = "In no run did tuning from depth act: it adapts pagesets once a second, and the longest run took \
+                        0.5 s.";
+        assert_eq!(sentences(["fixed", "depth"], 0.5), [expected]);
+        assert!(sentences(["fixed", "depth"], 3.0).is_empty());
+        assert!(sentences(["fixed", "stepwise"], 0.5).is_empty());
+    }
 }
