@@ -22,12 +22,16 @@ pub(super) fn chart(part: &Part<'_>, variants: &[Variant<'_>]) -> Option<Chart> 
     let drawn = figures.iter().filter_map(|figure| Some((figure, panel(figure, variants)?)));
     let (figures, panels): (Vec<&Figure<'_>>, Vec<Panel>) = drawn.unzip();
     let headings: Vec<String> = figures.iter().map(|figure| figure.heading()).collect();
+    let is_published = part.rows.iter().any(|row| row.published.is_some());
+    let [title, ticks] = match is_published {
+        true => ["predicted and published", ", with ticks at published values where known"],
+        false => ["predicted", ""],
+    };
     (!panels.is_empty()).then(|| Chart {
         name: format!("bars {}", part.name.unwrap_or_default()),
-        title: part.title("predicted and published"),
+        title: part.title(title),
         about: format!(
-            "Bars of {}, one for each variant, with ticks at published values where known. \
-             All numbers are in the table of figures.",
+            "Bars of {}, one for each variant{ticks}. All numbers are in the table of figures.",
             headings.join(", ")
         ),
         keys: parts::published_keys(figures.iter().flat_map(|figure| &figure.rows), Symbol::Tick, color::INK),

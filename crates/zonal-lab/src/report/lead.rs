@@ -54,6 +54,11 @@ pub(super) fn sentences(results: &Results) -> Vec<String> {
     sentences
 }
 
+/// Whether a published value is known for any row.
+pub(super) fn has_published(results: &Results) -> bool {
+    results.rows.iter().any(|row| row.published.is_some())
+}
+
 /// Formats a count with its noun: `1 case`, `2 cases`.
 pub(super) fn counted(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })

@@ -85,10 +85,11 @@ fn figures(results: &Results) -> Vec<Block<'static>> {
     let parts = parts::parts(results).into_iter().filter(|part| !part.rows.is_empty());
     let tables = parts.map(|part| Block::Table(table::figures(&part, &variants)));
     let mut blocks: Vec<Block<'_>> = tables.collect();
-    blocks.push(match results.rows.is_empty() {
-        true => Block::Text("None.".to_owned()),
-        false => Block::Note(table::note()),
-    });
+    if results.rows.is_empty() {
+        blocks.push(Block::Text("None.".to_owned()));
+    } else if lead::has_published(results) {
+        blocks.push(Block::Note(table::note()));
+    }
     let effects = results.effects();
     if !effects.is_empty() {
         blocks.insert(0, Block::Table(table::effects(&effects)));

@@ -148,10 +148,11 @@ pub(super) fn note() -> Vec<(Tone, String)> {
     note
 }
 
-/// Returns the table of variants, with the deviations of their predictions from published values.
+/// Returns the table of variants, with the deviations of their predictions from published values, if any are known.
 pub(super) fn variants(results: &Results) -> Table {
     let texts = ["role", "what is different"].map(|title| Column::new(Kind::Text, title));
-    let numbers = ["compared", "median error %", "worst error %"];
+    let is_published = lead::has_published(results);
+    let numbers: &[&str] = if is_published { &["compared", "median error %", "worst error %"] } else { &[] };
     let columns = [Column::new(Kind::Head, "variant")].into_iter().chain(texts);
     let rows = results.variants.iter().map(|variant| {
         let own = results
@@ -161,19 +162,19 @@ pub(super) fn variants(results: &Results) -> Table {
         let of = lead::deviations(own);
         let shown = |value: Option<f64>| value.map_or(NO_FIGURE.to_owned(), figures::deviation);
         let median = shown(of.as_ref().map(|of| of.median));
-        vec![
-            Cell::from(&variant.name),
-            role(variant.role).into(),
-            (&variant.about).into(),
-            of.as_ref().map_or(0, |of| of.rows).to_string().into(),
-            median.trim_start_matches('+').into(),
-            shown(of.map(|of| of.worst)).into(),
-        ]
+        let compared = of.as_ref().map_or(0, |of| of.rows).to_string();
+        let texts = [Cell::from(&variant.name), role(variant.role).into(), (&variant.about).into()];
+        let errors = [compared, median.trim_start_matches('+').to_owned(), shown(of.map(|of| of.worst))];
+        texts.into_iter().chain(errors.into_iter().take(numbers.len()).map(Cell::from)).collect()
     });
+    let caption = match is_published {
+        true => "Variants, with errors of figures that were not fitted",
+        false => "Variants",
+    };
     Table {
-        caption: "Variants, with errors of figures that were predicted without their published values".into(),
-        columns: columns.chain(numbers.map(|title| Column::new(Kind::Number, title))).collect(),
+        caption: caption.into(),
         rows: rows.map(|row| vec![row]).collect(),
+        columns: columns.chain(numbers.iter().map(|title| Column::new(Kind::Number, *title))).collect(),
     }
 }
 
