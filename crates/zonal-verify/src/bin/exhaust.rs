@@ -1,6 +1,6 @@
 //! `exhaust ACTION...` uses up the memory of a machine, one action after the other.
 //!
-//! It is for virtual machines: `cargo xtask numa --oom` drives the kernel of a guest out of memory with it.
+//! It is for virtual machines: `cargo xtask numa --oom` drives a guest's kernel out of memory with it.
 //!
 //! Related files: `guest/exhaust.rs` has the actions.
 

@@ -96,7 +96,7 @@ fn compared(name: &str, mode: Mode, first: u16, cpu: u32) -> Result<(String, boo
     Ok((format!("{text}, simulated {simulated:?}, {most:+.1} points"), most.abs() > POINTS))
 }
 
-/// Returns how many pages of a node the pagesets of a CPU hold.
+/// Returns how many of a node's pages a CPU's pagesets hold.
 fn in_pagesets(node: u16, cpu: u32) -> Result<u64, String> {
     let (captured, _) = CapturedState::live().map_err(text)?;
     let sample = &captured.sample;
