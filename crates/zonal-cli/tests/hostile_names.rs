@@ -166,7 +166,7 @@ fn names_of_every_source() {
     }
     let (_machine, machine) = machine_file();
     let (_experiment, experiment) = experiment();
-    for path in paths("reads") {
+    for path in paths("reads").into_iter().chain(paths("loads")) {
         for file in [&machine, &experiment] {
             shows(&path, file, folder.path());
         }
