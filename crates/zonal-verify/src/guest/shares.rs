@@ -80,7 +80,8 @@ fn compared(name: &str, mode: Mode, first: u16, cpu: u32) -> Result<(String, boo
         // The kernel checks the watermark before it looks into a pageset, and leaves these pages there; the allocator uses
         // them before it goes to the next node.
         *placed.entry(first).or_default() += kept;
-        *placed.entry(first + 1).or_default() -= kept;
+        let next = placed.entry(first + 1).or_default();
+        *next = next.saturating_sub(kept);
     }
     let simulated = simulated(&captured, mode, &nodes, pages, cpu)?;
     let share = |tally: &Tally, node: u16| {

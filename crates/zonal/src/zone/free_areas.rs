@@ -309,7 +309,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         for at in batch.iter().map(|(word, _)| self.area_of(word)) {
             let mut slot = usize::from(core::mem::replace(&mut first[at], NONE));
             let area = (slot < BATCH_MAX).then(|| self.enter(at));
-            while let Some(area) = area.as_ref().filter(|_| slot < BATCH_MAX) {
+            while let (Some(area), true) = (&area, slot < BATCH_MAX) {
                 let (word, frames) = batch.word(slot);
                 refused += area.merge_word(word, frames);
                 slot = usize::from(next[slot]);
