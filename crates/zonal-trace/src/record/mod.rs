@@ -1,7 +1,7 @@
 //! Records the tracepoints of the running kernel to a file.
 //!
 //! The order of steps: clean up after killed recorders, create an instance, read the formats, open the file, start a
-//! reader for each CPU, write the header, enable the events, run the command, stop tracing, write what is left, write the
+//! reader for each CPU, enable the events, write the header, trace, run the command, stop tracing, write what is left, write the
 //! trailer, and move the file to its place. An error in any step removes the instance and the unfinished file.
 //!
 //! Related files: `record/tracefs.rs` has the instance, `record/reader.rs` the readers, `record/command.rs` the command,
@@ -94,6 +94,8 @@ pub fn record(options: &RecordOptions<'_>, interrupted: &AtomicBool) -> Result<R
         let _guard = EndGuard(&end);
         let readers = start(scope, &instance, &prepared, messages, &end)?;
         let recorder = readers.iter().map(|(thread, _)| *thread).collect();
+        // This takes a while, in which pagesets change. The header has their state when tracing begins.
+        prepared.enable(&instance)?;
         let header = prepared.header(options, recorder);
         let writer = TraceWriter::new(BufWriter::with_capacity(1 << 18, file), &header);
         let writer = writer.map_err(|source| write_failed(options.out, source))?;
@@ -105,7 +107,7 @@ pub fn record(options: &RecordOptions<'_>, interrupted: &AtomicBool) -> Result<R
             untils: vec![Moment::default(); header.cpus.len()],
             completed: Moment::default(),
         };
-        let outcome = session.run(&prepared, &received, &end);
+        let outcome = session.run(&received, &end);
         // Readers that wait for the writer must not wait for ever.
         drop(received);
         let skipped = readers.into_iter().map(|(_, handle)| handle.join().unwrap_or(0)).sum();
@@ -184,15 +186,9 @@ struct Session<'r> {
 }
 
 impl Session<'_> {
-    /// Enables the events, runs the command and writes until the end. Returns the command if there is one.
-    fn run(
-        &mut self,
-        prepared: &Prepared,
-        received: &Receiver<Message>,
-        end: &End,
-    ) -> Result<Option<Running>, TraceError> {
+    /// Traces, runs the command and writes until the end. Returns the command if there is one.
+    fn run(&mut self, received: &Receiver<Message>, end: &End) -> Result<Option<Running>, TraceError> {
         let started = Instant::now();
-        prepared.enable(self.instance)?;
         self.instance.write("tracing_on", "1")?;
         let mut running = Running::start(self.options.command)?;
         loop {
