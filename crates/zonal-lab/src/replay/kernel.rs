@@ -12,7 +12,7 @@ use std::path::Path;
 
 use zonal::units::{CpuId, Moment, NodeId, Order, PageCount, Pfn, ZoneKind};
 use zonal_machine::pagesets::{KernelPageset, Mobility, Moved, PagesetKernel, PagesetList};
-use zonal_machine::{KernelVersion, MachineModel};
+use zonal_machine::{KernelVersion, MachineModel, Rules};
 use zonal_trace::{Action, Event, Gfp, Header, KernelTexts, Migratetype, TraceError, TraceReader, Zones};
 
 use super::ReplayError;
@@ -26,6 +26,9 @@ use super::ticks::{self, Drains, Ticks};
 const FOLLOWED_NS: u64 = 1_000_000_000;
 /// Events between two calls of `progress`.
 const EVENTS_BETWEEN_CALLS: u64 = 1 << 14;
+
+/// The most adjustments of a CPU without events that are made up for: after them, `high` is at its lower limit.
+const TICKS_MAX: u64 = 64;
 
 /// The most frees that wait: more than lists of the kernel have.
 const WAITING_MAX: usize = 64;
@@ -190,8 +193,10 @@ impl Replay {
         let kernel = PagesetKernel::of(version);
         let machine = header.machine(origin)?.ok_or_else(|| missing("the machine"))?;
         let text = header.before.zoneinfo.as_ref().ok_or_else(|| missing("/proc/zoneinfo at the start"))?;
-        let found = start::parse(text)
+        let mut found = start::parse(text)
             .map_err(|problem| ReplayError::Zoneinfo { origin: origin.to_owned(), problem })?;
+        let rules = Rules::of(version);
+        found.iter_mut().for_each(|zone| zone.compute_limits(&machine, &rules));
         let zones = Zones::new(Some(&machine));
         let huge = Order::holding(PageCount::new((2 << 20) / u64::from(machine.page_bytes).max(1)))
             .unwrap_or_default();
@@ -202,9 +207,7 @@ impl Replay {
         }
         let mut pagesets = vec![None; zones.names().len() * cpus];
         for (place, name) in zones.names().iter().enumerate() {
-            let start = found
-                .iter()
-                .find(|zone| zone.node == u64::from(name.node.get()) && zone.kind == name.kind.name());
+            let start = found.iter().find(|zone| zone.is(name.node, name.kind));
             states.push(start.map(ZoneState::new));
             for (cpu, id) in header.cpus.iter().enumerate() {
                 let start = start.and_then(|zone| zone.pagesets.get(&CpuId::new(*id)));
@@ -261,7 +264,12 @@ impl Replay {
                 }
                 self.refilled(cpu, *page, *order, *migratetype, is_followed);
             }
-            Action::Free { page, order } => self.cpus[cpu].waiting.push_back((*page, *order)),
+            Action::Free { page, order } => {
+                let of = &mut self.cpus[cpu];
+                // After all blocks of a list, this one may be freed alone.
+                of.in_list &= !of.waiting.is_empty();
+                of.waiting.push_back((*page, *order));
+            }
             Action::FreeBatched { page } => self.free_until(cpu, *page, is_followed),
             Action::Drain { page, order, migratetype } => {
                 self.drained(cpu, *page, *order, *migratetype, is_followed);
@@ -363,9 +371,12 @@ impl Replay {
 
     /// Does what the kernel does every second.
     fn tick(&mut self, cpu: usize, now: Moment, is_followed: bool) {
-        if !self.cpus[cpu].ticks.is_due(now) {
-            return;
+        for _ in 0..self.cpus[cpu].ticks.due(now).min(TICKS_MAX) {
+            self.tick_once(cpu, is_followed);
         }
+    }
+
+    fn tick_once(&mut self, cpu: usize, is_followed: bool) {
         for zone in 0..self.states.len() {
             let Some(pageset) = &mut self.pagesets[zone * self.header.cpus.len() + cpu] else { continue };
             if is_followed {
@@ -480,7 +491,9 @@ impl Replay {
         }
     }
 
-    fn finish(self, read: &Read) -> KernelReplay {
+    fn finish(mut self, read: &Read) -> KernelReplay {
+        let is_followed = read.last.ns_since(self.start) < self.followed_ns;
+        (0..self.cpus.len()).for_each(|cpu| self.tick(cpu, read.last, is_followed));
         KernelReplay {
             kernel: self.header.kernel.unwrap_or_default(),
             cpus: self.cpus.iter().map(|cpu| cpu.pages).collect(),

@@ -4,9 +4,12 @@
 
 use std::collections::HashMap;
 
+use zonal::rules::pageset_limits::PagesetZone;
 use zonal::rules::pageset_tuning::HighLimits;
-use zonal::units::{CpuId, PageCount};
+use zonal::units::{CpuId, NodeId, PageCount, ZoneKind};
+use zonal_machine::pageset_limits::HighRule;
 use zonal_machine::pagesets::PagesetStart;
+use zonal_machine::{MachineModel, Rules};
 
 /// The most zones that are read: more than a kernel has.
 const ZONES_MAX: usize = 1 << 13;
@@ -28,12 +31,16 @@ pub(super) struct StartZone {
     pub(super) min: u64,
     /// The watermark `low`.
     pub(super) low: u64,
+    /// The temporary boost of the watermarks.
+    boost: u64,
     /// The watermark `high`.
     pub(super) high: u64,
     /// What the zone keeps from requests that may use any zone.
     pub(super) reserve: u64,
     /// The pagesets by CPU.
     pub(super) pagesets: HashMap<CpuId, PagesetStart>,
+    /// Whether the limits of the pagesets' `high` were printed.
+    has_limits: bool,
 }
 
 impl StartZone {
@@ -45,6 +52,30 @@ impl StartZone {
     /// Returns the frames that are allocated: neither free nor in pagesets.
     pub(super) fn used(&self) -> u64 {
         self.managed.saturating_sub(self.free).saturating_sub(self.in_pagesets())
+    }
+
+    /// Whether this is the zone of a node and kind.
+    pub(super) fn is(&self, node: NodeId, kind: ZoneKind) -> bool {
+        self.node == u64::from(node.get()) && self.kind == kind.name()
+    }
+
+    /// Computes the limits of the pagesets' `high`, unless the kernel printed them.
+    ///
+    /// Linux 6.7 and later tune `high` between limits, but not all of them print the limits.
+    pub(super) fn compute_limits(&mut self, machine: &MachineModel, rules: &Rules) {
+        if self.has_limits || rules.high != HighRule::Tuned {
+            return;
+        }
+        let node = machine.nodes.iter().find(|node| u64::from(node.id.get()) == self.node);
+        let zone = PagesetZone {
+            managed: PageCount::new(self.managed),
+            low: PageCount::new(self.low.saturating_sub(self.boost)),
+            node_cpus: node.map_or(0, |node| node.cpus.len() as u32),
+            online_cpus: machine.online_cpus(),
+        };
+        let limits = rules.pagesets(machine.settings.high_fraction).limits(&zone, machine.page_bytes);
+        let limits = HighLimits::new(limits.high_min, limits.high_max);
+        self.pagesets.values_mut().for_each(|pageset| pageset.limits = limits);
     }
 }
 
@@ -83,11 +114,13 @@ pub(super) fn parse(text: &str) -> Result<Vec<StartZone>, String> {
                 cpu = u32::try_from(number(rest)).ok().map(CpuId::new);
             }
             "managed" if is_zone => zone.managed = number(rest),
+            "boost" if is_zone => zone.boost = number(rest),
             "min" if is_zone => zone.min = number(rest),
             "low" if is_zone => zone.low = number(rest),
             "high" if is_zone => zone.high = number(rest),
             "protection:" if is_zone => zone.reserve = last_of_list(rest),
             _ => {
+                zone.has_limits |= name == "high_max:";
                 if let Some(cpu) = cpu {
                     pageset_line(zone.pagesets.entry(cpu).or_insert(EMPTY), name, number(rest));
                 }

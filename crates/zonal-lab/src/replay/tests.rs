@@ -10,7 +10,8 @@ use std::sync::atomic::AtomicBool;
 use zonal::config::ZonelistCache;
 use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::units::{CpuId, Moment, Order, Pfn};
-use zonal_machine::{MachineModel, preset};
+use zonal_machine::pageset_limits::HighRule;
+use zonal_machine::{KernelVersion, MachineModel, Rules, preset};
 use zonal_trace::{Action, Event, Gfp, Header, KernelTexts, Migratetype, Origin, Tid, TraceWriter, Trailer};
 
 use super::*;
@@ -170,6 +171,41 @@ fn frames_at_the_start_are_used_before_refills() {
     assert_eq!(replay.cpus[0].refilled, Pair { predicted: 126, traced: 126 });
 }
 
+/// Returns the limits of a pageset's `high` with which a replay of a kernel's `/proc/zoneinfo` starts.
+fn limits(version: KernelVersion, zoneinfo: &str) -> (u64, u64) {
+    let mut zones = start::parse(zoneinfo).unwrap();
+    zones[0].compute_limits(&machine(), &Rules::of(version));
+    let limits = zones[0].pagesets[&CpuId::new(0)].limits;
+    (limits.min().get(), limits.max().get())
+}
+
+#[test]
+fn limits_that_a_kernel_does_not_print_are_computed() {
+    let printed = zoneinfo(0);
+    let unprinted: String =
+        printed.lines().filter(|line| !line.contains("high_")).map(|line| format!("{line}\n")).collect();
+    assert_ne!(printed, unprinted);
+    for version in KernelVersion::COMPARED {
+        // Only `high` is printed: it is fixed before 6.7, and the momentary value of what is tuned since.
+        let tuned = Rules::of(version).high == HighRule::Tuned;
+        let wanted = if tuned { (1250, FRAMES / 8) } else { (3000, 3000) };
+        assert_eq!(limits(version, &unprinted), wanted, "{version}");
+        assert_eq!(limits(version, &printed), (3000, 100_000), "{version}");
+    }
+    // A boost of the watermarks does not count.
+    let boosted = unprinted.replace("boost    0", "boost    50").replace("1250", "1300");
+    assert_eq!(limits(KernelVersion::new(6, 12), &boosted), (1250, FRAMES / 8));
+}
+
+#[test]
+fn cpus_without_events_adjust_their_pagesets() {
+    // 4500 frames are there, and `high` falls from 3000 to the lower limit in the seconds without events.
+    let events = Events::from_second(2);
+    let text = zoneinfo(4500).replace("high_min: 3000", "high_min: 1000");
+    let replay = by_kernel(&events, &header("6.12.1", Some(text)));
+    assert!(replay.cpus[0].drained.predicted > 0, "{:?}", replay.cpus);
+}
+
 #[test]
 fn drains_follow_the_frees_in_a_row() {
     // 2999 frames are there, so every free drains: 63 frames at least.
@@ -200,6 +236,27 @@ fn lists_of_frees_reach_the_pageset_one_by_one() {
     }
     let replay = by_kernel(&events, &header("6.18.1", Some(zoneinfo(2999))));
     assert_eq!(replay.cpus[0].drained, Pair { predicted: 63, traced: 63 });
+}
+
+#[test]
+fn blocks_freed_alone_after_a_list_reach_the_pageset_before_their_drain() {
+    let huge = Order::new(9).unwrap();
+    let mut events = Events::from_second(0);
+    (0..10).for_each(|frame| events.free(frame));
+    (0..10).for_each(|frame| events.push(Action::FreeBatched { page: Pfn::new(START + frame) }));
+    for block in 1..=6 {
+        events.push(Action::Free { page: Pfn::new(START + block * 512), order: huge });
+    }
+    let page = Pfn::new(START + 512);
+    events.push(Action::Drain { page, order: huge, migratetype: Migratetype(1) });
+    // 10 + 6 * 512 frames were there, and 512 left: one more frame is far from 3000.
+    let mut later = Events::from_second(2);
+    later.free(20);
+    later.alloc(20);
+    events.0.extend(later.0);
+    events.1 = later.1;
+    let replay = by_kernel(&events, &header("6.1.0-13-amd64", Some(zoneinfo(0))));
+    assert_eq!(replay.cpus[0].drained, Pair::default());
 }
 
 #[test]

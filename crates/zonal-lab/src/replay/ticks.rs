@@ -53,19 +53,17 @@ impl Ticks {
     /// Creates the adjustments of a trace that starts at `started`, with what earlier drains showed.
     pub(super) fn new(started: Moment, phase_ns: Option<u64>) -> Self {
         let mut ticks = Self { phase_ns: phase_ns.unwrap_or(PHASE_DEFAULT_NS), next: started };
-        ticks.is_due(started);
+        ticks.due(started);
         ticks
     }
 
-    /// Whether an adjustment is due. The next one is due a second later.
-    pub(super) fn is_due(&mut self, now: Moment) -> bool {
-        let is_due = now >= self.next;
-        if is_due {
-            let seconds =
-                now.ns().saturating_sub(self.phase_ns) / SECOND_NS + u64::from(now.ns() >= self.phase_ns);
-            self.next = Moment::from_ns(seconds.saturating_mul(SECOND_NS).saturating_add(self.phase_ns));
-        }
-        is_due
+    /// Returns how many adjustments are due, which are then done: one for each second since the last one.
+    pub(super) fn due(&mut self, now: Moment) -> u64 {
+        let Some(late_ns) = now.ns().checked_sub(self.next.ns()) else { return 0 };
+        let seconds =
+            now.ns().saturating_sub(self.phase_ns) / SECOND_NS + u64::from(now.ns() >= self.phase_ns);
+        self.next = Moment::from_ns(seconds.saturating_mul(SECOND_NS).saturating_add(self.phase_ns));
+        1 + late_ns / SECOND_NS
     }
 }
 
@@ -104,13 +102,13 @@ mod tests {
     #[test]
     fn adjustments_come_once_a_second_after_the_phase() {
         let mut ticks = Ticks::new(Moment::from_ns(10_020 * MS), None);
-        let due: Vec<u64> = (10_020..13_000).filter(|ms| ticks.is_due(Moment::from_ns(ms * MS))).collect();
+        let due: Vec<u64> = (10_020..13_000).filter(|ms| ticks.due(Moment::from_ns(ms * MS)) == 1).collect();
         assert_eq!(due, [10_056, 11_056, 12_056]);
-        // A CPU without events for a while adjusts once.
-        assert!(ticks.is_due(Moment::from_ns(20_000 * MS)));
-        assert!(!ticks.is_due(Moment::from_ns(20_055 * MS)) && ticks.is_due(Moment::from_ns(20_056 * MS)));
+        // A CPU without events for a while makes up for what it missed: the seconds 13 to 19.
+        let mut due = |ms: u64| ticks.due(Moment::from_ns(ms * MS));
+        assert_eq!([20_000, 20_055, 20_056].map(&mut due), [7, 0, 1]);
         let mut early = Ticks::new(Moment::from_ns(3 * MS), Some(40 * MS));
-        assert!(!early.is_due(Moment::from_ns(39 * MS)) && early.is_due(Moment::from_ns(40 * MS)));
+        assert_eq!([39, 40].map(|ms| early.due(Moment::from_ns(ms * MS))), [0, 1]);
     }
 
     #[test]

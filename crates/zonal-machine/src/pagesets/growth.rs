@@ -8,7 +8,7 @@ use zonal_model::pageset_limits::HighRule;
 
 use super::{EarlyDrain, PagesetKernel, lists};
 
-/// The largest shift of the batch, which bounds drains before 6.7 to what an `int` holds, and early drains since then.
+/// The largest shift of the batch in a drain.
 pub(super) const SHIFT_MAX: u32 = 5;
 
 /// What a pageset remembers.
@@ -16,7 +16,8 @@ pub(super) const SHIFT_MAX: u32 = 5;
 pub(super) enum Growth {
     /// Nothing: every drain has the size of a batch. Linux: before 5.14.
     Plain,
-    /// The number of drains since the last allocations, which doubles the batch each time. Linux: 5.14 to 6.6.
+    /// The number of drains since the last allocations, which doubles the batch each time. Linux: 5.14 to 6.6. A kernel
+    /// of series 6.1 was observed to stop at [`SHIFT_MAX`]; early ones of 6.0 to 6.6 may go on to what `high` allows.
     Doubling {
         /// The shift.
         factor: u32,
@@ -85,7 +86,7 @@ impl Growth {
             Self::Doubling { factor } => {
                 let most = high.saturating_minus(batch).max(batch);
                 let wanted = PageCount::new(batch.get().checked_shl(*factor).unwrap_or(u64::MAX));
-                if wanted < most {
+                if wanted < most && *factor < SHIFT_MAX {
                     *factor += 1;
                 }
                 wanted.min(most)

@@ -273,6 +273,9 @@ impl KernelPageset {
     }
 
     /// Does what kernels do once a second, and returns the drain.
+    ///
+    /// It takes a batch at a time, each from the first list that has blocks. A batch takes at least one block, so that more
+    /// frames than the surplus leave if the blocks are larger than a batch.
     pub fn tick(&mut self) -> Option<Moved> {
         if self.kernel.high != HighRule::Tuned || self.limits.is_disabled() {
             return None;
@@ -280,7 +283,13 @@ impl KernelPageset {
         // A `high` at the lower limit stays there, and its surplus is drained too.
         let decay = self.figures().decay();
         self.high = decay.high;
-        let drained = self.lists.drain(decay.surplus, None, self.kernel.drain_order);
+        let mut drained = Moved::default();
+        let mut left = decay.surplus;
+        while left > PageCount::ZERO {
+            let some = self.lists.drain(left.min(self.batch), None, self.kernel.drain_order);
+            drained = drained.plus(some);
+            left = left.saturating_minus(self.batch);
+        }
         (drained.blocks > 0).then_some(drained)
     }
 

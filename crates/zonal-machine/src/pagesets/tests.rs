@@ -70,6 +70,9 @@ fn linux_6_1_doubles_drains_until_an_allocation() {
     assert_eq!(alloc(&mut one, 0), None);
     let left = 1000 - one.count().get();
     assert_eq!(drains(&mut one, left as usize), [252]);
+    // They end at 32 batches, even where `high` would allow more.
+    let mut large = pageset(6, 1, 0, (9000, 9000));
+    assert_eq!(drains(&mut large, 9000 + 63 * 95)[..], [63, 126, 252, 504, 1008, 2016, 2016, 2016]);
 }
 
 #[test]
@@ -139,6 +142,14 @@ fn ticks_lower_high_and_drain_the_surplus() {
     assert_eq!(one.high(), pages(5251));
     let mut old = pageset(6, 6, 6000, (1000, 1000));
     assert_eq!(old.tick(), None);
+}
+
+#[test]
+fn ticks_drain_a_batch_at_a_time() {
+    // 12 blocks of 512 frames are 5144 above `high`, which are 82 batches. Each takes a block while there is one.
+    let mut one = pageset(6, 12, 0, (1000, 9000));
+    one.lists.add(list(HUGE.get()), 12);
+    assert_eq!(one.tick(), Some(Moved { blocks: 12, pages: pages(6144) }));
 }
 
 #[test]
