@@ -222,17 +222,15 @@ impl<'m, P: Platform> Fence<'_, 'm, P> {
             return Err(self);
         }
         self.remove();
+        // Frames that were to be retired are forgotten too, because other memory may come online in their place.
+        zone.bad_of_run(run);
         let counters = &allocator.state.nodes[zone.node].counters;
         for frame in run.frames() {
-            let kind = match zone.frames.state(frame) {
-                FrameState::Retired(kind) => {
-                    zone.count_retired(-1);
-                    kind
-                }
-                _ => continue,
-            };
-            counters.add_total(kind.item(), -1);
-            counters.add_total(NodeItem::Kernel, 1);
+            if let FrameState::Retired(kind) = zone.frames.state(frame) {
+                zone.count_retired(-1);
+                counters.add_total(kind.item(), -1);
+                counters.add_total(NodeItem::Kernel, 1);
+            }
         }
         counters.add_total(NodeItem::Kernel, -(run.count as i64));
         zone.clear_states(run);

@@ -88,10 +88,12 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if self.state.invalid_free != InvalidFree::Checked {
             return;
         }
-        for zone in self.state.zones.iter().filter(|zone| zone.has_pending()) {
+        for zone in self.state.zones.iter().filter(|zone| zone.pending() != 0) {
             for &frame in zone.lost().frames() {
                 match self.retire(zone.pfn(frame)) {
-                    Ok(Retirement::Done) | Err(RetireError::NotManaged(_)) => zone.forget(frame),
+                    Ok(Retirement::Done) | Err(RetireError::NotManaged(_)) => {
+                        zone.bad_of_run(Run { first: frame, count: 1 });
+                    }
                     // The next tick tries again after an error.
                     Ok(Retirement::WhenFreed) | Err(_) => {}
                 }
@@ -163,8 +165,67 @@ mod tests {
     use super::*;
     use crate::Config;
     use crate::machine::FrameRange;
-    use crate::testing::small;
+    use crate::testing::{Native, small};
     use crate::units::{Order, PageCount};
+
+    /// Allocates a block of order 3 at `first`, retires `bad` in it, and frees the block as a free does that began before
+    /// the block was watched, so that the frame is lost.
+    fn lose(allocator: &Allocator<'_, Native>, first: Pfn, bad: Pfn) {
+        let (zone, order) = (&allocator.state.zones[1], Order::new(3).unwrap());
+        let block = FrameRange { start: first, count: order.pages() };
+        allocator.alloc_range(block, PageKind::User).unwrap();
+        assert_eq!(allocator.retire(bad), Ok(Retirement::WhenFreed));
+        zone.frames.overwrite(zone.offset(first), FrameState::Allocated(order, PageKind::User));
+        allocator.free(first, order).unwrap();
+    }
+
+    /// Loses a frame, and then retires another one in a block or run at the same place, which is freed as a whole or in parts.
+    fn retires_both([lost, at, count, bad]: [u64; 4], splits: bool) {
+        let (pages, order) = (PageCount::new, Order::PAGE);
+        let allocator = small(&Config { invalid_free: InvalidFree::Checked, ..Config::default() }, |_| {});
+        let zone = &allocator.state.zones[1];
+        let frame = |number| zone.span.start.plus(pages(64 + number));
+        lose(&allocator, frame(0), frame(lost));
+        allocator.alloc_range(FrameRange { start: frame(at), count: pages(count) }, PageKind::User).unwrap();
+        assert_eq!(allocator.retire(frame(bad)), Ok(Retirement::WhenFreed));
+        if splits {
+            allocator.split_frames(frame(at), pages(count), order).unwrap();
+            allocator.tick();
+            (at..at + count).for_each(|number| allocator.free(frame(number), order).unwrap());
+        } else {
+            allocator.tick();
+            allocator.free_frames(frame(at), pages(count)).unwrap();
+        }
+        allocator.tick();
+        assert_eq!((zone.retired(), zone.pending()), (if lost == bad { 1 } else { 2 }, 0));
+        allocator.verify().unwrap();
+    }
+
+    #[test]
+    fn a_lost_frame_does_not_confuse_later_blocks() {
+        for (lost, at) in (0..8).flat_map(|lost| (0..8).map(move |at| (lost, at))) {
+            for (count, bad) in (1..=8 - at).flat_map(|count| (at..at + count).map(move |bad| (count, bad))) {
+                let case = [lost, at, count, bad];
+                let splits = [false, true].into_iter().filter(|splits| !splits || count > 1);
+                splits.for_each(|splits| retires_both(case, splits));
+            }
+        }
+    }
+
+    #[test]
+    fn memory_that_went_offline_comes_back_without_its_lost_frames() {
+        let config = Config { invalid_free: InvalidFree::Checked, ..Config::default() };
+        let allocator = small(&config, |_| {});
+        let zone = &allocator.state.zones[1];
+        let gone = FrameRange { start: zone.span.start, count: PageCount::new(64) };
+        lose(&allocator, gone.start, gone.start.plus(PageCount::new(5)));
+        allocator.offline_memory(gone).unwrap();
+        assert_eq!(zone.pending(), 0);
+        allocator.online_memory(gone).unwrap();
+        allocator.tick();
+        assert_eq!((zone.retired(), zone.pending()), (0, 0));
+        allocator.verify().unwrap();
+    }
 
     #[test]
     fn a_lost_frame_that_went_offline_does_not_block_the_others() {

@@ -91,29 +91,18 @@ impl<P: Platform> Table<'_, '_, P> {
         cells.enumerate().filter_map(|(at, cell)| Some((at, Entry::decode(cell.load(Relaxed))?)))
     }
 
-    fn entry_of(&self, frame: u32) -> Option<(usize, Entry)> {
-        self.entries().find(|(_, entry)| entry.frame == frame)
-    }
-
-    /// Adds an entry or replaces the one of the same frame. Returns its place, unless no entry is unused.
-    fn put(&self, entry: Entry) -> Option<usize> {
+    /// Adds an entry or replaces the one of the same frame. Returns its place and the replaced entry, unless no entry is
+    /// unused.
+    fn put(&self, entry: Entry) -> Option<(usize, Option<Entry>)> {
         let cells = &self.zone.cells.bad_frames;
-        let known = self.entry_of(entry.frame).map(|(at, _)| at);
+        let known = self.entries().find(|(_, known)| known.frame == entry.frame);
         let unused = || cells.entries.iter().position(|cell| cell.load(Relaxed) == 0);
-        let at = known.or_else(unused)?;
+        let at = known.map(|(at, _)| at).or_else(unused)?;
         if known.is_none() {
             cells.pending.fetch_add(1, Relaxed);
         }
         self.replace(at, entry);
-        Some(at)
-    }
-
-    /// Restores the entry of a frame after an attempt to watch its block failed; removes it if there was none.
-    fn restore(&self, at: usize, before: Option<Entry>) {
-        match before {
-            Some(entry) => self.replace(at, entry),
-            None => self.remove(at),
-        }
+        Some((at, known.map(|(_, entry)| entry)))
     }
 
     fn remove(&self, at: usize) {
@@ -130,6 +119,20 @@ impl<P: Platform> Table<'_, '_, P> {
         self.entries().find(|(_, entry)| entry.is_of_block(first)).and_then(|(_, entry)| entry.block)
     }
 
+    /// Makes the entries for a block's frames agree with its state `block`, before or just after the block is watched;
+    /// returns whether there are any.
+    ///
+    /// Other entries at the block's first frame are those of an earlier block, whose free has lost their frames
+    /// ([`Zone::lost`]). They become entries of single frames, so that they are not found in place of the block's.
+    fn adopt(&self, part: Run, block: FrameState) -> bool {
+        let set = |at, entry, block| self.replace(at, Entry { block: Some(block), ..entry });
+        let single = FrameState::Allocated(Order::PAGE, PageKind::User);
+        let at_first = self.entries().filter(|(_, entry)| entry.is_of_block(part.first));
+        at_first.for_each(|(at, entry)| set(at, entry, single));
+        let own = self.entries().filter(|(_, entry)| part.contains(entry.frame));
+        own.map(|(at, entry)| set(at, entry, block)).count() != 0
+    }
+
     /// Removes the entries for the frames of a run or block, and returns the frames.
     fn take_of(&self, run: Run) -> BadFrames {
         let mut bad = BadFrames::NONE;
@@ -144,11 +147,6 @@ impl<P: Platform> Table<'_, '_, P> {
 impl<'m, P: Platform> Zone<'m, P> {
     fn bad_table(&self) -> Table<'_, 'm, P> {
         Table { zone: self, _held: Held::wait(&self.cells.bad_frames.lock) }
-    }
-
-    /// Whether frames wait for their blocks to be freed.
-    pub(crate) fn has_pending(&self) -> bool {
-        self.cells.bad_frames.pending.load(Relaxed) != 0
     }
 
     /// Returns the number of frames that wait for their blocks to be freed.
@@ -183,34 +181,31 @@ impl<'m, P: Platform> Zone<'m, P> {
     /// Makes the free of the block that begins at `first`, where `state` was found, retire `frame`.
     pub(crate) fn watch(&self, frame: u32, (first, state): (u32, FrameState)) -> Watch {
         let table = self.bad_table();
-        let block = match state {
-            FrameState::Watched => table.block_at(first),
-            _ => Some(state),
-        };
-        let pages = block.and_then(FrameState::order).map_or(0, |order| order.pages().get());
-        if self.frames.state(first) != state || !(Run { first, count: pages }).contains(frame) {
+        let block = if state == FrameState::Watched { table.block_at(first) } else { Some(state) };
+        let Some(block) = block.filter(|_| self.frames.state(first) == state) else { return Watch::Changed };
+        let run = Run { first, count: block.order().map_or(0, |order| order.pages().get()) };
+        if !run.contains(frame) {
             return Watch::Changed;
         }
-        let before = table.entry_of(frame).map(|(_, entry)| entry);
-        let Some(at) = table.put(Entry { frame, block }) else { return Watch::Full };
+        let Some((at, before)) = table.put(Entry { frame, block: Some(block) }) else { return Watch::Full };
         if state != FrameState::Watched && self.frames.exchange(first, state, FrameState::Watched).is_err() {
-            table.restore(at, before);
+            before.map_or_else(|| table.remove(at), |entry| table.replace(at, entry));
             return Watch::Changed;
         }
+        table.adopt(run, block);
         Watch::Pending
     }
 
     /// Makes the free of the run that begins at `first` retire `frame`.
     pub(crate) fn watch_run(&self, frame: u32, first: u32) -> Watch {
         let table = self.bad_table();
-        let before = table.entry_of(frame).map(|(_, entry)| entry);
-        let Some(at) = table.put(Entry { frame, block: None }) else { return Watch::Full };
+        let Some((at, before)) = table.put(Entry { frame, block: None }) else { return Watch::Full };
         // Frees and splits change the run under this lock, and look into the table afterwards.
         let is_in_run = || self.frames.run_at(first).is_some_and(|run| run.contains(frame));
         if self.free_areas.with_lock_of(first, is_in_run) {
             return Watch::Pending;
         }
-        table.restore(at, before);
+        before.map_or_else(|| table.remove(at), |entry| table.replace(at, entry));
         Watch::Changed
     }
 
@@ -232,9 +227,10 @@ impl<'m, P: Platform> Zone<'m, P> {
         Ok((kind, table.take_of(Run { first, count: order.pages().get() })))
     }
 
-    /// Removes the frames of a run that was just taken from its owner from the table, and returns them.
+    /// Removes the frames of a run from the table, and returns them. The run was just taken from its owner, is retired or
+    /// goes offline.
     pub(crate) fn bad_of_run(&self, run: Run) -> BadFrames {
-        if self.has_pending() { self.bad_table().take_of(run) } else { BadFrames::NONE }
+        if self.pending() != 0 { self.bad_table().take_of(run) } else { BadFrames::NONE }
     }
 
     /// Splits a watched block of `order` into blocks with the lower order `to`. Those with frames to retire are
@@ -256,7 +252,7 @@ impl<'m, P: Platform> Zone<'m, P> {
     pub(crate) fn mark_parts_of_run(&self, run: Run, order: Order, kind: PageKind) {
         // No frame of the run is added while the run is being split.
         let has_bad =
-            self.has_pending() && self.bad_table().entries().any(|(_, entry)| run.contains(entry.frame));
+            self.pending() != 0 && self.bad_table().entries().any(|(_, entry)| run.contains(entry.frame));
         if !has_bad {
             return self.frames.mark_parts(run, order, kind);
         }
@@ -274,11 +270,7 @@ impl<'m, P: Platform> Zone<'m, P> {
     /// Marks a part of a run that is being split: as watched if it has a frame to retire, otherwise as `block`.
     fn mark_part(&self, part: Run, block: FrameState) {
         let table = self.bad_table();
-        let mut state = block;
-        for (at, entry) in table.entries().filter(|(_, entry)| part.contains(entry.frame)) {
-            table.replace(at, Entry { block: Some(block), ..entry });
-            state = FrameState::Watched;
-        }
+        let state = if table.adopt(part, block) { FrameState::Watched } else { block };
         self.frames.set(part.first, state);
     }
 
@@ -316,14 +308,6 @@ impl<'m, P: Platform> Zone<'m, P> {
             }
         }
         lost
-    }
-
-    /// Removes the entry of a frame that is retired or offline.
-    pub(crate) fn forget(&self, frame: u32) {
-        let table = self.bad_table();
-        if let Some((at, _)) = table.entry_of(frame) {
-            table.remove(at);
-        }
     }
 }
 
