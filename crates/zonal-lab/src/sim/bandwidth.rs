@@ -8,7 +8,7 @@
 //! these have ended. Memory controllers are fair, so while CPUs demand more than the memory transfers, all of them are
 //! slowed down by the same factor (`sim/demand.rs`). Related files: `sim/touch.rs` issues the transfers.
 
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 
 use super::demand::Demand;
 use super::time::Time;
@@ -22,13 +22,14 @@ const SLICE_BYTES: u64 = 256 << 10;
 /// Only slices with reservations are stored, and only while a request can still reach them. The storage therefore
 /// grows with the number of concurrent transfers and not with time.
 ///
-/// Invariant: `used[slice] <= SLICE_BYTES`, and every slice in `used` is `first` or later. Earlier slices are in the
-/// past.
+/// Invariant: the slices in `used` ascend, none is earlier than `first`, and each carries at most `SLICE_BYTES`. Slices
+/// before `first` are in the past.
 #[derive(Debug)]
 pub(crate) struct Bandwidth {
     slice: Time,
     first: u64,
-    used: BTreeMap<u64, u64>,
+    /// Slices and the bytes that they carry.
+    used: VecDeque<(u64, u64)>,
     demand: Demand,
     carried: u64,
 }
@@ -39,7 +40,7 @@ impl Bandwidth {
     pub(crate) fn new(bytes_per_second: Option<f64>) -> Self {
         let slice = bytes_per_second.map_or(Time::ZERO, |rate| Time::from_seconds(SLICE_BYTES as f64 / rate));
         let demand = Demand::new(bytes_per_second.unwrap_or(f64::INFINITY));
-        Self { slice, first: 0, used: BTreeMap::new(), demand, carried: 0 }
+        Self { slice, first: 0, used: VecDeque::new(), demand, carried: 0 }
     }
 
     /// Transfers `bytes` from `start` onwards for a CPU that needs the time `alone` if no other CPU streams. Returns the
@@ -65,11 +66,12 @@ impl Bandwidth {
         let mut slice = (start.ps() / length).max(self.first);
         let mut left = bytes;
         loop {
-            let used = self.used.entry(slice).or_default();
+            let used = self.used_in(slice);
             let took = left.min(SLICE_BYTES - *used);
             *used += took;
             left -= took;
             if left == 0 {
+                let used = *used;
                 // A half-full slice completes at its midpoint. A transfer never completes earlier than it would
                 // without contention.
                 let time_of = |bytes: u64| {
@@ -77,22 +79,34 @@ impl Bandwidth {
                     Time::from_ps(u64::try_from(ps).unwrap_or(u64::MAX))
                 };
                 let at_best = start + time_of(bytes);
-                let full = *used == SLICE_BYTES || slice > start.ps() / length;
-                let crowded = self.slice.times(slice) + time_of(*used);
+                let full = used == SLICE_BYTES || slice > start.ps() / length;
+                let crowded = self.slice.times(slice) + time_of(used);
                 return if full { crowded.max(at_best) } else { at_best };
             }
             slice += 1;
         }
     }
 
+    /// Returns the bytes that a slice carries.
+    fn used_in(&mut self, slice: u64) -> &mut u64 {
+        // Slices in use are mostly adjacent, so the distance from the earliest one is usually the index.
+        let earliest = self.used.front().map_or(slice, |&(earliest, _)| earliest);
+        let mut at = slice.wrapping_sub(earliest) as usize;
+        if self.used.get(at).is_none_or(|&(there, _)| there != slice) {
+            at = self.used.partition_point(|&(there, _)| there < slice);
+            if self.used.get(at).is_none_or(|&(there, _)| there != slice) {
+                self.used.insert(at, (slice, 0));
+            }
+        }
+        &mut self.used[at].1
+    }
+
     /// Removes slices that end before `now`, because no later request can reach them.
     fn forget_before(&mut self, now: Time) {
         if self.slice != Time::ZERO {
             self.first = self.first.max(now.ps() / self.slice.ps());
-            while let Some(earliest) = self.used.first_entry()
-                && *earliest.key() < self.first
-            {
-                earliest.remove();
+            while self.used.front().is_some_and(|&(earliest, _)| earliest < self.first) {
+                self.used.pop_front();
             }
         }
     }

@@ -7,6 +7,8 @@ use std::cell::Cell;
 
 use bytemuck::zeroed_slice_box;
 
+use super::access::Access;
+
 /// Width of a line's version, in bits.
 pub(super) const VERSION_BITS: u32 = 24;
 
@@ -17,30 +19,59 @@ pub(super) struct Caches {
     /// Lines of a cache.
     lines: usize,
     ways: usize,
-    /// Right shift that turns a halved hash into a set's index.
+    /// Right shift that turns a line's hash into a place in the cache.
     hash_shift: u32,
     /// Index in `tags` of the running CPU's first set.
     first: Cell<usize>,
+    /// Recent hits of the running CPU: a line's number, shifted by one bit, and whether the CPU may also write; or
+    /// [`NOT_RECENT`]. A line can only be at the place that its lowest bits select.
+    ///
+    /// Invariant: the CPU has the current version of a recent line, which is the line used last of its set. Another hit
+    /// would not change anything, so it needs no look-up.
+    recent: [Cell<usize>; RECENT],
 }
 
+/// Number of recent hits: enough for an operation of the allocator, and few because each switch to another CPU clears them.
+const RECENT: usize = 32;
+/// Not a recent hit.
+const NOT_RECENT: usize = usize::MAX;
+
 impl Caches {
-    /// Creates empty caches. Both `lines` and `ways` are powers of two. A cache with fewer lines than ways has
+    /// Creates empty caches. Both `lines`, at least 2, and `ways` are powers of two. A cache with fewer lines than ways has
     /// one set.
     pub(super) fn new(cpus: usize, lines: usize, ways: usize) -> Self {
-        let ways = ways.min(lines);
-        let sets = lines / ways;
         Self {
             tags: zeroed_slice_box(cpus * lines),
             lines,
-            ways,
-            hash_shift: u64::BITS - 1 - sets.ilog2(),
+            ways: ways.min(lines),
+            hash_shift: u64::BITS - lines.ilog2(),
             first: Cell::new(0),
+            recent: [const { Cell::new(NOT_RECENT) }; RECENT],
         }
     }
 
     /// Makes `cpu` the running CPU.
     pub(super) fn use_cpu(&self, cpu: usize) {
         self.first.set(cpu * self.lines);
+        self.forget_recent();
+    }
+
+    /// Whether an access of the running CPU to a line is known to be a hit.
+    #[inline(always)]
+    pub(super) fn is_recent(&self, line: usize, access: Access) -> bool {
+        let recent = self.recent[line % RECENT].get();
+        if access == Access::Read { recent >> 1 == line } else { recent == line << 1 | 1 }
+    }
+
+    /// Records a hit of the running CPU, which may write to the line without a miss or not.
+    #[inline(always)]
+    pub(super) fn note_recent(&self, line: usize, may_write: bool) {
+        self.recent[line % RECENT].set(line << 1 | usize::from(may_write));
+    }
+
+    /// Makes the next access to each line look it up.
+    pub(super) fn forget_recent(&self) {
+        self.recent.iter().for_each(|recent| recent.set(NOT_RECENT));
     }
 
     /// Whether the running CPU has a version of a line. If so, it is now the line used last.
@@ -51,12 +82,12 @@ impl Caches {
         self.tags[set].get() == tag || self.has_in_other_ways(set, tag)
     }
 
-    #[inline]
+    #[inline(never)]
     fn has_in_other_ways(&self, set: usize, tag: u64) -> bool {
         let ways = &self.tags[set..set + self.ways];
         let found = ways.iter().position(|way| way.get() == tag);
         if let Some(way) = found {
-            use_way(ways, way, tag);
+            self.use_way(ways, way, tag);
         }
         found.is_some()
     }
@@ -66,15 +97,27 @@ impl Caches {
         let set = cpu * self.lines + self.set_of(line);
         let ways = &self.tags[set..set + self.ways];
         let stale = ways.iter().position(|way| way.get() >> VERSION_BITS == line as u64 + 1);
-        use_way(ways, stale.unwrap_or(self.ways - 1), tag_of(line, version));
+        self.use_way(ways, stale.unwrap_or(self.ways - 1), tag_of(line, version));
+        self.recent[line % RECENT].set(NOT_RECENT);
     }
 
-    /// Returns the index of a line's set in a cache. The line is hashed because the metadata of the nodes is at equal
+    /// Puts `tag` into a way and makes it the one used last.
+    #[inline]
+    fn use_way(&self, ways: &[Cell<u64>], way: usize, tag: u64) {
+        let used_last = line_of(ways[0].get());
+        self.recent[used_last % RECENT].set(NOT_RECENT);
+        let mut moved = tag;
+        for way in &ways[..=way] {
+            moved = way.replace(moved);
+        }
+    }
+
+    /// Returns where the ways for a line begin in a cache. The line is hashed because the nodes' metadata is at equal
     /// distances in memory, and its lines would otherwise share a few sets.
     #[inline(always)]
     fn set_of(&self, line: usize) -> usize {
         let hash = (line as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        ((hash >> 1) >> self.hash_shift) as usize * self.ways
+        (hash >> self.hash_shift) as usize & !(self.ways - 1)
     }
 }
 
@@ -83,13 +126,10 @@ const fn tag_of(line: usize, version: u64) -> u64 {
     (line as u64 + 1) << VERSION_BITS | version
 }
 
-/// Puts `tag` into a way and makes it the one used last.
-#[inline]
-fn use_way(ways: &[Cell<u64>], way: usize, tag: u64) {
-    for at in (0..way).rev() {
-        ways[at + 1].set(ways[at].get());
-    }
-    ways[0].set(tag);
+/// Returns the line of a tag; any number if the way is unused.
+#[inline(always)]
+const fn line_of(tag: u64) -> usize {
+    ((tag >> VERSION_BITS) as usize).wrapping_sub(1)
 }
 
 #[cfg(test)]

@@ -4,13 +4,13 @@
 //! `sim/cells.rs` calls this module for each access of the allocator. `sim/locks.rs` calls it to move the cache lines
 //! of locks.
 
-use std::cell::Cell;
-
 use super::access::Access;
+use super::agenda::Event;
 use super::coherence::{ALONE, Directory, OWNER, SHARED, VERSION};
+use super::line_map;
 use super::line_queue::Waits;
 use super::time::Time;
-use super::world::{Event, World};
+use super::world::World;
 
 /// A cache line that the threads of a program share, such as the line of a counter or a list head.
 #[derive(Clone, Copy, Debug)]
@@ -53,24 +53,45 @@ impl World {
     /// Charges an access to `address`. Returns when the running CPU may perform the access.
     #[inline(always)]
     pub(crate) fn access(&self, address: usize, access: Access) {
-        if self.is_charging() {
-            let directory = &self.directory;
-            let line = directory.line_of(address);
-            self.access_line(line, access);
+        let line = self.directory.line_of(address);
+        // No line is recent while accesses cost nothing.
+        if self.directory.caches.is_recent(line, access) {
+            self.set_now(self.now() + self.directory.hit);
+        } else {
+            self.access_another(line, access);
         }
     }
 
-    /// Charges an access like [`Self::access`], with the line given by its number.
-    #[inline(always)]
+    /// Charges an access to a line that is not recent.
+    #[inline(never)]
+    fn access_another(&self, line: usize, access: Access) {
+        if self.is_charging()
+            && let Some(entry) = self.hit_or_miss(line, access)
+        {
+            let may_write = entry & (OWNER | ALONE) == self.directory.mine.get();
+            self.directory.caches.note_recent(line, may_write);
+        }
+    }
+
+    /// Charges an access like [`Self::access`], with the line given by its number, even while other accesses cost
+    /// nothing.
     pub(super) fn access_line(&self, line: usize, access: Access) {
+        self.hit_or_miss(line, access);
+    }
+
+    /// Charges an access to a line. Returns the line's entry if the access is a hit.
+    #[inline(always)]
+    fn hit_or_miss(&self, line: usize, access: Access) -> Option<u64> {
         let directory = &self.directory;
         // Cells outside the memory that the directory covers, such as those of a policy, cost nothing.
-        let Some(entry) = directory.lines.get(line).map(Cell::get) else { return };
+        let entry = directory.entry(line)?;
         let may = access == Access::Read || entry & (OWNER | ALONE) == directory.mine.get();
         if may && directory.caches.has(line, entry & VERSION) {
             self.set_now(self.now() + directory.hit);
+            Some(entry)
         } else {
             self.miss(line, access);
+            None
         }
     }
 
@@ -95,7 +116,7 @@ impl World {
 
     /// Whether an access takes the line from another CPU or invalidates a copy in another CPU's cache.
     fn concerns_others(&self, line: usize, access: Access) -> bool {
-        let entry = self.directory.lines[line].get();
+        let Some(entry) = self.directory.entry(line) else { return false };
         let mine = entry & OWNER == self.directory.mine.get() & OWNER;
         match access {
             Access::Read => entry & ALONE != 0 && !mine,
@@ -108,7 +129,7 @@ impl World {
         let directory = &self.directory;
         directory.transfers.set(directory.transfers.get() + 1);
         let before = self.now();
-        let busy = Time::from_ps(directory.busy[line].get());
+        let busy = directory.busy(line);
         if self.is_pinned() {
             // A pinned section must not wait or let other threads run, so its transfers bypass the queue.
             self.set_now(before + self.service(line, access, self.cpu(), 0));
@@ -117,7 +138,7 @@ impl World {
             self.wait_for_line(line, access, busy);
         } else {
             let end = before + self.service(line, access, self.cpu(), 0);
-            directory.busy[line].set(end.ps());
+            directory.set_busy(line, end);
             directory.settle(line, access, self.cpu());
             self.set_now(end);
         }
@@ -141,7 +162,7 @@ impl World {
     /// Returns how long a line's transfer to `cpu` takes while `waiting` other CPUs wait for the line.
     fn service(&self, line: usize, access: Access, cpu: usize, waiting: usize) -> Time {
         let directory = &self.directory;
-        let owner = Directory::owner(directory.lines[line].get());
+        let owner = directory.entry(line).and_then(Directory::owner);
         let from = owner.map_or_else(|| directory.home(line), |owner| self.geometry.node_of_cpu[owner]);
         let latency = directory.transfer_latency(from, self.geometry.node_of_cpu[cpu]);
         let transactions = match access {
@@ -162,7 +183,7 @@ impl World {
         let Some(next) = next else { return };
         let waiting = queue.len();
         let end = now + self.service(line, next.access, next.cpu, waiting);
-        directory.busy[line].set(end.ps());
+        directory.set_busy(line, end);
         directory.settle(line, next.access, next.cpu); // ownership changes when the transfer begins
         queue.note_served(now.saturating_sub(next.since));
         if waiting != 0 {
@@ -176,7 +197,7 @@ impl World {
     /// wait for the line.
     pub(super) fn hand_over(&self, line: usize, cpu: usize, waiting: usize) -> Time {
         let directory = &self.directory;
-        if line >= directory.lines.len() {
+        if directory.entry(line).is_none() {
             return Time::ZERO; // a lock outside the memory that the directory covers costs nothing, like a cell
         }
         directory.transfers.set(directory.transfers.get() + 1);
@@ -190,7 +211,8 @@ impl World {
     #[must_use]
     pub fn line_waits(&self) -> Vec<(Option<usize>, Waits)> {
         let queues = self.directory.queues.borrow();
-        queues.iter().map(|(&line, queue)| (self.directory.address_of(line), queue.waits())).collect()
+        let waits = line_map::by_line(&queues).into_iter();
+        waits.map(|(line, queue)| (self.directory.address_of(line), queue.waits())).collect()
     }
 
     /// Returns the wait statistics of each contended lock, like [`Self::line_waits`].

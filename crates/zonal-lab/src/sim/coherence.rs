@@ -8,7 +8,7 @@
 //! directory, `sim/hardware.rs` defines the latencies.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::iter;
 
 use bytemuck::zeroed_slice_box;
 
@@ -16,11 +16,16 @@ use super::access::Access;
 use super::caches::{Caches, VERSION_BITS};
 use super::geometry::Geometry;
 use super::hardware::Hardware;
+use super::line_map::LineMap;
 use super::line_queue::LineQueue;
 use super::time::Time;
 
 /// Size of a line, as a shift.
 const LINE_SHIFT: u32 = 6;
+/// Lines in a group, as a shift.
+const GROUP_SHIFT: u32 = 6;
+/// Bytes whose lines all have the same home.
+pub(super) const GROUP_BYTES: usize = 1 << (LINE_SHIFT + GROUP_SHIFT);
 
 pub(super) const VERSION: u64 = (1 << VERSION_BITS) - 1;
 const OWNER_SHIFT: u32 = VERSION_BITS;
@@ -33,26 +38,24 @@ pub(super) const SHARED: u64 = 1 << 41;
 /// State of each line, and the CPUs' caches.
 pub(crate) struct Directory {
     base: usize,
-    /// Version, owner and flags, indexed by line.
-    pub(super) lines: Box<[Cell<u64>]>,
-    /// Time at which the current transfer ends, in picoseconds, indexed by line.
-    pub(super) busy: Box<[Cell<u64>]>,
+    /// Indexed by line: version, owner and flags, and the time at which the current transfer ends, in picoseconds.
+    lines: Box<[[Cell<u64>; 2]]>,
     pub(super) caches: Caches,
     pub(super) mine: Cell<u64>,
     pub(super) hit: Time,
-    /// First line and node index of each memory part, in ascending order of lines.
-    parts: Vec<(usize, usize)>,
+    /// Node index by group of lines.
+    homes: Box<[u32]>,
     /// Latencies between nodes, row by row: `memory` for an access to a node's memory, `transfer` for an access to
     /// another CPU's cache.
     memory: Vec<Time>,
     transfer: Vec<Time>,
     nodes: usize,
     /// Queues of the lines that have ever been contended.
-    pub(super) queues: RefCell<BTreeMap<usize, LineQueue>>,
+    pub(super) queues: RefCell<LineMap<LineQueue>>,
     pub(super) transfers: Cell<u64>,
     pub(super) misses: Cell<u64>,
-    /// Next free line after the metadata. These lines are for programs.
-    next_own: Cell<usize>,
+    /// First line after the metadata. These lines are for programs.
+    first_own: usize,
     own_nodes: RefCell<Vec<usize>>,
 }
 
@@ -60,7 +63,7 @@ pub(crate) struct Directory {
 pub(crate) struct Watched {
     /// Address of the memory's first byte; aligned to a line.
     pub(crate) base: usize,
-    /// Parts of the memory: size in bytes and the index of the node.
+    /// Parts of the memory: size in bytes, a multiple of [`GROUP_BYTES`], and the index of the node.
     pub(crate) parts: Vec<(usize, usize)>,
     /// Number of lines reserved for programs.
     pub(crate) own_lines: usize,
@@ -69,31 +72,30 @@ pub(crate) struct Watched {
 impl Directory {
     /// Creates the directory of a machine's memory. No line has an owner.
     pub(crate) fn new(watched: &Watched, geometry: &Geometry, hardware: &Hardware) -> Self {
-        let (mut first, mut parts) = (0, Vec::new());
-        for &(bytes, node) in &watched.parts {
-            parts.push((first, node));
-            first += bytes.div_ceil(1 << LINE_SHIFT);
-        }
+        let groups = |&(bytes, node): &(usize, usize)| {
+            assert!(bytes.is_multiple_of(GROUP_BYTES), "a group of lines has one home");
+            iter::repeat_n(node as u32, bytes / GROUP_BYTES)
+        };
+        let homes: Box<[u32]> = watched.parts.iter().flat_map(groups).collect();
+        let first_own = homes.len() << GROUP_SHIFT;
         let cpus = geometry.node_of_cpu.len();
         assert!(cpus < 0xffff, "the directory names owners in 16 bits");
         let pairs = geometry.distances.iter();
         let latency = |ns: f64| pairs.clone().map(|&d| Time::from_ns(ns * hardware.stretch(d))).collect();
-        let total = first + watched.own_lines;
         Self {
             base: watched.base,
-            lines: zeroed_slice_box(total),
-            busy: zeroed_slice_box(total),
+            lines: zeroed_slice_box(first_own + watched.own_lines),
             caches: Caches::new(cpus, hardware.cache_lines, hardware.cache_ways),
             mine: Cell::new(0),
             hit: Time::from_ns(hardware.hit_ns),
-            parts,
+            homes,
             memory: latency(hardware.memory_ns / hardware.overlap),
             transfer: latency(hardware.transfer_ns),
             nodes: geometry.nodes,
             queues: RefCell::default(),
             transfers: Cell::new(0),
             misses: Cell::new(0),
-            next_own: Cell::new(first),
+            first_own,
             own_nodes: RefCell::default(),
         }
     }
@@ -109,27 +111,24 @@ impl Directory {
     /// # Panics
     /// Panics if all lines reserved for programs are in use.
     pub(super) fn own_line(&self, node: usize) -> usize {
-        let line = self.next_own.get();
+        let mut own = self.own_nodes.borrow_mut();
+        let line = self.first_own + own.len();
         assert!(line < self.lines.len(), "the lines for programs are used up");
-        self.next_own.set(line + 1);
-        self.own_nodes.borrow_mut().push(node);
+        own.push(node);
         line
     }
 
     /// Returns the index of the node whose memory contains a line.
     pub(super) fn home(&self, line: usize) -> usize {
-        let own = self.own_nodes.borrow();
-        let first_own = self.next_own.get() - own.len();
-        match line.checked_sub(first_own) {
-            Some(at) => own[at],
-            None => self.parts[self.parts.partition_point(|&(first, _)| first <= line) - 1].1,
+        match self.homes.get(line >> GROUP_SHIFT) {
+            Some(&home) => home as usize,
+            None => self.own_nodes.borrow()[line - self.first_own],
         }
     }
 
     /// Returns the address of a line's first byte; `None` for a line of a program.
     pub(super) fn address_of(&self, line: usize) -> Option<usize> {
-        let first_own = self.next_own.get() - self.own_nodes.borrow().len();
-        (line < first_own).then(|| self.base + (line << LINE_SHIFT))
+        (line < self.first_own).then(|| self.base + (line << LINE_SHIFT))
     }
 
     pub(super) fn memory_latency(&self, from: usize, to: usize) -> Time {
@@ -151,7 +150,7 @@ impl Directory {
 
     /// Updates a line's state for an access by `cpu`.
     pub(super) fn settle(&self, line: usize, access: Access, cpu: usize) {
-        let entry = self.lines[line].get();
+        let entry = self.lines[line][0].get();
         let own = (cpu as u64 + 1) << OWNER_SHIFT | ALONE;
         let next = match access {
             // The first reader has the only copy. A second reader shares the line with the first reader.
@@ -164,6 +163,22 @@ impl Directory {
             }
         };
         self.caches.fill(cpu, line, next & VERSION);
-        self.lines[line].set(next);
+        self.lines[line][0].set(next);
+    }
+
+    /// Returns the version, owner and flags of a line; `None` if the directory does not cover it.
+    #[inline(always)]
+    pub(super) fn entry(&self, line: usize) -> Option<u64> {
+        self.lines.get(line).map(|[entry, _]| entry.get())
+    }
+
+    /// Returns when a line's current transfer ends.
+    pub(super) fn busy(&self, line: usize) -> Time {
+        Time::from_ps(self.lines[line][1].get())
+    }
+
+    /// Sets when a line's current transfer ends.
+    pub(super) fn set_busy(&self, line: usize, until: Time) {
+        self.lines[line][1].set(until.ps());
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Threads are fibers on one host thread. A thread runs until its clock is past the *horizon*, the time of other
 //! threads' next event, and its next action is visible to other threads. A run ends when all foreground threads have
-//! ended; background threads that still exist are dropped. Related files: `sim/world.rs` stores the agenda of events,
+//! ended; background threads that still exist are dropped. Related files: `sim/agenda.rs` orders the events,
 //! `sim/fiber.rs` provides the stacks.
 
 use std::sync::atomic::AtomicBool;
@@ -10,10 +10,11 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use thiserror::Error;
 
+use super::agenda::Event;
 use super::fiber::{self, Fiber, Progress};
 use super::thread_id::ThreadId;
 use super::time::Time;
-use super::world::{Event, World};
+use super::world::World;
 
 /// Reason why a run ended early.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]

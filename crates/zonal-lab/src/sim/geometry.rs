@@ -19,6 +19,8 @@ impl Geometry {
     }
 
     pub(crate) fn place_of(&self, node: NodeId) -> Option<usize> {
-        self.ids.binary_search(&node).ok()
+        // Most machines number their nodes from 0.
+        let is_own_index = self.ids.get(node.index()) == Some(&node);
+        if is_own_index { Some(node.index()) } else { self.ids.binary_search(&node).ok() }
     }
 }

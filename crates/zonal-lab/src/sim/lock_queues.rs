@@ -3,10 +3,11 @@
 //! Related files: `sim/locks.rs` implements the locks.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU32;
 
+use super::line_map::{self, LineMap};
 use super::line_queue::Waits;
 use super::thread_id::ThreadId;
 use super::time::Time;
@@ -39,15 +40,15 @@ pub(super) struct Waiting {
 #[derive(Default)]
 pub(crate) struct Locks {
     /// Waiters by the number of the locks' line.
-    pub(super) waiting: RefCell<BTreeMap<usize, Waiting>>,
+    pub(super) waiting: RefCell<LineMap<Waiting>>,
 }
 
 impl Locks {
     /// Returns the statistics of each contended lock, by the number of its line.
     pub(super) fn waits(&self) -> Vec<(usize, Waits)> {
-        let of = |(&line, waiting): (&usize, &Waiting)| {
+        let of = |(line, waiting): (usize, &Waiting)| {
             (line, Waits { handed_over: waiting.handed_over, waited: waiting.waited })
         };
-        self.waiting.borrow().iter().map(of).collect()
+        line_map::by_line(&self.waiting.borrow()).into_iter().map(of).collect()
     }
 }

@@ -1,7 +1,8 @@
 //! The simulated machine: virtual CPUs that run the allocator, and the cost of their memory accesses.
 //!
 //! - Setup: `sim/hardware.rs` defines the costs, `sim/machine.rs` assembles a machine.
-//! - Execution: `sim/world.rs` is the state of a running machine, `sim/engine.rs` schedules its threads, and
+//! - Execution: `sim/world.rs` is the state of a running machine, `sim/engine.rs` schedules its threads, `sim/agenda.rs` orders
+//!   events, and
 //!   `sim/fiber.rs` provides their stacks.
 //! - The allocator's platform: `sim/cells.rs`, `sim/locks.rs` and `sim/platform.rs`. `sim/conformance.rs` runs the scenarios
 //!   of `zonal-conformance` on it. `sim/kernel_drains.rs` makes pagesets drain like those of some kernels.
@@ -10,6 +11,7 @@
 //!   `sim/demand.rs` charge accesses to the contents of frames; `sim/disk.rs` charges disk requests.
 
 mod access;
+mod agenda;
 mod bandwidth;
 mod caches;
 mod cells;
@@ -27,6 +29,7 @@ mod handoff;
 mod hardware;
 mod join;
 mod kernel_drains;
+mod line_map;
 mod line_queue;
 mod lock_queues;
 mod locks;

@@ -25,15 +25,17 @@ impl Time {
     }
 
     /// Creates a time from nanoseconds, rounded to picoseconds; negative values become zero.
+    #[inline]
     #[must_use]
     pub fn from_ns(ns: f64) -> Self {
-        Self((ns * 1e3).round() as u64)
+        Self(rounded(ns * 1e3))
     }
 
     /// Creates a time from seconds, with the rounding of [`Self::from_ns`].
+    #[inline]
     #[must_use]
     pub fn from_seconds(seconds: f64) -> Self {
-        Self((seconds * 1e12).round() as u64)
+        Self(rounded(seconds * 1e12))
     }
 
     /// Returns the time in picoseconds.
@@ -55,9 +57,10 @@ impl Time {
     }
 
     /// Multiplies the time by `factor`, rounded to picoseconds.
+    #[inline]
     #[must_use]
     pub fn scaled(self, factor: f64) -> Self {
-        Self((self.0 as f64 * factor).round() as u64)
+        Self(rounded(self.0 as f64 * factor))
     }
 
     /// Multiplies the time by `count`, which is the duration of `count` such times in sequence.
@@ -71,6 +74,19 @@ impl Time {
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
+}
+
+/// Rounds to the nearest integer, and to 0 or [`u64::MAX`] if there is none. On processors without an instruction for it,
+/// `f64::round` calls a function, which takes longer.
+#[inline]
+fn rounded(value: f64) -> u64 {
+    /// Larger than any time that is simulated.
+    const LARGE: f64 = (1_u64 << 62) as f64;
+    if !(0.0..LARGE).contains(&value) {
+        return value.round() as u64;
+    }
+    let whole = value as i64;
+    (whole + i64::from(value - whole as f64 >= 0.5)) as u64
 }
 
 impl Add for Time {
@@ -110,6 +126,23 @@ impl fmt::Display for Time {
             1_000_000..1_000_000_000 => write!(f, "{:.2} us", seconds * 1e6),
             1_000_000_000..1_000_000_000_000 => write!(f, "{:.3} ms", seconds * 1e3),
             _ => write!(f, "{seconds:.3} s"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounding_is_that_of_the_standard_library() {
+        let mut random = fastrand::Rng::with_seed(3);
+        let large = (0..=70).map(|shift| 2_f64.powi(shift));
+        let edges = [0.0, -0.0, 0.5, 1.5, 2.5, -0.5, -7.0, 0.499_999_999_999_999_94, f64::NAN, f64::INFINITY];
+        let drawn = (0..100_000).map(|_| random.f64() * 2_f64.powi(random.i32(0..70)));
+        for value in large.flat_map(|value| [value.next_down(), value, value + 0.5]).chain(edges).chain(drawn)
+        {
+            assert_eq!(rounded(value), value.round() as u64, "{value}");
         }
     }
 }

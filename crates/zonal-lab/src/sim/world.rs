@@ -6,12 +6,11 @@
 //! used. Related files: `sim/charge.rs` charges accesses, `sim/engine.rs` schedules threads.
 
 use std::cell::{Cell, RefCell};
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::ptr;
 
 use zonal::units::NodeId;
 
+use super::agenda::{Agenda, Event};
 use super::bandwidth::Bandwidth;
 use super::coherence::Directory;
 use super::doublings::KernelDrains;
@@ -23,22 +22,6 @@ use super::programs::Programs;
 use super::reclaimers::Reclaim;
 use super::thread_id::ThreadId;
 use super::time::Time;
-
-/// An event on the agenda.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Event {
-    /// A thread resumes.
-    Thread(ThreadId),
-    /// A line can serve its next waiter.
-    Line(usize),
-}
-
-/// Future events, ordered by time and then by the order in which they were planned.
-#[derive(Default)]
-struct Agenda {
-    events: BinaryHeap<Reverse<(Time, u64, Event)>>,
-    planned: u64,
-}
 
 /// Time used by a thread, by activity.
 #[derive(Clone, Copy, Default, Debug)]
@@ -111,6 +94,8 @@ pub struct World {
     reclaiming: RefCell<Vec<bool>>,
     /// Number of checkpoints since a thread last yielded at a checkpoint.
     checkpoints: Cell<u32>,
+    /// Distance and bytes of the last transfer from or to memory, and the time that it takes without contention.
+    pub(super) last_stream: Cell<(u8, u64, Time)>,
     /// Time by which a thread may run ahead of others while it does nothing that they can observe.
     pub(super) leash: Time,
 }
@@ -174,6 +159,7 @@ impl World {
             accounts: RefCell::default(),
             reclaiming: RefCell::default(),
             checkpoints: Cell::new(0),
+            last_stream: Cell::new((0, 0, Time::ZERO)),
             leash: Time::from_ns(100_000.0),
         }
     }
@@ -268,13 +254,15 @@ impl World {
     /// Sets whether accesses cost time from now on.
     pub(crate) fn set_charging(&self, charging: bool) {
         self.charging.set(charging);
+        self.directory.caches.forget_recent();
     }
 
     /// Runs `work` without cost, and without running other threads during `work`. Observers use this function.
     pub fn free_of_charge<R>(&self, work: impl FnOnce() -> R) -> R {
-        let charging = self.charging.replace(false);
+        let charging = self.is_charging();
+        self.set_charging(false);
         let result = self.undisturbed(work);
-        self.charging.set(charging);
+        self.set_charging(charging);
         result
     }
 
@@ -346,9 +334,7 @@ impl World {
     }
 
     pub(super) fn plan(&self, time: Time, event: Event) {
-        let agenda = &mut *self.agenda.borrow_mut();
-        agenda.events.push(Reverse((time, agenda.planned, event)));
-        agenda.planned += 1;
+        self.agenda.borrow_mut().plan(time, event);
         if time < self.horizon.get() {
             self.horizon.set(time);
         }
@@ -356,16 +342,15 @@ impl World {
 
     /// Removes and returns the next event, and sets the horizon to the time of the event after it.
     pub(crate) fn next_event(&self) -> Option<(Time, Event)> {
-        let agenda = &mut *self.agenda.borrow_mut();
-        let Reverse((time, _, event)) = agenda.events.pop()?;
-        let after = agenda.events.peek().map_or(Time::NEVER, |Reverse((time, ..))| *time);
-        self.horizon.set(after);
-        Some((time, event))
+        let mut agenda = self.agenda.borrow_mut();
+        let next = agenda.next()?;
+        self.horizon.set(agenda.earliest());
+        Some(next)
     }
 
     /// Removes the events of threads that no longer exist.
     pub(crate) fn forget_events(&self) {
-        self.agenda.borrow_mut().events.clear();
+        self.agenda.borrow_mut().clear();
     }
 
     /// Adds threads on `cpus` and returns the index of the first one. They replace the threads of earlier runs, unless
