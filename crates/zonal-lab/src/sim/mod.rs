@@ -1,9 +1,8 @@
 //! The simulated machine: virtual CPUs that run the allocator, and the cost of their memory accesses.
 //!
 //! - Setup: `sim/hardware.rs` defines the costs, `sim/machine.rs` assembles a machine.
-//! - Execution: `sim/world.rs` is the state of a running machine, `sim/engine.rs` schedules its threads, `sim/agenda.rs` orders
-//!   events, and
-//!   `sim/fiber.rs` provides their stacks.
+//! - Execution: `sim/world.rs` is the state of a running machine, `sim/engine.rs` schedules its threads,
+//!   `sim/agenda.rs` orders events, and `sim/fiber.rs` provides the threads' stacks.
 //! - The allocator's platform: `sim/cells.rs`, `sim/locks.rs` and `sim/platform.rs`. `sim/conformance.rs` runs the scenarios
 //!   of `zonal-conformance` on it. `sim/kernel_drains.rs` makes pagesets drain like those of some kernels.
 //! - Costs: `sim/charge.rs` charges accesses to metadata. It uses the cache-line directory in `sim/coherence.rs`, the
