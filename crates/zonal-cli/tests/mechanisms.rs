@@ -11,9 +11,9 @@ fn zonal(arguments: &[&str]) -> Output {
 #[test]
 fn bad_input_exits_with_2_and_one_line_that_names_what_is_allowed() {
     for (arguments, right) in [
-        (&["M6"][..], "mechanisms are M1 to M5"),
-        (&["M1", "cache"], "mechanisms are M1 to M5"),
-        (&["M"], "mechanisms are M1 to M5"),
+        (&["M7"][..], "mechanisms are M1 to M6"),
+        (&["M1", "cache"], "mechanisms are M1 to M6"),
+        (&["M"], "mechanisms are M1 to M6"),
         (&["--speed"], "--speed"),
         (&["--cpus", "0"], "allowed are 1 to 64"),
         (&["--cpus", "65"], "allowed are 1 to 64"),
@@ -111,7 +111,7 @@ fn help_lists_mechanisms_and_examples() {
     let output = zonal(&["--help"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0));
-    for part in ["M1  ", "M2  ", "M3  ", "M4  ", "M5  ", "Examples:", "zonal mechanisms M4 --json"] {
+    for part in ["M1  ", "M2  ", "M3  ", "M4  ", "M5  ", "M6  ", "Examples:", "zonal mechanisms M4 --json"] {
         assert!(text.contains(part), "{part}: {text}");
     }
 }

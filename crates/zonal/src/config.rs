@@ -120,6 +120,18 @@ pub enum InvalidFree {
     Checked,
 }
 
+/// Whether CPUs own whole blocks of 2 MiB.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum OwnedBlocks {
+    /// The free areas serve every request that no pageset serves.
+    #[default]
+    Off,
+    /// A CPU takes whole blocks from its zone, splits them for its requests and refills, and returns them when all their
+    /// frames are free again. The zone's lines are then shared less, but more of its 2 MiB blocks are split. A running allocator
+    /// can be switched to this rule only if it was created with it.
+    On,
+}
+
 /// Protection against use after free and leaks of contents; all options are off by default.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Hardening {
@@ -270,6 +282,8 @@ pub struct Config {
     /// Minimum for node reclaim, in percent. Node reclaim skips a node unless more than this percentage of its frames
     /// could be freed. Linux: `vm.min_unmapped_ratio`. Default: 1.
     pub min_unmapped_percent: u8,
+    /// Whether CPUs own whole blocks of 2 MiB, which they split themselves (M6). Default: [`OwnedBlocks::Off`].
+    pub owned_blocks: OwnedBlocks,
     /// Method by which the allocator detects invalid frees. Default: [`InvalidFree::Exact`], with one atomic exchange
     /// per free.
     pub invalid_free: InvalidFree,
@@ -298,6 +312,7 @@ impl Default for Config {
             node_reclaim: NodeReclaim::default(),
             reclaim_distance: 30,
             min_unmapped_percent: 1,
+            owned_blocks: OwnedBlocks::default(),
             invalid_free: InvalidFree::default(),
             hardening: Hardening::default(),
             faults: Faults::default(),

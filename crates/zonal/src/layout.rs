@@ -5,7 +5,8 @@
 //! functions that fill it list the same items in the same order. Related files: `metadata/arena.rs` builds cells in a
 //! buffer, and `allocator.rs` calls the measuring and the building functions.
 
-use crate::config::Config;
+use crate::buddy::owned_words::BLOCK_CELLS;
+use crate::config::{Config, OwnedBlocks};
 use crate::error::ConfigError;
 use crate::machine::{Machine, NodeDescription, TopologyError, ZONE_FRAMES_MAX, ZoneDescription};
 use crate::metadata::arena::{Arena, Measure};
@@ -24,6 +25,7 @@ use crate::zone::events::EventCells;
 use crate::zone::frame_states::{FrameTable, SECTION};
 use crate::zone::free_areas::{FreeAreaCells, FreeAreas, FreeAreasPlan, FreeAreasShape};
 use crate::zone::node::{Node, NodeCells};
+use crate::zone::owned_blocks::{Owned, OwnedCells, OwnedShape};
 use crate::zone::shared::SharedCells;
 use crate::zone::{CpuInfo, Zone};
 use crate::zonelist::Zonelist;
@@ -157,6 +159,11 @@ impl<'a> Layout<'a> {
             measure.add::<P::U32>(plan.quarantine);
             measure.add::<FreeAreaCells<P>>(plan.free_areas.count());
             measure.add::<P::U64>(plan.free_areas.cells());
+            measure.add::<OwnedCells<P>>(plan.owned.cpus);
+            measure.add::<P::U64>(plan.owned.entries * BLOCK_CELLS);
+            measure.add::<P::U32>(plan.owned.entries);
+            measure.add::<P::U8>(plan.owned.blocks);
+            measure.add::<P::U8>(plan.owned.blocks);
             measure.add::<P::U8>(plan.frames as usize);
             measure.add::<P::U64>(FrameTable::<P>::present_words(plan.frames));
             measure.add::<P::U32>(plan.slots);
@@ -211,6 +218,10 @@ impl<'a> Layout<'a> {
             slots: own_cpus * own.slots() + self.cpus() * foreign.slots(),
             own,
             foreign,
+            owned: match self.config.owned_blocks {
+                OwnedBlocks::On => OwnedShape::new(frames, own_cpus, self.config.huge_order()),
+                OwnedBlocks::Off => OwnedShape::default(),
+            },
             quarantine: 2 * self.config.hardening.quarantine.get() as usize,
         }
     }
@@ -329,6 +340,13 @@ impl<'a> Layout<'a> {
                 arena.u64s::<P>(plan.free_areas.cells()),
                 &local.free_areas[id],
             ),
+            owned: Owned {
+                cpus: arena.fresh::<P, OwnedCells<P>>(plan.owned.cpus),
+                words: arena.u64s::<P>(plan.owned.entries * BLOCK_CELLS),
+                blocks: arena.u32s::<P>(plan.owned.entries),
+                owners: arena.u8s::<P>(plan.owned.blocks),
+                entry_of: arena.u8s::<P>(plan.owned.blocks),
+            },
             frames: FrameTable::new(
                 arena.u8s::<P>(plan.frames as usize),
                 arena.u64s::<P>(FrameTable::<P>::present_words(plan.frames)),
@@ -372,4 +390,5 @@ pub(super) struct ZonePlan {
     foreign: StackShape,
     slots: usize,
     quarantine: usize,
+    owned: OwnedShape,
 }

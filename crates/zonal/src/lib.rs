@@ -6,7 +6,7 @@
 //! serve most requests without a shared lock. Watermarks reserve frames for urgent requests. When free frames are
 //! scarce, the allocator calls the embedder's reclaimers. The core has no heap, no dependencies and no global state.
 //!
-//! Comments in the source call the five main mechanisms M1 to M5; the README lists them.
+//! Comments in the source call the mechanisms M1 to M6; `ARCHITECTURE.md` lists them.
 //!
 //! This crate is for embedders that have their own frames to manage. Programs on Linux can instead use the crate
 //! `zonal-linux`, which maps the memory and runs the maintenance threads.

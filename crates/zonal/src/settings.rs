@@ -373,7 +373,7 @@ mod tests {
             assert_eq!(nearest(wrong).unwrap().info().name, right, "{wrong}");
         }
         let error = Setting::named("swappiness").unwrap_err().to_string();
-        assert!(error.ends_with("the settings are min_free_kbytes, watermark_scale_factor, lowmem_reserve_ratio, movable_min, zone_reclaim_mode, reclaim_distance, min_unmapped_ratio, percpu_pagelist_high_fraction, pageset_tuning, zonelist_cache, stat_interval, stat_refresh, node_load, invalid_free"), "{error}");
+        assert!(error.ends_with("the settings are min_free_kbytes, watermark_scale_factor, lowmem_reserve_ratio, movable_min, zone_reclaim_mode, reclaim_distance, min_unmapped_ratio, percpu_pagelist_high_fraction, pageset_tuning, zonelist_cache, stat_interval, stat_refresh, node_load, invalid_free, owned_blocks"), "{error}");
         assert_eq!(nearest(""), None);
         assert_eq!(changes(b"kitten", b"sitting"), 3);
         assert_eq!(changes(b"", b"abc"), 3);

@@ -1,7 +1,7 @@
 //! Measures: one quantity with a value for each variant, and what the values say about the mechanism.
 //!
 //! Whether a value is a gain or a cost is not declared. It follows from the comparison with the first variant, which is
-//! without the mechanism. Related files: `mechanisms/m1.rs` to `mechanisms/m5.rs` fill a [`Table`].
+//! without the mechanism. Related files: `mechanisms/m1.rs` to `mechanisms/m6.rs` fill a [`Table`].
 
 use super::Findings;
 use super::Mechanism;

@@ -1,10 +1,10 @@
-//! Measures the five mechanisms, each off and on: counts, times and costs.
+//! Measures the mechanisms, each off and on: counts, times and costs.
 //!
 //! The measurements run the allocator of the crate `zonal`, not a model of it, on the CPUs of this machine. The nodes,
 //! CPUs and frames that the allocator manages are emulated. Some figures need more CPUs than this machine has. The
 //! simulator produces these figures, and they are labelled as simulated.
 //!
-//! Related files: `mechanisms/world.rs` emulates the machines. `mechanisms/m1.rs` to `mechanisms/m5.rs` measure one
+//! Related files: `mechanisms/world.rs` emulates the machines. `mechanisms/m1.rs` to `mechanisms/m6.rs` measure one
 //! mechanism each, and `mechanisms/measure.rs` compares the variants. `crates/zonal-cli/src/mechanisms.rs` prints this data for the command
 //! `zonal mechanisms`.
 
@@ -13,6 +13,7 @@ mod m2;
 mod m3;
 mod m4;
 mod m5;
+mod m6;
 mod measure;
 mod world;
 
@@ -34,11 +35,13 @@ pub enum Mechanism {
     M4,
     /// The node fallback order with node load.
     M5,
+    /// Blocks owned by CPUs.
+    M6,
 }
 
 impl Mechanism {
     /// All mechanisms, in order.
-    pub const ALL: [Self; 5] = [Self::M1, Self::M2, Self::M3, Self::M4, Self::M5];
+    pub const ALL: [Self; 6] = [Self::M1, Self::M2, Self::M3, Self::M4, Self::M5, Self::M6];
 
     /// Returns the name on the command line and in documents.
     #[must_use]
@@ -49,6 +52,7 @@ impl Mechanism {
             Self::M3 => "M3",
             Self::M4 => "M4",
             Self::M5 => "M5",
+            Self::M6 => "M6",
         }
     }
 
@@ -61,6 +65,7 @@ impl Mechanism {
             Self::M3 => "zonelist cache before node reclaim: no repeated futile walks",
             Self::M4 => "zoned counters: thresholds that scale with the machine",
             Self::M5 => "fallback order: equally near nodes take turns as the next fallback",
+            Self::M6 => "owned blocks: CPUs split whole 2 MiB blocks themselves (off by default)",
         }
     }
 
@@ -73,6 +78,7 @@ impl Mechanism {
             Self::M3 => "Gorman 2011",
             Self::M4 => "Lameter 2006",
             Self::M5 => "Ramakrishnan 2021",
+            Self::M6 => "Weiner 2026",
         }
     }
 
@@ -85,6 +91,7 @@ impl Mechanism {
             Self::M3 => m3::MATTERS,
             Self::M4 => m4::MATTERS,
             Self::M5 => m5::MATTERS,
+            Self::M6 => m6::MATTERS,
         }
     }
 
@@ -97,6 +104,7 @@ impl Mechanism {
             Self::M3 => m3::DOES_NOT_MATTER,
             Self::M4 => m4::DOES_NOT_MATTER,
             Self::M5 => m5::DOES_NOT_MATTER,
+            Self::M6 => m6::DOES_NOT_MATTER,
         }
     }
 }
@@ -151,6 +159,8 @@ pub struct Sizes {
     pub simulated_cpus: Vec<u32>,
     /// Number of pages that each simulated CPU touches (M4).
     pub simulated_pages: u32,
+    /// How many turns of 64 steps each CPU takes in a round (M6).
+    pub mix_turns: u32,
     /// Seed of all random choices.
     pub seed: u64,
 }
@@ -176,6 +186,7 @@ impl Sizes {
             drift_steps: 20_000,
             simulated_cpus: vec![128, 512, 1020],
             simulated_pages: 1024,
+            mix_turns: 200,
             seed: 1,
         }
     }
@@ -212,6 +223,7 @@ pub fn measure(
             Mechanism::M3 => m3::measure(sizes, stop),
             Mechanism::M4 => m4::measure(sizes, stop),
             Mechanism::M5 => m5::measure(stop),
+            Mechanism::M6 => m6::measure(sizes, stop),
         };
         let Some(found) = found else { break };
         all.push(found);
@@ -257,6 +269,7 @@ mod tests {
             batches: 50,
             drift_cpus: vec![1, 4],
             drift_steps: 500,
+            mix_turns: 20,
             simulated_cpus: vec![4],
             simulated_pages: 50,
             ..Sizes::for_this_machine()

@@ -2,7 +2,7 @@
 //!
 //! Nodes, CPUs and frames are only described; there is no memory behind the frames. A thread sets the CPU that it
 //! acts as, so one thread can act as many CPUs, in a fixed order. The measurement itself advances the clock. Every
-//! lock counts how often it is acquired. Related files: `mechanisms/m1.rs` to `mechanisms/m5.rs` use these machines.
+//! lock counts how often it is acquired. Related files: `mechanisms/m1.rs` to `mechanisms/m6.rs` use these machines.
 
 use std::cell::Cell;
 use std::mem::MaybeUninit;

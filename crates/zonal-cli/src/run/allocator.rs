@@ -60,6 +60,9 @@ options! {
     /// How invalid frees are detected: with plain loads and stores, so that an invalid free that races with a
     /// valid one may be detected late (checked), or with one atomic exchange per free (exact)
     InvalidFree, "invalid-free", "HOW";
+
+    /// Whether CPUs own whole blocks of 2 MiB, which they split themselves
+    OwnedBlocks, "owned-blocks", "HOW";
 }
 
 const COUNTERS: &str = "counters";

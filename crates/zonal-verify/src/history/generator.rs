@@ -6,7 +6,7 @@
 //! Related files: `operation.rs` defines operations, and `plan.rs` machines.
 
 use zonal::Config;
-use zonal::config::{Hardening, InvalidFree, NodeReclaim, ZonelistCache};
+use zonal::config::{Hardening, InvalidFree, NodeReclaim, OwnedBlocks, ZonelistCache};
 use zonal::request::{PageKind, Urgency};
 use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::rules::stat_threshold::{CounterRules, FoldRule, PressureRule, ThresholdRule, TotalsRule};
@@ -59,7 +59,7 @@ pub fn plan(choices: &mut Choices<'_>) -> Plan {
 
 /// Reads a zone that starts at frame `at`, with up to four ranges of memory.
 fn zone(choices: &mut Choices<'_>, at: u64, node: u16, kind: ZoneKind) -> ZonePlan {
-    let most = choices.pick(&[600, 64, 2500, 64, 600, 64, 200, 9000]);
+    let most = choices.pick(&[600, 64, 2500, 64, 600, 40_000, 200, 9000]);
     let spanned = 1 + choices.below(most);
     let mut managed = Vec::new();
     let mut next = at + u64::from(choices.byte() % 16);
@@ -74,7 +74,7 @@ fn zone(choices: &mut Choices<'_>, at: u64, node: u16, kind: ZoneKind) -> ZonePl
 /// Reads a configuration.
 #[must_use]
 pub fn config(choices: &mut Choices<'_>) -> Config {
-    Config {
+    let config = Config {
         tuning: choices.pick(&TUNINGS),
         zonelist_cache: choices.pick(&CACHES),
         node_reclaim: choices.pick(&NODE_RECLAIMS),
@@ -91,13 +91,17 @@ pub fn config(choices: &mut Choices<'_>) -> Config {
         },
         free_area_min: PageCount::new(choices.pick(&[1 << 14, 0])),
         max_order: Order::new(choices.pick(&[10, 11, 12, 18])).expect("orders up to 18 exist"),
-        hardening: Hardening {
-            quarantine: PageCount::new(choices.pick(&[0, 0, 1, 50])),
-            ..Hardening::default()
-        },
         past: zonal_history::PAST,
         ..Config::default()
-    }
+    };
+    let (quarantine, owned_blocks) = choices.pick(&[
+        (0, OwnedBlocks::Off),
+        (0, OwnedBlocks::On),
+        (1, OwnedBlocks::Off),
+        (50, OwnedBlocks::On),
+    ]);
+    let hardening = Hardening { quarantine: PageCount::new(quarantine), ..Hardening::default() };
+    Config { hardening, owned_blocks, ..config }
 }
 
 /// Reads weights and sets of nodes for policies, in addition to the policies that every machine has.

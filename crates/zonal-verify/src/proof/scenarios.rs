@@ -67,6 +67,8 @@ const TRIES: [&[&str]; 2] = [
     &["locks", "held.open", "try_pop", "alloc.mark", "retire.poisoned"],
     &["locks", "held.open", "try_push", "free.claim"],
 ];
+/// Rows of blocks that CPUs own, with those around them.
+const OWNED: &[&str] = &["block", "area", "alloc.mark", "alloc.direct", "free"];
 /// Rows that change the counters of a pageset and the totals.
 const FREE_COUNTS: &[&str] = &["own", "held.open", "held.use", "area", "lane"];
 const COUNTS: &[&str] =
@@ -123,6 +125,10 @@ pub fn small() -> Vec<(String, Size)> {
     worlds.push((
         "two threads, free frames".to_owned(),
         Size { setup: &[], ..world("Sequences", vec![FREE_COUNTS, FREE_COUNTS], 1, 2) },
+    ));
+    worlds.push((
+        "two threads, owned blocks".to_owned(),
+        Size { setup: &[], cpus: vec![0, 1], ..world("Sequences", vec![OWNED, OWNED], 1, 2) },
     ));
     worlds.push((
         "two threads, frames".to_owned(),

@@ -4,7 +4,7 @@ use std::fmt;
 
 use fastrand::Rng;
 use zonal::Config;
-use zonal::config::{Hardening, InvalidFree, NodeReclaim, ZeroOn};
+use zonal::config::{Hardening, InvalidFree, NodeReclaim, OwnedBlocks, ZeroOn};
 use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::rules::stat_threshold::{CounterRules, FoldRule, PressureRule, ThresholdRule, TotalsRule};
 use zonal::units::{CpuId, Order, PageCount};
@@ -92,6 +92,7 @@ fn config(random: &mut Rng) -> Config {
             pressure: one_of(random, &[PressureRule::Lowered, PressureRule::Unchanged]),
         },
         hardening: Hardening { poison, zero, quarantine },
+        owned_blocks: one_of(random, &[OwnedBlocks::Off, OwnedBlocks::On]),
         past: zonal_history::PAST,
         ..Config::default()
     }

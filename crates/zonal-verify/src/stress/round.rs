@@ -7,7 +7,7 @@
 
 use fastrand::Rng;
 use zonal::Config;
-use zonal::config::{InvalidFree, NodeReclaim, ZonelistCache};
+use zonal::config::{InvalidFree, NodeReclaim, OwnedBlocks, ZonelistCache};
 use zonal::rules::fallback_order::{CpuPenalty, NodeLoad};
 use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::rules::stat_threshold::{CounterRules, FoldRule, PressureRule, ThresholdRule, TotalsRule};
@@ -130,6 +130,7 @@ fn config(random: &mut Rng, managed: u64) -> Config {
         zonelist_cache: zonelist_cache(random),
         node_reclaim: one_of(random, &[NodeReclaim::OFF, NodeReclaim::ON]),
         invalid_free: one_of(random, &[InvalidFree::Checked, InvalidFree::Exact]),
+        owned_blocks: one_of(random, &[OwnedBlocks::Off, OwnedBlocks::On]),
         past: PAST,
         ..Config::default()
     }

@@ -19,6 +19,7 @@ use std::error::Error;
 use std::str::FromStr;
 
 use clap::{Parser, ValueEnum};
+use zonal::Config;
 
 use measure::{Outcome, Size, measure};
 use work::Workload;
@@ -40,6 +41,13 @@ struct Options {
     /// Seed that decides how many steps each CPU does in its turn.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Settings of the allocator that differ from the defaults, as NAME=VALUE, such as owned_blocks=on; may be given several
+    /// times.
+    #[arg(long = "set", value_name = "NAME=VALUE")]
+    settings: Vec<String>,
+    /// Memory of each CPU in MiB, at least 1 [default: 64, and at least 2048 for a node].
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    cpu_mib: Option<u64>,
     /// Prints one JSON document.
     #[arg(long)]
     json: bool,
@@ -64,13 +72,21 @@ impl Options {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let options = Options::parse();
-    let size = if options.short { Size::SHORT } else { Size::FULL };
+    let mut size = if options.short { Size::SHORT } else { Size::FULL };
+    if let Some(mib) = options.cpu_mib {
+        (size.node_frames, size.cpu_frames) = (0, mib << 8);
+    }
+    let mut config = Config::default();
+    for setting in &options.settings {
+        let (name, value) = setting.split_once('=').ok_or_else(|| format!("{setting} is not NAME=VALUE"))?;
+        config.set(name, value)?;
+    }
     let mut all: Vec<Outcome> = Vec::new();
     for shape in options.machines()? {
         let workloads = options.workloads().into_iter();
         // A machine with one node has no other node to allocate from.
         let workloads = workloads.filter(|&workload| shape.nodes > 1 || workload != Workload::Elsewhere);
-        let run = |workload| measure(shape, workload, &size, options.seed);
+        let run = |workload| measure(shape, workload, &size, &config, options.seed);
         let outcomes: Vec<Outcome> = workloads.map(run).collect::<Result<_, _>>()?;
         if !options.json {
             report::print(shape, &outcomes);

@@ -120,12 +120,13 @@ pub(crate) fn measure(
     shape: Shape,
     workload: Workload,
     size: &Size,
+    config: &Config,
     seed: u64,
 ) -> Result<Outcome, Box<dyn Error>> {
     let cpus = u64::from(shape.cpus);
     let frames = size.node_frames.max(size.cpu_frames * cpus);
     let workers = workers(workload, shape.all_cpus(), frames / cpus, seed);
-    with_world(shape, PageCount::new(frames), &Config::default(), |allocator| {
+    with_world(shape, PageCount::new(frames), config, |allocator| {
         let mut run = Run { allocator, workers, random: Rng::with_seed(seed) };
         if workload == Workload::Elsewhere {
             run.fill_all_but_last_node(shape);

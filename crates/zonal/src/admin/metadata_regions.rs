@@ -136,6 +136,11 @@ impl<'m, P: Platform> MachineState<'m, P> {
             (index(zone.quarantine, address).is_some(), Part::Quarantine(id)),
             (index(zone.frames.states(), address).is_some(), Part::FrameStates(id)),
             (index(zone.frames.present(), address).is_some(), Part::FrameStates(id)),
+            (index(zone.owned.cpus, address).is_some(), Part::OwnedBlocks(id)),
+            (index(zone.owned.words, address).is_some(), Part::OwnedBlocks(id)),
+            (index(zone.owned.blocks, address).is_some(), Part::OwnedBlocks(id)),
+            (index(zone.owned.owners, address).is_some(), Part::OwnedBlocks(id)),
+            (index(zone.owned.entry_of, address).is_some(), Part::OwnedBlocks(id)),
         ]);
         parts
             .or_else(|| Some(Part::Pageset(id, self.cpu_at(index(pagesets.pagesets, address)?)?)))

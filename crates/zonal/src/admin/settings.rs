@@ -8,7 +8,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::Allocator;
-use crate::config::{Config, NodeReclaim, StatInterval, ZonelistCache};
+use crate::config::{Config, NodeReclaim, OwnedBlocks, StatInterval, ZonelistCache};
 use crate::error::ConfigError;
 use crate::pageset::state::MachineState;
 use crate::platform::lock::Held;
@@ -162,6 +162,10 @@ impl<'m, P: Platform> MachineState<'m, P> {
         // If another setting changes, `to` has the rule of the creation.
         if settings == [Setting::PagesetTuning] && to.tuning.is_past() {
             self.zones.iter().try_for_each(|zone| self.check_slots(zone))?;
+        }
+        let has_room = self.config.owned_blocks == OwnedBlocks::On;
+        if settings == [Setting::OwnedBlocks] && to.owned_blocks == OwnedBlocks::On && !has_room {
+            return Err(ConfigError::NoOwnedBlocks);
         }
         self.store_held(settings, to, &held);
         Ok(())

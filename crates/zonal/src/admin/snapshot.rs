@@ -203,7 +203,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         for zone in self.state.zones {
             accounting.managed = accounting.managed.plus(zone.managed());
             accounting.free = accounting.free.plus(PageCount::new(zone.free_areas.pages()));
-            accounting.in_pagesets = accounting.in_pagesets.plus(self.state.pagesets_of(zone).frames());
+            accounting.in_pagesets = accounting.in_pagesets.plus(self.state.in_pagesets(zone));
         }
         accounting.allocated =
             (0..self.state.nodes.len()).map(|place| self.state.node_allocated(place)).sum();
@@ -281,7 +281,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             present: zone.present(),
             managed: zone.managed(),
             free: PageCount::new(zone.free_areas.pages()),
-            in_pagesets: self.pagesets_of(zone).frames(),
+            in_pagesets: self.in_pagesets(zone),
             fenced: zone.fenced(),
             quarantined: PageCount::new(zone.quarantined()),
             retired: PageCount::new(zone.retired()),

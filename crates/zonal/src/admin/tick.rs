@@ -67,6 +67,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             self.serve_from_preferred(cpu);
         }
         for zone in self.zones {
+            self.tick_owned(zone, cpu);
             let pageset = self.pagesets_of(zone).of(cpu);
             // Relaxed reads: a stale value only delays the work to the next tick. A pageset without frames and
             // differences, whose `high` has decayed, needs no work.

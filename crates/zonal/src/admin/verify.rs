@@ -35,6 +35,8 @@ pub struct VerifyError {
 pub enum Fault {
     /// The buddy's bitmaps, counts or indexes contradict each other.
     Buddy,
+    /// The blocks that CPUs own, their marks or their counts contradict each other.
+    OwnedBlocks,
     /// A frame is both free and in use, or is in use twice.
     FrameTwice(Pfn),
     /// A block in use starts inside another block or is misaligned.
@@ -98,6 +100,7 @@ impl fmt::Display for VerifyError {
         }
         match self.fault {
             Fault::Buddy => write!(f, "the buddy's bitmaps contradict each other"),
+            Fault::OwnedBlocks => write!(f, "the blocks that CPUs own contradict each other"),
             Fault::FrameTwice(frame) => {
                 write!(f, "frame {frame} is both free and in use, or in use twice")
             }
@@ -286,6 +289,17 @@ fn check_none_free<P: Platform>(zone: &Zone<'_, P>, run: Range<u64>) -> Result<(
     Err(Fault::FrameTwice(zone.pfn(first.unwrap_or(start))))
 }
 
+/// Returns the number of free frames in owned blocks; checks that none is in use or in a free area.
+fn verify_owned<P: Platform>(zone: &Zone<'_, P>) -> Result<PageCount, Fault> {
+    let mut twice = None;
+    let pages = zone.check_owned(|frame| {
+        if zone.frames.state(frame) != FrameState::Free || zone.free_areas.count_free(frame, 1) != 0 {
+            twice = Some(Fault::FrameTwice(zone.pfn(frame)));
+        }
+    });
+    twice.map_or(pages.map(PageCount::new).ok_or(Fault::OwnedBlocks), Err)
+}
+
 impl<'m, P: Platform> MachineState<'m, P> {
     fn verify_zone(&self, zone: &Zone<'m, P>) -> Result<Accounting, Fault> {
         zone.free_areas.verify()?;
@@ -296,10 +310,12 @@ impl<'m, P: Platform> MachineState<'m, P> {
             return Err(Fault::Counter { of: Counted::Free, counter, found: free });
         }
         let in_pagesets = self.verify_pagesets(zone)?;
+        let in_blocks = verify_owned(zone)?;
         let (allocated, cached) = verify_frames(zone)?;
         if cached != in_pagesets {
             return Err(Fault::Counter { of: Counted::InPagesets, counter: in_pagesets, found: cached });
         }
+        let in_pagesets = in_pagesets.plus(in_blocks);
         let sum = free.plus(in_pagesets).plus(allocated);
         if sum != managed {
             return Err(Fault::Unbalanced(managed, sum));

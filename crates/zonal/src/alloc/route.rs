@@ -134,7 +134,10 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
         let route = self.route_to_slot(request).or_else(|| self.route_by_zone(request))?;
         let pageset = self.pagesets[route.zone.index()].of(route.cpu);
-        let serves = pageset.has(route.stack?) && !(route.is_beside() && pageset.serves_for_another());
+        let serves = match route.stack {
+            Some(stack) => pageset.has(stack) && !(route.is_beside() && pageset.serves_for_another()),
+            None => self.zones[route.zone.index()].has_owned(route.cpu, request.flags.order),
+        };
         serves.then(|| &self.zones[route.zone.index()])
     }
 

@@ -165,8 +165,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
         Some(block)
     }
 
-    /// Allocates a block from the preferred zone's buddy, for an order that is not cached or a middle order; checks `low` as a scan
-    /// would.
+    /// Allocates a block from the CPU's own blocks or from the preferred zone's buddy, for an order that is not cached or a
+    /// middle order. Checks `low` as a scan would before a block leaves the buddy.
     pub(super) fn split_preferred(
         &self,
         zone: &Zone<'m, P>,
@@ -174,10 +174,10 @@ impl<'m, P: Platform> MachineState<'m, P> {
         flags: &RequestFlags,
     ) -> Option<Block> {
         let order = flags.order;
-        if order > self.max_order || !self.preferred_passes(zone, cpu, flags) {
-            return None;
-        }
-        let frame = self.take_free(zone, Some(cpu), order, flags.kind)?;
+        let frame = self.take_owned(zone, cpu, flags).or_else(|| {
+            let may_split = order <= self.max_order && self.preferred_passes(zone, cpu, flags);
+            may_split.then(|| self.take_free(zone, Some(cpu), order, flags.kind)).flatten()
+        })?;
         if !self.count_split(zone, cpu, frame, order, flags.kind) {
             self.count_taken(zone, order, flags.kind);
             match self.own_pageset(zone, cpu) {
@@ -190,6 +190,24 @@ impl<'m, P: Platform> MachineState<'m, P> {
             }
         }
         Some(block_at(zone, frame, order))
+    }
+
+    /// Takes a block from those that the CPU owns, and marks it as allocated.
+    fn take_owned(&self, zone: &Zone<'m, P>, cpu: CpuInfo, flags: &RequestFlags) -> Option<u32> {
+        let may_grow = || {
+            self.shared.owns_blocks()
+                && self.preferred_passes(zone, cpu, flags)
+                && spare(zone, flags.zone_limit, Watermark::Low) >= PageCount::new(HOLD_MAX.into())
+        };
+        loop {
+            let mut taken = None;
+            zone.take_owned(cpu, flags.order, 1, may_grow, |frame| taken = Some(frame));
+            let frame = taken?;
+            if self.admit(zone, frame, FrameState::Free, flags.order, flags.kind) {
+                return Some(frame);
+            }
+            self.count_taken(zone, flags.order, flags.kind); // the block is retired
+        }
     }
 
     /// Whether a scan at `low`, which begins at `zone`, would also end there, because the zone's watermark
@@ -251,7 +269,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     pub(super) fn has_block_for(&self, zone: &Zone<'m, P>, context: &AllocContext<'_>) -> bool {
         let has =
             |(stack, cpu): (StackId, CpuInfo)| cpu.exists() && self.pagesets_of(zone).of(cpu).has(stack);
-        self.cached_for(context).is_some_and(has)
+        self.cached_for(context).is_some_and(|cached| has(cached) || zone.has_owned(cached.1, context.order))
             || zone.free_areas.largest_order() >= Some(context.order) && context.has_block_in_reach(zone)
     }
 

@@ -116,7 +116,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             low: watermarks.low,
             high: watermarks.high,
             reserve: zone.reserve(context.limit),
-            in_pagesets: self.pagesets_of(zone).frames(),
+            in_pagesets: self.in_pagesets(zone),
             managed: zone.managed(),
         }
     }
@@ -124,6 +124,6 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Returns the number of frames in pagesets whose zones the request may use.
     pub(crate) fn in_allowed_pagesets(&self, context: &AllocContext<'_>) -> PageCount {
         let zones = self.zones.iter().filter(|zone| context.allows(zone));
-        zones.map(|zone| self.pagesets_of(zone).frames()).sum()
+        zones.map(|zone| self.in_pagesets(zone)).sum()
     }
 }

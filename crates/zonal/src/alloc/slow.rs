@@ -212,6 +212,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         self.finish_all_frees();
         self.flush_quarantine(zone);
         self.cpus.iter().filter(|cpu| cpu.exists()).for_each(|&cpu| self.drain_cpu(zone, cpu));
+        self.disown_all(zone); // a drain frees frames to the owners of their blocks
     }
 
     /// Returns the nodes that have an allowed zone with memory.

@@ -5,13 +5,13 @@
 //! level-1 word. Linux: `free_area`, `/proc/buddyinfo`.
 //!
 //! Related files: `buddy/shape.rs` (layout), `buddy/words.rs` (one word), `buddy/find_first.rs` (search for the
-//! lowest chunk), `buddy/index.rs` (counts and indexes), `buddy/active_block.rs` (the active block),
-//! `buddy/ranges.rs` (ranges), `buddy/verify.rs` (check of the invariants) and `zone/free_areas.rs`, which owns the
-//! lock.
+//! lowest chunk), `buddy/index.rs` (counts and indexes), `buddy/active_block.rs` (the active block), `buddy/ranges.rs`
+//! (ranges), `buddy/verify.rs` (check of the invariants), and `zone/free_areas.rs`, which owns the lock.
 
 mod active_block;
 mod find_first;
 mod index;
+pub(crate) mod owned_words;
 pub(crate) mod ranges;
 pub(crate) mod shape;
 #[cfg(test)]

@@ -67,6 +67,19 @@ impl WordBatch {
         }
     }
 
+    /// Keeps the words for which `keeps` returns `true`. No more frames may then be added.
+    pub(crate) fn retain(&mut self, mut keeps: impl FnMut(u32, u64) -> bool) {
+        let mut kept = 0;
+        for at in 0..self.len {
+            let (first, frames) = self.words[at];
+            if keeps(first, frames) {
+                self.words[kept] = (first, frames);
+                kept += 1;
+            }
+        }
+        self.len = kept;
+    }
+
     /// Returns a word's first frame and which of its frames the batch has.
     #[inline]
     pub(crate) const fn word(&self, at: usize) -> (u32, u64) {

@@ -59,6 +59,23 @@ pub(super) const fn heads(word: u64, order: u32) -> u64 {
     }
 }
 
+/// Returns the order of the largest run in `word`; `None` if it has none.
+#[inline]
+pub(super) const fn largest_run(word: u64) -> Option<u32> {
+    if word == 0 {
+        return None;
+    }
+    let (mut heads, mut order) = (word, 0);
+    while order < WORD_BITS_LOG2 {
+        heads = paired(heads, order);
+        if heads == 0 {
+            return Some(order);
+        }
+        order += 1;
+    }
+    Some(WORD_BITS_LOG2)
+}
+
 /// Returns the heads of the `ORDER` runs in `word`.
 #[inline(always)]
 const fn heads_of<const ORDER: u32>(word: u64) -> u64 {

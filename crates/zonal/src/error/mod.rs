@@ -181,6 +181,8 @@ pub enum ConfigError {
         /// Number of slots needed.
         needed: PageCount,
     },
+    /// CPUs can own no blocks, because the allocator was created with [`OwnedBlocks::Off`](crate::config::OwnedBlocks::Off).
+    NoOwnedBlocks,
     /// A setting selects a past form that is not linked: see [`Past`](crate::config::Past).
     NotLinked {
         /// The setting's name.
@@ -338,6 +340,10 @@ impl fmt::Display for ConfigError {
                     "the counter threshold is {threshold}; allowed values are 1 to {MAX_STAT_THRESHOLD}"
                 )
             }
+            Self::NoOwnedBlocks => write!(
+                f,
+                "owned_blocks cannot be `on`: the allocator has no room for them, because it was created with `off`"
+            ),
             Self::NotLinked { setting, name } => write!(
                 f,
                 "{setting} cannot be `{name}`: that is a past form, which this program does not link (crate zonal-history)"

@@ -66,6 +66,8 @@ pub enum Part {
     FreeArea(ZoneId, usize),
     /// Bitmaps of a free area's free blocks.
     FreeBitmap(ZoneId, usize),
+    /// The blocks that CPUs own in a zone.
+    OwnedBlocks(ZoneId),
     /// Frame states of a zone, one byte for each frame.
     FrameStates(ZoneId),
     /// A CPU's pageset of a zone, except the frames in it.
@@ -104,6 +106,7 @@ impl Part {
             Self::Quarantine(_) => "quarantine",
             Self::FreeArea(..) => "free area",
             Self::FreeBitmap(..) => "free bitmap",
+            Self::OwnedBlocks(_) => "owned blocks",
             Self::FrameStates(_) => "frame states",
             Self::Pageset(..) => "pageset",
             Self::Slots(..) => "slots",
@@ -138,7 +141,9 @@ impl fmt::Display for Part {
             Self::ZoneTotals(zone) => write!(f, "zone {zone} totals"),
             Self::ZoneState(zone) => write!(f, "zone {zone} state"),
             Self::ZoneFullNodes(zone) => write!(f, "zone {zone} full nodes"),
-            Self::Quarantine(zone) | Self::FrameStates(zone) => write!(f, "zone {zone} {}", self.name()),
+            Self::Quarantine(zone) | Self::FrameStates(zone) | Self::OwnedBlocks(zone) => {
+                write!(f, "zone {zone} {}", self.name())
+            }
             Self::FreeArea(zone, area) => write!(f, "zone {zone} free area {area} lock and counts"),
             Self::FreeBitmap(zone, area) => write!(f, "zone {zone} free area {area} free bitmap"),
             Self::Pageset(zone, cpu) | Self::Slots(zone, cpu) => {

@@ -15,6 +15,7 @@ use crate::rules::pageset_tuning::depth::Depths;
 use crate::rules::pageset_tuning::{TuningRule, words};
 use crate::units::{Order, PageCount};
 use crate::zone::counters::ZoneItem;
+use crate::zone::merges::Merged;
 use crate::zone::{CpuInfo, Shortness, Zone};
 
 /// How often a drain tries to lock a pageset before it skips the pageset.
@@ -127,7 +128,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     /// Drains one batch, at most `blocks` blocks from the top of `stack`; returns how many frames left the pageset.
     fn drain_stack(&self, stack: StackId, blocks: u32) -> PageCount {
         let order = self.state.cached.order(stack);
-        let (blocks, refused) = if order == Order::PAGE {
+        let (blocks, merged) = if order == Order::PAGE {
             drain_frames(self.zone, self, blocks)
         } else {
             let blocks = blocks.min(BATCH_MAX as u32);
@@ -135,9 +136,8 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
         };
         self.count_moved(blocks << order.get());
         let moved = u64::from(blocks) << order.get();
-        let refused = refused << order.get();
-        self.zone.counters().add(&self.zone_diffs, ZoneItem::Free, (moved - refused) as i64, self);
-        self.count_retired(refused);
+        self.zone.counters().add(&self.zone_diffs, ZoneItem::Free, merged.free as i64, self);
+        self.count_retired(merged.refused);
         self.bump(|pageset| &pageset.drains);
         let frames = PageCount::new(moved);
         self.state.platform.trace(Tracepoint::Drain { zone: self.zone.id, cpu: self.cpu.id, frames });
@@ -210,7 +210,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
 /// and how many of them were refused, because their states or the buddy showed an invalid free.
 ///
 /// The batch has the whole words on top or, if there is none, at most [`BATCH_MAX`] frames.
-fn drain_frames<P: Platform>(zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, count: u32) -> (u32, u64) {
+fn drain_frames<P: Platform>(zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, count: u32) -> (u32, Merged) {
     const WORD: u32 = WORD_FRAMES as u32;
     let (mut words, mut len, mut strange) = ([(0, 0); WORDS_MAX], 0, 0);
     while len < words.len().min((count / WORD) as usize)
@@ -223,11 +223,13 @@ fn drain_frames<P: Platform>(zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, co
         len += 1;
     }
     if len > 0 {
-        return (WORD * len as u32, strange + zone.free_areas.merge_words(&words[..len]));
+        let merged = zone.merge_words(&mut words[..len]);
+        return (WORD * len as u32, merged.plus(Merged { free: 0, refused: strange }));
     }
     let (mut batch, count) = (WordBatch::new(), count.min(BATCH_MAX as u32));
     let twice = batch.add(guard.take_frames(count).filter(mark_free_blocks(zone, Order::PAGE, &mut strange)));
-    (count, u64::from(twice) + strange + zone.free_areas.merge_batch(&batch))
+    let merged = zone.merge_batch(&mut batch);
+    (count, merged.plus(Merged { free: 0, refused: u64::from(twice) + strange }))
 }
 
 /// Drains the top blocks of a larger order; returns how many were refused, as in [`drain_frames`].
@@ -237,12 +239,22 @@ fn drain_blocks<P: Platform>(
     stack: StackId,
     order: Order,
     blocks: u32,
-) -> u64 {
-    let mut strange = 0;
+) -> Merged {
+    let (mut strange, mut merged) = (0, Merged::default());
+    let (mut others, mut len) = ([0; BATCH_MAX], 0);
     let popped = core::iter::from_fn(|| guard.pop(stack, order)).take(blocks as usize);
-    let twice =
-        zone.free_areas.merge_blocks_back(order, popped.filter(mark_free_blocks(zone, order, &mut strange)));
-    twice + strange
+    for frame in popped.filter(mark_free_blocks(zone, order, &mut strange)) {
+        match zone.merge_into_owned(frame, order) {
+            Some(to_owner) => merged = merged.plus(to_owner),
+            None => {
+                others[len] = frame;
+                len += 1;
+            }
+        }
+    }
+    let twice = zone.free_areas.merge_blocks_back(order, others[..len].iter().copied());
+    let (free, refused) = ((len as u64 - twice) << order.get(), (strange + twice) << order.get());
+    merged.plus(Merged { free, refused })
 }
 
 /// Returns a filter that marks blocks as free.

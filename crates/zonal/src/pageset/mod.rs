@@ -213,11 +213,6 @@ impl<'m, P: Platform> ZonePagesets<'m, P> {
         self.start(cpu).1.depth(stack)
     }
 
-    /// Returns how many frames the pagesets hold.
-    pub(crate) fn frames(&self) -> PageCount {
-        self.pagesets.iter().map(Pageset::count).sum()
-    }
-
     /// Makes the next push onto every used pageset of the zone bail out and recompute the pageset's limits.
     pub(crate) fn let_next_pushes_bail_out(&self) {
         // Pagesets with few frames are included, because their current limits may allow them to grow deep.

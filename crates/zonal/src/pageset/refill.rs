@@ -10,15 +10,15 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::buddy::word_batch::WordBatch;
 use crate::pageset::high::zone_level;
 use crate::pageset::session::PagesetSession;
-use crate::pageset::{AREA_HOLD_MAX, HOLD_MAX, PagesetGuard, StackId};
+use crate::pageset::{AREA_HOLD_MAX, HOLD_MAX, StackId};
 use crate::platform::tracepoint::{RetireCause, Tracepoint};
 use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_tuning::depth::Depths;
 use crate::rules::pageset_tuning::words;
 use crate::rules::pageset_tuning::{TuningRule, ZoneLevel, blocks_of};
 use crate::units::{Order, PageCount, PageKind};
+use crate::zone::Shortness;
 use crate::zone::counters::ZoneItem;
-use crate::zone::{Shortness, Zone};
 
 /// Batches between two checks whether a zone is still short of large blocks.
 const LOOK_EVERY: u64 = 8;
@@ -31,7 +31,6 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     /// Nor does it move more than may move under one hold of the lock; what is missing comes with the next refill.
     #[cold]
     pub(crate) fn refill(&self, stack: StackId, spare: PageCount) -> u32 {
-        let preferred = self.zone.preferred_area(Some(self.cpu));
         let order = self.state.cached.order(stack);
         self.set_first_high();
         let may_move = PageCount::new(self.may_move().into());
@@ -39,6 +38,7 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
             return self.len(stack);
         }
         let run_max = self.run_that_counts(spare);
+        let may_grow = self.state.shared.owns_blocks() && spare.get() >= u64::from(HOLD_MAX);
         let spare = spare.min(self.refill_most()).min(may_move);
         let size = self.refill_size(order, run_max).min(spare);
         let blocks = if stack.is_middle() { 1 } else { blocks_of(size, order) as u32 };
@@ -53,10 +53,10 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
             let kept_before = self.len(stack);
             let came = if order == Order::PAGE {
                 let most = self.free_slots(stack).min(spare.clamp(1, u64::from(u32::MAX)) as u32);
-                refill_frames(self.zone, self, preferred, left.min(AREA_HOLD_MAX)..=most)
+                refill_frames(self, left.min(AREA_HOLD_MAX)..=most, may_grow)
             } else {
                 let want = left.min((AREA_HOLD_MAX >> order.get()).max(1));
-                refill_blocks(self.zone, self, stack, order, preferred, want)
+                refill_blocks(self, stack, want, may_grow)
             };
             let retired = came - (self.len(stack) - kept_before);
             self.count_retired(u64::from(retired) << order.get());
@@ -168,21 +168,29 @@ impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
 ///
 /// Returns how many frames left their free areas. A frame whose state is not free is not pushed onto the stack.
 fn refill_frames<P: Platform>(
-    zone: &Zone<'_, P>,
-    guard: &PagesetGuard<'_, P>,
-    preferred: usize,
+    session: &PagesetSession<'_, '_, P>,
     range: RangeInclusive<u32>,
+    may_grow: bool,
 ) -> u32 {
+    let (zone, cpu) = (session.zone, session.cpu);
     // Often the batch is a single whole word.
     let (mut first, mut others) = (None, None);
     let mut push = |word, frames| match first {
         None => first = Some((word, frames)),
         Some(_) => others.get_or_insert_with(WordBatch::new).push(word, frames),
     };
-    let came =
-        zone.free_areas.take_pages(preferred, range, &mut push, &mut leaving(zone, guard, Order::PAGE));
+    // Split blocks are used up first, so that they become whole again.
+    let mut came = if zone.has_split(cpu, Order::PAGE) {
+        0
+    } else {
+        zone.take_owned_pages(cpu, range.clone(), || may_grow, &mut push)
+    };
+    if came == 0 {
+        let preferred = zone.preferred_area(Some(cpu));
+        came = zone.free_areas.take_pages(preferred, range, &mut push, &mut leaving(session, Order::PAGE));
+    }
     // The words are pushed in descending order, so that frames are allocated in ascending order.
-    let put = |(word, frames)| guard.put_word(word, zone.frames.mark_word_cached(word, frames));
+    let put = |(word, frames)| session.put_word(word, zone.frames.mark_word_cached(word, frames));
     others.iter().for_each(|others| others.iter().rev().for_each(put));
     first.into_iter().for_each(put);
     came
@@ -190,28 +198,34 @@ fn refill_frames<P: Platform>(
 
 /// Moves up to `want` larger blocks to the pageset; otherwise like [`refill_frames`].
 fn refill_blocks<P: Platform>(
-    zone: &Zone<'_, P>,
-    guard: &PagesetGuard<'_, P>,
+    session: &PagesetSession<'_, '_, P>,
     stack: StackId,
-    order: Order,
-    preferred: usize,
     want: u32,
+    may_grow: bool,
 ) -> u32 {
+    let (zone, cpu, order) = (session.zone, session.cpu, session.state.cached.order(stack));
     let mut keep = |frame| {
         if zone.frames.mark_cached(frame, order) {
-            guard.push(stack, order, frame);
+            session.push(stack, order, frame);
         }
     };
-    zone.free_areas.take_blocks(order, preferred, want, &mut keep, &mut leaving(zone, guard, order))
+    if !zone.has_split(cpu, order) {
+        let came = zone.take_owned(cpu, order, want, || may_grow, &mut keep);
+        if came > 0 {
+            return came;
+        }
+    }
+    let preferred = zone.preferred_area(Some(cpu));
+    zone.free_areas.take_blocks(order, preferred, want, &mut keep, &mut leaving(session, order))
 }
 
 /// Returns a function that counts the blocks that leave a free area.
 ///
 /// The function runs before the area's lock is released, so that no watermark check counts frames as free that are on
 /// their way to a pageset.
-fn leaving<P: Platform>(zone: &Zone<'_, P>, guard: &PagesetGuard<'_, P>, order: Order) -> impl FnMut(u32) {
+fn leaving<P: Platform>(session: &PagesetSession<'_, '_, P>, order: Order) -> impl FnMut(u32) {
     move |blocks| {
         let frames = u64::from(blocks) << order.get();
-        zone.counters().add(&guard.zone_diffs, ZoneItem::Free, -(frames as i64), guard);
+        session.zone.counters().add(&session.zone_diffs, ZoneItem::Free, -(frames as i64), session);
     }
 }

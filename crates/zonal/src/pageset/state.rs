@@ -74,6 +74,12 @@ impl<'m, P: Platform> MachineState<'m, P> {
         &self.pagesets[zone.id.index()]
     }
 
+    /// Returns how many frames of a zone CPUs cache: in pagesets, and free in owned blocks.
+    pub(crate) fn in_pagesets(&self, zone: &Zone<'m, P>) -> PageCount {
+        let pagesets = self.pagesets_of(zone).pagesets.iter();
+        pagesets.map(super::Pageset::count).sum::<PageCount>().plus(PageCount::new(zone.owned_pages()))
+    }
+
     /// Returns the past form of the scan, if the zonelist cache is in a past mode.
     #[inline]
     pub(crate) fn past_scan(&self) -> Option<&'static dyn ScanForm> {

@@ -8,11 +8,12 @@ use crate::pageset::served::fold_interleave_hits;
 use crate::pageset::session::PagesetSession;
 use crate::pageset::state::MachineState;
 use crate::pageset::{CLOSED, Pageset, PagesetGuard, StackId, WATCHED};
+use crate::platform::tracepoint::RetireCause;
 use crate::platform::{Atomic, Platform};
 use crate::rules::pageset_tuning::{CpuLocality, IdleTicks, StepwiseState, TuningRule};
 use crate::settings::Setting;
 use crate::units::{PageCount, PageKind, SECOND_NS};
-use crate::zone::{CpuInfo, Zone};
+use crate::zone::{CpuInfo, Shortness, Zone};
 
 impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     /// Performs the periodic maintenance of a pageset.
@@ -105,12 +106,15 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let guard = self.pageset(zone, cpu);
         if !zone.has_fence() {
             guard.clear_flag(CLOSED);
+            zone.close_owned(cpu, false);
         }
         guard.update_limits();
     }
 
     /// Closes the pageset of a CPU, and frees its frames to the zone.
     pub(crate) fn close_pageset(&self, zone: &Zone<'m, P>, cpu: CpuInfo) {
+        zone.close_owned(cpu, true);
+        self.disown_all_of(zone, cpu);
         // A closed pageset accepts no frames, so it is empty in the end.
         loop {
             let session = self.pageset(zone, cpu);
@@ -121,6 +125,36 @@ impl<'m, P: Platform> MachineState<'m, P> {
             if session.undrained.get() == 0 {
                 return;
             }
+        }
+    }
+}
+
+impl<'m, P: Platform> MachineState<'m, P> {
+    /// Returns the free frames of a CPU's blocks to the free areas.
+    pub(crate) fn disown_all_of(&self, zone: &Zone<'m, P>, cpu: CpuInfo) {
+        let merged = zone.disown_all_of(cpu);
+        if merged.refused != 0 {
+            self.nodes[zone.node].counters.add_total(PageKind::User.item(), merged.refused as i64);
+            self.note_retired(zone.node, RetireCause::InvalidFree, None, PageCount::new(merged.refused));
+        }
+        if merged.free != 0 {
+            self.clear_full_bits_early(zone);
+        }
+    }
+
+    /// Returns the free frames of all CPUs' blocks to the free areas.
+    pub(crate) fn disown_all(&self, zone: &Zone<'m, P>) {
+        self.cpus.iter().filter(|cpu| cpu.exists()).for_each(|&cpu| self.disown_all_of(zone, cpu));
+    }
+
+    /// Disowns the blocks of a CPU if they were not used for some ticks, if the zone needs their frames, or if CPUs may no longer
+    /// own blocks.
+    pub(crate) fn tick_owned(&self, zone: &Zone<'m, P>, cpu: CpuInfo) {
+        let is_idle = zone.tick_owned(cpu);
+        let is_needed =
+            || zone.is_short(Shortness::HugeBlocks) || zone.free_approximate() < zone.watermarks().low;
+        if is_idle || !self.shared.owns_blocks() || is_needed() {
+            self.disown_all_of(zone, cpu);
         }
     }
 }

@@ -109,7 +109,11 @@ impl<'m, P: Platform> MachineState<'m, P> {
             return Err(RetireError::NotManaged(zone.pfn(frame)));
         }
         let Some((first, state)) = zone.block_around(frame, self.max_order) else {
-            return Ok(self.retire_free(zone, frame).then_some(Retirement::Done));
+            let is_retired = self.retire_free(zone, frame);
+            if !is_retired && zone.owned_pages() != 0 {
+                self.drain_zone(zone); // a CPU may own the frame's block
+            }
+            return Ok(is_retired.then_some(Retirement::Done));
         };
         let watch = match state {
             FrameState::Retired(_) => return Ok(Some(Retirement::Done)),

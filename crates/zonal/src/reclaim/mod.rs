@@ -228,7 +228,10 @@ impl<'m, P: Platform> MachineState<'m, P> {
         if freed != PageCount::ZERO {
             // The freed frames are in this CPU's pagesets, but watermark checks count only free frames in the buddy.
             if let Some(cpu) = self.current_cpu_info() {
-                self.node_zones(extent.place).iter().for_each(|zone| self.drain_cpu(zone, cpu));
+                self.node_zones(extent.place).iter().for_each(|zone| {
+                    self.drain_cpu(zone, cpu);
+                    self.disown_all(zone);
+                });
             }
         }
         freed

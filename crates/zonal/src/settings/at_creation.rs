@@ -120,6 +120,7 @@ mod tests {
             ("zonelist_cache", "off"),
             ("stat_interval", "5"),
             ("invalid_free", "checked"),
+            ("owned_blocks", "on"),
         ] {
             config.set(name, value).unwrap_or_else(|error| panic!("{error}"));
             assert!(!seen.contains(&config), "{name} changed nothing");

@@ -9,7 +9,7 @@
 use super::field::Field;
 use super::{Access, NamedRule, SettingInfo, SettingValue, SettingValues};
 use crate::Config;
-use crate::config::{InvalidFree, ZonelistCache};
+use crate::config::{InvalidFree, OwnedBlocks, ZonelistCache};
 use crate::rules::fallback_order::NodeLoad;
 use crate::rules::pageset_tuning::PagesetTuning;
 use crate::rules::watermarks::MovableMin;
@@ -176,4 +176,9 @@ settings! {
     InvalidFree, "invalid_free", Rule { InvalidFree: "checked" Checked, "exact" Exact }, default "exact",
         sysctl false, ReadOnly invalid_free, affects Nothing,
         "How frees of frames that are not allocated are detected.";
+
+    /// `owned_blocks`: see [`OwnedBlocks`](crate::config::OwnedBlocks).
+    OwnedBlocks, "owned_blocks", Rule { OwnedBlocks: "off" Off, "on" On }, default "off",
+        sysctl false, ReadWrite owned_blocks, affects Nothing,
+        "Whether CPUs own blocks of 2 MiB, which they split without the zone's locks.";
 }

@@ -145,6 +145,12 @@ impl<'m, P: Platform> Zone<'m, P> {
     /// Returns `None` if the buddy refuses the block.
     pub(crate) fn merge_into_area(&self, frame: u32, order: Order) -> Option<Kept> {
         let (count, mut kept) = (order.pages().get(), Kept(0));
+        if let Some(merged) = self.merge_into_owned(frame, order) {
+            if merged.free != 0 {
+                self.counters().add_total(ZoneItem::Free, merged.free as i64);
+            }
+            return (merged.refused == 0).then_some(kept);
+        }
         let freed = |area: &Entered<'m, P>| kept = self.keep_fenced(area, Run { first: frame, count });
         if !self.free_areas.free(frame, order, freed) {
             return None;

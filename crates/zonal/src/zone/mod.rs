@@ -17,8 +17,10 @@ pub(crate) mod free_areas;
 #[cfg(test)]
 mod free_areas_tests;
 mod free_ranges;
+pub(crate) mod merges;
 pub(crate) mod node;
 pub(crate) mod order_classes;
+pub(crate) mod owned_blocks;
 pub(crate) mod quarantine;
 pub(crate) mod runs;
 pub(crate) mod shared;
@@ -41,6 +43,7 @@ use crate::zone::counters::{ZoneItem, ZonedCounters};
 use crate::zone::frame_state::FrameState;
 use crate::zone::frame_states::FrameTable;
 use crate::zone::free_areas::FreeAreas;
+use crate::zone::owned_blocks::Owned;
 
 /// CPU info: a CPU's id, the index of its node, its rank, which is the number of the node's CPUs before it, and its index,
 /// which is the number of the machine's CPUs with smaller ids. Ids can be far apart; ranks and indexes have no gaps.
@@ -94,6 +97,7 @@ pub(crate) struct Zone<'m, P: Platform> {
     pub(crate) base: Pfn,
     pub(crate) cells: &'m ZoneCells<P>,
     pub(crate) free_areas: FreeAreas<'m, P>,
+    pub(crate) owned: Owned<'m, P>,
     pub(crate) frames: FrameTable<'m, P>,
     /// A ring of the freed blocks in quarantine, with the offset and the order of each block.
     pub(crate) quarantine: &'m [P::U32],

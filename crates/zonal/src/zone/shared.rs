@@ -6,7 +6,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::config::{Config, NodeReclaim, ZonelistCache};
+use crate::config::{Config, NodeReclaim, OwnedBlocks, ZonelistCache};
 use crate::platform::cells::all_zero;
 use crate::platform::lock::Held;
 use crate::platform::{Atomic, Platform};
@@ -68,6 +68,11 @@ impl<P: Platform> SharedCells<P> {
     /// Returns how the zonelist cache is used.
     pub(crate) fn zonelist_cache(&self) -> ZonelistCache {
         self.rule()
+    }
+
+    /// Whether CPUs may take blocks to own.
+    pub(crate) fn owns_blocks(&self) -> bool {
+        self.rule::<OwnedBlocks>() == OwnedBlocks::On
     }
 
     #[inline]

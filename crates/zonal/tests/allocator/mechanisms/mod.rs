@@ -1,4 +1,4 @@
-//! Tests of the five mechanisms, M1 to M5. Each mechanism is compared with the description by its authors.
+//! Tests of the mechanisms. M1 to M5 are each compared with the description by its authors.
 
 mod extreme_rules;
 mod full_nodes;
@@ -13,4 +13,5 @@ mod m3_node_reclaim;
 mod m4_counter_rules;
 mod m4_zoned_counters;
 mod m5_fallback_order;
+mod m6_owned_blocks;
 mod numa_events;

@@ -70,7 +70,9 @@ fn allocators_take_the_edges_and_nothing_beyond() {
                     before.to_string()
                 }
                 Err(error @ SettingError::Refused { .. }) => {
-                    assert!([Setting::MinFreeKbytes, Setting::PagesetTuning].contains(&setting), "{error}");
+                    let may_be_refused =
+                        [Setting::MinFreeKbytes, Setting::PagesetTuning, Setting::OwnedBlocks];
+                    assert!(may_be_refused.contains(&setting), "{error}");
                     assert!(error.to_string().starts_with(name), "{error}");
                     before.to_string()
                 }
