@@ -283,6 +283,19 @@ fn a_difference_in_costs_is_separated_from_the_allocator() {
     assert!(answer.contains("hardware.cpu_gb_s 4 instead of"), "{answer}");
 }
 
+/// Only the tuning `depth-published` uses `drains`.
+#[test]
+fn a_cost_that_cannot_make_a_difference_causes_no_more_runs() {
+    let unused = ("[variant.hardware]\nlist_work_ns = 0.0", "[variant.hardware]\ndrains = \"doubling\"");
+    let plan = small_with(unused, ("", ""));
+    let mut total = 0;
+    let count = |progress: &Progress| total = progress.total;
+    let results = run(&plan, &options(1, 2), count, &AtomicBool::new(false)).unwrap();
+    assert_eq!((total, results.missing), (plan.runs.len(), 0));
+    let mut rows = results.rows.iter().filter(|row| row.variant == "after");
+    assert!(rows.all(|row| row.at_baseline_costs == Some(row.predicted)));
+}
+
 #[test]
 fn a_spread_has_five_seeds_and_each_cost_twice() {
     let mut plan = kept(&["before", "after"], "cpus", 8.0);
