@@ -104,13 +104,13 @@ impl Workload {
             "zone_lock_contention" | "rmqueue" | "free_unref_page_list" | "lruvec_lock" => "% of cycles",
             "cpu_idle" => "%",
             "runnable" => "processes",
-            "alloc_p99" | "free_p99" => "us",
+            "alloc_p99" | "free_p99" | "refill_us" | "drain_us" => "us",
             "node" => "id",
             "files_per_s_min" | "files_per_s_mean" | "files_per_s_stddev" | "files_per_s_max" => "files/s",
             "written_mib_s" => "MiB/s",
             "slowest_store_ms" => "ms",
             "alloc" | "churn_alloc" => "ns/page",
-            "nearer" | "churn_local" => "% of pages",
+            "nearer" | "churn_local" | "zone_pages" => "% of pages",
             "direct_pages_scanned"
             | "direct_pages_reclaimed"
             | "kswapd_pages_scanned"
