@@ -104,7 +104,7 @@ impl Workload {
             "zone_lock_contention" | "rmqueue" | "free_unref_page_list" | "lruvec_lock" => "% of cycles",
             "cpu_idle" => "%",
             "runnable" => "processes",
-            "alloc_p99" | "free_p99" | "refill_us" | "drain_us" => "us",
+            "alloc_p99" | "free_p99" => "us",
             "node" => "id",
             "files_per_s_min" | "files_per_s_mean" | "files_per_s_stddev" | "files_per_s_max" => "files/s",
             "written_mib_s" => "MiB/s",
