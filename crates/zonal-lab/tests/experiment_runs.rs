@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use serde_json::Value;
 use zonal_lab::experiment::results::{Results, case_text};
 use zonal_lab::experiment::{
-    CaseFilter, Failure, FileError, Options, Plan, Progress, ResultDocument, Source, load, run,
+    BUILT_IN, CaseFilter, Failure, FileError, Options, Plan, Progress, ResultDocument, Source, load, run,
     silence_faults, write,
 };
 use zonal_machine::output::Replace;
@@ -283,6 +283,19 @@ fn a_difference_in_costs_is_separated_from_the_allocator() {
     assert!(answer.contains("hardware.cpu_gb_s 4 instead of"), "{answer}");
 }
 
+/// Only the tuning `depth-published` uses `drains`.
+#[test]
+fn a_cost_that_cannot_make_a_difference_causes_no_more_runs() {
+    let unused = ("[variant.hardware]\nlist_work_ns = 0.0", "[variant.hardware]\ndrains = \"doubling\"");
+    let plan = small_with(unused, ("", ""));
+    let mut total = 0;
+    let count = |progress: &Progress| total = progress.total;
+    let results = run(&plan, &options(1, 2), count, &AtomicBool::new(false)).unwrap();
+    assert_eq!((total, results.missing), (plan.runs.len(), 0));
+    let mut rows = results.rows.iter().filter(|row| row.variant == "after");
+    assert!(rows.all(|row| row.at_baseline_costs == Some(row.predicted)));
+}
+
 #[test]
 fn a_spread_has_five_seeds_and_each_cost_twice() {
     let mut plan = kept(&["before", "after"], "cpus", 8.0);
@@ -309,4 +322,24 @@ fn a_spread_has_five_seeds_and_each_cost_twice() {
     assert_eq!(answer.survives, Some(answer.flips.is_empty()));
     let again = run_all(&plan, &options(1, 1));
     assert_eq!(ResultDocument(&again).text(), ResultDocument(&results).text());
+}
+
+#[test]
+fn the_costs_of_2023_meet_the_measured_batches() {
+    let table = include_str!("../data/published/pageset-batches-2023.csv");
+    let known = BUILT_IN.iter().find(|known| known.name == "pageset-tuning-2023").unwrap();
+    let plan = load(&Source::BuiltIn(known)).unwrap();
+    let costs = &plan.runs[0].hardware;
+    let mut errors: Vec<f64> = table
+        .lines()
+        .filter(|line| line.ends_with(|end: char| end.is_ascii_digit()) && !line.starts_with('#'))
+        .map(|line| {
+            let (batch, measured) = (line.split(',').next().unwrap(), line.rsplit(',').next().unwrap());
+            let simulated = costs.lock_work_ns + costs.list_work_ns * batch.parse::<f64>().unwrap();
+            (simulated / 1e3 / measured.parse::<f64>().unwrap() - 1.0).abs()
+        })
+        .collect();
+    errors.sort_by(f64::total_cmp);
+    assert_eq!(errors.len(), 12);
+    assert!(errors[10] < 0.135 && errors[11] < 0.153, "{errors:?}");
 }

@@ -18,15 +18,15 @@ const FRAME: &str = "name = 'bounds'\ntitle = 'x'\n[[variant]]\nname = 'ours'\nr
 /// Valid hardware costs. The constants below are valid settings for each kind of workload.
 const HARDWARE: &str = "hit_ns = 1.0\nmemory_ns = 1.0\noverlap = 1.0\ntransfer_ns = 1.0\nremote_step = 1.0\n\
     distance_weight = 1.0\natomic_transactions = 1.0\nrefusal_limit = 1.0\nports = 1\nretry_power = 1.0\nlist_work_ns = 1.0\n\
-    cpu_gb_s = 1.0\nnode_gb_s = 1.0\ndisk_mb_s = 1.0\ndisk_request_ms = 1.0\ninterrupt_ns = 1.0\n\
+    lock_work_ns = 1.0\ncpu_gb_s = 1.0\nnode_gb_s = 1.0\ndisk_mb_s = 1.0\ndisk_request_ms = 1.0\ninterrupt_ns = 1.0\n\
     cache_lines = 4096\ncache_ways = 8\n";
 const WORKLOADS: [&str; 11] = [
     "kind = 'first-touch'\ncpus = 1\ngib_each = 0.1\nfault_ns = 1.0\nuser_ns = 1.0\n",
     "kind = 'hog'\nthreads = 1\nmem_gb = 0.1\nrounds = 1.0\nshared_map = 1\nfault_ns = 1.0\nstride = 4096\n\
      store_ns = 1.0\nunmap_ns = 1.0\n",
     "kind = 'page-faults'\nprocesses = 1\nmib_each = 1.0\nseconds = 0.1\nwarm_up = 0.05\nfault_ns = 1.0\n\
-     unmap_ns = 1.0\nlru_batch = 15\nlru_ns = 1.0\n",
-    "kind = 'build'\njobs = 1\njob_mib = 1.0\ncompute_ns = 1.0\nbuild_pages = 1.0\nseconds = 0.1\nwarm_up = 0.05\n\
+     unmap_ns = 1.0\nlru_batch = 15\nlru_ns = 1.0\nown_lists = 1\n",
+    "kind = 'build'\njobs = 1\ncore_gain = 1.5\njob_mib = 1.0\ncompute_ns = 1.0\nbuild_pages = 1.0\nseconds = 0.1\nwarm_up = 0.05\n\
      fault_ns = 1.0\nunmap_ns = 1.0\nlru_batch = 15\nlru_ns = 1.0\n",
     "kind = 'exchange'\npairs = 1\nburst = 1\nsend_ns = 1.0\nreceive_ns = 1.0\nwake_ns = 1.0\nmoves_pct = 1.0\n\
      seconds = 0.1\nwarm_up = 0.05\n",

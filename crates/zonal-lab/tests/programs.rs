@@ -107,6 +107,7 @@ fn page_faults_saturate_the_lock_until_pagesets_are_as_deep_as_the_load() {
         unmap_ns: 0.0,
         lru_batch: 15,
         lru_ns: 0.0,
+        own_lists: 0,
     };
     let hardware = Hardware { list_work_ns: 5000.0, transfer_ns: 0.0, ..Hardware::default() };
     let with = |tuning| run("desktop", hardware.clone(), &lists(tuning), &program);
@@ -124,6 +125,7 @@ fn page_faults_saturate_the_lock_until_pagesets_are_as_deep_as_the_load() {
 fn build_time_follows_from_its_pages() {
     let program = Build {
         jobs: 4,
+        core_gain: None,
         job_mib: 4.0,
         compute_ns: 8000.0,
         build_pages: 1e6,
@@ -139,6 +141,54 @@ fn build_time_follows_from_its_pages() {
     // A page takes 8 + 1 + 0.5 + 0.5 us on 4 CPUs; the allocator adds a little time.
     near(&outcome, "build_time", 1e6 * 10.0e-6 / 4.0, 6.0);
     assert!(outcome.get("zone_lock_contention").unwrap() < 1.0);
+}
+
+#[test]
+fn a_waiting_job_leaves_its_core_to_the_other_hyperthread() {
+    let build_time = |core_gain| {
+        let program = Build {
+            jobs: 2,
+            core_gain,
+            job_mib: 4.0,
+            compute_ns: 50_000.0,
+            build_pages: 1e6,
+            seconds: 4.0,
+            warm_up: 1.0,
+            fault_ns: 1.0,
+            unmap_ns: 0.0,
+            lru_batch: 15,
+            lru_ns: 0.0,
+        };
+        let hardware = Hardware { list_work_ns: 20_000.0, cpu_gb_s: 1000.0, ..Hardware::default() };
+        let outcome = run("desktop", hardware, &lists(PagesetTuning::Fixed), &program);
+        (outcome.get("build_time").unwrap(), outcome.get("zone_lock_contention").unwrap() / 100.0)
+    };
+    let (alone, waited) = build_time(None);
+    assert!(waited > 0.02, "{waited}");
+    assert_eq!(build_time(Some(2.0)).0, alone);
+    // Half of the core's throughput is one hyperthread's; while the other waits, it has all of it.
+    let (shared, waited) = build_time(Some(1.0));
+    let expected = alone * (1.0 - waited);
+    assert!((shared / expected - 1.0).abs() < 0.03, "{shared} {expected} {alone}");
+}
+
+#[test]
+fn processes_with_lists_of_their_own_do_not_wait_for_them() {
+    let waits = |own_lists| {
+        let program = PageFaults {
+            processes: 8,
+            mib_each: 4.0,
+            seconds: 0.2,
+            warm_up: 0.1,
+            fault_ns: 500.0,
+            unmap_ns: 0.0,
+            lru_batch: 15,
+            lru_ns: 500.0,
+            own_lists,
+        };
+        run("desktop", Hardware::default(), &Config::default(), &program).get("lruvec_lock").unwrap()
+    };
+    assert!(waits(0) > 30.0 && waits(1) == 0.0, "{} {}", waits(0), waits(1));
 }
 
 #[test]

@@ -27,12 +27,12 @@ const EXAMPLES: [(&str, &str, &str); 11] = [
     (
         "page-faults",
         "processes = 16\nmib_each = 16.0\nseconds = 0.06\nwarm_up = 0.02\nfault_ns = 500.0\nunmap_ns = 150.0\n\
-         lru_batch = 15\nlru_ns = 20.0",
+         lru_batch = 15\nlru_ns = 20.0\nown_lists = 0",
         "processes = [1, 16, 64]",
     ),
     (
         "build",
-        "jobs = 64\njob_mib = 8.0\ncompute_ns = 5000.0\nbuild_pages = 1e8\nseconds = 0.2\nwarm_up = 0.1\nfault_ns = 500.0\n\
+        "jobs = 64\ncore_gain = 1.3\njob_mib = 8.0\ncompute_ns = 5000.0\nbuild_pages = 1e8\nseconds = 0.2\nwarm_up = 0.1\nfault_ns = 500.0\n\
          unmap_ns = 150.0\nlru_batch = 15\nlru_ns = 20.0",
         "jobs = [1, 64]",
     ),

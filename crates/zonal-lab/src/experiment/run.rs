@@ -182,7 +182,15 @@ pub fn run(
     });
     match state.failure {
         Some(failure) => Err(failure),
-        None => Ok(collect(plan, options.seed, state.outcomes, &jobs.changes)),
+        None => {
+            let mut outcomes = state.outcomes;
+            for &(_, of) in &jobs.same {
+                outcomes.push(outcomes[of].clone());
+            }
+            let same = jobs.same.iter().map(|&(change, _)| change);
+            let changes: Vec<Change> = jobs.changes.iter().copied().chain(same).collect();
+            Ok(collect(plan, options.seed, outcomes, &changes))
+        }
     }
 }
 
@@ -193,13 +201,21 @@ struct Jobs {
     seeds: Vec<u64>,
     /// Changes, by index of the run after the plan's.
     changes: Vec<Change>,
+    /// Changes that make no difference, each with the plan's run whose outcome they have.
+    same: Vec<(Change, usize)>,
 }
 
 impl Jobs {
     fn of(plan: &Plan, seed: u64) -> Self {
-        let mut jobs = Self { runs: plan.runs.clone(), seeds: Vec::new(), changes: Vec::new() };
+        let mut jobs =
+            Self { runs: plan.runs.clone(), seeds: Vec::new(), changes: Vec::new(), same: Vec::new() };
         jobs.seeds = plan.runs.iter().map(|run| run.seed(seed)).collect();
-        for Extra { change, run, more_seed } in plan.extras() {
+        for extra in plan.extras() {
+            if !extra.differs_from(&plan.runs[extra.change.of]) {
+                jobs.same.push((extra.change, extra.change.of));
+                continue;
+            }
+            let Extra { change, run, more_seed } = extra;
             jobs.seeds.push(run.seed(seed.wrapping_add(more_seed)));
             jobs.runs.push(run);
             jobs.changes.push(change);

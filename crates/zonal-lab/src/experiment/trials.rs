@@ -8,11 +8,12 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
+use zonal::rules::pageset_tuning::PagesetTuning;
 
 use super::effective::costs;
 use super::plan::{Plan, Run};
 use super::results::{baseline, compared};
-use crate::sim::{Arbitration, Hardware};
+use crate::sim::{Arbitration, Drains, Hardware};
 use crate::workload::Workload;
 
 /// Number of seeds in a spread.
@@ -52,6 +53,24 @@ pub(super) struct Extra {
     pub(super) run: Run,
     /// Number that is added to the experiment's seed.
     pub(super) more_seed: u64,
+}
+
+impl Extra {
+    /// Whether the run must be simulated because its result is not that of the plan's run that it changes.
+    pub(super) fn differs_from(&self, run: &Run) -> bool {
+        self.more_seed != 0
+            || self.run.workload != run.workload
+            || effective_hardware(&self.run) != effective_hardware(run)
+    }
+}
+
+/// Returns a run's costs, with the default of a rule that its allocator does not use.
+fn effective_hardware(run: &Run) -> Hardware {
+    let mut hardware = run.hardware.clone();
+    if run.config.tuning != PagesetTuning::DepthPublished {
+        hardware.drains = Drains::Batches;
+    }
+    hardware
 }
 
 impl Plan {

@@ -63,7 +63,8 @@ impl Bandwidth {
             return start;
         }
         let length = self.slice.ps();
-        let mut slice = (start.ps() / length).max(self.first);
+        let own = start.ps() / length;
+        let mut slice = own.max(self.first);
         let mut left = bytes;
         loop {
             let used = self.used_in(slice);
@@ -79,7 +80,7 @@ impl Bandwidth {
                     Time::from_ps(u64::try_from(ps).unwrap_or(u64::MAX))
                 };
                 let at_best = start + time_of(bytes);
-                let full = used == SLICE_BYTES || slice > start.ps() / length;
+                let full = used == SLICE_BYTES || slice > own;
                 let crowded = self.slice.times(slice) + time_of(used);
                 return if full { crowded.max(at_best) } else { at_best };
             }
@@ -103,8 +104,9 @@ impl Bandwidth {
 
     /// Removes slices that end before `now`, because no later request can reach them.
     fn forget_before(&mut self, now: Time) {
-        if self.slice != Time::ZERO {
-            self.first = self.first.max(now.ps() / self.slice.ps());
+        // The multiplication shows without a division that most times are within the first slice.
+        if self.slice != Time::ZERO && now >= self.slice.times(self.first + 1) {
+            self.first = now.ps() / self.slice.ps();
             while self.used.front().is_some_and(|&(earliest, _)| earliest < self.first) {
                 self.used.pop_front();
             }

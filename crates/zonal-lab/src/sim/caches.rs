@@ -14,14 +14,19 @@ pub(super) const VERSION_BITS: u32 = 24;
 
 /// The caches of all CPUs. Invariant: a set has at most one entry for each line.
 pub(super) struct Caches {
-    /// Line + 1 and version, indexed by CPU, set and way; 0 = unused.
-    tags: Box<[Cell<u64>]>,
-    /// Lines of a cache.
-    lines: usize,
-    ways: usize,
-    /// Right shift that turns a line's hash into a place in the cache.
+    /// Line + 1 and version of the line used last, indexed by CPU and set; 0 = unused. Most accesses need only these, which
+    /// are apart from the others so that the host's caches hold them.
+    first_ways: Box<[Cell<u64>]>,
+    /// The same for the other ways, indexed by CPU, set and way.
+    other_ways: Box<[Cell<u64>]>,
+    /// Sets of a cache.
+    sets: usize,
+    /// Number of other ways.
+    others: usize,
+    /// Right shift that turns half of a line's hash into a set. The whole hash would have to be shifted by all of its bits
+    /// if there is one set.
     hash_shift: u32,
-    /// Index in `tags` of the running CPU's first set.
+    /// Index in `first_ways` of the running CPU's first set.
     first: Cell<usize>,
     /// Recent hits of the running CPU: a line's number, shifted by one bit, and whether the CPU may also write; or
     /// [`NOT_RECENT`]. A line can only be at the place that its lowest bits select.
@@ -40,11 +45,14 @@ impl Caches {
     /// Creates empty caches. Both `lines`, at least 2, and `ways` are powers of two. A cache with fewer lines than ways has
     /// one set.
     pub(super) fn new(cpus: usize, lines: usize, ways: usize) -> Self {
+        let ways = ways.min(lines);
+        let (sets, others) = (lines / ways, ways - 1);
         Self {
-            tags: zeroed_slice_box(cpus * lines),
-            lines,
-            ways: ways.min(lines),
-            hash_shift: u64::BITS - lines.ilog2(),
+            first_ways: zeroed_slice_box(cpus * sets),
+            other_ways: zeroed_slice_box(cpus * sets * others),
+            sets,
+            others,
+            hash_shift: u64::BITS - 1 - sets.ilog2(),
             first: Cell::new(0),
             recent: [const { Cell::new(NOT_RECENT) }; RECENT],
         }
@@ -52,7 +60,7 @@ impl Caches {
 
     /// Makes `cpu` the running CPU.
     pub(super) fn use_cpu(&self, cpu: usize) {
-        self.first.set(cpu * self.lines);
+        self.first.set(cpu * self.sets);
         self.forget_recent();
     }
 
@@ -79,45 +87,51 @@ impl Caches {
     pub(super) fn has(&self, line: usize, version: u64) -> bool {
         let set = self.first.get() + self.set_of(line);
         let tag = tag_of(line, version);
-        self.tags[set].get() == tag || self.has_in_other_ways(set, tag)
+        self.first_ways[set].get() == tag || self.has_in_other_ways(set, tag)
     }
 
     #[inline(never)]
     fn has_in_other_ways(&self, set: usize, tag: u64) -> bool {
-        let ways = &self.tags[set..set + self.ways];
-        let found = ways.iter().position(|way| way.get() == tag);
-        if let Some(way) = found {
-            self.use_way(ways, way, tag);
+        let found = self.others_of(set).iter().position(|way| way.get() == tag);
+        if let Some(at) = found {
+            self.use_tag(set, at + 1, tag);
         }
         found.is_some()
     }
 
     /// Puts a line's version into the cache of `cpu`, in place of its other versions.
     pub(super) fn fill(&self, cpu: usize, line: usize, version: u64) {
-        let set = cpu * self.lines + self.set_of(line);
-        let ways = &self.tags[set..set + self.ways];
-        let stale = ways.iter().position(|way| way.get() >> VERSION_BITS == line as u64 + 1);
-        self.use_way(ways, stale.unwrap_or(self.ways - 1), tag_of(line, version));
+        let set = cpu * self.sets + self.set_of(line);
+        let is_stale = |way: &Cell<u64>| way.get() >> VERSION_BITS == line as u64 + 1;
+        let way = match self.others_of(set).iter().position(is_stale) {
+            _ if is_stale(&self.first_ways[set]) => 0,
+            Some(at) => at + 1,
+            None => self.others,
+        };
+        self.use_tag(set, way, tag_of(line, version));
         self.recent[line % RECENT].set(NOT_RECENT);
     }
 
-    /// Puts `tag` into a way and makes it the one used last.
+    /// Makes `tag` the one used last in a set, in place of the one in `way`.
     #[inline]
-    fn use_way(&self, ways: &[Cell<u64>], way: usize, tag: u64) {
-        let used_last = line_of(ways[0].get());
-        self.recent[used_last % RECENT].set(NOT_RECENT);
-        let mut moved = tag;
-        for way in &ways[..=way] {
+    fn use_tag(&self, set: usize, way: usize, tag: u64) {
+        let mut moved = self.first_ways[set].replace(tag);
+        self.recent[line_of(moved) % RECENT].set(NOT_RECENT);
+        for way in &self.others_of(set)[..way] {
             moved = way.replace(moved);
         }
     }
 
-    /// Returns where the ways for a line begin in a cache. The line is hashed because the nodes' metadata is at equal
-    /// distances in memory, and its lines would otherwise share a few sets.
+    fn others_of(&self, set: usize) -> &[Cell<u64>] {
+        &self.other_ways[set * self.others..][..self.others]
+    }
+
+    /// Returns the set for a line. The line is hashed because the nodes' metadata is at equal distances in memory, and its
+    /// lines would otherwise share a few sets.
     #[inline(always)]
     fn set_of(&self, line: usize) -> usize {
         let hash = (line as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        (hash >> self.hash_shift) as usize & !(self.ways - 1)
+        (hash >> 1 >> self.hash_shift) as usize
     }
 }
 

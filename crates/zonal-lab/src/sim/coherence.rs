@@ -38,8 +38,10 @@ pub(super) const SHARED: u64 = 1 << 41;
 /// State of each line, and the CPUs' caches.
 pub(crate) struct Directory {
     base: usize,
-    /// Indexed by line: version, owner and flags, and the time at which the current transfer ends, in picoseconds.
-    lines: Box<[[Cell<u64>; 2]]>,
+    /// Version, owner and flags, indexed by line.
+    lines: Box<[Cell<u64>]>,
+    /// Time at which a line's current transfer ends, in picoseconds. Few accesses need it, so it is not beside `lines`.
+    busy: Box<[Cell<u64>]>,
     pub(super) caches: Caches,
     pub(super) mine: Cell<u64>,
     pub(super) hit: Time,
@@ -85,6 +87,7 @@ impl Directory {
         Self {
             base: watched.base,
             lines: zeroed_slice_box(first_own + watched.own_lines),
+            busy: zeroed_slice_box(first_own + watched.own_lines),
             caches: Caches::new(cpus, hardware.cache_lines, hardware.cache_ways),
             mine: Cell::new(0),
             hit: Time::from_ns(hardware.hit_ns),
@@ -150,7 +153,7 @@ impl Directory {
 
     /// Updates a line's state for an access by `cpu`.
     pub(super) fn settle(&self, line: usize, access: Access, cpu: usize) {
-        let entry = self.lines[line][0].get();
+        let entry = self.lines[line].get();
         let own = (cpu as u64 + 1) << OWNER_SHIFT | ALONE;
         let next = match access {
             // The first reader has the only copy. A second reader shares the line with the first reader.
@@ -163,22 +166,22 @@ impl Directory {
             }
         };
         self.caches.fill(cpu, line, next & VERSION);
-        self.lines[line][0].set(next);
+        self.lines[line].set(next);
     }
 
     /// Returns the version, owner and flags of a line; `None` if the directory does not cover it.
     #[inline(always)]
     pub(super) fn entry(&self, line: usize) -> Option<u64> {
-        self.lines.get(line).map(|[entry, _]| entry.get())
+        self.lines.get(line).map(Cell::get)
     }
 
     /// Returns when a line's current transfer ends.
     pub(super) fn busy(&self, line: usize) -> Time {
-        Time::from_ps(self.lines[line][1].get())
+        Time::from_ps(self.busy[line].get())
     }
 
     /// Sets when a line's current transfer ends.
     pub(super) fn set_busy(&self, line: usize, until: Time) {
-        self.lines[line][1].set(until.ps());
+        self.busy[line].set(until.ps());
     }
 }

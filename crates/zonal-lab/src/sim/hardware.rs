@@ -91,6 +91,8 @@ pub struct Hardware {
     /// Minimum time that a zone's lock is held for each frame moved under the lock. This is the cost of an allocator
     /// that links free frames' page structures in lists.
     pub list_work_ns: f64,
+    /// Time added to the minimum of `list_work_ns` each time the lock is acquired: the first accesses to the lists.
+    pub lock_work_ns: f64,
     /// How long the lock is held: for a `batch`, or for a whole `operation` as in Linux.
     pub lock_hold: LockHold,
     /// How many frames pagesets drain under `depth-published`: `batches`, or `doubling` as in Linux 5.14 to 6.6.
@@ -148,6 +150,7 @@ impl Generation {
             ports: 1,
             lock: LockKind::Queued,
             list_work_ns: 0.0,
+            lock_work_ns: 0.0,
             lock_hold: LockHold::Batch,
             drains: Drains::Batches,
             cpu_gb_s: 12.0,
@@ -213,6 +216,7 @@ written! {
     ports: u32,
     lock: LockKind,
     list_work_ns: f64,
+    lock_work_ns: f64,
     lock_hold: LockHold,
     drains: Drains,
     cpu_gb_s: f64,
@@ -250,7 +254,7 @@ impl Hardware {
     /// # Errors
     /// Returns the first field that is outside its bounds.
     pub fn check(&self) -> Result<(), String> {
-        let figures: [(&str, f64, Bounds); 15] = [
+        let figures: [(&str, f64, Bounds); 16] = [
             ("hit_ns", self.hit_ns, WORK_NS),
             ("memory_ns", self.memory_ns, WORK_NS),
             ("transfer_ns", self.transfer_ns, WORK_NS),
@@ -259,6 +263,7 @@ impl Hardware {
             ("refusal_limit", self.refusal_limit, 0.0..=1e9),
             ("retry_power", self.retry_power, FACTOR),
             ("list_work_ns", self.list_work_ns, WORK_NS),
+            ("lock_work_ns", self.lock_work_ns, WORK_NS),
             ("disk_request_ms", self.disk_request_ms, PAUSE_MS),
             ("interrupt_ns", self.interrupt_ns, WORK_NS),
             ("disk_mb_s", self.disk_mb_s, MB_S),

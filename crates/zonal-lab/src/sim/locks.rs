@@ -121,10 +121,11 @@ impl RawLock for SimLock {
         world::with(|world| {
             if world.is_charging() {
                 let address = self.0.as_ptr().addr();
-                if !world.resume_kept(&self.0) {
+                let resumed = world.resume_kept(&self.0);
+                if !resumed {
                     world.lock_cell(&self.0, world.line_at(address));
                 }
-                world.begin_list_work(address);
+                world.begin_list_work(address, resumed);
             }
         });
     }
@@ -132,11 +133,11 @@ impl RawLock for SimLock {
     fn try_lock(&self) -> bool {
         let taken = world::with(|world| {
             let address = self.0.as_ptr().addr();
-            let taken = !world.is_charging()
-                || world.resume_kept(&self.0)
-                || world.try_lock_cell(&self.0, world.line_at(address));
+            let resumed = world.is_charging() && world.resume_kept(&self.0);
+            let taken =
+                !world.is_charging() || resumed || world.try_lock_cell(&self.0, world.line_at(address));
             if taken {
-                world.begin_list_work(address);
+                world.begin_list_work(address, resumed);
             }
             taken
         });

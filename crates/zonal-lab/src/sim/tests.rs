@@ -287,28 +287,32 @@ fn a_lock_is_held_as_long_as_lists_would_take_for_the_frames_that_move() {
     use zonal::rules::pageset_tuning::PagesetTuning;
     use zonal::units::PageCount;
 
-    let time_of = |list_work_ns: f64, frames: usize| {
+    let measure = |list_work_ns: f64, lock_work_ns: f64, frames: usize| {
         let config = Config {
             tuning: PagesetTuning::Fixed,
             free_area_min: PageCount::new(1 << 24),
             ..Config::default()
         };
-        let machine = machine(Hardware { list_work_ns, ..Hardware::default() });
+        let machine = machine(Hardware { list_work_ns, lock_work_ns, ..Hardware::default() });
         let ended = machine.simulate(&config, 1, |sim| {
             let mut threads = Threads::new();
             let work = || (0..frames).for_each(|_| _ = sim.allocator.alloc(&Request::page()));
             threads.add(0, Role::Foreground, Time::ZERO, work).unwrap();
             let ended = sim.world.run(threads, &AtomicBool::new(false)).unwrap();
             let moved = frames as u64 + sim.allocator.accounting().in_pagesets.get();
-            (last(&ended), moved as f64)
+            (last(&ended), moved as f64, sim.allocator.events().refills as f64)
         });
         ended.unwrap()
     };
+    let time_of = |list_work_ns, frames| measure(list_work_ns, 0.0, frames);
     for frames in [1, 1000, 100_000] {
-        let ((short, moved), (long, _)) = (time_of(60.0, frames), time_of(120.0, frames));
+        let ((short, moved, _), (long, ..)) = (time_of(60.0, frames), time_of(120.0, frames));
         near(long - short, 60.0 * moved, 0.1);
         // Accesses that already take longer than the list work are not changed by it.
         assert_eq!(time_of(0.0, frames), time_of(0.001, frames));
+        // Each refill takes the lock once.
+        let ((short, _, refills), (long, ..)) = (measure(60.0, 0.0, frames), measure(60.0, 500.0, frames));
+        near(long - short, 500.0 * refills, 0.1);
     }
 }
 

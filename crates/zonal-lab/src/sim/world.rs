@@ -34,6 +34,8 @@ pub struct Account {
     pub user: Time,
     /// Sleeping.
     pub idle: Time,
+    /// Frames moved under a lock of the allocator.
+    pub moved: u64,
     /// State of the thread's [`ListWork`] while the thread is suspended.
     list_work: ListWork,
 }
@@ -47,6 +49,8 @@ struct ListWork {
     moved: u64,
     /// Time at which the lock was acquired.
     since: Time,
+    /// Whether the thread already held the lock.
+    resumed: bool,
     /// Lock that the allocator has released, but that is held until the operation ends (`sim/locks.rs`).
     kept: Option<KeptLock>,
 }
@@ -411,10 +415,11 @@ impl World {
         }
     }
 
-    /// Records that the running thread has acquired the allocator's lock at address `lock`.
-    pub(super) fn begin_list_work(&self, lock: usize) {
+    /// Records that the running thread has acquired the allocator's lock at address `lock`, or resumed holding it.
+    pub(super) fn begin_list_work(&self, lock: usize, resumed: bool) {
         let kept = self.kept_lock();
-        self.list_work.set(ListWork { count_at: lock + COUNT_OFFSET, moved: 0, since: self.now(), kept });
+        let count_at = lock + COUNT_OFFSET;
+        self.list_work.set(ListWork { count_at, moved: 0, since: self.now(), resumed, kept });
     }
 
     /// Spends the additional time that linked lists would have required to move the counted frames.
@@ -422,7 +427,10 @@ impl World {
         let work = self.list_work.take();
         self.set_kept_lock(work.kept);
         let held = self.now().saturating_sub(work.since);
-        self.spend(Time::from_ns(work.moved as f64 * self.hardware.list_work_ns).saturating_sub(held));
+        self.account(|account| account.moved += work.moved);
+        let first = if work.resumed { 0.0 } else { self.hardware.lock_work_ns };
+        let least = Time::from_ns(first + work.moved as f64 * self.hardware.list_work_ns);
+        self.spend(least.saturating_sub(held));
     }
 
     /// Returns the lock that the running thread keeps.

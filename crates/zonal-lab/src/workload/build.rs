@@ -24,12 +24,18 @@ use crate::outcome::Outcome;
 use crate::sim::{Role, RunError, SimulatedMachine, Threads, Time};
 use crate::system::System;
 
+/// Value of `core_gain` at which jobs do not slow each other down.
+const OWN_CORE: f64 = 2.0;
+
 /// A parallel build.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Build {
     /// Number of concurrent jobs. Each job has its own CPU; CPUs are used from the lowest ID.
     pub jobs: usize,
+    /// Throughput of a core with two busy hyperthreads relative to one busy hyperthread, 1 to 2. While a job waits for a
+    /// lock, the job on the core's other hyperthread computes faster. Each job has a core of its own if omitted.
+    pub core_gain: Option<f64>,
     /// Mean memory of a job, in MiB. Sizes are uniformly distributed from 0.5 to 1.5 times this value.
     pub job_mib: f64,
     /// Computation for each page that a job touches, in nanoseconds.
@@ -56,6 +62,8 @@ struct SharedState<'h, 's, 'm> {
     lists: LruLists,
     span: Range<Time>,
     pages: Cell<u64>,
+    /// How long each job has waited for locks.
+    waited: Vec<Cell<Time>>,
     taking: LockTime,
     giving: LockTime,
     listing: LockTime,
@@ -64,6 +72,7 @@ struct SharedState<'h, 's, 'm> {
 impl Program for Build {
     fn check(&self, machine: &SimulatedMachine) -> Result<(), Unfit> {
         check_pinned("jobs", self.jobs, machine)?;
+        check_figure("core_gain", self.core_gain.unwrap_or(OWN_CORE), 1.0..=2.0)?;
         check_figure("job_mib", self.job_mib, 0.01..=memory_mib(machine))?;
         check_figure("compute_ns", self.compute_ns, WORK_NS)?;
         check_figure("build_pages", self.build_pages, 0.0..=1e15)?;
@@ -90,6 +99,7 @@ impl Program for Build {
             system,
             lists: LruLists::new(sim, self.lru_batch, Time::from_ns(self.lru_ns)),
             pages: Cell::new(0),
+            waited: vec![Cell::default(); self.jobs],
             taking: LockTime::within(&span),
             giving: LockTime::within(&span),
             listing: LockTime::within(&span),
@@ -101,8 +111,9 @@ impl Program for Build {
             let shared = &shared;
             let mut random = fastrand::Rng::with_seed(world.seed() ^ (at as u64 + 1) << 32);
             threads.add(cpu, Role::Foreground, Time::ZERO, move || {
+                let mut core = Core::new(self.core_gain.unwrap_or(OWN_CORE), at, self.jobs);
                 while world.now() < shared.span.end {
-                    self.job(shared, &mut random);
+                    self.job(shared, &mut core, &mut random);
                 }
             })?;
         }
@@ -113,8 +124,43 @@ impl Program for Build {
         outcome.metric("zone_lock_contention", "% of cycles", taking + giving);
         outcome.metric("rmqueue", "% of cycles", taking);
         outcome.metric("free_unref_page_list", "% of cycles", giving);
+        let refilled = 100.0 * shared.taking.moved() as f64 / shared.pages.get().max(1) as f64;
+        outcome.metric("zone_pages", "% of pages", refilled);
         outcome.metric("lruvec_lock", "% of cycles", shared.listing.percent(mine.len()));
         Ok(outcome)
+    }
+}
+
+/// A hyperthread, and the time that it has gained because its core's other hyperthread waited.
+struct Core {
+    job: usize,
+    /// Index of the job on the other hyperthread.
+    other: usize,
+    /// Time gained for each unit of time that the other hyperthread waits.
+    gain: f64,
+    /// The other hyperthread's waiting time that has been used.
+    used: Time,
+    /// Time gained, but not yet used.
+    gained: Time,
+}
+
+impl Core {
+    fn new(core_gain: f64, job: usize, jobs: usize) -> Self {
+        // A hyperthread alone computes at rate 1, and one of two at rate `core_gain / 2`.
+        let gain = if (job ^ 1) < jobs { 2.0 / core_gain - 1.0 } else { 0.0 };
+        Self { job, other: (job ^ 1).min(jobs - 1), gain, used: Time::ZERO, gained: Time::ZERO }
+    }
+
+    /// Returns how long a computation takes that would take `compute` if the other hyperthread did not wait.
+    fn left_of(&mut self, compute: Time, shared: &SharedState<'_, '_, '_>) -> Time {
+        let world = shared.system.sim.world;
+        shared.waited[self.job].set(world.account_of(world.thread()).lock_wait);
+        let waited = shared.waited[self.other].get();
+        self.gained += waited.saturating_sub(self.used).scaled(self.gain);
+        self.used = waited;
+        let saved = self.gained.min(compute);
+        self.gained = self.gained.saturating_sub(saved);
+        compute.saturating_sub(saved)
     }
 }
 
@@ -124,7 +170,7 @@ impl Build {
         self.job_mib * f64::from(1 << 20) / f64::from(machine.model.page_bytes)
     }
 
-    fn job(&self, shared: &SharedState<'_, '_, '_>, random: &mut fastrand::Rng) {
+    fn job(&self, shared: &SharedState<'_, '_, '_>, core: &mut Core, random: &mut fastrand::Rng) {
         let (system, sim) = (shared.system, shared.system.sim);
         let world = sim.world;
         let page_bytes = f64::from(sim.machine.model.page_bytes);
@@ -135,7 +181,7 @@ impl Build {
             if world.now() >= shared.span.end {
                 break;
             }
-            world.spend_user(compute);
+            world.spend_user(core.left_of(compute, shared));
             world.spend(fault);
             let Ok(block) = shared.taking.of(system, || system.alloc(&Request::page())) else {
                 system.fault("the machine has too little memory for the jobs".to_owned())

@@ -127,6 +127,10 @@ mod tests {
         assert_eq!((&*first.name, &*first.value, first.required), ("threads", "whole number", true));
         assert!(first.about.starts_with("Number of threads."), "{first:?}");
         let optional = |kind: &Keys| kind.keys.iter().filter(|key| !key.required).count();
-        assert_eq!(self::kinds().iter().map(optional).sum::<usize>(), 2, "policy and seconds");
+        assert_eq!(
+            self::kinds().iter().map(optional).sum::<usize>(),
+            4,
+            "policy, own_lists, core_gain, seconds"
+        );
     }
 }

@@ -7,15 +7,16 @@ use std::ops::Range;
 use crate::sim::{Time, World};
 use crate::system::System;
 
-/// The total time that threads waited for locks within a span.
+/// The total time that threads waited for locks within a span, and the frames that they moved under a zone's lock.
 pub(super) struct LockTime {
     span: Range<Time>,
     sum: Cell<Time>,
+    moved: Cell<u64>,
 }
 
 impl LockTime {
     pub(super) fn within(span: &Range<Time>) -> Self {
-        Self { span: span.clone(), sum: Cell::default() }
+        Self { span: span.clone(), sum: Cell::default(), moved: Cell::new(0) }
     }
 
     /// Runs `work` and adds the time for which it waits for locks.
@@ -24,11 +25,18 @@ impl LockTime {
         if !self.span.contains(&world.now()) {
             return work();
         }
-        let waited = |world: &World| world.account_of(world.thread()).lock_wait;
-        let before = waited(world);
+        let account = |world: &World| world.account_of(world.thread());
+        let before = account(world);
         let result = work();
-        self.sum.set(self.sum.get() + (waited(world) - before));
+        let after = account(world);
+        self.sum.set(self.sum.get() + (after.lock_wait - before.lock_wait));
+        self.moved.set(self.moved.get() + (after.moved - before.moved));
         result
+    }
+
+    /// Returns how many frames the measured work moved under a zone's lock.
+    pub(super) fn moved(&self) -> u64 {
+        self.moved.get()
     }
 
     /// Returns the total waiting time, in percent of the time that `threads` threads have in the span.

@@ -110,7 +110,7 @@ impl Workload {
             "written_mib_s" => "MiB/s",
             "slowest_store_ms" => "ms",
             "alloc" | "churn_alloc" => "ns/page",
-            "nearer" | "churn_local" => "% of pages",
+            "nearer" | "churn_local" | "zone_pages" => "% of pages",
             "direct_pages_scanned"
             | "direct_pages_reclaimed"
             | "kswapd_pages_scanned"

@@ -45,6 +45,9 @@ pub struct PageFaults {
     pub lru_batch: u32,
     /// Work under the LRU lock for each page, in nanoseconds.
     pub lru_ns: f64,
+    /// Whether each process has LRU lists of its own, because it is in a memory cgroup of its own: 1 = yes, 0 = no (the default).
+    #[serde(default)]
+    pub own_lists: u8,
 }
 
 impl Program for PageFaults {
@@ -55,7 +58,8 @@ impl Program for PageFaults {
         check_figure("fault_ns", self.fault_ns, STEP_NS)?;
         check_figure("unmap_ns", self.unmap_ns, WORK_NS)?;
         check_figure("lru_batch", f64::from(self.lru_batch), COUNT)?;
-        check_figure("lru_ns", self.lru_ns, WORK_NS)
+        check_figure("lru_ns", self.lru_ns, WORK_NS)?;
+        check_figure("own_lists", f64::from(self.own_lists), 0.0..=1.0)
     }
 
     fn operations(&self, machine: &SimulatedMachine) -> f64 {
@@ -70,9 +74,12 @@ impl Program for PageFaults {
     fn run(&self, system: &System<'_, '_>, stop: &AtomicBool) -> Result<Outcome, RunError> {
         let (sim, world) = (system.sim, system.sim.world);
         let span = Time::from_seconds(self.warm_up)..Time::from_seconds(self.seconds);
+        let groups = if self.own_lists == 1 { self.processes } else { 1 };
         let kernel = Kernel {
             system,
-            lists: LruLists::new(sim, self.lru_batch, Time::from_ns(self.lru_ns)),
+            lists: (0..groups)
+                .map(|_| LruLists::new(sim, self.lru_batch, Time::from_ns(self.lru_ns)))
+                .collect(),
             pages: Cell::new(0),
             zone_lock: LockTime::within(&span),
             lists_lock: LockTime::within(&span),
@@ -83,10 +90,12 @@ impl Program for PageFaults {
         // Processes start at different times. Otherwise all processes would allocate at the same time and free at the
         // same time.
         let mut random = fastrand::Rng::with_seed(world.seed());
-        for &cpu in &mine {
+        for (at, &cpu) in mine.iter().enumerate() {
             let kernel = &kernel;
             let start = Time::from_seconds(self.warm_up * random.f64() / 2.0);
-            threads.add(cpu, Role::Foreground, start, move || self.process(kernel))?;
+            threads.add(cpu, Role::Foreground, start, move || {
+                self.process(kernel, &kernel.lists[at % groups]);
+            })?;
         }
         let mut outcome = run_watching_pagesets(system, threads, mine[0], span.end, stop)?;
         let bytes = kernel.pages.get() as f64 * f64::from(sim.machine.model.page_bytes);
@@ -100,7 +109,8 @@ impl Program for PageFaults {
 /// State shared by all processes.
 struct Kernel<'h, 's, 'm> {
     system: &'h System<'s, 'm>,
-    lists: LruLists,
+    /// Lists of each memory cgroup.
+    lists: Vec<LruLists>,
     span: Range<Time>,
     pages: Cell<u64>,
     zone_lock: LockTime,
@@ -114,7 +124,7 @@ impl PageFaults {
         (bytes / u64::from(machine.model.page_bytes)).max(1) as usize
     }
 
-    fn process(&self, kernel: &Kernel<'_, '_, '_>) {
+    fn process(&self, kernel: &Kernel<'_, '_, '_>, lists: &LruLists) {
         let (system, sim) = (kernel.system, kernel.system.sim);
         let world = sim.world;
         let page_bytes = u64::from(sim.machine.model.page_bytes);
@@ -128,7 +138,7 @@ impl PageFaults {
                 };
                 let node = system.place_of(block.node);
                 world.stream(node, page_bytes);
-                kernel.lists_lock.of(system, || kernel.lists.add(sim, node));
+                kernel.lists_lock.of(system, || lists.add(sim, node));
                 kernel.pages.set(kernel.pages.get() + u64::from(kernel.span.contains(&world.now())));
                 blocks.push(block);
                 system.checkpoint();
@@ -136,7 +146,7 @@ impl PageFaults {
             for batch in blocks.chunks(UNMAP_BATCH) {
                 world.spend(Time::from_ns(self.unmap_ns * batch.len() as f64));
                 let node = system.place_of(batch[0].node);
-                kernel.lists_lock.of(system, || kernel.lists.change(sim, node, batch.len() as u32));
+                kernel.lists_lock.of(system, || lists.change(sim, node, batch.len() as u32));
                 kernel.zone_lock.of(system, || batch.iter().for_each(|block| system.free(block)));
                 system.checkpoint();
             }
