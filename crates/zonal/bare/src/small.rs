@@ -44,6 +44,7 @@ impl Quiesce for Interrupts {
 }
 
 impl Platform for Kernel {
+    const OWNS_BLOCKS: bool = false;
     type U8 = AtomicU8;
     type U32 = AtomicU32;
     type U64 = AtomicU64;

@@ -15,7 +15,7 @@ use crate::rules::pageset_tuning::depth::Depths;
 use crate::rules::pageset_tuning::{TuningRule, words};
 use crate::units::{Order, PageCount};
 use crate::zone::counters::ZoneItem;
-use crate::zone::merges::Merged;
+use crate::zone::owned_blocks::Merged;
 use crate::zone::{CpuInfo, Shortness, Zone};
 
 /// How often a drain tries to lock a pageset before it skips the pageset.

@@ -179,11 +179,10 @@ fn refill_frames<P: Platform>(
         None => first = Some((word, frames)),
         Some(_) => others.get_or_insert_with(WordBatch::new).push(word, frames),
     };
-    // Split blocks are used up first, so that they become whole again.
-    let mut came = if zone.has_split(cpu, Order::PAGE) {
-        0
-    } else {
+    let mut came = if zone.refills_from_owned(cpu, Order::PAGE) {
         zone.take_owned_pages(cpu, range.clone(), || may_grow, &mut push)
+    } else {
+        0
     };
     if came == 0 {
         let preferred = zone.preferred_area(Some(cpu));
@@ -209,7 +208,7 @@ fn refill_blocks<P: Platform>(
             session.push(stack, order, frame);
         }
     };
-    if !zone.has_split(cpu, order) {
+    if zone.refills_from_owned(cpu, order) {
         let came = zone.take_owned(cpu, order, want, || may_grow, &mut keep);
         if came > 0 {
             return came;

@@ -144,12 +144,16 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Returns the free frames of all CPUs' blocks to the free areas.
     pub(crate) fn disown_all(&self, zone: &Zone<'m, P>) {
-        self.cpus.iter().filter(|cpu| cpu.exists()).for_each(|&cpu| self.disown_all_of(zone, cpu));
+        let cpus = self.cpus.iter().filter(|cpu| P::OWNS_BLOCKS && cpu.exists());
+        cpus.for_each(|&cpu| self.disown_all_of(zone, cpu));
     }
 
     /// Disowns the blocks of a CPU if they were not used for some ticks, if the zone needs their frames, or if CPUs may no longer
     /// own blocks.
     pub(crate) fn tick_owned(&self, zone: &Zone<'m, P>, cpu: CpuInfo) {
+        if !P::OWNS_BLOCKS {
+            return;
+        }
         let is_idle = zone.tick_owned(cpu);
         let is_needed =
             || zone.is_short(Shortness::HugeBlocks) || zone.free_approximate() < zone.watermarks().low;

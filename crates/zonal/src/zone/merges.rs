@@ -7,21 +7,7 @@ use crate::buddy::word_batch::WordBatch;
 use crate::platform::Platform;
 use crate::units::Order;
 use crate::zone::Zone;
-
-/// Frames that came back to a zone.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Merged {
-    /// Frames that are in free areas now.
-    pub(crate) free: u64,
-    /// Frames that were free already.
-    pub(crate) refused: u64,
-}
-
-impl Merged {
-    pub(crate) const fn plus(self, other: Self) -> Self {
-        Self { free: self.free + other.free, refused: self.refused + other.refused }
-    }
-}
+use crate::zone::owned_blocks::Merged;
 
 impl<'m, P: Platform> Zone<'m, P> {
     /// Frees a block to the CPU that owns the frames around it; returns `None` if none does.
@@ -55,7 +41,8 @@ impl<'m, P: Platform> Zone<'m, P> {
     /// Frees words to the owners of their blocks, or else to the free areas.
     pub(crate) fn merge_words(&self, words: &mut [(u32, u64)]) -> Merged {
         let mut merged = Merged::default();
-        let words_of_owners = if self.owned.cpus.is_empty() { &mut [][..] } else { &mut *words };
+        let words_of_owners =
+            if !P::OWNS_BLOCKS || self.owned.cpus.is_empty() { &mut [][..] } else { &mut *words };
         for (first, frames) in words_of_owners {
             if let Some(to_owner) = self.merge_word_into_owned(*first, *frames) {
                 merged = merged.plus(to_owner);
@@ -70,7 +57,7 @@ impl<'m, P: Platform> Zone<'m, P> {
     /// Frees a batch to the owners of its blocks, or else to the free areas.
     pub(crate) fn merge_batch(&self, batch: &mut WordBatch) -> Merged {
         let mut merged = Merged::default();
-        if !self.owned.cpus.is_empty() {
+        if P::OWNS_BLOCKS && !self.owned.cpus.is_empty() {
             batch.retain(|first, frames| match self.merge_word_into_owned(first, frames) {
                 Some(to_owner) => {
                     merged = merged.plus(to_owner);

@@ -17,10 +17,11 @@ pub(crate) mod free_areas;
 #[cfg(test)]
 mod free_areas_tests;
 mod free_ranges;
-pub(crate) mod merges;
+mod merges;
 pub(crate) mod node;
 pub(crate) mod order_classes;
 pub(crate) mod owned_blocks;
+mod owners;
 pub(crate) mod quarantine;
 pub(crate) mod runs;
 pub(crate) mod shared;
