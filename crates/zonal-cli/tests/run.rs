@@ -128,6 +128,7 @@ fn json_document_has_the_documented_keys() {
         "settings.counters",
         "settings.stat_interval",
         "settings.invalid_free",
+        "settings.owned_blocks",
         "fallback_order.0",
         "fallback_order.1",
         "zones",

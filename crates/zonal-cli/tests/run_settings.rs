@@ -49,6 +49,7 @@ fn values_out_of_range_are_refused_with_the_option_and_the_range() {
         ("--counters", ["scaled,fast", "fixed:3,", "scaled,fixed:3"], "to-zero, and-machine and unchanged"),
         ("--node-load", ["more", "Assign", "0"], "accumulate, remaining, assign"),
         ("--invalid-free", ["no", "0", "trusted"], "checked, exact"),
+        ("--owned-blocks", ["no", "1", "true"], "off, on"),
     ] {
         for value in values {
             let output = zonal(&["run", option, value]);
@@ -71,18 +72,20 @@ fn options_set_the_settings_of_the_pool() {
     let defaults = json!({
         "tuning": "depth", "percpu_pagelist_high_fraction": 0, "zonelist_cache": "on", "zone_reclaim_mode": 0,
         "reclaim_distance": 30, "min_unmapped_ratio": 1, "node_load": "accumulate", "counters": "scaled",
-        "stat_interval": 1, "invalid_free": "exact",
+        "stat_interval": 1, "invalid_free": "exact", "owned_blocks": "off",
     });
     assert_eq!(*settings, defaults);
     let options = [
         "--tuning stepwise --high-fraction 9 --zonelist-cache cache-first --node-reclaim 5 --reclaim-distance 77",
         "--min-unmapped 37 --node-load remaining --counters fixed:9,to-zero,unchanged --invalid-free checked",
+        "--owned-blocks on",
     ];
     let options: Vec<&str> = options.iter().flat_map(|line| line.split(' ')).collect();
     let chosen = json!({
         "tuning": "stepwise", "percpu_pagelist_high_fraction": 9, "zonelist_cache": "cache-first",
         "zone_reclaim_mode": 5, "reclaim_distance": 77, "min_unmapped_ratio": 37, "node_load": "remaining",
         "counters": "fixed:9,to-zero,unchanged", "stat_interval": 1, "invalid_free": "checked",
+        "owned_blocks": "on",
     });
     let result = run(&options);
     assert_eq!(result["settings"], chosen);
@@ -222,6 +225,7 @@ fn help_names_each_option_with_its_values() {
         "--counters <RULE>",
         "first-posting",
         "--invalid-free <HOW>",
+        "--owned-blocks <HOW>",
         "--reclaim-distance <D>",
         "--min-unmapped <PERCENT>",
         "--high-fraction <F>",
