@@ -94,7 +94,6 @@ impl Machine<'_> {
             ["Freed", "Popped", "Moving", "Raw", "Split"].map(|it| self.table.index_of("Place", it));
         at("pc", 1) == 0
             && at("areaheld", 0) == 0
-            && (0..self.size.cpus.len()).all(|set| at("ownheld", set) == 0)
             && (0..self.size.frames).all(|frame| !in_hand.contains(&i64::from(at("place", frame))))
     }
 
