@@ -35,7 +35,7 @@ pub struct VerifyError {
 pub enum Fault {
     /// The buddy's bitmaps, counts or indexes contradict each other.
     Buddy,
-    /// The blocks that CPUs own, their marks or their counts contradict each other.
+    /// The blocks that CPUs own, their owners or their counts contradict each other.
     OwnedBlocks,
     /// A frame is both free and in use, or is in use twice.
     FrameTwice(Pfn),

@@ -253,7 +253,7 @@ pub trait Platform: Send + Sync {
     /// Proof that zero bytes are valid cells. If it is present, the allocator does not initialize metadata buffers that
     /// are already zeroed.
     const ZEROED_CELLS: Option<ZeroedCells<Self>> = None;
-    /// Whether CPUs can own blocks ([`OwnedBlocks`](crate::config::OwnedBlocks)). A kernel that never turns this on links 18 KiB
+    /// Whether CPUs can own blocks ([`OwnedBlocks`](crate::config::OwnedBlocks)). A kernel that never turns this on links 16 KiB
     /// less code with `false`; the setting then has no effect.
     const OWNS_BLOCKS: bool = true;
 

@@ -13,9 +13,9 @@ impl<'m, P: Platform> Zone<'m, P> {
     /// Frees a block to the CPU that owns the frames around it; returns `None` if none does.
     #[inline]
     pub(crate) fn merge_into_owned(&self, frame: u32, order: Order) -> Option<Merged> {
-        let order_bits = u32::from(order.get());
-        let give = |words: &OwnedWords<'m, P>| words.give(frame % BLOCK_FRAMES, order_bits);
-        if order_bits < BLOCK { self.give_owned(frame, 1 << order_bits, give) } else { None }
+        let order = u32::from(order.get());
+        let give = |words: &OwnedWords<'m, P>| words.give(frame % BLOCK_FRAMES, order);
+        if order < BLOCK { self.give_owned(frame, 1 << order, give) } else { None }
     }
 
     /// Frees frames of one word to the CPU that owns them; returns `None` if none does.

@@ -1,9 +1,9 @@
 //! Blocks owned by CPUs (M6): a CPU takes whole blocks of 2 MiB from its zone, and splits them itself.
 //!
 //! They serve the CPU's requests for middle orders, and its refills once the free areas have no split block left. A free returns
-//! to the owner, whichever CPU frees, and buddies merge there. A block whose frames are all free goes back to the zone, so
-//! the zone counts 512 free frames at once. Frames in owned blocks count as frames in pagesets. Any
-//! CPU may *disown* blocks: their free frames then return to the free areas.
+//! to the owner, whichever CPU frees, and buddies merge there. A block whose frames are all free goes back to the zone, which
+//! then counts 512 free frames at once. Frames in owned blocks count as frames in pagesets. Any CPU may *disown* blocks: their
+//! free frames then return to the free areas.
 //!
 //! Every CPU has a lock for its blocks, acquired after a pageset's lock and before a free area's. Related files:
 //! `buddy/owned_words.rs` has the frames of one block, `zone/owners.rs` takes, gives back and disowns blocks.
@@ -22,7 +22,7 @@ pub(super) const OWNED_MAX: usize = u32::BITS as usize;
 const OWNED_MIN: usize = 2;
 /// A zone has one entry for this many of its blocks.
 const BLOCKS_OF_ENTRY: usize = 4;
-/// Frames for each block of a zone that may be free in owned blocks before one more begins to have free frames: 1/8.
+/// A CPU gets no further entry while this many frames, for each block in its share of the zone, are free in its blocks: 1/8.
 const FREE_OF_BLOCK: u32 = BLOCK_FRAMES / 8;
 /// Ticks without use after which a CPU's blocks are disowned.
 const IDLE_TICKS: u32 = 3;
@@ -258,7 +258,7 @@ impl<'m, P: Platform> Locked<'m, P> {
         change::<P>(&self.own.pages, |pages| pages + count);
     }
 
-    /// Passes every free frame to `each`; returns how many there are, and how many entries, or `None` if entries, marks and
+    /// Passes every free frame to `each`; returns how many there are, and how many entries, or `None` if entries, owners and
     /// counts contradict each other.
     pub(super) fn check(&self, each: &mut impl FnMut(u32)) -> Option<(u32, usize)> {
         let (mut pages, mut entries) = (0, 0);

@@ -19,8 +19,8 @@ impl<'m, P: Platform> Zone<'m, P> {
         self.owned.cpus.iter().map(OwnedCells::pages).sum()
     }
 
-    /// Whether a refill with a small order uses the CPU's own blocks: only when its preferred area has no split block, so that split
-    /// blocks are used up and become whole again.
+    /// Whether a refill takes from the CPU's own blocks: only if its preferred area has no split block, so that areas use up their
+    /// split blocks first.
     pub(crate) fn refills_from_owned(&self, cpu: CpuInfo, order: Order) -> bool {
         let fit = || self.free_areas.counts(self.preferred_area(Some(cpu))).fit(order);
         self.owned_by(cpu).is_some() && fit() >= BLOCK
@@ -41,7 +41,7 @@ impl<'m, P: Platform> Zone<'m, P> {
         }
         let leaving = || self.counters().add_total(ZoneItem::Free, -i64::from(BLOCK_FRAMES));
         let first = self.free_areas.alloc(whole, preferred, leaving)?;
-        let at = locked.begin(first >> BLOCK)?;
+        let at = locked.begin(first >> BLOCK).expect("checked under the lock");
         locked.update(at, None, OwnedWords::fill);
         locked.add_pages(BLOCK_FRAMES);
         Some(at)
@@ -57,11 +57,11 @@ impl<'m, P: Platform> Zone<'m, P> {
         may_grow: impl Fn() -> bool,
         mut sink: impl FnMut(u32),
     ) -> u32 {
-        if u32::from(order.get()) >= BLOCK {
+        let order = u32::from(order.get());
+        if order >= BLOCK {
             return 0;
         }
         let Some(locked) = self.lock_owned(cpu) else { return 0 };
-        let order = u32::from(order.get());
         for taken in 0..want {
             let Some(at) = locked.fit(order).or_else(|| self.grow(&locked, cpu, &may_grow)) else {
                 return taken;
@@ -190,7 +190,7 @@ impl<'m, P: Platform> Zone<'m, P> {
         merged
     }
 
-    /// Passes every free frame of the owned blocks to `each`; returns their number, or `None` if blocks, marks and counts
+    /// Passes every free frame of the owned blocks to `each`; returns their number, or `None` if entries, owners and counts
     /// contradict each other. No thread may allocate or free meanwhile.
     pub(crate) fn check_owned(&self, mut each: impl FnMut(u32)) -> Option<u64> {
         let (mut total, mut entries) = (0, 0);
