@@ -60,6 +60,7 @@ const LAYERS: [Layers; 19] = [
             "reclaim",
             "alloc",
             "ranges",
+            "processes",
             "admin",
             "explain",
         ],
@@ -130,7 +131,7 @@ const LAYERS: [Layers; 19] = [
     },
     Layers {
         name: "zonal-verify",
-        order: &["choices", "guest", "history", "lift", "proof", "stress", "soak", "targets"],
+        order: &["choices", "deaths", "guest", "history", "lift", "proof", "stress", "soak", "targets"],
         circles: &[Circle {
             files: &["history/platform.rs", "history/reclaimer.rs"],
             why: "a platform and its reclaimer, which calls the allocator over that platform",

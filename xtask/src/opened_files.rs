@@ -86,6 +86,10 @@ const ALLOWED: &[(&str, &str)] = &[
     ("zonal-linux/src/topology/live.rs", "reads the nodes in /sys"),
     ("zonal-linux/src/memory/huge_pages.rs", "reads reserves in /sys"),
     ("zonal-linux/src/memory/residency.rs", "reads /proc/self/smaps"),
+    (
+        "zonal-linux/src/memory/pool_file.rs",
+        "makes and opens the file of a shared pool, and opens it again by its descriptor",
+    ),
     ("zonal-malloc/src/limits.rs", "reads the size of the process in /proc"),
     ("zonal-malloc/src/options.rs", "reads when the process began in /proc"),
     ("zonal-malloc/src/report.rs", "appends the report to a file that the user names"),

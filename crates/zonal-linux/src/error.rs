@@ -139,6 +139,119 @@ pub enum PoolError {
     /// An invalid setting.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// A pool that processes share could not be made or joined.
+    #[error(transparent)]
+    Shared(#[from] SharedError),
+}
+
+/// Why a pool that processes share could not be made or joined; nothing has changed then.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SharedError {
+    /// The file could not be made.
+    #[error("cannot make the file of a shared pool{}: {source}{}", at(path.as_ref()), advice(source))]
+    Create {
+        /// Path of the file, if it has one.
+        path: Option<PathBuf>,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// The file could not be opened.
+    #[error("cannot open {}: {source}; it must be the file of a shared pool", path.display())]
+    Open {
+        /// Path of the file.
+        path: PathBuf,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// The file could not be mapped, read or locked.
+    #[error("cannot use the file of a shared pool: {source}")]
+    Unusable {
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// The file is of another user.
+    #[error(
+        "the file belongs to user {owner}, but this process runs as user {user}; only its owner can join"
+    )]
+    Owner {
+        /// User of the file.
+        owner: u32,
+        /// User of this process.
+        user: u32,
+    },
+    /// The file is not that of a pool, or damaged.
+    #[error("the file is not a shared pool, or damaged: {0}")]
+    Corrupt(&'static str),
+    /// The pool was made by another version of zonal, or on another kind of machine.
+    #[error(
+        "the pool has version {found} of its layout, and this process needs version {expected}; run the same version of \
+         zonal, for processors of the same kind, in all processes of a pool"
+    )]
+    Version {
+        /// Version of the pool.
+        found: u32,
+        /// Version of this process.
+        expected: u32,
+    },
+    /// The file has another length than when it was made.
+    #[error(
+        "the file has {found} bytes, but was made with {expected}; it was cut or extended, and cannot be used"
+    )]
+    Length {
+        /// Bytes now.
+        found: u64,
+        /// Bytes then.
+        expected: u64,
+    },
+    /// The pool has pages of another size than this kernel.
+    #[error(
+        "the pool has pages of {found} bytes, but this kernel's have {page}; join it on the machine that made it"
+    )]
+    Pages {
+        /// The pool's page size in bytes.
+        found: u64,
+        /// This kernel's page size in bytes.
+        page: usize,
+    },
+    /// As many processes as can share the pool do.
+    #[error(
+        "{0} processes share the pool, which is as many as it was made for; make it for more, or end one"
+    )]
+    Full(u8),
+    /// Another process has drawn the same random name.
+    #[error("another process of the pool has drawn the same random name; start this process again")]
+    SameName,
+    /// Another process has held the table of processes for too long: it is stopped, or very slow.
+    #[error(
+        "another process is joining the pool or leaving it, and does not get on; continue it if it is stopped"
+    )]
+    Busy,
+    /// Pools of this kind cannot be shared.
+    #[error("a pool that processes share cannot have {0}")]
+    Option(&'static str),
+}
+
+impl SharedError {
+    pub(crate) fn create(path: Option<&PathBuf>, source: io::Error) -> Self {
+        Self::Create { path: path.cloned(), source }
+    }
+}
+
+fn at(path: Option<&PathBuf>) -> String {
+    path.map_or_else(String::new, |path| format!(" at {}", path.display()))
+}
+
+/// Returns what to do about the usual reasons.
+fn advice(why: &io::Error) -> &'static str {
+    match why.kind() {
+        io::ErrorKind::AlreadyExists => "; join the pool there, or remove the file if no process uses it",
+        io::ErrorKind::StorageFull => {
+            "; its file system must have room for the whole pool: request less, or use a descriptor"
+        }
+        io::ErrorKind::Unsupported => "; use a folder in a memory file system, such as /dev/shm",
+        _ => "",
+    }
 }
 
 /// What limits the memory of a pool.

@@ -131,14 +131,14 @@ mod threads;
 mod topology;
 mod whole_words;
 
-pub use error::{Limit, PoolError, Warning};
+pub use error::{Limit, PoolError, SharedError, Warning};
 pub use memory::huge_pages::HugePages;
 pub use memory::residency::{Backing, PagePlace, PageRun, Residency};
 pub use pool::{
     ActError, ActingCpu, AllocFailure, CoreRef, FrameBuffer, Frames, GrowError, Lease, LinuxPlatform,
     MemoryFile, NodeResidency, OfflineError, OnProgress, OnlineMemoryError, Placement, Pool, PoolBuilder,
-    PoolCore, PoolPolicy, PoolRequest, PoolWeights, Prefault, Progress, Registration, SharedFrames,
-    ShrinkError, TrimError, ZoneRange,
+    PoolCore, PoolOwner, PoolPolicy, PoolRequest, PoolWeights, Prefault, Progress, Registration,
+    SharedFrames, ShrinkError, TrimError, ZoneRange,
 };
 #[doc(hidden)]
 pub use threads::lock::SleepingLock;
@@ -148,7 +148,7 @@ pub use topology::{Topology, TopologyNode, ZoneShare};
 // Types that appear in the signatures of `Pool`'s methods.
 pub use publish::{PROTOCOL_VERSION, Publication, PublishError, publisher_has_ended};
 pub use zonal::config::{
-    Config, Faults, Hardening, InvalidFree, NodeReclaim, StatInterval, ZeroOn, ZonelistCache,
+    Config, Faults, Hardening, InvalidFree, NodeReclaim, OwnedBlocks, StatInterval, ZeroOn, ZonelistCache,
 };
 pub use zonal::error::{
     AllocError, ConfigError, FreeBulkError, FreeError, OnlineError, PolicyError, Shortage, SplitError,

@@ -6,6 +6,7 @@
 //! code that they test, in `crates/zonal`.
 
 mod choices;
+pub mod deaths;
 pub mod guest;
 pub mod history;
 pub mod lift;

@@ -11,8 +11,8 @@ use crate::machine::{FrameRange, Machine};
 use crate::metadata::arena::{Arena, Buffer};
 use crate::node_mask::NodeMask;
 use crate::pageset::Pageset;
-use crate::pageset::slot::FastPath;
-use crate::pageset::state::MachineState;
+use crate::pageset::slot::{FastPath, Start};
+use crate::pageset::state::{Claims, MachineState};
 use crate::platform::Platform;
 use crate::platform::cpu_local::CpuLocal;
 use crate::platform::pageset_slot::PagesetSlots;
@@ -63,17 +63,40 @@ impl<'m, P: Platform> Allocator<'m, P> {
         platform: P,
         machine: &Machine<'_>,
         config: &Config,
+        supply: impl FnMut(BufferRequest) -> Option<Buffer<'m>>,
+    ) -> Result<Self, ConfigError> {
+        Self::build(platform, machine, config, supply, Start::New)
+    }
+
+    /// Joins an allocator that another process has created with the same machine and configuration.
+    ///
+    /// `supply` must return the other process's buffers ([`Buffer::of_process`]), except for
+    /// [`Place::Local`](crate::layout::Place::Local), for which each process has a buffer of its own. No other process that
+    /// lives has the same number ([`Platform::process`]), and the frames of a dead one have been given back
+    /// ([`Allocator::recover`]).
+    ///
+    /// # Errors
+    /// As [`Allocator::new`].
+    pub fn join(
+        platform: P,
+        machine: &Machine<'_>,
+        config: &Config,
+        supply: impl FnMut(BufferRequest) -> Option<Buffer<'m>>,
+    ) -> Result<Self, ConfigError> {
+        Self::build(platform, machine, config, supply, Start::Join)
+    }
+
+    fn build(
+        platform: P,
+        machine: &Machine<'_>,
+        config: &Config,
         mut supply: impl FnMut(BufferRequest) -> Option<Buffer<'m>>,
+        start: Start,
     ) -> Result<Self, ConfigError> {
         let layout = Layout::new(machine, config)?;
-        let zeroes = config.hardening.zero == ZeroOn::EveryAllocation;
-        if (config.hardening.poison.is_some() || zeroes) && platform.contents().is_none() {
-            return Err(ConfigError::NoContents);
-        }
         let cpus = machine.nodes().iter().map(|node| node.cpus.len()).sum();
-        if cpus > 1 && !platform.cpu_local().reaches_other_cpus() {
-            return Err(ConfigError::UnreachableCpus(cpus));
-        }
+        check_platform(&platform, config, cpus)?;
+        let process = platform.process();
         let mut metadata_bytes = 0;
         let mut arena = |request: BufferRequest| {
             metadata_bytes += request.bytes as u64;
@@ -82,7 +105,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let mut requests = layout.requests::<P>();
         let mut shared_arena = arena(requests.next().expect("the shared buffer comes first"))?;
         let mut local_arena = arena(requests.next().expect("the local buffer comes second"))?;
-        let local = layout.build_local(&mut local_arena);
+        let local = layout.build_local(&mut local_arena, process);
         let shared: &SharedCells<P> = &shared_arena.fresh::<P, SharedCells<P>>(1)[0];
         let cpus_online = shared_arena.u32s::<P>(machine.cpu_ids());
         let machine_totals =
@@ -123,14 +146,19 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 page_bytes: config.page_bytes,
                 max_order: config.max_order,
                 invalid_free: config.invalid_free,
+                claims: Claims::new(config),
+                process,
                 faults: config.faults,
                 config: *config,
                 metadata_bytes,
             },
         };
-        allocator.state.start(machine, config)?;
+        match start {
+            Start::New => allocator.state.start(machine, config)?,
+            Start::Join => allocator.state.begin_process(),
+        }
         let fast_path = if allocator.state.is_plain() { FastPath::On } else { FastPath::Off };
-        allocator.state.make_slots(&mut local_arena, null_slot, fast_path);
+        allocator.state.make_slots(&mut local_arena, null_slot, fast_path, start);
         allocator.state.nearest = NearestZones::build(&mut local_arena, cpus, layout.node_ids());
         Ok(allocator)
     }
@@ -172,13 +200,14 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Brings the machine's CPUs and managed memory online.
     fn start(&self, machine: &Machine<'_>, config: &Config) -> Result<(), ConfigError> {
         Setting::ALL.iter().for_each(|&setting| self.shared.store(setting, config));
-        let held = self.shared.change();
-        for cpu in self.cpus.iter().filter(|cpu| cpu.exists()) {
-            self.mark_cpu_online(cpu.id);
-        }
+        let held = self.lock_changes();
+        self.local_cpus().for_each(|cpu| self.mark_cpu_online(cpu.id));
         for (zone, description) in self.zones.iter().zip(machine.zones()) {
+            zone.holders().set_all_unmanaged();
             description.managed.iter().for_each(|range| self.add_frames(zone, range));
         }
+        self.zones.iter().for_each(|zone| zone.counters().settle());
+        self.nodes.iter().for_each(|node| node.counters.settle());
         self.rebuild_lists(&held);
         self.apply_settings(&held);
         // Memory that comes online later counts: the minimum may be larger than what is managed at start.
@@ -187,6 +216,13 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Whether neither hardening nor fault injection is configured, so that an operation has to check only the frame's
     /// state.
+    /// Counts the CPUs of a process that joins, as if they came online.
+    fn begin_process(&self) {
+        let held = self.lock_changes();
+        self.local_cpus().for_each(|cpu| self.mark_cpu_online(cpu.id));
+        self.apply_settings(&held);
+    }
+
     pub(super) fn is_plain(&self) -> bool {
         self.hardening == Hardening::default() && self.faults == Faults::None
     }
@@ -199,6 +235,22 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let zone = &self.zones[usize::from(zone)];
         (frame < zone.span.end()).then_some(zone)
     }
+}
+
+/// Checks that the platform has what the configuration and this many CPUs need.
+fn check_platform<P: Platform>(platform: &P, config: &Config, cpus: usize) -> Result<(), ConfigError> {
+    let (process, processes) = (platform.process(), config.processes);
+    if process > processes || (process == 0) != (processes == 0) {
+        return Err(ConfigError::Processes { process, processes });
+    }
+    let zeroes = config.hardening.zero == ZeroOn::EveryAllocation;
+    if (config.hardening.poison.is_some() || zeroes) && platform.contents().is_none() {
+        return Err(ConfigError::NoContents);
+    }
+    if cpus > 1 && !platform.cpu_local().reaches_other_cpus() {
+        return Err(ConfigError::UnreachableCpus(cpus));
+    }
+    Ok(())
 }
 
 fn supply_arena<'m>(

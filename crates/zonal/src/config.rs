@@ -287,6 +287,9 @@ pub struct Config {
     /// Method by which the allocator detects invalid frees. Default: [`InvalidFree::Exact`], with one atomic exchange
     /// per free.
     pub invalid_free: InvalidFree,
+    /// Number of processes that can share the allocator, at most [`PROCESSES_MAX`](crate::units::PROCESSES_MAX); 0 if it belongs to one process. Each
+    /// process has CPUs of its own in the machine ([`Platform::process`](crate::Platform::process)).
+    pub processes: u8,
     /// Protection against use after free. Default: none.
     pub hardening: Hardening,
     /// Requests that fault injection refuses. Default: none.
@@ -314,6 +317,7 @@ impl Default for Config {
             min_unmapped_percent: 1,
             owned_blocks: OwnedBlocks::default(),
             invalid_free: InvalidFree::default(),
+            processes: 0,
             hardening: Hardening::default(),
             faults: Faults::default(),
             past: Past::default(),

@@ -12,7 +12,7 @@ use crate::machine::{Machine, NodeDescription, TopologyError, ZONE_FRAMES_MAX, Z
 use crate::metadata::arena::{Arena, Measure};
 use crate::pageset::deferred::DeferredFrees;
 use crate::pageset::slot::measure_slots;
-use crate::pageset::{CachedOrders, Pageset, STACKS, StackShape, ZonePagesets};
+use crate::pageset::{CachedOrders, HOLD_MAX, Pageset, STACKS, StackShape, ZonePagesets};
 use crate::platform::Platform;
 use crate::platform::pageset_word::SLOTS_MAX;
 use crate::rules::pageset_limits::{batch, largest_high_max};
@@ -20,12 +20,13 @@ use crate::rules::pageset_tuning::{TuningForm, words::THRESHOLD_MIN};
 use crate::rules::stat_threshold::{MAX_STAT_THRESHOLD, ThresholdRule};
 use crate::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneId};
 use crate::zone::cells::ZoneCells;
-use crate::zone::counters::TOTAL_CELLS;
+use crate::zone::counters::{ProcessTotals, TOTAL_CELLS};
 use crate::zone::events::EventCells;
 use crate::zone::frame_states::{FrameTable, SECTION};
 use crate::zone::free_areas::{FreeAreaCells, FreeAreas, FreeAreasPlan, FreeAreasShape};
 use crate::zone::node::{Node, NodeCells};
 use crate::zone::owned_blocks::{Owned, OwnedCells, OwnedShape};
+use crate::zone::processes::{HandoverCells, Holders};
 use crate::zone::shared::SharedCells;
 use crate::zone::{CpuInfo, Zone};
 use crate::zonelist::Zonelist;
@@ -86,6 +87,9 @@ impl<'a> Layout<'a> {
             && !(1..=MAX_STAT_THRESHOLD).contains(&threshold)
         {
             return Err(ConfigError::CounterThreshold(threshold));
+        }
+        if config.processes > 0 {
+            config.check_processes()?;
         }
         if config.hardening.quarantine.get() > 1 << 20 {
             return Err(ConfigError::Quarantine(config.hardening.quarantine));
@@ -148,17 +152,22 @@ impl<'a> Layout<'a> {
 
     fn node_bytes<P: Platform>(&self, node: &NodeDescription<'_>) -> usize {
         let mut measure = Measure::default();
+        let processes = usize::from(self.config.processes);
         measure.add::<NodeCells<P>>(1);
         measure.add::<EventCells<P>>(1);
+        measure.add::<ProcessTotals<P>>(processes);
+        measure.add::<HandoverCells<P>>(processes.min(1));
         Zonelist::<P>::measure(&mut measure, self.machine.zones().len(), self.node_ids());
         for zone in self.zones_of(node.id) {
             let plan = self.plan(zone);
             measure.add::<ZoneCells<P>>(1);
             measure.add::<P::U64>(self.machine.nodes().len().div_ceil(64));
+            measure.add::<ProcessTotals<P>>(processes);
             measure.add::<Pageset<P>>(self.cpus());
             measure.add::<P::U32>(plan.quarantine);
             measure.add::<FreeAreaCells<P>>(plan.free_areas.count());
             measure.add::<P::U64>(plan.free_areas.cells());
+            measure.add::<P::U8>(self.held_frames(plan.frames));
             measure.add::<OwnedCells<P>>(plan.owned.cpus);
             measure.add::<P::U64>(plan.owned.entries * BLOCK_CELLS);
             measure.add::<P::U32>(plan.owned.entries);
@@ -169,6 +178,11 @@ impl<'a> Layout<'a> {
             measure.add::<P::U32>(plan.slots);
         }
         measure.total()
+    }
+
+    /// Returns how many frames of a zone with `frames` have a holder's byte.
+    const fn held_frames(&self, frames: u64) -> usize {
+        if self.config.processes == 0 { 0 } else { frames as usize }
     }
 
     /// Returns one more than the largest node id.
@@ -191,7 +205,10 @@ impl<'a> Layout<'a> {
         // would exceed their share of the zone.
         let foreign_share = zone.span.count.get() / FOREIGN_SHARE / self.cpus().max(1) as u64;
         let foreign_depth = (foreign_share.clamp(batch, 4 * batch) + SLOTS_SPARE).max(THRESHOLD_MIN.get());
-        let own_depth = (share.max(4 * batch) + SLOTS_SPARE).clamp(THRESHOLD_MIN.get(), u64::from(SLOTS_MAX));
+        // Each of several processes has few frames of a small pool, but should keep a block of 2 MiB.
+        let for_block = if self.config.processes > 0 { u64::from(HOLD_MAX) + SLOTS_SPARE } else { 0 };
+        let least = for_block.max(4 * batch);
+        let own_depth = (share.max(least) + SLOTS_SPARE).clamp(THRESHOLD_MIN.get(), u64::from(SLOTS_MAX));
         let sharing = if own_cpus == 0 { self.cpus() } else { own_cpus };
         let (own, foreign) = if self.config.tuning.is_past() {
             let high_max = largest_high_max(zone.span.count, sharing, self.config.page_bytes).get();
@@ -215,7 +232,8 @@ impl<'a> Layout<'a> {
             frames,
             free_areas: FreeAreasShape::new(&free_areas),
             own_cpus,
-            slots: own_cpus * own.slots() + self.cpus() * foreign.slots(),
+            slots: own_cpus * own.slots()
+                + if own_cpus == self.cpus() { 0 } else { self.cpus() * foreign.slots() },
             own,
             foreign,
             owned: match self.config.owned_blocks {
@@ -249,7 +267,7 @@ impl<'a> Layout<'a> {
         self.machine.nodes().iter().map(|node| node.cpus.len()).sum()
     }
 
-    pub(super) fn build_local<'m>(&self, arena: &mut Arena<'m>) -> LocalParts<'m> {
+    pub(super) fn build_local<'m>(&self, arena: &mut Arena<'m>, process: u8) -> LocalParts<'m> {
         let (nodes, zones) = (self.machine.nodes(), self.machine.zones());
         let free_areas = arena.values(zones.len(), |at| self.plan(&zones[at]).free_areas);
         let stacks = arena.values(2 * zones.len(), |at| {
@@ -265,7 +283,7 @@ impl<'a> Layout<'a> {
             let range = memory.next().expect("the iterator yields the counted number");
             (range.start, range.count)
         });
-        LocalParts { free_areas, stacks, cpus, distances, starts, memory }
+        LocalParts { free_areas, stacks, cpus, distances, starts, memory, process }
     }
 
     /// Builds the CPU info of all CPU ids, in one pass over the nodes and one over the ids.
@@ -295,6 +313,8 @@ impl<'a> Layout<'a> {
         let description = &self.machine.nodes()[at];
         let cells = &arena.fresh::<P, NodeCells<P>>(1)[0];
         let events = &arena.fresh::<P, EventCells<P>>(1)[0];
+        let process_totals = arena.fresh::<P, ProcessTotals<P>>(self.config.processes.into());
+        let handover = arena.fresh::<P, HandoverCells<P>>(usize::from(self.config.processes).min(1)).first();
         let list = Zonelist::build(arena, self.machine.zones().len(), self.node_ids());
         let own = |(_, zone): &(usize, &ZoneDescription<'_>)| zone.node == description.id;
         let mut zone_count = 0;
@@ -306,8 +326,12 @@ impl<'a> Layout<'a> {
         let first_zone =
             self.machine.zones().iter().position(|zone| zone.node == description.id).unwrap_or(0);
         let has_cpus = !description.cpus.is_empty();
-        let counters = cells.counters().with_machine(machine_totals);
-        (Node { id: description.id, first_zone, zone_count, has_cpus, cells, counters, events }, list)
+        let counters =
+            cells.counters().with_machine(machine_totals).of_process(local.process, process_totals);
+        let id = description.id;
+        let node =
+            Node { id, first_zone, zone_count, has_cpus, cells, counters, events, process_totals, handover };
+        (node, list)
     }
 
     fn build_zone<'m, P: Platform>(
@@ -322,6 +346,7 @@ impl<'a> Layout<'a> {
         let next = self.machine.zones().get(id + 1);
         let cells = &arena.fresh::<P, ZoneCells<P>>(1)[0];
         let full_in = arena.u64s::<P>(self.machine.nodes().len().div_ceil(64));
+        let process_totals = arena.fresh::<P, ProcessTotals<P>>(self.config.processes.into());
         let pagesets = arena.fresh::<P, Pageset<P>>(self.cpus());
         let zone = Zone {
             id: ZoneId::from_index(id),
@@ -334,11 +359,13 @@ impl<'a> Layout<'a> {
             base: plan.base,
             cells,
             full_in,
+            process_totals,
             quarantine: arena.u32s::<P>(plan.quarantine),
             free_areas: FreeAreas::new(
                 arena.fresh::<P, FreeAreaCells<P>>(plan.free_areas.count()),
                 arena.u64s::<P>(plan.free_areas.cells()),
                 &local.free_areas[id],
+                Holders::new(arena.u8s::<P>(self.held_frames(plan.frames)), local.process),
             ),
             owned: Owned {
                 cpus: arena.fresh::<P, OwnedCells<P>>(plan.owned.cpus),
@@ -377,6 +404,7 @@ pub(super) struct LocalParts<'m> {
     pub(super) starts: &'m [(Pfn, u16)],
     /// Every range that is or may become memory, in ascending order and disjoint.
     pub(super) memory: &'m [(Pfn, PageCount)],
+    process: u8,
 }
 
 /// The shape of one zone's metadata.

@@ -95,6 +95,8 @@ mod reclaim;
 mod alloc;
 mod ranges;
 
+mod processes;
+
 mod admin;
 pub mod explain;
 

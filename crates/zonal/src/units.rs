@@ -10,6 +10,8 @@ use core::num::NonZeroU64;
 /// Number of possible node ids: ids are `0..MAX_NODES`, as in Linux kernels configured with `NODES_SHIFT` = 10.
 pub const MAX_NODES: usize = 1024;
 
+/// Maximum number of processes that share an allocator ([`Config::processes`](crate::Config::processes)).
+pub const PROCESSES_MAX: u8 = 64;
 /// Number of possible CPU ids: ids are `0..MAX_CPUS`. Linux kernels are configured for at most 8192 CPUs.
 pub const MAX_CPUS: usize = 1 << 20;
 

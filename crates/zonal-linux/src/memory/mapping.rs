@@ -15,7 +15,7 @@ use std::ptr::{NonNull, null_mut};
 use zonal::units::{MAX_NODES, NodeId};
 
 use super::not_copied::NotCopied;
-use super::page_sizes::{HugePageSize, os_page_bytes};
+use super::page_sizes::{HUGE_PAGE_BYTES, HugePageSize, os_page_bytes};
 use super::shared_file;
 
 const MPOL_BIND: c_int = 2;
@@ -73,6 +73,21 @@ impl Mapping {
         };
         let file = shared_file::create(name, bytes, size)?;
         Self::not_copied(bytes, align, backing, libc::MAP_SHARED, Some(file))
+    }
+
+    /// Maps `bytes` of a file from `offset`, which must be a multiple of the file's page size, for all that share the file.
+    pub(super) fn of_file(file: OwnedFd, offset: u64, bytes: usize) -> io::Result<Self> {
+        let offset = libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let align = HUGE_PAGE_BYTES;
+        let reserved = ManuallyDrop::new(Self::anonymous(bytes, align, libc::PROT_NONE)?);
+        let (place, flags) = (reserved.base.as_ptr().cast(), libc::MAP_SHARED | libc::MAP_FIXED);
+        // SAFETY: the mapping replaces one that was reserved for it.
+        let start = unsafe { libc::mmap(place, bytes, ACCESSIBLE, flags, file.as_raw_fd(), offset) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let (base, backing) = (reserved.base, Backing::Ordinary);
+        Self { base, bytes, backing, file: Some(file), not_copied: None }.without_copies()
     }
 
     fn ordinary(bytes: usize, align: usize) -> io::Result<Self> {
@@ -163,12 +178,12 @@ impl Mapping {
     }
 
     /// Returns the first address.
-    pub(super) const fn base(&self) -> NonNull<u8> {
+    pub(crate) const fn base(&self) -> NonNull<u8> {
         self.base
     }
 
     /// Returns the length in bytes.
-    pub(super) const fn bytes(&self) -> usize {
+    pub(crate) const fn bytes(&self) -> usize {
         self.bytes
     }
 
@@ -253,6 +268,19 @@ impl Mapping {
     pub(super) unsafe fn bytes_unbounded(&self) -> &'static mut [MaybeUninit<u8>] {
         // SAFETY: the range is mapped. The caller guarantees exclusive use, and that the slice is not used too long.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().cast(), self.bytes) }
+    }
+
+    /// Returns a part of the mapping, for one that processes share.
+    ///
+    /// # Safety
+    /// The slice must not be used after `self` is dropped, and only for atomic accesses, for which no other slice of this
+    /// process may have the range.
+    pub(crate) unsafe fn bytes_of(&self, range: Range<usize>) -> &'static mut [MaybeUninit<u8>] {
+        assert!(range.start <= range.end && range.end <= self.bytes, "range outside the mapping");
+        // SAFETY: the range is in the mapping.
+        let start = unsafe { self.base.add(range.start) };
+        // SAFETY: the range is mapped. The caller guarantees the rest.
+        unsafe { std::slice::from_raw_parts_mut(start.as_ptr().cast(), range.len()) }
     }
 
     fn check(&self, offset: usize, bytes: usize) {

@@ -34,6 +34,8 @@ pub(crate) enum Sharing {
     Private,
     /// Each process that gets the pool's files.
     Files,
+    /// In the file of a pool that processes share.
+    Pool,
 }
 
 /// Whether memory is bound to its node.
@@ -81,14 +83,16 @@ struct Parts {
 /// All memory of a pool.
 #[derive(Debug)]
 pub(crate) struct PoolMemory {
-    page_bytes: usize,
+    pub(super) page_bytes: usize,
     /// Zones in the planned order, ascending by node and kind.
-    zones: Box<[ZoneMemory]>,
+    pub(super) zones: Box<[ZoneMemory]>,
     /// Indices into `zones`, in ascending order of the zones' addresses.
     by_address: Box<[u16]>,
     /// Whether all memory was populated before its first use. If so, memory must also be populated before it comes
     /// online.
     pub(crate) is_prefaulted: bool,
+    /// Whether the zones are in the file of a shared pool.
+    is_in_pool_file: bool,
     /// Counts the memory that was not populated when it was mapped.
     _committed: CommittedMemory,
 }
@@ -115,6 +119,9 @@ impl PoolMemory {
 
     /// Returns the frame that contains `address`, or `None` if `address` is outside this pool.
     pub(crate) fn frame(&self, address: *const u8) -> Option<Pfn> {
+        if self.is_in_pool_file {
+            return self.frame_in_file(address as usize);
+        }
         let frame = Pfn::new((address as usize / self.page_bytes) as u64);
         self.zone_of(frame).map(|_| frame)
     }
@@ -134,7 +141,10 @@ impl PoolMemory {
         warnings: &mut Warnings,
     ) -> Result<Self, PoolError> {
         let zones = plans.iter().map(|plan| ZoneMemory::map(plan, options, warnings));
-        let zones: Box<[_]> = zones.collect::<Result<_, _>>()?;
+        Ok(Self::of_zones(zones.collect::<Result<_, _>>()?, options))
+    }
+
+    pub(super) fn of_zones(zones: Box<[ZoneMemory]>, options: MapOptions) -> Self {
         let mut by_address: Box<[u16]> = (0..zones.len() as u16).collect();
         by_address.sort_by_key(|&at| zones[usize::from(at)].range.start);
         let page_bytes = options.page_bytes as usize;
@@ -143,7 +153,8 @@ impl PoolMemory {
             let start = zone.mapping.base().as_ptr().addr();
             start..start + zone.online.get() as usize * page_bytes
         }));
-        Ok(Self { page_bytes, zones, by_address, is_prefaulted: false, _committed })
+        let is_in_pool_file = options.sharing == Sharing::Pool;
+        Self { page_bytes, zones, by_address, is_prefaulted: false, is_in_pool_file, _committed }
     }
 
     /// Returns the zones, in the planned order.
@@ -347,7 +358,9 @@ fn new_mapping(backing: Backing, plan: &ZonePlan, options: MapOptions) -> io::Re
     let (align, name) = (block_bytes.max(size.bytes()), format!("zonal node {} {}", plan.node, plan.kind));
     match options.sharing {
         Sharing::Files => Mapping::in_file(&name, bytes, align, backing),
-        Sharing::Private => Mapping::new(bytes, align, backing).inspect(|mapping| mapping.name(&name)),
+        Sharing::Private | Sharing::Pool => {
+            Mapping::new(bytes, align, backing).inspect(|mapping| mapping.name(&name))
+        }
     }
 }
 
@@ -361,20 +374,25 @@ fn ordinary_mapping(
         bytes: bytes_in_huge_pages(HugePageSize::TwoMiB, plan, options) as u64,
         source,
     })?;
+    prepare(&mapping, plan.node, options, warnings);
+    Ok(mapping)
+}
+
+/// Binds the memory of a zone in ordinary pages to its node, and asks for huge pages or forbids them.
+pub(super) fn prepare(mapping: &Mapping, node: NodeId, options: MapOptions, warnings: &mut Warnings) {
     if options.binding == Binding::ToNodes {
-        bind_or_warn(&mapping, plan.node, warnings);
+        bind_or_warn(mapping, node, warnings);
     }
     match options.huge_pages {
         // A kernel without huge pages refuses this advice too, which has no effect on the mapping.
         HugePages::Never => mapping.advise(Transparent::Unwanted).unwrap_or(()),
         HugePages::Transparent | HugePages::Explicit | HugePages::Explicit1G => {
             let advised = mapping.advise(Transparent::Wanted);
-            if let Some(reason) = transparent_refused(advised, options.sharing == Sharing::Files) {
+            if let Some(reason) = transparent_refused(advised, options.sharing != Sharing::Private) {
                 warnings.add(Warning::NoTransparentHugePages { reason });
             }
         }
     }
-    Ok(mapping)
 }
 
 /// Binds `mapping` to `node`, or adds a warning that it is not bound.

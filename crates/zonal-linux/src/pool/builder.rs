@@ -14,6 +14,7 @@ use zonal_model::MachineModel;
 
 use super::core::PoolCore;
 use super::handle::Pool;
+use super::joining;
 use super::prefault::{OnProgress, Progress, prefault};
 use super::settings::{default_size_of, linked};
 use crate::error::{Limit, PoolError, Warning, Warnings};
@@ -21,6 +22,7 @@ use crate::memory::committed::overcommitment;
 use crate::memory::huge_pages::{HugePages, free_huge_pages};
 use crate::memory::page_sizes::os_page_bytes;
 use crate::memory::plan::{ZonePlan, plan, plan_to_grow};
+use crate::memory::pool_file::FilePlace;
 use crate::memory::zones::{Binding, MapOptions, PoolMemory, Sharing};
 use crate::sequences::Sequences;
 use crate::topology::Topology;
@@ -55,7 +57,7 @@ pub enum Prefault {
 
 /// The machine whose nodes and CPUs a pool uses.
 #[derive(Clone, Debug, Default)]
-enum Source {
+pub(super) enum Source {
     #[default]
     Live,
     Fake(usize),
@@ -88,19 +90,22 @@ enum Source {
 #[derive(Clone)]
 #[must_use = "a builder does nothing until `build`"]
 pub struct PoolBuilder<'a> {
-    size: Option<u64>,
-    source: Source,
-    nodes: Vec<NodeId>,
-    config: Option<Config>,
-    huge_pages: HugePages,
-    prefault: Prefault,
-    prefault_threads: Option<NonZeroUsize>,
-    on_progress: OnProgress<'a>,
-    sequences: Option<Sequences>,
-    max_size: Option<u64>,
-    sharing: Sharing,
-    requires_huge_pages: bool,
-    requires_binding: bool,
+    pub(super) size: Option<u64>,
+    pub(super) source: Source,
+    pub(super) nodes: Vec<NodeId>,
+    pub(super) config: Option<Config>,
+    pub(super) huge_pages: HugePages,
+    pub(super) prefault: Prefault,
+    pub(super) prefault_threads: Option<NonZeroUsize>,
+    pub(super) on_progress: OnProgress<'a>,
+    pub(super) sequences: Option<Sequences>,
+    pub(super) max_size: Option<u64>,
+    pub(super) sharing: Sharing,
+    pub(super) requires_huge_pages: bool,
+    pub(super) requires_binding: bool,
+    /// Where the file of a pool that processes share is to be.
+    pub(super) shared: Option<FilePlace>,
+    pub(super) processes: Option<u8>,
 }
 
 impl Default for PoolBuilder<'_> {
@@ -119,6 +124,8 @@ impl Default for PoolBuilder<'_> {
             sharing: Sharing::Private,
             requires_huge_pages: false,
             requires_binding: false,
+            shared: None,
+            processes: None,
         }
     }
 }
@@ -409,6 +416,12 @@ impl<'a> PoolBuilder<'a> {
         let options = self.map_options(&topology, &config)?;
         let plans = self.plans(&topology, size, config.page_bytes)?;
         self.check_nodes(&topology, &plans, config.page_bytes)?;
+        if let Some(place) = &self.shared {
+            let config = self.shared_config(config)?;
+            let pool = joining::build(place, topology, &plans, config, options, self.sequences, warnings)?;
+            self.check_requirements(pool.warnings())?;
+            return Ok(pool).inspect(|pool| pool.report_built(self.huge_pages));
+        }
         let mut memory = PoolMemory::map(&plans, options, &mut warnings)?;
         self.check_requirements(warnings.as_slice())?; // before prefaulting, which may take minutes
         let limited_by = available.limited_by;
@@ -421,7 +434,7 @@ impl<'a> PoolBuilder<'a> {
             prefault(&memory, self.prefault_threads, self.on_progress)?;
             memory.is_prefaulted = true;
         }
-        let core = PoolCore::new(topology, memory, &config, options, self.sequences, warnings)?;
+        let core = PoolCore::new(topology, memory, &config, options, self.sequences, warnings, None)?;
         self.check_requirements(&core.warnings)?;
         Pool::start(core).inspect(|pool| pool.report_built(self.huge_pages))
     }

@@ -80,6 +80,8 @@ impl Pool {
     pub unsafe fn memory_files(&self) -> impl Iterator<Item = MemoryFile<'_>> {
         let (memory, page_bytes) = (self.core.memory(), self.page_bytes() as u64);
         let zones = memory.zones().iter();
+        // The file of a pool that processes share has more than frames.
+        let zones = zones.filter(|_| self.shared_file().is_none());
         zones.filter_map(move |zone| Some(MemoryFile { file: zone.file()?, frames: zone.range, page_bytes }))
     }
 }

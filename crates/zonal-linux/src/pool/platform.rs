@@ -21,6 +21,7 @@ use super::cpu_map::CpuMap;
 use super::emit::PendingChanges;
 use super::key::PoolKey;
 use super::listeners::Listeners;
+use super::members::Membership;
 use super::probes;
 use super::recent::RecentRequests;
 use super::reclaimers::{self, Reclaimers};
@@ -62,6 +63,11 @@ pub struct LinuxPlatform {
     pub(super) wakes: WakeBoard,
     /// Counts which of the pool's threads work in the pool and which are in reclaimers.
     pub(super) presence: Arc<Presence>,
+    /// This process's part, if processes share the pool.
+    pub(super) members: Option<Arc<Membership>>,
+    /// Id of this process's first CPU, and the number of CPU ids that it has; 0 and all unless processes share the pool.
+    first_cpu: u32,
+    cpus_of_each: u32,
 }
 
 impl std::fmt::Debug for LinuxPlatform {
@@ -84,7 +90,22 @@ impl Platform for LinuxPlatform {
 
     #[inline(always)]
     fn current_cpu(&self) -> CpuId {
-        self.sequences.current_cpu().unwrap_or_else(|| self.cpus.current())
+        let cpu = self.sequences.current_cpu().unwrap_or_else(|| self.cpus.current());
+        if cpu.get() < self.cpus_of_each {
+            CpuId::new(self.first_cpu + cpu.get())
+        } else {
+            CpuId::new(u32::MAX)
+        }
+    }
+
+    fn process(&self) -> u8 {
+        self.members.as_ref().map_or(0, |members| members.process())
+    }
+
+    fn drain_others(&self) {
+        if let Some(members) = &self.members {
+            members.drain_others();
+        }
     }
 
     #[inline(always)]
@@ -176,7 +197,18 @@ impl Platform for LinuxPlatform {
 
 impl LinuxPlatform {
     /// Creates a platform over `memory`. Its clock is 0 until [`LinuxPlatform::push_clock`] is called.
-    pub(super) fn new(key: PoolKey, cpus: CpuMap, sequences: Sequences, memory: PoolMemory) -> Self {
+    pub(super) fn new(
+        key: PoolKey,
+        cpus: CpuMap,
+        sequences: Sequences,
+        memory: PoolMemory,
+        members: Option<Arc<Membership>>,
+        cpus_of_each: u32,
+    ) -> Self {
+        let (first_cpu, cpus_of_each) = match &members {
+            Some(members) => (cpus_of_each * u32::from(members.process() - 1), cpus_of_each),
+            None => (0, u32::MAX),
+        };
         let presence = Arc::new(Presence::new());
         let mut nodes: Vec<NodeId> = memory.zones().iter().map(|zone| zone.node).collect();
         nodes.dedup();
@@ -194,12 +226,26 @@ impl LinuxPlatform {
             recent,
             presence,
             wakes: WakeBoard::new(nodes.into_iter()),
+            members,
+            first_cpu,
+            cpus_of_each,
         }
     }
 
     /// Sets the clock to the current time.
     pub(super) fn push_clock(&self) {
-        let ns = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let ns = match &self.members {
+            None => u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX),
+            Some(_) => monotonic_ns(), // the same in all processes
+        };
         self.now.store(ns, Ordering::Relaxed); // relaxed: one thread writes; orders no other accesses
     }
+}
+
+/// Returns the time on the clock that the machine's processes share.
+fn monotonic_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the call writes one structure.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    (time.tv_sec as u64) * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -25,6 +25,10 @@ pub enum TrimError {
         "free frames hold the poison pattern, so their memory cannot be returned; build the pool without `poison`"
     )]
     Poisoned,
+    /// Processes share the pool, whose file keeps its memory: an access to a page for which its file system then has no room
+    /// would kill the process.
+    #[error("processes share the pool, whose file keeps its memory")]
+    Shared,
     /// The kernel refused to take memory back.
     #[error("{done} bytes were returned to the kernel; it refused the frames {range}: {why}")]
     Refused {
@@ -61,12 +65,15 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// [`TrimError::Poisoned`] for a pool with [`Hardening::poison`](crate::Hardening::poison); nothing has
-    /// changed then. [`TrimError::Refused`] when the kernel refuses to take memory back, for example because the
+    /// [`TrimError::Poisoned`] for a pool with [`Hardening::poison`](crate::Hardening::poison), and [`TrimError::Shared`] for
+    /// one that processes share; nothing has changed then. [`TrimError::Refused`] when the kernel refuses to take memory back, for example because the
     /// program locked it (`mlockall`).
     pub fn trim(&self) -> Result<u64, TrimError> {
         if self.core.poisons {
             return Err(TrimError::Poisoned);
+        }
+        if self.shared_file().is_some() {
+            return Err(TrimError::Shared);
         }
         self.drain_pagesets();
         let mut done = 0;

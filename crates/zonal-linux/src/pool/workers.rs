@@ -101,6 +101,9 @@ impl Workers {
             Self { _owned: Owned::begin(&core), core, threads: Vec::new(), held: Arc::default() };
         workers.spawn("zonal-clock".into(), run_clock)?;
         workers.spawn("zonal-tick".into(), run_tick)?;
+        if workers.core.members().is_some() {
+            workers.spawn("zonal-share".into(), run_share)?;
+        }
         for worker in 0..workers.core.platform().wakes.workers() {
             let first = workers.core.platform().wakes.nodes_of(worker).next();
             let name = first.map_or_else(String::new, |node| format!("zonal-rec-{node}"));
@@ -128,6 +131,9 @@ impl Drop for Workers {
         let platform = self.core.platform();
         if platform.presence.is_here() {
             platform.wakes.stop();
+            if let Some(members) = self.core.members() {
+                members.ring();
+            }
             // After `wait_until_exited`, the threads outside reclaimers have left the pool but may not have exited, and
             // may still run destructors of thread locals. Destructors that a reclaimer installed may wait for the
             // caller of this function. The threads are therefore joined only if no thread ever ran a reclaimer.
@@ -172,6 +178,23 @@ fn run_tick(core: &PoolCore) {
         if !core.platform().presence.is_here() {
             return;
         }
+    }
+}
+
+fn run_share(core: &PoolCore) {
+    if let Some(members) = core.members() {
+        let platform = core.platform();
+        members.serve(
+            |process| {
+                let _at_work = platform.presence.work();
+                core.allocator().recover(process)
+            },
+            || {
+                let _at_work = platform.presence.work();
+                core.allocator().drain_pagesets();
+            },
+            || platform.wakes.sleep(Duration::ZERO) || !platform.presence.is_here(),
+        );
     }
 }
 

@@ -46,6 +46,8 @@ use resident::stays_in_memory;
 pub struct Sequences {
     /// Offset of each thread's area from its thread pointer; `None` if sequences cannot be used.
     area: Option<NonZeroIsize>,
+    /// Id of the allocator's CPU that is the machine's CPU 0; not 0 if processes share a pool.
+    first_cpu: u32,
 }
 
 /// The instructions contain these values as literals.
@@ -132,7 +134,7 @@ impl<P: Platform<U32 = AtomicU32, U64 = AtomicU64>> CpuLocal<P> for Sequences {
     fn pop_from(&self, cpu: CpuId, slot: &PagesetSlot<'_, P>, step: Step) -> Popped {
         const { assert_layout::<P>() };
         let Some(area) = self.area else { return TryLock.pop_from(cpu, slot, step) };
-        let (cpu, head) = (u64::from(cpu.get()), std::ptr::from_ref(slot.head).cast());
+        let (cpu, head) = (u64::from(self.real(cpu)), std::ptr::from_ref(slot.head).cast());
         // SAFETY: `area` is valid for all threads. The limits keep the index into the stack below its number of
         // slots.
         Popped::from_bits(unsafe { instructions::pop_from(area, cpu, head, slot.slots_at, step.bits()) })
@@ -142,7 +144,7 @@ impl<P: Platform<U32 = AtomicU32, U64 = AtomicU64>> CpuLocal<P> for Sequences {
     fn push_to(&self, cpu: CpuId, slot: &PagesetSlot<'_, P>, push: Push) -> bool {
         const { assert_layout::<P>() };
         let Some(area) = self.area else { return TryLock.push_to(cpu, slot, push) };
-        let (cpu, head) = (u64::from(cpu.get()), std::ptr::from_ref(slot.head).cast());
+        let (cpu, head) = (u64::from(self.real(cpu)), std::ptr::from_ref(slot.head).cast());
         // SAFETY: `area` is valid for all threads. The limits keep the index into the stack below its number of
         // slots.
         unsafe { instructions::push(area, cpu, head, slot.slots_at, push, || false) }
@@ -153,13 +155,13 @@ impl<P: Platform<U32 = AtomicU32, U64 = AtomicU64>> CpuLocal<P> for Sequences {
         const { assert_layout::<P>() };
         let Some(area) = self.area else { return TryLock.lock(cpu, head) };
         // SAFETY: `area` is valid for all threads.
-        let lock_word = unsafe { instructions::lock(area, cpu.get(), std::ptr::from_ref(head).cast()) };
+        let lock_word = unsafe { instructions::lock(area, self.real(cpu), std::ptr::from_ref(head).cast()) };
         lock_word != LockWord::LOCKED.bits()
     }
 
     fn lock_remote(&self, cpu: CpuId, head: &Head<P>) -> bool {
         match self.area {
-            Some(_) => lock_remotely(head, || restart_sequences(cpu)),
+            Some(_) => lock_remotely(head, || restart_sequences(CpuId::new(self.real(cpu)))),
             None => TryLock.lock_remote(cpu, head),
         }
     }
@@ -214,17 +216,28 @@ impl Sequences {
     /// Returns access by sequences where this process supports them, and by lock elsewhere.
     pub(crate) fn detect() -> Self {
         let area = area_offset(AreaUse::Sequences).and_then(NonZeroIsize::new);
-        Self { area: area.filter(|_| has_barrier() && stays_in_memory()) }
+        Self { area: area.filter(|_| has_barrier() && stays_in_memory()), first_cpu: 0 }
     }
 
     /// Returns access by sequences, with each thread's area at this offset from its thread pointer.
     pub(crate) const fn at(area: isize) -> Self {
-        Self { area: NonZeroIsize::new(area) }
+        Self { area: NonZeroIsize::new(area), first_cpu: 0 }
     }
 
     /// Returns access by lock, without sequences.
     pub(crate) const fn none() -> Self {
-        Self { area: None }
+        Self { area: None, first_cpu: 0 }
+    }
+
+    /// Returns the same access for an allocator in which the machine's CPUs have ids from `first`.
+    pub(crate) const fn with_first_cpu(self, first_cpu: u32) -> Self {
+        Self { first_cpu, ..self }
+    }
+
+    /// Returns the machine's number of a CPU.
+    #[inline(always)]
+    const fn real(self, cpu: CpuId) -> u32 {
+        cpu.get().wrapping_sub(self.first_cpu)
     }
 
     /// Whether sequences are used.

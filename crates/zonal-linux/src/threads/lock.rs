@@ -5,6 +5,7 @@
 //! second exchange to detect them. The waiters of this lock instead check again after a short sleep.
 
 use std::ffi::c_long;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use zonal::platform::RawLock;
@@ -17,6 +18,8 @@ const LOOKS_SPINNING: u32 = 100;
 const LOOKS_YIELDING: u32 = 110;
 /// Sleep between all later checks, in nanoseconds.
 const NAP_NS: c_long = 50_000;
+/// Number of looks between two checks whether the holder has died: about 2 ms.
+const LOOKS_A_DEATH: u32 = 40;
 
 /// A lock for short sections whose holder may be preempted at any time. Only pools use it. While a thread holds any
 /// such lock, its requests do not wait, as if they came from a signal handler.
@@ -51,17 +54,64 @@ impl RawLock for SleepingLock {
 
     #[inline]
     fn unlock(&self) {
-        // Release: publishes the holder's writes; pairs with `SleepingLock::take`.
+        // Release: publishes the holder's writes; pairs with `take`, `take_from_the_dead`.
         self.0.store(0, Ordering::Release);
         reentrancy::leave();
     }
+
+    fn is_torn(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & TORN != 0 // relaxed: only the holder asks
+    }
+
+    fn set_repaired(&self) {
+        self.0.fetch_and(!TORN, Ordering::Relaxed); // relaxed: a later holder takes it with the lock
+    }
+}
+
+/// Bit of a lock whose holder died, until what it guards is repaired. The other bits are the holder's process.
+const TORN: u32 = 1 << 31;
+/// The holder's name in a process that shares no pool. All other names are larger, and below [`TORN`].
+const UNNAMED: u32 = 1;
+
+/// The name with which this process holds locks.
+static NAME: AtomicU32 = AtomicU32::new(UNNAMED);
+/// Whether the process with this name, which holds a lock that this process waits for, has died.
+static HAS_DIED: OnceLock<fn(u32) -> bool> = OnceLock::new();
+
+/// Returns the name with which this process holds locks from now on, made from a random number at the first call. Waits for a
+/// lock then call `has_died` now and then with the name of the lock's holder.
+pub(crate) fn name_holders(random: u32, has_died: fn(u32) -> bool) -> u32 {
+    HAS_DIED.get_or_init(|| has_died);
+    let name = (random & !TORN).max(UNNAMED + 1);
+    // Relaxed: a lock taken before has the other name, for which no thread waits long.
+    NAME.compare_exchange(UNNAMED, name, Ordering::Relaxed, Ordering::Relaxed)
+        .map_or_else(|found| found, |_| name)
+}
+
+/// Takes this process's name away, in a child made by `fork`.
+pub(crate) fn forget_name() {
+    NAME.store(UNNAMED, Ordering::Relaxed); // relaxed: the child has one thread
 }
 
 impl SleepingLock {
     #[inline]
     fn take(&self) -> bool {
+        let name = NAME.load(Ordering::Relaxed); // relaxed: it does not change while the process shares a pool
         // Acquire: takes the last holder's writes; pairs with `SleepingLock::unlock`.
-        self.0.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        self.0.compare_exchange(0, name, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Takes the lock from a process that died while it held it. The lock is then torn.
+    fn take_from_the_dead(&self) -> bool {
+        let Some(has_died) = HAS_DIED.get() else { return false };
+        let found = self.0.load(Ordering::Relaxed); // relaxed: the exchange compares it
+        let (holder, own) = (found & !TORN, NAME.load(Ordering::Relaxed));
+        if holder <= UNNAMED || holder == own || !has_died(holder) {
+            return false;
+        }
+        let torn = own | TORN;
+        // Acquire: takes what the dead process has written; pairs with `SleepingLock::unlock`.
+        self.0.compare_exchange(found, torn, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
     #[cold]
@@ -75,6 +125,7 @@ impl SleepingLock {
             match looks {
                 0..LOOKS_SPINNING => std::hint::spin_loop(),
                 LOOKS_SPINNING..LOOKS_YIELDING => std::thread::yield_now(),
+                _ if looks.is_multiple_of(LOOKS_A_DEATH) && self.take_from_the_dead() => return,
                 _ => nap(),
             }
             looks = looks.saturating_add(1);

@@ -108,6 +108,11 @@ impl Topology {
         Ok(Self { origin: Origin::Emulated, nodes, available: Vec::new(), ..Self::live() })
     }
 
+    /// Returns the nodes of a shared pool that another process on this machine has made.
+    pub(crate) fn described(nodes: Vec<TopologyNode>) -> Self {
+        Self { origin: Origin::Divided, nodes, available: Vec::new(), missing: None, ..Self::live() }
+    }
+
     /// Returns a machine model that was read, captured or loaded from a preset, emulated as by
     /// [`Topology::emulated`]. The result has the online nodes of the model; its zones share the pool in proportion
     /// to their managed memory.

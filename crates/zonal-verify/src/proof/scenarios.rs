@@ -69,6 +69,8 @@ const TRIES: [&[&str]; 2] = [
 ];
 /// Rows of blocks that CPUs own, with those around them.
 const OWNED: &[&str] = &["block", "area", "alloc.mark", "alloc.direct", "free"];
+/// Rows of blocks that change hands between processes, or that a recovery frees, with those around them.
+const SHARED: &[&str] = &["handover", "recover", "area", "run", "split", "alloc.direct", "free.claim"];
 /// Rows that change the counters of a pageset and the totals.
 const FREE_COUNTS: &[&str] = &["own", "held.open", "held.use", "area", "lane"];
 const COUNTS: &[&str] =
@@ -129,6 +131,10 @@ pub fn small() -> Vec<(String, Size)> {
     worlds.push((
         "two threads, owned blocks".to_owned(),
         Size { setup: &[], cpus: vec![0, 1], ..world("Sequences", vec![OWNED, OWNED], 1, 2) },
+    ));
+    worlds.push((
+        "two threads, processes".to_owned(),
+        Size { setup: &[], ..world("Sequences", vec![SHARED, SHARED], 1, 2) },
     ));
     worlds.push((
         "two threads, frames".to_owned(),

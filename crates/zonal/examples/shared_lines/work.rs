@@ -21,7 +21,7 @@ const BATCH: usize = 512;
 const REPEAT: usize = 32768;
 /// Number of frames that a ring between CPUs holds.
 const RING: usize = 1024;
-/// Number of CPUs whose frames one of them frees.
+/// Number of CPUs whose frames one CPU frees.
 const PURGED: usize = 8;
 /// Number of processes that share as many CPUs.
 const PROCESSES: usize = 8;

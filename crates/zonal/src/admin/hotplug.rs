@@ -20,9 +20,10 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Brings a CPU online: opens its pagesets and updates limits and thresholds.
     ///
     /// # Errors
-    /// Returns an error if the machine has no such CPU or the CPU is already online.
+    /// Returns an error if the machine has no such CPU or the CPU is already online, or processes share the allocator.
     pub fn online_cpu(&self, cpu: CpuId) -> Result<(), OnlineError> {
-        let held = self.state.shared.change();
+        self.state.check_unshared()?;
+        let held = self.state.lock_changes();
         let cpu = self.state.cpu_info(cpu).ok_or(OnlineError::UnknownCpu(cpu))?;
         if self.state.is_online(cpu) {
             return Err(OnlineError::CpuUnchanged(cpu.id));
@@ -40,9 +41,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// Threads that still run on the CPU bypass the pagesets.
     ///
     /// # Errors
-    /// Returns an error if the machine has no such CPU, or if the CPU is already offline or is the last CPU online.
+    /// Returns an error if the machine has no such CPU, or if the CPU is already offline or is the last CPU online, or if processes
+    /// share the allocator.
     pub fn offline_cpu(&self, cpu: CpuId) -> Result<(), OnlineError> {
-        let held = self.state.shared.change();
+        self.state.check_unshared()?;
+        let held = self.state.lock_changes();
         let cpu = self.state.cpu_info(cpu).ok_or(OnlineError::UnknownCpu(cpu))?;
         if !self.state.is_online(cpu) {
             return Err(OnlineError::CpuUnchanged(cpu.id));
@@ -67,9 +70,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
     ///
     /// # Errors
     /// Returns an error if the range is empty, or if one of its frames is outside the zone, in a hole or already
-    /// online. The error names the range and the zones around it, or the frame. On error, no frame comes online.
+    /// online. The error names the range and the zones around it, or the frame. Also if processes share the allocator. On error, no frame
+    /// comes online.
     pub fn online_memory(&self, range: FrameRange) -> Result<(), OnlineError> {
-        let held = self.state.shared.change();
+        self.state.check_unshared()?;
+        let held = self.state.lock_changes();
         let zone = self.state.zone_around(&range)?;
         if let Some(frame) = self.state.first_not_memory(&range) {
             return Err(OnlineError::NeverDescribed { frame, range, zone: zone_span(zone) });
@@ -156,6 +161,11 @@ impl<'m, P: Platform> Allocator<'m, P> {
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
+    /// Refuses a change of CPUs or memory if processes share the allocator: a process could die in its middle.
+    pub(crate) fn check_unshared(&self) -> Result<(), OnlineError> {
+        if self.process == 0 { Ok(()) } else { Err(OnlineError::Shared) }
+    }
+
     /// Returns the zone whose span contains all of a range.
     pub(crate) fn zone_around(&self, range: &FrameRange) -> Result<&'m Zone<'m, P>, OnlineError> {
         if range.count == PageCount::ZERO {
@@ -215,7 +225,7 @@ impl<'m, P: Platform> Fence<'_, 'm, P> {
     /// Returns the fence if a frame of the range is neither held nor retired.
     pub fn offline(self) -> Result<(), Self> {
         let (allocator, zone, run) = (self.allocator, self.zone, self.run());
-        let held = allocator.state.shared.change();
+        let held = allocator.state.lock_changes();
         allocator.state.finish_all_frees();
         if self.in_use() != PageCount::ZERO {
             drop(held);

@@ -68,7 +68,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         // or later, because the pageset is marked as serving for another zone. A session that marks its pageset later finds
         // the new preferred zone before it ends, and removes the mark if it is its own (`PagesetSession::check_serving`).
         self.end_serving_for_others();
-        self.cpus.iter().filter(|cpu| cpu.exists()).for_each(|&cpu| self.serve_from_preferred(cpu));
+        self.local_cpus().for_each(|&cpu| self.serve_from_preferred(cpu));
     }
 }
 

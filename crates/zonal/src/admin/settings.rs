@@ -141,6 +141,16 @@ impl<P: Platform> Allocator<'_, P> {
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
+    /// Waits for the lock that serialises changes. If a process died while it changed something, applies all settings again.
+    pub(crate) fn lock_changes(&self) -> Held<'m, P::Lock> {
+        let held = self.shared.wait_for_changes();
+        held.repair_with(|| {
+            self.rebuild_lists(&held);
+            self.apply_settings(&held);
+        });
+        held
+    }
+
     /// Returns the configuration with the current values of `settings`.
     fn current(&self, settings: &[Setting]) -> Config {
         let mut config = self.config;
@@ -150,7 +160,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Changes settings to their values in `to`, if these are possible on this machine.
     fn change(&self, settings: &[Setting], to: &Config) -> Result<(), ConfigError> {
-        let held = self.shared.change();
+        let held = self.lock_changes();
         match settings[0].affects() {
             Affects::Watermarks => {
                 let mut next = self.current(&WATERMARKS);
@@ -173,7 +183,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Changes settings to their values in `to`, all of which are possible on every machine.
     fn store(&self, settings: &[Setting], to: &Config) {
-        self.store_held(settings, to, &self.shared.change());
+        self.store_held(settings, to, &self.lock_changes());
     }
 
     fn store_held(&self, settings: &[Setting], to: &Config, held: &Held<'_, P::Lock>) {

@@ -25,7 +25,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if self.state.platform.is_reentered() {
             return;
         }
-        self.state.cpus.iter().filter(|cpu| cpu.exists()).for_each(|&cpu| self.state.tick_pagesets_of(cpu));
+        self.state.local_cpus().for_each(|&cpu| self.state.tick_pagesets_of(cpu));
         self.retire_lost();
         self.state.report_recovered();
     }

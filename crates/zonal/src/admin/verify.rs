@@ -5,17 +5,19 @@
 //! Related files: `buddy/verify.rs` checks the bitmaps of one buddy.
 
 use core::fmt;
+use core::mem::ManuallyDrop;
 use core::ops::Range;
 
 use crate::Allocator;
 use crate::admin::snapshot::Accounting;
 use crate::buddy::verify::BuddyFault;
-use crate::pageset::CachedOrders;
 use crate::pageset::state::MachineState;
+use crate::pageset::{CachedOrders, PagesetGuard};
 use crate::platform::Platform;
 use crate::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneKind};
 use crate::zone::counters::{NodeItem, ZoneItem};
 use crate::zone::frame_state::FrameState;
+use crate::zone::processes::Holders;
 use crate::zone::runs::Run;
 use crate::zone::{CpuInfo, Zone};
 
@@ -289,6 +291,25 @@ fn check_none_free<P: Platform>(zone: &Zone<'_, P>, run: Range<u64>) -> Result<(
     Err(Fault::FrameTwice(zone.pfn(first.unwrap_or(start))))
 }
 
+/// Checks that the frames without a holder are those in the buddy, if processes share the allocator.
+fn verify_holders<P: Platform>(zone: &Zone<'_, P>) -> Result<(), Fault> {
+    let (start, count) = (zone.offset(zone.span.start), zone.span.count.get());
+    if !zone.holders().are_kept() {
+        return Ok(());
+    }
+    let all = u64::from(start)..u64::from(start) + count;
+    for frame in all.map(|frame| frame as u32) {
+        let is_held =
+            !matches!(zone.holders().of(frame), Holders::<P>::NO_HOLDER | Holders::<P>::NOT_MANAGED);
+        let is_free = zone.free_areas.count_free(frame, 1) != 0;
+        let is_managed = zone.frames.state(frame) != FrameState::NotManaged;
+        if is_held == is_free && is_managed {
+            return Err(Fault::FrameTwice(zone.pfn(frame)));
+        }
+    }
+    Ok(())
+}
+
 /// Returns the number of free frames in owned blocks; checks that none is in use or in a free area.
 fn verify_owned<P: Platform>(zone: &Zone<'_, P>) -> Result<PageCount, Fault> {
     let mut twice = None;
@@ -305,6 +326,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         zone.free_areas.verify()?;
         let managed = zone.managed();
         let free = PageCount::new(zone.free_areas.pages());
+        verify_holders(zone)?;
         let counter = PageCount::new(self.zone_count(zone, ZoneItem::Free, 0));
         if counter != free {
             return Err(Fault::Counter { of: Counted::Free, counter, found: free });
@@ -328,23 +350,40 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let mut total = PageCount::ZERO;
         let used = |cpu: &&CpuInfo| cpu.exists() && self.pagesets_of(zone).of(**cpu).was_used();
         for &cpu in self.cpus.iter().filter(used) {
-            let guard = self.pageset(zone, cpu);
-            let mut held = PageCount::ZERO;
-            for stack in CachedOrders::stacks_downwards() {
-                let order = self.cached.order(stack);
-                for frame in guard.blocks(stack) {
-                    check_cached(zone, frame, order)?;
-                    held = held.plus(order.pages());
-                }
+            if self.ids_of(self.process).contains(&cpu.id.index()) {
+                let session = self.pageset(zone, cpu);
+                total = total.plus(self.verify_pageset(zone, cpu, &session)?);
+                session.update_limits();
+            } else {
+                // No process locks the pagesets of another, which are at rest here.
+                let pagesets = self.pagesets_of(zone);
+                let guard = PagesetGuard::new(pagesets.of(cpu), pagesets.stacks(cpu));
+                total = total.plus(self.verify_pageset(zone, cpu, &ManuallyDrop::new(guard))?);
             }
-            if held != guard.count() {
-                let (of, counter) = (Counted::InPagesetOf(cpu.id), guard.count());
-                return Err(Fault::Counter { of, counter, found: held });
-            }
-            total = total.plus(held);
-            guard.update_limits();
         }
         Ok(total)
+    }
+
+    /// Verifies a pageset, and returns how many frames it holds.
+    fn verify_pageset(
+        &self,
+        zone: &Zone<'m, P>,
+        cpu: CpuInfo,
+        guard: &PagesetGuard<'_, P>,
+    ) -> Result<PageCount, Fault> {
+        let mut held = PageCount::ZERO;
+        for stack in CachedOrders::stacks_downwards() {
+            let order = self.cached.order(stack);
+            for frame in guard.blocks(stack) {
+                check_cached(zone, frame, order)?;
+                held = held.plus(order.pages());
+            }
+        }
+        if held != guard.count() {
+            let (of, counter) = (Counted::InPagesetOf(cpu.id), guard.count());
+            return Err(Fault::Counter { of, counter, found: held });
+        }
+        Ok(held)
     }
 }
 

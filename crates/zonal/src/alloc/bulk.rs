@@ -109,6 +109,15 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let most = u64::from(most).min(free_slots) as usize;
         let (mut freed, mut of_kinds) = (0, [0; PageKind::COUNT]);
         let run = &frames[..most.min(frames.len())];
+        let holders = zone.holders();
+        // Another process's frame is taken over, one by one.
+        let is_here =
+            |frame: &Pfn| !holders.are_kept() || spans(zone, *frame) && holders.is_here(zone.offset(*frame));
+        let run = if holders.are_kept() {
+            &run[..run.iter().take_while(|frame| is_here(frame)).count()]
+        } else {
+            run
+        };
         while let Some(&first) = run.get(freed) {
             if !spans(zone, first) {
                 break;
@@ -123,6 +132,10 @@ impl<'m, P: Platform> MachineState<'m, P> {
             let Ok(kind) = zone.frames.release(zone.offset(first), Order::PAGE, self.invalid_free) else {
                 break;
             };
+            if holders.are_kept() && !holders.is_here(zone.offset(first)) {
+                zone.frames.mark_allocated_again(zone.offset(first), Order::PAGE, kind);
+                break;
+            }
             guard.push(StackId::PAGES, Order::PAGE, zone.offset(first));
             of_kinds[kind as usize] += 1;
             freed += 1;
@@ -206,7 +219,18 @@ impl<P: Platform> PagesetGuard<'_, P> {
         if !word.is_multiple_of(WORD_FRAMES as u32) || differences != 0 {
             return 0;
         }
-        let freed = zone.frames.mark_word_freed(word, invalid_free);
+        let marked = zone.frames.mark_word_freed(word, invalid_free);
+        let holders = zone.holders();
+        let mut bits = 0..marked as u32;
+        let freed = if holders.are_kept() {
+            bits.clone().take_while(|bit| holders.is_here(word + bit)).count()
+        } else {
+            marked
+        };
+        // Another process has taken the others over meanwhile.
+        bits.by_ref()
+            .skip(freed)
+            .for_each(|bit| zone.frames.mark_allocated_again(word + bit, Order::PAGE, PageKind::User));
         if freed > 0 {
             self.put_word(word, !0 >> (WORD_FRAMES - freed));
         }

@@ -106,7 +106,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Finishes the deferred frees of all CPUs, including those that another thread has begun to finish but not yet reached.
     pub(crate) fn finish_all_frees(&self) {
-        self.cpus.iter().filter(|cpu| cpu.exists()).for_each(|&cpu| self.finish_frees_now(cpu));
+        self.local_cpus().for_each(|&cpu| self.finish_frees_now(cpu));
     }
 
     #[cold]

@@ -4,8 +4,9 @@
 //! block that contains a frame, a refusal checks every frame at which such a block could start. A valid free never runs that
 //! code. Related files: `zone/frame_states.rs` holds the states, `alloc/freed.rs` frees claimed blocks.
 
+use crate::config::InvalidFree;
 use crate::error::FreeError;
-use crate::pageset::state::MachineState;
+use crate::pageset::state::{Claims, MachineState};
 use crate::platform::Platform;
 use crate::platform::pageset_slot::{PagesetSlot, Push};
 use crate::platform::pageset_word::{PUSH_STEPS, Step};
@@ -22,11 +23,30 @@ impl<'m, P: Platform> MachineState<'m, P> {
     pub(super) fn release_page(&self, slot: &PagesetSlot<'m, P>, first: Pfn) -> Option<Push> {
         let offset = first.get().wrapping_sub(slot.base.get());
         let state = slot.states.get(usize::try_from(offset).ok()?)?;
-        let step = match mark_page_freed(state, self.invalid_free) {
+        let frame = offset as u32; // a zone spans at most 2^32 frames
+        let marked = match self.claims {
+            Claims::Exact => mark_page_freed(state, InvalidFree::Exact),
+            Claims::Checked => mark_page_freed(state, InvalidFree::Checked),
+            Claims::OfHolder => {
+                let zone = &self.zones[slot.zone.index()];
+                let holders = zone.holders();
+                if !holders.is_here(frame) {
+                    return None;
+                }
+                let marked = mark_page_freed(state, InvalidFree::Exact);
+                if marked.is_ok() && !holders.is_here(frame) {
+                    // Another process has taken the frame over meanwhile.
+                    zone.frames.mark_allocated_again(frame, Order::PAGE, PageKind::User);
+                    return None;
+                }
+                marked
+            }
+        };
+        let step = match marked {
             Ok(()) => PUSH_STEPS[PageKind::User as usize],
             Err(found) => self.release_page_of_other_kind(state, found)?,
         };
-        Some(Push { step, frame: offset as u32 }) // a zone spans at most 2^32 frames
+        Some(Push { step, frame })
     }
 
     /// Marks a frame of a kind other than `User`, whose state was `byte`, as cached.

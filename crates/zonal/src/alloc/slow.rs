@@ -110,6 +110,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
         if let Some(block) = self.scan(context, Watermark::Min) {
             return Some(block);
         }
+        if self.process != 0 {
+            return self.reclaim_and_scan(context, COSTLY_EVICTIONS); // a claim of a range would outlive its process
+        }
         match self.reclaim_block(context) {
             Ok(block) => Some(block),
             Err(evicted) => {
@@ -199,6 +202,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Drains the quarantine and all CPUs' pagesets of every allowed zone.
     pub(crate) fn drain_allowed(&self, context: &AllocContext<'_>) {
+        if self.process != 0 && context.may_reclaim {
+            self.platform.drain_others();
+        }
         if context.observer.is_some() {
             context.report(Step::PagesetsDrained { frames: self.in_allowed_pagesets(context) });
         }
@@ -211,7 +217,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     pub(crate) fn drain_zone(&self, zone: &Zone<'m, P>) {
         self.finish_all_frees();
         self.flush_quarantine(zone);
-        self.cpus.iter().filter(|cpu| cpu.exists()).for_each(|&cpu| self.drain_cpu(zone, cpu));
+        self.local_cpus().for_each(|&cpu| self.drain_cpu(zone, cpu));
         self.disown_all(zone); // a drain frees frames to the owners of their blocks
     }
 

@@ -24,6 +24,22 @@ pub(crate) enum Sought {
 }
 
 impl<P: Platform> Buddy<'_, P> {
+    /// Returns the number of frames.
+    pub(crate) fn frames(&self) -> u64 {
+        self.shape.frames()
+    }
+
+    /// Makes the buddy as it was at first: no frame is free.
+    pub(crate) fn clear(&self, _held: &Held<'_, P::Lock>) {
+        let counts = self.counts;
+        let singles = [&counts.orders, &counts.free_pages, &counts.open];
+        singles
+            .into_iter()
+            .chain(&counts.free_blocks)
+            .chain(self.cells)
+            .for_each(|cell| cell.store(0, Relaxed));
+    }
+
     /// Frees `count` frames, starting at `first`; returns `false` and frees nothing if one of them is already free.
     ///
     /// The cost for an aligned range is little more than one write per chunk.

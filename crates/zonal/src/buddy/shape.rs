@@ -61,7 +61,7 @@ impl BuddyShape {
     }
 
     /// Returns the number of frames in the buddy's span, including holes.
-    pub(super) const fn frames(&self) -> u64 {
+    pub(crate) const fn frames(&self) -> u64 {
         self.frames
     }
 

@@ -50,6 +50,8 @@ pub enum RetireError {
     Changing(Pfn),
     /// The call comes from a handler that interrupted its own thread inside the allocator.
     Reentered(Pfn),
+    /// Processes share the allocator ([`Config::processes`](crate::Config::processes)), which cannot retire frames.
+    Shared(Pfn),
 }
 
 impl fmt::Display for FenceError {
@@ -82,6 +84,9 @@ impl fmt::Display for RetireError {
                     f,
                     "frame {frame} was allocated and freed at each attempt to retire it; repeat the call"
                 )
+            }
+            Self::Shared(frame) => {
+                write!(f, "frame {frame} cannot be retired, because processes share the allocator")
             }
             Self::Reentered(frame) => write!(
                 f,

@@ -14,7 +14,7 @@ use core::fmt;
 
 use crate::machine::TopologyError;
 use crate::rules::stat_threshold::MAX_STAT_THRESHOLD;
-use crate::units::{MAX_ORDER_LIMIT, NodeId, Order, PageCount, Pfn, ZoneKind};
+use crate::units::{MAX_ORDER_LIMIT, NodeId, Order, PROCESSES_MAX, PageCount, Pfn, ZoneKind};
 pub use fence::{FenceError, RetireError};
 pub use online::{OnlineError, ZoneSpan};
 pub use range::RangeError;
@@ -183,6 +183,15 @@ pub enum ConfigError {
     },
     /// CPUs can own no blocks, because the allocator was created with [`OwnedBlocks::Off`](crate::config::OwnedBlocks::Off).
     NoOwnedBlocks,
+    /// The number of processes or the platform's process is not within its range.
+    Processes {
+        /// The platform's process.
+        process: u8,
+        /// Number of processes in the configuration.
+        processes: u8,
+    },
+    /// An allocator that processes share cannot have this setting.
+    NotForProcesses(&'static str),
     /// A setting selects a past form that is not linked: see [`Past`](crate::config::Past).
     NotLinked {
         /// The setting's name.
@@ -343,6 +352,16 @@ impl fmt::Display for ConfigError {
             Self::NoOwnedBlocks => write!(
                 f,
                 "owned_blocks cannot be `on`: the allocator has no room for them, because it was created with `off`"
+            ),
+            Self::Processes { process, processes } => write!(
+                f,
+                "process {process} of {processes} cannot exist: processes have the numbers from 1 to at most {PROCESSES_MAX}, \
+                 and the platform's number is 0 only if the configuration has no processes"
+            ),
+            Self::NotForProcesses(setting) => write!(
+                f,
+                "{setting} must have its default in an allocator that processes share, whose state must survive the death of \
+                 each"
             ),
             Self::NotLinked { setting, name } => write!(
                 f,

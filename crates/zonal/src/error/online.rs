@@ -78,6 +78,8 @@ pub enum OnlineError {
     /// The call comes from a handler that interrupted its own thread inside the allocator. The value is the first frame
     /// of the range.
     Reentered(Pfn),
+    /// Processes share the allocator ([`Config::processes`](crate::Config::processes)), whose CPUs and memory then stay.
+    Shared,
 }
 
 impl fmt::Display for ZoneSpan {
@@ -134,6 +136,12 @@ impl fmt::Display for OnlineError {
                 f,
                 "the range ({range}) cannot be fenced, because its zone has {max} fences, the maximum; release one first"
             ),
+            Self::Shared => {
+                write!(
+                    f,
+                    "processes share the allocator, whose CPUs and memory stay as they were when it was created"
+                )
+            }
             Self::Reentered(frame) => write!(
                 f,
                 "the range at frame {frame} is fenced by a signal or interrupt handler that interrupted its own thread \

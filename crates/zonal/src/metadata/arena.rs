@@ -32,6 +32,18 @@ impl<'m> Buffer<'m> {
         Self { bytes, zeroed: false }
     }
 
+    /// Creates a buffer that has the cells of an allocator which other processes use already.
+    ///
+    /// # Safety
+    /// The bytes must be the buffer from which another process has created or joined the allocator, for the same request,
+    /// mapped with write access. The allocator accesses them only by atomic operations, as the other processes do, although
+    /// the reference is exclusive: no other reference to them may exist in this process.
+    #[must_use]
+    #[allow(unsafe_code)] // the function is unsafe to call but contains no unsafe code
+    pub unsafe fn of_process(bytes: &'m mut [MaybeUninit<u8>]) -> Self {
+        Self { bytes, zeroed: true }
+    }
+
     /// Returns the length of the buffer in bytes.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len()

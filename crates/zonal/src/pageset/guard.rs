@@ -61,7 +61,7 @@ impl<P: Platform> core::ops::Deref for PagesetGuard<'_, P> {
 impl<'a, P: Platform> PagesetGuard<'a, P> {
     /// Creates the guard of a head that was just locked.
     #[inline]
-    pub(super) fn new(pageset: &'a Pageset<P>, (slots, shape): (&'a [P::U32], &'a StackShape)) -> Self {
+    pub(crate) fn new(pageset: &'a Pageset<P>, (slots, shape): (&'a [P::U32], &'a StackShape)) -> Self {
         let (run, moved_block, moved) = (Cell::new(0), Cell::new(false), Cell::new(0));
         let guard = Self { pageset, slots, shape, run, moved_block, moved };
         if !pageset.was_used() {

@@ -346,6 +346,19 @@ impl<P: Platform> Pageset<P> {
         PageCount::new(self.high.load(Relaxed))
     }
 
+    /// Makes the pageset as it was at first, with `slots` slots: its process has died, and its frames are free.
+    ///
+    /// The counts of refills and drains stay.
+    pub(crate) fn reset(&self, slots: u32) {
+        let words = [&self.settled, &self.high, &self.large, &self.block_leeway, &self.block_leeway_settled];
+        let others = [&self.zone_diffs, &self.stepwise, &self.seen, &self.idle_ticks, &self.folded_at];
+        let words = words.into_iter().chain(others).chain(&self.depth).chain(&self.block_frames);
+        words.for_each(|cell| cell.store(0, Relaxed));
+        let halves = [&self.capacity, &self.block_pages, &self.flags, &self.last_middle];
+        halves.into_iter().chain(&self.lens).for_each(|cell| cell.store(0, Relaxed));
+        self.head.reset(slots);
+    }
+
     /// Makes the next push bail out and recompute the limits.
     ///
     /// This is a hint. It is lost if the holder of the lock sets limits at the same time.

@@ -33,6 +33,13 @@ pub(crate) enum FastPath {
     Off,
 }
 
+/// Whether an allocator begins, or a further process joins it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Start {
+    New,
+    Join,
+}
+
 /// Adds the size of the slots that [`MachineState::make_slots`] allocates.
 pub(crate) fn measure_slots<P: Platform>(measure: &mut Measure, cpu_ids: usize, cpus: usize, zones: usize) {
     measure.add::<P::U64>(cpu_ids.max(1));
@@ -43,7 +50,13 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Creates the slots of all CPUs.
     ///
     /// CPU ids that the machine does not have use `null_slot`. All CPUs use it if the fast path is off.
-    pub(crate) fn make_slots(&mut self, arena: &mut Arena<'m>, null_slot: &'m Head<P>, fast_path: FastPath) {
+    pub(crate) fn make_slots(
+        &mut self,
+        arena: &mut Arena<'m>,
+        null_slot: &'m Head<P>,
+        fast_path: FastPath,
+        start: Start,
+    ) {
         null_slot.lock_word.store(LockWord::LOCKED.bits(), Relaxed); // relaxed: the allocator is not shared yet
         let null_slot = PagesetSlot {
             head: null_slot,
@@ -65,14 +78,21 @@ impl<'m, P: Platform> MachineState<'m, P> {
             let (cpu, zone) = (each_cpu.next()?, at % of_each);
             let zone = if of_each == zones { zone } else { self.first_preferred(cpu)? };
             let slot = slot_for(&self.zones[zone], &self.pagesets[zone], cpu);
-            debug_assert!(!self.pagesets[zone].of(cpu).was_used(), "a session has set the head up already");
-            slot.head.prepare(slot.slots.len() as u32);
+            if start == Start::New {
+                debug_assert!(
+                    !self.pagesets[zone].of(cpu).was_used(),
+                    "a session has set the head up already"
+                );
+                slot.head.prepare(slot.slots.len() as u32);
+            }
             Some(slot).filter(|_| fast_path == FastPath::On)
         };
         let table =
             arena.values(1 + cpus * of_each, |at| at.checked_sub(1).and_then(&mut slot).unwrap_or(null_slot));
-        self.slots = PagesetSlots { table, current, of_each };
-        for cpu in (0..current.len()).map(|cpu| CpuId::new(cpu as u32)) {
+        let first_cpu = self.ids_of(self.process).start as u32;
+        let current = &current[..self.ids_of(self.process).len().max(1)];
+        self.slots = PagesetSlots { table, current, first_cpu, of_each };
+        for cpu in (0..current.len()).map(|cpu| CpuId::new(first_cpu + cpu as u32)) {
             self.slots.set(cpu, self.slots.null_slot());
             if let Some(cpu) = self.cpu_info(cpu)
                 && let Some(zone) = self.first_preferred(cpu)
@@ -149,7 +169,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// zone's pageset.
     pub(super) fn recall_cpus(&self, place: usize) {
         if self.nodes[place].end_served_elsewhere() {
-            let cpus = self.cpus.iter().filter(|cpu| usize::from(cpu.node) == place);
+            let cpus = self.local_cpus().filter(|cpu| usize::from(cpu.node) == place);
             cpus.for_each(|&cpu| self.serve_from_preferred(cpu));
         }
     }

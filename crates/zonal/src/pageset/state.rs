@@ -3,6 +3,7 @@
 //! Every operation needs this state; `Allocator` is its public interface. Related files: `pageset/session.rs`, `pageset/refill.rs`, `pageset/served.rs` and
 //! `pageset/slot.rs` implement methods of this state.
 
+use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::config::{Config, Faults, Hardening, InvalidFree};
@@ -20,6 +21,28 @@ use crate::zone::shared::SharedCells;
 use crate::zone::{CpuInfo, Zone};
 use crate::zonelist::Zonelists;
 use crate::zonelist::nearest_zones::NearestZones;
+
+/// How a free claims its block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Claims {
+    /// By an exchange of its state ([`InvalidFree::Exact`]).
+    Exact,
+    /// By plain loads and stores ([`InvalidFree::Checked`]).
+    Checked,
+    /// By an exchange, if this process holds the block; otherwise it takes the block over first (`processes/handover.rs`).
+    OfHolder,
+}
+
+impl Claims {
+    /// Returns how frees claim their blocks in an allocator with this configuration.
+    pub(crate) const fn new(config: &Config) -> Self {
+        match config.invalid_free {
+            _ if config.processes > 0 => Self::OfHolder,
+            InvalidFree::Exact => Self::Exact,
+            InvalidFree::Checked => Self::Checked,
+        }
+    }
+}
 
 /// The state of the machine, and the platform on which the allocator runs.
 pub(crate) struct MachineState<'m, P: Platform> {
@@ -49,6 +72,9 @@ pub(crate) struct MachineState<'m, P: Platform> {
     pub(crate) page_bytes: u32,
     pub(crate) max_order: Order,
     pub(crate) invalid_free: InvalidFree,
+    pub(crate) claims: Claims,
+    /// The process whose allocator this is, from 1, or 0.
+    pub(crate) process: u8,
     pub(crate) faults: Faults,
     /// The configuration at creation. Settings that can change have their current values in `shared`.
     pub(crate) config: Config,
@@ -106,10 +132,28 @@ impl<'m, P: Platform> MachineState<'m, P> {
         ZoneKind::ALL.into_iter().rev().flat_map(of_kind)
     }
 
-    /// Returns the zone and the CPU of every pageset that has ever been used; the other pagesets never need
+    /// Returns the CPUs of this process: all, unless processes share the allocator.
+    pub(crate) fn local_cpus(&self) -> impl Iterator<Item = &CpuInfo> + Clone + use<'_, 'm, P> {
+        self.cpus_of(self.process)
+    }
+
+    /// Returns the CPUs of a process from 1, or all for 0.
+    pub(crate) fn cpus_of(&self, process: u8) -> impl Iterator<Item = &CpuInfo> + Clone + use<'_, 'm, P> {
+        let ids = self.ids_of(process);
+        self.cpus[ids].iter().filter(|cpu| cpu.exists())
+    }
+
+    /// Returns the CPU ids of a process, as [`MachineState::cpus_of`].
+    pub(crate) fn ids_of(&self, process: u8) -> Range<usize> {
+        let of_each = self.cpus.len().div_ceil(usize::from(self.config.processes).max(1));
+        let first = usize::from(process.saturating_sub(1)) * of_each;
+        first..(first + of_each).min(self.cpus.len())
+    }
+
+    /// Returns the zone and the CPU of each of this process's pagesets that has ever been used; the other pagesets never need
     /// maintenance.
     pub(crate) fn used_pagesets(&self) -> impl Iterator<Item = (&Zone<'m, P>, CpuInfo)> {
-        let cpus = self.cpus.iter().copied().filter(CpuInfo::exists);
+        let cpus = self.local_cpus().copied();
         let pairs = cpus.flat_map(|cpu| self.zones.iter().map(move |zone| (zone, cpu)));
         pairs.filter(|(zone, cpu)| self.pagesets_of(zone).of(*cpu).was_used())
     }

@@ -16,6 +16,16 @@ impl<'a, L: RawLock> Held<'a, L> {
     }
 }
 
+impl<L: RawLock> Held<'_, L> {
+    /// Calls `repair` if the lock is torn ([`RawLock::is_torn`]).
+    pub(crate) fn repair_with(&self, repair: impl FnOnce()) {
+        if self.0.is_torn() {
+            repair();
+            self.0.set_repaired();
+        }
+    }
+}
+
 impl<L: RawLock> Drop for Held<'_, L> {
     fn drop(&mut self) {
         self.0.unlock();

@@ -122,6 +122,17 @@ pub trait RawLock: Send + Sync {
     fn try_lock(&self) -> bool;
     /// Releases the lock, which the caller must hold.
     fn unlock(&self);
+
+    /// Whether a process died while it held the lock, and what the lock guards may be half changed. Only the holder asks.
+    ///
+    /// A lock that processes share names its holder, and a thread that waits for it takes it over when the holder's process has
+    /// died. The lock is then torn until [`RawLock::set_repaired`], also if the next holder dies before that.
+    fn is_torn(&self) -> bool {
+        false
+    }
+
+    /// Records that what the lock guards is whole again. Only the holder of a torn lock calls this.
+    fn set_repaired(&self) {}
 }
 
 /// A test-and-test-and-set spin lock, for embedders without a lock of their own.
@@ -256,6 +267,20 @@ pub trait Platform: Send + Sync {
     /// Whether CPUs can own blocks ([`OwnedBlocks`](crate::config::OwnedBlocks)). A kernel that never turns this on links 16 KiB
     /// less code with `false`; the setting then has no effect.
     const OWNS_BLOCKS: bool = true;
+
+    /// Returns the process of this platform, from 1, if several share the allocator ([`Config::processes`]); 0 otherwise.
+    ///
+    /// Its machine then has the CPUs of all processes: with ids below `n` in each process, CPU `c` of
+    /// process `p` has the id `(p - 1) * n + c`.
+    ///
+    /// [`Config::processes`]: crate::Config::processes
+    fn process(&self) -> u8 {
+        0
+    }
+
+    /// Asks the other processes that share the allocator to drain their pagesets
+    /// ([`Allocator::drain_pagesets`](crate::Allocator::drain_pagesets)), and waits a moment for those that do.
+    fn drain_others(&self) {}
 
     /// Returns the CPU that runs the caller.
     ///

@@ -168,6 +168,15 @@ impl<P: Platform> Head<P> {
         self.lock_word.store(LockWord::OPEN.bits(), Relaxed);
     }
 
+    /// Makes the head as [`Head::prepare`] leaves it, whatever its lock word: the process of its CPU has died.
+    pub(crate) fn reset(&self, slots: u32) {
+        // Relaxed: a process that begins to use the head has joined after this.
+        [&self.remote_lock, &self.serves_for, &self.interleave_hits]
+            .iter()
+            .for_each(|cell| cell.store(0, Relaxed));
+        self.prepare(slots);
+    }
+
     // Loads of the word, the limits and the slots are relaxed, because the acquire of the lock word orders them.
 
     #[inline(always)]
@@ -273,8 +282,10 @@ impl<P: Platform> PagesetSlot<'_, P> {
 pub struct PagesetSlots<'m, P: Platform> {
     /// The slots; the first belongs to no pageset, and every pop and push on it fails.
     pub(crate) table: &'m [PagesetSlot<'m, P>],
-    /// Offset of the slot in use, by CPU id.
+    /// Offset of the slot in use, by CPU id from `first_cpu`.
     pub(crate) current: &'m [P::U64],
+    /// Id of the process's first CPU; 0 unless processes share the allocator.
+    pub(crate) first_cpu: u32,
     /// Number of slots for each CPU: one for each zone, or just one.
     pub(crate) of_each: usize,
 }
@@ -283,7 +294,7 @@ copy_view!(PagesetSlots);
 
 impl<'m, P: Platform> PagesetSlots<'m, P> {
     /// The value before the slots are built.
-    pub(crate) const NONE: Self = Self { table: &[], current: &[], of_each: 0 };
+    pub(crate) const NONE: Self = Self { table: &[], current: &[], first_cpu: 0, of_each: 0 };
 
     /// Returns all slots; the first belongs to no pageset.
     #[inline(always)]
@@ -291,8 +302,8 @@ impl<'m, P: Platform> PagesetSlots<'m, P> {
         self.table
     }
 
-    /// Returns the offset in [`Self::table`], in bytes, of the slot that each CPU currently uses, by CPU id, for restartable
-    /// sequences.
+    /// Returns the offset in [`Self::table`], in bytes, of the slot that each of the process's CPUs currently uses, by CPU id from the
+    /// process's first, for restartable sequences.
     #[inline(always)]
     pub fn current(&self) -> &'m [P::U64] {
         self.current
@@ -302,8 +313,14 @@ impl<'m, P: Platform> PagesetSlots<'m, P> {
     #[inline(always)]
     pub fn of(&self, cpu: CpuId) -> Option<&'m PagesetSlot<'m, P>> {
         // Acquire: takes what led to the change of the slot; pairs with `PagesetSlots::set`.
-        let offset = self.current.get(cpu.index())?.load(Acquire) as usize;
+        let offset = self.current.get(self.at_of(cpu))?.load(Acquire) as usize;
         self.table.get(offset / size_of::<PagesetSlot<'m, P>>())
+    }
+
+    /// Returns the position of a CPU in [`Self::current`], which is beyond its end for CPUs of other processes.
+    #[inline(always)]
+    const fn at_of(&self, cpu: CpuId) -> usize {
+        cpu.get().wrapping_sub(self.first_cpu) as usize
     }
 
     /// Returns the slot on which every operation fails.
@@ -322,7 +339,7 @@ impl<'m, P: Platform> PagesetSlots<'m, P> {
 
     pub(crate) fn set(&self, cpu: CpuId, slot: &'m PagesetSlot<'m, P>) {
         let offset = core::ptr::from_ref(slot).addr() - self.table.as_ptr().addr();
-        let cell = &self.current[cpu.index()];
+        let cell = &self.current[self.at_of(cpu)];
         // An unchanged value is not stored, so that the cache line stays shared.
         if cell.load(Relaxed) != offset as u64 {
             // Release: publishes what led to the change of the slot; pairs with `PagesetSlots::of`.

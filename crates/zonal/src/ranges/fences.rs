@@ -85,14 +85,15 @@ impl<'m, P: Platform> Allocator<'m, P> {
     ///
     /// # Errors
     /// Returns an error if the range is empty, is not within one zone, has frames that are not online, or overlaps
-    /// another fence, or if the zone has 8 fences already.
+    /// another fence, if the zone has 8 fences already, or if processes share the allocator.
     pub fn fence(&self, range: FrameRange) -> Result<Fence<'_, 'm, P>, FenceError> {
         let zone = self.state.zone_around(&range).map_err(FenceError::NotInZone)?;
+        self.state.check_unshared().map_err(FenceError::NotInZone)?;
         if self.state.platform.is_reentered() {
             return Err(FenceError::Reentered(range.start));
         }
         let run = Run { first: zone.offset(range.start), count: range.count.get() };
-        let held = self.state.shared.change();
+        let held = self.state.lock_changes();
         let is_offline = |&frame: &u32| zone.frames.state(frame) == FrameState::NotManaged;
         if let Some(frame) = run.frames().find(is_offline) {
             return Err(FenceError::NotOnline(zone.pfn(frame)));
@@ -213,7 +214,7 @@ impl<'a, 'm, P: Platform> Fence<'a, 'm, P> {
     /// Returns the fence if it is not whole.
     pub fn alloc(self, kind: PageKind) -> Result<FrameRun, Self> {
         let (allocator, zone, run) = (self.allocator, self.zone, self.run());
-        let held = allocator.state.shared.change();
+        let held = allocator.state.lock_changes();
         allocator.state.finish_all_frees();
         self.drop_poisoned();
         if !self.is_whole() {
@@ -272,7 +273,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     }
 
     fn release_fence(&self, zone: &Zone<'m, P>, run: Run, slot: usize) {
-        let _held = self.shared.change();
+        let _held = self.lock_changes();
         self.end_fence(zone, slot);
         self.give_back(zone, run, FrameState::Fenced);
     }

@@ -64,13 +64,14 @@ impl<'m, P: Platform> Allocator<'m, P> {
     ///
     /// # Errors
     /// Returns an error if the frame is not managed, if it is in use and 64 frames of its zone already wait to be freed,
-    /// or if other threads allocate and free it at each attempt.
+    /// if other threads allocate and free it at each attempt, or if processes share the allocator.
     pub fn retire(&self, frame: Pfn) -> Result<Retirement, RetireError> {
         let zone = self.state.zone_of(frame).ok_or(RetireError::NotManaged(frame))?;
+        self.state.check_unshared().map_err(|_| RetireError::Shared(frame))?;
         if self.state.platform.is_reentered() {
             return Err(RetireError::Reentered(frame));
         }
-        let held = self.state.shared.change();
+        let held = self.state.lock_changes();
         for round in 0..TRIES {
             match self.state.try_retire(zone, zone.offset(frame))? {
                 Some(done) => {

@@ -60,8 +60,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if self.state.platform.is_reentered() {
             return Err(FreeError::Reentered(first));
         }
-        let begun =
-            zone.free_areas.with_lock_of(run.first, || zone.frames.begin_free(run, self.state.max_order));
+        let free =
+            || self.state.under_lock_of(zone, run, || zone.frames.begin_free(run, self.state.max_order));
+        let begun = self.state.claim_here(zone, run, free, |_| {});
         let kind = begun.map_err(|state| self.state.run_refusal(zone, first, count, state))?;
         self.state.put_back(zone, run, kind, &zone.bad_of_run(run));
         Ok(())
@@ -84,7 +85,15 @@ impl<'m, P: Platform> Allocator<'m, P> {
         let Some(zone) = self.state.zone_of(first) else {
             return Err(SplitError::NotAllocated(FreeError::NotManaged(first)));
         };
-        let split = match zone.frames.split_block(zone.offset(first), order, to) {
+        let frame = zone.offset(first);
+        if self.state.must_wait_for_handover(zone, frame) {
+            return Err(SplitError::NotAllocated(FreeError::Reentered(first)));
+        }
+        let run = Run { first: frame, count: order.pages().get() };
+        let begin = || zone.frames.begin_block_split(frame, order);
+        let undo = |kind| zone.frames.mark_allocated_again(frame, order, kind);
+        let begun = self.state.claim_here(zone, run, begin, undo);
+        let split = match begun.map(|kind| zone.frames.mark_parts(run, to, kind)) {
             Err(_) if self.state.platform.is_reentered() => {
                 return Err(SplitError::NotAllocated(FreeError::Reentered(first)));
             }
@@ -108,8 +117,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if self.state.platform.is_reentered() {
             return Err(SplitError::NotAllocated(FreeError::Reentered(first)));
         }
-        let begun =
-            zone.free_areas.with_lock_of(run.first, || zone.frames.begin_split(run, self.state.max_order));
+        let split =
+            || self.state.under_lock_of(zone, run, || zone.frames.begin_split(run, self.state.max_order));
+        let begun = self.state.claim_here(zone, run, split, |_| {});
         let kind = begun
             .map_err(|state| SplitError::NotAllocated(self.state.run_refusal(zone, first, count, state)))?;
         zone.mark_parts_of_run(run, to.min(self.state.max_order), kind);
@@ -126,12 +136,28 @@ impl<'m, P: Platform> MachineState<'m, P> {
         self.serve(request, &context)
     }
 
+    /// Calls `claim` under the lock of the area that contains the run's first frame, if this process holds the run then.
+    ///
+    /// # Errors
+    /// Those of `claim`, and the first frame's state if another process has taken the run over.
+    fn under_lock_of<T>(
+        &self,
+        zone: &Zone<'m, P>,
+        run: Run,
+        claim: impl FnOnce() -> Result<T, FrameState>,
+    ) -> Result<T, FrameState> {
+        zone.free_areas.with_lock_of(run.first, || {
+            let is_here = !zone.holders().are_kept() || zone.holders().is_here(run.first);
+            if is_here { claim() } else { Err(zone.frames.state(run.first)) }
+        })
+    }
+
     /// Returns a range of frames as a run.
     ///
     /// # Errors
     /// Returns an error if the count is zero or the range is not within one zone, because its frames are then not
     /// allocated together.
-    fn run_of(&self, first: Pfn, count: PageCount) -> Result<(&Zone<'m, P>, Run), FreeError> {
+    pub(crate) fn run_of(&self, first: Pfn, count: PageCount) -> Result<(&Zone<'m, P>, Run), FreeError> {
         if count == PageCount::ZERO {
             return Err(FreeError::NoFrames(first));
         }

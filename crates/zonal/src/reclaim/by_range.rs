@@ -128,7 +128,8 @@ impl<'m, P: Platform> MachineState<'m, P> {
         count: PageCount,
     ) -> Result<FrameRun, PageCount> {
         let mut evicted = PageCount::ZERO;
-        if !context.may_reclaim {
+        // A claim of a range would outlive its process if several share the allocator.
+        if !context.may_reclaim || self.process != 0 {
             return Err(evicted);
         }
         let run = self.find_in_zones(context, |zone| self.reclaim_run_of(zone, context, count, &mut evicted));

@@ -4,7 +4,10 @@
 
 use super::{NamedRule, Setting, SettingError, SettingValue};
 use crate::Config;
+use crate::config::{InvalidFree, OwnedBlocks};
 use crate::error::ConfigError;
+use crate::rules::stat_threshold::TotalsRule;
+use crate::units::{PROCESSES_MAX, PageCount};
 
 impl Config {
     /// Changes the setting `name` of [the table](crate::settings) to the value that `text` says.
@@ -82,6 +85,26 @@ impl Config {
             Some(range) if !range.contains(&percent.into()) => Err(ConfigError::Percent(percent)),
             _ => Ok(()),
         }
+    }
+}
+
+impl Config {
+    /// Checks the settings that an allocator cannot have if processes share it: their state could not be given back when a
+    /// process dies.
+    pub(crate) fn check_processes(&self) -> Result<(), ConfigError> {
+        if self.processes > PROCESSES_MAX {
+            return Err(ConfigError::Processes { process: 0, processes: self.processes });
+        }
+        let (hardening, counters) = (&self.hardening, &self.counters);
+        let refused = [
+            (self.invalid_free == InvalidFree::Checked, "invalid_free"),
+            (self.owned_blocks == OwnedBlocks::On, "owned_blocks"),
+            (hardening.poison.is_some() || hardening.quarantine != PageCount::ZERO, "hardening"),
+            (counters.totals == TotalsRule::AndMachine, "counters"),
+            (self.tuning.is_past() || self.zonelist_cache.is_past(), "past forms"),
+        ];
+        let first = refused.into_iter().find(|(is_refused, _)| *is_refused);
+        first.map_or(Ok(()), |(_, name)| Err(ConfigError::NotForProcesses(name)))
     }
 }
 

@@ -10,7 +10,7 @@
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::platform::cells::all_zero;
+use crate::platform::cells::{all_zero, copy_view};
 use crate::platform::{Atomic, Platform};
 use crate::rules::stat_threshold::{FoldRule, MAX_STAT_THRESHOLD};
 
@@ -166,6 +166,26 @@ impl<P: Platform> ThresholdCells<P> {
     }
 }
 
+all_zero! {
+    /// The totals of one process in a zone or node.
+    #[repr(C)]
+    pub(crate) struct ProcessTotals<P> {
+        /// What the process itself has counted.
+        pub(crate) counted: (line [u64; TOTAL_CELLS]),
+        /// What other processes have added when they took blocks over; changed under the node's handover lock.
+        pub(crate) moved: (line [u64; TOTAL_CELLS]),
+    }
+}
+
+/// The totals of a zone or node that processes share.
+struct SharedTotals<'m, P: Platform> {
+    /// What was counted before the first process began to allocate.
+    base: &'m [P::U64; TOTAL_CELLS],
+    each: &'m [ProcessTotals<P>],
+}
+
+copy_view!(SharedTotals);
+
 /// A view of one zone's or node's counters. Initially, all cells are zero.
 ///
 /// Invariants for each item: between updates, the value = `totals + Σ differences of all CPUs`. After each update
@@ -175,8 +195,10 @@ impl<P: Platform> ThresholdCells<P> {
 /// Every access is relaxed. A word has one writer at a time, and the lock that the writer's guard represents orders the
 /// writers. Totals change by atomic additions, which commute. Values that are read may be out of date.
 pub(crate) struct ZonedCounters<'m, P: Platform, I> {
-    /// Totals of the zone or node, which folds of all CPUs write.
+    /// Totals of the zone or node, which folds of all CPUs write; those of this process if several share the allocator.
     totals: &'m [P::U64; TOTAL_CELLS],
+    /// The totals of all processes, if several share the allocator.
+    shared: Option<SharedTotals<'m, P>>,
     threshold: &'m ThresholdCells<P>,
     /// Totals of the machine, which folds of all CPUs write too.
     machine: Option<&'m [P::U64; TOTAL_CELLS]>,
@@ -193,7 +215,28 @@ impl<P: Platform, I> Copy for ZonedCounters<'_, P, I> {}
 
 impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
     pub(crate) const fn new(totals: &'m [P::U64; TOTAL_CELLS], threshold: &'m ThresholdCells<P>) -> Self {
-        Self { totals, threshold, machine: None, items: PhantomData }
+        Self { totals, shared: None, threshold, machine: None, items: PhantomData }
+    }
+
+    /// Returns these counters for `process`, one of those that share them.
+    pub(crate) fn of_process(self, process: u8, all: &'m [ProcessTotals<P>]) -> Self {
+        match usize::from(process).checked_sub(1).and_then(|at| all.get(at)) {
+            Some(own) => Self {
+                totals: &own.counted.0,
+                shared: Some(SharedTotals { base: self.totals, each: all }),
+                ..self
+            },
+            None => self,
+        }
+    }
+
+    /// Adds what this process has counted to what was there before all processes, so that it stays when the process ends.
+    pub(crate) fn settle(&self) {
+        if let Some(SharedTotals { base, .. }) = self.shared {
+            for (cell, own) in base.iter().zip(self.totals) {
+                cell.fetch_add(own.swap(0, Relaxed), Relaxed);
+            }
+        }
     }
 
     /// Returns these counters with a reference to the totals of the machine, which folds then update too.
@@ -334,7 +377,12 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
 
     /// Counts a background worker that ends.
     pub(crate) fn pressure_ends(&self) {
-        self.threshold.word.fetch_add(AWAKE.wrapping_neg(), Relaxed);
+        subtract::<P>(&self.threshold.word, AWAKE, !(AWAKE - 1));
+    }
+
+    /// Records that no background worker runs, because a worker's process may have died.
+    pub(crate) fn forget_pressure(&self) {
+        self.threshold.word.fetch_and(AWAKE - 1, Relaxed);
     }
 
     /// Returns the threshold in force.
@@ -344,8 +392,15 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
     }
 
     /// Returns the total without the differences, which can be temporarily negative.
+    #[inline]
     pub(crate) fn total(&self, item: I) -> i64 {
-        self.totals[item.lane()].load(Relaxed) as i64
+        match self.shared {
+            None => self.totals[item.lane()].load(Relaxed) as i64,
+            Some(SharedTotals { base, each }) => {
+                let cells = each.iter().flat_map(|one| [&one.counted.0, &one.moved.0]).chain([base]);
+                cells.fold(0, |sum, cells| sum.wrapping_add(cells[item.lane()].load(Relaxed) as i64))
+            }
+        }
     }
 
     /// Returns an approximate value for the cost of one load; the error is at most CPUs * threshold.
@@ -382,6 +437,16 @@ pub(crate) fn approximate_over<'m, P: Platform + 'm, I: Item + 'm>(
     item: I,
 ) -> u64 {
     not_negative(zones.map(|zone| zone.total(item)).sum())
+}
+
+/// Subtracts `amount` from the bits `field` of a cell, unless they hold less: a recovery may have made them 0.
+pub(super) fn subtract<P: Platform>(cell: &P::U64, amount: u64, field: u64) {
+    let mut found = cell.load(Relaxed); // relaxed, as below: the fields are hints
+    while found & field >= amount
+        && let Err(now) = cell.compare_exchange(found, found - amount, Relaxed, Relaxed)
+    {
+        found = now;
+    }
 }
 
 fn not_negative(count: i64) -> u64 {

@@ -199,6 +199,7 @@ impl<'m, P: Platform> Zone<'m, P> {
     pub(super) fn take_free(&self, area: &Entered<'m, P>, run: Run, to: FrameState) {
         let taken = area.buddy.take_range(&area.held, run.first - area.first, run.count);
         assert!(taken, "frames found free under the lock are free");
+        self.holders().take(run.first, run.count);
         run.frames().for_each(|frame| self.frames.set(frame, to));
     }
 

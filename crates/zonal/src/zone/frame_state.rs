@@ -73,7 +73,7 @@ pub(crate) enum FrameState {
 
 impl FrameState {
     #[inline(always)]
-    pub(super) const fn encode(self) -> u8 {
+    pub(crate) const fn encode(self) -> u8 {
         match self {
             Self::Free => 0,
             Self::Cached(order) => CACHED | (order.get() + 1),
@@ -107,7 +107,7 @@ impl FrameState {
     }
 
     /// Returns the state that a byte of a present section encodes.
-    pub(super) fn decode(byte: u8) -> Self {
+    pub(crate) fn decode(byte: u8) -> Self {
         match byte {
             0 => Self::Free,
             NOT_MANAGED => Self::NotManaged,

@@ -19,6 +19,7 @@ use crate::platform::cells::copy_view;
 use crate::platform::lock::Held;
 use crate::platform::{Atomic, Platform};
 use crate::units::{CpuId, MAX_CPUS, Order};
+use crate::zone::processes::Holders;
 
 /// Maximum number of areas in a zone. While CPUs that share a zone are at most as many, none shares its preferred area.
 const AREAS_MAX: usize = 128;
@@ -46,7 +47,7 @@ pub(crate) struct FreeAreasShape {
     own: usize,
     /// Number of cells in each area except the last.
     pub(crate) stride: usize,
-    large: Order,
+    pub(super) large: Order,
     inner: BuddyShape,
     last: BuddyShape,
 }
@@ -97,7 +98,7 @@ all_zero! {
     #[repr(C, align(64))]
     pub(crate) struct FreeAreaCells<P> {
         lock: lock,
-        counts: {BuddyCounts<P>},
+        pub(crate) counts: {BuddyCounts<P>},
     }
 }
 
@@ -109,6 +110,7 @@ pub(crate) struct FreeAreas<'m, P: Platform> {
     pub(crate) heads: &'m [FreeAreaCells<P>],
     pub(crate) cells: &'m [P::U64],
     pub(crate) shape: &'m FreeAreasShape,
+    pub(crate) holders: Holders<'m, P>,
 }
 
 copy_view!(FreeAreas);
@@ -122,9 +124,14 @@ pub(super) struct Entered<'m, P: Platform> {
 
 impl<'m, P: Platform> FreeAreas<'m, P> {
     /// Creates the view of areas with `shape` in `heads` and `cells`.
-    pub(crate) fn new(heads: &'m [FreeAreaCells<P>], cells: &'m [P::U64], shape: &'m FreeAreasShape) -> Self {
+    pub(crate) fn new(
+        heads: &'m [FreeAreaCells<P>],
+        cells: &'m [P::U64],
+        shape: &'m FreeAreasShape,
+        holders: Holders<'m, P>,
+    ) -> Self {
         assert!(heads.len() == shape.count() && cells.len() == shape.cells());
-        Self { heads, cells, shape }
+        Self { heads, cells, shape, holders }
     }
 
     /// Returns the preferred area of the CPU with `rank`, from 0, among `cpus`.
@@ -150,12 +157,20 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
     pub(crate) fn alloc(&self, order: Order, preferred: usize, leaving: impl FnOnce()) -> Option<u32> {
         let first = self.first_for(order, preferred);
         let area = self.enter(first);
-        if let Some(frame) = area.buddy.alloc(&area.held, order) {
+        if let Some(frame) = self.take_in(&area, order) {
             leaving();
-            return Some(area.first + frame);
+            return Some(frame);
         }
         drop(area);
         self.take_anywhere(order, preferred, leaving)
+    }
+
+    /// Allocates a block in an area, which this process then holds.
+    #[inline]
+    fn take_in(&self, area: &Entered<'m, P>, order: Order) -> Option<u32> {
+        let frame = area.first + area.buddy.alloc(&area.held, order)?;
+        self.holders.take(frame, order.pages().get());
+        Some(frame)
     }
 
     /// Allocates a block like [`Self::alloc`], from the first area from `preferred` on that has a suitable block.
@@ -163,9 +178,9 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
     fn take_anywhere(&self, order: Order, preferred: usize, leaving: impl FnOnce()) -> Option<u32> {
         for at in self.from(preferred).filter(|&at| self.area_has(at, order)) {
             let area = self.enter(at);
-            if let Some(frame) = area.buddy.alloc(&area.held, order) {
+            if let Some(frame) = self.take_in(&area, order) {
                 leaving();
-                return Some(area.first + frame);
+                return Some(frame);
             }
         }
         None
@@ -208,9 +223,9 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         let area = self.enter(at);
         let mut came = 0;
         while came < want
-            && let Some(frame) = area.buddy.alloc(&area.held, order)
+            && let Some(frame) = self.take_in(&area, order)
         {
-            sink(area.first + frame);
+            sink(frame);
             came += 1;
         }
         leaving(came);
@@ -257,7 +272,10 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
             return 0;
         }
         let area = self.enter(at);
-        let mut place = |word, frames| sink(area.first + word, frames);
+        let mut place = |word, frames| {
+            self.holders.take_word(area.first + word, frames);
+            sink(area.first + word, frames);
+        };
         let taken = area.buddy.take_pages(&area.held, *range.start(), *range.end(), &mut place);
         leaving(taken);
         taken
@@ -272,6 +290,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         let area = self.enter(self.area_of(frame));
         let is_freed = area.buddy.free(&area.held, frame - area.first, order);
         if is_freed {
+            self.holders.give(frame, order.pages().get());
             freed(&area);
         }
         is_freed
@@ -291,6 +310,9 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
             }
             if let Some((_, area)) = &current {
                 let given = area.buddy.free(&area.held, frame - area.first, order);
+                if given {
+                    self.holders.give(frame, order.pages().get());
+                }
                 refused += u64::from(!given);
             }
         }
@@ -312,6 +334,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
             while let (Some(area), true) = (&area, slot < BATCH_MAX) {
                 let (word, frames) = batch.word(slot);
                 refused += area.merge_word(word, frames);
+                self.holders.give_word(word, frames);
                 slot = usize::from(next[slot]);
             }
         }
@@ -328,42 +351,9 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         for words in words.chunk_by(of_one_area) {
             let area = self.enter(self.area_of(words[0].0));
             refused += words.iter().map(|&(first, frames)| area.merge_word(first, frames)).sum::<u64>();
+            words.iter().for_each(|&(first, frames)| self.holders.give_word(first, frames));
         }
         refused
-    }
-
-    /// Returns the number of free frames.
-    pub(crate) fn pages(&self) -> u64 {
-        self.heads.iter().map(|head| head.counts.free_pages.load(Relaxed)).sum() // relaxed: see `Buddy`
-    }
-
-    /// Returns the words of active blocks (`buddy/active_block.rs`) to the buddies, so that [`Self::free_blocks`]
-    /// counts them.
-    pub(crate) fn settle(&self) {
-        for at in 0..self.shape.count {
-            // Relaxed: the function may miss a block that becomes active after this load.
-            if self.counts(at).open.load(Relaxed) != 0 {
-                self.enter(at).buddy.settle();
-            }
-        }
-    }
-
-    /// Returns the number of free `order` blocks that are not inside a larger free block, without active blocks.
-    pub(crate) fn blocks(&self, order: Order) -> u64 {
-        let of = |head: &FreeAreaCells<P>| head.counts.free_blocks[usize::from(order.get())].load(Relaxed);
-        self.heads.iter().map(of).sum() // relaxed: see `Buddy`
-    }
-
-    /// Whether at least `frames` free frames are in large blocks.
-    ///
-    /// Checks the last areas first, because they are used last, and stops as soon as enough frames are found.
-    pub(crate) fn has_in_large(&self, frames: u64) -> bool {
-        let mut found = 0;
-        frames == 0
-            || self.heads.iter().rev().any(|head| {
-                found += head.counts.in_large(self.shape.large);
-                found >= frames
-            })
     }
 
     /// Whether an area has a free block of `order` or larger by its counts; checks `preferred` first.
@@ -493,7 +483,11 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         let shape = if at + 1 == self.shape.count { &self.shape.last } else { &self.shape.inner };
         let buddy = Buddy::new(&head.counts, &self.cells[at * self.shape.stride..], shape);
         let first = ((at as u64) << self.shape.frames_log2) as u32;
-        Entered { first, buddy, held: Held::wait(&head.lock) }
+        let area = Entered { first, buddy, held: Held::wait(&head.lock) };
+        if self.holders.are_kept() {
+            area.held.repair_with(|| self.rebuild(&area));
+        }
+        area
     }
 }
 

@@ -36,6 +36,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         let (frame, area) = self.find_below(order, end)?;
         let taken = area.buddy.take_range(&area.held, frame, order.pages().get());
         assert!(taken, "frames found free under the lock are free");
+        self.holders.take(area.first + frame, order.pages().get());
         leaving();
         Some(area.first + frame)
     }
@@ -121,6 +122,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
             let area = self.enter(at);
             let is_added = area.buddy.add_range(&area.held, first - area.first, count);
             if is_added {
+                self.holders.give(first, count);
                 freed(&area, Run { first, count });
             }
             is_added
@@ -150,6 +152,7 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         for (step, (start, len)) in steps.clone().enumerate() {
             let area = self.enter(self.area_of(start));
             if area.buddy.take_range(&area.held, start - area.first, len) {
+                self.holders.take(start, len);
                 left(len);
                 continue;
             }

@@ -5,6 +5,7 @@
 //! Related files: `pageset/refill.rs` and `pageset/drain.rs` move frames between pagesets and the buddy, and
 //! `admin/settings.rs` writes the limits.
 
+mod area_counts;
 pub(crate) mod bad_frames;
 pub(crate) mod cells;
 mod claims;
@@ -22,7 +23,9 @@ pub(crate) mod node;
 pub(crate) mod order_classes;
 pub(crate) mod owned_blocks;
 mod owners;
+pub(crate) mod processes;
 pub(crate) mod quarantine;
+mod rebuilt_areas;
 pub(crate) mod runs;
 pub(crate) mod shared;
 pub(crate) mod stalls;
@@ -40,11 +43,12 @@ use crate::rules::pageset_tuning::CpuLocality;
 use crate::rules::watermarks::{Urgency, Watermark, Watermarks};
 use crate::units::{CpuId, NodeId, Order, PageCount, Pfn, ZoneId, ZoneKind};
 use crate::zone::cells::ZoneCells;
-use crate::zone::counters::{ZoneItem, ZonedCounters};
+use crate::zone::counters::{ProcessTotals, ZoneItem, ZonedCounters, subtract};
 use crate::zone::frame_state::FrameState;
 use crate::zone::frame_states::FrameTable;
 use crate::zone::free_areas::FreeAreas;
 use crate::zone::owned_blocks::Owned;
+use crate::zone::processes::Holders;
 
 /// CPU info: a CPU's id, the index of its node, its rank, which is the number of the node's CPUs before it, and its index,
 /// which is the number of the machine's CPUs with smaller ids. Ids can be far apart; ranks and indexes have no gaps.
@@ -108,6 +112,8 @@ pub(crate) struct Zone<'m, P: Platform> {
     pub(crate) cpus: usize,
     /// One bit for each node index: whether the zone may have full bits in that node's zonelist cache.
     pub(crate) full_in: &'m [P::U64],
+    /// Totals by process, if processes share the allocator.
+    pub(crate) process_totals: &'m [ProcessTotals<P>],
 }
 
 copy_view!(Zone);
@@ -135,7 +141,17 @@ impl<'m, P: Platform> Zone<'m, P> {
     /// Returns the zone's counters.
     #[inline]
     pub(crate) fn counters(&self) -> ZonedCounters<'m, P, ZoneItem> {
-        ZonedCounters::new(&self.cells.totals.0, &self.cells.rules.0.threshold)
+        let counters = ZonedCounters::new(&self.cells.totals.0, &self.cells.rules.0.threshold);
+        if self.process_totals.is_empty() {
+            return counters;
+        }
+        counters.of_process(self.holders().process(), self.process_totals)
+    }
+
+    /// Returns which process holds each of the zone's frames.
+    #[inline(always)]
+    pub(crate) const fn holders(&self) -> Holders<'m, P> {
+        self.free_areas.holders
     }
 
     /// Waits for the lock of the zone's quarantine.
@@ -285,7 +301,13 @@ impl<'m, P: Platform> Zone<'m, P> {
     }
 
     pub(crate) fn reclaim_ends(&self) {
-        self.cells.held_down.0.fetch_add(1_u64.wrapping_neg(), Relaxed);
+        subtract::<P>(&self.cells.held_down.0, 1, RECLAIMS);
+    }
+
+    /// Records that no reclaim is under way, because a reclaim's process may have died.
+    pub(crate) fn forget_reclaims(&self) {
+        self.cells.held_down.0.fetch_and(!RECLAIMS, Relaxed);
+        self.counters().forget_pressure();
     }
 
     /// Records that the zone is short of `of`; returns `true` if that was not recorded before.

@@ -10,8 +10,9 @@ use crate::platform::cells::all_zero;
 use crate::platform::cells::copy_view;
 use crate::platform::{Atomic, Platform};
 use crate::units::{Moment, NodeId, PageCount, SECOND_NS, ZoneId};
-use crate::zone::counters::{NodeItem, TOTAL_CELLS, ThresholdCells, ZonedCounters};
+use crate::zone::counters::{NodeItem, ProcessTotals, TOTAL_CELLS, ThresholdCells, ZonedCounters};
 use crate::zone::events::EventCells;
+use crate::zone::processes::HandoverCells;
 use crate::zone::stalls::StallCells;
 
 all_zero! {
@@ -67,6 +68,9 @@ pub(crate) struct Node<'m, P: Platform> {
     /// The node's counters, with the reference to the machine's totals that folds need and `cells` does not contain.
     pub(crate) counters: ZonedCounters<'m, P, NodeItem>,
     pub(crate) events: &'m EventCells<P>,
+    /// Totals by process, and the block that is changing hands, if processes share the allocator.
+    pub(crate) process_totals: &'m [ProcessTotals<P>],
+    pub(crate) handover: Option<&'m HandoverCells<P>>,
 }
 
 copy_view!(Node);
@@ -153,7 +157,7 @@ impl<'m, P: Platform> Node<'m, P> {
     pub(crate) fn background_begins(&self) -> bool {
         // AcqRel: takes the writes of all callers, publishes the start; pairs with `Node::want_background`.
         self.cells.woken.swap(0, AcqRel);
-        // AcqRel: takes the previous run's writes, publishes the start; pairs with `Node::background_ends`.
+        // AcqRel: takes the previous run's writes, publishes the start; pairs with `background_ends`, `forget_callers`.
         self.cells.awake.swap(1, AcqRel) == 0
     }
 
@@ -161,6 +165,16 @@ impl<'m, P: Platform> Node<'m, P> {
     pub(crate) fn background_ends(&self) {
         // AcqRel: takes the start, publishes the run's writes; pairs with `Node::background_begins`.
         self.cells.awake.swap(0, AcqRel);
+    }
+
+    /// Records that nothing reclaims the node, because the process of what did may have died. Two reclaims that run at once
+    /// for a moment do no harm.
+    pub(crate) fn forget_callers(&self) {
+        for cell in [&self.cells.woken, &self.cells.awake, &self.cells.reclaiming] {
+            // AcqRel: takes the starts, publishes the recovery; pairs with `Node::background_begins`.
+            cell.swap(0, AcqRel);
+        }
+        self.counters.forget_pressure();
     }
 
     /// Reserves node reclaim of the whole node for the caller, until the turn is dropped.

@@ -97,19 +97,19 @@ impl<P: Platform> FrameTable<'_, P> {
         Ok(kind)
     }
 
-    /// Splits an allocated block into blocks of the lower order `to`, without waiting.
+    /// Takes an allocated block from its owner for a split, without waiting: marks its first frame. Returns the block's kind.
+    ///
+    /// The caller then calls [`FrameTable::mark_parts`].
     ///
     /// # Errors
     /// Returns the state found if it is not that of an allocated `order` block. Nothing has changed then.
-    pub(crate) fn split_block(&self, frame: u32, order: Order, to: Order) -> Result<(), FrameState> {
+    pub(crate) fn begin_block_split(&self, frame: u32, order: Order) -> Result<PageKind, FrameState> {
         let FrameState::Allocated(found, kind) = self.state(frame) else { return Err(self.state(frame)) };
         if found != order {
             return Err(FrameState::Allocated(found, kind));
         }
-        let splitting = FrameState::Splitting(kind);
-        self.exchange(frame, FrameState::Allocated(order, kind), splitting)?;
-        self.mark_parts(Run { first: frame, count: order.pages().get() }, to, kind);
-        Ok(())
+        self.exchange(frame, FrameState::Allocated(order, kind), FrameState::Splitting(kind))?;
+        Ok(kind)
     }
 
     /// Returns the allocated run that begins at `first`.
@@ -155,7 +155,7 @@ impl<P: Platform> FrameTable<'_, P> {
     }
 
     /// Marks a block or run that is being split as allocated blocks of at most `order`, the first one last.
-    pub(super) fn mark_parts(&self, run: Run, order: Order, kind: PageKind) {
+    pub(crate) fn mark_parts(&self, run: Run, order: Order, kind: PageKind) {
         let mut parts = run.blocks(order);
         let head = parts.next();
         // A part may be freed as soon as it is marked. The first part is marked last, because until then no free of the

@@ -55,7 +55,7 @@ all_zero! {
 // behaves like a request made a moment earlier.
 impl<P: Platform> SharedCells<P> {
     /// Waits for the lock of changes.
-    pub(crate) fn change(&self) -> Held<'_, P::Lock> {
+    pub(crate) fn wait_for_changes(&self) -> Held<'_, P::Lock> {
         Held::wait(&self.changes.0)
     }
 

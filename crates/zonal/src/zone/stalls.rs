@@ -42,7 +42,16 @@ impl<P: Platform> StallCells<P> {
     pub(crate) fn end(&self, now: Moment) {
         let _held = Held::wait(&self.lock);
         self.settle(now.ns_since(Moment::from_ns(0)));
-        self.stalled.fetch_add(1_u64.wrapping_neg(), Relaxed);
+        // The caller may have been forgotten.
+        self.stalled.store(self.stalled.load(Relaxed).saturating_sub(1), Relaxed);
+    }
+
+    /// Records that no caller is stalled, because one of them may have died.
+    pub(crate) fn forget_callers(&self, now: Moment) {
+        let held = Held::wait(&self.lock);
+        self.settle(now.ns_since(Moment::from_ns(0)));
+        self.stalled.store(0, Relaxed);
+        held.repair_with(|| {});
     }
 
     /// Returns the shares of the windows that end now.

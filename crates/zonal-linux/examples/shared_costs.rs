@@ -1,0 +1,117 @@
+//! What sharing a pool costs: pairs of allocations and frees in a private pool, in one that processes share, and with frees by
+//! another process; and how long a recovery takes when a process that held a tenth of the pool has died.
+//!
+//! `cargo run --release -p zonal-linux --example shared_costs -- [--short]`
+
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use zonal_linux::{Order, PageCount, Pfn, Pool, PoolRequest};
+
+/// Orders of the blocks.
+const ORDERS: [Order; 3] = [Order::PAGE, Order::new(3).expect("small"), Order::new(9).expect("small")];
+/// Rounds of each measurement; the median counts.
+const ROUNDS: usize = 15;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    if let [_, mode, path, bytes] = arguments.as_slice()
+        && mode == "--hold-a-tenth"
+    {
+        return hold_a_tenth(path, bytes.parse().expect("the parent passes a number"));
+    }
+    let is_short = arguments.iter().any(|one| one == "--short");
+    let pairs = if is_short { 10_000 } else { 1_000_000 };
+    let private = Pool::builder().size(1 << 30).build().expect("a pool");
+    let shared = Pool::builder().size(1 << 30).shared_by_descriptor().build().expect("a shared pool");
+    let bytes = shared.metadata_bytes() as f64 / shared.frames().get() as f64;
+    println!("{bytes:.2} bytes of metadata for each of {} frames, for 8 processes", shared.frames());
+    println!("medians of {ROUNDS} interleaved rounds with {pairs} pairs");
+    for order in ORDERS {
+        let (mut own, mut both) = (Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            own.push(pair(&private, &private, order, pairs));
+            both.push(pair(&shared, &shared, order, pairs));
+        }
+        let (own, both) = (median(own), median(both));
+        println!(
+            "order {order}: {own:.1} ns in a private pool, {both:.1} ns in a shared one, {:.2} times",
+            both / own
+        );
+    }
+    let other = Pool::join_file(shared.shared_file().expect("it is shared")).expect("a second member");
+    for order in ORDERS {
+        let foreign = (0..ROUNDS).map(|_| pair(&shared, &other, order, pairs / 10)).collect();
+        println!("order {order}: {:.1} ns if another process frees", median(foreign));
+    }
+    for gib in if is_short { vec![1] } else { vec![1, 8, 64] } {
+        recovery(gib << 30);
+    }
+}
+
+fn pair(from: &Pool, to: &Pool, order: Order, pairs: u32) -> f64 {
+    let request = PoolRequest::new(order);
+    let begin = Instant::now();
+    for _ in 0..pairs {
+        let block = from.alloc_raw(&request).expect("the pool is large enough");
+        // SAFETY: the block is not used.
+        unsafe { to.free_raw(block.first, order) }.expect("it is allocated");
+    }
+    begin.elapsed().as_nanos() as f64 / f64::from(pairs)
+}
+
+fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
+}
+
+/// Measures how long a pool with so many bytes recovers from a process that held a tenth and died.
+fn recovery(bytes: u64) {
+    let pool = Pool::builder().size(bytes).shared_by_descriptor().build();
+    let pool = match pool {
+        Ok(pool) => pool,
+        Err(error) => return println!("{} GiB: {error}", bytes >> 30),
+    };
+    let fd = std::os::fd::AsRawFd::as_raw_fd(&pool.shared_file().expect("it is shared"));
+    let link = format!("/proc/{}/fd/{fd}", std::process::id());
+    let program = std::env::current_exe().expect("this program has a path");
+    let mut child = Command::new(program)
+        .args(["--hold-a-tenth", &link, &(bytes / 10).to_string()])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("this program can be started");
+    let mut line = String::new();
+    let output = child.stdout.take().expect("it is piped");
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(output), &mut line)
+        .expect("the child prints a line");
+    let held = pool.owners().iter().map(|owner| owner.held).sum::<PageCount>();
+    child.kill().expect("it runs");
+    child.wait().expect("it runs");
+    let begin = Instant::now();
+    while pool.owners().len() > 1 {
+        pool.recover_dead();
+    }
+    let time = begin.elapsed();
+    let left = pool.accounting().allocated;
+    println!(
+        "{} GiB, {held} frames held by the dead: recovered in {time:.1?}, {left} frames allocated afterwards",
+        bytes >> 30
+    );
+}
+
+/// Joins the pool, allocates a tenth of it in single frames and blocks, prints a line, and waits to be killed.
+fn hold_a_tenth(path: &str, bytes: u64) {
+    let pool = std::fs::OpenOptions::new().read(true).write(true).open(path).expect("the parent has it open");
+    let pool = Pool::join_file(std::os::fd::AsFd::as_fd(&pool)).expect("the parent has made it");
+    let mut left = bytes / 4096;
+    let mut frames = [Pfn::new(0); 512];
+    while left > 1024 {
+        let came = pool.alloc_bulk_raw(&PoolRequest::page(), &mut frames).expect("there is room");
+        pool.alloc_raw(&PoolRequest::new(Order::new(9).expect("small"))).expect("there is room");
+        left -= came as u64 + 512;
+    }
+    println!("held");
+    loop {
+        std::thread::park();
+    }
+}

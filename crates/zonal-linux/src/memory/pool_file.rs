@@ -1,0 +1,294 @@
+//! The file of a pool that processes share: a header, the allocator's metadata, and the zones.
+//!
+//! The header describes the pool, so that a process can join it, and has a cell block for each process. The file is a
+//! `memfd`, or a file in a memory file system whose name appears only when the pool is ready. Related files:
+//! `pool/members.rs` uses the cells of processes, `pool/joining.rs` writes and reads the description, and
+//! `memory/mapping.rs` maps the parts.
+
+use std::ffi::CString;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use super::mapping::Mapping;
+use super::page_sizes::HUGE_PAGE_BYTES;
+use super::shared_file;
+use crate::error::SharedError;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"zonalshr");
+/// Version of the file's layout, metadata included. It changes with every change of either.
+const VERSION: u32 = 1;
+/// Offset of the description.
+const TEXT_AT: usize = 16 << 10;
+/// The most bytes that a description can have.
+const TEXT_MAX: usize = 16 << 20;
+/// The most processes that the header has cells for.
+pub(crate) const MEMBERS_MAX: usize = zonal::units::PROCESSES_MAX as usize;
+
+/// The first bytes of the file.
+#[repr(C)]
+struct Header {
+    magic: AtomicU64,
+    version: AtomicU32,
+    word_bits: AtomicU32,
+    file_bytes: AtomicU64,
+    /// Bytes before the zones.
+    meta_bytes: AtomicU64,
+    text_bytes: AtomicU64,
+    text_sum: AtomicU64,
+}
+
+/// The cells of one process.
+#[repr(C, align(128))]
+pub(crate) struct MemberCells {
+    /// What the process is doing, as `pool/members.rs` numbers it.
+    stage: AtomicU32,
+    /// Id of the process in its own namespace, for people.
+    pub(crate) pid: AtomicU32,
+    /// The name with which the process holds locks.
+    pub(crate) name: AtomicU32,
+    /// Number of processes that have had these cells.
+    pub(crate) epoch: AtomicU64,
+    /// Number of times that another process asked this one to drain its pagesets; a futex.
+    pub(crate) asked: AtomicU32,
+    /// The last of these numbers that this process has answered; a futex.
+    pub(crate) answered: AtomicU32,
+}
+
+impl MemberCells {
+    pub(crate) fn stage(&self) -> u32 {
+        self.stage.load(Ordering::Acquire) // Acquire: takes the other cells; pairs with `MemberCells::set_stage`.
+    }
+
+    pub(crate) fn set_stage(&self, stage: u32) {
+        self.stage.store(stage, Ordering::Release); // Release: publishes the other cells; pairs with `MemberCells::stage`.
+    }
+}
+
+const MEMBERS_AT: usize = 4096;
+const _: () = assert!(MEMBERS_AT + MEMBERS_MAX * size_of::<MemberCells>() <= TEXT_AT);
+
+/// An open file of a shared pool, of which the header and the metadata are mapped.
+#[derive(Debug)]
+pub(crate) struct PoolFile {
+    file: File,
+    meta: Mapping,
+    path: Option<PathBuf>,
+}
+
+/// Where a new file is to be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum FilePlace {
+    /// Nowhere in the file system; the descriptor is passed on.
+    Memory,
+    /// At a path, in a memory file system.
+    Path(PathBuf),
+}
+
+/// The sizes of a file's parts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FileSizes {
+    /// Bytes before the zones.
+    pub(crate) meta: usize,
+    pub(crate) file: u64,
+}
+
+/// Returns the offset after a description with this length.
+pub(crate) const fn after_text(bytes: usize) -> usize {
+    TEXT_AT + bytes
+}
+
+impl PoolFile {
+    /// Creates the file, which no other process can find before [`PoolFile::publish`].
+    pub(crate) fn create(place: &FilePlace, sizes: FileSizes, text: &str) -> Result<Self, SharedError> {
+        let (file, path) = match place {
+            FilePlace::Memory => {
+                let bytes = usize::try_from(sizes.file).map_err(|_| SharedError::Corrupt("its size"))?;
+                let file = shared_file::create("zonal shared pool", bytes, None);
+                (file.map(File::from).map_err(|source| SharedError::create(None, source))?, None)
+            }
+            FilePlace::Path(path) => {
+                let failed = |source| SharedError::create(Some(path), source);
+                if path.exists() {
+                    return Err(failed(io::ErrorKind::AlreadyExists.into()));
+                }
+                let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+                let mut options = OpenOptions::new();
+                options.read(true).write(true).mode(0o600).custom_flags(libc::O_TMPFILE | libc::O_CLOEXEC);
+                let file = options.open(folder.unwrap_or(Path::new("."))).map_err(failed)?;
+                file.set_len(sizes.file).map_err(failed)?;
+                reserve(&file, sizes.file).map_err(failed)?;
+                (file, Some(path.clone()))
+            }
+        };
+        let meta = map_meta(&file, sizes.meta)?;
+        let this = Self { file, meta, path };
+        this.file.write_all_at(text.as_bytes(), TEXT_AT as u64).map_err(|source| this.unusable(source))?;
+        let header = this.header();
+        let values = [
+            (&header.file_bytes, sizes.file),
+            (&header.meta_bytes, sizes.meta as u64),
+            (&header.text_bytes, text.len() as u64),
+            (&header.text_sum, sum(text.as_bytes())),
+        ];
+        values.into_iter().for_each(|(cell, value)| cell.store(value, Ordering::Relaxed)); // relaxed: published below
+        header.version.store(VERSION, Ordering::Relaxed);
+        header.word_bits.store(usize::BITS, Ordering::Relaxed);
+        Ok(this)
+    }
+
+    /// Opens the file at `path`, and returns its description.
+    pub(crate) fn open(path: &Path) -> Result<(Self, String), SharedError> {
+        let failed = |source| SharedError::Open { path: path.into(), source };
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).custom_flags(libc::O_CLOEXEC | libc::O_NOFOLLOW);
+        let file = options.open(path).map_err(failed)?;
+        Self::read(file, Some(path.into()))
+    }
+
+    /// Opens the file of a descriptor, and returns its description.
+    pub(crate) fn of_descriptor(fd: BorrowedFd<'_>) -> Result<(Self, String), SharedError> {
+        Self::read(reopen(fd)?, None)
+    }
+
+    fn read(file: File, path: Option<PathBuf>) -> Result<(Self, String), SharedError> {
+        let status = file.metadata().map_err(|source| SharedError::Unusable { source })?;
+        // SAFETY: the call has no preconditions.
+        let user = unsafe { libc::geteuid() };
+        if !status.is_file() {
+            return Err(SharedError::Corrupt("it is no regular file"));
+        }
+        if status.uid() != user {
+            return Err(SharedError::Owner { owner: status.uid(), user });
+        }
+        if status.len() < TEXT_AT as u64 {
+            return Err(SharedError::Corrupt("it is shorter than a header"));
+        }
+        let header = map_meta(&file, TEXT_AT)?;
+        let this = Self { file, meta: header, path };
+        let header = this.header();
+        // Acquire: takes the rest of the header; pairs with `PoolFile::publish`.
+        if header.magic.load(Ordering::Acquire) != MAGIC {
+            return Err(SharedError::Corrupt("it does not begin like a pool"));
+        }
+        let version = header.version.load(Ordering::Relaxed); // relaxed, as below: ordered by the load above
+        if version != VERSION || header.word_bits.load(Ordering::Relaxed) != usize::BITS {
+            return Err(SharedError::Version { found: version, expected: VERSION });
+        }
+        let [file_bytes, meta_bytes, text_bytes, text_sum] =
+            [&header.file_bytes, &header.meta_bytes, &header.text_bytes, &header.text_sum]
+                .map(|cell| cell.load(Ordering::Relaxed));
+        if file_bytes != status.len() {
+            return Err(SharedError::Length { found: status.len(), expected: file_bytes });
+        }
+        let is_within = meta_bytes <= file_bytes
+            && text_bytes <= TEXT_MAX as u64
+            && (TEXT_AT as u64).saturating_add(text_bytes) <= meta_bytes;
+        if !is_within {
+            return Err(SharedError::Corrupt("its parts do not fit in it"));
+        }
+        let mut text = vec![0; text_bytes as usize];
+        this.file.read_exact_at(&mut text, TEXT_AT as u64).map_err(|source| this.unusable(source))?;
+        if sum(&text) != text_sum {
+            return Err(SharedError::Corrupt("its description is damaged"));
+        }
+        let text = String::from_utf8(text).map_err(|_| SharedError::Corrupt("its description is damaged"))?;
+        let meta = map_meta(&this.file, meta_bytes as usize)?;
+        Ok((Self { meta, ..this }, text))
+    }
+
+    /// Makes the file one that can be joined, and gives it its name.
+    pub(crate) fn publish(&self) -> Result<(), SharedError> {
+        // Release: publishes the header and the metadata; pairs with `PoolFile::read`.
+        self.header().magic.store(MAGIC, Ordering::Release);
+        let Some(path) = &self.path else { return Ok(()) };
+        let failed = |source| SharedError::create(Some(path), source);
+        let from =
+            CString::new(format!("/proc/self/fd/{}", self.file.as_raw_fd())).expect("it has no zero byte");
+        let to = CString::new(path.as_os_str().as_bytes()).map_err(|why| failed(why.into()))?;
+        let (here, follow) = (libc::AT_FDCWD, libc::AT_SYMLINK_FOLLOW);
+        // SAFETY: both names outlive the call.
+        let linked = unsafe { libc::linkat(here, from.as_ptr(), here, to.as_ptr(), follow) };
+        if linked == 0 { Ok(()) } else { Err(failed(io::Error::last_os_error())) }
+    }
+
+    /// Opens the file once more: locks of the result are released when this process ends, whatever other descriptors do.
+    pub(crate) fn reopened(&self) -> Result<OwnedFd, SharedError> {
+        reopen(self.file.as_fd()).map(OwnedFd::from)
+    }
+
+    /// Returns the descriptor, with which other processes can join.
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// Returns the cells of the process with this index.
+    pub(crate) fn member(&self, at: usize) -> &MemberCells {
+        // SAFETY: the header is mapped, and has cells for all processes, which are aligned.
+        let cells = unsafe { self.meta.base().byte_add(MEMBERS_AT) }.cast::<[MemberCells; MEMBERS_MAX]>();
+        // SAFETY: atomics have no invalid values; the mapping lives as long as `self`.
+        let cells = unsafe { cells.as_ref() };
+        &cells[at]
+    }
+
+    /// Whether a zone with `frames` frames can be at `offset`: after the metadata, and within the file.
+    pub(crate) fn has_zone(&self, offset: u64, frames: u64, page_bytes: u32) -> bool {
+        let file_bytes = self.header().file_bytes.load(Ordering::Relaxed); // relaxed: `read` has ordered it
+        let end = frames.checked_mul(page_bytes.into()).and_then(|bytes| offset.checked_add(bytes));
+        let is_aligned = offset.is_multiple_of(HUGE_PAGE_BYTES as u64);
+        is_aligned && offset >= self.meta.bytes() as u64 && end.is_some_and(|end| end <= file_bytes)
+    }
+
+    fn header(&self) -> &Header {
+        // SAFETY: the header is mapped at a page's start; atomics have no invalid values.
+        unsafe { self.meta.base().cast::<Header>().as_ref() }
+    }
+
+    /// Returns the header and the metadata.
+    pub(crate) const fn meta(&self) -> &Mapping {
+        &self.meta
+    }
+
+    const fn unusable(&self, source: io::Error) -> SharedError {
+        SharedError::Unusable { source }
+    }
+}
+
+/// Returns the first place for a zone from `offset` on.
+pub(crate) const fn zone_offset(offset: usize) -> usize {
+    offset.next_multiple_of(HUGE_PAGE_BYTES)
+}
+
+fn map_meta(file: &File, bytes: usize) -> Result<Mapping, SharedError> {
+    let duplicate = file.try_clone().map_err(|source| SharedError::Unusable { source })?;
+    Mapping::of_file(duplicate.into(), 0, bytes).map_err(|source| SharedError::Unusable { source })
+}
+
+/// Reserves the memory of a file: an access to a page that its file system has no room for would kill the process.
+fn reserve(file: &File, bytes: u64) -> io::Result<()> {
+    let bytes = libc::off_t::try_from(bytes).map_err(|_| io::ErrorKind::FileTooLarge)?;
+    // SAFETY: the descriptor is open.
+    match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, bytes) } {
+        0 => Ok(()),
+        code => Err(io::Error::from_raw_os_error(code)),
+    }
+}
+
+/// Opens a descriptor's file with an open file description of its own.
+fn reopen(fd: BorrowedFd<'_>) -> Result<File, SharedError> {
+    let path = PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(libc::O_CLOEXEC);
+    options.open(&path).map_err(|source| SharedError::Open { path, source })
+}
+
+/// Returns a checksum (FNV-1a) that shows damage, not intent.
+fn sum(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |sum, &byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}

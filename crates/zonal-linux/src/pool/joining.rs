@@ -1,0 +1,318 @@
+//! Pools that processes share: one process makes the pool in a file, and others join it.
+//!
+//! The file's description has all from which the allocator's layout follows, so that every process computes the same. Related
+//! files: `memory/pool_file.rs` has the file, `pool/members.rs` the processes, `pool/core.rs` makes or joins the allocator.
+
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use zonal::machine::FrameRange;
+use zonal::settings::{Setting, SettingValue};
+use zonal::units::{CpuId, MAX_CPUS, MAX_NODES, NodeId, Order, PageCount, Pfn, ZoneKind};
+use zonal::{Config, Layout};
+
+use super::core::{PoolCore, with_machine};
+use super::handle::Pool;
+use super::members::{Membership, Part};
+use super::platform::LinuxPlatform;
+use super::settings::linked;
+use crate::error::{PoolError, SharedError, Warnings};
+use crate::memory::huge_pages::HugePages;
+use crate::memory::page_sizes::os_page_bytes;
+use crate::memory::plan::ZonePlan;
+use crate::memory::pool_file::{FilePlace, FileSizes, PoolFile, after_text, zone_offset};
+use crate::memory::pool_zones::FileZone;
+use crate::memory::zones::{Binding, MapOptions, PoolMemory, Sharing};
+use crate::sequences::Sequences;
+use crate::topology::{Topology, TopologyNode};
+
+/// What a process must know about a pool to join it.
+struct Description {
+    nodes: Vec<TopologyNode>,
+    zones: Vec<FileZone>,
+    config: Config,
+    huge_pages: HugePages,
+    binding: Binding,
+}
+
+impl Pool {
+    /// Joins the pool that another process shares at `path`, and takes part in it until this pool and its frames are dropped.
+    ///
+    /// Every process allocates and frees as in a pool of its own, and may free what another has allocated. When a process
+    /// ends, in whatever way, what it holds is given back; frames that it has handed over stay
+    /// ([`Pool::take_over`]). Frames have the same numbers in all processes, but other addresses.
+    ///
+    /// # Errors
+    /// [`PoolError::Shared`] if the file is not that of a pool which this process can join, or enough processes share it.
+    pub fn join(path: impl AsRef<Path>) -> Result<Self, PoolError> {
+        let (file, text) = PoolFile::open(path.as_ref())?;
+        joined(file, &text)
+    }
+
+    /// Joins the pool whose file this descriptor has ([`Pool::shared_file`]), like [`Pool::join`].
+    ///
+    /// # Errors
+    /// Those of [`Pool::join`].
+    pub fn join_file(fd: BorrowedFd<'_>) -> Result<Self, PoolError> {
+        let (file, text) = PoolFile::of_descriptor(fd)?;
+        joined(file, &text)
+    }
+
+    /// Returns the file of a shared pool, with which other processes can join; `None` for other pools.
+    #[must_use]
+    pub fn shared_file(&self) -> Option<BorrowedFd<'_>> {
+        self.core.members().map(Membership::descriptor)
+    }
+
+    /// Makes this process the holder of `count` frames from `first`, which any process in a shared pool has allocated together: they are then not given back when that process ends. Does nothing in other pools.
+    ///
+    /// # Errors
+    /// When exactly these frames are not allocated together.
+    pub fn take_over(&self, first: Pfn, count: PageCount) -> Result<(), zonal::error::FreeError> {
+        self.core.allocator().take_over(first, count)
+    }
+
+    /// Returns the processes of a shared pool and what each holds, allocated or in its pagesets; empty for other pools.
+    #[must_use]
+    pub fn owners(&self) -> Vec<PoolOwner> {
+        let mut owners = Vec::new();
+        let Some(members) = self.core.members() else { return owners };
+        members.for_each(|process, pid, epoch| {
+            let is_this = process == members.process();
+            owners.push(PoolOwner { process, pid, epoch, held: PageCount::ZERO, is_this });
+        });
+        self.core.allocator().for_each_process(|process, held| {
+            owners.iter_mut().filter(|owner| owner.process == process).for_each(|owner| owner.held = held);
+        });
+        owners
+    }
+
+    /// Frees what processes of a shared pool held that have died, and returns how many frames. The pool does so itself within a
+    /// fraction of a second.
+    pub fn recover_dead(&self) -> PageCount {
+        self.core.members().map_or(PageCount::ZERO, |members| {
+            members.recover_dead(|process| self.core.allocator().recover(process))
+        })
+    }
+}
+
+/// A process that takes part in a shared pool.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct PoolOwner {
+    /// Its number in the pool, from 1.
+    pub process: u8,
+    /// Its process id, in its own namespace.
+    pub pid: u32,
+    /// How many processes have had this number.
+    pub epoch: u64,
+    /// Frames that it holds: allocated, in its pagesets, or on their way. The number may be out of date.
+    pub held: PageCount,
+    /// Whether it is the calling process.
+    pub is_this: bool,
+}
+
+/// Builds a pool that processes share.
+pub(super) fn build(
+    place: &FilePlace,
+    topology: Topology,
+    plans: &[ZonePlan],
+    config: Config,
+    options: MapOptions,
+    sequences: Option<Sequences>,
+    mut warnings: Warnings,
+) -> Result<Pool, PoolError> {
+    if topology.has_emulated_cpus() {
+        return Err(SharedError::Option("emulated CPUs, because a process cannot act as one").into());
+    }
+    let blocks = 1_u64 << options.max_order.get().max(12);
+    let mut first = blocks;
+    let mut description = Description {
+        nodes: topology.nodes().to_vec(),
+        zones: Vec::new(),
+        config,
+        huge_pages: options.huge_pages,
+        binding: options.binding,
+    };
+    for plan in plans {
+        let range = FrameRange { start: Pfn::new(first), count: plan.frames };
+        first = (first + plan.frames.get()).next_multiple_of(blocks);
+        description.zones.push(FileZone { node: plan.node, kind: plan.kind, range, offset: 0 });
+    }
+    // The offsets follow from the length of the description, which has them with a fixed number of digits.
+    let buffers: usize = buffer_bytes(&topology, &description)?.iter().sum();
+    let meta = zone_offset(after_text(description.text().len()) + os_page_bytes() + buffers);
+    let mut at = meta as u64;
+    for zone in &mut description.zones {
+        zone.offset = at;
+        at = zone_offset(at as usize + zone.range.count.get() as usize * config.page_bytes as usize) as u64;
+    }
+    let text = description.text();
+    let file = PoolFile::create(place, FileSizes { meta, file: at }, &text)?;
+    let members = Membership::enter(file, config.processes)?;
+    let table = members.table()?;
+    let options = MapOptions { sharing: Sharing::Pool, ..options };
+    let memory = PoolMemory::map_file(&description.zones, members.descriptor(), options, &mut warnings)?;
+    let text_end = after_text(text.len()).next_multiple_of(os_page_bytes());
+    let part = (Arc::clone(&members), text_end, Part::First);
+    let core = PoolCore::new(topology, memory, &config, options, sequences, warnings, Some(part))?;
+    members.begin(|process| core.allocator().recover(process));
+    drop(table);
+    let pool = Pool::start(core)?;
+    members.publish()?;
+    Ok(pool)
+}
+
+fn joined(file: PoolFile, text: &str) -> Result<Pool, PoolError> {
+    let corrupt = SharedError::Corrupt("its description is damaged");
+    let description = Description::parse(text).ok_or(corrupt)?;
+    let page = os_page_bytes();
+    if (description.config.page_bytes as usize) < page {
+        return Err(SharedError::Pages { found: description.config.page_bytes.into(), page }.into());
+    }
+    if !description
+        .zones
+        .iter()
+        .all(|zone| file.has_zone(zone.offset, zone.range.count.get(), description.config.page_bytes))
+    {
+        return Err(SharedError::Corrupt("its zones do not fit in it").into());
+    }
+    let topology = Topology::described(description.nodes.clone());
+    let text_end = after_text(text.len()).next_multiple_of(page);
+    let buffers: usize = buffer_bytes(&topology, &description)?.iter().sum();
+    if text_end + buffers > file.meta().bytes() {
+        return Err(SharedError::Corrupt("its metadata is too short").into());
+    }
+    let config = description.config;
+    let members = Membership::enter(file, config.processes)?;
+    let table = members.table()?;
+    let options = MapOptions {
+        page_bytes: config.page_bytes,
+        max_order: config.max_order,
+        huge_pages: description.huge_pages,
+        binding: description.binding,
+        sharing: Sharing::Pool,
+    };
+    let mut warnings = Warnings::default();
+    let memory = PoolMemory::map_file(&description.zones, members.descriptor(), options, &mut warnings)?;
+    let part = (Arc::clone(&members), text_end, Part::Further);
+    let core = PoolCore::new(topology, memory, &config, options, None, warnings, Some(part))?;
+    members.begin(|process| core.allocator().recover(process));
+    drop(table);
+    members.recover_dead(|process| core.allocator().recover(process));
+    Pool::start(core)
+}
+
+/// Returns the sizes of the allocator's buffers in the file, in their order.
+fn buffer_bytes(topology: &Topology, description: &Description) -> Result<Vec<usize>, PoolError> {
+    let zones: Vec<_> =
+        description.zones.iter().map(|zone| (zone.node, zone.kind, zone.range, zone.range.count)).collect();
+    with_machine(topology, &zones, description.config.processes, |machine| {
+        let layout = Layout::new(machine, &description.config)?;
+        let requests =
+            layout.requests::<LinuxPlatform>().filter(|request| request.place != zonal::layout::Place::Local);
+        Ok(requests.map(|request| request.bytes.next_multiple_of(os_page_bytes())).collect())
+    })
+}
+
+impl Description {
+    fn text(&self) -> String {
+        let nodes: Vec<Value> = self
+            .nodes
+            .iter()
+            .map(|node| {
+                let cpus: Vec<u32> = node.cpus.iter().map(|cpu| cpu.get()).collect();
+                json!({ "id": node.id.get(), "cpus": cpus, "distances": node.distances })
+            })
+            .collect();
+        let zones: Vec<Value> = self
+            .zones
+            .iter()
+            .map(|zone| {
+                let (first, frames) = (zone.range.start.get(), zone.range.count.get());
+                let offset = format!("{:020}", zone.offset);
+                json!({ "node": zone.node.get(), "kind": zone.kind.to_string(), "first": first, "frames": frames, "offset": offset })
+            })
+            .collect();
+        let settings: Vec<Value> = Setting::ALL
+            .iter()
+            .filter_map(|&setting| match self.config.get(setting) {
+                SettingValue::None => None,
+                value => Some(json!([setting.info().name, value.to_string()])),
+            })
+            .collect();
+        let (huge, binding) = (self.huge_pages == HugePages::Never, self.binding == Binding::ToNodes);
+        json!({
+            "page_bytes": self.config.page_bytes,
+            "max_order": self.config.max_order.get(),
+            "free_area_min": self.config.free_area_min.get(),
+            "processes": self.config.processes,
+            "ordinary_pages": huge,
+            "bound": binding,
+            "nodes": nodes,
+            "zones": zones,
+            "settings": settings,
+        })
+        .to_string()
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let value: Value = serde_json::from_str(text).ok()?;
+        let number = |value: &Value, key: &str| value[key].as_u64();
+        let byte = |value: &Value, key: &str| u8::try_from(number(value, key)?).ok();
+        let node_id = |value: &Value, key: &str| NodeId::new(u16::try_from(number(value, key)?).ok()?);
+        let mut config = linked(Config {
+            page_bytes: u32::try_from(number(&value, "page_bytes")?).ok()?,
+            max_order: Order::new(byte(&value, "max_order")?)?,
+            free_area_min: PageCount::new(number(&value, "free_area_min")?),
+            processes: byte(&value, "processes")?,
+            ..Config::default()
+        });
+        for setting in value["settings"].as_array()? {
+            config.set(setting[0].as_str()?, setting[1].as_str()?).ok()?;
+        }
+        let cpu_id = |value: &Value| {
+            let id = usize::try_from(value.as_u64()?).ok().filter(|&id| id < MAX_CPUS)?;
+            Some(CpuId::new(id as u32))
+        };
+        let nodes = value["nodes"].as_array().filter(|nodes| nodes.len() <= MAX_NODES)?.iter().map(|node| {
+            let cpus = node["cpus"].as_array()?.iter();
+            let cpus = cpus.map(cpu_id);
+            let distances = node["distances"].as_array()?.iter();
+            Some(TopologyNode {
+                id: node_id(node, "id")?,
+                cpus: cpus.collect::<Option<_>>()?,
+                distances: distances
+                    .map(|distance| u8::try_from(distance.as_u64()?).ok())
+                    .collect::<Option<_>>()?,
+                zones: Vec::new(),
+            })
+        });
+        let zones = value["zones"].as_array()?.iter().map(|zone| {
+            let kind = zone["kind"].as_str()?;
+            let range = FrameRange {
+                start: Pfn::new(number(zone, "first")?),
+                count: PageCount::new(number(zone, "frames")?),
+            };
+            Some(FileZone {
+                node: node_id(zone, "node")?,
+                kind: ZoneKind::ALL.into_iter().find(|one| one.to_string() == kind)?,
+                range,
+                offset: zone["offset"].as_str()?.parse().ok()?,
+            })
+        });
+        Some(Self {
+            nodes: nodes.collect::<Option<_>>()?,
+            zones: zones.collect::<Option<_>>()?,
+            config,
+            huge_pages: if value["ordinary_pages"].as_bool()? {
+                HugePages::Never
+            } else {
+                HugePages::Transparent
+            },
+            binding: if value["bound"].as_bool()? { Binding::ToNodes } else { Binding::None },
+        })
+    }
+}

@@ -1,0 +1,414 @@
+//! The processes of a shared pool: who takes part, who has died, and what they ask each other.
+//!
+//! A process is alive while it holds the lock of its byte in the file. The kernel releases that lock when all threads of the
+//! process have ended, and never earlier; a stopped process holds it. The table of processes changes only under another
+//! lock in the file, which the kernel releases in the same way. Related files: `memory/pool_file.rs` has the cells,
+//! `pool/joining.rs` joins, `threads/lock.rs` asks whether the holder of a lock has died. Source: Linux `fcntl(2)`, open file
+//! description locks.
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::io;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use zonal::Buffer;
+use zonal::units::PageCount;
+
+use crate::error::SharedError;
+use crate::memory::origin::{Origin, around_forks};
+use crate::memory::pool_file::{MEMBERS_MAX, MemberCells, PoolFile};
+use crate::threads::lock::{forget_name, name_holders, nap};
+
+/// What a process is doing; the values of [`MemberCells::stage`].
+mod stage {
+    /// The cells are free.
+    pub(super) const FREE: u32 = 0;
+    /// A process has taken the cells, or is being recovered.
+    pub(super) const TAKEN: u32 = 1;
+    /// The process uses the pool.
+    pub(super) const LIVE: u32 = 2;
+}
+
+/// Offset in the file at which the first process has its byte, where no file has data.
+const LIFE_AT: i64 = 1 << 40;
+/// Offset of the byte that is locked while the table changes.
+const TABLE_AT: i64 = LIFE_AT - 1;
+/// How long a process waits for the table before it gives up.
+const TABLE_WAIT: Duration = Duration::from_secs(10);
+/// How long a request waits for other processes to drain their pagesets.
+const DRAIN_WAIT: Duration = Duration::from_millis(10);
+/// How long a process sleeps between two checks whether another has died.
+const REST: Duration = Duration::from_millis(100);
+
+/// This process's part in a shared pool.
+#[derive(Debug)]
+pub(super) struct Membership {
+    file: PoolFile,
+    /// Holds the locks of this process. Nothing else has this open file description.
+    life: ManuallyDrop<OwnedFd>,
+    processes: u8,
+    /// Index of this process.
+    at: usize,
+    /// Whether this process has locked its byte.
+    has_entered: bool,
+    origin: Origin,
+    /// Whether the process before in the same cells has died, and has not been recovered.
+    follows_the_dead: bool,
+}
+
+/// Whether a process makes the allocator of a shared pool, or joins it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Part {
+    First,
+    Further,
+}
+
+/// The table of processes, locked until dropped.
+pub(super) struct Table<'a> {
+    life: BorrowedFd<'a>,
+    _alone: MutexGuard<'static, ()>,
+}
+
+/// Threads of this process that change a table exclude each other here; the file's locks are those of the process.
+static CHANGES: Mutex<()> = Mutex::new(());
+static MEMBERSHIPS: RwLock<Vec<Weak<Membership>>> = RwLock::new(Vec::new());
+/// The descriptors of all memberships, plus 1, for a child made by `fork`, which must not keep its parent's locks.
+static LIVES: [AtomicI32; MEMBERS_MAX] = [const { AtomicI32::new(0) }; MEMBERS_MAX];
+
+impl Membership {
+    /// Takes part in the pool of a file, for at most `processes` processes. The caller then makes or joins the allocator
+    /// while it holds the table, and calls [`Membership::begin`].
+    pub(super) fn enter(file: PoolFile, processes: u8) -> Result<Arc<Self>, SharedError> {
+        let life = ManuallyDrop::new(file.reopened()?);
+        let mut this = Self {
+            file,
+            life,
+            processes,
+            at: 0,
+            has_entered: false,
+            origin: Origin::here(),
+            follows_the_dead: false,
+        };
+        let table = this.table()?;
+        let places = 0..usize::from(processes);
+        // A process that is about to leave has freed its cells, but may still be alive.
+        let is_dead = |at: &usize| !this.is_alive(*at);
+        let mut dead = places.clone().filter(is_dead);
+        let free = dead.clone().find(|&at| this.cells(at).stage() == stage::FREE);
+        let own = free.or_else(|| dead.next()).ok_or(SharedError::Full(processes))?;
+        let name = name_holders(RandomState::new().build_hasher().finish() as u32, has_died);
+        let has_it = |&at: &usize| this.cells(at).name.load(Ordering::Relaxed) == name && this.is_alive(at);
+        if places.clone().any(|at| has_it(&at)) && !is_member(name) {
+            return Err(SharedError::SameName);
+        }
+        this.lock_life(own)?;
+        let cells = this.cells(own);
+        cells.pid.store(std::process::id(), Ordering::Relaxed); // relaxed, as below: `set_stage` publishes them
+        cells.name.store(name, Ordering::Relaxed);
+        cells.epoch.fetch_add(1, Ordering::Relaxed);
+        cells.set_stage(stage::TAKEN);
+        drop(table);
+        (this.at, this.has_entered, this.follows_the_dead) = (own, true, free.is_none());
+        let this = Arc::new(this);
+        let mut memberships = MEMBERSHIPS.write();
+        memberships.retain(|one| one.strong_count() > 0);
+        memberships.push(Arc::downgrade(&this));
+        drop(memberships);
+        Ok(this)
+    }
+
+    fn lock_life(&self, at: usize) -> Result<(), SharedError> {
+        static IS_DONE: AtomicBool = AtomicBool::new(false);
+        // SAFETY: the handler only stores to atomics and closes descriptors, which is async-signal-safe.
+        unsafe { around_forks(None, close_lives, &IS_DONE) };
+        // The list first, so that a child does not keep the lock.
+        let held = self.life.as_raw_fd() + 1;
+        // Relaxed, as below: a handler runs on a thread that sees its process's descriptors.
+        let is_put =
+            |cell: &AtomicI32| cell.compare_exchange(0, held, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if !LIVES.iter().any(is_put) {
+            return Err(SharedError::Full(MEMBERS_MAX as u8));
+        }
+        set_lock(self.life.as_fd(), LIFE_AT + at as i64, libc::F_WRLCK)
+            .map_err(|source| SharedError::Unusable { source })
+    }
+
+    /// Returns the number of this process in the allocator.
+    pub(super) const fn process(&self) -> u8 {
+        self.at as u8 + 1
+    }
+
+    /// Returns the descriptor with which other processes can join.
+    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.file.descriptor()
+    }
+
+    /// Returns a buffer of the allocator in the file.
+    ///
+    /// # Safety
+    /// The buffer must not be used after `self` is dropped, and no other one of this process may overlap it.
+    pub(super) unsafe fn buffer(&self, at: usize, bytes: usize) -> Option<Buffer<'static>> {
+        let end = at.checked_add(bytes).filter(|&end| end <= self.file.meta().bytes())?;
+        // SAFETY: the range is in the mapping, and the caller guarantees the rest.
+        let bytes = unsafe { self.file.meta().bytes_of(at..end) };
+        // SAFETY: the bytes are zero, or those of the allocator that another process has made from the same request.
+        Some(unsafe { Buffer::of_process(bytes) })
+    }
+
+    /// Publishes the file under its name, now that the pool is ready.
+    pub(super) fn publish(&self) -> Result<(), SharedError> {
+        self.file.publish()
+    }
+
+    /// Locks the table of processes.
+    pub(super) fn table(&self) -> Result<Table<'_>, SharedError> {
+        Table::lock(self.life.as_fd())
+    }
+
+    /// Begins to use the pool: frees what the process before held, if it has died. The caller holds the table.
+    pub(super) fn begin(&self, recover: impl FnOnce(u8) -> PageCount) {
+        if self.follows_the_dead {
+            recover(self.process());
+        }
+        self.cells(self.at).set_stage(stage::LIVE);
+    }
+
+    /// Frees what processes that have died held; returns how many frames. Does nothing while another process does so.
+    pub(super) fn recover_dead(&self, recover: impl Fn(u8) -> PageCount) -> PageCount {
+        let is_dead =
+            |at: &usize| self.cells(*at).stage() != stage::FREE && *at != self.at && !self.is_alive(*at);
+        let mut dead = (0..usize::from(self.processes)).filter(is_dead).peekable();
+        if dead.peek().is_none() {
+            return PageCount::ZERO;
+        }
+        let Some(_table) = Table::try_lock(self.life.as_fd()) else { return PageCount::ZERO };
+        let freed = dead.filter(is_dead).map(|at| {
+            let freed = recover(at as u8 + 1);
+            self.leave_cells(at);
+            freed
+        });
+        freed.sum()
+    }
+
+    /// Whether another process has the byte of the process at `at` locked, or this process is the one.
+    pub(super) fn is_alive(&self, at: usize) -> bool {
+        self.has_entered && at == self.at || is_locked(self.life.as_fd(), LIFE_AT + at as i64)
+    }
+
+    /// Asks the other processes to drain their pagesets, and waits a moment for those that do.
+    pub(super) fn drain_others(&self) {
+        let until = Instant::now() + DRAIN_WAIT;
+        let others = (0..usize::from(self.processes)).filter(|&at| at != self.at);
+        let is_live = |at: &usize| self.cells(*at).stage() == stage::LIVE;
+        let mut numbers = [None; MEMBERS_MAX];
+        for at in others.clone().filter(is_live) {
+            let cells = self.cells(at);
+            // AcqRel: takes earlier requests, publishes what led to this one; pairs with `Membership::serve`.
+            numbers[at] = Some(cells.asked.fetch_add(1, Ordering::AcqRel).wrapping_add(1));
+            wake(&cells.asked);
+        }
+        for (at, number) in others.filter_map(|at| Some((at, numbers[at]?))) {
+            let cells = self.cells(at);
+            loop {
+                // Acquire: takes what the other process has drained; pairs with `Membership::serve`.
+                let answered = cells.answered.load(Ordering::Acquire);
+                let left = until.saturating_duration_since(Instant::now());
+                if answered.wrapping_sub(number).cast_signed() >= 0 || left.is_zero() {
+                    break;
+                }
+                wait(&cells.answered, answered, left);
+            }
+        }
+    }
+
+    /// Calls `drain` when other processes ask for it, and `recover` for each that has died, until `is_over`.
+    pub(super) fn serve(
+        &self,
+        recover: impl Fn(u8) -> PageCount,
+        drain: impl Fn(),
+        is_over: impl Fn() -> bool,
+    ) {
+        let cells = self.cells(self.at);
+        let mut seen = cells.answered.load(Ordering::Relaxed); // relaxed: this thread alone writes it
+        while !is_over() {
+            // Acquire: takes what led to the request; pairs with `Membership::drain_others`, `Membership::ring`.
+            let asked = cells.asked.load(Ordering::Acquire);
+            if asked == seen {
+                self.recover_dead(&recover);
+                wait(&cells.asked, asked, REST);
+                continue;
+            }
+            drain();
+            seen = asked;
+            // Release: publishes what was drained; pairs with `Membership::drain_others`.
+            cells.answered.store(seen, Ordering::Release);
+            wake(&cells.answered);
+        }
+    }
+
+    /// Makes [`Membership::serve`] look whether it is over.
+    pub(super) fn ring(&self) {
+        // AcqRel: takes earlier requests, publishes that it is over; pairs with `Membership::serve`.
+        self.cells(self.at).asked.fetch_add(1, Ordering::AcqRel);
+        wake(&self.cells(self.at).asked);
+    }
+
+    /// Ends the part of this process, which has no operation under way: gives back what it holds.
+    pub(super) fn leave(&self, recover: impl FnOnce(u8) -> PageCount) {
+        if !self.origin.is_here() {
+            return; // a child made by `fork` has no part
+        }
+        // Without the table, another process finds this one dead, and gives back what it holds.
+        if let Ok(_table) = self.table() {
+            recover(self.process());
+            self.leave_cells(self.at);
+            self.unlock_life();
+        }
+    }
+
+    fn unlock_life(&self) {
+        let held = self.life.as_raw_fd() + 1;
+        for cell in &LIVES {
+            _ = cell.compare_exchange(held, 0, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        _ = set_lock(self.life.as_fd(), LIFE_AT + self.at as i64, libc::F_UNLCK);
+    }
+
+    fn leave_cells(&self, at: usize) {
+        let cells = self.cells(at);
+        cells.set_stage(stage::FREE);
+    }
+
+    /// Calls `each` with the number, the process id and the epoch of each process that takes part.
+    pub(super) fn for_each(&self, mut each: impl FnMut(u8, u32, u64)) {
+        for at in 0..usize::from(self.processes) {
+            let cells = self.cells(at);
+            if cells.stage() != stage::FREE {
+                each(at as u8 + 1, cells.pid.load(Ordering::Relaxed), cells.epoch.load(Ordering::Relaxed));
+            }
+        }
+    }
+
+    fn cells(&self, at: usize) -> &MemberCells {
+        self.file.member(at)
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        if !self.origin.is_here() {
+            return; // `close_lives` has closed the descriptor in a child, where its number may have another use
+        }
+        if self.has_entered {
+            self.unlock_life();
+        }
+        // SAFETY: the descriptor is not used any more.
+        unsafe { ManuallyDrop::drop(&mut self.life) };
+    }
+}
+
+impl<'a> Table<'a> {
+    fn lock(life: BorrowedFd<'a>) -> Result<Self, SharedError> {
+        let until = Instant::now() + TABLE_WAIT;
+        loop {
+            if let Some(table) = Self::try_lock(life) {
+                return Ok(table);
+            }
+            if Instant::now() > until {
+                return Err(SharedError::Busy);
+            }
+            nap();
+        }
+    }
+
+    fn try_lock(life: BorrowedFd<'a>) -> Option<Self> {
+        let alone = CHANGES.try_lock()?;
+        set_lock(life, TABLE_AT, libc::F_WRLCK).ok()?;
+        Some(Self { life, _alone: alone })
+    }
+}
+
+impl Drop for Table<'_> {
+    fn drop(&mut self) {
+        _ = set_lock(self.life, TABLE_AT, libc::F_UNLCK);
+    }
+}
+
+/// Whether the process with this name, which holds a lock that this process waits for, has died: no living member has the name.
+///
+/// A process writes its name before it takes its first lock, and leaves without one.
+fn has_died(name: u32) -> bool {
+    // A thread that changes the list holds no lock of a pool, and is soon done.
+    let Some(memberships) = MEMBERSHIPS.try_read() else { return false };
+    let here: Vec<_> =
+        memberships.iter().filter_map(Weak::upgrade).filter(|one| one.origin.is_here()).collect();
+    let mut members = here.iter().flat_map(|one| (0..usize::from(one.processes)).map(move |at| (one, at)));
+    // In a child made by `fork`, the holder may have been a thread of the parent.
+    !here.is_empty()
+        && !members.any(|(one, at)| one.cells(at).name.load(Ordering::Relaxed) == name && one.is_alive(at))
+}
+
+/// Whether this process has the name in another pool, or as another member of the same.
+fn is_member(name: u32) -> bool {
+    let memberships = MEMBERSHIPS.read();
+    let mut here = memberships.iter().filter_map(Weak::upgrade).filter(|one| one.origin.is_here());
+    here.any(|one| one.cells(one.at).name.load(Ordering::Relaxed) == name)
+}
+
+extern "C" fn close_lives() {
+    forget_name();
+    for cell in &LIVES {
+        let fd = cell.swap(0, Ordering::Relaxed) - 1;
+        if fd >= 0 {
+            // SAFETY: the descriptor is this child's copy. `Membership::drop` does not close it here.
+            unsafe { libc::close(fd) };
+        }
+    }
+}
+
+fn byte(at: i64, kind: libc::c_int) -> libc::flock {
+    // SAFETY: zeros are a valid value.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = kind as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    lock.l_start = at;
+    lock.l_len = 1;
+    lock
+}
+
+/// Locks or unlocks a byte for an open file description, without waiting.
+fn set_lock(fd: BorrowedFd<'_>, at: i64, kind: libc::c_int) -> io::Result<()> {
+    let lock = byte(at, kind);
+    // SAFETY: the call reads the structure.
+    let done = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_SETLK, &lock) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Whether another open file description has locked a byte.
+fn is_locked(fd: BorrowedFd<'_>, at: i64) -> bool {
+    let mut lock = byte(at, libc::F_WRLCK);
+    // SAFETY: the call reads and writes the structure.
+    let done = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_GETLK, &mut lock) };
+    // If the kernel does not answer, no process counts as dead.
+    done != 0 || i32::from(lock.l_type) != libc::F_UNLCK
+}
+
+/// Waits until a cell that other processes share changes from `seen`, or the time is over; may return earlier.
+fn wait(cell: &AtomicU32, seen: u32, most: Duration) {
+    let time = libc::timespec {
+        tv_sec: most.as_secs() as libc::time_t,
+        tv_nsec: libc::c_long::from(most.subsec_nanos() as i32),
+    };
+    // SAFETY: the cell and the time outlive the call.
+    unsafe { libc::syscall(libc::SYS_futex, cell.as_ptr(), libc::FUTEX_WAIT, seen, &raw const time) };
+}
+
+fn wake(cell: &AtomicU32) {
+    // SAFETY: the kernel uses the address only as a name.
+    unsafe { libc::syscall(libc::SYS_futex, cell.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
+}

@@ -1,0 +1,348 @@
+//! Pools that several processes share: who may join, what each process can do, and what is left when one dies.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsFd;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use zonal_linux::{
+    AllocError, Config, FrameRange, Order, OwnedBlocks, PageCount, Pfn, Pool, PoolError, PoolRequest,
+    SharedError,
+};
+
+/// A path in a memory file system, whose file is removed when this is dropped.
+struct Place(String);
+
+impl Place {
+    fn new(name: &str) -> Self {
+        Self(format!("/dev/shm/zonal-test-{name}-{}", std::process::id()))
+    }
+
+    fn pool(&self) -> Pool {
+        Pool::builder().size(64 << 20).shared(&self.0).processes(4).build().unwrap()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        std::fs::remove_file(&self.0).ok();
+    }
+}
+
+/// Another process, which obeys lines: `pages N`, `block ORDER`, `cache N`, `churn`.
+struct Other {
+    process: Child,
+    orders: ChildStdin,
+    answers: mpsc::Receiver<String>,
+}
+
+impl Other {
+    fn start(place: &Place) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["other_process", "--exact", "--nocapture"]).env("ZONAL_SHARED_POOL", &place.0);
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (send, answers) = mpsc::channel();
+        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        std::thread::spawn(move || {
+            let ours =
+                lines.map_while(Result::ok).filter_map(|line| line.strip_prefix("> ").map(String::from));
+            ours.for_each(|line| send.send(line).unwrap_or(()));
+        });
+        let mut other = Self { orders: process.stdin.take().unwrap(), process, answers };
+        assert_eq!(other.answer(), "joined");
+        other
+    }
+
+    fn ask(&mut self, order: &str) -> String {
+        self.pass(order);
+        self.answer()
+    }
+
+    fn pass(&mut self, order: &str) {
+        writeln!(self.orders, "{order}").unwrap();
+    }
+
+    fn answer(&mut self) -> String {
+        self.answers.recv_timeout(Duration::from_secs(60)).expect("the other process answers")
+    }
+
+    fn signal(&self, signal: libc::c_int) {
+        // SAFETY: the process is a child that has not been waited for.
+        unsafe { libc::kill(self.process.id() as libc::pid_t, signal) };
+    }
+
+    fn die(mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+/// The part of the other process; does nothing as a test.
+#[test]
+fn other_process() {
+    let Ok(path) = std::env::var("ZONAL_SHARED_POOL") else { return };
+    let pool = Pool::join(path).unwrap();
+    let mut kept: Vec<(Pfn, Order)> = Vec::new();
+    println!("> joined");
+    for line in std::io::stdin().lines() {
+        let line = line.unwrap();
+        let (what, number) = line.split_once(' ').unwrap_or((&line, "0"));
+        let number: u64 = number.parse().unwrap();
+        match what {
+            "pages" => kept.extend((0..number).map(|_| page(&pool))),
+            "block" => {
+                let order = Order::new(number as u8).unwrap();
+                kept.push((pool.alloc_raw(&PoolRequest::new(order)).unwrap().first, order));
+            }
+            "cache" => {
+                let pages: Vec<_> = (0..number).map(|_| page(&pool)).collect();
+                pages.iter().for_each(|&block| free(&pool, block));
+            }
+            _ => {
+                println!("> churning");
+                churn(&pool, number);
+            }
+        }
+        println!("> {}", kept.last().map_or(0, |(first, _)| first.get()));
+    }
+}
+
+fn page(pool: &Pool) -> (Pfn, Order) {
+    (pool.alloc_raw(&PoolRequest::page()).unwrap().first, Order::PAGE)
+}
+
+fn free(pool: &Pool, (first, order): (Pfn, Order)) {
+    // SAFETY: no test uses the contents of blocks.
+    unsafe { pool.free_raw(first, order) }.unwrap();
+}
+
+/// Allocates and frees blocks of all orders until the process is killed.
+fn churn(pool: &Pool, seed: u64) {
+    let (mut random, mut held) = (fastrand::Rng::with_seed(seed), Vec::new());
+    loop {
+        let order = Order::new([0, 0, 0, 0, 1, 3, 5, 9, 10][random.usize(..9)]).unwrap();
+        if held.len() < 300
+            && let Ok(block) = pool.alloc_raw(&PoolRequest::new(order))
+        {
+            held.push((block.first, order));
+        } else if !held.is_empty() {
+            free(pool, held.swap_remove(random.usize(..held.len())));
+        }
+    }
+}
+
+/// Waits until the dead are recovered, by this call or the pool's own thread.
+fn recover(pool: &Pool, left: usize) {
+    while pool.owners().len() > left {
+        pool.recover_dead();
+    }
+}
+
+#[test]
+fn two_members_of_one_process_allocate_and_free() {
+    let place = Place::new("two");
+    let first = place.pool();
+    let second = Pool::join(&place.0).unwrap();
+    let mut blocks = Vec::new();
+    let mut random = fastrand::Rng::with_seed(1);
+    for round in 0..3000 {
+        let pool = if round % 2 == 0 { &first } else { &second };
+        let order = Order::new([0, 0, 3, 9, 1, 0, 10][round % 7]).unwrap();
+        if let Ok(block) = pool.alloc_raw(&PoolRequest::new(order)) {
+            blocks.push((block.first, order));
+        }
+        if blocks.len() > 40 {
+            free(
+                if round % 3 == 0 { &first } else { &second },
+                blocks.swap_remove(random.usize(..blocks.len())),
+            );
+        }
+    }
+    first.verify().unwrap();
+    blocks.drain(..).for_each(|block| free(&first, block));
+    for pool in [&first, &second] {
+        assert_eq!(pool.verify().unwrap().allocated, PageCount::ZERO);
+    }
+    drop(second);
+    assert_eq!(first.verify().unwrap().allocated, PageCount::ZERO);
+    assert_eq!(first.owners().len(), 1);
+}
+
+#[test]
+fn memory_is_the_same_in_both() {
+    let place = Place::new("contents");
+    let (first, second) = (place.pool(), Pool::join(&place.0).unwrap());
+    let (frame, order) = page(&first);
+    // SAFETY: the frame is allocated, and this test alone uses it.
+    unsafe { first.ptr_of(frame).unwrap().write_volatile(77) };
+    let there = second.ptr_of(frame).unwrap();
+    // SAFETY: as above.
+    assert_eq!(unsafe { there.read_volatile() }, 77);
+    assert_eq!(second.pfn_of(there.as_ptr()), Some(frame));
+    free(&second, (frame, order));
+}
+
+#[test]
+fn frames_of_the_killed_are_freed_and_those_of_others_stay() {
+    let place = Place::new("killed");
+    let pool = place.pool();
+    let mine: Vec<_> = (0..500).map(|_| page(&pool)).collect();
+    for seed in 0..20 {
+        let mut others = [Other::start(&place), Other::start(&place)];
+        others.iter_mut().for_each(|other| other.pass(&format!("churn {seed}")));
+        others.iter_mut().for_each(|other| assert_eq!(other.answer(), "churning"));
+        std::thread::sleep(Duration::from_millis(seed % 7));
+        let [first, second] = others;
+        first.die();
+        // The other goes on meanwhile.
+        recover(&pool, 2);
+        second.die();
+        recover(&pool, 1);
+        assert_eq!(pool.verify().unwrap().allocated.get(), 500, "round {seed}");
+    }
+    mine.iter().for_each(|&block| free(&pool, block));
+    assert_eq!(pool.verify().unwrap().allocated, PageCount::ZERO);
+}
+
+#[test]
+fn blocks_that_were_taken_over_survive_their_first_holder() {
+    let place = Place::new("over");
+    let pool = place.pool();
+    let mut other = Other::start(&place);
+    let block = Pfn::new(other.ask("block 4").parse().unwrap());
+    let lost = Pfn::new(other.ask("block 5").parse().unwrap());
+    pool.take_over(block, PageCount::new(16)).unwrap();
+    assert!(pool.take_over(block, PageCount::new(8)).is_err(), "not what was allocated together");
+    let held = pool.owners().iter().find(|owner| !owner.is_this).unwrap().held;
+    assert!(held >= PageCount::new(32), "{held}");
+    other.die();
+    recover(&pool, 1);
+    assert_eq!(pool.verify().unwrap().allocated.get(), 16);
+    // SAFETY: the block is gone, so nothing uses it.
+    assert!(unsafe { pool.free_raw(lost, Order::new(5).unwrap()) }.is_err());
+    free(&pool, (block, Order::new(4).unwrap()));
+    assert_eq!(pool.verify().unwrap().allocated, PageCount::ZERO);
+}
+
+#[test]
+fn a_stopped_process_is_not_dead() {
+    let place = Place::new("stopped");
+    let pool = place.pool();
+    let mut other = Other::start(&place);
+    other.ask("pages 100");
+    other.signal(libc::SIGSTOP);
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(pool.recover_dead(), PageCount::ZERO);
+    assert_eq!(pool.owners().len(), 2);
+    let block = page(&pool);
+    free(&pool, block);
+    other.signal(libc::SIGCONT);
+    other.ask("pages 1");
+    assert_eq!(pool.verify().unwrap().allocated.get(), 101);
+    other.die();
+    recover(&pool, 1);
+    assert_eq!(pool.verify().unwrap().allocated, PageCount::ZERO);
+}
+
+#[test]
+fn frames_that_others_cache_serve_the_last_requests() {
+    let place = Place::new("cached");
+    let pool = place.pool();
+    let mut other = Other::start(&place);
+    other.ask("cache 400");
+    let cached = pool.accounting().in_pagesets;
+    assert!(cached > PageCount::new(50), "{cached}");
+    let mut mine = Vec::new();
+    let request = PoolRequest::page().urgency(zonal_linux::Urgency::Atomic);
+    let error = loop {
+        match pool.alloc_raw(&request) {
+            Ok(block) => mine.push((block.first, Order::PAGE)),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, AllocError::OutOfMemory(_)), "{error}");
+    let left = pool.accounting().in_pagesets;
+    assert!(left < cached, "{left} of {cached} frames are cached still");
+    mine.into_iter().for_each(|block| free(&pool, block));
+}
+
+#[test]
+fn what_cannot_be_joined_is_refused_with_a_reason() {
+    let place = Place::new("refused");
+    let refused = |text: &str| {
+        let error = Pool::join(&place.0).unwrap_err().to_string();
+        assert!(error.contains(text), "{error}");
+    };
+    refused("No such file");
+    std::fs::write(&place.0, "no pool").unwrap();
+    refused("shorter than a header");
+    std::fs::write(&place.0, vec![0; 1 << 20]).unwrap();
+    refused("does not begin like a pool");
+    let taken = Pool::builder().size(64 << 20).shared(&place.0).build().unwrap_err().to_string();
+    assert!(taken.contains("join the pool there, or remove the file"), "{taken}");
+    std::fs::remove_file(&place.0).unwrap();
+    drop(place.pool());
+    let whole = std::fs::read(&place.0).unwrap();
+    let with = |at: usize, byte: u8| {
+        let mut damaged = whole.clone();
+        damaged[at] = byte;
+        std::fs::write(&place.0, damaged).unwrap();
+    };
+    with(8, 99);
+    refused("version 99");
+    with((16 << 10) + 5, b'}');
+    refused("description is damaged");
+    std::fs::write(&place.0, &whole[..whole.len() / 2]).unwrap();
+    refused("was cut or extended");
+    std::fs::write(&place.0, &whole).unwrap();
+    assert_eq!(Pool::join(&place.0).unwrap().verify().unwrap().allocated, PageCount::ZERO);
+}
+
+#[test]
+fn options_that_a_shared_pool_cannot_have_are_refused() {
+    let builder = || Pool::builder().size(64 << 20).shared_by_descriptor();
+    let owned = Config { owned_blocks: OwnedBlocks::On, ..Pool::default_config(Some(64 << 20)) };
+    let errors = [
+        builder().processes(0).build(),
+        builder().processes(65).build(),
+        builder().max_size(128 << 20).build(),
+        builder().config(owned).build(),
+        Pool::builder().size(64 << 20).shared("/dev/shm/no/such/folder").build(),
+        Pool::builder().size(64 << 20).shared("/proc/pool").build(),
+    ];
+    for error in errors {
+        println!("{}", error.unwrap_err());
+    }
+    let pool = builder().build().unwrap();
+    let range = FrameRange { start: page(&pool).0, count: PageCount::new(1) };
+    assert!(pool.offline_memory(range).is_err() && pool.trim().is_err());
+    assert!(pool.take_over(range.start, PageCount::new(1)).is_ok());
+    // SAFETY: the descriptors are not written to.
+    assert_eq!(unsafe { pool.memory_files() }.count(), 0);
+}
+
+#[test]
+fn a_full_file_system_and_too_many_processes_are_errors() {
+    let place = Place::new("full");
+    let shm = std::fs::metadata("/dev/shm").is_ok();
+    assert!(shm, "the tests need /dev/shm");
+    let pool = Pool::builder().size(64 << 20).shared_by_descriptor().processes(2).build().unwrap();
+    let second = Pool::join_file(pool.shared_file().unwrap().as_fd()).unwrap();
+    let third = Pool::join_file(pool.shared_file().unwrap());
+    assert!(matches!(third, Err(PoolError::Shared(SharedError::Full(2)))), "{third:?}");
+    drop(second);
+    Pool::join_file(pool.shared_file().unwrap()).unwrap();
+    // A file that may have less than the pool needs. A file above the limit raises a signal, which is ignored.
+    // SAFETY: the call changes what a signal does, which no other test uses.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+    let limit = |bytes: libc::rlim_t| {
+        let limit = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
+        // SAFETY: the call reads the structure.
+        unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) };
+    };
+    limit(1 << 20);
+    let refused = Pool::builder().size(64 << 20).shared(&place.0).build();
+    limit(libc::RLIM_INFINITY);
+    assert!(refused.is_err() && !std::path::Path::new(&place.0).exists());
+}

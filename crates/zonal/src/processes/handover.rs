@@ -1,0 +1,188 @@
+//! Handovers: a process that frees or takes over a block of another process becomes its holder first.
+//!
+//! A process counts the frames that it holds, and they are given back when it dies. So before it frees another process's
+//! block, it becomes the holder, under the node's handover lock, and counts move with the block. What is to be stored is
+//! written before the first change, and the exchange of the first frame's state to `Claimed` decides: if a process dies
+//! during a handover, the next holder of the lock finishes a decided handover and drops another. Related files:
+//! `zone/processes.rs` has the holders, `alloc/release.rs` claims frees.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::Allocator;
+use crate::error::FreeError;
+use crate::pageset::state::MachineState;
+use crate::platform::lock::Held;
+use crate::platform::{Atomic, Platform};
+use crate::units::{PageCount, Pfn};
+use crate::zone::Zone;
+use crate::zone::counters::{Item, ZoneItem};
+use crate::zone::frame_state::FrameState;
+use crate::zone::node::Node;
+use crate::zone::processes::HandoverCells;
+use crate::zone::runs::Run;
+
+impl<'m, P: Platform> Allocator<'m, P> {
+    /// Makes this process the holder of `count` frames that were allocated together, from `first`, by this or another
+    /// process; they are then not given back when that process dies.
+    ///
+    /// Does nothing unless processes share the allocator ([`Config::processes`](crate::Config::processes)).
+    ///
+    /// # Errors
+    /// Returns an error if exactly these frames are not allocated together, or if the call would have to wait for the caller's
+    /// own thread. Nothing has changed then.
+    pub fn take_over(&self, first: Pfn, count: PageCount) -> Result<(), FreeError> {
+        let (zone, run) = self.state.run_of(first, count)?;
+        if self.state.must_wait_for_handover(zone, run.first) {
+            return Err(FreeError::Reentered(first));
+        }
+        let found = self.state.take_over(zone, run);
+        found.map_err(|state| self.state.run_refusal(zone, first, count, state))
+    }
+}
+
+impl<'m, P: Platform> MachineState<'m, P> {
+    /// Claims a block or run for this process by `claim`, after it has become its holder; `undo` reverts a claim.
+    ///
+    /// Another process may take the block over between the two, so the holder is checked again after the claim, which no
+    /// handover follows.
+    ///
+    /// # Errors
+    /// Those of `claim`, and the first frame's state if exactly these frames are not allocated together.
+    #[inline(always)]
+    pub(crate) fn claim_here<T: Copy>(
+        &self,
+        zone: &Zone<'m, P>,
+        run: Run,
+        claim: impl Fn() -> Result<T, FrameState>,
+        undo: impl Fn(T),
+    ) -> Result<T, FrameState> {
+        let holders = zone.holders();
+        if !holders.are_kept() {
+            return claim();
+        }
+        loop {
+            if !holders.is_here(run.first) {
+                self.take_over(zone, run)?;
+            }
+            let claimed = claim()?;
+            if holders.is_here(run.first) {
+                return Ok(claimed);
+            }
+            undo(claimed);
+        }
+    }
+
+    /// Whether a handler may not claim the block at `frame`, because it would have to wait for the handover lock.
+    #[inline]
+    pub(crate) fn must_wait_for_handover(&self, zone: &Zone<'m, P>, frame: u32) -> bool {
+        zone.holders().are_kept() && !zone.holders().is_here(frame) && self.platform.is_reentered()
+    }
+
+    /// Makes this process the holder of an allocated block or run.
+    ///
+    /// # Errors
+    /// Returns the state of the first frame if exactly these frames are not allocated together.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn take_over(&self, zone: &Zone<'m, P>, run: Run) -> Result<(), FrameState> {
+        let (holders, node) = (zone.holders(), &self.nodes[zone.node]);
+        let Some(cells) = node.handover else { return Ok(()) };
+        let _held = self.handover(node, cells);
+        let (state, from) = (zone.frames.state(run.first), holders.of(run.first));
+        let (FrameState::Allocated(_, kind) | FrameState::RunHead(_, kind)) = state else {
+            return Err(state);
+        };
+        let Some(totals) = usize::from(from).checked_sub(1).and_then(|at| zone.process_totals.get(at)) else {
+            return Err(zone.frames.state(run.first)); // it was freed meanwhile
+        };
+        if from == holders.process() {
+            return if is_whole(zone, run, state) { Ok(()) } else { Err(state) };
+        }
+        let lane = kind.item().lane();
+        let allocated = node.process_totals[usize::from(from) - 1].moved.0[lane].load(Relaxed);
+        let free = totals.moved.0[ZoneItem::Free.lane()].load(Relaxed);
+        let values = [
+            (&cells.first, run.first.into()),
+            (&cells.count, run.count),
+            (&cells.state, state.encode().into()),
+            (&cells.from, from.into()),
+            (&cells.to, holders.process().into()),
+            (&cells.lane, lane as u64),
+            (&cells.moved[0], free.wrapping_add(run.count)),
+            (&cells.moved[1], allocated.wrapping_sub(run.count)),
+        ];
+        values.into_iter().for_each(|(cell, value)| cell.store(value, Relaxed)); // relaxed: the next store publishes them
+        // Release: publishes the values; pairs with `MachineState::finish_handover`.
+        cells.zone.store(zone.id.index() as u64 + 1, Release);
+        let claimed = claim(zone, run, state);
+        match claimed {
+            Ok(()) => {
+                self.finish_handover(node, cells);
+                // These are counts of this process, which are dropped if it dies before they are right.
+                zone.counters().add_total(ZoneItem::Free, -(run.count as i64));
+                node.counters.add_total(kind.item(), run.count as i64);
+                Ok(())
+            }
+            Err(found) => {
+                cells.zone.store(0, Relaxed); // relaxed: nothing else has changed
+                Err(found)
+            }
+        }
+    }
+
+    /// Waits for a node's handover lock; finishes the handover that a process died in.
+    pub(crate) fn handover<'a>(&self, node: &Node<'m, P>, cells: &'a HandoverCells<P>) -> Held<'a, P::Lock> {
+        let held = Held::wait(&cells.lock.0);
+        held.repair_with(|| self.finish_handover(node, cells));
+        held
+    }
+
+    /// Stores what a handover has decided to store, or drops a handover that had not decided; the caller holds the lock.
+    fn finish_handover(&self, node: &Node<'m, P>, cells: &HandoverCells<P>) {
+        // Acquire: takes the values; pairs with `MachineState::take_over`.
+        let Some(zone) = (cells.zone.load(Acquire) as usize).checked_sub(1) else { return };
+        let zone = &self.zones[zone];
+        let [first, count, state, from, to, lane] =
+            [&cells.first, &cells.count, &cells.state, &cells.from, &cells.to, &cells.lane]
+                .map(|cell| cell.load(Relaxed));
+        let (first, from, to) = (first as u32, from as usize - 1, to as u8);
+        let holders = zone.holders();
+        let is_decided = zone.frames.state(first) == FrameState::Claimed;
+        if is_decided {
+            let moved = &zone.process_totals[from].moved.0[ZoneItem::Free.lane()];
+            moved.store(cells.moved[0].load(Relaxed), Relaxed);
+            let moved = &node.process_totals[from].moved.0[lane as usize];
+            moved.store(cells.moved[1].load(Relaxed), Relaxed);
+            holders.set(first, count, to);
+        }
+        // The intent ends before the block can be used again. If its new holder dies between, it is freed as `Claimed`.
+        // Release: publishes the holders to a process that takes the lock over; pairs with `MachineState::finish_handover`.
+        cells.zone.store(0, Release);
+        if is_decided {
+            zone.frames.set(first, FrameState::decode(state as u8));
+        }
+    }
+}
+
+/// Claims an allocated block or run, whose first frame has `state`, for a handover.
+///
+/// # Errors
+/// Returns the first frame's state if exactly these frames are not allocated together any more.
+fn claim<P: Platform>(zone: &Zone<'_, P>, run: Run, state: FrameState) -> Result<(), FrameState> {
+    let exchange = || zone.frames.exchange(run.first, state, FrameState::Claimed);
+    let exchange_whole = || if is_whole(zone, run, state) { exchange() } else { Err(state) };
+    match state {
+        // A free or split of a run checks the run's states and changes them under the area's lock.
+        FrameState::RunHead(..) => zone.free_areas.with_lock_of(run.first, exchange_whole),
+        _ => exchange_whole(),
+    }
+}
+
+/// Whether exactly these frames are allocated together, if the first has `state` still.
+fn is_whole<P: Platform>(zone: &Zone<'_, P>, run: Run, state: FrameState) -> bool {
+    match state {
+        FrameState::Allocated(order, _) => order.pages().get() == run.count,
+        FrameState::RunHead(..) => zone.frames.run_at(run.first).is_some_and(|found| found == run),
+        _ => false,
+    }
+}
