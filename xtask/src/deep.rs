@@ -125,6 +125,10 @@ fn all() -> Vec<Step> {
     steps.extend(deb::deep());
     steps.extend(numa::deep());
     steps.extend(kernel::deep());
+    steps.push(Step::new("deaths of processes at every instruction", |root| {
+        let run = ["run", "--release", "-q", "-p", "zonal-verify", "--bin", "deaths"];
+        succeeds(&mut cargo(root, run))
+    }));
     steps.extend(soak(&["--minutes".into(), "60".into()]));
     steps
 }

@@ -240,7 +240,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
 /// Checks that the platform has what the configuration and this many CPUs need.
 fn check_platform<P: Platform>(platform: &P, config: &Config, cpus: usize) -> Result<(), ConfigError> {
     let (process, processes) = (platform.process(), config.processes);
-    if process > processes || (process == 0) != (processes == 0) {
+    if process > processes || (process == 0) != (processes == 0) || (processes > 0 && !P::IS_SHARED) {
         return Err(ConfigError::Processes { process, processes });
     }
     let zeroes = config.hardening.zero == ZeroOn::EveryAllocation;

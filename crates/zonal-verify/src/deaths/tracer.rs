@@ -47,12 +47,14 @@ impl Child {
             // SAFETY: as above.
             unsafe { libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong) };
             // SAFETY: as above.
-            unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, null_mut::<u8>(), null_mut::<u8>()) };
-            Ok(())
+            match unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, null_mut::<u8>(), null_mut::<u8>()) } {
+                -1 => Err(std::io::Error::last_os_error()),
+                _ => Ok(()),
+            }
         };
         // SAFETY: the closure only makes system calls.
         unsafe { command.pre_exec(prepare) };
-        let process = command.spawn().expect("this program can be started");
+        let process = command.spawn().expect("this program can be started and traced");
         let child = Self { process };
         assert_eq!(child.wait(), Some(libc::SIGTRAP), "the program begins");
         child.go(libc::PTRACE_CONT);

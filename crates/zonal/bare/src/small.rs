@@ -45,6 +45,7 @@ impl Quiesce for Interrupts {
 
 impl Platform for Kernel {
     const OWNS_BLOCKS: bool = false;
+    const IS_SHARED: bool = false;
     type U8 = AtomicU8;
     type U32 = AtomicU32;
     type U64 = AtomicU64;

@@ -9,9 +9,9 @@ use crate::error::FreeError;
 use crate::pageset::state::{Claims, MachineState};
 use crate::platform::Platform;
 use crate::platform::pageset_slot::{PagesetSlot, Push};
-use crate::platform::pageset_word::{PUSH_STEPS, Step};
+use crate::platform::pageset_word::PUSH_STEPS;
 use crate::request::PageKind;
-use crate::units::{Order, PageCount, Pfn};
+use crate::units::{Order, PageCount, Pfn, ZoneId};
 use crate::zone::Zone;
 use crate::zone::frame_state::FrameState;
 use crate::zone::frame_states::{CACHED_PAGE, allocated_page, mark_freed, mark_page_freed};
@@ -25,39 +25,45 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let state = slot.states.get(usize::try_from(offset).ok()?)?;
         let frame = offset as u32; // a zone spans at most 2^32 frames
         let marked = match self.claims {
-            Claims::Exact => mark_page_freed(state, InvalidFree::Exact),
             Claims::Checked => mark_page_freed(state, InvalidFree::Checked),
-            Claims::OfHolder => {
-                let zone = &self.zones[slot.zone.index()];
-                let holders = zone.holders();
-                if !holders.is_here(frame) {
-                    return None;
-                }
-                let marked = mark_page_freed(state, InvalidFree::Exact);
-                if marked.is_ok() && !holders.is_here(frame) {
-                    // Another process has taken the frame over meanwhile.
-                    zone.frames.mark_allocated_again(frame, Order::PAGE, PageKind::User);
-                    return None;
-                }
-                marked
-            }
+            Claims::OfHolder if P::IS_SHARED => return self.release_held_page(slot.zone, frame, state),
+            Claims::Exact | Claims::OfHolder => mark_page_freed(state, InvalidFree::Exact),
         };
-        let step = match marked {
-            Ok(()) => PUSH_STEPS[PageKind::User as usize],
+        let kind = match marked {
+            Ok(()) => PageKind::User,
             Err(found) => self.release_page_of_other_kind(state, found)?,
         };
-        Some(Push { step, frame })
+        Some(Push { step: PUSH_STEPS[kind as usize], frame })
+    }
+
+    /// Marks a frame as cached like [`Self::release_page`], if this process holds it before and after.
+    #[inline(always)]
+    fn release_held_page(&self, zone: ZoneId, frame: u32, state: &P::U8) -> Option<Push> {
+        let zone = &self.zones[zone.index()];
+        if !zone.holders().is_here(frame) {
+            return None;
+        }
+        let kind = match mark_page_freed(state, InvalidFree::Exact) {
+            Ok(()) => PageKind::User,
+            Err(found) => self.release_page_of_other_kind(state, found)?,
+        };
+        if !zone.holders().is_here(frame) {
+            // Another process has taken the frame over meanwhile.
+            zone.frames.mark_allocated_again(frame, Order::PAGE, kind);
+            return None;
+        }
+        Some(Push { step: PUSH_STEPS[kind as usize], frame })
     }
 
     /// Marks a frame of a kind other than `User`, whose state was `byte`, as cached.
     ///
-    /// Returns the step by which the push changes the pageset's word, or `None` if the frame is not allocated. The
+    /// Returns the kind, or `None` if the frame is not allocated. The
     /// function is inlined, because a call would use up registers in every loop that frees frames.
     #[inline(always)]
-    fn release_page_of_other_kind(&self, state: &P::U8, byte: u8) -> Option<Step> {
+    fn release_page_of_other_kind(&self, state: &P::U8, byte: u8) -> Option<PageKind> {
         let kind = PageKind::ALL.into_iter().find(|&kind| allocated_page(kind) == byte)?;
         mark_freed(state, byte, CACHED_PAGE, self.invalid_free).ok()?;
-        Some(PUSH_STEPS[kind as usize])
+        Some(kind)
     }
 
     /// Frees a block that could not be claimed because its state was `state`, if it has a frame to retire.

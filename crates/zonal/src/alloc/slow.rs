@@ -110,7 +110,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         if let Some(block) = self.scan(context, Watermark::Min) {
             return Some(block);
         }
-        if self.process != 0 {
+        if P::IS_SHARED && self.process != 0 {
             return self.reclaim_and_scan(context, COSTLY_EVICTIONS); // a claim of a range would outlive its process
         }
         match self.reclaim_block(context) {
@@ -202,7 +202,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Drains the quarantine and all CPUs' pagesets of every allowed zone.
     pub(crate) fn drain_allowed(&self, context: &AllocContext<'_>) {
-        if self.process != 0 && context.may_reclaim {
+        if P::IS_SHARED && self.process != 0 && context.may_reclaim {
             self.platform.drain_others();
         }
         if context.observer.is_some() {

@@ -267,6 +267,9 @@ pub trait Platform: Send + Sync {
     /// Whether CPUs can own blocks ([`OwnedBlocks`](crate::config::OwnedBlocks)). A kernel that never turns this on links 16 KiB
     /// less code with `false`; the setting then has no effect.
     const OWNS_BLOCKS: bool = true;
+    /// Whether processes can share an allocator ([`Config::processes`](crate::Config::processes)). A kernel links 9 KiB less code
+    /// with `false`; an allocator for several processes is then refused.
+    const IS_SHARED: bool = true;
 
     /// Returns the process of this platform, from 1, if several share the allocator ([`Config::processes`]); 0 otherwise.
     ///

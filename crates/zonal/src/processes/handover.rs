@@ -86,7 +86,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     #[inline(never)]
     pub(crate) fn take_over(&self, zone: &Zone<'m, P>, run: Run) -> Result<(), FrameState> {
         let (holders, node) = (zone.holders(), &self.nodes[zone.node]);
-        let Some(cells) = node.handover else { return Ok(()) };
+        let Some(cells) = node.handover.filter(|_| P::IS_SHARED) else { return Ok(()) };
         let _held = self.handover(node, cells);
         let (state, from) = (zone.frames.state(run.first), holders.of(run.first));
         let (FrameState::Allocated(_, kind) | FrameState::RunHead(_, kind)) = state else {

@@ -394,7 +394,7 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
     /// Returns the total without the differences, which can be temporarily negative.
     #[inline]
     pub(crate) fn total(&self, item: I) -> i64 {
-        match self.shared {
+        match self.shared.filter(|_| P::IS_SHARED) {
             None => self.totals[item.lane()].load(Relaxed) as i64,
             Some(SharedTotals { base, each }) => {
                 let cells = each.iter().flat_map(|one| [&one.counted.0, &one.moved.0]).chain([base]);

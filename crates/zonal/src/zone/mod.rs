@@ -142,7 +142,7 @@ impl<'m, P: Platform> Zone<'m, P> {
     #[inline]
     pub(crate) fn counters(&self) -> ZonedCounters<'m, P, ZoneItem> {
         let counters = ZonedCounters::new(&self.cells.totals.0, &self.cells.rules.0.threshold);
-        if self.process_totals.is_empty() {
+        if !P::IS_SHARED || self.process_totals.is_empty() {
             return counters;
         }
         counters.of_process(self.holders().process(), self.process_totals)

@@ -60,7 +60,7 @@ impl<'m, P: Platform> Holders<'m, P> {
     /// Whether processes share the allocator.
     #[inline(always)]
     pub(crate) const fn are_kept(&self) -> bool {
-        !self.bytes.is_empty()
+        P::IS_SHARED && !self.bytes.is_empty()
     }
 
     /// Returns the process whose view this is.

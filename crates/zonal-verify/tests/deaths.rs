@@ -1,0 +1,28 @@
+//! Deaths of processes that share a pool, at a sample of the instructions; `cargo xtask deep` has all.
+
+use std::process::Command;
+
+/// Every how manieth instruction is tried.
+const STRIDE: &str = "149";
+
+#[test]
+#[cfg_attr(miri, ignore = "starts processes")]
+fn survivors_of_a_sample_of_deaths_find_nothing() {
+    if !cfg!(target_arch = "x86_64") {
+        zonal_testing::skipped!("sequences are found in x86-64 programs only");
+        return;
+    }
+    let deaths = Command::new(env!("CARGO_BIN_EXE_deaths"))
+        .args(["--stride", STRIDE, "--from", "3"])
+        .output()
+        .unwrap();
+    let [said, complained] = [deaths.stdout, deaths.stderr].map(|text| String::from_utf8(text).unwrap());
+    if complained.contains("PermissionDenied") {
+        zonal_testing::skipped!("processes may not be traced here");
+        return;
+    }
+    assert!(deaths.status.success(), "{said}\n{complained}");
+    let last = said.lines().last().unwrap_or_default();
+    assert!(last.starts_with("deaths: nothing found after"), "{said}");
+    println!("{last}");
+}
