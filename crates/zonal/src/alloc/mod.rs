@@ -59,7 +59,6 @@ use crate::request::policy::{RequestPolicy, Turn};
 use crate::request::{Block, Request, RequestFlags};
 use crate::rules::watermarks::Watermark;
 use crate::units::{Order, Pfn};
-use crate::zone::runs::Run;
 use crate::zone::{CpuInfo, Zone};
 
 impl<'m, P: Platform> Allocator<'m, P> {
@@ -288,13 +287,15 @@ impl<'m, P: Platform> MachineState<'m, P> {
             return Err(FreeError::NotManaged(first));
         };
         let frame = zone.offset(first);
-        if self.must_wait_for_handover(zone, frame) {
-            return Err(FreeError::Reentered(first));
-        }
-        let release = || zone.frames.release(frame, order, self.invalid_free);
-        let undo = |kind| zone.frames.mark_allocated_again(frame, order, kind);
-        let run = Run { first: frame, count: order.pages().get() };
-        let kind = match self.claim_here(zone, run, release, undo) {
+        let claimed = if zone.holders().are_kept() {
+            if self.must_wait_for_handover(zone, frame) {
+                return Err(FreeError::Reentered(first));
+            }
+            self.claim_held_block(zone, frame, order)
+        } else {
+            zone.frames.release(frame, order, self.invalid_free)
+        };
+        let kind = match claimed {
             Ok(kind) => kind,
             Err(state) => return self.refuse_free(zone, first, order, state),
         };

@@ -15,6 +15,7 @@ use crate::units::{Order, PageCount, Pfn, ZoneId};
 use crate::zone::Zone;
 use crate::zone::frame_state::FrameState;
 use crate::zone::frame_states::{CACHED_PAGE, allocated_page, mark_freed, mark_page_freed};
+use crate::zone::runs::Run;
 
 impl<'m, P: Platform> MachineState<'m, P> {
     /// Marks a frame as cached, before it is pushed onto `slot`; returns what to push, or `None` if the frame is not an
@@ -23,36 +24,52 @@ impl<'m, P: Platform> MachineState<'m, P> {
     pub(super) fn release_page(&self, slot: &PagesetSlot<'m, P>, first: Pfn) -> Option<Push> {
         let offset = first.get().wrapping_sub(slot.base.get());
         let state = slot.states.get(usize::try_from(offset).ok()?)?;
-        let frame = offset as u32; // a zone spans at most 2^32 frames
-        let marked = match self.claims {
-            Claims::Checked => mark_page_freed(state, InvalidFree::Checked),
-            Claims::OfHolder if P::IS_SHARED => return self.release_held_page(slot.zone, frame, state),
-            Claims::Exact | Claims::OfHolder => mark_page_freed(state, InvalidFree::Exact),
+        if self.claims != Claims::Exact {
+            return self.release_page_otherwise(slot.zone, offset as u32, state);
+        }
+        let step = match mark_page_freed(state, InvalidFree::Exact) {
+            Ok(()) => PUSH_STEPS[PageKind::User as usize],
+            Err(found) => PUSH_STEPS[self.release_page_of_other_kind(state, found)? as usize],
         };
-        let kind = match marked {
-            Ok(()) => PageKind::User,
-            Err(found) => self.release_page_of_other_kind(state, found)?,
-        };
-        Some(Push { step: PUSH_STEPS[kind as usize], frame })
+        Some(Push { step, frame: offset as u32 }) // a zone spans at most 2^32 frames
     }
 
-    /// Marks a frame as cached like [`Self::release_page`], if this process holds it before and after.
-    #[inline(always)]
-    fn release_held_page(&self, zone: ZoneId, frame: u32, state: &P::U8) -> Option<Push> {
+    /// Marks a frame as cached like [`Self::release_page`], but not by an exchange alone: without one, or only if this process
+    /// holds the frame before and after. Not inlined, so that other frees stay small.
+    #[inline(never)]
+    fn release_page_otherwise(&self, zone: ZoneId, frame: u32, state: &P::U8) -> Option<Push> {
         let zone = &self.zones[zone.index()];
-        if !zone.holders().is_here(frame) {
+        let is_here = || !P::IS_SHARED || self.claims != Claims::OfHolder || zone.holders().is_here(frame);
+        if !is_here() {
             return None;
         }
-        let kind = match mark_page_freed(state, InvalidFree::Exact) {
+        let kind = match mark_page_freed(state, self.invalid_free) {
             Ok(()) => PageKind::User,
             Err(found) => self.release_page_of_other_kind(state, found)?,
         };
-        if !zone.holders().is_here(frame) {
+        if !is_here() {
             // Another process has taken the frame over meanwhile.
             zone.frames.mark_allocated_again(frame, Order::PAGE, kind);
             return None;
         }
         Some(Push { step: PUSH_STEPS[kind as usize], frame })
+    }
+
+    /// Marks a block as cached after this process has become its holder; returns the block's kind. Not inlined, so that frees in
+    /// other allocators stay small.
+    ///
+    /// # Errors
+    /// Returns the state, read again, if the block is not allocated with this order.
+    #[inline(never)]
+    pub(super) fn claim_held_block(
+        &self,
+        zone: &Zone<'m, P>,
+        frame: u32,
+        order: Order,
+    ) -> Result<PageKind, FrameState> {
+        let release = || zone.frames.release(frame, order, self.invalid_free);
+        let undo = |kind| zone.frames.mark_allocated_again(frame, order, kind);
+        self.claim_here(zone, Run { first: frame, count: order.pages().get() }, release, undo)
     }
 
     /// Marks a frame of a kind other than `User`, whose state was `byte`, as cached.

@@ -57,15 +57,13 @@ impl<'m, P: Platform> MachineState<'m, P> {
         undo: impl Fn(T),
     ) -> Result<T, FrameState> {
         let holders = zone.holders();
-        if !holders.are_kept() {
-            return claim();
-        }
+        let is_here = || !holders.are_kept() || holders.is_here(run.first);
         loop {
-            if !holders.is_here(run.first) {
+            if !is_here() {
                 self.take_over(zone, run)?;
             }
             let claimed = claim()?;
-            if holders.is_here(run.first) {
+            if is_here() {
                 return Ok(claimed);
             }
             undo(claimed);
