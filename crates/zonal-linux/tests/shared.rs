@@ -346,3 +346,21 @@ fn a_full_file_system_and_too_many_processes_are_errors() {
     limit(libc::RLIM_INFINITY);
     assert!(refused.is_err() && !std::path::Path::new(&place.0).exists());
 }
+
+#[test]
+fn each_process_counts_what_it_has_allocated() {
+    let place = Place::new("counted");
+    let (first, second) = (place.pool(), Pool::join(&place.0).unwrap());
+    let count = |pool: &Pool| pool.allocated_here().unwrap().get();
+    let mut blocks: Vec<_> = (0..50).map(|_| page(&first)).collect();
+    blocks.push((
+        second.alloc_raw(&PoolRequest::new(Order::new(3).unwrap())).unwrap().first,
+        Order::new(3).unwrap(),
+    ));
+    assert_eq!((count(&first), count(&second)), (50, 8));
+    second.take_over(blocks[0].0, PageCount::new(1)).unwrap();
+    assert_eq!((count(&first), count(&second)), (49, 9));
+    blocks.into_iter().for_each(|block| free(&first, block));
+    assert_eq!((count(&first), count(&second)), (0, 0));
+    assert_eq!(Pool::builder().size(64 << 20).build().unwrap().allocated_here(), None);
+}
