@@ -348,6 +348,24 @@ fn a_full_file_system_and_too_many_processes_are_errors() {
 }
 
 #[test]
+fn a_block_that_another_process_has_freed_is_not_freed_again() {
+    let place = Place::new("freed");
+    let (first, second) = (place.pool(), Pool::join(&place.0).unwrap());
+    let (block, run) = (
+        first.alloc(&PoolRequest::page()).unwrap(),
+        first.alloc_bytes(&PoolRequest::page(), 5 << 12).unwrap(),
+    );
+    free(&second, (block.first(), Order::PAGE));
+    second.take_over(run.first(), run.count()).unwrap();
+    // SAFETY: the other owner uses the frames no more.
+    let taken = unsafe { second.own_frames_raw(run.first(), run.count()) };
+    assert_eq!((taken.len(), taken.node()), (run.len(), run.node()));
+    drop(taken);
+    drop((block, run));
+    assert_eq!(first.verify().unwrap().allocated, PageCount::ZERO);
+}
+
+#[test]
 fn each_process_counts_what_it_has_allocated() {
     let place = Place::new("counted");
     let (first, second) = (place.pool(), Pool::join(&place.0).unwrap());
