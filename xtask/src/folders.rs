@@ -278,6 +278,7 @@ const LAYERS: [Layers; 19] = [
             "request",
             "blocks",
             "change",
+            "processes",
             "pool",
             "state",
         ],

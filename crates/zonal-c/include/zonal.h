@@ -62,6 +62,11 @@
 #define ZONAL_POOL_ZEROED 32
 
 /**
+ * Flag of a pool: several processes share it, in a file without a path; the others join it with `zonal_pool_join_fd`.
+ */
+#define ZONAL_POOL_SHARED_BY_DESCRIPTOR 64
+
+/**
  * Flag of a request: do not wait for memory.
  */
 #define ZONAL_REQUEST_NO_WAIT 1
@@ -213,7 +218,7 @@ typedef enum {
    */
   ZONAL_NOT_A_POOL = 2,
   /**
-   * The pool could not be built: a size, a node or a setting is not possible, or the kernel refused a call.
+   * The pool could not be built or joined: a size, a node, a setting or a file is not possible, or the kernel refused a call.
    */
   ZONAL_BUILD_FAILED = 3,
   /**
@@ -333,6 +338,19 @@ typedef struct {
    * First argument of `progress`.
    */
   void *progress_context;
+  /**
+   * Path of a new file in a memory file system, such as `/dev/shm`, in which several processes share the pool, or null.
+   * The others join it with `zonal_pool_join`.
+   */
+  const char *shared_path;
+  /**
+   * Number of processes that can share a shared pool at once, at most 64. Default: 8.
+   */
+  uint32_t processes;
+  /**
+   * Reserved.
+   */
+  uint32_t reserved;
 } zonal_pool_options;
 
 /**
@@ -378,6 +396,70 @@ typedef struct {
    */
   uint64_t unavailable;
 } zonal_accounting;
+
+/**
+ * A block of memory that was allocated.
+ */
+typedef struct {
+  /**
+   * `sizeof(zonal_block)`, which the caller sets.
+   */
+  size_t struct_size;
+  /**
+   * The memory, aligned as the request says.
+   */
+  void *address;
+  /**
+   * Number of bytes, which are whole pages.
+   */
+  size_t bytes;
+  /**
+   * Number of the block's first page in the pool.
+   */
+  uint64_t frame;
+  /**
+   * Node of the memory.
+   */
+  uint16_t node;
+  /**
+   * Reserved.
+   */
+  uint16_t reserved[3];
+} zonal_block;
+
+/**
+ * A process that takes part in a shared pool.
+ */
+typedef struct {
+  /**
+   * `sizeof(zonal_owner)`, which the caller sets.
+   */
+  size_t struct_size;
+  /**
+   * Number of the process in the pool, from 1.
+   */
+  uint32_t process;
+  /**
+   * Id of the process, in its own namespace.
+   */
+  uint32_t pid;
+  /**
+   * Number of processes that have had the number `process`.
+   */
+  uint64_t epoch;
+  /**
+   * Pages that it holds: allocated, in its caches, or on their way. The number may be out of date.
+   */
+  uint64_t held;
+  /**
+   * 1 for the calling process, else 0.
+   */
+  uint32_t is_this;
+  /**
+   * Reserved.
+   */
+  uint32_t reserved;
+} zonal_owner;
 
 /**
  * A policy of requests. A handle stays valid to pass after the policy was destroyed, and is then refused.
@@ -427,36 +509,6 @@ typedef struct {
    */
   zonal_policy policy_handle;
 } zonal_request;
-
-/**
- * A block of memory that was allocated.
- */
-typedef struct {
-  /**
-   * `sizeof(zonal_block)`, which the caller sets.
-   */
-  size_t struct_size;
-  /**
-   * The memory, aligned as the request says.
-   */
-  void *address;
-  /**
-   * Number of bytes, which are whole pages.
-   */
-  size_t bytes;
-  /**
-   * Number of the block's first page in the pool.
-   */
-  uint64_t frame;
-  /**
-   * Node of the memory.
-   */
-  uint16_t node;
-  /**
-   * Reserved.
-   */
-  uint16_t reserved[3];
-} zonal_block;
 
 /**
  * Options of a policy.
@@ -782,21 +834,24 @@ zonal_status zonal_pool_build(const zonal_pool_options *options,
  *
  * Fails with `ZONAL_BUSY`, and changes nothing, if blocks are allocated and `flags` has no `ZONAL_CLOSE_WITH_BLOCKS`, or if
  * a callback makes the call. While it waits, calls of other threads are delayed by up to 2 ms. In a child made by `fork`, a
- * pool that other threads were using can only be closed with `ZONAL_CLOSE_WITH_BLOCKS`.
+ * pool that other threads were using can only be closed with `ZONAL_CLOSE_WITH_BLOCKS`. In a pool that processes share, only the
+ * blocks that this process holds count, and are freed.
  */
 zonal_status zonal_pool_close(zonal_pool pool,
                               uint32_t flags);
 
 /**
- * Stores a pool's page counts. They balance if no thread allocates or frees during the call.
+ * Stores a pool's page counts, for all processes if it is shared. They balance if no thread allocates or frees during the
+ * call.
  *
  * # Safety
  * `accounting` must point to a structure whose `struct_size` is set.
  */
-zonal_status zonal_pool_accounting(zonal_pool pool, zonal_accounting *accounting);
+zonal_status zonal_pool_accounting(zonal_pool pool,
+                                   zonal_accounting *accounting);
 
 /**
- * Checks all structures of a pool. No thread may allocate or free during the call. Fails with `ZONAL_BUSY` from within a
+ * Checks all structures of a pool. No thread, of any process, may allocate or free during the call. Fails with `ZONAL_BUSY` from within a
  * callback.
  */
 zonal_status zonal_pool_verify(zonal_pool pool);
@@ -824,6 +879,86 @@ zonal_status zonal_pool_warnings(zonal_pool pool,
                                  char *buffer,
                                  size_t len,
                                  size_t *needed);
+
+/**
+ * Joins the pool that another process shares at `path`, and stores its handle in `pool`. If it fails, `pool` becomes no pool.
+ *
+ * Every process allocates and frees as in a pool of its own, and may free what another has allocated. When a process ends, in
+ * whatever way, what it holds is freed. Pages have the same numbers in all processes, and other addresses:
+ * `zonal_pool_locate` and `zonal_pool_locate_frame` convert them.
+ *
+ * # Safety
+ * `path` must be a text that ends with a zero. `pool` must point to a handle.
+ */
+zonal_status zonal_pool_join(const char *path,
+                             zonal_pool *pool);
+
+/**
+ * Joins the pool whose file a descriptor of `zonal_pool_shared_fd` has, which this process has inherited or received, like
+ * `zonal_pool_join`. The descriptor may be closed afterwards.
+ *
+ * # Safety
+ * `pool` must point to a handle.
+ */
+zonal_status zonal_pool_join_fd(int32_t fd,
+                                zonal_pool *pool);
+
+/**
+ * Stores in `fd` the descriptor of a shared pool's file, with which other processes can join, or -1 for a pool that is not
+ * shared. The pool owns the descriptor, which a program that is executed does not inherit (`FD_CLOEXEC`).
+ *
+ * # Safety
+ * `fd` must point to a number.
+ */
+zonal_status zonal_pool_shared_fd(zonal_pool pool,
+                                  int32_t *fd);
+
+/**
+ * Makes this process the holder of a block that any process in a shared pool has allocated, and stores in `block` where it
+ * is in this process, if that is not null. The block is then not freed when its former holder ends.
+ *
+ * `frame` and `bytes` are those of the block. Another block, or a part of one, is refused with `ZONAL_NOT_ALLOCATED` and
+ * changes nothing. In a pool that is not shared, nothing changes either.
+ *
+ * # Safety
+ * `block` must be null, or point to a structure whose `struct_size` is set.
+ */
+zonal_status zonal_pool_take_over(zonal_pool pool,
+                                  uint64_t frame,
+                                  size_t bytes,
+                                  zonal_block *block);
+
+/**
+ * Stores how many processes take part in a shared pool: 0 for a pool that is not shared. A process that has died counts until
+ * what it held is freed.
+ *
+ * # Safety
+ * `count` must point to a number.
+ */
+zonal_status zonal_pool_owners(zonal_pool pool,
+                               size_t *count);
+
+/**
+ * Stores what a process in a shared pool holds. Processes have the indices from 0, which change when one joins or leaves;
+ * beyond the last one, the call fails with `ZONAL_INVALID_ARGUMENT` and a message with their number. It reads a byte for each
+ * page of the pool.
+ *
+ * # Safety
+ * `owner` must point to a structure whose `struct_size` is set.
+ */
+zonal_status zonal_pool_owner(zonal_pool pool,
+                              size_t index,
+                              zonal_owner *owner);
+
+/**
+ * Frees what processes of a shared pool held that have died, and stores in `pages` how many pages, if that is not null. The
+ * pool does so itself within a fraction of a second, so that the number can be 0.
+ *
+ * # Safety
+ * `pages` must be null, or point to a number.
+ */
+zonal_status zonal_pool_recover_dead(zonal_pool pool,
+                                     uint64_t *pages);
 
 /**
  * Allocates a block and stores it in `block`. If it fails, the address of `block` becomes null.

@@ -56,6 +56,7 @@ public:
   void *data() const noexcept { return block_.address; }
   std::size_t size() const noexcept { return block_.bytes; }
   std::uint16_t node() const noexcept { return block_.node; }
+  std::uint64_t frame() const noexcept { return block_.frame; }
 
   /// Splits the block into pieces of piece_bytes, and gives it up. piece_bytes must be a power of two, and divide both the size
   /// and the address.
@@ -183,6 +184,49 @@ public:
     // The pool stays open if blocks are allocated, so that they stay valid.
     if (pool_.id)
       zonal_pool_close(pool_, 0);
+  }
+
+  /// Joins the pool that another process shares at a path.
+  static pool join(const std::string &path) {
+    pool joined;
+    check(zonal_pool_join(path.c_str(), &joined.pool_));
+    return joined;
+  }
+
+  /// Joins the pool whose file a descriptor of shared_fd() has, which this process has inherited or received.
+  static pool join_fd(int fd) {
+    pool joined;
+    check(zonal_pool_join_fd(fd, &joined.pool_));
+    return joined;
+  }
+
+  /// Returns the descriptor of a shared pool's file, or -1. The pool owns it.
+  int shared_fd() const {
+    std::int32_t fd = -1;
+    check(zonal_pool_shared_fd(pool_, &fd));
+    return fd;
+  }
+
+  /// Takes over a block that another process in a shared pool has allocated, and that process then releases: block::release().
+  block take_over(std::uint64_t frame, std::size_t bytes) {
+    zonal_block found = zonal_block();
+    found.struct_size = sizeof(found);
+    check(zonal_pool_take_over(pool_, frame, bytes, &found));
+    return block(pool_, found);
+  }
+
+  /// Returns the processes that take part in a shared pool, with what each holds.
+  std::vector<zonal_owner> owners() const {
+    std::vector<zonal_owner> found;
+    std::size_t count = 0;
+    check(zonal_pool_owners(pool_, &count));
+    for (std::size_t at = 0; at < count; at++) {
+      zonal_owner owner = zonal_owner();
+      owner.struct_size = sizeof(owner);
+      if (zonal_pool_owner(pool_, at, &owner) == ZONAL_OK) // else a process has left meanwhile
+        found.push_back(owner);
+    }
+    return found;
   }
 
   block alloc(std::size_t bytes, const placement &where = placement::local(), std::uint32_t flags = 0) {
@@ -322,6 +366,8 @@ public:
   zonal_pool handle() const noexcept { return pool_; }
 
 private:
+  pool() noexcept {}
+
   /// Returns the whole text that a function writes.
   template <class Write> static std::string text(Write write) {
     std::string found(255, '\0');

@@ -9,7 +9,7 @@ use zonal_linux::{
 
 use crate::arguments::{check_pointer, sized};
 use crate::calls::is_child;
-use crate::handle::with_pool;
+use crate::handle::{is_unmapped, with_pool};
 use crate::request::{or_page, order_of, with_request};
 use crate::status::{Failure, Status, call, zonal_status};
 use crate::types::{zonal_block, zonal_pool, zonal_request};
@@ -31,8 +31,7 @@ fn failure(pool: &Pool, request: &PoolRequest<'_>, error: AllocError) -> Failure
     failure
 }
 
-/// Returns an error if this process has no copy of the pool's memory: a child made by `fork` has no shared memory and
-/// no reserved huge pages.
+/// Returns an error if this process has no copy of the pool's memory.
 #[inline]
 pub(crate) fn check_mapped(pool: &Pool) -> Result<(), Failure> {
     if is_child() { check_copied(pool) } else { Ok(()) }
@@ -40,9 +39,8 @@ pub(crate) fn check_mapped(pool: &Pool) -> Result<(), Failure> {
 
 #[cold]
 fn check_copied(pool: &Pool) -> Result<(), Failure> {
-    let is_missing = pool.ranges().any(|zone| pool.ptr_of(zone.frames.start).is_none());
     let why = "a child process has no copy of the memory of this pool";
-    if is_missing { Err(Failure::new(Status::ZONAL_NOT_A_POOL, why)) } else { Ok(()) }
+    if is_unmapped(pool) { Err(Failure::new(Status::ZONAL_NOT_A_POOL, why)) } else { Ok(()) }
 }
 
 #[cold]

@@ -102,6 +102,25 @@ fn abandoned() -> Failure {
     Failure::new(Status::ZONAL_BUSY, why)
 }
 
+/// Whether this process has no copy of a pool's memory: it is a child made by `fork`, which has no shared memory and no
+/// reserved huge pages.
+#[cold]
+pub(crate) fn is_unmapped(pool: &Pool) -> bool {
+    pool.ranges().any(|zone| pool.ptr_of(zone.frames.start).is_none())
+}
+
+/// Whether a pool is one in which the parent of this process takes part, but not this child made by `fork`.
+#[cold]
+pub(crate) fn is_of_parent(pool: &Pool) -> bool {
+    pool.shared_file().is_some() && is_unmapped(pool)
+}
+
+#[cold]
+fn of_parent() -> Failure {
+    let why = "a child process has no part in the shared pool of its parent; it can join the pool itself";
+    Failure::new(Status::ZONAL_NOT_A_POOL, why)
+}
+
 fn closed(handle: zonal_pool) -> Failure {
     Failure::new(Status::ZONAL_NOT_A_POOL, format_args!("the pool {:#x} has been closed", handle.id))
 }
@@ -136,7 +155,8 @@ pub(crate) fn with_pool<R>(
                 // SAFETY: the slot was open when this call, or an outer one, was noted, so no thread changes the pool until
                 // it ends.
                 let pool = unsafe { &*slot.pool.get() };
-                return pool.as_ref().ok_or_else(|| closed(handle)).and_then(body);
+                let pool = pool.as_ref().ok_or_else(|| closed(handle))?;
+                return if calls::is_child() && is_of_parent(pool) { Err(of_parent()) } else { body(pool) };
             }
         }
         drop(call);

@@ -11,14 +11,15 @@ use zonal_linux::{
 };
 
 use crate::arguments::{Output, check_pointer, node_id, node_numbers, sized, text_of};
-use crate::calls::{Call, PASSED_CALLBACK, check_outside_callbacks};
-use crate::handle::{Close, close, open, with_pool};
+use crate::calls::{Call, PASSED_CALLBACK, check_outside_callbacks, is_child};
+use crate::handle::{Close, close, is_of_parent, open, with_pool};
+use crate::processes::shared;
 use crate::status::{Failure, Status, call, check_flags, zonal_status};
 use crate::types::{
     ZONAL_CLOSE_WITH_BLOCKS, ZONAL_HUGE_PAGES_1G, ZONAL_HUGE_PAGES_2M, ZONAL_HUGE_PAGES_NEVER,
     ZONAL_HUGE_PAGES_TRANSPARENT, ZONAL_POOL_POISON, ZONAL_POOL_PREFAULT, ZONAL_POOL_REQUIRE_BINDING,
-    ZONAL_POOL_REQUIRE_HUGE_PAGES, ZONAL_POOL_SHARED_MEMORY, ZONAL_POOL_ZEROED, zonal_accounting, zonal_pool,
-    zonal_pool_options, zonal_progress,
+    ZONAL_POOL_REQUIRE_HUGE_PAGES, ZONAL_POOL_SHARED_BY_DESCRIPTOR, ZONAL_POOL_SHARED_MEMORY,
+    ZONAL_POOL_ZEROED, zonal_accounting, zonal_pool, zonal_pool_options, zonal_progress,
 };
 
 /// The progress callback of the caller.
@@ -113,6 +114,7 @@ unsafe fn build(options: &zonal_pool_options) -> Result<Pool, Failure> {
         | ZONAL_POOL_REQUIRE_HUGE_PAGES
         | ZONAL_POOL_REQUIRE_BINDING
         | ZONAL_POOL_SHARED_MEMORY
+        | ZONAL_POOL_SHARED_BY_DESCRIPTOR
         | ZONAL_POOL_POISON
         | ZONAL_POOL_ZEROED;
     check_flags(options.flags, known)?;
@@ -152,6 +154,8 @@ unsafe fn build(options: &zonal_pool_options) -> Result<Pool, Failure> {
     if has(ZONAL_POOL_SHARED_MEMORY) {
         builder = builder.shared_memory();
     }
+    // SAFETY: guaranteed by the caller.
+    builder = unsafe { shared(builder, options) }?;
     builder.build().map_err(|error| {
         let status = match error {
             PoolError::Required(_) => Status::ZONAL_REQUIREMENT_FAILED,
@@ -196,7 +200,8 @@ pub unsafe extern "C" fn zonal_pool_build(
 ///
 /// Fails with `ZONAL_BUSY`, and changes nothing, if blocks are allocated and `flags` has no `ZONAL_CLOSE_WITH_BLOCKS`, or if
 /// a callback makes the call. While it waits, calls of other threads are delayed by up to 2 ms. In a child made by `fork`, a
-/// pool that other threads were using can only be closed with `ZONAL_CLOSE_WITH_BLOCKS`.
+/// pool that other threads were using can only be closed with `ZONAL_CLOSE_WITH_BLOCKS`. In a pool that processes share, only the
+/// blocks that this process holds count, and are freed.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn zonal_pool_close(pool: zonal_pool, flags: u32) -> zonal_status {
@@ -204,8 +209,13 @@ pub extern "C" fn zonal_pool_close(pool: zonal_pool, flags: u32) -> zonal_status
         check_flags(flags, ZONAL_CLOSE_WITH_BLOCKS)?;
         let which = if flags & ZONAL_CLOSE_WITH_BLOCKS == 0 { Close::IfUnused } else { Close::Always };
         close(pool, which, |pool| {
+            if is_child() && is_of_parent(pool) {
+                return Ok(());
+            }
             // The pool's own threads fold counters, so the count is exact only while they pause.
-            let allocated = pool.with_threads_paused(|_| pages_of(pool).allocated);
+            let here = || pool.allocated_here().map(PageCount::get);
+            let count = |_| here().unwrap_or_else(|| pages_of(pool).allocated);
+            let allocated = pool.with_threads_paused(count);
             if allocated == 0 {
                 return Ok(());
             }
@@ -233,7 +243,8 @@ fn pages_of(pool: &Pool) -> zonal_accounting {
     }
 }
 
-/// Stores a pool's page counts. They balance if no thread allocates or frees during the call.
+/// Stores a pool's page counts, for all processes if it is shared. They balance if no thread allocates or frees during the
+/// call.
 ///
 /// # Safety
 /// `accounting` must point to a structure whose `struct_size` is set.
@@ -255,7 +266,7 @@ pub unsafe extern "C" fn zonal_pool_accounting(
     })
 }
 
-/// Checks all structures of a pool. No thread may allocate or free during the call. Fails with `ZONAL_BUSY` from within a
+/// Checks all structures of a pool. No thread, of any process, may allocate or free during the call. Fails with `ZONAL_BUSY` from within a
 /// callback.
 // SAFETY: no other symbol has this name.
 #[unsafe(no_mangle)]

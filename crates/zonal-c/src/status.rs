@@ -16,7 +16,7 @@ pub enum zonal_status {
     ZONAL_INVALID_ARGUMENT = 1,
     /// The handle is not that of a pool, or the pool has been closed.
     ZONAL_NOT_A_POOL = 2,
-    /// The pool could not be built: a size, a node or a setting is not possible, or the kernel refused a call.
+    /// The pool could not be built or joined: a size, a node, a setting or a file is not possible, or the kernel refused a call.
     ZONAL_BUILD_FAILED = 3,
     /// What was required (huge pages, binding to nodes) is not available.
     ZONAL_REQUIREMENT_FAILED = 4,

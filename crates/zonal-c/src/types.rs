@@ -33,6 +33,8 @@ pub const ZONAL_POOL_SHARED_MEMORY: u32 = 8;
 pub const ZONAL_POOL_POISON: u32 = 16;
 /// Flag of a pool: fill every block with zeros when it is allocated.
 pub const ZONAL_POOL_ZEROED: u32 = 32;
+/// Flag of a pool: several processes share it, in a file without a path; the others join it with `zonal_pool_join_fd`.
+pub const ZONAL_POOL_SHARED_BY_DESCRIPTOR: u32 = 64;
 
 /// Flag of a request: do not wait for memory.
 pub const ZONAL_REQUEST_NO_WAIT: u32 = 1;
@@ -98,6 +100,13 @@ pub struct zonal_pool_options {
     pub progress: zonal_progress,
     /// First argument of `progress`.
     pub progress_context: *mut c_void,
+    /// Path of a new file in a memory file system, such as `/dev/shm`, in which several processes share the pool, or null.
+    /// The others join it with `zonal_pool_join`.
+    pub shared_path: *const c_char,
+    /// Number of processes that can share a shared pool at once, at most 64. Default: 8.
+    pub processes: u32,
+    /// Reserved.
+    pub reserved: u32,
 }
 
 /// A request for a block. Zero in every field but the first is the default: a page near the calling CPU.
@@ -270,6 +279,27 @@ pub struct zonal_residency {
     pub unknown: u64,
 }
 
+/// A process that takes part in a shared pool.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[allow(non_camel_case_types)]
+pub struct zonal_owner {
+    /// `sizeof(zonal_owner)`, which the caller sets.
+    pub struct_size: usize,
+    /// Number of the process in the pool, from 1.
+    pub process: u32,
+    /// Id of the process, in its own namespace.
+    pub pid: u32,
+    /// Number of processes that have had the number `process`.
+    pub epoch: u64,
+    /// Pages that it holds: allocated, in its caches, or on their way. The number may be out of date.
+    pub held: u64,
+    /// 1 for the calling process, else 0.
+    pub is_this: u32,
+    /// Reserved.
+    pub reserved: u32,
+}
+
 /// Text of a snapshot: the state of the pool as JSON.
 pub const ZONAL_SNAPSHOT_JSON: u32 = 0;
 /// Text of a snapshot: zones in the format of `/proc/zoneinfo`.
@@ -418,6 +448,9 @@ impl Default for zonal_pool_options {
             settings: std::ptr::null(),
             progress: None,
             progress_context: std::ptr::null_mut(),
+            shared_path: std::ptr::null(),
+            processes: 0,
+            reserved: 0,
         }
     }
 }

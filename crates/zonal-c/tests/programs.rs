@@ -46,7 +46,7 @@ fn run(program: &mut Command) {
 }
 
 /// The programs in C, each of which checks part of the interface.
-const PROGRAMS: [&str; 4] = ["interface.c", "placement.c", "callbacks.c", "contexts.c"];
+const PROGRAMS: [&str; 5] = ["interface.c", "placement.c", "callbacks.c", "contexts.c", "processes.c"];
 
 #[test]
 fn the_interface_works_from_c() {
@@ -138,7 +138,7 @@ fn run_programs_of(page: &str, language: &str, compiler: &str, standard: &str, e
 /// The programs of the pages are complete, and do what the pages say.
 #[test]
 fn programs_of_the_pages_run() {
-    let c = ["2097152 bytes on node 0\nfreed twice: ", "node 0: "];
+    let c = ["2097152 bytes on node 0\nfreed twice: ", "node 0: ", "page is elsewhere\n"];
     run_programs_of("docs/c.md", "c", "cc", "-std=c11", &c);
     let cpp = ["12288 bytes on node 0\n", "the cache has "];
     run_programs_of("docs/c.md", "cpp", "c++", "-std=c++11", &cpp);

@@ -346,3 +346,39 @@ fn a_full_file_system_and_too_many_processes_are_errors() {
     limit(libc::RLIM_INFINITY);
     assert!(refused.is_err() && !std::path::Path::new(&place.0).exists());
 }
+
+#[test]
+fn a_block_that_another_process_has_freed_is_not_freed_again() {
+    let place = Place::new("freed");
+    let (first, second) = (place.pool(), Pool::join(&place.0).unwrap());
+    let (block, run) = (
+        first.alloc(&PoolRequest::page()).unwrap(),
+        first.alloc_bytes(&PoolRequest::page(), 5 << 12).unwrap(),
+    );
+    free(&second, (block.first(), Order::PAGE));
+    second.take_over(run.first(), run.count()).unwrap();
+    // SAFETY: the other owner uses the frames no more.
+    let taken = unsafe { second.own_frames_raw(run.first(), run.count()) };
+    assert_eq!((taken.len(), taken.node()), (run.len(), run.node()));
+    drop(taken);
+    drop((block, run));
+    assert_eq!(first.verify().unwrap().allocated, PageCount::ZERO);
+}
+
+#[test]
+fn each_process_counts_what_it_has_allocated() {
+    let place = Place::new("counted");
+    let (first, second) = (place.pool(), Pool::join(&place.0).unwrap());
+    let count = |pool: &Pool| pool.allocated_here().unwrap().get();
+    let mut blocks: Vec<_> = (0..50).map(|_| page(&first)).collect();
+    blocks.push((
+        second.alloc_raw(&PoolRequest::new(Order::new(3).unwrap())).unwrap().first,
+        Order::new(3).unwrap(),
+    ));
+    assert_eq!((count(&first), count(&second)), (50, 8));
+    second.take_over(blocks[0].0, PageCount::new(1)).unwrap();
+    assert_eq!((count(&first), count(&second)), (49, 9));
+    blocks.into_iter().for_each(|block| free(&first, block));
+    assert_eq!((count(&first), count(&second)), (0, 0));
+    assert_eq!(Pool::builder().size(64 << 20).build().unwrap().allocated_here(), None);
+}

@@ -89,6 +89,52 @@ CALL(zonal_pool_build)
 	return zonal_pool_build(&options, &built);
 }
 
+/* Refused: there is no such pool. */
+CALL(zonal_pool_join)
+{
+	zonal_pool joined;
+	zonal_status status = zonal_pool_join(at->struct_size_of_options ? "/nowhere/pool" : NULL, &joined);
+	return status == ZONAL_BUILD_FAILED ? ZONAL_OK : status;
+}
+
+CALL(zonal_pool_join_fd)
+{
+	zonal_pool joined;
+	zonal_status status = zonal_pool_join_fd(at->struct_size_of_options ? STDIN_FILENO : -1, &joined);
+	return status == ZONAL_BUILD_FAILED ? ZONAL_OK : status;
+}
+
+CALL(zonal_pool_shared_fd)
+{
+	int32_t fd;
+	return zonal_pool_shared_fd(at->pool, &fd);
+}
+
+CALL(zonal_pool_take_over)
+{
+	zonal_block block = {.struct_size = sizeof(block)};
+	return zonal_pool_take_over(at->pool, at->block.frame, at->block.bytes, &block);
+}
+
+CALL(zonal_pool_owners)
+{
+	size_t count;
+	return zonal_pool_owners(at->pool, &count);
+}
+
+CALL(zonal_pool_owner)
+{
+	/* Refused: the pool is not shared. */
+	zonal_owner owner = {.struct_size = sizeof(owner)};
+	zonal_status status = zonal_pool_owner(at->pool, 0, &owner);
+	return status == ZONAL_INVALID_ARGUMENT ? ZONAL_OK : status;
+}
+
+CALL(zonal_pool_recover_dead)
+{
+	return zonal_pool_recover_dead(at->pool, NULL);
+}
+
 CALL(zonal_pool_close)
 {
 	return zonal_pool_close(at->pool, ZONAL_CLOSE_WITH_BLOCKS);
@@ -308,6 +354,13 @@ static const function FUNCTIONS[] = {
 	FUNCTION(zonal_version, NEEDS_NO_POOL),
 	FUNCTION(zonal_pool_build, NEEDS_NO_POOL | NEEDS_HEAP),
 	FUNCTION(zonal_pool_close, NEEDS_NO_POOL | NOT_IN_CALLBACKS | NEEDS_HEAP),
+	FUNCTION(zonal_pool_join, NEEDS_NO_POOL | NEEDS_HEAP),
+	FUNCTION(zonal_pool_join_fd, NEEDS_NO_POOL | NEEDS_HEAP),
+	FUNCTION(zonal_pool_shared_fd, ANYWHERE),
+	FUNCTION(zonal_pool_take_over, ANYWHERE),
+	FUNCTION(zonal_pool_owners, ANYWHERE),
+	FUNCTION(zonal_pool_owner, ANYWHERE),
+	FUNCTION(zonal_pool_recover_dead, ANYWHERE),
 	FUNCTION(zonal_pool_accounting, ANYWHERE),
 	FUNCTION(zonal_pool_verify, NOT_IN_CALLBACKS),
 	FUNCTION(zonal_pool_placement, ANYWHERE),

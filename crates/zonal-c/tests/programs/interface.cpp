@@ -99,6 +99,31 @@ static void test_more(zonal::pool &pool) {
   check(freed == 0, "no reclaimer is left");
 }
 
+static void test_shared() {
+  zonal_pool_options options = zonal_pool_options();
+  options.struct_size = sizeof(options);
+  options.size = 64 << 20;
+  options.flags = ZONAL_POOL_SHARED_BY_DESCRIPTOR;
+  options.processes = 2;
+  zonal::pool first(options), second = zonal::pool::join_fd(first.shared_fd());
+  check(first.owners().size() == 2 && second.owners()[1].is_this == 1, "both take part");
+  zonal::block block = first.alloc(8192);
+  {
+    zonal::block taken = second.take_over(block.frame(), block.size());
+    check(taken.data() != block.data() && taken.frame() == block.frame(), "the block is at another address");
+    block.release();
+    first.close();
+    check(second.accounting().allocated == 2, "the block has another holder");
+  }
+  check(second.accounting().allocated == 0 && second.owners().size() == 1, "the block was freed once");
+  try {
+    zonal::pool::join("/nowhere/pool");
+    check(false, "a pool that does not exist is not joined");
+  } catch (const zonal::error &error) {
+    check(error.status() == ZONAL_BUILD_FAILED, "the error has the status");
+  }
+}
+
 int main() {
   zonal_pool_options options = zonal_pool_options();
   options.struct_size = sizeof(options);
@@ -133,6 +158,7 @@ int main() {
     check(std::strstr(error.what(), "available") != nullptr, "the error says why");
   }
   test_more(pool);
+  test_shared();
   zonal::pool other = std::move(pool);
   other.close();
   std::printf("%d failures\n", failures);

@@ -10,8 +10,9 @@ use std::slice;
 
 use zonal::FrameRun;
 use zonal::error::{AllocError, FreeError, SplitError};
+use zonal::machine::FrameRange;
 use zonal::request::Block;
-use zonal::units::{NodeId, Order, PageCount, Pfn};
+use zonal::units::{NodeId, Order, PageCount, Pfn, ZoneId};
 
 use super::core_ref::CoreRef;
 use super::failure::AllocFailure;
@@ -100,6 +101,28 @@ impl FrameBuffer {
         });
         pages.collect()
     }
+
+    /// Releases the frames without freeing them, and returns which they are.
+    ///
+    /// They stay allocated until they are passed to [`Pool::free_frames_raw`], or to [`Pool::own_frames_raw`], which returns a
+    /// value that owns them again.
+    ///
+    /// ```
+    /// # use zonal_linux::{Pool, PoolRequest};
+    /// # let pool = Pool::builder().size(64 << 20).build()?;
+    /// let run = pool.alloc_bytes(&PoolRequest::page(), 5 << 12)?.into_raw();
+    /// // SAFETY: `into_raw` released the frames just now, and no other code uses or frees them.
+    /// let buffer = unsafe { pool.own_frames_raw(run.range.start, run.range.count) };
+    /// assert_eq!((buffer.first(), buffer.count()), (run.range.start, run.range.count));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use = "the frames are lost when their numbers are"]
+    pub fn into_raw(self) -> FrameRun {
+        let buffer = ManuallyDrop::new(self);
+        // SAFETY: `buffer` is not used or dropped after this, so the reference to the pool is dropped once.
+        drop(unsafe { std::ptr::read(&buffer.pool) });
+        buffer.run
+    }
 }
 
 impl Deref for FrameBuffer {
@@ -124,8 +147,10 @@ impl DerefMut for FrameBuffer {
 impl Drop for FrameBuffer {
     fn drop(&mut self) {
         if let Err(error) = self.pool.allocator().free_frames(self.first(), self.count()) {
-            // Freeing owned frames fails only after unsafe code has violated its safety contract.
-            assert!(std::thread::panicking(), "frames owned by a `FrameBuffer` could not be freed: {error}");
+            // Freeing owned frames fails only after unsafe code has violated its safety contract, or after another process has
+            // freed them.
+            let is_possible = std::thread::panicking() || self.pool.members().is_some();
+            assert!(is_possible, "frames owned by a `FrameBuffer` could not be freed: {error}");
         }
     }
 }
@@ -223,6 +248,27 @@ impl Pool {
         order: Order,
     ) -> Result<(), SplitError> {
         self.core.allocator().split_frames(first, count, order)
+    }
+
+    /// Takes ownership of raw frames that were allocated together.
+    ///
+    /// # Safety
+    /// Exactly these frames must be allocated together in this pool, and no other code may use or free them. In a shared pool,
+    /// another process may have allocated them ([`Pool::take_over`]).
+    ///
+    /// # Panics
+    /// When the frames do not belong to this pool.
+    #[must_use]
+    pub unsafe fn own_frames_raw(&self, first: Pfn, count: PageCount) -> FrameBuffer {
+        let has_it =
+            |range: &FrameRange| first.offset_from(range.start).is_some_and(|offset| offset < range.count);
+        let zones = self.core.memory().zones();
+        let index = zones.iter().position(|zone| has_it(&zone.range)).expect("the pool has the frames");
+        let (zone, node) = (ZoneId::new(index).expect("it is a zone"), zones[index].node);
+        let run = FrameRun { range: FrameRange { start: first, count }, zone, node };
+        let start =
+            self.core.memory().pointer(first).unwrap_or_else(|| super::frames::no_memory(first, node));
+        FrameBuffer { pool: self.core_ref(), run, start }
     }
 
     /// Takes ownership of a new run.

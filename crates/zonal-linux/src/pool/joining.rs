@@ -13,7 +13,7 @@ use zonal::settings::{Setting, SettingValue};
 use zonal::units::{CpuId, MAX_CPUS, MAX_NODES, NodeId, Order, PageCount, Pfn, ZoneKind};
 use zonal::{Config, Layout};
 
-use super::core::{PoolCore, with_machine};
+use super::core::{PoolCore, cpus_of_each, with_machine};
 use super::handle::Pool;
 use super::members::{Membership, Part};
 use super::platform::LinuxPlatform;
@@ -22,7 +22,7 @@ use crate::error::{PoolError, SharedError, Warnings};
 use crate::memory::huge_pages::HugePages;
 use crate::memory::page_sizes::os_page_bytes;
 use crate::memory::plan::ZonePlan;
-use crate::memory::pool_file::{FilePlace, FileSizes, PoolFile, after_text, zone_offset};
+use crate::memory::pool_file::{FilePlace, FileSizes, MEMBERS_MAX, PoolFile, after_text, zone_offset};
 use crate::memory::pool_zones::FileZone;
 use crate::memory::zones::{Binding, MapOptions, PoolMemory, Sharing};
 use crate::sequences::Sequences;
@@ -78,15 +78,34 @@ impl Pool {
     #[must_use]
     pub fn owners(&self) -> Vec<PoolOwner> {
         let mut owners = Vec::new();
-        let Some(members) = self.core.members() else { return owners };
-        members.for_each(|process, pid, epoch| {
-            let is_this = process == members.process();
-            owners.push(PoolOwner { process, pid, epoch, held: PageCount::ZERO, is_this });
-        });
-        self.core.allocator().for_each_process(|process, held| {
-            owners.iter_mut().filter(|owner| owner.process == process).for_each(|owner| owner.held = held);
-        });
+        self.for_each_owner(|owner| owners.push(owner));
         owners
+    }
+
+    /// Calls `each` with what [`Pool::owners`] returns. Needs no heap.
+    pub fn for_each_owner(&self, mut each: impl FnMut(PoolOwner)) {
+        let Some(members) = self.core.members() else { return };
+        let mut all_held = [PageCount::ZERO; 1 + MEMBERS_MAX];
+        self.core.allocator().for_each_process(|process, held| all_held[usize::from(process)] = held);
+        members.for_each(|process, pid, epoch| {
+            let (held, is_this) = (all_held[usize::from(process)], process == members.process());
+            each(PoolOwner { process, pid, epoch, held, is_this });
+        });
+    }
+
+    /// Returns how many frames this process has allocated or taken over in a shared pool and not freed; `None` for other pools.
+    /// The number is exact while no thread allocates or frees.
+    #[must_use]
+    pub fn allocated_here(&self) -> Option<PageCount> {
+        let members = self.core.members()?;
+        let cpus = cpus_of_each(self.topology());
+        let mut held = PageCount::ZERO;
+        self.for_each_owner(|owner| {
+            held = held.plus(if owner.is_this { owner.held } else { PageCount::ZERO });
+        });
+        let is_here = |cpu: CpuId| cpu.get() / cpus + 1 == u32::from(members.process());
+        let pagesets = self.pagesets().filter(|pageset| is_here(pageset.cpu));
+        Some(held.saturating_minus(pagesets.map(|pageset| pageset.count).sum()))
     }
 
     /// Frees what processes of a shared pool held that have died, and returns how many frames. The pool does so itself within a

@@ -40,6 +40,7 @@ from ._zonal import (
     Registration,
     Settings,
     __version__,
+    join,
 )
 from .table import Table
 
@@ -68,6 +69,7 @@ __all__ = [
     "Table",
     "UnknownSettingError",
     "__version__",
+    "join",
     "lab",
     "machine",
     "table",

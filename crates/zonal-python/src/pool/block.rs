@@ -41,6 +41,14 @@ impl Run {
         }
     }
 
+    /// Releases the frames without freeing them.
+    pub(crate) fn forget(self) {
+        match self {
+            Self::Block(frames) => _ = frames.into_raw(),
+            Self::Buffer(buffer) => _ = buffer.into_raw(),
+        }
+    }
+
     /// Returns the number of the first frame.
     pub(crate) fn frame(&self) -> u64 {
         match self {
@@ -100,6 +108,13 @@ impl Blocks {
     /// Returns how many blocks have views.
     pub(crate) fn exported(&self) -> usize {
         self.each().iter().filter(|block| held(&block.state).exports > 0).count()
+    }
+
+    /// Whether a block begins at the frame.
+    pub(crate) fn has_frame(&self, frame: u64) -> bool {
+        let begins =
+            |block: &Arc<Block>| held(&block.state).run.as_ref().is_some_and(|run| run.frame() == frame);
+        self.each().iter().any(begins)
     }
 
     /// Takes the memory of all blocks without views.

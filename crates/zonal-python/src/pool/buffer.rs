@@ -10,7 +10,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use zonal_linux::PageCount;
 
-use super::block::{Block, freed};
+use super::block::{Block, Run, freed};
+use super::errors::invalid;
 use super::placement::Placement;
 use super::state::Shared;
 use super::{dlpack, placement};
@@ -38,7 +39,7 @@ impl Drop for Exported<'_> {
 }
 
 impl Buffer {
-    pub(crate) fn new(shared: &Arc<Shared>, run: super::block::Run, nbytes: usize, page: usize) -> Self {
+    pub(crate) fn new(shared: &Arc<Shared>, run: Run, nbytes: usize, page: usize) -> Self {
         let (address, node, frame) = (run.address().addr(), run.node().get(), run.frame());
         // DLPack and the buffer protocol make pointers of the address.
         run.address().expose_provenance();
@@ -112,6 +113,20 @@ impl Buffer {
     /// Frees the memory at once. Raises an error while views of it exist, and if it has been freed.
     pub(crate) fn free(&self) -> PyResult<()> {
         self.block.take()?.map(drop).ok_or_else(freed)
+    }
+
+    /// Releases the memory without freeing it, after another process has taken it over. Raises an error while views of it
+    /// exist, and if it has been freed.
+    ///
+    /// Memory that no process has taken over is freed when this process ends or closes the pool.
+    fn forget(&self, py: Python<'_>) -> PyResult<()> {
+        let is_shared = self.shared.with(py, |pool| pool.shared_file().is_some())?;
+        if !is_shared {
+            return Err(invalid(
+                "the pool is not shared, so no other process can have taken the buffer over",
+            ));
+        }
+        self.block.take()?.map(Run::forget).ok_or_else(freed)
     }
 
     /// Returns on which nodes the kernel has put the pages, as sums.

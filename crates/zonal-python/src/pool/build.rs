@@ -6,9 +6,12 @@ use std::sync::Mutex;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyDictMethods};
-use zonal_linux::{Config, HugePages, NodeId, Pool, PoolError, Prefault, Progress, SettingError};
+use zonal_linux::{
+    Config, HugePages, NodeId, Pool, PoolError, Prefault, Progress, SettingError, SharedError,
+};
 
 use super::errors::{Kind, invalid};
+use super::processes::Place;
 use super::request::bytes;
 use super::settings::{error_of, text_of};
 use super::state::held;
@@ -24,6 +27,8 @@ pub(crate) struct Options<'a, 'py> {
     pub(crate) prefault_threads: Option<u64>,
     pub(crate) progress: Option<Py<PyAny>>,
     pub(crate) shared_memory: bool,
+    pub(crate) shared: Place,
+    pub(crate) processes: Option<u64>,
     pub(crate) fake_nodes: Option<u64>,
     pub(crate) require_huge_pages: bool,
     pub(crate) require_binding: bool,
@@ -64,6 +69,7 @@ impl Options<'_, '_> {
         if self.shared_memory {
             builder = builder.shared_memory();
         }
+        builder = self.shared.add_to(builder, self.processes)?;
         if let Some(count) = self.fake_nodes {
             builder = builder.fake_nodes(count as usize);
         }
@@ -154,7 +160,9 @@ fn node_ids(nodes: &[i64]) -> PyResult<Vec<NodeId>> {
     nodes.iter().map(id).collect()
 }
 
-fn error_of_build(error: &PoolError) -> PyErr {
+/// Returns the exception for a pool that cannot be built.
+#[cold]
+pub(crate) fn error_of_build(error: &PoolError) -> PyErr {
     let kind = match error {
         PoolError::UnknownNode { .. }
         | PoolError::NodeWithoutMemory { .. }
@@ -162,6 +170,7 @@ fn error_of_build(error: &PoolError) -> PyErr {
         | PoolError::TooSmall { .. }
         | PoolError::MaxSize { .. }
         | PoolError::ReservedHugePages
+        | PoolError::Shared(SharedError::Option(_))
         | PoolError::Config(_) => Kind::InvalidArgument,
         PoolError::TooLarge { .. } | PoolError::Prefault { .. } => Kind::OutOfMemory,
         _ => Kind::Build,

@@ -22,6 +22,7 @@ use super::numpy::NumpyArrays;
 use super::observe;
 use super::placement::Placement;
 use super::policy::Policy;
+use super::processes::{self, Place};
 use super::publication::{self, Published};
 use super::request::{Asked, NodeNumber, Wanted, alignment, bytes, count, integer, node_numbers};
 use super::settings::Settings;
@@ -47,7 +48,7 @@ impl Pool {
     #[new]
     #[pyo3(signature = (
         size, nodes=None, *, max_size=None, huge_pages="transparent", prefault=false, prefault_threads=None,
-        progress=None, shared_memory=false, fake_nodes=None, require_huge_pages=false, require_binding=false,
+        progress=None, shared_memory=false, shared=None, processes=None, fake_nodes=None, require_huge_pages=false, require_binding=false,
         settings=None
     ))]
     #[expect(
@@ -65,6 +66,8 @@ impl Pool {
         prefault_threads: Option<&Bound<'_, PyAny>>,
         progress: Option<Py<PyAny>>,
         shared_memory: bool,
+        shared: Option<&Bound<'_, PyAny>>,
+        processes: Option<&Bound<'_, PyAny>>,
         fake_nodes: Option<&Bound<'_, PyAny>>,
         require_huge_pages: bool,
         require_binding: bool,
@@ -81,6 +84,8 @@ impl Pool {
                 .transpose()?,
             progress,
             shared_memory,
+            shared: Place::of(shared)?,
+            processes: processes.map(|value| count("processes", value, 1)).transpose()?,
             fake_nodes: fake_nodes.map(|value| count("fake_nodes", value, 0)).transpose()?,
             require_huge_pages,
             require_binding,
@@ -343,6 +348,34 @@ impl Pool {
         let pages = count("pages", pages, 0)?;
         let node = self.shared.with(py, |pool| self.shared.node(pool, node.0))??;
         self.shared.without(py, |pool| pool.shrink_caches(node, PageCount::new(pages)).get())
+    }
+
+    /// Returns the descriptor of a shared pool's file, with which other processes can join, or `None`. The pool closes it.
+    #[getter]
+    fn shared_fd(&self, py: Python<'_>) -> PyResult<Option<i32>> {
+        self.shared.with(py, processes::descriptor)
+    }
+
+    /// Makes this process the holder of a block that another process in a shared pool has allocated, and returns it as a
+    /// buffer. `frame` and `pages` are those of the other's buffer, which then calls `forget()`.
+    fn take_over(
+        &self,
+        py: Python<'_>,
+        frame: &Bound<'_, PyAny>,
+        pages: &Bound<'_, PyAny>,
+    ) -> PyResult<Buffer> {
+        processes::take_over(py, &self.shared, frame, pages)
+    }
+
+    /// Returns a table of the processes that share the pool, with how many pages each holds: allocated, or in its pagesets.
+    fn owners(&self, py: Python<'_>) -> PyResult<Table> {
+        self.shared.without(py, processes::owners)
+    }
+
+    /// Frees what processes of a shared pool held that have died, and returns how many pages. The pool does so itself within
+    /// a fraction of a second.
+    fn recover_dead(&self, py: Python<'_>) -> PyResult<u64> {
+        self.shared.without(py, |pool| pool.recover_dead().get())
     }
 
     /// Checks the invariants of all metadata, and returns the accounting.

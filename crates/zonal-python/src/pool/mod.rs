@@ -15,6 +15,7 @@ mod numpy;
 mod observe;
 mod placement;
 mod policy;
+mod processes;
 mod publication;
 mod request;
 mod settings;
@@ -31,6 +32,7 @@ pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let end_callbacks = wrap_pyfunction!(callbacks::end_callbacks, module)?;
     module.py().import("atexit")?.call_method1("register", (end_callbacks,))?;
     module.add_class::<Pool>()?;
+    module.add_function(wrap_pyfunction!(processes::join, module)?)?;
     module.add_class::<buffer::Buffer>()?;
     module.add_class::<policy::Policy>()?;
     module.add_class::<placement::Placement>()?;
