@@ -125,12 +125,17 @@ fn all() -> Vec<Step> {
     steps.extend(deb::deep());
     steps.extend(numa::deep());
     steps.extend(kernel::deep());
-    steps.push(Step::new("deaths of processes at every instruction", |root| {
-        let run = ["run", "--release", "-q", "-p", "zonal-verify", "--bin", "deaths"];
-        succeeds(&mut cargo(root, run))
-    }));
+    steps.push(deaths());
     steps.extend(soak(&["--minutes".into(), "60".into()]));
     steps
+}
+
+/// Returns the step that kills processes of a shared pool at every instruction; the everyday tests have a sample.
+fn deaths() -> Step {
+    Step::new("deaths of processes at every instruction", |root| {
+        let run = ["run", "--release", "-q", "-p", "zonal-verify", "--bin", "deaths"];
+        succeeds(&mut cargo(root, run))
+    })
 }
 
 /// Returns a soak test that takes the given number of minutes.
