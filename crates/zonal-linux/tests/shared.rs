@@ -206,6 +206,22 @@ fn frames_of_the_killed_are_freed_and_those_of_others_stay() {
 }
 
 #[test]
+fn a_process_takes_the_place_of_one_that_died_at_work() {
+    let place = Place::new("place");
+    // With room for one other process, the next one gets the place of the dead before the pool may have recovered.
+    let pool = Pool::builder().size(64 << 20).shared(&place.0).processes(2).build().unwrap();
+    for seed in 0..40 {
+        let mut other = Other::start(&place);
+        other.pass(&format!("churn {seed}"));
+        assert_eq!(other.answer(), "churning");
+        std::thread::sleep(Duration::from_micros(seed * 100));
+        other.die();
+    }
+    recover(&pool, 1);
+    assert_eq!(pool.verify().unwrap().allocated, PageCount::ZERO);
+}
+
+#[test]
 fn blocks_that_were_taken_over_survive_their_first_holder() {
     let place = Place::new("over");
     let pool = place.pool();

@@ -72,8 +72,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     ///
     /// `supply` must return the other process's buffers ([`Buffer::of_process`]), except for
     /// [`Place::Local`](crate::layout::Place::Local), for which each process has a buffer of its own. No other process that
-    /// lives has the same number ([`Platform::process`]), and the frames of a dead one have been given back
-    /// ([`Allocator::recover`]).
+    /// lives has the same number ([`Platform::process`]); what a dead one with this number held is given back first.
     ///
     /// # Errors
     /// As [`Allocator::new`].
@@ -155,12 +154,21 @@ impl<'m, P: Platform> Allocator<'m, P> {
         };
         match start {
             Start::New => allocator.state.start(machine, config)?,
-            Start::Join => allocator.state.begin_process(),
+            Start::Join => allocator.begin_process(),
         }
         let fast_path = if allocator.state.is_plain() { FastPath::On } else { FastPath::Off };
         allocator.state.make_slots(&mut local_arena, null_slot, fast_path, start);
         allocator.state.nearest = NearestZones::build(&mut local_arena, cpus, layout.node_ids());
         Ok(allocator)
+    }
+
+    /// Counts the CPUs of a process that joins, as if they came online. A dead process with the same number may have left a
+    /// pageset locked, which nothing would unlock.
+    fn begin_process(&self) {
+        self.recover(self.state.process);
+        let held = self.state.lock_changes();
+        self.state.local_cpus().for_each(|cpu| self.state.mark_cpu_online(cpu.id));
+        self.state.apply_settings(&held);
     }
 
     /// Returns the embedder's platform.
@@ -216,13 +224,6 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Whether neither hardening nor fault injection is configured, so that an operation has to check only the frame's
     /// state.
-    /// Counts the CPUs of a process that joins, as if they came online.
-    fn begin_process(&self) {
-        let held = self.lock_changes();
-        self.local_cpus().for_each(|cpu| self.mark_cpu_online(cpu.id));
-        self.apply_settings(&held);
-    }
-
     pub(super) fn is_plain(&self) -> bool {
         self.hardening == Hardening::default() && self.faults == Faults::None
     }

@@ -158,7 +158,7 @@ pub(super) fn build(
     let text_end = after_text(text.len()).next_multiple_of(os_page_bytes());
     let part = (Arc::clone(&members), text_end, Part::First);
     let core = PoolCore::new(topology, memory, &config, options, sequences, warnings, Some(part))?;
-    members.begin(|process| core.allocator().recover(process));
+    members.begin();
     drop(table);
     let pool = Pool::start(core)?;
     members.publish()?;
@@ -199,7 +199,7 @@ fn joined(file: PoolFile, text: &str) -> Result<Pool, PoolError> {
     let memory = PoolMemory::map_file(&description.zones, members.descriptor(), options, &mut warnings)?;
     let part = (Arc::clone(&members), text_end, Part::Further);
     let core = PoolCore::new(topology, memory, &config, options, None, warnings, Some(part))?;
-    members.begin(|process| core.allocator().recover(process));
+    members.begin();
     drop(table);
     members.recover_dead(|process| core.allocator().recover(process));
     Pool::start(core)

@@ -57,8 +57,6 @@ pub(super) struct Membership {
     /// Whether this process has locked its byte.
     has_entered: bool,
     origin: Origin,
-    /// Whether the process before in the same cells has died, and has not been recovered.
-    follows_the_dead: bool,
 }
 
 /// Whether a process makes the allocator of a shared pool, or joins it.
@@ -85,15 +83,7 @@ impl Membership {
     /// while it holds the table, and calls [`Membership::begin`].
     pub(super) fn enter(file: PoolFile, processes: u8) -> Result<Arc<Self>, SharedError> {
         let life = ManuallyDrop::new(file.reopened()?);
-        let mut this = Self {
-            file,
-            life,
-            processes,
-            at: 0,
-            has_entered: false,
-            origin: Origin::here(),
-            follows_the_dead: false,
-        };
+        let mut this = Self { file, life, processes, at: 0, has_entered: false, origin: Origin::here() };
         let table = this.table()?;
         let places = 0..usize::from(processes);
         // A process that is about to leave has freed its cells, but may still be alive.
@@ -113,7 +103,7 @@ impl Membership {
         cells.epoch.fetch_add(1, Ordering::Relaxed);
         cells.set_stage(stage::TAKEN);
         drop(table);
-        (this.at, this.has_entered, this.follows_the_dead) = (own, true, free.is_none());
+        (this.at, this.has_entered) = (own, true);
         let this = Arc::new(this);
         let mut memberships = MEMBERSHIPS.write();
         memberships.retain(|one| one.strong_count() > 0);
@@ -170,11 +160,8 @@ impl Membership {
         Table::lock(self.life.as_fd())
     }
 
-    /// Begins to use the pool: frees what the process before held, if it has died. The caller holds the table.
-    pub(super) fn begin(&self, recover: impl FnOnce(u8) -> PageCount) {
-        if self.follows_the_dead {
-            recover(self.process());
-        }
+    /// Begins to use the pool, whose allocator this process has made or joined. The caller holds the table.
+    pub(super) fn begin(&self) {
         self.cells(self.at).set_stage(stage::LIVE);
     }
 

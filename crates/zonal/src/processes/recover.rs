@@ -39,8 +39,7 @@ impl<P: Platform> Allocator<'_, P> {
         for node in state.nodes {
             node.forget_callers();
             node.cells.stalls.0.forget_callers(state.platform.now());
-            let lanes = PageKind::ALL.map(|kind| kind.item().lane());
-            drop_totals(node.process_totals, process, &lanes);
+            drop_totals(node.process_totals, process, &PageKind::ALL.map(|kind| kind.item().lane()));
         }
         for zone in state.zones {
             zone.forget_reclaims();
