@@ -73,6 +73,10 @@ const ALLOWED: &[(&str, &str)] = &[
     ("zonal-lab/src/report/mod.rs", "checks that a folder takes files, with one that it creates and removes"),
     ("zonal-live/src/serve/token.rs", "reads the token, which may be in a pipe, up to a length"),
     ("zonal-cli/src/checkup/report.rs", "reads the name of the processor in /proc"),
+    (
+        "zonal-cli/src/run/member.rs",
+        "opens the descriptor of a pool that the parent process has made, to join it",
+    ),
     ("zonal-trace/src/file/reader.rs", "names the type of the opened trace"),
     ("zonal-trace/src/record/reader.rs", "reads ring buffers that `tracefs.rs` opened"),
     ("zonal-trace/src/record/setting.rs", "lists the threads in /proc"),

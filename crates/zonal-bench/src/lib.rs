@@ -63,7 +63,7 @@ pub use kernel_pages::{KERNEL_PAGES, KernelCost, kernel_cost, kernel_pages};
 pub use llfree::{LlfreeError, llfree};
 pub use ours::{pool, zonal, zonal_in_simulator, zonal_locked};
 pub use peers::{PEERS, peers};
-pub use pool_run::{PoolReport, run_on_pool};
+pub use pool_run::{PoolReport, run_beside_others, run_on_pool};
 pub use report::{Report, Row, Skipped};
 pub use spread::Spread;
 pub use zonal_workload::{Latencies, PageSource, Plan, Workload};

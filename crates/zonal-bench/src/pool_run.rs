@@ -58,16 +58,7 @@ pub fn run_on_pool(
     stop: &AtomicBool,
     on_progress: &mut dyn FnMut(Progress),
 ) -> io::Result<PoolReport> {
-    let nodes = pool.topology().nodes().iter();
-    let cpus: Vec<CpuId> = nodes.flat_map(|node| node.cpus.iter().copied()).collect();
-    let source = |lane: usize| {
-        let cpu = cpus.get(lane * cpus.len() / plan.threads);
-        // A thread acts as the CPU that runs it if the pool's CPUs are real.
-        let cpu = cpu.filter(|_| pool.topology().has_emulated_cpus());
-        let act = |&cpu: &CpuId| pool.act_as(cpu).expect("an emulated CPU of the pool");
-        PoolSource { pool, policy, _acting: cpu.map(act) }
-    };
-    let measured = run(plan, source, stop, on_progress)?;
+    let measured = run_beside_others(pool, policy, plan, stop, on_progress)?;
     let verified = pool.verify();
     Ok(PoolReport {
         plan: *plan,
@@ -80,6 +71,32 @@ pub fn run_on_pool(
         fault: verified.err(),
         placement: pool.placement(),
     })
+}
+
+/// Runs `plan` like [`run_on_pool`] on a pool that other processes may use at the same time, and returns only what was measured.
+///
+/// # Errors
+/// Those of [`run_on_pool`].
+///
+/// # Panics
+/// Panics for the reasons of [`run_on_pool`].
+pub fn run_beside_others(
+    pool: &Pool,
+    policy: &PoolPolicy<'_>,
+    plan: &Plan,
+    stop: &AtomicBool,
+    on_progress: &mut dyn FnMut(Progress),
+) -> io::Result<Measurement> {
+    let nodes = pool.topology().nodes().iter();
+    let cpus: Vec<CpuId> = nodes.flat_map(|node| node.cpus.iter().copied()).collect();
+    let source = |lane: usize| {
+        let cpu = cpus.get(lane * cpus.len() / plan.threads);
+        // A thread acts as the CPU that runs it if the pool's CPUs are real.
+        let cpu = cpu.filter(|_| pool.topology().has_emulated_cpus());
+        let act = |&cpu: &CpuId| pool.act_as(cpu).expect("an emulated CPU of the pool");
+        PoolSource { pool, policy, _acting: cpu.map(act) }
+    };
+    run(plan, source, stop, on_progress)
 }
 
 /// One thread's interface to a pool.

@@ -3,11 +3,15 @@
 //! The arguments are converted to checked [`Options`], and the options are used to create a pool. The report of the
 //! workload is then printed. Related files: `zonal_bench::run_on_pool` runs the workload. `run/allocator.rs` defines
 //! the options that choose the allocator's rules. `run/text.rs`, `run/verbose.rs` and `run/json.rs` print the report;
-//! `run/progress.rs` shows the progress.
+//! `run/progress.rs` shows the progress. With `--shared`, `run/shared.rs` starts the processes, `run/member.rs` is the work of
+//! each, and `run/shared_report.rs` prints the report.
 
 mod allocator;
 mod json;
+mod member;
 mod progress;
+mod shared;
+mod shared_report;
 pub(crate) mod text;
 mod verbose;
 
@@ -46,7 +50,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pool: Option<Size>,
 
-    /// Number of worker threads [default: one per CPU]
+    /// Number of worker threads [default: one per CPU; with --shared, the CPUs divided among the processes]
     #[arg(long, value_name = "N", value_parser = values::threads, allow_hyphen_values = true)]
     threads: Option<NonZeroUsize>,
 
@@ -70,6 +74,22 @@ pub(crate) struct RunArgs {
     /// Emulate the nodes, CPUs and distances of a machine file
     #[arg(long, value_name = "FILE")]
     machine: Option<PathBuf>,
+
+    /// Run the workload in several processes that share the pool, with --threads in each
+    #[arg(long)]
+    shared: bool,
+
+    /// Number of processes that share the pool [default: 2]
+    #[arg(long, value_name = "N", requires = "shared", value_parser = values::processes, allow_hyphen_values = true)]
+    processes: Option<u8>,
+
+    /// Kill one of the processes every S seconds, and start another in its place
+    #[arg(long, value_name = "S", requires = "shared", value_parser = values::seconds, allow_hyphen_values = true)]
+    kill_every: Option<Duration>,
+
+    /// Take part in the pool of another process, which starts this one for `--shared`
+    #[arg(long, value_name = "POOL", hide = true)]
+    member_of: Option<String>,
 
     /// Seed of all random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -111,6 +131,10 @@ pub(crate) fn examples() -> String {
         ("zonal run fill --machine quad.json --node-load assign --verbose", ""),
         ("zonal run random --seconds 600 --publish /tmp/run.zonal", "a pool whose settings can be changed:"),
         ("zonal set --pool /tmp/run.zonal zone_reclaim_mode=1", "... from another terminal"),
+        (
+            "zonal run orders --shared --processes 4 --kill-every 0.5",
+            "4 processes, one killed twice a second",
+        ),
         ("zonal run pair --counters fixed:32,to-zero --high-fraction 8 --invalid-free checked", ""),
     ];
     let end = "Ctrl-C ends the run early and still checks the accounting; a second one ends at once.";
@@ -131,7 +155,11 @@ fn workload(name: &str) -> Result<Workload, String> {
 /// Runs the command. Returns exit code 0 for success, 1 if the accounting does not balance or the work failed, 2 if
 /// the arguments are not valid on this machine, and 130 if the user interrupted the command.
 pub(crate) fn run(args: &RunArgs) -> ExitCode {
-    match measure(args) {
+    let done = match &args.member_of {
+        Some(pool) => member::work(args, pool),
+        None => measure(args),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
@@ -146,6 +174,7 @@ struct Options {
 }
 
 fn measure(args: &RunArgs) -> Result<(), Failure> {
+    shared::check(args)?;
     let options = resolve(args)?;
     if let Some(root) = &args.export_tree {
         check_tree(root, args.force.replace()).map_err(Failure::bad_input)?;
@@ -155,6 +184,9 @@ fn measure(args: &RunArgs) -> Result<(), Failure> {
     let pool = build(args, &options, &interrupted)?;
     for warning in pool.warnings() {
         print_message(format_args!("warning: {warning}"));
+    }
+    if args.shared {
+        return measure_shared(args, &pool, options.threads, &interrupted);
     }
     let plan = Plan {
         workload: args.workload,
@@ -173,13 +205,39 @@ fn measure(args: &RunArgs) -> Result<(), Failure> {
         .map_err(|error| Failure::failed(format!("cannot start {} threads: {error}", plan.threads)))?;
     bar.clear();
     drop(published);
+    export(args, &pool)?;
+    print(&rendered(args, &pool, &report))?;
+    judge(&report, &interrupted)
+}
+
+/// Runs the workload in several processes, and prints their report.
+fn measure_shared(
+    args: &RunArgs,
+    pool: &Pool,
+    threads: NonZeroUsize,
+    interrupted: &AtomicBool,
+) -> Result<(), Failure> {
+    let published = publish(args, pool)?;
+    let report = shared::run(args, pool, threads, interrupted)?;
+    drop(published);
+    export(args, pool)?;
+    print(&if args.json {
+        shared_report::json(pool, &report)
+    } else {
+        let width = Width::of_output();
+        let details = if args.verbose { verbose::render(pool, width) } else { String::new() };
+        shared_report::text(pool, &report, width) + &details
+    })?;
+    report.judge(interrupted)
+}
+
+fn export(args: &RunArgs, pool: &Pool) -> Result<(), Failure> {
     if let Some(root) = &args.export_tree {
         write_tree(pool.snapshot(), root, args.force.replace()).map_err(Failure::failed)?;
         print_message(format_args!("wrote {}", root.display()));
         warn_of_left_over(root);
     }
-    print(&rendered(args, &pool, &report))?;
-    judge(&report, &interrupted)
+    Ok(())
 }
 
 fn rendered(args: &RunArgs, pool: &Pool, report: &PoolReport) -> String {
@@ -213,10 +271,12 @@ fn resolve(args: &RunArgs) -> Result<Options, Failure> {
     Ok(Options { topology, config, nodes, threads: threads(args) })
 }
 
-/// Returns the requested number of threads, or one per CPU.
+/// Returns the requested number of threads in each process, or one per CPU in all of them.
 fn threads(args: &RunArgs) -> NonZeroUsize {
     let cpus = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    args.threads.unwrap_or_else(cpus)
+    let processes = if args.shared { shared::processes(args) } else { 1 };
+    let share = || NonZeroUsize::new(cpus().get() / usize::from(processes)).unwrap_or(NonZeroUsize::MIN);
+    args.threads.unwrap_or_else(share)
 }
 
 fn build(args: &RunArgs, options: &Options, interrupted: &AtomicBool) -> Result<Pool, Failure> {
@@ -233,7 +293,9 @@ fn build(args: &RunArgs, options: &Options, interrupted: &AtomicBool) -> Result<
     if let Some(Size(bytes)) = args.pool {
         builder = builder.size(bytes);
     }
-    if args.workload == Workload::Touch {
+    if args.shared {
+        builder = builder.shared_by_descriptor().processes(shared::processes(args) + 1);
+    } else if args.workload == Workload::Touch {
         // Without prefaulting, the kernel's time for page faults would be measured as time of the allocator.
         builder = builder.prefault(Prefault::AtOnce);
     }

@@ -256,6 +256,15 @@ pub(crate) fn threads(text: &str) -> Result<std::num::NonZeroUsize, String> {
 /// Maximum number of threads. More threads would not improve the result on any existing machine.
 const THREADS_MAX: usize = 8192;
 
+/// Parses a number of processes that share a pool beside the one that makes it.
+pub(crate) fn processes(text: &str) -> Result<u8, String> {
+    let count = text.trim().parse().ok().filter(|count| (1..=PROCESSES_MAX).contains(count));
+    count.ok_or_else(|| format!("`{text}` is not a number of processes; allowed are 1 to {PROCESSES_MAX}"))
+}
+
+/// Maximum number of processes that a pool has room for, without the one that makes it.
+const PROCESSES_MAX: u8 = 63;
+
 /// Parses a number of emulated nodes.
 pub(crate) fn fake_nodes(text: &str) -> Result<usize, String> {
     let count = text.trim().parse().ok().filter(|count| (1..=MAX_NODES).contains(count));

@@ -23,6 +23,7 @@ mod readme;
 mod run;
 mod run_publish;
 mod run_settings;
+mod run_shared;
 mod serve;
 mod settings;
 mod trace;

@@ -104,12 +104,24 @@ struct Pageset {
 }
 
 #[derive(Serialize)]
-struct Accounting {
+pub(super) struct Accounting {
     managed: u64,
     free: u64,
     in_pagesets: u64,
     allocated: u64,
     balanced: bool,
+}
+
+impl Accounting {
+    pub(super) fn new(accounting: &zonal::snapshot::Accounting, balanced: bool) -> Self {
+        Self {
+            managed: accounting.managed.get(),
+            free: accounting.free.get(),
+            in_pagesets: accounting.in_pagesets.get(),
+            allocated: accounting.allocated.get(),
+            balanced,
+        }
+    }
 }
 
 /// Returns the document, followed by a line break.
@@ -162,7 +174,7 @@ fn fallback_orders(pool: &Pool) -> BTreeMap<u16, Vec<u16>> {
 
 fn document(pool: &Pool, report: &PoolReport) -> Document {
     let (measured, locality, events) = (&report.measured, &report.locality, &report.events);
-    let (latency, accounting) = (&measured.latency, &report.accounting);
+    let latency = &measured.latency;
     Document {
         schema: "zonal.run.v1",
         workload: report.plan.workload.name(),
@@ -200,13 +212,7 @@ fn document(pool: &Pool, report: &PoolReport) -> Document {
             high_final: report.pageset_high.get(),
         },
         metadata_bytes_per_frame: report.metadata_bytes_per_frame,
-        accounting: Accounting {
-            managed: accounting.managed.get(),
-            free: accounting.free.get(),
-            in_pagesets: accounting.in_pagesets.get(),
-            allocated: accounting.allocated.get(),
-            balanced: report.is_balanced(),
-        },
+        accounting: Accounting::new(&report.accounting, report.is_balanced()),
         bound_to_nodes: report.placement == Placement::OnNodes,
         settings: settings(&pool.settings()),
         fallback_order: fallback_orders(pool),

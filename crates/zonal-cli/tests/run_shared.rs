@@ -1,0 +1,75 @@
+//! Checks `zonal run --shared`: processes that share a pool, some of which are killed.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn zonal(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_zonal")).args(arguments).output().unwrap()
+}
+
+/// Returns the JSON document of a short run with these arguments on a small shared pool.
+fn json(arguments: &[&str]) -> Value {
+    let short = ["--shared", "--pool", "64MiB", "--threads", "1", "--json"];
+    let output = zonal(&[&["run"], arguments, &short].concat());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {errors}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn nothing_is_lost_when_processes_are_killed() {
+    for workload in ["orders", "batch-random"] {
+        let result = json(&[workload, "--processes", "3", "--seconds", "1.5", "--kill-every", "0.1"]);
+        assert_eq!(result["schema"], "zonal.run-shared.v1");
+        assert_eq!((&result["workload"], &result["processes"]), (&workload.into(), &3.into()));
+        assert!(result["deaths"].as_u64().unwrap() > 2, "{result}");
+        assert!(result["frames_given_back"].as_u64().unwrap() > 0, "{result}");
+        assert!(result["pairs"].as_u64().unwrap() > 0, "{result}");
+        assert_eq!(result["accounting"]["allocated"], 0);
+        assert_eq!((&result["accounting"]["balanced"], &result["fault"]), (&true.into(), &Value::Null));
+    }
+}
+
+#[test]
+fn every_workload_runs_in_two_processes() {
+    let workloads = ["pair", "batch", "repeat", "random", "handoff", "fill", "touch"];
+    for workload in workloads {
+        let result = json(&[workload, "--seconds", "0.1"]);
+        assert_eq!((&result["processes"], &result["deaths"]), (&2.into(), &0.into()));
+        assert_eq!(result["accounting"]["balanced"], true, "{workload}");
+    }
+}
+
+#[test]
+fn the_text_names_processes_and_deaths() {
+    let arguments = ["run", "pair", "--shared", "--pool", "64MiB", "--seconds", "0.1", "--threads", "1"];
+    let output = zonal(&arguments);
+    let text = String::from_utf8(output.stdout).unwrap();
+    for part in [
+        "pair: 2 processes with 1 thread each",
+        "0 killed, about 0 frames",
+        "no frame lost, none held twice\n",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn unsuitable_options_are_refused_with_what_would_be_right() {
+    let cases: [(&[&str], &str); 7] = [
+        (&["--processes", "2"], "--shared"),
+        (&["--kill-every", "1"], "--shared"),
+        (&["--shared", "--processes", "0"], "allowed are 1 to 63"),
+        (&["--shared", "--processes", "64"], "allowed are 1 to 63"),
+        (&["--shared", "--kill-every", "0"], "seconds above 0"),
+        (&["--shared", "--fake-nodes", "2"], "use the nodes of this machine"),
+        (&["--shared", "--owned-blocks", "on"], "use --owned-blocks off"),
+    ];
+    for (arguments, right) in cases {
+        let output = zonal(&[&["run", "pair"], arguments].concat());
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
+        assert!(errors.lines().count() == 1 && errors.contains(right), "{arguments:?}: {errors}");
+    }
+}
