@@ -102,7 +102,8 @@ pub(super) fn run(
     for _ in 0..processes(args) {
         members.living.push(start(pool)?);
     }
-    while !members.living.iter().all(Member::is_ready) {
+    // Relaxed, as below: no data is published with the flag.
+    while !members.living.iter().all(Member::is_ready) && !interrupted.load(Ordering::Relaxed) {
         members.look()?;
         thread::sleep(Duration::from_millis(1));
     }
@@ -117,7 +118,6 @@ pub(super) fn run(
     });
     let begin = Instant::now();
     let mut next_kill = args.kill_every;
-    // Relaxed: no data is published with the flag.
     while begin.elapsed() < args.seconds && !interrupted.load(Ordering::Relaxed) {
         let next = next_kill.map_or(args.seconds, |next| next.min(args.seconds));
         thread::sleep(next.saturating_sub(begin.elapsed()).min(LOOK_EVERY));
