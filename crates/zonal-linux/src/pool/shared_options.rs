@@ -16,7 +16,7 @@ const PROCESSES: u8 = 8;
 
 impl PoolBuilder<'_> {
     /// Makes a pool that several processes share, in a file at `path`: each allocates and frees, and when one dies, what it
-    /// held is given back. The others join it with [`Pool::join`].
+    /// held is given back. The others join it with [`Pool::join`](crate::Pool::join).
     ///
     /// The file must be in a memory file system, such as `/dev/shm`, which must have room for the whole pool. It appears when
     /// the pool is ready, is readable and writable for its owner alone, and stays until it is removed.
@@ -38,7 +38,7 @@ impl PoolBuilder<'_> {
     }
 
     /// Makes a pool that several processes share like [`PoolBuilder::shared`], in a file without a path. Other processes join
-    /// it with a descriptor of [`Pool::shared_file`] and [`Pool::join_file`].
+    /// it with a descriptor of [`Pool::shared_file`](crate::Pool::shared_file) and [`Pool::join_file`](crate::Pool::join_file).
     pub fn shared_by_descriptor(self) -> Self {
         Self { shared: Some(FilePlace::Memory), ..self }
     }
