@@ -4,7 +4,7 @@
 //! lays out the buffers. `admin/rebuild_zonelists.rs` and `admin/settings.rs` compute zonelists and limits.
 //! `alloc/mod.rs` allocates and frees blocks.
 
-use crate::config::{Config, Faults, Hardening, ZeroOn};
+use crate::config::{Config, Faults, Hardening, InvalidFree, ZeroOn};
 use crate::error::ConfigError;
 use crate::layout::{BufferRequest, Layout};
 use crate::machine::{FrameRange, Machine};
@@ -12,7 +12,7 @@ use crate::metadata::arena::{Arena, Buffer};
 use crate::node_mask::NodeMask;
 use crate::pageset::Pageset;
 use crate::pageset::slot::{FastPath, Start};
-use crate::pageset::state::{Claims, MachineState};
+use crate::pageset::state::MachineState;
 use crate::platform::Platform;
 use crate::platform::cpu_local::CpuLocal;
 use crate::platform::pageset_slot::PagesetSlots;
@@ -145,7 +145,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
                 page_bytes: config.page_bytes,
                 max_order: config.max_order,
                 invalid_free: config.invalid_free,
-                claims: Claims::new(config),
+                claims_by_exchange: config.invalid_free == InvalidFree::Exact && config.processes == 0,
                 process,
                 faults: config.faults,
                 config: *config,

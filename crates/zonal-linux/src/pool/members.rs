@@ -258,6 +258,7 @@ impl Membership {
         }
     }
 
+    /// Unlocks this process's byte, and takes its descriptor from the list of those that a child closes.
     fn unlock_life(&self) {
         let held = self.life.as_raw_fd() + 1;
         for cell in &LIVES {
@@ -267,8 +268,7 @@ impl Membership {
     }
 
     fn leave_cells(&self, at: usize) {
-        let cells = self.cells(at);
-        cells.set_stage(stage::FREE);
+        self.cells(at).set_stage(stage::FREE);
     }
 
     /// Calls `each` with the number, the process id and the epoch of each process that takes part.
@@ -291,9 +291,7 @@ impl Drop for Membership {
         if !self.origin.is_here() {
             return; // `close_lives` has closed the descriptor in a child, where its number may have another use
         }
-        if self.has_entered {
-            self.unlock_life();
-        }
+        self.unlock_life();
         // SAFETY: the descriptor is not used any more.
         unsafe { ManuallyDrop::drop(&mut self.life) };
     }

@@ -110,11 +110,10 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let (mut freed, mut of_kinds) = (0, [0; PageKind::COUNT]);
         let run = &frames[..most.min(frames.len())];
         let holders = zone.holders();
-        // Another process's frame is taken over, one by one.
-        let is_here =
-            |frame: &Pfn| !holders.are_kept() || spans(zone, *frame) && holders.is_here(zone.offset(*frame));
         let run = if holders.are_kept() {
-            &run[..run.iter().take_while(|frame| is_here(frame)).count()]
+            // Another process's frame is taken over, one by one.
+            let is_here = |frame: &&Pfn| spans(zone, **frame) && holders.is_here(zone.offset(**frame));
+            &run[..run.iter().take_while(is_here).count()]
         } else {
             run
         };
@@ -220,17 +219,11 @@ impl<P: Platform> PagesetGuard<'_, P> {
             return 0;
         }
         let marked = zone.frames.mark_word_freed(word, invalid_free);
-        let holders = zone.holders();
-        let mut bits = 0..marked as u32;
-        let freed = if holders.are_kept() {
-            bits.clone().take_while(|bit| holders.is_here(word + bit)).count()
-        } else {
-            marked
-        };
+        let freed = zone.holders().leading_here(word, marked);
         // Another process has taken the others over meanwhile.
-        bits.by_ref()
-            .skip(freed)
-            .for_each(|bit| zone.frames.mark_allocated_again(word + bit, Order::PAGE, PageKind::User));
+        for frame in (freed..marked).map(|at| word + at as u32) {
+            zone.frames.mark_allocated_again(frame, Order::PAGE, PageKind::User);
+        }
         if freed > 0 {
             self.put_word(word, !0 >> (WORD_FRAMES - freed));
         }

@@ -6,7 +6,7 @@
 
 use crate::config::InvalidFree;
 use crate::error::FreeError;
-use crate::pageset::state::{Claims, MachineState};
+use crate::pageset::state::MachineState;
 use crate::platform::Platform;
 use crate::platform::pageset_slot::{PagesetSlot, Push};
 use crate::platform::pageset_word::PUSH_STEPS;
@@ -24,7 +24,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     pub(super) fn release_page(&self, slot: &PagesetSlot<'m, P>, first: Pfn) -> Option<Push> {
         let offset = first.get().wrapping_sub(slot.base.get());
         let state = slot.states.get(usize::try_from(offset).ok()?)?;
-        if self.claims != Claims::Exact {
+        if !self.claims_by_exchange {
             return self.release_page_otherwise(slot.zone, offset as u32, state);
         }
         let step = match mark_page_freed(state, InvalidFree::Exact) {
@@ -39,7 +39,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     #[inline(never)]
     fn release_page_otherwise(&self, zone: ZoneId, frame: u32, state: &P::U8) -> Option<Push> {
         let zone = &self.zones[zone.index()];
-        let is_here = || !P::IS_SHARED || self.claims != Claims::OfHolder || zone.holders().is_here(frame);
+        let is_here = || !zone.holders().are_kept() || zone.holders().is_here(frame);
         if !is_here() {
             return None;
         }
@@ -74,8 +74,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Marks a frame of a kind other than `User`, whose state was `byte`, as cached.
     ///
-    /// Returns the kind, or `None` if the frame is not allocated. The
-    /// function is inlined, because a call would use up registers in every loop that frees frames.
+    /// Returns the kind, or `None` if the frame is not allocated. The function is inlined, because a call would use up registers in every loop that frees frames.
     #[inline(always)]
     fn release_page_of_other_kind(&self, state: &P::U8, byte: u8) -> Option<PageKind> {
         let kind = PageKind::ALL.into_iter().find(|&kind| allocated_page(kind) == byte)?;

@@ -22,28 +22,6 @@ use crate::zone::{CpuInfo, Zone};
 use crate::zonelist::Zonelists;
 use crate::zonelist::nearest_zones::NearestZones;
 
-/// How a free claims its block.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Claims {
-    /// By an exchange of its state ([`InvalidFree::Exact`]).
-    Exact,
-    /// By plain loads and stores ([`InvalidFree::Checked`]).
-    Checked,
-    /// By an exchange, if this process holds the block; otherwise it takes the block over first (`processes/handover.rs`).
-    OfHolder,
-}
-
-impl Claims {
-    /// Returns how frees claim their blocks in an allocator with this configuration.
-    pub(crate) const fn new(config: &Config) -> Self {
-        match config.invalid_free {
-            _ if config.processes > 0 => Self::OfHolder,
-            InvalidFree::Exact => Self::Exact,
-            InvalidFree::Checked => Self::Checked,
-        }
-    }
-}
-
 /// The state of the machine, and the platform on which the allocator runs.
 pub(crate) struct MachineState<'m, P: Platform> {
     pub(crate) platform: P,
@@ -72,7 +50,8 @@ pub(crate) struct MachineState<'m, P: Platform> {
     pub(crate) page_bytes: u32,
     pub(crate) max_order: Order,
     pub(crate) invalid_free: InvalidFree,
-    pub(crate) claims: Claims,
+    /// Whether an exchange alone claims a freed block: under [`InvalidFree::Exact`], unless processes share the allocator.
+    pub(crate) claims_by_exchange: bool,
     /// The process whose allocator this is, from 1, or 0.
     pub(crate) process: u8,
     pub(crate) faults: Faults,

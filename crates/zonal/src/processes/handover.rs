@@ -112,8 +112,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         values.into_iter().for_each(|(cell, value)| cell.store(value, Relaxed)); // relaxed: the next store publishes them
         // Release: publishes the values; pairs with `MachineState::finish_handover`.
         cells.zone.store(zone.id.index() as u64 + 1, Release);
-        let claimed = claim(zone, run, state);
-        match claimed {
+        match claim(zone, run, state) {
             Ok(()) => {
                 self.finish_handover(node, cells);
                 // These are counts of this process, which are dropped if it dies before they are right.

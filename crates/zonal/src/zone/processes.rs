@@ -80,6 +80,14 @@ impl<'m, P: Platform> Holders<'m, P> {
         self.of(frame) == self.process
     }
 
+    /// Returns how many of `count` frames from `first` this process holds, up to one that it does not; all if no holders are kept.
+    pub(crate) fn leading_here(&self, first: u32, count: usize) -> usize {
+        if !self.are_kept() {
+            return count;
+        }
+        (first..).take(count).take_while(|&frame| self.is_here(frame)).count()
+    }
+
     /// Records that no frame is managed yet.
     pub(crate) fn set_all_unmanaged(&self) {
         self.set(0, self.bytes.len() as u64, Self::NOT_MANAGED);
