@@ -24,8 +24,12 @@ fn main() {
     let pairs = if is_short { 10_000 } else { 1_000_000 };
     let private = Pool::builder().size(1 << 30).build().expect("a pool");
     let shared = Pool::builder().size(1 << 30).shared_by_descriptor().build().expect("a shared pool");
-    let bytes = shared.metadata_bytes() as f64 / shared.frames().get() as f64;
-    println!("{bytes:.2} bytes of metadata for each of {} frames, for 8 processes", shared.frames());
+    let bytes = |pool: &Pool| pool.metadata_bytes() as f64 / pool.frames().get() as f64;
+    println!(
+        "metadata for each frame: {:.2} B private, {:.2} B shared by up to 8",
+        bytes(&private),
+        bytes(&shared)
+    );
     println!("medians of {ROUNDS} interleaved rounds with {pairs} pairs");
     for order in ORDERS {
         let (mut own, mut both) = (Vec::new(), Vec::new());

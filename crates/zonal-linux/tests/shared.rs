@@ -72,7 +72,11 @@ impl Other {
         unsafe { libc::kill(self.process.id() as libc::pid_t, signal) };
     }
 
-    fn die(mut self) {
+    fn die(self) {}
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }
