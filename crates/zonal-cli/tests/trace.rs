@@ -22,7 +22,8 @@ fn script(text: &str, folder: &Path) -> Option<Command> {
         skipped!("recording needs root");
         return None;
     }
-    let own = "mount -t tracefs nodev /sys/kernel/tracing &&";
+    // With `&&`, a first command in the background would take the mount with it, and the next would not wait for it.
+    let own = "mount -t tracefs nodev /sys/kernel/tracing || exit;";
     let mut command = if Path::new(MOUNTED).exists() {
         Command::new("sh")
     } else {
@@ -218,7 +219,8 @@ fn two_recorders_at_once_do_not_disturb_each_other() {
     let folder = tempfile::tempdir().unwrap();
     let (touch, _) = touch();
     let text = format!(
-        "$ZONAL trace record --out a.trace -- {touch} & $ZONAL trace record --out b.trace -- {touch}; wait"
+        "$ZONAL trace record --out a.trace -- {touch} & first=$!
+        $ZONAL trace record --out b.trace -- {touch} && wait $first"
     );
     let Some(mut run) = script(&text, folder.path()) else { return };
     let output = run.output().unwrap();
