@@ -13,6 +13,8 @@ use zonal::machine::TopologyError;
 use zonal::units::{NodeId, ZoneKind};
 use zonal_model::Bytes;
 
+use crate::memory::shared_name::SharedName;
+
 /// Why a pool could not be built.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -219,14 +221,42 @@ pub enum SharedError {
         "{0} processes share the pool, which is as many as it was made for; make it for more, or end one"
     )]
     Full(u8),
-    /// Another process has drawn the same random name.
-    #[error("another process of the pool has drawn the same random name; start this process again")]
-    SameName,
+    /// Another process has drawn the same random number for its locks.
+    #[error("another process of the pool has drawn the same random number; start this process again")]
+    SameNumber,
+    /// The text cannot be the name of a process or a root.
+    #[error("{0:?} is no name: it must have 1 to 32 bytes, and no control characters")]
+    Name(String),
+    /// A process that lives has the name.
+    #[error("process {pid} is {name:?} in this pool, and lives")]
+    NameInUse {
+        /// The name.
+        name: SharedName,
+        /// The process that has it.
+        pid: u32,
+    },
+    /// No process has had the name, or what it held was freed.
+    #[error("the pool keeps nothing for {0:?}")]
+    NotKept(SharedName),
+    /// The block of a root is not allocated.
+    #[error("{name:?} cannot be a root: {source}")]
+    Root {
+        /// The root's name.
+        name: SharedName,
+        /// Why its frames are none that are allocated together.
+        source: zonal::error::FreeError,
+    },
+    /// The pool has as many roots as it can have.
+    #[error("the pool has {0} roots, which is as many as it can have; remove one")]
+    FullRoots(usize),
     /// Another process has held the table of processes for too long: it is stopped, or very slow.
     #[error(
         "another process is joining the pool or leaving it, and does not get on; continue it if it is stopped"
     )]
     Busy,
+    /// Processes do not share the pool.
+    #[error("processes do not share this pool")]
+    NotShared,
     /// Pools of this kind cannot be shared.
     #[error("a pool that processes share cannot have {0}")]
     Option(&'static str),

@@ -134,6 +134,7 @@ mod whole_words;
 pub use error::{Limit, PoolError, SharedError, Warning};
 pub use memory::huge_pages::HugePages;
 pub use memory::residency::{Backing, PagePlace, PageRun, Residency};
+pub use memory::shared_name::SharedName;
 pub use pool::{
     ActError, ActingCpu, AllocFailure, CoreRef, FrameBuffer, Frames, GrowError, Lease, LinuxPlatform,
     MemoryFile, NodeResidency, OfflineError, OnProgress, OnlineMemoryError, Placement, Pool, PoolBuilder,

@@ -111,6 +111,7 @@ pub use machine::Machine;
 pub use metadata::arena::Buffer;
 pub use node_mask::NodeMask;
 pub use platform::Platform;
+pub use processes::OnDeath;
 pub use ranges::fences::Fence;
 pub use ranges::retire::Retirement;
 pub use request::policy as mempolicy;

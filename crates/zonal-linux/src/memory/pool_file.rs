@@ -1,6 +1,6 @@
 //! The file of a pool that processes share: a header, the allocator's metadata, and the zones.
 //!
-//! The header describes the pool, so that a process can join it, and has a cell block for each process. The file is a
+//! The header describes the pool, so that a process can join it, and has cells for each process and each root. The file is a
 //! `memfd`, or a file in a memory file system whose name appears only when the pool is ready. Related files:
 //! `pool/members.rs` uses the cells of processes, `pool/joining.rs` writes and reads the description, and
 //! `memory/mapping.rs` maps the parts.
@@ -17,13 +17,14 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use super::mapping::Mapping;
 use super::page_sizes::HUGE_PAGE_BYTES;
 use super::shared_file;
+use super::shared_name::NameCells;
 use crate::error::SharedError;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"zonalshr");
 /// Version of the file's layout, metadata included. It changes with every change of either.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Offset of the description.
-const TEXT_AT: usize = 16 << 10;
+const TEXT_AT: usize = 20 << 10;
 /// The most bytes that a description can have.
 const TEXT_MAX: usize = 16 << 20;
 /// The most processes that the header has cells for.
@@ -49,8 +50,11 @@ pub(crate) struct MemberCells {
     stage: AtomicU32,
     /// Id of the process in its own namespace, for people.
     pub(crate) pid: AtomicU32,
-    /// The name with which the process holds locks.
-    pub(crate) name: AtomicU32,
+    /// The number with which the process holds locks.
+    pub(crate) lock_name: AtomicU32,
+    /// 1 if the process has a name, and its blocks outlive it.
+    pub(crate) is_named: AtomicU32,
+    pub(crate) name: NameCells,
     /// Number of processes that have had these cells.
     pub(crate) epoch: AtomicU64,
     /// Number of times that another process asked this one to drain its pagesets; a futex.
@@ -69,8 +73,24 @@ impl MemberCells {
     }
 }
 
+/// A named block. A root that is set again is first put into other cells, so that a process can die at any moment.
+#[repr(C, align(64))]
+pub(crate) struct RootCells {
+    /// 0 if the cells are free; otherwise, of two with one name, the greater number is valid.
+    pub(crate) number: AtomicU64,
+    pub(crate) name: NameCells,
+    pub(crate) first: AtomicU64,
+    pub(crate) count: AtomicU64,
+    /// The process that has set it.
+    pub(crate) process: AtomicU64,
+}
+
+/// The most roots that a pool can have, with one place for a root that is being set.
+pub(crate) const ROOTS_MAX: usize = 128;
+
 const MEMBERS_AT: usize = 4096;
-const _: () = assert!(MEMBERS_AT + MEMBERS_MAX * size_of::<MemberCells>() <= TEXT_AT);
+const ROOTS_AT: usize = MEMBERS_AT + MEMBERS_MAX * size_of::<MemberCells>();
+const _: () = assert!(ROOTS_AT + ROOTS_MAX * size_of::<RootCells>() <= TEXT_AT);
 
 /// An open file of a shared pool, of which the header and the metadata are mapped.
 #[derive(Debug)]
@@ -233,6 +253,14 @@ impl PoolFile {
         // SAFETY: atomics have no invalid values; the mapping lives as long as `self`.
         let cells = unsafe { cells.as_ref() };
         &cells[at]
+    }
+
+    /// Returns the cells of the roots.
+    pub(crate) fn roots(&self) -> &[RootCells; ROOTS_MAX] {
+        // SAFETY: the header is mapped, and has cells for all roots, which are aligned.
+        let cells = unsafe { self.meta.base().byte_add(ROOTS_AT) }.cast();
+        // SAFETY: atomics have no invalid values; the mapping lives as long as `self`.
+        unsafe { cells.as_ref() }
     }
 
     /// Whether a zone with `frames` frames can be at `offset`: after the metadata, and within the file.

@@ -23,6 +23,7 @@ use crate::memory::huge_pages::{HugePages, free_huge_pages};
 use crate::memory::page_sizes::os_page_bytes;
 use crate::memory::plan::{ZonePlan, plan, plan_to_grow};
 use crate::memory::pool_file::FilePlace;
+use crate::memory::shared_name::SharedName;
 use crate::memory::zones::{Binding, MapOptions, PoolMemory, Sharing};
 use crate::sequences::Sequences;
 use crate::topology::Topology;
@@ -106,6 +107,8 @@ pub struct PoolBuilder<'a> {
     /// Where the file of a pool that processes share is to be.
     pub(super) shared: Option<FilePlace>,
     pub(super) processes: Option<u8>,
+    /// Under which name this process takes part in it.
+    pub(super) name: Option<String>,
 }
 
 impl Default for PoolBuilder<'_> {
@@ -126,6 +129,7 @@ impl Default for PoolBuilder<'_> {
             requires_binding: false,
             shared: None,
             processes: None,
+            name: None,
         }
     }
 }
@@ -418,6 +422,7 @@ impl<'a> PoolBuilder<'a> {
         self.check_nodes(&topology, &plans, config.page_bytes)?;
         if let Some(place) = &self.shared {
             let config = self.shared_config(config)?;
+            let place = (place, self.name.as_deref().map(SharedName::new).transpose()?);
             let pool = joining::build(place, topology, &plans, config, options, self.sequences, warnings)?;
             self.check_requirements(pool.warnings())?;
             return Ok(pool).inspect(|pool| pool.report_built(self.huge_pages));

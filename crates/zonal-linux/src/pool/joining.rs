@@ -13,7 +13,7 @@ use zonal::settings::{Setting, SettingValue};
 use zonal::units::{CpuId, MAX_CPUS, MAX_NODES, NodeId, Order, PageCount, Pfn, ZoneKind};
 use zonal::{Config, Layout};
 
-use super::core::{PoolCore, cpus_of_each, with_machine};
+use super::core::{PoolCore, with_machine};
 use super::handle::Pool;
 use super::members::{Membership, Part};
 use super::platform::LinuxPlatform;
@@ -22,8 +22,9 @@ use crate::error::{PoolError, SharedError, Warnings};
 use crate::memory::huge_pages::HugePages;
 use crate::memory::page_sizes::os_page_bytes;
 use crate::memory::plan::ZonePlan;
-use crate::memory::pool_file::{FilePlace, FileSizes, MEMBERS_MAX, PoolFile, after_text, zone_offset};
+use crate::memory::pool_file::{FilePlace, FileSizes, PoolFile, after_text, zone_offset};
 use crate::memory::pool_zones::FileZone;
+use crate::memory::shared_name::SharedName;
 use crate::memory::zones::{Binding, MapOptions, PoolMemory, Sharing};
 use crate::sequences::Sequences;
 use crate::topology::{Topology, TopologyNode};
@@ -48,7 +49,31 @@ impl Pool {
     /// [`PoolError::Shared`] if the file is not that of a pool which this process can join, or enough processes share it.
     pub fn join(path: impl AsRef<Path>) -> Result<Self, PoolError> {
         let (file, text) = PoolFile::open(path.as_ref())?;
-        joined(file, &text)
+        joined(file, &text, None)
+    }
+
+    /// Joins a pool like [`Pool::join`], under a name with which blocks outlive the process: they stay allocated, with their
+    /// contents, when it ends in whatever way, and the next process that joins under the name has them.
+    ///
+    /// It finds them by roots ([`Pool::root`]) and with [`Pool::for_each_held`], and owns them with
+    /// [`Pool::own_frames_raw`]. An operation that was under way when the process died may be done or not.
+    ///
+    /// # Errors
+    /// Those of [`Pool::join`], and [`SharedError::NameInUse`] while a process of this name lives.
+    pub fn join_as(path: impl AsRef<Path>, name: &str) -> Result<Self, PoolError> {
+        let name = SharedName::new(name)?;
+        let (file, text) = PoolFile::open(path.as_ref())?;
+        joined(file, &text, Some(name))
+    }
+
+    /// Joins the pool of a descriptor like [`Pool::join_file`], under a name like [`Pool::join_as`].
+    ///
+    /// # Errors
+    /// Those of [`Pool::join_as`].
+    pub fn join_file_as(fd: BorrowedFd<'_>, name: &str) -> Result<Self, PoolError> {
+        let name = SharedName::new(name)?;
+        let (file, text) = PoolFile::of_descriptor(fd)?;
+        joined(file, &text, Some(name))
     }
 
     /// Joins the pool whose file this descriptor has ([`Pool::shared_file`]), like [`Pool::join`].
@@ -57,7 +82,7 @@ impl Pool {
     /// Those of [`Pool::join`].
     pub fn join_file(fd: BorrowedFd<'_>) -> Result<Self, PoolError> {
         let (file, text) = PoolFile::of_descriptor(fd)?;
-        joined(file, &text)
+        joined(file, &text, None)
     }
 
     /// Returns the file of a shared pool, with which other processes can join; `None` for other pools.
@@ -73,69 +98,11 @@ impl Pool {
     pub fn take_over(&self, first: Pfn, count: PageCount) -> Result<(), zonal::error::FreeError> {
         self.core.allocator().take_over(first, count)
     }
-
-    /// Returns the processes of a shared pool and what each holds, allocated or in its pagesets; empty for other pools.
-    #[must_use]
-    pub fn owners(&self) -> Vec<PoolOwner> {
-        let mut owners = Vec::new();
-        self.for_each_owner(|owner| owners.push(owner));
-        owners
-    }
-
-    /// Calls `each` with what [`Pool::owners`] returns. Needs no heap.
-    pub fn for_each_owner(&self, mut each: impl FnMut(PoolOwner)) {
-        let Some(members) = self.core.members() else { return };
-        let mut all_held = [PageCount::ZERO; 1 + MEMBERS_MAX];
-        self.core.allocator().for_each_process(|process, held| all_held[usize::from(process)] = held);
-        members.for_each(|process, pid, epoch| {
-            let (held, is_this) = (all_held[usize::from(process)], process == members.process());
-            each(PoolOwner { process, pid, epoch, held, is_this });
-        });
-    }
-
-    /// Returns how many frames this process has allocated or taken over in a shared pool and not freed; `None` for other pools.
-    /// The number is exact while no thread allocates or frees.
-    #[must_use]
-    pub fn allocated_here(&self) -> Option<PageCount> {
-        let members = self.core.members()?;
-        let cpus = cpus_of_each(self.topology());
-        let mut held = PageCount::ZERO;
-        self.for_each_owner(|owner| {
-            held = held.plus(if owner.is_this { owner.held } else { PageCount::ZERO });
-        });
-        let is_here = |cpu: CpuId| cpu.get() / cpus + 1 == u32::from(members.process());
-        let pagesets = self.pagesets().filter(|pageset| is_here(pageset.cpu));
-        Some(held.saturating_minus(pagesets.map(|pageset| pageset.count).sum()))
-    }
-
-    /// Frees what processes of a shared pool held that have died, and returns how many frames. The pool does so itself within a
-    /// fraction of a second.
-    pub fn recover_dead(&self) -> PageCount {
-        self.core.members().map_or(PageCount::ZERO, |members| {
-            members.recover_dead(|process| self.core.allocator().recover(process))
-        })
-    }
-}
-
-/// A process that takes part in a shared pool.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub struct PoolOwner {
-    /// Its number in the pool, from 1.
-    pub process: u8,
-    /// Its process id, in its own namespace.
-    pub pid: u32,
-    /// How many processes have had this number.
-    pub epoch: u64,
-    /// Frames that it holds: allocated, in its pagesets, or on their way. The number may be out of date.
-    pub held: PageCount,
-    /// Whether it is the calling process.
-    pub is_this: bool,
 }
 
 /// Builds a pool that processes share.
 pub(super) fn build(
-    place: &FilePlace,
+    (place, name): (&FilePlace, Option<SharedName>),
     topology: Topology,
     plans: &[ZonePlan],
     config: Config,
@@ -170,21 +137,21 @@ pub(super) fn build(
     }
     let text = description.text();
     let file = PoolFile::create(place, FileSizes { meta, file: at }, &text)?;
-    let members = Membership::enter(file, config.processes)?;
+    let members = Membership::enter(file, config.processes, name)?;
     let table = members.table()?;
     let options = MapOptions { sharing: Sharing::Pool, ..options };
     let memory = PoolMemory::map_file(&description.zones, members.descriptor(), options, &mut warnings)?;
     let text_end = after_text(text.len()).next_multiple_of(os_page_bytes());
     let part = (Arc::clone(&members), text_end, Part::First);
     let core = PoolCore::new(topology, memory, &config, options, sequences, warnings, Some(part))?;
-    members.begin();
+    members.begin(name, |process, on_death| core.allocator().set_on_death(process, on_death))?;
     drop(table);
     let pool = Pool::start(core)?;
     members.publish()?;
     Ok(pool)
 }
 
-fn joined(file: PoolFile, text: &str) -> Result<Pool, PoolError> {
+fn joined(file: PoolFile, text: &str, name: Option<SharedName>) -> Result<Pool, PoolError> {
     let corrupt = SharedError::Corrupt("its description is damaged");
     let description = Description::parse(text).ok_or(corrupt)?;
     let page = os_page_bytes();
@@ -205,7 +172,7 @@ fn joined(file: PoolFile, text: &str) -> Result<Pool, PoolError> {
         return Err(SharedError::Corrupt("its metadata is too short").into());
     }
     let config = description.config;
-    let members = Membership::enter(file, config.processes)?;
+    let members = Membership::enter(file, config.processes, name)?;
     let table = members.table()?;
     let options = MapOptions {
         page_bytes: config.page_bytes,
@@ -218,7 +185,7 @@ fn joined(file: PoolFile, text: &str) -> Result<Pool, PoolError> {
     let memory = PoolMemory::map_file(&description.zones, members.descriptor(), options, &mut warnings)?;
     let part = (Arc::clone(&members), text_end, Part::Further);
     let core = PoolCore::new(topology, memory, &config, options, None, warnings, Some(part))?;
-    members.begin();
+    members.begin(name, |process, on_death| core.allocator().set_on_death(process, on_death))?;
     drop(table);
     members.recover_dead(|process| core.allocator().recover(process));
     Pool::start(core)

@@ -16,12 +16,15 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
-use zonal::Buffer;
 use zonal::units::PageCount;
+use zonal::{Buffer, OnDeath};
 
 use crate::error::SharedError;
 use crate::memory::origin::{Origin, around_forks};
 use crate::memory::pool_file::{MEMBERS_MAX, MemberCells, PoolFile};
+use crate::memory::shared_name::SharedName;
+use crate::pool::keeping::PoolOwner;
+use crate::pool::roots;
 use crate::threads::lock::{forget_name, name_holders, nap};
 
 /// What a process is doing; the values of [`MemberCells::stage`].
@@ -32,6 +35,8 @@ mod stage {
     pub(super) const TAKEN: u32 = 1;
     /// The process uses the pool.
     pub(super) const LIVE: u32 = 2;
+    /// The process has ended, and what it held is kept.
+    pub(super) const KEPT: u32 = 3;
 }
 
 /// Offset in the file at which the first process has its byte, where no file has data.
@@ -79,27 +84,41 @@ static MEMBERSHIPS: RwLock<Vec<Weak<Membership>>> = RwLock::new(Vec::new());
 static LIVES: [AtomicI32; MEMBERS_MAX] = [const { AtomicI32::new(0) }; MEMBERS_MAX];
 
 impl Membership {
-    /// Takes part in the pool of a file, for at most `processes` processes. The caller then makes or joins the allocator
-    /// while it holds the table, and calls [`Membership::begin`].
-    pub(super) fn enter(file: PoolFile, processes: u8) -> Result<Arc<Self>, SharedError> {
+    /// Takes part in the pool of a file, for at most `processes` processes, as the successor of a process with this name if
+    /// there is one. The caller then makes or joins the allocator while it holds the table, and calls
+    /// [`Membership::begin`].
+    pub(super) fn enter(
+        file: PoolFile,
+        processes: u8,
+        name: Option<SharedName>,
+    ) -> Result<Arc<Self>, SharedError> {
         let life = ManuallyDrop::new(file.reopened()?);
         let mut this = Self { file, life, processes, at: 0, has_entered: false, origin: Origin::here() };
         let table = this.table()?;
         let places = 0..usize::from(processes);
-        // A process that is about to leave has freed its cells, but may still be alive.
-        let is_dead = |at: &usize| !this.is_alive(*at);
-        let mut dead = places.clone().filter(is_dead);
-        let free = dead.clone().find(|&at| this.cells(at).stage() == stage::FREE);
-        let own = free.or_else(|| dead.next()).ok_or(SharedError::Full(processes))?;
-        let name = name_holders(RandomState::new().build_hasher().finish() as u32, has_died);
-        let has_it = |&at: &usize| this.cells(at).name.load(Ordering::Relaxed) == name && this.is_alive(at);
-        if places.clone().any(|at| has_it(&at)) && !is_member(name) {
-            return Err(SharedError::SameName);
+        let own = match name.and_then(|name| this.named(name)) {
+            Some(at) if this.is_alive(at) => return Err(this.in_use(at)),
+            Some(at) => at,
+            None => {
+                // A process that is about to leave has freed its cells, but may still be alive.
+                let mut dead = places.clone().filter(|&at| this.name(at).is_none() && !this.is_alive(at));
+                let free = dead.clone().find(|&at| this.cells(at).stage() == stage::FREE);
+                free.or_else(|| dead.next()).ok_or(SharedError::Full(processes))?
+            }
+        };
+        let lock_name = name_holders(RandomState::new().build_hasher().finish() as u32, has_died);
+        let has_it =
+            |&at: &usize| this.cells(at).lock_name.load(Ordering::Relaxed) == lock_name && this.is_alive(at);
+        if places.clone().any(|at| has_it(&at)) && !is_member(lock_name) {
+            return Err(SharedError::SameNumber);
+        }
+        if this.name(own).is_none() {
+            roots::forget(&this.file, own as u8 + 1);
         }
         this.lock_life(own)?;
         let cells = this.cells(own);
         cells.pid.store(std::process::id(), Ordering::Relaxed); // relaxed, as below: `set_stage` publishes them
-        cells.name.store(name, Ordering::Relaxed);
+        cells.lock_name.store(lock_name, Ordering::Relaxed);
         cells.epoch.fetch_add(1, Ordering::Relaxed);
         cells.set_stage(stage::TAKEN);
         drop(table);
@@ -160,26 +179,90 @@ impl Membership {
         Table::lock(self.life.as_fd())
     }
 
-    /// Begins to use the pool, whose allocator this process has made or joined. The caller holds the table.
-    pub(super) fn begin(&self) {
-        self.cells(self.at).set_stage(stage::LIVE);
+    /// Begins to use the pool, whose allocator this process has made or joined, with a name if its blocks shall outlive it. The
+    /// caller holds the table.
+    pub(super) fn begin(
+        &self,
+        name: Option<SharedName>,
+        set_on_death: impl FnOnce(u8, OnDeath),
+    ) -> Result<(), SharedError> {
+        let cells = self.cells(self.at);
+        if let Some(name) = name {
+            match self.named(name) {
+                Some(at) if at != self.at => return Err(self.in_use(at)),
+                _ => cells.name.store(name),
+            }
+        }
+        set_on_death(self.process(), if name.is_some() { OnDeath::Keep } else { OnDeath::Free });
+        // Relaxed: read under the table's lock, or by owners, for people.
+        cells.is_named.store(name.is_some().into(), Ordering::Relaxed);
+        cells.set_stage(stage::LIVE);
+        Ok(())
+    }
+
+    /// Returns the name of the process at `at`, if it has one: its blocks outlive it.
+    fn name(&self, at: usize) -> Option<SharedName> {
+        let cells = self.cells(at);
+        let is_named = cells.stage() != stage::FREE && cells.is_named.load(Ordering::Relaxed) != 0; // relaxed: as in `begin`
+        is_named.then(|| cells.name.load())
+    }
+
+    /// Returns the index of the process with a name, whether it lives or not.
+    fn named(&self, name: SharedName) -> Option<usize> {
+        (0..usize::from(self.processes)).find(|&at| self.name(at) == Some(name))
+    }
+
+    fn in_use(&self, at: usize) -> SharedError {
+        let (name, pid) = (self.cells(at).name.load(), self.cells(at).pid.load(Ordering::Relaxed));
+        SharedError::NameInUse { name, pid }
+    }
+
+    /// Frees what was kept for a process with this name, which must not live; returns how many frames.
+    pub(super) fn discard(
+        &self,
+        name: SharedName,
+        set_on_death: impl FnOnce(u8, OnDeath),
+        recover: impl Fn(u8) -> PageCount,
+    ) -> Result<PageCount, SharedError> {
+        let _table = self.table()?;
+        let at = self.named(name).ok_or(SharedError::NotKept(name))?;
+        if self.is_alive(at) {
+            return Err(self.in_use(at));
+        }
+        set_on_death(at as u8 + 1, OnDeath::Free);
+        self.cells(at).is_named.store(0, Ordering::Relaxed); // relaxed: as in `begin`
+        Ok(self.end(at, recover))
+    }
+
+    /// Returns the pool's file, with its roots, which change while the caller holds the table.
+    pub(super) const fn file(&self) -> &PoolFile {
+        &self.file
     }
 
     /// Frees what processes that have died held; returns how many frames. Does nothing while another process does so.
     pub(super) fn recover_dead(&self, recover: impl Fn(u8) -> PageCount) -> PageCount {
-        let is_dead =
-            |at: &usize| self.cells(*at).stage() != stage::FREE && *at != self.at && !self.is_alive(*at);
+        let is_dead = |at: &usize| {
+            let has_ended = matches!(self.cells(*at).stage(), stage::FREE | stage::KEPT);
+            !has_ended && *at != self.at && !self.is_alive(*at)
+        };
         let mut dead = (0..usize::from(self.processes)).filter(is_dead).peekable();
         if dead.peek().is_none() {
             return PageCount::ZERO;
         }
         let Some(_table) = Table::try_lock(self.life.as_fd()) else { return PageCount::ZERO };
-        let freed = dead.filter(is_dead).map(|at| {
-            let freed = recover(at as u8 + 1);
-            self.leave_cells(at);
-            freed
-        });
-        freed.sum()
+        dead.filter(is_dead).map(|at| self.end(at, &recover)).sum()
+    }
+
+    /// Gives back what the process at `at` held, unless it is kept, and its cells; returns how many frames were freed. The caller
+    /// holds the table.
+    fn end(&self, at: usize, recover: impl FnOnce(u8) -> PageCount) -> PageCount {
+        let is_kept = self.name(at).is_some();
+        if !is_kept {
+            roots::forget(&self.file, at as u8 + 1);
+        }
+        let freed = recover(at as u8 + 1);
+        self.cells(at).set_stage(if is_kept { stage::KEPT } else { stage::FREE });
+        freed
     }
 
     /// Whether another process has the byte of the process at `at` locked, or this process is the one.
@@ -252,8 +335,7 @@ impl Membership {
         }
         // Without the table, another process finds this one dead, and gives back what it holds.
         if let Ok(_table) = self.table() {
-            recover(self.process());
-            self.leave_cells(self.at);
+            self.end(self.at, recover);
             self.unlock_life();
         }
     }
@@ -267,17 +349,20 @@ impl Membership {
         _ = set_lock(self.life.as_fd(), LIFE_AT + self.at as i64, libc::F_UNLCK);
     }
 
-    fn leave_cells(&self, at: usize) {
-        self.cells(at).set_stage(stage::FREE);
-    }
-
-    /// Calls `each` with the number, the process id and the epoch of each process that takes part.
-    pub(super) fn for_each(&self, mut each: impl FnMut(u8, u32, u64)) {
-        for at in 0..usize::from(self.processes) {
-            let cells = self.cells(at);
-            if cells.stage() != stage::FREE {
-                each(at as u8 + 1, cells.pid.load(Ordering::Relaxed), cells.epoch.load(Ordering::Relaxed));
-            }
+    /// Calls `each` with each process that takes part, or for which something is kept; `held` has what each holds.
+    pub(super) fn for_each(&self, held: impl Fn(u8) -> PageCount, mut each: impl FnMut(PoolOwner)) {
+        let is_used = |at: &usize| self.cells(*at).stage() != stage::FREE;
+        for at in (0..usize::from(self.processes)).filter(is_used) {
+            let (cells, process) = (self.cells(at), at as u8 + 1);
+            each(PoolOwner {
+                process,
+                pid: cells.pid.load(Ordering::Relaxed),
+                epoch: cells.epoch.load(Ordering::Relaxed),
+                held: held(process),
+                is_this: at == self.at,
+                is_alive: self.is_alive(at),
+                name: self.name(at),
+            });
         }
     }
 
@@ -335,14 +420,15 @@ fn has_died(name: u32) -> bool {
     let mut members = here.iter().flat_map(|one| (0..usize::from(one.processes)).map(move |at| (one, at)));
     // In a child made by `fork`, the holder may have been a thread of the parent.
     !here.is_empty()
-        && !members.any(|(one, at)| one.cells(at).name.load(Ordering::Relaxed) == name && one.is_alive(at))
+        && !members
+            .any(|(one, at)| one.cells(at).lock_name.load(Ordering::Relaxed) == name && one.is_alive(at))
 }
 
 /// Whether this process has the name in another pool, or as another member of the same.
 fn is_member(name: u32) -> bool {
     let memberships = MEMBERSHIPS.read();
     let mut here = memberships.iter().filter_map(Weak::upgrade).filter(|one| one.origin.is_here());
-    here.any(|one| one.cells(one.at).name.load(Ordering::Relaxed) == name)
+    here.any(|one| one.cells(one.at).lock_name.load(Ordering::Relaxed) == name)
 }
 
 extern "C" fn close_lives() {

@@ -49,6 +49,12 @@ impl PoolBuilder<'_> {
         Self { processes: Some(processes), ..self }
     }
 
+    /// Names this process in a pool that processes share, so that its blocks outlive it, like
+    /// [`Pool::join_as`](crate::Pool::join_as). Has no effect on other pools.
+    pub fn process_name(self, name: impl Into<String>) -> Self {
+        Self { name: Some(name.into()), ..self }
+    }
+
     /// Returns the configuration of a pool that processes share.
     ///
     /// # Errors

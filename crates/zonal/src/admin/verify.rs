@@ -293,12 +293,10 @@ fn check_none_free<P: Platform>(zone: &Zone<'_, P>, run: Range<u64>) -> Result<(
 
 /// Checks that the frames without a holder are those in the buddy, if processes share the allocator.
 fn verify_holders<P: Platform>(zone: &Zone<'_, P>) -> Result<(), Fault> {
-    let (start, count) = (zone.offset(zone.span.start), zone.span.count.get());
     if !zone.holders().are_kept() {
         return Ok(());
     }
-    let all = u64::from(start)..u64::from(start) + count;
-    for frame in all.map(|frame| frame as u32) {
+    for frame in zone.offsets().map(|frame| frame as u32) {
         let is_held =
             !matches!(zone.holders().of(frame), Holders::<P>::NO_HOLDER | Holders::<P>::NOT_MANAGED);
         let is_free = zone.free_areas.count_free(frame, 1) != 0;

@@ -94,7 +94,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             return Err(zone.frames.state(run.first)); // it was freed meanwhile
         };
         if from == holders.process() {
-            return if is_whole(zone, run, state) { Ok(()) } else { Err(state) };
+            return if zone.frames.allocated_at(run.first) == Some(run) { Ok(()) } else { Err(state) };
         }
         let lane = kind.item().lane();
         let allocated = node.process_totals[usize::from(from) - 1].moved.0[lane].load(Relaxed);
@@ -167,19 +167,11 @@ impl<'m, P: Platform> MachineState<'m, P> {
 /// Returns the first frame's state if exactly these frames are not allocated together any more.
 fn claim<P: Platform>(zone: &Zone<'_, P>, run: Run, state: FrameState) -> Result<(), FrameState> {
     let exchange = || zone.frames.exchange(run.first, state, FrameState::Claimed);
-    let exchange_whole = || if is_whole(zone, run, state) { exchange() } else { Err(state) };
+    let exchange_whole =
+        || if zone.frames.allocated_at(run.first) == Some(run) { exchange() } else { Err(state) };
     match state {
         // A free or split of a run checks the run's states and changes them under the area's lock.
         FrameState::RunHead(..) => zone.free_areas.with_lock_of(run.first, exchange_whole),
         _ => exchange_whole(),
-    }
-}
-
-/// Whether exactly these frames are allocated together, if the first has `state` still.
-fn is_whole<P: Platform>(zone: &Zone<'_, P>, run: Run, state: FrameState) -> bool {
-    match state {
-        FrameState::Allocated(order, _) => order.pages().get() == run.count,
-        FrameState::RunHead(..) => zone.frames.run_at(run.first).is_some_and(|found| found == run),
-        _ => false,
     }
 }

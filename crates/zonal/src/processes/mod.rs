@@ -2,3 +2,5 @@
 
 mod handover;
 mod recover;
+
+pub use recover::OnDeath;

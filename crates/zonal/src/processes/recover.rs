@@ -1,4 +1,4 @@
-//! Recovery from the death of a process: frees what the process held, whatever it was doing.
+//! Recovery from the death of a process: frees what the process held, whatever it was doing, or keeps its blocks.
 //!
 //! A dead process changes nothing any more, and nothing that others share is half changed except under a lock that names it
 //! as its holder. The process that takes such a lock next repairs what it guards: an area from the holders of its frames
@@ -9,29 +9,58 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::Allocator;
+use crate::machine::FrameRange;
 use crate::pageset::state::MachineState;
-use crate::platform::Atomic;
-use crate::platform::Platform;
+use crate::platform::{Atomic, Platform};
 use crate::units::{PageCount, PageKind};
 use crate::zone::counters::{Item, ProcessTotals, ZoneItem};
 use crate::zone::frame_state::FrameState;
+use crate::zone::node::Node;
 use crate::zone::{CpuInfo, Zone};
 
+/// What becomes of the blocks that a process has allocated or taken over when it ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum OnDeath {
+    /// They are freed.
+    #[default]
+    Free,
+    /// They stay allocated, for a process that joins with the same number. A block that was being allocated, freed or split
+    /// when the process died may be freed, or stay although the process did not learn its address.
+    Keep,
+}
+
+/// Frames of a dead process that stay allocated, by kind.
+type Kept = [u64; PageKind::ALL.len()];
+
 impl<P: Platform> Allocator<'_, P> {
-    /// Frees every frame that `process` holds, and makes its pagesets and counts as they were before it began; returns
-    /// how many frames were freed, those in its pagesets included.
+    /// Sets what becomes of a process's blocks when it ends; by default [`OnDeath::Free`].
+    ///
+    /// # Panics
+    /// Panics if processes do not share the allocator, or it has no such process.
+    pub fn set_on_death(&self, process: u8, on_death: OnDeath) {
+        let bit = self.state.bit_of(process);
+        let cell = &self.state.shared.keeping;
+        // Relaxed: read by a recovery, which follows the process's death.
+        match on_death {
+            OnDeath::Free => _ = cell.fetch_and(!bit, Relaxed),
+            OnDeath::Keep => _ = cell.fetch_or(bit, Relaxed),
+        }
+    }
+
+    /// Frees what `process` holds, except for blocks that outlive it ([`OnDeath::Keep`]), and makes its pagesets and counts as
+    /// they were before it began; returns how many frames were freed, those in its pagesets included.
     ///
     /// The process must have died, or be this one, with no operation under way, about to end. Other processes may allocate
-    /// and free meanwhile: they wait for the lock of one free area at a time. Frames that another process has taken over
-    /// ([`Allocator::take_over`]) stay.
+    /// and free meanwhile: they wait for the lock of one free area at a time; for a handover, if blocks stay, until a node's
+    /// frames are counted. Frames that another process has taken over ([`Allocator::take_over`]) stay.
     ///
     /// # Panics
     /// Panics if processes do not share the allocator, or it has no such process.
     pub fn recover(&self, process: u8) -> PageCount {
         let state = &self.state;
-        assert!((1..=state.config.processes).contains(&process), "there is no process {process} to recover");
+        let keeps = state.shared.keeping.load(Relaxed) & state.bit_of(process) != 0; // relaxed: as in `set_on_death`
         let held = state.lock_changes();
-        let freed = state.zones.iter().map(|zone| state.recover_zone(zone, process)).sum();
+        let freed = state.nodes.iter().map(|node| state.recover_node(node, process, keeps)).sum();
         for &cpu in state.cpus_of(process) {
             state.reset_cpu(cpu);
             state.cpus_online[cpu.id.index()].store(0, Relaxed); // relaxed: the change lock serialises these
@@ -39,42 +68,61 @@ impl<P: Platform> Allocator<'_, P> {
         for node in state.nodes {
             node.forget_callers();
             node.cells.stalls.0.forget_callers(state.platform.now());
-            drop_totals(node.process_totals, process, &PageKind::ALL.map(|kind| kind.item().lane()));
         }
-        for zone in state.zones {
-            zone.forget_reclaims();
-            drop_totals(zone.process_totals, process, &[ZoneItem::Free.lane()]);
-        }
+        state.zones.iter().for_each(Zone::forget_reclaims);
         state.apply_settings(&held);
-        freed
+        PageCount::new(freed)
     }
 
-    /// Calls `each` with the number of frames that each process holds in the buddy's stead: allocated, in its pagesets, or
-    /// on their way; the numbers may be out of date.
-    pub fn for_each_process(&self, mut each: impl FnMut(u8, PageCount)) {
-        let mut held = [0_u64; 256];
+    /// Calls `each` with each allocated block and run, ascending in each zone, and the process that holds it; 0 if processes do
+    /// not share the allocator. Complete if no thread changes them meanwhile.
+    pub fn for_each_held(&self, mut each: impl FnMut(u8, FrameRange)) {
         for zone in self.state.zones {
-            let (start, count) = (zone.offset(zone.span.start), zone.span.count.get());
-            for frame in u64::from(start)..u64::from(start) + count {
-                held[usize::from(zone.holders().of(frame as u32))] += 1;
+            let mut frames = zone.offsets();
+            while let Some(frame) = frames.next() {
+                // A zone spans at most 2^32 frames.
+                if let Some(run) = zone.frames.allocated_at(frame as u32) {
+                    frames.start = run.end();
+                    let range = FrameRange { start: zone.pfn(run.first), count: PageCount::new(run.count) };
+                    each(if zone.holders().are_kept() { zone.holders().of(run.first) } else { 0 }, range);
+                }
             }
         }
-        (1..=self.state.config.processes)
-            .for_each(|process| each(process, PageCount::new(held[usize::from(process)])));
     }
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
-    /// Frees the frames in a zone that `process` holds, area by area; returns how many.
-    fn recover_zone(&self, zone: &Zone<'m, P>, process: u8) -> PageCount {
-        let node = &self.nodes[zone.node];
-        let areas = 0..zone.free_areas.shape.count();
-        let freed = areas.map(|at| {
-            // A free of another process must not take a block over that is being freed.
-            let _handover = node.handover.map(|cells| self.handover(node, cells));
-            zone.return_held(at, process)
-        });
-        PageCount::new(freed.sum())
+    /// Returns the bit of a process in sets of processes.
+    fn bit_of(&self, process: u8) -> u64 {
+        assert!((1..=self.config.processes).contains(&process), "there is no process {process}");
+        1 << (process - 1)
+    }
+
+    /// Frees the frames of a node that `process` holds, area by area, and makes its counts those of the blocks that stay;
+    /// returns how many were freed.
+    fn recover_node(&self, node: &Node<'m, P>, process: u8, keeps: bool) -> u64 {
+        // A free of another process must not take a block over that is being freed, nor move counts that are being made.
+        let handover = || node.handover.map(|cells| self.handover(node, cells));
+        let counted = keeps.then(handover);
+        let (mut freed, mut kept) = (0, Kept::default());
+        for zone in &self.zones[node.first_zone..][..node.zone_count] {
+            let (before, mut run) = (kept, None);
+            for at in 0..zone.free_areas.shape.count() {
+                let _handover = counted.is_none().then(handover);
+                freed += zone.return_held(at, process, |frame| {
+                    let block = if keeps { zone.block_that_stays(frame, &mut run) } else { None };
+                    let (count, kind) = block?;
+                    kept[kind as usize] += count;
+                    Some(count)
+                });
+            }
+            let staying = kept.iter().sum::<u64>() - before.iter().sum::<u64>();
+            set_total(zone.process_totals, process, ZoneItem::Free, staying.wrapping_neg());
+        }
+        for kind in PageKind::ALL {
+            set_total(node.process_totals, process, kind.item(), kept[kind as usize]);
+        }
+        freed
     }
 
     /// Makes the pagesets and the deferred frees of a CPU as they were at first. Their frames are in the buddy.
@@ -89,26 +137,34 @@ impl<'m, P: Platform> MachineState<'m, P> {
 }
 
 impl<P: Platform> Zone<'_, P> {
-    /// Frees the frames in an area that `process` holds; returns how many.
-    fn return_held(&self, at: usize, process: u8) -> u64 {
-        let mut freed = 0;
-        self.free_areas.add_held(at, process, |run| {
-            for frame in run.frames() {
-                if self.frames.state(frame) != FrameState::Free {
-                    self.frames.set(frame, FrameState::Free);
-                }
+    /// Frees the frames in an area that `process` holds, except for blocks that stay; returns how many.
+    fn return_held(&self, at: usize, process: u8, mut stays: impl FnMut(u32) -> Option<u64>) -> u64 {
+        self.free_areas.add_held(at, process, |frame| {
+            let count = stays(frame);
+            if count.is_none() && self.frames.state(frame) != FrameState::Free {
+                self.frames.set(frame, FrameState::Free);
             }
-            freed += run.count;
-        });
-        freed
+            count.unwrap_or(0)
+        })
+    }
+
+    /// Returns frames and kind of the allocated block at `frame`. `run` has the end and the kind of the run that was found
+    /// last: a later block of a run stays only with all before it.
+    fn block_that_stays(&self, frame: u32, run: &mut Option<(u64, PageKind)>) -> Option<(u64, PageKind)> {
+        let (order, kind) = match self.frames.state(frame) {
+            FrameState::Allocated(order, kind) => return Some((order.pages().get(), kind)),
+            FrameState::RunHead(order, kind) => (order, kind),
+            FrameState::RunPart(order) => (order, run.filter(|&(end, _)| end == frame.into())?.1),
+            _ => return None,
+        };
+        *run = Some((u64::from(frame) + order.pages().get(), kind));
+        Some((order.pages().get(), kind))
     }
 }
 
-/// Drops what `process` has counted in these lanes, which count frames that it held.
-fn drop_totals<P: Platform>(totals: &[ProcessTotals<P>], process: u8, lanes: &[usize]) {
+/// Makes what `process` has counted of an item, as it is about to be used anew.
+fn set_total<P: Platform>(totals: &[ProcessTotals<P>], process: u8, item: impl Item, count: u64) {
     let totals = &totals[usize::from(process) - 1];
-    for &lane in lanes {
-        totals.counted.0[lane].store(0, Relaxed); // relaxed: counts may be out of date
-        totals.moved.0[lane].store(0, Relaxed);
-    }
+    totals.counted.0[item.lane()].store(count, Relaxed); // relaxed: counts may be out of date
+    totals.moved.0[item.lane()].store(0, Relaxed);
 }

@@ -31,6 +31,7 @@ pub(crate) mod shared;
 pub(crate) mod stalls;
 pub(crate) mod transitions;
 
+use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::machine::FrameRange;
@@ -322,6 +323,12 @@ impl<'m, P: Platform> Zone<'m, P> {
         if self.is_short(of) {
             self.cells.held_down.0.fetch_and(!(1 << of as u64), Relaxed);
         }
+    }
+
+    /// Returns the offsets of the frames in the zone's span.
+    pub(crate) fn offsets(&self) -> Range<u64> {
+        let first = u64::from(self.offset(self.span.start));
+        first..first + self.span.count.get()
     }
 
     /// Returns the frame at `offset`.

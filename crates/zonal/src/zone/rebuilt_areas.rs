@@ -7,7 +7,6 @@ use core::ops::Range;
 use crate::platform::Platform;
 use crate::zone::free_areas::{Entered, FreeAreas};
 use crate::zone::processes::Holders;
-use crate::zone::runs::Run;
 
 impl<'m, P: Platform> FreeAreas<'m, P> {
     /// Builds the bitmaps of an area anew from the holders, because a process died while it held the area's lock.
@@ -20,15 +19,33 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         }
     }
 
-    /// Frees the frames of an area that `process` holds; calls `giving` with each run of them before.
-    pub(crate) fn add_held(&self, at: usize, process: u8, mut giving: impl FnMut(Run)) {
+    /// Frees the frames of an area that `process` holds, ascending, except for blocks that stay: `stays` has the number of
+    /// frames of the block at a frame, or 0 if the frame is to be freed. Returns how many were freed.
+    pub(crate) fn add_held(&self, at: usize, process: u8, mut stays: impl FnMut(u32) -> u64) -> u64 {
         let area = self.enter(at);
+        let mut freed = 0;
+        let mut free = |frames: Range<u64>| {
+            let count = frames.end - frames.start;
+            if count > 0 {
+                self.holders.give(frames.start as u32, count);
+                let is_added = area.buddy.add_range(&area.held, frames.start as u32 - area.first, count);
+                assert!(is_added, "frames that a process holds are not free");
+                freed += count;
+            }
+        };
         for run in self.holders.runs(area.frames(), process) {
-            giving(run);
-            self.holders.give(run.first, run.count);
-            let is_added = area.buddy.add_range(&area.held, run.first - area.first, run.count);
-            assert!(is_added, "frames that a process holds are not free");
+            let (mut first, mut frame) = (u64::from(run.first), u64::from(run.first));
+            while frame < run.end() {
+                let staying = stays(frame as u32);
+                if staying > 0 {
+                    free(first..frame);
+                    first = frame + staying;
+                }
+                frame += staying.max(1);
+            }
+            free(first..run.end());
         }
+        freed
     }
 }
 

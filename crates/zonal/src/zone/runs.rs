@@ -38,7 +38,7 @@ impl Run {
     }
 
     /// Returns the frame after the last one.
-    pub(super) const fn end(self) -> u64 {
+    pub(crate) const fn end(self) -> u64 {
         self.first as u64 + self.count
     }
 
@@ -120,6 +120,14 @@ impl<P: Platform> FrameTable<'_, P> {
             run.count += order.pages().get();
         }
         Some(run)
+    }
+
+    /// Returns the block or run that is allocated at `first`.
+    pub(crate) fn allocated_at(&self, first: u32) -> Option<Run> {
+        match self.state(first) {
+            FrameState::Allocated(order, _) => Some(Run { first, count: order.pages().get() }),
+            _ => self.run_at(first),
+        }
     }
 
     /// Returns the first frame of the run whose later block begins at `part`.

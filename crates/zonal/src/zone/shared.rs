@@ -35,6 +35,8 @@ all_zero! {
         pub(crate) machine_totals: (line [u64; TOTAL_CELLS]),
         /// Nodes with memory online.
         pub(crate) memory_nodes: (line [u64; MASK_WORDS]),
+        /// Processes whose blocks outlive them, a bit each.
+        pub(crate) keeping: u64,
     }
 }
 

@@ -1,147 +1,16 @@
 //! Pools that several processes share: who may join, what each process can do, and what is left when one dies.
 
-use std::io::{BufRead, BufReader, Write};
+mod kept;
+mod other;
+
 use std::os::fd::AsFd;
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc;
 use std::time::Duration;
 
+use other::{Other, Place, free, page, recover};
 use zonal_linux::{
     AllocError, Config, FrameRange, Order, OwnedBlocks, PageCount, Pfn, Pool, PoolError, PoolRequest,
     SharedError,
 };
-
-/// A path in a memory file system, whose file is removed when this is dropped.
-struct Place(String);
-
-impl Place {
-    fn new(name: &str) -> Self {
-        Self(format!("/dev/shm/zonal-test-{name}-{}", std::process::id()))
-    }
-
-    fn pool(&self) -> Pool {
-        Pool::builder().size(64 << 20).shared(&self.0).processes(4).build().unwrap()
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        std::fs::remove_file(&self.0).ok();
-    }
-}
-
-/// Another process, which obeys lines: `pages N`, `block ORDER`, `cache N`, `churn`.
-struct Other {
-    process: Child,
-    orders: ChildStdin,
-    answers: mpsc::Receiver<String>,
-}
-
-impl Other {
-    fn start(place: &Place) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["other_process", "--exact", "--nocapture"]).env("ZONAL_SHARED_POOL", &place.0);
-        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let (send, answers) = mpsc::channel();
-        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        std::thread::spawn(move || {
-            let ours =
-                lines.map_while(Result::ok).filter_map(|line| line.strip_prefix("> ").map(String::from));
-            ours.for_each(|line| send.send(line).unwrap_or(()));
-        });
-        let mut other = Self { orders: process.stdin.take().unwrap(), process, answers };
-        assert_eq!(other.answer(), "joined");
-        other
-    }
-
-    fn ask(&mut self, order: &str) -> String {
-        self.pass(order);
-        self.answer()
-    }
-
-    fn pass(&mut self, order: &str) {
-        writeln!(self.orders, "{order}").unwrap();
-    }
-
-    fn answer(&mut self) -> String {
-        self.answers.recv_timeout(Duration::from_secs(60)).expect("the other process answers")
-    }
-
-    fn signal(&self, signal: libc::c_int) {
-        // SAFETY: the process is a child that has not been waited for.
-        unsafe { libc::kill(self.process.id() as libc::pid_t, signal) };
-    }
-
-    fn die(self) {}
-}
-
-impl Drop for Other {
-    fn drop(&mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
-    }
-}
-
-/// The part of the other process; does nothing as a test.
-#[test]
-fn other_process() {
-    let Ok(path) = std::env::var("ZONAL_SHARED_POOL") else { return };
-    let pool = Pool::join(path).unwrap();
-    let mut kept: Vec<(Pfn, Order)> = Vec::new();
-    println!("> joined");
-    for line in std::io::stdin().lines() {
-        let line = line.unwrap();
-        let (what, number) = line.split_once(' ').unwrap_or((&line, "0"));
-        let number: u64 = number.parse().unwrap();
-        match what {
-            "pages" => kept.extend((0..number).map(|_| page(&pool))),
-            "block" => {
-                let order = Order::new(number as u8).unwrap();
-                kept.push((pool.alloc_raw(&PoolRequest::new(order)).unwrap().first, order));
-            }
-            "cache" => {
-                let pages: Vec<_> = (0..number).map(|_| page(&pool)).collect();
-                pages.iter().for_each(|&block| free(&pool, block));
-            }
-            _ => {
-                println!("> churning");
-                churn(&pool, number);
-            }
-        }
-        println!("> {}", kept.last().map_or(0, |(first, _)| first.get()));
-    }
-}
-
-fn page(pool: &Pool) -> (Pfn, Order) {
-    (pool.alloc_raw(&PoolRequest::page()).unwrap().first, Order::PAGE)
-}
-
-fn free(pool: &Pool, (first, order): (Pfn, Order)) {
-    // SAFETY: no test uses the contents of blocks.
-    unsafe { pool.free_raw(first, order) }.unwrap();
-}
-
-/// Allocates and frees blocks of all orders until the process is killed.
-fn churn(pool: &Pool, seed: u64) {
-    let (mut random, mut held) = (fastrand::Rng::with_seed(seed), Vec::new());
-    loop {
-        let order = Order::new([0, 0, 0, 0, 1, 3, 5, 9, 10][random.usize(..9)]).unwrap();
-        if held.len() < 300
-            && let Ok(block) = pool.alloc_raw(&PoolRequest::new(order))
-        {
-            held.push((block.first, order));
-        } else if !held.is_empty() {
-            free(pool, held.swap_remove(random.usize(..held.len())));
-        }
-    }
-}
-
-/// Waits until the dead are recovered, by this call or the pool's own thread.
-fn recover(pool: &Pool, left: usize) {
-    while pool.owners().len() > left {
-        pool.recover_dead();
-    }
-}
 
 #[test]
 fn two_members_of_one_process_allocate_and_free() {
@@ -311,7 +180,7 @@ fn what_cannot_be_joined_is_refused_with_a_reason() {
     };
     with(8, 99);
     refused("version 99");
-    with((16 << 10) + 5, b'}');
+    with((20 << 10) + 5, b'}');
     refused("description is damaged");
     std::fs::write(&place.0, &whole[..whole.len() / 2]).unwrap();
     refused("was cut or extended");

@@ -1,0 +1,58 @@
+//! Roots: names of blocks in a shared pool, by which the successor of a process finds them.
+//!
+//! Roots change while the table of processes is locked. A root that is set again is first put into other cells, with a greater
+//! number, so that one of both is valid at whichever moment the process dies. Related files: `memory/pool_file.rs` has the
+//! cells, `pool/keeping.rs` the interface.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use zonal::machine::FrameRange;
+use zonal::units::{PageCount, Pfn};
+
+use crate::error::SharedError;
+use crate::memory::pool_file::{PoolFile, ROOTS_MAX, RootCells};
+use crate::memory::shared_name::SharedName;
+
+/// Makes `block`, which `process` holds, the block of a root, or removes the root.
+pub(super) fn set(
+    file: &PoolFile,
+    process: u8,
+    name: SharedName,
+    block: Option<FrameRange>,
+) -> Result<(), SharedError> {
+    // Relaxed, as everywhere here: the table's lock orders roots.
+    let number_of = |root: &RootCells| root.number.load(Relaxed);
+    let is_it = |root: &&RootCells| number_of(root) != 0 && root.name.load() == name;
+    let before: Vec<&RootCells> = file.roots().iter().filter(is_it).collect();
+    if let Some(block) = block {
+        let mut free = file.roots().iter().filter(|root| number_of(root) == 0);
+        // The last place is for a root that is set again.
+        let root = free.next().filter(|_| !before.is_empty() || free.next().is_some());
+        let root = root.ok_or(SharedError::FullRoots(ROOTS_MAX - 1))?;
+        root.name.store(name);
+        root.first.store(block.start.get(), Relaxed);
+        root.count.store(block.count.get(), Relaxed);
+        root.process.store(process.into(), Relaxed);
+        let number = 1 + before.iter().map(|root| number_of(root)).max().unwrap_or(0);
+        // Release: publishes the root to a process that finds it after this one's death; pairs with `get`.
+        root.number.store(number, Release);
+    }
+    before.iter().for_each(|root| root.number.store(0, Relaxed));
+    Ok(())
+}
+
+/// Returns the block of a root.
+pub(super) fn get(file: &PoolFile, name: SharedName) -> Option<FrameRange> {
+    // Acquire: takes the root; pairs with `set`.
+    let roots = file.roots().iter().map(|root| (root.number.load(Acquire), root));
+    let valid = roots.filter(|(number, root)| *number != 0 && root.name.load() == name);
+    let (_, root) = valid.max_by_key(|(number, _)| *number)?;
+    let start = Pfn::new(root.first.load(Relaxed));
+    Some(FrameRange { start, count: PageCount::new(root.count.load(Relaxed)) })
+}
+
+/// Removes the roots that a process has set.
+pub(super) fn forget(file: &PoolFile, process: u8) {
+    let its = file.roots().iter().filter(|root| root.process.load(Relaxed) == u64::from(process));
+    its.for_each(|root| root.number.store(0, Relaxed));
+}
