@@ -242,7 +242,10 @@ impl Membership {
     /// Frees what processes that have died held; returns how many frames. Does nothing while another process does so.
     pub(super) fn recover_dead(&self, recover: impl Fn(u8) -> PageCount) -> PageCount {
         let is_dead = |at: &usize| {
-            let has_ended = matches!(self.cells(*at).stage(), stage::FREE | stage::KEPT);
+            let has_ended = match self.cells(*at).stage() {
+                stage::KEPT => self.name(*at).is_some(), // else it died while it discarded what was kept
+                stage => stage == stage::FREE,
+            };
             !has_ended && *at != self.at && !self.is_alive(*at)
         };
         let mut dead = (0..usize::from(self.processes)).filter(is_dead).peekable();

@@ -1,6 +1,7 @@
-//! `deaths [--stride N] [--only NAME]` kills processes that share a pool at every Nth instruction of what they do. If a
+//! `deaths [--stride N] [--most N] [--only NAME]` kills processes that share a pool at every Nth instruction of what they do. If a
 //! survivor finds a fault, the program prints it and exits with code 1. Related files: `deaths/` has the test.
 
+use std::num::NonZeroUsize;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::process::ExitCode;
 
@@ -12,11 +13,17 @@ use zonal_verify::deaths;
 #[derive(Parser)]
 struct Options {
     /// Kill at every Nth instruction.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
-    stride: u64,
+    #[arg(long, default_value = "1")]
+    stride: NonZeroUsize,
+    /// At most this many deaths in an operation, spread over its instructions.
+    #[arg(long, default_value_t = NonZeroUsize::MAX)]
+    most: NonZeroUsize,
+    /// Leave out operations with more instructions.
+    #[arg(long, default_value_t = usize::MAX - 1)]
+    longest: usize,
     /// Number of the first instruction.
     #[arg(long, default_value_t = 0)]
-    from: u64,
+    from: usize,
     /// Only operations whose name contains this.
     #[arg(long, default_value = "")]
     only: String,
@@ -24,6 +31,8 @@ struct Options {
     child: Option<String>,
     #[arg(long, hide = true)]
     file: Option<RawFd>,
+    #[arg(long, hide = true)]
+    named: bool,
     #[arg(long, hide = true)]
     given: Vec<String>,
 }
@@ -34,10 +43,17 @@ fn main() -> ExitCode {
         // SAFETY: the parent has passed the open descriptor on.
         let file = unsafe { BorrowedFd::borrow_raw(file) };
         let given: Option<Vec<_>> = options.given.iter().map(|text| block(text)).collect();
-        deaths::child(&name, file, &given.expect("the parent gives frames and orders"));
+        deaths::child(&name, file, options.named, &given.expect("the parent gives frames and orders"));
         return ExitCode::SUCCESS;
     }
-    let died = deaths::run(&options.only, options.from, options.stride, |name, instructions, deaths| {
+    let sample = deaths::Sample {
+        only: &options.only,
+        from: options.from,
+        stride: options.stride.get(),
+        most: options.most.get(),
+        longest: options.longest,
+    };
+    let died = deaths::run(&sample, |name, instructions, deaths| {
         println!(
             "{name}: {instructions} instructions, {} deaths, {} in sequences, {} frames given back",
             deaths.others, deaths.in_sequences, deaths.given_back

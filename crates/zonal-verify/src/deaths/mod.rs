@@ -4,7 +4,8 @@
 //! instruction. Each further one runs to one of these instructions, at its first arrival, and is killed there, inside
 //! restartable sequences too. After each death the parent gives back what the child held,
 //! and verifies the pool: no frame is lost, none is held twice, all counters are exact, and blocks that the parent holds are
-//! untouched. Related files: `operations.rs` has the operations, `tracer.rs` steps and kills.
+//! untouched. Every second child has a name, so that its blocks outlive it: the parent then joins as its successor, finds what
+//! a root names, and frees all. Related files: `operations.rs` has the operations, `tracer.rs` steps and kills.
 
 mod operations;
 mod sequences;
@@ -56,28 +57,44 @@ struct Survivor {
     held: Vec<(Pfn, Order)>,
 }
 
-/// Kills children at every `stride`-th instruction, from number `from` on, of each operation whose name contains `only`.
+/// Which deaths are tried.
+#[derive(Clone, Debug)]
+pub struct Sample<'s> {
+    /// Operations whose name contains this.
+    pub only: &'s str,
+    /// Number of the first instruction.
+    pub from: usize,
+    /// From one instruction to the next; more where there would be more than `most`.
+    pub stride: usize,
+    /// The most deaths in an operation.
+    pub most: usize,
+    /// Longer operations are left out.
+    pub longest: usize,
+}
+
+/// Kills children at a sample of the instructions of each operation.
 ///
 /// # Errors
 /// The first fault that a survivor found.
-pub fn run(
-    only: &str,
-    from: u64,
-    stride: u64,
-    mut report: impl FnMut(&str, usize, Deaths),
-) -> Result<Deaths, Found> {
+pub fn run(sample: &Sample<'_>, mut report: impl FnMut(&str, usize, Deaths)) -> Result<Deaths, Found> {
     operations::pin();
     let (mut all, sequences) = (Deaths::default(), sequences::all());
-    for operation in OPERATIONS.iter().filter(|operation| operation.name.contains(only)) {
+    for operation in OPERATIONS.iter().filter(|operation| operation.name.contains(sample.only)) {
         let mut deaths = Deaths::default();
         let mut survivor = Survivor::new();
         let given = survivor.give(operation.foreign);
-        let places = Child::start(operation.name, survivor.file(), &given).follow(&sequences);
+        let places =
+            Child::start(operation.name, survivor.file(), false, &given).follow(&sequences, sample.longest);
         let place = || String::from("at the end");
         deaths.given_back += survivor.check(operation.name, place, &given, operation.frees)?;
-        for (at, place) in places.iter().enumerate().skip(from as usize).step_by(stride as usize) {
+        if places.len() > sample.longest {
+            continue;
+        }
+        let stride = sample.stride.max(places.len().div_ceil(sample.most));
+        for (at, place) in places.iter().enumerate().skip(sample.from).step_by(stride) {
             let given = survivor.give(operation.foreign);
-            let end = Child::start(operation.name, survivor.file(), &given).run_to_and_kill(place.address);
+            let child = Child::start(operation.name, survivor.file(), at % 2 == 1, &given);
+            let end = child.run_to_and_kill(place.address);
             let name = || format!("at instruction {at} of {}, {:#x}", places.len(), place.address);
             deaths.given_back += survivor.check(operation.name, name, &given, operation.frees)?;
             match end {
@@ -134,19 +151,12 @@ impl Survivor {
         frees: bool,
     ) -> Result<u64, Found> {
         let found = |what: String| Found { operation, place: place(), what };
-        let mut freed = self.pool.recover_dead().get();
-        // Another thread of this process may have been at it.
-        for _ in 0..1000 {
-            if self.pool.owners().len() == 1 {
-                break;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(1));
-            freed += self.pool.recover_dead().get();
-        }
+        let freed = self.recover().get();
+        self.inherit().map_err(&found)?;
         let owners = self.pool.owners();
         let [owner] = owners.as_slice() else { return Err(found(format!("these take part: {owners:?}"))) };
         let accounting = self.pool.verify().map_err(|fault| found(fault.to_string()))?;
-        let mut expected: u64 = self.held.iter().map(|(_, order)| order.pages().get()).sum();
+        let expected: u64 = self.held.iter().map(|(_, order)| order.pages().get()).sum();
         for &(first, order) in given {
             // SAFETY: no other process uses the block: the child is dead.
             match unsafe { self.pool.free_raw(first, order) } {
@@ -163,9 +173,8 @@ impl Survivor {
                 "{allocated} frames are allocated ({before} before frees), not {expected}"
             )));
         }
-        expected = after.managed.get() - after.free.get();
-        if owner.held < PageCount::ZERO || self.pool.owners()[0].held.get() != expected {
-            return Err(found(format!("{:?} should hold {expected} frames", self.pool.owners())));
+        if owner.held != accounting.allocated {
+            return Err(found(format!("{owner:?} should hold all {} frames", accounting.allocated)));
         }
         for (first, order) in &mut self.held {
             // The blocks of the survivor are allocated still; one of them is exchanged each time.
@@ -176,5 +185,52 @@ impl Survivor {
             *first = block.first;
         }
         Ok(freed)
+    }
+
+    /// Gives back what the dead held; returns how many frames.
+    fn recover(&self) -> PageCount {
+        let first = self.pool.recover_dead();
+        // Another thread of this process may have been at it. It has then locked the table, for which this call waits.
+        self.pool.root(operations::STAYING).expect("the pool is shared");
+        first.plus(self.pool.recover_dead())
+    }
+
+    /// Frees all that is kept for the child's names, as their successor.
+    ///
+    /// # Errors
+    /// What must not be.
+    fn inherit(&self) -> Result<(), String> {
+        let names: Vec<_> = self.pool.owners().iter().filter_map(|owner| owner.name).collect();
+        if names.is_empty() {
+            return match self.pool.root(operations::STAYING) {
+                Ok(None) => Ok(()),
+                other => Err(format!("a root of a dead process is left: {other:?}")),
+            };
+        }
+        let text = |error: &dyn fmt::Display| error.to_string();
+        let allocated = self.pool.verify().map_err(|fault| text(&fault))?.allocated;
+        let held: PageCount = self.pool.owners().iter().map(|owner| owner.held).sum();
+        if held != allocated {
+            return Err(format!(
+                "{allocated} frames are allocated, but {held} held: {:?}",
+                self.pool.owners()
+            ));
+        }
+        for name in names {
+            let successor = Pool::join_file_as(self.file(), name.as_str()).map_err(|error| text(&error))?;
+            let mut held = Vec::new();
+            successor.for_each_held(|block| held.push(block));
+            let root = successor.root(operations::STAYING).map_err(|error| text(&error))?;
+            if name.as_str() == operations::CHILD && !root.is_some_and(|root| held.contains(&root)) {
+                return Err(format!("the root is {root:?}, and these blocks are held: {held:?}"));
+            }
+            for block in held {
+                // SAFETY: the process that had the block is dead.
+                drop(unsafe { successor.own_frames_raw(block.start, block.count) });
+            }
+            drop(successor);
+            self.pool.discard(name.as_str()).map_err(|error| text(&error))?;
+        }
+        Ok(())
     }
 }

@@ -152,18 +152,47 @@ pub const OPERATIONS: &[Operation] = &[
         on(Pool::stat_refresh)
     }),
     own("setting", |_, _| on(|pool| _ = pool.set_setting("watermark_scale_factor", "200"))),
+    own("join", |_, _| on(|pool| std::mem::forget(Pool::join_file(file_of(pool))))),
+    own("join as", |_, _| on(|pool| std::mem::forget(Pool::join_file_as(file_of(pool), SECOND)))),
+    own("root", |pool, _| {
+        let (first, order) = alloc(pool, 2);
+        let block = zonal_linux::FrameRange { start: first, count: order.pages() };
+        pool.set_root(ROOT, Some(block)).expect("it is allocated");
+        on(move |pool| {
+            pool.set_root(ROOT, Some(block)).expect("it is allocated");
+            pool.set_root(ROOT, None).expect("it can be removed");
+        })
+    }),
+    own("discard", |pool, _| {
+        let second = Pool::join_file_as(file_of(pool), SECOND).expect("there is room");
+        let _ = pages(&second, 10);
+        drop(second);
+        on(|pool| _ = pool.discard(SECOND).expect("it is kept"))
+    }),
     own("leave", |pool, _| {
         let _ = pages(pool, 100);
         Box::new(|pool| drop(pool.take()))
     }),
 ];
 
-/// Runs the child's part: joins the pool of the descriptor, prepares the operation, and marks its begin and end.
-pub fn child(name: &str, fd: BorrowedFd<'_>, given: &[(Pfn, Order)]) {
+/// The names of a child whose blocks outlive it, and of its second membership.
+pub(super) const CHILD: &str = "child";
+const SECOND: &str = "second";
+/// The names of a root that changes, and of one that stays.
+const ROOT: &str = "root";
+pub(super) const STAYING: &str = "staying";
+
+/// Runs the child's part: joins the pool of the descriptor, prepares the operation, and marks its begin and end. The blocks of a
+/// child with a name outlive it.
+pub fn child(name: &str, fd: BorrowedFd<'_>, is_named: bool, given: &[(Pfn, Order)]) {
     let operation =
         OPERATIONS.iter().find(|operation| operation.name == name).expect("the parent knows the names");
     pin();
-    let pool = Pool::join_file(fd).expect("the parent has made the pool");
+    let pool = if is_named { Pool::join_file_as(fd, CHILD) } else { Pool::join_file(fd) };
+    let pool = pool.expect("the parent has made the pool");
+    let (first, order) = alloc(&pool, 2);
+    let block = zonal_linux::FrameRange { start: first, count: order.pages() };
+    pool.set_root(STAYING, Some(block)).expect("it is allocated");
     let run = (operation.prepare)(&pool, given);
     mark();
     let mut pool = Some(pool);
@@ -191,6 +220,10 @@ pub(super) fn pin() {
     unsafe { libc::CPU_SET(0, &mut set) };
     // SAFETY: the call gets the size of the set, which outlives it.
     unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
+}
+
+fn file_of(pool: &Pool) -> BorrowedFd<'_> {
+    pool.shared_file().expect("the pool is shared")
 }
 
 fn alloc(pool: &Pool, order: u8) -> (Pfn, Order) {

@@ -33,10 +33,18 @@ pub(super) struct Child {
 
 impl Child {
     /// Starts a child of this program, and lets it run to the begin of its operation.
-    pub(super) fn start(operation: &str, file: BorrowedFd<'_>, given: &[(Pfn, Order)]) -> Self {
+    pub(super) fn start(
+        operation: &str,
+        file: BorrowedFd<'_>,
+        is_named: bool,
+        given: &[(Pfn, Order)],
+    ) -> Self {
         let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
         command.args(["--child", operation, "--file", &file.as_raw_fd().to_string()]);
         command.env("LD_BIND_NOW", "1"); // else the first call of a library's function would be followed into the linker
+        if is_named {
+            command.arg("--named");
+        }
         for (first, order) in given {
             command.arg(format!("--given={}:{}", first.get(), order.get()));
         }
@@ -65,12 +73,13 @@ impl Child {
     /// Follows the child through its operation, and kills it at the end; returns the address of each instruction that it was
     /// about to execute, in the order of first arrival, those of sequences marked.
     ///
-    /// A step inside a sequence would restart it, so the child runs through a sequence at once.
-    pub(super) fn follow(self, sequences: &[Sequence]) -> Vec<Place> {
+    /// A step inside a sequence would restart it, so the child runs through a sequence at once. Ends early if there are more than
+    /// `longest`.
+    pub(super) fn follow(self, sequences: &[Sequence], longest: usize) -> Vec<Place> {
         let base = self.base();
         let mut seen = HashSet::new();
         let mut places = Vec::new();
-        loop {
+        while places.len() <= longest {
             let at = self.instruction();
             let entered = sequences.iter().find(|sequence| sequence.instructions[0] == at.wrapping_sub(base));
             let sequence = entered.map_or(&[][..], |sequence| &sequence.instructions);
