@@ -351,6 +351,11 @@ typedef struct {
    * Reserved.
    */
   uint32_t reserved;
+  /**
+   * Name under which this process takes part in a shared pool, so that its blocks outlive it, or null: see
+   * `zonal_pool_join_as`.
+   */
+  const char *process_name;
 } zonal_pool_options;
 
 /**
@@ -448,7 +453,7 @@ typedef struct {
    */
   uint64_t epoch;
   /**
-   * Pages that it holds: allocated, in its caches, or on their way. The number may be out of date.
+   * Pages that it has allocated or taken over. The number may be out of date.
    */
   uint64_t held;
   /**
@@ -456,10 +461,19 @@ typedef struct {
    */
   uint32_t is_this;
   /**
-   * Reserved.
+   * 1 for a process that lives, else 0.
    */
-  uint32_t reserved;
+  uint32_t is_alive;
+  /**
+   * Name of a process whose blocks outlive it, with a zero after it; empty for others.
+   */
+  char name[40];
 } zonal_owner;
+
+/**
+ * A function that is called with a block. It must return: an exception or `longjmp` must not leave it.
+ */
+typedef void (*zonal_on_block)(void *context, const zonal_block *block);
 
 /**
  * A policy of requests. A handle stays valid to pass after the policy was destroyed, and is then refused.
@@ -959,6 +973,73 @@ zonal_status zonal_pool_owner(zonal_pool pool,
  */
 zonal_status zonal_pool_recover_dead(zonal_pool pool,
                                      uint64_t *pages);
+
+/**
+ * Joins a pool like `zonal_pool_join`, under a name with which blocks outlive the process: they stay allocated, with their
+ * contents, when it ends in whatever way, and the next process that joins under the name has them.
+ *
+ * It finds them by `zonal_pool_root` and `zonal_pool_for_each_held`. An operation that was under way when the process died may be
+ * done or not. A name has 1 to 32 bytes; while a process of this name lives, no other can join under it.
+ *
+ * # Safety
+ * `path` and `name` must be texts that end with a zero. `pool` must point to a handle.
+ */
+zonal_status zonal_pool_join_as(const char *path,
+                                const char *name,
+                                zonal_pool *pool);
+
+/**
+ * Joins the pool of a descriptor like `zonal_pool_join_fd`, under a name like `zonal_pool_join_as`.
+ *
+ * # Safety
+ * `name` must be a text that ends with a zero. `pool` must point to a handle.
+ */
+zonal_status zonal_pool_join_fd_as(int32_t fd, const char *name, zonal_pool *pool);
+
+/**
+ * Gives a block of a shared pool a name, by which other processes find it with `zonal_pool_root`; with 0 `bytes`, removes the
+ * name. This process becomes the holder of the block.
+ *
+ * The root lasts until it is set again, or until this process ends; if the process has a name, until what is kept for it is
+ * discarded. Remove a root before its block is freed. A pool has at most 127 roots.
+ *
+ * # Safety
+ * `name` must be a text that ends with a zero.
+ */
+zonal_status zonal_pool_set_root(zonal_pool pool,
+                                 const char *name,
+                                 uint64_t frame,
+                                 size_t bytes);
+
+/**
+ * Stores where the block of a root is in this process; 0 bytes, and a null address, if there is no such root.
+ *
+ * # Safety
+ * `name` must be a text that ends with a zero. `block` must point to a structure whose `struct_size` is set.
+ */
+zonal_status zonal_pool_root(zonal_pool pool, const char *name, zonal_block *block);
+
+/**
+ * Calls `each` with each block that this process has allocated or taken over in a shared pool and not freed, those of processes
+ * that had its name before included; with none for a pool that is not shared. Complete if no other thread allocates or frees.
+ *
+ * # Safety
+ * `each` must not be null, and may be called with `context`. It may free the block with which it is called.
+ */
+zonal_status zonal_pool_for_each_held(zonal_pool pool,
+                                      zonal_on_block each,
+                                      void *context);
+
+/**
+ * Frees what a shared pool keeps for a process of this name that has ended, and stores in `pages` how many pages, if that is not
+ * null. Fails with `ZONAL_BUSY` while a process of this name lives.
+ *
+ * # Safety
+ * `name` must be a text that ends with a zero. `pages` must be null, or point to a number.
+ */
+zonal_status zonal_pool_discard(zonal_pool pool,
+                                const char *name,
+                                uint64_t *pages);
 
 /**
  * Allocates a block and stores it in `block`. If it fails, the address of `block` becomes null.

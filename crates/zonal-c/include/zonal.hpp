@@ -200,6 +200,59 @@ public:
     return joined;
   }
 
+  /// Joins the pool at a path under a name, with which blocks outlive the process.
+  static pool join_as(const std::string &path, const std::string &name) {
+    pool joined;
+    check(zonal_pool_join_as(path.c_str(), name.c_str(), &joined.pool_));
+    return joined;
+  }
+
+  /// Joins the pool of a descriptor under a name, with which blocks outlive the process.
+  static pool join_fd_as(int fd, const std::string &name) {
+    pool joined;
+    check(zonal_pool_join_fd_as(fd, name.c_str(), &joined.pool_));
+    return joined;
+  }
+
+  /// Gives a block of a shared pool a name; this process becomes the holder of the block.
+  void set_root(const std::string &name, std::uint64_t frame, std::size_t bytes) {
+    check(zonal_pool_set_root(pool_, name.c_str(), frame, bytes));
+  }
+
+  void remove_root(const std::string &name) { check(zonal_pool_set_root(pool_, name.c_str(), 0, 0)); }
+
+  /// Returns where the block of a root is, with 0 bytes if there is no such root.
+  zonal_block root(const std::string &name) const {
+    zonal_block found = zonal_block();
+    found.struct_size = sizeof(found);
+    check(zonal_pool_root(pool_, name.c_str(), &found));
+    return found;
+  }
+
+  /// Returns the blocks that this process holds in a shared pool, those of the processes that had its name included.
+  std::vector<zonal_block> held() const {
+    std::vector<zonal_block> found;
+    std::size_t count = 0;
+    auto note = [](void *to, const zonal_block *) { ++*static_cast<std::size_t *>(to); };
+    check(zonal_pool_for_each_held(pool_, note, &count));
+    found.reserve(count);
+    // No exception may leave a callback, so it adds only what there is room for.
+    auto add = [](void *to, const zonal_block *one) {
+      auto &blocks = *static_cast<std::vector<zonal_block> *>(to);
+      if (blocks.size() < blocks.capacity())
+        blocks.push_back(*one);
+    };
+    check(zonal_pool_for_each_held(pool_, add, &found));
+    return found;
+  }
+
+  /// Frees what is kept for a process of this name that has ended; returns how many pages.
+  std::uint64_t discard(const std::string &name) {
+    std::uint64_t pages = 0;
+    check(zonal_pool_discard(pool_, name.c_str(), &pages));
+    return pages;
+  }
+
   /// Returns the descriptor of a shared pool's file, or -1. The pool owns it.
   int shared_fd() const {
     std::int32_t fd = -1;

@@ -9,7 +9,7 @@
 //! - `calls.rs` and `handle.rs`: handles of pools, which are checked in every call;
 //! - `table.rs`: handles of policies and registrations;
 //! - `pool.rs`, `change.rs` and `state.rs`: building, closing, changing and observing pools;
-//! - `processes.rs`: pools that processes share;
+//! - `processes.rs`, `kept.rs`: pools that processes share;
 //! - `blocks.rs` and `policy.rs`: allocation and free, and where blocks are;
 //! - `callbacks.rs`: what a pool calls when memory is short.
 //!
@@ -23,6 +23,7 @@ pub mod callbacks;
 mod calls;
 pub mod change;
 mod handle;
+pub mod kept;
 pub mod policy;
 pub mod pool;
 pub mod processes;

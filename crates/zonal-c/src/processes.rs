@@ -5,7 +5,7 @@
 use std::ffi::{c_char, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use zonal_linux::{FreeError, PageCount, Pfn, Pool, PoolBuilder, PoolOwner};
+use zonal_linux::{FrameRange, FreeError, PageCount, Pfn, Pool, PoolBuilder, PoolOwner, SharedName};
 
 use crate::arguments::{check_pointer, sized, store, text_of};
 use crate::handle::{open, with_pool};
@@ -20,17 +20,17 @@ const PROCESSES_MAX: u32 = 64;
 /// Adds to a builder what options say about sharing.
 ///
 /// # Safety
-/// The path must be null, or a text that ends with a zero.
+/// The path and the name must be null, or texts that end with a zero.
 pub(crate) unsafe fn shared<'a>(
     builder: PoolBuilder<'a>,
     options: &zonal_pool_options,
 ) -> Result<PoolBuilder<'a>, Failure> {
     let by_descriptor = options.flags & ZONAL_POOL_SHARED_BY_DESCRIPTOR != 0;
     let builder = match (options.shared_path.is_null(), by_descriptor) {
-        (true, false) if options.processes == 0 => return Ok(builder),
+        (true, false) if options.processes == 0 && options.process_name.is_null() => return Ok(builder),
         (true, false) => {
             return Err(Failure::invalid(format_args!(
-                "processes is {}, but the pool is not shared; set shared_path or ZONAL_POOL_SHARED_BY_DESCRIPTOR",
+                "processes is {} or process_name set, but the pool is not shared; set shared_path or ZONAL_POOL_SHARED_BY_DESCRIPTOR",
                 options.processes
             )));
         }
@@ -42,6 +42,11 @@ pub(crate) unsafe fn shared<'a>(
                 "shared_path and ZONAL_POOL_SHARED_BY_DESCRIPTOR are set; only one of the two is possible";
             return Err(Failure::invalid(why));
         }
+    };
+    let builder = match options.process_name.is_null() {
+        true => builder,
+        // SAFETY: guaranteed by the caller.
+        false => builder.process_name(unsafe { text_of("process_name", options.process_name) }?),
     };
     match options.processes {
         0 => Ok(builder),
@@ -56,7 +61,7 @@ pub(crate) unsafe fn shared<'a>(
 ///
 /// # Safety
 /// `pool` must point to a handle.
-unsafe fn join(
+pub(crate) unsafe fn join(
     pool: *mut zonal_pool,
     join: impl FnOnce() -> Result<Result<Pool, zonal_linux::PoolError>, Failure>,
 ) -> Result<(), Failure> {
@@ -98,16 +103,17 @@ pub unsafe extern "C" fn zonal_pool_join(path: *const c_char, pool: *mut zonal_p
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zonal_pool_join_fd(fd: i32, pool: *mut zonal_pool) -> zonal_status {
     call(|| {
-        let joined = || {
-            if fd < 0 {
-                return Err(Failure::invalid(format_args!("fd is {fd}, which is no descriptor")));
-            }
-            // SAFETY: the number is not negative. The call opens its file by number, and fails if there is none.
-            Ok(Pool::join_file(unsafe { BorrowedFd::borrow_raw(fd) }))
-        };
         // SAFETY: guaranteed by the caller.
-        unsafe { join(pool, joined) }
+        unsafe { join(pool, || descriptor(fd).map(Pool::join_file)) }
     })
+}
+
+pub(crate) fn descriptor<'a>(fd: i32) -> Result<BorrowedFd<'a>, Failure> {
+    if fd < 0 {
+        return Err(Failure::invalid(format_args!("fd is {fd}, which is no descriptor")));
+    }
+    // SAFETY: the number is not negative. Calls open its file by number, and fail if there is none.
+    Ok(unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
 /// Stores in `fd` the descriptor of a shared pool's file, with which other processes can join, or -1 for a pool that is not
@@ -158,29 +164,42 @@ pub unsafe extern "C" fn zonal_pool_take_over(
 }
 
 fn take_over(pool: &Pool, first: Pfn, bytes: usize) -> Result<zonal_block, Failure> {
-    let page = pool.page_bytes();
-    let refused = |why: &dyn std::fmt::Display| {
-        Failure::new(Status::ZONAL_NOT_ALLOCATED, format_args!("{bytes} bytes from page {first}: {why}"))
-    };
-    if bytes == 0 || !bytes.is_multiple_of(page) {
-        return Err(refused(&format_args!("they are not whole pages of {page} bytes")));
-    }
-    let zone = |zone: &zonal_linux::ZoneRange| {
-        first.offset_from(zone.frames.start).is_some_and(|offset| offset < zone.frames.count)
-    };
-    let (Some(zone), Some(address)) = (pool.ranges().find(zone), pool.ptr_of(first)) else {
-        return Err(refused(&"the pool has no such page"));
-    };
-    pool.take_over(first, PageCount::new((bytes / page) as u64)).map_err(|error| match error {
+    let range = range_of(pool, first, bytes)?;
+    pool.take_over(range.start, range.count).map_err(|error| match error {
         FreeError::Reentered(_) => Failure::new(Status::ZONAL_REENTERED, error),
-        _ => refused(&error),
+        _ => not_allocated(first, bytes, &error),
     })?;
-    Ok(zonal_block {
+    block_of(pool, range).ok_or_else(|| not_allocated(first, bytes, &"the pool has no such page"))
+}
+
+fn not_allocated(first: Pfn, bytes: usize, why: &dyn std::fmt::Display) -> Failure {
+    Failure::new(Status::ZONAL_NOT_ALLOCATED, format_args!("{bytes} bytes from page {first}: {why}"))
+}
+
+/// Returns the pages of a block that a caller names by its first page and its bytes.
+pub(crate) fn range_of(pool: &Pool, first: Pfn, bytes: usize) -> Result<FrameRange, Failure> {
+    let page = pool.page_bytes();
+    if bytes == 0 || !bytes.is_multiple_of(page) {
+        return Err(not_allocated(first, bytes, &format_args!("they are not whole pages of {page} bytes")));
+    }
+    let range = FrameRange { start: first, count: PageCount::new((bytes / page) as u64) };
+    match block_of(pool, range) {
+        Some(_) => Ok(range),
+        None => Err(not_allocated(first, bytes, &"the pool has no such page")),
+    }
+}
+
+/// Returns where a block is in this process.
+pub(crate) fn block_of(pool: &Pool, range: FrameRange) -> Option<zonal_block> {
+    let zone = |zone: &zonal_linux::ZoneRange| {
+        range.start.offset_from(zone.frames.start).is_some_and(|offset| offset < zone.frames.count)
+    };
+    Some(zonal_block {
         struct_size: size_of::<zonal_block>(),
-        address: address.as_ptr().cast::<c_void>(),
-        bytes,
-        frame: first.get(),
-        node: zone.node.get(),
+        address: pool.ptr_of(range.start)?.as_ptr().cast::<c_void>(),
+        bytes: range.count.get() as usize * pool.page_bytes(),
+        frame: range.start.get(),
+        node: pool.ranges().find(zone)?.node.get(),
         reserved: [0; 3],
     })
 }
@@ -240,6 +259,9 @@ pub unsafe extern "C" fn zonal_pool_owner(
 }
 
 fn owner_of(owner: &PoolOwner) -> zonal_owner {
+    let mut name = [0; 40];
+    let text = owner.name.as_ref().map_or("", SharedName::as_str);
+    name.iter_mut().zip(text.bytes()).for_each(|(to, byte)| *to = byte as c_char);
     zonal_owner {
         struct_size: size_of::<zonal_owner>(),
         process: owner.process.into(),
@@ -247,7 +269,8 @@ fn owner_of(owner: &PoolOwner) -> zonal_owner {
         epoch: owner.epoch,
         held: owner.held.get(),
         is_this: owner.is_this.into(),
-        reserved: 0,
+        is_alive: owner.is_alive.into(),
+        name,
     }
 }
 

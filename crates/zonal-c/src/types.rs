@@ -107,6 +107,9 @@ pub struct zonal_pool_options {
     pub processes: u32,
     /// Reserved.
     pub reserved: u32,
+    /// Name under which this process takes part in a shared pool, so that its blocks outlive it, or null: see
+    /// `zonal_pool_join_as`.
+    pub process_name: *const c_char,
 }
 
 /// A request for a block. Zero in every field but the first is the default: a page near the calling CPU.
@@ -292,13 +295,20 @@ pub struct zonal_owner {
     pub pid: u32,
     /// Number of processes that have had the number `process`.
     pub epoch: u64,
-    /// Pages that it holds: allocated, in its caches, or on their way. The number may be out of date.
+    /// Pages that it has allocated or taken over. The number may be out of date.
     pub held: u64,
     /// 1 for the calling process, else 0.
     pub is_this: u32,
-    /// Reserved.
-    pub reserved: u32,
+    /// 1 for a process that lives, else 0.
+    pub is_alive: u32,
+    /// Name of a process whose blocks outlive it, with a zero after it; empty for others.
+    pub name: [c_char; 40],
 }
+
+/// A function that is called with a block. It must return: an exception or `longjmp` must not leave it.
+// SAFETY: `zonal_pool_for_each_held` states what the function must do.
+#[allow(non_camel_case_types)]
+pub type zonal_on_block = Option<unsafe extern "C" fn(context: *mut c_void, block: *const zonal_block)>;
 
 /// Text of a snapshot: the state of the pool as JSON.
 pub const ZONAL_SNAPSHOT_JSON: u32 = 0;
@@ -451,6 +461,7 @@ impl Default for zonal_pool_options {
             shared_path: std::ptr::null(),
             processes: 0,
             reserved: 0,
+            process_name: std::ptr::null(),
         }
     }
 }

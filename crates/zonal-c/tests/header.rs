@@ -10,7 +10,7 @@ fn header_is_that_of_the_sources() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let config = cbindgen::Config::from_file(root.join("cbindgen.toml")).unwrap();
     let sources =
-        ["status", "types", "pool", "processes", "blocks", "policy", "change", "callbacks", "state"]
+        ["status", "types", "pool", "processes", "kept", "blocks", "policy", "change", "callbacks", "state"]
             .map(|name| root.join(format!("src/{name}.rs")));
     let builder =
         sources.iter().fold(cbindgen::Builder::new().with_config(config), cbindgen::Builder::with_src);

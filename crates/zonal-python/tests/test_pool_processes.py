@@ -215,3 +215,55 @@ def test_a_child_of_fork_joins_itself(path, run):
         assert pool.verify()["allocated"] == 2
         """
     )
+
+
+NAMED = textwrap.dedent(
+    """
+    import sys, time, zonal
+    pool = zonal.join(sys.argv[1], name="worker")
+    buffer = pool.alloc("64k")
+    memoryview(buffer)[:5] = b"hello"
+    pool.set_root("greeting", buffer)
+    print(buffer.frame, buffer.pages, flush=True)
+    time.sleep(60)
+    """
+)
+
+
+def test_pages_of_named_processes_outlive_them(path):
+    with zonal.Pool("64M", shared=path, processes=3, name="parent") as pool:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        command = [sys.executable, "-c", NAMED, path]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as worker:
+            frame, pages = (int(word) for word in worker.stdout.readline().split())
+            with pytest.raises(zonal.BuildError, match="lives"):
+                zonal.join(path, name="worker")
+            with pytest.raises(zonal.InvalidArgumentError, match="lives"):
+                pool.discard("worker")
+            worker.kill()
+        with zonal.join(path, name="worker") as successor:
+            assert successor.root("greeting") == (frame, pages)
+            assert successor.held().to_dicts() == [{"frame": frame, "pages": pages}]
+            buffer = successor.take_over(frame, pages)
+            assert bytes(memoryview(buffer)[:5]) == b"hello"
+            successor.set_root("greeting", None)
+            assert pool.root("greeting") is None
+            successor.set_root("greeting", buffer)
+            with pytest.raises(zonal.InvalidArgumentError, match="of another pool"):
+                pool.set_root("other", buffer)
+            buffer.forget()
+            with pytest.raises(zonal.InvalidArgumentError, match="is freed"):
+                successor.set_root("greeting", buffer)
+        owners = {owner["name"]: owner for owner in pool.owners().to_dicts()}
+        assert owners["worker"]["held"] == pages and not owners["worker"]["is_alive"]
+        assert owners["parent"]["is_alive"] and owners["parent"]["is_this"]
+        assert pool.discard("worker") == pages and pool.root("greeting") is None
+        with pytest.raises(zonal.InvalidArgumentError, match="keeps nothing"):
+            pool.discard("worker")
+        assert pool.accounting()["allocated"] == 0
+        with pytest.raises(zonal.InvalidArgumentError, match="1 to 32 bytes"):
+            pool.set_root("", None)
+    with pytest.raises(zonal.InvalidArgumentError, match="the pool is not shared"):
+        zonal.Pool("64M", name="worker")
+    with zonal.Pool("64M") as private, pytest.raises(zonal.InvalidArgumentError, match="do not share"):
+        private.root("greeting")

@@ -104,6 +104,50 @@ CALL(zonal_pool_join_fd)
 	return status == ZONAL_BUILD_FAILED ? ZONAL_OK : status;
 }
 
+CALL(zonal_pool_join_as)
+{
+	zonal_pool joined;
+	zonal_status status = zonal_pool_join_as(at->struct_size_of_options ? "/nowhere/pool" : NULL, "name", &joined);
+	return status == ZONAL_BUILD_FAILED ? ZONAL_OK : status;
+}
+
+CALL(zonal_pool_join_fd_as)
+{
+	zonal_pool joined;
+	zonal_status status = zonal_pool_join_fd_as(at->struct_size_of_options ? STDIN_FILENO : -1, "name", &joined);
+	return status == ZONAL_BUILD_FAILED ? ZONAL_OK : status;
+}
+
+/* Refused: the pool is not shared. */
+CALL(zonal_pool_set_root)
+{
+	zonal_status status = zonal_pool_set_root(at->pool, "name", 0, 0);
+	return status == ZONAL_INVALID_ARGUMENT ? ZONAL_OK : status;
+}
+
+CALL(zonal_pool_root)
+{
+	zonal_block found = {.struct_size = sizeof(found)};
+	zonal_status status = zonal_pool_root(at->pool, "name", &found);
+	return status == ZONAL_INVALID_ARGUMENT ? ZONAL_OK : status;
+}
+
+static inline void no_block(void *context, const zonal_block *block)
+{
+	(void)context, (void)block;
+}
+
+CALL(zonal_pool_for_each_held)
+{
+	return zonal_pool_for_each_held(at->pool, no_block, NULL);
+}
+
+CALL(zonal_pool_discard)
+{
+	zonal_status status = zonal_pool_discard(at->pool, "name", NULL);
+	return status == ZONAL_INVALID_ARGUMENT ? ZONAL_OK : status;
+}
+
 CALL(zonal_pool_shared_fd)
 {
 	int32_t fd;
@@ -356,6 +400,12 @@ static const function FUNCTIONS[] = {
 	FUNCTION(zonal_pool_close, NEEDS_NO_POOL | NOT_IN_CALLBACKS | NEEDS_HEAP),
 	FUNCTION(zonal_pool_join, NEEDS_NO_POOL | NEEDS_HEAP),
 	FUNCTION(zonal_pool_join_fd, NEEDS_NO_POOL | NEEDS_HEAP),
+	FUNCTION(zonal_pool_join_as, NEEDS_NO_POOL | NEEDS_HEAP),
+	FUNCTION(zonal_pool_join_fd_as, NEEDS_NO_POOL | NEEDS_HEAP),
+	FUNCTION(zonal_pool_set_root, ANYWHERE),
+	FUNCTION(zonal_pool_root, ANYWHERE),
+	FUNCTION(zonal_pool_for_each_held, ANYWHERE),
+	FUNCTION(zonal_pool_discard, ANYWHERE),
 	FUNCTION(zonal_pool_shared_fd, ANYWHERE),
 	FUNCTION(zonal_pool_take_over, ANYWHERE),
 	FUNCTION(zonal_pool_owners, ANYWHERE),

@@ -79,7 +79,7 @@ static void test_death(zonal_pool pool, const char *place)
 	CHECK(owners(pool) == 2 && owner(pool, 0).is_this && owner(pool, 0).pid == (uint32_t)getpid());
 	zonal_owner second = owner(pool, 1);
 	CHECK(!second.is_this && second.pid == (uint32_t)other.process && second.process == 2 && second.epoch >= 1);
-	CHECK(second.held >= 150 + (KEPT + LOST) / 4096);
+	CHECK(second.held == 150 + (KEPT + LOST) / 4096 && second.is_alive && *second.name == 0);
 	CHECK(accounting(pool).allocated == 2 + 150 + (KEPT + LOST) / 4096);
 
 	REFUSED(zonal_pool_take_over(pool, other.kept, KEPT / 2, NULL), ZONAL_NOT_ALLOCATED, "32768 bytes from page");
@@ -148,6 +148,44 @@ static void test_two_members(void)
 	CHECK(zonal_pool_close(first, 0) == ZONAL_OK && unlink(path) == 0);
 }
 
+static void note_held(void *context, const zonal_block *block)
+{
+	CHECK(block->struct_size == sizeof(*block) && block->address != NULL);
+	*(uint64_t *)context += block->bytes * 1000 + 1;
+}
+
+/* Blocks of a process with a name outlive it. */
+static void test_names(void)
+{
+	zonal_pool pool = build((zonal_pool_options){.size = 64 << 20, .shared_path = path, .process_name = "server"}), other;
+	CHECK(!strcmp(owner(pool, 0).name, "server"));
+	REFUSED(zonal_pool_join_as(path, "server", &other), ZONAL_BUILD_FAILED, "lives");
+	REFUSED(zonal_pool_join_as(path, "", &other), ZONAL_BUILD_FAILED, "1 to 32 bytes");
+	REFUSED(zonal_pool_discard(pool, "server", NULL), ZONAL_BUSY, "lives");
+	REFUSED(zonal_pool_discard(pool, "client", NULL), ZONAL_INVALID_ARGUMENT, "keeps nothing");
+	zonal_block block = alloc(pool, KEPT), found = {.struct_size = sizeof(found)};
+	memset(block.address, 0x5A, block.bytes);
+	alloc(pool, 4096);
+	CHECK(zonal_pool_set_root(pool, "index", block.frame, block.bytes) == ZONAL_OK);
+	REFUSED(zonal_pool_set_root(pool, "index", block.frame, block.bytes / 2), ZONAL_NOT_ALLOCATED, "cannot be a root");
+	REFUSED(zonal_pool_set_root(pool, "index", UINT64_MAX, 4096), ZONAL_NOT_ALLOCATED, "no such page");
+	CHECK(zonal_pool_close(pool, ZONAL_CLOSE_WITH_BLOCKS) == ZONAL_OK);
+	int32_t fd = open(path, O_RDWR);
+	CHECK(zonal_pool_join_fd_as(fd, "server", &pool) == ZONAL_OK && close(fd) == 0);
+	CHECK(zonal_pool_root(pool, "index", &found) == ZONAL_OK && found.frame == block.frame && found.bytes == KEPT);
+	CHECK(((char *)found.address)[KEPT - 1] == 0x5A);
+	uint64_t held = 0;
+	CHECK(zonal_pool_for_each_held(pool, note_held, &held) == ZONAL_OK && held == (KEPT + 4096) * 1000 + 2);
+	REFUSED(zonal_pool_for_each_held(pool, NULL, NULL), ZONAL_INVALID_ARGUMENT, "each is null");
+	CHECK(zonal_pool_set_root(pool, "index", 0, 0) == ZONAL_OK && zonal_free(pool, found.address, KEPT) == ZONAL_OK);
+	CHECK(zonal_pool_root(pool, "index", &found) == ZONAL_OK && found.bytes == 0 && found.address == NULL);
+	CHECK(zonal_pool_join_as(path, "client", &other) == ZONAL_OK);
+	CHECK(zonal_pool_close(pool, ZONAL_CLOSE_WITH_BLOCKS) == ZONAL_OK && !owner(other, 0).is_alive);
+	uint64_t pages = 0;
+	CHECK(zonal_pool_discard(other, "server", &pages) == ZONAL_OK && pages == 1 && accounting(other).allocated == 0);
+	CHECK(zonal_pool_verify(other) == ZONAL_OK && zonal_pool_close(other, 0) == ZONAL_OK && unlink(path) == 0);
+}
+
 static void write_file(const char *text, off_t bytes)
 {
 	int file = open(path, O_CREAT | O_TRUNC | O_WRONLY, 0600);
@@ -186,6 +224,8 @@ static void test_refused_options(void)
 		const char *text;
 	} wrong[] = {
 		{{.processes = 3}, ZONAL_INVALID_ARGUMENT, "the pool is not shared"},
+		{{.process_name = "a"}, ZONAL_INVALID_ARGUMENT, "the pool is not shared"},
+		{{.shared_path = path, .process_name = ""}, ZONAL_BUILD_FAILED, "1 to 32 bytes"},
 		{{.shared_path = path, .processes = 65}, ZONAL_INVALID_ARGUMENT, "at most 64"},
 		{{.shared_path = path, .flags = ZONAL_POOL_SHARED_BY_DESCRIPTOR}, ZONAL_INVALID_ARGUMENT, "only one"},
 		{{.shared_path = path, .max_size = 128 << 20}, ZONAL_BUILD_FAILED, "largest size"},
@@ -265,6 +305,7 @@ int main(int argc, char **argv)
 	snprintf(path, sizeof(path), "/dev/shm/zonal-c-%d", (int)getpid());
 	test_deaths();
 	test_two_members();
+	test_names();
 	test_refused_joins();
 	test_refused_options();
 	test_other_pools();

@@ -22,22 +22,21 @@ pub(super) fn set(
 ) -> Result<(), SharedError> {
     // Relaxed, as everywhere here: the table's lock orders roots.
     let number_of = |root: &RootCells| root.number.load(Relaxed);
-    let is_it = |root: &&RootCells| number_of(root) != 0 && root.name.load() == name;
-    let before: Vec<&RootCells> = file.roots().iter().filter(is_it).collect();
+    let before = || file.roots().iter().filter(|root| number_of(root) != 0 && root.name.load() == name);
+    let newest = before().map(number_of).max().unwrap_or(0);
     if let Some(block) = block {
         let mut free = file.roots().iter().filter(|root| number_of(root) == 0);
         // The last place is for a root that is set again.
-        let root = free.next().filter(|_| !before.is_empty() || free.next().is_some());
+        let root = free.next().filter(|_| newest > 0 || free.next().is_some());
         let root = root.ok_or(SharedError::FullRoots(ROOTS_MAX - 1))?;
         root.name.store(name);
         root.first.store(block.start.get(), Relaxed);
         root.count.store(block.count.get(), Relaxed);
         root.process.store(process.into(), Relaxed);
-        let number = 1 + before.iter().map(|root| number_of(root)).max().unwrap_or(0);
         // Release: publishes the root to a process that finds it after this one's death; pairs with `get`.
-        root.number.store(number, Release);
+        root.number.store(newest + 1, Release);
     }
-    before.iter().for_each(|root| root.number.store(0, Relaxed));
+    before().filter(|root| number_of(root) <= newest).for_each(|root| root.number.store(0, Relaxed));
     Ok(())
 }
 

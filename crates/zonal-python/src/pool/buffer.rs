@@ -94,19 +94,19 @@ impl Buffer {
 
     /// Returns the number of the first page within the pool.
     #[getter]
-    fn frame(&self) -> u64 {
+    pub(crate) fn frame(&self) -> u64 {
         self.frame
     }
 
     /// Returns the number of pages.
     #[getter]
-    fn pages(&self) -> u64 {
+    pub(crate) fn pages(&self) -> u64 {
         self.pages.get()
     }
 
     /// Whether the memory has been freed, by `free` or with the pool.
     #[getter]
-    fn freed(&self) -> bool {
+    pub(crate) fn freed(&self) -> bool {
         !self.block.is_alive()
     }
 

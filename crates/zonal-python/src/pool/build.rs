@@ -29,6 +29,7 @@ pub(crate) struct Options<'a, 'py> {
     pub(crate) shared_memory: bool,
     pub(crate) shared: Place,
     pub(crate) processes: Option<u64>,
+    pub(crate) name: Option<&'a str>,
     pub(crate) fake_nodes: Option<u64>,
     pub(crate) require_huge_pages: bool,
     pub(crate) require_binding: bool,
@@ -69,7 +70,7 @@ impl Options<'_, '_> {
         if self.shared_memory {
             builder = builder.shared_memory();
         }
-        builder = self.shared.add_to(builder, self.processes)?;
+        builder = self.shared.add_to(builder, self.processes, self.name)?;
         if let Some(count) = self.fake_nodes {
             builder = builder.fake_nodes(count as usize);
         }

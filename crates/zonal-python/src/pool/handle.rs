@@ -18,6 +18,7 @@ use super::buffer::Buffer;
 use super::build::Options;
 use super::callbacks::{Handle, Registered, check_outside};
 use super::errors::{Kind, invalid, resize_error};
+use super::kept;
 use super::numpy::NumpyArrays;
 use super::observe;
 use super::placement::Placement;
@@ -48,8 +49,8 @@ impl Pool {
     #[new]
     #[pyo3(signature = (
         size, nodes=None, *, max_size=None, huge_pages="transparent", prefault=false, prefault_threads=None,
-        progress=None, shared_memory=false, shared=None, processes=None, fake_nodes=None, require_huge_pages=false, require_binding=false,
-        settings=None
+        progress=None, shared_memory=false, shared=None, processes=None, name=None, fake_nodes=None, require_huge_pages=false,
+        require_binding=false, settings=None
     ))]
     #[expect(
         clippy::too_many_arguments,
@@ -68,6 +69,7 @@ impl Pool {
         shared_memory: bool,
         shared: Option<&Bound<'_, PyAny>>,
         processes: Option<&Bound<'_, PyAny>>,
+        name: Option<&str>,
         fake_nodes: Option<&Bound<'_, PyAny>>,
         require_huge_pages: bool,
         require_binding: bool,
@@ -86,6 +88,7 @@ impl Pool {
             shared_memory,
             shared: Place::of(shared)?,
             processes: processes.map(|value| count("processes", value, 1)).transpose()?,
+            name,
             fake_nodes: fake_nodes.map(|value| count("fake_nodes", value, 0)).transpose()?,
             require_huge_pages,
             require_binding,
@@ -367,7 +370,32 @@ impl Pool {
         processes::take_over(py, &self.shared, frame, pages)
     }
 
-    /// Returns a table of the processes that share the pool, with how many pages each holds: allocated, or in its pagesets.
+    /// Gives a buffer of a shared pool a name, by which other processes find its pages with `root`; with `None`, removes the
+    /// name. It lasts until this process ends; if the process has a name, until what is kept for it is discarded.
+    #[pyo3(signature = (name, buffer, /))]
+    fn set_root(&self, py: Python<'_>, name: &str, buffer: Option<&Buffer>) -> PyResult<()> {
+        kept::set_root(py, &self.shared, name, buffer)
+    }
+
+    /// Returns the first page and the number of pages of a root, or `None`.
+    #[pyo3(signature = (name, /))]
+    fn root(&self, py: Python<'_>, name: &str) -> PyResult<Option<(u64, u64)>> {
+        kept::root(py, &self.shared, name)
+    }
+
+    /// Returns a table of the blocks that this process has allocated or taken over in a shared pool, those of the processes
+    /// that had its name before included.
+    fn held(&self, py: Python<'_>) -> PyResult<Table> {
+        self.shared.without(py, kept::held)
+    }
+
+    /// Frees what is kept for a process of this name that has ended, and returns how many pages.
+    #[pyo3(signature = (name, /))]
+    fn discard(&self, py: Python<'_>, name: &str) -> PyResult<u64> {
+        kept::discard(py, &self.shared, name)
+    }
+
+    /// Returns a table of the processes that share the pool, with how many pages each has allocated or taken over.
     fn owners(&self, py: Python<'_>) -> PyResult<Table> {
         self.shared.without(py, processes::owners)
     }

@@ -11,6 +11,7 @@ mod dlpack;
 pub(crate) mod errors;
 mod fork;
 mod handle;
+mod kept;
 mod numpy;
 mod observe;
 mod placement;

@@ -46,8 +46,14 @@ impl Place {
         &self,
         builder: PoolBuilder<'a>,
         processes: Option<u64>,
+        name: Option<&str>,
     ) -> PyResult<PoolBuilder<'a>> {
         let builder = match (self, processes) {
+            (Self::Nowhere, None) if name.is_some() => {
+                return Err(invalid(
+                    "the process has a name, but the pool is not shared; pass shared=True or a path",
+                ));
+            }
             (Self::Nowhere, None) => return Ok(builder),
             (Self::Nowhere, Some(processes)) => {
                 return Err(invalid(format_args!(
@@ -56,6 +62,10 @@ impl Place {
             }
             (Self::Memory, _) => builder.shared_by_descriptor(),
             (Self::Path(path), _) => builder.shared(path),
+        };
+        let builder = match name {
+            Some(name) => builder.process_name(name),
+            None => builder,
         };
         match processes {
             None => Ok(builder),
@@ -69,19 +79,29 @@ impl Place {
 
 /// Joins a pool that another process has built with `shared`, at a path or by a descriptor (`pool.shared_fd`).
 ///
+/// Under a name, the process leaves its pages to the next one that joins under this name, which finds them with `root` and
+/// `held`.
+///
 /// Raises `OSError` if the file cannot be opened, and `BuildError` if it is not that of a pool that this process can join.
 #[pyfunction]
-#[pyo3(signature = (place, /))]
-pub(crate) fn join(py: Python<'_>, place: &Bound<'_, PyAny>) -> PyResult<Pool> {
+#[pyo3(signature = (place, /, *, name=None))]
+pub(crate) fn join(py: Python<'_>, place: &Bound<'_, PyAny>, name: Option<&str>) -> PyResult<Pool> {
     let joined = match place.extract::<i32>() {
         Ok(fd) if fd < 0 => return Err(invalid(format_args!("the descriptor is {fd}, which is none"))),
         Ok(fd) => py.detach(|| {
-            // SAFETY: the number is not negative. The call opens its file by number, and fails if there is none.
-            zonal_linux::Pool::join_file(unsafe { BorrowedFd::borrow_raw(fd) })
+            // SAFETY: the number is not negative. The calls open its file by number, and fail if there is none.
+            let file = unsafe { BorrowedFd::borrow_raw(fd) };
+            match name {
+                Some(name) => zonal_linux::Pool::join_file_as(file, name),
+                None => zonal_linux::Pool::join_file(file),
+            }
         }),
         Err(error) if error.is_instance_of::<PyTypeError>(py) => {
             let path: PathBuf = place.extract()?;
-            py.detach(|| zonal_linux::Pool::join(path))
+            py.detach(|| match name {
+                Some(name) => zonal_linux::Pool::join_as(path, name),
+                None => zonal_linux::Pool::join(path),
+            })
         }
         Err(error) => return Err(error),
     };
@@ -139,6 +159,7 @@ pub(crate) fn take_over(
 /// Returns a table with a row for each process of a shared pool.
 pub(crate) fn owners(pool: &zonal_linux::Pool) -> Table {
     let owners = pool.owners();
+    let name = |owner: &PoolOwner| owner.name.map_or_else(String::new, |name| name.to_string());
     let numbers = |of: fn(&PoolOwner) -> u64| owners.iter().map(of).collect::<Vec<u64>>();
     Table::new(vec![
         Column::new("process", numbers(|owner| owner.process.into())),
@@ -146,5 +167,7 @@ pub(crate) fn owners(pool: &zonal_linux::Pool) -> Table {
         Column::new("epoch", numbers(|owner| owner.epoch)),
         Column::new("held", numbers(|owner| owner.held.get())),
         Column::new("is_this", owners.iter().map(|owner| owner.is_this).collect::<Vec<bool>>()),
+        Column::new("is_alive", owners.iter().map(|owner| owner.is_alive).collect::<Vec<bool>>()),
+        Column::new("name", owners.iter().map(name).collect::<Vec<String>>()),
     ])
 }
