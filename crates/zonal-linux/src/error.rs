@@ -13,7 +13,7 @@ use zonal::machine::TopologyError;
 use zonal::units::{NodeId, ZoneKind};
 use zonal_model::Bytes;
 
-use crate::memory::shared_name::SharedName;
+use crate::shared_name::SharedName;
 
 /// Why a pool could not be built.
 #[derive(Debug, thiserror::Error)]
@@ -225,8 +225,8 @@ pub enum SharedError {
     #[error("another process of the pool has drawn the same random number; start this process again")]
     SameNumber,
     /// The text cannot be the name of a process or a root.
-    #[error("{0:?} is no name: it must have 1 to 32 bytes, and no control characters")]
-    Name(String),
+    #[error("the name is none: it must have 1 to 32 bytes, and no control characters")]
+    Name,
     /// A process that lives has the name.
     #[error("process {pid} is {name:?} in this pool, and lives")]
     NameInUse {

@@ -127,6 +127,7 @@ mod memory;
 mod pool;
 mod publish;
 mod sequences;
+mod shared_name;
 mod threads;
 mod topology;
 mod whole_words;
@@ -134,13 +135,13 @@ mod whole_words;
 pub use error::{Limit, PoolError, SharedError, Warning};
 pub use memory::huge_pages::HugePages;
 pub use memory::residency::{Backing, PagePlace, PageRun, Residency};
-pub use memory::shared_name::SharedName;
 pub use pool::{
     ActError, ActingCpu, AllocFailure, CoreRef, FrameBuffer, Frames, GrowError, Lease, LinuxPlatform,
     MemoryFile, NodeResidency, OfflineError, OnProgress, OnlineMemoryError, Placement, Pool, PoolBuilder,
     PoolCore, PoolOwner, PoolPolicy, PoolRequest, PoolWeights, Prefault, Progress, Registration,
     SharedFrames, ShrinkError, TrimError, ZoneRange,
 };
+pub use shared_name::SharedName;
 #[doc(hidden)]
 pub use threads::lock::SleepingLock;
 pub use topology::limits::available_bytes;

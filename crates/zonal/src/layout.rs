@@ -168,6 +168,7 @@ impl<'a> Layout<'a> {
             measure.add::<FreeAreaCells<P>>(plan.free_areas.count());
             measure.add::<P::U64>(plan.free_areas.cells());
             measure.add::<P::U8>(self.held_frames(plan.frames));
+            measure.add::<P::U64>(Holders::<P>::regions(self.held_frames(plan.frames)));
             measure.add::<OwnedCells<P>>(plan.owned.cpus);
             measure.add::<P::U64>(plan.owned.entries * BLOCK_CELLS);
             measure.add::<P::U32>(plan.owned.entries);
@@ -365,7 +366,11 @@ impl<'a> Layout<'a> {
                 arena.fresh::<P, FreeAreaCells<P>>(plan.free_areas.count()),
                 arena.u64s::<P>(plan.free_areas.cells()),
                 &local.free_areas[id],
-                Holders::new(arena.u8s::<P>(self.held_frames(plan.frames)), local.process),
+                Holders::new(
+                    arena.u8s::<P>(self.held_frames(plan.frames)),
+                    arena.u64s::<P>(Holders::<P>::regions(self.held_frames(plan.frames))),
+                    local.process,
+                ),
             ),
             owned: Owned {
                 cpus: arena.fresh::<P, OwnedCells<P>>(plan.owned.cpus),

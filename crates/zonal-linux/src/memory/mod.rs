@@ -21,6 +21,5 @@ pub(crate) mod pool_zones;
 pub(crate) mod range_list;
 pub(crate) mod residency;
 mod shared_file;
-pub(crate) mod shared_name;
 mod split;
 pub(crate) mod zones;

@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use super::mapping::Mapping;
 use super::page_sizes::HUGE_PAGE_BYTES;
 use super::shared_file;
-use super::shared_name::NameCells;
 use crate::error::SharedError;
+use crate::shared_name::NameCells;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"zonalshr");
 /// Version of the file's layout, metadata included. It changes with every change of either.
@@ -107,6 +107,15 @@ pub(crate) enum FilePlace {
     Memory,
     /// At a path, in a memory file system.
     Path(PathBuf),
+}
+
+/// How processes share a pool, if they do.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SharedOptions {
+    pub(crate) place: Option<FilePlace>,
+    pub(crate) processes: Option<u8>,
+    /// The name under which this process takes part.
+    pub(crate) name: Option<String>,
 }
 
 /// The sizes of a file's parts.

@@ -22,8 +22,7 @@ use crate::memory::committed::overcommitment;
 use crate::memory::huge_pages::{HugePages, free_huge_pages};
 use crate::memory::page_sizes::os_page_bytes;
 use crate::memory::plan::{ZonePlan, plan, plan_to_grow};
-use crate::memory::pool_file::FilePlace;
-use crate::memory::shared_name::SharedName;
+use crate::memory::pool_file::SharedOptions;
 use crate::memory::zones::{Binding, MapOptions, PoolMemory, Sharing};
 use crate::sequences::Sequences;
 use crate::topology::Topology;
@@ -104,11 +103,7 @@ pub struct PoolBuilder<'a> {
     pub(super) sharing: Sharing,
     pub(super) requires_huge_pages: bool,
     pub(super) requires_binding: bool,
-    /// Where the file of a pool that processes share is to be.
-    pub(super) shared: Option<FilePlace>,
-    pub(super) processes: Option<u8>,
-    /// Under which name this process takes part in it.
-    pub(super) name: Option<String>,
+    pub(super) shared: SharedOptions,
 }
 
 impl Default for PoolBuilder<'_> {
@@ -127,9 +122,7 @@ impl Default for PoolBuilder<'_> {
             sharing: Sharing::Private,
             requires_huge_pages: false,
             requires_binding: false,
-            shared: None,
-            processes: None,
-            name: None,
+            shared: SharedOptions::default(),
         }
     }
 }
@@ -420,9 +413,8 @@ impl<'a> PoolBuilder<'a> {
         let options = self.map_options(&topology, &config)?;
         let plans = self.plans(&topology, size, config.page_bytes)?;
         self.check_nodes(&topology, &plans, config.page_bytes)?;
-        if let Some(place) = &self.shared {
+        if let Some(place) = self.shared_place()? {
             let config = self.shared_config(config)?;
-            let place = (place, self.name.as_deref().map(SharedName::new).transpose()?);
             let pool = joining::build(place, topology, &plans, config, options, self.sequences, warnings)?;
             self.check_requirements(pool.warnings())?;
             return Ok(pool).inspect(|pool| pool.report_built(self.huge_pages));

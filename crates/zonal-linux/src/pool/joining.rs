@@ -24,9 +24,9 @@ use crate::memory::page_sizes::os_page_bytes;
 use crate::memory::plan::ZonePlan;
 use crate::memory::pool_file::{FilePlace, FileSizes, PoolFile, after_text, zone_offset};
 use crate::memory::pool_zones::FileZone;
-use crate::memory::shared_name::SharedName;
 use crate::memory::zones::{Binding, MapOptions, PoolMemory, Sharing};
 use crate::sequences::Sequences;
+use crate::shared_name::SharedName;
 use crate::topology::{Topology, TopologyNode};
 
 /// What a process must know about a pool to join it.
@@ -61,7 +61,7 @@ impl Pool {
     /// # Errors
     /// Those of [`Pool::join`], and [`SharedError::NameInUse`] while a process of this name lives.
     pub fn join_as(path: impl AsRef<Path>, name: &str) -> Result<Self, PoolError> {
-        let name = SharedName::new(name)?;
+        let name = SharedName::new(name).ok_or(SharedError::Name)?;
         let (file, text) = PoolFile::open(path.as_ref())?;
         joined(file, &text, Some(name))
     }
@@ -71,7 +71,7 @@ impl Pool {
     /// # Errors
     /// Those of [`Pool::join_as`].
     pub fn join_file_as(fd: BorrowedFd<'_>, name: &str) -> Result<Self, PoolError> {
-        let name = SharedName::new(name)?;
+        let name = SharedName::new(name).ok_or(SharedError::Name)?;
         let (file, text) = PoolFile::of_descriptor(fd)?;
         joined(file, &text, Some(name))
     }

@@ -7,9 +7,10 @@ use zonal::units::PageCount;
 
 use super::handle::Pool;
 use super::members::Membership;
+use super::owner::PoolOwner;
 use super::roots;
 use crate::error::SharedError;
-use crate::memory::shared_name::SharedName;
+use crate::shared_name::SharedName;
 
 impl Pool {
     /// Returns the processes of a shared pool and what each holds; empty for other pools.
@@ -52,7 +53,7 @@ impl Pool {
         });
     }
 
-    /// Gives a block that is allocated in a shared pool a name, or removes the name, so that other processes find it
+    /// Names a block that is allocated in a shared pool, or removes the name, so that other processes find it
     /// ([`Pool::root`]). This process becomes the holder of the block.
     ///
     /// The root lasts until it is set again, or until this process ends; if the process has a name
@@ -63,7 +64,7 @@ impl Pool {
     /// Returns an error if the name is none, exactly these frames are not allocated together, or the pool has no room for a
     /// further root; nothing has changed then.
     pub fn set_root(&self, name: &str, block: Option<FrameRange>) -> Result<(), SharedError> {
-        let name = SharedName::new(name)?;
+        let name = SharedName::new(name).ok_or(SharedError::Name)?;
         let members = self.core.members().ok_or(SharedError::NotShared)?;
         if let Some(block) = block {
             let taken = self.take_over(block.start, block.count);
@@ -78,7 +79,7 @@ impl Pool {
     /// # Errors
     /// Returns an error if the name is none, or the pool is not shared.
     pub fn root(&self, name: &str) -> Result<Option<FrameRange>, SharedError> {
-        let name = SharedName::new(name)?;
+        let name = SharedName::new(name).ok_or(SharedError::Name)?;
         let members = self.core.members().ok_or(SharedError::NotShared)?;
         let _table = members.table()?;
         Ok(roots::get(members.file(), name))
@@ -97,30 +98,10 @@ impl Pool {
     /// # Errors
     /// Returns an error if a process of this name lives, or the pool keeps nothing for the name.
     pub fn discard(&self, name: &str) -> Result<PageCount, SharedError> {
-        let name = SharedName::new(name)?;
+        let name = SharedName::new(name).ok_or(SharedError::Name)?;
         let members = self.core.members().ok_or(SharedError::NotShared)?;
         let allocator = self.core.allocator();
         let set_on_death = |process, on_death| allocator.set_on_death(process, on_death);
         members.discard(name, set_on_death, |process| allocator.recover(process))
     }
-}
-
-/// A process that takes part in a shared pool, or for which something is kept.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub struct PoolOwner {
-    /// Its number in the pool, from 1.
-    pub process: u8,
-    /// Its process id, in its own namespace.
-    pub pid: u32,
-    /// How many processes have had this number.
-    pub epoch: u64,
-    /// Frames that it has allocated or taken over. The number may be out of date.
-    pub held: PageCount,
-    /// Whether it is the calling process.
-    pub is_this: bool,
-    /// Whether it lives.
-    pub is_alive: bool,
-    /// Its name, if its blocks outlive it.
-    pub name: Option<SharedName>,
 }

@@ -22,9 +22,9 @@ use zonal::{Buffer, OnDeath};
 use crate::error::SharedError;
 use crate::memory::origin::{Origin, around_forks};
 use crate::memory::pool_file::{MEMBERS_MAX, MemberCells, PoolFile};
-use crate::memory::shared_name::SharedName;
-use crate::pool::keeping::PoolOwner;
+use crate::pool::owner::PoolOwner;
 use crate::pool::roots;
+use crate::shared_name::SharedName;
 use crate::threads::lock::{forget_name, name_holders, nap};
 
 /// What a process is doing; the values of [`MemberCells::stage`].
@@ -256,7 +256,7 @@ impl Membership {
         dead.filter(is_dead).map(|at| self.end(at, &recover)).sum()
     }
 
-    /// Gives back what the process at `at` held, unless it is kept, and its cells; returns how many frames were freed. The caller
+    /// Frees what the process at `at` held, unless it is kept, and its cells; returns how many frames were freed. The caller
     /// holds the table.
     fn end(&self, at: usize, recover: impl FnOnce(u8) -> PageCount) -> PageCount {
         let is_kept = self.name(at).is_some();

@@ -11,7 +11,7 @@ use zonal::units::{PageCount, Pfn};
 
 use crate::error::SharedError;
 use crate::memory::pool_file::{PoolFile, ROOTS_MAX, RootCells};
-use crate::memory::shared_name::SharedName;
+use crate::shared_name::SharedName;
 
 /// Makes `block`, which `process` holds, the block of a root, or removes the root.
 pub(super) fn set(

@@ -8,8 +8,9 @@ use zonal::Config;
 
 use super::builder::{PoolBuilder, Prefault};
 use crate::error::{PoolError, SharedError};
-use crate::memory::pool_file::FilePlace;
+use crate::memory::pool_file::{FilePlace, SharedOptions};
 use crate::memory::zones::Sharing;
+use crate::shared_name::SharedName;
 
 /// Number of processes that can share a pool, unless its builder says otherwise.
 const PROCESSES: u8 = 8;
@@ -34,25 +35,36 @@ impl PoolBuilder<'_> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn shared(self, path: impl Into<PathBuf>) -> Self {
-        Self { shared: Some(FilePlace::Path(path.into())), ..self }
+        let place = Some(FilePlace::Path(path.into()));
+        Self { shared: SharedOptions { place, ..self.shared }, ..self }
     }
 
     /// Makes a pool that several processes share like [`PoolBuilder::shared`], in a file without a path. Other processes join
     /// it with a descriptor of [`Pool::shared_file`](crate::Pool::shared_file) and [`Pool::join_file`](crate::Pool::join_file).
     pub fn shared_by_descriptor(self) -> Self {
-        Self { shared: Some(FilePlace::Memory), ..self }
+        Self { shared: SharedOptions { place: Some(FilePlace::Memory), ..self.shared }, ..self }
     }
 
     /// Sets how many processes can share the pool at once: 1 to 64, by default 8. Each has pagesets of its own, about 2 KiB for
     /// each CPU and zone.
     pub fn processes(self, processes: u8) -> Self {
-        Self { processes: Some(processes), ..self }
+        Self { shared: SharedOptions { processes: Some(processes), ..self.shared }, ..self }
     }
 
     /// Names this process in a pool that processes share, so that its blocks outlive it, like
     /// [`Pool::join_as`](crate::Pool::join_as). Has no effect on other pools.
     pub fn process_name(self, name: impl Into<String>) -> Self {
-        Self { name: Some(name.into()), ..self }
+        Self { shared: SharedOptions { name: Some(name.into()), ..self.shared }, ..self }
+    }
+
+    /// Returns where the file of a pool that processes share is to be, and under which name this process takes part in it.
+    ///
+    /// # Errors
+    /// If the name is none.
+    pub(super) fn shared_place(&self) -> Result<Option<(&FilePlace, Option<SharedName>)>, SharedError> {
+        let name = self.shared.name.as_deref().map(|name| SharedName::new(name).ok_or(SharedError::Name));
+        let name = name.transpose()?;
+        Ok(self.shared.place.as_ref().map(|place| (place, name)))
     }
 
     /// Returns the configuration of a pool that processes share.
@@ -60,7 +72,7 @@ impl PoolBuilder<'_> {
     /// # Errors
     /// For options that such a pool cannot have.
     pub(super) fn shared_config(&self, config: Config) -> Result<Config, PoolError> {
-        let config = Config { processes: self.processes.unwrap_or(PROCESSES), ..config };
+        let config = Config { processes: self.shared.processes.unwrap_or(PROCESSES), ..config };
         let refused = [
             (self.max_size.is_some(), "a largest size"),
             (!self.huge_pages.explicit_sizes().is_empty(), "explicit huge pages"),

@@ -370,8 +370,7 @@ impl Pool {
         processes::take_over(py, &self.shared, frame, pages)
     }
 
-    /// Gives a buffer of a shared pool a name, by which other processes find its pages with `root`; with `None`, removes the
-    /// name. It lasts until this process ends; if the process has a name, until what is kept for it is discarded.
+    /// Names a buffer of a shared pool, so that other processes find its pages with `root`; with `None`, removes the name. It lasts until this process ends; if the process has a name, until what is kept for it is discarded.
     #[pyo3(signature = (name, buffer, /))]
     fn set_root(&self, py: Python<'_>, name: &str, buffer: Option<&Buffer>) -> PyResult<()> {
         kept::set_root(py, &self.shared, name, buffer)

@@ -12,7 +12,7 @@ use super::errors::invalid;
 use super::state::Shared;
 use crate::table::{Column, Table};
 
-/// Makes the pages of a buffer those of a root, or removes the root.
+/// Makes a buffer's pages those of a root, or removes the root.
 pub(crate) fn set_root(
     py: Python<'_>,
     shared: &Arc<Shared>,
@@ -28,7 +28,7 @@ pub(crate) fn set_root(
     set.map_err(refused)
 }
 
-/// Returns the first page and the number of pages of a root.
+/// Returns a root's first page, and how many pages it has.
 pub(crate) fn root(py: Python<'_>, shared: &Arc<Shared>, name: &str) -> PyResult<Option<(u64, u64)>> {
     let root = shared.without(py, |pool| pool.root(name))?.map_err(refused)?;
     Ok(root.map(|range| (range.start.get(), range.count.get())))

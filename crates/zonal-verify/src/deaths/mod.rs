@@ -72,7 +72,7 @@ pub struct Sample<'s> {
     pub longest: usize,
 }
 
-/// Kills children at a sample of the instructions of each operation.
+/// Kills children at a sample of each operation's instructions.
 ///
 /// # Errors
 /// The first fault that a survivor found.
@@ -187,7 +187,7 @@ impl Survivor {
         Ok(freed)
     }
 
-    /// Gives back what the dead held; returns how many frames.
+    /// Recovers from the deaths so far; returns how many frames were freed.
     fn recover(&self) -> PageCount {
         let first = self.pool.recover_dead();
         // Another thread of this process may have been at it. It has then locked the table, for which this call waits.

@@ -114,6 +114,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let null_slot = core::ptr::from_ref(self.slots.null_slot().head).addr();
         first([
             (holds(&shared.settings, address), Part::Settings),
+            (holds(&shared.keeping, address), Part::Settings),
             (holds(&shared.changes, address), Part::ChangeLock),
             (holds(&shared.lists_current, address), Part::ListVersions),
             (holds(&shared.lists_begun, address), Part::ListVersions),

@@ -301,7 +301,7 @@ fn verify_holders<P: Platform>(zone: &Zone<'_, P>) -> Result<(), Fault> {
             !matches!(zone.holders().of(frame), Holders::<P>::NO_HOLDER | Holders::<P>::NOT_MANAGED);
         let is_free = zone.free_areas.count_free(frame, 1) != 0;
         let is_managed = zone.frames.state(frame) != FrameState::NotManaged;
-        if is_held == is_free && is_managed {
+        if is_held == is_free && is_managed || is_held && !zone.holders().is_touched(frame) {
             return Err(Fault::FrameTwice(zone.pfn(frame)));
         }
     }

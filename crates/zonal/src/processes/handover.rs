@@ -150,7 +150,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             moved.store(cells.moved[0].load(Relaxed), Relaxed);
             let moved = &node.process_totals[from].moved.0[lane as usize];
             moved.store(cells.moved[1].load(Relaxed), Relaxed);
-            holders.set(first, count, to);
+            holders.hold(first, count, to);
         }
         // The intent ends before the block can be used again. If its new holder dies between, it is freed as `Claimed`.
         // Release: publishes the holders to a process that takes the lock over; pairs with `MachineState::finish_handover`.

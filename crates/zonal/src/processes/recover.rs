@@ -16,6 +16,7 @@ use crate::units::{PageCount, PageKind};
 use crate::zone::counters::{Item, ProcessTotals, ZoneItem};
 use crate::zone::frame_state::FrameState;
 use crate::zone::node::Node;
+use crate::zone::processes::bit;
 use crate::zone::{CpuInfo, Zone};
 
 /// What becomes of the blocks that a process has allocated or taken over when it ends.
@@ -92,10 +93,10 @@ impl<P: Platform> Allocator<'_, P> {
 }
 
 impl<'m, P: Platform> MachineState<'m, P> {
-    /// Returns the bit of a process in sets of processes.
+    /// Returns the bit of a process that shares the allocator.
     fn bit_of(&self, process: u8) -> u64 {
         assert!((1..=self.config.processes).contains(&process), "there is no process {process}");
-        1 << (process - 1)
+        bit(process)
     }
 
     /// Frees the frames of a node that `process` holds, area by area, and makes its counts those of the blocks that stay;
@@ -115,6 +116,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
                     kept[kind as usize] += count;
                     Some(count)
                 });
+            }
+            if !keeps {
+                zone.holders().forget(process);
             }
             let staying = kept.iter().sum::<u64>() - before.iter().sum::<u64>();
             set_total(zone.process_totals, process, ZoneItem::Free, staying.wrapping_neg());

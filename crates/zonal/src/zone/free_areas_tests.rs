@@ -86,7 +86,7 @@ fn shape(frames: u64, max_order: u8, cpus: usize) -> FreeAreasShape {
 fn areas(shape: FreeAreasShape) -> FreeAreas<'static, Watched> {
     let shape = Box::leak(Box::new(shape));
     let heads: Vec<FreeAreaCells<Watched>> = (0..shape.count()).map(|_| FreeAreaCells::all_zero()).collect();
-    FreeAreas::new(Vec::leak(heads), Vec::leak(cells(shape.cells())), shape, Holders::new(&[], 0))
+    FreeAreas::new(Vec::leak(heads), Vec::leak(cells(shape.cells())), shape, Holders::new(&[], &[], 0))
 }
 
 /// Free areas, and a record for each frame of whether it is free.

@@ -11,7 +11,7 @@
 //! dead process held.
 
 use core::ops::Range;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use crate::platform::cells::{all_zero, copy_view};
 use crate::platform::{Atomic, Platform};
@@ -38,9 +38,16 @@ all_zero! {
     }
 }
 
+/// Frames of a region. Each has a word with the processes that have held a frame in it, so that a recovery reads only those
+/// regions that its process has touched.
+const REGION: u64 = 512;
+
 /// The holders of a zone's frames, by offset, and the process whose view this is.
+///
+/// Invariant: if a process holds a frame, its bit is set in the word of the region.
 pub(crate) struct Holders<'m, P: Platform> {
     bytes: &'m [P::U8],
+    regions: &'m [P::U64],
     process: u8,
 }
 
@@ -53,8 +60,13 @@ impl<'m, P: Platform> Holders<'m, P> {
     pub(crate) const NOT_MANAGED: u8 = u8::MAX;
 
     /// Creates the view of `process`; there are no bytes unless processes share the allocator.
-    pub(crate) const fn new(bytes: &'m [P::U8], process: u8) -> Self {
-        Self { bytes, process }
+    pub(crate) const fn new(bytes: &'m [P::U8], regions: &'m [P::U64], process: u8) -> Self {
+        Self { bytes, regions, process }
+    }
+
+    /// Returns how many regions so many frames have.
+    pub(crate) const fn regions(frames: usize) -> usize {
+        frames.div_ceil(REGION as usize)
     }
 
     /// Whether processes share the allocator.
@@ -97,7 +109,7 @@ impl<'m, P: Platform> Holders<'m, P> {
     #[inline]
     pub(super) fn take(&self, first: u32, count: u64) {
         if self.are_kept() {
-            self.set(first, count, self.process);
+            self.hold(first, count, self.process);
         }
     }
 
@@ -120,6 +132,45 @@ impl<'m, P: Platform> Holders<'m, P> {
         })
     }
 
+    /// Returns the runs of adjacent frames in `frames` that a process holds, ascending, none beyond a region's end.
+    pub(crate) fn held(self, frames: Range<u64>, process: u8) -> impl Iterator<Item = Run> + use<'m, P> {
+        let regions = frames.start / REGION..frames.end.div_ceil(REGION);
+        let of_region = move |region: u64| {
+            let whole = region * REGION..(region + 1) * REGION;
+            self.runs(whole.start.max(frames.start)..whole.end.min(frames.end), process)
+        };
+        regions.filter(move |&region| self.has_touched(process, region)).flat_map(of_region)
+    }
+
+    /// Whether a process may hold frames in a region.
+    fn has_touched(&self, process: u8, region: u64) -> bool {
+        // Acquire: takes the mark that precedes holders; pairs with `Holders::hold`.
+        self.regions[region as usize].load(Acquire) & bit(process) != 0
+    }
+
+    /// Whether a recovery would find that a frame is held.
+    pub(crate) fn is_touched(&self, frame: u32) -> bool {
+        self.has_touched(self.of(frame), u64::from(frame) / REGION)
+    }
+
+    /// Records that a process has touched no region; it holds no frame.
+    pub(crate) fn forget(&self, process: u8) {
+        let touched = (0..self.regions.len()).filter(|&region| self.has_touched(process, region as u64));
+        touched.for_each(|region| _ = self.regions[region].fetch_and(!bit(process), Relaxed)); // relaxed: as above
+    }
+
+    /// Records that a process holds frames; the caller holds the area's lock, or the handover lock if they are allocated.
+    pub(crate) fn hold(&self, first: u32, count: u64, process: u8) {
+        let regions = u64::from(first) / REGION..(u64::from(first) + count).div_ceil(REGION);
+        for region in &self.regions[regions.start as usize..regions.end as usize] {
+            if region.load(Relaxed) & bit(process) == 0 {
+                // AcqRel: takes earlier marks, is published before the holders; pairs with `Holders::has_touched`.
+                region.fetch_or(bit(process), AcqRel);
+            }
+        }
+        self.set(first, count, process);
+    }
+
     /// Applies [`Self::take`] to frames of a word, given as bits.
     #[inline]
     pub(super) fn take_word(&self, first: u32, frames: u64) {
@@ -132,8 +183,7 @@ impl<'m, P: Platform> Holders<'m, P> {
         self.set_word(first, frames, Self::NO_HOLDER);
     }
 
-    /// Records a holder; the caller holds the area's lock, or the handover lock if the frames stay outside the buddy.
-    pub(crate) fn set(&self, first: u32, count: u64, holder: u8) {
+    fn set(&self, first: u32, count: u64, holder: u8) {
         let bytes = &self.bytes[first as usize..][..count as usize];
         bytes.iter().for_each(|byte| byte.store(holder, Relaxed)); // relaxed: as in `of`
     }
@@ -143,13 +193,22 @@ impl<'m, P: Platform> Holders<'m, P> {
         if !self.are_kept() {
             return;
         }
+        let set = |first, count| match holder {
+            Self::NO_HOLDER => self.set(first, count, holder),
+            process => self.hold(first, count, process),
+        };
         if frames == !0 {
-            return self.set(first, u64::BITS.into(), holder);
+            return set(first, u64::BITS.into());
         }
         let mut left = frames;
         while left != 0 {
-            self.set(first + left.trailing_zeros(), 1, holder);
+            set(first + left.trailing_zeros(), 1);
             left &= left - 1;
         }
     }
+}
+
+/// Returns a process's bit in sets of processes.
+pub(crate) const fn bit(process: u8) -> u64 {
+    1 << (process - 1)
 }

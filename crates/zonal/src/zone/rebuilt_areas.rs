@@ -19,13 +19,13 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
         }
     }
 
-    /// Frees the frames of an area that `process` holds, ascending, except for blocks that stay: `stays` has the number of
-    /// frames of the block at a frame, or 0 if the frame is to be freed. Returns how many were freed.
+    /// Frees the frames of an area that `process` holds, ascending, except for blocks that stay: `stays` returns how many
+    /// frames the block at a frame has, or 0 if the frame is to be freed. Returns how many were freed.
     pub(crate) fn add_held(&self, at: usize, process: u8, mut stays: impl FnMut(u32) -> u64) -> u64 {
         let area = self.enter(at);
-        let mut freed = 0;
+        let (mut freed, mut end) = (0, 0);
         let mut free = |frames: Range<u64>| {
-            let count = frames.end - frames.start;
+            let count = frames.end.saturating_sub(frames.start);
             if count > 0 {
                 self.holders.give(frames.start as u32, count);
                 let is_added = area.buddy.add_range(&area.held, frames.start as u32 - area.first, count);
@@ -33,13 +33,16 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
                 freed += count;
             }
         };
-        for run in self.holders.runs(area.frames(), process) {
-            let (mut first, mut frame) = (u64::from(run.first), u64::from(run.first));
+        for run in self.holders.held(area.frames(), process) {
+            // A block that stays can go on beyond the run in which it begins.
+            let mut first = u64::from(run.first).max(end);
+            let mut frame = first;
             while frame < run.end() {
                 let staying = stays(frame as u32);
                 if staying > 0 {
                     free(first..frame);
-                    first = frame + staying;
+                    end = frame + staying;
+                    first = end;
                 }
                 frame += staying.max(1);
             }

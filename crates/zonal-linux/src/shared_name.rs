@@ -5,8 +5,6 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::error::SharedError;
-
 const WORDS: usize = 4;
 
 /// The name of a process or a root in a shared pool: 1 to 32 bytes of UTF-8 without control characters.
@@ -17,18 +15,16 @@ impl SharedName {
     /// The most bytes that a name can have.
     pub const BYTES_MAX: usize = 8 * WORDS;
 
-    /// Creates a name.
-    ///
-    /// # Errors
-    /// [`SharedError::Name`] if the text is empty, too long, or has control characters.
-    pub fn new(text: &str) -> Result<Self, SharedError> {
+    /// Creates a name; returns `None` if the text is empty, too long, or has control characters.
+    #[must_use]
+    pub fn new(text: &str) -> Option<Self> {
         let mut bytes = [0; Self::BYTES_MAX];
         let is_name = (1..=bytes.len()).contains(&text.len()) && !text.chars().any(char::is_control);
         if !is_name {
-            return Err(SharedError::Name(text.into()));
+            return None;
         }
         bytes[..text.len()].copy_from_slice(text.as_bytes());
-        Ok(Self(bytes))
+        Some(Self(bytes))
     }
 
     /// Returns the text.
