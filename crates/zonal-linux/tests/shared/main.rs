@@ -271,3 +271,26 @@ fn each_process_counts_what_it_has_allocated() {
     assert_eq!((count(&first), count(&second)), (0, 0));
     assert_eq!(Pool::builder().size(64 << 20).build().unwrap().allocated_here(), None);
 }
+
+#[test]
+fn a_setting_reaches_the_pagesets_of_all_processes() {
+    let place = Place::new("setting");
+    let (first, second) = (place.pool(), Pool::join(&place.0).unwrap());
+    let tuned = |pool: &Pool| {
+        let blocks: Vec<_> = (0..300).map(|_| page(pool)).collect();
+        blocks.into_iter().for_each(|block| free(pool, block));
+    };
+    [&first, &second].into_iter().for_each(tuned);
+    first.set_setting("percpu_pagelist_high_fraction", "64").unwrap();
+    for pool in [&first, &second] {
+        // SAFETY: a tick frees no block.
+        unsafe { pool.allocator() }.tick();
+    }
+    let mut used = 0;
+    for pageset in first.pagesets() {
+        let limits = pageset.limits;
+        assert!(limits.high_min <= pageset.high && pageset.high <= limits.high_max, "{pageset:?}");
+        used += 1;
+    }
+    assert!(used > 1, "both processes have used their pagesets");
+}

@@ -18,6 +18,10 @@ use crate::zone::{CpuInfo, Shortness, Zone};
 impl<'m, P: Platform> PagesetSession<'_, 'm, P> {
     /// Performs the periodic maintenance of a pageset.
     pub(crate) fn tick(&self) {
+        if self.state.process != 0 {
+            // Another process may have changed the limits; it changes the pagesets of its own CPUs only.
+            self.set_high(self.high_limits().clamp(self.high()));
+        }
         let mut surplus = self.idle_surplus();
         match self.state.shared.tuning().rule() {
             // Only a free ends a period. The tick makes each free check for that when the period is nearly over.
