@@ -278,6 +278,24 @@ fn a_child_drops_a_registration() {
     });
 }
 
+/// A child can join a shared pool even if other threads of its parent were joining it at the fork.
+fn a_child_joins_a_shared_pool() {
+    let pool = Pool::builder().size(64 << 20).shared_by_descriptor().processes(8).build().unwrap();
+    let join = || Pool::join_file(pool.shared_file().unwrap());
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                drop(join());
+            }
+        });
+        let joins = || drop(join().unwrap().alloc(&PoolRequest::page()).unwrap());
+        let all: Vec<_> = (0..300).map(|_| ended(start_child(joins))).collect();
+        stop.store(true, Ordering::Relaxed);
+        assert!(all.iter().all(Result::is_ok), "{all:?}");
+    });
+}
+
 /// A child may have the same process id as its parent, because each PID namespace numbers its processes separately.
 /// In this test parent and child are both process 1.
 fn a_child_of_the_same_number() {
@@ -449,6 +467,7 @@ fn forked_children_use_pools() {
     a_child_of_the_same_number();
     within_patience("a child of a reclaimer", a_reclaimer_makes_a_child);
     a_child_drops_a_registration();
+    a_child_joins_a_shared_pool();
     ordinary_memory_is_copied();
     explicit_huge_pages_are_not_copied();
     shared_memory_is_not_copied();

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use parking_lot::RwLock;
 use zonal::units::PageCount;
 use zonal::{Buffer, OnDeath};
 
@@ -74,11 +74,29 @@ pub(super) enum Part {
 /// The table of processes, locked until dropped.
 pub(super) struct Table<'a> {
     life: BorrowedFd<'a>,
-    _alone: MutexGuard<'static, ()>,
+    _alone: Alone,
 }
 
-/// Threads of this process that change a table exclude each other here; the file's locks are those of the process.
-static CHANGES: Mutex<()> = Mutex::new(());
+/// Whether a thread of this process changes a table; the file's locks are those of the process. A child made by `fork`, which
+/// does not have that thread, begins with `false`.
+static CHANGES: AtomicBool = AtomicBool::new(false);
+
+/// The right to change tables in this process, until dropped.
+struct Alone;
+
+impl Alone {
+    fn try_begin() -> Option<Self> {
+        // Acquire: takes what the last thread has changed; pairs with `Alone::drop`.
+        (!CHANGES.swap(true, Ordering::Acquire)).then(|| Self) // not `then_some`: dropping it ends it
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        CHANGES.store(false, Ordering::Release); // Release: publishes what changed; pairs with `Alone::try_begin`.
+    }
+}
+
 static MEMBERSHIPS: RwLock<Vec<Weak<Membership>>> = RwLock::new(Vec::new());
 /// The descriptors of all memberships, plus 1, for a child made by `fork`, which must not keep its parent's locks.
 static LIVES: [AtomicI32; MEMBERS_MAX] = [const { AtomicI32::new(0) }; MEMBERS_MAX];
@@ -400,7 +418,7 @@ impl<'a> Table<'a> {
     }
 
     fn try_lock(life: BorrowedFd<'a>) -> Option<Self> {
-        let alone = CHANGES.try_lock()?;
+        let alone = Alone::try_begin()?;
         set_lock(life, TABLE_AT, libc::F_WRLCK).ok()?;
         Some(Self { life, _alone: alone })
     }
@@ -436,6 +454,7 @@ fn is_member(name: u32) -> bool {
 
 extern "C" fn close_lives() {
     forget_name();
+    CHANGES.store(false, Ordering::Relaxed); // relaxed: the child has one thread
     for cell in &LIVES {
         let fd = cell.swap(0, Ordering::Relaxed) - 1;
         if fd >= 0 {
