@@ -432,17 +432,19 @@ impl Drop for Table<'_> {
 
 /// Whether the process with this name, which holds a lock that this process waits for, has died: no living member has the name.
 ///
-/// A process writes its name before it takes its first lock, and leaves without one.
+/// A process writes its name before it takes its first lock, and leaves without one. The function needs no heap, because signal
+/// handlers wait for locks too.
 fn has_died(name: u32) -> bool {
     // A thread that changes the list holds no lock of a pool, and is soon done.
     let Some(memberships) = MEMBERSHIPS.try_read() else { return false };
-    let here: Vec<_> =
-        memberships.iter().filter_map(Weak::upgrade).filter(|one| one.origin.is_here()).collect();
-    let mut members = here.iter().flat_map(|one| (0..usize::from(one.processes)).map(move |at| (one, at)));
+    let (mut takes_part, mut lives) = (false, false);
+    for one in memberships.iter().filter_map(Weak::upgrade).filter(|one| one.origin.is_here()) {
+        takes_part = true;
+        let has_name = |at: &usize| one.cells(*at).lock_name.load(Ordering::Relaxed) == name;
+        lives |= (0..usize::from(one.processes)).filter(has_name).any(|at| one.is_alive(at));
+    }
     // In a child made by `fork`, the holder may have been a thread of the parent.
-    !here.is_empty()
-        && !members
-            .any(|(one, at)| one.cells(at).lock_name.load(Ordering::Relaxed) == name && one.is_alive(at))
+    takes_part && !lives
 }
 
 /// Whether this process has the name in another pool, or as another member of the same.
