@@ -4,12 +4,13 @@ mod kept;
 mod other;
 
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use other::{Other, Place, free, page, recover};
 use zonal_linux::{
-    AllocError, Config, FrameRange, Order, OwnedBlocks, PageCount, Pfn, Pool, PoolError, PoolRequest,
-    SharedError,
+    AllocError, Config, FrameRange, Order, OwnedBlocks, PageCount, PageKind, Pfn, Pool, PoolError,
+    PoolRequest, SharedError,
 };
 
 #[test]
@@ -293,4 +294,43 @@ fn a_setting_reaches_the_pagesets_of_all_processes() {
         used += 1;
     }
     assert!(used > 1, "both processes have used their pagesets");
+}
+
+#[test]
+fn a_block_taken_over_while_others_free_and_allocate_it_is_counted_once() {
+    let place = Place::new("raced");
+    let mut pools = vec![place.pool()];
+    pools.extend((0..2).map(|_| Pool::join(&place.0).unwrap()));
+    let order = Order::new(10).unwrap();
+    let block = pools[0].alloc_raw(&PoolRequest::new(order)).unwrap().first;
+    free(&pools[0], (block, order));
+    let range = FrameRange { start: block, count: order.pages() };
+    // SAFETY: no thread uses the contents of blocks; frees of a block that another has taken fail.
+    let allocators: Vec<_> = pools.iter().map(|pool| unsafe { pool.allocator() }).collect();
+    let [first, others @ ..] = &allocators[..] else { unreachable!() };
+    let (left, taken) = (AtomicUsize::new(others.len()), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for allocator in others {
+            scope.spawn(|| {
+                for _ in 0..200_000 {
+                    if allocator.alloc_range(range, PageKind::User).is_ok() {
+                        (0..100).for_each(|_| std::hint::spin_loop());
+                        _ = allocator.free(block, order);
+                    }
+                }
+                left.fetch_sub(1, Ordering::Relaxed);
+            });
+        }
+        while left.load(Ordering::Relaxed) > 0 {
+            if first.take_over(block, order.pages()).is_ok() {
+                taken.fetch_add(1, Ordering::Relaxed);
+                _ = first.free(block, order);
+            }
+        }
+    });
+    println!("taken over {taken:?} times");
+    while pools.len() > 1 {
+        pools.pop();
+        assert_eq!(pools[0].verify().unwrap().allocated, PageCount::ZERO);
+    }
 }

@@ -83,9 +83,28 @@ impl<'m, P: Platform> MachineState<'m, P> {
     #[cold]
     #[inline(never)]
     pub(crate) fn take_over(&self, zone: &Zone<'m, P>, run: Run) -> Result<(), FrameState> {
-        let (holders, node) = (zone.holders(), &self.nodes[zone.node]);
+        let node = &self.nodes[zone.node];
         let Some(cells) = node.handover.filter(|_| P::IS_SHARED) else { return Ok(()) };
         let _held = self.handover(node, cells);
+        loop {
+            if self.try_take_over(zone, run, cells)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Makes this process the holder of an allocated block or run, under the handover lock; returns `false` if the holder has
+    /// changed before the block was claimed.
+    ///
+    /// # Errors
+    /// Those of [`Self::take_over`].
+    fn try_take_over(
+        &self,
+        zone: &Zone<'m, P>,
+        run: Run,
+        cells: &HandoverCells<P>,
+    ) -> Result<bool, FrameState> {
+        let (holders, node) = (zone.holders(), &self.nodes[zone.node]);
         let (state, from) = (zone.frames.state(run.first), holders.of(run.first));
         let (FrameState::Allocated(_, kind) | FrameState::RunHead(_, kind)) = state else {
             return Err(state);
@@ -94,7 +113,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             return Err(zone.frames.state(run.first)); // it was freed meanwhile
         };
         if from == holders.process() {
-            return if zone.frames.allocated_at(run.first) == Some(run) { Ok(()) } else { Err(state) };
+            return if zone.frames.allocated_at(run.first) == Some(run) { Ok(true) } else { Err(state) };
         }
         let lane = kind.item().lane();
         let allocated = node.process_totals[usize::from(from) - 1].moved.0[lane].load(Relaxed);
@@ -112,39 +131,49 @@ impl<'m, P: Platform> MachineState<'m, P> {
         values.into_iter().for_each(|(cell, value)| cell.store(value, Relaxed)); // relaxed: the next store publishes them
         // Release: publishes the values; pairs with `MachineState::finish_handover`.
         cells.zone.store(zone.id.index() as u64 + 1, Release);
-        match claim(zone, run, state) {
-            Ok(()) => {
-                self.finish_handover(node, cells);
-                // These are counts of this process, which are dropped if it dies before they are right.
-                zone.counters().add_total(ZoneItem::Free, -(run.count as i64));
-                node.counters.add_total(kind.item(), run.count as i64);
-                Ok(())
-            }
-            Err(found) => {
-                cells.zone.store(0, Relaxed); // relaxed: nothing else has changed
-                Err(found)
-            }
+        if let Err(found) = claim(zone, run, state) {
+            cells.zone.store(0, Relaxed); // relaxed: nothing else has changed
+            return Err(found);
         }
+        if holders.is_here(run.first) {
+            // Another thread of this process has allocated it meanwhile. If it dies here, the block is freed as `Claimed`.
+            cells.zone.store(0, Relaxed); // relaxed: as above
+            zone.frames.set(run.first, state);
+            return Ok(false);
+        }
+        let is_taken = self.finish_handover(node, cells);
+        if is_taken {
+            // These are counts of this process, which are dropped if it dies before they are right.
+            zone.counters().add_total(ZoneItem::Free, -(run.count as i64));
+            node.counters.add_total(kind.item(), run.count as i64);
+        }
+        Ok(is_taken)
     }
 
     /// Waits for a node's handover lock; finishes the handover that a process died in.
     pub(crate) fn handover<'a>(&self, node: &Node<'m, P>, cells: &'a HandoverCells<P>) -> Held<'a, P::Lock> {
         let held = Held::wait(&cells.lock.0);
-        held.repair_with(|| self.finish_handover(node, cells));
+        held.repair_with(|| _ = self.finish_handover(node, cells));
         held
     }
 
-    /// Stores what a handover has decided to store, or drops a handover that had not decided; the caller holds the lock.
-    fn finish_handover(&self, node: &Node<'m, P>, cells: &HandoverCells<P>) {
-        // Acquire: takes the values; pairs with `MachineState::take_over`.
-        let Some(zone) = (cells.zone.load(Acquire) as usize).checked_sub(1) else { return };
+    /// Stores what a handover has decided to store, or drops a handover that had not decided; the caller holds the lock. Returns
+    /// whether the block has changed hands.
+    ///
+    /// Between the moments at which a handover reads the holder and claims the block, the block may be freed and allocated by
+    /// another process. Such a handover is dropped, too.
+    fn finish_handover(&self, node: &Node<'m, P>, cells: &HandoverCells<P>) -> bool {
+        // Acquire: takes the values; pairs with `MachineState::try_take_over`.
+        let Some(zone) = (cells.zone.load(Acquire) as usize).checked_sub(1) else { return false };
         let zone = &self.zones[zone];
         let [first, count, state, from, to, lane] =
             [&cells.first, &cells.count, &cells.state, &cells.from, &cells.to, &cells.lane]
                 .map(|cell| cell.load(Relaxed));
         let (first, from, to) = (first as u32, from as usize - 1, to as u8);
         let holders = zone.holders();
-        let is_decided = zone.frames.state(first) == FrameState::Claimed;
+        let is_claimed = zone.frames.state(first) == FrameState::Claimed;
+        let holder = holders.of(first);
+        let is_decided = is_claimed && (usize::from(holder) == from + 1 || holder == to);
         if is_decided {
             let moved = &zone.process_totals[from].moved.0[ZoneItem::Free.lane()];
             moved.store(cells.moved[0].load(Relaxed), Relaxed);
@@ -152,12 +181,13 @@ impl<'m, P: Platform> MachineState<'m, P> {
             moved.store(cells.moved[1].load(Relaxed), Relaxed);
             holders.hold(first, count, to);
         }
-        // The intent ends before the block can be used again. If its new holder dies between, it is freed as `Claimed`.
-        // Release: publishes the holders to a process that takes the lock over; pairs with `MachineState::finish_handover`.
-        cells.zone.store(0, Release);
-        if is_decided {
+        // The state before the intent ends, so that no block stays `Claimed`. An intent whose block is not is dropped.
+        if is_claimed {
             zone.frames.set(first, FrameState::decode(state as u8));
         }
+        // Release: publishes the holders to a process that takes the lock over; pairs with `MachineState::finish_handover`.
+        cells.zone.store(0, Release);
+        is_decided
     }
 }
 
