@@ -78,7 +78,12 @@ impl<'m, P: Platform> MachineState<'m, P> {
     pub(super) fn defer_free(&self, zone: &Zone<'m, P>, block: FreedBlock) -> bool {
         let added = self.current_cpu_info().is_some_and(|cpu| self.deferred[cpu.index as usize].add(block));
         if !added {
-            zone.frames.mark_allocated_again(block.frame, block.order, block.kind);
+            zone.frames.mark_allocated_again(
+                block.frame,
+                FrameState::Cached(block.order),
+                block.order,
+                block.kind,
+            );
         }
         added
     }
@@ -262,6 +267,19 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
+    use crate::config::Config;
+    use crate::testing::small;
+
+    #[test]
+    fn an_undone_free_leaves_a_block_alone_that_was_freed_meanwhile() {
+        let a = small(&Config::default(), |_| {});
+        let zone = &a.state.zones[1];
+        let frame = zone.offset(zone.span.start);
+        assert_eq!(zone.frames.state(frame), FrameState::Free);
+        let cached = FrameState::Cached(Order::PAGE);
+        zone.frames.mark_allocated_again(frame, cached, Order::PAGE, PageKind::User);
+        assert_eq!(zone.frames.state(frame), FrameState::Free);
+    }
 
     #[test]
     fn parts_have_all_other_frames() {
