@@ -126,6 +126,7 @@ fn all() -> Vec<Step> {
     steps.extend(numa::deep());
     steps.extend(kernel::deep());
     steps.push(deaths());
+    steps.push(soak_with_deaths());
     steps.extend(soak(&["--minutes".into(), "60".into()]));
     steps
 }
@@ -135,6 +136,14 @@ fn deaths() -> Step {
     Step::new("deaths of processes at every instruction", |root| {
         let run = ["run", "--release", "-q", "-p", "zonal-verify", "--bin", "deaths"];
         succeeds(&mut cargo(root, run))
+    })
+}
+
+/// Returns the step that uses a shared pool in processes of which one is killed five times a second.
+fn soak_with_deaths() -> Step {
+    Step::new("soak of processes that are killed", |root| {
+        let run = ["run", "--release", "-q", "-p", "zonal-verify", "--bin", "soak", "--"];
+        succeeds(cargo(root, run).args(["--processes", "6", "--minutes", "30"]))
     })
 }
 

@@ -1,4 +1,5 @@
-//! Deaths of processes that share a pool, at a sample of the instructions; `cargo xtask deep` has all.
+//! Deaths of processes that share a pool, at a sample of the instructions, and a short soak; `cargo xtask deep` has all, and a
+//! long one.
 
 use std::process::Command;
 
@@ -27,4 +28,19 @@ fn survivors_of_a_sample_of_deaths_find_nothing() {
     let last = said.lines().last().unwrap_or_default();
     assert!(last.starts_with("deaths: nothing found after"), "{said}");
     println!("{last}");
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "starts processes")]
+fn processes_that_use_a_pool_with_all_operations_survive_deaths() {
+    let soak = Command::new(env!("CARGO_BIN_EXE_soak"))
+        .args(["--processes", "4", "--minutes", "0.08", "--seed", "3"])
+        .output()
+        .unwrap();
+    let [said, complained] = [soak.stdout, soak.stderr].map(|text| String::from_utf8(text).unwrap());
+    assert!(soak.status.success(), "{said}\n{complained}");
+    let last = said.lines().last().unwrap_or_default();
+    let deaths: u64 =
+        last.trim_start_matches(|c: char| !c.is_ascii_digit()).split(' ').next().unwrap().parse().unwrap();
+    assert!(deaths > 0, "{said}");
 }

@@ -1,6 +1,10 @@
-//! `soak [--minutes N] [--seed N]` uses pools with all operations and faults at once, and verifies them in pauses. If a
-//! check fails, the program prints one line and exits with code 1. Related files: `soak/` has the test.
+//! `soak [--minutes N] [--seed N] [--processes N]` uses pools with all operations and faults at once, and verifies them in pauses.
+//! With `--processes`, so many processes share one pool, and some are killed. If a check fails, the program prints one line and exits
+//! with code 1. Related files: `soak/` has the test, `deaths/soak.rs` that of processes.
 
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -10,6 +14,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use zonal_lab::experiment;
+use zonal_verify::deaths;
 use zonal_verify::soak::{Pace, Tally, soak};
 
 /// Time between two progress lines.
@@ -24,14 +29,27 @@ struct Options {
     /// Seed of the first round. Each later round uses the next number.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Number of processes that share one pool, of which one is killed about every 200 ms.
+    #[arg(long, value_parser = clap::value_parser!(u8).range(2..=16))]
+    processes: Option<u8>,
+    #[arg(long, hide = true)]
+    worker: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
-    let Options { minutes, seed } = Options::parse();
+    let Options { minutes, seed, processes, worker } = Options::parse();
+    if let Some(path) = worker {
+        let file = File::options().read(true).write(true).open(path).expect("the parent's file");
+        deaths::work(file.as_fd(), seed);
+        return ExitCode::SUCCESS;
+    }
     let Ok(time) = Duration::try_from_secs_f64(minutes * 60.0) else {
         eprintln!("soak: --minutes {minutes}: must be a number of at least 0");
         return ExitCode::from(2);
     };
+    if let Some(count) = processes {
+        return with_deaths(count, time, seed);
+    }
     experiment::silence_faults();
     let (stop, begin) = (Arc::new(AtomicBool::new(false)), Instant::now());
     let at_end = Arc::clone(&stop);
@@ -60,6 +78,28 @@ fn main() -> ExitCode {
         }
         Err(found) => {
             println!("{found}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs processes that share a pool, and kills some.
+fn with_deaths(count: u8, time: Duration, seed: u64) -> ExitCode {
+    println!("soak: {count} processes, seed {seed}");
+    let mut reported = Instant::now();
+    let ended = deaths::soak(count, time, seed, |tally| {
+        if reported.elapsed() >= REPORT_EVERY {
+            reported = Instant::now();
+            println!("{tally:?}");
+        }
+    });
+    match ended {
+        Ok(tally) => {
+            println!("{tally:#?}\nsoak: nothing found after {} deaths", tally.deaths);
+            ExitCode::SUCCESS
+        }
+        Err(found) => {
+            println!("soak: seed {seed}: {found}");
             ExitCode::FAILURE
         }
     }

@@ -5,11 +5,15 @@
 //! restartable sequences too. After each death the parent gives back what the child held,
 //! and verifies the pool: no frame is lost, none is held twice, all counters are exact, and blocks that the parent holds are
 //! untouched. Every second child has a name, so that its blocks outlive it: the parent then joins as its successor, finds what
-//! a root names, and frees all. Related files: `operations.rs` has the operations, `tracer.rs` steps and kills.
+//! a root names, and frees all. Related files: `operations.rs` has the operations, `tracer.rs` steps and kills. `soak.rs`
+//! kills at any moment instead.
 
+mod held;
 mod operations;
 mod sequences;
+mod soak;
 mod tracer;
+mod worker;
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -17,7 +21,9 @@ use std::os::fd::BorrowedFd;
 use zonal_linux::{Order, PageCount, Pfn, Pool, PoolRequest};
 
 pub use operations::{OPERATIONS, child};
+pub use soak::{Tally, soak};
 use tracer::{Child, End};
+pub use worker::work;
 
 /// Size of the pool in which children die.
 const POOL_BYTES: u64 = 32 << 20;
@@ -110,6 +116,17 @@ pub fn run(sample: &Sample<'_>, mut report: impl FnMut(&str, usize, Deaths)) -> 
         all.given_back += deaths.given_back;
     }
     Ok(all)
+}
+
+/// Whether a condition becomes true before long.
+fn soon(mut is_true: impl FnMut() -> bool) -> bool {
+    (0..2000).any(|_| {
+        let is_true = is_true();
+        if !is_true {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        is_true
+    })
 }
 
 impl Survivor {
