@@ -334,3 +334,18 @@ fn a_block_taken_over_while_others_free_and_allocate_it_is_counted_once() {
         assert_eq!(pools[0].verify().unwrap().allocated, PageCount::ZERO);
     }
 }
+
+#[test]
+fn a_range_that_another_process_caches_is_allocated() {
+    let place = Place::new("range");
+    let (first, second) = (place.pool(), Pool::join(&place.0).unwrap());
+    let block = page(&second);
+    free(&second, block);
+    let range = FrameRange { start: block.0, count: PageCount::new(1) };
+    // SAFETY: no block is used.
+    let allocator = unsafe { first.allocator() };
+    // The other process may take longer than a request waits.
+    let run = (0..1000).find_map(|_| allocator.alloc_range(range, PageKind::User).ok()).unwrap();
+    assert_eq!(run.range, range);
+    free(&first, block);
+}

@@ -202,14 +202,21 @@ impl<'m, P: Platform> MachineState<'m, P> {
 
     /// Drains the quarantine and all CPUs' pagesets of every allowed zone.
     pub(crate) fn drain_allowed(&self, context: &AllocContext<'_>) {
-        if P::IS_SHARED && self.process != 0 && context.may_reclaim {
-            self.platform.drain_others();
+        if context.may_reclaim {
+            self.ask_others_to_drain();
         }
         if context.observer.is_some() {
             context.report(Step::PagesetsDrained { frames: self.in_allowed_pagesets(context) });
         }
         for zone in self.zones.iter().filter(|zone| context.allows(zone)) {
             self.drain_zone(zone);
+        }
+    }
+
+    /// Asks the other processes that share the allocator to drain their pagesets, and waits a moment for them.
+    pub(crate) fn ask_others_to_drain(&self) {
+        if P::IS_SHARED && self.process != 0 {
+            self.platform.drain_others();
         }
     }
 

@@ -45,6 +45,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         let run = Run { first: zone.offset(range.start), count: range.count.get() };
         if !self.state.take_exactly(zone, run, kind) {
+            self.state.ask_others_to_drain();
             self.state.drain_zone(zone);
             if !self.state.take_exactly(zone, run, kind) {
                 return Err(self.state.in_use(zone, &range));
