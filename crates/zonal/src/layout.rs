@@ -344,6 +344,7 @@ impl<'a> Layout<'a> {
         local: &LocalParts<'m>,
     ) -> (Zone<'m, P>, ZonePagesets<'m, P>) {
         let plan = self.plan(zone);
+        let held = self.held_frames(plan.frames);
         let next = self.machine.zones().get(id + 1);
         let cells = &arena.fresh::<P, ZoneCells<P>>(1)[0];
         let full_in = arena.u64s::<P>(self.machine.nodes().len().div_ceil(64));
@@ -367,8 +368,8 @@ impl<'a> Layout<'a> {
                 arena.u64s::<P>(plan.free_areas.cells()),
                 &local.free_areas[id],
                 Holders::new(
-                    arena.u8s::<P>(self.held_frames(plan.frames)),
-                    arena.u64s::<P>(Holders::<P>::regions(self.held_frames(plan.frames))),
+                    arena.u8s::<P>(held),
+                    arena.u64s::<P>(Holders::<P>::regions(held)),
                     local.process,
                 ),
             ),

@@ -16,7 +16,6 @@ use crate::platform::whole_words::WORD_FRAMES;
 use crate::request::{PageKind, Request};
 use crate::rules::pageset_tuning::TuningRule;
 use crate::units::{Order, PageCount, Pfn};
-use crate::zone::frame_state::FrameState;
 use crate::zone::{CpuInfo, Zone};
 
 impl<'m, P: Platform> Allocator<'m, P> {
@@ -133,12 +132,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
                 break;
             };
             if holders.are_kept() && !holders.is_here(zone.offset(first)) {
-                zone.frames.mark_allocated_again(
-                    zone.offset(first),
-                    FrameState::Cached(Order::PAGE),
-                    Order::PAGE,
-                    kind,
-                );
+                zone.frames.mark_allocated_again(zone.offset(first), Order::PAGE, kind);
                 break;
             }
             guard.push(StackId::PAGES, Order::PAGE, zone.offset(first));
@@ -228,12 +222,7 @@ impl<P: Platform> PagesetGuard<'_, P> {
         let freed = zone.holders().leading_here(word, marked);
         // Another process has taken the others over meanwhile.
         for frame in (freed..marked).map(|at| word + at as u32) {
-            zone.frames.mark_allocated_again(
-                frame,
-                FrameState::Cached(Order::PAGE),
-                Order::PAGE,
-                PageKind::User,
-            );
+            zone.frames.mark_allocated_again(frame, Order::PAGE, PageKind::User);
         }
         if freed > 0 {
             self.put_word(word, !0 >> (WORD_FRAMES - freed));

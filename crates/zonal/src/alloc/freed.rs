@@ -78,12 +78,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     pub(super) fn defer_free(&self, zone: &Zone<'m, P>, block: FreedBlock) -> bool {
         let added = self.current_cpu_info().is_some_and(|cpu| self.deferred[cpu.index as usize].add(block));
         if !added {
-            zone.frames.mark_allocated_again(
-                block.frame,
-                FrameState::Cached(block.order),
-                block.order,
-                block.kind,
-            );
+            zone.frames.mark_allocated_again(block.frame, block.order, block.kind);
         }
         added
     }
@@ -276,8 +271,7 @@ mod tests {
         let zone = &a.state.zones[1];
         let frame = zone.offset(zone.span.start);
         assert_eq!(zone.frames.state(frame), FrameState::Free);
-        let cached = FrameState::Cached(Order::PAGE);
-        zone.frames.mark_allocated_again(frame, cached, Order::PAGE, PageKind::User);
+        zone.frames.mark_allocated_again(frame, Order::PAGE, PageKind::User);
         assert_eq!(zone.frames.state(frame), FrameState::Free);
     }
 

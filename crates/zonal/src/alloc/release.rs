@@ -51,7 +51,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         };
         if false {
             // Another process has taken the frame over meanwhile.
-            zone.frames.mark_allocated_again(frame, FrameState::Cached(Order::PAGE), Order::PAGE, kind);
+            zone.frames.mark_allocated_again(frame, Order::PAGE, kind);
             return None;
         }
         Some(kind)
@@ -70,7 +70,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         order: Order,
     ) -> Result<PageKind, FrameState> {
         let release = || zone.frames.release(frame, order, self.invalid_free);
-        let undo = |kind| zone.frames.mark_allocated_again(frame, FrameState::Cached(order), order, kind);
+        let undo = |kind| zone.frames.mark_allocated_again(frame, order, kind);
         self.claim_here(zone, Run { first: frame, count: order.pages().get() }, release, undo)
     }
 

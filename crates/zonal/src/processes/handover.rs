@@ -83,28 +83,19 @@ impl<'m, P: Platform> MachineState<'m, P> {
     #[cold]
     #[inline(never)]
     pub(crate) fn take_over(&self, zone: &Zone<'m, P>, run: Run) -> Result<(), FrameState> {
-        let node = &self.nodes[zone.node];
-        let Some(cells) = node.handover.filter(|_| P::IS_SHARED) else { return Ok(()) };
-        let _held = self.handover(node, cells);
-        loop {
-            if self.try_take_over(zone, run, cells)? {
-                return Ok(());
-            }
-        }
+        while !self.try_take_over(zone, run)? {}
+        Ok(())
     }
 
-    /// Makes this process the holder of an allocated block or run, under the handover lock; returns `false` if the holder has
-    /// changed before the block was claimed.
+    /// Makes this process the holder of an allocated block or run; returns `false` if the holder has changed before the block
+    /// was claimed.
     ///
     /// # Errors
     /// Those of [`Self::take_over`].
-    fn try_take_over(
-        &self,
-        zone: &Zone<'m, P>,
-        run: Run,
-        cells: &HandoverCells<P>,
-    ) -> Result<bool, FrameState> {
+    fn try_take_over(&self, zone: &Zone<'m, P>, run: Run) -> Result<bool, FrameState> {
         let (holders, node) = (zone.holders(), &self.nodes[zone.node]);
+        let Some(cells) = node.handover.filter(|_| P::IS_SHARED) else { return Ok(true) };
+        let _held = self.handover(node, cells);
         let (state, from) = (zone.frames.state(run.first), holders.of(run.first));
         let (FrameState::Allocated(_, kind) | FrameState::RunHead(_, kind)) = state else {
             return Err(state);
@@ -179,7 +170,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             moved.store(cells.moved[0].load(Relaxed), Relaxed);
             let moved = &node.process_totals[from].moved.0[lane as usize];
             moved.store(cells.moved[1].load(Relaxed), Relaxed);
-            holders.hold(first, count, to);
+            holders.set(first, count, to);
         }
         // The state before the intent ends, so that no block stays `Claimed`. An intent whose block is not is dropped.
         if is_claimed {

@@ -110,11 +110,16 @@ impl<'m, P: Platform> MachineState<'m, P> {
             let (before, mut run) = (kept, None);
             for at in 0..zone.free_areas.shape.count() {
                 let _handover = counted.is_none().then(handover);
-                freed += zone.return_held(at, process, |frame| {
+                freed += zone.free_areas.add_held(at, process, |frame| {
                     let block = if keeps { zone.block_that_stays(frame, &mut run) } else { None };
-                    let (count, kind) = block?;
-                    kept[kind as usize] += count;
-                    Some(count)
+                    if let Some((count, kind)) = block {
+                        kept[kind as usize] += count;
+                        return count;
+                    }
+                    if zone.frames.state(frame) != FrameState::Free {
+                        zone.frames.set(frame, FrameState::Free);
+                    }
+                    0
                 });
             }
             if !keeps {
@@ -141,17 +146,6 @@ impl<'m, P: Platform> MachineState<'m, P> {
 }
 
 impl<P: Platform> Zone<'_, P> {
-    /// Frees the frames in an area that `process` holds, except for blocks that stay; returns how many.
-    fn return_held(&self, at: usize, process: u8, mut stays: impl FnMut(u32) -> Option<u64>) -> u64 {
-        self.free_areas.add_held(at, process, |frame| {
-            let count = stays(frame);
-            if count.is_none() && self.frames.state(frame) != FrameState::Free {
-                self.frames.set(frame, FrameState::Free);
-            }
-            count.unwrap_or(0)
-        })
-    }
-
     /// Returns frames and kind of the allocated block at `frame`. `run` has the end and the kind of the run that was found
     /// last: a later block of a run stays only with all before it.
     fn block_that_stays(&self, frame: u32, run: &mut Option<(u64, PageKind)>) -> Option<(u64, PageKind)> {

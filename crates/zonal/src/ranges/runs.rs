@@ -91,7 +91,9 @@ impl<'m, P: Platform> Allocator<'m, P> {
         }
         let run = Run { first: frame, count: order.pages().get() };
         let begin = || zone.frames.begin_block_split(frame, order);
-        let undo = |kind| zone.frames.mark_allocated_again(frame, FrameState::Splitting(kind), order, kind);
+        let undo = |kind| {
+            _ = zone.frames.exchange(frame, FrameState::Splitting(kind), FrameState::Allocated(order, kind));
+        };
         let begun = self.state.claim_here(zone, run, begin, undo);
         let split = match begun.map(|kind| zone.frames.mark_parts(run, to, kind)) {
             Err(_) if self.state.platform.is_reentered() => {

@@ -265,13 +265,13 @@ impl<'m, P: Platform> FrameTable<'m, P> {
         release_block(self.cell(frame), order, invalid_free).map_err(|_| self.state(frame))
     }
 
-    /// Reverts the claim of a block, which has made its state `from`: marks it as allocated.
+    /// Reverts the release of a block, which the caller has not yet pushed onto a stack: marks it as allocated.
     ///
     /// Changes nothing if the block has another state: another process may have taken it over before the claim, and died, so
     /// that the block was freed.
     #[cold]
-    pub(crate) fn mark_allocated_again(&self, frame: u32, from: FrameState, order: Order, kind: PageKind) {
-        _ = self.exchange(frame, from, FrameState::Allocated(order, kind));
+    pub(crate) fn mark_allocated_again(&self, frame: u32, order: Order, kind: PageKind) {
+        _ = self.exchange(frame, FrameState::Cached(order), FrameState::Allocated(order, kind));
     }
 
     /// Returns the state of `frame`.

@@ -109,7 +109,7 @@ impl<'m, P: Platform> Holders<'m, P> {
     #[inline]
     pub(super) fn take(&self, first: u32, count: u64) {
         if self.are_kept() {
-            self.hold(first, count, self.process);
+            self.set(first, count, self.process);
         }
     }
 
@@ -144,7 +144,7 @@ impl<'m, P: Platform> Holders<'m, P> {
 
     /// Whether a process may hold frames in a region.
     fn has_touched(&self, process: u8, region: u64) -> bool {
-        // Acquire: takes the mark that precedes holders; pairs with `Holders::hold`.
+        // Acquire: takes the mark that precedes holders; pairs with `Holders::set`.
         self.regions[region as usize].load(Acquire) & bit(process) != 0
     }
 
@@ -159,18 +159,6 @@ impl<'m, P: Platform> Holders<'m, P> {
         touched.for_each(|region| _ = self.regions[region].fetch_and(!bit(process), Relaxed)); // relaxed: as above
     }
 
-    /// Records that a process holds frames; the caller holds the area's lock, or the handover lock if they are allocated.
-    pub(crate) fn hold(&self, first: u32, count: u64, process: u8) {
-        let regions = u64::from(first) / REGION..(u64::from(first) + count).div_ceil(REGION);
-        for region in &self.regions[regions.start as usize..regions.end as usize] {
-            if region.load(Relaxed) & bit(process) == 0 {
-                // AcqRel: takes earlier marks, is published before the holders; pairs with `Holders::has_touched`.
-                region.fetch_or(bit(process), AcqRel);
-            }
-        }
-        self.set(first, count, process);
-    }
-
     /// Applies [`Self::take`] to frames of a word, given as bits.
     #[inline]
     pub(super) fn take_word(&self, first: u32, frames: u64) {
@@ -183,7 +171,14 @@ impl<'m, P: Platform> Holders<'m, P> {
         self.set_word(first, frames, Self::NO_HOLDER);
     }
 
-    fn set(&self, first: u32, count: u64, holder: u8) {
+    /// Records a holder; the caller holds the area's lock, or the handover lock if the frames stay outside the buddy.
+    pub(crate) fn set(&self, first: u32, count: u64, holder: u8) {
+        let regions = u64::from(first) / REGION..(u64::from(first) + count).div_ceil(REGION);
+        let is_process = !matches!(holder, Self::NO_HOLDER | Self::NOT_MANAGED);
+        for region in regions.filter(|&region| is_process && !self.has_touched(holder, region)) {
+            // AcqRel: takes earlier marks, is published before the holders; pairs with `Holders::has_touched`.
+            self.regions[region as usize].fetch_or(bit(holder), AcqRel);
+        }
         let bytes = &self.bytes[first as usize..][..count as usize];
         bytes.iter().for_each(|byte| byte.store(holder, Relaxed)); // relaxed: as in `of`
     }
@@ -193,16 +188,12 @@ impl<'m, P: Platform> Holders<'m, P> {
         if !self.are_kept() {
             return;
         }
-        let set = |first, count| match holder {
-            Self::NO_HOLDER => self.set(first, count, holder),
-            process => self.hold(first, count, process),
-        };
         if frames == !0 {
-            return set(first, u64::BITS.into());
+            return self.set(first, u64::BITS.into(), holder);
         }
         let mut left = frames;
         while left != 0 {
-            set(first + left.trailing_zeros(), 1);
+            self.set(first + left.trailing_zeros(), 1, holder);
             left &= left - 1;
         }
     }
