@@ -11,7 +11,7 @@ const LARGE_BYTES: u64 = 2 << 20;
 /// Maximum number of orders, whatever another program reports.
 const ORDERS_MAX: usize = 64;
 
-/// Formats a reading: zones, nodes, free blocks, pagesets and counters.
+/// Formats a reading: zones, nodes, free blocks, processes that share the pool, and counters.
 pub(super) fn text(reading: &Reading, width: Width) -> String {
     let sample = &*reading.sample;
     let name = match &sample.program {
@@ -26,6 +26,9 @@ pub(super) fn text(reading: &Reading, width: Width) -> String {
         vec![width.labelled("", &format!("{name}; {over}")), titled("Zones", &zones(reading), width)];
     parts.push(titled("Nodes", &nodes(reading), width));
     parts.push(titled("Free blocks", &blocks(sample), width));
+    if !sample.owners.is_empty() {
+        parts.push(titled("Processes", &owners(sample), width));
+    }
     parts.push(titled("Counters", &counters(reading), width));
     let missing: String = sample.missing.iter().map(|why| width.labelled("note: ", why)).collect();
     if !missing.is_empty() {
@@ -92,6 +95,20 @@ fn blocks(sample: &Sample) -> Grid {
         let counts = (0..orders)
             .map(|order| zone.free_blocks.get(order).map_or_else(|| "-".to_owned(), u64::to_string));
         grid.row([zone.node.to_string(), kind(zone), large].into_iter().chain(counts));
+    }
+    grid
+}
+
+fn owners(sample: &Sample) -> Grid {
+    let titles =
+        [("process", Numbers), ("pid", Numbers), ("state", Text), ("holds", Numbers), ("name", Text)];
+    let mut grid = Grid::new(2, titles);
+    for owner in &sample.owners {
+        let state = if owner.is_alive { "lives" } else { "ended" };
+        let name =
+            owner.name.as_deref().map_or_else(|| "-".to_owned(), |name| Excerpt::name(name).to_string());
+        let held = units::bytes(owner.held, sample.page_bytes);
+        grid.row([owner.process.to_string(), owner.pid.to_string(), state.to_owned(), held, name]);
     }
     grid
 }

@@ -2,8 +2,9 @@
 
 use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::process::Command;
 
-use zonal_linux::{Pool, PoolRequest};
+use zonal_linux::{Order, Pool, PoolRequest};
 
 use super::pty::Terminal;
 
@@ -34,6 +35,29 @@ fn a_pool_that_dies_and_returns() {
     terminal.hides("no answer since");
     terminal.keys("q");
     assert_eq!(terminal.ends(), Some(0));
+}
+
+#[test]
+fn processes_that_share_a_pool_are_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pool");
+    let pool = Pool::builder().size(64 << 20).shared_by_descriptor().process_name("server").build().unwrap();
+    let other = Pool::join_file_as(pool.shared_file().unwrap(), "worker").unwrap();
+    other.alloc_raw(&PoolRequest::new(Order::new(9).unwrap())).unwrap();
+    drop(other);
+    let _page = pool.alloc(&PoolRequest::page()).unwrap();
+    let _published = pool.publish(&path).unwrap();
+    let mut terminal = top(&path);
+    terminal.shows("holds     2 MiB  worker  has ended, blocks are kept");
+    terminal.shows("holds     4 KiB  server");
+    terminal.keys("q");
+    assert_eq!(terminal.ends(), Some(0));
+    let once = Command::new(env!("CARGO_BIN_EXE_zonal"))
+        .args(["top", "--once", "--interval", "0.2", "--pool", path.to_str().unwrap()])
+        .output()
+        .unwrap();
+    let once = String::from_utf8(once.stdout).unwrap();
+    assert!(once.contains("ended") && once.contains("2 MiB") && once.contains("worker"), "{once}");
 }
 
 #[test]

@@ -165,6 +165,15 @@ pub(super) fn snapshot(pool: &Pool) -> Value {
         })
     });
     let accounting = pool.accounting();
+    let owners = pool.owners().into_iter().map(|owner| {
+        json!({
+            "process": owner.process,
+            "pid": owner.pid,
+            "name": owner.name.map(|name| name.to_string()),
+            "is_alive": owner.is_alive,
+            "held": owner.held.get(),
+        })
+    });
     json!({
         "schema": "zonal.snapshot.v1",
         "accounting": {
@@ -180,6 +189,7 @@ pub(super) fn snapshot(pool: &Pool) -> Value {
         "nodes": nodes.collect::<Vec<_>>(),
         "zones": zones.collect::<Vec<_>>(),
         "pagesets": pagesets.collect::<Vec<_>>(),
+        "owners": owners.collect::<Vec<_>>(),
     })
 }
 

@@ -6,5 +6,5 @@ mod rates;
 
 pub use rates::{LocalityRates, PagesetRates, Rates};
 pub use zonal_machine::state::{
-    Counter, Locality, Node, PagesetSample, Pressure, Sample, Totals, ZoneSample,
+    Counter, Locality, Node, Owner, PagesetSample, Pressure, Sample, Totals, ZoneSample,
 };

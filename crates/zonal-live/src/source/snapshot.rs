@@ -5,6 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::marker::PhantomData;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
@@ -12,10 +13,12 @@ use zonal_machine::Excerpt;
 
 use zonal_machine::state::{NODES_MAX, ORDERS_MAX, PAGESETS_MAX};
 
-use crate::sample::{Counter, Locality, Node, PagesetSample, Sample, Totals, ZoneSample};
+use crate::sample::{Counter, Locality, Node, Owner, PagesetSample, Sample, Totals, ZoneSample};
 
 /// A pool's zone kinds.
 const KINDS: [&str; 4] = ["DMA", "DMA32", "Normal", "Movable"];
+/// The most processes that can share a pool.
+const OWNERS_MAX: usize = 64;
 
 /// The state of a pool, as it travels.
 #[derive(Deserialize)]
@@ -26,6 +29,8 @@ pub(super) struct Snapshot {
     nodes: Vec<WireNode>,
     zones: Vec<WireZone>,
     pagesets: Vec<WirePageset>,
+    #[serde(default, deserialize_with = "first::<OWNERS_MAX, _, _>")]
+    owners: Vec<Owner>,
 }
 
 #[derive(Deserialize)]
@@ -89,10 +94,10 @@ struct WireZone {
     retired: u64,
     watermarks: Watermarks,
     stat_threshold: u64,
-    #[serde(deserialize_with = "first::<ORDERS_MAX, _>")]
+    #[serde(deserialize_with = "first::<ORDERS_MAX, _, _>")]
     free_blocks: Vec<u64>,
     locality: WireLocality,
-    #[serde(default, deserialize_with = "first::<{ KINDS.len() }, _>")]
+    #[serde(default, deserialize_with = "first::<{ KINDS.len() }, _, _>")]
     reserve: Vec<u64>,
 }
 
@@ -157,6 +162,7 @@ impl Snapshot {
             nodes: self.nodes.into_iter().map(WireNode::sample).collect(),
             zones: self.zones.into_iter().map(WireZone::sample).collect(),
             pagesets,
+            owners: self.owners,
             totals: self.events.totals(),
             ..Sample::default()
         })
@@ -247,29 +253,31 @@ impl WireZone {
     }
 }
 
-/// Reads the first `MAX` numbers of a list, and ignores the others.
-fn first<'de, const MAX: usize, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u64>, D::Error> {
-    struct Numbers<const MAX: usize>;
+/// Reads the first `MAX` values of a list, and ignores the others.
+fn first<'de, const MAX: usize, T: Deserialize<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<T>, D::Error> {
+    struct First<const MAX: usize, T>(PhantomData<T>);
 
-    impl<'de, const MAX: usize> Visitor<'de> for Numbers<MAX> {
-        type Value = Vec<u64>;
+    impl<'de, const MAX: usize, T: Deserialize<'de>> Visitor<'de> for First<MAX, T> {
+        type Value = Vec<T>;
 
         fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-            formatter.write_str("a list of numbers")
+            formatter.write_str("a list")
         }
 
-        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<u64>, A::Error> {
-            let mut numbers = Vec::new();
-            while numbers.len() < MAX {
-                let Some(number) = list.next_element()? else { return Ok(numbers) };
-                numbers.push(number);
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
+            let mut values = Vec::new();
+            while values.len() < MAX {
+                let Some(value) = list.next_element()? else { return Ok(values) };
+                values.push(value);
             }
             while list.next_element::<IgnoredAny>()?.is_some() {}
-            Ok(numbers)
+            Ok(values)
         }
     }
 
-    deserializer.deserialize_seq(Numbers::<MAX>)
+    deserializer.deserialize_seq(First::<MAX, T>(PhantomData))
 }
 
 #[cfg(test)]
@@ -278,6 +286,22 @@ mod tests {
     use zonal_linux::Pool;
 
     use super::*;
+
+    #[test]
+    fn processes_that_share_the_pool_are_known() {
+        let pool =
+            Pool::builder().size(64 << 20).shared_by_descriptor().process_name("server").build().unwrap();
+        let page = pool.alloc(&zonal_linux::PoolRequest::page()).unwrap();
+        let found: Snapshot = serde_json::from_str(&pool.snapshot_json()).unwrap();
+        let owner = Owner {
+            process: 1,
+            pid: std::process::id().into(),
+            name: Some("server".into()),
+            is_alive: true,
+            held: page.count().get(),
+        };
+        assert_eq!(found.sample().unwrap().owners, [owner]);
+    }
 
     fn snapshot() -> Value {
         let pool = Pool::builder().size(64 << 20).fake_nodes(2).build().unwrap();

@@ -87,6 +87,7 @@ impl Kept {
             nodes: kept(&self.nodes, &sample.nodes),
             zones: kept(&self.zones, &sample.zones),
             pagesets,
+            owners: sample.owners.clone(),
             totals: sample.totals.clone(),
             missing: sample.missing.clone(),
         }

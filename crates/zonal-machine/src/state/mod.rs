@@ -55,10 +55,28 @@ pub struct Sample {
     pub zones: Vec<ZoneSample>,
     /// Pagesets of all zones.
     pub pagesets: Vec<PagesetSample>,
+    /// Processes that share the pool; empty if it is not shared.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub owners: Vec<Owner>,
     /// Counters since the pool was built or the system booted.
     pub totals: Totals,
     /// Parts that could not be read, and why.
     pub missing: Vec<String>,
+}
+
+/// A process that shares a pool, or has ended and keeps blocks in it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Owner {
+    /// Number of the process in the pool.
+    pub process: u64,
+    /// Its process id.
+    pub pid: u64,
+    /// Its name, if its blocks outlive it.
+    pub name: Option<String>,
+    /// Whether it lives.
+    pub is_alive: bool,
+    /// Frames that it has allocated or taken over.
+    pub held: u64,
 }
 
 /// A node.

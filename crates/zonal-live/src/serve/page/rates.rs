@@ -2,9 +2,9 @@
 
 use zonal_page::{Block, Cell, Column, Kind, Table, Tone};
 
-use super::words::{ROWS_MAX, count, percent, rate};
+use super::words::{ROWS_MAX, count, memory, percent, rate};
 use super::zones::more;
-use crate::sample::{Counter, Locality, Node, Rates};
+use crate::sample::{Counter, Locality, Node, Owner, Rates};
 use crate::serve::tick::Tick;
 
 /// Shares of allocations from the preferred zone below which a cell has a colour.
@@ -87,5 +87,29 @@ pub(super) fn counters(tick: &Tick) -> Vec<Block<'static>> {
         Column::new(Kind::Text, "meaning"),
     ];
     let caption = "Counters since the pool was built or the system booted".to_owned();
-    vec![Block::Table(Table { caption, columns, rows: vec![rows] })]
+    let counters = Block::Table(Table { caption, columns, rows: vec![rows] });
+    owners(tick).into_iter().chain([counters]).collect()
+}
+
+/// Returns the table with the processes that share the pool.
+fn owners(tick: &Tick) -> Option<Block<'static>> {
+    let row = |owner: &Owner| {
+        vec![
+            Cell::from(owner.process.to_string()),
+            Cell::from(owner.pid.to_string()),
+            Cell::from(owner.name.clone().unwrap_or_default()),
+            Cell::from(if owner.is_alive { "lives" } else { "ended" }),
+            Cell::from(memory(&tick.sample, owner.held)),
+        ]
+    };
+    let rows: Vec<Vec<Cell>> = tick.sample.owners.iter().map(row).collect();
+    let columns = vec![
+        Column::new(Kind::Number, "process"),
+        Column::new(Kind::Number, "process id"),
+        Column::new(Kind::Text, "name"),
+        Column::new(Kind::Text, "state"),
+        Column::new(Kind::Number, "holds"),
+    ];
+    let caption = "Processes that share the pool".to_owned();
+    (!rows.is_empty()).then(|| Block::Table(Table { caption, columns, rows: vec![rows] }))
 }

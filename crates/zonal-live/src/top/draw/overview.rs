@@ -5,18 +5,22 @@ use ratatui_core::layout::Rect;
 use ratatui_core::style::Style;
 
 use super::lanes;
-use super::paint::{Align, Extreme, bar, chart, columns, text};
+use super::paint::{Align, Extreme, bar, chart, columns, line, parts, text};
 use super::table::{Column, Table};
-use crate::sample::Pressure;
+use crate::sample::{Owner, Pressure};
 use crate::top::app::{App, Drawn};
 use crate::top::rows::{MemoryRow, memory, memory_rows};
 use crate::top::theme::{self, Colours};
 use crate::top::units;
 use crate::watch::Moment;
 
+/// The most lines with processes that share the pool.
+const OWNERS_MAX: usize = 8;
+
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, app: &App, drawn: &mut Drawn) {
     let rows = memory_rows(&app.shown, app.overview.sort);
     let lines = rows.len().min(1000) as u16 + 1;
+    let area = owners(buffer, area, app, lines);
     let charts = lanes::height(area, lines);
     let top = Rect { height: area.height - charts, ..area };
     let table =
@@ -29,6 +33,34 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, app: &App, drawn: &mut Drawn
     if let Some(row) = rows.get(app.overview.selected.min(rows.len().saturating_sub(1))) {
         lanes::draw(buffer, below, app, row);
     }
+}
+
+/// Draws the processes that share the pool below everything else, if there is space; returns the area that is left.
+fn owners(buffer: &mut Buffer, area: Rect, app: &App, table_lines: u16) -> Rect {
+    let (owners, page) = (&app.shown.sample.owners, app.shown.sample.page_bytes);
+    let space = area.height.saturating_sub(table_lines + 1).into();
+    let shown = owners.len().min(OWNERS_MAX).min(space);
+    let left = Rect { height: area.height - shown as u16, ..area };
+    let mut largest: Vec<&Owner> = owners.iter().collect();
+    largest.sort_by_key(|owner| (std::cmp::Reverse(owner.held), owner.process));
+    for (at, owner) in largest.into_iter().take(shown).enumerate() {
+        let place = line(area, left.height + at as u16);
+        let held = units::bytes(owner.held, page);
+        let name = owner.name.as_deref().map(units::safe).unwrap_or_default();
+        let state = if owner.is_alive { "" } else { "  has ended, blocks are kept" };
+        let process = format!(" process {:<2} pid {:<8}", owner.process, owner.pid);
+        let dim = app.colours.dim();
+        let shown = [
+            (process.as_str(), dim),
+            (" holds ", dim),
+            (&format!("{held:>9}"), Colours::strong()),
+            ("  ", dim),
+            (&name, Style::new()),
+            (state, dim),
+        ];
+        parts(buffer, place, &shown);
+    }
+    left
 }
 
 fn table_columns(rows: &[MemoryRow]) -> Vec<Column> {
