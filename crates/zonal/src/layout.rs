@@ -167,14 +167,13 @@ impl<'a> Layout<'a> {
             measure.add::<P::U32>(plan.quarantine);
             measure.add::<FreeAreaCells<P>>(plan.free_areas.count());
             measure.add::<P::U64>(plan.free_areas.cells());
-            measure.add::<P::U8>(self.held_frames(plan.frames));
             measure.add::<P::U64>(Holders::<P>::regions(self.held_frames(plan.frames)));
             measure.add::<OwnedCells<P>>(plan.owned.cpus);
             measure.add::<P::U64>(plan.owned.entries * BLOCK_CELLS);
             measure.add::<P::U32>(plan.owned.entries);
             measure.add::<P::U8>(plan.owned.blocks);
             measure.add::<P::U8>(plan.owned.blocks);
-            measure.add::<P::U8>(plan.frames as usize);
+            measure.add::<P::U8>(plan.frames as usize + self.held_frames(plan.frames));
             measure.add::<P::U64>(FrameTable::<P>::present_words(plan.frames));
             measure.add::<P::U32>(plan.slots);
         }
@@ -345,6 +344,7 @@ impl<'a> Layout<'a> {
     ) -> (Zone<'m, P>, ZonePagesets<'m, P>) {
         let plan = self.plan(zone);
         let held = self.held_frames(plan.frames);
+        let bytes = arena.u8s::<P>(plan.frames as usize + held);
         let next = self.machine.zones().get(id + 1);
         let cells = &arena.fresh::<P, ZoneCells<P>>(1)[0];
         let full_in = arena.u64s::<P>(self.machine.nodes().len().div_ceil(64));
@@ -368,7 +368,7 @@ impl<'a> Layout<'a> {
                 arena.u64s::<P>(plan.free_areas.cells()),
                 &local.free_areas[id],
                 Holders::new(
-                    arena.u8s::<P>(held),
+                    &bytes[plan.frames as usize..],
                     arena.u64s::<P>(Holders::<P>::regions(held)),
                     local.process,
                 ),
@@ -381,7 +381,8 @@ impl<'a> Layout<'a> {
                 entry_of: arena.u8s::<P>(plan.owned.blocks),
             },
             frames: FrameTable::new(
-                arena.u8s::<P>(plan.frames as usize),
+                bytes,
+                plan.frames as usize,
                 arena.u64s::<P>(FrameTable::<P>::present_words(plan.frames)),
             ),
             own_cpus: plan.own_cpus,

@@ -45,6 +45,7 @@ mod slow;
 use crate::Allocator;
 use crate::alloc::route::{FreeRoute, Role, Route};
 use crate::alloc::serve::spare;
+use crate::config::InvalidFree;
 use crate::config::ZeroOn;
 use crate::error::{AllocError, FreeError};
 use crate::node_mask::NodeMask;
@@ -275,9 +276,15 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// caller's own thread.
     #[inline(always)]
     fn push_fast(&self, first: Pfn) -> bool {
-        let prepare = move |slot: &PagesetSlot<'m, P>| self.release_page(slot, first);
+        let (local, slots) = (self.platform.cpu_local(), &self.slots);
         let refused = move |slot: &PagesetSlot<'m, P>, push: Push| self.put_refused(slot.zone, push);
-        self.platform.cpu_local().push_current(&self.platform, &self.slots, prepare, refused)
+        // Two copies, so that the first has nothing of the second.
+        if self.claims_by_exchange {
+            let prepare = move |slot: &_| self.release_page(slot, first, InvalidFree::Exact);
+            return local.push_current(&self.platform, slots, prepare, refused);
+        }
+        let prepare = move |slot: &_| self.release_page_otherwise(slot, first);
+        local.push_current(&self.platform, slots, prepare, refused)
     }
 
     /// Serves every free that [`Self::push_fast`] does not serve.

@@ -4,12 +4,14 @@
 //! block that contains a frame, a refusal checks every frame at which such a block could start. A valid free never runs that
 //! code. Related files: `zone/frame_states.rs` holds the states, `alloc/freed.rs` frees claimed blocks.
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use crate::config::InvalidFree;
 use crate::error::FreeError;
 use crate::pageset::state::MachineState;
-use crate::platform::Platform;
 use crate::platform::pageset_slot::{PagesetSlot, Push};
 use crate::platform::pageset_word::PUSH_STEPS;
+use crate::platform::{Atomic, Platform};
 use crate::request::PageKind;
 use crate::units::{Order, PageCount, Pfn, ZoneId};
 use crate::zone::Zone;
@@ -21,40 +23,45 @@ impl<'m, P: Platform> MachineState<'m, P> {
     /// Marks a frame as cached, before it is pushed onto `slot`; returns what to push, or `None` if the frame is not an
     /// allocated frame of the slot's zone.
     #[inline(always)]
-    pub(super) fn release_page(&self, slot: &PagesetSlot<'m, P>, first: Pfn) -> Option<Push> {
+    pub(super) fn release_page(
+        &self,
+        slot: &PagesetSlot<'m, P>,
+        first: Pfn,
+        invalid_free: InvalidFree,
+    ) -> Option<Push> {
         let offset = first.get().wrapping_sub(slot.base.get());
         let state = slot.states.get(usize::try_from(offset).ok()?)?;
-        let frame = offset as u32; // a zone spans at most 2^32 frames
-        let step = if self.claims_by_exchange {
-            match mark_page_freed(state, InvalidFree::Exact) {
-                Ok(()) => PUSH_STEPS[PageKind::User as usize],
-                Err(found) => PUSH_STEPS[self.release_page_of_other_kind(state, found)? as usize],
-            }
-        } else {
-            PUSH_STEPS[self.release_page_otherwise(slot.zone, frame, state)? as usize]
+        let step = match mark_page_freed(state, invalid_free) {
+            Ok(()) => PUSH_STEPS[PageKind::User as usize],
+            Err(found) => PUSH_STEPS[self.release_page_of_other_kind(state, found)? as usize],
         };
-        Some(Push { step, frame })
+        Some(Push { step, frame: offset as u32 }) // a zone spans at most 2^32 frames
     }
 
     /// Marks a frame as cached like [`Self::release_page`], but not by an exchange alone: without one, or only if this process
-    /// holds the frame before and after. Returns the frame's kind, in a register. Not inlined, so that other frees stay small.
-    #[inline(never)]
-    fn release_page_otherwise(&self, zone: ZoneId, frame: u32, state: &P::U8) -> Option<PageKind> {
-        let zone = &self.zones[zone.index()];
-        let is_here = || !zone.holders().are_kept() || zone.holders().is_here(frame);
+    /// holds the frame before and after.
+    #[inline(always)]
+    pub(super) fn release_page_otherwise(&self, slot: &PagesetSlot<'m, P>, first: Pfn) -> Option<Push> {
+        if !P::IS_SHARED || self.process == 0 {
+            return self.release_page(slot, first, InvalidFree::Checked);
+        }
+        let offset = usize::try_from(first.get().wrapping_sub(slot.base.get())).ok()?;
+        let holder = slot.states.get(offset.checked_add(slot.states.len() / 2)?)?; // holders follow the states
+        let is_here = || holder.load(Relaxed) == self.process; // relaxed: as `Holders::of`
         if !is_here() {
             return None;
         }
-        let kind = match mark_page_freed(state, self.invalid_free) {
-            Ok(()) => PageKind::User,
-            Err(found) => self.release_page_of_other_kind(state, found)?,
-        };
-        if false {
-            // Another process has taken the frame over meanwhile.
-            zone.frames.mark_allocated_again(frame, Order::PAGE, kind);
-            return None;
-        }
-        Some(kind)
+        let push = self.release_page(slot, first, InvalidFree::Exact)?;
+        if is_here() { Some(push) } else { self.undo_release(slot.zone, push) }
+    }
+
+    /// Reverts the claim of a frame that another process has taken over meanwhile; returns `None`, as the caller does.
+    #[cold]
+    #[inline(never)]
+    fn undo_release(&self, zone: ZoneId, push: Push) -> Option<Push> {
+        let kind = PageKind::ALL.into_iter().find(|&kind| PUSH_STEPS[kind as usize] == push.step)?;
+        self.zones[zone.index()].frames.mark_allocated_again(push.frame, Order::PAGE, kind);
+        None
     }
 
     /// Marks a block as cached after this process has become its holder; returns the block's kind. Not inlined, so that frees in

@@ -223,7 +223,7 @@ pub struct PagesetSlot<'m, P: Platform> {
     pub slots_at: usize,
     /// The stack of single frames.
     pub slots: &'m [P::U32],
-    /// States of the zone's frames, from `base`.
+    /// States of the zone's frames, from `base`; then their holders, if processes share the allocator.
     pub(crate) states: &'m [P::U8],
     pub(crate) base: Pfn,
     pub(crate) zone: ZoneId,

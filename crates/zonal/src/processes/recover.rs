@@ -39,8 +39,7 @@ impl<P: Platform> Allocator<'_, P> {
     /// # Panics
     /// Panics if processes do not share the allocator, or it has no such process.
     pub fn set_on_death(&self, process: u8, on_death: OnDeath) {
-        let bit = self.state.bit_of(process);
-        let cell = &self.state.shared.keeping;
+        let (bit, cell) = (self.state.bit_of(process), &self.state.shared.keeping);
         // Relaxed: read by a recovery, which follows the process's death.
         match on_death {
             OnDeath::Free => _ = cell.fetch_and(!bit, Relaxed),

@@ -103,6 +103,7 @@ pub(crate) fn mark_block_allocated<A: Atomic<u8>>(cell: &A, order: Order, kind: 
 /// The states of a zone's frames, by offset from the zone's base.
 pub(crate) struct FrameTable<'m, P: Platform> {
     states: &'m [P::U8],
+    states_and_holders: &'m [P::U8],
     /// One bit for each section: whether any of its frames is managed.
     present: &'m [P::U64],
 }
@@ -110,8 +111,13 @@ pub(crate) struct FrameTable<'m, P: Platform> {
 copy_view!(FrameTable);
 
 impl<'m, P: Platform> FrameTable<'m, P> {
-    pub(crate) const fn new(states: &'m [P::U8], present: &'m [P::U64]) -> Self {
-        Self { states, present }
+    pub(crate) fn new(bytes: &'m [P::U8], frames: usize, present: &'m [P::U64]) -> Self {
+        Self { states: &bytes[..frames], states_and_holders: bytes, present }
+    }
+
+    /// Returns the states of all frames, followed by their holders if processes share the allocator.
+    pub(crate) const fn states_and_holders(&self) -> &'m [P::U8] {
+        self.states_and_holders
     }
 
     /// Returns the number of words in the section bitmap for a zone with `frames` frames.

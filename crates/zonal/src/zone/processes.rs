@@ -108,17 +108,13 @@ impl<'m, P: Platform> Holders<'m, P> {
     /// Records that this process holds frames that have left the buddy; the caller holds the area's lock.
     #[inline]
     pub(super) fn take(&self, first: u32, count: u64) {
-        if self.are_kept() {
-            self.set(first, count, self.process);
-        }
+        self.set(first, count, self.process);
     }
 
     /// Records that frames are in the buddy again; the caller holds the area's lock.
     #[inline]
     pub(super) fn give(&self, first: u32, count: u64) {
-        if self.are_kept() {
-            self.set(first, count, Self::NO_HOLDER);
-        }
+        self.set(first, count, Self::NO_HOLDER);
     }
 
     /// Returns the runs of adjacent frames in `frames` with this holder, ascending.
@@ -172,7 +168,11 @@ impl<'m, P: Platform> Holders<'m, P> {
     }
 
     /// Records a holder; the caller holds the area's lock, or the handover lock if the frames stay outside the buddy.
+    #[inline]
     pub(crate) fn set(&self, first: u32, count: u64, holder: u8) {
+        if !self.are_kept() {
+            return;
+        }
         let regions = u64::from(first) / REGION..(u64::from(first) + count).div_ceil(REGION);
         let is_process = !matches!(holder, Self::NO_HOLDER | Self::NOT_MANAGED);
         for region in regions.filter(|&region| is_process && !self.has_touched(holder, region)) {
@@ -185,13 +185,10 @@ impl<'m, P: Platform> Holders<'m, P> {
 
     #[inline]
     fn set_word(&self, first: u32, frames: u64, holder: u8) {
-        if !self.are_kept() {
-            return;
-        }
         if frames == !0 {
             return self.set(first, u64::BITS.into(), holder);
         }
-        let mut left = frames;
+        let mut left = if self.are_kept() { frames } else { 0 };
         while left != 0 {
             self.set(first + left.trailing_zeros(), 1, holder);
             left &= left - 1;
