@@ -17,7 +17,7 @@ use zonal::snapshot::{Events, NodeSnapshot};
 use zonal::units::{MAX_ORDER_LIMIT, NodeId, PageCount};
 
 use super::explain::{explain, recent};
-use crate::pool::Pool;
+use crate::pool::{Pool, PoolOwner};
 
 /// Version of the requests and answers.
 pub const PROTOCOL_VERSION: u64 = 1;
@@ -165,15 +165,6 @@ pub(super) fn snapshot(pool: &Pool) -> Value {
         })
     });
     let accounting = pool.accounting();
-    let owners = pool.owners().into_iter().map(|owner| {
-        json!({
-            "process": owner.process,
-            "pid": owner.pid,
-            "name": owner.name.map(|name| name.to_string()),
-            "is_alive": owner.is_alive,
-            "held": owner.held.get(),
-        })
-    });
     json!({
         "schema": "zonal.snapshot.v1",
         "accounting": {
@@ -189,8 +180,22 @@ pub(super) fn snapshot(pool: &Pool) -> Value {
         "nodes": nodes.collect::<Vec<_>>(),
         "zones": zones.collect::<Vec<_>>(),
         "pagesets": pagesets.collect::<Vec<_>>(),
-        "owners": owners.collect::<Vec<_>>(),
+        "owners": owners(pool),
     })
+}
+
+/// Returns the processes that share the pool.
+fn owners(pool: &Pool) -> Value {
+    let owner = |owner: PoolOwner| {
+        json!({
+            "process": owner.process,
+            "pid": owner.pid,
+            "name": owner.name.map(|name| name.to_string()),
+            "is_alive": owner.is_alive,
+            "held": owner.held.get(),
+        })
+    };
+    pool.owners().into_iter().map(owner).collect()
 }
 
 fn node(pool: &Pool, node: &NodeSnapshot) -> Value {

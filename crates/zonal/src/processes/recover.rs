@@ -16,7 +16,7 @@ use crate::units::{PageCount, PageKind};
 use crate::zone::counters::{Item, ProcessTotals, ZoneItem};
 use crate::zone::frame_state::FrameState;
 use crate::zone::node::Node;
-use crate::zone::processes::bit;
+use crate::zone::processes::{Holders, bit};
 use crate::zone::{CpuInfo, Zone};
 
 /// What becomes of the blocks that a process has allocated or taken over when it ends.
@@ -74,17 +74,18 @@ impl<P: Platform> Allocator<'_, P> {
         PageCount::new(freed)
     }
 
-    /// Calls `each` with each allocated block and run, ascending in each zone, and the process that holds it; 0 if processes do
-    /// not share the allocator. Complete if no thread changes them meanwhile.
+    /// Calls `each` with each allocated block and run, ascending in each zone, and the process that holds it; none if
+    /// processes do not share the allocator. Complete if no thread changes them meanwhile.
     pub fn for_each_held(&self, mut each: impl FnMut(u8, FrameRange)) {
-        for zone in self.state.zones {
-            let mut frames = zone.offsets();
+        for zone in self.state.zones.iter().filter(|zone| zone.holders().are_kept()) {
+            let (mut frames, holders) = (zone.offsets(), zone.holders());
             while let Some(frame) = frames.next() {
-                // A zone spans at most 2^32 frames.
-                if let Some(run) = zone.frames.allocated_at(frame as u32) {
+                let holder = holders.of(frame as u32); // a zone spans at most 2^32 frames
+                if holder != Holders::<P>::NO_HOLDER
+                    && let Some(run) = zone.frames.allocated_at(frame as u32)
+                {
                     frames.start = run.end();
-                    let range = FrameRange { start: zone.pfn(run.first), count: PageCount::new(run.count) };
-                    each(if zone.holders().are_kept() { zone.holders().of(run.first) } else { 0 }, range);
+                    each(holder, FrameRange { start: zone.pfn(run.first), count: PageCount::new(run.count) });
                 }
             }
         }

@@ -173,11 +173,12 @@ impl<'m, P: Platform> Holders<'m, P> {
         if !self.are_kept() {
             return;
         }
-        let regions = u64::from(first) / REGION..(u64::from(first) + count).div_ceil(REGION);
-        let is_process = !matches!(holder, Self::NO_HOLDER | Self::NOT_MANAGED);
-        for region in regions.filter(|&region| is_process && !self.has_touched(holder, region)) {
-            // AcqRel: takes earlier marks, is published before the holders; pairs with `Holders::has_touched`.
-            self.regions[region as usize].fetch_or(bit(holder), AcqRel);
+        if !matches!(holder, Self::NO_HOLDER | Self::NOT_MANAGED) {
+            let regions = u64::from(first) / REGION..(u64::from(first) + count).div_ceil(REGION);
+            for region in regions.filter(|&region| !self.has_touched(holder, region)) {
+                // AcqRel: takes earlier marks, is published before the holders; pairs with `Holders::has_touched`.
+                self.regions[region as usize].fetch_or(bit(holder), AcqRel);
+            }
         }
         let bytes = &self.bytes[first as usize..][..count as usize];
         bytes.iter().for_each(|byte| byte.store(holder, Relaxed)); // relaxed: as in `of`
