@@ -997,8 +997,7 @@ zonal_status zonal_pool_join_as(const char *path,
 zonal_status zonal_pool_join_fd_as(int32_t fd, const char *name, zonal_pool *pool);
 
 /**
- * Gives a block of a shared pool a name, by which other processes find it with `zonal_pool_root`; with 0 `bytes`, removes the
- * name. This process becomes the holder of the block.
+ * Names a block of a shared pool, so that other processes find it with `zonal_pool_root`; with 0 `bytes`, removes the name. This process becomes the holder of the block.
  *
  * The root lasts until it is set again, or until this process ends; if the process has a name, until what is kept for it is
  * discarded. Remove a root before its block is freed. A pool has at most 127 roots.
