@@ -895,7 +895,8 @@ zonal_status zonal_pool_warnings(zonal_pool pool,
                                  size_t *needed);
 
 /**
- * Joins the pool that another process shares at `path`, and stores its handle in `pool`. If it fails, `pool` becomes no pool.
+ * Joins the pool that another process shares at `path`, or has published on a socket there, and stores its handle in `pool`. If
+ * it fails, `pool` becomes no pool.
  *
  * Every process allocates and frees as in a pool of its own, and may free what another has allocated. When a process ends, in
  * whatever way, what it holds is freed. Pages have the same numbers in all processes, and other addresses:

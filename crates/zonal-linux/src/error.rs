@@ -166,6 +166,14 @@ pub enum SharedError {
         /// The kernel's reason.
         source: io::Error,
     },
+    /// The process that has published the pool on a socket has not sent its file.
+    #[error("the pool published at {} cannot be joined: {why}", path.display())]
+    Refused {
+        /// Path of the socket.
+        path: PathBuf,
+        /// The process's reason.
+        why: String,
+    },
     /// The file could not be mapped, read or locked.
     #[error("cannot use the file of a shared pool: {source}")]
     Unusable {

@@ -17,6 +17,7 @@ pub(crate) mod origin;
 pub(crate) mod page_sizes;
 pub(crate) mod plan;
 pub(crate) mod pool_file;
+pub(crate) mod pool_socket;
 pub(crate) mod pool_zones;
 pub(crate) mod range_list;
 pub(crate) mod residency;

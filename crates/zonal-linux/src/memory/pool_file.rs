@@ -10,12 +10,13 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::mapping::Mapping;
 use super::page_sizes::HUGE_PAGE_BYTES;
+use super::pool_socket;
 use super::shared_file;
 use crate::error::SharedError;
 use crate::shared_name::NameCells;
@@ -170,9 +171,12 @@ impl PoolFile {
         Ok(this)
     }
 
-    /// Opens the file at `path`, and returns its description.
+    /// Opens the file at `path`, or that of the pool that is published on the socket there, and returns its description.
     pub(crate) fn open(path: &Path) -> Result<(Self, String), SharedError> {
         let failed = |source| SharedError::Open { path: path.into(), source };
+        if path.symlink_metadata().is_ok_and(|status| status.file_type().is_socket()) {
+            return Self::read(File::from(pool_socket::file_of(path)?), None);
+        }
         let mut options = OpenOptions::new();
         options.read(true).write(true).custom_flags(libc::O_CLOEXEC | libc::O_NOFOLLOW);
         let file = options.open(path).map_err(failed)?;

@@ -39,7 +39,8 @@ struct Description {
 }
 
 impl Pool {
-    /// Joins the pool that another process shares at `path`, and takes part in it until this pool and its frames are dropped.
+    /// Joins the pool that another process shares at `path`, or has published on a socket there ([`Pool::publish`]), and takes part
+    /// in it until this pool and its frames are dropped.
     ///
     /// Every process allocates and frees as in a pool of its own, and may free what another has allocated. When a process
     /// ends, in whatever way, what it holds is given back; frames that it has handed over stay

@@ -17,16 +17,21 @@ use zonal::snapshot::{Events, NodeSnapshot};
 use zonal::units::{MAX_ORDER_LIMIT, NodeId, PageCount};
 
 use super::explain::{explain, recent};
+use crate::error::SharedError;
+use crate::memory::pool_socket;
 use crate::pool::{Pool, PoolOwner};
 
 /// Version of the requests and answers.
-pub const PROTOCOL_VERSION: u64 = 1;
+pub const PROTOCOL_VERSION: u64 = pool_socket::PROTOCOL_VERSION;
 
-/// Returns the answer to a request, as a line.
-pub(super) fn answer(pool: &Pool, request: &[u8]) -> String {
+/// The request for the pool's file, which comes with the answer.
+const JOIN: &str = "join";
+
+/// Returns the answer to a request, as a line, and whether the pool's file comes with it.
+pub(super) fn answer(pool: &Pool, request: &[u8]) -> (String, bool) {
     match result(pool, request) {
-        Ok((name, value)) => line(json!({ "zonal": PROTOCOL_VERSION, name: value })),
-        Err(why) => refusal(&why),
+        Ok((name, value)) => (line(json!({ "zonal": PROTOCOL_VERSION, name: value })), name == JOIN),
+        Err(why) => (refusal(&why), false),
     }
 }
 
@@ -50,12 +55,16 @@ fn result(pool: &Pool, request: &[u8]) -> Result<(&'static str, Value), String> 
     }
     match request["request"].as_str() {
         Some("settings") => Ok(("settings", settings(pool))),
+        Some(JOIN) => match pool.shared_file() {
+            Some(_) => Ok((JOIN, json!({}))),
+            None => Err(SharedError::NotShared.to_string()),
+        },
         Some("set") => set(pool, &request).map(|value| ("set", value)),
         Some("snapshot") => Ok(("snapshot", snapshot(pool))),
         Some("explain") => explain(pool, &request).map(|value| ("explain", with_program(pool, value))),
         Some("recent") => Ok(("recent", with_program(pool, recent(pool)))),
         _ => Err(format!(
-            "{} is not a request; requests are settings, set, snapshot, explain and recent",
+            "{} is not a request; requests are settings, set, snapshot, explain, recent and join",
             request["request"]
         )),
     }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::answer::{answer, refusal};
 use super::socket::may_ask;
+use crate::memory::pool_socket;
 use crate::pool::Pool;
 use crate::threads::attributes::{reset_scheduling, take_own_signals};
 
@@ -73,14 +74,17 @@ fn converse(pool: &Pool, mut client: UnixStream, stopped: &UnixStream) -> io::Re
 fn serve_client(pool: &Pool, client: &mut UnixStream, stopped: &UnixStream) -> io::Result<()> {
     client.set_nonblocking(false)?;
     client.set_write_timeout(Some(PATIENCE))?;
-    let answer = match read_request(client)? {
+    let (answer, has_file) = match read_request(client)? {
         Some(request) => match pool.at_work(|| must_end(stopped), || answer(pool, &request)) {
             Some(answer) => answer,
             None => return Ok(()),
         },
-        None => refusal("the request is longer than 4096 bytes"),
+        None => (refusal("the request is longer than 4096 bytes"), false),
     };
     let (mut rest, until) = (answer.as_bytes(), Instant::now() + PATIENCE_IN_TOTAL);
+    if let Some(file) = pool.shared_file().filter(|_| has_file) {
+        rest = &rest[pool_socket::send(client, rest, file)?..];
+    }
     while !rest.is_empty() && Instant::now() < until {
         match client.write(rest) {
             Ok(0) => break,

@@ -350,3 +350,27 @@ fn a_range_that_another_process_caches_is_allocated() {
     assert_eq!(run.range, range);
     free(&first, block);
 }
+
+#[test]
+fn pools_are_joined_by_their_sockets() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pool");
+    let pool = Pool::builder().size(64 << 20).shared_by_descriptor().build().unwrap();
+    let published = pool.publish(&path).unwrap();
+    let other = Pool::join_as(&path, "worker").unwrap();
+    let block = page(&other);
+    free(&pool, block);
+    assert_eq!(pool.owners().len(), 2);
+    drop((other, published));
+    let refused = |text: &str| {
+        let error = Pool::join(&path).unwrap_err().to_string();
+        assert!(error.contains(text), "{error}");
+    };
+    refused("No such file");
+    let stale = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    drop(stale);
+    refused("Connection refused");
+    let private = Pool::builder().size(64 << 20).build().unwrap();
+    let _published = private.publish(&path).unwrap();
+    refused("cannot be joined: processes do not share this pool");
+}

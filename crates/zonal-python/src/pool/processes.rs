@@ -77,7 +77,8 @@ impl Place {
     }
 }
 
-/// Joins a pool that another process has built with `shared`, at a path or by a descriptor (`pool.shared_fd`).
+/// Joins a pool that another process has built with `shared`: at its path or that of a socket on which it is published, or by a
+/// descriptor (`pool.shared_fd`).
 ///
 /// Under a name, the process leaves its pages to the next one that joins under this name, which finds them with `root` and
 /// `held`.
