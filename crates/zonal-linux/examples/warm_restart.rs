@@ -15,12 +15,15 @@ const BLOCKS: u64 = 400;
 const ORDER: Order = Order::new(4).expect("small");
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
-    if let Some(path) = std::env::args().nth(1) {
-        fill(&path)?;
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [mode, path] = arguments.as_slice()
+        && mode == "--fill"
+    {
+        fill(path)?;
         std::process::abort();
     }
     let path = format!("/dev/shm/zonal-warm-restart-{}", std::process::id());
-    let died = Command::new(std::env::current_exe()?).arg(&path).status()?;
+    let died = Command::new(std::env::current_exe()?).args(["--fill", &path]).status()?;
     let restarted = restart(&path);
     std::fs::remove_file(&path)?;
     println!("the first process ended with {died}");

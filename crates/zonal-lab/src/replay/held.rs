@@ -4,6 +4,7 @@
 //!
 //! Related files: `ours.rs` allocates and frees.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use zonal::Block;
@@ -96,44 +97,51 @@ impl Held {
         self.refused.insert(page);
     }
 
-    /// Takes a recorded free. Returns the blocks to free.
-    pub(super) fn gave(&mut self, system: &System<'_, '_>, page: Pfn, order: Order) -> Option<Block> {
-        if let Some((block, of)) = self.current.remove(&page) {
+    /// Takes a recorded free. Returns the block to free.
+    ///
+    /// A split can wait for another thread of the simulation, which may be here then, so nothing is borrowed meanwhile.
+    pub(super) fn gave(
+        held: &RefCell<Self>,
+        system: &System<'_, '_>,
+        page: Pfn,
+        order: Order,
+    ) -> Option<Block> {
+        let current = held.borrow_mut().current.remove(&page);
+        if let Some((block, of)) = current {
             if of == order {
                 return Some(block);
             }
             // A part of the block: the rest is older memory from now on.
-            return self.part(system, block, order);
+            let mut parts = split(system, block, order)?.into_iter();
+            let first = parts.next();
+            held.borrow_mut().keep_all(parts);
+            return first;
         }
-        if self.refused.remove(&page) {
+        if held.borrow_mut().refused.remove(&page) {
             return None;
         }
-        let freed = self.older_block(system, order);
-        self.unknown += u64::from(freed.is_none());
+        let larger = held.borrow_mut().larger_than(order);
+        for block in larger {
+            let parts = split(system, block, order)?;
+            held.borrow_mut().keep_all(parts.into_iter());
+        }
+        let freed = held.borrow_mut().random_of(order);
+        held.borrow_mut().unknown += u64::from(freed.is_none());
         freed
     }
 
-    /// Splits off a part of a block, and keeps the rest.
-    fn part(&mut self, system: &System<'_, '_>, block: Block, order: Order) -> Option<Block> {
-        let mut parts = split(system, block, order)?.into_iter();
-        let first = parts.next();
-        parts.for_each(|rest| _ = self.keep(rest));
-        first
+    fn keep_all(&mut self, blocks: impl Iterator<Item = Block>) {
+        blocks.for_each(|block| _ = self.keep(block));
     }
 
-    /// Returns a random older block.
-    fn older_block(&mut self, system: &System<'_, '_>, order: Order) -> Option<Block> {
-        if self.older.get(&order).is_none_or(Vec::is_empty) {
-            let larger = self.older.range(order..).find(|(_, blocks)| !blocks.is_empty());
-            let larger = *larger?.0;
-            for _ in 0..SPLIT_AT_ONCE {
-                let Some(block) = self.random_of(larger) else { break };
-                for part in split(system, block, order)? {
-                    self.keep(part);
-                }
-            }
+    /// Removes some older blocks to be split, if there is none of this order.
+    fn larger_than(&mut self, order: Order) -> Vec<Block> {
+        if self.older.get(&order).is_some_and(|blocks| !blocks.is_empty()) {
+            return Vec::new();
         }
-        self.random_of(order)
+        let larger = self.older.range(order..).find(|(_, blocks)| !blocks.is_empty());
+        let Some(larger) = larger.map(|(&larger, _)| larger) else { return Vec::new() };
+        (0..SPLIT_AT_ONCE).map_while(|_| self.random_of(larger)).collect()
     }
 
     fn random_of(&mut self, order: Order) -> Option<Block> {

@@ -349,7 +349,7 @@ fn repeat<R>(shared: &Shared<'_, '_, '_, R>, event: &Event) {
             }
         }
         Action::Free { page, order } => {
-            let blocks = shared.held.borrow_mut().gave(system, page, order);
+            let blocks = Held::gave(&shared.held, system, page, order);
             blocks.iter().for_each(|block| system.free(block));
         }
         _ => {}
