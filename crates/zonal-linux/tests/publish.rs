@@ -187,7 +187,7 @@ fn bad_requests_are_answered_with_what_is_wrong() {
         (b"[1]\n".to_vec(), "version"),
         (
             b"{\"zonal\": 1, \"request\": \"stop\"}\n".to_vec(),
-            "\"stop\" is not a request; requests are settings, set, snapshot, explain and recent",
+            "\"stop\" is not a request; requests are settings, set, snapshot, explain, recent and join",
         ),
         (b"{\"zonal\": 1, \"request\": \"set\", \"name\": 3}\n".to_vec(), "`name` is 3; it must be a text"),
         (vec![b'['; 4096], "longer than 4096 bytes"),
