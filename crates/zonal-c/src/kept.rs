@@ -115,20 +115,12 @@ pub unsafe extern "C" fn zonal_pool_root(
         let name = unsafe { text_of("name", name) }?;
         // SAFETY: as above.
         unsafe { sized("block", block) }?;
-        let none = zonal_block {
-            struct_size: size_of::<zonal_block>(),
-            address: std::ptr::null_mut(),
-            bytes: 0,
-            frame: 0,
-            node: 0,
-            reserved: [0; 3],
-        };
         let found = with_pool(pool, |pool| {
             let root = pool.root(name).map_err(failure)?;
             Ok(root.and_then(|range| block_of(pool, range)))
         })?;
         // SAFETY: as above, and the size is right.
-        unsafe { block.write(found.unwrap_or(none)) };
+        unsafe { block.write(found.unwrap_or_default()) };
         Ok(())
     })
 }

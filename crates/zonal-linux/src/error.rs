@@ -233,7 +233,7 @@ pub enum SharedError {
     #[error("another process of the pool has drawn the same random number; start this process again")]
     SameNumber,
     /// The text cannot be the name of a process or a root.
-    #[error("the name is none: it must have 1 to 32 bytes, and no control characters")]
+    #[error("the name is not valid: it must have 1 to 32 bytes, and no control characters")]
     Name,
     /// A process that lives has the name.
     #[error("process {pid} is {name:?} in this pool, and lives")]

@@ -61,7 +61,7 @@ impl Pool {
     /// 127 roots.
     ///
     /// # Errors
-    /// Returns an error if the name is none, exactly these frames are not allocated together, or the pool has no room for a
+    /// Returns an error if the name is not valid, exactly these frames are not allocated together, or the pool has no room for a
     /// further root; nothing has changed then.
     pub fn set_root(&self, name: &str, block: Option<FrameRange>) -> Result<(), SharedError> {
         let name = SharedName::new(name).ok_or(SharedError::Name)?;
@@ -77,7 +77,7 @@ impl Pool {
     /// Returns the block to which a process of a shared pool has given a name ([`Pool::set_root`]).
     ///
     /// # Errors
-    /// Returns an error if the name is none, or the pool is not shared.
+    /// Returns an error if the name is not valid, or the pool is not shared.
     pub fn root(&self, name: &str) -> Result<Option<FrameRange>, SharedError> {
         let name = SharedName::new(name).ok_or(SharedError::Name)?;
         let members = self.core.members().ok_or(SharedError::NotShared)?;

@@ -274,7 +274,7 @@ impl Membership {
         dead.filter(is_dead).map(|at| self.end(at, &recover)).sum()
     }
 
-    /// Frees what the process at `at` held, unless it is kept, and its cells; returns how many frames were freed. The caller
+    /// Frees what the process at `at` held, unless it is kept, and then its cells; returns how many frames were freed. The caller
     /// holds the table.
     fn end(&self, at: usize, recover: impl FnOnce(u8) -> PageCount) -> PageCount {
         let is_kept = self.name(at).is_some();

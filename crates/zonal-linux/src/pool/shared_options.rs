@@ -60,7 +60,7 @@ impl PoolBuilder<'_> {
     /// Returns where the file of a pool that processes share is to be, and under which name this process takes part in it.
     ///
     /// # Errors
-    /// If the name is none.
+    /// [`SharedError::Name`] if the name is not valid.
     pub(super) fn shared_place(&self) -> Result<Option<(&FilePlace, Option<SharedName>)>, SharedError> {
         let name = self.shared.name.as_deref().map(|name| SharedName::new(name).ok_or(SharedError::Name));
         let name = name.transpose()?;

@@ -45,8 +45,7 @@ mod slow;
 use crate::Allocator;
 use crate::alloc::route::{FreeRoute, Role, Route};
 use crate::alloc::serve::spare;
-use crate::config::InvalidFree;
-use crate::config::ZeroOn;
+use crate::config::{InvalidFree, ZeroOn};
 use crate::error::{AllocError, FreeError};
 use crate::node_mask::NodeMask;
 use crate::pageset::StackId;
@@ -278,7 +277,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
     fn push_fast(&self, first: Pfn) -> bool {
         let (local, slots) = (self.platform.cpu_local(), &self.slots);
         let refused = move |slot: &PagesetSlot<'m, P>, push: Push| self.put_refused(slot.zone, push);
-        // Two copies, so that the first has nothing of the second.
+        // Two copies of the path, so that a private pool's has no code for holders.
         if self.claims_by_exchange {
             let prepare = move |slot: &_| self.release_page(slot, first, InvalidFree::Exact);
             return local.push_current(&self.platform, slots, prepare, refused);

@@ -104,7 +104,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
             return Err(zone.frames.state(run.first)); // it was freed meanwhile
         };
         if from == holders.process() {
-            return if zone.frames.allocated_at(run.first) == Some(run) { Ok(true) } else { Err(state) };
+            return if zone.frames.block_or_run_at(run.first) == Some(run) { Ok(true) } else { Err(state) };
         }
         let lane = kind.item().lane();
         let allocated = node.process_totals[usize::from(from) - 1].moved.0[lane].load(Relaxed);
@@ -189,7 +189,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
 fn claim<P: Platform>(zone: &Zone<'_, P>, run: Run, state: FrameState) -> Result<(), FrameState> {
     let exchange = || zone.frames.exchange(run.first, state, FrameState::Claimed);
     let exchange_whole =
-        || if zone.frames.allocated_at(run.first) == Some(run) { exchange() } else { Err(state) };
+        || if zone.frames.block_or_run_at(run.first) == Some(run) { exchange() } else { Err(state) };
     match state {
         // A free or split of a run checks the run's states and changes them under the area's lock.
         FrameState::RunHead(..) => zone.free_areas.with_lock_of(run.first, exchange_whole),

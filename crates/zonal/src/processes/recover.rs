@@ -82,7 +82,7 @@ impl<P: Platform> Allocator<'_, P> {
             while let Some(frame) = frames.next() {
                 let holder = holders.of(frame as u32); // a zone spans at most 2^32 frames
                 if holder != Holders::<P>::NO_HOLDER
-                    && let Some(run) = zone.frames.allocated_at(frame as u32)
+                    && let Some(run) = zone.frames.block_or_run_at(frame as u32)
                 {
                     frames.start = run.end();
                     each(holder, FrameRange { start: zone.pfn(run.first), count: PageCount::new(run.count) });
@@ -160,7 +160,7 @@ impl<P: Platform> Zone<'_, P> {
     }
 }
 
-/// Makes what `process` has counted of an item, as it is about to be used anew.
+/// Sets what `process` has counted of an item, for a process that does not count meanwhile.
 fn set_total<P: Platform>(totals: &[ProcessTotals<P>], process: u8, item: impl Item, count: u64) {
     let totals = &totals[usize::from(process) - 1];
     totals.counted.0[item.lane()].store(count, Relaxed); // relaxed: counts may be out of date

@@ -118,7 +118,7 @@ impl<'m, P: Platform> Holders<'m, P> {
     }
 
     /// Returns the runs of adjacent frames in `frames` with this holder, ascending.
-    pub(crate) fn runs(self, frames: Range<u64>, holder: u8) -> impl Iterator<Item = Run> + use<'m, P> {
+    pub(super) fn runs(self, frames: Range<u64>, holder: u8) -> impl Iterator<Item = Run> + use<'m, P> {
         let mut at = frames.start;
         let is_of = move |frame: &u64| self.of(*frame as u32) == holder; // a zone spans at most 2^32 frames
         core::iter::from_fn(move || {
@@ -129,7 +129,7 @@ impl<'m, P: Platform> Holders<'m, P> {
     }
 
     /// Returns the runs of adjacent frames in `frames` that a process holds, ascending, none beyond a region's end.
-    pub(crate) fn held(self, frames: Range<u64>, process: u8) -> impl Iterator<Item = Run> + use<'m, P> {
+    pub(super) fn held(self, frames: Range<u64>, process: u8) -> impl Iterator<Item = Run> + use<'m, P> {
         let regions = frames.start / REGION..frames.end.div_ceil(REGION);
         let of_region = move |region: u64| {
             let whole = region * REGION..(region + 1) * REGION;

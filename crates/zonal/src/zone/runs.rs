@@ -123,7 +123,7 @@ impl<P: Platform> FrameTable<'_, P> {
     }
 
     /// Returns the block or run that is allocated at `first`.
-    pub(crate) fn allocated_at(&self, first: u32) -> Option<Run> {
+    pub(crate) fn block_or_run_at(&self, first: u32) -> Option<Run> {
         match self.state(first) {
             FrameState::Allocated(order, _) => Some(Run { first, count: order.pages().get() }),
             _ => self.run_at(first),
