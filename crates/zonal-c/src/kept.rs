@@ -4,7 +4,7 @@
 
 use std::ffi::{c_char, c_void};
 
-use zonal_linux::{Pfn, Pool, SharedError};
+use zonal_linux::{FreeError, Pfn, Pool, SharedError};
 
 use crate::arguments::{sized, store, text_of};
 use crate::handle::with_pool;
@@ -64,6 +64,9 @@ pub unsafe extern "C" fn zonal_pool_join_fd_as(
 
 fn failure(error: SharedError) -> Failure {
     match error {
+        SharedError::Root { source: FreeError::Reentered(_), .. } => {
+            Failure::new(Status::ZONAL_REENTERED, error)
+        }
         SharedError::Root { .. } => Failure::new(Status::ZONAL_NOT_ALLOCATED, error),
         SharedError::FullRoots(_) => Failure::new(Status::ZONAL_OUT_OF_MEMORY, error),
         SharedError::NameInUse { .. } | SharedError::Busy => Failure::new(Status::ZONAL_BUSY, error),

@@ -262,6 +262,9 @@ pub enum SharedError {
         "another process is joining the pool or leaving it, and does not get on; continue it if it is stopped"
     )]
     Busy,
+    /// The process is a child made by `fork` after the pool was joined.
+    #[error("this process was made by fork, and has no part in the pool of its parent; join the pool")]
+    Forked,
     /// Processes do not share the pool.
     #[error("processes do not share this pool")]
     NotShared,

@@ -11,7 +11,7 @@ use std::thread;
 
 use zonal::platform::reclaimer::{ReclaimReason, ReclaimRequest, Reclaimer};
 use zonal::units::{Order, PageCount};
-use zonal_linux::{Frames, HugePages, Pool, PoolBuilder, PoolRequest, Prefault};
+use zonal_linux::{FrameRange, Frames, HugePages, Pool, PoolBuilder, PoolRequest, Prefault, SharedError};
 use zonal_testing::{eventually, skipped, within_patience};
 
 #[path = "common/maps.rs"]
@@ -296,6 +296,30 @@ fn a_child_joins_a_shared_pool() {
     });
 }
 
+/// A child's numbers of descriptors may have another use, so that no request may use the closed one.
+fn a_child_has_no_part_in_the_pool_of_its_parent() {
+    let pool = Pool::builder().size(64 << 20).shared_by_descriptor().process_name("parent").build().unwrap();
+    drop(Pool::join_file_as(pool.shared_file().unwrap(), "other").unwrap().alloc(&PoolRequest::page()));
+    let frames = pool.alloc(&PoolRequest::page()).unwrap();
+    let asks = || {
+        // They take the number of the descriptor.
+        let others: Vec<_> = (0..8).map(|_| fs::File::open("/proc/self/exe").unwrap()).collect();
+        let block = Some(FrameRange { start: frames.first(), count: PageCount::new(1) });
+        for refused in
+            [pool.set_root("root", block), pool.root("root").map(|_| ()), pool.discard("other").map(|_| ())]
+        {
+            assert!(matches!(refused, Err(SharedError::Forked)), "{refused:?}");
+        }
+        assert_eq!(pool.recover_dead(), PageCount::ZERO);
+        assert_eq!((pool.owners(), pool.allocated_here()), (Vec::new(), None));
+        // SAFETY: the child uses only the results, and ends by `_exit`.
+        drop(unsafe { std::ptr::read(&raw const frames) });
+        drop((others, pool.clone()));
+    };
+    assert_eq!(ended(start_child(asks)), Ok(()));
+    assert_eq!(pool.allocated_here(), Some(PageCount::new(1)));
+}
+
 /// A child may have the same process id as its parent, because each PID namespace numbers its processes separately.
 /// In this test parent and child are both process 1.
 fn a_child_of_the_same_number() {
@@ -468,6 +492,7 @@ fn forked_children_use_pools() {
     within_patience("a child of a reclaimer", a_reclaimer_makes_a_child);
     a_child_drops_a_registration();
     a_child_joins_a_shared_pool();
+    a_child_has_no_part_in_the_pool_of_its_parent();
     ordinary_memory_is_copied();
     explicit_huge_pages_are_not_copied();
     shared_memory_is_not_copied();

@@ -2,16 +2,17 @@
 //!
 //! Related files: `publish/server.rs` answers, `memory/pool_file.rs` reads the file. Source: Linux `unix(7)`, `SCM_RIGHTS`.
 
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::io::{self, IoSlice, IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, recvmsg, sendmsg,
+    self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, recvmsg, sendmsg,
 };
 use serde_json::{Value, json};
 
@@ -22,7 +23,7 @@ pub(crate) const PROTOCOL_VERSION: u64 = 1;
 /// Time for the answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The longest answer that is read.
-const ANSWER_BYTES_MAX: u64 = 4096;
+const ANSWER_BYTES_MAX: usize = 4096;
 
 /// Requests the file of the pool that is published on the socket at `path`.
 pub(crate) fn file_of(path: &Path) -> Result<OwnedFd, SharedError> {
@@ -35,22 +36,48 @@ pub(crate) fn file_of(path: &Path) -> Result<OwnedFd, SharedError> {
 }
 
 fn exchange(path: &Path) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
-    let mut stream = UnixStream::connect(path)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    let until = Instant::now() + PATIENCE;
+    let mut stream = connect(path)?;
+    stream.set_nonblocking(false)?;
     stream.set_write_timeout(Some(PATIENCE))?;
     stream.write_all(format!("{}\n", json!({ "zonal": PROTOCOL_VERSION, "request": "join" })).as_bytes())?;
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut answer = vec![0; 512];
-    let received =
-        recvmsg(&stream, &mut [IoSliceMut::new(&mut answer)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
-    answer.truncate(received.bytes);
-    let file = control.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut files) => files.next(),
-        _ => None,
-    });
-    stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
-    Ok((answer, file))
+    let mut answer = Vec::new();
+    while answer.len() < ANSWER_BYTES_MAX && !answer.contains(&b'\n') {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut part = [0; 512];
+        let received = match recvmsg(
+            &stream,
+            &mut [IoSliceMut::new(&mut part)],
+            &mut control,
+            RecvFlags::CMSG_CLOEXEC,
+        ) {
+            Err(Errno::INTR) => continue,
+            received => received?,
+        };
+        answer.extend_from_slice(&part[..received.bytes]);
+        let file = control.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut files) => files.next(),
+            _ => None,
+        });
+        if file.is_some() || received.bytes == 0 {
+            return Ok((answer, file));
+        }
+    }
+    Ok((answer, None))
+}
+
+/// Connects to a socket without waiting for a place in its queue.
+pub(crate) fn connect(path: &Path) -> Result<UnixStream, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket.into())
 }
 
 /// Sends the begin of an answer with a file; returns how many bytes were sent.
@@ -59,5 +86,6 @@ pub(crate) fn send(stream: &UnixStream, answer: &[u8], file: BorrowedFd<'_>) -> 
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     control.push(SendAncillaryMessage::ScmRights(&files));
-    Ok(sendmsg(stream, &[IoSlice::new(answer)], &mut control, SendFlags::NOSIGNAL)?)
+    let parts = [IoSlice::new(answer)];
+    Ok(retry_on_intr(|| sendmsg(stream, &parts, &mut control, SendFlags::NOSIGNAL))?)
 }

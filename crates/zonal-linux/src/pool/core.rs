@@ -56,6 +56,12 @@ impl PoolCore {
         self.platform().members.as_deref()
     }
 
+    /// Whether this process is a child, made by `fork`, of one that shares the pool. It has neither the frames nor the allocator.
+    #[inline]
+    pub(super) fn is_of_parent(&self) -> bool {
+        self.members().is_some_and(|members| !members.is_here())
+    }
+
     #[inline]
     pub(super) fn allocator(&self) -> &Allocator<'static, LinuxPlatform> {
         &self.allocator

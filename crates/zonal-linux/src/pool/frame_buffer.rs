@@ -146,6 +146,9 @@ impl DerefMut for FrameBuffer {
 
 impl Drop for FrameBuffer {
     fn drop(&mut self) {
+        if self.pool.is_of_parent() {
+            return;
+        }
         if let Err(error) = self.pool.allocator().free_frames(self.first(), self.count()) {
             // Freeing owned frames fails only after unsafe code has violated its safety contract, or after another process has
             // freed them.

@@ -181,6 +181,9 @@ impl<K: Deref<Target = PoolCore>> DerefMut for Frames<K> {
 impl<K: Deref<Target = PoolCore>> Drop for Frames<K> {
     #[inline]
     fn drop(&mut self) {
+        if self.pool.is_of_parent() {
+            return;
+        }
         let freed = self.pool.allocator().free(self.block.first, self.block.order);
         if let Err(error) = freed {
             // Freeing an owned block fails only after unsafe code, such as a call of `Pool::free_raw`, has violated its

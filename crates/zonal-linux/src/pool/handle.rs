@@ -53,7 +53,9 @@ use crate::error::{PoolError, node_list};
 /// # Fork
 /// A child process made by `fork` has a copy of the pool and its frames. It may read, write and drop the frames
 /// in its copy. The child has no copy of [explicit huge pages](crate::HugePages::Explicit) and of [shared
-/// memory](crate::PoolBuilder::shared_memory).
+/// memory](crate::PoolBuilder::shared_memory). It has nothing of a pool that processes share
+/// ([`PoolBuilder::shared`](crate::PoolBuilder::shared)): it may drop what it has of it, or join it, but other calls end it by `SIGSEGV`, or
+/// return [`Forked`](crate::SharedError::Forked).
 ///
 /// The child has none of the pool's threads, so it has no background reclaim, and the pool's clock does not advance in
 /// it. The child may allocate and free only if, at the time of the fork, no other thread was executing code of the

@@ -145,8 +145,9 @@ pub(super) fn build(
     let text_end = after_text(text.len()).next_multiple_of(os_page_bytes());
     let part = (Arc::clone(&members), text_end, Part::First);
     let core = PoolCore::new(topology, memory, &config, options, sequences, warnings, Some(part))?;
-    members.begin(name, |process, on_death| core.allocator().set_on_death(process, on_death))?;
-    drop(table);
+    let begun = members.begin(name, |process, on_death| core.allocator().set_on_death(process, on_death));
+    drop(table); // before an error drops `core`, which locks it to leave
+    begun?;
     let pool = Pool::start(core)?;
     members.publish()?;
     Ok(pool)
@@ -186,8 +187,9 @@ fn joined(file: PoolFile, text: &str, name: Option<SharedName>) -> Result<Pool, 
     let memory = PoolMemory::map_file(&description.zones, members.descriptor(), options, &mut warnings)?;
     let part = (Arc::clone(&members), text_end, Part::Further);
     let core = PoolCore::new(topology, memory, &config, options, None, warnings, Some(part))?;
-    members.begin(name, |process, on_death| core.allocator().set_on_death(process, on_death))?;
-    drop(table);
+    let begun = members.begin(name, |process, on_death| core.allocator().set_on_death(process, on_death));
+    drop(table); // before an error drops `core`, which locks it to leave
+    begun?;
     members.recover_dead(|process| core.allocator().recover(process));
     Pool::start(core)
 }

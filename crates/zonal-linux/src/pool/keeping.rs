@@ -13,6 +13,12 @@ use crate::error::SharedError;
 use crate::shared_name::SharedName;
 
 impl Pool {
+    /// Returns this process's part in a shared pool.
+    fn members_here(&self) -> Result<&Membership, SharedError> {
+        let members = self.core.members().ok_or(SharedError::NotShared)?;
+        if members.is_here() { Ok(members) } else { Err(SharedError::Forked) }
+    }
+
     /// Returns the processes of a shared pool and what each holds; empty for other pools.
     #[must_use]
     pub fn owners(&self) -> Vec<PoolOwner> {
@@ -23,7 +29,7 @@ impl Pool {
 
     /// Calls `each` with what [`Pool::owners`] returns. Needs no heap.
     pub fn for_each_owner(&self, each: impl FnMut(PoolOwner)) {
-        let Some(members) = self.core.members() else { return };
+        let Ok(members) = self.members_here() else { return };
         let mut held = [PageCount::ZERO; 256];
         self.core.allocator().for_each_held(|process, block| {
             let held = &mut held[usize::from(process)];
@@ -36,7 +42,7 @@ impl Pool {
     /// The number is exact while no thread allocates or frees.
     #[must_use]
     pub fn allocated_here(&self) -> Option<PageCount> {
-        self.core.members()?;
+        self.members_here().ok()?;
         let mut allocated = PageCount::ZERO;
         self.for_each_held(|block| allocated = allocated.plus(block.count));
         Some(allocated)
@@ -45,7 +51,7 @@ impl Pool {
     /// Calls `each` with each block and run that this process has allocated or taken over in a shared pool and not freed, those
     /// of the processes that had its name before included; complete if no other thread allocates or frees.
     pub fn for_each_held(&self, mut each: impl FnMut(FrameRange)) {
-        let Some(here) = self.core.members().map(Membership::process) else { return };
+        let Ok(here) = self.members_here().map(Membership::process) else { return };
         self.core.allocator().for_each_held(|process, block| {
             if process == here {
                 each(block);
@@ -65,13 +71,12 @@ impl Pool {
     /// further root; nothing has changed then.
     pub fn set_root(&self, name: &str, block: Option<FrameRange>) -> Result<(), SharedError> {
         let name = SharedName::new(name).ok_or(SharedError::Name)?;
-        let members = self.core.members().ok_or(SharedError::NotShared)?;
-        if let Some(block) = block {
-            let taken = self.take_over(block.start, block.count);
-            taken.map_err(|source| SharedError::Root { name, source })?;
-        }
+        let members = self.members_here()?;
         let _table = members.table()?;
-        roots::set(members.file(), members.process(), name, block)
+        roots::set(members.file(), members.process(), name, block, |block| {
+            let taken = self.take_over(block.start, block.count);
+            taken.map_err(|source| SharedError::Root { name, source })
+        })
     }
 
     /// Returns the block to which a process of a shared pool has given a name ([`Pool::set_root`]).
@@ -80,7 +85,7 @@ impl Pool {
     /// Returns an error if the name is not valid, or the pool is not shared.
     pub fn root(&self, name: &str) -> Result<Option<FrameRange>, SharedError> {
         let name = SharedName::new(name).ok_or(SharedError::Name)?;
-        let members = self.core.members().ok_or(SharedError::NotShared)?;
+        let members = self.members_here()?;
         let _table = members.table()?;
         Ok(roots::get(members.file(), name))
     }
@@ -88,7 +93,7 @@ impl Pool {
     /// Frees what processes of a shared pool held that have died, and returns how many frames. The pool does so itself within a
     /// fraction of a second.
     pub fn recover_dead(&self) -> PageCount {
-        self.core.members().map_or(PageCount::ZERO, |members| {
+        self.members_here().map_or(PageCount::ZERO, |members| {
             members.recover_dead(|process| self.core.allocator().recover(process))
         })
     }
@@ -99,7 +104,7 @@ impl Pool {
     /// Returns an error if a process of this name lives, or the pool keeps nothing for the name.
     pub fn discard(&self, name: &str) -> Result<PageCount, SharedError> {
         let name = SharedName::new(name).ok_or(SharedError::Name)?;
-        let members = self.core.members().ok_or(SharedError::NotShared)?;
+        let members = self.members_here()?;
         let allocator = self.core.allocator();
         let set_on_death = |process, on_death| allocator.set_on_death(process, on_death);
         members.discard(name, set_on_death, |process| allocator.recover(process))

@@ -8,10 +8,10 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
-use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,7 @@ use zonal::{Buffer, OnDeath};
 use crate::error::SharedError;
 use crate::memory::origin::{Origin, around_forks};
 use crate::memory::pool_file::{MEMBERS_MAX, MemberCells, PoolFile};
+use crate::pool::between::{is_locked, set_lock, wait, wake};
 use crate::pool::owner::PoolOwner;
 use crate::pool::roots;
 use crate::shared_name::SharedName;
@@ -97,7 +98,11 @@ impl Drop for Alone {
     }
 }
 
-static MEMBERSHIPS: RwLock<Vec<Weak<Membership>>> = RwLock::new(Vec::new());
+type Memberships = RwLock<Vec<Weak<Membership>>>;
+
+/// The memberships of this process. A child made by `fork` begins another list, because a thread that it does not have may
+/// have been changing this one.
+static MEMBERSHIPS: AtomicPtr<Memberships> = AtomicPtr::new(ptr::null_mut());
 /// The descriptors of all memberships, plus 1, for a child made by `fork`, which must not keep its parent's locks.
 static LIVES: [AtomicI32; MEMBERS_MAX] = [const { AtomicI32::new(0) }; MEMBERS_MAX];
 
@@ -142,7 +147,7 @@ impl Membership {
         drop(table);
         (this.at, this.has_entered) = (own, true);
         let this = Arc::new(this);
-        let mut memberships = MEMBERSHIPS.write();
+        let mut memberships = made_memberships().write();
         memberships.retain(|one| one.strong_count() > 0);
         memberships.push(Arc::downgrade(&this));
         drop(memberships);
@@ -168,6 +173,11 @@ impl Membership {
     /// Returns the number of this process in the allocator.
     pub(super) const fn process(&self) -> u8 {
         self.at as u8 + 1
+    }
+
+    /// Whether this process takes part, and is not a child of it made by `fork`, which has neither its mappings nor its locks.
+    pub(super) fn is_here(&self) -> bool {
+        self.origin.is_here()
     }
 
     /// Returns the descriptor with which other processes can join.
@@ -247,6 +257,8 @@ impl Membership {
         if self.is_alive(at) {
             return Err(self.in_use(at));
         }
+        // First, so that no root names a block that is free, whenever this process dies.
+        roots::forget(&self.file, at as u8 + 1);
         set_on_death(at as u8 + 1, OnDeath::Free);
         self.cells(at).is_named.store(0, Ordering::Relaxed); // relaxed: as in `begin`
         Ok(self.end(at, recover))
@@ -351,7 +363,7 @@ impl Membership {
 
     /// Ends the part of this process, which has no operation under way: gives back what it holds.
     pub(super) fn leave(&self, recover: impl FnOnce(u8) -> PageCount) {
-        if !self.origin.is_here() {
+        if !self.is_here() {
             return; // a child made by `fork` has no part
         }
         // Without the table, another process finds this one dead, and gives back what it holds.
@@ -436,7 +448,7 @@ impl Drop for Table<'_> {
 /// handlers wait for locks too.
 fn has_died(name: u32) -> bool {
     // A thread that changes the list holds no lock of a pool, and is soon done.
-    let Some(memberships) = MEMBERSHIPS.try_read() else { return false };
+    let Some(memberships) = memberships().and_then(RwLock::try_read) else { return false };
     let (mut takes_part, mut lives) = (false, false);
     for one in memberships.iter().filter_map(Weak::upgrade).filter(|one| one.origin.is_here()) {
         takes_part = true;
@@ -447,16 +459,35 @@ fn has_died(name: u32) -> bool {
     takes_part && !lives
 }
 
+/// Returns the memberships of this process, if it has had any.
+fn memberships() -> Option<&'static Memberships> {
+    // Acquire: takes the list; pairs with `made_memberships`.
+    let list = MEMBERSHIPS.load(Ordering::Acquire);
+    // SAFETY: it is null, or a list that is never freed.
+    unsafe { list.as_ref() }
+}
+
+/// Returns the memberships of this process, in a list that the first call makes.
+fn made_memberships() -> &'static Memberships {
+    memberships().unwrap_or_else(|| {
+        let made = ptr::from_ref::<Memberships>(Box::leak(Box::default())).cast_mut();
+        // AcqRel: takes the list that another thread has made first, publishes this one; pairs with `memberships`.
+        _ = MEMBERSHIPS.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire);
+        memberships().expect("a list was made")
+    })
+}
+
 /// Whether this process has the name in another pool, or as another member of the same.
 fn is_member(name: u32) -> bool {
-    let memberships = MEMBERSHIPS.read();
+    let Some(memberships) = memberships().map(RwLock::read) else { return false };
     let mut here = memberships.iter().filter_map(Weak::upgrade).filter(|one| one.origin.is_here());
     here.any(|one| one.cells(one.at).lock_name.load(Ordering::Relaxed) == name)
 }
 
 extern "C" fn close_lives() {
     forget_name();
-    CHANGES.store(false, Ordering::Relaxed); // relaxed: the child has one thread
+    CHANGES.store(false, Ordering::Relaxed); // relaxed, as below: the child has one thread
+    MEMBERSHIPS.store(ptr::null_mut(), Ordering::Relaxed);
     for cell in &LIVES {
         let fd = cell.swap(0, Ordering::Relaxed) - 1;
         if fd >= 0 {
@@ -464,46 +495,4 @@ extern "C" fn close_lives() {
             unsafe { libc::close(fd) };
         }
     }
-}
-
-fn byte(at: i64, kind: libc::c_int) -> libc::flock {
-    // SAFETY: zeros are a valid value.
-    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-    lock.l_type = kind as libc::c_short;
-    lock.l_whence = libc::SEEK_SET as libc::c_short;
-    lock.l_start = at;
-    lock.l_len = 1;
-    lock
-}
-
-/// Locks or unlocks a byte for an open file description, without waiting.
-fn set_lock(fd: BorrowedFd<'_>, at: i64, kind: libc::c_int) -> io::Result<()> {
-    let lock = byte(at, kind);
-    // SAFETY: the call reads the structure.
-    let done = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_SETLK, &lock) };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-/// Whether another open file description has locked a byte.
-fn is_locked(fd: BorrowedFd<'_>, at: i64) -> bool {
-    let mut lock = byte(at, libc::F_WRLCK);
-    // SAFETY: the call reads and writes the structure.
-    let done = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_GETLK, &mut lock) };
-    // If the kernel does not answer, no process counts as dead.
-    done != 0 || i32::from(lock.l_type) != libc::F_UNLCK
-}
-
-/// Waits until a cell that other processes share changes from `seen`, or the time is over; may return earlier.
-fn wait(cell: &AtomicU32, seen: u32, most: Duration) {
-    let time = libc::timespec {
-        tv_sec: most.as_secs() as libc::time_t,
-        tv_nsec: libc::c_long::from(most.subsec_nanos() as i32),
-    };
-    // SAFETY: the cell and the time outlive the call.
-    unsafe { libc::syscall(libc::SYS_futex, cell.as_ptr(), libc::FUTEX_WAIT, seen, &raw const time) };
-}
-
-fn wake(cell: &AtomicU32) {
-    // SAFETY: the kernel uses the address only as a name.
-    unsafe { libc::syscall(libc::SYS_futex, cell.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
 }

@@ -23,6 +23,7 @@ mod residency;
 mod settings;
 mod trim;
 
+mod between;
 mod callback;
 #[cfg(test)]
 mod conformance;

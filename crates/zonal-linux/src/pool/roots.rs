@@ -13,30 +13,42 @@ use crate::error::SharedError;
 use crate::memory::pool_file::{PoolFile, ROOTS_MAX, RootCells};
 use crate::shared_name::SharedName;
 
-/// Makes `block`, which `process` holds, the block of a root, or removes the root.
+/// Makes `block` the block of a root, after `take` has made `process` its holder, or removes the root.
+///
+/// # Errors
+/// If there is no room; `take` is not called then. The error of `take`; nothing has changed then.
 pub(super) fn set(
     file: &PoolFile,
     process: u8,
     name: SharedName,
     block: Option<FrameRange>,
+    take: impl FnOnce(FrameRange) -> Result<(), SharedError>,
 ) -> Result<(), SharedError> {
     // Relaxed, as everywhere here: the table's lock orders roots.
     let number_of = |root: &RootCells| root.number.load(Relaxed);
-    let before = || file.roots().iter().filter(|root| number_of(root) != 0 && root.name.load() == name);
-    let newest = before().map(number_of).max().unwrap_or(0);
+    let used = || file.roots().iter().filter(|root| number_of(root) != 0);
+    // A process may have died before it removed what it had replaced.
+    let is_replaced = |root: &&RootCells| {
+        used().any(|other| number_of(other) > number_of(root) && other.name.load() == root.name.load())
+    };
+    used().filter(is_replaced).for_each(|root| root.number.store(0, Relaxed));
+    let before = used().find(|root| root.name.load() == name);
     if let Some(block) = block {
         let mut free = file.roots().iter().filter(|root| number_of(root) == 0);
         // The last place is for a root that is set again.
-        let root = free.next().filter(|_| newest > 0 || free.next().is_some());
+        let root = free.next().filter(|_| before.is_some() || free.next().is_some());
         let root = root.ok_or(SharedError::FullRoots(ROOTS_MAX - 1))?;
+        take(block)?;
         root.name.store(name);
         root.first.store(block.start.get(), Relaxed);
         root.count.store(block.count.get(), Relaxed);
         root.process.store(process.into(), Relaxed);
         // Release: publishes the root to a process that finds it after this one's death; pairs with `get`.
-        root.number.store(newest + 1, Release);
+        root.number.store(before.map_or(0, number_of) + 1, Release);
     }
-    before().filter(|root| number_of(root) <= newest).for_each(|root| root.number.store(0, Relaxed));
+    if let Some(before) = before {
+        before.number.store(0, Relaxed);
+    }
     Ok(())
 }
 

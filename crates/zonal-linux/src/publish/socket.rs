@@ -20,6 +20,7 @@ use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
 
 use super::error::PublishError;
 use crate::memory::origin::around_forks;
+use crate::memory::pool_socket::connect;
 use crate::memory::range_list::{Entered, RangeList};
 
 /// Longest path of a Unix socket, in bytes.
@@ -212,14 +213,6 @@ fn left_by_an_ended_program(path: &Path) -> Result<Option<(u64, u64)>, PublishEr
         Ok(_) | Err(Errno::CONNREFUSED) => Ok(Some((found.dev(), found.ino()))),
         Err(errno) => Err(refused(errno.into())),
     }
-}
-
-/// Connects to a socket without waiting for a place in its queue.
-fn connect(path: &Path) -> Result<UnixStream, Errno> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    net::connect(&socket, &SocketAddrUnix::new(path)?)?;
-    Ok(socket.into())
 }
 
 /// Whether the program at the other end belongs to this user or to the superuser.

@@ -117,6 +117,26 @@ fn whatever_the_killed_did_its_blocks_stay_whole() {
 }
 
 #[test]
+fn of_several_that_join_under_one_name_one_succeeds() {
+    let place = Place::new("one-name");
+    let pool = place.pool();
+    for _ in 0..30 {
+        let join = || Pool::join_as(&place.0, "worker");
+        let joined: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..3).map(|_| scope.spawn(join)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(joined.iter().filter(|joined| joined.is_ok()).count(), 1, "{joined:?}");
+        for joined in &joined {
+            let is_refused = matches!(joined, Err(PoolError::Shared(SharedError::NameInUse { .. })));
+            assert!(joined.is_ok() || is_refused, "{joined:?}");
+        }
+        drop(joined);
+        pool.discard("worker").unwrap();
+    }
+}
+
+#[test]
 fn names_and_roots_that_cannot_be_are_refused() {
     let place = Place::new("names");
     let pool =
@@ -142,7 +162,12 @@ fn names_and_roots_that_cannot_be_are_refused() {
     for number in 0..127 {
         pool.set_root(&number.to_string(), Some(range(1))).unwrap();
     }
-    refused(pool.set_root("more", Some(range(1))).unwrap_err(), "127 roots");
+    let other = Pool::join(&place.0).unwrap();
+    let (theirs, order) = page(&other);
+    let block = FrameRange { start: theirs, count: PageCount::new(1) };
+    refused(pool.set_root("more", Some(block)).unwrap_err(), "127 roots");
+    assert_eq!(other.allocated_here(), Some(PageCount::new(1)), "nothing has changed");
+    free(&other, (theirs, order));
     // One of them can be set again, and removed.
     pool.set_root("126", Some(range(1))).unwrap();
     pool.set_root("0", None).unwrap();

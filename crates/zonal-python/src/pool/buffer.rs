@@ -30,7 +30,7 @@ pub(crate) struct Buffer {
 }
 
 /// A view that ends when it is dropped.
-struct Exported<'a>(&'a Block);
+pub(crate) struct Exported<'a>(&'a Block);
 
 impl Drop for Exported<'_> {
     fn drop(&mut self) {
@@ -57,14 +57,19 @@ impl Buffer {
         if self.block.is_alive() { Ok(()) } else { Err(freed()) }
     }
 
+    /// Exports the memory, so that no thread frees it until the result is dropped.
+    pub(crate) fn exported(&self) -> PyResult<Exported<'_>> {
+        self.block.export()?;
+        Ok(Exported(&self.block))
+    }
+
     /// Calls `ask` with the addresses, without the GIL, and exported so that no other thread frees the memory meanwhile.
     fn while_exported<T: Send>(
         &self,
         py: Python<'_>,
         ask: impl FnOnce(Range<usize>) -> T + Send,
     ) -> PyResult<T> {
-        self.block.export()?;
-        let exported = Exported(&self.block);
+        let exported = self.exported()?;
         let range = self.address..self.address + self.nbytes;
         let answer = py.detach(|| ask(range));
         drop(exported);
@@ -106,7 +111,7 @@ impl Buffer {
 
     /// Whether the memory has been freed, by `free` or with the pool.
     #[getter]
-    pub(crate) fn freed(&self) -> bool {
+    fn freed(&self) -> bool {
         !self.block.is_alive()
     }
 

@@ -21,11 +21,14 @@ pub(crate) fn set_root(
 ) -> PyResult<()> {
     let block = buffer
         .map(|buffer| FrameRange { start: Pfn::new(buffer.frame()), count: PageCount::new(buffer.pages()) });
-    if buffer.is_some_and(|buffer| !Arc::ptr_eq(&buffer.shared, shared) || buffer.freed()) {
-        return Err(invalid("the buffer is freed, or of another pool"));
+    if buffer.is_some_and(|buffer| !Arc::ptr_eq(&buffer.shared, shared)) {
+        return Err(invalid("the buffer is of another pool"));
     }
-    let set = shared.without(py, |pool| pool.set_root(name, block))?;
-    set.map_err(refused)
+    // Exported, so that no other thread frees the buffer while this one runs without the GIL.
+    let exported = buffer.map(Buffer::exported).transpose()?;
+    let set = shared.without(py, |pool| pool.set_root(name, block));
+    drop(exported);
+    set?.map_err(refused)
 }
 
 /// Returns a root's first page, and how many pages it has.

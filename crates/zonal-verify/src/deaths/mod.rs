@@ -233,6 +233,15 @@ impl Survivor {
                 self.pool.owners()
             ));
         }
+        let mut all_held = Vec::new();
+        // SAFETY: no block is freed.
+        unsafe { self.pool.allocator() }.for_each_held(|_, block| all_held.push(block));
+        for name in [operations::STAYING, operations::ROOT] {
+            let root = self.pool.root(name).map_err(|error| text(&error))?;
+            if root.is_some_and(|root| !all_held.contains(&root)) {
+                return Err(format!("the root {name} is {root:?}, which is not allocated"));
+            }
+        }
         for name in names {
             let successor = Pool::join_file_as(self.file(), name.as_str()).map_err(|error| text(&error))?;
             let mut held = Vec::new();

@@ -166,6 +166,9 @@ pub const OPERATIONS: &[Operation] = &[
     own("discard", |pool, _| {
         let second = Pool::join_file_as(file_of(pool), SECOND).expect("there is room");
         let _ = pages(&second, 10);
+        let (first, order) = alloc(&second, 1);
+        let block = zonal_linux::FrameRange { start: first, count: order.pages() };
+        second.set_root(ROOT, Some(block)).expect("it is allocated");
         drop(second);
         on(|pool| _ = pool.discard(SECOND).expect("it is kept"))
     }),
@@ -179,7 +182,7 @@ pub const OPERATIONS: &[Operation] = &[
 pub(super) const CHILD: &str = "child";
 const SECOND: &str = "second";
 /// The names of a root that changes, and of one that stays.
-const ROOT: &str = "root";
+pub(super) const ROOT: &str = "root";
 pub(super) const STAYING: &str = "staying";
 
 /// Runs the child's part: joins the pool of the descriptor, prepares the operation, and marks its begin and end. The blocks of a

@@ -122,14 +122,11 @@ impl<'m, P: Platform> MachineState<'m, P> {
         values.into_iter().for_each(|(cell, value)| cell.store(value, Relaxed)); // relaxed: the next store publishes them
         // Release: publishes the values; pairs with `MachineState::finish_handover`.
         cells.zone.store(zone.id.index() as u64 + 1, Release);
-        if let Err(found) = claim(zone, run, state) {
+        let claimed = claim(zone, run, state);
+        if claimed.is_err() || holders.is_here(run.first) {
             cells.zone.store(0, Relaxed); // relaxed: nothing else has changed
-            return Err(found);
-        }
-        if holders.is_here(run.first) {
-            // Another thread of this process has allocated it meanwhile. If it dies here, the block is freed as `Claimed`.
-            cells.zone.store(0, Relaxed); // relaxed: as above
-            zone.frames.set(run.first, state);
+            claimed?;
+            zone.frames.set(run.first, state); // another thread of this process has allocated it meanwhile
             return Ok(false);
         }
         let is_taken = self.finish_handover(node, cells);
@@ -161,16 +158,19 @@ impl<'m, P: Platform> MachineState<'m, P> {
             [&cells.first, &cells.count, &cells.state, &cells.from, &cells.to, &cells.lane]
                 .map(|cell| cell.load(Relaxed));
         let (first, from, to) = (first as u32, from as usize - 1, to as u8);
-        let holders = zone.holders();
         let is_claimed = zone.frames.state(first) == FrameState::Claimed;
-        let holder = holders.of(first);
-        let is_decided = is_claimed && (usize::from(holder) == from + 1 || holder == to);
-        if is_decided {
+        let holder = zone.holders().of(first);
+        let is_first = is_claimed && usize::from(holder) == from + 1;
+        if is_first {
             let moved = &zone.process_totals[from].moved.0[ZoneItem::Free.lane()];
             moved.store(cells.moved[0].load(Relaxed), Relaxed);
             let moved = &node.process_totals[from].moved.0[lane as usize];
             moved.store(cells.moved[1].load(Relaxed), Relaxed);
-            holders.set(first, count, to);
+        }
+        // If the first frame is that of `to`, the counts are stored, or another thread of `to` has allocated the block.
+        let is_decided = is_first || is_claimed && holder == to;
+        if is_decided {
+            zone.holders().set(first, count, to);
         }
         // The state before the intent ends, so that no block stays `Claimed`. An intent whose block is not is dropped.
         if is_claimed {
