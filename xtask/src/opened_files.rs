@@ -94,6 +94,7 @@ const ALLOWED: &[(&str, &str)] = &[
         "zonal-linux/src/memory/pool_file.rs",
         "makes and opens the file of a shared pool, and opens it again by its descriptor",
     ),
+    ("zonal-linux/src/memory/page_sizes.rs", "asks for the file system of an open file"),
     ("zonal-malloc/src/limits.rs", "reads the size of the process in /proc"),
     ("zonal-malloc/src/options.rs", "reads when the process began in /proc"),
     ("zonal-malloc/src/report.rs", "appends the report to a file that the user names"),

@@ -339,7 +339,7 @@ typedef struct {
    */
   void *progress_context;
   /**
-   * Path of a new file in a memory file system, such as `/dev/shm`, in which several processes share the pool, or null.
+   * Path of a new file in a memory file system, such as `/dev/shm` or hugetlbfs, in which several processes share the pool, or null.
    * The others join it with `zonal_pool_join`.
    */
   const char *shared_path;

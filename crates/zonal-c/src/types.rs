@@ -100,7 +100,7 @@ pub struct zonal_pool_options {
     pub progress: zonal_progress,
     /// First argument of `progress`.
     pub progress_context: *mut c_void,
-    /// Path of a new file in a memory file system, such as `/dev/shm`, in which several processes share the pool, or null.
+    /// Path of a new file in a memory file system, such as `/dev/shm` or hugetlbfs, in which several processes share the pool, or null.
     /// The others join it with `zonal_pool_join`.
     pub shared_path: *const c_char,
     /// Number of processes that can share a shared pool at once, at most 64. Default: 8.

@@ -75,19 +75,30 @@ impl Mapping {
         Self::not_copied(bytes, align, backing, libc::MAP_SHARED, Some(file))
     }
 
-    /// Maps `bytes` of a file from `offset`, which must be a multiple of the file's page size, for all that share the file.
+    /// Maps `bytes` of a file from `offset`, rounded up to whole pages of the file, for all that share the file. The offset must be
+    /// a multiple of their size.
     pub(super) fn of_file(file: OwnedFd, offset: u64, bytes: usize) -> io::Result<Self> {
         let offset = libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
-        let align = HUGE_PAGE_BYTES;
+        let (backing, unit) = match HugePageSize::of_file(file.as_fd())? {
+            Some(size) => (Backing::Huge(size), size.bytes()),
+            None => (Backing::Ordinary, os_page_bytes()),
+        };
+        let (bytes, align) = (bytes.next_multiple_of(unit), unit.max(HUGE_PAGE_BYTES));
         let reserved = ManuallyDrop::new(Self::anonymous(bytes, align, libc::PROT_NONE)?);
         let (place, flags) = (reserved.base.as_ptr().cast(), libc::MAP_SHARED | libc::MAP_FIXED);
         // SAFETY: the mapping replaces one that was reserved for it.
         let start = unsafe { libc::mmap(place, bytes, ACCESSIBLE, flags, file.as_raw_fd(), offset) };
         if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
+            let why = io::Error::last_os_error();
+            let is_short = backing != Backing::Ordinary && why.raw_os_error() == Some(libc::ENOMEM);
+            let with_reason = || {
+                io::Error::other(format!(
+                    "{why}; too few huge pages are free in the reserve (vm.nr_hugepages)"
+                ))
+            };
+            return Err(if is_short { with_reason() } else { why });
         }
-        let (base, backing) = (reserved.base, Backing::Ordinary);
-        Self { base, bytes, backing, file: Some(file), not_copied: None }.without_copies()
+        Self { base: reserved.base, bytes, backing, file: Some(file), not_copied: None }.without_copies()
     }
 
     fn ordinary(bytes: usize, align: usize) -> io::Result<Self> {

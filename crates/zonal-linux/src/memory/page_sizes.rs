@@ -1,6 +1,8 @@
 //! The sizes of the pages that the kernel maps.
 
 use std::ffi::c_int;
+use std::io;
+use std::os::fd::BorrowedFd;
 
 /// Size in bytes of transparent huge pages, and of the smaller explicit ones.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
@@ -18,6 +20,22 @@ impl HugePageSize {
             Self::TwoMiB => HUGE_PAGE_BYTES,
             Self::OneGiB => 1 << 30,
         }
+    }
+
+    /// Returns how large a file's explicit huge pages are, or `None` if it has ordinary pages.
+    ///
+    /// # Errors
+    /// Those of the kernel; also for huge pages of another size.
+    pub(super) fn of_file(file: BorrowedFd<'_>) -> io::Result<Option<Self>> {
+        let status = rustix::fs::fstatfs(file)?;
+        if status.f_type as u64 & 0xffff_ffff != libc::HUGETLBFS_MAGIC as u64 {
+            return Ok(None);
+        }
+        let size = [Self::TwoMiB, Self::OneGiB]
+            .into_iter()
+            .find(|size| size.bytes() as u64 == status.f_bsize as u64);
+        let why = "its file system has huge pages of another size than 2 MiB and 1 GiB";
+        size.map(Some).ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, why))
     }
 
     /// Returns the flag of `mmap` and `memfd_create` that selects the size.

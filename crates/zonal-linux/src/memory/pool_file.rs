@@ -14,8 +14,9 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use super::huge_pages::HugePages;
 use super::mapping::Mapping;
-use super::page_sizes::HUGE_PAGE_BYTES;
+use super::page_sizes::{HUGE_PAGE_BYTES, HugePageSize};
 use super::pool_socket;
 use super::shared_file;
 use crate::error::SharedError;
@@ -119,9 +120,36 @@ pub(crate) struct SharedOptions {
     pub(crate) name: Option<String>,
 }
 
+impl FilePlace {
+    /// Returns the kind of huge pages that a pool has here for which `asked` was asked. In hugetlbfs, the file system decides.
+    ///
+    /// # Errors
+    /// If the folder cannot be opened, or only hugetlbfs could have these huge pages.
+    pub(crate) fn huge_pages(&self, asked: HugePages) -> Result<HugePages, SharedError> {
+        let Self::Path(path) = self else { return Ok(asked) };
+        let size = File::open(folder_of(path)).and_then(|folder| HugePageSize::of_file(folder.as_fd()));
+        match size.map_err(|source| SharedError::create(Some(path), source))? {
+            Some(HugePageSize::TwoMiB) => Ok(HugePages::Explicit),
+            Some(HugePageSize::OneGiB) => Ok(HugePages::Explicit1G),
+            None if asked.explicit_sizes().is_empty() => Ok(asked),
+            None => Err(SharedError::Option(
+                "explicit huge pages, except in a file of hugetlbfs or without a path",
+            )),
+        }
+    }
+
+    /// Returns the sizes of pages to try, in order, for a pool with these huge pages; `None` stands for ordinary pages.
+    pub(crate) fn page_sizes(&self, huge_pages: HugePages) -> impl Iterator<Item = Option<HugePageSize>> {
+        let sizes = huge_pages.explicit_sizes().iter().copied().map(Some).chain([None]);
+        sizes.take(if *self == Self::Memory { usize::MAX } else { 1 })
+    }
+}
+
 /// The sizes of a file's parts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FileSizes {
+    /// Explicit huge pages of this size, or ordinary pages.
+    pub(crate) huge_page: Option<HugePageSize>,
     /// Bytes before the zones.
     pub(crate) meta: usize,
     pub(crate) file: u64,
@@ -138,7 +166,7 @@ impl PoolFile {
         let (file, path) = match place {
             FilePlace::Memory => {
                 let bytes = usize::try_from(sizes.file).map_err(|_| SharedError::Corrupt("its size"))?;
-                let file = shared_file::create("zonal shared pool", bytes, None);
+                let file = shared_file::create("zonal shared pool", bytes, sizes.huge_page);
                 (file.map(File::from).map_err(|source| SharedError::create(None, source))?, None)
             }
             FilePlace::Path(path) => {
@@ -146,18 +174,25 @@ impl PoolFile {
                 if path.exists() {
                     return Err(failed(io::ErrorKind::AlreadyExists.into()));
                 }
-                let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
                 let mut options = OpenOptions::new();
                 options.read(true).write(true).mode(0o600).custom_flags(libc::O_TMPFILE | libc::O_CLOEXEC);
-                let file = options.open(folder.unwrap_or(Path::new("."))).map_err(failed)?;
+                let file = options.open(folder_of(path)).map_err(failed)?;
                 file.set_len(sizes.file).map_err(failed)?;
-                reserve(&file, sizes.file).map_err(failed)?;
+                if sizes.huge_page.is_none() {
+                    reserve(&file, sizes.file).map_err(failed)?;
+                }
                 (file, Some(path.clone()))
             }
         };
         let meta = map_meta(&file, sizes.meta)?;
         let this = Self { file, meta, path };
-        this.file.write_all_at(text.as_bytes(), TEXT_AT as u64).map_err(|source| this.unusable(source))?;
+        if sizes.huge_page.is_some() {
+            this.meta.populate(0, sizes.meta).map_err(|source| this.unusable(source))?;
+        }
+        // Not by `write`, which hugetlbfs does not have.
+        // SAFETY: no other process can find the file yet, and this one uses the bytes for nothing else.
+        let cells = unsafe { this.meta.bytes_of(TEXT_AT..TEXT_AT + text.len()) };
+        cells.iter_mut().zip(text.bytes()).for_each(|(cell, byte)| _ = cell.write(byte));
         let header = this.header();
         let values = [
             (&header.file_bytes, sizes.file),
@@ -280,7 +315,7 @@ impl PoolFile {
     pub(crate) fn has_zone(&self, offset: u64, frames: u64, page_bytes: u32) -> bool {
         let file_bytes = self.header().file_bytes.load(Ordering::Relaxed); // relaxed: `read` has ordered it
         let end = frames.checked_mul(page_bytes.into()).and_then(|bytes| offset.checked_add(bytes));
-        let is_aligned = offset.is_multiple_of(HUGE_PAGE_BYTES as u64);
+        let is_aligned = offset.is_multiple_of(self.meta.unit().max(HUGE_PAGE_BYTES) as u64);
         is_aligned && offset >= self.meta.bytes() as u64 && end.is_some_and(|end| end <= file_bytes)
     }
 
@@ -299,9 +334,13 @@ impl PoolFile {
     }
 }
 
-/// Returns the first place for a zone from `offset` on.
-pub(crate) const fn zone_offset(offset: usize) -> usize {
-    offset.next_multiple_of(HUGE_PAGE_BYTES)
+/// Returns the first place for a zone from `offset` on, in a file with explicit huge pages of this size or ordinary ones.
+pub(crate) fn zone_offset(offset: usize, huge_page: Option<HugePageSize>) -> usize {
+    offset.next_multiple_of(huge_page.map_or(HUGE_PAGE_BYTES, HugePageSize::bytes))
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 fn map_meta(file: &File, bytes: usize) -> Result<Mapping, SharedError> {

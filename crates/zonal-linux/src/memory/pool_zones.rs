@@ -9,8 +9,8 @@ use zonal::machine::FrameRange;
 use zonal::units::{NodeId, PageCount, Pfn, ZoneKind};
 
 use super::huge_pages::HugePages;
-use super::mapping::Mapping;
-use super::zones::{MapOptions, PoolMemory, ZoneMemory, prepare};
+use super::mapping::{Backing, Mapping};
+use super::zones::{Binding, MapOptions, PoolMemory, ZoneMemory, bind_or_warn, prepare};
 use crate::error::{PoolError, Warnings};
 
 /// A zone in the file of a shared pool.
@@ -56,12 +56,21 @@ impl ZoneMemory {
     ) -> Result<Self, PoolError> {
         let bytes = zone.range.count.get() as usize * options.page_bytes as usize;
         let (node, kind, range) = (zone.node, zone.kind, zone.range);
+        let failed = |purpose, source| PoolError::Map { purpose, bytes: bytes as u64, source };
         let mapped = file.try_clone_to_owned().and_then(|file| Mapping::of_file(file, zone.offset, bytes));
-        let purpose = || format!("node {node} {kind}");
-        let mapping =
-            mapped.map_err(|source| PoolError::Map { purpose: purpose(), bytes: bytes as u64, source })?;
-        prepare(&mapping, node, options, warnings);
+        let mapping = mapped.map_err(|source| failed(format!("node {node} {kind}"), source))?;
         let huge_pages_wanted = options.huge_pages != HugePages::Never;
-        Ok(Self { node, kind, range, online: range.count, mapping, populated: false, huge_pages_wanted })
+        let populated = mapping.backing() != Backing::Ordinary;
+        if populated {
+            if options.binding == Binding::ToNodes {
+                bind_or_warn(&mapping, node, warnings);
+            }
+            // A page fault would kill the process if the kernel's reserve were exhausted.
+            let done = mapping.populate(0, mapping.bytes());
+            done.map_err(|source| failed(format!("node {node} {kind} in explicit huge pages"), source))?;
+        } else {
+            prepare(&mapping, node, options, warnings);
+        }
+        Ok(Self { node, kind, range, online: range.count, mapping, populated, huge_pages_wanted })
     }
 }

@@ -402,7 +402,12 @@ pub(super) fn bind_or_warn(mapping: &Mapping, node: NodeId, warnings: &mut Warni
     }
 }
 
-fn no_huge_pages(size: HugePageSize, plan: &ZonePlan, options: MapOptions, why: &io::Error) -> Warning {
+pub(crate) fn no_huge_pages(
+    size: HugePageSize,
+    plan: &ZonePlan,
+    options: MapOptions,
+    why: &io::Error,
+) -> Warning {
     Warning::NoExplicitHugePages {
         node: plan.node,
         kind: plan.kind,

@@ -400,7 +400,10 @@ impl<'a> PoolBuilder<'a> {
     /// Returns an error if more memory is requested than is available, if a requested node does not exist, if the
     /// kernel refuses a system call, if the configuration is invalid, or if the progress callback stops the build.
     /// Before it returns the error, the method removes all mappings and threads that it has already created.
-    pub fn build(self) -> Result<Pool, PoolError> {
+    pub fn build(mut self) -> Result<Pool, PoolError> {
+        if let Some((place, _)) = self.shared_place()? {
+            self.huge_pages = place.huge_pages(self.huge_pages)?;
+        }
         let mut warnings = Warnings::default();
         let topology = self.resolve_topology()?;
         if let Some(reason) = topology.missing() {

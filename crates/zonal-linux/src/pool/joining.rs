@@ -3,6 +3,7 @@
 //! The file's description has all from which the allocator's layout follows, so that every process computes the same. Related
 //! files: `memory/pool_file.rs` has the file, `pool/members.rs` the processes, `pool/core.rs` makes or joins the allocator.
 
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -20,11 +21,11 @@ use super::platform::LinuxPlatform;
 use super::settings::linked;
 use crate::error::{PoolError, SharedError, Warnings};
 use crate::memory::huge_pages::HugePages;
-use crate::memory::page_sizes::os_page_bytes;
+use crate::memory::page_sizes::{HugePageSize, os_page_bytes};
 use crate::memory::plan::ZonePlan;
 use crate::memory::pool_file::{FilePlace, FileSizes, PoolFile, after_text, zone_offset};
 use crate::memory::pool_zones::FileZone;
-use crate::memory::zones::{Binding, MapOptions, PoolMemory, Sharing};
+use crate::memory::zones::{Binding, MapOptions, PoolMemory, Sharing, no_huge_pages};
 use crate::sequences::Sequences;
 use crate::shared_name::SharedName;
 use crate::topology::{Topology, TopologyNode};
@@ -114,6 +115,49 @@ pub(super) fn build(
     if topology.has_emulated_cpus() {
         return Err(SharedError::Option("emulated CPUs, because a process cannot act as one").into());
     }
+    let options = MapOptions { sharing: Sharing::Pool, ..options };
+    let mut sizes = place.page_sizes(options.huge_pages).peekable();
+    let (file, text, memory) = loop {
+        let size = sizes.next().flatten();
+        let mut of_size = Warnings::default();
+        match made(place, size, &topology, plans, config, options, &mut of_size) {
+            Err(why) if sizes.peek().is_some() => {
+                let why = io::Error::other(why);
+                let zones = plans
+                    .iter()
+                    .map(|plan| no_huge_pages(size.expect("it is not the last"), plan, options, &why));
+                zones.for_each(|warning| warnings.add(warning));
+            }
+            made => {
+                of_size.into_vec().into_iter().for_each(|warning| warnings.add(warning));
+                break made?;
+            }
+        }
+    };
+    let members = Membership::enter(file, config.processes, name)?;
+    let table = members.table()?;
+    let text_end = after_text(text.len()).next_multiple_of(os_page_bytes());
+    let part = (Arc::clone(&members), text_end, Part::First);
+    let core = PoolCore::new(topology, memory, &config, options, sequences, warnings, Some(part))?;
+    let begun = members.begin(name, |process, on_death| core.allocator().set_on_death(process, on_death));
+    drop(table); // before an error drops `core`, which locks it to leave
+    begun?;
+    let pool = Pool::start(core)?;
+    members.publish()?;
+    Ok(pool)
+}
+
+/// Makes the file of a pool that processes share, with explicit huge pages of a size or ordinary ones; returns it with its
+/// description and the memory of its zones.
+fn made(
+    place: &FilePlace,
+    size: Option<HugePageSize>,
+    topology: &Topology,
+    plans: &[ZonePlan],
+    config: Config,
+    options: MapOptions,
+    warnings: &mut Warnings,
+) -> Result<(PoolFile, String, PoolMemory), PoolError> {
     let blocks = 1_u64 << options.max_order.get().max(12);
     let mut first = blocks;
     let mut description = Description {
@@ -129,28 +173,18 @@ pub(super) fn build(
         description.zones.push(FileZone { node: plan.node, kind: plan.kind, range, offset: 0 });
     }
     // The offsets follow from the length of the description, which has them with a fixed number of digits.
-    let buffers: usize = buffer_bytes(&topology, &description)?.iter().sum();
-    let meta = zone_offset(after_text(description.text().len()) + os_page_bytes() + buffers);
+    let buffers: usize = buffer_bytes(topology, &description)?.iter().sum();
+    let meta = zone_offset(after_text(description.text().len()) + os_page_bytes() + buffers, size);
     let mut at = meta as u64;
     for zone in &mut description.zones {
         zone.offset = at;
-        at = zone_offset(at as usize + zone.range.count.get() as usize * config.page_bytes as usize) as u64;
+        at = zone_offset(at as usize + zone.range.count.get() as usize * config.page_bytes as usize, size)
+            as u64;
     }
     let text = description.text();
-    let file = PoolFile::create(place, FileSizes { meta, file: at }, &text)?;
-    let members = Membership::enter(file, config.processes, name)?;
-    let table = members.table()?;
-    let options = MapOptions { sharing: Sharing::Pool, ..options };
-    let memory = PoolMemory::map_file(&description.zones, members.descriptor(), options, &mut warnings)?;
-    let text_end = after_text(text.len()).next_multiple_of(os_page_bytes());
-    let part = (Arc::clone(&members), text_end, Part::First);
-    let core = PoolCore::new(topology, memory, &config, options, sequences, warnings, Some(part))?;
-    let begun = members.begin(name, |process, on_death| core.allocator().set_on_death(process, on_death));
-    drop(table); // before an error drops `core`, which locks it to leave
-    begun?;
-    let pool = Pool::start(core)?;
-    members.publish()?;
-    Ok(pool)
+    let file = PoolFile::create(place, FileSizes { huge_page: size, meta, file: at }, &text)?;
+    let memory = PoolMemory::map_file(&description.zones, file.descriptor(), options, warnings)?;
+    Ok((file, text, memory))
 }
 
 fn joined(file: PoolFile, text: &str, name: Option<SharedName>) -> Result<Pool, PoolError> {

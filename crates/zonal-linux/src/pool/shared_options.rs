@@ -19,8 +19,9 @@ impl PoolBuilder<'_> {
     /// Makes a pool that several processes share, in a file at `path`: each allocates and frees, and when one dies, what it
     /// held is given back. The others join it with [`Pool::join`](crate::Pool::join).
     ///
-    /// The file must be in a memory file system, such as `/dev/shm`, which must have room for the whole pool. It appears when
-    /// the pool is ready, is readable and writable for its owner alone, and stays until it is removed.
+    /// The file must be in a memory file system, such as `/dev/shm`, which must have room for the whole pool. In hugetlbfs, the pool
+    /// has explicit huge pages of the file system's size. The file appears when the pool is ready, is readable and writable for its
+    /// owner alone, and stays until it is removed.
     ///
     /// ```
     /// use zonal_linux::{Pool, PoolRequest};
@@ -40,7 +41,8 @@ impl PoolBuilder<'_> {
     }
 
     /// Makes a pool that several processes share like [`PoolBuilder::shared`], in a file without a path. Other processes join
-    /// it with a descriptor of [`Pool::shared_file`](crate::Pool::shared_file) and [`Pool::join_file`](crate::Pool::join_file).
+    /// it with a descriptor of [`Pool::shared_file`](crate::Pool::shared_file) and [`Pool::join_file`](crate::Pool::join_file). If the
+    /// kernel's reserve is too small for [`HugePages::Explicit`](crate::HugePages::Explicit), the whole pool is in smaller pages.
     pub fn shared_by_descriptor(self) -> Self {
         Self { shared: SharedOptions { place: Some(FilePlace::Memory), ..self.shared }, ..self }
     }
@@ -75,7 +77,6 @@ impl PoolBuilder<'_> {
         let config = Config { processes: self.shared.processes.unwrap_or(PROCESSES), ..config };
         let refused = [
             (self.max_size.is_some(), "a largest size"),
-            (!self.huge_pages.explicit_sizes().is_empty(), "explicit huge pages"),
             (self.prefault == Prefault::AtOnce, "prefaulting; a pool at a path has its memory at once"),
             (self.sharing == Sharing::Files, "a file for each zone; it has one file"),
             (config.processes == 0, "no processes"),

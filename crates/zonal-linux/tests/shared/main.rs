@@ -1,7 +1,10 @@
 //! Pools that several processes share: who may join, what each process can do, and what is left when one dies.
 
+mod huge;
 mod kept;
 mod other;
+#[path = "../common/reserve.rs"]
+mod reserve;
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
