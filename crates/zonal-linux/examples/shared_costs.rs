@@ -1,8 +1,10 @@
-//! What sharing a pool costs: pairs of allocations and frees in a private pool, in one that processes share, and with frees by
-//! another process; and how long a recovery takes when a process that held a tenth of the pool has died.
+//! What sharing a pool costs: pairs of allocations and frees in a private pool, in one that processes share, with frees by
+//! another process, and in an array of frame numbers under a lock that processes share; and how long a recovery takes when a process that held a tenth of the pool has died.
 //!
 //! `cargo run --release -p zonal-linux --example shared_costs -- [--short]`
 
+use std::cell::{RefCell, UnsafeCell};
+use std::mem::MaybeUninit;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -43,6 +45,16 @@ fn main() {
             both / own
         );
     }
+    let array = Array::new();
+    let pop_and_push = (0..ROUNDS).map(|_| {
+        let begin = Instant::now();
+        (0..pairs).for_each(|_| array.pair());
+        begin.elapsed().as_nanos() as f64 / f64::from(pairs)
+    });
+    println!(
+        "order 0: {:.1} ns from an array of frame numbers under a mutex for processes",
+        median(pop_and_push.collect())
+    );
     let other = Pool::join_file(shared.shared_file().expect("it is shared")).expect("a second member");
     for order in ORDERS {
         let foreign = (0..ROUNDS).map(|_| pair(&shared, &other, order, pairs / 10)).collect();
@@ -62,6 +74,46 @@ fn pair(from: &Pool, to: &Pool, order: Order, pairs: u32) -> f64 {
         unsafe { to.free_raw(block.first, order) }.expect("it is allocated");
     }
     begin.elapsed().as_nanos() as f64 / f64::from(pairs)
+}
+
+/// The numbers of free frames, as a stack under a mutex that processes can share, and that survives the death of its holder.
+struct Array {
+    mutex: Box<UnsafeCell<libc::pthread_mutex_t>>,
+    numbers: RefCell<Vec<u32>>,
+}
+
+impl Array {
+    fn new() -> Self {
+        let mutex = Box::new(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
+        let mut attributes = MaybeUninit::uninit();
+        let attributes: *mut libc::pthread_mutexattr_t = attributes.as_mut_ptr();
+        // SAFETY: the call initializes the attributes.
+        assert_eq!(unsafe { libc::pthread_mutexattr_init(attributes) }, 0);
+        let shared = libc::PTHREAD_PROCESS_SHARED;
+        // SAFETY: they are initialized.
+        assert_eq!(unsafe { libc::pthread_mutexattr_setpshared(attributes, shared) }, 0);
+        let robust = libc::PTHREAD_MUTEX_ROBUST;
+        // SAFETY: as above.
+        assert_eq!(unsafe { libc::pthread_mutexattr_setrobust(attributes, robust) }, 0);
+        // SAFETY: as above, and no thread uses the mutex yet.
+        assert_eq!(unsafe { libc::pthread_mutex_init(mutex.get(), attributes) }, 0);
+        Self { mutex, numbers: RefCell::new((0..1 << 18).collect()) }
+    }
+
+    fn pair(&self) {
+        let number = self.locked(|numbers| numbers.pop().expect("it has numbers"));
+        self.locked(|numbers| numbers.push(number));
+    }
+
+    #[inline(never)]
+    fn locked<T>(&self, change: impl FnOnce(&mut Vec<u32>) -> T) -> T {
+        // SAFETY: the mutex is initialized.
+        assert_eq!(unsafe { libc::pthread_mutex_lock(self.mutex.get()) }, 0);
+        let done = change(&mut self.numbers.borrow_mut());
+        // SAFETY: this thread has locked it.
+        assert_eq!(unsafe { libc::pthread_mutex_unlock(self.mutex.get()) }, 0);
+        done
+    }
 }
 
 fn median(mut times: Vec<f64>) -> f64 {

@@ -252,7 +252,7 @@ def test_pages_of_named_processes_outlive_them(path):
             with pytest.raises(zonal.InvalidArgumentError, match="of another pool"):
                 pool.set_root("other", buffer)
             buffer.forget()
-            with pytest.raises(zonal.InvalidArgumentError, match="freed"):
+            with pytest.raises(zonal.ClosedError, match="freed"):
                 successor.set_root("greeting", buffer)
         owners = {owner["name"]: owner for owner in pool.owners().to_dicts()}
         assert owners["worker"]["held"] == pages and not owners["worker"]["is_alive"]

@@ -24,7 +24,7 @@ use crate::zone::counters::{ProcessTotals, TOTAL_CELLS};
 use crate::zone::events::EventCells;
 use crate::zone::frame_states::{FrameTable, SECTION};
 use crate::zone::free_areas::{FreeAreaCells, FreeAreas, FreeAreasPlan, FreeAreasShape};
-use crate::zone::node::{Node, NodeCells};
+use crate::zone::node::{Node, NodeCells, NodeUse};
 use crate::zone::owned_blocks::{Owned, OwnedCells, OwnedShape};
 use crate::zone::processes::{HandoverCells, Holders};
 use crate::zone::shared::SharedCells;
@@ -155,6 +155,7 @@ impl<'a> Layout<'a> {
         let processes = usize::from(self.config.processes);
         measure.add::<NodeCells<P>>(1);
         measure.add::<EventCells<P>>(1);
+        measure.add::<NodeUse<P>>(processes.max(1));
         measure.add::<ProcessTotals<P>>(processes);
         measure.add::<HandoverCells<P>>(processes.min(1));
         Zonelist::<P>::measure(&mut measure, self.machine.zones().len(), self.node_ids());
@@ -313,24 +314,24 @@ impl<'a> Layout<'a> {
         let description = &self.machine.nodes()[at];
         let cells = &arena.fresh::<P, NodeCells<P>>(1)[0];
         let events = &arena.fresh::<P, EventCells<P>>(1)[0];
-        let process_totals = arena.fresh::<P, ProcessTotals<P>>(self.config.processes.into());
-        let handover = arena.fresh::<P, HandoverCells<P>>(usize::from(self.config.processes).min(1)).first();
+        let processes = usize::from(self.config.processes);
+        let by_process = arena.fresh::<P, ProcessTotals<P>>(processes);
+        let process = if P::IS_SHARED { usize::from(local.process).saturating_sub(1) } else { 0 };
+        let own = &arena.fresh::<P, NodeUse<P>>(processes.max(1))[process];
+        let handover = arena.fresh::<P, HandoverCells<P>>(processes.min(1)).first();
         let list = Zonelist::build(arena, self.machine.zones().len(), self.node_ids());
-        let own = |(_, zone): &(usize, &ZoneDescription<'_>)| zone.node == description.id;
-        let mut zone_count = 0;
-        for (id, zone) in self.machine.zones().iter().enumerate().filter(own) {
+        let is_here = |(_, zone): &(usize, &ZoneDescription<'_>)| zone.node == description.id;
+        for (id, zone) in self.machine.zones().iter().enumerate().filter(is_here) {
             let (zone, pagesets) = self.build_zone(arena, id, at, zone, local);
             sink(zone, pagesets);
-            zone_count += 1;
         }
         let first_zone =
             self.machine.zones().iter().position(|zone| zone.node == description.id).unwrap_or(0);
-        let has_cpus = !description.cpus.is_empty();
-        let counters =
-            cells.counters().with_machine(machine_totals).of_process(local.process, process_totals);
+        let (zone_count, has_cpus) = (self.zones_of(description.id).count(), !description.cpus.is_empty());
+        let counters = cells.counters().with_machine(machine_totals).of_process(local.process, by_process);
         let id = description.id;
         let node =
-            Node { id, first_zone, zone_count, has_cpus, cells, counters, events, process_totals, handover };
+            Node { id, first_zone, zone_count, has_cpus, cells, counters, events, own, by_process, handover };
         (node, list)
     }
 
@@ -348,7 +349,7 @@ impl<'a> Layout<'a> {
         let next = self.machine.zones().get(id + 1);
         let cells = &arena.fresh::<P, ZoneCells<P>>(1)[0];
         let full_in = arena.u64s::<P>(self.machine.nodes().len().div_ceil(64));
-        let process_totals = arena.fresh::<P, ProcessTotals<P>>(self.config.processes.into());
+        let by_process = arena.fresh::<P, ProcessTotals<P>>(self.config.processes.into());
         let pagesets = arena.fresh::<P, Pageset<P>>(self.cpus());
         let zone = Zone {
             id: ZoneId::from_index(id),
@@ -361,7 +362,7 @@ impl<'a> Layout<'a> {
             base: plan.base,
             cells,
             full_in,
-            process_totals,
+            by_process,
             quarantine: arena.u32s::<P>(plan.quarantine),
             free_areas: FreeAreas::new(
                 arena.fresh::<P, FreeAreaCells<P>>(plan.free_areas.count()),

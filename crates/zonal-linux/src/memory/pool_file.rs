@@ -24,7 +24,7 @@ use crate::shared_name::NameCells;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"zonalshr");
 /// Version of the file's layout, metadata included. It changes with every change of either.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// Offset of the description.
 const TEXT_AT: usize = 20 << 10;
 /// The most bytes that a description can have.
@@ -63,6 +63,8 @@ pub(crate) struct MemberCells {
     pub(crate) asked: AtomicU32,
     /// The last of these numbers that this process has answered; a futex.
     pub(crate) answered: AtomicU32,
+    /// A bit for each node, of those with the same number modulo 64, for which other processes have asked this one to reclaim.
+    pub(crate) low_nodes: AtomicU64,
 }
 
 impl MemberCells {

@@ -16,7 +16,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
-use zonal::units::PageCount;
+use zonal::units::{NodeId, PageCount};
 use zonal::{Buffer, OnDeath};
 
 use crate::error::SharedError;
@@ -329,16 +329,35 @@ impl Membership {
         }
     }
 
-    /// Calls `drain` when other processes ask for it, and `recover` for each that has died, until `is_over`.
+    /// Asks the other processes to reclaim frames of a node, which may be in caches of theirs. Needs no heap.
+    pub(super) fn reclaim_by_others(&self, node: NodeId) {
+        let bit = 1 << (node.get() % 64);
+        let others = (0..usize::from(self.processes)).filter(|&at| at != self.at).map(|at| self.cells(at));
+        for cells in others.filter(|cells| cells.stage() == stage::LIVE) {
+            // AcqRel: takes earlier requests, publishes what led to this one; pairs with `Membership::serve`.
+            if cells.low_nodes.fetch_or(bit, Ordering::AcqRel) & bit == 0 {
+                wake(&cells.asked);
+            }
+        }
+    }
+
+    /// Calls `drain` when other processes ask for it, `reclaim` with the bits of nodes for which they ask, and `recover` for each
+    /// that has died, until `is_over`.
     pub(super) fn serve(
         &self,
         recover: impl Fn(u8) -> PageCount,
         drain: impl Fn(),
+        reclaim: impl Fn(u64),
         is_over: impl Fn() -> bool,
     ) {
         let cells = self.cells(self.at);
         let mut seen = cells.answered.load(Ordering::Relaxed); // relaxed: this thread alone writes it
         while !is_over() {
+            // AcqRel: takes what led to the request, publishes the start; pairs with `Membership::reclaim_by_others`.
+            match cells.low_nodes.swap(0, Ordering::AcqRel) {
+                0 => {}
+                bits => reclaim(bits),
+            }
             // Acquire: takes what led to the request; pairs with `Membership::drain_others`, `Membership::ring`.
             let asked = cells.asked.load(Ordering::Acquire);
             if asked == seen {

@@ -149,6 +149,9 @@ impl Platform for LinuxPlatform {
         if self.presence.is_here() {
             let _inside = Inside::enter();
             self.wakes.wake(node);
+            if let Some(members) = &self.members {
+                members.reclaim_by_others(node);
+            }
         }
     }
 

@@ -193,6 +193,7 @@ fn run_share(core: &PoolCore) {
                 let _at_work = platform.presence.work();
                 core.allocator().drain_pagesets();
             },
+            |bits| platform.wakes.wake_where(|node| bits >> (node.get() % 64) & 1 == 1),
             || platform.wakes.sleep(Duration::ZERO) || !platform.presence.is_here(),
         );
     }

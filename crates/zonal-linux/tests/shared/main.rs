@@ -3,6 +3,7 @@
 mod huge;
 mod kept;
 mod other;
+mod reclaim;
 #[path = "../common/reserve.rs"]
 mod reserve;
 

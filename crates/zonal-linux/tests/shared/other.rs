@@ -2,9 +2,10 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use zonal::platform::reclaimer::{ReclaimRequest, Reclaimer};
 use zonal_linux::{FrameRange, Order, PageCount, Pfn, Pool, PoolRequest};
 
 /// A path in a memory file system, whose file is removed when this is dropped.
@@ -26,7 +27,7 @@ impl Drop for Place {
     }
 }
 
-/// Another process, which obeys lines: `pages N`, `block ORDER`, `cache N`, `run N`, `churn`.
+/// Another process, which obeys lines: `pages N`, `more N` (as many as there are), `block ORDER`, `stay`, `cache N`, `run N`, `churn`.
 pub(crate) struct Other {
     process: Child,
     orders: ChildStdin,
@@ -84,6 +85,22 @@ impl Drop for Other {
     }
 }
 
+/// A reclaimer that says that it was called, and never returns.
+struct Stays;
+
+impl Reclaimer for Stays {
+    fn count(&self, _: &ReclaimRequest) -> PageCount {
+        PageCount::new(1)
+    }
+
+    fn reclaim(&self, _: &ReclaimRequest) -> PageCount {
+        println!("> reclaiming");
+        loop {
+            std::thread::park();
+        }
+    }
+}
+
 /// The part of the other process; does nothing as a test.
 #[test]
 fn other_process() {
@@ -93,6 +110,7 @@ fn other_process() {
         name => Pool::join_as(path, &name).unwrap(),
     };
     let mut kept: Vec<(Pfn, Order)> = Vec::new();
+    let mut registrations = Vec::new();
     println!("> joined");
     for line in std::io::stdin().lines() {
         let line = line.unwrap();
@@ -100,6 +118,13 @@ fn other_process() {
         let number: u64 = number.parse().unwrap();
         match what {
             "pages" => kept.extend((0..number).map(|_| page(&pool))),
+            "more" => {
+                let more = (0..number).map_while(|_| pool.alloc_raw(&PoolRequest::page()).ok());
+                kept.extend(more.map(|block| (block.first, Order::PAGE)));
+                println!("> {}", kept.len());
+                continue;
+            }
+            "stay" => registrations.push(pool.register_reclaimer(&Arc::new(Stays))),
             "block" => {
                 let order = Order::new(number as u8).unwrap();
                 kept.push((pool.alloc_raw(&PoolRequest::new(order)).unwrap().first, order));

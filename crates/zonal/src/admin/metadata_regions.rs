@@ -80,7 +80,7 @@ fn node_part<P: Platform>(node: &Node<'_, P>, list: &Zonelist<'_, P>, address: u
     first([
         (holds(&node.cells.rules, address), Part::NodeRules(node.id)),
         (holds(&node.cells.totals, address), Part::NodeTotals(node.id)),
-        (holds(node.cells, address), Part::NodeState(node.id)),
+        (holds(node.cells, address) || holds(node.own, address), Part::NodeState(node.id)),
         (holds(node.events, address), Part::Events(node.id)),
         (listed(0) || listed(1), Part::Zonelist(node.id)),
         (index(full.bitmaps, address).is_some(), Part::ZonelistCache(node.id)),

@@ -100,14 +100,14 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let (FrameState::Allocated(_, kind) | FrameState::RunHead(_, kind)) = state else {
             return Err(state);
         };
-        let Some(totals) = usize::from(from).checked_sub(1).and_then(|at| zone.process_totals.get(at)) else {
+        let Some(totals) = usize::from(from).checked_sub(1).and_then(|at| zone.by_process.get(at)) else {
             return Err(zone.frames.state(run.first)); // it was freed meanwhile
         };
         if from == holders.process() {
             return if zone.frames.block_or_run_at(run.first) == Some(run) { Ok(true) } else { Err(state) };
         }
         let lane = kind.item().lane();
-        let allocated = node.process_totals[usize::from(from) - 1].moved.0[lane].load(Relaxed);
+        let allocated = node.by_process[usize::from(from) - 1].moved.0[lane].load(Relaxed);
         let free = totals.moved.0[ZoneItem::Free.lane()].load(Relaxed);
         let values = [
             (&cells.first, run.first.into()),
@@ -162,9 +162,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let holder = zone.holders().of(first);
         let is_first = is_claimed && usize::from(holder) == from + 1;
         if is_first {
-            let moved = &zone.process_totals[from].moved.0[ZoneItem::Free.lane()];
+            let moved = &zone.by_process[from].moved.0[ZoneItem::Free.lane()];
             moved.store(cells.moved[0].load(Relaxed), Relaxed);
-            let moved = &node.process_totals[from].moved.0[lane as usize];
+            let moved = &node.by_process[from].moved.0[lane as usize];
             moved.store(cells.moved[1].load(Relaxed), Relaxed);
         }
         // If the first frame is that of `to`, the counts are stored, or another thread of `to` has allocated the block.

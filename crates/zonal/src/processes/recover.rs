@@ -126,10 +126,10 @@ impl<'m, P: Platform> MachineState<'m, P> {
                 zone.holders().forget(process);
             }
             let staying = kept.iter().sum::<u64>() - before.iter().sum::<u64>();
-            set_total(zone.process_totals, process, ZoneItem::Free, staying.wrapping_neg());
+            set_total(zone.by_process, process, ZoneItem::Free, staying.wrapping_neg());
         }
         for kind in PageKind::ALL {
-            set_total(node.process_totals, process, kind.item(), kept[kind as usize]);
+            set_total(node.by_process, process, kind.item(), kept[kind as usize]);
         }
         freed
     }

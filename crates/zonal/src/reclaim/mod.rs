@@ -26,7 +26,6 @@ use crate::units::{NodeId, Order, PageCount, ZoneId};
 use crate::zone::Zone;
 use crate::zone::counters::NodeItem;
 use crate::zone::events::Event;
-use crate::zone::node::ReclaimTurn;
 use crate::zone::order_classes::OrderClasses;
 use crate::zone::runs::Run;
 
@@ -376,7 +375,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
         }
         let (node, extent) = (&self.nodes[zone.node], self.extent_of(zone));
         let request = self.node_request(&extent, context);
-        let Some(_turn) = self.try_turn(&extent) else { return ReclaimStep::NotTried };
+        let Some(_turn) = self.nodes[extent.place].try_turn(extent.alone) else {
+            return ReclaimStep::NotTried;
+        };
         let freed = self.call_reclaimers(&extent, &request);
         node.counters.add_total(NodeItem::ReclaimedNode, freed.get() as i64);
         if freed >= context.order.pages() {
@@ -445,12 +446,6 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let nodes = self.allowed_nodes(context);
         let has = |node| self.count_reclaimable(&direct_request(context, node)) != PageCount::ZERO;
         nodes.iter().any(has)
-    }
-
-    /// Returns the exclusive right to run node reclaim on an extent, or `None` if another caller holds that right.
-    fn try_turn(&self, extent: &Extent<'m, P>) -> Option<ReclaimTurn<'m, P>> {
-        let node = &self.nodes[extent.place];
-        extent.alone.map_or_else(|| node.try_reclaim_turn(), |zone| node.try_zone_turn(zone))
     }
 
     /// Returns the extents that reclaim of the node with this index covers, one for each call of the reclaimers.

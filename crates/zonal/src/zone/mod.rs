@@ -114,7 +114,7 @@ pub(crate) struct Zone<'m, P: Platform> {
     /// One bit for each node index: whether the zone may have full bits in that node's zonelist cache.
     pub(crate) full_in: &'m [P::U64],
     /// Totals by process, if processes share the allocator.
-    pub(crate) process_totals: &'m [ProcessTotals<P>],
+    pub(crate) by_process: &'m [ProcessTotals<P>],
 }
 
 copy_view!(Zone);
@@ -143,10 +143,10 @@ impl<'m, P: Platform> Zone<'m, P> {
     #[inline]
     pub(crate) fn counters(&self) -> ZonedCounters<'m, P, ZoneItem> {
         let counters = ZonedCounters::new(&self.cells.totals.0, &self.cells.rules.0.threshold);
-        if !P::IS_SHARED || self.process_totals.is_empty() {
+        if !P::IS_SHARED || self.by_process.is_empty() {
             return counters;
         }
-        counters.of_process(self.holders().process(), self.process_totals)
+        counters.of_process(self.holders().process(), self.by_process)
     }
 
     /// Returns which process holds each of the zone's frames.

@@ -21,8 +21,20 @@ all_zero! {
     pub(crate) struct NodeCells<P> {
         pub(crate) rules: (line {NodeRules<P>}),
         pub(crate) totals: (line [u64; TOTAL_CELLS]),
+        /// 1 from the report that the node is below `low` until the report that it is above `high`.
+        pub(crate) is_low: u64,
+        /// For each pressure kind, time of the last event + 1 (`reclaim/pressure.rs`); 0 if there was none.
+        pub(crate) reported_at: [u64; 4],
+        pub(crate) stalls: (line {StallCells<P>}),
+    }
+}
+
+all_zero! {
+    /// What a process does with a node: each has pagesets, workers and reclaimers of its own.
+    #[repr(C)]
+    pub(crate) struct NodeUse<P> {
         /// 1 if the node's CPUs may use a pageset of a zone that is not the preferred zone (`pageset/slot.rs`).
-        served_elsewhere: u64,
+        served_elsewhere: (line u64),
         /// 1 from the moment at which a request wakes the background worker until the worker begins.
         woken: u64,
         /// 1 while background reclaim of the node runs.
@@ -34,11 +46,6 @@ all_zero! {
         fruitless: u64,
         /// Time of the last such run.
         fruitless_at: u64,
-        /// 1 from the report that the node is below `low` until the report that it is above `high`.
-        pub(crate) is_low: u64,
-        /// For each pressure kind, time of the last event + 1 (`reclaim/pressure.rs`); 0 if there was none.
-        pub(crate) reported_at: [u64; 4],
-        pub(crate) stalls: (line {StallCells<P>}),
     }
 }
 
@@ -68,8 +75,10 @@ pub(crate) struct Node<'m, P: Platform> {
     /// The node's counters, with the reference to the machine's totals that folds need and `cells` does not contain.
     pub(crate) counters: ZonedCounters<'m, P, NodeItem>,
     pub(crate) events: &'m EventCells<P>,
+    /// What this process does with the node.
+    pub(crate) own: &'m NodeUse<P>,
     /// Totals by process, and the block that is changing hands, if processes share the allocator.
-    pub(crate) process_totals: &'m [ProcessTotals<P>],
+    pub(crate) by_process: &'m [ProcessTotals<P>],
     pub(crate) handover: Option<&'m HandoverCells<P>>,
 }
 
@@ -98,8 +107,8 @@ impl<'m, P: Platform> Node<'m, P> {
     /// Records that one of the node's CPUs is about to use a pageset for a zone that is not the preferred zone.
     pub(crate) fn note_served_elsewhere(&self) {
         // Relaxed: a hint. The cell is read before it is written, to keep the cache line shared.
-        if self.cells.served_elsewhere.load(Relaxed) == 0 {
-            self.cells.served_elsewhere.store(1, Relaxed);
+        if self.own.served_elsewhere.0.load(Relaxed) == 0 {
+            self.own.served_elsewhere.0.store(1, Relaxed);
         }
     }
 
@@ -107,7 +116,7 @@ impl<'m, P: Platform> Node<'m, P> {
     ///
     /// The call clears this record, so the caller must make these CPUs use the preferred zone again.
     pub(crate) fn end_served_elsewhere(&self) -> bool {
-        self.cells.served_elsewhere.load(Relaxed) != 0 && self.cells.served_elsewhere.swap(0, Relaxed) != 0 // relaxed: a hint
+        self.own.served_elsewhere.0.load(Relaxed) != 0 && self.own.served_elsewhere.0.swap(0, Relaxed) != 0 // relaxed: a hint
     }
 
     /// Records a request for background reclaim.
@@ -117,28 +126,28 @@ impl<'m, P: Platform> Node<'m, P> {
     pub(crate) fn want_background(&self, platform: &P) -> bool {
         // `woken` is swapped without a read before it. A separate read could return 1 although the worker has begun and
         // has already checked the zones. The load of the time is relaxed: a hint.
-        let is_old = || platform.now().ns().abs_diff(self.cells.fruitless_at.load(Relaxed)) > SECOND_NS;
+        let is_old = || platform.now().ns().abs_diff(self.own.fruitless_at.load(Relaxed)) > SECOND_NS;
         // AcqRel: takes the worker's start, publishes every caller's writes; pairs with `Node::background_begins`.
-        (!self.is_unreclaimable() || is_old()) && self.cells.woken.swap(1, AcqRel) == 0
+        (!self.is_unreclaimable() || is_old()) && self.own.woken.swap(1, AcqRel) == 0
     }
 
     /// Records how many frames a reclaim of the node freed.
     pub(crate) fn note_reclaimed(&self, freed: PageCount) {
         // Relaxed: a hint.
         if freed != PageCount::ZERO {
-            self.cells.fruitless.store(0, Relaxed);
+            self.own.fruitless.store(0, Relaxed);
         }
     }
 
     /// Whether requests rarely wake the background worker, because many runs of reclaim have freed no frames.
     pub(crate) fn is_unreclaimable(&self) -> bool {
-        self.cells.fruitless.load(Relaxed) >= FRUITLESS_MAX // relaxed: a hint
+        self.own.fruitless.load(Relaxed) >= FRUITLESS_MAX // relaxed: a hint
     }
 
     /// Records a run of background reclaim that freed nothing.
     pub(crate) fn note_fruitless(&self, now: Moment) {
-        self.cells.fruitless_at.store(now.ns(), Relaxed); // relaxed: a hint
-        self.cells.fruitless.fetch_add(1, Relaxed); // relaxed: a hint
+        self.own.fruitless_at.store(now.ns(), Relaxed); // relaxed: a hint
+        self.own.fruitless.fetch_add(1, Relaxed); // relaxed: a hint
     }
 
     /// Returns the number of online CPUs on the node.
@@ -156,44 +165,35 @@ impl<'m, P: Platform> Node<'m, P> {
     /// Returns `false` if another worker is running.
     pub(crate) fn background_begins(&self) -> bool {
         // AcqRel: takes the writes of all callers, publishes the start; pairs with `Node::want_background`.
-        self.cells.woken.swap(0, AcqRel);
+        self.own.woken.swap(0, AcqRel);
         // AcqRel: takes the previous run's writes, publishes the start; pairs with `background_ends`, `forget_callers`.
-        self.cells.awake.swap(1, AcqRel) == 0
+        self.own.awake.swap(1, AcqRel) == 0
     }
 
     /// Records that the background worker ends.
     pub(crate) fn background_ends(&self) {
         // AcqRel: takes the start, publishes the run's writes; pairs with `Node::background_begins`.
-        self.cells.awake.swap(0, AcqRel);
+        self.own.awake.swap(0, AcqRel);
     }
 
-    /// Records that nothing reclaims the node, because the process of what did may have died. Two reclaims that run at once
-    /// for a moment do no harm.
+    /// Records that nothing reclaims the node for this process, which may have begun in the place of one that has died. Two reclaims
+    /// that run at once for a moment do no harm.
     pub(crate) fn forget_callers(&self) {
-        for cell in [&self.cells.woken, &self.cells.awake, &self.cells.reclaiming] {
+        for cell in [&self.own.woken, &self.own.awake, &self.own.reclaiming] {
             // AcqRel: takes the starts, publishes the recovery; pairs with `Node::background_begins`.
             cell.swap(0, AcqRel);
         }
         self.counters.forget_pressure();
     }
 
-    /// Reserves node reclaim of the whole node for the caller, until the turn is dropped.
-    pub(crate) fn try_reclaim_turn(&self) -> Option<ReclaimTurn<'m, P>> {
-        let cell = &self.cells.reclaiming;
-        // The relaxed read comes first, to keep the cache line shared.
+    /// Reserves node reclaim of `zone`, a zone of this node, or of the whole node for the caller, until the turn is dropped.
+    pub(crate) fn try_turn(&self, zone: Option<ZoneId>) -> Option<ReclaimTurn<'m, P>> {
+        let cell = &self.own.reclaiming;
+        let bit = |zone: ZoneId| 1_u64 << (zone.index() - self.first_zone).min(63); // a node has far fewer zones
+        let (bits, seen) = (zone.map_or(u64::MAX, bit), cell.load(Relaxed)); // relaxed: the exchange decides
         // AcqRel: takes the previous turn's writes, publishes the start; pairs with `ReclaimTurn::drop`.
-        let free = cell.load(Relaxed) == 0 && cell.compare_exchange(0, u64::MAX, AcqRel, Relaxed).is_ok();
-        free.then(|| ReclaimTurn { cell, bits: u64::MAX }) // not `then_some`: dropping a turn ends it
-    }
-
-    /// Reserves node reclaim of `zone`, a zone of this node, for the caller, until the turn is dropped.
-    pub(crate) fn try_zone_turn(&self, zone: ZoneId) -> Option<ReclaimTurn<'m, P>> {
-        let cell = &self.cells.reclaiming;
-        let bits = 1_u64 << (zone.index() - self.first_zone).min(63); // a node has far fewer zones
-        // A bit that was already set belongs to another turn, which clears it. The read comes first as above.
-        // AcqRel: takes the previous turn's writes, publishes the start; pairs with `ReclaimTurn::drop`.
-        let free = cell.load(Relaxed) & bits == 0 && cell.fetch_or(bits, AcqRel) & bits == 0;
-        free.then(|| ReclaimTurn { cell, bits })
+        let free = seen & bits == 0 && cell.compare_exchange(seen, seen | bits, AcqRel, Relaxed).is_ok();
+        free.then(|| ReclaimTurn { cell, bits }) // not `then_some`: dropping a turn ends it
     }
 }
 
@@ -205,7 +205,7 @@ pub(crate) struct ReclaimTurn<'m, P: Platform> {
 
 impl<P: Platform> Drop for ReclaimTurn<'_, P> {
     fn drop(&mut self) {
-        // AcqRel: takes the starts, publishes the turn's writes; pairs with `try_reclaim_turn`, `try_zone_turn`.
+        // AcqRel: takes the starts, publishes the turn's writes; pairs with `Node::try_turn`.
         self.cell.fetch_and(!self.bits, AcqRel);
     }
 }
