@@ -126,6 +126,7 @@ fn all() -> Vec<Step> {
     steps.extend(numa::deep());
     steps.extend(kernel::deep());
     steps.push(deaths());
+    steps.push(histories_with_deaths());
     steps.push(soak_with_deaths());
     steps.extend(soak(&["--minutes".into(), "60".into()]));
     steps
@@ -136,6 +137,14 @@ fn deaths() -> Step {
     Step::new("deaths of processes at every instruction", |root| {
         let run = ["run", "--release", "-q", "-p", "zonal-verify", "--bin", "deaths"];
         succeeds(&mut cargo(root, run))
+    })
+}
+
+/// Returns the step that runs random histories in which simulated processes die at any write.
+fn histories_with_deaths() -> Step {
+    Step::new("histories of processes that die at any write", |root| {
+        let run = ["run", "--release", "-q", "-p", "zonal-verify", "--bin", "deaths", "--"];
+        succeeds(cargo(root, run).args(["--histories", "20000", "--from", "100"]))
     })
 }
 

@@ -141,7 +141,9 @@ const LAYERS: [Layers; 19] = [
     },
     Layers {
         name: "zonal-verify",
-        order: &["choices", "deaths", "guest", "history", "lift", "proof", "stress", "soak", "targets"],
+        order: &[
+            "choices", "deaths", "guest", "history", "lift", "mortal", "proof", "stress", "soak", "targets",
+        ],
         circles: &[Circle {
             files: &["history/platform.rs", "history/reclaimer.rs"],
             why: "a platform and its reclaimer, which calls the allocator over that platform",

@@ -10,6 +10,7 @@ pub mod deaths;
 pub mod guest;
 pub mod history;
 pub mod lift;
+pub mod mortal;
 pub mod proof;
 pub mod soak;
 pub mod stress;

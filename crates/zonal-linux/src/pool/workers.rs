@@ -193,7 +193,11 @@ fn run_share(core: &PoolCore) {
                 let _at_work = platform.presence.work();
                 core.allocator().drain_pagesets();
             },
-            |bits| platform.wakes.wake_where(|node| bits >> (node.get() % 64) & 1 == 1),
+            |bits| {
+                let nodes = (0..platform.wakes.workers()).flat_map(|worker| platform.wakes.nodes_of(worker));
+                let wanted = nodes.filter(|node| bits >> (node.get() % 64) & 1 == 1);
+                wanted.for_each(|node| platform.wakes.wake(node));
+            },
             || platform.wakes.sleep(Duration::ZERO) || !platform.presence.is_here(),
         );
     }

@@ -68,11 +68,6 @@ impl WakeBoard {
         }
     }
 
-    /// Wakes the workers of the nodes for which `is_wanted`.
-    pub(crate) fn wake_where(&self, is_wanted: impl Fn(NodeId) -> bool) {
-        self.flags.iter().filter(|flag| is_wanted(flag.node)).for_each(|flag| self.wake(flag.node));
-    }
-
     /// Waits until flags of `worker` are set, clears these flags and returns their nodes; `None` when stopped.
     pub(crate) fn take(&self, worker: usize) -> Option<Vec<NodeId>> {
         let signal = &self.signals[worker];

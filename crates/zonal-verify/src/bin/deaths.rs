@@ -1,13 +1,18 @@
 //! `deaths [--stride N] [--most N] [--only NAME]` kills processes that share a pool at every Nth instruction of what they do. If a
-//! survivor finds a fault, the program prints it and exits with code 1. Related files: `deaths/` has the test.
+//! survivor finds a fault, the program prints it and exits with code 1. `deaths --histories N` runs random histories of simulated
+//! processes that die at any write instead. Related files: `deaths/` and `mortal/` have the tests.
 
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::process::ExitCode;
 
 use clap::Parser;
 use zonal_linux::{Order, Pfn};
-use zonal_verify::deaths;
+use zonal_verify::{deaths, mortal};
+
+/// Operations of a history.
+const OPERATIONS: u64 = 1000;
 
 /// Kills processes that share a pool at every instruction of their operations, and checks what the others find.
 #[derive(Parser)]
@@ -27,6 +32,9 @@ struct Options {
     /// Only operations whose name contains this.
     #[arg(long, default_value = "")]
     only: String,
+    /// Run this many random histories instead, with seeds from --from on.
+    #[arg(long, default_value_t = 0)]
+    histories: usize,
     #[arg(long, hide = true)]
     child: Option<String>,
     #[arg(long, hide = true)]
@@ -45,6 +53,9 @@ fn main() -> ExitCode {
         let given: Option<Vec<_>> = options.given.iter().map(|text| block(text)).collect();
         deaths::child(&name, file, options.named, &given.expect("the parent gives frames and orders"));
         return ExitCode::SUCCESS;
+    }
+    if options.histories > 0 {
+        return histories(options.from as u64..(options.from + options.histories) as u64);
     }
     let sample = deaths::Sample {
         only: &options.only,
@@ -72,6 +83,21 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn histories(seeds: Range<u64>) -> ExitCode {
+    let mut all = mortal::Sums::default();
+    for seed in seeds {
+        match mortal::run(seed, OPERATIONS) {
+            Ok(one) => all.add(one),
+            Err(found) => {
+                eprintln!("deaths: {found}");
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    println!("histories: nothing found: {all}");
+    ExitCode::SUCCESS
 }
 
 fn block(text: &str) -> Option<(Pfn, Order)> {

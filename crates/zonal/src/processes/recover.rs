@@ -59,12 +59,14 @@ impl<P: Platform> Allocator<'_, P> {
     pub fn recover(&self, process: u8) -> PageCount {
         let state = &self.state;
         let keeps = state.shared.keeping.load(Relaxed) & state.bit_of(process) != 0; // relaxed: as in `set_on_death`
+        // First, because this process may be in the place of one that died with a pageset locked, which a repair would wait for.
+        // Until its frames are freed, their holder says whose they are.
+        let cpus = state.cpus_of(process);
+        cpus.clone().for_each(|&cpu| state.reset_cpu(cpu));
         let held = state.lock_changes();
         let freed = state.nodes.iter().map(|node| state.recover_node(node, process, keeps)).sum();
-        for &cpu in state.cpus_of(process) {
-            state.reset_cpu(cpu);
-            state.cpus_online[cpu.id.index()].store(0, Relaxed); // relaxed: the change lock serialises these
-        }
+        let set_offline = |cpu: &CpuInfo| state.cpus_online[cpu.id.index()].store(0, Relaxed); // relaxed: under the change lock
+        cpus.for_each(set_offline);
         for node in state.nodes {
             node.forget_callers();
             node.cells.stalls.0.forget_callers(state.platform.now());
@@ -134,7 +136,7 @@ impl<'m, P: Platform> MachineState<'m, P> {
         freed
     }
 
-    /// Makes the pagesets and the deferred frees of a CPU as they were at first. Their frames are in the buddy.
+    /// Makes the pagesets and the deferred frees of a CPU as they were at first. Their frames are freed by their holder.
     fn reset_cpu(&self, cpu: CpuInfo) {
         for zone in self.zones {
             let pagesets = self.pagesets_of(zone);
