@@ -407,6 +407,16 @@ impl fmt::Display for Warning {
 #[derive(Debug, Default)]
 pub(crate) struct Warnings(Vec<Warning>);
 
+impl Warning {
+    /// Adds `more` huge pages to those that were needed.
+    pub(crate) fn with_needed(mut self, more: u64) -> Self {
+        if let Self::NoExplicitHugePages { needed, .. } = &mut self {
+            *needed += more;
+        }
+        self
+    }
+}
+
 impl Warnings {
     pub(crate) fn add(&mut self, warning: Warning) {
         if let Warning::NotBound { nodes: more, reason: why } = &warning {

@@ -75,28 +75,22 @@ impl Mapping {
         Self::not_copied(bytes, align, backing, libc::MAP_SHARED, Some(file))
     }
 
-    /// Maps `bytes` of a file from `offset`, rounded up to whole pages of the file, for all that share the file. The offset must be
-    /// a multiple of their size.
-    pub(super) fn of_file(file: OwnedFd, offset: u64, bytes: usize) -> io::Result<Self> {
+    /// Maps `bytes` of a file from `offset`, rounded up to whole pages of the file, for all that share the file, at a multiple of
+    /// `align`. The offset must be that of such a page.
+    pub(super) fn of_file(file: OwnedFd, offset: u64, bytes: usize, align: usize) -> io::Result<Self> {
         let offset = libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
         let (backing, unit) = match HugePageSize::of_file(file.as_fd())? {
             Some(size) => (Backing::Huge(size), size.bytes()),
             None => (Backing::Ordinary, os_page_bytes()),
         };
-        let (bytes, align) = (bytes.next_multiple_of(unit), unit.max(HUGE_PAGE_BYTES));
+        let (bytes, align) = (bytes.next_multiple_of(unit), align.max(unit).max(HUGE_PAGE_BYTES));
         let reserved = ManuallyDrop::new(Self::anonymous(bytes, align, libc::PROT_NONE)?);
         let (place, flags) = (reserved.base.as_ptr().cast(), libc::MAP_SHARED | libc::MAP_FIXED);
         // SAFETY: the mapping replaces one that was reserved for it.
         let start = unsafe { libc::mmap(place, bytes, ACCESSIBLE, flags, file.as_raw_fd(), offset) };
         if start == libc::MAP_FAILED {
             let why = io::Error::last_os_error();
-            let is_short = backing != Backing::Ordinary && why.raw_os_error() == Some(libc::ENOMEM);
-            let with_reason = || {
-                io::Error::other(format!(
-                    "{why}; too few huge pages are free in the reserve (vm.nr_hugepages)"
-                ))
-            };
-            return Err(if is_short { with_reason() } else { why });
+            return Err(if backing == Backing::Ordinary { why } else { too_few_huge_pages(why) });
         }
         Self { base: reserved.base, bytes, backing, file: Some(file), not_copied: None }.without_copies()
     }
@@ -226,6 +220,15 @@ impl Mapping {
         self.madvise(offset, bytes, libc::MADV_POPULATE_WRITE)
     }
 
+    /// Populates a whole mapping of a file in explicit huge pages, if the kernel can (5.14): a page fault would kill the process if a
+    /// node or a control group had too few, although the pages are reserved.
+    pub(super) fn populate_reserved(&self) -> io::Result<()> {
+        match self.populate(0, self.bytes) {
+            Err(why) if why.kind() == io::ErrorKind::InvalidInput => Ok(()),
+            populated => populated.map_err(too_few_huge_pages),
+        }
+    }
+
     /// Calls [`populate`](Self::populate) or, on kernels before 5.14, [`touch`](Self::touch). The range must not be in
     /// use, because `touch` overwrites it.
     pub(crate) fn populate_or_touch(&self, offset: usize, bytes: usize) -> io::Result<()> {
@@ -319,6 +322,17 @@ impl Drop for Mapping {
         if !not_copied.is_some_and(|range| range.is_vacant()) {
             unmap_or_empty(self.base, self.bytes);
         }
+    }
+}
+
+/// Adds the likely reason to an error of a mapping in explicit huge pages.
+fn too_few_huge_pages(why: io::Error) -> io::Error {
+    match why.raw_os_error() {
+        Some(libc::ENOMEM | libc::EFAULT) => io::Error::other(format!(
+            "{why}; too few huge pages of this size are free in the kernel's reserve (nr_hugepages), on the node, in the file \
+             system (size=) or in the control group"
+        )),
+        _ => why,
     }
 }
 

@@ -6,12 +6,22 @@
 //!
 //! Related files: `memory/split.rs` computes shares, and `memory/zones.rs` maps the planned zones.
 
-use zonal::units::{NodeId, PageCount, ZoneKind};
+use zonal::units::{NodeId, Order, PageCount, ZoneKind};
 
 use super::page_sizes::HUGE_PAGE_BYTES;
 use super::split::split;
 use crate::error::PoolError;
 use crate::topology::{Topology, ZoneShare};
+
+/// Smallest order of the blocks to which zones are aligned. A zone's metadata in the allocator begins at a multiple of
+/// such a block.
+const ALIGN_ORDER: u8 = 12;
+
+/// Returns a multiple of the largest block's bytes, to which zones are aligned.
+pub(super) const fn block_bytes(max_order: Order, page_bytes: u32) -> usize {
+    let order = if max_order.get() > ALIGN_ORDER { max_order.get() } else { ALIGN_ORDER };
+    (page_bytes as usize) << order
+}
 
 /// Number of frames in the smaller unit that nodes share.
 const SMALL_PIECE: u64 = 64;

@@ -129,7 +129,10 @@ impl FilePlace {
     /// If the folder cannot be opened, or only hugetlbfs could have these huge pages.
     pub(crate) fn huge_pages(&self, asked: HugePages) -> Result<HugePages, SharedError> {
         let Self::Path(path) = self else { return Ok(asked) };
-        let size = File::open(folder_of(path)).and_then(|folder| HugePageSize::of_file(folder.as_fd()));
+        // Without `O_PATH`, a folder that cannot be read would be refused, and a pipe would make this wait.
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC);
+        let size = options.open(folder_of(path)).and_then(|folder| HugePageSize::of_file(folder.as_fd()));
         match size.map_err(|source| SharedError::create(Some(path), source))? {
             Some(HugePageSize::TwoMiB) => Ok(HugePages::Explicit),
             Some(HugePageSize::OneGiB) => Ok(HugePages::Explicit1G),
@@ -138,12 +141,6 @@ impl FilePlace {
                 "explicit huge pages, except in a file of hugetlbfs or without a path",
             )),
         }
-    }
-
-    /// Returns the sizes of pages to try, in order, for a pool with these huge pages; `None` stands for ordinary pages.
-    pub(crate) fn page_sizes(&self, huge_pages: HugePages) -> impl Iterator<Item = Option<HugePageSize>> {
-        let sizes = huge_pages.explicit_sizes().iter().copied().map(Some).chain([None]);
-        sizes.take(if *self == Self::Memory { usize::MAX } else { 1 })
     }
 }
 
@@ -179,7 +176,9 @@ impl PoolFile {
                 let mut options = OpenOptions::new();
                 options.read(true).write(true).mode(0o600).custom_flags(libc::O_TMPFILE | libc::O_CLOEXEC);
                 let file = options.open(folder_of(path)).map_err(failed)?;
-                file.set_len(sizes.file).map_err(failed)?;
+                shared_file::check_length(sizes.file)
+                    .and_then(|()| file.set_len(sizes.file))
+                    .map_err(failed)?;
                 if sizes.huge_page.is_none() {
                     reserve(&file, sizes.file).map_err(failed)?;
                 }
@@ -189,7 +188,7 @@ impl PoolFile {
         let meta = map_meta(&file, sizes.meta)?;
         let this = Self { file, meta, path };
         if sizes.huge_page.is_some() {
-            this.meta.populate(0, sizes.meta).map_err(|source| this.unusable(source))?;
+            this.meta.populate_reserved().map_err(|source| this.unusable(source))?;
         }
         // Not by `write`, which hugetlbfs does not have.
         // SAFETY: no other process can find the file yet, and this one uses the bytes for nothing else.
@@ -347,7 +346,8 @@ fn folder_of(path: &Path) -> &Path {
 
 fn map_meta(file: &File, bytes: usize) -> Result<Mapping, SharedError> {
     let duplicate = file.try_clone().map_err(|source| SharedError::Unusable { source })?;
-    Mapping::of_file(duplicate.into(), 0, bytes).map_err(|source| SharedError::Unusable { source })
+    Mapping::of_file(duplicate.into(), 0, bytes, HUGE_PAGE_BYTES)
+        .map_err(|source| SharedError::Unusable { source })
 }
 
 /// Reserves the memory of a file: an access to a page that its file system has no room for would kill the process.

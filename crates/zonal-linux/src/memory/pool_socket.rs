@@ -7,12 +7,14 @@ use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
-    self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, recvmsg, sendmsg,
+    self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, recvmsg,
+    sendmsg,
 };
 use serde_json::{Value, json};
 
@@ -22,6 +24,8 @@ use crate::error::SharedError;
 pub(crate) const PROTOCOL_VERSION: u64 = 1;
 /// Time for the answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Time between two attempts to connect.
+const NAP: Duration = Duration::from_millis(1);
 /// The longest answer that is read.
 const ANSWER_BYTES_MAX: usize = 4096;
 
@@ -37,7 +41,12 @@ pub(crate) fn file_of(path: &Path) -> Result<OwnedFd, SharedError> {
 
 fn exchange(path: &Path) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
     let until = Instant::now() + PATIENCE;
-    let mut stream = connect(path)?;
+    let mut stream = loop {
+        match connect(path) {
+            Err(Errno::AGAIN) if Instant::now() < until => thread::sleep(NAP), // its queue is full
+            connected => break connected?,
+        }
+    };
     stream.set_nonblocking(false)?;
     stream.set_write_timeout(Some(PATIENCE))?;
     stream.write_all(format!("{}\n", json!({ "zonal": PROTOCOL_VERSION, "request": "join" })).as_bytes())?;
@@ -58,8 +67,12 @@ fn exchange(path: &Path) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
             RecvFlags::CMSG_CLOEXEC,
         ) {
             Err(Errno::INTR) => continue,
+            Err(Errno::AGAIN) => return Err(io::ErrorKind::TimedOut.into()),
             received => received?,
         };
+        if received.flags.contains(ReturnFlags::CTRUNC) {
+            return Err(Errno::MFILE.into()); // the kernel has dropped the file
+        }
         answer.extend_from_slice(&part[..received.bytes]);
         let file = control.drain().find_map(|message| match message {
             RecvAncillaryMessage::ScmRights(mut files) => files.next(),

@@ -10,6 +10,7 @@ use zonal::units::{NodeId, PageCount, Pfn, ZoneKind};
 
 use super::huge_pages::HugePages;
 use super::mapping::{Backing, Mapping};
+use super::plan::block_bytes;
 use super::zones::{Binding, MapOptions, PoolMemory, ZoneMemory, bind_or_warn, prepare};
 use crate::error::{PoolError, Warnings};
 
@@ -56,8 +57,10 @@ impl ZoneMemory {
     ) -> Result<Self, PoolError> {
         let bytes = zone.range.count.get() as usize * options.page_bytes as usize;
         let (node, kind, range) = (zone.node, zone.kind, zone.range);
+        let align = block_bytes(options.max_order, options.page_bytes);
         let failed = |purpose, source| PoolError::Map { purpose, bytes: bytes as u64, source };
-        let mapped = file.try_clone_to_owned().and_then(|file| Mapping::of_file(file, zone.offset, bytes));
+        let mapped =
+            file.try_clone_to_owned().and_then(|file| Mapping::of_file(file, zone.offset, bytes, align));
         let mapping = mapped.map_err(|source| failed(format!("node {node} {kind}"), source))?;
         let huge_pages_wanted = options.huge_pages != HugePages::Never;
         let populated = mapping.backing() != Backing::Ordinary;
@@ -65,8 +68,7 @@ impl ZoneMemory {
             if options.binding == Binding::ToNodes {
                 bind_or_warn(&mapping, node, warnings);
             }
-            // A page fault would kill the process if the kernel's reserve were exhausted.
-            let done = mapping.populate(0, mapping.bytes());
+            let done = mapping.populate_reserved();
             done.map_err(|source| failed(format!("node {node} {kind} in explicit huge pages"), source))?;
         } else {
             prepare(&mapping, node, options, warnings);

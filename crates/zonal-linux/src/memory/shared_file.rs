@@ -20,14 +20,7 @@ const MFD_NOEXEC_SEAL: c_uint = 8;
 /// Those of the kernel. Also returns an error if the file would exceed the process's limit of file sizes, because the
 /// kernel would kill the process then.
 pub(super) fn create(name: &str, bytes: usize, size: Option<HugePageSize>) -> io::Result<OwnedFd> {
-    let limit = file_size_limit()?;
-    if bytes as u64 > limit {
-        let why = format!(
-            "a file of {bytes} bytes exceeds the limit of file sizes (RLIMIT_FSIZE), {limit} bytes; raise it with \
-             `ulimit -f`"
-        );
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
-    }
+    check_length(bytes as u64)?;
     let mut flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     if let Some(size) = size {
         flags |= libc::MFD_HUGETLB | size.flag() as c_uint;
@@ -43,6 +36,17 @@ pub(super) fn create(name: &str, bytes: usize, size: Option<HugePageSize>) -> io
     // SAFETY: the descriptor is open, and the command takes an integer.
     done(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) })?;
     Ok(file)
+}
+
+/// Returns an error for a length with which the kernel would kill the process (`RLIMIT_FSIZE`).
+pub(super) fn check_length(bytes: u64) -> io::Result<()> {
+    let limit = file_size_limit()?;
+    let why = || {
+        format!(
+            "a file of {bytes} bytes exceeds the limit of file sizes (RLIMIT_FSIZE), {limit} bytes; raise it with `ulimit -f`"
+        )
+    };
+    if bytes > limit { Err(io::Error::new(io::ErrorKind::FileTooLarge, why())) } else { Ok(()) }
 }
 
 fn open(name: &str, flags: c_uint) -> io::Result<OwnedFd> {

@@ -19,12 +19,8 @@ use super::committed::CommittedMemory;
 use super::huge_pages::{HugePages, free_huge_pages, transparent_refused};
 use super::mapping::{Backing, Mapping, Transparent, resident_bytes};
 use super::page_sizes::HugePageSize;
-use super::plan::ZonePlan;
+use super::plan::{ZonePlan, block_bytes};
 use crate::error::{PoolError, Warning, Warnings};
-
-/// Smallest order of the blocks to which zones are aligned. A zone's metadata in the allocator begins at a multiple of
-/// such a block.
-const ALIGN_ORDER: u8 = 12;
 
 /// Which processes can map the memory of a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -354,8 +350,10 @@ fn new_mapping(backing: Backing, plan: &ZonePlan, options: MapOptions) -> io::Re
         Backing::Huge(size) => size,
     };
     let bytes = bytes_in_huge_pages(size, plan, options);
-    let block_bytes = (1_usize << options.max_order.get().max(ALIGN_ORDER)) * options.page_bytes as usize;
-    let (align, name) = (block_bytes.max(size.bytes()), format!("zonal node {} {}", plan.node, plan.kind));
+    let (align, name) = (
+        block_bytes(options.max_order, options.page_bytes).max(size.bytes()),
+        format!("zonal node {} {}", plan.node, plan.kind),
+    );
     match options.sharing {
         Sharing::Files => Mapping::in_file(&name, bytes, align, backing),
         Sharing::Private | Sharing::Pool => {

@@ -412,15 +412,15 @@ impl<'a> PoolBuilder<'a> {
         let root = Path::new("/");
         let available = limits::available(root)?;
         let size = self.checked_size(available)?;
-        let config = linked(self.config.unwrap_or_else(|| Pool::default_config(Some(size))));
+        let config = self.config.unwrap_or_else(|| Pool::default_config(Some(size)));
+        let config = self.shared_config(linked(config))?;
         let options = self.map_options(&topology, &config)?;
         let plans = self.plans(&topology, size, config.page_bytes)?;
         self.check_nodes(&topology, &plans, config.page_bytes)?;
         if let Some(place) = self.shared_place()? {
-            let config = self.shared_config(config)?;
             let pool = joining::build(place, topology, &plans, config, options, self.sequences, warnings)?;
             self.check_requirements(pool.warnings())?;
-            return Ok(pool).inspect(|pool| pool.report_built(self.huge_pages));
+            return joining::published(pool).inspect(|pool| pool.report_built(self.huge_pages));
         }
         let mut memory = PoolMemory::map(&plans, options, &mut warnings)?;
         self.check_requirements(warnings.as_slice())?; // before prefaulting, which may take minutes

@@ -102,7 +102,7 @@ impl Pool {
     }
 }
 
-/// Builds a pool that processes share.
+/// Builds a pool that processes share, which they can join once it is [`published`].
 pub(super) fn build(
     (place, name): (&FilePlace, Option<SharedName>),
     topology: Topology,
@@ -116,75 +116,64 @@ pub(super) fn build(
         return Err(SharedError::Option("emulated CPUs, because a process cannot act as one").into());
     }
     let options = MapOptions { sharing: Sharing::Pool, ..options };
-    let mut sizes = place.page_sizes(options.huge_pages).peekable();
-    let (file, text, memory) = loop {
-        let size = sizes.next().flatten();
+    let mut description = Description::of_new(&topology, plans, config, options);
+    let buffers = buffer_bytes(&topology, &description)?.iter().sum();
+    let mut made = None;
+    for &size in options.huge_pages.explicit_sizes() {
+        let sizes = description.place_zones(Some(size), buffers);
         let mut of_size = Warnings::default();
-        match made(place, size, &topology, plans, config, options, &mut of_size) {
-            Err(why) if sizes.peek().is_some() => {
-                let why = io::Error::other(why);
-                let zones = plans
-                    .iter()
-                    .map(|plan| no_huge_pages(size.expect("it is not the last"), plan, options, &why));
-                zones.for_each(|warning| warnings.add(warning));
-            }
-            made => {
+        match make(place, &description, sizes, options, &mut of_size) {
+            Ok(parts) => {
                 of_size.into_vec().into_iter().for_each(|warning| warnings.add(warning));
-                break made?;
+                made = Some(parts);
+                break;
             }
+            // The file system decides.
+            Err(why) if *place != FilePlace::Memory => return Err(why),
+            Err(why) => {
+                let mut before = sizes.meta / size.bytes(); // pages before the first zone
+                for plan in plans {
+                    let missing = no_huge_pages(size, plan, options, &io::Error::other(why.to_string()));
+                    warnings.add(missing.with_needed(std::mem::take(&mut before) as u64));
+                }
+            }
+        }
+    }
+    let (file, memory) = match made {
+        Some(made) => made,
+        None => {
+            let sizes = description.place_zones(None, buffers);
+            make(place, &description, sizes, options, &mut warnings)?
         }
     };
     let members = Membership::enter(file, config.processes, name)?;
     let table = members.table()?;
-    let text_end = after_text(text.len()).next_multiple_of(os_page_bytes());
+    let text_end = after_text(description.text().len()).next_multiple_of(os_page_bytes());
     let part = (Arc::clone(&members), text_end, Part::First);
     let core = PoolCore::new(topology, memory, &config, options, sequences, warnings, Some(part))?;
     let begun = members.begin(name, |process, on_death| core.allocator().set_on_death(process, on_death));
     drop(table); // before an error drops `core`, which locks it to leave
     begun?;
-    let pool = Pool::start(core)?;
-    members.publish()?;
+    Pool::start(core)
+}
+
+/// Lets other processes find and join the pool that this one has built.
+pub(super) fn published(pool: Pool) -> Result<Pool, PoolError> {
+    pool.core.members().map_or(Ok(()), Membership::publish)?;
     Ok(pool)
 }
 
-/// Makes the file of a pool that processes share, with explicit huge pages of a size or ordinary ones; returns it with its
-/// description and the memory of its zones.
-fn made(
+/// Makes the file of a pool that processes share; returns it with the memory of its zones.
+fn make(
     place: &FilePlace,
-    size: Option<HugePageSize>,
-    topology: &Topology,
-    plans: &[ZonePlan],
-    config: Config,
+    description: &Description,
+    sizes: FileSizes,
     options: MapOptions,
     warnings: &mut Warnings,
-) -> Result<(PoolFile, String, PoolMemory), PoolError> {
-    let blocks = 1_u64 << options.max_order.get().max(12);
-    let mut first = blocks;
-    let mut description = Description {
-        nodes: topology.nodes().to_vec(),
-        zones: Vec::new(),
-        config,
-        huge_pages: options.huge_pages,
-        binding: options.binding,
-    };
-    for plan in plans {
-        let range = FrameRange { start: Pfn::new(first), count: plan.frames };
-        first = (first + plan.frames.get()).next_multiple_of(blocks);
-        description.zones.push(FileZone { node: plan.node, kind: plan.kind, range, offset: 0 });
-    }
-    // The offsets follow from the length of the description, which has them with a fixed number of digits.
-    let buffers: usize = buffer_bytes(topology, &description)?.iter().sum();
-    let meta = zone_offset(after_text(description.text().len()) + os_page_bytes() + buffers, size);
-    let mut at = meta as u64;
-    for zone in &mut description.zones {
-        zone.offset = at;
-        at = zone_offset(at as usize + zone.range.count.get() as usize * config.page_bytes as usize, size)
-            as u64;
-    }
-    let text = description.text();
-    let file = PoolFile::create(place, FileSizes { huge_page: size, meta, file: at }, &text)?;
+) -> Result<(PoolFile, PoolMemory), PoolError> {
+    let file = PoolFile::create(place, sizes, &description.text())?;
     let memory = PoolMemory::map_file(&description.zones, file.descriptor(), options, warnings)?;
-    Ok((file, text, memory))
+    Ok((file, memory))
 }
 
 fn joined(file: PoolFile, text: &str, name: Option<SharedName>) -> Result<Pool, PoolError> {
@@ -241,6 +230,37 @@ fn buffer_bytes(topology: &Topology, description: &Description) -> Result<Vec<us
 }
 
 impl Description {
+    /// Describes a pool to be made, whose zones have no place yet.
+    fn of_new(topology: &Topology, plans: &[ZonePlan], config: Config, options: MapOptions) -> Self {
+        let blocks = 1_u64 << options.max_order.get().max(12);
+        let mut first = blocks;
+        let zones = plans.iter().map(|plan| {
+            let range = FrameRange { start: Pfn::new(first), count: plan.frames };
+            first = (first + plan.frames.get()).next_multiple_of(blocks);
+            FileZone { node: plan.node, kind: plan.kind, range, offset: 0 }
+        });
+        Self {
+            nodes: topology.nodes().to_vec(),
+            zones: zones.collect(),
+            config,
+            huge_pages: options.huge_pages,
+            binding: options.binding,
+        }
+    }
+
+    /// Places the zones in a file with huge pages or ordinary ones, after `buffers` bytes of the allocator's metadata.
+    fn place_zones(&mut self, huge_page: Option<HugePageSize>, buffers: usize) -> FileSizes {
+        // The offsets follow from the length of the description, which has them with a fixed number of digits.
+        let meta = zone_offset(after_text(self.text().len()) + os_page_bytes() + buffers, huge_page);
+        let mut at = meta;
+        for zone in &mut self.zones {
+            zone.offset = at as u64;
+            let bytes = zone.range.count.get() as usize * self.config.page_bytes as usize;
+            at = zone_offset(at + bytes, huge_page);
+        }
+        FileSizes { huge_page, meta, file: at as u64 }
+    }
+
     fn text(&self) -> String {
         let nodes: Vec<Value> = self
             .nodes

@@ -334,8 +334,9 @@ impl Membership {
         let bit = 1 << (node.get() % 64);
         let others = (0..usize::from(self.processes)).filter(|&at| at != self.at).map(|at| self.cells(at));
         for cells in others.filter(|cells| cells.stage() == stage::LIVE) {
+            let is_asked = cells.low_nodes.load(Ordering::Relaxed) & bit != 0; // relaxed: who has set it has woken the process
             // AcqRel: takes earlier requests, publishes what led to this one; pairs with `Membership::serve`.
-            if cells.low_nodes.fetch_or(bit, Ordering::AcqRel) & bit == 0 {
+            if !is_asked && cells.low_nodes.fetch_or(bit, Ordering::AcqRel) & bit == 0 {
                 wake(&cells.asked);
             }
         }

@@ -69,11 +69,14 @@ impl PoolBuilder<'_> {
         Ok(self.shared.place.as_ref().map(|place| (place, name)))
     }
 
-    /// Returns the configuration of a pool that processes share.
+    /// Returns the configuration, completed if processes share the pool.
     ///
     /// # Errors
     /// For options that such a pool cannot have.
     pub(super) fn shared_config(&self, config: Config) -> Result<Config, PoolError> {
+        if self.shared.place.is_none() {
+            return Ok(config);
+        }
         let config = Config { processes: self.shared.processes.unwrap_or(PROCESSES), ..config };
         let refused = [
             (self.max_size.is_some(), "a largest size"),

@@ -108,7 +108,7 @@ fn a_pool_in_hugetlbfs_needs_its_reserve() {
     };
     let place = mount.place("pool");
     let refused = builder(before * 4).shared(&place.0).build().unwrap_err().to_string();
-    assert!(refused.contains("for node 0") && refused.contains("vm.nr_hugepages"), "{refused}");
+    assert!(refused.contains("for node 0") && refused.contains("nr_hugepages"), "{refused}");
     assert!(!Path::new(&place.0).exists());
     assert_eq!(free_huge_pages(), before);
     // What is there is no pool.
@@ -136,8 +136,12 @@ fn a_descriptor_has_huge_pages_or_a_warning() {
     reserve.lower().unwrap();
     if free_huge_pages() < 17 {
         let pool = built().build().unwrap();
-        let is_missing = |one: &&Warning| matches!(one, Warning::NoExplicitHugePages { needed: 8, .. });
-        assert_eq!(pool.warnings().iter().filter(is_missing).count(), 2, "{:?}", pool.warnings());
+        let needed = pool.warnings().iter().filter_map(|one| match one {
+            Warning::NoExplicitHugePages { needed, .. } => Some(*needed),
+            _ => None,
+        });
+        // The first has the metadata too.
+        assert_eq!(needed.collect::<Vec<_>>(), [9, 8], "{:?}", pool.warnings());
         let joined = Pool::join_file(pool.shared_file().unwrap()).unwrap();
         assert_eq!((explicit(&pool), explicit(&joined)), (0, 0));
         free(&joined, page(&pool));
@@ -157,6 +161,16 @@ fn pages_of_one_gib_are_shared() {
     let pool = builder(1024).shared(&place.0).build().unwrap();
     assert_eq!((pool.warnings(), explicit(&pool)), (&[][..], 1 << 30));
     use_from_two(&pool, &place);
+}
+
+#[test]
+fn a_pool_in_hugetlbfs_cannot_grow() {
+    let mount = match Mount::new("2M") {
+        Ok(mount) => mount,
+        Err(why) => return skipped!("a shared pool in hugetlbfs: {why}"),
+    };
+    let refused = builder(32).max_size(64 << 20).shared(mount.place("pool").0.as_str()).build().unwrap_err();
+    assert!(refused.to_string().contains("cannot have a largest size"), "{refused}");
 }
 
 #[test]

@@ -48,6 +48,38 @@ fn two_members_of_one_process_allocate_and_free() {
 }
 
 #[test]
+fn blocks_are_aligned_in_each_process() {
+    let config = Config { max_order: Order::new(12).unwrap(), ..Pool::default_config(Some(128 << 20)) };
+    let builder = Pool::builder().size(128 << 20).config(config).shared_by_descriptor();
+    let pool = builder.build().unwrap();
+    let others: Vec<_> = (0..4).map(|_| Pool::join_file(pool.shared_file().unwrap()).unwrap()).collect();
+    for order in 0..=12 {
+        let order = Order::new(order).unwrap();
+        let block = pool.alloc_raw(&PoolRequest::new(order)).unwrap();
+        for one in others.iter().chain([&pool]) {
+            let start = one.ptr_of(block.first).unwrap();
+            assert_eq!(start.as_ptr().addr() % (4096 << order.get()), 0, "order {order}");
+        }
+        free(&pool, (block.first, order));
+    }
+}
+
+/// The pool is refused before other processes can find it.
+#[test]
+fn a_pool_that_lacks_what_is_required_leaves_no_file() {
+    let place = Place::new("required");
+    let builder = || Pool::builder().size(64 << 20).shared(&place.0);
+    match builder().require_huge_pages().build() {
+        Err(PoolError::Required(_)) => assert!(!std::path::Path::new(&place.0).exists()),
+        built => {
+            built.unwrap();
+            return zonal_testing::skipped!("this kernel has transparent huge pages for shared memory");
+        }
+    }
+    builder().build().unwrap();
+}
+
+#[test]
 fn memory_is_the_same_in_both() {
     let place = Place::new("contents");
     let (first, second) = (place.pool(), Pool::join(&place.0).unwrap());

@@ -193,8 +193,10 @@ impl<'m, P: Platform> MachineState<'m, P> {
     fn wake_background(&self, context: &AllocContext<'_>) {
         let nodes = self.allowed_nodes(context);
         for node in self.nodes.iter().filter(|node| nodes.contains(node.id)) {
-            if node.want_background(&self.platform) {
-                self.nodes[context.target].events.add(Event::BackgroundWakes, 1);
+            let is_first = node.want_background(&self.platform);
+            self.nodes[context.target].events.add(Event::BackgroundWakes, is_first.into());
+            // What other processes can free does not depend on what this one does or has freed.
+            if is_first || P::IS_SHARED && self.process != 0 {
                 self.platform.wake_background_reclaim(node.id);
             }
         }

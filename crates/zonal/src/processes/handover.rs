@@ -124,10 +124,10 @@ impl<'m, P: Platform> MachineState<'m, P> {
         cells.zone.store(zone.id.index() as u64 + 1, Release);
         let claimed = claim(zone, run, state);
         if claimed.is_err() || holders.is_here(run.first) {
-            cells.zone.store(0, Relaxed); // relaxed: nothing else has changed
-            claimed?;
-            zone.frames.set(run.first, state); // another thread of this process has allocated it meanwhile
-            return Ok(false);
+            // If it is here, another thread of this process has allocated it meanwhile. Its state comes before the intent ends.
+            claimed.iter().for_each(|()| zone.frames.set(run.first, state));
+            cells.zone.store(0, Release); // Release: publishes the state; pairs with `MachineState::finish_handover`.
+            return claimed.map(|()| false);
         }
         let is_taken = self.finish_handover(node, cells);
         if is_taken {

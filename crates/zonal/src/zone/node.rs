@@ -190,9 +190,13 @@ impl<'m, P: Platform> Node<'m, P> {
     pub(crate) fn try_turn(&self, zone: Option<ZoneId>) -> Option<ReclaimTurn<'m, P>> {
         let cell = &self.own.reclaiming;
         let bit = |zone: ZoneId| 1_u64 << (zone.index() - self.first_zone).min(63); // a node has far fewer zones
-        let (bits, seen) = (zone.map_or(u64::MAX, bit), cell.load(Relaxed)); // relaxed: the exchange decides
+        let (bits, seen) = (zone.map_or(u64::MAX, bit), cell.load(Relaxed)); // relaxed: the next access decides
         // AcqRel: takes the previous turn's writes, publishes the start; pairs with `ReclaimTurn::drop`.
-        let free = seen & bits == 0 && cell.compare_exchange(seen, seen | bits, AcqRel, Relaxed).is_ok();
+        let take_all = || cell.compare_exchange(0, bits, AcqRel, Relaxed).is_ok();
+        // A bit that was already set belongs to another turn, which clears it.
+        // AcqRel: takes the previous turn's writes, publishes the start; pairs with `ReclaimTurn::drop`.
+        let take_one = || cell.fetch_or(bits, AcqRel) & bits == 0;
+        let free = seen & bits == 0 && if zone.is_some() { take_one() } else { take_all() };
         free.then(|| ReclaimTurn { cell, bits }) // not `then_some`: dropping a turn ends it
     }
 }
