@@ -12,6 +12,7 @@ use zonal_lab::experiment::{
     BUILT_IN, CaseFilter, Failure, FileError, Options, Plan, Progress, ResultDocument, Source, load, run,
     silence_faults, write,
 };
+use zonal_lab::sim::Hardware;
 use zonal_machine::output::Replace;
 
 const MEMORY: u64 = 1 << 30;
@@ -329,7 +330,9 @@ fn the_costs_of_2023_meet_the_measured_batches() {
     let table = include_str!("../data/published/pageset-batches-2023.csv");
     let known = BUILT_IN.iter().find(|known| known.name == "pageset-tuning-2023").unwrap();
     let plan = load(&Source::BuiltIn(known)).unwrap();
-    let costs = &plan.runs[0].hardware;
+    // Where pages stay in the caches of one CPU, as they did when these batches were measured.
+    let is_measured = |costs: &&Hardware| (costs.list_work_ns - 25.0).abs() < 1e-9;
+    let costs = plan.runs.iter().map(|run| &run.hardware).find(is_measured).unwrap();
     let mut errors: Vec<f64> = table
         .lines()
         .filter(|line| line.ends_with(|end: char| end.is_ascii_digit()) && !line.starts_with('#'))

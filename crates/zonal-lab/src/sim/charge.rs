@@ -66,6 +66,7 @@ impl World {
     #[inline(never)]
     fn access_another(&self, line: usize, access: Access) {
         if self.is_charging()
+            && !self.is_in_lists()
             && let Some(entry) = self.hit_or_miss(line, access)
         {
             let may_write = entry & (OWNER | ALONE) == self.directory.mine.get();

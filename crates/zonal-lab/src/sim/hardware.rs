@@ -88,10 +88,10 @@ pub struct Hardware {
     pub ports: u32,
     /// How CPUs wait for locks.
     pub lock: LockKind,
-    /// Minimum time that a zone's lock is held for each frame moved under the lock. This is the cost of an allocator
-    /// that links free frames' page structures in lists.
+    /// Time that a zone's lock is held for each frame moved under it, if an allocator links free frames' page structures in
+    /// lists. It replaces the allocator's own accesses under the lock. 0 = no lists.
     pub list_work_ns: f64,
-    /// Time added to the minimum of `list_work_ns` each time the lock is acquired: the first accesses to the lists.
+    /// Time added to `list_work_ns` each time the lock is acquired: the first accesses to the lists.
     pub lock_work_ns: f64,
     /// How long the lock is held: for a `batch`, or for a whole `operation` as in Linux.
     pub lock_hold: LockHold,

@@ -422,7 +422,7 @@ impl World {
         self.list_work.set(ListWork { count_at, moved: 0, since: self.now(), resumed, kept });
     }
 
-    /// Spends the additional time that linked lists would have required to move the counted frames.
+    /// Spends the time that linked lists would have required to move the counted frames.
     pub(super) fn end_list_work(&self) {
         let work = self.list_work.take();
         self.set_kept_lock(work.kept);
@@ -431,6 +431,13 @@ impl World {
         let first = if work.resumed { 0.0 } else { self.hardware.lock_work_ns };
         let least = Time::from_ns(first + work.moved as f64 * self.hardware.list_work_ns);
         self.spend(least.saturating_sub(held));
+    }
+
+    /// Whether the running thread changes linked lists under a lock, whose time replaces its accesses.
+    #[inline]
+    pub(super) fn is_in_lists(&self) -> bool {
+        let work = self.list_work.get();
+        self.hardware.list_work_ns > 0.0 && (work.count_at != 0 || work.kept.is_some())
     }
 
     /// Returns the lock that the running thread keeps.
