@@ -11,11 +11,13 @@ use std::thread;
 
 use zonal::platform::reclaimer::{ReclaimReason, ReclaimRequest, Reclaimer};
 use zonal::units::{Order, PageCount};
-use zonal_linux::{FrameRange, Frames, HugePages, Pool, PoolBuilder, PoolRequest, Prefault, SharedError};
+use zonal_linux::{Frames, HugePages, Pool, PoolBuilder, PoolRequest, Prefault};
 use zonal_testing::{eventually, skipped, within_patience};
 
 #[path = "common/maps.rs"]
 mod maps;
+#[path = "common/of_shared_pools.rs"]
+mod of_shared_pools;
 #[path = "common/reserve.rs"]
 mod reserve;
 
@@ -278,48 +280,6 @@ fn a_child_drops_a_registration() {
     });
 }
 
-/// A child can join a shared pool even if other threads of its parent were joining it at the fork.
-fn a_child_joins_a_shared_pool() {
-    let pool = Pool::builder().size(64 << 20).shared_by_descriptor().processes(8).build().unwrap();
-    let join = || Pool::join_file(pool.shared_file().unwrap());
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            while !stop.load(Ordering::Relaxed) {
-                drop(join());
-            }
-        });
-        let joins = || drop(join().unwrap().alloc(&PoolRequest::page()).unwrap());
-        let all: Vec<_> = (0..300).map(|_| ended(start_child(joins))).collect();
-        stop.store(true, Ordering::Relaxed);
-        assert!(all.iter().all(Result::is_ok), "{all:?}");
-    });
-}
-
-/// A child's numbers of descriptors may have another use, so that no request may use the closed one.
-fn a_child_has_no_part_in_the_pool_of_its_parent() {
-    let pool = Pool::builder().size(64 << 20).shared_by_descriptor().process_name("parent").build().unwrap();
-    drop(Pool::join_file_as(pool.shared_file().unwrap(), "other").unwrap().alloc(&PoolRequest::page()));
-    let frames = pool.alloc(&PoolRequest::page()).unwrap();
-    let asks = || {
-        // They take the number of the descriptor.
-        let others: Vec<_> = (0..8).map(|_| fs::File::open("/proc/self/exe").unwrap()).collect();
-        let block = Some(FrameRange { start: frames.first(), count: PageCount::new(1) });
-        for refused in
-            [pool.set_root("root", block), pool.root("root").map(|_| ()), pool.discard("other").map(|_| ())]
-        {
-            assert!(matches!(refused, Err(SharedError::Forked)), "{refused:?}");
-        }
-        assert_eq!(pool.recover_dead(), PageCount::ZERO);
-        assert_eq!((pool.owners(), pool.allocated_here()), (Vec::new(), None));
-        // SAFETY: the child uses only the results, and ends by `_exit`.
-        drop(unsafe { std::ptr::read(&raw const frames) });
-        drop((others, pool.clone()));
-    };
-    assert_eq!(ended(start_child(asks)), Ok(()));
-    assert_eq!(pool.allocated_here(), Some(PageCount::new(1)));
-}
-
 /// A child may have the same process id as its parent, because each PID namespace numbers its processes separately.
 /// In this test parent and child are both process 1.
 fn a_child_of_the_same_number() {
@@ -491,8 +451,9 @@ fn forked_children_use_pools() {
     a_child_of_the_same_number();
     within_patience("a child of a reclaimer", a_reclaimer_makes_a_child);
     a_child_drops_a_registration();
-    a_child_joins_a_shared_pool();
-    a_child_has_no_part_in_the_pool_of_its_parent();
+    of_shared_pools::a_child_joins_a_shared_pool();
+    of_shared_pools::a_child_has_no_part_in_the_pool_of_its_parent();
+    of_shared_pools::a_child_does_not_keep_its_parent_alive();
     ordinary_memory_is_copied();
     explicit_huge_pages_are_not_copied();
     shared_memory_is_not_copied();

@@ -45,7 +45,7 @@ impl NotCopied {
         let origin = Origin::here();
         // SAFETY: the handler only accesses atomics and makes system calls, which is async-signal-safe, and it skips
         // gaps that are already filled.
-        unsafe { around_forks(None, fill_gaps, &IS_DONE) };
+        unsafe { around_forks(None, None, fill_gaps, &IS_DONE) };
         let start = start.as_ptr().expose_provenance();
         let entered = RANGES.enter(start..start + bytes, |gap| {
             // Relaxed: `enter` publishes the range with a release store after this.

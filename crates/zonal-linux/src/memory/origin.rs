@@ -72,7 +72,7 @@ fn word() -> &'static AtomicU64 {
 fn first_word() -> &'static AtomicU64 {
     static IS_DONE: AtomicBool = AtomicBool::new(false);
     // SAFETY: the handlers only read and write atomics, which is async-signal-safe and can be repeated.
-    unsafe { around_forks(Some(note_the_number), forget_the_number, &IS_DONE) };
+    unsafe { around_forks(Some(note_the_number), None, forget_the_number, &IS_DONE) };
     let page = wiped_page();
     let ours = page.unwrap_or((&raw const WITHOUT_PAGE).cast_mut());
     // AcqRel: takes or publishes the page; pairs with `word`, `first_word`, `note_the_number`, `forget_the_number`.
@@ -113,19 +113,24 @@ fn wiped_page() -> Option<*mut AtomicU64> {
 /// A function that the C library calls around each fork.
 type Handler = unsafe extern "C" fn();
 
-/// Registers handlers for each later `fork` of the C library: `before` runs in the parent before the fork, and `first`
-/// runs in the child.
+/// Registers handlers for each later `fork` of the C library: `before` and `after` run in the parent before and after the fork,
+/// and `first` runs in the child.
 ///
 /// `is_done` records that the handlers are registered. Two threads may register them at the same time, which is
 /// harmless. A lock would prevent that, but another thread could hold it when a child is made.
 ///
 /// # Safety
-/// Both handlers must be async-signal-safe, and calling them any number of times must be correct.
-pub(crate) unsafe fn around_forks(before: Option<Handler>, first: Handler, is_done: &AtomicBool) {
+/// The handlers must be async-signal-safe, and calling them any number of times must be correct.
+pub(crate) unsafe fn around_forks(
+    before: Option<Handler>,
+    after: Option<Handler>,
+    first: Handler,
+    is_done: &AtomicBool,
+) {
     // Acquire: takes the registration; pairs with `around_forks`.
     if !is_done.load(Ordering::Acquire) {
         // SAFETY: the caller guarantees that the handlers are async-signal-safe and may be called repeatedly.
-        let failed = unsafe { libc::pthread_atfork(before, None, Some(first)) };
+        let failed = unsafe { libc::pthread_atfork(before, after, Some(first)) };
         assert!(failed == 0, "cannot register a fork handler: error {failed}");
         is_done.store(true, Ordering::Release); // Release: publishes the registration; pairs with `around_forks`.
     }

@@ -11,7 +11,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,7 @@ use crate::error::SharedError;
 use crate::memory::origin::{Origin, around_forks};
 use crate::memory::pool_file::{MEMBERS_MAX, MemberCells, PoolFile};
 use crate::pool::between::{is_locked, set_lock, wait, wake};
+use crate::pool::lives;
 use crate::pool::owner::PoolOwner;
 use crate::pool::roots;
 use crate::shared_name::SharedName;
@@ -103,8 +104,6 @@ type Memberships = RwLock<Vec<Weak<Membership>>>;
 /// The memberships of this process. A child made by `fork` begins another list, because a thread that it does not have may
 /// have been changing this one.
 static MEMBERSHIPS: AtomicPtr<Memberships> = AtomicPtr::new(ptr::null_mut());
-/// The descriptors of all memberships, plus 1, for a child made by `fork`, which must not keep its parent's locks.
-static LIVES: [AtomicI32; MEMBERS_MAX] = [const { AtomicI32::new(0) }; MEMBERS_MAX];
 
 impl Membership {
     /// Takes part in the pool of a file, for at most `processes` processes, as the successor of a process with this name if
@@ -115,7 +114,7 @@ impl Membership {
         processes: u8,
         name: Option<SharedName>,
     ) -> Result<Arc<Self>, SharedError> {
-        let life = ManuallyDrop::new(file.reopened()?);
+        let life = ManuallyDrop::new(lives::opened(|| file.reopened())?);
         let mut this = Self { file, life, processes, at: 0, has_entered: false, origin: Origin::here() };
         let table = this.table()?;
         let places = 0..usize::from(processes);
@@ -156,16 +155,8 @@ impl Membership {
 
     fn lock_life(&self, at: usize) -> Result<(), SharedError> {
         static IS_DONE: AtomicBool = AtomicBool::new(false);
-        // SAFETY: the handler only stores to atomics and closes descriptors, which is async-signal-safe.
-        unsafe { around_forks(None, close_lives, &IS_DONE) };
-        // The list first, so that a child does not keep the lock.
-        let held = self.life.as_raw_fd() + 1;
-        // Relaxed, as below: a handler runs on a thread that sees its process's descriptors.
-        let is_put =
-            |cell: &AtomicI32| cell.compare_exchange(0, held, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        if !LIVES.iter().any(is_put) {
-            return Err(SharedError::Full(MEMBERS_MAX as u8));
-        }
+        // SAFETY: the handler only stores to atomics, which is async-signal-safe and can be repeated.
+        unsafe { around_forks(None, None, forget_parent, &IS_DONE) };
         set_lock(self.life.as_fd(), LIFE_AT + at as i64, libc::F_WRLCK)
             .map_err(|source| SharedError::Unusable { source })
     }
@@ -395,10 +386,7 @@ impl Membership {
 
     /// Unlocks this process's byte, and takes its descriptor from the list of those that a child closes.
     fn unlock_life(&self) {
-        let held = self.life.as_raw_fd() + 1;
-        for cell in &LIVES {
-            _ = cell.compare_exchange(held, 0, Ordering::Relaxed, Ordering::Relaxed);
-        }
+        lives::remove(self.life.as_raw_fd());
         _ = set_lock(self.life.as_fd(), LIFE_AT + self.at as i64, libc::F_UNLCK);
     }
 
@@ -427,7 +415,7 @@ impl Membership {
 impl Drop for Membership {
     fn drop(&mut self) {
         if !self.origin.is_here() {
-            return; // `close_lives` has closed the descriptor in a child, where its number may have another use
+            return; // `lives` has closed the descriptor in a child, where its number may have another use
         }
         self.unlock_life();
         // SAFETY: the descriptor is not used any more.
@@ -504,15 +492,8 @@ fn is_member(name: u32) -> bool {
     here.any(|one| one.cells(one.at).lock_name.load(Ordering::Relaxed) == name)
 }
 
-extern "C" fn close_lives() {
+extern "C" fn forget_parent() {
     forget_name();
     CHANGES.store(false, Ordering::Relaxed); // relaxed, as below: the child has one thread
     MEMBERSHIPS.store(ptr::null_mut(), Ordering::Relaxed);
-    for cell in &LIVES {
-        let fd = cell.swap(0, Ordering::Relaxed) - 1;
-        if fd >= 0 {
-            // SAFETY: the descriptor is this child's copy. `Membership::drop` does not close it here.
-            unsafe { libc::close(fd) };
-        }
-    }
 }

@@ -38,6 +38,7 @@ mod joining;
 mod keeping;
 mod key;
 mod listeners;
+mod lives;
 mod members;
 mod observed;
 mod owner;

@@ -64,7 +64,7 @@ impl OwnSocket {
         // Only a child of the C library's `fork` closes its copy, which otherwise receives connections after this process.
         static IS_DONE: AtomicBool = AtomicBool::new(false);
         // SAFETY: the handler only accesses atomics and closes each descriptor once.
-        unsafe { around_forks(None, close_in_child, &IS_DONE) };
+        unsafe { around_forks(None, None, close_in_child, &IS_DONE) };
         let descriptor = new.listener.as_raw_fd() as usize;
         let reset = |is_closed: &AtomicBool| is_closed.store(false, Ordering::Relaxed);
         let entered = LISTENERS.enter(descriptor..descriptor + 1, reset);
