@@ -345,16 +345,19 @@ impl Membership {
         let cells = self.cells(self.at);
         let mut seen = cells.answered.load(Ordering::Relaxed); // relaxed: this thread alone writes it
         while !is_over() {
-            // AcqRel: takes what led to the request, publishes the start; pairs with `Membership::reclaim_by_others`.
-            match cells.low_nodes.swap(0, Ordering::AcqRel) {
-                0 => {}
-                bits => reclaim(bits),
-            }
             // Acquire: takes what led to the request; pairs with `Membership::drain_others`, `Membership::ring`.
             let asked = cells.asked.load(Ordering::Acquire);
             if asked == seen {
                 self.recover_dead(&recover);
-                wait(&cells.asked, asked, REST);
+            }
+            // Last before the wait, which a request that comes in between does not end before its time is over.
+            // AcqRel: takes what led to the request, publishes the start; pairs with `Membership::reclaim_by_others`.
+            match cells.low_nodes.swap(0, Ordering::AcqRel) {
+                0 if asked == seen => wait(&cells.asked, asked, REST),
+                0 => {}
+                bits => reclaim(bits),
+            }
+            if asked == seen {
                 continue;
             }
             drain();
