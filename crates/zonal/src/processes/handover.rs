@@ -125,7 +125,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let claimed = claim(zone, run, state);
         if claimed.is_err() || holders.is_here(run.first) {
             // If it is here, another thread of this process has allocated it meanwhile. Its state comes before the intent ends.
-            claimed.iter().for_each(|()| zone.frames.set(run.first, state));
+            if claimed.is_ok() {
+                zone.frames.set(run.first, state);
+            }
             cells.zone.store(0, Release); // Release: publishes the state; pairs with `MachineState::finish_handover`.
             return claimed.map(|()| false);
         }
