@@ -966,8 +966,8 @@ zonal_status zonal_pool_owner(zonal_pool pool,
                               zonal_owner *owner);
 
 /**
- * Frees what processes of a shared pool held that have died, and stores in `pages` how many pages, if that is not null. The
- * pool does so itself within a fraction of a second, so that the number can be 0.
+ * Frees what processes of a shared pool held that have died, and stores in `pages` how many pages, if that is not null:
+ * 0 if another thread or process has done so, for which the call waits. The pool does so itself within a fraction of a second.
  *
  * # Safety
  * `pages` must be null, or point to a number.

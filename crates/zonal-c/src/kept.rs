@@ -4,12 +4,12 @@
 
 use std::ffi::{c_char, c_void};
 
-use zonal_linux::{FreeError, Pfn, Pool, SharedError};
+use zonal_linux::{Pfn, Pool};
 
 use crate::arguments::{sized, store, text_of};
 use crate::handle::with_pool;
-use crate::processes::{block_of, descriptor, join, range_of};
-use crate::status::{Failure, Status, call, zonal_status};
+use crate::processes::{block_of, descriptor, failure, join, range_of};
+use crate::status::{Failure, call, zonal_status};
 use crate::types::{zonal_block, zonal_on_block, zonal_pool};
 
 /// Joins a pool like `zonal_pool_join`, under a name with which blocks outlive the process: they stay allocated, with their
@@ -60,18 +60,6 @@ pub unsafe extern "C" fn zonal_pool_join_fd_as(
         // SAFETY: guaranteed by the caller.
         unsafe { join(pool, joined) }
     })
-}
-
-fn failure(error: SharedError) -> Failure {
-    match error {
-        SharedError::Root { source: FreeError::Reentered(_), .. } => {
-            Failure::new(Status::ZONAL_REENTERED, error)
-        }
-        SharedError::Root { .. } => Failure::new(Status::ZONAL_NOT_ALLOCATED, error),
-        SharedError::FullRoots(_) => Failure::new(Status::ZONAL_OUT_OF_MEMORY, error),
-        SharedError::NameInUse { .. } | SharedError::Busy => Failure::new(Status::ZONAL_BUSY, error),
-        error => Failure::invalid(error),
-    }
 }
 
 /// Names a block of a shared pool, so that other processes find it with `zonal_pool_root`; with 0 `bytes`, removes the name. This process becomes the holder of the block.

@@ -5,7 +5,9 @@
 use std::ffi::{c_char, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use zonal_linux::{FrameRange, FreeError, PageCount, Pfn, Pool, PoolBuilder, PoolOwner, SharedName};
+use zonal_linux::{
+    FrameRange, FreeError, PageCount, Pfn, Pool, PoolBuilder, PoolOwner, SharedError, SharedName,
+};
 
 use crate::arguments::{check_pointer, sized, store, text_of};
 use crate::handle::{open, with_pool};
@@ -275,8 +277,8 @@ fn owner_of(owner: &PoolOwner) -> zonal_owner {
     }
 }
 
-/// Frees what processes of a shared pool held that have died, and stores in `pages` how many pages, if that is not null. The
-/// pool does so itself within a fraction of a second, so that the number can be 0.
+/// Frees what processes of a shared pool held that have died, and stores in `pages` how many pages, if that is not null:
+/// 0 if another thread or process has done so, for which the call waits. The pool does so itself within a fraction of a second.
 ///
 /// # Safety
 /// `pages` must be null, or point to a number.
@@ -286,8 +288,21 @@ pub unsafe extern "C" fn zonal_pool_recover_dead(pool: zonal_pool, pages: *mut u
     call(|| {
         // SAFETY: guaranteed by the caller.
         unsafe { store("pages", pages, 0) }?;
-        let freed = with_pool(pool, |pool| Ok(pool.recover_dead().get()))?;
+        let freed = with_pool(pool, |pool| Ok(pool.recover_dead().map_err(failure)?.get()))?;
         // SAFETY: as above.
         unsafe { store("pages", pages, freed) }
     })
+}
+
+/// Returns the failure for what a shared pool refuses.
+pub(crate) fn failure(error: SharedError) -> Failure {
+    match error {
+        SharedError::Root { source: FreeError::Reentered(_), .. } => {
+            Failure::new(Status::ZONAL_REENTERED, error)
+        }
+        SharedError::Root { .. } => Failure::new(Status::ZONAL_NOT_ALLOCATED, error),
+        SharedError::FullRoots(_) => Failure::new(Status::ZONAL_OUT_OF_MEMORY, error),
+        SharedError::NameInUse { .. } | SharedError::Busy => Failure::new(Status::ZONAL_BUSY, error),
+        error => Failure::invalid(error),
+    }
 }

@@ -213,7 +213,8 @@ fn joined(file: PoolFile, text: &str, name: Option<SharedName>) -> Result<Pool, 
     let begun = members.begin(name, |process, on_death| core.allocator().set_on_death(process, on_death));
     drop(table); // before an error drops `core`, which locks it to leave
     begun?;
-    members.recover_dead(|process| core.allocator().recover(process));
+    // If the table is locked, the pool's own thread does it.
+    _ = members.recover_dead(Membership::free_table, |process| core.allocator().recover(process));
     Pool::start(core)
 }
 

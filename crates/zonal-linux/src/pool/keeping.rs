@@ -90,12 +90,14 @@ impl Pool {
         Ok(roots::get(members.file(), name))
     }
 
-    /// Frees what processes of a shared pool held that have died, and returns how many frames. The pool does so itself within a
-    /// fraction of a second.
-    pub fn recover_dead(&self) -> PageCount {
-        self.members_here().map_or(PageCount::ZERO, |members| {
-            members.recover_dead(|process| self.core.allocator().recover(process))
-        })
+    /// Frees what processes of a shared pool held that have died, and returns how many frames: 0 if another thread or process
+    /// has done so, for which the call waits, and for other pools. The pool does so itself within a fraction of a second.
+    ///
+    /// # Errors
+    /// Returns an error if the table of processes stays locked for ten seconds.
+    pub fn recover_dead(&self) -> Result<PageCount, SharedError> {
+        let Ok(members) = self.members_here() else { return Ok(PageCount::ZERO) };
+        members.recover_dead(Membership::table, |process| self.core.allocator().recover(process))
     }
 
     /// Frees what a shared pool keeps for a process of this name that has ended ([`Pool::join_as`]), and returns how many frames.

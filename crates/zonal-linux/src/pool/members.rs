@@ -193,9 +193,14 @@ impl Membership {
         self.file.publish()
     }
 
-    /// Locks the table of processes.
+    /// Locks the table of processes, for which it waits.
     pub(super) fn table(&self) -> Result<Table<'_>, SharedError> {
         Table::lock(self.life.as_fd())
+    }
+
+    /// Locks the table of processes, unless it is locked.
+    pub(super) fn free_table(&self) -> Result<Table<'_>, SharedError> {
+        Table::try_lock(self.life.as_fd()).ok_or(SharedError::Busy)
     }
 
     /// Begins to use the pool, whose allocator this process has made or joined, with a name if its blocks shall outlive it. The
@@ -260,8 +265,12 @@ impl Membership {
         &self.file
     }
 
-    /// Frees what processes that have died held; returns how many frames. Does nothing while another process does so.
-    pub(super) fn recover_dead(&self, recover: impl Fn(u8) -> PageCount) -> PageCount {
+    /// Frees what processes that have died held; returns how many frames. Does so if `table` locks the table.
+    pub(super) fn recover_dead<'a>(
+        &'a self,
+        table: impl FnOnce(&'a Self) -> Result<Table<'a>, SharedError>,
+        recover: impl Fn(u8) -> PageCount,
+    ) -> Result<PageCount, SharedError> {
         let is_dead = |at: &usize| {
             let has_ended = match self.cells(*at).stage() {
                 stage::KEPT => self.name(*at).is_some(), // else it died while it discarded what was kept
@@ -271,10 +280,10 @@ impl Membership {
         };
         let mut dead = (0..usize::from(self.processes)).filter(is_dead).peekable();
         if dead.peek().is_none() {
-            return PageCount::ZERO;
+            return Ok(PageCount::ZERO);
         }
-        let Some(_table) = Table::try_lock(self.life.as_fd()) else { return PageCount::ZERO };
-        dead.filter(is_dead).map(|at| self.end(at, &recover)).sum()
+        let _table = table(self)?;
+        Ok(dead.filter(is_dead).map(|at| self.end(at, &recover)).sum())
     }
 
     /// Frees what the process at `at` held, unless it is kept, and then its cells; returns how many frames were freed. The caller
@@ -348,7 +357,7 @@ impl Membership {
             // Acquire: takes what led to the request; pairs with `Membership::drain_others`, `Membership::ring`.
             let asked = cells.asked.load(Ordering::Acquire);
             if asked == seen {
-                self.recover_dead(&recover);
+                _ = self.recover_dead(Self::free_table, &recover); // if the table is locked, the next round does it
             }
             // Last before the wait, which a request that comes in between does not end before its time is over.
             // AcqRel: takes what led to the request, publishes the start; pairs with `Membership::reclaim_by_others`.

@@ -75,7 +75,7 @@ pub(crate) fn a_child_does_not_keep_its_parent_alive() {
         // SAFETY: the group is that of the child, and has only its children now.
         unsafe { libc::kill(-parent, libc::SIGKILL) };
         assert!(all.is_ok());
-        pool.recover_dead();
+        pool.recover_dead().unwrap();
     }
 }
 
@@ -93,7 +93,7 @@ pub(crate) fn a_child_has_no_part_in_the_pool_of_its_parent() {
         {
             assert!(matches!(refused, Err(SharedError::Forked)), "{refused:?}");
         }
-        assert_eq!(pool.recover_dead(), PageCount::ZERO);
+        assert_eq!(pool.recover_dead().unwrap(), PageCount::ZERO);
         assert_eq!((pool.owners(), pool.allocated_here()), (Vec::new(), None));
         // SAFETY: the child uses only the results, and ends by `_exit`.
         drop(unsafe { std::ptr::read(&raw const frames) });

@@ -22,7 +22,7 @@ fn recover_named(pool: &Pool, name: &str) {
         std::thread::yield_now();
     }
     recover(pool, 1);
-    pool.recover_dead();
+    pool.recover_dead().unwrap();
 }
 
 #[test]

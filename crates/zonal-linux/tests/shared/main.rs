@@ -8,7 +8,7 @@ mod reclaim;
 mod reserve;
 
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use other::{Other, Place, free, page, recover};
@@ -152,6 +152,28 @@ fn blocks_that_were_taken_over_survive_their_first_holder() {
 }
 
 #[test]
+fn a_recovery_waits_for_tables_that_change() {
+    let (place, busy) = (Place::new("waits"), Place::new("busy"));
+    let (pool, busy) = (place.pool(), busy.pool());
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                busy.root("none").unwrap();
+            }
+        });
+        let left = [(); 10].map(|()| {
+            let mut other = Other::start(&place);
+            other.ask("pages 1");
+            other.die();
+            pool.recover_dead().map(|_| pool.owners().len())
+        });
+        is_over.store(true, Ordering::Relaxed);
+        assert!(left.iter().all(|left| matches!(left, Ok(1))), "{left:?}");
+    });
+}
+
+#[test]
 fn a_stopped_process_is_not_dead() {
     let place = Place::new("stopped");
     let pool = place.pool();
@@ -159,7 +181,7 @@ fn a_stopped_process_is_not_dead() {
     other.ask("pages 100");
     other.signal(libc::SIGSTOP);
     std::thread::sleep(Duration::from_millis(300));
-    assert_eq!(pool.recover_dead(), PageCount::ZERO);
+    assert_eq!(pool.recover_dead().unwrap(), PageCount::ZERO);
     assert_eq!(pool.owners().len(), 2);
     let block = page(&pool);
     free(&pool, block);

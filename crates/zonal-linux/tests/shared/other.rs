@@ -178,6 +178,6 @@ fn churn(pool: &Pool, seed: u64) {
 /// Waits until the dead are recovered, by this call or the pool's own thread.
 pub(crate) fn recover(pool: &Pool, left: usize) {
     while pool.owners().iter().filter(|owner| owner.is_alive || owner.name.is_none()).count() > left {
-        pool.recover_dead();
+        pool.recover_dead().unwrap();
     }
 }

@@ -399,10 +399,10 @@ impl Pool {
         self.shared.without(py, processes::owners)
     }
 
-    /// Frees what processes of a shared pool held that have died, and returns how many pages. The pool does so itself within
-    /// a fraction of a second.
+    /// Frees what processes of a shared pool held that have died, and returns how many pages: 0 if another thread or
+    /// process has done so, for which the call waits. The pool does so itself within a fraction of a second.
     fn recover_dead(&self, py: Python<'_>) -> PyResult<u64> {
-        self.shared.without(py, |pool| pool.recover_dead().get())
+        kept::recover_dead(py, &self.shared)
     }
 
     /// Checks the invariants of all metadata, and returns the accounting.

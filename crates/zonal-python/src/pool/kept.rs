@@ -52,6 +52,11 @@ pub(crate) fn discard(py: Python<'_>, shared: &Arc<Shared>, name: &str) -> PyRes
     Ok(shared.without(py, |pool| pool.discard(name))?.map_err(refused)?.get())
 }
 
+/// Frees what processes held that have died; returns how many pages.
+pub(crate) fn recover_dead(py: Python<'_>, shared: &Arc<Shared>) -> PyResult<u64> {
+    Ok(shared.without(py, zonal_linux::Pool::recover_dead)?.map_err(refused)?.get())
+}
+
 #[cold]
 fn refused(error: SharedError) -> PyErr {
     invalid(error)

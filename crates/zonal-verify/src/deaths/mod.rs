@@ -206,10 +206,7 @@ impl Survivor {
 
     /// Recovers from the deaths so far; returns how many frames were freed.
     fn recover(&self) -> PageCount {
-        let first = self.pool.recover_dead();
-        // Another thread of this process may have been at it. It has then locked the table, for which this call waits.
-        self.pool.root(operations::STAYING).expect("the pool is shared");
-        first.plus(self.pool.recover_dead())
+        self.pool.recover_dead().expect("the table is not locked for long")
     }
 
     /// Frees all that is kept for the child's names, as their successor.
