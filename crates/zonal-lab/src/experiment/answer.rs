@@ -8,6 +8,7 @@ use std::collections::HashMap;
 
 use super::case_values::case_text;
 use super::idle;
+use super::keys::run_key;
 use super::results::{CaseValue, Question, Results, Row, Trial};
 use crate::figures;
 
@@ -87,8 +88,9 @@ impl Results {
     /// Returns the changes of the figures that answer the question.
     fn changes<'r>(&self, rows: impl Iterator<Item = &'r Row>) -> Vec<Change<'r>> {
         let rows: Vec<&Row> = rows.collect();
+        let preferred = preferred(&rows);
         let answers = |row: &Row| match &self.question.metrics[..] {
-            [] => is_preferred(row, &rows),
+            [] => preferred[&program_key(row)] == row.metric,
             named => named.iter().any(|name| is_called(row, name)),
         };
         let rows = rows.iter().filter(|row| answers(row));
@@ -189,14 +191,23 @@ fn by_metric(changes: Vec<Change<'_>>) -> Vec<(&str, Vec<Change<'_>>)> {
     metrics
 }
 
-/// Whether a row has the best of the metrics that its case's program reports.
-fn is_preferred(row: &Row, rows: &[&Row]) -> bool {
-    let place = |metric: &str| PREFERRED.iter().position(|name| *name == own_name(metric));
-    let (program, case) = (program(&row.metric), &row.case);
-    let same = rows.iter().filter(|other| other.case == *case && self::program(&other.metric) == program);
-    let best = same.clone().filter(|other| place(&other.metric).is_some());
-    let best = best.min_by_key(|other| place(&other.metric)).or(same.clone().next());
-    best.is_some_and(|best| best.metric == row.metric)
+/// Returns the best of the metrics that each program reports in each case.
+fn preferred<'r>(rows: &[&'r Row]) -> HashMap<String, &'r str> {
+    let place =
+        |metric: &str| PREFERRED.iter().position(|name| *name == own_name(metric)).unwrap_or(PREFERRED.len());
+    let mut best = HashMap::new();
+    for row in rows {
+        let found = best.entry(program_key(row)).or_insert(&*row.metric);
+        if place(&row.metric) < place(found) {
+            *found = &row.metric;
+        }
+    }
+    best
+}
+
+/// Returns a key that is equal for two rows exactly when they are of the same case and program.
+fn program_key(row: &Row) -> String {
+    run_key(&row.case, program(&row.metric))
 }
 
 /// Whether a row's metric is called `name`: METRIC, PART.METRIC or PROGRAM.METRIC.
