@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::steps::{Outcome, Step, cargo, is_ok, passes, target_folder};
+use crate::steps::{Outcome, Step, build_all, is_ok, passes, target_folder};
 
 /// The checks, relative to the root.
 const CHECKS: &str = "crates/zonal-live/browser";
@@ -43,7 +43,7 @@ fn check(root: &Path) -> Result<(), Outcome> {
     ) {
         return skipped("npm cannot install playwright-core and axe-core");
     }
-    passes(&mut cargo(root, ["build", "-q", "-p", "zonal-cli"]))?;
+    build_all(root)?;
     let program = program(root);
     passes(Command::new("node").arg("check.mjs").arg(program).arg(browser).current_dir(&folder))
 }

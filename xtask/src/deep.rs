@@ -15,6 +15,7 @@ use crate::lift;
 use crate::mutants;
 use crate::numa;
 use crate::proof;
+use crate::python;
 use crate::skips;
 use crate::steps::{Outcome, Step, cargo, succeeds, target_folder};
 
@@ -120,7 +121,7 @@ fn all() -> Vec<Step> {
     steps.push(Step::new("mutants around the core, a sample", mutants::around_the_core));
     steps.push(Step::new(format!("Rust {OLDEST}"), oldest));
     steps.push(Step::new("licences, sources and duplicates", licences));
-    steps.push(Step::new("packages", packages));
+    steps.extend([Step::new("packages", packages), python::deep()]);
     steps.extend(deb::checks(Path::new(".")));
     steps.extend(deb::deep());
     steps.extend(numa::deep());

@@ -12,7 +12,7 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::steps::{Outcome, Step, cargo, succeeds, target_folder};
+use crate::steps::{Outcome, Step, build_all, cargo, succeeds, target_folder};
 use crate::versions;
 
 /// The crate, relative to the root.
@@ -127,19 +127,21 @@ pub(crate) fn every_day() -> Step {
 fn install(root: &Path, places: &Places, profile: Profile) -> Result<Vec<PathBuf>, String> {
     let target = places.target();
     let has = |extra| places.extras.contains(&extra);
-    let mut arguments = vec!["build", "-q", "-p", "zonal-c"];
-    if has(Extra::Malloc) {
-        arguments.extend(["-p", "zonal-malloc"]);
-    }
     let folder = match profile {
-        Profile::Dev => "debug",
+        Profile::Dev => {
+            build_all(root).map_err(|_| "the library does not build".to_owned())?;
+            "debug"
+        }
         Profile::Release => {
-            arguments.extend(["--profile", "dist"]);
+            let mut arguments = vec!["build", "-q", "-p", "zonal-c", "--profile", "dist"];
+            if has(Extra::Malloc) {
+                arguments.extend(["-p", "zonal-malloc"]);
+            }
+            // With a named target, the library would be in another folder.
+            expect(cargo(root, &arguments).env_remove("CARGO_BUILD_TARGET"))?;
             "dist"
         }
     };
-    // With a named target, the library would be in another folder.
-    expect(cargo(root, &arguments).env_remove("CARGO_BUILD_TARGET"))?;
     let built = target_folder(root).join(folder);
     let archive = built.join("libzonal_c.a");
     let version = versions::of_workspace(root)?;

@@ -1,16 +1,15 @@
 //! Lifts the machine code of the restartable sequences, and compares it with the contract.
 //!
 //! For another processor, the library is built but not linked, so only the standard library of the target is needed.
-//! The program `lift` is built with the same selection of packages as the proof, because another selection has other
-//! features of dependencies and rebuilds them.
 //!
 //! Related files: `crates/zonal-verify/src/lift/` has the check; `plan.rs`, `proof.rs` and `deep.rs` include these
 //! steps.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::bare::is_there;
-use crate::steps::{Outcome, Step, cargo, outcome, passes, target_folder};
+use crate::steps::{Outcome, Selection, Step, cargo, outcome, passes, target_folder, verifier};
 
 /// The target that stands for all aarch64 machines.
 pub(crate) const AARCH64: &str = "aarch64-unknown-linux-gnu";
@@ -22,12 +21,12 @@ const OPTIMISED: [(&str, &str); 2] = [("zonal-c", "libzonal_c.a"), ("zonal-mallo
 
 /// Returns the step of the everyday plan. Tests of `zonal-verify` lift the host's sequences.
 pub(crate) fn every_day() -> Step {
-    library(AARCH64)
+    library(AARCH64, Selection::Workspace)
 }
 
 /// Returns a step for each processor that has sequences.
 pub(crate) fn both() -> [Step; 2] {
-    [X86_64, AARCH64].map(library)
+    [X86_64, AARCH64].map(|target| library(target, Selection::Package))
 }
 
 /// Returns the step for optimised libraries of this machine's processor.
@@ -42,25 +41,25 @@ pub(crate) fn optimised() -> Step {
                 .into_iter()
                 .map(build)
                 .collect::<Result<Vec<_>, _>>()
-                .and_then(|paths| lift(root, &paths)),
+                .and_then(|paths| lift(root, &paths, Selection::Package)),
         )
     })
 }
 
 /// Returns a step that lifts the sequences in the library of `zonal-linux` for a target.
-fn library(target: &'static str) -> Step {
+fn library(target: &'static str, selection: Selection) -> Step {
     Step::new(format!("assembly of the sequences, {target}"), move |root| {
         if !is_there(target) {
             return Outcome::Skipped(format!("target not installed (rustup target add {target})"));
         }
         let mut build = cargo(root, ["build", "--package=zonal-linux", "--lib", "--target", target]);
         let library = target_folder(root).join(target).join("debug/libzonal_linux.rlib");
-        outcome(passes(&mut build).and_then(|()| lift(root, &[library])))
+        outcome(passes(&mut build).and_then(|()| lift(root, &[library], selection)))
     })
 }
 
 /// Checks the sequences of these files, each of which must contain all kinds.
-fn lift(root: &Path, paths: &[PathBuf]) -> Result<(), Outcome> {
-    let run = ["run", "--quiet", "--package=zonal-verify", "--bin=lift", "--", "--quiet"];
-    passes(cargo(root, run).args(paths))
+fn lift(root: &Path, paths: &[PathBuf], selection: Selection) -> Result<(), Outcome> {
+    let program = verifier(root, "lift", selection)?;
+    passes(Command::new(program).arg("--quiet").args(paths).current_dir(root))
 }

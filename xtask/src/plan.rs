@@ -6,11 +6,18 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::steps::{Outcome, Step, cargo, succeeds, target_folder};
+use crate::steps::{Outcome, Step, build_all, cargo, outcome, passes, succeeds, target_folder};
 use crate::{
     arrows, bare, browser, claims, core_numbers, folders, install_c, inventory, kernel, lift, numa, planted,
     proof, prose, python, style, sync_points, versions,
 };
+
+/// The environment variable with which tests do not build libraries for programs of other languages (`zonal-testing`).
+const ARE_BUILT: &str = "ZONAL_LIBRARIES_ARE_BUILT";
+
+/// The features are those of the documentation, so that dependencies are checked once.
+const LINTS: [&str; 8] =
+    ["clippy", "--workspace", "--all-targets", "--features", "zonal-adapters/all", "--", "-D", "warnings"];
 
 /// Returns all everyday steps.
 pub(crate) fn all(root: &Path) -> Vec<Step> {
@@ -78,7 +85,7 @@ fn format(root: &Path) -> Outcome {
 
 fn lints(root: &Path) -> Outcome {
     both(
-        || succeeds(&mut cargo(root, ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])),
+        || succeeds(&mut cargo(root, LINTS)),
         || {
             both(
                 || succeeds(&mut bare::cargo(root, ["clippy"], &["--", "-D", "warnings"])),
@@ -89,7 +96,8 @@ fn lints(root: &Path) -> Outcome {
 }
 
 fn tests(root: &Path) -> Outcome {
-    succeeds(&mut cargo(root, ["test", "--workspace"]))
+    let run = |()| passes(cargo(root, ["test", "--workspace"]).env(ARE_BUILT, "1"));
+    outcome(build_all(root).and_then(run))
 }
 
 pub(crate) fn documentation(root: &Path) -> Outcome {
@@ -99,8 +107,7 @@ pub(crate) fn documentation(root: &Path) -> Outcome {
 
 /// Returns one step for each example, which is a file in an `examples` folder or a folder there with a `main.rs`.
 ///
-/// Each example runs with `--short`, which makes it do the same work on less data. Examples are built together with the
-/// tests, because any other selection of packages would enable other dependency features and rebuild the workspace.
+/// Each example runs with `--short`, which makes it do the same work on less data.
 fn examples(root: &Path) -> Vec<Step> {
     let mut found = Vec::new();
     for file in style::sources(root) {
@@ -112,13 +119,9 @@ fn examples(root: &Path) -> Vec<Step> {
         };
         let example = example.trim_end_matches(".rs").to_owned();
         found.push(Step::new(format!("example {package}/{example}"), move |root| {
-            match succeeds(&mut cargo(root, ["test", "-q", "--workspace", "--no-run"])) {
-                Outcome::Passed => {
-                    let program = target_folder(root).join("debug/examples").join(&example);
-                    succeeds(Command::new(program).arg("--short").current_dir(root))
-                }
-                failed => failed,
-            }
+            let program = target_folder(root).join("debug/examples").join(&example);
+            let run = |()| passes(Command::new(program).arg("--short").current_dir(root));
+            outcome(build_all(root).and_then(run))
         }));
     }
     found

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use walkdir::WalkDir;
 
-use crate::steps::{Outcome, Step, cargo, succeeds, target_folder};
+use crate::steps::{Outcome, Selection, Step, cargo, succeeds, target_folder, verifier};
 
 /// Folder of the mutants' descriptions, relative to the root.
 const MUTANTS: &str = "xtask/mutants";
@@ -146,7 +146,12 @@ pub(crate) fn described(root: &Path, folder: &str) -> Result<Vec<PathBuf>, Strin
 }
 
 fn unbroken(root: &Path) -> Outcome {
-    match copy(root, None).and_then(|copy| stress(root, &copy)) {
+    // An optimised build, because this run goes through all rounds.
+    let program = match verifier(root, "stress", Selection::Package) {
+        Ok(program) => program,
+        Err(failed) => return failed,
+    };
+    match stress(&program) {
         Ok(Ended::Nothing(line)) => {
             println!("{line}");
             Outcome::Passed
@@ -158,7 +163,7 @@ fn unbroken(root: &Path) -> Outcome {
 
 fn judge(root: &Path, mutant: &Mutant) -> Outcome {
     println!("{}", mutant.describe());
-    match copy(root, Some(mutant)).and_then(|copy| stress(root, &copy)) {
+    match copy(root, Some(mutant)).and_then(|copy| stress_of_copy(root, &copy)) {
         Ok(Ended::Caught(line)) => {
             println!("caught: {line}");
             Outcome::Passed
@@ -177,12 +182,16 @@ enum Ended {
 }
 
 /// Builds the copy and runs stress on it.
-fn stress(root: &Path, copy: &Path) -> Result<Ended, String> {
+fn stress_of_copy(root: &Path, copy: &Path) -> Result<Ended, String> {
     let mut call = cargo_in_copy(root, copy, &["build", "-q", "-p", "zonal-verify", "--bin", "stress"]);
     if let Outcome::Failed(why) = succeeds(&mut call) {
         return Err(format!("the copy does not build: {why}"));
     }
-    let mut run = Command::new(mutants_folder(root).join("build/debug/stress"));
+    stress(&mutants_folder(root).join("build/debug/stress"))
+}
+
+fn stress(program: &Path) -> Result<Ended, String> {
+    let mut run = Command::new(program);
     run.args([SEED, ROUNDS]).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut run = run.spawn().map_err(|error| format!("stress does not start: {error}"))?;
     if !ends(&mut run)? {

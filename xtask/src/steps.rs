@@ -160,6 +160,32 @@ pub(crate) fn outcome(result: Result<(), Outcome>) -> Outcome {
     result.err().unwrap_or(Outcome::Passed)
 }
 
+/// The packages that a build selects. Each selection has its own features of dependencies, so another one builds most
+/// packages again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Selection {
+    /// All, as the tests do.
+    Workspace,
+    /// The package of the program, which is quicker if no tests were built.
+    Package,
+}
+
+/// Builds a program of `zonal-verify`, unless it is built; returns its path.
+pub(crate) fn verifier(root: &Path, name: &str, selection: Selection) -> Result<PathBuf, Outcome> {
+    match selection {
+        Selection::Workspace => build_all(root)?,
+        Selection::Package => {
+            passes(&mut cargo(root, ["build", "--quiet", "--package=zonal-verify", "--bin", name]))?;
+        }
+    }
+    Ok(target_folder(root).join("debug").join(name))
+}
+
+/// Builds the tests, and with them all examples, programs and libraries, unless they are built.
+pub(crate) fn build_all(root: &Path) -> Result<(), Outcome> {
+    passes(&mut cargo(root, ["build", "--quiet", "--workspace", "--all-targets"]))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

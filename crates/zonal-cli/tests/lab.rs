@@ -213,7 +213,8 @@ fn the_example_file_runs() {
     let file = directory.path().join("mine.toml");
     std::fs::write(&file, example.stdout).unwrap();
     let out = directory.path().to_str().unwrap();
-    let output = zonal(&["run", file.to_str().unwrap(), "--case", "cpus=1", "--out", out, "--json"]);
+    let output =
+        zonal(&["run", file.to_str().unwrap(), "--case", "cpus=1", "--no-spread", "--out", out, "--json"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(printed[0]["experiment"], "example");

@@ -22,6 +22,8 @@ pub use ledger::Ledger;
 
 /// The environment variable that names the file to which skips are appended.
 pub const SKIPS_FILE: &str = "ZONAL_SKIPS_FILE";
+/// The environment variable that says that the libraries of [`built_library`] are built, with the features of all tests.
+pub const LIBRARIES_ARE_BUILT: &str = "ZONAL_LIBRARIES_ARE_BUILT";
 /// Time limit of [`eventually`], which is far longer than any condition takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Time between two checks of [`eventually`].
@@ -30,7 +32,8 @@ const POLL_PERIOD: Duration = Duration::from_millis(2);
 /// Builds a crate's library for programs of other languages, and returns its path in the target folder. `manifest` is
 /// the folder of the crate, and `file` the name of the library.
 ///
-/// cargo does not build such a library with tests, or under a name that only cargo knows.
+/// cargo does not build such a library with tests, or under a name that only cargo knows. `cargo xtask test` builds those
+/// without features together with all else, which compiles less, and sets [`LIBRARIES_ARE_BUILT`].
 ///
 /// # Panics
 /// Panics if the library cannot be built.
@@ -38,6 +41,9 @@ const POLL_PERIOD: Duration = Duration::from_millis(2);
 pub fn built_library(manifest: &str, features: &[&str], file: &str) -> PathBuf {
     let own = std::env::current_exe().expect("the path of the test is not known");
     let target = own.ancestors().nth(3).expect("the test is in a folder of the target folder");
+    if features.is_empty() && std::env::var_os(LIBRARIES_ARE_BUILT).is_some() {
+        return target.join("debug").join(file);
+    }
     let mut build = Command::new(env!("CARGO"));
     build.args(["build", "-q", "--manifest-path"]).arg(Path::new(manifest).join("Cargo.toml"));
     build.args(["--features", &features.join(",")]);

@@ -1,7 +1,8 @@
 //! Explores interleavings of the real allocator under loom, including weak memory orderings.
 //!
 //! The number of preemptions is bounded and, in large scenarios, also the number of interleavings. To see their number,
-//! run with `-- --nocapture`. `ZONAL_INTERLEAVINGS=20` explores twenty times as many, with one preemption more.
+//! run with `-- --nocapture`. `ZONAL_INTERLEAVINGS=20` explores at least twenty times as many, with one or two preemptions
+//! more.
 //!
 //! Related files: `interleavings` has the scenarios, and `shuttle_interleavings.rs` runs longer random schedules.
 
@@ -13,21 +14,29 @@ mod under_loom;
 
 use under_loom::{Bounds, Explored, Loom, explore};
 
-/// Maximum number of interleavings for a scenario.
-const MOST: usize = 2500;
+/// Maximum number of interleavings for a scenario, and the number that is multiplied if more are asked for.
+const MOST: usize = 1000;
+const MOST_OF_MORE: usize = 2500;
 /// Maximum number of interleavings for a scenario with sequences. It exceeds the number within the bound of
 /// preemptions, so the exploration is complete.
 const MOST_OF_SEQUENCES: usize = 40_000;
+/// Maximum number of preemptions for a scenario with sequences, unless more interleavings are asked for.
+const PREEMPTIONS_OF_SEQUENCES: usize = 2;
 const SEQUENCES: &str = "sequences";
 
 fn check(name: &str, module: &str, preemptions: usize, scenario: fn()) {
-    let preemptions = preemptions + usize::from(interleavings::factor() > 1);
-    let most = if module == SEQUENCES { MOST_OF_SEQUENCES } else { MOST };
-    let bounds = Bounds { preemptions, interleavings: most * interleavings::factor() };
+    let (factor, is_sequence) = (interleavings::factor(), module == SEQUENCES);
+    let (preemptions, most) = match (factor, is_sequence) {
+        (1, true) => (preemptions.min(PREEMPTIONS_OF_SEQUENCES), MOST_OF_SEQUENCES),
+        (1, false) => (preemptions, MOST),
+        (_, true) => (preemptions + 1, MOST_OF_SEQUENCES),
+        (_, false) => (preemptions + 1, MOST_OF_MORE),
+    };
+    let bounds = Bounds { preemptions, interleavings: most * factor };
     let Explored { interleavings, is_complete } = explore(bounds, scenario);
     let extent = if is_complete { "all" } else { "the first" };
     println!("{name}: {extent} {interleavings} interleavings of {preemptions} preemptions at most");
-    assert!(is_complete || module != SEQUENCES, "{name} has become too large to explore all of it");
+    assert!(is_complete || !is_sequence, "{name} has become too large to explore all of it");
 }
 
 macro_rules! run {

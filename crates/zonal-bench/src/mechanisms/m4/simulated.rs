@@ -131,13 +131,6 @@ mod tests {
     }
 
     #[test]
-    fn a_simulation_is_the_same_each_time() {
-        let sizes = Sizes { simulated_cpus: vec![16], simulated_pages: 100, ..Sizes::for_this_machine() };
-        let [first, second] = [0, 1].map(|_| measured(&sizes));
-        assert_eq!(first, second);
-    }
-
-    #[test]
     fn a_stopped_simulation_returns_nothing() {
         let sizes = Sizes { simulated_cpus: vec![4], ..Sizes::for_this_machine() };
         let mut table = Table::new(RULES.map(|(name, ..)| name), "scaled-overstep");
