@@ -33,6 +33,7 @@ mod quick;
 mod release;
 mod skips;
 mod source_code;
+mod started_threads;
 mod steps;
 mod style;
 mod sync_points;

@@ -108,8 +108,7 @@ pub(crate) fn check(file: &Path, text: &str) -> Vec<Violation> {
     if !is_covered || is_test(below) {
         return Vec::new();
     }
-    let code = text.split_once(TESTS).map_or(text, |(code, _)| code);
-    let code = source_code::without_texts(code);
+    let code = code_of(text);
     let mut found = (1..).zip(code.lines()).filter(|(_, line)| opens(line)).peekable();
     if ALLOWED.iter().any(|(allowed, _)| *allowed == name) {
         let unused = (1, "opens no files; remove it from `opened_files.rs`".to_owned());
@@ -121,6 +120,11 @@ pub(crate) fn check(file: &Path, text: &str) -> Vec<Violation> {
 
 /// Where the tests at the end of a source begin.
 const TESTS: &str = "\n#[cfg(test)]\nmod tests {";
+
+/// Returns a source without texts, comments and the tests at its end; lines keep their numbers.
+pub(crate) fn code_of(text: &str) -> String {
+    source_code::without_texts(text.split_once(TESTS).map_or(text, |(code, _)| code))
+}
 
 /// Whether a source has only tests: `tests.rs`, `NAME_tests.rs`, or one in a folder `tests`.
 pub(crate) fn is_test(file: &Path) -> bool {

@@ -183,7 +183,7 @@ pub(crate) fn verifier(root: &Path, name: &str, selection: Selection) -> Result<
 
 /// Builds the tests, and with them all examples, programs and libraries, unless they are built.
 pub(crate) fn build_all(root: &Path) -> Result<(), Outcome> {
-    passes(&mut cargo(root, ["build", "--quiet", "--workspace", "--all-targets"]))
+    passes(&mut cargo(root, ["build", "--workspace", "--all-targets"]))
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use super::callback::contained;
 use crate::error::PoolError;
 use crate::memory::zones::{PoolMemory, ZoneMemory};
-use crate::threads::attributes::{SignalsBlocked, reset_scheduling, take_own_signals};
+use crate::threads::start::with_helpers;
 
 /// Bytes populated by one system call. Between two calls, a thread reports progress and stops if requested.
 const PIECE_BYTES: usize = 32 << 20;
@@ -70,7 +70,7 @@ pub(super) fn prefault(
     let (stop, failure) = (AtomicBool::new(false), Mutex::new(None));
     let work = || {
         // Relaxed, here and below: the counters only assign pieces to threads and sum their bytes. The thread that
-        // builds the pool reads the results after the end of the scope, which joins all threads.
+        // builds the pool reads the results after all helpers have ended.
         while !stop.load(Ordering::Relaxed) {
             let Some(piece) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) else { return };
             let outcome = populate(piece).map_err(Stop::from).and_then(|()| {
@@ -94,22 +94,8 @@ pub(super) fn prefault(
     };
     let of_machine = || std::thread::available_parallelism().map_or(1, |cpus| cpus.get().min(THREADS_MAX));
     let threads = threads.map_or_else(of_machine, NonZeroUsize::get);
-    std::thread::scope(|scope| {
-        let blocked = SignalsBlocked::begin();
-        // If signals cannot be blocked, no helper thread is started, because it would receive signals of the program.
-        let helpers = if blocked.is_ok() { threads.min(pieces.len()) } else { 1 };
-        for _ in 1..helpers {
-            let help = || {
-                take_own_signals();
-                reset_scheduling();
-                work();
-            };
-            std::thread::Builder::new().name("zonal-prefault".into()).spawn_scoped(scope, help).ok();
-        }
-        drop(blocked);
-        // The calling thread populates pieces too, so a helper thread that cannot be started is not an error.
-        work();
-    });
+    // The calling thread populates pieces too, so a helper that cannot be started is not an error.
+    with_helpers("zonal-prefault", threads.min(pieces.len()).saturating_sub(1), &work);
     match failure.into_inner() {
         None => Ok(()),
         Some(Stop::Failed(error)) => Err(error),

@@ -5,12 +5,11 @@
 //! reference to the core when the reclaimer returns.
 //!
 //! Related files: reclaim workers wait for wake-ups in `threads/wake.rs`, `threads/presence.rs` counts the threads that
-//! are in a reclaimer, and `threads/attributes.rs` sets the signal mask and the scheduling policy of the threads.
+//! are in a reclaimer, and `threads/start.rs` starts the threads.
 
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use zonal::units::{NodeId, PageCount};
@@ -22,8 +21,8 @@ use super::platform::CLOCK_PERIOD;
 use super::reclaimers;
 use crate::error::PoolError;
 use crate::sequences::resident::stays_in_memory;
-use crate::threads::attributes::{SignalsBlocked, reset_scheduling, take_own_signals};
 use crate::threads::presence::Presence;
+use crate::threads::start::Thread;
 
 /// Period of the allocator's tick. The rules that tune pagesets assume this period. At each tick the allocator also
 /// folds per-CPU counters, if `Config::stat_interval` has elapsed.
@@ -38,7 +37,7 @@ pub(super) struct Workers {
     /// Lets blocks hold references to the core. Declared first, because it is dropped while `core` still keeps the core.
     _owned: Owned,
     core: Arc<PoolCore>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Vec<Thread>,
     /// Number of references to the core that threads hold.
     held: Arc<AtomicU32>,
 }
@@ -52,8 +51,6 @@ struct Worker {
 
 impl Worker {
     fn live(self, run: impl FnOnce(&PoolCore)) {
-        take_own_signals();
-        reset_scheduling();
         reclaimers::join_pool(self.core.platform().key);
         run(&self.core);
     }
@@ -118,10 +115,7 @@ impl Workers {
             core: Arc::clone(&self.core),
             _present: Present::count(&self.core.platform().presence),
         };
-        // A new thread inherits the blocked signals of the thread that starts it.
-        let _blocked = SignalsBlocked::begin().map_err(PoolError::Thread)?;
-        let thread = thread::Builder::new().name(name).spawn(move || worker.live(run));
-        self.threads.push(thread.map_err(PoolError::Thread)?);
+        self.threads.push(Thread::start(&name, move || worker.live(run)).map_err(PoolError::Thread)?);
         Ok(())
     }
 }
@@ -138,7 +132,7 @@ impl Drop for Workers {
             // may still run destructors of thread locals. Destructors that a reclaimer installed may wait for the
             // caller of this function. The threads are therefore joined only if no thread ever ran a reclaimer.
             if !platform.presence.wait_until_exited() {
-                self.threads.drain(..).for_each(|thread| _ = thread.join());
+                self.threads.drain(..).for_each(Thread::join);
             }
             return;
         }

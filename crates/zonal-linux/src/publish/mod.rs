@@ -14,12 +14,11 @@ use std::mem;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::thread::{self, JoinHandle};
 
 use crate::memory::origin::Origin;
 use crate::pool::{Pool, Recording};
 use crate::sequences::resident::stays_in_memory;
-use crate::threads::attributes::SignalsBlocked;
+use crate::threads::start::Thread;
 pub use answer::PROTOCOL_VERSION;
 pub use error::PublishError;
 use socket::OwnSocket;
@@ -34,7 +33,7 @@ pub struct Publication {
     socket: OwnSocket,
     /// Shut down to stop the thread.
     stop: UnixStream,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<Thread>,
     _recording: Recording,
     pool: Pool,
 }
@@ -79,11 +78,8 @@ impl Pool {
         let (stop, stopped) = UnixStream::pair().map_err(refused)?;
         stays_in_memory();
         let (pool, recording) = (self.clone(), self.record_requests());
-        // A new thread inherits the blocked signals of the thread that starts it.
-        let blocked = SignalsBlocked::begin().map_err(refused)?;
         let serve = move || server::serve(&pool, &listener, &stopped);
-        let thread = thread::Builder::new().name("zonal-publish".into()).spawn(serve).map_err(refused)?;
-        drop(blocked);
+        let thread = Thread::start("zonal-publish", serve).map_err(refused)?;
         let origin = Origin::here();
         let (thread, pool) = (Some(thread), self.clone());
         let published = Publication { origin, socket, stop, thread, _recording: recording, pool };
@@ -130,6 +126,6 @@ impl Drop for Publication {
         self.stop.shutdown(Shutdown::Both).unwrap_or(());
         self.pool.recheck_stopped();
         // A panic of the thread has been reported already.
-        self.thread.take().into_iter().for_each(|thread| _ = thread.join());
+        self.thread.take().into_iter().for_each(Thread::join);
     }
 }

@@ -12,7 +12,6 @@ use super::answer::{answer, refusal};
 use super::socket::may_ask;
 use crate::memory::pool_socket;
 use crate::pool::Pool;
-use crate::threads::attributes::{reset_scheduling, take_own_signals};
 
 /// Maximum length of a request.
 const REQUEST_BYTES_MAX: usize = 4096;
@@ -25,8 +24,6 @@ const REST: Duration = Duration::from_millis(100);
 
 /// Serves clients until the other end of `stopped` is shut down.
 pub(super) fn serve(pool: &Pool, listener: &UnixListener, stopped: &UnixStream) {
-    take_own_signals();
-    reset_scheduling();
     let _counted = pool.count_thread();
     while let Ok(true) = wait(listener, stopped) {
         match listener.accept() {

@@ -3,7 +3,7 @@
 //! A thread inherits the signal mask, the scheduling policy and the affinity of the thread that starts it. Any thread
 //! of the program may build a pool. The pool's threads must nevertheless not receive the program's signals, run at
 //! real-time priority, or be limited to the one CPU to which the builder may have bound itself. Related files:
-//! `pool/workers.rs` starts the threads, and `topology/affinity.rs` sets where a thread may run. Source: Linux
+//! `threads/start.rs` starts the threads, and `topology/affinity.rs` sets where a thread may run. Source: Linux
 //! `pthread_sigmask(3)`, `sched(7)`.
 
 use std::io;
@@ -19,7 +19,7 @@ const OF_THE_THREAD: [libc::c_int; 6] =
 /// Guard that blocks signals in the calling thread and in the threads that it starts. Signals raised by a thread's
 /// own instructions keep their previous state, because the calling thread may have blocked some of them in order to
 /// wait for them later.
-pub(crate) struct SignalsBlocked {
+pub(super) struct SignalsBlocked {
     before: libc::sigset_t,
 }
 
@@ -28,7 +28,7 @@ impl SignalsBlocked {
     ///
     /// # Errors
     /// Returns an error if the kernel refuses, which happens only with a seccomp filter.
-    pub(crate) fn begin() -> io::Result<Self> {
+    pub(super) fn begin() -> io::Result<Self> {
         // SAFETY: a signal set is an array of bits, for which zeros are valid.
         let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { mem::zeroed() };
         // SAFETY: the call writes only the set.
@@ -54,7 +54,7 @@ impl Drop for SignalsBlocked {
 
 /// Unblocks the signals raised by the calling thread's own instructions, which the thread that started it may have
 /// blocked.
-pub(crate) fn take_own_signals() {
+pub(super) fn take_own_signals() {
     // SAFETY: a signal set is an array of bits, for which zeros are valid.
     let mut own: libc::sigset_t = unsafe { mem::zeroed() };
     for signal in OF_THE_THREAD {
@@ -67,7 +67,7 @@ pub(crate) fn take_own_signals() {
 
 /// Sets the default scheduling policy for the calling thread, and allows all CPUs if the thread is bound to only one.
 /// A setting that the kernel refuses stays unchanged.
-pub(crate) fn reset_scheduling() {
+pub(super) fn reset_scheduling() {
     // The kernel's `sched_param` is the priority alone. musl has further members, and its function always fails.
     let priority: libc::c_int = 0;
     // SAFETY: the call only reads the parameter.

@@ -12,10 +12,7 @@ use zonal_testing::eventually;
 
 use crate::{ended, start_child};
 
-/// A child can join a shared pool even if other threads of its parent were joining it at the fork.
-///
-/// There are few children: one of about 20 000 waits forever in the standard library, for a lock that a thread of the parent held
-/// while it began or ended.
+/// A child can join a shared pool even if other threads of its parent were joining it at the fork, or beginning and ending.
 pub(crate) fn a_child_joins_a_shared_pool() {
     let pool = Pool::builder().size(64 << 20).shared_by_descriptor().processes(8).build().unwrap();
     let join = || Pool::join_file(pool.shared_file().unwrap());
@@ -26,8 +23,13 @@ pub(crate) fn a_child_joins_a_shared_pool() {
                 drop(join());
             }
         });
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                thread::spawn(|| ()).join().unwrap();
+            }
+        });
         let joins = || drop(join().unwrap().alloc(&PoolRequest::page()).unwrap());
-        let all: Vec<_> = (0..40).map(|_| ended(start_child(joins))).collect();
+        let all: Vec<_> = (0..100).map(|_| ended(start_child(joins))).collect();
         stop.store(true, Ordering::Relaxed);
         assert!(all.iter().all(Result::is_ok), "{all:?}");
     });
