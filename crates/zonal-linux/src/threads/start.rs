@@ -13,7 +13,7 @@ use std::ptr;
 
 use crate::threads::attributes::{SignalsBlocked, reset_scheduling, take_own_signals};
 
-/// Bytes of a thread's stack; the standard library's default.
+/// Bytes of a thread's stack, beside the least that the system needs; the standard library's default.
 const STACK_BYTES: usize = 2 << 20;
 /// Bytes of a thread's name, with the zero at its end. Source: Linux `prctl(2)`, `PR_SET_NAME`.
 const NAME_BYTES: usize = 16;
@@ -116,8 +116,12 @@ impl Attributes {
         }
         // SAFETY: as above.
         let mut this = Self(unsafe { attributes.assume_init() });
+        // The minimum has room for the program's thread locals.
+        // SAFETY: the call accesses no memory.
+        let minimum = unsafe { libc::sysconf(libc::_SC_THREAD_STACK_MIN) };
+        let bytes = STACK_BYTES + usize::try_from(minimum).unwrap_or(0);
         // SAFETY: the attributes are initialised. A size that the system refuses leaves its default.
-        unsafe { libc::pthread_attr_setstacksize(&raw mut this.0, STACK_BYTES) };
+        unsafe { libc::pthread_attr_setstacksize(&raw mut this.0, bytes) };
         Ok(this)
     }
 }
