@@ -12,8 +12,9 @@ use crate::{
     proof, prose, python, style, sync_points, versions,
 };
 
-/// The environment variable with which tests do not build libraries for programs of other languages (`zonal-testing`).
-const ARE_BUILT: &str = "ZONAL_LIBRARIES_ARE_BUILT";
+/// The environment variable that names the folder where tests find libraries for programs of other languages
+/// (`zonal-testing`).
+const BUILT_FOLDER: &str = "ZONAL_BUILT_FOLDER";
 
 /// The features are those of the documentation, so that dependencies are checked once.
 const LINTS: [&str; 8] =
@@ -96,7 +97,8 @@ fn lints(root: &Path) -> Outcome {
 }
 
 fn tests(root: &Path) -> Outcome {
-    let run = |()| passes(cargo(root, ["test", "--workspace"]).env(ARE_BUILT, "1"));
+    let folder = target_folder(root).join("debug");
+    let run = |()| passes(cargo(root, ["test", "--workspace"]).env(BUILT_FOLDER, folder));
     outcome(build_all(root).and_then(run))
 }
 

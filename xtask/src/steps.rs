@@ -183,7 +183,9 @@ pub(crate) fn verifier(root: &Path, name: &str, selection: Selection) -> Result<
 
 /// Builds the tests, and with them all examples, programs and libraries, unless they are built.
 pub(crate) fn build_all(root: &Path) -> Result<(), Outcome> {
-    passes(&mut cargo(root, ["build", "--workspace", "--all-targets"]))
+    // With a named target, all would be in another folder.
+    let mut build = cargo(root, ["build", "--workspace", "--all-targets"]);
+    passes(build.env_remove("CARGO_BUILD_TARGET"))
 }
 
 #[cfg(test)]

@@ -22,8 +22,8 @@ pub use ledger::Ledger;
 
 /// The environment variable that names the file to which skips are appended.
 pub const SKIPS_FILE: &str = "ZONAL_SKIPS_FILE";
-/// The environment variable that says that the libraries of [`built_library`] are built, with the features of all tests.
-pub const LIBRARIES_ARE_BUILT: &str = "ZONAL_LIBRARIES_ARE_BUILT";
+/// The environment variable that names the folder in which the libraries of [`built_library`] are built already.
+pub const BUILT_FOLDER: &str = "ZONAL_BUILT_FOLDER";
 /// Time limit of [`eventually`], which is far longer than any condition takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Time between two checks of [`eventually`].
@@ -33,17 +33,17 @@ const POLL_PERIOD: Duration = Duration::from_millis(2);
 /// the folder of the crate, and `file` the name of the library.
 ///
 /// cargo does not build such a library with tests, or under a name that only cargo knows. `cargo xtask test` builds those
-/// without features together with all else, which compiles less, and sets [`LIBRARIES_ARE_BUILT`].
+/// without features together with all else, which compiles less, and sets [`BUILT_FOLDER`].
 ///
 /// # Panics
 /// Panics if the library cannot be built.
 #[must_use]
 pub fn built_library(manifest: &str, features: &[&str], file: &str) -> PathBuf {
+    if let Some(folder) = std::env::var_os(BUILT_FOLDER).filter(|_| features.is_empty()) {
+        return Path::new(&folder).join(file);
+    }
     let own = std::env::current_exe().expect("the path of the test is not known");
     let target = own.ancestors().nth(3).expect("the test is in a folder of the target folder");
-    if features.is_empty() && std::env::var_os(LIBRARIES_ARE_BUILT).is_some() {
-        return target.join("debug").join(file);
-    }
     let mut build = Command::new(env!("CARGO"));
     build.args(["build", "-q", "--manifest-path"]).arg(Path::new(manifest).join("Cargo.toml"));
     build.args(["--features", &features.join(",")]);
