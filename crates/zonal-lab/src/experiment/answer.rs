@@ -422,4 +422,23 @@ mod tests {
         results.variants.truncate(1);
         assert_eq!(results.answer(), None);
     }
+
+    #[test]
+    fn each_program_has_a_preferred_metric_in_each_case() {
+        let row = |cpus: f64, metric: &str| Row {
+            case: vec![("cpus".to_owned(), CaseValue::Number(cpus))],
+            metric: metric.to_owned(),
+            ..Row::default()
+        };
+        let metrics =
+            ["alloc", "wall", "web.strange", "web.alloc", "web.throughput", "disk.second", "disk.first"];
+        let mut rows: Vec<Row> = metrics.iter().map(|metric| row(1.0, metric)).collect();
+        rows.push(row(2.0, "alloc"));
+        let rows: Vec<&Row> = rows.iter().collect();
+        let best = preferred(&rows);
+        let of = |cpus: f64, metric: &str| best[&program_key(&row(cpus, metric))];
+        assert_eq!((of(1.0, "alloc"), of(2.0, "alloc")), ("wall", "alloc"));
+        assert_eq!((of(1.0, "web.alloc"), of(1.0, "disk.first")), ("web.throughput", "disk.second"));
+        assert_eq!(best.len(), 4);
+    }
 }
