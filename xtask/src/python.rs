@@ -96,7 +96,11 @@ fn copy(root: &Path, environment: &Environment) -> Result<(), Outcome> {
     let place = "import sysconfig; print(sysconfig.get_path('platlib'))";
     let place = Command::new(&environment.python).args(["-c", place]).output();
     let place = place.map_err(|error| Outcome::Failed(format!("python: {error}")))?.stdout;
-    let package = Path::new(String::from_utf8_lossy(&place).trim()).join("zonal");
+    let place = PathBuf::from(String::from_utf8_lossy(&place).trim());
+    if !place.starts_with(&environment.folder) {
+        return Err(Outcome::Failed(format!("packages of the environment are in {}", place.display())));
+    }
+    let package = place.join("zonal");
     passes(Command::new("cp").arg("-r").arg(root.join(CRATE).join("python/zonal")).arg(&package))?;
     let extension = target_folder(root).join("debug/lib_zonal.so");
     passes(Command::new("cp").arg(extension).arg(package.join("_zonal.abi3.so")))

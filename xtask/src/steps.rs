@@ -175,7 +175,8 @@ pub(crate) fn verifier(root: &Path, name: &str, selection: Selection) -> Result<
     match selection {
         Selection::Workspace => build_all(root)?,
         Selection::Package => {
-            passes(&mut cargo(root, ["build", "--quiet", "--package=zonal-verify", "--bin", name]))?;
+            let mut build = cargo(root, ["build", "--quiet", "--package=zonal-verify", "--bin", name]);
+            passes(build.env_remove("CARGO_BUILD_TARGET"))?; // as in `build_all`
         }
     }
     Ok(target_folder(root).join("debug").join(name))

@@ -87,6 +87,13 @@ fn the_interface_works_from_cpp() {
     run(&mut Command::new(build("c++", "-std=c++11", "interface.cpp", folder.path(), &[])));
 }
 
+/// The C library puts thread locals into the stack of each thread, also of those that the pool starts.
+#[test]
+fn programs_with_large_thread_locals_have_pools() {
+    let folder = tempfile::tempdir().unwrap();
+    run(&mut Command::new(build("cc", "-std=gnu11", "thread_locals.c", folder.path(), &[])));
+}
+
 /// The sanitizers of the C compiler check the program. The library is not instrumented.
 #[test]
 fn the_interface_works_under_sanitizers() {

@@ -114,6 +114,10 @@ impl Membership {
         processes: u8,
         name: Option<SharedName>,
     ) -> Result<Arc<Self>, SharedError> {
+        static IS_DONE: AtomicBool = AtomicBool::new(false);
+        // Before the table is locked for the first time, which a child must not inherit.
+        // SAFETY: the handler only stores to atomics, which is async-signal-safe and can be repeated.
+        unsafe { around_forks(None, None, forget_parent, &IS_DONE) };
         let life = ManuallyDrop::new(lives::opened(|| file.reopened())?);
         let mut this = Self { file, life, processes, at: 0, has_entered: false, origin: Origin::here() };
         let table = this.table()?;
@@ -154,9 +158,6 @@ impl Membership {
     }
 
     fn lock_life(&self, at: usize) -> Result<(), SharedError> {
-        static IS_DONE: AtomicBool = AtomicBool::new(false);
-        // SAFETY: the handler only stores to atomics, which is async-signal-safe and can be repeated.
-        unsafe { around_forks(None, None, forget_parent, &IS_DONE) };
         set_lock(self.life.as_fd(), LIFE_AT + at as i64, libc::F_WRLCK)
             .map_err(|source| SharedError::Unusable { source })
     }
@@ -271,19 +272,25 @@ impl Membership {
         table: impl FnOnce(&'a Self) -> Result<Table<'a>, SharedError>,
         recover: impl Fn(u8) -> PageCount,
     ) -> Result<PageCount, SharedError> {
-        let is_dead = |at: &usize| {
-            let has_ended = match self.cells(*at).stage() {
-                stage::KEPT => self.name(*at).is_some(), // else it died while it discarded what was kept
-                stage => stage == stage::FREE,
-            };
-            !has_ended && *at != self.at && !self.is_alive(*at)
-        };
-        let mut dead = (0..usize::from(self.processes)).filter(is_dead).peekable();
-        if dead.peek().is_none() {
+        if !self.has_dead() {
             return Ok(PageCount::ZERO);
         }
         let _table = table(self)?;
-        Ok(dead.filter(is_dead).map(|at| self.end(at, &recover)).sum())
+        let dead = (0..usize::from(self.processes)).filter(|&at| self.is_dead(at));
+        Ok(dead.map(|at| self.end(at, &recover)).sum())
+    }
+
+    /// Whether a process has died and is not recovered.
+    pub(super) fn has_dead(&self) -> bool {
+        (0..usize::from(self.processes)).any(|at| self.is_dead(at))
+    }
+
+    fn is_dead(&self, at: usize) -> bool {
+        let has_ended = match self.cells(at).stage() {
+            stage::KEPT => self.name(at).is_some(), // else it died while it discarded what was kept
+            stage => stage == stage::FREE,
+        };
+        !has_ended && at != self.at && !self.is_alive(at)
     }
 
     /// Frees what the process at `at` held, unless it is kept, and then its cells; returns how many frames were freed. The caller
@@ -342,11 +349,11 @@ impl Membership {
         }
     }
 
-    /// Calls `drain` when other processes ask for it, `reclaim` with the bits of nodes for which they ask, and `recover` for each
-    /// that has died, until `is_over`.
+    /// Calls `drain` when other processes ask for it, `reclaim` with the bits of nodes for which they ask, and `recover` when
+    /// processes have died, until `is_over`.
     pub(super) fn serve(
         &self,
-        recover: impl Fn(u8) -> PageCount,
+        recover: impl Fn(),
         drain: impl Fn(),
         reclaim: impl Fn(u64),
         is_over: impl Fn() -> bool,
@@ -356,8 +363,8 @@ impl Membership {
         while !is_over() {
             // Acquire: takes what led to the request; pairs with `Membership::drain_others`, `Membership::ring`.
             let asked = cells.asked.load(Ordering::Acquire);
-            if asked == seen {
-                _ = self.recover_dead(Self::free_table, &recover); // if the table is locked, the next round does it
+            if asked == seen && self.has_dead() {
+                recover();
             }
             // Last before the wait, which a request that comes in between does not end before its time is over.
             // AcqRel: takes what led to the request, publishes the start; pairs with `Membership::reclaim_by_others`.

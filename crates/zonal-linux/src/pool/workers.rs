@@ -16,6 +16,7 @@ use zonal::units::{NodeId, PageCount};
 
 use super::core::PoolCore;
 use super::core_ref::Owned;
+use super::members::Membership;
 use super::observed::{Observed, report_pressure};
 use super::platform::CLOCK_PERIOD;
 use super::reclaimers;
@@ -179,9 +180,11 @@ fn run_share(core: &PoolCore) {
     if let Some(members) = core.members() {
         let platform = core.platform();
         members.serve(
-            |process| {
+            || {
+                // Before the table is locked, which a thread that pauses this one may wait for.
                 let _at_work = platform.presence.work();
-                core.allocator().recover(process)
+                // If the table is locked, the next round does it.
+                _ = members.recover_dead(Membership::free_table, |process| core.allocator().recover(process));
             },
             || {
                 let _at_work = platform.presence.work();

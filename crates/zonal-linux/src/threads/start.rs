@@ -11,6 +11,7 @@ use std::mem::{self, MaybeUninit};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
+use crate::memory::origin::Origin;
 use crate::threads::attributes::{SignalsBlocked, reset_scheduling, take_own_signals};
 
 /// Bytes of a thread's stack, beside the least that the system needs; the standard library's default.
@@ -18,6 +19,8 @@ const STACK_BYTES: usize = 2 << 20;
 /// Bytes of a thread's name, with the zero at its end. Source: Linux `prctl(2)`, `PR_SET_NAME`.
 const NAME_BYTES: usize = 16;
 
+/// A function of the GNU C library.
+type LeastStack = extern "C" fn(&libc::pthread_attr_t) -> usize;
 /// What a thread does.
 type Work = Box<dyn FnOnce() + Send>;
 
@@ -64,9 +67,10 @@ impl Thread {
 
     /// Waits until the thread has ended.
     pub(crate) fn join(self) {
-        let this = mem::ManuallyDrop::new(self);
         // SAFETY: the thread is not detached, and is joined once.
-        unsafe { libc::pthread_join(this.id as libc::pthread_t, ptr::null_mut()) };
+        if unsafe { libc::pthread_join(self.id as libc::pthread_t, ptr::null_mut()) } == 0 {
+            mem::forget(self);
+        } // else it is the calling thread, which is detached
     }
 }
 
@@ -86,20 +90,25 @@ extern "C" fn run(work: *mut c_void) -> *mut c_void {
 }
 
 /// Calls `work` on the calling thread and on as many others as can be started, at most `helpers`; returns when all calls
-/// have returned.
+/// have returned. `work` must catch panics: one on a helper ends only that helper.
 pub(crate) fn with_helpers(name: &str, helpers: usize, work: &(dyn Fn() + Sync)) {
-    struct Helpers(Vec<Thread>);
+    struct Helpers {
+        threads: Vec<Thread>,
+        origin: Origin,
+    }
 
     impl Drop for Helpers {
         fn drop(&mut self) {
-            self.0.drain(..).for_each(Thread::join);
+            // A child that `work` has made by `fork` does not have them.
+            let end = if self.origin.is_here() { Thread::join } else { mem::forget::<Thread> };
+            self.threads.drain(..).for_each(end);
         }
     }
 
-    // SAFETY: the threads are joined before this function returns, or unwinds.
+    // SAFETY: the threads are joined before this function returns, or unwinds, except in a child, which does not have them.
     let shared = unsafe { mem::transmute::<&(dyn Fn() + Sync), &'static (dyn Fn() + Sync)>(work) };
-    let mut started = Helpers(Vec::new());
-    started.0.extend((0..helpers).map_while(|_| Thread::start(name, shared).ok()));
+    let mut started = Helpers { threads: Vec::new(), origin: Origin::here() };
+    started.threads.extend((0..helpers).map_while(|_| Thread::start(name, shared).ok()));
     work();
 }
 
@@ -116,14 +125,21 @@ impl Attributes {
         }
         // SAFETY: as above.
         let mut this = Self(unsafe { attributes.assume_init() });
-        // The minimum has room for the program's thread locals.
-        // SAFETY: the call accesses no memory.
-        let minimum = unsafe { libc::sysconf(libc::_SC_THREAD_STACK_MIN) };
-        let bytes = STACK_BYTES + usize::try_from(minimum).unwrap_or(0);
         // SAFETY: the attributes are initialised. A size that the system refuses leaves its default.
-        unsafe { libc::pthread_attr_setstacksize(&raw mut this.0, bytes) };
+        unsafe { libc::pthread_attr_setstacksize(&raw mut this.0, STACK_BYTES + least_stack(&this.0)) };
         Ok(this)
     }
+}
+
+/// Returns the bytes of a stack that the GNU C library needs for itself, above all for the program's thread locals; 0 elsewhere.
+///
+/// `sysconf(_SC_THREAD_STACK_MIN)` does not count thread locals.
+fn least_stack(attributes: &libc::pthread_attr_t) -> usize {
+    // SAFETY: the name ends with a zero.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__pthread_get_minstack".as_ptr()) };
+    // SAFETY: it is null, or this function, which has this signature and reads the attributes.
+    let least = unsafe { mem::transmute::<*mut c_void, Option<LeastStack>>(found) };
+    least.map_or(0, |least| least(attributes))
 }
 
 impl Drop for Attributes {

@@ -174,6 +174,21 @@ fn a_recovery_waits_for_tables_that_change() {
 }
 
 #[test]
+fn the_dead_are_recovered_while_the_pools_threads_are_paused() {
+    let place = Place::new("paused");
+    let pool = place.pool();
+    let mut other = Other::start(&place);
+    other.ask("pages 1");
+    let left = pool.with_threads_paused(|_| {
+        other.die();
+        // The pool's own thread finds out, too, and must not lock the table before the end of the pause.
+        std::thread::sleep(Duration::from_millis(400));
+        pool.recover_dead().map(|_| pool.owners().len())
+    });
+    assert!(matches!(left, Ok(1)), "{left:?}");
+}
+
+#[test]
 fn a_stopped_process_is_not_dead() {
     let place = Place::new("stopped");
     let pool = place.pool();
