@@ -1,8 +1,8 @@
 //! Cells and locks that report each access to a watcher: the address, the kind, and the line of code.
 //!
-//! They are as large as plain cells and locks, so that the layout of the metadata does not change. One thread acts as
-//! all CPUs, so no CPU ever waits for a lock. Related files: `coherence.rs` is the watcher of this example. Tests of
-//! the core include this file with other watchers.
+//! They are as large as plain cells and locks, so that the layout of the metadata does not change. In the example, one
+//! thread acts as all CPUs, so no CPU ever waits for a lock. Related files: `coherence.rs` is the watcher of this
+//! example. Tests of the core include this file with another watcher.
 #![allow(dead_code, unreachable_pub)] // the tests share this file and use only a part of it
 
 use core::marker::PhantomData;
@@ -27,6 +27,8 @@ pub enum Kind {
 pub struct Access {
     /// Address of the cell.
     pub address: usize,
+    /// Size of the cell.
+    pub bytes: usize,
     /// Kind of the access.
     pub kind: Kind,
     /// Place in the code.
@@ -35,14 +37,25 @@ pub struct Access {
 
 /// Receives the accesses.
 pub trait Watch: Send + Sync + 'static {
-    /// Called when a cell or lock is accessed.
+    /// Called before a cell or lock is accessed.
     fn saw(access: Access);
+
+    /// Called after the access.
+    fn did(_access: Access) {}
+
+    /// Called when a cell with so many bytes is created.
+    fn created(_bytes: usize) {}
 
     /// Called when the last access locked the lock at this address.
     fn took_lock(_address: usize) {}
 
     /// Called when the last access unlocked the lock at this address.
     fn freed_lock(_address: usize) {}
+
+    /// Called while a thread waits for a lock. It returns only if another thread can release the lock.
+    fn waits() {
+        panic!("a lock is held, and no other thread can release it");
+    }
 }
 
 /// A watched cell.
@@ -53,30 +66,32 @@ macro_rules! watched_cell {
     ($($cell:ident: $value:ident),*) => {$(
         impl<W: Watch> Cell<$cell, W> {
             #[track_caller]
-            fn saw(&self, kind: Kind) {
-                let address = core::ptr::from_ref(self).addr();
-                W::saw(Access { address, kind, site: Location::caller() });
+            fn watch<R>(&self, kind: Kind, access: impl FnOnce(&$cell) -> R) -> R {
+                let (address, bytes) = (core::ptr::from_ref(self).addr(), size_of::<$value>());
+                let seen = Access { address, bytes, kind, site: Location::caller() };
+                W::saw(seen);
+                let result = access(&self.0);
+                W::did(seen);
+                result
             }
         }
 
         impl<W: Watch> Atomic<$value> for Cell<$cell, W> {
             fn new(value: $value) -> Self {
+                W::created(size_of::<$value>());
                 Self($cell::new(value), PhantomData)
             }
             #[track_caller]
             fn load(&self, order: Ordering) -> $value {
-                self.saw(Kind::Read);
-                self.0.load(order)
+                self.watch(Kind::Read, |cell| cell.load(order))
             }
             #[track_caller]
             fn store(&self, value: $value, order: Ordering) {
-                self.saw(Kind::Write);
-                self.0.store(value, order);
+                self.watch(Kind::Write, |cell| cell.store(value, order));
             }
             #[track_caller]
             fn swap(&self, value: $value, order: Ordering) -> $value {
-                self.saw(Kind::ReadWrite);
-                self.0.swap(value, order)
+                self.watch(Kind::ReadWrite, |cell| cell.swap(value, order))
             }
             #[track_caller]
             fn compare_exchange(
@@ -86,23 +101,19 @@ macro_rules! watched_cell {
                 ok: Ordering,
                 failed: Ordering,
             ) -> Result<$value, $value> {
-                self.saw(Kind::ReadWrite);
-                self.0.compare_exchange(current, new, ok, failed)
+                self.watch(Kind::ReadWrite, |cell| cell.compare_exchange(current, new, ok, failed))
             }
             #[track_caller]
             fn fetch_add(&self, value: $value, order: Ordering) -> $value {
-                self.saw(Kind::ReadWrite);
-                self.0.fetch_add(value, order)
+                self.watch(Kind::ReadWrite, |cell| cell.fetch_add(value, order))
             }
             #[track_caller]
             fn fetch_or(&self, value: $value, order: Ordering) -> $value {
-                self.saw(Kind::ReadWrite);
-                self.0.fetch_or(value, order)
+                self.watch(Kind::ReadWrite, |cell| cell.fetch_or(value, order))
             }
             #[track_caller]
             fn fetch_and(&self, value: $value, order: Ordering) -> $value {
-                self.saw(Kind::ReadWrite);
-                self.0.fetch_and(value, order)
+                self.watch(Kind::ReadWrite, |cell| cell.fetch_and(value, order))
             }
         }
     )*};
@@ -119,7 +130,9 @@ impl<W: Watch> RawLock for Lock<W> {
 
     #[track_caller]
     fn lock(&self) {
-        assert!(self.try_lock(), "a lock is held, and no other thread can release it");
+        while !self.try_lock() {
+            W::waits();
+        }
     }
 
     #[track_caller]

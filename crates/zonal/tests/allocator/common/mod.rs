@@ -6,8 +6,10 @@ pub mod scenarios;
 pub mod traced;
 #[path = "../../../examples/shared_lines/watched.rs"]
 pub mod watched;
+pub mod watching;
 pub mod zeroed;
 
+use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -18,13 +20,14 @@ use zonal::config::{Past, ZonelistCache};
 use zonal::machine::{FrameRange, NodeDescription, ZoneDescription};
 use zonal::platform::pressure::PressureEvent;
 use zonal::platform::reclaimer::{NoReclaimer, ReclaimRequest, Reclaimer};
+use zonal::platform::recorder::Recorder;
 use zonal::platform::tracepoint::Tracepoint;
-use zonal::platform::{FrameContents, RawLock};
+use zonal::platform::{Atomic, FrameContents, RawLock, ZeroedCells};
 use zonal::settings::NamedRule;
 use zonal::units::{CpuId, Moment, NodeId, PageCount, Pfn, ZoneKind};
 use zonal::{Allocator, Buffer, Config, Machine, Platform};
 
-use access::{Access, Way};
+use access::{Access, Disturbance, Way};
 use traced::Traced;
 
 /// All modes of the zonelist cache, from `On` to `Off`.
@@ -40,6 +43,11 @@ thread_local! {
 /// Makes `cpu` the current CPU of the calling thread.
 pub fn run_on(cpu: u32) {
     CPU.set(cpu);
+}
+
+/// Returns the current CPU of the calling thread.
+pub fn cpu() -> u32 {
+    CPU.get()
 }
 
 /// Sets whether the calling thread counts as reclaiming.
@@ -107,6 +115,9 @@ impl FrameContents for Contents {
 /// A test's action on a memory pressure event.
 type OnPressure = Box<dyn Fn(&PressureEvent) + Send + Sync>;
 
+/// A test's change to what the platform returns.
+type Change<T> = OnceLock<Box<dyn Fn(T) -> T + Send + Sync>>;
+
 /// The state of the platform that the test controls.
 #[derive(Default)]
 pub struct Controls {
@@ -118,6 +129,9 @@ pub struct Controls {
     pressure: Mutex<Vec<PressureEvent>>,
     on_pressure: OnceLock<OnPressure>,
     on_relax: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    change_cpu: Change<u32>,
+    change_time: Change<Moment>,
+    recorder: OnceLock<Arc<dyn Recorder + Send + Sync>>,
     /// Counts of the tracepoints received.
     pub traced: Traced,
 }
@@ -135,7 +149,7 @@ impl Controls {
     /// Adds contents for the `count` frames from `first` on. Each word is set to `pattern`.
     pub fn set_contents(&self, first: u64, count: u64, pattern: u64) {
         let words = (0..count).map(|_| AtomicU64::new(pattern)).collect();
-        assert!(self.contents.set(Contents { first, words }).is_ok(), "contents are set once");
+        set_once(&self.contents, Contents { first, words });
     }
 
     pub fn contents(&self) -> &Contents {
@@ -153,12 +167,32 @@ impl Controls {
 
     /// Calls `each` with every event of memory pressure from now on.
     pub fn on_pressure(&self, each: impl Fn(&PressureEvent) + Send + Sync + 'static) {
-        assert!(self.on_pressure.set(Box::new(each)).is_ok(), "it is set once");
+        set_once(&self.on_pressure, Box::new(each));
     }
 
     /// Calls `each` whenever a thread waits for another one from now on.
     pub fn on_relax(&self, each: impl Fn() + Send + Sync + 'static) {
-        assert!(self.on_relax.set(Box::new(each)).is_ok(), "it is set once");
+        set_once(&self.on_relax, Box::new(each));
+    }
+
+    /// Makes `change` of a thread's CPU the current CPU from now on.
+    pub fn change_cpu(&self, change: impl Fn(u32) -> u32 + Send + Sync + 'static) {
+        set_once(&self.change_cpu, Box::new(change));
+    }
+
+    /// Makes `change` of the clock's time the time from now on.
+    pub fn change_time(&self, change: impl Fn(Moment) -> Moment + Send + Sync + 'static) {
+        set_once(&self.change_time, Box::new(change));
+    }
+
+    /// Lets `recorder` record the requests that need the slow path.
+    pub fn set_recorder(&self, recorder: Arc<dyn Recorder + Send + Sync>) {
+        set_once(&self.recorder, recorder);
+    }
+
+    /// Lets `disturbance` disturb the operations of CPUs on pagesets.
+    pub fn disturb(&self, disturbance: &'static dyn Disturbance) {
+        self.access.disturb(disturbance);
     }
 
     pub fn take_woken(&self) -> Vec<NodeId> {
@@ -166,18 +200,57 @@ impl Controls {
     }
 }
 
-/// The platform of tests.
-pub struct TestPlatform(pub Arc<Controls>);
+fn set_once<T>(at: &OnceLock<T>, value: T) {
+    assert!(at.set(value).is_ok(), "it is set once");
+}
 
-impl Platform for TestPlatform {
+/// The cells and locks of a test platform.
+pub trait Cells: Sized + 'static {
+    type U8: Atomic<u8>;
+    type U32: Atomic<u32>;
+    type U64: Atomic<u64>;
+    type Lock: RawLock;
+    /// Proof that zero bytes are valid cells, as in [`Platform::ZEROED_CELLS`].
+    const ZEROED: Option<ZeroedCells<TestPlatform<Self>>> = None;
+}
+
+/// The atomics of `core`, and [`YieldLock`].
+pub struct Native;
+
+impl Cells for Native {
     type U8 = AtomicU8;
     type U32 = AtomicU32;
     type U64 = AtomicU64;
     type Lock = YieldLock;
+}
+
+/// The platform of tests.
+pub struct TestPlatform<C: Cells = Native>(pub Arc<Controls>, PhantomData<fn() -> C>);
+
+impl<C: Cells> TestPlatform<C> {
+    pub fn new(controls: Arc<Controls>) -> Self {
+        Self(controls, PhantomData)
+    }
+}
+
+impl Default for TestPlatform {
+    fn default() -> Self {
+        Self::new(Arc::default())
+    }
+}
+
+impl<C: Cells> Platform for TestPlatform<C> {
+    type U8 = C::U8;
+    type U32 = C::U32;
+    type U64 = C::U64;
+    type Lock = C::Lock;
     type CpuLocal = Access;
 
+    const ZEROED_CELLS: Option<ZeroedCells<Self>> = C::ZEROED;
+
     fn current_cpu(&self) -> CpuId {
-        CpuId::new(CPU.get())
+        let cpu = CPU.get();
+        CpuId::new(self.0.change_cpu.get().map_or(cpu, |change| change(cpu)))
     }
 
     fn cpu_local(&self) -> &Access {
@@ -185,7 +258,8 @@ impl Platform for TestPlatform {
     }
 
     fn now(&self) -> Moment {
-        Moment::from_ns(self.0.clock_ns.load(Relaxed))
+        let now = Moment::from_ns(self.0.clock_ns.load(Relaxed));
+        self.0.change_time.get().map_or(now, |change| change(now))
     }
 
     fn relax(&self, _round: u32) {
@@ -224,6 +298,10 @@ impl Platform for TestPlatform {
         self.0.traced.count(point);
     }
 
+    fn recorder(&self) -> Option<&dyn Recorder> {
+        self.0.recorder.get().map(|recorder| &**recorder as &dyn Recorder)
+    }
+
     fn reclaimer(&self) -> &dyn Reclaimer {
         self
     }
@@ -233,7 +311,7 @@ impl Platform for TestPlatform {
     }
 }
 
-impl Reclaimer for TestPlatform {
+impl<C: Cells> Reclaimer for TestPlatform<C> {
     fn count(&self, request: &ReclaimRequest) -> PageCount {
         assert!(self.is_reclaiming(), "who counts is reclaiming");
         let reclaimer = self.0.reclaimer.read().unwrap().clone();
@@ -301,14 +379,23 @@ impl Plan {
 
     /// Works like [`Plan::build`], but calls `prepare` with the controls before it builds the allocator.
     pub fn build_in(&self, config: &Config, prepare: impl FnOnce(&Controls)) -> World {
+        let past = if config.past == Past::default() { zonal_history::PAST } else { config.past };
+        self.build_of(&Config { past, ..*config }, prepare)
+    }
+
+    /// Works like [`Plan::build_in`], but with any cells, and links only the past forms of the configuration.
+    pub fn build_of<C: Cells>(&self, config: &Config, prepare: impl FnOnce(&Controls)) -> World<C> {
+        let controls = self.controls();
+        prepare(&controls);
+        let allocator = self.try_build(config, TestPlatform::new(Arc::clone(&controls))).unwrap();
+        World { allocator, controls }
+    }
+
+    /// Returns the controls of a platform for this machine.
+    pub fn controls(&self) -> Arc<Controls> {
         let last = self.nodes.iter().flat_map(|(_, cpus)| cpus).max();
         let cpus = last.map_or(0, |&last| last as usize + 1);
-        let controls = Arc::new(Controls { access: Access::new(self.way, cpus), ..Controls::default() });
-        prepare(&controls);
-        let past = if config.past == Past::default() { zonal_history::PAST } else { config.past };
-        let linked = Config { past, ..*config };
-        let allocator = self.try_build(&linked, TestPlatform(Arc::clone(&controls))).unwrap();
-        World { allocator, controls }
+        Arc::new(Controls { access: Access::new(self.way, cpus), ..Controls::default() })
     }
 
     /// Iterates over the frames that are managed at start.
@@ -320,6 +407,16 @@ impl Plan {
         &self,
         config: &Config,
         platform: P,
+    ) -> Result<Allocator<'static, P>, zonal::error::ConfigError> {
+        self.try_build_from(config, platform, leaked)
+    }
+
+    /// Works like [`Plan::try_build`], but with the metadata in the buffers that `buffer` returns.
+    pub fn try_build_from<P: Platform>(
+        &self,
+        config: &Config,
+        platform: P,
+        buffer: fn(usize) -> Buffer<'static>,
     ) -> Result<Allocator<'static, P>, zonal::error::ConfigError> {
         let range = |start, count| FrameRange { start: Pfn::new(start), count: PageCount::new(count) };
         let cpus: Vec<Vec<CpuId>> =
@@ -347,7 +444,7 @@ impl Plan {
         if !present.is_empty() {
             machine = machine.with_present(&present)?;
         }
-        Allocator::new(platform, &machine, config, |request| Some(leaked(request.bytes)))
+        Allocator::new(platform, &machine, config, |request| Some(buffer(request.bytes)))
     }
 }
 
@@ -356,8 +453,8 @@ fn leaked(bytes: usize) -> Buffer<'static> {
     Buffer::uninit(Box::leak(vec![MaybeUninit::new(0xa5_u8); bytes].into_boxed_slice()))
 }
 
-pub struct World {
-    pub allocator: Allocator<'static, TestPlatform>,
+pub struct World<C: Cells = Native> {
+    pub allocator: Allocator<'static, TestPlatform<C>>,
     pub controls: Arc<Controls>,
 }
 

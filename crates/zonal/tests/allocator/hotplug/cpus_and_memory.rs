@@ -1,8 +1,6 @@
 //! Tests of CPUs and memory that go online and offline, of the frames that they hold, and of all settings that depend
 //! on them.
 
-use std::sync::Arc;
-
 use crate::common::access::{Way, in_every_way};
 use crate::common::{Plan, TestPlatform, World, node, order, range, run_on};
 use zonal::error::{ConfigError, OnlineError, UsedFrames, UsedState};
@@ -325,7 +323,7 @@ fn a_machine_describes_memory_that_is_still_offline() {
         let mut plan = Plan::even(2, 1, FRAMES);
         plan.zones[0].4 = vec![(FRAMES, 1000), (FRAMES + 2000, 1000)];
         plan.hotplug = hotplug.to_vec();
-        let found = plan.try_build(&Config::default(), TestPlatform(Arc::default())).err();
+        let found = plan.try_build(&Config::default(), TestPlatform::default()).err();
         let error = TopologyError::BadHotplug { start: Pfn::new(start) };
         assert_eq!(found, Some(error.into()), "{hotplug:?}");
         assert!(error.to_string().contains(&start.to_string()));

@@ -269,7 +269,7 @@ fn parts_must_ascend_and_be_disjoint() {
     let refused = |change: &dyn Fn(&mut Plan), error: TopologyError| {
         let mut plan = only_parts(3);
         change(&mut plan);
-        let platform = crate::common::TestPlatform(Arc::default());
+        let platform = crate::common::TestPlatform::default();
         let found = plan.try_build(&Config::default(), platform).err();
         assert_eq!(found, Some(error.into()), "{error}");
     };

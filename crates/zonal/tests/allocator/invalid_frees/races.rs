@@ -1,25 +1,22 @@
 //! Tests of two threads that free the same block at the same moment. The accounting stays exact, and no frame is
 //! allocated twice.
 //!
-//! The platform's one-byte cells wait after a load, or before an exchange, until the other thread has reached the same
+//! Threads that access a cell of one byte wait after a load, or before an exchange, until the other thread has reached the same
 //! point. After the next change they wait until the other thread has made its change too. A race whose window is a few
 //! nanoseconds therefore happens every time.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use crate::common::{Controls, Plan, Random, TestPlatform, YieldLock, order, run_on};
+use crate::common::watched::{Access, Kind};
+use crate::common::watching::{WatchedAllocator, Watcher, watch};
+use crate::common::{Plan, Random, order, run_on};
 use zonal::config::{Hardening, InvalidFree};
 use zonal::error::FreeError;
-use zonal::platform::cpu_local::TryLock;
-use zonal::platform::reclaimer::Reclaimer;
-use zonal::platform::tracepoint::Tracepoint;
-use zonal::platform::{Atomic, FrameContents};
 use zonal::request::{Block, PageKind, Urgency};
-use zonal::units::{CpuId, Moment, NodeId, Order, PageCount};
-use zonal::{Allocator, Config, Platform, Request};
+use zonal::units::{CpuId, Order, PageCount};
+use zonal::{Config, Request};
 use zonal_testing::Meeting;
 
 /// One case in this many runs. Miri is a thousand times slower, so it runs fewer cases.
@@ -49,104 +46,47 @@ fn pause() {
     meet(paused);
 }
 
-/// A byte that waits after loads, before exchanges and after changes.
-struct SlowByte(AtomicU8);
+/// Waits after loads, before exchanges and after changes of bytes, which are frame states.
+struct SlowBytes;
 
-impl Atomic<u8> for SlowByte {
-    fn new(value: u8) -> Self {
-        Self(AtomicU8::new(value))
+impl Watcher for SlowBytes {
+    fn before(&self, access: Access) {
+        if access.bytes == 1 && access.kind == Kind::ReadWrite {
+            pause();
+        }
     }
-    fn load(&self, ordering: Ordering) -> u8 {
-        let value = self.0.load(ordering);
-        pause();
-        value
+
+    fn after(&self, access: Access) {
+        match access.kind {
+            _ if access.bytes != 1 => {}
+            Kind::Read => pause(),
+            Kind::Write | Kind::ReadWrite => meet(STORED.take()),
+        }
     }
-    fn store(&self, value: u8, ordering: Ordering) {
-        self.0.store(value, ordering);
-        meet(STORED.take());
-    }
-    fn swap(&self, value: u8, ordering: Ordering) -> u8 {
-        self.0.swap(value, ordering)
-    }
-    fn compare_exchange(&self, current: u8, new: u8, ok: Ordering, failed: Ordering) -> Result<u8, u8> {
-        pause();
-        let result = self.0.compare_exchange(current, new, ok, failed);
-        meet(STORED.take());
-        result
-    }
-    fn fetch_add(&self, value: u8, ordering: Ordering) -> u8 {
-        self.0.fetch_add(value, ordering)
-    }
-    fn fetch_or(&self, value: u8, ordering: Ordering) -> u8 {
-        self.0.fetch_or(value, ordering)
-    }
-    fn fetch_and(&self, value: u8, ordering: Ordering) -> u8 {
-        self.0.fetch_and(value, ordering)
+
+    fn waits(&self) {
+        std::thread::yield_now(); // another thread holds the lock
     }
 }
 
-/// The platform of tests, with bytes that wait.
-struct RacePlatform(TestPlatform);
-
-impl Platform for RacePlatform {
-    type U8 = SlowByte;
-    type U32 = AtomicU32;
-    type U64 = AtomicU64;
-    type Lock = YieldLock;
-    type CpuLocal = TryLock;
-
-    fn current_cpu(&self) -> CpuId {
-        self.0.current_cpu()
-    }
-
-    fn cpu_local(&self) -> &TryLock {
-        &TryLock
-    }
-    fn now(&self) -> Moment {
-        self.0.now()
-    }
-    fn is_reclaiming(&self) -> bool {
-        self.0.is_reclaiming()
-    }
-    fn begin_reclaiming(&self) {
-        self.0.begin_reclaiming();
-    }
-
-    fn end_reclaiming(&self) {
-        self.0.end_reclaiming();
-    }
-    fn wake_background_reclaim(&self, node: NodeId) {
-        self.0.wake_background_reclaim(node);
-    }
-    fn trace(&self, point: Tracepoint) {
-        self.0.trace(point);
-    }
-
-    fn reclaimer(&self) -> &dyn Reclaimer {
-        self.0.reclaimer()
-    }
-    fn contents(&self) -> Option<&dyn FrameContents> {
-        self.0.contents()
-    }
+fn build(frames: u64, config: &Config) -> WatchedAllocator {
+    Plan::even(1, 2, frames).build_watched(config, &SlowBytes).allocator
 }
 
-type Zonal = Allocator<'static, RacePlatform>;
-
-fn build(frames: u64, config: &Config) -> Zonal {
-    run_on(0);
-    Plan::even(1, 2, frames)
-        .try_build(config, RacePlatform(TestPlatform(Arc::new(Controls::default()))))
-        .unwrap()
+/// Makes `cpu` the current CPU of a new thread, which waits as the others do.
+fn race_on(cpu: u32) {
+    run_on(cpu);
+    watch(&SlowBytes);
 }
 
 /// Frees `block` on both CPUs at the same time. Returns both results.
-fn free_twice(a: &Zonal, block: Block) -> [Result<(), FreeError>; 2] {
+fn free_twice(a: &WatchedAllocator, block: Block) -> [Result<(), FreeError>; 2] {
     let meeting = Arc::<Meeting>::default();
     std::thread::scope(|scope| {
         let threads = [0, 1].map(|cpu| {
             let meeting = Arc::clone(&meeting);
             scope.spawn(move || {
-                run_on(cpu);
+                race_on(cpu);
                 LOADED.set(Some(Arc::clone(&meeting)));
                 STORED.set(Some(meeting));
                 a.free(block.first, block.order)
@@ -175,7 +115,7 @@ impl OwnedFrames {
 }
 
 /// Allocates everything from CPUs 0 and 1 alternately in blocks of `orders`, and frees it.
-fn alloc_all_and_free(a: &Zonal, owned: &mut OwnedFrames, orders: &[u8]) {
+fn alloc_all_and_free(a: &WatchedAllocator, owned: &mut OwnedFrames, orders: &[u8]) {
     let mut blocks = Vec::new();
     for &wanted in orders.iter().chain(&[0]) {
         for turn in 0.. {
@@ -192,7 +132,7 @@ fn alloc_all_and_free(a: &Zonal, owned: &mut OwnedFrames, orders: &[u8]) {
     }
 }
 
-fn check_all_free(a: &Zonal) {
+fn check_all_free(a: &WatchedAllocator) {
     a.drain_pagesets();
     let accounting = a.verify().unwrap();
     assert_eq!(accounting.free, accounting.managed);
@@ -216,7 +156,12 @@ fn exact_accepts_one_of_two_racing_frees() {
 }
 
 /// Races two frees, both of which may succeed, and then calls `then`. No frame may be allocated twice.
-fn checked_race(order: Order, kind: PageKind, hardening: Hardening, then: impl Fn(&Zonal, &mut OwnedFrames)) {
+fn checked_race(
+    order: Order,
+    kind: PageKind,
+    hardening: Hardening,
+    then: impl Fn(&WatchedAllocator, &mut OwnedFrames),
+) {
     let a = build(2048, &Config { invalid_free: InvalidFree::Checked, hardening, ..Config::default() });
     let block = a.alloc(&Request::new(order).kind(kind)).unwrap();
     let results = free_twice(&a, block);
@@ -226,7 +171,7 @@ fn checked_race(order: Order, kind: PageKind, hardening: Hardening, then: impl F
     alloc_all_and_free(&a, &mut owned, &[]);
     alloc_all_and_free(&a, &mut owned, &[10, 3, 1]);
     check_all_free(&a);
-    let events = a.platform().0.0.traced.check(&a);
+    let events = a.platform().0.traced.check(&a);
     assert_eq!(events.retired, if both { order.pages().get() } else { 0 }, "order {order}");
     assert!(both, "the race was meant to happen");
 }
@@ -288,7 +233,7 @@ fn a_stale_free_preempted_after_its_check_leaves_the_reallocated_frame_unchanged
                 let meeting = Arc::clone(&meeting);
                 let a = &a;
                 move || {
-                    run_on(1);
+                    race_on(1);
                     PAUSED.set(Some(meeting));
                     a.free(block.first, block.order)
                 }
@@ -370,7 +315,7 @@ fn under_checked_a_range_has_no_frame_that_is_allocated_and_listed_as_free() {
         let stale = scope.spawn({
             let (meeting, a) = (Arc::clone(&meeting), &a);
             move || {
-                run_on(1);
+                race_on(1);
                 PAUSED.set(Some(meeting));
                 a.free(block.first, block.order)
             }
@@ -386,5 +331,5 @@ fn under_checked_a_range_has_no_frame_that_is_allocated_and_listed_as_free() {
     assert_eq!(owner.first, block.first, "allocated from its entry in the pageset");
     let taken = a.alloc_range(crate::common::range(block.first.get(), 1), PageKind::User);
     assert!(taken.is_err(), "frame {} has two owners", block.first);
-    assert_eq!(a.platform().0.0.traced.check(&a).retired, 1);
+    assert_eq!(a.platform().0.traced.check(&a).retired, 1);
 }

@@ -294,7 +294,7 @@ fn hardening_is_refused_without_access_to_contents() {
     let zero = Hardening { zero: ZeroOn::EveryAllocation, ..Hardening::default() };
     for hardening in [poison, zero] {
         let config = Config { hardening, ..Config::default() };
-        let platform = crate::common::TestPlatform(std::sync::Arc::default());
+        let platform = crate::common::TestPlatform::default();
         let refused = Plan::even(1, 1, FRAMES).try_build(&config, platform);
         assert_eq!(refused.err(), Some(ConfigError::NoContents), "{hardening:?}");
     }

@@ -4,14 +4,14 @@
 //! access for each 64 nodes.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 use crate::common::node;
 use crate::common::scenarios::{one_cpu, order, with_min};
+use crate::common::watched::Access;
+use crate::common::watching::{WatchedAllocator, Watcher};
 use zonal::config::ZonelistCache;
-use zonal::platform::one_thread::{Cells, OneThread};
 use zonal::units::{Order, ZoneKind};
-use zonal::{Allocator, Block, Config, NodeMask, Policy, Request};
+use zonal::{Block, Config, NodeMask, Policy, Request};
 
 thread_local! {
     static ACCESSES: Cell<u64> = const { Cell::new(0) };
@@ -20,45 +20,34 @@ thread_local! {
 /// Counts the accesses of this thread.
 struct Count;
 
-impl crate::common::watched::Watch for Count {
-    fn saw(_access: crate::common::watched::Access) {
+impl Watcher for Count {
+    fn before(&self, _access: Access) {
         ACCESSES.set(ACCESSES.get() + 1);
     }
 }
 
-/// Cells whose accesses are counted.
-struct Counted;
-
-impl Cells for Counted {
-    type U8 = crate::common::watched::Cell<AtomicU8, Count>;
-    type U32 = crate::common::watched::Cell<AtomicU32, Count>;
-    type U64 = crate::common::watched::Cell<AtomicU64, Count>;
-    type Lock = crate::common::watched::Lock<Count>;
-}
-
-type World = Allocator<'static, OneThread<Counted>>;
-
 /// Builds `full` nodes that are down to their watermark, followed by a large node that serves.
-fn filled(full: u16, mode: ZonelistCache) -> World {
+fn filled(full: u16, mode: ZonelistCache) -> WatchedAllocator {
     let mut frames = vec![128; full.into()];
     frames.push(1 << 14);
     let past = zonal_history::PAST;
     let config = Config { zonelist_cache: mode, past, ..with_min(8 * u64::from(full) + 64) };
-    let world = one_cpu(&frames, ZoneKind::Normal).try_build(&config, OneThread::with_cells()).unwrap();
+    let world = one_cpu(&frames, ZoneKind::Normal).build_watched(&config, &Count).allocator;
     while world.alloc(&Request::page()).unwrap().node != node(full) {}
     world
 }
 
 /// Returns the probes and accesses of `count` requests for `order` blocks, served by the node `full`.
-fn costs(world: &World, full: u16, order: Order, count: usize) -> (u64, u64) {
+fn costs(world: &WatchedAllocator, full: u16, order: Order, count: usize) -> (u64, u64) {
     costs_of(world, &Request::new(order), full, count)
 }
 
 /// Returns the probes and accesses of `count` requests, served by the node `server`.
-fn costs_of(world: &World, request: &Request<'_>, server: u16, count: usize) -> (u64, u64) {
+fn costs_of(world: &WatchedAllocator, request: &Request<'_>, server: u16, count: usize) -> (u64, u64) {
     let (probes, accesses) = (world.events().probes, ACCESSES.get());
     let blocks: Vec<Block> = (0..count).map(|_| world.alloc(request).unwrap()).collect();
     let accesses = ACCESSES.get() - accesses;
+    assert!(accesses > 0, "no access was counted");
     let probes = world.events().probes - probes;
     assert!(blocks.iter().all(|block| block.node == node(server)));
     blocks.iter().for_each(|block| world.free(block.first, block.order).unwrap());
@@ -92,7 +81,7 @@ const NODES: u16 = 1024;
 const REQUESTS: u64 = 10;
 
 /// Returns the maximum number of accesses that the cpuset `mask` adds to a request.
-fn accesses_beside(world: &World, mask: &NodeMask, server: u16) -> u64 {
+fn accesses_beside(world: &WatchedAllocator, mask: &NodeMask, server: u16) -> u64 {
     costs_of(world, &Request::page(), 0, 1); // refills the CPU's pageset
     // A policy that prefers another node makes a request leave the fast path.
     let scans = Policy::preferred(world, node(1)).unwrap();
@@ -115,7 +104,7 @@ fn accesses_beside(world: &World, mask: &NodeMask, server: u16) -> u64 {
 #[test]
 fn a_cpuset_costs_no_more_than_the_fewer_of_its_nodes_and_the_others() {
     let frames = vec![4096; NODES.into()];
-    let world = one_cpu(&frames, ZoneKind::Normal).try_build(&with_min(64), OneThread::with_cells()).unwrap();
+    let world = one_cpu(&frames, ZoneKind::Normal).build_watched(&with_min(64), &Count).allocator;
     for count in [1, 8, 9, 64, 512, 1023, 1024] {
         // The worst case: the allowed nodes are the farthest.
         let nearest = NODES - count;
@@ -165,7 +154,7 @@ fn zones_above_the_limit_cost_nothing() {
     plan.zones.extend(above);
     plan.zones.sort_by_key(|zone| (zone.0, zone.1));
     let last = nodes as u16 - 1;
-    let world = plan.try_build(&with_min(8 * nodes as u64), OneThread::with_cells()).unwrap();
+    let world = plan.build_watched(&with_min(8 * nodes as u64), &Count).allocator;
     let request = Request::page().zone_limit(ZoneKind::Normal);
     while world.alloc(&request).unwrap().node != node(last) {}
     let (probes, accesses) = costs_of(&world, &request, last, REQUESTS as usize);

@@ -4,14 +4,14 @@
 //! frames that the allocator itself reports must agree with the limit too.
 
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use crate::common::watched::{Access, Kind, Watch};
+use crate::common::access::Disturbance;
+use crate::common::watched::{Access, Kind};
+use crate::common::watching::{WatchedAllocator, Watcher, watch};
 use crate::common::{Plan, Random, range, run_on};
-use zonal::platform::cpu_local::{CpuLocal, Head, PagesetSlot, PagesetSlots, Popped, Push, Step, TryLock};
 use zonal::rules::pageset_tuning::PagesetTuning;
-use zonal::units::{CpuId, Moment, Order, Pfn};
-use zonal::{Allocator, Config, Platform, Request};
+use zonal::units::{CpuId, Order, Pfn};
+use zonal::{Config, Request};
 
 /// Largest number of frames that may move under one hold.
 const FRAMES_MAX: u64 = 512;
@@ -44,17 +44,17 @@ struct Longest {
 
 thread_local! {
     static HOLDS: RefCell<Holds> = RefCell::default();
-    static CPU: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
 }
 
-/// Counts an access. `STATES` says whether the cell is a frame's state.
-struct Counted<const STATES: bool>;
+/// Counts accesses, and the holds of locks and pagesets.
+struct Counted;
 
-impl<const STATES: bool> Watch for Counted<STATES> {
-    fn saw(access: Access) {
+impl Watcher for Counted {
+    fn before(&self, access: Access) {
         HOLDS.with_borrow_mut(|holds| {
             holds.accesses += 1;
-            holds.states += u64::from(STATES && access.kind != Kind::Read);
+            // The only cells of one byte are frame states.
+            holds.states += u64::from(access.bytes == 1 && access.kind != Kind::Read);
             if let Some((address, accesses, states)) = holds.pageset
                 && access.address == address
                 && access.kind == Kind::Write
@@ -66,11 +66,11 @@ impl<const STATES: bool> Watch for Counted<STATES> {
         });
     }
 
-    fn took_lock(address: usize) {
+    fn took_lock(&self, address: usize) {
         HOLDS.with_borrow_mut(|holds| holds.locks.push((address, holds.accesses, holds.states)));
     }
 
-    fn freed_lock(address: usize) {
+    fn freed_lock(&self, address: usize) {
         HOLDS.with_borrow_mut(|holds| {
             let (last, accesses, _) = holds.locks.pop().unwrap();
             assert_eq!(last, address);
@@ -81,79 +81,14 @@ impl<const STATES: bool> Watch for Counted<STATES> {
     }
 }
 
-/// Access under a lock, whose holds are counted.
-struct Noted;
-
-impl CpuLocal<Measured> for Noted {
-    fn pop_current<'m>(
-        &self,
-        platform: &Measured,
-        slots: &PagesetSlots<'m, Measured>,
-        step: Step,
-    ) -> (&'m PagesetSlot<'m, Measured>, Popped) {
-        TryLock.pop_current(platform, slots, step)
-    }
-
-    fn pop_current_if<'m>(
-        &self,
-        platform: &Measured,
-        slots: &PagesetSlots<'m, Measured>,
-        step: Step,
-        accepts: impl FnOnce(&PagesetSlot<'m, Measured>) -> bool,
-    ) -> Option<(&'m PagesetSlot<'m, Measured>, Popped)> {
-        TryLock.pop_current_if(platform, slots, step, accepts)
-    }
-
-    fn push_current<'m>(
-        &self,
-        platform: &Measured,
-        slots: &PagesetSlots<'m, Measured>,
-        prepare: impl FnOnce(&'m PagesetSlot<'m, Measured>) -> Option<Push>,
-        refused: impl FnOnce(&'m PagesetSlot<'m, Measured>, Push) -> bool,
-    ) -> bool {
-        TryLock.push_current(platform, slots, prepare, refused)
-    }
-
-    fn lock(&self, cpu: CpuId, head: &Head<Measured>) -> bool {
-        if !CpuLocal::<Measured>::lock(&TryLock, cpu, head) {
-            return false;
-        }
+impl Disturbance for Counted {
+    fn locked(&self, address: usize) {
         HOLDS.with_borrow_mut(|holds| {
             assert!(holds.pageset.is_none(), "two pagesets are locked");
-            holds.pageset = Some((std::ptr::from_ref(&head.lock_word).addr(), holds.accesses, holds.states));
+            holds.pageset = Some((address, holds.accesses, holds.states));
         });
-        true
-    }
-
-    fn lock_remote(&self, cpu: CpuId, head: &Head<Measured>) -> bool {
-        self.lock(cpu, head)
     }
 }
-
-/// A platform whose cells and locks are counted.
-struct Measured(AtomicU64);
-
-impl Platform for Measured {
-    type U8 = crate::common::watched::Cell<AtomicU8, Counted<true>>;
-    type U32 = crate::common::watched::Cell<AtomicU32, Counted<false>>;
-    type U64 = crate::common::watched::Cell<AtomicU64, Counted<false>>;
-    type Lock = crate::common::watched::Lock<Counted<false>>;
-    type CpuLocal = Noted;
-
-    fn current_cpu(&self) -> CpuId {
-        CpuId::new(CPU.get())
-    }
-
-    fn cpu_local(&self) -> &Noted {
-        &Noted
-    }
-
-    fn now(&self) -> Moment {
-        Moment::from_ns(self.0.load(Relaxed))
-    }
-}
-
-type World = Allocator<'static, Measured>;
 
 /// Frames of the zone: 1 GiB, whose pagesets may have 16384 frames each.
 const FRAMES: u64 = 1 << 18;
@@ -161,18 +96,19 @@ const DEEP: u64 = 16_384;
 /// Start of as much memory that comes online later.
 const MORE: u64 = 1 << 19;
 
-fn deep(tuning: PagesetTuning) -> World {
+fn deep(tuning: PagesetTuning) -> WatchedAllocator {
     let config = Config { tuning, high_fraction: 8, past: zonal_history::PAST, ..Config::default() };
     let mut plan = Plan::even(1, 2, FRAMES);
     let zone = &mut plan.zones[0];
     zone.3 = MORE + FRAMES - zone.2;
     plan.hotplug.push((MORE, FRAMES));
     HOLDS.set(Holds::default());
-    plan.try_build(&config, Measured(AtomicU64::new(0))).unwrap()
+    watch(&Counted);
+    plan.build_of(&config, |controls| controls.disturb(&Counted)).allocator
 }
 
 /// Allocates `count` frames, or all, and frees them in an order given by `sort`.
-fn out_and_back(world: &World, count: usize, sort: impl FnOnce(&mut [Pfn])) {
+fn out_and_back(world: &WatchedAllocator, count: usize, sort: impl FnOnce(&mut [Pfn])) {
     let mut frames: Vec<Pfn> = std::iter::from_fn(|| world.alloc(&Request::page()).ok())
         .map(|block| block.first)
         .take(count)
@@ -187,21 +123,21 @@ fn shuffle(frames: &mut [Pfn]) {
 }
 
 /// Returns how many frames the pageset of a CPU holds.
-fn count(world: &World, cpu: u32) -> u64 {
+fn count(world: &WatchedAllocator, cpu: u32) -> u64 {
     world.pagesets().filter(|pageset| pageset.cpu == CpuId::new(cpu)).map(|pageset| pageset.count.get()).sum()
 }
 
 /// Fills the pagesets of both CPUs as deep as they may be.
-fn fill_pagesets(world: &World) {
+fn fill_pagesets(world: &WatchedAllocator) {
     for cpu in [1, 0] {
-        CPU.set(cpu);
+        run_on(cpu);
         out_and_back(world, 2 * DEEP as usize, |_| ());
         assert!(count(world, cpu) > DEEP / 2, "{} frames", count(world, cpu));
     }
 }
 
 /// Does everything that moves many frames.
-fn exercise(world: &World, tuning: PagesetTuning) {
+fn exercise(world: &WatchedAllocator, tuning: PagesetTuning) {
     out_and_back(world, usize::MAX, <[Pfn]>::reverse);
     out_and_back(world, usize::MAX, |_| ());
     out_and_back(world, FRAMES as usize / 4, shuffle);
@@ -235,7 +171,7 @@ fn exercise(world: &World, tuning: PagesetTuning) {
     world.offline_memory(more).unwrap();
     fill_pagesets(world);
     for _ in 0..40 {
-        world.platform().0.fetch_add(1_000_000_000, Relaxed);
+        world.platform().0.advance_ms(1000);
         world.tick();
     }
 }

@@ -2,8 +2,6 @@
 //! periods end, which the published rule and the default rule have in common.
 
 use crate::common::scenarios::{one_cpu, order, pages};
-use std::sync::Arc;
-
 use crate::common::{Plan, Random, TestPlatform, World, node, run_on};
 use zonal::error::ConfigError;
 use zonal::rules::pageset_tuning::PagesetTuning;
@@ -402,7 +400,7 @@ fn an_allocator_made_with_another_rule_refuses_it() {
 fn an_allocator_that_does_not_link_it_refuses_it() {
     let plan = Plan::even(1, 1, 1 << 14);
     let refused = ConfigError::NotLinked { setting: "pageset_tuning", name: "depth-published" };
-    let build = |tuning| plan.try_build(&tuned(tuning), TestPlatform(Arc::default()));
+    let build = |tuning| plan.try_build(&tuned(tuning), TestPlatform::default());
     assert_eq!(build(PagesetTuning::DepthPublished).err(), Some(refused));
     let allocator = build(PagesetTuning::Fixed).unwrap();
     assert_eq!(allocator.set_tuning(PagesetTuning::DepthPublished), Err(refused));

@@ -2,15 +2,15 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 use crate::common::scenarios::Random;
-use crate::common::{Plan, node, order};
+use crate::common::watched::Access;
+use crate::common::watching::{WatchedAllocator, Watcher};
+use crate::common::{Plan, node, order, run_on};
 use zonal::metadata::regions::Part;
-use zonal::platform::one_thread::{Cells, OneThread};
 use zonal::rules::stat_threshold::{CounterRules, ThresholdRule, TotalsRule};
 use zonal::units::{CpuId, ZoneId};
-use zonal::{Allocator, Block, Config, Request};
+use zonal::{Block, Config, Request};
 
 thread_local! {
     static TOUCHED: RefCell<BTreeSet<usize>> = const { RefCell::new(BTreeSet::new()) };
@@ -19,35 +19,22 @@ thread_local! {
 /// Records the addresses that this thread accesses.
 struct Remember;
 
-impl crate::common::watched::Watch for Remember {
-    fn saw(access: crate::common::watched::Access) {
+impl Watcher for Remember {
+    fn before(&self, access: Access) {
         TOUCHED.with_borrow_mut(|touched| touched.insert(access.address));
     }
 }
 
-/// Cells that record the address of each access to them.
-struct Watched;
-
-impl Cells for Watched {
-    type U8 = crate::common::watched::Cell<AtomicU8, Remember>;
-    type U32 = crate::common::watched::Cell<AtomicU32, Remember>;
-    type U64 = crate::common::watched::Cell<AtomicU64, Remember>;
-    type Lock = crate::common::watched::Lock<Remember>;
-}
-
-type World = Allocator<'static, OneThread<Watched>>;
-
 /// Builds an allocator for two nodes of two CPUs each, and allocates a frame on CPU 0.
-fn world(counters: CounterRules) -> (World, Block) {
+fn world(counters: CounterRules) -> (WatchedAllocator, Block) {
     let config = Config { counters, ..Config::default() };
-    let world = Plan::even(2, 2, 1 << 15).try_build(&config, OneThread::with_cells()).unwrap();
-    world.platform().set_current_cpu(CpuId::new(0));
+    let world = Plan::even(2, 2, 1 << 15).build_watched(&config, &Remember).allocator;
     let block = world.alloc(&Request::page()).unwrap();
     (world, block)
 }
 
 /// Returns the result of `work` and the metadata parts that `work` accesses.
-fn touched<R>(world: &World, work: impl FnOnce() -> R) -> (R, BTreeSet<Part>) {
+fn touched<R>(world: &WatchedAllocator, work: impl FnOnce() -> R) -> (R, BTreeSet<Part>) {
     TOUCHED.take();
     let result = work();
     let part = |address| world.part_at(address).expect("all cells lie in parts");
@@ -93,7 +80,7 @@ fn machine_totals_are_touched_only_if_configured() {
         // node in the totals.
         let (block, parts) = touched(&world, || world.alloc(&Request::new(order(10))).unwrap());
         assert!(!parts.contains(&Part::NodeTotals(node(0))) && !parts.contains(&Part::MachineTotals));
-        world.platform().set_current_cpu(CpuId::new(2));
+        run_on(2);
         let ((), parts) = touched(&world, || world.free(block.first, block.order).unwrap());
         assert!(parts.contains(&Part::NodeTotals(node(0))));
         assert_eq!(parts.contains(&Part::MachineTotals), is_touched);
@@ -105,7 +92,7 @@ fn every_accessed_address_belongs_to_a_named_part() {
     let (world, _) = world(CounterRules::default());
     let (mut random, mut held, mut names) = (Random(7), Vec::new(), BTreeSet::new());
     for step in 0..5000 {
-        world.platform().set_current_cpu(CpuId::new(random.below(4) as u32));
+        run_on(random.below(4) as u32);
         let ((), parts) = touched(&world, || match random.below(10) {
             0..6 => held.extend(world.alloc(&Request::new(order([0, 1, 3, 5, 9][random.below(5) as usize])))),
             6..9 if !held.is_empty() => {

@@ -1,7 +1,6 @@
 //! Tests that the start fails with a specific error for each kind of invalid machine description, setting and buffer.
 
 use core::mem::MaybeUninit;
-use std::sync::Arc;
 
 use crate::common::{Plan, TestPlatform, node, order, range, run_on};
 use zonal::config::Hardening;
@@ -16,7 +15,7 @@ use zonal::{Allocator, Buffer, Config, Layout, Machine, Request};
 const FRAMES: u64 = 4096;
 
 fn platform() -> TestPlatform {
-    TestPlatform(Arc::default())
+    TestPlatform::default()
 }
 
 fn refused(plan: &Plan, error: TopologyError) {

@@ -5,19 +5,15 @@
 //! plenty of free frames.
 
 use std::cell::{Cell, RefCell};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
-use crate::common::scenarios::with_min;
-use crate::common::{Controls, Plan, Random, TestPlatform, YieldLock, order, stress_rounds};
+use crate::common::access::{Disturbance, Pushed};
+use crate::common::scenarios::{TestAllocator, with_min};
+use crate::common::{Plan, Random, order, stress_rounds};
 use zonal::config::{InvalidFree, NodeReclaim, ZonelistCache};
-use zonal::platform::cpu_local::{CpuLocal, Head, Popped, Push, Step, TryLock};
-use zonal::platform::pageset_slot::{PagesetSlot, PagesetSlots};
-use zonal::platform::reclaimer::Reclaimer;
 use zonal::request::{Block, PageKind};
 use zonal::rules::pageset_tuning::PagesetTuning;
 use zonal::units::{CpuId, Moment, PageCount, Pfn};
-use zonal::{Allocator, Config, Platform, Request};
+use zonal::{Config, Request};
 use zonal_testing::Ledger;
 
 const CPUS: u64 = 4;
@@ -42,124 +38,62 @@ fn throw(bound: u64) -> u64 {
 /// CPU-local access that sometimes fails.
 struct Disturbed;
 
-impl CpuLocal<Hostile> for Disturbed {
-    fn pop_current<'m>(
-        &self,
-        platform: &Hostile,
-        slots: &PagesetSlots<'m, Hostile>,
-        step: Step,
-    ) -> (&'m PagesetSlot<'m, Hostile>, Popped) {
-        if throw(4) == 1 {
-            (slots.null_slot(), Popped::NOTHING)
-        } else {
-            TryLock.pop_current(platform, slots, step)
-        }
+impl Disturbance for Disturbed {
+    fn may_pop(&self) -> bool {
+        throw(4) != 1
     }
 
-    fn pop_current_if<'m>(
-        &self,
-        platform: &Hostile,
-        slots: &PagesetSlots<'m, Hostile>,
-        step: Step,
-        accepts: impl FnOnce(&PagesetSlot<'m, Hostile>) -> bool,
-    ) -> Option<(&'m PagesetSlot<'m, Hostile>, Popped)> {
-        if throw(4) == 1 { None } else { TryLock.pop_current_if(platform, slots, step, accepts) }
-    }
-
-    fn push_current<'m>(
-        &self,
-        platform: &Hostile,
-        slots: &PagesetSlots<'m, Hostile>,
-        prepare: impl FnOnce(&'m PagesetSlot<'m, Hostile>) -> Option<Push>,
-        refused: impl FnOnce(&'m PagesetSlot<'m, Hostile>, Push) -> bool,
-    ) -> bool {
+    fn push(&self) -> Pushed {
         match throw(8) {
-            1 => false,
-            2 => {
-                let Some(slot) = slots.of(platform.current_cpu()) else { return false };
-                let Some(push) = prepare(slot) else { return false };
-                refused(slot, push)
-            }
-            _ => TryLock.push_current(platform, slots, prepare, refused),
+            1 => Pushed::Never,
+            2 => Pushed::Refused,
+            _ => Pushed::IfItFits,
         }
     }
 
-    fn lock(&self, cpu: CpuId, head: &Head<Hostile>) -> bool {
-        throw(4) != 1 && TryLock.lock(cpu, head)
+    fn may_lock(&self, _cpu: CpuId) -> bool {
+        throw(4) != 1
     }
 
-    fn lock_remote(&self, cpu: CpuId, head: &Head<Hostile>) -> bool {
-        let wedged = cpu == WEDGED_CPU && WEDGED.get();
-        throw(4) != 1 && !wedged && TryLock.lock_remote(cpu, head)
+    fn may_lock_remotely(&self, cpu: CpuId) -> bool {
+        throw(4) != 1 && !(cpu == WEDGED_CPU && WEDGED.get())
     }
 }
 
-/// The platform of tests with hostile behavior.
-struct Hostile(TestPlatform);
-
-impl Platform for Hostile {
-    type U8 = AtomicU8;
-    type U32 = AtomicU32;
-    type U64 = AtomicU64;
-    type Lock = YieldLock;
-    type CpuLocal = Disturbed;
-
-    fn current_cpu(&self) -> CpuId {
-        match throw(8) {
-            0 => self.0.current_cpu(),
-            1 => CpuId::new(u32::MAX),
-            2 => CpuId::new(CPUS as u32),
-            at => CpuId::new((at % CPUS) as u32),
-        }
-    }
-
-    fn cpu_local(&self) -> &Disturbed {
-        &Disturbed
-    }
-
-    fn now(&self) -> Moment {
-        let there = self.0.now();
-        match throw(16) {
-            1 => Moment::from_ns(0),
-            2 => Moment::from_ns(u64::MAX),
-            3 => Moment::from_ns(there.ns() + 500 * YEAR_NS),
-            4 => Moment::from_ns(there.ns() + throw(3_000_000_000)),
-            _ => there,
-        }
-    }
-
-    fn relax(&self, round: u32) {
-        self.0.relax(round);
-    }
-
-    fn is_reclaiming(&self) -> bool {
-        self.0.is_reclaiming()
-    }
-
-    fn begin_reclaiming(&self) {
-        self.0.begin_reclaiming();
-    }
-
-    fn end_reclaiming(&self) {
-        self.0.end_reclaiming();
-    }
-
-    fn reclaimer(&self) -> &dyn Reclaimer {
-        self.0.reclaimer()
+/// Returns any CPU, also an unknown one.
+fn any_cpu(there: u32) -> u32 {
+    match throw(8) {
+        0 => there,
+        1 => u32::MAX,
+        2 => CPUS as u32,
+        at => (at % CPUS) as u32,
     }
 }
 
-type Zonal = Allocator<'static, Hostile>;
+/// Returns an arbitrary time.
+fn any_time(there: Moment) -> Moment {
+    match throw(16) {
+        1 => Moment::from_ns(0),
+        2 => Moment::from_ns(u64::MAX),
+        3 => Moment::from_ns(there.ns() + 500 * YEAR_NS),
+        4 => Moment::from_ns(there.ns() + throw(3_000_000_000)),
+        _ => there,
+    }
+}
 
-/// Builds two nodes with two CPUs each.
-fn build(config: &Config) -> Zonal {
-    let linked = Config { past: zonal_history::PAST, ..*config };
-    Plan::even(2, 2, FRAMES).try_build(&linked, Hostile(TestPlatform(Arc::new(Controls::default())))).unwrap()
+/// Builds two nodes with two CPUs each, on a platform with hostile behavior.
+fn build(config: &Config) -> TestAllocator {
+    let world = Plan::even(2, 2, FRAMES).build_in(config, |controls| {
+        controls.disturb(&Disturbed);
+        controls.change_cpu(any_cpu);
+        controls.change_time(any_time);
+    });
+    world.allocator
 }
 
 /// One thread of a test on the hostile platform.
 struct Worker<'a> {
-    a: &'a Zonal,
+    a: &'a TestAllocator,
     owners: &'a Ledger,
     name: u32,
     random: Random,

@@ -1,65 +1,29 @@
 //! Tests of reclaimers that put their caller to sleep, so that the caller may wake up on another CPU. From then on, the
 //! first CPU runs other threads, and a kernel changes the pagesets of that CPU with plain loads and stores.
 
-use std::cell::Cell;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use crate::common::Plan;
+use crate::common::access::Disturbance;
+use crate::common::scenarios::TestAllocator;
+use crate::common::{Plan, World, cpu, run_on};
 use zonal::config::NodeReclaim;
-use zonal::platform::SpinLock;
-use zonal::platform::cpu_local::{CpuLocal, Head, Popped, Push, Step, TryLock};
-use zonal::platform::pageset_slot::{PagesetSlot, PagesetSlots};
 use zonal::platform::reclaimer::{ReclaimRequest, Reclaimer};
-use zonal::units::{CpuId, Moment, Order, PageCount, Pfn};
-use zonal::{Allocator, Config, Platform, Request};
-
-thread_local! {
-    static CPU: Cell<u32> = const { Cell::new(0) };
-    static RECLAIMING: Cell<bool> = const { Cell::new(false) };
-}
+use zonal::units::{CpuId, Order, PageCount, Pfn};
+use zonal::{Config, Request};
 
 /// CPU-local access that is allowed only on the CPU itself.
 struct OnItsCpu;
 
-impl CpuLocal<Sleepy> for OnItsCpu {
-    fn pop_current<'m>(
-        &self,
-        platform: &Sleepy,
-        slots: &PagesetSlots<'m, Sleepy>,
-        step: Step,
-    ) -> (&'m PagesetSlot<'m, Sleepy>, Popped) {
-        TryLock.pop_current(platform, slots, step)
+impl Disturbance for OnItsCpu {
+    fn may_lock(&self, of: CpuId) -> bool {
+        assert_eq!(of.get(), cpu(), "a pageset is locked as its CPU's own from another one");
+        true
     }
 
-    fn pop_current_if<'m>(
-        &self,
-        platform: &Sleepy,
-        slots: &PagesetSlots<'m, Sleepy>,
-        step: Step,
-        accepts: impl FnOnce(&PagesetSlot<'m, Sleepy>) -> bool,
-    ) -> Option<(&'m PagesetSlot<'m, Sleepy>, Popped)> {
-        TryLock.pop_current_if(platform, slots, step, accepts)
-    }
-
-    fn push_current<'m>(
-        &self,
-        platform: &Sleepy,
-        slots: &PagesetSlots<'m, Sleepy>,
-        prepare: impl FnOnce(&'m PagesetSlot<'m, Sleepy>) -> Option<Push>,
-        refused: impl FnOnce(&'m PagesetSlot<'m, Sleepy>, Push) -> bool,
-    ) -> bool {
-        TryLock.push_current(platform, slots, prepare, refused)
-    }
-
-    fn lock(&self, cpu: CpuId, head: &Head<Sleepy>) -> bool {
-        assert_eq!(cpu.get(), CPU.get(), "a pageset is locked as its CPU's own from another one");
-        TryLock.lock(cpu, head)
-    }
-
-    fn lock_remote(&self, cpu: CpuId, head: &Head<Sleepy>) -> bool {
-        assert_ne!(cpu.get(), CPU.get());
-        TryLock.lock(cpu, head)
+    fn may_lock_remotely(&self, of: CpuId) -> bool {
+        assert_ne!(of.get(), cpu());
+        true
     }
 }
 
@@ -67,7 +31,7 @@ impl CpuLocal<Sleepy> for OnItsCpu {
 #[derive(Default)]
 struct Cache {
     frames: Mutex<Vec<Pfn>>,
-    allocator: OnceLock<&'static Allocator<'static, Sleepy>>,
+    allocator: OnceLock<&'static TestAllocator>,
     calls: AtomicU64,
 }
 
@@ -77,7 +41,7 @@ impl Reclaimer for Cache {
     }
 
     fn reclaim(&self, request: &ReclaimRequest) -> PageCount {
-        CPU.set(1 - CPU.get()); // the caller slept, and woke up on the other CPU
+        run_on(1 - cpu()); // the caller slept, and woke up on the other CPU
         self.calls.fetch_add(1, Relaxed); // relaxed: only one thread runs
         let mut frames = self.frames.lock().unwrap();
         let from = frames.len().saturating_sub(request.target.get() as usize);
@@ -87,50 +51,15 @@ impl Reclaimer for Cache {
     }
 }
 
-struct Sleepy(Arc<Cache>);
-
-impl Platform for Sleepy {
-    type U8 = AtomicU8;
-    type U32 = AtomicU32;
-    type U64 = AtomicU64;
-    type Lock = SpinLock;
-    type CpuLocal = OnItsCpu;
-
-    fn current_cpu(&self) -> CpuId {
-        CpuId::new(CPU.get())
-    }
-
-    fn cpu_local(&self) -> &OnItsCpu {
-        &OnItsCpu
-    }
-
-    fn now(&self) -> Moment {
-        Moment::from_ns(0)
-    }
-
-    fn is_reclaiming(&self) -> bool {
-        RECLAIMING.get()
-    }
-
-    fn begin_reclaiming(&self) {
-        RECLAIMING.set(true);
-    }
-
-    fn end_reclaiming(&self) {
-        RECLAIMING.set(false);
-    }
-
-    fn reclaimer(&self) -> &dyn Reclaimer {
-        &*self.0
-    }
-}
-
 /// Builds an allocator for two CPUs, of one node or two, whose memory is filled by a cache.
-fn filled(plan: &Plan, node_reclaim: NodeReclaim) -> (&'static Allocator<'static, Sleepy>, Arc<Cache>) {
-    CPU.set(0);
+fn filled(plan: &Plan, node_reclaim: NodeReclaim) -> (&'static TestAllocator, Arc<Cache>) {
+    run_on(0);
     let cache = Arc::new(Cache::default());
     let config = Config { node_reclaim, ..Config::default() };
-    let allocator = plan.try_build(&config, Sleepy(Arc::clone(&cache))).unwrap();
+    let World { allocator, .. } = plan.build_of(&config, |controls| {
+        controls.disturb(&OnItsCpu);
+        controls.set_reclaimer(Arc::clone(&cache) as _);
+    });
     let allocator: &'static _ = Box::leak(Box::new(allocator));
     assert!(cache.allocator.set(allocator).is_ok());
     let mut frames = Vec::new();

@@ -3,16 +3,14 @@
 //! The rules that speak of a second follow the clock, whatever its unit and its start.
 
 use core::num::NonZeroU64;
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 
-use crate::common::scenarios::{one_cpu, with_min};
-use crate::common::{Plan, node};
+use crate::common::scenarios::{TestAllocator, one_cpu, with_min};
+use crate::common::{Plan, node, run_on};
 use zonal::config::{StatInterval, ZonelistCache};
-use zonal::platform::SpinLock;
-use zonal::platform::cpu_local::TryLock;
-use zonal::units::{CpuId, Moment, PageCount, Pfn, SECOND_NS, ZoneKind};
-use zonal::{Allocator, Block, Config, Platform, Policy, Request};
+use zonal::units::{Moment, PageCount, Pfn, SECOND_NS, ZoneKind};
+use zonal::{Block, Config, Policy, Request};
 
 /// Ticks a second, and the tick at which an allocator starts.
 const CLOCKS: [(u64, u64); 6] = [
@@ -24,46 +22,22 @@ const CLOCKS: [(u64, u64); 6] = [
     (1_000_000_000_000, 5),
 ];
 
-/// A platform whose clock counts ticks, and advances only when the test says so.
-struct Ticking {
-    ticks: Arc<AtomicU64>,
-    per_second: NonZeroU64,
-}
-
-impl Platform for Ticking {
-    type U8 = AtomicU8;
-    type U32 = AtomicU32;
-    type U64 = AtomicU64;
-    type Lock = SpinLock;
-    type CpuLocal = TryLock;
-
-    fn current_cpu(&self) -> CpuId {
-        CpuId::new(0)
-    }
-
-    fn cpu_local(&self) -> &TryLock {
-        &TryLock
-    }
-
-    fn now(&self) -> Moment {
-        Moment::from_ticks(self.ticks.load(Relaxed), self.per_second)
-    }
-}
-
-/// An allocator and its clock.
+/// An allocator and its clock, which counts ticks and advances only when the test says so.
 struct Clocked {
-    allocator: Allocator<'static, Ticking>,
+    allocator: TestAllocator,
     ticks: Arc<AtomicU64>,
     per_second: u64,
 }
 
 impl Clocked {
     fn build(plan: &Plan, config: &Config, (per_second, start): (u64, u64)) -> Self {
+        run_on(0);
         let ticks = Arc::new(AtomicU64::new(start));
-        let platform =
-            Ticking { ticks: Arc::clone(&ticks), per_second: NonZeroU64::new(per_second).unwrap() };
-        let linked = Config { past: zonal_history::PAST, ..*config };
-        Self { allocator: plan.try_build(&linked, platform).unwrap(), ticks, per_second }
+        let world = plan.build_in(config, |controls| {
+            let (ticks, rate) = (Arc::clone(&ticks), NonZeroU64::new(per_second).unwrap());
+            controls.change_time(move |_| Moment::from_ticks(ticks.load(Relaxed), rate));
+        });
+        Self { allocator: world.allocator, ticks, per_second }
     }
 
     /// Lets hundredths of a second pass.

@@ -2,61 +2,31 @@
 //!
 //! A machine with such ids behaves exactly as one whose ids have no gaps.
 
-use core::cell::Cell;
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
-
-use crate::common::{Plan, Random, node, order};
-use zonal::platform::SpinLock;
-use zonal::platform::cpu_local::TryLock;
+use crate::common::scenarios::TestAllocator;
+use crate::common::{Plan, Random, node, order, run_on};
 use zonal::request::Block;
 use zonal::rules::pageset_tuning::PagesetTuning;
-use zonal::units::{CpuId, MAX_CPUS, Moment, PageCount, ZoneKind};
-use zonal::{Allocator, Config, Platform, Policy, Request};
+use zonal::units::{CpuId, MAX_CPUS, PageCount, ZoneKind};
+use zonal::{Config, Policy, Request};
 
 /// Ids of interrupt controllers: two threads of each core, with a gap after each package, and the largest id of all.
 const IDS: [u32; 8] = [0, 2, 16, 18, 32, 34, 48, MAX_CPUS as u32 - 1];
 
-thread_local! {
-    /// Number of the current CPU, from 0 without gaps.
-    static CPU: Cell<usize> = const { Cell::new(0) };
-}
-
-/// A platform with the ids of a table.
-struct Numbered([u32; 8]);
-
-impl Platform for Numbered {
-    type U8 = AtomicU8;
-    type U32 = AtomicU32;
-    type U64 = AtomicU64;
-    type Lock = SpinLock;
-    type CpuLocal = TryLock;
-
-    fn current_cpu(&self) -> CpuId {
-        CpuId::new(self.0[CPU.get()])
-    }
-
-    fn cpu_local(&self) -> &TryLock {
-        &TryLock
-    }
-
-    fn now(&self) -> Moment {
-        Moment::default()
-    }
-}
-
-/// Builds three nodes, the last of them without CPUs. The ids of each node ascend.
-fn build(ids: [u32; 8], frames: u64, config: &Config) -> Allocator<'static, Numbered> {
+/// Builds three nodes, the last of them without CPUs. The ids of each node ascend, and a thread that runs on CPU `n`
+/// runs on the one with id `ids[n]`.
+fn build(ids: [u32; 8], frames: u64, config: &Config) -> TestAllocator {
+    run_on(0);
     let mut plan = Plan::even(3, 0, frames);
     plan.nodes[0].1 = ids[..4].to_vec();
     plan.nodes[1].1 = ids[4..].to_vec();
     plan.zones[0].1 = ZoneKind::Dma32;
-    plan.try_build(&Config { past: zonal_history::PAST, ..*config }, Numbered(ids)).unwrap()
+    plan.build_in(config, |controls| controls.change_cpu(move |number| ids[number as usize])).allocator
 }
 
 const DENSE: [u32; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
 
 /// Runs a history of requests on all CPUs, with CPUs that go offline and online, and returns its blocks.
-fn history(allocator: &Allocator<'static, Numbered>, ids: [u32; 8]) -> Vec<Option<Block>> {
+fn history(allocator: &TestAllocator, ids: [u32; 8]) -> Vec<Option<Block>> {
     let (mut random, mut held, mut all) = (Random(7), Vec::<Block>::new(), Vec::new());
     // The allocator spreads CPUs that are offline by their ids, so this history has requests of online CPUs only.
     let mut online = [true; 8];
@@ -69,8 +39,8 @@ fn history(allocator: &Allocator<'static, Numbered>, ids: [u32; 8]) -> Vec<Optio
             if online[changed] { allocator.online_cpu(cpu) } else { allocator.offline_cpu(cpu) }.unwrap();
             allocator.tick();
         }
-        let cpu = random.below(8) as usize;
-        CPU.set(if online[cpu] { cpu } else { 0 });
+        let cpu = random.below(8) as u32;
+        run_on(if online[cpu as usize] { cpu } else { 0 });
         if random.below(100) < 52 || held.is_empty() {
             let request = Request::new(order(random.pick(&[0, 0, 0, 0, 1, 3, 5, 9])));
             // No CPU is on node 2, so that each CPU begins its search in another part of it.

@@ -1,19 +1,17 @@
 //! Tests of platforms that record requests in the slow path: which requests they receive, with which facts and steps.
 
 use core::num::NonZeroU64;
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use crate::common::node;
-use crate::common::scenarios::{one_cpu, order, pages, with_min};
+use crate::common::scenarios::{TestAllocator, one_cpu, order, pages, with_min};
+use crate::common::{World, node, run_on};
 use zonal::config::Faults;
 use zonal::explain::{Outcome, Step};
-use zonal::platform::SpinLock;
-use zonal::platform::cpu_local::TryLock;
 use zonal::platform::recorder::{Recorder, ServeObserved, SlowRequest};
 use zonal::request::{Block, PageKind, Urgency};
-use zonal::units::{CpuId, Moment, PageCount, Pfn, ZoneId, ZoneKind};
-use zonal::{Allocator, Config, NodeMask, Platform, Policy, Request};
+use zonal::units::{CpuId, PageCount, Pfn, ZoneId, ZoneKind};
+use zonal::{Config, NodeMask, Policy, Request};
 
 /// A request that was recorded, the zone that served it, and its steps.
 type Record = (SlowRequest, Option<ZoneId>, Vec<Step>);
@@ -36,49 +34,26 @@ impl Recorder for Log {
     }
 }
 
-struct Recording(Arc<Log>);
-
-impl Platform for Recording {
-    type U8 = AtomicU8;
-    type U32 = AtomicU32;
-    type U64 = AtomicU64;
-    type Lock = SpinLock;
-    type CpuLocal = TryLock;
-
-    fn current_cpu(&self) -> CpuId {
-        CpuId::new(0)
-    }
-
-    fn cpu_local(&self) -> &TryLock {
-        &TryLock
-    }
-
-    fn now(&self) -> Moment {
-        Moment::from_ns(0)
-    }
-
-    fn recorder(&self) -> Option<&dyn Recorder> {
-        Some(&*self.0)
-    }
-}
-
 /// Builds an allocator of two nodes with 4096 frames each, whose recorder calls it so often.
-fn build(config: &Config, calls: u32) -> (Allocator<'static, Recording>, Arc<Log>) {
+fn build(config: &Config, calls: u32) -> (TestAllocator, Arc<Log>) {
+    run_on(0);
     let log = Arc::new(Log::default());
     log.calls.store(calls, Relaxed);
     let plan = one_cpu(&[4096, 4096], ZoneKind::Normal);
-    (plan.try_build(config, Recording(Arc::clone(&log))).unwrap(), log)
+    let World { allocator, .. } =
+        plan.build_of(config, |controls| controls.set_recorder(Arc::clone(&log) as _));
+    (allocator, log)
 }
 
 fn take(log: &Log) -> Vec<Record> {
     std::mem::take(&mut log.records.lock().unwrap())
 }
 
-fn fill(allocator: &Allocator<'_, Recording>, request: &Request<'_>) -> Vec<Block> {
+fn fill(allocator: &TestAllocator, request: &Request<'_>) -> Vec<Block> {
     core::iter::from_fn(|| allocator.alloc(request).ok()).collect()
 }
 
-fn free(allocator: &Allocator<'_, Recording>, blocks: impl IntoIterator<Item = Block>) {
+fn free(allocator: &TestAllocator, blocks: impl IntoIterator<Item = Block>) {
     blocks.into_iter().for_each(|block| allocator.free(block.first, block.order).unwrap());
 }
 

@@ -3,31 +3,26 @@
 //! The handler frees blocks, frees them a second time, and allocates. It waits for no lock, which the locks of this platform
 //! would detect, and no block is lost or allocated twice.
 
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-use crate::common::watched::{Access, Cell as WatchedCell, Lock, Watch};
-use crate::common::{Plan, order, range};
+use crate::common::watched::Access;
+use crate::common::watching::{WatchedAllocator, Watcher, holds_lock, watch};
+use crate::common::{Plan, order, range, reenter_on_this_thread, run_on};
 use zonal::config::{Hardening, InvalidFree};
 use zonal::error::{AllocError, FreeError};
-use zonal::platform::cpu_local::TryLock;
-use zonal::units::{CpuId, Moment, Order, PageCount, Pfn};
-use zonal::{Allocator, Config, Platform, Request};
+use zonal::units::{Order, PageCount, Pfn};
+use zonal::{Config, Request};
 
 const FRAMES: u64 = 1024;
 const START: u64 = 4096;
 /// Orders of the blocks that handlers free.
 const STOCK: [u8; 8] = [0, 1, 3, 0, 2, 4, 0, 9];
 
-type TestAllocator = Allocator<'static, OneCpu>;
-
 thread_local! {
     /// Accesses until the next interrupt, or 0, and from there to the one after it.
     static NEXT: Cell<[u64; 2]> = const { Cell::new([0; 2]) };
-    /// Number of locks that the thread holds.
-    static LOCKS: Cell<u32> = const { Cell::new(0) };
-    static ALLOCATOR: Cell<Option<&'static TestAllocator>> = const { Cell::new(None) };
+    static ALLOCATOR: Cell<Option<&'static WatchedAllocator>> = const { Cell::new(None) };
     /// Blocks that handlers may free, and those that they have allocated.
     static STOCKED: RefCell<BTreeMap<u64, Order>> = const { RefCell::new(BTreeMap::new()) };
     static COUNTS: Cell<Counts> = const { Cell::new(Counts { calls: 0, reentered: 0, deferred: 0, refused: 0 }) };
@@ -47,8 +42,8 @@ struct Counts {
 /// Runs the handler when it is due.
 struct Interrupts;
 
-impl Watch for Interrupts {
-    fn saw(_: Access) {
+impl Watcher for Interrupts {
+    fn before(&self, _: Access) {
         let [next, after] = NEXT.get();
         NEXT.set(if next == 1 { [0; 2] } else { [next.saturating_sub(1), after] });
         if next == 1 {
@@ -57,45 +52,19 @@ impl Watch for Interrupts {
         }
     }
 
-    fn took_lock(_: usize) {
-        LOCKS.set(LOCKS.get() + 1);
+    fn took_lock(&self, _: usize) {
+        reenter_on_this_thread(true);
     }
 
-    fn freed_lock(_: usize) {
-        LOCKS.set(LOCKS.get() - 1);
-    }
-}
-
-struct OneCpu;
-
-impl Platform for OneCpu {
-    type U8 = WatchedCell<AtomicU8, Interrupts>;
-    type U32 = WatchedCell<AtomicU32, Interrupts>;
-    type U64 = WatchedCell<AtomicU64, Interrupts>;
-    type Lock = Lock<Interrupts>;
-    type CpuLocal = TryLock;
-
-    fn current_cpu(&self) -> CpuId {
-        CpuId::new(0)
-    }
-
-    fn cpu_local(&self) -> &TryLock {
-        &TryLock
-    }
-
-    fn now(&self) -> Moment {
-        Moment::from_ns(1)
-    }
-
-    fn is_reentered(&self) -> bool {
-        LOCKS.get() != 0
+    fn freed_lock(&self, _: usize) {
+        reenter_on_this_thread(holds_lock());
     }
 }
 
 /// Frees blocks of the stock, and allocates one.
-fn handle(a: &TestAllocator) {
+fn handle(a: &WatchedAllocator) {
     let mut counts = COUNTS.get();
-    let is_reentered = LOCKS.get() != 0;
+    let is_reentered = holds_lock();
     counts.calls += 1;
     counts.reentered += u64::from(is_reentered);
     STOCKED.with_borrow_mut(|stocked| {
@@ -125,7 +94,7 @@ fn handle(a: &TestAllocator) {
     COUNTS.set(counts);
 }
 
-type Operation = fn(&TestAllocator);
+type Operation = fn(&WatchedAllocator);
 
 /// The operations that are interrupted. Each leaves nothing allocated.
 const OPERATIONS: [(&str, Operation); 7] = [
@@ -166,12 +135,12 @@ const OPERATIONS: [(&str, Operation); 7] = [
             a.online_memory(leaves).unwrap();
         }
     }),
-    ("a tick", TestAllocator::tick),
+    ("a tick", WatchedAllocator::tick),
 ];
 
 /// Interrupts an operation at each of its accesses, and again some accesses later.
 fn interrupt_everywhere(
-    a: &TestAllocator,
+    a: &WatchedAllocator,
     what: &str,
     operate: Operation,
     again_after: u64,
@@ -206,8 +175,10 @@ fn interrupt_everywhere(
 
 fn interrupt_all(config: &Config, again_after: u64) -> Counts {
     COUNTS.set(Counts { calls: 0, reentered: 0, deferred: 0, refused: 0 });
-    let a = Plan::even(1, 1, FRAMES).try_build(config, OneCpu).unwrap();
-    ALLOCATOR.set(Some(Box::leak(Box::new(a))));
+    run_on(0);
+    watch(&Interrupts);
+    let world = Plan::even(1, 1, FRAMES).build_of(config, |controls| controls.set_ms(1));
+    ALLOCATOR.set(Some(Box::leak(Box::new(world.allocator))));
     let a = ALLOCATOR.get().unwrap();
     for (what, operate) in OPERATIONS {
         let has_quarantine = config.hardening.quarantine != PageCount::ZERO;

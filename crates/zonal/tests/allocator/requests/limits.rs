@@ -1,8 +1,6 @@
 //! Tests of values at their limits: frames at the end of 64-bit frame numbers, zones with as many frames as 32 bits can
 //! number, and settings and ids that no machine has.
 
-use std::sync::Arc;
-
 use crate::common::scenarios::{order, pages};
 use crate::common::zeroed::ZeroBytes;
 use crate::common::{Plan, TestPlatform, node, range, run_on};
@@ -181,7 +179,7 @@ fn settings_beyond_every_machine_are_bounded_or_refused() {
         let min_free = pages(min_free);
         let watermarks = WatermarkSettings { min_free: Some(min_free), ..WatermarkSettings::default() };
         let config = Config { watermarks, ..Config::default() };
-        let refused = at(0, FRAMES).try_build(&config, TestPlatform(Arc::default())).err();
+        let refused = at(0, FRAMES).try_build(&config, TestPlatform::default()).err();
         assert_eq!(refused, Some(ConfigError::MinFree { min_free, managed: pages(FRAMES) }));
     }
     // With these settings no zone can reach its watermarks, so only requests that may use the reserve succeed.

@@ -1,8 +1,6 @@
 //! Tests of machines with unusual shapes: nodes without memory or CPUs, ids with gaps, and CPU ids that the machine
 //! does not have.
 
-use std::sync::Arc;
-
 use crate::common::{Plan, TestPlatform, World, node, order, run_on};
 use zonal::error::AllocError;
 use zonal::machine::TopologyError;
@@ -64,7 +62,7 @@ fn many_cpus_are_each_on_their_node() {
         let mut twice = plan.clone();
         let cpu = plan.nodes[0].1[77];
         twice.nodes[again].1.insert(at, cpu);
-        let error = twice.try_build(&Config::default(), TestPlatform(Arc::default())).map(drop).unwrap_err();
+        let error = twice.try_build(&Config::default(), TestPlatform::default()).map(drop).unwrap_err();
         assert_eq!(error, TopologyError::CpuTwice(CpuId::new(cpu)).into(), "CPU {cpu} on node {again}");
     }
     let world = plan.build(&Config::default());

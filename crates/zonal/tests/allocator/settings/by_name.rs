@@ -1,6 +1,5 @@
 //! Tests of settings that are read and changed by their names.
 
-use std::sync::Arc;
 use std::thread;
 
 use crate::common::{Plan, TestPlatform, World};
@@ -118,7 +117,7 @@ fn refused_changes_change_nothing() {
 #[test]
 fn past_forms_that_are_not_linked_are_refused_at_creation_and_later() {
     let plan = Plan::even(2, 2, 1 << 16);
-    let build = |config: &Config| plan.try_build(config, TestPlatform(Arc::default()));
+    let build = |config: &Config| plan.try_build(config, TestPlatform::default());
     let allocator = build(&Config::default()).unwrap();
     for zonelist_cache in [ZonelistCache::Published, ZonelistCache::CacheFirst, ZonelistCache::Original] {
         let name = zonelist_cache.name();
