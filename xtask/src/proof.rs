@@ -15,7 +15,7 @@ use crate::steps::{Outcome, Selection, Step, is_ok, outcome, passes, target_fold
 const Z3: &str = "z3-solver==5.4.1.0";
 const CVC5: &str = "cvc5==1.4.2";
 
-/// Returns the short form of the everyday plan: one solver, small worlds.
+/// Returns the short form of the everyday plan: one solver. The tests run the small worlds.
 pub(crate) fn every_day() -> Step {
     Step::new("proof of the table of transitions, short", |root| outcome(run(root, false)))
 }

@@ -172,12 +172,13 @@ pub struct Worlds {
 pub fn run_worlds(table: &Table, list: &[(String, Size)], all_rows: bool) -> Result<Worlds, ProofError> {
     let mut worlds = Worlds::default();
     let mut taken = BTreeSet::new();
-    let explored = in_parallel(list, |(name, size)| explore(table, name, size))?;
-    for (explored, (name, _)) in explored.iter().zip(list) {
-        if let Some(broken) = &explored.broken {
-            let run = broken.run.join("\n  ");
-            return Err(ProofError::Wrong(format!("world \"{name}\" breaks {}:\n  {run}", broken.invariant)));
-        }
+    let explored = in_parallel(list, |(name, size)| {
+        let mut explored = explore(table, name, size)?;
+        let Some(broken) = explored.broken.take() else { return Ok(explored) };
+        let run = broken.run.join("\n  ");
+        Err(ProofError::Wrong(format!("world \"{name}\" breaks {}:\n  {run}", broken.invariant)))
+    })?;
+    for explored in &explored {
         worlds.worlds += 1;
         worlds.beginnings += explored.beginnings;
         worlds.states += explored.states;
@@ -202,7 +203,8 @@ fn scripts(table: &Table) -> Vec<Script> {
     all.filter(|script| !script.questions.is_empty()).collect()
 }
 
-/// Calls `work` for all items, on all processors, and returns the results in the order of the items.
+/// Calls `work` for all items, on all processors, and returns the results in the order of the items, or the first error
+/// in that order. No work begins after an error.
 fn in_parallel<T: Sync, R: Send, E: Send>(
     items: &[T],
     work: impl Fn(&T) -> Result<R, E> + Sync,
@@ -213,6 +215,9 @@ fn in_parallel<T: Sync, R: Send, E: Send>(
             let at = next.fetch_add(1, Relaxed); // relaxed: the number is all that matters
             let Some(item) = items.get(at) else { return };
             let result = work(item);
+            if result.is_err() {
+                next.store(items.len(), Relaxed); // relaxed: items before this one have begun
+            }
             done.lock().expect("no worker panics while it holds the lock").push((at, result));
         }
     };

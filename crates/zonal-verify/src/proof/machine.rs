@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use crate::proof::table::{Invariant, Role, Row, Table};
 use crate::proof::term::{Op, Term, choices};
+use crate::proof::unread::Unread;
 
 /// The values of all variables.
 pub(super) type State = Box<[i8]>;
@@ -75,6 +76,7 @@ pub(super) struct Machine<'t> {
     pub(super) checks: Vec<(String, Code)>,
     /// The checks that a row can affect.
     pub(super) affected: Vec<Vec<usize>>,
+    unread: Unread,
 }
 
 impl<'t> Machine<'t> {
@@ -99,7 +101,9 @@ impl<'t> Machine<'t> {
             steps: Vec::new(),
             checks: Vec::new(),
             affected: Vec::new(),
+            unread: Unread::default(),
         };
+        machine.unread = machine.unread_places();
         // Thread 0 stands for no thread.
         let steps = roles.iter().enumerate().map(|(at, rows)| machine.steps_of(at as i64 + 1, rows));
         machine.steps = std::iter::once(Vec::new()).chain(steps).collect();
@@ -315,7 +319,7 @@ impl<'t> Machine<'t> {
             }
             next[place] = value as i8;
         }
-        self.settle(&mut next);
+        self.unread.clear(&mut next);
         if step.begins {
             let left = self.len - self.size.roles.len() + step.me - 1;
             if next[left] == 0 {
@@ -324,44 +328,6 @@ impl<'t> Machine<'t> {
             next[left] -= 1;
         }
         Some(next)
-    }
-
-    /// Clears what no later step reads before it is written, so that states that differ only in that are one: the registers of
-    /// threads that are idle, and ghosts of frames whose place does not need them. What threads owe to a total is paid: no guard
-    /// reads either, and an invariant has only their sum.
-    fn settle(&self, state: &mut State) {
-        let first = |name: &str| self.places[name].0;
-        for (owed, sum, total) in [("owed", "debts", "total"), ("owes", "free_debts", "free_total")] {
-            let threads = first(owed)..first(owed) + self.places[owed].1[0];
-            let debts: i8 = state[threads.clone()].iter().sum();
-            state[threads].fill(0);
-            state[first(sum)] -= debts;
-            state[first(total)] += debts;
-        }
-        for thread in 0..=self.size.roles.len() {
-            if state[first("pc") + thread] == 0 {
-                for name in ["set", "lock_seen", "free_seen", "diff_seen", "frame"] {
-                    state[first(name) + thread] = 0;
-                }
-            }
-        }
-        let place = |name: &str| self.table.index_of("Place", name) as i8;
-        let hands = ["Freed", "Popped", "Moving", "Raw", "Split"].map(place);
-        for frame in 0..self.size.frames {
-            let here = state[first("place") + frame];
-            if !hands.contains(&here) {
-                state[first("by") + frame] = 0;
-            }
-            if ![place("Stack"), place("Blocks")].contains(&here) {
-                state[first("at") + frame] = 0;
-            }
-            if ![place("Stack"), place("Deferred")].contains(&here) {
-                state[first("pos") + frame] = 0;
-            }
-            if here != place("Deferred") {
-                state[first("dcpu") + frame] = 0;
-            }
-        }
     }
 }
 

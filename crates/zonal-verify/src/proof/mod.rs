@@ -13,4 +13,5 @@ pub mod smt;
 pub mod solver;
 pub mod table;
 pub mod term;
+mod unread;
 pub mod worlds;
