@@ -13,6 +13,7 @@ use zonal::units::{CpuId, NodeId, PageCount, ZoneKind};
 use zonal::{Allocator, Config, Machine};
 
 use super::cpu_map::{ActAs, CpuMap};
+use super::entered::Entered;
 use super::key::PoolKey;
 use super::members::{Membership, Part};
 use super::platform::LinuxPlatform;
@@ -25,7 +26,7 @@ use crate::sequences::shared_count::SharedCount;
 use crate::topology::Topology;
 
 /// A process's part in a shared pool: its membership, the offset of the first buffer in the file, and whether it is the first.
-pub(super) type Share = (Arc<Membership>, usize, Part);
+pub(super) type Share = (Arc<Entered>, usize, Part);
 
 /// A pool without its threads. Each [`Frames`](crate::Frames) holds a reference to it. The type is opaque.
 pub struct PoolCore {
@@ -53,7 +54,7 @@ impl std::fmt::Debug for PoolCore {
 impl PoolCore {
     /// Returns this process's part in a shared pool.
     pub(super) fn members(&self) -> Option<&Membership> {
-        self.platform().members.as_deref()
+        self.platform().members.as_deref().map(|entered| &**entered)
     }
 
     /// Whether this process is a child, made by `fork`, of one that shares the pool. It has neither the frames nor the allocator.

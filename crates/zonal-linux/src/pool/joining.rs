@@ -15,6 +15,7 @@ use zonal::units::{CpuId, MAX_CPUS, MAX_NODES, NodeId, Order, PageCount, Pfn, Zo
 use zonal::{Config, Layout};
 
 use super::core::{PoolCore, with_machine};
+use super::entered::Entered;
 use super::handle::Pool;
 use super::members::{Membership, Part};
 use super::platform::LinuxPlatform;
@@ -146,7 +147,7 @@ pub(super) fn build(
             make(place, &description, sizes, options, &mut warnings)?
         }
     };
-    let members = Membership::enter(file, config.processes, name)?;
+    let members = Entered::enter(file, config.processes, name)?;
     let table = members.table()?;
     let text_end = after_text(description.text().len()).next_multiple_of(os_page_bytes());
     let part = (Arc::clone(&members), text_end, Part::First);
@@ -197,7 +198,7 @@ fn joined(file: PoolFile, text: &str, name: Option<SharedName>) -> Result<Pool, 
         return Err(SharedError::Corrupt("its metadata is too short").into());
     }
     let config = description.config;
-    let members = Membership::enter(file, config.processes, name)?;
+    let members = Entered::enter(file, config.processes, name)?;
     let table = members.table()?;
     let options = MapOptions {
         page_bytes: config.page_bytes,

@@ -3,31 +3,26 @@
 //! A process is alive while it holds the lock of its byte in the file. The kernel releases that lock when all threads of the
 //! process have ended, and never earlier; a stopped process holds it. The table of processes changes only under another
 //! lock in the file, which the kernel releases in the same way. Related files: `memory/pool_file.rs` has the cells,
-//! `pool/joining.rs` joins, `threads/lock.rs` asks whether the holder of a lock has died. Source: Linux `fcntl(2)`, open file
+//! `pool/joining.rs` joins, `pool/entered.rs` lists the pools of this process. Source: Linux `fcntl(2)`, open file
 //! description locks.
 
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hasher};
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::RwLock;
 use zonal::units::{NodeId, PageCount};
 use zonal::{Buffer, OnDeath};
 
 use crate::error::SharedError;
-use crate::memory::origin::{Origin, around_forks};
+use crate::memory::origin::Origin;
 use crate::memory::pool_file::{MEMBERS_MAX, MemberCells, PoolFile};
 use crate::pool::between::{is_locked, set_lock, wait, wake};
 use crate::pool::lives;
 use crate::pool::owner::PoolOwner;
 use crate::pool::roots;
 use crate::shared_name::SharedName;
-use crate::threads::lock::{forget_name, name_holders, nap};
+use crate::threads::lock::nap;
 
 /// What a process is doing; the values of [`MemberCells::stage`].
 mod stage {
@@ -99,25 +94,17 @@ impl Drop for Alone {
     }
 }
 
-type Memberships = RwLock<Vec<Weak<Membership>>>;
-
-/// The memberships of this process. A child made by `fork` begins another list, because a thread that it does not have may
-/// have been changing this one.
-static MEMBERSHIPS: AtomicPtr<Memberships> = AtomicPtr::new(ptr::null_mut());
-
 impl Membership {
     /// Takes part in the pool of a file, for at most `processes` processes, as the successor of a process with this name if
-    /// there is one. The caller then makes or joins the allocator while it holds the table, and calls
-    /// [`Membership::begin`].
+    /// there is one. This process holds locks as `lock_name`; `is_listed` says whether it does so in another pool. The caller
+    /// then makes or joins the allocator while it holds the table, and calls [`Membership::begin`].
     pub(super) fn enter(
         file: PoolFile,
         processes: u8,
         name: Option<SharedName>,
-    ) -> Result<Arc<Self>, SharedError> {
-        static IS_DONE: AtomicBool = AtomicBool::new(false);
-        // Before the table is locked for the first time, which a child must not inherit.
-        // SAFETY: the handler only stores to atomics, which is async-signal-safe and can be repeated.
-        unsafe { around_forks(None, None, forget_parent, &IS_DONE) };
+        lock_name: u32,
+        is_listed: fn(u32) -> bool,
+    ) -> Result<Self, SharedError> {
         let life = ManuallyDrop::new(lives::opened(|| file.reopened())?);
         let mut this = Self { file, life, processes, at: 0, has_entered: false, origin: Origin::here() };
         let table = this.table()?;
@@ -132,10 +119,9 @@ impl Membership {
                 free.or_else(|| dead.next()).ok_or(SharedError::Full(processes))?
             }
         };
-        let lock_name = name_holders(RandomState::new().build_hasher().finish() as u32, has_died);
         let has_it =
             |&at: &usize| this.cells(at).lock_name.load(Ordering::Relaxed) == lock_name && this.is_alive(at);
-        if places.clone().any(|at| has_it(&at)) && !is_member(lock_name) {
+        if places.clone().any(|at| has_it(&at)) && !is_listed(lock_name) {
             return Err(SharedError::SameNumber);
         }
         if this.name(own).is_none() {
@@ -149,11 +135,6 @@ impl Membership {
         cells.set_stage(stage::TAKEN);
         drop(table);
         (this.at, this.has_entered) = (own, true);
-        let this = Arc::new(this);
-        let mut memberships = made_memberships().write();
-        memberships.retain(|one| one.strong_count() > 0);
-        memberships.push(Arc::downgrade(&this));
-        drop(memberships);
         Ok(this)
     }
 
@@ -426,6 +407,17 @@ impl Membership {
         }
     }
 
+    /// Returns the name with which this process holds locks.
+    pub(super) fn lock_name(&self) -> u32 {
+        self.cells(self.at).lock_name.load(Ordering::Relaxed) // relaxed: it was stored before the membership was listed
+    }
+
+    /// Whether a living process holds locks with this name.
+    pub(super) fn has_living(&self, lock_name: u32) -> bool {
+        let has_name = |at: &usize| self.cells(*at).lock_name.load(Ordering::Relaxed) == lock_name;
+        (0..usize::from(self.processes)).filter(has_name).any(|at| self.is_alive(at))
+    }
+
     fn cells(&self, at: usize) -> &MemberCells {
         self.file.member(at)
     }
@@ -469,50 +461,7 @@ impl Drop for Table<'_> {
     }
 }
 
-/// Whether the process with this name, which holds a lock that this process waits for, has died: no living member has the name.
-///
-/// A process writes its name before it takes its first lock, and leaves without one. The function needs no heap, because signal
-/// handlers wait for locks too.
-fn has_died(name: u32) -> bool {
-    // A thread that changes the list holds no lock of a pool, and is soon done.
-    let Some(memberships) = memberships().and_then(RwLock::try_read) else { return false };
-    let (mut takes_part, mut lives) = (false, false);
-    for one in memberships.iter().filter_map(Weak::upgrade).filter(|one| one.origin.is_here()) {
-        takes_part = true;
-        let has_name = |at: &usize| one.cells(*at).lock_name.load(Ordering::Relaxed) == name;
-        lives |= (0..usize::from(one.processes)).filter(has_name).any(|at| one.is_alive(at));
-    }
-    // In a child made by `fork`, the holder may have been a thread of the parent.
-    takes_part && !lives
-}
-
-/// Returns the memberships of this process, if it has had any.
-fn memberships() -> Option<&'static Memberships> {
-    // Acquire: takes the list; pairs with `made_memberships`.
-    let list = MEMBERSHIPS.load(Ordering::Acquire);
-    // SAFETY: it is null, or a list that is never freed.
-    unsafe { list.as_ref() }
-}
-
-/// Returns the memberships of this process, in a list that the first call makes.
-fn made_memberships() -> &'static Memberships {
-    memberships().unwrap_or_else(|| {
-        let made = ptr::from_ref::<Memberships>(Box::leak(Box::default())).cast_mut();
-        // AcqRel: takes the list that another thread has made first, publishes this one; pairs with `memberships`.
-        _ = MEMBERSHIPS.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire);
-        memberships().expect("a list was made")
-    })
-}
-
-/// Whether this process has the name in another pool, or as another member of the same.
-fn is_member(name: u32) -> bool {
-    let Some(memberships) = memberships().map(RwLock::read) else { return false };
-    let mut here = memberships.iter().filter_map(Weak::upgrade).filter(|one| one.origin.is_here());
-    here.any(|one| one.cells(one.at).lock_name.load(Ordering::Relaxed) == name)
-}
-
-extern "C" fn forget_parent() {
-    forget_name();
-    CHANGES.store(false, Ordering::Relaxed); // relaxed, as below: the child has one thread
-    MEMBERSHIPS.store(ptr::null_mut(), Ordering::Relaxed);
+/// Lets this process change tables again, in a child made by `fork`.
+pub(super) fn forget_changes() {
+    CHANGES.store(false, Ordering::Relaxed); // relaxed: the child has one thread
 }

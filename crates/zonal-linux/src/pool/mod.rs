@@ -31,6 +31,7 @@ mod core;
 mod core_ref;
 mod cpu_map;
 mod emit;
+mod entered;
 mod failure;
 mod frame_buffer;
 mod frames;

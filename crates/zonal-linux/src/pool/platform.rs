@@ -19,9 +19,9 @@ use zonal::units::{CpuId, Moment, NodeId};
 
 use super::cpu_map::CpuMap;
 use super::emit::PendingChanges;
+use super::entered::Entered;
 use super::key::PoolKey;
 use super::listeners::Listeners;
-use super::members::Membership;
 use super::probes;
 use super::recent::RecentRequests;
 use super::reclaimers::{self, Reclaimers};
@@ -64,7 +64,7 @@ pub struct LinuxPlatform {
     /// Counts which of the pool's threads work in the pool and which are in reclaimers.
     pub(super) presence: Arc<Presence>,
     /// This process's part, if processes share the pool.
-    pub(super) members: Option<Arc<Membership>>,
+    pub(super) members: Option<Arc<Entered>>,
     /// Id of this process's first CPU, and the number of CPU ids that it has; 0 and all unless processes share the pool.
     first_cpu: u32,
     cpus_of_each: u32,
@@ -205,7 +205,7 @@ impl LinuxPlatform {
         cpus: CpuMap,
         sequences: Sequences,
         memory: PoolMemory,
-        members: Option<Arc<Membership>>,
+        members: Option<Arc<Entered>>,
         cpus_of_each: u32,
     ) -> Self {
         let (first_cpu, cpus_of_each) = match &members {
