@@ -92,6 +92,7 @@ impl<'t> Machine<'t> {
         }
         // The last places count the operations that each thread may still begin.
         let len = len + 1 + size.roles.len();
+        let unread = Unread::find(table, &places, size.roles.len(), size.frames);
         let mut machine = Self {
             table,
             size: size.clone(),
@@ -101,9 +102,8 @@ impl<'t> Machine<'t> {
             steps: Vec::new(),
             checks: Vec::new(),
             affected: Vec::new(),
-            unread: Unread::default(),
+            unread,
         };
-        machine.unread = machine.unread_places();
         // Thread 0 stands for no thread.
         let steps = roles.iter().enumerate().map(|(at, rows)| machine.steps_of(at as i64 + 1, rows));
         machine.steps = std::iter::once(Vec::new()).chain(steps).collect();

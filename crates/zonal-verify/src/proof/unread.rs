@@ -2,12 +2,12 @@
 //!
 //! This happens after every step, so the places are found once for each world. Related files: `machine.rs` takes the steps.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::proof::machine::{Machine, State};
+use crate::proof::table::Table;
 
 /// Places of a state that a step may leave without a reader.
-#[derive(Default)]
 pub(super) struct Unread {
     /// What threads owe to a total, the sum of that, and the total. The debts are paid: no guard reads any of the three,
     /// and an invariant has only their sum.
@@ -20,9 +20,15 @@ pub(super) struct Unread {
     needed: [Vec<i8>; 4],
 }
 
-impl Machine<'_> {
-    pub(super) fn unread_places(&self) -> Unread {
-        let first = |name: &str| self.places[name].0;
+impl Unread {
+    /// Finds the places for `roles` threads and `frames` frames. `places` has the first place and the dimensions of each variable.
+    pub(super) fn find(
+        table: &Table,
+        places: &BTreeMap<String, (usize, Vec<usize>)>,
+        roles: usize,
+        frames: usize,
+    ) -> Self {
+        let first = |name: &str| places[name].0;
         let debts = [("owed", "debts", "total"), ("owes", "free_debts", "free_total")];
         let registers = ["set", "lock_seen", "free_seen", "diff_seen", "frame"];
         let values: [(&str, &[&str]); 4] = [
@@ -32,22 +38,20 @@ impl Machine<'_> {
             ("dcpu", &["Deferred"]),
         ];
         let of_debt = |(owed, sum, total): (&str, &str, &str)| {
-            (first(owed)..first(owed) + self.places[owed].1[0], first(sum), first(total))
+            (first(owed)..first(owed) + places[owed].1[0], first(sum), first(total))
         };
         let of_thread = |thread: usize| (first("pc") + thread, registers.map(|name| first(name) + thread));
         let of_frame = |frame: usize| (first("place") + frame, values.map(|(name, _)| first(name) + frame));
-        let index = |place: &&str| self.table.index_of("Place", place) as i8;
-        Unread {
+        let index = |place: &&str| table.index_of("Place", place) as i8;
+        Self {
             debts: debts.map(of_debt).into(),
-            threads: (0..=self.size.roles.len()).map(of_thread).collect(),
-            frames: (0..self.size.frames).map(of_frame).collect(),
+            threads: (0..=roles).map(of_thread).collect(),
+            frames: (0..frames).map(of_frame).collect(),
             needed: values.map(|(_, places)| places.iter().map(index).collect()),
         }
     }
-}
 
-impl Unread {
-    pub(super) fn clear(&self, state: &mut State) {
+    pub(super) fn clear(&self, state: &mut [i8]) {
         for (threads, sum, total) in &self.debts {
             let debts: i8 = state[threads.clone()].iter().sum();
             state[threads.clone()].fill(0);
