@@ -24,6 +24,8 @@ use crate::system::System;
 
 /// Number of pages that are freed in one batch when memory is unmapped. Linux: `SWAP_CLUSTER_MAX`.
 pub(super) const UNMAP_BATCH: usize = 32;
+/// Time within which processes start, in seconds, unless half of the warm-up is less.
+const STARTS_WITHIN: f64 = 1.0;
 
 /// Processes that touch new pages and unmap them.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -88,11 +90,11 @@ impl Program for PageFaults {
         let mut threads = Threads::new();
         let mine: Vec<usize> = cpus(sim.machine).into_iter().take(self.processes).collect();
         // Processes start at different times. Otherwise all processes would allocate at the same time and free at the
-        // same time.
+        // same time. A second is several times what a process needs to map and unmap its memory.
         let mut random = fastrand::Rng::with_seed(world.seed());
         for (at, &cpu) in mine.iter().enumerate() {
             let kernel = &kernel;
-            let start = Time::from_seconds(self.warm_up * random.f64() / 2.0);
+            let start = Time::from_seconds((self.warm_up / 2.0).min(STARTS_WITHIN) * random.f64());
             threads.add(cpu, Role::Foreground, start, move || {
                 self.process(kernel, &kernel.lists[at % groups]);
             })?;
