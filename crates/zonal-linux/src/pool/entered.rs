@@ -58,8 +58,10 @@ impl Deref for Entered {
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        // A child made by `fork` has another list.
-        if let Some(memberships) = memberships().filter(|_| self.is_here()) {
+        if !self.is_here() {
+            // SAFETY: the reference is that of the parent's list, which a child made by `fork` never reads or drops.
+            unsafe { Arc::decrement_strong_count(Arc::as_ptr(&self.0)) };
+        } else if let Some(memberships) = memberships() {
             memberships.write().retain(|one| !Arc::ptr_eq(one, &self.0));
         }
     }
