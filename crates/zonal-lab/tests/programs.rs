@@ -114,7 +114,9 @@ fn page_faults_saturate_the_lock_until_pagesets_are_as_deep_as_the_load() {
     let (fixed, depth) = (with(PagesetTuning::Fixed), with(PagesetTuning::Depth));
     // Each page is moved twice under the same lock, for 5 us each time.
     near(&fixed, "throughput", 4096.0 / 10_000.0, 10.0);
-    assert!(fixed.get("zone_lock_contention").unwrap() > 60.0);
+    // A process waits for the lock whenever it neither handles a fault (20 us a page) nor holds the lock (10 us).
+    let pages_a_second = fixed.get("throughput").unwrap() * 1e9 / 4096.0;
+    near(&fixed, "zone_lock_contention", 100.0 * (1.0 - 30e-6 * pages_a_second / 8.0), 2.0);
     assert!(depth.get("zone_lock_contention").unwrap() < 5.0, "{:?}", depth.metrics);
     assert!(depth.get("throughput").unwrap() > 3.0 * fixed.get("throughput").unwrap());
     let high = depth.series.iter().find(|series| series.name.starts_with("high")).unwrap();

@@ -90,7 +90,7 @@ impl Program for PageFaults {
         let mut threads = Threads::new();
         let mine: Vec<usize> = cpus(sim.machine).into_iter().take(self.processes).collect();
         // Processes start at different times. Otherwise all processes would allocate at the same time and free at the
-        // same time. A second is several times what a process needs to map and unmap its memory.
+        // same time. In `pageset-tuning-2023` a process maps and unmaps its memory at least twice in a second.
         let mut random = fastrand::Rng::with_seed(world.seed());
         for (at, &cpu) in mine.iter().enumerate() {
             let kernel = &kernel;
