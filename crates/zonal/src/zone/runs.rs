@@ -9,8 +9,10 @@
 //! blocks without the lock. A new run needs no lock, because no other thread can reach its frames. Related files:
 //! `ranges/runs.rs` allocates, frees and splits runs, `zone/frame_states.rs` encodes the states.
 
+use core::sync::atomic::Ordering::Relaxed;
+
 use crate::machine::FrameRange;
-use crate::platform::Platform;
+use crate::platform::{Atomic, Platform};
 use crate::units::{Order, PageCount, PageKind, Pfn};
 use crate::zone::frame_state::FrameState;
 use crate::zone::frame_states::FrameTable;
@@ -116,7 +118,7 @@ impl<P: Platform> FrameTable<'_, P> {
     pub(crate) fn run_at(&self, first: u32) -> Option<Run> {
         let FrameState::RunHead(order, _) = self.state_acquired(first) else { return None };
         let mut run = Run { first, count: order.pages().get() };
-        while let Some(FrameState::RunPart(order)) = self.state_within(run.end()) {
+        while let Some(order) = self.later_block(first, run.end()) {
             run.count += order.pages().get();
         }
         Some(run)
@@ -157,9 +159,19 @@ impl<P: Platform> FrameTable<'_, P> {
         let head = self.state_acquired(run.first);
         let FrameState::RunHead(order, kind) = head else { return Err(head) };
         let is_head = blocks.next().is_some_and(|(_, expected)| expected == order);
-        let are_parts = blocks.all(|(frame, order)| self.state(frame) == FrameState::RunPart(order));
-        let ends = !matches!(self.state_within(run.end()), Some(FrameState::RunPart(_)));
+        let are_parts = blocks.all(|(frame, order)| self.later_block(run.first, frame.into()) == Some(order));
+        let ends = self.later_block(run.first, run.end()).is_none();
         if is_head && are_parts && ends { Ok((order, kind)) } else { Err(head) }
+    }
+
+    /// Returns the order of the later block of a run that begins at `frame`, if it has the same holder as `first`.
+    ///
+    /// A recovery frees a dead process's run area by area, so a new run can end where the rest of one begins.
+    fn later_block(&self, first: u32, frame: u64) -> Option<Order> {
+        let FrameState::RunPart(order) = self.state_within(frame)? else { return None };
+        let holders = &self.states_and_holders()[self.states().len()..];
+        let is_other = || holders[first as usize].load(Relaxed) != holders[frame as usize].load(Relaxed); // relaxed: as `Holders::of`
+        (!P::IS_SHARED || holders.is_empty() || !is_other()).then_some(order)
     }
 
     /// Marks a block or run that is being split as allocated blocks of at most `order`, the first one last.
