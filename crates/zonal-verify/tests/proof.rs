@@ -27,6 +27,24 @@ fn a_row_that_a_sequence_may_commit_after_an_interrupt_breaks_an_invariant() {
 }
 
 #[test]
+fn the_dead_that_act_or_are_replaced_too_early_break_an_invariant() {
+    let of_processes = |(name, _): &(String, _)| name.starts_with("two processes");
+    let worlds: Vec<_> = scenarios::small().into_iter().filter(of_processes).collect();
+    for (left_out, broken) in [
+        ("acts lives[me] and not dead[process[me]]\n", "blocks_change_hands_under_an_intent"),
+        (
+            "  every  f Frame: held_by[f] = p => place[f] = Live or place[f] = Part or place[f] = Hand\n",
+            "stacked_frames_are_in_their_slot",
+        ),
+    ] {
+        assert!(TEXT.contains(left_out), "{left_out}");
+        let table = Table::parse(&TEXT.replacen(left_out, "", 1)).unwrap();
+        let error = check::run_worlds(&table, &worlds, false).unwrap_err().to_string();
+        assert!(error.contains(&format!("breaks {broken}")), "{error}");
+    }
+}
+
+#[test]
 fn every_row_can_affect_an_invariant() {
     let table = Table::read().unwrap();
     let affects = |row: &Row| table.invariants.iter().any(|invariant| table.affects(row, &invariant.term));
@@ -89,6 +107,7 @@ fn errors_in_a_table_name_the_line() {
             "  do     flag[my] := false, lock[my] := Open",
             "stores to more than one cell",
         ),
+        ("  every  f Frame: Lifts", "  every  f Frame Lifts", "`every` needs `names: term`"),
         ("  access barrier\n", "", "names its code and its access"),
         ("  state  Cached -> Allocated", "  state  Cached -> Alloc", "`Alloc` is no state"),
     ] {

@@ -23,6 +23,8 @@ pub struct Size {
     pub mode: &'static str,
     /// The CPU of each pageset.
     pub cpus: Vec<i8>,
+    /// The processes that share the allocator; 0 if it belongs to one. Threads and CPUs belong to them in turn.
+    pub processes: i8,
     /// The slots of each stack.
     pub slots: i8,
     /// The frames.
@@ -130,11 +132,19 @@ impl<'t> Machine<'t> {
         set("mode", self.table.index_of("Mode", self.size.mode));
         set("cap", i64::from(self.size.slots));
         set("lanemax", LANE_MAX);
+        set("lives", 1);
+        set("is_shared", i64::from(self.size.processes > 0));
         set("size", 1);
         // A thread that has not worked on a pageset has the first one in its register.
         let cpus = self.places["cpu"].0;
         for (at, cpu) in self.size.cpus.iter().enumerate() {
             state[cpus + at] = *cpu;
+        }
+        for (name, at) in [("process", 1), ("user", 0)] {
+            let (first, dimensions) = &self.places[name];
+            for place in at..dimensions[0] {
+                state[first + place] = 1 + (place - at) as i8 % self.size.processes.max(1);
+            }
         }
         let parents = self.places["parent"].0;
         for frame in 0..self.size.frames {
@@ -201,6 +211,7 @@ impl<'t> Machine<'t> {
             for (sum, change) in self.changes(row) {
                 writes.push((target(&sum, &[]), code(&change)));
             }
+            let every = row.every.iter().flat_map(|it| self.instances(it));
             let choice: Vec<_> =
                 row.picks.iter().map(|(name, _)| format!("{name} = {}", chosen[name])).collect();
             Step {
@@ -212,7 +223,13 @@ impl<'t> Machine<'t> {
                     if choice.is_empty() { String::new() } else { format!(" ({})", choice.join(", ")) }
                 ),
                 begins: row.writes.iter().any(|write| write.variable == "set"),
-                when: row.when.iter().map(code).collect(),
+                when: row
+                    .when
+                    .iter()
+                    .chain(&self.table.acts)
+                    .map(code)
+                    .chain(every.map(|term| code(&term)))
+                    .collect(),
                 writes,
             }
         };
@@ -387,6 +404,7 @@ fn domain(size: &Size, sort: &str) -> Vec<i64> {
         "Cpu" => upto(size.cpus.iter().map(|&cpu| cpu as usize + 1).max().unwrap_or(1)),
         "Set" => upto(size.cpus.len()),
         "Area" => upto(1),
+        "Process" => upto(size.processes.max(1) as usize + 1), // process 0 stands for no process
         "Frame" => upto(size.frames),
         "Pos" => upto(size.slots as usize),
         _ => vec![-1, 0, size.slots.into()],

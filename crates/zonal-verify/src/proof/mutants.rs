@@ -3,6 +3,7 @@
 //! A mutant that the proof does not notice survives. `survivors.txt` has the known ones with a reason each, so that a new one is noticed.
 
 use crate::proof::table::{Row, Table};
+use crate::proof::term::Term;
 
 /// The known survivors, and why the proof holds without what they leave out.
 const SURVIVORS: &str = include_str!("survivors.txt");
@@ -32,10 +33,15 @@ pub fn survivors() -> Result<Vec<(&'static str, &'static str)>, String> {
 
 fn of_row(row: &Row) -> Vec<Mutant> {
     let mut mutants = Vec::new();
-    for at in 0..row.when.len() {
+    for at in (0..row.when.len()).filter(|&at| row.when[at] != Term::truth()) {
         let mut changed = row.clone();
         let left_out = changed.when.remove(at);
         mutants.push(Mutant { name: format!("{} without `{left_out}`", row.name), row: changed });
+    }
+    for at in 0..row.every.len() {
+        let mut changed = row.clone();
+        let left_out = changed.every.remove(at);
+        mutants.push(Mutant { name: format!("{} without every {}", row.name, left_out.name), row: changed });
     }
     for at in 0..row.writes.len() {
         let mut changed = row.clone();

@@ -16,6 +16,7 @@ const SETUP: &[&str] = &[
     "held.push_word",
     "held.open",
     "area.take",
+    "area.hold",
     "area.lock",
     "area.unlock",
     "refill",
@@ -26,7 +27,7 @@ const SETUP: &[&str] = &[
 /// What a thread of a world does: pop a frame, free and push one, work under its own CPU's lock, or drain from another CPU.
 const ROLES: [&[&str]; 4] = [
     &["pop", "alloc.mark", "retire.poisoned"],
-    &["free.claim", "push"],
+    &["free.claim", "free.is_here", "push"],
     &["own", "locks", "held.open", "held.pop", "held.push_slot", "held.push_word", "held.use", "held.put_"],
     &[
         "remote",
@@ -61,26 +62,100 @@ const FRAMES: &[&str] = &[
 ];
 /// Rows that move words of frames under the lock, and those that count a step in the store that commits it.
 const WORDS: &[&str] = &["own", "held.open", "word", "refill"];
-const STEPS: &[&str] = &["own", "held.open", "step", "free.claim", "alloc.mark"];
+const STEPS: &[&str] = &["own", "held.open", "step", "free.claim", "free.is_here", "alloc.mark"];
 /// Pops and pushes under try locks.
 const TRIES: [&[&str]; 2] = [
     &["locks", "held.open", "try_pop", "alloc.mark", "retire.poisoned"],
-    &["locks", "held.open", "try_push", "free.claim"],
+    &["locks", "held.open", "try_push", "free.claim", "free.is_here"],
 ];
 /// Rows of blocks that CPUs own, with those around them.
 const OWNED: &[&str] = &["block", "area", "alloc.mark", "alloc.direct", "free"];
-/// Rows of blocks that change hands between processes, or that a recovery frees, with those around them.
-const SHARED: &[&str] = &["handover", "recover", "area", "run", "split", "alloc.direct", "free.claim"];
+/// What a process does with blocks, runs, parts and its pageset, and what another does meanwhile and after its death.
+const PROCESSES: [(&str, usize, [&[&str]; 2]); 5] = [
+    (
+        "blocks",
+        1,
+        [
+            &["area.", "alloc.direct", "free.claim", "free.is_here", "free.undo", "handover", "process.dies"],
+            &[
+                "handover",
+                "area.lock",
+                "area.unlock",
+                "recover.live",
+                "recover.cached",
+                "recover.free",
+                "recover.give",
+            ],
+        ],
+    ),
+    (
+        "areas",
+        1,
+        [
+            &["area.", "process.dies"],
+            &["area.", "process", "handover.lock", "handover.unlock", "recover.free", "recover.give"],
+        ],
+    ),
+    (
+        "runs",
+        2,
+        [
+            &["area.take", "area.hold", "area.lock", "area.unlock", "run", "process.dies"],
+            &["handover", "area.lock", "area.unlock", "recover.run", "recover.part"],
+        ],
+    ),
+    (
+        "splits",
+        2,
+        [
+            &[
+                "area.take",
+                "area.hold",
+                "area.lock",
+                "area.unlock",
+                "area.merge",
+                "alloc.direct",
+                "split",
+                "process.dies",
+            ],
+            &["handover", "area.lock", "area.unlock", "recover.split"],
+        ],
+    ),
+    (
+        "a pageset",
+        2,
+        [
+            &["pop", "alloc.mark", "free.claim", "free.is_here", "free.defer", "push", "process.dies"],
+            &["process.begins", "process.thread", "reset", "handover.lock", "area.lock", "recover.cached"],
+        ],
+    ),
+];
 /// Rows that change the counters of a pageset and the totals.
 const FREE_COUNTS: &[&str] = &["own", "held.open", "held.use", "area", "lane"];
-const COUNTS: &[&str] =
-    &["own", "held", "count", "refill", "drain", "area.take", "area.put", "area.lock", "alloc", "free.claim"];
+const COUNTS: &[&str] = &[
+    "own",
+    "held",
+    "count",
+    "recover.total",
+    "recover.free_total",
+    "refill",
+    "drain",
+    "area.hold",
+    "area.give",
+    "free.is_here",
+    "area.take",
+    "area.put",
+    "area.lock",
+    "alloc",
+    "free.claim",
+];
 
 fn world(mode: &'static str, roles: Vec<&'static [&'static str]>, slots: i8, frames: usize) -> Size {
     Size {
         mode,
         roles,
         cpus: vec![0],
+        processes: 0,
         slots,
         frames,
         operations: 1,
@@ -132,10 +207,12 @@ pub fn small() -> Vec<(String, Size)> {
         "two threads, owned blocks".to_owned(),
         Size { setup: &[], cpus: vec![0, 1], ..world("Sequences", vec![OWNED, OWNED], 1, 2) },
     ));
-    worlds.push((
-        "two threads, processes".to_owned(),
-        Size { setup: &[], ..world("Sequences", vec![SHARED, SHARED], 1, 2) },
-    ));
+    for (name, frames, roles) in PROCESSES {
+        let one = world("Sequences", roles.to_vec(), 1, frames);
+        let setup = if name == "a pageset" { SETUP } else { &[] };
+        worlds
+            .push((format!("two processes, {name}"), Size { cpus: vec![0, 1], processes: 2, setup, ..one }));
+    }
     worlds.push((
         "two threads, frames".to_owned(),
         Size { setup: &[], ..world("Sequences", vec![FRAMES, FRAMES], 1, 2) },

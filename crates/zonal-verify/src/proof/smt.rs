@@ -110,7 +110,7 @@ impl<'t> Writer<'t> {
 
     /// Asserts the guard, and defines the state after the step, whose variables end in `!`.
     fn step(&mut self, row: &Row) {
-        for part in &row.when {
+        for part in row.when.iter().chain(&self.table.acts) {
             let text = self.emit(part, "Bool", false);
             self.line(&format!("(assert {text})"));
         }
@@ -190,6 +190,7 @@ impl<'t> Writer<'t> {
         self.bound = bound;
         let goal = invariant.term.bind(&with);
         let assumed = if self.row.is_some() { &self.table.invariants } else { &self.table.init };
+        let every = self.row.into_iter().flat_map(|row| &row.every);
         let mut known = Candidates::default();
         known.gather(self.table, &self.bound, &goal);
         if let Some(row) = self.row {
@@ -200,7 +201,8 @@ impl<'t> Writer<'t> {
                 known.gather(self.table, &self.bound, &write.value);
             }
         }
-        let instances: BTreeSet<Term> = assumed.iter().flat_map(|it| known.instances(it)).collect();
+        let instances: BTreeSet<Term> =
+            assumed.iter().chain(every).flat_map(|it| known.instances(it)).collect();
         for instance in instances {
             let text = self.emit(&instance, "Bool", false);
             self.line(&format!("(assert {text})"));
@@ -268,7 +270,7 @@ struct Candidates {
 }
 
 impl Candidates {
-    const SORTS: [&'static str; 6] = ["Thread", "Cpu", "Set", "Area", "Frame", "Pos"];
+    const SORTS: [&'static str; 7] = ["Thread", "Cpu", "Set", "Area", "Process", "Frame", "Pos"];
 
     fn add(&mut self, sort: &str, term: &Term) {
         let is_closed = !matches!(term, Term::Apply(Op::If, _));

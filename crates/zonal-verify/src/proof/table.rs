@@ -79,6 +79,8 @@ pub struct Row {
     pub picks: Vec<(String, String)>,
     /// The guard, as conjuncts; the first is that of the program counter.
     pub when: Vec<Term>,
+    /// Further conditions, which hold for all values of their bound names.
+    pub every: Vec<Invariant>,
     /// The effect. All values are those before the row.
     pub writes: Vec<Write>,
 }
@@ -106,6 +108,8 @@ pub struct Table {
     /// All variables and constants.
     pub variables: BTreeMap<String, Variable>,
     definitions: BTreeMap<String, (String, String)>,
+    /// What holds when a thread takes a row, as conjuncts.
+    pub acts: Vec<Term>,
     /// What holds before the first step.
     pub init: Vec<Invariant>,
     /// The rows.
@@ -238,6 +242,7 @@ impl Table {
                     head.trim().trim_end_matches(')').split_once('(').ok_or("no parameter")?;
                 self.definitions.insert(name.to_owned(), (parameter.to_owned(), body.trim().to_owned()));
             }
+            "acts" => self.acts.extend(self.term(rest, &[])?.conjuncts()),
             "init" => {
                 let (term, over) = rest.split_once(" for ").unwrap_or((rest, ""));
                 let name = format!("init {}", self.init.len());
@@ -313,12 +318,16 @@ impl Table {
         let (name, way) = head.split_once(':').ok_or("a row needs `name : from -> to`")?;
         let (from, to) = way.split_once("->").ok_or("a row needs `from -> to`")?;
         let mut parts: BTreeMap<&str, String> = BTreeMap::new();
+        let mut everies = Vec::new();
         for line in body {
             let (part, text) = line.split_once(' ').ok_or_else(|| format!("`{line}` says nothing"))?;
-            if !["code", "access", "state", "pick", "when", "do", "death"].contains(&part) {
-                return Err(format!("`{part}` is no part of a row"));
+            match part {
+                "every" => everies.push(text.trim()),
+                "code" | "access" | "state" | "pick" | "when" | "do" => {
+                    parts.insert(part, text.trim().to_owned());
+                }
+                _ => return Err(format!("`{part}` is no part of a row")),
             }
-            parts.insert(part, text.trim().to_owned());
         }
         let part = |name: &str| parts.get(name).cloned().unwrap_or_default();
         let picks = bindings(&part("pick"))?;
@@ -332,6 +341,13 @@ impl Table {
         let mut when = vec![self.term(&begins, &picks)?];
         if !part("when").is_empty() {
             when.extend(self.term(&part("when"), &picks)?.conjuncts());
+        }
+        let mut every = Vec::new();
+        for text in everies {
+            let (over, term) = text.split_once(':').ok_or("`every` needs `names: term`")?;
+            let over = bindings(over)?;
+            let bound: Vec<_> = picks.iter().chain(&over).cloned().collect();
+            every.push(Invariant { name: text.to_owned(), term: self.term(term, &bound)?, over });
         }
         let mut writes = Vec::new();
         if to.trim() != "same" && to.trim() != from {
@@ -349,6 +365,7 @@ impl Table {
             states,
             picks,
             when,
+            every,
             writes,
         };
         self.check_row(&row)?;
@@ -368,8 +385,10 @@ impl Table {
         if row.code.is_empty() || row.access.is_empty() {
             return Err("a row names its code and its access".to_owned());
         }
+        // A copy within a variable stores nothing: it makes a block from what was inside another one.
+        let stores = |write: &&Write| !matches!(&write.value, Term::Read(name, _) if *name == write.variable);
         let written: BTreeSet<&str> =
-            row.writes.iter().filter_map(|write| self.cell_of(&write.variable)).collect();
+            row.writes.iter().filter(stores).filter_map(|write| self.cell_of(&write.variable)).collect();
         if written.len() > 1 {
             return Err(format!("`{}` stores to more than one cell: {written:?}", row.name));
         }

@@ -7,6 +7,10 @@ use std::ops::Range;
 
 use crate::proof::table::Table;
 
+/// The places in which a frame is in a thread's hands.
+pub(super) const HELD: &[&str] =
+    &["Seized", "Freed", "Popped", "Moving", "Raw", "Cut", "Split", "Taken", "Given", "Recovered"];
+
 /// Places of a state that a step may leave without a reader.
 pub(super) struct Unread {
     /// What threads owe to a total, the sum of that, and the total. The debts are paid: no guard reads any of the three,
@@ -32,7 +36,7 @@ impl Unread {
         let debts = [("owed", "debts", "total"), ("owes", "free_debts", "free_total")];
         let registers = ["set", "lock_seen", "free_seen", "diff_seen", "frame"];
         let values: [(&str, &[&str]); 4] = [
-            ("by", &["Freed", "Popped", "Moving", "Raw", "Split"]),
+            ("by", HELD),
             ("at", &["Stack", "Blocks"]),
             ("pos", &["Stack", "Deferred"]),
             ("dcpu", &["Deferred"]),

@@ -13,6 +13,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 pub use crate::proof::machine::Size;
 use crate::proof::machine::{Machine, State};
 use crate::proof::table::{Role, Table};
+use crate::proof::unread::HELD;
 
 /// What a world found.
 #[derive(Clone, Debug, Default)]
@@ -90,8 +91,7 @@ impl Machine<'_> {
     /// Whether thread 1 is between two operations and holds nothing in its hands.
     fn is_at_rest(&self, state: &State) -> bool {
         let at = |name: &str, index: usize| state[self.places[name].0 + index];
-        let in_hand =
-            ["Freed", "Popped", "Moving", "Raw", "Split"].map(|it| self.table.index_of("Place", it));
+        let in_hand: Vec<_> = HELD.iter().map(|it| self.table.index_of("Place", it)).collect();
         at("pc", 1) == 0
             && at("areaheld", 0) == 0
             && (0..self.size.frames).all(|frame| !in_hand.contains(&i64::from(at("place", frame))))
@@ -100,7 +100,7 @@ impl Machine<'_> {
     /// Clears what thread 1 knows, so that beginnings that differ only in that are one.
     fn forget(&self, state: &mut State) {
         for (name, variable) in &self.table.variables {
-            if variable.role == Role::Register && !["run", "told"].contains(&name.as_str()) {
+            if variable.role == Role::Register && !["run", "told", "dead", "lives"].contains(&name.as_str()) {
                 let (first, dimensions) = &self.places[name];
                 state[*first..first + dimensions.iter().product::<usize>()].fill(0);
             }
