@@ -127,7 +127,7 @@ fn all() -> Vec<Step> {
     steps.extend(numa::deep());
     steps.extend(kernel::deep());
     steps.push(deaths());
-    steps.push(histories_with_deaths());
+    steps.extend([histories_with_deaths(), worlds_with_deaths()]);
     steps.push(soak_with_deaths());
     steps.extend(soak(&["--minutes".into(), "60".into()]));
     steps
@@ -146,6 +146,14 @@ fn histories_with_deaths() -> Step {
     Step::new("histories of processes that die at any write", |root| {
         let run = ["run", "--release", "-q", "-p", "zonal-verify", "--bin", "deaths", "--"];
         succeeds(cargo(root, run).args(["--histories", "20000", "--from", "100"]))
+    })
+}
+
+/// Returns the step in which simulated processes die at each write of their operations; the everyday tests have a sample.
+fn worlds_with_deaths() -> Step {
+    Step::new("deaths at every write of small worlds", |root| {
+        let run = ["run", "--release", "-q", "-p", "zonal-verify", "--bin", "deaths", "--", "--worlds"];
+        succeeds(&mut cargo(root, run))
     })
 }
 

@@ -1,6 +1,7 @@
 //! `deaths [--stride N] [--most N] [--only NAME]` kills processes that share a pool at every Nth instruction of what they do. If a
 //! survivor finds a fault, the program prints it and exits with code 1. `deaths --histories N` runs random histories of simulated
-//! processes that die at any write instead. Related files: `deaths/` and `mortal/` have the tests.
+//! processes that die at any write instead, and `deaths --worlds` kills simulated processes at each write of their operations.
+//! Related files: `deaths/` and `mortal/` have the tests.
 
 use std::num::NonZeroUsize;
 use std::ops::Range;
@@ -17,7 +18,7 @@ const OPERATIONS: u64 = 1000;
 /// Kills processes that share a pool at every instruction of their operations, and checks what the others find.
 #[derive(Parser)]
 struct Options {
-    /// Kill at every Nth instruction.
+    /// Kill at every Nth instruction, or write.
     #[arg(long, default_value = "1")]
     stride: NonZeroUsize,
     /// At most this many deaths in an operation, spread over its instructions.
@@ -35,6 +36,12 @@ struct Options {
     /// Run this many random histories instead, with seeds from --from on.
     #[arg(long, default_value_t = 0)]
     histories: usize,
+    /// Kill simulated processes at the writes of their operations instead, from a few states, and others that recover from this.
+    #[arg(long)]
+    worlds: bool,
+    /// With --worlds: kill the others at every Nth write.
+    #[arg(long, default_value = "997")]
+    second_stride: NonZeroUsize,
     #[arg(long, hide = true)]
     child: Option<String>,
     #[arg(long, hide = true)]
@@ -47,15 +54,18 @@ struct Options {
 
 fn main() -> ExitCode {
     let options = Options::parse();
-    if let (Some(name), Some(file)) = (options.child, options.file) {
+    if let (Some(name), Some(file)) = (&options.child, options.file) {
         // SAFETY: the parent has passed the open descriptor on.
         let file = unsafe { BorrowedFd::borrow_raw(file) };
         let given: Option<Vec<_>> = options.given.iter().map(|text| block(text)).collect();
-        deaths::child(&name, file, options.named, &given.expect("the parent gives frames and orders"));
+        deaths::child(name, file, options.named, &given.expect("the parent gives frames and orders"));
         return ExitCode::SUCCESS;
     }
     if options.histories > 0 {
         return histories(options.from as u64..(options.from + options.histories) as u64);
+    }
+    if options.worlds {
+        return worlds(&options);
     }
     let sample = deaths::Sample {
         only: &options.only,
@@ -98,6 +108,25 @@ fn histories(seeds: Range<u64>) -> ExitCode {
     }
     println!("histories: nothing found: {all}");
     ExitCode::SUCCESS
+}
+
+fn worlds(options: &Options) -> ExitCode {
+    let worlds = mortal::Worlds {
+        only: &options.only,
+        stride: options.stride.get(),
+        most: options.most.get(),
+        second_stride: options.second_stride.get(),
+    };
+    match worlds.run() {
+        Ok(all) => {
+            println!("worlds: nothing found: {all}");
+            ExitCode::SUCCESS
+        }
+        Err(found) => {
+            eprintln!("deaths: {found}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn block(text: &str) -> Option<(Pfn, Order)> {

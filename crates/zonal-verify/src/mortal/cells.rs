@@ -19,6 +19,8 @@ const ALL: u64 = u64::MAX;
 thread_local! {
     /// Writes that are left to the process that runs.
     static LEFT: Cell<u64> = const { Cell::new(ALL) };
+    /// Writes that the last operation has made.
+    static MADE: Cell<u64> = const { Cell::new(0) };
     static IS_DEAD: Cell<bool> = const { Cell::new(false) };
     static READS: Cell<u64> = const { Cell::new(0) };
     /// The name with which the process that runs holds locks.
@@ -30,26 +32,44 @@ thread_local! {
 /// What a death unwinds with.
 struct Death;
 
-/// Forgets all processes of earlier histories.
-pub(super) fn begin_history() {
-    DEAD.take();
+/// Returns how many writes the last operation has made.
+pub(super) fn writes_made() -> u64 {
+    MADE.get()
+}
+
+/// Returns the names of the processes that have died.
+pub(super) fn dead() -> Vec<u32> {
+    DEAD.with_borrow(Vec::clone)
+}
+
+/// Makes those the processes that have died.
+pub(super) fn set_dead(names: Vec<u32>) {
+    DEAD.set(names);
 }
 
 /// Runs an operation of the process that holds locks as `name`, which dies before its write number `writes` + 1 if that is
-/// given; returns `None` if it has died.
-pub(super) fn run<T>(name: u32, writes: Option<u64>, operation: impl FnOnce() -> T) -> Option<T> {
+/// given; returns `None` if it has died. A panic is an error.
+pub(super) fn run<T>(
+    name: u32,
+    writes: Option<u64>,
+    operation: impl FnOnce() -> Result<T, String>,
+) -> Option<Result<T, String>> {
     NAME.set(name);
-    LEFT.set(writes.unwrap_or(ALL));
+    let limit = writes.unwrap_or(ALL);
+    LEFT.set(limit);
     READS.set(0);
     let done = panic::catch_unwind(AssertUnwindSafe(operation));
-    LEFT.set(ALL);
+    MADE.set(limit - LEFT.replace(ALL));
     if IS_DEAD.replace(false) {
         DEAD.with_borrow_mut(|dead| dead.push(name));
     }
     match done {
         Ok(done) => Some(done),
         Err(payload) if payload.is::<Death>() => None,
-        Err(payload) => panic::resume_unwind(payload),
+        Err(payload) => {
+            let said = payload.downcast_ref::<String>().map(String::as_str);
+            Some(Err(format!("it panics: {}", said.or(payload.downcast_ref().copied()).unwrap_or_default())))
+        }
     }
 }
 
@@ -66,7 +86,6 @@ fn may_write() -> bool {
         return false;
     }
     match LEFT.get() {
-        ALL => {}
         0 if !std::thread::panicking() => {
             IS_DEAD.set(true);
             panic::resume_unwind(Box::new(Death));

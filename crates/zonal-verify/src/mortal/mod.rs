@@ -1,4 +1,4 @@
-//! Random histories in which processes share an allocator, and may die before any write.
+//! Simulated processes that share an allocator, and may die before any write.
 //!
 //! A process that dies leaves what it has written; the others go on, meet its locks and repair what those guard, until one of
 //! them, or a successor, recovers what the dead process held, and may die while it does. After each operation, what is held is
@@ -6,14 +6,18 @@
 //! allocator verifies itself, and all frames and counts must be right.
 //!
 //! Other processes see only the writes of one that died, so this covers its instructions, except in restartable sequences, for
-//! which `TryLock` stands. `deaths` kills real processes at their instructions.
+//! which `TryLock` stands. `deaths` kills real processes at their instructions. Related files: `random.rs` chooses operations and
+//! deaths at random, `worlds.rs` has each death of each operation.
 
 mod cells;
 mod model;
+mod random;
 mod world;
+mod worlds;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use zonal::machine::FrameRange;
@@ -23,28 +27,15 @@ use zonal::units::{Order, PageCount, Pfn};
 use zonal::{Config, OnDeath, Request};
 
 use model::{Entry, Model};
-use world::{MortalPlatform, PROCESSES, Process, World, range_in_a_zone};
+use world::{Contents, MortalPlatform, PROCESSES, Process, World};
+
+pub use random::run;
+pub use worlds::{WorldSums, Worlds};
 
 type Allocator = zonal::Allocator<'static, MortalPlatform>;
 
-/// Orders of blocks, most of which are pages.
-const ORDERS: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 3, 3, 5, 8, 9, 10];
-
 /// The setting from which watermarks follow.
 const SCALE: &str = "watermark_scale_factor";
-/// Settings that change, and their values.
-const SETTINGS: [(&str, &str); 10] = [
-    (SCALE, "10"),
-    (SCALE, "30"),
-    (SCALE, "100"),
-    ("pageset_tuning", "fixed"),
-    ("pageset_tuning", "depth"),
-    ("percpu_pagelist_high_fraction", "16"),
-    ("percpu_pagelist_high_fraction", "0"),
-    ("zone_reclaim_mode", "1"),
-    ("zonelist_cache", "off"),
-    ("zonelist_cache", "on"),
-];
 
 /// An operation of a process.
 #[derive(Clone, Debug)]
@@ -76,6 +67,25 @@ enum Done {
     Nothing,
     Allocated(Vec<FrameRange>),
     Joined(Box<Process>),
+}
+
+/// An operation, and how a process runs it.
+struct Step<'a> {
+    process: u8,
+    operation: &'a Operation,
+    /// The CPU on which it runs, counted in the process.
+    cpu: u32,
+    /// Time that has passed since the process's last operation.
+    later_ns: u64,
+    /// Writes after which the process dies.
+    writes: Option<u64>,
+}
+
+/// How an operation has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    Done,
+    Death,
 }
 
 /// Sums of a history.
@@ -111,126 +121,83 @@ impl fmt::Display for Sums {
     }
 }
 
-/// A history under way.
+/// Processes with the memory that they share, and what is known about it.
 struct History {
     world: World,
-    processes: [Option<Process>; PROCESSES as usize],
+    processes: [Option<Rc<Process>>; PROCESSES as usize],
     /// Whether the blocks of each process outlive it.
     keeps: [bool; PROCESSES as usize],
     model: Model,
     /// The watermarks that follow from each value of the setting, which changes that were not interrupted have made.
     watermarks: BTreeMap<String, Vec<Watermarks>>,
-    random: fastrand::Rng,
     last_name: u32,
     sums: Sums,
 }
 
-/// Runs a history of `operations` operations, which follows from `seed`.
-///
-/// # Errors
-/// A description of what was wrong, and of the operation.
-pub fn run(seed: u64, operations: u64) -> Result<Sums, String> {
-    cells::begin_history();
-    let mut history = History {
-        processes: [const { None }; PROCESSES as usize],
-        keeps: [false; PROCESSES as usize],
-        model: Model::default(),
-        watermarks: BTreeMap::new(),
-        random: fastrand::Rng::with_seed(seed),
-        last_name: 2,
-        sums: Sums::default(),
-        world: World::new(Config::default()),
-    };
-    history.processes[0] = Some(history.world.start(1, 2, true));
-    for number in 0..operations {
-        let (process, operation) = history.choose();
-        let named =
-            |why| format!("seed {seed}, operation {number}, {operation:?} of process {process}: {why}");
-        history.apply(process, &operation).map_err(named)?;
-    }
-    Ok(history.sums)
+/// What a history can be taken back to: all that changes, except for `watermarks`, names and sums.
+struct Snapshot {
+    memory: Contents,
+    processes: [Option<(Rc<Process>, world::State)>; PROCESSES as usize],
+    keeps: [bool; PROCESSES as usize],
+    model: Model,
+    dead_names: Vec<u32>,
 }
 
 impl History {
-    fn at(&self, process: u8) -> Option<&Process> {
-        self.processes[usize::from(process) - 1].as_ref()
-    }
-
-    /// Chooses an operation and the process that runs it.
-    fn choose(&mut self) -> (u8, Operation) {
-        let process = self.random.u8(1..=PROCESSES);
-        if self.at(process).is_none() {
-            // The dead wait for a while, so that others meet what they have left.
-            let is_alone = self.processes.iter().all(Option::is_none);
-            if is_alone || self.random.u8(..8) == 0 {
-                return (process, Operation::Join);
-            }
-            return self.choose();
+    /// Begins a history with process 1 alone.
+    fn new() -> Self {
+        cells::set_dead(Vec::new());
+        let world = World::new(Config::default());
+        let first = Rc::new(world.start(1, 2, true));
+        Self {
+            world,
+            processes: [Some(first), None, None],
+            keeps: [false; PROCESSES as usize],
+            model: Model::default(),
+            watermarks: BTreeMap::new(),
+            last_name: 2,
+            sums: Sums::default(),
         }
-        let block = self.random.usize(..self.model.blocks().len().max(1));
-        let block = self.model.blocks().nth(block).map(|entry| entry.1);
-        let is_full = self.model.blocks().len() > 400;
-        let kind = self.random.u8(if is_full { 30..74 } else { 0..74 });
-        let operation = match (kind, block) {
-            (0..24, _) => Operation::Alloc(self.order()),
-            (24..26, _) => Operation::AllocBulk(self.random.usize(1..150)),
-            (26..28, _) => Operation::AllocFrames(self.random.u64(1..300)),
-            (28..30, _) => {
-                let count = self.random.u64(1..260);
-                Operation::AllocRange(range_in_a_zone(self.random.u64(..1 << 20), count))
-            }
-            (30..50, Some(block)) => Operation::Free(block),
-            (50..54, Some(_)) => {
-                let singles =
-                    self.model.blocks().map(|entry| entry.1).filter(|one| one.count == PageCount::new(1));
-                let mut singles: Vec<_> = singles.collect();
-                self.random.shuffle(&mut singles);
-                singles.truncate(self.random.usize(1..100));
-                Operation::FreeBulk(singles)
-            }
-            (54..58, Some(block)) => Operation::TakeOver(block),
-            (58..60, Some(block)) if is_large_block(block) => {
-                let order = block.count.get().ilog2() as u8;
-                Operation::Split(block, Order::new(self.random.u8(..order)).expect("it is lower"))
-            }
-            (60..62, _) => Operation::Drain,
-            (62..65, _) => Operation::Tick,
-            (65, _) => Operation::Fold,
-            (66, _) => {
-                let (name, value) = SETTINGS[self.random.usize(..SETTINGS.len())];
-                Operation::Setting(name, value)
-            }
-            (67, _) => Operation::OnDeath(if self.random.bool() { OnDeath::Keep } else { OnDeath::Free }),
-            (68, _) if self.random.bool() => Operation::Leave,
-            (69..74, _) => match self.model.dead() {
-                dead if dead.is_empty() => Operation::Tick,
-                dead => Operation::Recover(dead[self.random.usize(..dead.len())]),
-            },
-            _ => Operation::Alloc(Order::PAGE),
+    }
+
+    fn at(&self, process: u8) -> Option<&Process> {
+        self.processes[usize::from(process) - 1].as_deref()
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            memory: self.world.contents(),
+            processes: self
+                .processes
+                .each_ref()
+                .map(|one| one.as_ref().map(|one| (one.clone(), one.state()))),
+            keeps: self.keeps,
+            model: self.model.clone(),
+            dead_names: cells::dead(),
+        }
+    }
+
+    /// Takes the history back to a snapshot of it.
+    fn restore(&mut self, snapshot: &Snapshot) {
+        self.world.restore(&snapshot.memory);
+        let restored = |(one, state): &(Rc<Process>, _)| {
+            one.restore(state);
+            one.clone()
         };
-        (process, operation)
-    }
-
-    fn order(&mut self) -> Order {
-        Order::new(ORDERS[self.random.usize(..ORDERS.len())]).expect("orders are small")
-    }
-
-    /// Returns after how many writes the process dies, if it does: often after few, as most operations write little.
-    fn writes(&mut self, operation: &Operation) -> Option<u64> {
-        let is_long = matches!(operation, Operation::Recover(_) | Operation::Join | Operation::Leave);
-        let bits = self.random.u32(0..if is_long { 13 } else { 9 });
-        (self.random.u8(..5) == 0).then(|| self.random.u64(..1 << bits))
+        let processes = snapshot.processes.each_ref().map(|one| one.as_ref().map(restored));
+        cells::bury(std::mem::replace(&mut self.processes, processes));
+        (self.keeps, self.model) = (snapshot.keeps, snapshot.model.clone());
+        cells::set_dead(snapshot.dead_names.clone());
     }
 
     /// Runs an operation, and compares what is held then with the model.
-    fn apply(&mut self, process: u8, operation: &Operation) -> Result<(), String> {
-        let writes = self.writes(operation);
+    fn apply(&mut self, step: &Step<'_>) -> Result<End, String> {
+        let Step { process, operation, .. } = *step;
         let at = usize::from(process) - 1;
-        let (cpu, later) = (self.random.u32(..4), self.random.u64(..300_000_000));
         let name = if let Some(one) = &self.processes[at] {
             let platform = one.allocator.platform();
-            platform.cpu.store(cpu, Relaxed); // relaxed, as below: one thread
-            platform.clock_ns.fetch_add(later, Relaxed);
+            platform.cpu.store(step.cpu, Relaxed); // relaxed, as below: one thread
+            platform.clock_ns.fetch_add(step.later_ns, Relaxed);
             one.name
         } else {
             self.last_name += 1;
@@ -238,10 +205,11 @@ impl History {
         };
         let world = &self.world;
         let allocator = self.processes[at].as_ref().map(|one| &one.allocator);
-        let done = cells::run(name, writes, || match allocator {
+        let done = cells::run(name, step.writes, || match allocator {
             Some(allocator) => perform(allocator, process, operation),
             None => Ok(Done::Joined(Box::new(world.start(process, name, false)))),
         });
+        let is_done = done.is_some();
         match done {
             Some(done) => {
                 self.sums.operations += 1;
@@ -249,14 +217,15 @@ impl History {
             }
             None => self.note_death(process, operation),
         }
-        self.check(process)
+        self.check(process)?;
+        Ok(if is_done { End::Done } else { End::Death })
     }
 
     /// Changes the model as an operation that has ended.
     fn note(&mut self, process: u8, operation: &Operation, done: Done) -> Result<(), String> {
         match done {
             Done::Allocated(blocks) => self.model.add(process, &blocks)?,
-            Done::Joined(joined) => self.processes[usize::from(process) - 1] = Some(*joined),
+            Done::Joined(joined) => self.processes[usize::from(process) - 1] = Some(Rc::from(joined)),
             Done::Nothing => {}
         }
         match operation {
@@ -302,48 +271,48 @@ impl History {
             Operation::Join | Operation::Leave => of(process),
             _ => Vec::new(),
         };
-        let gains = matches!(
-            operation,
-            Operation::Alloc(_)
-                | Operation::AllocBulk(_)
-                | Operation::AllocFrames(_)
-                | Operation::AllocRange(_)
-        );
+        let gained = match operation {
+            Operation::Alloc(order) => Some(order.pages().get()),
+            Operation::AllocBulk(_) => Some(1),
+            Operation::AllocFrames(count) => Some(*count),
+            Operation::AllocRange(range) => Some(range.count.get()),
+            _ => None,
+        };
         self.sums.deaths += 1;
         let is_recovery = matches!(operation, Operation::Recover(_) | Operation::Join | Operation::Leave);
         self.sums.deaths_in_recovery += u64::from(is_recovery);
-        self.model.die(process, &touched, gains);
+        self.model.die(process, &touched, gained);
         cells::bury(self.processes[usize::from(process) - 1].take());
     }
 
-    /// Compares what is held with the model, and lets the allocator verify itself if all is known.
+    /// Returns the process that sees what `after` has done: itself, or another one if it has died.
+    fn witness(&self, after: u8) -> Option<&Process> {
+        self.at(after).or_else(|| self.processes.iter().flatten().next().map(Rc::as_ref))
+    }
+
+    /// Compares what is held with the model.
     fn check(&mut self, after: u8) -> Result<(), String> {
-        let Some(one) = self.at(after).or_else(|| self.processes.iter().flatten().next()) else {
-            return Ok(());
-        };
+        let Some(one) = self.witness(after) else { return Ok(()) };
         let held = held(&one.allocator);
-        let verifies = self.model.is_all_known() && self.sums.operations.is_multiple_of(8);
-        let verified = verifies.then(|| one.allocator.verify());
         let in_force = watermarks(&one.allocator);
         let expected = self.watermarks.get(&in_force.0).filter(|_| self.model.is_all_known());
         if expected.is_some_and(|expected| *expected != in_force.1) {
             return Err(format!("with {SCALE} {}, the watermarks are {:?}", in_force.0, in_force.1));
         }
-        self.model.check(held)?;
-        let Some(verified) = verified else { return Ok(()) };
+        self.model.check(held)
+    }
+
+    /// Lets the allocator verify itself, when all dead are recovered.
+    fn verify(&mut self, after: u8) -> Result<(), String> {
+        let Some(one) = self.witness(after) else { return Ok(()) };
+        let accounting = one.allocator.verify().map_err(|error| error.to_string())?;
         self.sums.verified += 1;
-        let accounting = verified.map_err(|error| error.to_string())?;
         let expected: u64 = self.model.blocks().map(|entry| entry.1.count.get()).sum();
         match accounting.allocated.get() {
             found if found == expected => Ok(()),
             found => Err(format!("{found} frames are allocated, not {expected}")),
         }
     }
-}
-
-fn is_large_block(range: FrameRange) -> bool {
-    let count = range.count.get();
-    count > 1 && count.is_power_of_two() && range.start.get().is_multiple_of(count)
 }
 
 /// Returns the value of [`SCALE`], and the watermarks of all zones.

@@ -11,14 +11,14 @@ use zonal::machine::FrameRange;
 pub(super) type Entry = (u8, FrameRange);
 
 /// The blocks that are allocated, and what is not known because a process has died.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Model {
     /// Frames and holder of each block, by the first frame.
     blocks: BTreeMap<u64, (u64, u8)>,
     /// Frames of blocks that were to be freed, split or taken over: these may be done or not.
     unsure: Vec<Range<u64>>,
-    /// The dead that were not recovered, and whether each may hold blocks that are not known.
-    dead: BTreeMap<u8, bool>,
+    /// The dead that were not recovered, and how many frames a block that is not known has, if one may hold such blocks.
+    dead: BTreeMap<u8, Option<u64>>,
     /// What was held after the last check.
     seen: Vec<Entry>,
 }
@@ -80,11 +80,13 @@ impl Model {
         blocks.iter().for_each(|block| _ = self.blocks.remove(&block.start.get()));
     }
 
-    /// Notes that `process` has died in an operation that may have changed `touched`, or allocated blocks if it `gains`.
-    pub(super) fn die(&mut self, process: u8, touched: &[FrameRange], gains: bool) {
+    /// Notes that `process` has died in an operation that may have changed `touched`, or allocated blocks of `gained`
+    /// frames.
+    pub(super) fn die(&mut self, process: u8, touched: &[FrameRange], gained: Option<u64>) {
         self.remove(touched);
         self.unsure.extend(touched.iter().copied().map(frames));
-        *self.dead.entry(process).or_default() |= gains;
+        let before = self.dead.entry(process).or_default();
+        *before = gained.or(*before);
     }
 
     /// Notes that `process` was recovered: it holds nothing any more, or what it held is kept.
@@ -95,13 +97,13 @@ impl Model {
                 return Err(format!("process {process} was recovered, but holds {block}"));
             }
         }
-        let gains = self.dead.remove(&process).unwrap_or(false);
+        let gained = self.dead.remove(&process).flatten();
         let is_settled = self.is_all_known();
         for &(holder, block) in held {
             let its = frames(block);
             let was_unsure = self.unsure.iter().any(|one| one.start <= its.start && its.end <= one.end);
             if !self.blocks.contains_key(&its.start)
-                && (holder == process && gains || is_settled && was_unsure)
+                && (holder == process && gained == Some(its.end - its.start) || is_settled && was_unsure)
             {
                 self.blocks.insert(its.start, (its.end - its.start, holder));
             }
@@ -121,7 +123,7 @@ impl Model {
             found += usize::from(is_known);
             let may_be = is_known
                 || self.unsure.iter().any(|one| one.start <= its.start && its.end <= one.end)
-                || self.dead.get(&holder) == Some(&true);
+                || self.dead.get(&holder) == Some(&Some(its.end - its.start));
             if !may_be {
                 return Err(format!("process {holder} holds {block}, which is not known"));
             }

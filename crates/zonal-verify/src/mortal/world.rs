@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::fs::FileExt;
 use std::ptr::null_mut;
 use std::slice;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -70,15 +71,11 @@ struct Mapping {
 }
 
 impl Mapping {
-    /// Maps `bytes` of a file, or of new memory.
-    fn new(file: Option<&File>, bytes: usize) -> Self {
-        let (kind, fd) = match file {
-            Some(file) => (libc::MAP_SHARED, file.as_raw_fd()),
-            None => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1),
-        };
+    /// Maps `bytes` of a file.
+    fn new(file: &File, bytes: usize) -> Self {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: the call maps at new addresses.
-        let start = unsafe { libc::mmap(null_mut(), bytes, access, kind, fd, 0) };
+        let start = unsafe { libc::mmap(null_mut(), bytes, access, libc::MAP_SHARED, file.as_raw_fd(), 0) };
         assert_ne!(start, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
         Self { start, bytes }
     }
@@ -109,6 +106,55 @@ pub(super) struct Process {
     /// The name with which the process holds locks.
     pub(super) name: u32,
     _mappings: [Mapping; 2],
+    /// The memory that the process has alone.
+    local_file: File,
+}
+
+/// Contents of memory.
+pub(super) struct Contents(Vec<u8>);
+
+/// What changes of a process.
+pub(super) struct State {
+    local: Contents,
+    cpu: u32,
+    clock_ns: u64,
+}
+
+impl Process {
+    pub(super) fn state(&self) -> State {
+        let platform = self.allocator.platform();
+        let (cpu, clock_ns) = (platform.cpu.load(Relaxed), platform.clock_ns.load(Relaxed));
+        State { local: Contents::read(&self.local_file), cpu, clock_ns }
+    }
+
+    pub(super) fn restore(&self, state: &State) {
+        state.local.write(&self.local_file);
+        let platform = self.allocator.platform();
+        platform.cpu.store(state.cpu, Relaxed); // relaxed, as above: one thread
+        platform.clock_ns.store(state.clock_ns, Relaxed);
+    }
+}
+
+impl Contents {
+    fn read(file: &File) -> Self {
+        let bytes = file.metadata().expect("a file in memory has a size").len();
+        let mut contents = vec![0; bytes as usize];
+        file.read_exact_at(&mut contents, 0).expect("a file in memory is read");
+        Self(contents)
+    }
+
+    fn write(&self, file: &File) {
+        file.write_all_at(&self.0, 0).expect("a file in memory has room");
+    }
+}
+
+/// Makes an empty file in memory.
+fn memory_file() -> File {
+    // SAFETY: the name outlives the call.
+    let fd = unsafe { libc::memfd_create(c"zonal mortal".as_ptr(), libc::MFD_CLOEXEC) };
+    assert!(fd >= 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: this is the only owner of the descriptor.
+    unsafe { File::from_raw_fd(fd) }
 }
 
 /// The memory that processes share.
@@ -121,22 +167,27 @@ impl World {
     /// Makes empty memory.
     pub(super) fn new(config: Config) -> Self {
         let config = Config { processes: PROCESSES, ..config };
-        // SAFETY: the name outlives the call.
-        let fd = unsafe { libc::memfd_create(c"zonal mortal".as_ptr(), libc::MFD_CLOEXEC) };
-        assert!(fd >= 0, "{}", std::io::Error::last_os_error());
-        // SAFETY: this is the only owner of the descriptor.
-        let file = unsafe { File::from_raw_fd(fd) };
-        let world = Self { file, config };
+        let world = Self { file: memory_file(), config };
         let bytes = world.with_machine(|machine| world.sizes(machine)[0]);
         world.file.set_len(bytes as u64).expect("a file in memory has room");
         world
+    }
+
+    pub(super) fn contents(&self) -> Contents {
+        Contents::read(&self.file)
+    }
+
+    pub(super) fn restore(&self, contents: &Contents) {
+        contents.write(&self.file);
     }
 
     /// Makes the allocator if `is_first`, or joins it, as a process that holds locks as `name`.
     pub(super) fn start(&self, process: u8, name: u32, is_first: bool) -> Process {
         self.with_machine(|machine| {
             let [shared, local] = self.sizes(machine);
-            let mappings = [Mapping::new(Some(&self.file), shared), Mapping::new(None, local)];
+            let local_file = memory_file();
+            local_file.set_len(local as u64).expect("a file in memory has room");
+            let mappings = [Mapping::new(&self.file, shared), Mapping::new(&local_file, local)];
             let mut used = [0, 0];
             let supply = |request: zonal::layout::BufferRequest| {
                 let of = usize::from(request.place == Place::Local);
@@ -148,7 +199,7 @@ impl World {
                 MortalPlatform { process, cpu: AtomicU32::new(0), clock_ns: AtomicU64::new(1_000_000_000) };
             let start = if is_first { Allocator::new } else { Allocator::join };
             let allocator = start(platform, machine, &self.config, supply).expect("the machine is valid");
-            Process { allocator, name, _mappings: mappings }
+            Process { allocator, name, _mappings: mappings, local_file }
         })
     }
 
