@@ -30,7 +30,7 @@ use model::{Entry, Model};
 use world::{Contents, MortalPlatform, PROCESSES, Process, World};
 
 pub use random::run;
-pub use worlds::{WorldSums, Worlds};
+pub use worlds::{WorldSums, Worlds, runs_across_areas};
 
 type Allocator = zonal::Allocator<'static, MortalPlatform>;
 
@@ -144,10 +144,10 @@ struct Snapshot {
 }
 
 impl History {
-    /// Begins a history with process 1 alone.
-    fn new() -> Self {
+    /// Begins a history with process 1 alone, on a machine with these zones.
+    fn new(config: Config, zones: &'static [world::Zone]) -> Self {
         cells::set_dead(Vec::new());
-        let world = World::new(Config::default());
+        let world = World::new(config, zones);
         let first = Rc::new(world.start(1, 2, true));
         Self {
             world,

@@ -1,10 +1,10 @@
 //! Random histories: processes run operations at random, and die before random writes.
 
-use zonal::OnDeath;
 use zonal::machine::FrameRange;
 use zonal::units::{Order, PageCount};
+use zonal::{Config, OnDeath};
 
-use super::world::{PROCESSES, range_in_a_zone};
+use super::world::{PROCESSES, ZONES, range_in_a_zone};
 use super::{History, Operation, SCALE, Step, Sums};
 
 /// Orders of blocks, most of which are pages.
@@ -35,7 +35,10 @@ struct RandomHistory {
 /// # Errors
 /// A description of what was wrong, and of the operation.
 pub fn run(seed: u64, operations: u64) -> Result<Sums, String> {
-    let mut this = RandomHistory { history: History::new(), random: fastrand::Rng::with_seed(seed) };
+    let mut this = RandomHistory {
+        history: History::new(Config::default(), ZONES),
+        random: fastrand::Rng::with_seed(seed),
+    };
     for number in 0..operations {
         let (process, operation) = this.choose();
         let named =

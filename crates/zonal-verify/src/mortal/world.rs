@@ -22,9 +22,15 @@ use super::cells::{MortalCell, MortalLock};
 pub(super) const PROCESSES: u8 = 3;
 /// CPUs of each process: two on each node.
 const CPUS: u32 = 4;
-/// The zones: node, kind, first frame, frames.
-const ZONES: [(u16, ZoneKind, u64, u64); 3] =
-    [(0, ZoneKind::Dma32, 1024, 700), (0, ZoneKind::Normal, 2048, 2048), (1, ZoneKind::Normal, 5120, 1536)];
+/// A zone: node, kind, first frame, frames.
+pub(super) type Zone = (u16, ZoneKind, u64, u64);
+/// Small zones, each with one free area.
+pub(super) const ZONES: &[Zone] =
+    &[(0, ZoneKind::Dma32, 1024, 700), (0, ZoneKind::Normal, 2048, 2048), (1, ZoneKind::Normal, 5120, 1536)];
+/// A zone with two free areas, if they are as small as they can be.
+pub(super) const TWO_AREAS: &[Zone] = &[(0, ZoneKind::Normal, 8192, 8192)];
+/// First frame of the second area.
+pub(super) const SECOND_AREA: u64 = 8192 + 4096;
 
 /// The platform of a process.
 pub(super) struct MortalPlatform {
@@ -161,13 +167,14 @@ fn memory_file() -> File {
 pub(super) struct World {
     file: File,
     config: Config,
+    zones: &'static [Zone],
 }
 
 impl World {
-    /// Makes empty memory.
-    pub(super) fn new(config: Config) -> Self {
+    /// Makes empty memory for a machine with these zones.
+    pub(super) fn new(config: Config, zones: &'static [Zone]) -> Self {
         let config = Config { processes: PROCESSES, ..config };
-        let world = Self { file: memory_file(), config };
+        let world = Self { file: memory_file(), config, zones };
         let bytes = world.with_machine(|machine| world.sizes(machine)[0]);
         world.file.set_len(bytes as u64).expect("a file in memory has room");
         world
@@ -225,8 +232,8 @@ impl World {
             cpus: &cpus[usize::from(node)],
             distances: [&[10, 20], &[20, 10]][usize::from(node)],
         });
-        let ranges = ZONES.map(|(.., first, frames)| [range(first, frames)]);
-        let zones: Vec<_> = (ZONES.iter().zip(&ranges))
+        let ranges: Vec<_> = self.zones.iter().map(|&(.., first, frames)| [range(first, frames)]).collect();
+        let zones: Vec<_> = (self.zones.iter().zip(&ranges))
             .map(|(&(node, kind, ..), managed)| ZoneDescription {
                 node: NodeId::new(node).expect("small"),
                 kind,

@@ -6,12 +6,12 @@
 
 use std::fmt;
 
-use zonal::OnDeath;
 use zonal::machine::FrameRange;
 use zonal::units::{Order, PageCount};
+use zonal::{Config, OnDeath};
 
 use super::cells;
-use super::world::{PROCESSES, range};
+use super::world::{PROCESSES, SECOND_AREA, TWO_AREAS, ZONES, range};
 use super::{End, History, Operation, SCALE, Step};
 
 /// The process that dies first, except while `THIRD` joins.
@@ -94,7 +94,7 @@ impl Worlds<'_> {
 
     /// Runs all operations from one setup.
     fn run_setup(&self, before: Before, on_death: OnDeath, sums: &mut WorldSums) -> Result<(), String> {
-        let mut history = History::new();
+        let mut history = History::new(Config::default(), ZONES);
         set_up(&mut history, before, on_death)?;
         let begun = history.snapshot();
         sums.setups += 1;
@@ -177,6 +177,36 @@ fn step(
         None => format!("{operation:?} of process {process}: {why}"),
     };
     history.apply(&Step { process, operation, cpu: 0, later_ns: 250_000_000, writes }).map_err(named)
+}
+
+/// Runs a recovery that dies before each of its writes, while the dead process's run is in two free areas; then another process
+/// allocates and frees a run that ends where the second area begins. Returns the number of deaths and of such runs.
+///
+/// # Errors
+/// A description of what was wrong, and of the operation.
+pub fn runs_across_areas() -> Result<[u64; 2], String> {
+    let config = Config { free_area_min: PageCount::new(1), ..Config::default() };
+    let mut history = History::new(config, TWO_AREAS);
+    for process in [OTHER, THIRD] {
+        run(&mut history, process, &Operation::Join)?;
+    }
+    run(&mut history, VICTIM, &Operation::AllocRange(range(SECOND_AREA - 4, 8)))?;
+    let end = step(&mut history, VICTIM, &Operation::Alloc(Order::PAGE), Some(0))?;
+    assert_eq!(end, End::Death, "an allocation writes");
+    let snapshot = history.snapshot();
+    let adjacent = range(SECOND_AREA - 3, 3);
+    let (mut deaths, mut runs) = (0, 0);
+    while step(&mut history, OTHER, &Operation::Recover(VICTIM), Some(deaths))? == End::Death {
+        deaths += 1;
+        run(&mut history, THIRD, &Operation::AllocRange(adjacent))?;
+        if history.model.blocks().any(|entry| entry.1 == adjacent) {
+            runs += 1;
+            run(&mut history, THIRD, &Operation::Free(adjacent))?;
+        }
+        settle(&mut history)?;
+        history.restore(&snapshot);
+    }
+    Ok([deaths, runs])
 }
 
 /// Lets a process recover all dead, and the allocator verify itself.
