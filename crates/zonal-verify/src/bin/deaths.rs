@@ -98,7 +98,7 @@ fn main() -> ExitCode {
 fn histories(seeds: Range<u64>) -> ExitCode {
     let mut all = mortal::Sums::default();
     for seed in seeds {
-        match mortal::run(seed, OPERATIONS) {
+        match mortal::run_random(seed, OPERATIONS) {
             Ok(one) => all.add(one),
             Err(found) => {
                 eprintln!("deaths: {found}");

@@ -29,7 +29,7 @@ use zonal::{Config, OnDeath, Request};
 use model::{Entry, Model};
 use world::{Contents, MortalPlatform, PROCESSES, Process, World};
 
-pub use random::run;
+pub use random::run_random;
 pub use worlds::{WorldSums, Worlds, runs_across_areas};
 
 type Allocator = zonal::Allocator<'static, MortalPlatform>;

@@ -34,7 +34,7 @@ struct RandomHistory {
 ///
 /// # Errors
 /// A description of what was wrong, and of the operation.
-pub fn run(seed: u64, operations: u64) -> Result<Sums, String> {
+pub fn run_random(seed: u64, operations: u64) -> Result<Sums, String> {
     let mut this = RandomHistory {
         history: History::new(Config::default(), ZONES),
         random: fastrand::Rng::with_seed(seed),

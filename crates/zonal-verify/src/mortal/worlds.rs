@@ -180,7 +180,7 @@ fn step(
 }
 
 /// Runs a recovery that dies before each of its writes, while the dead process's run is in two free areas; then another process
-/// allocates and frees a run that ends where the second area begins. Returns the number of deaths and of such runs.
+/// allocates and frees a run that ends where the second area begins. Returns how often the recovery died, and how many such runs there were.
 ///
 /// # Errors
 /// A description of what was wrong, and of the operation.
