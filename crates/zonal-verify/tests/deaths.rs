@@ -61,11 +61,11 @@ fn histories_of_processes_that_die_at_any_write_find_nothing() {
 #[test]
 #[cfg_attr(miri, ignore = "maps files")]
 fn exhaustive_worlds_with_a_sample_of_the_deaths_find_nothing() {
-    // Two of the first deaths in each operation from each state, and every 997th of the second ones.
-    let worlds = zonal_verify::mortal::Worlds { only: "", stride: 1, most: 2, second_stride: 997 };
+    // One of the first deaths in each operation from each state, and every 997th of the second ones.
+    let worlds = zonal_verify::mortal::Worlds { only: "", stride: 1, most: 1, second_stride: 997 };
     let sums = worlds.run().unwrap_or_else(|error| panic!("{error}"));
     println!("{sums}");
-    assert!(sums.first_deaths > 500 && sums.second_deaths > 5000, "{sums}");
+    assert!(sums.first_deaths > 250 && sums.second_deaths > 2500, "{sums}");
 }
 
 #[test]
