@@ -13,6 +13,16 @@ use crate::style::sources;
 
 /// The file with the numbers, in the folder of the tasks.
 const FILE: &str = "xtask/core_numbers.toml";
+/// The page that shows the numbers, and how the row of each begins.
+const PAGE: &str = "docs/core.md";
+const ROWS: [(&str, &[&str]); 6] = [
+    ("lines of code", &["code"]),
+    ("files of `alloc/`", &["files_in_alloc"]),
+    ("methods of `Allocator`", &["methods_public", "methods_private"]),
+    ("names", &["names"]),
+    ("items visible", &["visible"]),
+    ("functions reachable", &["ways"]),
+];
 /// Crates that were parts of the core. Their code counts in `code_with_extracted`.
 const EXTRACTED: [&str; 1] = ["crates/zonal-history/"];
 
@@ -26,7 +36,25 @@ pub(crate) fn differences(root: &Path) -> Vec<String> {
         Ok(known) => known,
         Err(error) => return vec![format!("{FILE}: {error}")],
     };
-    compare(&known, &numbers(root))
+    let counted = numbers(root);
+    let page = std::fs::read_to_string(root.join(PAGE)).unwrap_or_default();
+    [compare(&known, &counted), stale_rows(&page, &counted)].concat()
+}
+
+/// Returns the rows of the page that show something else than was counted, in the column after the one from before.
+fn stale_rows(page: &str, counted: &BTreeMap<String, usize>) -> Vec<String> {
+    let shown = |begin: &str| {
+        let row = page.lines().find(|line| line.starts_with(&format!("| {begin}")))?;
+        row.split('|').nth(3).map(|cell| cell.replace(' ', ""))
+    };
+    let is_stale = |(begin, names): &&(&str, &[&str])| {
+        let counts: Vec<_> = names.iter().map(|&name| counted[name].to_string()).collect();
+        shown(begin) != Some(counts.join(","))
+    };
+    ROWS.iter()
+        .filter(is_stale)
+        .map(|(begin, names)| format!("{PAGE}: `{begin}` is not {names:?} of {FILE}"))
+        .collect()
 }
 
 fn compare(known: &BTreeMap<String, usize>, counted: &BTreeMap<String, usize>) -> Vec<String> {
@@ -233,6 +261,20 @@ mod tests {
         assert!(compare(&of(5), &of(4))[0].ends_with("lower it there"));
         assert_eq!(compare(&BTreeMap::new(), &of(4)).len(), 1);
         assert_eq!(compare(&of(4), &BTreeMap::new()).len(), 1);
+    }
+
+    #[test]
+    fn the_page_shows_what_was_counted() {
+        let names = ROWS.iter().flat_map(|row| row.1);
+        let counted: BTreeMap<_, _> = names.map(|name| ((*name).to_owned(), 1234)).collect();
+        let row = |(begin, names): &(&str, &[&str])| {
+            format!("| {begin} of it | 9 | {} | 5 |\n", vec!["1 234"; names.len()].join(", "))
+        };
+        let page: String = ROWS.iter().map(row).collect();
+        assert_eq!(stale_rows(&page, &counted), [""; 0]);
+        let stale = stale_rows(&page.replacen("1 234", "1 235", 1), &counted);
+        assert!(stale.len() == 1 && stale[0].contains("`lines of code`"), "{stale:?}");
+        assert_eq!(stale_rows("", &counted).len(), ROWS.len());
     }
 
     #[test]

@@ -34,7 +34,7 @@ fn the_dead_that_act_or_are_replaced_too_early_break_an_invariant() {
         ("acts lives[me] and not dead[process[me]]\n", "blocks_change_hands_under_an_intent"),
         (
             "  every  f Frame: held_by[f] = p => place[f] = Live or place[f] = Part or place[f] = Hand\n",
-            "stacked_frames_are_in_their_slot",
+            "recovered_frames_were_held_by_the_dead",
         ),
     ] {
         assert!(TEXT.contains(left_out), "{left_out}");

@@ -211,6 +211,8 @@ impl<'t> Machine<'t> {
             for (sum, change) in self.changes(row) {
                 writes.push((target(&sum, &[]), code(&change)));
             }
+            // Where no process dies, all threads act.
+            let acts = if self.size.processes > 0 { &*self.table.acts } else { &[] };
             let every = row.every.iter().flat_map(|it| self.instances(it));
             let choice: Vec<_> =
                 row.picks.iter().map(|(name, _)| format!("{name} = {}", chosen[name])).collect();
@@ -223,13 +225,7 @@ impl<'t> Machine<'t> {
                     if choice.is_empty() { String::new() } else { format!(" ({})", choice.join(", ")) }
                 ),
                 begins: row.writes.iter().any(|write| write.variable == "set"),
-                when: row
-                    .when
-                    .iter()
-                    .chain(&self.table.acts)
-                    .map(code)
-                    .chain(every.map(|term| code(&term)))
-                    .collect(),
+                when: row.when.iter().chain(acts).map(code).chain(every.map(|term| code(&term))).collect(),
                 writes,
             }
         };
