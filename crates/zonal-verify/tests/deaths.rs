@@ -73,5 +73,5 @@ fn exhaustive_worlds_with_a_sample_of_the_deaths_find_nothing() {
 fn a_run_ends_where_what_a_recovery_has_left_of_another_begins() {
     let [deaths, runs] = zonal_verify::mortal::runs_across_areas().unwrap_or_else(|error| panic!("{error}"));
     println!("{deaths} deaths, {runs} runs");
-    assert!(0 < runs && runs < deaths, "{deaths} deaths, {runs} runs");
+    assert!(0 < runs && runs < 2 * deaths, "{deaths} deaths, {runs} runs");
 }

@@ -180,7 +180,7 @@ fn step(
 }
 
 /// Runs a recovery that dies before each of its writes, while the dead process's run is in two free areas; then another process
-/// allocates and frees a run that ends where the second area begins. Returns how often the recovery died, and how many such runs there were.
+/// allocates a run that ends where the second area begins, and frees or splits it. Returns how often the recovery died, and how many such runs there were.
 ///
 /// # Errors
 /// A description of what was wrong, and of the operation.
@@ -198,12 +198,16 @@ pub fn runs_across_areas() -> Result<[u64; 2], String> {
     let (mut deaths, mut runs) = (0, 0);
     while step(&mut history, OTHER, &Operation::Recover(VICTIM), Some(deaths))? == End::Death {
         deaths += 1;
-        run(&mut history, THIRD, &Operation::AllocRange(adjacent))?;
-        if history.model.blocks().any(|entry| entry.1 == adjacent) {
-            runs += 1;
-            run(&mut history, THIRD, &Operation::Free(adjacent))?;
+        let torn = history.snapshot();
+        for operation in [Operation::Free(adjacent), Operation::Split(adjacent, Order::PAGE)] {
+            history.restore(&torn);
+            run(&mut history, THIRD, &Operation::AllocRange(adjacent))?;
+            if history.model.blocks().any(|entry| entry.1 == adjacent) {
+                runs += 1;
+                run(&mut history, THIRD, &operation)?;
+            }
+            settle(&mut history)?;
         }
-        settle(&mut history)?;
         history.restore(&snapshot);
     }
     Ok([deaths, runs])

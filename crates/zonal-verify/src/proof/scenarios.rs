@@ -70,11 +70,12 @@ const TRIES: [&[&str]; 2] = [
 ];
 /// Rows of blocks that CPUs own, with those around them.
 const OWNED: &[&str] = &["block", "area", "alloc.mark", "alloc.direct", "free"];
-/// What a process does with blocks, runs, parts and its pageset, and what another does meanwhile and after its death.
-const PROCESSES: [(&str, usize, [&[&str]; 2]); 5] = [
+/// What a process does with frames, after a setup, and what another does meanwhile and after its death.
+const PROCESSES: [(&str, usize, &[&str], [&[&str]; 2]); 5] = [
     (
         "blocks",
         1,
+        &[],
         [
             &["area.", "alloc.direct", "free.claim", "free.is_here", "free.undo", "handover", "process.dies"],
             &[
@@ -91,6 +92,7 @@ const PROCESSES: [(&str, usize, [&[&str]; 2]); 5] = [
     (
         "areas",
         1,
+        &[],
         [
             &["area.", "process.dies"],
             &["area.", "process", "handover.lock", "handover.unlock", "recover.free", "recover.give"],
@@ -99,6 +101,7 @@ const PROCESSES: [(&str, usize, [&[&str]; 2]); 5] = [
     (
         "runs",
         2,
+        &[],
         [
             &["area.take", "area.hold", "area.lock", "area.unlock", "run", "process.dies"],
             &["handover", "area.lock", "area.unlock", "recover.run", "recover.part"],
@@ -107,6 +110,7 @@ const PROCESSES: [(&str, usize, [&[&str]; 2]); 5] = [
     (
         "splits",
         2,
+        &[],
         [
             &[
                 "area.take",
@@ -124,6 +128,7 @@ const PROCESSES: [(&str, usize, [&[&str]; 2]); 5] = [
     (
         "a pageset",
         2,
+        SETUP,
         [
             &["pop", "alloc.mark", "free.claim", "free.is_here", "free.defer", "push", "process.dies"],
             &["process.begins", "process.thread", "reset", "handover.lock", "area.lock", "recover.cached"],
@@ -207,9 +212,8 @@ pub fn small() -> Vec<(String, Size)> {
         "two threads, owned blocks".to_owned(),
         Size { setup: &[], cpus: vec![0, 1], ..world("Sequences", vec![OWNED, OWNED], 1, 2) },
     ));
-    for (name, frames, roles) in PROCESSES {
+    for (name, frames, setup, roles) in PROCESSES {
         let one = world("Sequences", roles.to_vec(), 1, frames);
-        let setup = if name == "a pageset" { SETUP } else { &[] };
         worlds
             .push((format!("two processes, {name}"), Size { cpus: vec![0, 1], processes: 2, setup, ..one }));
     }
