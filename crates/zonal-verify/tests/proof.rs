@@ -108,6 +108,7 @@ fn errors_in_a_table_name_the_line() {
             "stores to more than one cell",
         ),
         ("  every  f Frame: Lifts", "  every  f Frame Lifts", "`every` needs `names: term`"),
+        ("  do     pushmin[s]", "\n  do     pushmin[s]", "cap[s]` is part of nothing"),
         ("  access barrier\n", "", "names its code and its access"),
         ("  state  Cached -> Allocated", "  state  Cached -> Alloc", "`Alloc` is no state"),
     ] {

@@ -178,9 +178,12 @@ impl Table {
                 lines.next();
             }
             let line = line.split('#').next().unwrap_or_default().trim_end();
-            if !line.is_empty() {
-                table.add(line, &body).map_err(|what| TableError { line: at + 1, what })?;
-            }
+            let added = match (line, body.first()) {
+                ("", None) => Ok(()),
+                ("", Some(part)) => Err(format!("`{part}` is part of nothing")),
+                _ => table.add(line, &body),
+            };
+            added.map_err(|what| TableError { line: at + 1, what })?;
         }
         Ok(table)
     }
