@@ -13,6 +13,8 @@
 #include <mimalloc/internal.h>
 #include <mimalloc/prim.h>
 
+#include <errno.h>
+
 #if MI_MALLOC_VERSION != 30302
 #error "this file is written for mimalloc 3.3.2: compare static.c and the renamed functions before you change the version"
 #endif
@@ -103,7 +105,35 @@ static bool zonal_claim(mi_bitmap_t *bitmap, size_t start, size_t *index, mi_cla
 #define _mi_getenv zonal_getenv
 #include "options.c"
 #undef _mi_getenv
+/*
+ * A `malloc` that succeeds and every `free` leave `errno` as it is. Steps that the kernel refuses set it, although mimalloc
+ * goes on without them: the names of mappings (kernels before 5.17, or without CONFIG_ANON_VMA_NAME), and advice. Where
+ * mimalloc does not go on, it calls the error handler, which sets `errno`.
+ */
+#define KEEPING_ERRNO(call)                                                                        \
+	({                                                                                         \
+		const int saved = errno;                                                           \
+		const int result = (call);                                                         \
+		errno = saved;                                                                     \
+		result;                                                                            \
+	})
+#define _mi_prim_alloc(...) KEEPING_ERRNO((_mi_prim_alloc)(__VA_ARGS__))
+#define _mi_prim_alloc_huge_os_pages(...) KEEPING_ERRNO((_mi_prim_alloc_huge_os_pages)(__VA_ARGS__))
+#define _mi_prim_free(...) KEEPING_ERRNO((_mi_prim_free)(__VA_ARGS__))
+#define _mi_prim_commit(...) KEEPING_ERRNO((_mi_prim_commit)(__VA_ARGS__))
+#define _mi_prim_decommit(...) KEEPING_ERRNO((_mi_prim_decommit)(__VA_ARGS__))
+#define _mi_prim_reset(...) KEEPING_ERRNO((_mi_prim_reset)(__VA_ARGS__))
+#define _mi_prim_reuse(...) KEEPING_ERRNO((_mi_prim_reuse)(__VA_ARGS__))
+#define _mi_prim_protect(...) KEEPING_ERRNO((_mi_prim_protect)(__VA_ARGS__))
 #include "os.c"
+#undef _mi_prim_alloc
+#undef _mi_prim_alloc_huge_os_pages
+#undef _mi_prim_free
+#undef _mi_prim_commit
+#undef _mi_prim_decommit
+#undef _mi_prim_reset
+#undef _mi_prim_reuse
+#undef _mi_prim_protect
 #define _mi_arenas_page_alloc zonal_page_alloc
 #define _mi_arenas_page_free zonal_page_free
 /* Compilers inline it in mimalloc alone, but not in this larger file. */
@@ -112,7 +142,9 @@ static inline __attribute__((always_inline)) mi_page_t *mi_find_page(mi_theap_t 
 #undef _mi_arenas_page_alloc
 #undef _mi_arenas_page_free
 #include "page-map.c"
+#define _mi_prim_random_buf(...) KEEPING_ERRNO((_mi_prim_random_buf)(__VA_ARGS__))
 #include "random.c"
+#undef _mi_prim_random_buf
 #include "stats.c"
 #define _mi_page_free_collect zonal_page_collect
 #include "theap.c"

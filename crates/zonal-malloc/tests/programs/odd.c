@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static volatile size_t most = SIZE_MAX, half = SIZE_MAX / 2 + 1;
+static volatile size_t most = SIZE_MAX, half = SIZE_MAX / 2 + 1, large = 600 << 20;
 static void *block;
 
 /* A block with a text in it. */
@@ -38,6 +38,13 @@ static void *filled(void)
 		errno = 77;                                                                         \
 		long number = (long)(call);                                                         \
 		printf("%s: %ld, errno %d, place changed %d\n", #call, number, errno, block != (void *)&most); \
+	} while (0)
+
+#define SHOW_FREE(old)                                                                              \
+	do {                                                                                        \
+		errno = 77;                                                                         \
+		free(old);                                                                          \
+		printf("  freed, errno %d\n", errno);                                               \
 	} while (0)
 
 int main(void)
@@ -97,5 +104,18 @@ int main(void)
 	free(malloc(64 << 20));
 	free(old);
 	printf("free: errno %d\n", errno);
+	/* Larger than the pool: the kernel maps them. */
+	SHOW(malloc(large));
+	SHOW_FREE(block);
+	SHOW(calloc(large / 8, 8));
+	SHOW_FREE(block);
+	SHOW(realloc(NULL, large));
+	SHOW_FREE(block);
+	SHOW_ALIGNED(aligned_alloc(1 << 21, large), 1 << 21, large);
+	SHOW_FREE(block);
+	SHOW_ALIGNED(pvalloc(large), 4096, large);
+	SHOW_FREE(block);
+	SHOW_NUMBER(posix_memalign(&block, 1 << 21, large));
+	SHOW_FREE(block);
 	return 0;
 }
