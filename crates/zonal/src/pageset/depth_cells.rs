@@ -28,7 +28,7 @@ const START: usize = 3;
 ///
 /// Every access is relaxed, because the lock that the guard represents orders the accesses of its holders. Other
 /// threads only read values, which may be out of date.
-pub(crate) struct DepthCells<'a, P: Platform>(&'a [P::U64; DEPTH_CELLS]);
+pub(super) struct DepthCells<'a, P: Platform>(&'a [P::U64; DEPTH_CELLS]);
 
 impl<'a, P: Platform> DepthCells<'a, P> {
     pub(super) const fn new(cells: &'a [P::U64; DEPTH_CELLS]) -> Self {

@@ -14,7 +14,7 @@ use crate::zone::counters::CpuGuard;
 /// Only one tuning rule applies at a time, and a change of the rule resets the cell.
 ///
 /// Every access is relaxed, because the lock that the guard represents orders the accesses of its holders.
-pub(crate) struct StepwiseCell<'a, P: Platform>(&'a P::U64);
+pub(super) struct StepwiseCell<'a, P: Platform>(&'a P::U64);
 
 impl<'a, P: Platform> StepwiseCell<'a, P> {
     pub(super) const fn new(cell: &'a P::U64) -> Self {

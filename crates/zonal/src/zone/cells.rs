@@ -12,7 +12,7 @@ use crate::zone::order_classes::OrderClasses;
 /// Maximum number of fences in a zone.
 pub(crate) const FENCES_MAX: usize = 8;
 /// Maximum number of claims in a zone.
-pub(crate) const CLAIMS_MAX: usize = 8;
+pub(super) const CLAIMS_MAX: usize = 8;
 /// Maximum number of frames in a zone that wait for their blocks to be freed.
 pub(crate) const PENDING_MAX: usize = 64;
 

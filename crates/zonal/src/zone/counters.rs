@@ -381,7 +381,7 @@ impl<'m, P: Platform, I: Item> ZonedCounters<'m, P, I> {
     }
 
     /// Records that no background worker runs, because a worker's process may have died.
-    pub(crate) fn forget_pressure(&self) {
+    pub(super) fn forget_pressure(&self) {
         self.threshold.word.fetch_and(AWAKE - 1, Relaxed);
     }
 
@@ -485,7 +485,7 @@ impl<P: Platform, I: Item> Counts<'_, '_, P, I> {
 
     /// Adds `amount` to `item`.
     #[inline]
-    pub(crate) fn add(&mut self, item: I, amount: i64) {
+    pub(super) fn add(&mut self, item: I, amount: i64) {
         let left = self.counters.leave(item, i64::from(self.lanes.get(item.lane())), amount);
         self.lanes = self.lanes.with(item.lane(), left as i8);
     }

@@ -80,7 +80,7 @@ pub(crate) fn mark_page_freed<A: Atomic<u8>>(cell: &A, invalid_free: InvalidFree
 /// # Errors
 /// Returns the state found if it is not the state of an allocated block with this order.
 #[inline(always)]
-pub(crate) fn release_block<A: Atomic<u8>>(
+pub(super) fn release_block<A: Atomic<u8>>(
     cell: &A,
     order: Order,
     invalid_free: InvalidFree,

@@ -110,7 +110,7 @@ pub(crate) struct FreeAreas<'m, P: Platform> {
     pub(crate) heads: &'m [FreeAreaCells<P>],
     pub(crate) cells: &'m [P::U64],
     pub(crate) shape: &'m FreeAreasShape,
-    pub(crate) holders: Holders<'m, P>,
+    pub(super) holders: Holders<'m, P>,
 }
 
 copy_view!(FreeAreas);

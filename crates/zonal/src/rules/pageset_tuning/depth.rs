@@ -22,7 +22,7 @@ pub(crate) const WATCH_NS: u64 = PERIOD_NS - PERIOD_NS / 16;
 /// An allocation depth and a freeing depth, in frames, each of which saturates at 2^32 - 1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Depths {
-    pub(crate) alloc: u32,
+    pub(super) alloc: u32,
     pub(crate) free: u32,
 }
 
