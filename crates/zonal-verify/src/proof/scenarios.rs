@@ -70,13 +70,21 @@ const TRIES: [&[&str]; 2] = [
 ];
 /// Rows of blocks that CPUs own, with those around them.
 const OWNED: &[&str] = &["block", "area", "alloc.mark", "alloc.direct", "free"];
-/// What a process does with frames, after a setup, and what another does meanwhile and after its death.
-const PROCESSES: [(&str, usize, &[&str], [&[&str]; 2]); 5] = [
-    (
-        "blocks",
-        1,
-        &[],
-        [
+/// Two processes, the first of which may die.
+struct Deaths {
+    name: &'static str,
+    frames: usize,
+    setup: &'static [&'static str],
+    /// Rows of the process that dies, and those of the other one, meanwhile and afterwards.
+    roles: [&'static [&'static str]; 2],
+}
+
+const DEATHS: [Deaths; 5] = [
+    Deaths {
+        name: "blocks",
+        frames: 1,
+        setup: &[],
+        roles: [
             &["area.", "alloc.direct", "free.claim", "free.is_here", "free.undo", "handover", "process.dies"],
             &[
                 "handover",
@@ -88,30 +96,30 @@ const PROCESSES: [(&str, usize, &[&str], [&[&str]; 2]); 5] = [
                 "recover.give",
             ],
         ],
-    ),
-    (
-        "areas",
-        1,
-        &[],
-        [
+    },
+    Deaths {
+        name: "areas",
+        frames: 1,
+        setup: &[],
+        roles: [
             &["area.", "process.dies"],
             &["area.", "process", "handover.lock", "handover.unlock", "recover.free", "recover.give"],
         ],
-    ),
-    (
-        "runs",
-        2,
-        &[],
-        [
+    },
+    Deaths {
+        name: "runs",
+        frames: 2,
+        setup: &[],
+        roles: [
             &["area.take", "area.hold", "area.lock", "area.unlock", "run", "process.dies"],
             &["handover", "area.lock", "area.unlock", "recover.run", "recover.part"],
         ],
-    ),
-    (
-        "splits",
-        2,
-        &[],
-        [
+    },
+    Deaths {
+        name: "splits",
+        frames: 2,
+        setup: &[],
+        roles: [
             &[
                 "area.take",
                 "area.hold",
@@ -124,16 +132,16 @@ const PROCESSES: [(&str, usize, &[&str], [&[&str]; 2]); 5] = [
             ],
             &["handover", "area.lock", "area.unlock", "recover.split"],
         ],
-    ),
-    (
-        "a pageset",
-        2,
-        SETUP,
-        [
+    },
+    Deaths {
+        name: "a pageset",
+        frames: 2,
+        setup: SETUP,
+        roles: [
             &["pop", "alloc.mark", "free.claim", "free.is_here", "free.defer", "push", "process.dies"],
             &["process.begins", "process.thread", "reset", "handover.lock", "area.lock", "recover.cached"],
         ],
-    ),
+    },
 ];
 /// Rows that change the counters of a pageset and the totals.
 const FREE_COUNTS: &[&str] = &["own", "held.open", "held.use", "area", "lane"];
@@ -212,7 +220,7 @@ pub fn small() -> Vec<(String, Size)> {
         "two threads, owned blocks".to_owned(),
         Size { setup: &[], cpus: vec![0, 1], ..world("Sequences", vec![OWNED, OWNED], 1, 2) },
     ));
-    for (name, frames, setup, roles) in PROCESSES {
+    for Deaths { name, frames, setup, roles } in DEATHS {
         let one = world("Sequences", roles.to_vec(), 1, frames);
         worlds
             .push((format!("two processes, {name}"), Size { cpus: vec![0, 1], processes: 2, setup, ..one }));
