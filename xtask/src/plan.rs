@@ -12,7 +12,7 @@ use crate::{
     proof, prose, python, style, sync_points, versions,
 };
 
-/// The environment variable that names the folder where tests find libraries for programs of other languages
+/// The environment variable that names the folder where tests and examples find libraries for programs of other languages
 /// (`zonal-testing`).
 const BUILT_FOLDER: &str = "ZONAL_BUILT_FOLDER";
 
@@ -36,7 +36,6 @@ pub(crate) fn all(root: &Path) -> Vec<Step> {
     steps.push(Step::new("documentation", documentation));
     steps.extend(bare(root));
     steps.extend(examples(root));
-    steps.extend(planted(root));
     steps
 }
 
@@ -56,15 +55,6 @@ pub(crate) fn style(_root: &Path) -> Vec<Step> {
         Step::new("chains of \"of\"", |root| report(prose::chains(root))),
         prose::subjects(),
     ]
-}
-
-/// Returns the step for one of the faults that `planted` plants in the core: a pageset that loses a frame with each drain.
-///
-/// `cargo xtask planted` has the others, each of which needs its own build. There is no step for the unchanged core,
-/// because a test of `zonal-verify` covers it.
-fn planted(root: &Path) -> Vec<Step> {
-    planted::planted(root, &["drain-loses-a-frame".to_owned()])
-        .unwrap_or_else(|problem| vec![Step::new("planted faults", |_| Outcome::Failed(problem))])
 }
 
 /// Returns the checks of the core without std.
@@ -121,8 +111,10 @@ fn examples(root: &Path) -> Vec<Step> {
         };
         let example = example.trim_end_matches(".rs").to_owned();
         found.push(Step::new(format!("example {package}/{example}"), move |root| {
-            let program = target_folder(root).join("debug/examples").join(&example);
-            let run = |()| passes(Command::new(program).arg("--short").current_dir(root));
+            let folder = target_folder(root).join("debug");
+            let mut call = Command::new(folder.join("examples").join(&example));
+            call.arg("--short").current_dir(root).env(BUILT_FOLDER, folder);
+            let run = |()| passes(&mut call);
             outcome(build_all(root).and_then(run))
         }));
     }

@@ -1,4 +1,4 @@
-"""Queries over tables in memory, for the example `real_programs`: `analytics.py duckdb|arrow`.
+"""Queries over tables in memory, for the example `real_programs`: `analytics.py duckdb|arrow ROWS`.
 
 Prints one line: `<name> <value>` pairs, the seconds of each query first.
 """
@@ -8,7 +8,7 @@ import resource
 import sys
 import time
 
-ROWS = 20_000_000
+ROWS = int(sys.argv[2])
 
 
 def duckdb_queries():
@@ -37,7 +37,7 @@ def duckdb_queries():
             ),
         ),
         ("distinct", query("select count(*) from (select customer, item, sum(price) from sales group by all)")),
-        ("sort", query("select id from sales order by price, customer limit 10 offset 5000000")),
+        ("sort", query(f"select id from sales order by price, customer limit 10 offset {ROWS // 4}")),
         (
             "text",
             query("select count(distinct name || item) from sales join customers using (customer) where id % 4 = 0"),

@@ -3,7 +3,8 @@
 //! `cargo run --release -p zonal-malloc --example real_programs -- [ROUNDS] [redis|duckdb|arrow]...` needs
 //! `redis-server` or `valkey-server`, or Python with `duckdb`, or with `pyarrow` and `numpy`. The variable `PYTHON` names
 //! another interpreter. Programs that are missing are named. Each number is the median of the rounds, which run the
-//! variants in turn, with the smallest and the largest one.
+//! variants in turn, with the smallest and the largest one. With `--short`, one round has a hundredth of the work, and shows
+//! only that all runs.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -26,15 +27,22 @@ const VARIANTS: [(&str, &[(&str, &str)]); 4] = [
 ];
 const PORT: &str = "7211";
 /// Keys of the server, which are chosen at random.
-const KEYS: &str = "2000000";
+const KEYS: usize = 2_000_000;
+/// Rows of the tables that are queried.
+const ROWS: usize = 20_000_000;
 
 fn main() -> Result<(), Failure> {
     let mut arguments: Vec<String> = env::args().skip(1).collect();
+    let given = arguments.len();
+    arguments.retain(|argument| argument != "--short");
+    let is_short = arguments.len() < given;
+    let part = if is_short { 100 } else { 1 };
     let rounds = match arguments.first().and_then(|first| first.parse().ok()) {
         Some(rounds) => {
             arguments.remove(0);
             rounds
         }
+        None if is_short => 1,
         None => 3,
     };
     let library = library()?;
@@ -42,7 +50,7 @@ fn main() -> Result<(), Failure> {
     if wanted("redis") {
         match ["valkey", "redis"].into_iter().find(|name| is_there(&format!("{name}-server"), &["--version"]))
         {
-            Some(name) => table(name, rounds, |variant| server(name, &library, variant))?,
+            Some(name) => table(name, rounds, |variant| server(name, &library, variant, part))?,
             None => println!("not measured: neither valkey-server nor redis-server is installed"),
         }
     }
@@ -50,7 +58,7 @@ fn main() -> Result<(), Failure> {
     for (name, package) in [("duckdb", "duckdb"), ("arrow", "pyarrow, numpy")] {
         if !wanted(name) {
         } else if is_there(&python, &["-c", &format!("import {package}")]) {
-            table(name, rounds, |variant| queries(&python, name, &library, variant))?;
+            table(name, rounds, |variant| queries(&python, name, &library, variant, part))?;
         } else {
             println!("not measured: {python} lacks {package}");
         }
@@ -58,8 +66,11 @@ fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Builds the library in the profile of this example, and returns its file.
+/// Builds the library in the profile of this example, unless it is built, and returns its file.
 fn library() -> Result<PathBuf, Failure> {
+    if let Some(folder) = env::var_os(zonal_testing::BUILT_FOLDER) {
+        return Ok(Path::new(&folder).join("libzonal_malloc.so"));
+    }
     let own = env::current_exe()?;
     let folder = own.ancestors().nth(2).ok_or("the example is not in a target folder")?;
     let mut build = Command::new(env!("CARGO"));
@@ -148,8 +159,8 @@ impl Drop for Server {
     }
 }
 
-/// Measures a server with the benchmark that belongs to it.
-fn server(name: &str, library: &Path, variant: usize) -> Result<Numbers, Failure> {
+/// Measures a server with the benchmark that belongs to it, with this part of the work.
+fn server(name: &str, library: &Path, variant: usize, part: usize) -> Result<Numbers, Failure> {
     let folder = tempfile::tempdir()?;
     let report = folder.path().join("report");
     let mut call = Command::new(format!("{name}-server"));
@@ -172,14 +183,15 @@ fn server(name: &str, library: &Path, variant: usize) -> Result<Numbers, Failure
     }
     let mut numbers = Vec::new();
     for (name_of, test, count, pipeline) in [
-        ("SET/s, 32 at once", "set", "3000000", "32"),
-        ("GET/s, 32 at once", "get", "3000000", "32"),
-        ("LPUSH/s, 32 at once", "lpush", "2000000", "32"),
-        ("SET/s", "set", "200000", "1"),
-        ("GET/s", "get", "200000", "1"),
+        ("SET/s, 32 at once", "set", 3_000_000, "32"),
+        ("GET/s, 32 at once", "get", 3_000_000, "32"),
+        ("LPUSH/s, 32 at once", "lpush", 2_000_000, "32"),
+        ("SET/s", "set", 200_000, "1"),
+        ("GET/s", "get", 200_000, "1"),
     ] {
         let mut call = Command::new(format!("{name}-benchmark"));
-        call.args(["-p", PORT, "-t", test, "-n", count, "-P", pipeline, "-r", KEYS, "-d", "100", "--csv"]);
+        let (count, keys) = ((count / part).to_string(), (KEYS / part).to_string());
+        call.args(["-p", PORT, "-t", test, "-n", &count, "-P", pipeline, "-r", &keys, "-d", "100", "--csv"]);
         let csv = String::from_utf8(call.output()?.stdout)?;
         let rate = csv.lines().last().and_then(|line| line.split('"').nth(3)?.parse().ok());
         numbers.push((name_of.to_owned(), rate.ok_or_else(|| format!("{name}-benchmark: {csv}"))?));
@@ -222,12 +234,19 @@ fn resident(process: u32) -> Result<f64, Failure> {
     Ok(line.trim().trim_end_matches(" kB").parse::<f64>()? / 1024.0)
 }
 
-/// Runs the queries of `analytics.py`.
-fn queries(python: &str, name: &str, library: &Path, variant: usize) -> Result<Numbers, Failure> {
+/// Runs the queries of `analytics.py`, on this part of the rows.
+fn queries(
+    python: &str,
+    name: &str,
+    library: &Path,
+    variant: usize,
+    part: usize,
+) -> Result<Numbers, Failure> {
     let folder = tempfile::tempdir()?;
     let report = folder.path().join("report");
     let mut call = Command::new(python);
-    call.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/analytics.py")).arg(name);
+    call.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/analytics.py"))
+        .args([name, &(ROWS / part).to_string()]);
     preload(&mut call, library, variant, &report);
     let Output { status, stdout, stderr } = call.output()?;
     if !status.success() {
