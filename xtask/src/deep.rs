@@ -14,6 +14,7 @@ use crate::kernel;
 use crate::lift;
 use crate::mutants;
 use crate::numa;
+use crate::planted;
 use crate::proof;
 use crate::python;
 use crate::skips;
@@ -116,9 +117,7 @@ fn all() -> Vec<Step> {
         steps.push(Step::new(format!("fuzz: {target}"), move |root| fuzz(root, target)));
     }
     steps.push(Step::new("coverage of the core", coverage));
-    steps.push(claims::step());
-    steps.push(Step::new("mutants of the core, a sample", mutants::of_the_core));
-    steps.push(Step::new("mutants around the core, a sample", mutants::around_the_core));
+    steps.extend(with_faults());
     steps.push(Step::new(format!("Rust {OLDEST}"), oldest));
     steps.push(Step::new("licences, sources and duplicates", licences));
     steps.extend([Step::new("packages", packages), python::deep()]);
@@ -130,6 +129,16 @@ fn all() -> Vec<Step> {
     steps.extend([histories_with_deaths(), worlds_with_deaths()]);
     steps.push(soak_with_deaths());
     steps.extend(soak(&["--minutes".into(), "60".into()]));
+    steps
+}
+
+/// Returns the steps that show which faults the tests notice.
+fn with_faults() -> Vec<Step> {
+    let unread = |problem| vec![Step::new("planted faults", |_| Outcome::Failed(problem))];
+    let mut steps = vec![claims::step()];
+    steps.extend(planted::steps(Path::new("."), &[]).unwrap_or_else(unread));
+    steps.push(Step::new("mutants of the core, a sample", mutants::of_the_core));
+    steps.push(Step::new("mutants around the core, a sample", mutants::around_the_core));
     steps
 }
 

@@ -3,7 +3,7 @@
 //! A *mutant* is a file of `xtask/mutants` with a text that occurs exactly once in one source file, and its
 //! replacement. The copy is in `target/mutants/workspace` and is built in `target/mutants/build`. The program `stress`
 //! of `zonal-verify` runs on it, and must stop with the operation at which it detected the fault. The unchanged core
-//! must pass. Related files: `plan.rs` includes these steps, `claims.rs` plants faults for
+//! must pass. Related files: `deep.rs` includes these steps, `claims.rs` plants faults for
 //! the tests of each guarantee, and `kernel/faults.rs` for the kernel.
 
 use std::collections::BTreeSet;
@@ -110,7 +110,7 @@ pub(crate) fn steps(root: &Path, names: &[String]) -> Result<Vec<Step>, String> 
 ///
 /// # Errors
 /// Returns an error in the same cases as [`steps`].
-pub(crate) fn planted(root: &Path, names: &[String]) -> Result<Vec<Step>, String> {
+fn planted(root: &Path, names: &[String]) -> Result<Vec<Step>, String> {
     let mutants = mutants(root, MUTANTS)?;
     let known = || mutants.iter().map(|mutant| &*mutant.name).collect::<Vec<_>>().join(", ");
     if let Some(name) = names.iter().find(|name| mutants.iter().all(|mutant| mutant.name != **name)) {

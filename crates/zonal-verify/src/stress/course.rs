@@ -15,8 +15,8 @@ use super::worker::Worker;
 use super::world::{Policies, World};
 
 impl World<'_, '_, '_, '_> {
-    /// Runs the round, and returns its virtual time.
-    pub(super) fn run(&self, stop: &AtomicBool) -> Result<Time, RunError> {
+    /// Runs the round, with `harm` before the checks of each pause, and returns its virtual time.
+    pub(super) fn run(&self, stop: &AtomicBool, harm: fn(&Self)) -> Result<Time, RunError> {
         let machine = self.machine();
         let weights = WeightTable::new();
         let policies = &Policies::new(self, &weights);
@@ -26,7 +26,7 @@ impl World<'_, '_, '_, '_> {
         for (at, &cpu) in self.cpus.iter().enumerate() {
             let barriers = &barriers;
             threads.add(cpu.id.index(), Role::Foreground, Time::ZERO, move || {
-                self.work(at, policies, barriers);
+                self.work(at, policies, barriers, harm);
             })?;
         }
         for (place, node) in self.round.machine.model.nodes.iter().enumerate() {
@@ -41,7 +41,7 @@ impl World<'_, '_, '_, '_> {
     }
 
     /// Runs all phases of a thread.
-    fn work(&self, at: usize, policies: &Policies<'_>, barriers: &[[Join; 2]]) {
+    fn work(&self, at: usize, policies: &Policies<'_>, barriers: &[[Join; 2]], harm: fn(&Self)) {
         let machine = self.machine();
         let mut worker = Worker::new(self, policies, at);
         for (phase, [end, begin]) in barriers.iter().enumerate() {
@@ -53,6 +53,7 @@ impl World<'_, '_, '_, '_> {
             end.arrive(machine);
             if at == 0 {
                 end.wait(machine);
+                harm(self);
                 self.pause(rests);
                 begin.arrive(machine);
             } else {

@@ -99,10 +99,15 @@ enum Ended {
 }
 
 fn round(seed: u64, stop: &AtomicBool) -> Result<Ended, SimulateError> {
+    play(seed, stop, |_| ())
+}
+
+/// Plays a round. Calls `harm` before the checks of each pause, with which tests do what a fault of the allocator would do.
+fn play(seed: u64, stop: &AtomicBool, harm: fn(&World<'_, '_, '_, '_>)) -> Result<Ended, SimulateError> {
     let round = Round::new(seed);
     round.machine.simulate(&round.config, seed, |sim| {
         let system = System::new(sim);
-        let played = panic::catch_unwind(AssertUnwindSafe(|| World::new(&round, &system).run(stop)));
+        let played = panic::catch_unwind(AssertUnwindSafe(|| World::new(&round, &system).run(stop, harm)));
         let what = match played {
             Ok(Ok(time)) => return Ok(Ended::Done { operations: system.operations(), time }),
             Ok(Err(RunError::Interrupted)) => return Ok(Ended::Interrupted),
@@ -119,6 +124,8 @@ fn round(seed: u64, stop: &AtomicBool) -> Result<Ended, SimulateError> {
 
 #[cfg(test)]
 mod tests {
+    use zonal::Request;
+
     use super::*;
 
     #[test]
@@ -126,6 +133,23 @@ mod tests {
         let tally = stress(1, 8, |_| (), &AtomicBool::new(false)).unwrap();
         assert_eq!(tally.rounds, 8);
         assert!(tally.operations > 100_000 && tally.time > Time::from_seconds(8.0), "{tally:?}");
+    }
+
+    #[test]
+    fn a_frame_that_is_lost_or_taken_back_is_noticed() {
+        let [lost, taken_back]: [fn(&World<'_, '_, '_, '_>); 2] = [
+            |world| assert!(world.allocator().alloc(&Request::page()).is_ok()),
+            |world| {
+                if let Some(held) = world.left.borrow().first() {
+                    assert!(world.allocator().free(held.block.first, held.block.order).is_ok());
+                }
+            },
+        ];
+        for harm in [lost, taken_back] {
+            let ended = play(1, &AtomicBool::new(false), harm).unwrap();
+            let Ended::Fault(fault) = ended else { panic!("nothing was noticed") };
+            assert!(fault.what.contains("but programs have"), "{fault}");
+        }
     }
 
     #[test]
