@@ -6,7 +6,8 @@
 //!
 //! An invariant holds for all values that its names can have. It is assumed for those terms that the row and the goal mention.
 //! Fewer assumptions could only make a proof fail, so that every proof that is found is right. No quantifier is left, so that
-//! both solvers decide every question.
+//! both solvers decide every question. Each invariant is written once, as a function of its names, because most of the
+//! solvers' time would go into reading it again for each term.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -36,6 +37,7 @@ pub struct Script {
 pub fn initial(table: &Table) -> Script {
     let mut writer = Writer::new(table, None);
     writer.declare();
+    writer.assume();
     for invariant in &table.invariants {
         writer.ask(invariant);
     }
@@ -47,6 +49,7 @@ pub fn preserved(table: &Table, row: &Row) -> Script {
     let mut writer = Writer::new(table, Some(row));
     writer.declare();
     writer.step(row);
+    writer.assume();
     for invariant in table.invariants.iter().filter(|it| table.affects(row, &it.term)) {
         writer.ask(invariant);
     }
@@ -58,6 +61,8 @@ struct Writer<'t> {
     row: Option<&'t Row>,
     bound: BTreeMap<String, String>,
     written: BTreeSet<String>,
+    /// What is asserted in all questions.
+    asserted: BTreeSet<String>,
     script: Script,
 }
 
@@ -66,7 +71,7 @@ impl<'t> Writer<'t> {
         let mut bound = BTreeMap::from([("me".to_owned(), "Thread".to_owned())]);
         bound.extend(row.into_iter().flat_map(|row| row.picks.iter().cloned()));
         let script = Script { text: String::new(), questions: Vec::new() };
-        Self { table, row, bound, written: BTreeSet::new(), script }
+        Self { table, row, bound, written: BTreeSet::new(), asserted: BTreeSet::new(), script }
     }
 
     fn line(&mut self, text: &str) {
@@ -175,24 +180,32 @@ impl<'t> Writer<'t> {
         }
     }
 
-    /// Asks whether the step can end in a state without the invariant.
-    fn ask(&mut self, invariant: &Invariant) {
-        self.line("(push 1)");
-        let mut bound = self.bound.clone();
-        let mut with = BTreeMap::new();
-        for (name, sort) in &invariant.over {
-            let of_goal = format!("goal_{name}");
-            let text = format!("(declare-const {of_goal} {})", self.sort(sort));
-            self.line(&text);
-            bound.insert(of_goal.clone(), sort.clone());
-            with.insert(name.clone(), Term::Bound(of_goal));
+    /// Returns what may be assumed.
+    fn assumed(&self) -> impl Iterator<Item = &'t Invariant> + use<'t> {
+        let everywhere = if self.row.is_some() { &self.table.invariants } else { &self.table.init };
+        everywhere.iter().chain(self.row.into_iter().flat_map(|row| &row.every))
+    }
+
+    /// Defines what may be assumed, and assumes it for the terms that the row mentions.
+    fn assume(&mut self) {
+        for (at, assumed) in self.assumed().enumerate() {
+            let bound = self.bound.clone();
+            self.bound.extend(assumed.over.iter().cloned());
+            let body = self.emit(&assumed.term, "Bool", false);
+            self.bound = bound;
+            let names = assumed.over.iter().map(|(name, sort)| format!("({name} {})", self.sort(sort)));
+            let names = names.collect::<Vec<_>>().join(" ");
+            self.line(&format!("(define-fun assumed_{at} ({names}) Bool {body})"));
         }
-        self.bound = bound;
-        let goal = invariant.term.bind(&with);
-        let assumed = if self.row.is_some() { &self.table.invariants } else { &self.table.init };
-        let every = self.row.into_iter().flat_map(|row| &row.every);
+        self.asserted = self.instances(&self.candidates());
+        let text: String = self.asserted.iter().map(|it| format!("(assert {it})\n")).collect();
+        self.script.text.push_str(&text);
+    }
+
+    /// Returns the terms that the row and the bound names mention.
+    fn candidates(&self) -> Candidates {
         let mut known = Candidates::default();
-        known.gather(self.table, &self.bound, &goal);
+        known.add_names(&self.bound);
         if let Some(row) = self.row {
             row.when.iter().for_each(|term| known.gather(self.table, &self.bound, term));
             for write in &row.writes {
@@ -201,18 +214,50 @@ impl<'t> Writer<'t> {
                 known.gather(self.table, &self.bound, &write.value);
             }
         }
-        let instances: BTreeSet<Term> =
-            assumed.iter().chain(every).flat_map(|it| known.instances(it)).collect();
-        for instance in instances {
-            let text = self.emit(&instance, "Bool", false);
-            self.line(&format!("(assert {text})"));
+        known
+    }
+
+    /// Returns what may be assumed, for every choice of candidates.
+    fn instances(&self, known: &Candidates) -> BTreeSet<String> {
+        let mut found = BTreeSet::new();
+        for (at, assumed) in self.assumed().enumerate() {
+            for chosen in known.choices(&assumed.over) {
+                let terms = assumed.over.iter().map(|(name, sort)| self.emit(&chosen[name], sort, false));
+                let terms = terms.fold(String::new(), |terms, term| terms + " " + &term);
+                let is_constant = terms.is_empty();
+                found.insert(if is_constant {
+                    format!("assumed_{at}")
+                } else {
+                    format!("(assumed_{at}{terms})")
+                });
+            }
+        }
+        found
+    }
+
+    /// Asks whether the step can end in a state without the invariant.
+    fn ask(&mut self, invariant: &Invariant) {
+        self.line("(push 1)");
+        let before = self.bound.clone();
+        let mut with = BTreeMap::new();
+        for (name, sort) in &invariant.over {
+            let of_goal = format!("goal_{name}");
+            self.line(&format!("(declare-const {of_goal} {})", self.sort(sort)));
+            self.bound.insert(of_goal.clone(), sort.clone());
+            with.insert(name.clone(), Term::Bound(of_goal));
+        }
+        let goal = invariant.term.bind(&with);
+        let mut known = self.candidates();
+        known.gather(self.table, &self.bound, &goal);
+        for instance in self.instances(&known).difference(&self.asserted) {
+            writeln!(self.script.text, "(assert {instance})").expect("writing to a string works");
         }
         let goal = self.emit(&goal, "Bool", true);
         self.line(&format!("(assert (not {goal}))\n(check-sat)"));
         let row = self.row.map(|row| row.name.clone());
         self.script.questions.push(Question { row, invariant: invariant.name.clone() });
         self.line("(pop 1)");
-        self.bound.retain(|name, _| !name.starts_with("goal_"));
+        self.bound = before;
     }
 
     /// Writes a term of the given sort, after the step if `after`.
@@ -279,11 +324,13 @@ impl Candidates {
         }
     }
 
-    /// Adds the terms in `term`, and all bound names, by their sorts.
+    /// Adds all bound names.
+    fn add_names(&mut self, bound: &BTreeMap<String, String>) {
+        bound.iter().for_each(|(name, sort)| self.add(sort, &Term::Bound(name.clone())));
+    }
+
+    /// Adds the terms in `term`, by their sorts.
     fn gather(&mut self, table: &Table, bound: &BTreeMap<String, String>, term: &Term) {
-        for (name, sort) in bound {
-            self.add(sort, &Term::Bound(name.clone()));
-        }
         let mut found = Vec::new();
         term.visit(&mut |term| {
             if let Term::Read(name, at) = term {
@@ -299,10 +346,8 @@ impl Candidates {
         }
     }
 
-    /// Returns the invariant for every choice of candidates.
-    fn instances(&self, invariant: &Invariant) -> Vec<Term> {
-        let of = |sort: &str| self.of.get(sort).into_iter().flatten().cloned().collect();
-        let choices = choices(BTreeMap::new(), &invariant.over, of);
-        choices.iter().map(|chosen| invariant.term.bind(chosen)).collect()
+    /// Returns every choice of candidates for some names.
+    fn choices(&self, over: &[(String, String)]) -> Vec<BTreeMap<String, Term>> {
+        choices(BTreeMap::new(), over, |sort| self.of.get(sort).into_iter().flatten().cloned().collect())
     }
 }
