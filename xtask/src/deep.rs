@@ -84,16 +84,7 @@ fn all() -> Vec<Step> {
             )
         }));
     }
-    steps.push(Step::new("interleavings, 20 times as many", |root| {
-        let tests = ["--test=loom_interleavings", "--test=shuttle_interleavings", "--test=wake_ups"];
-        further(root, &["-p", "zonal-verify"], &tests, ("ZONAL_INTERLEAVINGS", "20"))
-    }));
-    steps.push(Step::new("all programs of the C interface under valgrind", |root| {
-        further(root, &["-p", "zonal-c"], &["--test=programs"], ("ZONAL_DEEPER", "1"))
-    }));
-    steps.push(Step::new("histories of small worlds, one operation longer", |root| {
-        further(root, &["-p", "zonal-verify"], &["--test=exhaustive"], ("ZONAL_DEEPER", "1"))
-    }));
+    steps.extend(longer_tests());
     steps.push(Step::new("stress of the core by its own tests, one minute each", stress_of_the_core));
     steps.push(Step::new("stress and random histories, one minute each", |root| {
         let packages = ["-p", "zonal-linux", "-p", "zonal-verify"];
@@ -130,6 +121,26 @@ fn all() -> Vec<Step> {
     steps.push(soak_with_deaths());
     steps.extend(soak(&["--minutes".into(), "60".into()]));
     steps
+}
+
+/// Returns the long forms of everyday tests.
+fn longer_tests() -> [Step; 4] {
+    [
+        Step::new("interleavings, 20 times as many", |root| {
+            let tests = ["--test=loom_interleavings", "--test=shuttle_interleavings", "--test=wake_ups"];
+            further(root, &["-p", "zonal-verify"], &tests, ("ZONAL_INTERLEAVINGS", "20"))
+        }),
+        Step::new("all programs of the C interface under valgrind", |root| {
+            further(root, &["-p", "zonal-c"], &["--test=programs"], ("ZONAL_DEEPER", "1"))
+        }),
+        Step::new("experiment of a new user, with its spread", |root| {
+            let test = ["--test=commands", "an_experiment_of_a_new_user"];
+            further(root, &["-p", "zonal-cli"], &test, ("ZONAL_DEEPER", "1"))
+        }),
+        Step::new("histories of small worlds, one operation longer", |root| {
+            further(root, &["-p", "zonal-verify"], &["--test=exhaustive"], ("ZONAL_DEEPER", "1"))
+        }),
+    ]
 }
 
 /// Returns the steps that show which faults the tests notice.

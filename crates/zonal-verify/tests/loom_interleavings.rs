@@ -20,14 +20,12 @@ const MOST_OF_MORE: usize = 2500;
 /// Maximum number of interleavings for a scenario with sequences. It exceeds the number within the bound of
 /// preemptions, so the exploration is complete.
 const MOST_OF_SEQUENCES: usize = 40_000;
-/// Maximum number of preemptions for a scenario with sequences, unless more interleavings are asked for.
-const PREEMPTIONS_OF_SEQUENCES: usize = 2;
 const SEQUENCES: &str = "sequences";
 
 fn check(name: &str, module: &str, preemptions: usize, scenario: fn()) {
     let (factor, is_sequence) = (interleavings::factor(), module == SEQUENCES);
     let (preemptions, most) = match (factor, is_sequence) {
-        (1, true) => (preemptions.min(PREEMPTIONS_OF_SEQUENCES), MOST_OF_SEQUENCES),
+        (1, true) => (preemptions - 1, MOST_OF_SEQUENCES),
         (1, false) => (preemptions, MOST),
         (_, true) => (preemptions + 1, MOST_OF_SEQUENCES),
         (_, false) => (preemptions + 1, MOST_OF_MORE),
