@@ -18,6 +18,7 @@ use crate::memory::pool_file::PoolFile;
 use crate::pool::members::{Membership, forget_changes};
 use crate::shared_name::SharedName;
 use crate::threads::lock::{forget_name, name_holders};
+use crate::threads::reentrancy::Inside;
 
 type Memberships = RwLock<Vec<Arc<Membership>>>;
 
@@ -43,6 +44,7 @@ impl Entered {
         unsafe { around_forks(None, None, forget_parent, &IS_DONE) };
         let lock_name = name_holders(RandomState::new().build_hasher().finish() as u32, has_died);
         let membership = Arc::new(Membership::enter(file, processes, name, lock_name, is_listed)?);
+        let _inside = Inside::enter(); // a handler that waits for a dead process's lock could not read the list
         made_memberships().write().push(Arc::clone(&membership));
         Ok(Arc::new(Self(membership)))
     }
@@ -62,6 +64,7 @@ impl Drop for Entered {
             // SAFETY: the reference is that of the parent's list, which a child made by `fork` never reads or drops.
             unsafe { Arc::decrement_strong_count(Arc::as_ptr(&self.0)) };
         } else if let Some(memberships) = memberships() {
+            let _inside = Inside::enter(); // as in `enter`
             memberships.write().retain(|one| !Arc::ptr_eq(one, &self.0));
         }
     }
@@ -72,7 +75,7 @@ impl Drop for Entered {
 /// A process writes its name before it takes its first lock, and leaves without one. The function needs no heap, because signal
 /// handlers wait for locks too.
 fn has_died(lock_name: u32) -> bool {
-    // A thread that changes the list holds no lock of a pool, and is soon done.
+    // A thread that changes the list holds no lock of a pool, is soon done, and counts as inside for its handlers.
     let Some(memberships) = memberships().and_then(RwLock::try_read) else { return false };
     let mut here = memberships.iter().filter(|one| one.is_here()).peekable();
     // In a child made by `fork`, the holder may have been a thread of the parent.

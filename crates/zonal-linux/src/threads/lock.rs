@@ -128,7 +128,7 @@ impl SleepingLock {
                 _ if looks.is_multiple_of(LOOKS_A_DEATH) && self.take_from_the_dead() => return,
                 _ => nap(),
             }
-            looks = looks.saturating_add(1);
+            looks = looks.checked_add(1).unwrap_or(LOOKS_YIELDING); // never stops to look for deaths
         }
     }
 }

@@ -32,7 +32,7 @@ impl<'m, P: Platform> Allocator<'m, P> {
     /// own thread. Nothing has changed then.
     pub fn take_over(&self, first: Pfn, count: PageCount) -> Result<(), FreeError> {
         let (zone, run) = self.state.run_of(first, count)?;
-        if self.state.must_wait_for_handover(zone, run.first) {
+        if zone.holders().are_kept() && self.state.platform.is_reentered() {
             return Err(FreeError::Reentered(first));
         }
         let found = self.state.take_over(zone, run);
@@ -60,6 +60,9 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let is_here = || !holders.are_kept() || holders.is_here(run.first);
         loop {
             if !is_here() {
+                if self.must_wait_for_handover(zone, run.first) {
+                    return Err(zone.frames.state(run.first)); // it was here when the handler began
+                }
                 self.take_over(zone, run)?;
             }
             let claimed = claim()?;

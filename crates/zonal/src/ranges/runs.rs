@@ -60,8 +60,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if self.state.platform.is_reentered() {
             return Err(FreeError::Reentered(first));
         }
-        let free =
-            || self.state.under_lock_of(zone, run, || zone.frames.begin_free(run, self.state.max_order));
+        let begin = || zone.frames.begin_free(run, self.state.max_order, self.state.process);
+        let free = || zone.free_areas.with_lock_of(run.first, begin);
         let begun = self.state.claim_here(zone, run, free, |_| {});
         let kind = begun.map_err(|state| self.state.run_refusal(zone, first, count, state))?;
         self.state.put_back(zone, run, kind, &zone.bad_of_run(run));
@@ -119,8 +119,8 @@ impl<'m, P: Platform> Allocator<'m, P> {
         if self.state.platform.is_reentered() {
             return Err(SplitError::NotAllocated(FreeError::Reentered(first)));
         }
-        let split =
-            || self.state.under_lock_of(zone, run, || zone.frames.begin_split(run, self.state.max_order));
+        let begin = || zone.frames.begin_split(run, self.state.max_order, self.state.process);
+        let split = || zone.free_areas.with_lock_of(run.first, begin);
         let begun = self.state.claim_here(zone, run, split, |_| {});
         let kind = begun
             .map_err(|state| SplitError::NotAllocated(self.state.run_refusal(zone, first, count, state)))?;
@@ -136,22 +136,6 @@ impl<'m, P: Platform> MachineState<'m, P> {
         let mut context = self.resolve(request, Turn::Next)?;
         context.placement = Some(Placement { count, below: request.address_limit() });
         self.serve(request, &context)
-    }
-
-    /// Calls `claim` under the lock of the area that contains the run's first frame, if this process holds the run then.
-    ///
-    /// # Errors
-    /// Those of `claim`, and the first frame's state if another process has taken the run over.
-    fn under_lock_of<T>(
-        &self,
-        zone: &Zone<'m, P>,
-        run: Run,
-        claim: impl FnOnce() -> Result<T, FrameState>,
-    ) -> Result<T, FrameState> {
-        zone.free_areas.with_lock_of(run.first, || {
-            let is_here = !zone.holders().are_kept() || zone.holders().is_here(run.first);
-            if is_here { claim() } else { Err(zone.frames.state(run.first)) }
-        })
     }
 
     /// Returns a range of frames as a run.

@@ -75,9 +75,10 @@ impl<P: Platform> FrameTable<'_, P> {
     /// The caller holds the run's lock, and then calls [`FrameTable::mark_parts_cached`] without it.
     ///
     /// # Errors
-    /// Returns the state of the first frame if exactly these frames are not an allocated run. Nothing has changed then.
-    pub(crate) fn begin_free(&self, run: Run, max: Order) -> Result<PageKind, FrameState> {
-        let (order, kind) = self.check_run(run, max)?;
+    /// Returns the state of the first frame if exactly these frames are not an allocated run that `process` holds. Nothing has
+    /// changed then.
+    pub(crate) fn begin_free(&self, run: Run, max: Order, process: u8) -> Result<PageKind, FrameState> {
+        let (order, kind) = self.check_run(run, max, process)?;
         self.set(run.first, FrameState::Cached(order));
         Ok(kind)
     }
@@ -93,8 +94,8 @@ impl<P: Platform> FrameTable<'_, P> {
     ///
     /// # Errors
     /// As [`FrameTable::begin_free`].
-    pub(crate) fn begin_split(&self, run: Run, max: Order) -> Result<PageKind, FrameState> {
-        let (_, kind) = self.check_run(run, max)?;
+    pub(crate) fn begin_split(&self, run: Run, max: Order, process: u8) -> Result<PageKind, FrameState> {
+        let (_, kind) = self.check_run(run, max, process)?;
         self.set(run.first, FrameState::Splitting(kind));
         Ok(kind)
     }
@@ -152,8 +153,11 @@ impl<P: Platform> FrameTable<'_, P> {
         }
     }
 
-    /// Returns an allocated run's kind and the order of its first block.
-    fn check_run(&self, run: Run, max: Order) -> Result<(Order, PageKind), FrameState> {
+    /// Returns the kind of an allocated run that `process` holds, and the order of its first block.
+    ///
+    /// The holder is read after the state: a handover stores the holders before it restores the state, and another one cannot
+    /// begin, because it claims the run under the lock that the caller holds.
+    fn check_run(&self, run: Run, max: Order, process: u8) -> Result<(Order, PageKind), FrameState> {
         let mut blocks = run.blocks(max);
         // The state is acquired, because `mark_run` marks the later blocks before the first one.
         let head = self.state_acquired(run.first);
@@ -161,7 +165,15 @@ impl<P: Platform> FrameTable<'_, P> {
         let is_head = blocks.next().is_some_and(|(_, expected)| expected == order);
         let are_parts = blocks.all(|(frame, order)| self.later_block(run.first, frame.into()) == Some(order));
         let ends = self.later_block(run.first, run.end()).is_none();
-        if is_head && are_parts && ends { Ok((order, kind)) } else { Err(head) }
+        let is_here =
+            || self.frame_holders().is_none_or(|of| of[run.first as usize].load(Relaxed) == process); // relaxed: as `Holders::of`
+        if is_head && are_parts && ends && is_here() { Ok((order, kind)) } else { Err(head) }
+    }
+
+    /// Returns the holders of all frames, if processes share the allocator.
+    fn frame_holders(&self) -> Option<&[P::U8]> {
+        let holders = &self.states_and_holders()[self.states().len()..];
+        (P::IS_SHARED && !holders.is_empty()).then_some(holders)
     }
 
     /// Returns the order of the later block of a run that begins at `frame`, if it has the same holder as `first`.
@@ -169,9 +181,9 @@ impl<P: Platform> FrameTable<'_, P> {
     /// A recovery frees a dead process's run area by area, so a new run can end where the rest of one begins.
     fn later_block(&self, first: u32, frame: u64) -> Option<Order> {
         let FrameState::RunPart(order) = self.state_within(frame)? else { return None };
-        let holders = &self.states_and_holders()[self.states().len()..];
-        let is_other = || holders[first as usize].load(Relaxed) != holders[frame as usize].load(Relaxed); // relaxed: as `Holders::of`
-        (!P::IS_SHARED || holders.is_empty() || !is_other()).then_some(order)
+        let of = |holders: &[P::U8], frame: usize| holders[frame].load(Relaxed); // relaxed: as `Holders::of`
+        let is_same = |holders| of(holders, first as usize) == of(holders, frame as usize);
+        self.frame_holders().is_none_or(is_same).then_some(order)
     }
 
     /// Marks a block or run that is being split as allocated blocks of at most `order`, the first one last.
