@@ -239,7 +239,7 @@ fn of_areas_and_fences() -> Vec<Shape> {
     ]
 }
 
-/// Returns the shapes for the slot that a CPU uses, and for the bits that mark sections as present.
+/// Returns the shapes for the slot that a CPU uses, for holders of runs, and for the bits that mark sections as present.
 fn of_slots_and_sections() -> Vec<Shape> {
     vec![
         shape(
@@ -253,6 +253,18 @@ fn of_slots_and_sections() -> Vec<Shape> {
             "PagesetSlots::set -> PagesetSlots::of",
             &[&[Store('w', 1, false), Store('s', 1, false)], &[Load('s', 1, true), Load('w', 0, false)]],
             [true, false],
+        ),
+        shape(
+            "who finds a run whole after a handover finds its holder",
+            "handover.move, handover.end_run -> run.check, run.is_here",
+            &[&[Store('h', 1, false), Store('s', 1, true)], &[Load('s', 1, true), Load('h', 0, false)]],
+            [true, true],
+        ),
+        shape(
+            "the same, if the holder is loaded first",
+            "handover.move, handover.end_run -> run.check, run.is_here",
+            &[&[Store('h', 1, false), Store('s', 1, true)], &[Load('h', 0, false), Load('s', 1, true)]],
+            [false, false],
         ),
         shape(
             "who finds a section present finds the bytes of its frames",
