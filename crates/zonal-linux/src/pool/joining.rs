@@ -97,7 +97,8 @@ impl Pool {
     /// Makes this process the holder of `count` frames from `first`, which any process in a shared pool has allocated together: they are then not given back when that process ends. Does nothing in other pools.
     ///
     /// # Errors
-    /// When exactly these frames are not allocated together.
+    /// When exactly these frames are not allocated together, or in a signal handler whose thread it interrupted in a call of a
+    /// pool.
     pub fn take_over(&self, first: Pfn, count: PageCount) -> Result<(), zonal::error::FreeError> {
         self.core.allocator().take_over(first, count)
     }
@@ -359,5 +360,33 @@ impl Description {
             },
             binding: if value["bound"].as_bool()? { Binding::ToNodes } else { Binding::None },
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zonal::error::FreeError;
+
+    use super::*;
+    use crate::pool::request::PoolRequest;
+    use crate::threads::reentrancy::Inside;
+
+    /// As a handler that interrupts a call which holds the handover lock, or waits for it.
+    #[test]
+    fn no_take_over_waits_for_its_own_thread() {
+        let pool = Pool::builder().size(64 << 20).shared_by_descriptor().build().unwrap();
+        let other = Pool::join_file(pool.shared_file().unwrap()).unwrap();
+        for order in [0, 4].map(|order| Order::new(order).unwrap()) {
+            for holder in [&pool, &other] {
+                let block = holder.alloc_raw(&PoolRequest::new(order)).unwrap();
+                let take_over = || pool.take_over(block.first, order.pages());
+                let inside = Inside::enter();
+                assert_eq!(take_over(), Err(FreeError::Reentered(block.first)));
+                drop(inside);
+                assert_eq!(take_over(), Ok(()));
+                // SAFETY: nothing uses the block.
+                assert_eq!(unsafe { pool.free_raw(block.first, order) }, Ok(()));
+            }
+        }
     }
 }
