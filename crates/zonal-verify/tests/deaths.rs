@@ -75,3 +75,11 @@ fn a_run_ends_where_what_a_recovery_has_left_of_another_begins() {
     println!("{deaths} deaths, {runs} runs");
     assert!(0 < runs && runs < 2 * deaths, "{deaths} deaths, {runs} runs");
 }
+
+#[test]
+#[cfg_attr(miri, ignore = "maps files")]
+fn blocks_are_found_in_an_area_that_is_half_rebuilt() {
+    let deaths = zonal_verify::mortal::areas_half_rebuilt().unwrap_or_else(|error| panic!("{error}"));
+    println!("{deaths} deaths");
+    assert!(deaths > 100, "{deaths} deaths");
+}

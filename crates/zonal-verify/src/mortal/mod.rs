@@ -30,7 +30,7 @@ use model::{Entry, Model};
 use world::{Contents, MortalPlatform, PROCESSES, Process, World};
 
 pub use random::run_random;
-pub use worlds::{WorldSums, Worlds, runs_across_areas};
+pub use worlds::{WorldSums, Worlds, areas_half_rebuilt, runs_across_areas};
 
 type Allocator = zonal::Allocator<'static, MortalPlatform>;
 

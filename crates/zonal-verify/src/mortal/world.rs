@@ -28,9 +28,11 @@ pub(super) type Zone = (u16, ZoneKind, u64, u64);
 pub(super) const ZONES: &[Zone] =
     &[(0, ZoneKind::Dma32, 1024, 700), (0, ZoneKind::Normal, 2048, 2048), (1, ZoneKind::Normal, 5120, 1536)];
 /// A zone with two free areas, if they are as small as they can be.
-pub(super) const TWO_AREAS: &[Zone] = &[(0, ZoneKind::Normal, 8192, 8192)];
+pub(super) const TWO_AREAS: &[Zone] = &[(0, ZoneKind::Normal, 8192, 2 * AREA)];
+/// Frames of the smallest area.
+pub(super) const AREA: u64 = 4096;
 /// First frame of the second area.
-pub(super) const SECOND_AREA: u64 = 8192 + 4096;
+pub(super) const SECOND_AREA: u64 = 8192 + AREA;
 
 /// The platform of a process.
 pub(super) struct MortalPlatform {

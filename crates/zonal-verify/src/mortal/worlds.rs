@@ -11,7 +11,7 @@ use zonal::units::{Order, PageCount};
 use zonal::{Config, OnDeath};
 
 use super::cells;
-use super::world::{PROCESSES, SECOND_AREA, TWO_AREAS, ZONES, range};
+use super::world::{AREA, PROCESSES, SECOND_AREA, TWO_AREAS, ZONES, range};
 use super::{End, History, Operation, SCALE, Step};
 
 /// The process that dies first, except while `THIRD` joins.
@@ -211,6 +211,40 @@ pub fn runs_across_areas() -> Result<[u64; 2], String> {
         history.restore(&snapshot);
     }
     Ok([deaths, runs])
+}
+
+/// Runs a recovery that dies before each of its writes, after a death in the only free area that has free frames; then a process
+/// that prefers another area allocates a block. Returns how often the recovery died.
+///
+/// # Errors
+/// A description of what was wrong, such as a block that is not found although most frames of the area are free.
+pub fn areas_half_rebuilt() -> Result<u64, String> {
+    let config = Config { free_area_min: PageCount::new(1), ..Config::default() };
+    let mut history = History::new(config, TWO_AREAS);
+    for process in [OTHER, THIRD] {
+        run(&mut history, process, &Operation::Join)?;
+    }
+    let first_area = range(SECOND_AREA - AREA, AREA);
+    run(&mut history, OTHER, &Operation::AllocRange(first_area))?;
+    die_in(&mut history, VICTIM, &Operation::AllocRange(range(SECOND_AREA + 30, 8)), 12)?;
+    let snapshot = history.snapshot();
+    let mut deaths = 0;
+    while step(&mut history, THIRD, &Operation::Recover(VICTIM), Some(deaths))? == End::Death {
+        deaths += 1;
+        let torn = history.snapshot();
+        for order in [0, 3, 9, 10] {
+            history.restore(&torn);
+            run(&mut history, OTHER, &alloc(order))?;
+            if block_of(&history, OTHER, 1 << order).is_none() {
+                return Err(format!(
+                    "after {deaths} writes of a recovery, no block of order {order} is found"
+                ));
+            }
+            settle(&mut history)?;
+        }
+        history.restore(&snapshot);
+    }
+    Ok(deaths)
 }
 
 /// Lets a process recover all dead, and the allocator verify itself.

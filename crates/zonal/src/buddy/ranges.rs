@@ -29,15 +29,20 @@ impl<P: Platform> Buddy<'_, P> {
         self.shape.frames()
     }
 
-    /// Makes the buddy as it was at first: no frame is free.
-    pub(crate) fn clear(&self, _held: &Held<'_, P::Lock>) {
+    /// Makes exactly these runs of frames free, whatever the cells contain; the runs ascend and do not touch.
+    ///
+    /// Until the end, `free_pages` stays as it is: another thread skips a buddy without waiting if too few frames are free.
+    pub(crate) fn rebuild(&self, _held: &Held<'_, P::Lock>, runs: impl Iterator<Item = Range<u64>>) {
         let counts = self.counts;
-        let singles = [&counts.orders, &counts.free_pages, &counts.open];
-        singles
-            .into_iter()
-            .chain(&counts.free_blocks)
-            .chain(self.cells)
-            .for_each(|cell| cell.store(0, Relaxed));
+        let singles = [&counts.orders, &counts.open];
+        let cells = singles.into_iter().chain(&counts.free_blocks).chain(self.cells);
+        cells.for_each(|cell| cell.store(0, Relaxed));
+        let mut free_pages = 0;
+        for run in runs {
+            free_pages += run.end - run.start;
+            self.add(run.start, run.end);
+        }
+        counts.free_pages.store(free_pages, Relaxed);
     }
 
     /// Frees `count` frames, starting at `first`; returns `false` and frees nothing if one of them is already free.
@@ -54,6 +59,13 @@ impl<P: Platform> Buddy<'_, P> {
         if self.any_free(held, first, count) {
             return false;
         }
+        self.add(start, end);
+        self.add_free_pages(count);
+        true
+    }
+
+    /// Sets the bits of the frames `start..end`, none of which may be free, but does not add them to `free_pages`.
+    fn add(&self, start: u64, end: u64) {
         let chunks = start.div_ceil(CHUNK_FRAMES)..end / CHUNK_FRAMES;
         if self.shape().top() != 1 || chunks.is_empty() {
             self.add_pieces(start, end);
@@ -62,11 +74,9 @@ impl<P: Platform> Buddy<'_, P> {
             self.add_whole_chunks(chunks.start as usize..chunks.end as usize);
             self.add_pieces(chunks.end * CHUNK_FRAMES, end);
         }
-        self.add_free_pages(count);
-        true
     }
 
-    /// Sets the bits of the frames `start..end`, none of which may be free.
+    /// Does the work of [`Self::add`] bit by bit.
     fn add_pieces(&self, start: u64, end: u64) {
         for stretch in self.shape().stretches(start, end) {
             let bits = self.word(stretch.level, stretch.word).load(Relaxed);

@@ -12,11 +12,9 @@ impl<'m, P: Platform> FreeAreas<'m, P> {
     /// Builds the bitmaps of an area anew from the holders, because a process died while it held the area's lock.
     #[cold]
     pub(super) fn rebuild(&self, area: &Entered<'m, P>) {
-        area.buddy.clear(&area.held);
-        for run in self.holders.runs(area.frames(), Holders::<P>::NO_HOLDER) {
-            let is_added = area.buddy.add_range(&area.held, run.first - area.first, run.count);
-            assert!(is_added, "an empty buddy has none of the frames");
-        }
+        let runs = self.holders.runs(area.frames(), Holders::<P>::NO_HOLDER);
+        let first = u64::from(area.first);
+        area.buddy.rebuild(&area.held, runs.map(|run| u64::from(run.first) - first..run.end() - first));
     }
 
     /// Frees the frames of an area that `process` holds, ascending, except for blocks that stay: `stays` returns how many
